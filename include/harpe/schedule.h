@@ -6,6 +6,7 @@
 #ifndef HARPE_SCHEDULE_H
 #define HARPE_SCHEDULE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include <harpe/api.h>
@@ -59,13 +60,24 @@ typedef struct harpe_schedule_options {
                                   * ended by NULL; NULL: none */
     const char *const *epilogue; /* names of standalone instructions that every rank runs last; as
                                   * above */
+    int microbatch_group_size;   /* interleaved-1f1b: microbatches that a rank runs at one of its
+                                  * stages before it goes on to the next stage (Megatron's
+                                  * microbatch_group_size_per_vp_stage). At least the number of
+                                  * ranks, at most that of the microbatches, and the last group must
+                                  * not be smaller than the number of ranks. 0: the size that torch
+                                  * takes, which is the number of ranks if that divides the number
+                                  * of microbatches */
+    bool overlaps_moe_expert_parallel_comm; /* interleaved-1f1b, and 1f1b on one rank: each rank
+                                             * runs one more forward before its first backward, and
+                                             * then each forward overlaps with a backward
+                                             * (Megatron's overlap_moe_expert_parallel_comm) */
 } harpe_schedule_options;
 
 /* Builds a schedule by name: "1f1b", "early-recomputation-1f1b", "gpipe", "interleaved-1f1b",
  * "zb-h1", "zb-v", "dualpipe-v". Accepts at most 4096 ranks, 1,000,000 microbatches and
- * 50,000,000 instructions. For interleaved-1f1b, the number of microbatches must be a multiple
- * of the number of ranks. dualpipe-v needs at least two microbatches per rank. Free with
- * harpe_schedule_free. */
+ * 50,000,000 instructions. interleaved-1f1b without a microbatch_group_size runs M microbatches on
+ * N ranks in max(1, M / N) groups of the same size, and refuses M that this number does not divide.
+ * dualpipe-v needs at least two microbatches per rank. Free with harpe_schedule_free. */
 HARPE_API harpe_status harpe_schedule_new(const harpe_schedule_options *options,
                                           harpe_schedule **out, harpe_error *error);
 

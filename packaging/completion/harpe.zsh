@@ -46,10 +46,12 @@ _harpe() {
                 '(--gpus-per-stage)--gpus-per-stage=[Number of GPUs whose energy each row of the profile contains, if the profile has no column rank or gpus]:N: ' \
                 '(-i --inst-profile)-i+[Measured time and energy of every instruction]:FILE:_files' \
                 '(-i --inst-profile)--inst-profile=[Measured time and energy of every instruction]:FILE:_files' \
+                '(--microbatch-group-size)--microbatch-group-size=[interleaved-1f1b\: microbatches that a rank runs on a chunk before it goes on to the next chunk (default\: as torch and Megatron choose it)]:G: ' \
                 '(-m --num-mbs)-m+[Microbatches in one iteration]:M: ' \
                 '(-m --num-mbs)--num-mbs=[Microbatches in one iteration]:M: ' \
                 '(-n --num-stages)-n+[Pipeline stages]:N: ' \
                 '(-n --num-stages)--num-stages=[Pipeline stages]:N: ' \
+                '(--overlap-moe-expert-parallel-comm)--overlap-moe-expert-parallel-comm[interleaved-1f1b, and 1f1b on one rank]' \
                 '(--prologue)--prologue=[Instructions that every rank runs first, for example dataload]:A,B: ' \
                 '(-p --p2p-power)-p+[Blocking power]:W\[,W...\]: ' \
                 '(-p --p2p-power)--p2p-power=[Blocking power]:W\[,W...\]: ' \
@@ -105,10 +107,12 @@ _harpe() {
                 '(--gpus-per-stage)--gpus-per-stage=[Number of GPUs whose energy each row of the profile contains, if the profile has no column rank or gpus]:N: ' \
                 '(-i --inst-profile)-i+[Measured time and energy of every instruction]:FILE:_files' \
                 '(-i --inst-profile)--inst-profile=[Measured time and energy of every instruction]:FILE:_files' \
+                '(--microbatch-group-size)--microbatch-group-size=[interleaved-1f1b\: microbatches that a rank runs on a chunk before it goes on to the next chunk (default\: as torch and Megatron choose it)]:G: ' \
                 '(-m --num-mbs)-m+[Microbatches in one iteration]:M: ' \
                 '(-m --num-mbs)--num-mbs=[Microbatches in one iteration]:M: ' \
                 '(-n --num-stages)-n+[Pipeline stages]:N: ' \
                 '(-n --num-stages)--num-stages=[Pipeline stages]:N: ' \
+                '(--overlap-moe-expert-parallel-comm)--overlap-moe-expert-parallel-comm[interleaved-1f1b, and 1f1b on one rank]' \
                 '(--prologue)--prologue=[Instructions that every rank runs first, for example dataload]:A,B: ' \
                 '(-p --p2p-power)-p+[Blocking power]:W\[,W...\]: ' \
                 '(-p --p2p-power)--p2p-power=[Blocking power]:W\[,W...\]: ' \
@@ -390,7 +394,9 @@ _harpe() {
                 '(--imbalance)--imbalance=[Synthesised\: slowest stage divided by the mean (1.15)]:X: ' \
                 '(-i --inst-profile)-i+[Measured profile that the GPUs follow]:FILE:_files' \
                 '(-i --inst-profile)--inst-profile=[Measured profile that the GPUs follow]:FILE:_files' \
+                '(--microbatch-group-size)--microbatch-group-size=[interleaved-1f1b\: see harpe plan --help]:N: ' \
                 '(--num-mbs)--num-mbs=[Microbatches of a step]:N: ' \
+                '(--overlap-moe-expert-parallel-comm)--overlap-moe-expert-parallel-comm[interleaved-1f1b and 1f1b]' \
                 '(--p2p-power)--p2p-power=[Power of a GPU that waits for a peer]:W: ' \
                 '(--pp --stages)--pp=[Ranks of a pipeline]:N: ' \
                 '(--pp --stages)--stages=[Ranks of a pipeline]:N: ' \

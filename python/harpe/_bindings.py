@@ -514,6 +514,8 @@ harpe_schedule_options._fields_ = [
     ("chunks", C.c_int),
     ("prologue", C.POINTER(C.c_char_p)),
     ("epilogue", C.POINTER(C.c_char_p)),
+    ("microbatch_group_size", C.c_int),
+    ("overlaps_moe_expert_parallel_comm", C.c_bool),
 ]
 harpe_schedule_request._fields_ = [
     ("options", harpe_schedule_options),

@@ -186,7 +186,8 @@ def _names_for_c(names: Sequence[str]) -> Any:
 
 def _schedule(schedule: Path, profile: _Handle, num_microbatches: Optional[int],
               num_ranks: Optional[int], num_chunks: Optional[int], prologue: Sequence[str],
-              epilogue: Sequence[str], memory_limit: int) -> _Handle:
+              epilogue: Sequence[str], microbatch_group_size: Optional[int],
+              overlap_moe_expert_parallel_comm: bool, memory_limit: int) -> _Handle:
     name = os.fspath(schedule)
     is_file = isinstance(schedule, os.PathLike) or name not in schedule_names() and (
         name.endswith(".csv") or os.sep in name)
@@ -195,7 +196,9 @@ def _schedule(schedule: Path, profile: _Handle, num_microbatches: Optional[int],
             name=name.encode(), ranks=_count_or_none("num_ranks", num_ranks),
             microbatches=_count_or_none("num_microbatches", num_microbatches),
             chunks=_count("num_chunks", num_chunks or 0), prologue=_names_for_c(prologue),
-            epilogue=_names_for_c(epilogue)),
+            epilogue=_names_for_c(epilogue),
+            microbatch_group_size=_count_or_none("microbatch_group_size", microbatch_group_size),
+            overlaps_moe_expert_parallel_comm=overlap_moe_expert_parallel_comm),
         path=encoded(name) if is_file else None, memory_limit_bytes=memory_limit)
     made = C.c_void_p()
     call(lib.harpe_schedule_for_profile, profile.address, C.byref(request), C.byref(made))
@@ -348,6 +351,8 @@ class Problem:
                  num_ranks: Optional[int] = None, num_chunks: Optional[int] = None,
                  gpus_per_stage: Optional[int] = None,
                  prologue: Sequence[str] = (), epilogue: Sequence[str] = (),
+                 microbatch_group_size: Optional[int] = None,
+                 overlap_moe_expert_parallel_comm: bool = False,
                  cost_model: str = "hull", unit_time: float = 0.001, noise_factor: float = 0.95,
                  memory_limit: int = 4 << 30) -> None:
         """Takes the arguments of solve()."""
@@ -360,7 +365,8 @@ class Problem:
             raise InvalidArgumentError("blocking_power: give one value, or one for each rank")
         profile_handle = _profile(profile)
         schedule_handle = _schedule(schedule, profile_handle, num_microbatches, num_ranks,
-                                    num_chunks, prologue, epilogue, memory_limit)
+                                    num_chunks, prologue, epilogue, microbatch_group_size,
+                                    overlap_moe_expert_parallel_comm, memory_limit)
         options = b.harpe_problem_options(
             blocking_power_w=(C.c_double * len(powers))(*powers), blocking_power_count=len(powers),
             cost_model=_COST_MODELS[cost_model], unit_time_s=unit_time, noise_factor=noise_factor,
@@ -561,9 +567,11 @@ def solve(profile: Any, *, num_microbatches: Optional[int] = None,
         **options: num_ranks (default: as many as the profile has stages for), num_chunks (stages
             per rank, if the schedule has several), gpus_per_stage (number of GPUs whose summed
             energy a row of the profile has, for a profile without rank and gpus), prologue and
-            epilogue (names of instructions that every rank runs first and last), cost_model
-            ("hull" or "exponential"), unit_time and noise_factor of the exponential model,
-            memory_limit in bytes.
+            epilogue (names of instructions that every rank runs first and last),
+            microbatch_group_size and overlap_moe_expert_parallel_comm (of interleaved-1f1b, as
+            Megatron's settings microbatch_group_size_per_vp_stage and
+            overlap_moe_expert_parallel_comm), cost_model ("hull" or "exponential"), unit_time and
+            noise_factor of the exponential model, memory_limit in bytes.
 
     Raises:
         InvalidArgumentError: A value is invalid. The message names the value and its place in the

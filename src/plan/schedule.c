@@ -203,6 +203,27 @@ static harpe_status check_standalone(const char *const *names, const char *what,
     return HARPE_OK;
 }
 
+/* Refuses settings that the schedule does not have. */
+static harpe_status check_settings(const harpe_schedule_kind *kind,
+                                   const harpe_schedule_shape *shape, harpe_error *error) {
+    if (shape->group_size < 0)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "the microbatch group size must be at least 1, or 0 for the default, not "
+                          "%d",
+                          shape->group_size);
+    if (shape->group_size != 0 && !kind->takes_group_size)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "schedule %s has no groups of microbatches: leave the microbatch group "
+                          "size out, or choose interleaved-1f1b",
+                          kind->name);
+    if (shape->overlaps_expert_comm && !kind->takes_overlap)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "schedule %s cannot overlap expert communication: choose "
+                          "interleaved-1f1b, or 1f1b on one rank",
+                          kind->name);
+    return kind->check ? kind->check(shape, error) : HARPE_OK;
+}
+
 /* Sets the number of chunks to its default if none was given, and refuses values out of range. */
 static harpe_status check_shape(const harpe_schedule_kind *kind, harpe_schedule_shape *shape,
                                 harpe_error *error) {
@@ -230,7 +251,7 @@ static harpe_status check_shape(const harpe_schedule_kind *kind, harpe_schedule_
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
                           "%d ranks with %d stages each are %lld stages; at most %d are supported",
                           shape->ranks, shape->chunks, (long long)stages, HARPE_STAGE_MAX + 1);
-    return kind->check ? kind->check(shape, error) : HARPE_OK;
+    return check_settings(kind, shape, error);
 }
 
 harpe_status harpe_schedule_find_chunks(const harpe_schedule_options *options, int *chunks,
@@ -282,7 +303,13 @@ harpe_status harpe_schedule_new(const harpe_schedule_options *options, harpe_sch
     const harpe_schedule_kind *kind = NULL;
     harpe_status status = find_kind(options->name ? options->name : "1f1b", &kind, error);
     if (status != HARPE_OK) return status;
-    harpe_schedule_shape shape = {options->ranks, options->microbatches, options->chunks};
+    harpe_schedule_shape shape = {
+        .ranks = options->ranks,
+        .microbatches = options->microbatches,
+        .chunks = options->chunks,
+        .group_size = options->microbatch_group_size,
+        .overlaps_expert_comm = options->overlaps_moe_expert_parallel_comm,
+    };
     status = check_shape(kind, &shape, error);
     if (status != HARPE_OK) return status;
     size_t prologue_count, epilogue_count;

@@ -86,7 +86,9 @@ const char *harpe_operation_name(harpe_operation operation);
 typedef struct harpe_schedule_shape {
     int ranks;
     int microbatches;
-    int chunks; /* stages per rank */
+    int chunks;                /* stages per rank */
+    int group_size;            /* microbatch_group_size; 0: the schedule's default */
+    bool overlaps_expert_comm; /* overlaps_moe_expert_parallel_comm */
 } harpe_schedule_shape;
 
 typedef struct harpe_schedule_kind {
@@ -96,6 +98,8 @@ typedef struct harpe_schedule_kind {
     int minimum_chunks;
     int maximum_chunks;
     int instructions_per_microbatch; /* highest number at one stage */
+    bool takes_group_size;           /* microbatch_group_size is allowed */
+    bool takes_overlap;              /* overlaps_moe_expert_parallel_comm is allowed */
     /* Refuses shapes for which the schedule is not defined; NULL: all shapes are valid. */
     harpe_status (*check)(const harpe_schedule_shape *shape, harpe_error *error);
     /* Lists the instructions of one rank in order. */

@@ -25,10 +25,13 @@ static harpe_status check_count(const char *path, const char *what, int given, i
 static harpe_status read_file(const harpe_schedule_request *request, harpe_schedule **out,
                               harpe_error *error) {
     const harpe_schedule_options *options = &request->options;
-    if (options->chunks != 0 || has_names(options->prologue) || has_names(options->epilogue)) {
+    if (options->chunks != 0 || options->microbatch_group_size != 0 ||
+        options->overlaps_moe_expert_parallel_comm || has_names(options->prologue) ||
+        has_names(options->epilogue)) {
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "%s: chunks, prologue and epilogue cannot be combined with a schedule "
-                          "file, which lists the instructions of each rank",
+                          "%s: chunks, microbatch groups, overlapped communication, prologue and "
+                          "epilogue cannot be combined with a schedule file, which lists the "
+                          "instructions of each rank",
                           request->path);
     }
     harpe_schedule *schedule = NULL;

@@ -1,50 +1,83 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Interleaved 1F1B (Narayanan et al. 2021, arXiv 2104.04473, section 2.2.2). Rank r owns stages r,
- * r + N, r + 2N, ..., its chunks. It works through the microbatches in groups of N; a group passes
+ * r + N, r + 2N, ..., its chunks. It works through the microbatches in groups; a group passes
  * through all chunks before the next group begins. Bubbles are shorter, but there is more
- * communication. */
+ * communication. The lists are those of Megatron-Core (pipeline_parallel/schedules.py, with any
+ * microbatch_group_size_per_vp_stage) and of torch (ScheduleInterleaved1F1B). Both take groups of N
+ * microbatches where N divides the number of microbatches. Otherwise torch makes max(1, M / N)
+ * groups of the same size, and Megatron-Core lets the user choose the size. */
 #include "base/error.h"
 #include "plan/schedule.h"
 
+/* Returns the size of the groups, or 0 if torch does not define the shape. Only the last group may
+ * be smaller. */
+static int group_size_of(const harpe_schedule_shape *shape) {
+    if (shape->group_size != 0) return shape->group_size;
+    int groups = shape->microbatches / shape->ranks;
+    if (groups <= 1) return shape->microbatches;
+    return shape->microbatches % groups == 0 ? shape->microbatches / groups : 0;
+}
+
 static harpe_status check(const harpe_schedule_shape *shape, harpe_error *error) {
-    if (shape->microbatches % shape->ranks == 0) return HARPE_OK;
+    int size = group_size_of(shape);
+    if (size == 0)
+        return harpe_fail(
+            error, HARPE_INVALID_ARGUMENT,
+            "schedule interleaved-1f1b cannot divide %d microbatches on %d ranks into "
+            "%d equal groups: give the size of the groups (microbatch group size)",
+            shape->microbatches, shape->ranks, shape->microbatches / shape->ranks);
+    int smallest = shape->ranks < shape->microbatches ? shape->ranks : shape->microbatches;
+    if (size < smallest || size > shape->microbatches)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "the microbatch group size of %d microbatches on %d ranks must be %d to "
+                          "%d, not %d",
+                          shape->microbatches, shape->ranks, smallest, shape->microbatches, size);
+    int last = shape->microbatches % size;
+    if (last == 0 || last >= shape->ranks) return HARPE_OK;
     return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                      "schedule interleaved-1f1b needs a multiple of the %d ranks as the number of "
-                      "microbatches, not %d",
-                      shape->ranks, shape->microbatches);
+                      "with a microbatch group size of %d, the last of %d microbatches are a group "
+                      "of %d, but a group needs at least one for each of the %d ranks",
+                      size, shape->microbatches, last, shape->ranks);
 }
 
 /* Returns the chunk of a rank's step-th forward. Backwards go through the chunks in reverse
  * order. */
 static int chunk_of_step(const harpe_schedule_shape *shape, int step) {
-    return step / shape->ranks % shape->chunks;
+    int size = group_size_of(shape);
+    int steps_of_group = size * shape->chunks;
+    int group = step / steps_of_group;
+    if (group == shape->microbatches / size) size = shape->microbatches % size;
+    return step % steps_of_group / size;
 }
 
-static void run_forward(harpe_schedule_builder *builder, const harpe_schedule_shape *shape,
-                        int rank, int step) {
-    int chunk = chunk_of_step(shape, step);
-    harpe_schedule_run(builder, HARPE_FORWARD, chunk * shape->ranks + rank);
+static int forward_stage(const harpe_schedule_shape *shape, int rank, int step) {
+    return chunk_of_step(shape, step) * shape->ranks + rank;
 }
 
-static void run_backward(harpe_schedule_builder *builder, const harpe_schedule_shape *shape,
-                         int rank, int step) {
-    int chunk = shape->chunks - 1 - chunk_of_step(shape, step);
-    harpe_schedule_run(builder, HARPE_BACKWARD, chunk * shape->ranks + rank);
+static int backward_stage(const harpe_schedule_shape *shape, int rank, int step) {
+    return (shape->chunks - 1 - chunk_of_step(shape, step)) * shape->ranks + rank;
 }
 
 static void list_rank(harpe_schedule_builder *builder, const harpe_schedule_shape *shape,
                       int rank) {
     int steps = shape->microbatches * shape->chunks;
-    int warm_up = (shape->ranks - 1 - rank) * 2 + (shape->chunks - 1) * shape->ranks;
+    int warm_up = (shape->ranks - 1 - rank) * 2 + (shape->chunks - 1) * group_size_of(shape) +
+                  shape->overlaps_expert_comm;
     if (warm_up > steps) warm_up = steps;
     for (int step = 0; step < warm_up; step++)
-        run_forward(builder, shape, rank, step);
+        harpe_schedule_run(builder, HARPE_FORWARD, forward_stage(shape, rank, step));
     for (int step = warm_up; step < steps; step++) {
-        run_forward(builder, shape, rank, step);
-        run_backward(builder, shape, rank, step - warm_up);
+        int forward = forward_stage(shape, rank, step);
+        int backward = backward_stage(shape, rank, step - warm_up);
+        if (shape->overlaps_expert_comm) {
+            harpe_schedule_run_overlapped(builder, forward, backward);
+        } else {
+            harpe_schedule_run(builder, HARPE_FORWARD, forward);
+            harpe_schedule_run(builder, HARPE_BACKWARD, backward);
+        }
     }
     for (int step = steps - warm_up; step < steps; step++)
-        run_backward(builder, shape, rank, step);
+        harpe_schedule_run(builder, HARPE_BACKWARD, backward_stage(shape, rank, step));
 }
 
 const harpe_schedule_kind harpe_schedule_interleaved = {
@@ -54,6 +87,8 @@ const harpe_schedule_kind harpe_schedule_interleaved = {
     .minimum_chunks = 2,
     .maximum_chunks = 65536,
     .instructions_per_microbatch = 2,
+    .takes_group_size = true,
+    .takes_overlap = true,
     .check = check,
     .list_rank = list_rank,
 };

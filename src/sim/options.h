@@ -34,7 +34,9 @@ typedef struct harpe_sim_options {
     uint64_t seed;
     double blocking_power_w; /* below 0: the blocking power of the emulated GPU */
     const char *schedule_name;
-    int chunks; /* 0: the schedule's default */
+    int chunks;     /* 0: the schedule's default */
+    int group_size; /* microbatches of a group; 0: the schedule's default */
+    bool overlaps_moe_expert_parallel_comm;
     int microbatches;
     int pp, dp, tp;
     int steps; /* steps in the steady state */

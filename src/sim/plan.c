@@ -125,7 +125,10 @@ static harpe_status make_schedule(const harpe_sim_options *options, harpe_sim_pl
     harpe_schedule_options how = {.name = options->schedule_name,
                                   .ranks = options->pp,
                                   .microbatches = options->microbatches,
-                                  .chunks = options->chunks};
+                                  .chunks = options->chunks,
+                                  .microbatch_group_size = options->group_size,
+                                  .overlaps_moe_expert_parallel_comm =
+                                      options->overlaps_moe_expert_parallel_comm};
     return harpe_schedule_new(&how, &plan->schedule, error);
 }
 

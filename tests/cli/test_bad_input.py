@@ -165,6 +165,8 @@ class Values(BadInputTest):
                 ("--schedule", "1f2b", "did you mean '1f1b'?"),
                 ("--schedule", "whatever", "--schedule: expected"),
                 ("--chunks", "0", "--chunks"), ("--chunks", "3", "1f1b"),
+                ("--microbatch-group-size", "0", "--microbatch-group-size"),
+                ("--microbatch-group-size", "2", "1f1b has no groups of microbatches"),
                 ("--prologue", "a,,b", "--prologue"), ("--prologue", "forward", "forward"),
                 ("--plans", "some", "--plans"), ("--plans", "0", "--plans"),
                 ("--plans", "-3", "--plans"), ("--memory-limit", "0", "--memory-limit")]:
@@ -377,6 +379,8 @@ class ScheduleFiles(BadInputTest):
         self.write("schedule.csv", "0F0,,,0B0\n,1F0,1B0,\n")
         self.refuse(2, "cannot be combined with a schedule file", *self.arguments(
             mbs=1, more=["--schedule", "schedule.csv", "--chunks", 2]))
+        self.refuse(2, "cannot be combined with a schedule file", *self.arguments(
+            mbs=1, more=["--schedule", "schedule.csv", "--overlap-moe-expert-parallel-comm"]))
 
 
 if __name__ == "__main__":

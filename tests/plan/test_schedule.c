@@ -287,6 +287,77 @@ static void lists_interleaved_1f1b(void **state) {
     harpe_schedule_free(schedule);
 }
 
+/* The example in Megatron-Core's description of microbatch_group_size_per_vp_stage: 5 microbatches
+ * in groups of 3 and 2. torch divides 5 microbatches on 2 ranks into 2 groups, which it cannot make
+ * equal, and refuses. */
+static void lists_interleaved_1f1b_in_unequal_groups(void **state) {
+    (void)state;
+    harpe_schedule_options options = {
+        .name = "interleaved-1f1b", .ranks = 2, .microbatches = 5, .microbatch_group_size = 3};
+    harpe_schedule *schedule = NULL;
+    assert_int_equal(harpe_schedule_new(&options, &schedule, NULL), HARPE_OK);
+    expect_rank(schedule, 0,
+                "0F0 0F1 0F2 2F0 2F1 2F2 2B0 0F3 2B1 0F4 2B2 2F3 0B0 2F4 0B1 0B2 2B3 2B4 0B3 0B4");
+    expect_rank(schedule, 1,
+                "1F0 1F1 1F2 3F0 3B0 3F1 3B1 3F2 3B2 1F3 1B0 1F4 1B1 3F3 1B2 3F4 3B3 3B4 1B3 1B4");
+    harpe_schedule_free(schedule);
+}
+
+/* torch makes max(1, M / N) groups. */
+static void lists_interleaved_1f1b_as_torch_divides_the_microbatches(void **state) {
+    (void)state;
+    harpe_schedule *schedule = make("interleaved-1f1b", 2, 3, 2);
+    expect_rank(schedule, 0, "0F0 0F1 0F2 2F0 2F1 2F2 2B0 2B1 2B2 0B0 0B1 0B2");
+    expect_rank(schedule, 1, "1F0 1F1 1F2 3F0 3B0 3F1 3B1 3F2 3B2 1B0 1B1 1B2");
+    harpe_schedule_free(schedule);
+    schedule = make("interleaved-1f1b", 4, 2, 2);
+    expect_rank(schedule, 0, "0F0 0F1 4F0 4F1 4B0 4B1 0B0 0B1");
+    expect_rank(schedule, 3, "3F0 3F1 7F0 7B0 7F1 7B1 3B0 3B1");
+    harpe_schedule_free(schedule);
+    harpe_schedule_options same = {.name = "interleaved-1f1b",
+                                   .ranks = 4,
+                                   .microbatches = 10,
+                                   .chunks = 3,
+                                   .microbatch_group_size = 5};
+    harpe_schedule *given = NULL;
+    assert_int_equal(harpe_schedule_new(&same, &given, NULL), HARPE_OK);
+    schedule = make("interleaved-1f1b", 4, 10, 3);
+    for (int rank = 0; rank < 4; rank++) {
+        size_t count, given_count;
+        const harpe_instruction *list = harpe_schedule_rank(schedule, rank, &count);
+        const harpe_instruction *other = harpe_schedule_rank(given, rank, &given_count);
+        assert_int_equal(count, given_count);
+        assert_memory_equal(list, other, count * sizeof *list);
+    }
+    harpe_schedule_free(given);
+    harpe_schedule_free(schedule);
+}
+
+static void lists_overlapped_expert_communication(void **state) {
+    (void)state;
+    harpe_schedule_options options = {.name = "interleaved-1f1b",
+                                      .ranks = 2,
+                                      .microbatches = 5,
+                                      .microbatch_group_size = 3,
+                                      .overlaps_moe_expert_parallel_comm = true};
+    harpe_schedule *schedule = NULL;
+    assert_int_equal(harpe_schedule_new(&options, &schedule, NULL), HARPE_OK);
+    expect_rank(schedule, 0,
+                "0F0 0F1 0F2 2F0 2F1 2F2 0F3+2B0 0F4+2B1 2F3+2B2 2F4+0B0 0B1 0B2 2B3 2B4 0B3 0B4");
+    expect_rank(schedule, 1,
+                "1F0 1F1 1F2 3F0 3F1+3B0 3F2+3B1 1F3+3B2 1F4+1B0 3F3+1B1 3F4+1B2 3B3 3B4 1B3 1B4");
+    harpe_schedule_free(schedule);
+    options = (harpe_schedule_options){
+        .ranks = 1, .microbatches = 4, .overlaps_moe_expert_parallel_comm = true};
+    assert_int_equal(harpe_schedule_new(&options, &schedule, NULL), HARPE_OK);
+    expect_rank(schedule, 0, "0F0 0F1+0B0 0F2+0B1 0F3+0B2 0B3");
+    harpe_schedule_free(schedule);
+    options.microbatches = 1;
+    assert_int_equal(harpe_schedule_new(&options, &schedule, NULL), HARPE_OK);
+    expect_rank(schedule, 0, "0F0 0B0");
+    harpe_schedule_free(schedule);
+}
+
 static void lists_zb_h1(void **state) {
     (void)state;
     harpe_schedule *schedule = make("zb-h1", 3, 4, 0);
@@ -388,6 +459,42 @@ static void expect_possible_makespan(const harpe_schedule *schedule) {
 static void every_built_in_can_finish(void **state) {
     (void)state;
     for_all_built_ins(expect_possible_makespan);
+}
+
+static void expect_whole_and_possible(const harpe_schedule *schedule) {
+    expect_whole(schedule);
+    expect_possible_makespan(schedule);
+}
+
+/* Every accepted size of the groups, with and without overlap. Also counts the accepted sizes,
+ * which Megatron-Core defines: from N to M, with a last group of no or at least N microbatches. */
+static void every_group_size_can_finish(void **state) {
+    (void)state;
+    for (int ranks = 1; ranks <= 5; ranks++) {
+        for (int microbatches = 1; microbatches <= 13; microbatches++) {
+            for (int size = 1; size <= microbatches + 1; size++) {
+                for (int overlaps = 0; overlaps <= 1; overlaps++) {
+                    harpe_schedule_options options = {.name = "interleaved-1f1b",
+                                                      .ranks = ranks,
+                                                      .microbatches = microbatches,
+                                                      .chunks = 2 + size % 2,
+                                                      .microbatch_group_size = size,
+                                                      .overlaps_moe_expert_parallel_comm =
+                                                          overlaps == 1};
+                    int last = microbatches % size;
+                    bool is_megatrons =
+                        size >= ranks && size <= microbatches && (last == 0 || last >= ranks);
+                    bool is_torchs = size == microbatches && microbatches < ranks;
+                    harpe_schedule *schedule = NULL;
+                    harpe_status status = harpe_schedule_new(&options, &schedule, NULL);
+                    assert_int_equal(status,
+                                     is_megatrons || is_torchs ? HARPE_OK : HARPE_INVALID_ARGUMENT);
+                    if (status == HARPE_OK) expect_whole_and_possible(schedule);
+                    harpe_schedule_free(schedule);
+                }
+            }
+        }
+    }
 }
 
 static void makespans_are_those_of_the_papers(void **state) {
@@ -533,11 +640,34 @@ static void refuses_shapes_a_schedule_is_not_defined_for(void **state) {
     options.chunks = 65536;
     expect_refusal(&options, HARPE_LIMIT_EXCEEDED, "262144 stages");
     options.chunks = 2;
-    options.microbatches = 10;
-    expect_refusal(&options, HARPE_INVALID_ARGUMENT, "multiple of the 4 ranks");
+    options.microbatches = 11;
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT,
+                   "cannot divide 11 microbatches on 4 ranks into 2 equal groups: give the size");
     options.name = "dualpipe-v";
     options.microbatches = 7;
     expect_refusal(&options, HARPE_INVALID_ARGUMENT, "at least 8 microbatches");
+}
+
+static void refuses_settings_of_other_schedules(void **state) {
+    (void)state;
+    harpe_schedule_options options = {
+        .name = "interleaved-1f1b", .ranks = 4, .microbatches = 11, .microbatch_group_size = 3};
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT, "must be 4 to 11, not 3");
+    options.microbatch_group_size = 12;
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT, "must be 4 to 11, not 12");
+    options.microbatch_group_size = -1;
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT, "at least 1, or 0 for the default, not -1");
+    options.microbatch_group_size = 4;
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT,
+                   "the last of 11 microbatches are a group of 3, but a group needs at least one "
+                   "for each of the 4 ranks");
+    options.name = "zb-v";
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT, "zb-v has no groups of microbatches");
+    options = (harpe_schedule_options){
+        .ranks = 2, .microbatches = 4, .overlaps_moe_expert_parallel_comm = true};
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT, "on one rank only, not on 2");
+    options.name = "gpipe";
+    expect_refusal(&options, HARPE_INVALID_ARGUMENT, "gpipe cannot overlap expert communication");
 }
 
 static void refuses_bad_standalone_names(void **state) {
@@ -586,6 +716,9 @@ int main(void) {
         cmocka_unit_test(fuses_recomputation_exactly_in_the_steady_state),
         cmocka_unit_test(lists_gpipe),
         cmocka_unit_test(lists_interleaved_1f1b),
+        cmocka_unit_test(lists_interleaved_1f1b_in_unequal_groups),
+        cmocka_unit_test(lists_interleaved_1f1b_as_torch_divides_the_microbatches),
+        cmocka_unit_test(lists_overlapped_expert_communication),
         cmocka_unit_test(lists_zb_h1),
         cmocka_unit_test(lists_zb_v),
         cmocka_unit_test(lists_dualpipe_v),
@@ -593,6 +726,7 @@ int main(void) {
         cmocka_unit_test(prologue_and_epilogue_stand_around_every_rank),
         cmocka_unit_test(every_built_in_runs_every_action_once),
         cmocka_unit_test(every_built_in_can_finish),
+        cmocka_unit_test(every_group_size_can_finish),
         cmocka_unit_test(makespans_are_those_of_the_papers),
         cmocka_unit_test(zero_bubble_is_never_slower_than_1f1b),
         cmocka_unit_test(zb_h1_holds_no_more_than_1f1b),
@@ -600,6 +734,7 @@ int main(void) {
         cmocka_unit_test(table_names_every_built_in),
         cmocka_unit_test(refuses_shapes_out_of_range),
         cmocka_unit_test(refuses_shapes_a_schedule_is_not_defined_for),
+        cmocka_unit_test(refuses_settings_of_other_schedules),
         cmocka_unit_test(refuses_bad_standalone_names),
         cmocka_unit_test(accessors_tolerate_the_edges),
     };

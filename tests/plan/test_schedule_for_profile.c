@@ -209,8 +209,14 @@ static void check_file(const char *path, int ranks, int microbatches) {
             harpe_schedule_free(schedule);
         }
     }
-    harpe_schedule_options wrong[] = {{.chunks = 1},      {.chunks = -1},     {.chunks = 2},
-                                      {.prologue = load}, {.epilogue = load}, {.microbatches = -1}};
+    harpe_schedule_options wrong[] = {{.chunks = 1},
+                                      {.chunks = -1},
+                                      {.chunks = 2},
+                                      {.prologue = load},
+                                      {.epilogue = load},
+                                      {.microbatches = -1},
+                                      {.microbatch_group_size = 2},
+                                      {.overlaps_moe_expert_parallel_comm = true}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         assert_refused(profile, &(harpe_schedule_request){.options = wrong[i], .path = path},
                        HARPE_INVALID_ARGUMENT,

@@ -237,6 +237,13 @@ class Inputs(PlanTest):
             self.assertEqual(frontier.problem.num_ranks, 2 if "leaved" in name else 4)
             times[name] = frontier.vertices[0].time
         self.assertGreaterEqual(times["gpipe"], times["1f1b"] * 0.99)
+        frontier = self.solve(schedule="interleaved-1f1b", plans=2, num_microbatches=5,
+                              microbatch_group_size=3, overlap_moe_expert_parallel_comm=True)
+        self.assertEqual([[name[0] for name, _ in rank] for rank in frontier.plans[0].frequencies],
+                         [list("ffffff" + 4 * "fb" + 6 * "b"), list("ffff" + 6 * "fb" + 4 * "b")])
+        self.refused("into 2 equal groups", schedule="interleaved-1f1b", num_microbatches=5)
+        self.refused("at least 1, or None, not 0", schedule="interleaved-1f1b",
+                     microbatch_group_size=0)
         file = self.path / "torch.csv"
         file.write_text(TORCH_SCHEDULE)
         two = [row for row in self.rows if row[0] < 2]

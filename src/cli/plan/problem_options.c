@@ -31,6 +31,8 @@ enum flag {
     FLAG_POWER = 'p',
     FLAG_SCHEDULE = 's',
     FLAG_CHUNKS = 0x100,
+    FLAG_GROUP_SIZE,
+    FLAG_OVERLAP,
     FLAG_PROLOGUE,
     FLAG_EPILOGUE,
     FLAG_COST_MODEL,
@@ -61,6 +63,14 @@ static const struct argp_option flags[] = {
      "torch.distributed.pipelining",
      1},
     {"chunks", FLAG_CHUNKS, "K", 0, "Model chunks per rank, if the schedule has several", 1},
+    {"microbatch-group-size", FLAG_GROUP_SIZE, "G", 0,
+     "interleaved-1f1b: microbatches that a rank runs on a chunk before it goes on to the next "
+     "chunk (default: as torch and Megatron choose it)",
+     1},
+    {"overlap-moe-expert-parallel-comm", FLAG_OVERLAP, NULL, 0,
+     "interleaved-1f1b, and 1f1b on one rank: one more forward in the warm-up, then forwards that "
+     "overlap with backwards, as in Megatron",
+     1},
     {"prologue", FLAG_PROLOGUE, "A,B", 0,
      "Instructions that every rank runs first, for example dataload", 1},
     {"epilogue", FLAG_EPILOGUE, "A,B", 0,
@@ -207,6 +217,11 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     case FLAG_CHUNKS:
         input->chunks = harpe_flag_int(state, "--chunks", argument, 1, HARPE_STAGE_MAX + 1);
         return 0;
+    case FLAG_GROUP_SIZE:
+        input->group_size =
+            harpe_flag_int(state, "--microbatch-group-size", argument, 1, HARPE_MICROBATCHES_MAX);
+        return 0;
+    case FLAG_OVERLAP: input->overlaps_moe_expert_parallel_comm = true; return 0;
     case FLAG_POWER: parse_blocking_power(state, argument); return 0;
     case FLAG_SCHEDULE: parse_schedule(state, argument); return 0;
     case FLAG_PROLOGUE:
@@ -266,6 +281,8 @@ static harpe_status make_schedule(harpe_problem_input *input, harpe_error *error
                     .ranks = input->ranks,
                     .microbatches = input->microbatches,
                     .chunks = input->chunks,
+                    .microbatch_group_size = input->group_size,
+                    .overlaps_moe_expert_parallel_comm = input->overlaps_moe_expert_parallel_comm,
                     .prologue = (const char *const *)input->prologue,
                     .epilogue = (const char *const *)input->epilogue},
         .path = input->schedule_is_file ? input->schedule_name : NULL,
@@ -347,16 +364,18 @@ static const char *cost_model_name(harpe_cost_model model) {
 static json_t *given_or_null(int value) { return value ? json_integer(value) : json_null(); }
 
 json_t *harpe_problem_input_arguments(const harpe_problem_input *input) {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:f, s:f}", "inst_profile",
-                     harpe_command_json_text(input->profile_path), "num_mbs",
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o, s:s, s:f, s:f}",
+                     "inst_profile", harpe_command_json_text(input->profile_path), "num_mbs",
                      given_or_null(input->microbatches), "num_stages", given_or_null(input->ranks),
                      "gpus_per_stage", given_or_null(input->gpus_per_stage), "p2p_power",
                      numbers_json(input->blocking_power_w, input->blocking_power_count), "schedule",
                      harpe_command_json_text(input->schedule_name), "chunks",
-                     given_or_null(input->chunks), "prologue", names_json(input->prologue),
-                     "epilogue", names_json(input->epilogue), "cost_model",
-                     cost_model_name(input->cost_model), "unit_time", input->unit_time_s,
-                     "noise_factor", input->noise_factor);
+                     given_or_null(input->chunks), "microbatch_group_size",
+                     given_or_null(input->group_size), "overlap_moe_expert_parallel_comm",
+                     (int)input->overlaps_moe_expert_parallel_comm, "prologue",
+                     names_json(input->prologue), "epilogue", names_json(input->epilogue),
+                     "cost_model", cost_model_name(input->cost_model), "unit_time",
+                     input->unit_time_s, "noise_factor", input->noise_factor);
 }
 
 json_t *harpe_problem_input_json(const harpe_problem_input *input) {

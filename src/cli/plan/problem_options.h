@@ -14,9 +14,11 @@
  * second. */
 typedef struct harpe_problem_input {
     const char *profile_path;
-    int microbatches;   /* 0: not given */
-    int ranks;          /* --num-stages; 0: not given */
-    int chunks;         /* 0: the schedule's default */
+    int microbatches; /* 0: not given */
+    int ranks;        /* --num-stages; 0: not given */
+    int chunks;       /* 0: the schedule's default */
+    int group_size;   /* --microbatch-group-size; 0: the schedule's default */
+    bool overlaps_moe_expert_parallel_comm;
     int gpus_per_stage; /* 0: not given */
     const char *schedule_name;
     bool schedule_is_file;

@@ -20,6 +20,8 @@ enum flag {
     FLAG_POWER,
     FLAG_SCHEDULE,
     FLAG_CHUNKS,
+    FLAG_GROUP_SIZE,
+    FLAG_OVERLAP,
     FLAG_MICROBATCHES,
     FLAG_PP,
     FLAG_DP,
@@ -52,6 +54,10 @@ static const struct argp_option flags[] = {
     {"num-mbs", FLAG_MICROBATCHES, "N", 0, "Microbatches of a step (8)", 1},
     {"schedule", FLAG_SCHEDULE, "NAME", 0, "Pipeline schedule (1f1b); see harpe plan --help", 1},
     {"chunks", FLAG_CHUNKS, "N", 0, "Stages per rank, if the schedule has several", 1},
+    {"microbatch-group-size", FLAG_GROUP_SIZE, "N", 0, "interleaved-1f1b: see harpe plan --help",
+     1},
+    {"overlap-moe-expert-parallel-comm", FLAG_OVERLAP, NULL, 0,
+     "interleaved-1f1b and 1f1b: see harpe plan --help", 1},
     {"gpu", FLAG_GPU, "MODEL", 0, "Emulated GPU: V100, A40, A100 or H100 (A100)", 1},
     {"imbalance", FLAG_IMBALANCE, "X", 0, "Synthesised: slowest stage divided by the mean (1.15)",
      1},
@@ -138,6 +144,10 @@ static error_t parse_job_flag(int key, char *argument, struct argp_state *state)
     case FLAG_CHUNKS:
         options->chunks = harpe_flag_int(state, "--chunks", argument, 1, 64);
         return 0;
+    case FLAG_GROUP_SIZE:
+        options->group_size = harpe_flag_int(state, "--microbatch-group-size", argument, 1, 10000);
+        return 0;
+    case FLAG_OVERLAP: options->overlaps_moe_expert_parallel_comm = true; return 0;
     case FLAG_GPU:
         options->gpu_model = harpe_synth_gpu_models()[harpe_flag_choice(state, "--gpu", argument,
                                                                         harpe_synth_gpu_models())];
