@@ -12,8 +12,17 @@
 #include "base/error.h"
 #include "base/format.h"
 
-/* Limit for the sum of the slowest times of all instructions. It keeps every sum of times far below
- * the int64 limit. */
+/* Limit for the longest path at the slowest options, L. It keeps every sum of times below 4e18 ps,
+ * and the limit of int64 is 9.2e18:
+ * - Every instruction is on a path from the source to the sink, so no option is longer than L, and
+ *   no event is before 0 or after L, at any choice of options.
+ * - The solver stores the late events' positions without an offset, which goes from 0 to -L. They
+ *   are at most 2 L. The difference of two positions with their offsets is a difference of event
+ *   times, at most L. The time at which an edge becomes tight is an iteration time, less or plus a
+ *   difference of such a difference and an option: between -2 L and 3 L.
+ * - An assignment's deadline is at most L, its ends are from 0 to L, and its last starts, the
+ *   deadline less a path, are from -L to L. The room of an instruction is at most 2 L.
+ * No other sum of times is an int64; the sum of time times flow has 128 bits. */
 #define LONGEST_ITERATION_S 1e6
 /* Limit for the sum of all rates, half of HARPE_FLOW_INFINITE. */
 #define LARGEST_RATE_SUM_UW 0x1p59
@@ -190,23 +199,48 @@ static harpe_status round_curve(const harpe_option_list *list, harpe_arena *aren
     return HARPE_OK;
 }
 
-/* Refuses a problem in which a sum of times or a flow could come near the limit of 64 bits. An
- * instruction carries a finite flow until it runs at its fastest. No flow is larger than the sum of
- * these finite flows of all instructions. */
-static harpe_status check_sums(const harpe_problem *problem, harpe_network *network,
-                               harpe_error *error) {
-    double total_s = 0, total_uw = 0;
+/* Returns the slowest time of an instruction: on its curve, which may be a fitted one, or among its
+ * options. */
+static double slowest_s(const harpe_problem *problem, const harpe_network *network, int32_t i) {
+    const harpe_network_curve *curve = &network->curves[problem->choice_of[i] + 1];
+    const harpe_option_list *list = &harpe_problem_choice(problem, i)->list;
+    return fmax((double)curve->time_ps[curve->segment_count] / HARPE_PS_PER_S,
+                list->options[list->option_count - 1].time_s);
+}
+
+/* Refuses a problem whose longest path at the slowest options exceeds the limit. O(instructions) */
+static harpe_status check_length(const harpe_problem *problem, const harpe_network *network,
+                                 harpe_error *error) {
+    const harpe_dag *dag = &problem->dag;
+    double *end_s = harpe_calloc((size_t)problem->instruction_count, sizeof *end_s);
+    if (!end_s) return harpe_fail_memory(error);
+    double length_s = 0;
+    for (int32_t k = 0; k < problem->instruction_count; k++) {
+        int32_t i = dag->topological_order[k];
+        double start_s = 0;
+        for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++)
+            start_s = fmax(start_s, end_s[dag->arc_from[a]]);
+        end_s[i] = start_s + slowest_s(problem, network, i);
+        length_s = fmax(length_s, end_s[i]);
+    }
+    free(end_s);
+    if (length_s <= LONGEST_ITERATION_S) return HARPE_OK;
+    return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
+                      "one iteration takes %s s if every instruction is at its slowest, the limit "
+                      "is %.0f s: check that the profile's times are in seconds",
+                      HARPE_DIGITS(length_s, 3), LONGEST_ITERATION_S);
+}
+
+/* Refuses a problem in which a flow could come near the limit of 64 bits. An instruction carries a
+ * finite flow until it runs at its fastest. No flow is larger than the sum of these finite flows of
+ * all instructions. */
+static harpe_status check_rates(const harpe_problem *problem, harpe_network *network,
+                                harpe_error *error) {
+    double total_uw = 0;
     for (int32_t i = 0; i < problem->instruction_count; i++) {
         const harpe_network_curve *curve = &network->curves[problem->choice_of[i] + 1];
-        total_s += (double)curve->time_ps[curve->segment_count] / HARPE_PS_PER_S;
         if (curve->segment_count > 0) total_uw += (double)curve->rate_uw[1];
         network->slowest_energy_j += curve->slowest_energy_j;
-    }
-    if (total_s > LONGEST_ITERATION_S) {
-        return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
-                          "the instructions of one iteration take %s s together, the limit is "
-                          "%.0f s: check that the profile's times are in seconds",
-                          HARPE_DIGITS(total_s, 3), LONGEST_ITERATION_S);
     }
     if (total_uw > LARGEST_RATE_SUM_UW) {
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
@@ -235,7 +269,8 @@ static harpe_status build_curves(const harpe_problem *problem, harpe_network *ne
             round_curve(&problem->choices[c].list, &network->arena, &network->curves[c + 1], error);
         if (status != HARPE_OK) return status;
     }
-    return check_sums(problem, network, error);
+    harpe_status status = check_length(problem, network, error);
+    return status == HARPE_OK ? check_rates(problem, network, error) : status;
 }
 
 /* ---- Edges ----------------------------------------------------------------------------------- */

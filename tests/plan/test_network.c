@@ -15,7 +15,7 @@
 
 #include "plan/network.h"
 
-enum { ROWS_MAX = 64, CURVE_MAX = 64 };
+enum { ROWS_MAX = 256, CURVE_MAX = 64 };
 
 typedef struct rows {
     harpe_measurement items[ROWS_MAX];
@@ -273,9 +273,9 @@ static void every_edge_stands_in_the_lists_of_both_its_ends(void **state) {
 
 /* ---- Limits ---------------------------------------------------------------------------------- */
 
-static void assert_refused(const rows *r, int microbatches, harpe_status expected,
-                           const char *const *parts) {
-    harpe_problem *problem = make_problem(r, 1, microbatches, 0);
+static void assert_refused_on(const rows *r, int ranks, int microbatches, harpe_status expected,
+                              const char *const *parts) {
+    harpe_problem *problem = make_problem(r, ranks, microbatches, 0);
     harpe_network network;
     memset(&network, 0x5a, sizeof network);
     harpe_network before = network;
@@ -285,6 +285,11 @@ static void assert_refused(const rows *r, int microbatches, harpe_status expecte
     for (; *parts; parts++)
         if (!strstr(error.message, *parts)) fail_msg("no '%s' in: %s", *parts, error.message);
     harpe_problem_free(problem);
+}
+
+static void assert_refused(const rows *r, int microbatches, harpe_status expected,
+                           const char *const *parts) {
+    assert_refused_on(r, 1, microbatches, expected, parts);
 }
 
 static void an_impossible_slope_is_refused_with_its_points(void **state) {
@@ -314,6 +319,52 @@ static void an_endless_iteration_is_refused(void **state) {
     add(&r, 0, "forward", 1400, 1e5, 100);
     add(&r, 0, "backward", 1400, 1e5, 100);
     assert_refused(&r, 6, HARPE_LIMIT_EXCEEDED, (const char *[]){"1200000 s", "seconds", NULL});
+}
+
+/* The limit is one of the iteration, not of all instructions together, which may run at the same
+ * time: 64 stages with 512 microbatches of 20 s are refused only if one rank runs them all. */
+static void instructions_together_may_take_longer_than_the_limit(void **state) {
+    (void)state;
+    rows r = {.count = 0};
+    for (int stage = 0; stage < 64; stage++) {
+        add(&r, stage, "forward", 1400, 10, 200);
+        add(&r, stage, "forward", 700, 20, 100);
+        add(&r, stage, "backward", 1400, 20, 100);
+    }
+    harpe_problem *problem = make_problem(&r, 64, 512, 60);
+    harpe_network network = make_network(problem);
+    assert_int_equal(network.instruction_count, 2 * 64 * 512);
+    harpe_network_clear(&network);
+    harpe_problem_free(problem);
+    r.count = 3;
+    assert_refused(&r, 30000, HARPE_LIMIT_EXCEEDED, (const char *[]){"1200000 s", "seconds", NULL});
+    problem = make_problem(&r, 1, 25000, 60);
+    network = make_network(problem);
+    harpe_network_clear(&network);
+    harpe_problem_free(problem);
+}
+
+/* Iterations of up to the limit on two ranks, so that the instructions together take almost twice
+ * the limit, are solved and verified. */
+static void iterations_as_long_as_the_limit_are_solved(void **state) {
+    (void)state;
+    rows r = {.count = 0};
+    for (int stage = 0; stage < 2; stage++) {
+        add(&r, stage, "forward", 1400, 1e4, 3e6);
+        add(&r, stage, "forward", 700, 2e4, 1e6);
+        add(&r, stage, "backward", 1400, 1e4 * (1 + stage), 4e6);
+        add(&r, stage, "backward", 1000, 2e4, 2e6);
+        add(&r, stage, "backward", 700, 2.9e4, 1e6);
+    }
+    harpe_problem *problem = make_problem(&r, 2, 19, 60);
+    harpe_frontier *frontier = NULL;
+    harpe_error error = {.message = ""};
+    if (harpe_frontier_new(problem, NULL, &frontier, &error) != HARPE_OK ||
+        harpe_frontier_verify(problem, frontier, 0, &error) != HARPE_OK)
+        fail_msg("%s", error.message);
+    harpe_frontier_free(frontier);
+    harpe_problem_free(problem);
+    assert_refused_on(&r, 2, 20, HARPE_LIMIT_EXCEEDED, (const char *[]){"1029000 s", NULL});
 }
 
 /* Numbers just inside the limits are solved and verified like all others. */
@@ -394,6 +445,8 @@ int main(void) {
         cmocka_unit_test(an_impossible_slope_is_refused_with_its_points),
         cmocka_unit_test(slopes_that_would_overflow_together_are_refused),
         cmocka_unit_test(an_endless_iteration_is_refused),
+        cmocka_unit_test(instructions_together_may_take_longer_than_the_limit),
+        cmocka_unit_test(iterations_as_long_as_the_limit_are_solved),
         cmocka_unit_test(the_largest_numbers_that_are_accepted_are_solved),
         cmocka_unit_test(fitted_curves_count_against_the_memory_limit),
         cmocka_unit_test(too_many_instructions_are_refused_with_an_estimate),
