@@ -98,7 +98,11 @@ static void make_schedule(instance *it) {
         options.microbatches =
             (options.microbatches + options.ranks - 1) / options.ranks * options.ranks;
     }
-    if (strcmp(options.name, "dualpipe-v") == 0 && options.microbatches < 2 * options.ranks)
+    if (strcmp(options.name, "dualpipe") == 0) {
+        options.ranks = options.ranks < 2 ? 2 : options.ranks / 2 * 2;
+        options.microbatches += options.microbatches % 2;
+    }
+    if (strncmp(options.name, "dualpipe", 8) == 0 && options.microbatches < 2 * options.ranks)
         options.microbatches = 2 * options.ranks;
     require(harpe_schedule_new(&options, &it->schedule, NULL) == HARPE_OK);
 }

@@ -11,6 +11,7 @@
 #include <harpe/schedule.h>
 
 #include "plan/dag.h"
+#include "plan/schedule.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -25,8 +26,12 @@ static void check_actions(const harpe_instruction *list, size_t count, int stage
         require(list[i].action_count == 1 || list[i].action_count == 2);
         for (int a = 0; a < list[i].action_count; a++) {
             const harpe_action *action = &list[i].actions[a];
-            require(action->operation <= HARPE_BACKWARD_WEIGHT);
             require(action->stage >= 0 && action->stage < stages);
+            if (action->operation == HARPE_STANDALONE) {
+                require(action->microbatch == -1 && list[i].action_count == 1);
+                continue;
+            }
+            require(action->operation <= HARPE_RECOMPUTATION);
             require(action->microbatch >= 0 && action->microbatch < microbatches);
         }
     }
@@ -66,7 +71,8 @@ static void check_schedule(const harpe_schedule *schedule) {
     }
     require(total == harpe_schedule_instruction_count(schedule));
     harpe_dag dag = {0};
-    require(harpe_dag_build(lists, counts, ranks, &dag, NULL) == HARPE_OK);
+    require(harpe_dag_build_with_waits(lists, counts, ranks, schedule->waits, schedule->wait_count,
+                                       &dag, NULL) == HARPE_OK);
     check_dag(&dag, total);
     harpe_dag_clear(&dag);
     free(counts);

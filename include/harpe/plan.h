@@ -49,13 +49,13 @@ typedef struct harpe_schedule_request {
 } harpe_schedule_request;
 
 /* Makes the schedule for planning with a profile. Fails with HARPE_INVALID_ARGUMENT if a built-in
- * schedule lacks the number of microbatches, if a number differs from the file's, or if chunks,
- * prologue or epilogue are given with a file. Fails with HARPE_INVALID_INPUT if the profile's
- * stages cannot be divided evenly among the ranks. Fails with HARPE_LIMIT_EXCEEDED, before the
- * schedule is made, if planning a built-in schedule needs more than the memory limit. Also fails as
- * harpe_schedule_new and harpe_schedule_read_csv do. `ranks` may differ from the profile here:
- * harpe_problem_new checks that the profile has the schedule's stages. Any thread may call it. Free
- * with harpe_schedule_free. */
+ * schedule lacks the number of microbatches, if a number differs from the file's, or if chunks or
+ * the settings of interleaved-1f1b are given with a file. Fails with HARPE_INVALID_INPUT if the
+ * profile's stages cannot be divided evenly among the ranks. Fails with HARPE_LIMIT_EXCEEDED,
+ * before the schedule is made, if planning a built-in schedule needs more than the memory limit.
+ * Also fails as harpe_schedule_new and harpe_schedule_read_csv do. `ranks` may differ from the
+ * profile here: harpe_problem_new checks that the profile has the schedule's stages. Any thread may
+ * call it. Free with harpe_schedule_free. */
 HARPE_API harpe_status harpe_schedule_for_profile(const harpe_profile *profile,
                                                   const harpe_schedule_request *request,
                                                   harpe_schedule **out, harpe_error *error);

@@ -38,7 +38,7 @@ _harpe() {
         return
         ;;
     'plan -s' | 'plan --schedule')
-        COMPREPLY=($(compgen -W '1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v' -- "$cur") $(compgen -f -- "$cur"))
+        COMPREPLY=($(compgen -W '1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v dualpipe-v-deepseek dualpipe' -- "$cur") $(compgen -f -- "$cur"))
         return
         ;;
     'plan --cost-model')
@@ -65,7 +65,7 @@ _harpe() {
         return
         ;;
     'evaluate -s' | 'evaluate --schedule')
-        COMPREPLY=($(compgen -W '1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v' -- "$cur") $(compgen -f -- "$cur"))
+        COMPREPLY=($(compgen -W '1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v dualpipe-v-deepseek dualpipe' -- "$cur") $(compgen -f -- "$cur"))
         return
         ;;
     'evaluate --cost-model')
@@ -185,7 +185,7 @@ _harpe() {
         return
         ;;
     'train-sim --schedule')
-        COMPREPLY=($(compgen -W '1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v' -- "$cur"))
+        COMPREPLY=($(compgen -W '1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v dualpipe-v-deepseek dualpipe' -- "$cur"))
         return
         ;;
     'train-sim --scheduler')

@@ -55,8 +55,8 @@ _harpe() {
                 '(--prologue)--prologue=[Instructions that every rank runs first, for example dataload]:A,B: ' \
                 '(-p --p2p-power)-p+[Blocking power]:W\[,W...\]: ' \
                 '(-p --p2p-power)--p2p-power=[Blocking power]:W\[,W...\]: ' \
-                '(-s --schedule)-s+[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v)" "f\:file\:_files"' \
-                '(-s --schedule)--schedule=[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v)" "f\:file\:_files"' \
+                '(-s --schedule)-s+[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v dualpipe-v-deepseek dualpipe)" "f\:file\:_files"' \
+                '(-s --schedule)--schedule=[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v dualpipe-v-deepseek dualpipe)" "f\:file\:_files"' \
                 '(--cost-model)--cost-model=[hull (default)\: the measured points themselves; exponential\: a fitted curve]:NAME:(hull exponential)' \
                 '(--memory-limit)--memory-limit=[Refuse larger problems]:GIB: ' \
                 '(--noise-factor)--noise-factor=[Relaxed Pareto filter if the exponential model has fewer than 4 points]:X: ' \
@@ -116,8 +116,8 @@ _harpe() {
                 '(--prologue)--prologue=[Instructions that every rank runs first, for example dataload]:A,B: ' \
                 '(-p --p2p-power)-p+[Blocking power]:W\[,W...\]: ' \
                 '(-p --p2p-power)--p2p-power=[Blocking power]:W\[,W...\]: ' \
-                '(-s --schedule)-s+[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v)" "f\:file\:_files"' \
-                '(-s --schedule)--schedule=[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v)" "f\:file\:_files"' \
+                '(-s --schedule)-s+[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v dualpipe-v-deepseek dualpipe)" "f\:file\:_files"' \
+                '(-s --schedule)--schedule=[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v dualpipe-v-deepseek dualpipe)" "f\:file\:_files"' \
                 '(--cost-model)--cost-model=[hull (default)\: the measured points themselves; exponential\: a fitted curve]:NAME:(hull exponential)' \
                 '(--memory-limit)--memory-limit=[Refuse larger problems]:GIB: ' \
                 '(--noise-factor)--noise-factor=[Relaxed Pareto filter if the exponential model has fewer than 4 points]:X: ' \
@@ -400,7 +400,7 @@ _harpe() {
                 '(--p2p-power)--p2p-power=[Power of a GPU that waits for a peer]:W: ' \
                 '(--pp --stages)--pp=[Ranks of a pipeline]:N: ' \
                 '(--pp --stages)--stages=[Ranks of a pipeline]:N: ' \
-                '(--schedule)--schedule=[Pipeline schedule]:NAME:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v)' \
+                '(--schedule)--schedule=[Pipeline schedule]:NAME:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v dualpipe-v-deepseek dualpipe)' \
                 '(--seed)--seed=[Synthesised\: seed of the random numbers (1)]:N: ' \
                 '(--tp)--tp=[GPUs that share a stage]:N: ' \
                 '(--offline)--offline[Serve the plan of T_min made from the profile, instead of learning it online]' \

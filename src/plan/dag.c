@@ -34,6 +34,9 @@ typedef struct graph {
     int rank_count;
     int stage_count;
     int microbatch_count;
+    const harpe_wait *waits;
+    size_t wait_count;
+    size_t next_wait;    /* while arcs are added: the first that is not added */
     size_t action_count; /* without standalone ones */
     int32_t *rank_start; /* rank r's nodes are rank_start[r] .. rank_start[r + 1] - 1 */
     work *works;         /* [stage * microbatch_count + microbatch] */
@@ -125,6 +128,9 @@ static harpe_status number_nodes(graph *g, harpe_error *error) {
         node_count += g->counts[rank];
         g->rank_start[rank + 1] = (int32_t)node_count;
     }
+    if (g->wait_count > INT32_MAX - node_count * (2 * WAITS_MAX + 1))
+        return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
+                          "%zu instructions and %zu waits are too many", node_count, g->wait_count);
     g->dag.node_count = (int32_t)node_count;
     return HARPE_OK;
 }
@@ -285,6 +291,22 @@ static void add_arc(graph *g, int32_t from, int32_t to) {
     dag->arc_to[dag->arc_count++] = to;
 }
 
+/* Adds the waits of `node`. Waits of one node differ, so each is compared only with the `limit`
+ * arcs that its operations need. */
+static void add_waits_into(graph *g, int32_t list_start, int32_t node) {
+    harpe_dag *dag = &g->dag;
+    int32_t first = dag->first_arc_into[node], limit = dag->arc_count;
+    for (; g->next_wait < g->wait_count && g->waits[g->next_wait].after == node; g->next_wait++) {
+        int32_t from = g->waits[g->next_wait].before;
+        bool is_known = from >= list_start && from < node;
+        for (int32_t a = first; a < limit; a++)
+            is_known = is_known || dag->arc_from[a] == from;
+        if (is_known) continue;
+        dag->arc_from[dag->arc_count] = from;
+        dag->arc_to[dag->arc_count++] = node;
+    }
+}
+
 static harpe_status add_arcs_into(graph *g, int rank, int32_t node, harpe_error *error) {
     int32_t list_start = g->rank_start[rank];
     const harpe_instruction *instruction = &g->lists[rank][node - list_start];
@@ -302,12 +324,13 @@ static harpe_status add_arcs_into(graph *g, int rank, int32_t node, harpe_error 
             if (from >= 0 && !is_implied) add_arc(g, from, node);
         }
     }
+    add_waits_into(g, list_start, node);
     return HARPE_OK;
 }
 
 static harpe_status add_arcs(graph *g, harpe_error *error) {
     size_t node_count = (size_t)g->dag.node_count;
-    size_t arc_limit = node_count + g->action_count * WAITS_MAX;
+    size_t arc_limit = node_count + g->action_count * WAITS_MAX + g->wait_count;
     g->dag.first_arc_into = harpe_calloc(node_count + 1, sizeof *g->dag.first_arc_into);
     g->dag.arc_from = harpe_calloc(arc_limit, sizeof *g->dag.arc_from);
     g->dag.arc_to = harpe_calloc(arc_limit, sizeof *g->dag.arc_to);
@@ -456,7 +479,17 @@ done:
 
 harpe_status harpe_dag_build(const harpe_instruction *const *lists, const size_t *counts,
                              int rank_count, harpe_dag *out, harpe_error *error) {
-    graph g = {.lists = lists, .counts = counts, .rank_count = rank_count};
+    return harpe_dag_build_with_waits(lists, counts, rank_count, NULL, 0, out, error);
+}
+
+harpe_status harpe_dag_build_with_waits(const harpe_instruction *const *lists, const size_t *counts,
+                                        int rank_count, const harpe_wait *waits, size_t wait_count,
+                                        harpe_dag *out, harpe_error *error) {
+    graph g = {.lists = lists,
+               .counts = counts,
+               .rank_count = rank_count,
+               .waits = waits,
+               .wait_count = wait_count};
     harpe_status status = number_nodes(&g, error);
     if (status == HARPE_OK) status = measure(&g, error);
     if (status == HARPE_OK) status = register_work(&g, error);

@@ -22,6 +22,13 @@ typedef struct harpe_dag {
     int32_t *topological_order; /* node_count nodes */
 } harpe_dag;
 
+/* A dependency that does not follow from the operations: node `after` may start when node `before`
+ * has ended. */
+typedef struct harpe_wait {
+    int32_t before;
+    int32_t after;
+} harpe_wait;
+
 /* Builds the graph. `lists[r]` contains the counts[r] instructions of rank r. Arcs connect
  * neighbours in a rank's list, and each action with the actions for which its operation waits (see
  * harpe_operation). Duplicate arcs, and arcs that the order of a rank's list implies, are left out.
@@ -32,6 +39,11 @@ typedef struct harpe_dag {
  * message names the instructions on the cycle). O(instructions). */
 harpe_status harpe_dag_build(const harpe_instruction *const *lists, const size_t *counts,
                              int rank_count, harpe_dag *out, harpe_error *error);
+/* The same, with waits as further arcs. They are sorted by `after` and then by `before`, and name
+ * nodes of the lists. */
+harpe_status harpe_dag_build_with_waits(const harpe_instruction *const *lists, const size_t *counts,
+                                        int rank_count, const harpe_wait *waits, size_t wait_count,
+                                        harpe_dag *out, harpe_error *error);
 void harpe_dag_clear(harpe_dag *dag);
 
 #endif

@@ -13,6 +13,7 @@
 #include "plan/cost_model_exponential.h"
 #include "plan/options.h"
 #include "plan/profile_rows.h"
+#include "plan/schedule.h"
 
 #define DEFAULT_MEMORY_LIMIT (UINT64_C(4) << 30)
 /* Memory of one instruction in the lists, the dependencies, the network, the solver and one plan.
@@ -29,6 +30,8 @@ typedef struct rank_lists {
     const harpe_instruction **lists; /* [rank_count] into all */
     size_t *counts;                  /* [rank_count] */
     size_t total;
+    harpe_wait *waits; /* of the schedule, between indices of `all` */
+    size_t wait_count;
 } rank_lists;
 
 static const char *forward_or_backward(const harpe_action *action) {
@@ -58,6 +61,21 @@ static size_t split_or_keep(const harpe_profile *profile, const harpe_instructio
     return 2;
 }
 
+/* Copies the schedule's waits. If a pair was split, an instruction waits for its second half, and
+ * its first half waits. `*first_of` has the index of each instruction's first part, and the total.
+ */
+static harpe_status copy_waits(const harpe_schedule *schedule, const int32_t *first_of,
+                               rank_lists *out, harpe_error *error) {
+    out->waits = harpe_calloc(schedule->wait_count, sizeof *out->waits);
+    if (!out->waits) return harpe_fail_memory(error);
+    out->wait_count = schedule->wait_count;
+    for (size_t w = 0; w < schedule->wait_count; w++) {
+        const harpe_wait *wait = &schedule->waits[w];
+        out->waits[w] = (harpe_wait){first_of[wait->before + 1] - 1, first_of[wait->after]};
+    }
+    return HARPE_OK;
+}
+
 static harpe_status expand_lists(const harpe_profile *profile, const harpe_schedule *schedule,
                                  rank_lists *out, harpe_error *error) {
     int ranks = harpe_schedule_rank_count(schedule);
@@ -65,7 +83,12 @@ static harpe_status expand_lists(const harpe_profile *profile, const harpe_sched
     out->all = harpe_calloc(most, sizeof *out->all);
     out->lists = harpe_calloc((size_t)ranks, sizeof *out->lists);
     out->counts = harpe_calloc((size_t)ranks, sizeof *out->counts);
-    if (!out->all || !out->lists || !out->counts) return harpe_fail_memory(error);
+    int32_t *first_of = harpe_calloc(most / 2 + 1, sizeof *first_of);
+    if (!out->all || !out->lists || !out->counts || !first_of) {
+        free(first_of);
+        return harpe_fail_memory(error);
+    }
+    size_t next = 0;
     for (int r = 0; r < ranks; r++) {
         size_t count = 0;
         const harpe_instruction *list = harpe_schedule_rank(schedule, r, &count);
@@ -74,15 +97,19 @@ static harpe_status expand_lists(const harpe_profile *profile, const harpe_sched
             size_t added = split_or_keep(profile, &list[i], out->all + out->total);
             out->counts[r] += added;
             out->total += added;
+            first_of[++next] = (int32_t)out->total;
         }
     }
-    return HARPE_OK;
+    harpe_status status = copy_waits(schedule, first_of, out, error);
+    free(first_of);
+    return status;
 }
 
 static void clear_lists(rank_lists *lists) {
     free(lists->all);
     free(lists->lists);
     free(lists->counts);
+    free(lists->waits);
 }
 
 /* ---- Choices --------------------------------------------------------------------------------- */
@@ -161,43 +188,65 @@ static harpe_status check_curves(const harpe_problem *problem, harpe_error *erro
                       (unsigned long long)(problem->memory_limit_bytes >> 20));
 }
 
-/* Makes one choice for each profile entry that the schedule runs, and sets the choice of every
- * instruction. A stage belongs to one rank, so each entry needs one choice only. Another function
- * refuses a caller's schedule that gives a stage to two ranks. */
+static harpe_status find_entry(const harpe_profile *profile, const harpe_instruction *instruction,
+                               const harpe_profile_entry **entry, harpe_error *error) {
+    *entry = harpe_profile_find(profile, instruction->actions[0].stage, instruction->name);
+    if (*entry) return HARPE_OK;
+    return harpe_fail(error, HARPE_INVALID_INPUT,
+                      "the profile has no '%s' for stage %d, which the schedule runs: measure it, "
+                      "or choose another schedule",
+                      instruction->name, instruction->actions[0].stage);
+}
+
+/* Sets the choice of every instruction, and counts the choices: one for each profile entry that a
+ * rank runs. A stage that two ranks run has a choice for each, because their blocking powers may
+ * differ. `choice_of_entry` has a zero for each entry of the profile. */
+static harpe_status count_choices(harpe_problem *problem, const harpe_profile *profile,
+                                  const rank_lists *lists, int32_t *choice_of_entry,
+                                  harpe_error *error) {
+    const harpe_profile_entry *first = harpe_profile_entry_at(profile, 0);
+    int32_t next = 0, first_of_rank = 0;
+    for (int rank = 0; rank < problem->rank_count; rank++) {
+        for (size_t i = 0; i < lists->counts[rank]; i++, next++) {
+            const harpe_profile_entry *entry = NULL;
+            harpe_status status = find_entry(profile, &lists->lists[rank][i], &entry, error);
+            if (status != HARPE_OK) return status;
+            int32_t *choice = &choice_of_entry[entry - first];
+            if (*choice <= first_of_rank) *choice = (int32_t)++problem->choice_count;
+            problem->choice_of[next] = *choice - 1;
+        }
+        first_of_rank = (int32_t)problem->choice_count;
+    }
+    return HARPE_OK;
+}
+
 static harpe_status fill_choices(harpe_problem *problem, const harpe_profile *profile,
                                  const rank_lists *lists, const harpe_problem_options *options,
                                  harpe_error *error) {
     size_t entries = harpe_profile_entry_count(profile);
     int32_t *choice_of_entry = harpe_calloc(entries, sizeof *choice_of_entry);
-    problem->choices = harpe_arena_alloc(&problem->arena, entries, sizeof *problem->choices);
-    harpe_status status = HARPE_OK;
-    if (!choice_of_entry || !problem->choices) status = harpe_fail_memory(error);
-    const harpe_profile_entry *first = harpe_profile_entry_at(profile, 0);
+    if (!choice_of_entry) return harpe_fail_memory(error);
+    harpe_status status = count_choices(problem, profile, lists, choice_of_entry, error);
+    free(choice_of_entry);
+    if (status != HARPE_OK) return status;
+    size_t needed = problem->choice_count;
+    problem->choice_count = 0;
+    problem->choices = harpe_arena_alloc(&problem->arena, needed, sizeof *problem->choices);
+    if (!problem->choices) return harpe_fail_memory(error);
     int32_t next = 0;
-    for (int rank = 0; status == HARPE_OK && rank < problem->rank_count; rank++) {
-        for (size_t i = 0; status == HARPE_OK && i < lists->counts[rank]; i++, next++) {
-            const harpe_instruction *instruction = &lists->lists[rank][i];
-            const harpe_profile_entry *entry =
-                harpe_profile_find(profile, instruction->actions[0].stage, instruction->name);
-            if (!entry) {
-                status = harpe_fail(error, HARPE_INVALID_INPUT,
-                                    "the profile has no '%s' for stage %d, which the schedule "
-                                    "runs: measure it, or choose another schedule",
-                                    instruction->name, instruction->actions[0].stage);
-                break;
-            }
-            size_t index = (size_t)(entry - first);
-            if (choice_of_entry[index] == 0) {
+    for (int rank = 0; rank < problem->rank_count; rank++) {
+        for (size_t i = 0; i < lists->counts[rank]; i++, next++) {
+            if ((size_t)problem->choice_of[next] < problem->choice_count) continue;
+            const harpe_profile_entry *entry = NULL;
+            status = find_entry(profile, &lists->lists[rank][i], &entry, error);
+            if (status == HARPE_OK)
                 status = fill_choice(problem, entry, rank, options,
-                                     &problem->choices[problem->choice_count], error);
-                choice_of_entry[index] = (int32_t)++problem->choice_count;
-                if (status == HARPE_OK) status = check_curves(problem, error);
-            }
-            problem->choice_of[next] = choice_of_entry[index] - 1;
+                                     &problem->choices[problem->choice_count++], error);
+            if (status == HARPE_OK) status = check_curves(problem, error);
+            if (status != HARPE_OK) return status;
         }
     }
-    free(choice_of_entry);
-    return status;
+    return HARPE_OK;
 }
 
 /* ---- The object ------------------------------------------------------------------------------ */
@@ -339,8 +388,8 @@ static harpe_status fill_problem(harpe_problem *problem, const harpe_profile *pr
     if (status == HARPE_OK) status = fill_blocking_power(problem, options, error);
     if (status == HARPE_OK) status = fill_choices(problem, profile, lists, options, error);
     if (status == HARPE_OK) {
-        status =
-            harpe_dag_build(lists->lists, lists->counts, problem->rank_count, &problem->dag, error);
+        status = harpe_dag_build_with_waits(lists->lists, lists->counts, problem->rank_count,
+                                            lists->waits, lists->wait_count, &problem->dag, error);
     }
     if (status != HARPE_OK) return status;
     for (int32_t i = 0; i < problem->instruction_count; i++) {
@@ -357,8 +406,9 @@ harpe_status harpe_problem_new(const harpe_profile *profile, const harpe_schedul
     if (!options) options = &defaults;
     uint64_t limit =
         options->memory_limit_bytes ? options->memory_limit_bytes : DEFAULT_MEMORY_LIMIT;
-    harpe_status status =
-        harpe_problem_check_size(harpe_schedule_instruction_count(schedule), limit, error);
+    /* A wait is an arc, which needs a quarter of the memory of an instruction with its arcs. */
+    harpe_status status = harpe_problem_check_size(
+        harpe_schedule_instruction_count(schedule) + schedule->wait_count / 4, limit, error);
     if (status == HARPE_OK) status = check_stages(profile, schedule, error);
     if (status == HARPE_OK) status = check_cost_model(options, error);
     if (status != HARPE_OK) return status;

@@ -51,12 +51,31 @@ harpe_status harpe_schedule_builder_start(harpe_schedule_builder *builder, const
     return HARPE_OK;
 }
 
+static int compare_waits(const void *left, const void *right) {
+    const harpe_wait *a = left, *b = right;
+    if (a->after != b->after) return a->after < b->after ? -1 : 1;
+    return (a->before > b->before) - (a->before < b->before);
+}
+
+/* Also leaves out repetitions. */
+void harpe_schedule_builder_sort_waits(harpe_schedule_builder *builder) {
+    harpe_schedule *schedule = builder->schedule;
+    size_t kept = 0;
+    if (schedule->wait_count == 0) return;
+    qsort(schedule->waits, schedule->wait_count, sizeof *schedule->waits, compare_waits);
+    for (size_t i = 0; i < schedule->wait_count; i++)
+        if (kept == 0 || compare_waits(&schedule->waits[kept - 1], &schedule->waits[i]) != 0)
+            schedule->waits[kept++] = schedule->waits[i];
+    schedule->wait_count = kept;
+}
+
 harpe_status harpe_schedule_builder_finish(harpe_schedule_builder *builder, harpe_schedule **out,
                                            harpe_error *error) {
     if (builder->failed) {
         harpe_schedule_builder_abort(builder);
         return harpe_fail_memory(error);
     }
+    harpe_schedule_builder_sort_waits(builder);
     *out = builder->schedule;
     builder->schedule = NULL;
     harpe_schedule_builder_abort(builder);
@@ -89,6 +108,20 @@ void harpe_schedule_end_rank(harpe_schedule_builder *builder) {
     schedule->rank_start[next_rank] = schedule->instruction_count;
     schedule->rank_count++;
     builder->oldest_input = schedule->instruction_count;
+}
+
+void harpe_schedule_add_wait(harpe_schedule_builder *builder, size_t before, size_t after) {
+    harpe_schedule *schedule = builder->schedule;
+    if (!HARPE_ARRAY_RESERVE(schedule->waits, schedule->wait_capacity, schedule->wait_count + 1)) {
+        builder->failed = true;
+        return;
+    }
+    schedule->waits[schedule->wait_count++] = (harpe_wait){(int32_t)before, (int32_t)after};
+}
+
+void harpe_schedule_begin_at(harpe_schedule_builder *builder, int stage, int microbatch) {
+    builder->progress[stage] =
+        (harpe_stage_progress){microbatch, microbatch, microbatch, microbatch};
 }
 
 /* Returns the microbatch that `operation` takes next at `stage`, and advances to the one after
@@ -168,7 +201,7 @@ static harpe_status find_kind(const char *name, const harpe_schedule_kind **out,
     return status;
 }
 
-static bool is_valid_name(const char *name) {
+bool harpe_is_instruction_name(const char *name) {
     size_t length = strlen(name);
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                   "_.:-";
@@ -190,7 +223,7 @@ static harpe_status check_standalone(const char *const *names, const char *what,
         if (*count == HARPE_STANDALONE_NAMES_MAX)
             return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%s: more than %d instructions", what,
                               HARPE_STANDALONE_NAMES_MAX);
-        if (!is_valid_name(name))
+        if (!harpe_is_instruction_name(name))
             return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                               "%s: '%.100s' is not an instruction name (1 to %d letters, digits or "
                               "_ . : -)",
@@ -225,6 +258,18 @@ static harpe_status check_settings(const harpe_schedule_kind *kind,
 }
 
 /* Sets the number of chunks to its default if none was given, and refuses values out of range. */
+static harpe_status check_chunks(const harpe_schedule_kind *kind, int *chunks, harpe_error *error) {
+    if (*chunks == 0) *chunks = kind->default_chunks;
+    if (*chunks >= kind->minimum_chunks && *chunks <= kind->maximum_chunks) return HARPE_OK;
+    if (kind->minimum_chunks == kind->maximum_chunks)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "schedule %s has exactly %d stage%s per rank, not %d", kind->name,
+                          kind->minimum_chunks, kind->minimum_chunks > 1 ? "s" : "", *chunks);
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                      "schedule %s needs %d to %d stages per rank, not %d", kind->name,
+                      kind->minimum_chunks, kind->maximum_chunks, *chunks);
+}
+
 static harpe_status check_shape(const harpe_schedule_kind *kind, harpe_schedule_shape *shape,
                                 harpe_error *error) {
     if (shape->ranks < 1 || shape->ranks > HARPE_RANKS_MAX)
@@ -235,17 +280,8 @@ static harpe_status check_shape(const harpe_schedule_kind *kind, harpe_schedule_
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "the number of microbatches must be 1 to %d, not %d",
                           HARPE_MICROBATCHES_MAX, shape->microbatches);
-    if (shape->chunks == 0) shape->chunks = kind->default_chunks;
-    if (shape->chunks < kind->minimum_chunks || shape->chunks > kind->maximum_chunks) {
-        if (kind->minimum_chunks == kind->maximum_chunks)
-            return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                              "schedule %s has exactly %d stage%s per rank, not %d", kind->name,
-                              kind->minimum_chunks, kind->minimum_chunks > 1 ? "s" : "",
-                              shape->chunks);
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "schedule %s needs %d to %d stages per rank, not %d", kind->name,
-                          kind->minimum_chunks, kind->maximum_chunks, shape->chunks);
-    }
+    harpe_status status = check_chunks(kind, &shape->chunks, error);
+    if (status != HARPE_OK) return status;
     int64_t stages = (int64_t)shape->ranks * shape->chunks;
     if (stages > HARPE_STAGE_MAX + 1)
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
@@ -257,10 +293,10 @@ static harpe_status check_shape(const harpe_schedule_kind *kind, harpe_schedule_
 harpe_status harpe_schedule_find_chunks(const harpe_schedule_options *options, int *chunks,
                                         harpe_error *error) {
     const harpe_schedule_kind *kind = NULL;
-    harpe_schedule_shape shape = {.ranks = 1, .microbatches = 2, .chunks = options->chunks};
+    int found = options->chunks;
     harpe_status status = find_kind(options->name ? options->name : "1f1b", &kind, error);
-    if (status == HARPE_OK) status = check_shape(kind, &shape, error);
-    if (status == HARPE_OK) *chunks = shape.chunks;
+    if (status == HARPE_OK) status = check_chunks(kind, &found, error);
+    if (status == HARPE_OK) *chunks = found;
     return status;
 }
 
@@ -333,7 +369,101 @@ harpe_status harpe_schedule_new(const harpe_schedule_options *options, harpe_sch
         add_standalone(&builder, epilogue, rank);
         harpe_schedule_end_rank(&builder);
     }
+    if (kind->add_waits && !builder.failed) kind->add_waits(&builder, &shape, prologue_count);
     return harpe_schedule_builder_finish(&builder, out, error);
+}
+
+int harpe_schedule_shared_stage(const harpe_schedule *schedule, int *owner) {
+    for (int rank = 0; rank < schedule->rank_count; rank++) {
+        for (size_t i = schedule->rank_start[rank]; i < schedule->rank_start[rank + 1]; i++) {
+            for (int a = 0; a < schedule->instructions[i].action_count; a++) {
+                int stage = schedule->instructions[i].actions[a].stage;
+                if (owner[stage] != 0 && owner[stage] != rank + 1) return stage;
+                owner[stage] = rank + 1;
+            }
+        }
+    }
+    return -1;
+}
+
+/* ---- Surrounding lists that exist ------------------------------------------------------------ */
+
+static int lowest_stage(const harpe_schedule *schedule, int rank) {
+    int lowest = HARPE_STAGE_MAX;
+    for (size_t i = schedule->rank_start[rank]; i < schedule->rank_start[rank + 1]; i++)
+        for (int a = 0; a < schedule->instructions[i].action_count; a++)
+            if (schedule->instructions[i].actions[a].stage < lowest)
+                lowest = schedule->instructions[i].actions[a].stage;
+    return lowest;
+}
+
+static harpe_instruction *put_names(harpe_instruction *at, const char **names, int stage) {
+    for (; *names; names++)
+        *at++ = (harpe_instruction){
+            .name = *names, .actions = {{HARPE_STANDALONE, stage, -1}}, .action_count = 1};
+    return at;
+}
+
+static int rank_of_instruction(const harpe_schedule *schedule, int32_t index) {
+    int low = 0, high = schedule->rank_count;
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        if (schedule->rank_start[middle] <= (size_t)index)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Moves the waits to the new places of their instructions: behind the `added` instructions of each
+ * rank before theirs, and behind the `before` instructions of their own prologue. */
+static void shift_waits(harpe_schedule *schedule, size_t added, size_t before) {
+    for (size_t w = 0; w < schedule->wait_count; w++) {
+        harpe_wait *wait = &schedule->waits[w];
+        int after_rank = rank_of_instruction(schedule, wait->after);
+        int before_rank = rank_of_instruction(schedule, wait->before);
+        wait->after += (int32_t)(added * (size_t)after_rank + before);
+        wait->before += (int32_t)(added * (size_t)before_rank + before);
+    }
+}
+
+static void surround(harpe_schedule *schedule, harpe_instruction *into, const char **prologue,
+                     const char **epilogue) {
+    harpe_instruction *at = into;
+    for (int rank = 0; rank < schedule->rank_count; rank++) {
+        size_t start = schedule->rank_start[rank];
+        size_t count = schedule->rank_start[rank + 1] - start;
+        int stage = lowest_stage(schedule, rank);
+        at = put_names(at, prologue, stage);
+        memcpy(at, schedule->instructions + start, count * sizeof *at);
+        at = put_names(at + count, epilogue, stage);
+    }
+}
+
+harpe_status harpe_schedule_surround(harpe_schedule *schedule, const char *const *prologue,
+                                     const char *const *epilogue, harpe_error *error) {
+    size_t before, after;
+    harpe_status status = check_standalone(prologue, "prologue", &before, error);
+    if (status == HARPE_OK) status = check_standalone(epilogue, "epilogue", &after, error);
+    if (status != HARPE_OK) return status;
+    size_t added = before + after;
+    size_t count = schedule->instruction_count + added * (size_t)schedule->rank_count;
+    const char **first = copy_names(schedule, prologue, before);
+    const char **last = copy_names(schedule, epilogue, after);
+    harpe_instruction *instructions = harpe_calloc(count, sizeof *instructions);
+    if (!first || !last || !instructions) {
+        free(instructions);
+        return harpe_fail_memory(error);
+    }
+    surround(schedule, instructions, first, last);
+    shift_waits(schedule, added, before);
+    for (int rank = 1; rank <= schedule->rank_count; rank++)
+        schedule->rank_start[rank] += added * (size_t)rank;
+    free(schedule->instructions);
+    schedule->instructions = instructions;
+    schedule->instruction_count = schedule->instruction_capacity = count;
+    return HARPE_OK;
 }
 
 /* ---- Accessors ------------------------------------------------------------------------------- */
@@ -342,6 +472,7 @@ void harpe_schedule_free(harpe_schedule *schedule) {
     if (!schedule) return;
     harpe_arena_free(&schedule->names);
     free(schedule->instructions);
+    free(schedule->waits);
     free(schedule->rank_start);
     free(schedule);
 }

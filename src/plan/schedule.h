@@ -12,6 +12,7 @@
 #include <harpe/schedule.h>
 
 #include "base/arena.h"
+#include "plan/dag.h"
 
 #define HARPE_RANKS_MAX 4096
 #define HARPE_MICROBATCHES_MAX 1000000
@@ -30,6 +31,8 @@ struct harpe_schedule {
     harpe_instruction *instructions;
     size_t instruction_count;
     size_t instruction_capacity;
+    harpe_wait *waits; /* between indices of `instructions`, sorted by `after`, then by `before` */
+    size_t wait_count, wait_capacity;
     harpe_arena names; /* of standalone instructions */
 };
 
@@ -59,13 +62,21 @@ harpe_status harpe_schedule_builder_start(harpe_schedule_builder *builder, const
                                           harpe_error *error);
 harpe_status harpe_schedule_builder_finish(harpe_schedule_builder *builder, harpe_schedule **out,
                                            harpe_error *error);
+/* Sorts the waits, as a harpe_schedule has them. harpe_schedule_builder_finish calls it. */
+void harpe_schedule_builder_sort_waits(harpe_schedule_builder *builder);
 void harpe_schedule_builder_abort(harpe_schedule_builder *builder);
 
 /* Appends any instruction to the current rank's list. */
 void harpe_schedule_add(harpe_schedule_builder *builder, const harpe_instruction *instruction);
+/* Adds a dependency that does not follow from the operations: the instruction with the index
+ * `after` (counted over all ranks) starts when `before` has ended. Waits may be added in any order,
+ * and more than once. */
+void harpe_schedule_add_wait(harpe_schedule_builder *builder, size_t before, size_t after);
 /* Ends the current rank's list and begins the list of the next rank. */
 void harpe_schedule_end_rank(harpe_schedule_builder *builder);
 
+/* Sets the next microbatch at a stage, for all kinds of work. The first is 0. */
+void harpe_schedule_begin_at(harpe_schedule_builder *builder, int stage, int microbatch);
 /* Appends `operation` on the next microbatch at `stage`. In every built-in schedule, a stage takes
  * its microbatches in order. If there is no microbatch left, appends nothing, so a built-in
  * schedule may list more microbatches than requested. */
@@ -76,6 +87,18 @@ void harpe_schedule_run_overlapped(harpe_schedule_builder *builder, int forward_
 /* Finds the rank's oldest split backward whose weight half is not in the list, and appends that
  * weight half. Appends nothing if there is no such backward. */
 void harpe_schedule_run_oldest_weight(harpe_schedule_builder *builder);
+
+/* Returns a stage that two ranks run, or -1. `owner` has a zero for each stage, and is changed. */
+int harpe_schedule_shared_stage(const harpe_schedule *schedule, int *owner);
+
+/* Returns true if `name` may be the name of an instruction. */
+bool harpe_is_instruction_name(const char *name);
+
+/* Adds the standalone instructions of a prologue and an epilogue (each ended by NULL; NULL: none)
+ * to every rank. They belong to the lowest stage of the rank. On failure the schedule is unchanged.
+ */
+harpe_status harpe_schedule_surround(harpe_schedule *schedule, const char *const *prologue,
+                                     const char *const *epilogue, harpe_error *error);
 
 /* Returns "forward", "backward_input", ...; NULL for HARPE_STANDALONE, which has no fixed name. */
 const char *harpe_operation_name(harpe_operation operation);
@@ -104,6 +127,10 @@ typedef struct harpe_schedule_kind {
     harpe_status (*check)(const harpe_schedule_shape *shape, harpe_error *error);
     /* Lists the instructions of one rank in order. */
     void (*list_rank)(harpe_schedule_builder *builder, const harpe_schedule_shape *shape, int rank);
+    /* Adds waits, after all lists are complete. `prologue_count` instructions that list_rank does
+     * not list are at the start of each rank's list. NULL: no waits. */
+    void (*add_waits)(harpe_schedule_builder *builder, const harpe_schedule_shape *shape,
+                      size_t prologue_count);
 } harpe_schedule_kind;
 
 /* The table, in the order of the help texts. */
@@ -114,7 +141,9 @@ typedef struct harpe_schedule_kind {
     ROW(harpe_schedule_interleaved) \
     ROW(harpe_schedule_zero_bubble_h1) \
     ROW(harpe_schedule_zb_v) \
-    ROW(harpe_schedule_dualpipe_v)
+    ROW(harpe_schedule_dualpipe_v) \
+    ROW(harpe_schedule_dualpipe_v_deepseek) \
+    ROW(harpe_schedule_dualpipe)
 
 /* Finds the number of stages per rank: `chunks` of the options, or the built-in's default. Fails
  * if there is no such built-in, or if it cannot have this number. */

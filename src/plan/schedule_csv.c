@@ -2,6 +2,8 @@
 /* Reads the CSV that torch.distributed.pipelining writes: a row per rank, with cells such as 0F3,
  * 2I1, 2W1, 1B0, (0F7;7B3)OVERLAP_F_B. An empty cell means that the rank is idle. Cells of
  * communication (0SEND_F3, 2UNSHARD) are left out, because dependencies follow from computations.
+ * Beyond that form, a cell may be a recomputation (0R3), may name its instruction
+ * (0F3:forward_moe), may be a standalone instruction (:optimizer), or a BARRIER of all ranks.
  * Checks that every stage runs every microbatch forward and backward exactly once. dag.c checks
  * that the order can finish. */
 #include <limits.h>
@@ -21,7 +23,12 @@
 #define FILE_LIMIT_BYTES ((size_t)256 << 20)
 #define FILE_INSTRUCTIONS_MAX 10000000
 
-#define CELL_HINT "expected a cell such as 0F3, 1B0, 2I1, 2W1 or (0F7;7B3)OVERLAP_F_B"
+#define CELL_HINT \
+    "expected a cell such as 0F3, 1B0, 2I1, 2W1, (0F7;7B3)OVERLAP_F_B, 0F3:name, :name or BARRIER"
+#define BARRIER "BARRIER"
+/* Limits for a file's own names, and for the dependencies of its barriers. */
+#define FILE_NAMES_MAX 64
+#define BARRIER_WAITS_MAX 4000000
 
 /* The position of an instruction, for errors found after reading. */
 typedef struct position {
@@ -34,7 +41,12 @@ typedef struct reader {
     harpe_schedule_builder builder;
     position *positions; /* one per instruction */
     size_t position_capacity;
-    int *owner; /* of each stage: rank + 1; 0: not seen */
+    bool *has_stage;                   /* [HARPE_STAGE_MAX + 1] */
+    const char *names[FILE_NAMES_MAX]; /* the file's own */
+    int name_count;
+    size_t *barriers; /* of rank 0 in their order, then of rank 1: number of instructions before */
+    size_t barrier_count, barrier_capacity;
+    size_t barriers_per_rank;
     int stage_count;
     int microbatch_count;
     size_t action_count;
@@ -81,6 +93,7 @@ static bool find_operation(char letter, harpe_operation *operation) {
     case 'B': *operation = HARPE_BACKWARD; return true;
     case 'I': *operation = HARPE_BACKWARD_INPUT; return true;
     case 'W': *operation = HARPE_BACKWARD_WEIGHT; return true;
+    case 'R': *operation = HARPE_RECOMPUTATION; return true;
     default: return false;
     }
 }
@@ -139,8 +152,50 @@ static harpe_status take_overlapped(const reader *r, cell *c, harpe_instruction 
     return HARPE_OK;
 }
 
+/* Reads ":name" at the end of a cell. The schedule owns the name. */
+static harpe_status take_name(reader *r, cell *c, const char **out, harpe_error *error) {
+    char name[HARPE_INSTRUCTION_NAME_MAX + 1];
+    size_t length = (size_t)(c->end - c->cursor) - 1;
+    if (length < sizeof name) {
+        memcpy(name, c->cursor + 1, length);
+        name[length] = '\0';
+    }
+    if (length >= sizeof name || strlen(name) != length || !harpe_is_instruction_name(name))
+        return harpe_csv_fail(&r->csv, c->field, error,
+                              "after the colon is no instruction name (1 to %d letters, digits or "
+                              "_ . : -)",
+                              HARPE_INSTRUCTION_NAME_MAX);
+    c->cursor = c->end;
+    for (int i = 0; i < r->name_count; i++) {
+        if (strcmp(r->names[i], name) != 0) continue;
+        *out = r->names[i];
+        return HARPE_OK;
+    }
+    if (r->name_count == FILE_NAMES_MAX)
+        return harpe_csv_fail(&r->csv, c->field, error, "more than %d names", FILE_NAMES_MAX);
+    *out = harpe_arena_strdup(&r->builder.schedule->names, name, length);
+    if (!*out) return harpe_fail_memory(error);
+    r->names[r->name_count++] = *out;
+    return HARPE_OK;
+}
+
+/* :<name>; its stage is known at the end of the row. */
+static harpe_status take_standalone(reader *r, cell *c, harpe_instruction *out,
+                                    harpe_error *error) {
+    out->actions[0] = (harpe_action){HARPE_STANDALONE, -1, -1};
+    out->action_count = 1;
+    harpe_status status = take_name(r, c, &out->name, error);
+    if (status != HARPE_OK) return status;
+    for (int operation = HARPE_FORWARD; operation < HARPE_STANDALONE; operation++)
+        if (strcmp(harpe_operation_name((harpe_operation)operation), out->name) == 0)
+            return harpe_csv_fail(&r->csv, c->field, error,
+                                  "'%s' is a pipeline instruction, which needs a cell such as 0F3",
+                                  out->name);
+    return HARPE_OK;
+}
+
 /* The instruction of a communication has no actions. */
-static harpe_status parse_cell(const reader *r, size_t field, harpe_instruction *out,
+static harpe_status parse_cell(reader *r, size_t field, harpe_instruction *out,
                                harpe_error *error) {
     const char *text = r->csv.fields[field].text;
     cell c = {text, text + r->csv.fields[field].length, field};
@@ -150,13 +205,17 @@ static harpe_status parse_cell(const reader *r, size_t field, harpe_instruction 
         *out = instruction;
         return HARPE_OK;
     }
-    if (take_text(&c, "(")) {
+    if (c.cursor < c.end && *c.cursor == ':') {
+        status = take_standalone(r, &c, &instruction, error);
+    } else if (take_text(&c, "(")) {
         status = take_overlapped(r, &c, &instruction, error);
     } else {
         status = take_action(r, &c, &instruction.actions[0], error);
         instruction.name = harpe_operation_name(instruction.actions[0].operation);
         instruction.action_count = 1;
     }
+    if (status == HARPE_OK && c.cursor < c.end && *c.cursor == ':')
+        status = take_name(r, &c, &instruction.name, error);
     if (status != HARPE_OK) return status;
     if (c.cursor != c.end) return harpe_csv_fail(&r->csv, field, error, CELL_HINT);
     *out = instruction;
@@ -165,20 +224,23 @@ static harpe_status parse_cell(const reader *r, size_t field, harpe_instruction 
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
-/* Records the stage and the microbatch of an action, and checks that the stage is on one rank
- * only. */
-static harpe_status note_action(reader *r, const harpe_action *action, size_t field,
-                                harpe_error *error) {
-    int owner = r->builder.schedule->rank_count + 1;
-    int *noted = &r->owner[action->stage];
-    if (*noted != 0 && *noted != owner)
-        return harpe_csv_fail(&r->csv, field, error,
-                              "stage %d is on rank %d already; a stage is on one rank",
-                              action->stage, *noted - 1);
-    *noted = owner;
+/* Records the stage and the microbatch of an action. */
+static void note_action(reader *r, const harpe_action *action) {
+    if (action->operation == HARPE_STANDALONE) return;
+    r->has_stage[action->stage] = true;
     if (action->stage >= r->stage_count) r->stage_count = action->stage + 1;
     if (action->microbatch >= r->microbatch_count) r->microbatch_count = action->microbatch + 1;
     r->action_count++;
+}
+
+static bool is_barrier(const harpe_csv_field *field) {
+    return field->length == strlen(BARRIER) && memcmp(field->text, BARRIER, field->length) == 0;
+}
+
+static harpe_status read_barrier(reader *r, harpe_error *error) {
+    if (!HARPE_ARRAY_RESERVE(r->barriers, r->barrier_capacity, r->barrier_count + 1))
+        return harpe_fail_memory(error);
+    r->barriers[r->barrier_count++] = r->builder.schedule->instruction_count;
     return HARPE_OK;
 }
 
@@ -190,10 +252,8 @@ static harpe_status read_cell(reader *r, size_t field, harpe_error *error) {
     if (count >= FILE_INSTRUCTIONS_MAX)
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%s:%d: more than %d instructions",
                           r->csv.name, r->csv.line, FILE_INSTRUCTIONS_MAX);
-    for (int i = 0; i < instruction.action_count; i++) {
-        status = note_action(r, &instruction.actions[i], field, error);
-        if (status != HARPE_OK) return status;
-    }
+    for (int i = 0; i < instruction.action_count; i++)
+        note_action(r, &instruction.actions[i]);
     if (!HARPE_ARRAY_RESERVE(r->positions, r->position_capacity, count + 1))
         return harpe_fail_memory(error);
     r->positions[count] = (position){r->csv.line, r->csv.fields[field].column};
@@ -201,9 +261,42 @@ static harpe_status read_cell(reader *r, size_t field, harpe_error *error) {
     return r->builder.failed ? harpe_fail_memory(error) : HARPE_OK;
 }
 
+/* Checks that a rank, whose row has been read, has as many barriers as the ranks before it. */
+static harpe_status check_barriers(reader *r, size_t count, harpe_error *error) {
+    int rank = r->builder.schedule->rank_count;
+    if (rank == 0) r->barriers_per_rank = count;
+    if (count != r->barriers_per_rank)
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "%s:%d: rank %d has %zu barriers, but rank 0 has %zu; a barrier is one "
+                          "of all ranks",
+                          r->csv.name, r->csv.line, rank, count, r->barriers_per_rank);
+    return HARPE_OK;
+}
+
+/* Gives the standalone instructions of a rank the rank's lowest stage. */
+static harpe_status settle_standalone(reader *r, size_t start, harpe_error *error) {
+    harpe_schedule *schedule = r->builder.schedule;
+    int lowest = -1;
+    for (size_t i = start; i < schedule->instruction_count; i++) {
+        const harpe_instruction *instruction = &schedule->instructions[i];
+        for (int a = 0; a < instruction->action_count; a++) {
+            int stage = instruction->actions[a].stage;
+            if (stage >= 0 && (lowest < 0 || stage < lowest)) lowest = stage;
+        }
+    }
+    if (lowest < 0)
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "%s:%d: rank %d has nothing to do: no cell has a computation",
+                          r->csv.name, r->csv.line, schedule->rank_count);
+    for (size_t i = start; i < schedule->instruction_count; i++)
+        if (schedule->instructions[i].actions[0].operation == HARPE_STANDALONE)
+            schedule->instructions[i].actions[0].stage = lowest;
+    return HARPE_OK;
+}
+
 static harpe_status read_row(reader *r, harpe_error *error) {
     const harpe_schedule *schedule = r->builder.schedule;
-    size_t count_before = schedule->instruction_count;
+    size_t count_before = schedule->instruction_count, barriers_before = r->barrier_count;
     if (r->blank_line != 0)
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "%s:%d: rank %d has nothing to do: the line is empty", r->csv.name,
@@ -213,13 +306,13 @@ static harpe_status read_row(reader *r, harpe_error *error) {
                           r->csv.line, HARPE_RANKS_MAX);
     for (size_t i = 0; i < r->csv.field_count; i++) {
         if (r->csv.fields[i].length == 0) continue;
-        harpe_status status = read_cell(r, i, error);
+        harpe_status status =
+            is_barrier(&r->csv.fields[i]) ? read_barrier(r, error) : read_cell(r, i, error);
         if (status != HARPE_OK) return status;
     }
-    if (schedule->instruction_count == count_before)
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "%s:%d: rank %d has nothing to do: no cell has a computation",
-                          r->csv.name, r->csv.line, schedule->rank_count);
+    harpe_status status = settle_standalone(r, count_before, error);
+    if (status == HARPE_OK) status = check_barriers(r, r->barrier_count - barriers_before, error);
+    if (status != HARPE_OK) return status;
     harpe_schedule_end_rank(&r->builder);
     return r->builder.failed ? harpe_fail_memory(error) : HARPE_OK;
 }
@@ -249,7 +342,7 @@ static harpe_status read_rows(reader *r, harpe_error *error) {
 
 static harpe_status check_stages(const reader *r, harpe_error *error) {
     for (int stage = 0; stage < r->stage_count; stage++) {
-        if (r->owner[stage] != 0) continue;
+        if (r->has_stage[stage]) continue;
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "%s: stage %d is missing: no rank runs it, though there is a stage %d",
                           r->csv.name, stage, r->stage_count - 1);
@@ -264,7 +357,8 @@ static harpe_status fail_twice(const reader *r, size_t index, const harpe_action
     static const char letters[] = {[HARPE_FORWARD] = 'F',
                                    [HARPE_BACKWARD] = 'B',
                                    [HARPE_BACKWARD_INPUT] = 'I',
-                                   [HARPE_BACKWARD_WEIGHT] = 'W'};
+                                   [HARPE_BACKWARD_WEIGHT] = 'W',
+                                   [HARPE_RECOMPUTATION] = 'R'};
     return harpe_fail(error, HARPE_INVALID_INPUT,
                       "%s:%d:%d: %d%c%d comes a second time; every action runs once", r->csv.name,
                       r->positions[index].line, r->positions[index].column, action->stage,
@@ -274,6 +368,7 @@ static harpe_status fail_twice(const reader *r, size_t index, const harpe_action
 /* Returns a text that says what is wrong with the set of operations that a stage runs on a
  * microbatch, or NULL. */
 static const char *find_fault(unsigned operations) {
+    operations &= ~bit_of(HARPE_RECOMPUTATION);
     const unsigned forward = bit_of(HARPE_FORWARD);
     const unsigned backward = bit_of(HARPE_BACKWARD);
     const unsigned input = bit_of(HARPE_BACKWARD_INPUT);
@@ -287,40 +382,96 @@ static const char *find_fault(unsigned operations) {
     return "the weight half of the backward (W) but no input half (I)";
 }
 
-/* Checks that every stage runs every microbatch forward and backward once. If there are so few
- * actions that a microbatch must be missing, the graph reports it. */
-static harpe_status check_actions(const reader *r, harpe_error *error) {
+/* What a stage does with a microbatch. */
+typedef struct pair_work {
+    int rank; /* + 1; 0: nothing */
+    unsigned operations;
+} pair_work;
+
+static harpe_status add_to_pair(const reader *r, pair_work *pair, size_t index, int rank,
+                                const harpe_action *action, harpe_error *error) {
+    if (pair->operations & bit_of(action->operation)) return fail_twice(r, index, action, error);
+    if (pair->rank != 0 && pair->rank != rank + 1)
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "%s:%d:%d: rank %d runs microbatch %d at stage %d already; a microbatch "
+                          "passes a stage on one rank",
+                          r->csv.name, r->positions[index].line, r->positions[index].column,
+                          pair->rank - 1, action->microbatch, action->stage);
+    pair->rank = rank + 1;
+    pair->operations |= bit_of(action->operation);
+    return HARPE_OK;
+}
+
+static harpe_status fill_pairs(const reader *r, pair_work *pairs, harpe_error *error) {
     const harpe_schedule *schedule = r->builder.schedule;
-    size_t microbatches = (size_t)r->microbatch_count;
-    size_t pairs = (size_t)r->stage_count * microbatches;
-    if (pairs > r->action_count) return HARPE_OK;
-    unsigned char *operations = harpe_calloc(pairs, sizeof *operations);
-    if (!operations) return harpe_fail_memory(error);
-    harpe_status status = HARPE_OK;
+    int rank = 0;
     for (size_t i = 0; i < schedule->instruction_count; i++) {
+        while (i >= schedule->rank_start[rank + 1])
+            rank++;
         for (int a = 0; a < schedule->instructions[i].action_count; a++) {
             const harpe_action *action = &schedule->instructions[i].actions[a];
-            unsigned char *seen =
-                &operations[(size_t)action->stage * microbatches + (size_t)action->microbatch];
-            if (*seen & bit_of(action->operation)) {
-                status = fail_twice(r, i, action, error);
-                goto done;
-            }
-            *seen = (unsigned char)(*seen | bit_of(action->operation));
+            if (action->operation == HARPE_STANDALONE) continue;
+            size_t pair =
+                (size_t)action->stage * (size_t)r->microbatch_count + (size_t)action->microbatch;
+            harpe_status status = add_to_pair(r, &pairs[pair], i, rank, action, error);
+            if (status != HARPE_OK) return status;
         }
     }
-    for (size_t i = 0; i < pairs; i++) {
-        const char *fault = find_fault(operations[i]);
+    return HARPE_OK;
+}
+
+/* Returns a rank that runs a stage. */
+static int rank_of_stage(const reader *r, const pair_work *pairs, int stage) {
+    const pair_work *first = &pairs[(size_t)stage * (size_t)r->microbatch_count];
+    while (first->rank == 0)
+        first++;
+    return first->rank - 1;
+}
+
+/* Checks that every stage runs every microbatch forward and backward once, on one rank. If there
+ * are so few actions that a microbatch must be missing, the graph reports it. */
+static harpe_status check_actions(const reader *r, harpe_error *error) {
+    size_t microbatches = (size_t)r->microbatch_count;
+    size_t count = (size_t)r->stage_count * microbatches;
+    if (count > r->action_count) return HARPE_OK;
+    pair_work *pairs = harpe_calloc(count, sizeof *pairs);
+    if (!pairs) return harpe_fail_memory(error);
+    harpe_status status = fill_pairs(r, pairs, error);
+    for (size_t i = 0; status == HARPE_OK && i < count; i++) {
+        const char *fault = find_fault(pairs[i].operations);
         if (!fault) continue;
         int stage = (int)(i / microbatches);
+        int rank = pairs[i].rank ? pairs[i].rank - 1 : rank_of_stage(r, pairs, stage);
         status = harpe_fail(error, HARPE_INVALID_INPUT,
                             "%s: stage %d (rank %d) has %s for microbatch %d", r->csv.name, stage,
-                            r->owner[stage] - 1, fault, (int)(i % microbatches));
-        goto done;
+                            rank, fault, (int)(i % microbatches));
     }
-done:
-    free(operations);
+    free(pairs);
     return status;
+}
+
+/* Adds the waits of the barriers: what follows one on a rank waits for what precedes it on every
+ * other rank. */
+static harpe_status add_barriers(reader *r, harpe_error *error) {
+    const harpe_schedule *schedule = r->builder.schedule;
+    size_t ranks = (size_t)schedule->rank_count, per_rank = r->barriers_per_rank;
+    if (per_rank * ranks * ranks > BARRIER_WAITS_MAX)
+        return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
+                          "%s: %zu barriers of %zu ranks are more than %d dependencies",
+                          r->csv.name, per_rank, ranks, BARRIER_WAITS_MAX);
+    for (size_t k = 0; k < per_rank; k++) {
+        for (size_t to = 0; to < ranks; to++) {
+            size_t after = r->barriers[to * per_rank + k];
+            if (after == schedule->rank_start[to + 1]) continue;
+            for (size_t from = 0; from < ranks; from++) {
+                size_t before = r->barriers[from * per_rank + k];
+                if (from != to && before > schedule->rank_start[from])
+                    harpe_schedule_add_wait(&r->builder, before - 1, after);
+            }
+        }
+    }
+    harpe_schedule_builder_sort_waits(&r->builder);
+    return r->builder.failed ? harpe_fail_memory(error) : HARPE_OK;
 }
 
 /* Checks that the order can finish. The error names the file. */
@@ -338,7 +489,8 @@ static harpe_status check_order(const reader *r, harpe_error *error) {
     }
     for (int rank = 0; rank < schedule->rank_count; rank++)
         lists[rank] = harpe_schedule_rank(schedule, rank, &counts[rank]);
-    status = harpe_dag_build(lists, counts, schedule->rank_count, &dag, &detail);
+    status = harpe_dag_build_with_waits(lists, counts, schedule->rank_count, schedule->waits,
+                                        schedule->wait_count, &dag, &detail);
     if (status != HARPE_OK)
         status = harpe_fail(error, status, "%s: %s", r->csv.name, detail.message);
 done:
@@ -354,8 +506,8 @@ harpe_status harpe_schedule_parse_csv(const char *text, size_t length, const cha
     harpe_csv_open(&r.csv, text, length, name);
     harpe_status status = harpe_schedule_builder_start(&r.builder, "file", 0, 0, error);
     if (status != HARPE_OK) goto cleanup;
-    r.owner = harpe_calloc(HARPE_STAGE_MAX + 1, sizeof *r.owner);
-    if (!r.owner) {
+    r.has_stage = harpe_calloc(HARPE_STAGE_MAX + 1, sizeof *r.has_stage);
+    if (!r.has_stage) {
         status = harpe_fail_memory(error);
         goto cleanup;
     }
@@ -364,6 +516,8 @@ harpe_status harpe_schedule_parse_csv(const char *text, size_t length, const cha
     status = check_stages(&r, error);
     if (status != HARPE_OK) goto cleanup;
     status = check_actions(&r, error);
+    if (status != HARPE_OK) goto cleanup;
+    status = add_barriers(&r, error);
     if (status != HARPE_OK) goto cleanup;
     status = check_order(&r, error);
     if (status != HARPE_OK) goto cleanup;
@@ -374,7 +528,8 @@ cleanup:
     harpe_schedule_builder_abort(&r.builder);
     harpe_csv_close(&r.csv);
     free(r.positions);
-    free(r.owner);
+    free(r.has_stage);
+    free(r.barriers);
     return status;
 }
 

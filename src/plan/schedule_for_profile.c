@@ -26,12 +26,11 @@ static harpe_status read_file(const harpe_schedule_request *request, harpe_sched
                               harpe_error *error) {
     const harpe_schedule_options *options = &request->options;
     if (options->chunks != 0 || options->microbatch_group_size != 0 ||
-        options->overlaps_moe_expert_parallel_comm || has_names(options->prologue) ||
-        has_names(options->epilogue)) {
+        options->overlaps_moe_expert_parallel_comm) {
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "%s: chunks, microbatch groups, overlapped communication, prologue and "
-                          "epilogue cannot be combined with a schedule file, which lists the "
-                          "instructions of each rank",
+                          "%s: chunks, microbatch groups and overlapped communication cannot be "
+                          "combined with a schedule file, which lists the instructions of each "
+                          "rank",
                           request->path);
     }
     harpe_schedule *schedule = NULL;
@@ -43,6 +42,8 @@ static harpe_status read_file(const harpe_schedule_request *request, harpe_sched
         status = check_count(request->path, "ranks", options->ranks,
                              harpe_schedule_rank_count(schedule), error);
     }
+    if (status == HARPE_OK && (has_names(options->prologue) || has_names(options->epilogue)))
+        status = harpe_schedule_surround(schedule, options->prologue, options->epilogue, error);
     if (status != HARPE_OK) {
         harpe_schedule_free(schedule);
         return status;

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "plan/profile_notes.h"
+#include "plan/schedule.h"
 #include "plan/synth.h"
 
 /* ---- Instructions and messages --------------------------------------------------------------- */
@@ -129,7 +130,13 @@ static harpe_status make_schedule(const harpe_sim_options *options, harpe_sim_pl
                                   .microbatch_group_size = options->group_size,
                                   .overlaps_moe_expert_parallel_comm =
                                       options->overlaps_moe_expert_parallel_comm};
-    return harpe_schedule_new(&how, &plan->schedule, error);
+    harpe_status status = harpe_schedule_new(&how, &plan->schedule, error);
+    if (status != HARPE_OK || plan->schedule->wait_count == 0) return status;
+    return harpe_fail(
+        error, HARPE_INVALID_ARGUMENT,
+        "train-sim cannot run the schedule %s, whose ranks also wait for the ranks to "
+        "which they send: choose dualpipe-v, or another schedule",
+        options->schedule_name);
 }
 
 harpe_status harpe_sim_plan_load_program(const harpe_sim_options *options, const char *profile_path,

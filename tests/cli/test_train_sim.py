@@ -337,6 +337,11 @@ class Ending(Simulation):
             self.refuse(1, said, "train-sim", "--inst-profile", "four.csv", "--offline",
                         "--num-mbs", 8, *arguments)
 
+    def test_schedules_with_batched_sends_are_refused(self):
+        for name in ("dualpipe", "dualpipe-v-deepseek"):
+            self.refuse(2, f"train-sim cannot run the schedule {name}, whose ranks also wait",
+                        "train-sim", "--pp", 2, "--offline", "--num-mbs", 8, "--schedule", name)
+
     def test_a_pipeline_of_one_stage_runs(self):
         self.sim("--pp", 1, "--offline", "--steps", 1, "--num-mbs", 2, "--quiet")
         self.finish()

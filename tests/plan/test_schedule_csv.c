@@ -15,6 +15,10 @@
 #include <harpe/schedule.h>
 
 #include "base/text.h"
+#include "plan/schedule.h"
+
+#define CELL \
+    "expected a cell such as 0F3, 1B0, 2I1, 2W1, (0F7;7B3)OVERLAP_F_B, 0F3:name, :name or BARRIER"
 
 static harpe_schedule *read_text(const char *text) {
     harpe_schedule *schedule = NULL;
@@ -182,6 +186,106 @@ static void every_built_in_comes_back_as_it_was_written(void **state) {
     assert_in_range(compared, 4 * 60, 7 * 60);
 }
 
+/* ---- Beyond torch's form --------------------------------------------------------------------- */
+
+static void reads_recomputations_and_names(void **state) {
+    (void)state;
+    harpe_schedule *schedule = read_text(
+        ":load,0F0:forward_moe,1F0,(0F1;1B0)OVERLAP_F_B:pair,0R0,0B0:b.moe,1F1:forward_moe,"
+        "1R1,1I1,1W1,0B1,:optimizer\n");
+    assert_int_equal(harpe_schedule_stage_count(schedule), 2);
+    assert_int_equal(harpe_schedule_microbatch_count(schedule), 2);
+    static const char *const names[] = {
+        "load",           "forward_moe",     "forward",     "pair",
+        "recomputation",  "b.moe",           "forward_moe", "recomputation",
+        "backward_input", "backward_weight", "backward",    "optimizer"};
+    size_t count;
+    const harpe_instruction *list = harpe_schedule_rank(schedule, 0, &count);
+    assert_int_equal(count, 12);
+    for (size_t i = 0; i < count; i++)
+        assert_string_equal(list[i].name, names[i]);
+    assert_ptr_equal(list[1].name, list[6].name);
+    expect_action(&list[0].actions[0], HARPE_STANDALONE, 0, -1);
+    expect_action(&list[1].actions[0], HARPE_FORWARD, 0, 0);
+    expect_action(&list[3].actions[1], HARPE_BACKWARD, 1, 0);
+    expect_action(&list[4].actions[0], HARPE_RECOMPUTATION, 0, 0);
+    harpe_schedule_free(schedule);
+}
+
+static void standalone_instructions_belong_to_the_lowest_stage(void **state) {
+    (void)state;
+    harpe_schedule *schedule = read_text("0F0,1F1,1B1,0B0\n:a,1F0,0F1,1B0,0B1,:b\n");
+    size_t count;
+    const harpe_instruction *list = harpe_schedule_rank(schedule, 1, &count);
+    expect_action(&list[0].actions[0], HARPE_STANDALONE, 0, -1);
+    expect_action(&list[5].actions[0], HARPE_STANDALONE, 0, -1);
+    harpe_schedule_free(schedule);
+    schedule = read_text("0F0,0B0\n1F0,1B0,:a\n");
+    expect_action(&harpe_schedule_rank(schedule, 1, &count)[2].actions[0], HARPE_STANDALONE, 1, -1);
+    harpe_schedule_free(schedule);
+}
+
+static void reads_a_stage_on_two_ranks(void **state) {
+    (void)state;
+    harpe_schedule *schedule = read_text("0F0,1F1,1B1,0B0\n0F1,1F0,1B0,0B1\n");
+    assert_int_equal(harpe_schedule_rank_count(schedule), 2);
+    assert_int_equal(harpe_schedule_stage_count(schedule), 2);
+    assert_int_equal(harpe_schedule_microbatch_count(schedule), 2);
+    harpe_schedule_free(schedule);
+}
+
+/* All of what is before a barrier ends before anything behind it starts. */
+static void barriers_wait_for_all_ranks(void **state) {
+    (void)state;
+    harpe_schedule *schedule = read_text("0F0,0F1,BARRIER,0B0,0B1,BARRIER,:step\n"
+                                         "1F0,BARRIER,1F1,1B0,1B1,BARRIER,:step\n");
+    static const harpe_wait expected[] = {{5, 2}, {8, 4}, {1, 6}, {3, 9}};
+    assert_int_equal(schedule->wait_count, 4);
+    for (size_t w = 0; w < 4; w++) {
+        assert_int_equal(schedule->waits[w].before, expected[w].before);
+        assert_int_equal(schedule->waits[w].after, expected[w].after);
+    }
+    harpe_schedule_free(schedule);
+    schedule = read_text("BARRIER,0F0,0B0,BARRIER,BARRIER\nBARRIER,1F0,1B0,BARRIER,BARRIER\n");
+    assert_int_equal(schedule->wait_count, 0); /* nothing is before or behind */
+    harpe_schedule_free(schedule);
+}
+
+static void refuses_names_and_barriers_that_are_none(void **state) {
+    (void)state;
+    const char *name =
+        "after the colon is no instruction name (1 to 63 letters, digits or _ . : -)";
+    char message[256];
+    (void)snprintf(message, sizeof message, "s.csv:1:1: %s (found '0F0:')", name);
+    expect_bad("0F0:,0B0", message);
+    (void)snprintf(message, sizeof message, "s.csv:1:5: %s (found ':')", name);
+    expect_bad("0F0,:,0B0", message);
+    (void)snprintf(message, sizeof message, "s.csv:1:1: %s (found ':two words')", name);
+    expect_bad(":two words,0F0,0B0", message);
+    expect_bad(":forward,0F0,0B0", "s.csv:1:1: 'forward' is a pipeline instruction, which needs a "
+                                   "cell such as 0F3 (found ':forward')");
+    expect_bad("0F0,barrier,0B0", "s.csv:1:5: " CELL " (found 'barrier')");
+    expect_bad("0F0,BARRIER,0B0\n1F0,1B0\n", "s.csv:2: rank 1 has 0 barriers, but rank 0 has 1; a "
+                                             "barrier is one of all ranks");
+    expect_bad(":a,BARRIER\n", "s.csv:1: rank 0 has nothing to do: no cell has a computation");
+    expect_bad(
+        "0F0,0B0,BARRIER\nBARRIER,1F0,1B0\n",
+        "s.csv: the order can never finish: rank 0's backward 0B0 waits for rank 1's backward "
+        "1B0, which comes after rank 1's forward 1F0, which waits for rank 0's backward 0B0");
+    expect_bad("0R0", "s.csv: stage 0 (rank 0) has no forward (F) for microbatch 0");
+    harpe_text text = {0};
+    for (int i = 0; i < 65; i++)
+        harpe_text_printf(&text, ":n%d,", i);
+    harpe_text_printf(&text, "0F0,0B0\n");
+    expect_bad(text.data, "s.csv:1:311: more than 64 names (found ':n64')");
+    harpe_text_free(&text);
+    for (int rank = 0; rank < 2001; rank++)
+        harpe_text_printf(&text, "%dF0,BARRIER,%dB0\n", rank, rank);
+    expect_status(text.data, HARPE_LIMIT_EXCEEDED,
+                  "s.csv: 1 barriers of 2001 ranks are more than 4000000 dependencies");
+    harpe_text_free(&text);
+}
+
 static void reads_a_file_by_path(void **state) {
     (void)state;
     char path[] = "/tmp/harpe_test_schedule_XXXXXX";
@@ -204,8 +308,6 @@ static void reads_a_file_by_path(void **state) {
 }
 
 /* ---- Refused files --------------------------------------------------------------------------- */
-
-#define CELL "expected a cell such as 0F3, 1B0, 2I1, 2W1 or (0F7;7B3)OVERLAP_F_B"
 
 static void refuses_cells_that_are_none(void **state) {
     (void)state;
@@ -269,8 +371,11 @@ static void refuses_ranks_with_nothing_to_do(void **state) {
 
 static void refuses_wrong_owners_of_stages(void **state) {
     (void)state;
-    expect_bad("0F0,0B0\n,0F1,0B1\n",
-               "s.csv:2:2: stage 0 is on rank 0 already; a stage is on one rank (found '0F1')");
+    expect_bad("0F0,0B0\n,0F1,0B0\n", "s.csv:2:6: 0B0 comes a second time; every action runs once");
+    expect_bad(
+        "0F0\n0B0,0F1,0B1\n",
+        "s.csv:2:1: rank 0 runs microbatch 0 at stage 0 already; a microbatch passes a stage "
+        "on one rank");
     expect_bad("0F0,0B0\n2F0,2B0\n",
                "s.csv: stage 1 is missing: no rank runs it, though there is a stage 2");
 }
@@ -326,6 +431,11 @@ int main(void) {
         cmocka_unit_test(reads_files_from_any_system),
         cmocka_unit_test(leaves_out_communication),
         cmocka_unit_test(every_built_in_comes_back_as_it_was_written),
+        cmocka_unit_test(reads_recomputations_and_names),
+        cmocka_unit_test(standalone_instructions_belong_to_the_lowest_stage),
+        cmocka_unit_test(reads_a_stage_on_two_ranks),
+        cmocka_unit_test(barriers_wait_for_all_ranks),
+        cmocka_unit_test(refuses_names_and_barriers_that_are_none),
         cmocka_unit_test(reads_a_file_by_path),
         cmocka_unit_test(refuses_cells_that_are_none),
         cmocka_unit_test(refuses_pairs_that_are_none),

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "instances.h"
+#include "plan/schedule.h"
 
 static harpe_profile *profile_of_stages(int stages) {
     test_rows rows = {0};
@@ -62,7 +63,9 @@ static void check_built_in(const char *name, int stages, int chunks) {
     harpe_profile *profile = profile_of_stages(stages);
     harpe_schedule *schedule = NULL;
     request.options.microbatches = 2 * (expected > 0 ? expected : 1);
-    if (!is_known) {
+    if (strcmp(name, "dualpipe") == 0 && stages % 2 != 0 && chunks <= 1) {
+        assert_refused(profile, &request, HARPE_INVALID_ARGUMENT, "an even number of ranks");
+    } else if (!is_known) {
         assert_refused(profile, &request, HARPE_INVALID_ARGUMENT, "per rank, not");
     } else if (expected == 0) {
         assert_refused(profile, &request, HARPE_INVALID_INPUT, "which cannot be divided");
@@ -180,7 +183,7 @@ static void write_schedule(const char *path, int ranks, int microbatches) {
 }
 
 static void check_file(const char *path, int ranks, int microbatches) {
-    static const char *const none[] = {NULL}, *const load[] = {"load", NULL};
+    static const char *const none[] = {NULL};
     harpe_profile *profile = profile_of_stages(ranks);
     for (int given_ranks = 0; given_ranks <= ranks + 1; given_ranks++) {
         for (int given = 0; given <= microbatches + 1; given++) {
@@ -212,8 +215,7 @@ static void check_file(const char *path, int ranks, int microbatches) {
     harpe_schedule_options wrong[] = {{.chunks = 1},
                                       {.chunks = -1},
                                       {.chunks = 2},
-                                      {.prologue = load},
-                                      {.epilogue = load},
+
                                       {.microbatches = -1},
                                       {.microbatch_group_size = 2},
                                       {.overlaps_moe_expert_parallel_comm = true}};
@@ -240,6 +242,56 @@ static void a_file_answers_for_itself(void **state) {
     assert_int_equal(unlink(path), 0);
     harpe_profile *profile = profile_of_stages(1);
     assert_refused(profile, &(harpe_schedule_request){.path = path}, HARPE_NOT_FOUND, path);
+    harpe_profile_free(profile);
+}
+
+/* The file's own waits, between the old places of the instructions, stay between the same
+ * instructions. */
+static void a_file_takes_a_prologue_and_an_epilogue(void **state) {
+    (void)state;
+    char path[] = "/tmp/harpe-schedule-XXXXXX";
+    int descriptor = mkstemp(path);
+    assert_true(descriptor >= 0);
+    const char *text = "2F0,0F0,BARRIER,0B0,2B0\n1F0,BARRIER,1B0\n";
+    assert_int_equal(write(descriptor, text, strlen(text)), strlen(text));
+    close(descriptor);
+    static const char *const before[] = {"load", "warm_up", NULL}, *const after[] = {"step", NULL};
+    harpe_profile *profile = profile_of_stages(3);
+    harpe_schedule *schedule = NULL;
+    harpe_schedule_request request = {.options = {.prologue = before, .epilogue = after},
+                                      .path = path};
+    harpe_error error = {.message = ""};
+    assert_int_equal(harpe_schedule_for_profile(profile, &request, &schedule, &error),
+                     HARPE_INVALID_INPUT); /* 2F0 waits for 1F0, which waits for 0F0 */
+    assert_non_null(strstr(error.message, "can never finish"));
+    text = "0F0,2F0,BARRIER,2B0,0B0\n1F0,BARRIER,1B0\n";
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(fputs(text, file) >= 0 && fclose(file) == 0, 1);
+    assert_int_equal(harpe_schedule_for_profile(profile, &request, &schedule, NULL), HARPE_OK);
+    static const char *const expected[2][8] = {
+        {"load", "warm_up", "forward", "forward", "backward", "backward", "step", NULL},
+        {"load", "warm_up", "forward", "backward", "step", NULL}};
+    for (int rank = 0; rank < 2; rank++) {
+        size_t count = 0;
+        const harpe_instruction *list = harpe_schedule_rank(schedule, rank, &count);
+        for (size_t i = 0; i < count; i++) {
+            assert_string_equal(list[i].name, expected[rank][i]);
+            if (list[i].actions[0].operation == HARPE_STANDALONE)
+                assert_int_equal(list[i].actions[0].stage, rank);
+        }
+        assert_null(expected[rank][count]);
+    }
+    assert_int_equal(schedule->wait_count, 2); /* 1F0 before 2B0, and 2F0 before 1B0 */
+    assert_int_equal(schedule->waits[0].before, 7 + 2);
+    assert_int_equal(schedule->waits[0].after, 4);
+    assert_int_equal(schedule->waits[1].before, 3);
+    assert_int_equal(schedule->waits[1].after, 7 + 3);
+    harpe_schedule_free(schedule);
+    static const char *const bad[] = {"two words", NULL};
+    request.options.epilogue = bad;
+    assert_refused(profile, &request, HARPE_INVALID_ARGUMENT, "epilogue: 'two words'");
+    assert_int_equal(unlink(path), 0);
     harpe_profile_free(profile);
 }
 
@@ -295,6 +347,7 @@ static void problem_wants_exactly_the_stages_of_the_profile(void **state) {
         for (int ranks = 1; ranks <= 4; ranks++) {
             harpe_schedule_options options = {
                 .name = harpe_schedule_name_at(kind), .ranks = ranks, .microbatches = 2 * ranks};
+            if (strcmp(options.name, "dualpipe") == 0 && ranks % 2 != 0) continue;
             harpe_schedule *schedule = schedule_of(&options);
             for (int stages = 1; stages <= 9; stages++) {
                 harpe_profile *profile = profile_of_stages(stages);
@@ -319,6 +372,7 @@ int main(void) {
         cmocka_unit_test(missing_and_wrong_numbers_are_refused),
         cmocka_unit_test(a_schedule_too_large_to_plan_is_refused),
         cmocka_unit_test(a_file_answers_for_itself),
+        cmocka_unit_test(a_file_takes_a_prologue_and_an_epilogue),
         cmocka_unit_test(blocking_powers_are_one_or_one_for_each_rank),
         cmocka_unit_test(an_unknown_cost_model_is_refused),
         cmocka_unit_test(problem_wants_exactly_the_stages_of_the_profile),

@@ -54,16 +54,17 @@ static harpe_status make_schedule(const char *name, const harpe_scheduler_argume
 }
 
 /* The number of a job's stages is not known at the start of the server. The name of the schedule
- * can be checked with any number of stages that divides the microbatches. */
+ * can be checked with one stage, or with two if the schedule is not defined for one. */
 static harpe_status check(const char *name, const harpe_scheduler_argument *known,
                           const char *args_json, harpe_error *error) {
     harpe_schedule *schedule;
-    harpe_status status = make_schedule(name, known, args_json, 1, 0, &schedule, error);
+    harpe_status status = make_schedule(name, known, args_json, 1, 0, &schedule, NULL);
+    if (status != HARPE_OK) status = make_schedule(name, known, args_json, 2, 0, &schedule, error);
     if (status != HARPE_OK) return status;
     bool is_checked = schedule != NULL;
     harpe_schedule_free(schedule);
     if (is_checked) return HARPE_OK;
-    status = make_schedule(name, known, args_json, 1, ANY_MICROBATCHES, &schedule, error);
+    status = make_schedule(name, known, args_json, 2, ANY_MICROBATCHES, &schedule, error);
     if (status == HARPE_OK) harpe_schedule_free(schedule);
     return status;
 }

@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "plan/schedule.h"
 
 /* ---- Making it ------------------------------------------------------------------------------- */
 
@@ -115,6 +116,20 @@ static harpe_status make_schedule(const char *name, const char *csv_path, int ra
     return HARPE_OK;
 }
 
+/* A profile has one row for a (stage, instruction, frequency), so two ranks of a stage could not
+ * have measurements of their own. */
+static harpe_status check_stages(const harpe_schedule *schedule, harpe_error *error) {
+    int *owner = harpe_calloc((size_t)harpe_schedule_stage_count(schedule), sizeof *owner);
+    if (!owner) return harpe_fail_memory(error);
+    int stage = harpe_schedule_shared_stage(schedule, owner);
+    free(owner);
+    if (stage < 0) return HARPE_OK;
+    return harpe_fail(
+        error, HARPE_INVALID_ARGUMENT,
+        "schedule %s runs stage %d on two ranks, which only offline planning supports",
+        harpe_schedule_name(schedule), stage);
+}
+
 harpe_status harpe_online_pipeline_new(const char *name, const char *csv_path, int ranks,
                                        int microbatches, harpe_online_pipeline **out,
                                        harpe_error *error) {
@@ -123,6 +138,7 @@ harpe_status harpe_online_pipeline_new(const char *name, const char *csv_path, i
     pipeline->rank_count = ranks;
     harpe_status status =
         make_schedule(name, csv_path, ranks, microbatches, &pipeline->schedule, error);
+    if (status == HARPE_OK) status = check_stages(pipeline->schedule, error);
     if (status == HARPE_OK) {
         pipeline->microbatches = harpe_schedule_microbatch_count(pipeline->schedule);
         status = fill(pipeline, error);

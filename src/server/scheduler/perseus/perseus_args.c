@@ -137,22 +137,27 @@ void harpe_perseus_args_free(harpe_perseus_args *args) {
 }
 
 /* The number of a job's stages is not known at the start of the server. The name of a schedule can
- * be checked with any number of stages that divides the microbatches, and a file is checked by
- * reading it. */
+ * be checked with one stage. Schedules that are not defined for one stage are checked with two. */
+static harpe_status check_name(const harpe_perseus_args *args, harpe_error *error) {
+    harpe_online_pipeline *pipeline = NULL;
+    harpe_status status =
+        harpe_online_pipeline_new(args->schedule, NULL, 1, args->num_microbatches, &pipeline, NULL);
+    if (status != HARPE_OK)
+        status = harpe_online_pipeline_new(args->schedule, NULL, 2, args->num_microbatches,
+                                           &pipeline, error);
+    if (status == HARPE_OK) harpe_online_pipeline_free(pipeline);
+    return status;
+}
+
+/* A file is checked by reading it. */
 static harpe_status check_schedule(const harpe_perseus_args *args, harpe_error *error) {
-    harpe_schedule *schedule;
-    harpe_status status;
-    if (args->schedule_csv) {
-        status = harpe_file_check_regular(args->schedule_csv, error);
-        if (status == HARPE_OK)
-            status = harpe_schedule_read_csv(args->schedule_csv, &schedule, error);
-    } else if (args->num_microbatches == 0) {
-        return harpe_online_can_count(args->schedule, 4, error);
-    } else {
-        harpe_schedule_options options = {
-            .name = args->schedule, .ranks = 1, .microbatches = args->num_microbatches};
-        status = harpe_schedule_new(&options, &schedule, error);
+    if (!args->schedule_csv) {
+        return args->num_microbatches == 0 ? harpe_online_can_count(args->schedule, 4, error)
+                                           : check_name(args, error);
     }
+    harpe_schedule *schedule;
+    harpe_status status = harpe_file_check_regular(args->schedule_csv, error);
+    if (status == HARPE_OK) status = harpe_schedule_read_csv(args->schedule_csv, &schedule, error);
     if (status != HARPE_OK) return status;
     harpe_schedule_free(schedule);
     return HARPE_OK;
