@@ -559,7 +559,8 @@ def solve(profile: Any, *, num_microbatches: Optional[int] = None,
         num_microbatches: Microbatches of one iteration. Not needed if the schedule is a file.
         blocking_power: Power in W of one GPU while it waits for its neighbour: one number, or one
             for each rank. It is the power of one GPU even if a rank has several.
-        schedule: One of schedule_names(), or a CSV file of torch.distributed.pipelining.
+        schedule: One of schedule_names(), or a CSV file: that of torch.distributed.pipelining, with
+            the further cells of harpe-plan(1).
         plans: Approximate number of plans, evenly spread in time, or "all": one for each vertex.
         progress: Function that is called with (phase, fraction), at most some hundred times a
             second. If it returns False, the work stops and raises HarpeError. An exception in it

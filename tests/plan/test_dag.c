@@ -71,11 +71,16 @@ static harpe_status build(const char *const *texts, harpe_dag *dag, harpe_error 
     return harpe_dag_build(input.pointers, input.counts, input.rank_count, dag, error);
 }
 
-/* Returns the arcs as "0>1 0>2 ...". */
-static void expect_arcs(const char *const *texts, const char *expected) {
+/* Checks the arcs, "0>1 0>2 ...". */
+static void expect_arcs_with_waits(const char *const *texts, const harpe_wait *waits,
+                                   size_t wait_count, const char *expected) {
     harpe_dag dag;
     harpe_error error;
-    if (build(texts, &dag, &error) != HARPE_OK) fail_msg("%s", error.message);
+    lists input;
+    parse(&input, texts);
+    if (harpe_dag_build_with_waits(input.pointers, input.counts, input.rank_count, waits,
+                                   wait_count, &dag, &error) != HARPE_OK)
+        fail_msg("%s", error.message);
     char text[1024] = "";
     size_t length = 0;
     for (int32_t a = 0; a < dag.arc_count; a++) {
@@ -94,6 +99,10 @@ static void expect_arcs(const char *const *texts, const char *expected) {
     for (int32_t a = 0; a < dag.arc_count; a++)
         assert_true(place[dag.arc_from[a]] < place[dag.arc_to[a]]);
     harpe_dag_clear(&dag);
+}
+
+static void expect_arcs(const char *const *texts, const char *expected) {
+    expect_arcs_with_waits(texts, NULL, 0, expected);
 }
 
 static void expect_failure(const char *const *texts, const char *expected) {
@@ -293,6 +302,35 @@ static void a_large_graph_is_built_in_linear_time(void **state) {
     harpe_schedule_free(schedule);
 }
 
+/* ---- Waits ----------------------------------------------------------------------------------- */
+
+static void waits_are_further_arcs(void **state) {
+    (void)state;
+    const char *const texts[] = {"0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1", NULL};
+    expect_arcs(texts, "0>1 1>2 5>2 2>3 7>3 0>4 4>5 5>6 1>6 6>7");
+    /* 2 waits for 5 anyway, 3 comes after 1 in its list, and 0 > 6 is new. */
+    const harpe_wait waits[] = {{5, 2}, {6, 2}, {1, 3}, {0, 6}};
+    expect_arcs_with_waits(texts, waits, 4, "0>1 1>2 5>2 6>2 2>3 7>3 0>4 4>5 5>6 1>6 0>6 6>7");
+}
+
+static void a_wait_can_close_a_cycle(void **state) {
+    (void)state;
+    const char *const texts[] = {"0F0 0B0", "1F0 1B0", NULL};
+    const harpe_wait wait = {1, 2};
+    lists input;
+    parse(&input, texts);
+    harpe_dag dag = {.node_count = 99};
+    harpe_error error = {0};
+    assert_int_equal(harpe_dag_build_with_waits(input.pointers, input.counts, input.rank_count,
+                                                &wait, 1, &dag, &error),
+                     HARPE_INVALID_INPUT);
+    assert_string_equal(
+        error.message, "the order can never finish: rank 0's backward 0B0 waits for rank 1's "
+                       "backward 1B0, which comes after rank 1's forward 1F0, which waits for rank "
+                       "0's backward 0B0");
+    assert_int_equal(dag.node_count, 99);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forwards_go_down_and_backwards_up),
@@ -312,6 +350,8 @@ int main(void) {
         cmocka_unit_test(refuses_stages_and_microbatches_out_of_range),
         cmocka_unit_test(refuses_an_order_that_cannot_finish),
         cmocka_unit_test(names_the_cycle_and_not_who_waits_for_it),
+        cmocka_unit_test(waits_are_further_arcs),
+        cmocka_unit_test(a_wait_can_close_a_cycle),
         cmocka_unit_test(a_large_graph_is_built_in_linear_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

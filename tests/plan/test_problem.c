@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "instances.h"
+#include "plan/problem.h"
 
 static void assert_refused(const harpe_profile *profile, const harpe_schedule *schedule,
                            const harpe_problem_options *options, harpe_status status,
@@ -60,6 +61,75 @@ static void lists_are_the_schedules(void **state) {
     assert_int_equal(harpe_problem_rank_length(problem, 3), 0);
     assert_null(harpe_problem_instruction_name(problem, 3, 0));
     assert_null(harpe_problem_instruction_name(problem, -1, 0));
+    harpe_problem_free(problem);
+    harpe_profile_free(profile);
+    harpe_schedule_free(schedule);
+}
+
+/* With DualPipe, both ranks of a stage have choices of their own, because their blocking powers
+ * differ. An option that waits at 80 W may be better than another, and at 300 W worse. */
+static void two_ranks_of_a_stage_have_their_own_choices(void **state) {
+    (void)state;
+    harpe_schedule *schedule =
+        schedule_of(&(harpe_schedule_options){.name = "dualpipe", .ranks = 4, .microbatches = 8});
+    test_rows rows = {0};
+    for (int s = 0; s < 4; s++) {
+        static const char *const names[] = {"forward", "backward", "backward_input",
+                                            "backward_weight", "overlap_f_b"};
+        for (int n = 0; n < 5; n++) {
+            add_row(&rows, s, names[n], 900, 0.3, 30);
+            add_row(&rows, s, names[n], 1400, 0.2, 50);
+        }
+    }
+    harpe_profile *profile = profile_of(&rows);
+    const double watts[] = {10, 20, 30, 300};
+    harpe_problem_options options = {.blocking_power_w = watts, .blocking_power_count = 4};
+    harpe_problem *problem = problem_of(profile, schedule, &options);
+    for (int r = 0; r < 4; r++) {
+        size_t count = 0;
+        const harpe_instruction *list = harpe_schedule_rank(schedule, r, &count);
+        for (size_t i = 0; i < count; i++) {
+            const harpe_choice *choice =
+                harpe_problem_choice(problem, (int32_t)(problem->rank_offset[r] + i));
+            assert_int_equal(choice->list.rank, r);
+            assert_int_equal(choice->list.stage, list[i].actions[0].stage);
+            assert_string_equal(choice->list.instruction, list[i].name);
+            assert_true(choice->blocking_power_w == watts[r]);
+            /* At 300 W the slower option costs 20 J less, and 30 J of waiting that it saves more.
+             */
+            assert_int_equal(choice->list.option_count, 2);
+            double saved_j = choice->list.options[0].effective_energy_j -
+                             choice->list.options[1].effective_energy_j;
+            assert_true(saved_j > 20 + 0.0999 * watts[r] && saved_j < 20 + 0.1001 * watts[r]);
+        }
+    }
+    assert_int_equal(problem->choice_count, harpe_problem_option_list_count(problem));
+    assert_in_range(problem->choice_count, 4 * 2 * 4, 4 * 2 * 5);
+    harpe_problem_free(problem);
+    harpe_profile_free(profile);
+    harpe_schedule_free(schedule);
+    free(rows.rows);
+}
+
+/* What waits for a pair that is split waits for its second half, and its first half waits. */
+static void waits_follow_the_halves_of_a_pair(void **state) {
+    (void)state;
+    const char *text = "0F0,BARRIER,(0F1;0B0)OVERLAP_F_B,BARRIER,0B1\n"
+                       "1F0,1B0,BARRIER,BARRIER,1F1,1B1\n";
+    harpe_schedule *schedule = NULL;
+    assert_int_equal(harpe_schedule_parse_csv(text, strlen(text), "s.csv", &schedule, NULL),
+                     HARPE_OK);
+    harpe_profile *profile = plain_profile(2);
+    harpe_problem *problem = problem_of(profile, schedule, NULL);
+    /* 0F0 0F1 0B0 0B1 are 0 to 3, and 1F0 1B0 1F1 1B1 are 4 to 7. */
+    static const int expected[][2] = {{5, 1}, {5, 3}, {2, 6}};
+    for (size_t w = 0; w < 3; w++) {
+        bool is_there = false;
+        for (int32_t a = 0; a < problem->dag.arc_count; a++)
+            is_there = is_there || (problem->dag.arc_from[a] == expected[w][0] &&
+                                    problem->dag.arc_to[a] == expected[w][1]);
+        assert_true(is_there);
+    }
     harpe_problem_free(problem);
     harpe_profile_free(profile);
     harpe_schedule_free(schedule);
@@ -403,6 +473,8 @@ static void nonsense_for_the_exponential_model_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists_are_the_schedules),
+        cmocka_unit_test(two_ranks_of_a_stage_have_their_own_choices),
+        cmocka_unit_test(waits_follow_the_halves_of_a_pair),
         cmocka_unit_test(problem_outlives_profile_and_schedule),
         cmocka_unit_test(profile_and_schedule_have_the_same_stages),
         cmocka_unit_test(option_lists_are_pareto_and_carry_their_hull),

@@ -252,6 +252,15 @@ class Inputs(PlanTest):
         rows = self.rows + [(stage, "load", 1410, 0.01, 1) for stage in range(4)]
         plan = self.solve(rows, prologue=["load"]).plans[0]
         self.assertEqual({rank[0] for rank in plan.frequencies}, {("load", 1410)})
+        file.write_text(":load,0F0,0F1:light,BARRIER,0B0,0B1\n1F0,BARRIER,1B0,1F1,1B1\n")
+        rows = two + [(stage, name, 1410, 0.01, 1) for stage in (0, 1)
+                      for name in ("load", "light", "step")]
+        plan = harpe.plan.solve(rows, blocking_power=80, schedule=file, plans=2,
+                                epilogue=["step"]).plans[0]
+        self.assertEqual([[name for name, _ in rank] for rank in plan.frequencies],
+                         [["load", "forward", "light", "backward", "backward", "step"],
+                          ["forward", "backward", "forward", "backward", "step"]])
+        file.write_text(TORCH_SCHEDULE)
         self.refused("torch.csv has 2 microbatches, not 3: leave", profile=two, schedule=str(file),
                      num_microbatches=3)
         self.refused("torch.csv has 2 ranks, not 1: leave", profile=two, schedule=str(file),
