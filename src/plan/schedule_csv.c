@@ -187,7 +187,7 @@ static harpe_status take_standalone(reader *r, cell *c, harpe_instruction *out,
     harpe_status status = take_name(r, c, &out->name, error);
     if (status != HARPE_OK) return status;
     for (int operation = HARPE_FORWARD; operation < HARPE_STANDALONE; operation++)
-        if (strcmp(harpe_operation_name((harpe_operation)operation), out->name) == 0)
+        if (out->name && strcmp(harpe_operation_name((harpe_operation)operation), out->name) == 0)
             return harpe_csv_fail(&r->csv, c->field, error,
                                   "'%s' is a pipeline instruction, which needs a cell such as 0F3",
                                   out->name);

@@ -9,23 +9,27 @@
 #include "base/error.h"
 #include "plan/schedule.h"
 
-/* Returns the size of the groups, or 0 if torch does not define the shape. Only the last group may
- * be smaller. */
-static int group_size_of(const harpe_schedule_shape *shape) {
-    if (shape->group_size != 0) return shape->group_size;
+/* Returns the number of groups that torch makes. */
+static int default_groups(const harpe_schedule_shape *shape) {
     int groups = shape->microbatches / shape->ranks;
-    if (groups <= 1) return shape->microbatches;
-    return shape->microbatches % groups == 0 ? shape->microbatches / groups : 0;
+    return groups > 1 ? groups : 1;
+}
+
+/* Returns the size of the groups, at least 1. Only the last group may be smaller. */
+static int group_size_of(const harpe_schedule_shape *shape) {
+    int size = shape->group_size;
+    if (size == 0) size = shape->microbatches / default_groups(shape);
+    return size > 1 ? size : 1;
 }
 
 static harpe_status check(const harpe_schedule_shape *shape, harpe_error *error) {
     int size = group_size_of(shape);
-    if (size == 0)
+    if (shape->group_size == 0 && shape->microbatches % default_groups(shape) != 0)
         return harpe_fail(
             error, HARPE_INVALID_ARGUMENT,
             "schedule interleaved-1f1b cannot divide %d microbatches on %d ranks into "
             "%d equal groups: give the size of the groups (microbatch group size)",
-            shape->microbatches, shape->ranks, shape->microbatches / shape->ranks);
+            shape->microbatches, shape->ranks, default_groups(shape));
     int smallest = shape->ranks < shape->microbatches ? shape->ranks : shape->microbatches;
     if (size < smallest || size > shape->microbatches)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
@@ -46,8 +50,9 @@ static int chunk_of_step(const harpe_schedule_shape *shape, int step) {
     int size = group_size_of(shape);
     int steps_of_group = size * shape->chunks;
     int group = step / steps_of_group;
-    if (group == shape->microbatches / size) size = shape->microbatches % size;
-    return step % steps_of_group / size;
+    int last = shape->microbatches % size;
+    bool is_last = last > 0 && group == shape->microbatches / size;
+    return step % steps_of_group / (is_last ? last : size);
 }
 
 static int forward_stage(const harpe_schedule_shape *shape, int rank, int step) {
