@@ -6,6 +6,7 @@ stages without a model, and Megatron's schedule gets a communicator that sends n
 that is not installed is skipped. `make check` does not run these tests."""
 import contextlib
 import ctypes as C
+import inspect
 import itertools
 import logging
 import re
@@ -36,7 +37,10 @@ try:
         warnings.simplefilter("ignore")
         from megatron.core import ModelParallelConfig
         from megatron.core.pipeline_parallel import schedules as megatron_schedules
+    INTERLEAVING = megatron_schedules.forward_backward_pipelining_with_interleaving
     WHY_NO_MEGATRON = WHY_NO_TORCH
+    if "p2p_communicator" not in inspect.signature(INTERLEAVING).parameters:
+        WHY_NO_MEGATRON = "this megatron-core has no communicator that could be replaced"
 except ImportError as error:
     WHY_NO_MEGATRON = f"megatron-core cannot be imported: {error}"
 try:
@@ -81,7 +85,9 @@ def torch_lists(kind, ranks, microbatches, stages_of_rank):
     """Returns the lists of one of torch's schedule classes, or None if the class refuses."""
     count = ranks * stages_of_rank
     stages = [types.SimpleNamespace(stage_index=index, num_stages=count, group_size=ranks,
-                                    group_rank=0, group=None, submod=None, has_backward=True)
+                                    group_rank=0, group=None, submod=None, has_backward=True,
+                                    _prepare_forward_infra=lambda *_: None,
+                                    stage_index_to_group_rank={i: i % ranks for i in range(count)})
               for index in range(stages_of_rank)]
     try:
         if issubclass(kind, torch_schedules.PipelineScheduleSingle):
@@ -128,10 +134,14 @@ class Torch(OneForAll):
 
     def test_interleaved_with_any_number_of_microbatches(self):
         shapes = list(itertools.product(range(1, 9), range(1, 33), [2, 3, 4]))
+        multiples = [shape for shape in shapes if shape[1] % shape[0] == 0]
+        if hasattr(torch_schedules, "ScheduleFlexibleInterleaved1F1B"):  # before 2.6
+            self.compare("interleaved-1f1b", "ScheduleInterleaved1F1B", multiples)
+            return
         accepted = self.compare("interleaved-1f1b", "ScheduleInterleaved1F1B", shapes)
-        multiples = sum(microbatches % ranks == 0 for ranks, microbatches, _ in shapes)
-        self.assertGreater(accepted, multiples)
+        self.assertGreater(accepted, len(multiples))
         self.assertLess(accepted, len(shapes))
+        print(f"\n{accepted} shapes, {accepted - len(multiples)} not multiples", end=" ")
 
     def test_zero_bubble_v(self):
         shapes = list(itertools.product(range(1, 9), range(1, 33), [2]))
@@ -216,9 +226,12 @@ def megatron_list(ranks, rank, microbatches, chunks, group_size, overlaps):
                                  virtual_pipeline_model_parallel_size=chunks,
                                  microbatch_group_size_per_vp_stage=group_size)
     config.hidden_size, config.overlap_moe_expert_parallel_comm = 1, overlaps
-    config.calculate_per_token_loss = config.high_priority_a2a_comm_stream = False
+    for name in ("calculate_per_token_loss", "high_priority_a2a_comm_stream",
+                 "fine_grained_activation_offloading"):  # of a TransformerConfig
+        setattr(config, name, False)
     recorder, zeros = Recorder(ranks, rank), torch.zeros
     one = types.SimpleNamespace(size=lambda: 1, rank=lambda: 0)
+    groups = dict.fromkeys(["tp", "cp", "embd", "pos_embd", "pp", "dp_cp"], one)
     with contextlib.ExitStack() as patches:
         for module, name, replacement in (
                 (megatron_schedules, "forward_step", recorder.forward_step),
@@ -229,12 +242,12 @@ def megatron_list(ranks, rank, microbatches, chunks, group_size, overlaps):
             if module is not None:
                 patches.enter_context(mock.patch.object(module, name, replacement))
         try:
-            megatron_schedules.forward_backward_pipelining_with_interleaving(
+            INTERLEAVING(
                 forward_step_func=None, data_iterator=[None] * chunks,
                 model=[Chunk(config, index) for index in range(chunks)],
                 num_microbatches=microbatches, seq_length=1, micro_batch_size=1,
                 p2p_communicator=Communicator(ranks, rank, chunks, config),
-                pg_collection=types.SimpleNamespace(tp=one, cp=one))
+                pg_collection=types.SimpleNamespace(**groups))
         except (ValueError, RuntimeError):
             return None
     return recorder.list
