@@ -101,6 +101,9 @@ HARPE_API void harpe_problem_free(harpe_problem *problem);
 HARPE_API int harpe_problem_gpu_count(const harpe_problem *problem, int rank);
 HARPE_API int harpe_problem_total_gpu_count(const harpe_problem *problem);
 
+/* Returns the blocking power of all GPUs of a rank together; 0: no such rank. */
+HARPE_API double harpe_problem_blocking_power_w(const harpe_problem *problem, int rank);
+
 /* Return the number of ranks of the pipeline, the length of one rank's list, and the length of
  * all lists together. */
 HARPE_API int harpe_problem_rank_count(const harpe_problem *problem);

@@ -30,6 +30,8 @@ typedef struct harpe_measurement {
     double time_s;           /* 1e-9 .. 1e6 */
     double energy_j;         /* 1e-12 .. 1e9, the sum over all `gpu_count` GPUs */
     int gpu_count;           /* number of GPUs; energy_j is the sum of their energies; 0 means 1 */
+    double blocking_power_w; /* watts that one GPU of the stage draws while it waits, up to 1e5;
+                              * 0: not known. The same in all rows of a stage that have it */
 } harpe_measurement;
 
 /* One aggregated point of a (stage, instruction). */
@@ -105,6 +107,10 @@ HARPE_API int harpe_profile_stage_count(const harpe_profile *profile);
  * stage. The energy of a point is the sum over these GPUs. Returns 1 for a profile without ranks
  * and without gpu_count, and 0 if there is no such stage. */
 HARPE_API int harpe_profile_gpu_count(const harpe_profile *profile, int stage);
+
+/* Returns the blocking power of one GPU of a stage, and 0 if the profile does not have it or there
+ * is no such stage. */
+HARPE_API double harpe_profile_blocking_power_w(const harpe_profile *profile, int stage);
 
 /* List the repeats that were averaged, ordered by stage, instruction, falling frequency and
  * rank. NULL for an index that is not 0 .. count - 1. Valid while the profile exists. */

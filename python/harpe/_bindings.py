@@ -465,6 +465,7 @@ harpe_measurement._fields_ = [
     ("time_s", C.c_double),
     ("energy_j", C.c_double),
     ("gpu_count", C.c_int),
+    ("blocking_power_w", C.c_double),
 ]
 harpe_profile_point._fields_ = [
     ("frequency_mhz", C.c_int),
@@ -795,6 +796,7 @@ FUNCTIONS = {
     "harpe_power_limit_optimizer_free": (None, [C.c_void_p]),
     "harpe_power_limit_optimizer_new": (C.c_int, [C.POINTER(harpe_power_limit_device), C.POINTER(harpe_power_limit_options), C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
     "harpe_power_limit_optimum_w": (C.c_int, [C.c_void_p]),
+    "harpe_problem_blocking_power_w": (C.c_double, [C.c_void_p, C.c_int]),
     "harpe_problem_free": (None, [C.c_void_p]),
     "harpe_problem_gpu_count": (C.c_int, [C.c_void_p, C.c_int]),
     "harpe_problem_instruction_count": (C.c_size_t, [C.c_void_p]),
@@ -805,6 +807,7 @@ FUNCTIONS = {
     "harpe_problem_rank_count": (C.c_int, [C.c_void_p]),
     "harpe_problem_rank_length": (C.c_size_t, [C.c_void_p, C.c_int]),
     "harpe_problem_total_gpu_count": (C.c_int, [C.c_void_p]),
+    "harpe_profile_blocking_power_w": (C.c_double, [C.c_void_p, C.c_int]),
     "harpe_profile_entry_at": (C.POINTER(harpe_profile_entry), [C.c_void_p, C.c_size_t]),
     "harpe_profile_entry_count": (C.c_size_t, [C.c_void_p]),
     "harpe_profile_find": (C.POINTER(harpe_profile_entry), [C.c_void_p, C.c_int, C.c_char_p]),

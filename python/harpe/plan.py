@@ -40,7 +40,7 @@ phase that is complete. The result False stops the work."""
 
 _COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
 # Columns that may be missing, with the values that are used instead.
-_OPTIONAL = {"rank": -1, "gpus": 0}
+_OPTIONAL = {"rank": -1, "gpus": 0, "blocking_power": 0.0}
 _SLACK = 1 + 1e-9  # a time that was printed and read back still selects its plan
 _COST_MODELS = {"hull": b.HARPE_COST_HULL, "exponential": b.HARPE_COST_EXPONENTIAL}
 
@@ -146,7 +146,7 @@ def _measurement(index: int, values: Sequence[Any],
                  optional: Sequence[Any]) -> b.harpe_measurement:
     converted: Dict[str, Any] = {}
     converters: List[Callable[[Any], Any]] = [_whole, _text, _whole, float, float, _whole,
-                                                _whole]
+                                                _whole, float]
     for name, convert, value in zip((*_COLUMNS, *_OPTIONAL), converters, (*values, *optional)):
         try:
             converted[name] = convert(value)
@@ -155,7 +155,8 @@ def _measurement(index: int, values: Sequence[Any],
     return b.harpe_measurement(
         stage=converted["stage"], rank=converted["rank"], instruction=converted["instruction"],
         frequency_mhz=converted["frequency"], time_s=converted["time"],
-        energy_j=converted["energy"], gpu_count=converted["gpus"])
+        energy_j=converted["energy"], gpu_count=converted["gpus"],
+        blocking_power_w=converted["blocking_power"])
 
 
 def _profile(profile: Any) -> _Handle:
@@ -343,11 +344,27 @@ class Plan:
              C.byref(values), self._number, self._cost_change)
 
 
+def _blocking_powers(given: Union[float, Sequence[float], None],
+                     profile: _Handle) -> List[float]:
+    """Returns the given powers; none if the profile has them. C would use 0 W for missing ones."""
+    if given is None:
+        for stage in range(lib.harpe_profile_stage_count(profile.address)):
+            if lib.harpe_profile_blocking_power_w(profile.address, stage) <= 0:
+                raise InvalidArgumentError("blocking_power: give one value, or one for each rank; "
+                                           f"the profile has none for stage {stage}")
+        return []
+    powers = [float(power) for power in given] if isinstance(given, Iterable) else [float(given)]
+    if not powers:
+        raise InvalidArgumentError("blocking_power: give one value, or one for each rank")
+    return powers
+
+
 class Problem:
     """A profile joined with a pipeline schedule: the input of the solver."""
 
     def __init__(self, profile: Any, *, num_microbatches: Optional[int] = None,
-                 blocking_power: Union[float, Sequence[float]], schedule: Path = "1f1b",
+                 blocking_power: Union[float, Sequence[float], None] = None,
+                 schedule: Path = "1f1b",
                  num_ranks: Optional[int] = None, num_chunks: Optional[int] = None,
                  gpus_per_stage: Optional[int] = None,
                  prologue: Sequence[str] = (), epilogue: Sequence[str] = (),
@@ -359,11 +376,8 @@ class Problem:
         if cost_model not in _COST_MODELS:
             raise InvalidArgumentError(f"cost_model {cost_model!r} is none of "
                                        f"{', '.join(_COST_MODELS)}")
-        powers = ([float(power) for power in blocking_power]
-                  if isinstance(blocking_power, Iterable) else [float(blocking_power)])
-        if not powers:  # C uses 0 W for a missing value
-            raise InvalidArgumentError("blocking_power: give one value, or one for each rank")
         profile_handle = _profile(profile)
+        powers = _blocking_powers(blocking_power, profile_handle)
         schedule_handle = _schedule(schedule, profile_handle, num_microbatches, num_ranks,
                                     num_chunks, prologue, epilogue, microbatch_group_size,
                                     overlap_moe_expert_parallel_comm, memory_limit)
@@ -378,8 +392,8 @@ class Problem:
         self._handle = _Handle(made, lib.harpe_problem_free)
         ranks = lib.harpe_problem_rank_count(made)
         self._gpus = [lib.harpe_problem_gpu_count(made, rank) for rank in range(ranks)]
-        self._total_blocking_power = sum(
-            gpus * powers[rank if len(powers) > 1 else 0] for rank, gpus in enumerate(self._gpus))
+        self._total_blocking_power = sum(lib.harpe_problem_blocking_power_w(made, rank)
+                                         for rank in range(ranks))
         self.repeats = _repeats(profile_handle)
         self._names = [
             [lib.harpe_problem_instruction_name(made, rank, index).decode()
@@ -546,7 +560,7 @@ class Frontier:
 
 
 def solve(profile: Any, *, num_microbatches: Optional[int] = None,
-          blocking_power: Union[float, Sequence[float]], schedule: Path = "1f1b",
+          blocking_power: Union[float, Sequence[float], None] = None, schedule: Path = "1f1b",
           plans: Union[int, str] = 100, progress: Optional[Progress] = None,
           **options: Any) -> Frontier:
     """Solves the whole time-energy frontier and makes plans along it. Ctrl-C stops it.
@@ -554,11 +568,13 @@ def solve(profile: Any, *, num_microbatches: Optional[int] = None,
     Args:
         profile: The time and energy of every instruction at every clock. It is the path of a CSV
             file (harpe-profile(5)); or columns (a dict of lists or arrays, a data frame) named
-            stage, instruction, frequency, time, energy, and optionally rank or gpus; or rows (dicts
-            with those names, records of a structured NumPy array, or sequences in that order).
+            stage, instruction, frequency, time, energy, and optionally rank, gpus or
+            blocking_power; or rows (dicts with those names, records of a structured NumPy array, or
+            sequences in that order).
         num_microbatches: Microbatches of one iteration. Not needed if the schedule is a file.
         blocking_power: Power in W of one GPU while it waits for its neighbour: one number, or one
-            for each rank. It is the power of one GPU even if a rank has several.
+            for each rank. It is the power of one GPU even if a rank has several. Not needed if the
+            profile has the column blocking_power.
         schedule: One of schedule_names(), or a CSV file: that of torch.distributed.pipelining, with
             the further cells of harpe-plan(1).
         plans: Approximate number of plans, evenly spread in time, or "all": one for each vertex.

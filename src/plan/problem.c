@@ -251,7 +251,26 @@ static harpe_status fill_choices(harpe_problem *problem, const harpe_profile *pr
 
 /* ---- The object ------------------------------------------------------------------------------ */
 
-static harpe_status fill_blocking_power(harpe_problem *problem,
+/* Finds the blocking power of one GPU of a rank in the profile; 0 if the profile has none. */
+static harpe_status find_blocking_power(const harpe_profile *profile, const rank_lists *lists,
+                                        int rank, double *watts, harpe_error *error) {
+    *watts = 0;
+    for (size_t i = 0; i < lists->counts[rank]; i++) {
+        int stage = lists->lists[rank][i].actions[0].stage;
+        double found = harpe_profile_blocking_power_w(profile, stage);
+        if (i == 0) *watts = found;
+        if (found < *watts || found > *watts)
+            return harpe_fail(error, HARPE_INVALID_INPUT,
+                              "stage %d has a blocking power of %g W in the profile, but other "
+                              "stages of rank %d have %g W: stages that share a rank run on the "
+                              "same GPUs",
+                              stage, found, rank, *watts);
+    }
+    return HARPE_OK;
+}
+
+static harpe_status fill_blocking_power(harpe_problem *problem, const harpe_profile *profile,
+                                        const rank_lists *lists,
                                         const harpe_problem_options *options, harpe_error *error) {
     size_t given = options->blocking_power_w ? options->blocking_power_count : 0;
     if (given > 1 && given != (size_t)problem->rank_count) {
@@ -261,6 +280,10 @@ static harpe_status fill_blocking_power(harpe_problem *problem,
     }
     for (int r = 0; r < problem->rank_count; r++) {
         double watts = given == 0 ? 0 : options->blocking_power_w[given == 1 ? 0 : r];
+        if (given == 0) {
+            harpe_status status = find_blocking_power(profile, lists, r, &watts, error);
+            if (status != HARPE_OK) return status;
+        }
         if (!isfinite(watts) || watts < 0 || watts > 1e5) {
             return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                               "blocking power %g W of rank %d is not between 0 and 100000 W", watts,
@@ -385,7 +408,7 @@ static harpe_status fill_problem(harpe_problem *problem, const harpe_profile *pr
                                  harpe_error *error) {
     harpe_status status = fill_lists(problem, lists, error);
     if (status == HARPE_OK) status = fill_gpus(problem, profile, lists, options, error);
-    if (status == HARPE_OK) status = fill_blocking_power(problem, options, error);
+    if (status == HARPE_OK) status = fill_blocking_power(problem, profile, lists, options, error);
     if (status == HARPE_OK) status = fill_choices(problem, profile, lists, options, error);
     if (status == HARPE_OK) {
         status = harpe_dag_build_with_waits(lists->lists, lists->counts, problem->rank_count,
@@ -442,6 +465,10 @@ int harpe_problem_gpu_count(const harpe_problem *problem, int rank) {
 }
 
 int harpe_problem_total_gpu_count(const harpe_problem *problem) { return problem->total_gpu_count; }
+
+double harpe_problem_blocking_power_w(const harpe_problem *problem, int rank) {
+    return rank >= 0 && rank < problem->rank_count ? problem->blocking_power_w[rank] : 0;
+}
 
 size_t harpe_problem_rank_length(const harpe_problem *problem, int rank) {
     if (rank < 0 || rank >= problem->rank_count) return 0;

@@ -23,6 +23,7 @@ struct harpe_profile {
     harpe_profile_entry *entries; /* sorted by stage, then instruction */
     harpe_profile_point *points;  /* the entries' points, one after the other */
     int *gpu_count;               /* [stage_count] */
+    double *blocking_power_w;     /* [stage_count]; 0: not known */
     size_t repeat_count, repeat_capacity;
     harpe_profile_repeat *repeats;
     harpe_arena name_memory;
@@ -160,6 +161,26 @@ static int compare_ranks(const void *left, const void *right) {
     const harpe_profile_row *const *a = left, *const *b = right;
     if ((*a)->rank != (*b)->rank) return (*a)->rank < (*b)->rank ? -1 : 1;
     return ((*a)->source > (*b)->source) - ((*a)->source < (*b)->source);
+}
+
+/* Finds the blocking power of the stage of rows[start .. end). Rows that have it must agree. */
+static harpe_status find_blocking_power(const aggregation *a, size_t start, size_t end,
+                                        harpe_error *error) {
+    const harpe_profile_row *rows = a->rows->items, *known = NULL;
+    for (size_t i = start; i < end; i++) {
+        if (rows[i].blocking_power_w <= 0) continue;
+        if (!known) known = &rows[i];
+        if (rows[i].blocking_power_w < known->blocking_power_w ||
+            rows[i].blocking_power_w > known->blocking_power_w)
+            return harpe_fail(error, row_status(a->file_name),
+                              "%s: blocking_power is %g W, but %g W for stage %d in %s: give one "
+                              "GPU's power, the same in all rows of the stage",
+                              locate(a->file_name, &rows[i]).text, rows[i].blocking_power_w,
+                              known->blocking_power_w, rows[i].stage,
+                              name_row(a->file_name, known).text);
+    }
+    a->profile->blocking_power_w[rows[start].stage] = known ? known->blocking_power_w : 0;
+    return HARPE_OK;
 }
 
 /* Counts the different ranks in rows[start .. end), and their GPUs. A rank must have the same
@@ -336,6 +357,7 @@ static harpe_status aggregate(const aggregation *a, harpe_error *error) {
         while (stage_end < a->rows->count && items[stage_end].stage == items[start].stage)
             stage_end++;
         status = count_ranks(a, start, stage_end, &stage_ranks, error);
+        if (status == HARPE_OK) status = find_blocking_power(a, start, stage_end, error);
         while (status == HARPE_OK && start < stage_end)
             status = aggregate_entry(a, start, stage_ranks, &point_count, &start, error);
     }
@@ -356,7 +378,10 @@ static harpe_profile *new_profile(const harpe_profile_rows *rows) {
     profile->entries = harpe_calloc(entry_count, sizeof *profile->entries);
     profile->points = harpe_calloc(point_count, sizeof *profile->points);
     profile->gpu_count = harpe_calloc((size_t)profile->stage_count, sizeof *profile->gpu_count);
-    if (!profile->entries || !profile->points || !profile->gpu_count) {
+    profile->blocking_power_w =
+        harpe_calloc((size_t)profile->stage_count, sizeof *profile->blocking_power_w);
+    if (!profile->entries || !profile->points || !profile->gpu_count ||
+        !profile->blocking_power_w) {
         harpe_profile_free(profile);
         return NULL;
     }
@@ -420,12 +445,17 @@ void harpe_profile_free(harpe_profile *profile) {
     free(profile->entries);
     free(profile->points);
     free(profile->gpu_count);
+    free(profile->blocking_power_w);
     free(profile->repeats);
     harpe_arena_free(&profile->name_memory);
     free(profile);
 }
 
 int harpe_profile_stage_count(const harpe_profile *profile) { return profile->stage_count; }
+
+double harpe_profile_blocking_power_w(const harpe_profile *profile, int stage) {
+    return stage >= 0 && stage < profile->stage_count ? profile->blocking_power_w[stage] : 0;
+}
 
 int harpe_profile_gpu_count(const harpe_profile *profile, int stage) {
     return stage >= 0 && stage < profile->stage_count ? profile->gpu_count[stage] : 0;

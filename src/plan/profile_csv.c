@@ -25,7 +25,7 @@
 
 /* In the order of harpe_profile_field. The columns from `rank` on are optional. */
 static const char *const column_names[HARPE_FIELD_COUNT] = {
-    "stage", "instruction", "frequency", "time", "energy", "rank", "gpus"};
+    "stage", "instruction", "frequency", "time", "energy", "rank", "gpus", "blocking_power"};
 
 /* The index of each column in a record. */
 typedef struct column_map {
@@ -122,6 +122,13 @@ static bool parse_gpus(const harpe_csv *csv, const column_map *map, int *gpu_cou
     return parse_whole(field, true, gpu_count) && *gpu_count >= 1;
 }
 
+static bool parse_blocking_power(const harpe_csv *csv, const column_map *map, double *power_w) {
+    *power_w = 0;
+    if (map->index[HARPE_FIELD_BLOCKING_POWER] == SIZE_MAX) return true;
+    const harpe_csv_field *field = &csv->fields[map->index[HARPE_FIELD_BLOCKING_POWER]];
+    return harpe_parse_double(field->text, field->length, power_w) && *power_w > 0;
+}
+
 /* Reads the current record. Returns the first invalid field, or HARPE_FIELD_COUNT. */
 static harpe_profile_field parse_row(const harpe_csv *csv, const column_map *map,
                                      harpe_measurement *row, size_t *name_length) {
@@ -140,6 +147,7 @@ static harpe_profile_field parse_row(const harpe_csv *csv, const column_map *map
         return HARPE_FIELD_ENERGY;
     if (!parse_rank(csv, map, &row->rank)) return HARPE_FIELD_RANK;
     if (!parse_gpus(csv, map, &row->gpu_count)) return HARPE_FIELD_GPUS;
+    if (!parse_blocking_power(csv, map, &row->blocking_power_w)) return HARPE_FIELD_BLOCKING_POWER;
     return harpe_profile_row_fault(row, *name_length);
 }
 
@@ -225,9 +233,18 @@ static bool has_several_gpus(const harpe_profile *profile) {
     return false;
 }
 
+/* Returns true if the profile has the blocking power of every stage. The column has no value for a
+ * stage that lacks it. */
+static bool has_blocking_powers(const harpe_profile *profile) {
+    for (int stage = 0; stage < harpe_profile_stage_count(profile); stage++)
+        if (harpe_profile_blocking_power_w(profile, stage) <= 0) return false;
+    return true;
+}
+
 void harpe_profile_print_csv(const harpe_profile *profile, harpe_text *text) {
-    bool with_gpus = has_several_gpus(profile);
-    harpe_text_printf(text, HEADER_TEXT "%s\n", with_gpus ? ",gpus" : "");
+    bool with_gpus = has_several_gpus(profile), with_power = has_blocking_powers(profile);
+    harpe_text_printf(text, HEADER_TEXT "%s%s\n", with_gpus ? ",gpus" : "",
+                      with_power ? ",blocking_power" : "");
     for (size_t i = 0; i < harpe_profile_entry_count(profile); i++) {
         const harpe_profile_entry *entry = harpe_profile_entry_at(profile, i);
         for (size_t k = 0; k < entry->point_count; k++) {
@@ -239,6 +256,10 @@ void harpe_profile_print_csv(const harpe_profile *profile, harpe_text *text) {
             harpe_text_number(text, point->energy_j);
             if (with_gpus)
                 harpe_text_printf(text, ",%d", harpe_profile_gpu_count(profile, entry->stage));
+            if (with_power) {
+                harpe_text_append(text, ",", 1);
+                harpe_text_number(text, harpe_profile_blocking_power_w(profile, entry->stage));
+            }
             harpe_text_append(text, "\n", 1);
         }
     }

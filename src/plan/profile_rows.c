@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Collects measured rows: checks each number of a row, and stores rows and names compactly. A
- * million rows need 40 MB. profile.c aggregates them. */
+ * million rows need 48 MB. profile.c aggregates them. */
 #include "plan/profile_rows.h"
 
 #include <stdbool.h>
@@ -19,6 +19,7 @@
 #define TIME_MAX_S 1e6
 #define ENERGY_MIN_J 1e-12
 #define ENERGY_MAX_J 1e9
+#define BLOCKING_POWER_MAX_W 1e5
 
 #define NAME_SLOT_COUNT (2 * HARPE_PROFILE_NAME_MAX) /* a power of two */
 
@@ -36,6 +37,8 @@ const char *harpe_profile_field_rule(harpe_profile_field field) {
         [HARPE_FIELD_RANK] = "rank must be a whole number from 0 to 2147483646",
         [HARPE_FIELD_GPUS] =
             "gpus must be a whole number from 1 to " TO_STRING(HARPE_PROFILE_GPUS_MAX),
+        [HARPE_FIELD_BLOCKING_POWER] =
+            "blocking_power must be a positive number of watts, up to 100000",
     };
     return field < HARPE_FIELD_COUNT ? rules[field] : "";
 }
@@ -59,6 +62,8 @@ harpe_profile_field harpe_profile_row_fault(const harpe_measurement *row, size_t
         return HARPE_FIELD_ENERGY;
     if (row->rank < -1 || row->rank == INT32_MAX) return HARPE_FIELD_RANK;
     if (row->gpu_count < 0 || row->gpu_count > HARPE_PROFILE_GPUS_MAX) return HARPE_FIELD_GPUS;
+    if (!(row->blocking_power_w >= 0 && row->blocking_power_w <= BLOCKING_POWER_MAX_W))
+        return HARPE_FIELD_BLOCKING_POWER;
     return HARPE_FIELD_COUNT;
 }
 
@@ -116,6 +121,7 @@ harpe_status harpe_profile_rows_add(harpe_profile_rows *rows, const harpe_measur
     rows->items[rows->count++] = (harpe_profile_row){
         .time_s = row->time_s,
         .energy_j = row->energy_j,
+        .blocking_power_w = row->blocking_power_w,
         .frequency_mhz = row->frequency_mhz,
         .rank = row->rank,
         .gpu_count = row->gpu_count > 0 ? row->gpu_count : 1,

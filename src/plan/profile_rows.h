@@ -24,6 +24,7 @@ typedef enum harpe_profile_field {
     HARPE_FIELD_ENERGY,
     HARPE_FIELD_RANK,
     HARPE_FIELD_GPUS,
+    HARPE_FIELD_BLOCKING_POWER,
     HARPE_FIELD_COUNT,
 } harpe_profile_field;
 
@@ -34,10 +35,11 @@ const char *harpe_profile_field_rule(harpe_profile_field field);
  * none. `name_length` is the length of row->instruction, which need not end in NUL. */
 harpe_profile_field harpe_profile_row_fault(const harpe_measurement *row, size_t name_length);
 
-/* One collected row, 40 bytes. */
+/* One collected row, 48 bytes. */
 typedef struct harpe_profile_row {
     double time_s;
     double energy_j;
+    double blocking_power_w; /* 0: not known */
     int32_t frequency_mhz;
     int32_t rank; /* -1: rank not known */
     int32_t gpu_count;

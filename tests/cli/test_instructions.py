@@ -93,6 +93,25 @@ class Instructions(program.ProgramTest):
                 self.assertEqual(lists[rank][-2:], [("all_reduce", 0), ("optimizer", 0)])
         self.assertLess(min(plans)[0], max(plans)[0])
 
+    def test_blocking_powers_may_be_in_the_profile(self):
+        self.write("own.csv", SCHEDULE)
+        expected = list(self.plan("-s", "own.csv"))
+        lines = (self.path / "profile.csv").read_text().splitlines()
+        self.write("profile.csv", lines[0] + ",blocking_power\n" + "\n".join(
+            f"{line},{BLOCKING_W[int(line[0])]}" for line in lines[1:]))
+        self.succeed("plan", "-i", "profile.csv", "-s", "own.csv", "-o", "same", "--no-pictures",
+                     "--quiet", "--verify")
+        self.assertEqual((self.path / "same" / "frontier.csv").read_text(),
+                         (self.path / "plans" / "frontier.csv").read_text())
+        plan = f"{self.path}/same/freqs_pipeline_00000.py"
+        answer = self.succeed("evaluate", "-i", "profile.csv", "-s", "own.csv", "--plan", plan,
+                              "--json").json()
+        self.assertEqual(answer["problem"]["blocking_power_w"], BLOCKING_W)
+        self.write("profile.csv", "\n".join(lines))
+        self.refuse(2, "--p2p-power is missing, and the profile has no blocking_power for stage 0",
+                    "plan", "-i", "profile.csv", "-s", "own.csv", "-o", "third")
+        self.assertGreater(len(expected), 5)
+
     def test_a_name_without_rows_is_told(self):
         self.write("own.csv", SCHEDULE.replace(":optimizer", ":clip"))
         self.write("profile.csv", "stage,instruction,frequency,time,energy\n0,forward,1410,1,1\n"

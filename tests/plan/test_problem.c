@@ -111,6 +111,43 @@ static void two_ranks_of_a_stage_have_their_own_choices(void **state) {
     free(rows.rows);
 }
 
+/* Powers of the options win over those of the profile. */
+static void blocking_powers_may_be_in_the_profile(void **state) {
+    (void)state;
+    harpe_schedule *schedule =
+        schedule_of(&(harpe_schedule_options){.name = "zb-v", .ranks = 2, .microbatches = 4});
+    harpe_measurement rows[12];
+    static const char *const names[] = {"forward", "backward_input", "backward_weight"};
+    for (int i = 0; i < 12; i++)
+        rows[i] = (harpe_measurement){.stage = i / 3,
+                                      .rank = -1,
+                                      .instruction = names[i % 3],
+                                      .frequency_mhz = 1400,
+                                      .time_s = 0.1,
+                                      .energy_j = 20,
+                                      .gpu_count = 2,
+                                      .blocking_power_w = i / 3 == 0 || i / 3 == 3 ? 50 : 70};
+    harpe_profile *profile = NULL;
+    assert_int_equal(harpe_profile_new(rows, 12, &profile, NULL), HARPE_OK);
+    harpe_problem *problem = problem_of(profile, schedule, NULL);
+    assert_true(harpe_problem_blocking_power_w(problem, 0) == 100); /* stages 0 and 3, 2 GPUs */
+    assert_true(harpe_problem_blocking_power_w(problem, 1) == 140);
+    assert_true(harpe_problem_blocking_power_w(problem, 2) == 0);
+    harpe_problem_free(problem);
+    const double watts = 30;
+    harpe_problem_options options = {.blocking_power_w = &watts, .blocking_power_count = 1};
+    problem = problem_of(profile, schedule, &options);
+    assert_true(harpe_problem_blocking_power_w(problem, 0) == 60);
+    harpe_problem_free(problem);
+    harpe_profile_free(profile);
+    for (int i = 9; i < 12; i++)
+        rows[i].blocking_power_w = 0;
+    assert_int_equal(harpe_profile_new(rows, 12, &profile, NULL), HARPE_OK);
+    assert_refused(profile, schedule, NULL, HARPE_INVALID_INPUT, "share a rank");
+    harpe_profile_free(profile);
+    harpe_schedule_free(schedule);
+}
+
 /* What waits for a pair that is split waits for its second half, and its first half waits. */
 static void waits_follow_the_halves_of_a_pair(void **state) {
     (void)state;
@@ -475,6 +512,7 @@ int main(void) {
         cmocka_unit_test(lists_are_the_schedules),
         cmocka_unit_test(two_ranks_of_a_stage_have_their_own_choices),
         cmocka_unit_test(waits_follow_the_halves_of_a_pair),
+        cmocka_unit_test(blocking_powers_may_be_in_the_profile),
         cmocka_unit_test(problem_outlives_profile_and_schedule),
         cmocka_unit_test(profile_and_schedule_have_the_same_stages),
         cmocka_unit_test(option_lists_are_pareto_and_carry_their_hull),

@@ -18,6 +18,7 @@
 #include <harpe/profile.h>
 
 #include "base/text.h"
+#include "plan/profile_csv.h"
 
 #define HEADER "stage,instruction,frequency,time,energy\n"
 #define RANK_HEADER "rank,stage,instruction,frequency,time,energy\n"
@@ -211,7 +212,7 @@ static void repeats_that_disagree_are_refused_with_both_lines(void **state) {
     /* Also if the point is omitted because some ranks lack it. */
     assert_refused(RANK_HEADER "0,0,f,9,1,10\n1,0,f,9,2,50\n1,0,f,8,1,50\n1,0,f,8,1,5\n",
                    "p.csv:5:1:");
-    harpe_measurement rows[] = {{0, -1, "f", 9, 1, 10, 1}, {0, -1, "f", 9, 1, 20, 1}};
+    harpe_measurement rows[] = {{0, -1, "f", 9, 1, 10, 1, 0}, {0, -1, "f", 9, 1, 20, 1, 0}};
     harpe_profile *profile = NULL;
     harpe_error error = {.message = ""};
     assert_int_equal(harpe_profile_new(rows, 2, &profile, &error), HARPE_INVALID_ARGUMENT);
@@ -302,8 +303,8 @@ static void order_of_rows_does_not_matter(void **state) {
 
 static void rows_in_memory_are_checked_by_index(void **state) {
     (void)state;
-    harpe_measurement rows[] = {{0, -1, "forward", 1410, 1, 10, 1},
-                                {0, -1, "backward", 1410, 1, 10, 1}};
+    harpe_measurement rows[] = {{0, -1, "forward", 1410, 1, 10, 1, 0},
+                                {0, -1, "backward", 1410, 1, 10, 1, 0}};
     harpe_profile *profile = NULL;
     harpe_error error;
 
@@ -342,7 +343,7 @@ static void rows_in_memory_are_checked_by_index(void **state) {
 static void names_outlive_the_callers_rows(void **state) {
     (void)state;
     char name[] = "forward";
-    harpe_measurement row = {0, -1, name, 1410, 1, 10, 1};
+    harpe_measurement row = {0, -1, name, 1410, 1, 10, 1, 0};
     harpe_profile *profile = NULL;
     assert_int_equal(harpe_profile_new(&row, 1, &profile, NULL), HARPE_OK);
     memset(name, 'x', sizeof name - 1);
@@ -593,8 +594,73 @@ static void synthetic_profiles_have_their_shape(void **state) {
     assert_shape("synthetic/a100_16s.csv", 16, 55);
 }
 
+/* ---- Blocking power -------------------------------------------------------------------------- */
+
+static void blocking_power_is_one_for_each_stage(void **state) {
+    (void)state;
+    const char *text = "stage,instruction,frequency,time,energy,blocking_power\n"
+                       "0,f,1410,1,10,70.5\n0,b,1410,2,20,70.5\n1,f,1410,1,10,60\n";
+    harpe_profile *profile = NULL;
+    harpe_error error = {.message = ""};
+    assert_int_equal(harpe_profile_parse_csv(text, strlen(text), "p.csv", &profile, &error),
+                     HARPE_OK);
+    assert_true(harpe_profile_blocking_power_w(profile, 0) == 70.5);
+    assert_true(harpe_profile_blocking_power_w(profile, 1) == 60);
+    assert_true(harpe_profile_blocking_power_w(profile, 2) == 0);
+    assert_true(harpe_profile_blocking_power_w(profile, -1) == 0);
+    harpe_text printed = {0};
+    harpe_profile_print_csv(profile, &printed);
+    harpe_profile_free(profile);
+    assert_int_equal(harpe_profile_parse_csv(printed.data, printed.length, "p.csv", &profile, NULL),
+                     HARPE_OK);
+    assert_true(harpe_profile_blocking_power_w(profile, 0) == 70.5);
+    assert_true(harpe_profile_blocking_power_w(profile, 1) == 60);
+    harpe_profile_free(profile);
+    harpe_text_free(&printed);
+    const harpe_measurement rows[] = {
+        {.rank = -1,
+         .instruction = "f",
+         .frequency_mhz = 9,
+         .time_s = 1,
+         .energy_j = 1,
+         .blocking_power_w = 55},
+        {.rank = -1, .instruction = "b", .frequency_mhz = 9, .time_s = 1, .energy_j = 1}};
+    assert_int_equal(harpe_profile_new(rows, 2, &profile, NULL), HARPE_OK);
+    assert_true(harpe_profile_blocking_power_w(profile, 0) == 55);
+    harpe_profile_free(profile);
+}
+
+static void bad_blocking_powers_are_refused(void **state) {
+    (void)state;
+    static const char *const values[] = {"0", "-1", "nan", "100001", "x", ""};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        char text[128];
+        (void)snprintf(text, sizeof text,
+                       "stage,instruction,frequency,time,energy,blocking_power\n0,f,9,1,1,%s\n",
+                       values[i]);
+        harpe_profile *profile = NULL;
+        harpe_error error = {.message = ""};
+        assert_int_equal(harpe_profile_parse_csv(text, strlen(text), "p.csv", &profile, &error),
+                         HARPE_INVALID_INPUT);
+        assert_non_null(strstr(error.message,
+                               "p.csv:2:11: blocking_power must be a positive number "
+                               "of watts, up to 100000"));
+    }
+    const char *differ = "stage,instruction,frequency,time,energy,blocking_power\n"
+                         "0,f,9,1,1,70\n0,b,9,1,1,71\n";
+    harpe_profile *profile = NULL;
+    harpe_error error = {.message = ""};
+    assert_int_equal(harpe_profile_parse_csv(differ, strlen(differ), "p.csv", &profile, &error),
+                     HARPE_INVALID_INPUT);
+    assert_non_null(strstr(error.message, "for stage 0"));
+    assert_non_null(strstr(error.message, "the same in all rows of the stage"));
+    assert_null(profile);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocking_power_is_one_for_each_stage),
+        cmocka_unit_test(bad_blocking_powers_are_refused),
         cmocka_unit_test(entries_and_points_are_sorted),
         cmocka_unit_test(columns_come_in_any_order_among_others),
         cmocka_unit_test(windows_and_sloppy_files_are_read),

@@ -267,6 +267,16 @@ class Inputs(PlanTest):
                      num_microbatches=2, num_ranks=1)
         self.refused("cannot be combined with", profile=two, schedule=str(file), num_chunks=3)
 
+    def test_blocking_power_of_the_profile(self):
+        given = self.solve(blocking_power=[60, 70, 80, 90])
+        columns = dict(zip(("stage", "instruction", "frequency", "time", "energy"),
+                           zip(*self.rows)))
+        columns["blocking_power"] = [60 + 10 * stage for stage in columns["stage"]]
+        found = harpe.plan.solve(columns, num_microbatches=6)
+        self.assertEqual(found.vertices, given.vertices)
+        self.assertEqual(found.problem._total_blocking_power, 300)
+        self.refused("the profile has none for stage 0", blocking_power=None)
+
     def test_exponential_model(self):
         frontier = self.solve(cost_model="exponential", unit_time=0.002, plans=3)
         self.assertAlmostEqual(frontier.vertices[0].time, self.solve().vertices[0].time, delta=0.1)

@@ -73,6 +73,7 @@ static inline harpe_problem *simulated_problem(simulated_pipeline *s, const harp
                 entry->points[i].time_s * s->throttle[entry->stage],
                 entry->points[i].energy_j * gpus,
                 gpus,
+                0,
             };
         }
     }

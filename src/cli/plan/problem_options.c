@@ -55,8 +55,7 @@ static const struct argp_option flags[] = {
      1},
     {"p2p-power", FLAG_POWER, "W[,W...]", 0,
      "Blocking power: watts that one GPU draws while it waits for its neighbour; one number, or "
-     "one "
-     "per pipeline rank; required",
+     "one per pipeline rank; required unless the profile has the column blocking_power",
      1},
     {"schedule", FLAG_SCHEDULE, "NAME|FILE", 0,
      "Pipeline schedule by name (default 1f1b; names below), or a CSV file of "
@@ -161,12 +160,6 @@ static void check_complete(const struct argp_state *state) {
     if (input->microbatches == 0 && !input->schedule_is_file) {
         harpe_flag_fail(state,
                         "--num-mbs is missing: give the number of microbatches in an iteration");
-    }
-    if (!input->blocking_power_w) {
-        harpe_flag_fail(state,
-                        "--p2p-power is missing: give the watts that one GPU draws while it waits "
-                        "for its neighbour (measure it on a blocked receive; an A100 draws 70 to "
-                        "85 W; 0 leaves waiting out of the sum)");
     }
 }
 
@@ -311,10 +304,42 @@ static harpe_status make_problem(harpe_problem_input *input, harpe_error *error)
                       is_of_profile ? ": " : "", reason.message);
 }
 
+/* Without --p2p-power, the profile must have the blocking power of every stage. */
+static harpe_status check_blocking_power(const harpe_problem_input *input, harpe_error *error) {
+    if (input->blocking_power_w) return HARPE_OK;
+    for (int stage = 0; stage < harpe_profile_stage_count(input->profile); stage++) {
+        if (harpe_profile_blocking_power_w(input->profile, stage) > 0) continue;
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "--p2p-power is missing, and the profile has no blocking_power for stage "
+                          "%d: give the watts that one GPU draws while it waits for its neighbour "
+                          "(measure it on a blocked receive; an A100 draws 70 to 85 W; 0 leaves "
+                          "waiting out of the sum)",
+                          stage);
+    }
+    return HARPE_OK;
+}
+
+/* Takes the blocking powers of the profile as if they had been given for each rank. */
+static harpe_status take_blocking_powers(harpe_problem_input *input, harpe_error *error) {
+    if (input->blocking_power_w) return HARPE_OK;
+    size_t ranks = (size_t)harpe_problem_rank_count(input->problem);
+    input->blocking_power_w = harpe_calloc(ranks, sizeof *input->blocking_power_w);
+    if (!input->blocking_power_w) return harpe_fail_memory(error);
+    input->blocking_power_count = ranks;
+    for (size_t rank = 0; rank < ranks; rank++) {
+        int gpus = harpe_problem_gpu_count(input->problem, (int)rank);
+        input->blocking_power_w[rank] =
+            harpe_problem_blocking_power_w(input->problem, (int)rank) / gpus;
+    }
+    return HARPE_OK;
+}
+
 harpe_status harpe_problem_input_load(harpe_problem_input *input, harpe_error *error) {
     harpe_status status = harpe_profile_read_csv(input->profile_path, &input->profile, error);
+    if (status == HARPE_OK) status = check_blocking_power(input, error);
     if (status == HARPE_OK) status = make_schedule(input, error);
-    return status == HARPE_OK ? make_problem(input, error) : status;
+    if (status == HARPE_OK) status = make_problem(input, error);
+    return status == HARPE_OK ? take_blocking_powers(input, error) : status;
 }
 
 void harpe_problem_input_free(harpe_problem_input *input) {
