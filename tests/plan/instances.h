@@ -301,8 +301,12 @@ static inline harpe_schedule_options shape_for(const char *schedule, int ranks, 
         .name = schedule, .ranks = ranks, .microbatches = microbatches};
     if (strcmp(schedule, "interleaved-1f1b") == 0)
         options.microbatches = (microbatches + ranks - 1) / ranks * ranks;
-    if (strcmp(schedule, "dualpipe-v") == 0 && microbatches < 2 * ranks)
-        options.microbatches = 2 * ranks;
+    if (strcmp(schedule, "dualpipe") == 0) {
+        options.ranks += ranks % 2;
+        options.microbatches += microbatches % 2;
+    }
+    if (strncmp(schedule, "dualpipe", 8) == 0 && options.microbatches < 2 * options.ranks)
+        options.microbatches = 2 * options.ranks;
     return options;
 }
 
