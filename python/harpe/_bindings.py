@@ -24,14 +24,6 @@ HARPE_DRIVER_ERROR = 14
 HARPE_UNAVAILABLE = 15
 HARPE_ENERGY_OF_GPU = 0
 HARPE_ENERGY_OF_MODULE = 1
-HARPE_MARK_HOST = 0
-HARPE_MARK_STREAM = 1
-HARPE_MARK_SYNCHRONIZED = 2
-HARPE_PFO_REGISTERING = 0
-HARPE_PFO_WAITING = 1
-HARPE_PFO_MEASURING = 2
-HARPE_PFO_REPORTING = 3
-HARPE_PFO_OFF = 4
 HARPE_FORWARD = 0
 HARPE_BACKWARD = 1
 HARPE_BACKWARD_INPUT = 2
@@ -44,6 +36,14 @@ HARPE_COST_EXPONENTIAL = 1
 HARPE_PLANS_SPREAD = 0
 HARPE_PLANS_ALL = 1
 HARPE_PLANS_AT = 2
+HARPE_MARK_HOST = 0
+HARPE_MARK_STREAM = 1
+HARPE_MARK_SYNCHRONIZED = 2
+HARPE_PFO_REGISTERING = 0
+HARPE_PFO_WAITING = 1
+HARPE_PFO_MEASURING = 2
+HARPE_PFO_REPORTING = 3
+HARPE_PFO_OFF = 4
 HARPE_JOB_REQUEST_SLOWDOWN = 0
 HARPE_JOB_REQUEST_ITERATION_TIME = 1
 HARPE_JOB_REQUEST_POWER_CAP = 2
@@ -89,62 +89,6 @@ class harpe_frequency_controller_counts(C.Structure):
 
 
 class harpe_frequency_controller_obedience(C.Structure):
-    pass
-
-
-class harpe_job_info(C.Structure):
-    pass
-
-
-class harpe_rank_info(C.Structure):
-    pass
-
-
-class harpe_scheduled_instruction(C.Structure):
-    pass
-
-
-class harpe_frequency_schedule(C.Structure):
-    pass
-
-
-class harpe_breakdown(C.Structure):
-    pass
-
-
-class harpe_profiling_result(C.Structure):
-    pass
-
-
-class harpe_frequency_value(C.Structure):
-    pass
-
-
-class harpe_offline_profiling_result(C.Structure):
-    pass
-
-
-class harpe_instruction_profiler_options(C.Structure):
-    pass
-
-
-class harpe_monitor_options(C.Structure):
-    pass
-
-
-class harpe_window_measurement(C.Structure):
-    pass
-
-
-class harpe_training_callback(C.Structure):
-    pass
-
-
-class harpe_pipeline_frequency_options(C.Structure):
-    pass
-
-
-class harpe_pipeline_frequency_status(C.Structure):
     pass
 
 
@@ -221,6 +165,82 @@ class harpe_switching(C.Structure):
 
 
 class harpe_plan_file_entry(C.Structure):
+    pass
+
+
+class harpe_graph_resource(C.Structure):
+    pass
+
+
+class harpe_graph_option(C.Structure):
+    pass
+
+
+class harpe_graph_wait(C.Structure):
+    pass
+
+
+class harpe_graph_activity(C.Structure):
+    pass
+
+
+class harpe_graph_run(C.Structure):
+    pass
+
+
+class harpe_job_info(C.Structure):
+    pass
+
+
+class harpe_rank_info(C.Structure):
+    pass
+
+
+class harpe_scheduled_instruction(C.Structure):
+    pass
+
+
+class harpe_frequency_schedule(C.Structure):
+    pass
+
+
+class harpe_breakdown(C.Structure):
+    pass
+
+
+class harpe_profiling_result(C.Structure):
+    pass
+
+
+class harpe_frequency_value(C.Structure):
+    pass
+
+
+class harpe_offline_profiling_result(C.Structure):
+    pass
+
+
+class harpe_instruction_profiler_options(C.Structure):
+    pass
+
+
+class harpe_monitor_options(C.Structure):
+    pass
+
+
+class harpe_window_measurement(C.Structure):
+    pass
+
+
+class harpe_training_callback(C.Structure):
+    pass
+
+
+class harpe_pipeline_frequency_options(C.Structure):
+    pass
+
+
+class harpe_pipeline_frequency_status(C.Structure):
     pass
 
 
@@ -313,6 +333,175 @@ harpe_frequency_controller_obedience._fields_ = [
     ("wanted_mhz", C.c_int),
     ("held_mhz", C.c_int),
     ("reasons", C.c_uint64),
+]
+harpe_measurement._fields_ = [
+    ("stage", C.c_int),
+    ("rank", C.c_int),
+    ("instruction", C.c_char_p),
+    ("frequency_mhz", C.c_int),
+    ("time_s", C.c_double),
+    ("energy_j", C.c_double),
+    ("gpu_count", C.c_int),
+    ("blocking_power_w", C.c_double),
+]
+harpe_profile_point._fields_ = [
+    ("frequency_mhz", C.c_int),
+    ("time_s", C.c_double),
+    ("energy_j", C.c_double),
+]
+harpe_profile_entry._fields_ = [
+    ("stage", C.c_int),
+    ("instruction", C.c_char_p),
+    ("point_count", C.c_size_t),
+    ("points", C.POINTER(harpe_profile_point)),
+]
+harpe_profile_repeat._fields_ = [
+    ("stage", C.c_int),
+    ("rank", C.c_int),
+    ("instruction", C.c_char_p),
+    ("frequency_mhz", C.c_int),
+    ("row_count", C.c_size_t),
+    ("first_row", C.c_size_t),
+    ("last_row", C.c_size_t),
+    ("time_spread", C.c_double),
+    ("energy_spread", C.c_double),
+]
+harpe_synth_options._fields_ = [
+    ("gpu_model", C.c_char_p),
+    ("stages", C.c_int),
+    ("imbalance", C.c_double),
+    ("noise", C.c_double),
+    ("seed", C.c_uint64),
+    ("forward_time_s", C.c_double),
+    ("split_backward", C.c_bool),
+]
+harpe_action._fields_ = [
+    ("operation", C.c_int),
+    ("stage", C.c_int),
+    ("microbatch", C.c_int),
+]
+harpe_instruction._fields_ = [
+    ("name", C.c_char_p),
+    ("actions", harpe_action * 2),
+    ("action_count", C.c_int),
+]
+harpe_schedule_options._fields_ = [
+    ("name", C.c_char_p),
+    ("ranks", C.c_int),
+    ("microbatches", C.c_int),
+    ("chunks", C.c_int),
+    ("prologue", C.POINTER(C.c_char_p)),
+    ("epilogue", C.POINTER(C.c_char_p)),
+    ("microbatch_group_size", C.c_int),
+    ("overlaps_moe_expert_parallel_comm", C.c_bool),
+]
+harpe_schedule_request._fields_ = [
+    ("options", harpe_schedule_options),
+    ("path", C.c_char_p),
+    ("memory_limit_bytes", C.c_uint64),
+]
+harpe_problem_options._fields_ = [
+    ("blocking_power_w", C.POINTER(C.c_double)),
+    ("blocking_power_count", C.c_size_t),
+    ("cost_model", C.c_int),
+    ("unit_time_s", C.c_double),
+    ("noise_factor", C.c_double),
+    ("memory_limit_bytes", C.c_uint64),
+    ("gpus_per_stage", C.c_int),
+]
+harpe_option._fields_ = [
+    ("frequency_mhz", C.c_int),
+    ("time_s", C.c_double),
+    ("energy_j", C.c_double),
+    ("effective_energy_j", C.c_double),
+    ("is_on_hull", C.c_bool),
+]
+harpe_option_list._fields_ = [
+    ("stage", C.c_int),
+    ("rank", C.c_int),
+    ("instruction", C.c_char_p),
+    ("option_count", C.c_size_t),
+    ("options", C.POINTER(harpe_option)),
+    ("curve_count", C.c_size_t),
+    ("curve_time_s", C.POINTER(C.c_double)),
+    ("curve_effective_energy_j", C.POINTER(C.c_double)),
+]
+harpe_frontier_vertex._fields_ = [
+    ("time_s", C.c_double),
+    ("lower_bound_j", C.c_double),
+    ("marginal_w", C.c_double),
+]
+harpe_work._fields_ = [
+    ("pivots", C.c_uint64),
+    ("degenerate_pivots", C.c_uint64),
+    ("nodes_moved", C.c_uint64),
+    ("path_steps", C.c_uint64),
+    ("build_s", C.c_double),
+    ("solve_s", C.c_double),
+    ("assign_s", C.c_double),
+    ("memory_bytes", C.c_uint64),
+]
+harpe_plan._fields_ = [
+    ("time_s", C.c_double),
+    ("energy_j", C.c_double),
+    ("lower_bound_j", C.c_double),
+    ("compute_energy_j", C.c_double),
+    ("blocking_energy_j", C.c_double),
+    ("average_power_w", C.c_double),
+    ("frequency_mhz", C.POINTER(C.c_int)),
+]
+harpe_clock_switch._fields_ = [
+    ("latency_s", C.c_double),
+    ("energy_j", C.c_double),
+    ("minimum_dwell_s", C.c_double),
+]
+harpe_plan_request._fields_ = [
+    ("choice", C.c_int),
+    ("count", C.c_int),
+    ("times_s", C.POINTER(C.c_double)),
+    ("time_count", C.c_size_t),
+    ("clock_switch", harpe_clock_switch),
+]
+harpe_switching._fields_ = [
+    ("clock_writes", C.c_size_t),
+    ("shortest_dwell_s", C.c_double),
+    ("time_s", C.c_double),
+    ("energy_j", C.c_double),
+]
+harpe_plan_file_entry._fields_ = [
+    ("instruction", C.c_char_p),
+    ("frequency_mhz", C.c_int),
+]
+harpe_graph_resource._fields_ = [
+    ("name", C.c_char_p),
+    ("blocking_power_w", C.c_double),
+]
+harpe_graph_option._fields_ = [
+    ("time_s", C.c_double),
+    ("energy_j", C.c_double),
+    ("frequency_mhz", C.c_double),
+]
+harpe_graph_wait._fields_ = [
+    ("name", C.c_char_p),
+    ("lag_s", C.c_double),
+]
+harpe_graph_activity._fields_ = [
+    ("name", C.c_char_p),
+    ("resource", C.c_char_p),
+    ("option_count", C.c_size_t),
+    ("options", C.POINTER(harpe_graph_option)),
+    ("time_s", C.c_double),
+    ("energy_j", C.c_double),
+    ("wait_count", C.c_size_t),
+    ("waits", C.POINTER(harpe_graph_wait)),
+    ("release_s", C.c_double),
+    ("deadline_s", C.c_double),
+]
+harpe_graph_run._fields_ = [
+    ("option", C.c_int),
+    ("frequency_mhz", C.c_double),
+    ("start_s", C.c_double),
+    ("slack_s", C.c_double),
 ]
 harpe_job_info._fields_ = [
     ("job_id", C.c_char_p),
@@ -457,144 +646,6 @@ harpe_pipeline_frequency_status._fields_ = [
     ("reconnects", C.c_uint64),
     ("controller", harpe_frequency_controller_counts),
 ]
-harpe_measurement._fields_ = [
-    ("stage", C.c_int),
-    ("rank", C.c_int),
-    ("instruction", C.c_char_p),
-    ("frequency_mhz", C.c_int),
-    ("time_s", C.c_double),
-    ("energy_j", C.c_double),
-    ("gpu_count", C.c_int),
-    ("blocking_power_w", C.c_double),
-]
-harpe_profile_point._fields_ = [
-    ("frequency_mhz", C.c_int),
-    ("time_s", C.c_double),
-    ("energy_j", C.c_double),
-]
-harpe_profile_entry._fields_ = [
-    ("stage", C.c_int),
-    ("instruction", C.c_char_p),
-    ("point_count", C.c_size_t),
-    ("points", C.POINTER(harpe_profile_point)),
-]
-harpe_profile_repeat._fields_ = [
-    ("stage", C.c_int),
-    ("rank", C.c_int),
-    ("instruction", C.c_char_p),
-    ("frequency_mhz", C.c_int),
-    ("row_count", C.c_size_t),
-    ("first_row", C.c_size_t),
-    ("last_row", C.c_size_t),
-    ("time_spread", C.c_double),
-    ("energy_spread", C.c_double),
-]
-harpe_synth_options._fields_ = [
-    ("gpu_model", C.c_char_p),
-    ("stages", C.c_int),
-    ("imbalance", C.c_double),
-    ("noise", C.c_double),
-    ("seed", C.c_uint64),
-    ("forward_time_s", C.c_double),
-    ("split_backward", C.c_bool),
-]
-harpe_action._fields_ = [
-    ("operation", C.c_int),
-    ("stage", C.c_int),
-    ("microbatch", C.c_int),
-]
-harpe_instruction._fields_ = [
-    ("name", C.c_char_p),
-    ("actions", harpe_action * 2),
-    ("action_count", C.c_int),
-]
-harpe_schedule_options._fields_ = [
-    ("name", C.c_char_p),
-    ("ranks", C.c_int),
-    ("microbatches", C.c_int),
-    ("chunks", C.c_int),
-    ("prologue", C.POINTER(C.c_char_p)),
-    ("epilogue", C.POINTER(C.c_char_p)),
-    ("microbatch_group_size", C.c_int),
-    ("overlaps_moe_expert_parallel_comm", C.c_bool),
-]
-harpe_schedule_request._fields_ = [
-    ("options", harpe_schedule_options),
-    ("path", C.c_char_p),
-    ("memory_limit_bytes", C.c_uint64),
-]
-harpe_problem_options._fields_ = [
-    ("blocking_power_w", C.POINTER(C.c_double)),
-    ("blocking_power_count", C.c_size_t),
-    ("cost_model", C.c_int),
-    ("unit_time_s", C.c_double),
-    ("noise_factor", C.c_double),
-    ("memory_limit_bytes", C.c_uint64),
-    ("gpus_per_stage", C.c_int),
-]
-harpe_option._fields_ = [
-    ("frequency_mhz", C.c_int),
-    ("time_s", C.c_double),
-    ("energy_j", C.c_double),
-    ("effective_energy_j", C.c_double),
-    ("is_on_hull", C.c_bool),
-]
-harpe_option_list._fields_ = [
-    ("stage", C.c_int),
-    ("rank", C.c_int),
-    ("instruction", C.c_char_p),
-    ("option_count", C.c_size_t),
-    ("options", C.POINTER(harpe_option)),
-    ("curve_count", C.c_size_t),
-    ("curve_time_s", C.POINTER(C.c_double)),
-    ("curve_effective_energy_j", C.POINTER(C.c_double)),
-]
-harpe_frontier_vertex._fields_ = [
-    ("time_s", C.c_double),
-    ("lower_bound_j", C.c_double),
-    ("marginal_w", C.c_double),
-]
-harpe_work._fields_ = [
-    ("pivots", C.c_uint64),
-    ("degenerate_pivots", C.c_uint64),
-    ("nodes_moved", C.c_uint64),
-    ("path_steps", C.c_uint64),
-    ("build_s", C.c_double),
-    ("solve_s", C.c_double),
-    ("assign_s", C.c_double),
-    ("memory_bytes", C.c_uint64),
-]
-harpe_plan._fields_ = [
-    ("time_s", C.c_double),
-    ("energy_j", C.c_double),
-    ("lower_bound_j", C.c_double),
-    ("compute_energy_j", C.c_double),
-    ("blocking_energy_j", C.c_double),
-    ("average_power_w", C.c_double),
-    ("frequency_mhz", C.POINTER(C.c_int)),
-]
-harpe_clock_switch._fields_ = [
-    ("latency_s", C.c_double),
-    ("energy_j", C.c_double),
-    ("minimum_dwell_s", C.c_double),
-]
-harpe_plan_request._fields_ = [
-    ("choice", C.c_int),
-    ("count", C.c_int),
-    ("times_s", C.POINTER(C.c_double)),
-    ("time_count", C.c_size_t),
-    ("clock_switch", harpe_clock_switch),
-]
-harpe_switching._fields_ = [
-    ("clock_writes", C.c_size_t),
-    ("shortest_dwell_s", C.c_double),
-    ("time_s", C.c_double),
-    ("energy_j", C.c_double),
-]
-harpe_plan_file_entry._fields_ = [
-    ("instruction", C.c_char_p),
-    ("frequency_mhz", C.c_int),
-]
 harpe_power_limit_measurement._fields_ = [
     ("power_limit_w", C.c_int),
     ("energy_j", C.c_double),
@@ -716,6 +767,17 @@ FUNCTIONS = {
     "harpe_gpus_driver_version": (C.c_char_p, [C.c_void_p]),
     "harpe_gpus_open": (C.c_int, [C.POINTER(harpe_gpus_options), C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
     "harpe_gpus_restore": (C.c_int, [C.c_void_p, C.POINTER(harpe_error)]),
+    "harpe_graph_activity_at": (C.POINTER(harpe_graph_activity), [C.c_void_p, C.c_size_t]),
+    "harpe_graph_activity_count": (C.c_size_t, [C.c_void_p]),
+    "harpe_graph_free": (None, [C.c_void_p]),
+    "harpe_graph_new": (C.c_int, [C.POINTER(harpe_graph_resource), C.c_size_t, C.POINTER(harpe_graph_activity), C.c_size_t, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
+    "harpe_graph_of_problem": (C.c_int, [C.c_void_p, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
+    "harpe_graph_parse_json": (C.c_int, [C.c_char_p, C.c_size_t, C.c_char_p, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
+    "harpe_graph_read_json": (C.c_int, [C.c_char_p, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
+    "harpe_graph_resource_at": (C.POINTER(harpe_graph_resource), [C.c_void_p, C.c_size_t]),
+    "harpe_graph_resource_count": (C.c_size_t, [C.c_void_p]),
+    "harpe_graph_runs": (C.c_int, [C.c_void_p, C.POINTER(C.c_int), C.POINTER(harpe_graph_run), C.POINTER(harpe_error)]),
+    "harpe_graph_write_json": (C.c_int, [C.c_void_p, C.c_char_p, C.POINTER(harpe_error)]),
     "harpe_instruction_profiler_begin": (None, [C.c_void_p, C.c_char_p, C.c_int]),
     "harpe_instruction_profiler_begin_step": (None, [C.c_void_p, C.c_int64]),
     "harpe_instruction_profiler_cancel_step": (None, [C.c_void_p]),
@@ -802,6 +864,7 @@ FUNCTIONS = {
     "harpe_problem_instruction_count": (C.c_size_t, [C.c_void_p]),
     "harpe_problem_instruction_name": (C.c_char_p, [C.c_void_p, C.c_int, C.c_size_t]),
     "harpe_problem_new": (C.c_int, [C.c_void_p, C.c_void_p, C.POINTER(harpe_problem_options), C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
+    "harpe_problem_of_graph": (C.c_int, [C.c_void_p, C.POINTER(harpe_problem_options), C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
     "harpe_problem_option_list_at": (C.POINTER(harpe_option_list), [C.c_void_p, C.c_size_t]),
     "harpe_problem_option_list_count": (C.c_size_t, [C.c_void_p]),
     "harpe_problem_rank_count": (C.c_int, [C.c_void_p]),

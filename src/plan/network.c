@@ -5,6 +5,7 @@
 #include "plan/network.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -141,12 +142,16 @@ static harpe_status check_steepness(const harpe_option_list *list, harpe_error *
         double slow_j = list->curve_effective_energy_j[i];
         double watts = (fast_j - slow_j) / (slow_s - fast_s);
         if (slow_s - fast_s < 1 / HARPE_PS_PER_S || watts <= HARPE_STEEPEST_W) continue;
+        char where[40] = "activity"; /* of a graph */
+        if (list->stage >= 0) (void)snprintf(where, sizeof where, "stage %d,", list->stage);
         return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "stage %d, '%s': from %.12f s to %.12f s its energy less blocking falls "
+                          "%s '%s': from %.12f s to %.12f s its energy less blocking falls "
                           "from %s J to %s J, %.2g W where %.0e W is the limit: check the "
-                          "units, or take one of the two rows out of the profile",
-                          list->stage, list->instruction, fast_s, slow_s, HARPE_DIGITS(fast_j, 6),
-                          HARPE_DIGITS(slow_j, 6), watts, HARPE_STEEPEST_W);
+                          "units, or take one of the two %s out of the %s",
+                          where, list->instruction, fast_s, slow_s, HARPE_DIGITS(fast_j, 6),
+                          HARPE_DIGITS(slow_j, 6), watts, HARPE_STEEPEST_W,
+                          list->stage >= 0 ? "rows" : "options",
+                          list->stage >= 0 ? "profile" : "graph");
     }
     return HARPE_OK;
 }

@@ -145,9 +145,20 @@ static harpe_status fill_curve(harpe_problem *problem, harpe_choice *choice,
     return status;
 }
 
-static harpe_status fill_choice(harpe_problem *problem, const harpe_profile_entry *entry, int rank,
-                                const harpe_problem_options *options, harpe_choice *choice,
-                                harpe_error *error) {
+/* Checks the size of the exponential model's curves, which grows with the profile and not with the
+ * schedule. */
+static harpe_status check_curves(const harpe_problem *problem, harpe_error *error) {
+    if (problem->arena.total_bytes <= problem->memory_limit_bytes) return HARPE_OK;
+    return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
+                      "the cost curves of %zu instructions already need more than the limit of "
+                      "%llu MiB: take a longer unit time, or the hull model",
+                      problem->choice_count,
+                      (unsigned long long)(problem->memory_limit_bytes >> 20));
+}
+
+harpe_status harpe_problem_fill_choice(harpe_problem *problem, const harpe_profile_entry *entry,
+                                       int rank, const harpe_problem_options *options,
+                                       harpe_choice *choice, harpe_error *error) {
     harpe_profile_point *points =
         harpe_arena_alloc(&problem->arena, entry->point_count, sizeof *points);
     char *name =
@@ -174,18 +185,8 @@ static harpe_status fill_choice(harpe_problem *problem, const harpe_profile_entr
         .option_count = count,
         .options = kept,
     };
-    return fill_curve(problem, choice, options, error);
-}
-
-/* Checks the size of the exponential model's curves, which grows with the profile and not with the
- * schedule. */
-static harpe_status check_curves(const harpe_problem *problem, harpe_error *error) {
-    if (problem->arena.total_bytes <= problem->memory_limit_bytes) return HARPE_OK;
-    return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
-                      "the cost curves of %zu instructions already need more than the limit of "
-                      "%llu MiB: take a longer unit time, or the hull model",
-                      problem->choice_count,
-                      (unsigned long long)(problem->memory_limit_bytes >> 20));
+    status = fill_curve(problem, choice, options, error);
+    return status == HARPE_OK ? check_curves(problem, error) : status;
 }
 
 static harpe_status find_entry(const harpe_profile *profile, const harpe_instruction *instruction,
@@ -240,9 +241,8 @@ static harpe_status fill_choices(harpe_problem *problem, const harpe_profile *pr
             const harpe_profile_entry *entry = NULL;
             status = find_entry(profile, &lists->lists[rank][i], &entry, error);
             if (status == HARPE_OK)
-                status = fill_choice(problem, entry, rank, options,
-                                     &problem->choices[problem->choice_count++], error);
-            if (status == HARPE_OK) status = check_curves(problem, error);
+                status = harpe_problem_fill_choice(problem, entry, rank, options,
+                                                   &problem->choices[problem->choice_count++], error);
             if (status != HARPE_OK) return status;
         }
     }
@@ -422,23 +422,32 @@ static harpe_status fill_problem(harpe_problem *problem, const harpe_profile *pr
     return HARPE_OK;
 }
 
+harpe_status harpe_problem_begin(const harpe_problem_options *options, harpe_problem **out,
+                                 harpe_error *error) {
+    harpe_status status = check_cost_model(options, error);
+    if (status != HARPE_OK) return status;
+    harpe_problem *problem = harpe_calloc(1, sizeof *problem);
+    if (!problem) return harpe_fail_memory(error);
+    problem->memory_limit_bytes =
+        options->memory_limit_bytes ? options->memory_limit_bytes : DEFAULT_MEMORY_LIMIT;
+    *out = problem;
+    return HARPE_OK;
+}
+
 harpe_status harpe_problem_new(const harpe_profile *profile, const harpe_schedule *schedule,
                                const harpe_problem_options *options, harpe_problem **out,
                                harpe_error *error) {
     static const harpe_problem_options defaults = {0};
     if (!options) options = &defaults;
-    uint64_t limit =
-        options->memory_limit_bytes ? options->memory_limit_bytes : DEFAULT_MEMORY_LIMIT;
+    harpe_problem *problem = NULL;
     /* A wait is an arc, which needs a quarter of the memory of an instruction with its arcs. */
     harpe_status status = harpe_problem_check_size(
-        harpe_schedule_instruction_count(schedule) + schedule->wait_count / 4, limit, error);
+        harpe_schedule_instruction_count(schedule) + schedule->wait_count / 4,
+        options->memory_limit_bytes, error);
     if (status == HARPE_OK) status = check_stages(profile, schedule, error);
-    if (status == HARPE_OK) status = check_cost_model(options, error);
+    if (status == HARPE_OK) status = harpe_problem_begin(options, &problem, error);
     if (status != HARPE_OK) return status;
-    harpe_problem *problem = harpe_calloc(1, sizeof *problem);
-    if (!problem) return harpe_fail_memory(error);
     problem->rank_count = harpe_schedule_rank_count(schedule);
-    problem->memory_limit_bytes = limit;
     rank_lists lists = {0};
     status = expand_lists(profile, schedule, &lists, error);
     if (status == HARPE_OK) status = fill_problem(problem, profile, &lists, options, error);

@@ -39,6 +39,10 @@ struct harpe_problem {
     double total_blocking_power_w; /* sum over ranks */
     int *maximum_frequency_mhz;    /* [instruction_count] */
     uint64_t memory_limit_bytes;
+    /* NULL for a pipeline. In a problem of a graph a rank is a resource, and the instructions of
+     * the last rank may belong to none. The frequency of a point is then a number that stands for
+     * an option, and stages are -1. */
+    const struct harpe_graph_layout *graph;
 };
 
 /* Fails with HARPE_LIMIT_EXCEEDED if this number of instructions needs more memory than the limit
@@ -46,6 +50,15 @@ struct harpe_problem {
  * schedule is made. */
 harpe_status harpe_problem_check_size(uint64_t instruction_count, uint64_t memory_limit_bytes,
                                       harpe_error *error);
+
+/* Checks the options that do not depend on the schedule, and begins a problem with them. */
+harpe_status harpe_problem_begin(const harpe_problem_options *options, harpe_problem **out,
+                                 harpe_error *error);
+
+/* Fills in a choice of a rank whose blocking power is known. Copies the entry. */
+harpe_status harpe_problem_fill_choice(harpe_problem *problem, const harpe_profile_entry *entry,
+                                       int rank, const harpe_problem_options *options,
+                                       harpe_choice *choice, harpe_error *error);
 
 /* Returns the choice of an instruction. */
 static inline const harpe_choice *harpe_problem_choice(const harpe_problem *problem,

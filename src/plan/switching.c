@@ -41,6 +41,11 @@ static harpe_status begin(switches *s, const harpe_problem *problem, const harpe
                           harpe_error *error) {
     size_t count = (size_t)problem->instruction_count;
     *s = (switches){.problem = problem, .cost = cost};
+    if (problem->graph) {
+        return harpe_fail(error, HARPE_NOT_SUPPORTED,
+                          "changes of clock have no cost in a graph: leave dwell time, latency and "
+                          "energy of a change out");
+    }
     s->points = harpe_calloc(count, sizeof *s->points);
     s->start_s = harpe_calloc(count, sizeof *s->start_s);
     s->runs = harpe_calloc(count, sizeof *s->runs);
@@ -170,6 +175,7 @@ static bool is_brief(const harpe_problem *problem, size_t i, double longest_s) {
 }
 
 void harpe_switching_follow(const harpe_problem *problem, int *frequency_mhz) {
+    if (problem->graph) return; /* its frequencies stand for options */
     for (int rank = 0; rank < problem->rank_count; rank++) {
         size_t first = problem->rank_offset[rank], end = problem->rank_offset[rank + 1];
         double longest_s = 0;
