@@ -72,6 +72,7 @@ typedef struct harpe_pipeline_box {
     int rank;
     harpe_box_kind kind;
     int microbatch;    /* -1: none */
+    const char *name;  /* of an activity; NULL: the kind and the microbatch name the box */
     int frequency_mhz; /* 0: not known */
     double start_s;
     double duration_s;
@@ -89,9 +90,10 @@ typedef struct harpe_pipeline_panel {
 } harpe_pipeline_panel;
 
 typedef struct harpe_pipeline_picture {
-    const char *title;       /* may be NULL */
-    int rank_count;          /* >= 1; every box has a lower rank */
-    double blocking_power_w; /* shown in the key; < 0: not shown */
+    const char *title;             /* may be NULL */
+    int rank_count;                /* >= 1; every box has a lower rank */
+    const char *const *lane_names; /* [rank_count]; NULL: "rank 0", "rank 1", ... */
+    double blocking_power_w;       /* shown in the key; < 0: not shown */
     int panel_count; /* 1 or 2, one below the other, with the same time axis and power scale */
     harpe_pipeline_panel panels[2];
 } harpe_pipeline_picture;

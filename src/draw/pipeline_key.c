@@ -91,7 +91,8 @@ void harpe_pipeline_draw_key(harpe_pipeline_drawing *d, double y) {
     if (d->lane_step > 1) {
         char text[64];
         harpe_text_style note = {.size = 11.0, .color = HARPE_INK(HARPE_INK_MUTED)};
-        snprintf(text, sizeof text, "one rank in %d is shown", d->lane_step);
+        snprintf(text, sizeof text, "one %s in %d is shown",
+                 d->picture->lane_names ? "resource" : "rank", d->lane_step);
         harpe_canvas_text(d->canvas, d->left, y + 22.0, &note, text);
     }
     draw_scale(d, d->right - SCALE_WIDTH, y);

@@ -17,6 +17,9 @@
 #include "draw/pipeline_pixels.h"
 
 #define LEFT_MARGIN 74.0
+#define LANE_NAME_SIZE 11 /* bytes of a lane's name that fit into the margin, with the final NUL \
+                           */
+#define BOX_NAME_SIZE 100 /* of a box's name in a tooltip */
 #define RIGHT_MARGIN 26.0
 #define PANEL_HEIGHT_MAX 760.0
 #define PANEL_TITLE_HEIGHT 30.0
@@ -144,7 +147,8 @@ static void set_layout(harpe_pipeline_drawing *d) {
     d->left = LEFT_MARGIN;
     d->right = LEFT_MARGIN + plot;
     d->as_pixels = d->box_count > BOXES_DRAWN_MAX || d->pitch < 6.0;
-    d->has_strips = !d->as_pixels && d->pitch >= 12.0 && narrowest_box(d) >= 5.0;
+    d->has_strips = !d->as_pixels && d->pitch >= 12.0 && narrowest_box(d) >= 5.0 &&
+                    !picture->lane_names; /* activities are all of one kind */
 }
 
 static double lane_top(const harpe_pipeline_drawing *d, double panel_top, int rank) {
@@ -164,6 +168,14 @@ static void describe_box(const harpe_pipeline_box *box, char *text, size_t size)
     char microbatch[32] = "";
     if (box->frequency_mhz > 0) snprintf(clock, sizeof clock, ", %d MHz", box->frequency_mhz);
     if (box->microbatch >= 0) snprintf(microbatch, sizeof microbatch, " %d", box->microbatch);
+    if (box->name) {
+        char name[BOX_NAME_SIZE];
+        snprintf(text, size, "%s: %s from %s%s, %s W",
+                 harpe_clean_text(name, sizeof name, box->name),
+                 harpe_format_time(time, box->duration_s), harpe_format_time(start, box->start_s),
+                 clock, harpe_format_fixed(power, box->power_w, 0));
+        return;
+    }
     snprintf(text, size, "%s%s on rank %d: %s from %s%s, %s W", harpe_box_styles[box->kind].name,
              microbatch, box->rank, harpe_format_time(time, box->duration_s),
              harpe_format_time(start, box->start_s), clock,
@@ -238,6 +250,10 @@ static void draw_box(harpe_pipeline_drawing *d, const harpe_pipeline_box *box, d
     }
     char label[32];
     box_label(box, mode, label);
+    if (box->name && d->pitch >= 15.0) {
+        harpe_clean_text(label, sizeof label, box->name);
+        if (label_width(d, label) > width - 3.0) label[0] = '\0';
+    }
     if (!label[0]) return;
     harpe_text_style style = label_style(d);
     style.color = harpe_contrast_rgb(fill);
@@ -294,7 +310,10 @@ static void draw_lanes(harpe_pipeline_drawing *d, double panel_top, double end_s
         }
         if (lane % name_step != 0) continue;
         char text[40];
-        snprintf(text, sizeof text, "rank %d", lane * d->lane_step);
+        if (d->picture->lane_names)
+            harpe_clean_text(text, LANE_NAME_SIZE, d->picture->lane_names[lane * d->lane_step]);
+        else
+            snprintf(text, sizeof text, "rank %d", lane * d->lane_step);
         harpe_canvas_text(d->canvas, d->left - 9.0, top + height / 2.0 + 0.36 * name.size, &name,
                           text);
     }

@@ -109,8 +109,9 @@ static void put_headlines(const harpe_report *report, harpe_text *out) {
     if (!report->has_reference) return;
     char number[HARPE_NUMBER_SIZE];
     harpe_text_printf(out,
-                      "<p class=\"note\">Compared with every instruction at its highest "
+                      "<p class=\"note\">Compared with every %s at its highest "
                       "profiled frequency: %s and ",
+                      report->is_of_graph ? "activity" : "instruction",
                       harpe_format_time(number, report->reference.time_s));
     harpe_text_printf(out, "%s per iteration.</p>\n",
                       harpe_format_energy(number, report->reference.energy_j));
@@ -146,10 +147,18 @@ static harpe_status put_frontier(const harpe_report *report, harpe_text *out, ha
 static harpe_status put_pipelines(const harpe_report *report, harpe_text *out, harpe_error *error) {
     harpe_status status = HARPE_OK;
     if (report->pipeline_count == 0) return status;
-    put(out,
-        "<section id=\"pipeline\">\n<h2>Pipeline</h2>\n<p>Each lane is a rank, each box an "
-        "instruction, its colour the power it draws. Instructions beside the critical path run "
-        "slower and cooler, and the iteration does not wait for them.</p>\n");
+    if (report->is_of_graph) {
+        put(out,
+            "<section id=\"pipeline\">\n<h2>Iteration</h2>\n<p>Each lane is a resource, each box "
+            "an activity, its colour the power it draws. Activities without a resource are in "
+            "lanes below the resources. Activities beside the critical path run slower and "
+            "cooler, and the iteration does not wait for them.</p>\n");
+    } else {
+        put(out,
+            "<section id=\"pipeline\">\n<h2>Pipeline</h2>\n<p>Each lane is a rank, each box an "
+            "instruction, its colour the power it draws. Instructions beside the critical path "
+            "run slower and cooler, and the iteration does not wait for them.</p>\n");
+    }
     for (size_t i = 0; i < report->pipeline_count && status == HARPE_OK; i++) {
         put(out, "<figure class=\"scroll\" tabindex=\"0\" aria-label=\"Pipeline\">\n");
         status = harpe_draw_pipeline(&report->pipelines[i], HARPE_IMAGE_HTML, out, error);
@@ -195,7 +204,7 @@ static harpe_status put_cost_models(const harpe_report *report, harpe_text *out,
     while (shown < report->cost_model_count && room > 0 && status == HARPE_OK)
         status = put_cost_model(&report->cost_models[shown++], &room, out, error);
     if (shown < report->cost_model_count) {
-        put(out, "<p class=\"note\">The other stages are in the cost_model files beside this "
+        put(out, "<p class=\"note\">The others are in the cost_model files beside this "
                  "page.</p>\n");
     }
     put(out, "</section>\n");
@@ -235,12 +244,21 @@ static void put_use(const harpe_report *report, harpe_text *out) {
     put(out, "<section>\n<h2>Use a plan</h2>\n<p>Let Harpe choose one, for example the plan of "
              "least energy that is at most 5 % slower:</p>\n<pre>harpe choose ");
     put_argument(out, directory);
-    put(out,
-        " --max-slowdown 1.05</pre>\n<p>or have <code>harpe serve</code> hand one to a training "
-        "job, with a plan's file as its <code>solution_path</code>, for example</p>\n<pre>");
+    put(out, " --max-slowdown 1.05</pre>\n<p>");
+    if (report->is_of_graph) {
+        put(out, "or read the option of every activity from a plan's file, for example");
+    } else {
+        put(out, "or have <code>harpe serve</code> hand one to a training "
+                 "job, with a plan's file as its <code>solution_path</code>, for example");
+    }
+    put(out, "</p>\n<pre>");
     /* the directory and the name form one argument */
     harpe_text path = {0};
-    harpe_text_printf(&path, "%s/freqs_pipeline_%05d.py", directory, report->plans[best].number);
+    if (report->is_of_graph)
+        harpe_text_printf(&path, "%s/plan_%05d.json", directory, report->plans[best].number);
+    else
+        harpe_text_printf(&path, "%s/freqs_pipeline_%05d.py", directory,
+                          report->plans[best].number);
     if (path.failed)
         out->failed = true;
     else
@@ -250,12 +268,20 @@ static void put_use(const harpe_report *report, harpe_text *out) {
              "vertex of the lower bound in bound.csv.</p>\n</section>\n");
 }
 
-static void put_reading(harpe_text *out) {
+static void put_reading(const harpe_report *report, harpe_text *out) {
+    put(out, "<section>\n<h2>How to read this</h2>\n<ul>\n<li>");
+    if (report->is_of_graph) {
+        put(out, "A plan gives every activity one of its options. Its time and energy come from "
+                 "the options of the graph: the longest path over their times, and the energies "
+                 "of the activities plus the energy of waiting resources.</li>\n<li>The lower "
+                 "bound is the exact optimum when an activity may take any ");
+    } else {
+        put(out, "A plan gives every instruction of every rank its own GPU frequency. Its time "
+                 "and energy come from the measured profile: the longest path over measured "
+                 "times, and the measured energies plus the energy of waiting.</li>\n<li>The "
+                 "lower bound is the exact optimum when an instruction may take any ");
+    }
     put(out,
-        "<section>\n<h2>How to read this</h2>\n<ul>\n<li>A plan gives every instruction of every "
-        "rank its own GPU frequency. Its time and energy come from the measured profile: the "
-        "longest path over measured times, and the measured energies plus the energy of "
-        "waiting.</li>\n<li>The lower bound is the exact optimum when an instruction may take any "
         "duration along its cost model's curve. With the hull cost model no plan that takes the "
         "same time can need less; the gap is the largest possible distance of a plan from "
         "it.</li>\n<li>No plan exists to the left of the frontier. To the right of the plan of "
@@ -311,7 +337,9 @@ static harpe_status check_report(const harpe_report *report, harpe_error *error)
 
 static harpe_status put_page(const harpe_report *report, harpe_text *out, harpe_error *error) {
     put_head(report, out);
-    put(out, "<header><p class=\"brand\">Harpe: time and energy of pipeline training</p><h1>");
+    harpe_text_printf(out,
+                      "<header><p class=\"brand\">Harpe: time and energy of %straining</p><h1>",
+                      report->is_of_graph ? "" : "pipeline ");
     put_text(out, report->title ? report->title : "Frontier");
     put(out, "</h1></header>\n");
     put_headlines(report, out);
@@ -321,7 +349,7 @@ static harpe_status put_page(const harpe_report *report, harpe_text *out, harpe_
     put_use(report, out);
     status = put_cost_models(report, out, error);
     if (status != HARPE_OK) return status;
-    put_reading(out);
+    put_reading(report, out);
     put_facts(report, out);
     put(out, "</main>\n");
     status = harpe_report_put_data(report, out, error);

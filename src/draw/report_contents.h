@@ -17,7 +17,8 @@ typedef struct harpe_report_fact {
 
 /* One written plan: a row of frontier.csv. */
 typedef struct harpe_report_plan {
-    int number; /* number in the file's name, freqs_pipeline_%05d.py */
+    int number; /* number in the file's name: freqs_pipeline_%05d.py, or plan_%05d.json of a graph
+                 */
     double time_s;
     double energy_j;
     double lower_bound_j;
@@ -63,6 +64,7 @@ typedef struct harpe_report_timeline {
 /* Initialise with zeros, then set the members that you have. A text may contain any bytes. */
 typedef struct harpe_report {
     const char *title;     /* "gpt3-175b_a100.csv, 8 stages, 12 microbatches" */
+    bool is_of_graph;      /* resources and activities, not ranks and instructions */
     const char *version;   /* version of Harpe */
     const char *directory; /* directory of the plan files as the user wrote it; shown in commands */
     const harpe_report_fact *facts; /* schedule, blocking power, cost model, solver time ... */

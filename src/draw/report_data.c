@@ -307,6 +307,7 @@ harpe_status harpe_report_put_data(const harpe_report *report, harpe_text *out,
     if (status != HARPE_OK) return status;
     put(out, "<script type=\"application/json\" id=\"data\">{\"directory\":");
     put_string(out, report->directory ? report->directory : ".");
+    if (report->is_of_graph) put(out, ",\"graph\":true");
     if (report->has_reference) {
         put(out, ",\"reference\":");
         put_numbers(out, (double[]){report->reference.time_s, report->reference.energy_j}, 2);

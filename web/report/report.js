@@ -30,7 +30,13 @@ function replacePictures(id, ...children) {
     section.classList.add("live");
 }
 
-function selectionFacts(frontier, index, directory) {
+/** Returns the path of a plan's file. */
+function planFile({ directory, graph }, number) {
+    const digits = String(number).padStart(5, "0");
+    return `${directory}/${graph ? `plan_${digits}.json` : `freqs_pipeline_${digits}.py`}`;
+}
+
+function selectionFacts(frontier, index, data) {
     const plan = describePlan(frontier, index);
     const number = planNumber(frontier, index);
     const fact = (name, value) => h("div", null, h("dt", null, name), h("dd", null, value));
@@ -40,7 +46,7 @@ function selectionFacts(frontier, index, directory) {
         fact("Energy", `${joules(plan.energy)}, ${change(-plan.saved, "more", "less")} than at the highest clocks`),
         fact("Average power, all GPUs", watts(plan.power)),
         fact("Above the lower bound", `${(100 * plan.gap).toFixed(2)} %`),
-        fact("File", h("code", null, `${directory}/freqs_pipeline_${String(number).padStart(5, "0")}.py`)),
+        fact("File", h("code", null, planFile(data, number))),
     ];
 }
 
@@ -83,7 +89,7 @@ function start() {
     const facts = h("dl", { class: "facts" });
     const pipeline = data.timeline ? pipelineView(data.timeline, frontier) : null;
     const select = (index) => {
-        facts.replaceChildren(...selectionFacts(frontier, index, data.directory));
+        facts.replaceChildren(...selectionFacts(frontier, index, data));
         pipeline?.set(index);
     };
     const chart = frontierChart(select);

@@ -12,6 +12,7 @@
 #include "base/format.h"
 #include "cli/command.h"
 #include "cli/commands.h"
+#include "cli/plan/graph_plan_file.h"
 #include "cli/plan/plan_directory.h"
 #include "cli/rows.h"
 #include "plan/frontier_file.h"
@@ -229,7 +230,10 @@ static harpe_status choose(const choose_arguments *arguments, const harpe_plan_d
         out->iteration_s = out->row->time_s;
     }
     char name[64];
-    snprintf(name, sizeof name, HARPE_PLAN_FILE_NAME_FORMAT, out->row->plan);
+    if (plans->is_of_graph)
+        snprintf(name, sizeof name, HARPE_GRAPH_PLAN_FILE_NAME_FORMAT, out->row->plan);
+    else
+        snprintf(name, sizeof name, HARPE_PLAN_FILE_NAME_FORMAT, out->row->plan);
     status = harpe_plan_directory_join(arguments->directory, name, &out->path, error);
     if (status == HARPE_OK && access(out->path, R_OK) != 0) {
         status =

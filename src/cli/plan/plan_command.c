@@ -13,6 +13,7 @@
 #include "base/terminal_progress.h"
 #include "cli/command.h"
 #include "cli/commands.h"
+#include "cli/plan/graph_input.h"
 #include "cli/plan/plan_images.h"
 #include "cli/plan/plan_notes.h"
 #include "cli/plan/plan_output.h"
@@ -25,7 +26,8 @@
 typedef struct plan_arguments {
     harpe_problem_input input;
     const char *output_directory;
-    const char *plans; /* as given */
+    const char *export_path; /* --export-graph; NULL: none */
+    const char *plans;       /* as given */
     bool with_plans;
     harpe_plan_request request;
     bool bound_only;
@@ -50,13 +52,22 @@ enum flag {
     FLAG_MIN_DWELL,
     FLAG_SWITCH_LATENCY,
     FLAG_SWITCH_ENERGY,
+    FLAG_GRAPH,
+    FLAG_EXPORT_GRAPH,
 };
 
 static const struct argp_option flags[] = {
+    {"graph", FLAG_GRAPH, "FILE", 0,
+     "Plan a graph of activities (JSON, see harpe-graph(5)) instead of a profile with a schedule",
+     1},
     {NULL, 0, NULL, 0, "The answer:", 3},
     {"output-dir", FLAG_OUTPUT, "DIR", 0,
      "Directory to create, completely or not at all (see harpe-plan(5)); required unless "
-     "--bound-only",
+     "--bound-only or --export-graph",
+     3},
+    {"export-graph", FLAG_EXPORT_GRAPH, "FILE", 0,
+     "Write the pipeline as a graph (see harpe-graph(5)); without --output-dir and --bound-only, "
+     "nothing else is done",
      3},
     {"force", FLAG_FORCE, NULL, 0, "Replace an existing plan directory", 3},
     {"plans", FLAG_PLANS, "all|N|none", 0,
@@ -95,6 +106,24 @@ static void parse_plans(const struct argp_state *state, const char *text) {
     arguments->request.count = harpe_flag_int(state, "--plans", text, 1, PLAN_COUNT_MAX);
 }
 
+static bool only_exports(const plan_arguments *arguments) {
+    return arguments->export_path && !arguments->output_directory && !arguments->bound_only;
+}
+
+static void check_complete(const struct argp_state *state, const plan_arguments *arguments) {
+    const harpe_clock_switch *change = &arguments->request.clock_switch;
+    bool has_switch = change->minimum_dwell_s > 0 || change->latency_s > 0 || change->energy_j > 0;
+    if (!arguments->bound_only && !arguments->output_directory && !arguments->export_path)
+        harpe_flag_fail(state, "--output-dir is missing: name the directory to create");
+    if (!arguments->input.graph_path) return;
+    if (arguments->export_path)
+        harpe_flag_fail(state, "--graph and --export-graph: a graph is not exported again");
+    if (has_switch) {
+        harpe_flag_fail(state, "--graph: --min-dwell, --switch-latency and --switch-energy are for "
+                               "pipelines only");
+    }
+}
+
 static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     plan_arguments *arguments = state->input;
     harpe_clock_switch *change = &arguments->request.clock_switch;
@@ -103,6 +132,8 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     case FLAG_OUTPUT: arguments->output_directory = argument; return 0;
     case FLAG_FORCE: arguments->force = true; return 0;
     case FLAG_PLANS: parse_plans(state, argument); return 0;
+    case FLAG_GRAPH: arguments->input.graph_path = argument; return 0;
+    case FLAG_EXPORT_GRAPH: arguments->export_path = argument; return 0;
     case FLAG_MIN_DWELL:
         change->minimum_dwell_s = harpe_flag_double(state, "--min-dwell", argument, 0, 3600);
         return 0;
@@ -120,10 +151,7 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     case ARGP_KEY_ARG:
         harpe_flag_fail(state, "'%s' is not a flag; files are given as --inst-profile FILE",
                         argument);
-    case ARGP_KEY_END:
-        if (!arguments->bound_only && !arguments->output_directory)
-            harpe_flag_fail(state, "--output-dir is missing: name the directory to create");
-        return 0;
+    case ARGP_KEY_END: check_complete(state, arguments); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -134,7 +162,8 @@ static const struct argp argument_parser = {
     .parser = parse_flag,
     .doc = "Compute the exact time-energy frontier of a training pipeline, and frequency plans "
            "along it.\vExample:\n  harpe plan --inst-profile profile.csv --num-mbs 32 --p2p-power "
-           "84 \\\n      --output-dir plans\n\nSee also: man harpe-plan",
+           "84 \\\n      --output-dir plans\n  harpe plan --graph job.json --output-dir plans\n\n"
+           "See also: man harpe-plan",
     .children = children,
 };
 
@@ -197,9 +226,26 @@ static harpe_status write_output(const plan_arguments *arguments, const harpe_pl
 
 /* ---- The steps ------------------------------------------------------------------------------- */
 
+static harpe_status print_export(const plan_arguments *arguments, harpe_error *error) {
+    if (arguments->json) {
+        return harpe_command_print_json(
+            json_pack("{s:o, s:o}", "graph", harpe_command_json_text(arguments->export_path),
+                      "problem", harpe_problem_input_json(&arguments->input)),
+            error);
+    }
+    harpe_problem_input_print(&arguments->input);
+    printf("Written: %s%s%s\n", harpe_bold_start(), arguments->export_path, harpe_bold_end());
+    return HARPE_OK;
+}
+
 static harpe_status solve(plan_arguments *arguments, const harpe_progress *progress,
                           harpe_plan_result *result, harpe_error *error) {
     harpe_status status = harpe_problem_input_load(&arguments->input, error);
+    if (status == HARPE_OK && arguments->export_path) {
+        status = harpe_graph_input_export(arguments->input.problem, arguments->export_path,
+                                          arguments->force, error);
+    }
+    if (status == HARPE_OK && only_exports(arguments)) return HARPE_OK;
     if (status == HARPE_OK) status = harpe_command_check_signal(error);
     bool with_plans = arguments->with_plans && !arguments->bound_only;
     if (status == HARPE_OK) {
@@ -215,19 +261,21 @@ static harpe_status solve(plan_arguments *arguments, const harpe_progress *progr
 static harpe_status print_result(const plan_arguments *arguments, const harpe_plan_result *result,
                                  harpe_error *error) {
     const char *directory = arguments->output_directory;
+    if (only_exports(arguments)) return print_export(arguments, error);
     bool has_report = directory && result->row_count > 0 && !arguments->no_pictures;
     if (!arguments->json) {
         harpe_plan_summary_print(&arguments->input, result, directory, has_report);
         return HARPE_OK;
     }
-    json_t *object =
-        json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "program", "harpe", "version",
-                  harpe_version(), "arguments", arguments_json(arguments), "profile",
-                  harpe_command_json_text(arguments->input.profile_path), "problem",
-                  harpe_problem_input_json(&arguments->input), "summary",
-                  harpe_plan_summary_json(result), "work", harpe_plan_work_json(result),
-                  "output_dir", directory ? harpe_command_json_text(directory) : json_null(),
-                  "notes", harpe_plan_notes(&arguments->input));
+    json_t *object = json_pack(
+        "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "program", "harpe", "version",
+        harpe_version(), "arguments", arguments_json(arguments), "profile",
+        arguments->input.profile_path ? harpe_command_json_text(arguments->input.profile_path)
+                                      : json_null(),
+        "problem", harpe_problem_input_json(&arguments->input), "summary",
+        harpe_plan_summary_json(result), "work", harpe_plan_work_json(result), "output_dir",
+        directory ? harpe_command_json_text(directory) : json_null(), "notes",
+        harpe_plan_notes(&arguments->input));
     return harpe_command_print_json(object, error);
 }
 

@@ -128,6 +128,7 @@ static harpe_status read_plan_json(const char *path, harpe_plan_directory *plans
     if (status != HARPE_OK) return status;
     const json_t *summary = json_object_get(root, "summary");
     const json_t *problem = json_object_get(root, "problem");
+    plans->is_of_graph = json_object_get(problem, "activities");
     status =
         read_all_maximum(json_object_get(summary, "all_maximum"), &plans->all_maximum, path, error);
     if (status == HARPE_OK) {

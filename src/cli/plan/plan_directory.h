@@ -3,6 +3,7 @@
 #ifndef HARPE_CLI_PLAN_PLAN_DIRECTORY_H
 #define HARPE_CLI_PLAN_PLAN_DIRECTORY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include <harpe/status.h>
@@ -21,6 +22,7 @@ typedef struct harpe_plan_directory {
     size_t row_count;
     harpe_frontier_row all_maximum;
     double total_blocking_power_w;
+    bool is_of_graph; /* the plan files are those of a graph */
 } harpe_plan_directory;
 
 /* Reads frontier.csv and plan.json; free with harpe_plan_directory_free. */

@@ -14,6 +14,7 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/plan/graph_pictures.h"
 #include "cli/plan/plan_directory.h"
 #include "cli/plan/plan_pictures.h"
 #include "draw/draw.h"
@@ -60,7 +61,7 @@ static harpe_status write_png_and_svg(harpe_directory *directory, draw_function 
 }
 
 static harpe_status write_images(harpe_directory *directory, const harpe_pictures *pictures,
-                                 harpe_error *error) {
+                                 bool is_of_graph, harpe_error *error) {
     harpe_status status =
         write_png_and_svg(directory, draw_frontier, &pictures->frontier, "frontier", error);
     for (size_t i = 0; i < pictures->pipeline_count && status == HARPE_OK; i++) {
@@ -69,7 +70,8 @@ static harpe_status write_images(harpe_directory *directory, const harpe_picture
     }
     for (size_t i = 0; i < pictures->cost_model_count && status == HARPE_OK; i++) {
         char stem[48];
-        snprintf(stem, sizeof stem, "cost_model_stage_%02d", pictures->cost_model_stages[i]);
+        snprintf(stem, sizeof stem, "cost_model_%s_%02d", is_of_graph ? "resource" : "stage",
+                 pictures->cost_model_stages[i]);
         status = write_image(directory, draw_cost_model, &pictures->cost_models[i], HARPE_IMAGE_PNG,
                              stem, error);
     }
@@ -93,11 +95,15 @@ static char *next_fact(fact_list *list, const char *name) {
     return value;
 }
 
-static void collect_facts(const harpe_problem_input *input, const harpe_plan_result *result,
-                          fact_list *list) {
-    harpe_work work = harpe_frontier_work(result->frontier);
-    size_t vertices = 0;
-    (void)harpe_frontier_vertices(result->frontier, &vertices);
+static void collect_graph_facts(const harpe_problem_input *input, fact_list *list) {
+    snprintf(next_fact(list, "Graph"), FACT_SIZE, "%s", input->graph_path);
+    snprintf(next_fact(list, "Size"), FACT_SIZE, "%zu activities on %zu resources",
+             harpe_graph_activity_count(input->graph), harpe_graph_resource_count(input->graph));
+    snprintf(next_fact(list, "Blocking power"), FACT_SIZE, "%s W in all",
+             HARPE_DIGITS(harpe_problem_input_total_blocking_power_w(input), 6));
+}
+
+static void collect_pipeline_facts(const harpe_problem_input *input, fact_list *list) {
     snprintf(next_fact(list, "Profile"), FACT_SIZE, "%s", input->profile_path);
     snprintf(next_fact(list, "Pipeline"), FACT_SIZE,
              "%d stages on %d ranks, %d microbatches, %zu instructions",
@@ -114,6 +120,17 @@ static void collect_facts(const harpe_problem_input *input, const harpe_plan_res
         snprintf(next_fact(list, "Blocking power"), FACT_SIZE, "%s W in all",
                  HARPE_DIGITS(total_w, 6));
     }
+}
+
+static void collect_facts(const harpe_problem_input *input, const harpe_plan_result *result,
+                          fact_list *list) {
+    harpe_work work = harpe_frontier_work(result->frontier);
+    size_t vertices = 0;
+    (void)harpe_frontier_vertices(result->frontier, &vertices);
+    if (input->graph)
+        collect_graph_facts(input, list);
+    else
+        collect_pipeline_facts(input, list);
     snprintf(next_fact(list, "Cost model"), FACT_SIZE, "%s",
              input->cost_model == HARPE_COST_EXPONENTIAL ? "exponential" : "hull");
     snprintf(next_fact(list, "Frontier"), FACT_SIZE, "%zu vertices, solved in %s ms%s", vertices,
@@ -150,6 +167,7 @@ static harpe_status write_report(harpe_directory *directory, const harpe_plan_ou
     if (!plans) return harpe_fail_memory(error);
     harpe_report report = {
         .title = pictures->frontier.subtitle,
+        .is_of_graph = input->graph,
         .version = harpe_version(),
         .directory = names->directory,
         .facts = facts.facts,
@@ -164,7 +182,7 @@ static harpe_status write_report(harpe_directory *directory, const harpe_plan_ou
         .bound_count = pictures->frontier.bound_count,
         .pipelines = pictures->pipelines,
         .pipeline_count = pictures->pipeline_count,
-        .timeline = &pictures->timeline,
+        .timeline = input->graph ? NULL : &pictures->timeline,
         .cost_models = pictures->cost_models,
         .cost_model_count = pictures->cost_model_count,
     };
@@ -182,8 +200,10 @@ harpe_status harpe_plan_output_pictures(harpe_directory *directory,
                                         const harpe_problem_input *input,
                                         const harpe_plan_result *result, harpe_error *error) {
     harpe_pictures pictures = {0};
-    harpe_status status = harpe_pictures_collect(input, result, &pictures, error);
-    if (status == HARPE_OK) status = write_images(directory, &pictures, error);
+    harpe_status status = input->graph
+                              ? harpe_graph_pictures_collect(input, result, &pictures, error)
+                              : harpe_pictures_collect(input, result, &pictures, error);
+    if (status == HARPE_OK) status = write_images(directory, &pictures, input->graph, error);
     if (status == HARPE_OK && result->row_count > 0)
         status = write_report(directory, names, input, result, &pictures, error);
     harpe_pictures_free(&pictures);

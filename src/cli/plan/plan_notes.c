@@ -89,6 +89,7 @@ static void append(json_t *notes, harpe_text *text) {
 
 json_t *harpe_plan_notes(const harpe_problem_input *input) {
     json_t *notes = json_array();
+    if (input->graph_path) return notes;
     harpe_text text = {0};
     harpe_profile_note_repeats(input->profile, input->profile_path, &text);
     append(notes, &text);

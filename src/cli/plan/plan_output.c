@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/plan/graph_plan_file.h"
 #include "cli/plan/plan_notes.h"
 #include "cli/plan/plan_summary.h"
 #include "plan/frontier_file.h"
@@ -48,11 +49,37 @@ static double total_cost_j(const harpe_frontier_row *row, double blocking_power_
     return row->energy_j - blocking_power_w * row->time_s;
 }
 
+static harpe_status write_graph_plan(harpe_directory *directory, const harpe_problem_input *input,
+                                     const harpe_plan *plan, int number, harpe_error *error) {
+    harpe_text text = {0};
+    harpe_status status =
+        harpe_graph_plan_file_format(&text, input->graph, input->problem, plan, error);
+    if (status != HARPE_OK) {
+        harpe_text_free(&text);
+        return status;
+    }
+    char name[64];
+    snprintf(name, sizeof name, HARPE_GRAPH_PLAN_FILE_NAME_FORMAT, number);
+    return write_text(directory, name, &text, error);
+}
+
+static harpe_status write_graph_plans(harpe_directory *directory, const harpe_problem_input *input,
+                                      const harpe_plan_result *result, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    for (size_t i = 0; i < result->row_count && status == HARPE_OK; i++) {
+        status = write_graph_plan(directory, input, harpe_plan_set_at(result->plans, i),
+                                  result->rows[i].plan, error);
+    }
+    return status;
+}
+
 harpe_status harpe_plan_output_plans(harpe_directory *directory, const harpe_problem_input *input,
                                      const harpe_plan_result *result, harpe_error *error) {
     harpe_text table = {0};
     harpe_frontier_csv_format(&table, result->rows, result->row_count);
     harpe_status status = write_text(directory, HARPE_FRONTIER_FILE_NAME, &table, error);
+    if (status == HARPE_OK && input->graph)
+        return write_graph_plans(directory, input, result, error);
     double power_w = harpe_problem_input_total_blocking_power_w(input);
     for (size_t i = 0; i < result->row_count && status == HARPE_OK; i++) {
         const harpe_frontier_row *row = &result->rows[i];
@@ -83,22 +110,30 @@ static json_t *option_list_json(const harpe_option_list *list) {
                      "instruction", list->instruction, "options", options);
 }
 
-static json_t *option_lists_json(const harpe_problem *problem) {
+/* A graph contains its options, so the list is empty for a graph. */
+static json_t *option_lists_json(const harpe_problem_input *input) {
     json_t *lists = json_array();
-    for (size_t i = 0; i < harpe_problem_option_list_count(problem); i++)
-        json_array_append_new(lists, option_list_json(harpe_problem_option_list_at(problem, i)));
+    size_t count = input->graph ? 0 : harpe_problem_option_list_count(input->problem);
+    for (size_t i = 0; i < count; i++) {
+        json_array_append_new(lists,
+                              option_list_json(harpe_problem_option_list_at(input->problem, i)));
+    }
     return lists;
+}
+
+static json_t *profile_json(const harpe_problem_input *input) {
+    return input->profile_path ? harpe_command_json_text(input->profile_path) : json_null();
 }
 
 harpe_status harpe_plan_output_json(harpe_directory *directory, const harpe_problem_input *input,
                                     const harpe_plan_result *result, json_t *arguments,
                                     harpe_error *error) {
-    json_t *object = json_pack(
-        "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "program", HARPE_PLAN_JSON_PROGRAM,
-        "version", harpe_version(), "arguments", arguments, "profile",
-        harpe_command_json_text(input->profile_path), "problem", harpe_problem_input_json(input),
-        "summary", harpe_plan_summary_json(result), "work", harpe_plan_work_json(result), "options",
-        option_lists_json(input->problem), "notes", harpe_plan_notes(input));
+    json_t *object =
+        json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "program",
+                  HARPE_PLAN_JSON_PROGRAM, "version", harpe_version(), "arguments", arguments,
+                  "profile", profile_json(input), "problem", harpe_problem_input_json(input),
+                  "summary", harpe_plan_summary_json(result), "work", harpe_plan_work_json(result),
+                  "options", option_lists_json(input), "notes", harpe_plan_notes(input));
     char *text =
         object ? json_dumps(object, JSON_INDENT(1) | JSON_REAL_PRECISION(JSON_DIGITS)) : NULL;
     json_decref(object);

@@ -8,9 +8,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/format.h"
-#include "base/number_print.h"
 #include "base/text.h"
+#include "cli/plan/picture_parts.h"
 #include "cli/plan/plan_timeline.h"
 #include "plan/problem.h"
 #include "plan/schedule.h"
@@ -22,22 +21,38 @@ static char *keep_text(harpe_arena *arena, const char *text) {
 
 /* ---- Frontier -------------------------------------------------------------------------------- */
 
-static harpe_status collect_frontier(const harpe_problem_input *input,
-                                     const harpe_plan_result *result, harpe_pictures *pictures,
-                                     harpe_error *error) {
+static const char *file_name_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Returns the size of the problem in words, or NULL when out of memory. */
+static char *make_subtitle(const harpe_problem_input *input, harpe_arena *arena) {
+    harpe_text line = {0};
+    if (input->graph) {
+        harpe_text_printf(&line, "%s: %zu activities, %zu resources",
+                          file_name_of(input->graph_path), harpe_graph_activity_count(input->graph),
+                          harpe_graph_resource_count(input->graph));
+    } else {
+        harpe_text_printf(
+            &line, "%s: %d stages, %d microbatches, schedule %s", file_name_of(input->profile_path),
+            harpe_schedule_stage_count(input->schedule),
+            harpe_schedule_microbatch_count(input->schedule), harpe_schedule_name(input->schedule));
+    }
+    char *subtitle = line.failed ? NULL : keep_text(arena, line.data);
+    harpe_text_free(&line);
+    return subtitle;
+}
+
+harpe_status harpe_pictures_collect_frontier(const harpe_problem_input *input,
+                                             const harpe_plan_result *result,
+                                             harpe_pictures *pictures, harpe_error *error) {
     size_t bound_count = 0;
     const harpe_frontier_vertex *vertices = harpe_frontier_vertices(result->frontier, &bound_count);
     harpe_arena *arena = &pictures->arena;
     harpe_point *bound = harpe_arena_alloc(arena, bound_count, sizeof *bound);
     harpe_point *plans = harpe_arena_alloc(arena, result->row_count, sizeof *plans);
-    const char *slash = strrchr(input->profile_path, '/');
-    harpe_text line = {0};
-    harpe_text_printf(
-        &line, "%s: %d stages, %d microbatches, schedule %s",
-        slash ? slash + 1 : input->profile_path, harpe_schedule_stage_count(input->schedule),
-        harpe_schedule_microbatch_count(input->schedule), harpe_schedule_name(input->schedule));
-    char *subtitle = line.failed ? NULL : keep_text(arena, line.data);
-    harpe_text_free(&line);
+    char *subtitle = make_subtitle(input, arena);
     if (!bound || !plans || !subtitle) return harpe_fail_memory(error);
     for (size_t i = 0; i < bound_count; i++)
         bound[i] = (harpe_point){vertices[i].time_s, vertices[i].lower_bound_j};
@@ -90,15 +105,6 @@ static void fill_boxes(const harpe_problem *problem, const harpe_plan *plan, con
     }
 }
 
-static char *time_and_energy(harpe_arena *arena, const harpe_plan *plan) {
-    char time_text[HARPE_NUMBER_SIZE];
-    char energy_text[HARPE_NUMBER_SIZE];
-    char detail[2 * HARPE_NUMBER_SIZE + 4];
-    snprintf(detail, sizeof detail, "%s, %s", harpe_format_time(time_text, plan->time_s),
-             harpe_format_energy(energy_text, plan->energy_j));
-    return keep_text(arena, detail);
-}
-
 /* Marks a critical path, stored in the arena. */
 static harpe_status mark_critical(harpe_arena *arena, harpe_pipeline_panel *panel,
                                   harpe_error *error) {
@@ -124,7 +130,7 @@ static harpe_status collect_panel(const harpe_problem *problem, const harpe_plan
     double *start_s = harpe_arena_alloc(arena, count, sizeof *start_s);
     harpe_pipeline_box *boxes = harpe_arena_alloc(arena, count, sizeof *boxes);
     char *kept_title = keep_text(arena, title);
-    char *detail = time_and_energy(arena, plan);
+    char *detail = harpe_picture_time_and_energy(arena, plan);
     if (!start_s || !boxes || !kept_title || !detail) return harpe_fail_memory(error);
     harpe_plan evaluated;
     harpe_status status =
@@ -191,34 +197,6 @@ static harpe_status collect_pipelines(const harpe_problem_input *input,
 
 /* ---- Cost models ----------------------------------------------------------------------------- */
 
-static bool is_option(const harpe_choice *choice, const harpe_profile_point *point) {
-    for (size_t i = 0; i < choice->list.option_count; i++)
-        if (choice->list.options[i].frequency_mhz == point->frequency_mhz) return true;
-    return false;
-}
-
-static harpe_status fill_panel(harpe_arena *arena, const harpe_choice *choice,
-                               harpe_cost_panel *panel, harpe_error *error) {
-    harpe_cost_point *points = harpe_arena_alloc(arena, choice->point_count, sizeof *points);
-    if (!points) return harpe_fail_memory(error);
-    for (size_t i = 0; i < choice->point_count; i++) {
-        const harpe_profile_point *point = &choice->points[i];
-        points[i].frequency_mhz = point->frequency_mhz;
-        points[i].time_s = point->time_s;
-        points[i].effective_energy_j = point->energy_j - choice->blocking_power_w * point->time_s;
-        points[i].is_option = is_option(choice, point);
-    }
-    *panel = (harpe_cost_panel){
-        .title = choice->list.instruction,
-        .points = points,
-        .point_count = choice->point_count,
-        .curve_time_s = choice->list.curve_time_s,
-        .curve_effective_energy_j = choice->list.curve_effective_energy_j,
-        .curve_count = choice->list.curve_count,
-    };
-    return HARPE_OK;
-}
-
 static harpe_status collect_stage(const harpe_problem *problem, int stage, harpe_arena *arena,
                                   harpe_cost_model_picture *picture, harpe_error *error) {
     harpe_cost_panel *panels =
@@ -230,7 +208,8 @@ static harpe_status collect_stage(const harpe_problem *problem, int stage, harpe
         if (choice->list.stage != stage || picture->panel_count == HARPE_COST_MODEL_PANELS_MAX)
             continue;
         picture->blocking_power_w = choice->blocking_power_w;
-        harpe_status status = fill_panel(arena, choice, &panels[picture->panel_count], error);
+        harpe_status status =
+            harpe_picture_fill_cost_panel(arena, choice, &panels[picture->panel_count], error);
         if (status != HARPE_OK) return status;
         picture->panel_count++;
     }
@@ -271,8 +250,7 @@ static harpe_status name_cost_model(harpe_pictures *pictures, size_t index, int 
 /* Makes one picture for each group of neighbouring stages that are equal. */
 static harpe_status collect_cost_models(const harpe_problem_input *input, harpe_pictures *pictures,
                                         harpe_error *error) {
-    const char *label =
-        input->cost_model == HARPE_COST_EXPONENTIAL ? "fitted a*exp(b*t)+c" : "lower convex hull";
+    const char *label = harpe_picture_curve_label(input->cost_model);
     int stages = harpe_schedule_stage_count(input->schedule);
     for (int stage = 0; stage < stages; stage++) {
         harpe_cost_model_picture picture = {.curve_label = label};
@@ -298,7 +276,7 @@ static harpe_status collect_cost_models(const harpe_problem_input *input, harpe_
 harpe_status harpe_pictures_collect(const harpe_problem_input *input,
                                     const harpe_plan_result *result, harpe_pictures *pictures,
                                     harpe_error *error) {
-    harpe_status status = collect_frontier(input, result, pictures, error);
+    harpe_status status = harpe_pictures_collect_frontier(input, result, pictures, error);
     if (status == HARPE_OK) status = collect_pipelines(input, result, pictures, error);
     if (status == HARPE_OK) {
         status = harpe_pictures_collect_timeline(input->problem, &pictures->arena,

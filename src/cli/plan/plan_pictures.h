@@ -34,6 +34,11 @@ typedef struct harpe_pictures {
                                                            * shows */
 } harpe_pictures;
 
+/* Collects the picture of the frontier, for pipelines and graphs. */
+harpe_status harpe_pictures_collect_frontier(const harpe_problem_input *input,
+                                             const harpe_plan_result *result,
+                                             harpe_pictures *pictures, harpe_error *error);
+/* Collects all pictures of a pipeline. */
 harpe_status harpe_pictures_collect(const harpe_problem_input *input,
                                     const harpe_plan_result *result, harpe_pictures *pictures,
                                     harpe_error *error);

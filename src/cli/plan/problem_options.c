@@ -13,10 +13,12 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/plan/graph_input.h"
 #include "plan/problem.h"
 #include "plan/schedule.h"
 
 #define BLOCKING_POWER_MAX_W 1e5
+#define DEFAULT_SCHEDULE "1f1b"
 #define DEFAULT_UNIT_TIME_S 0.001
 #define DEFAULT_NOISE_FACTOR 0.95
 #define MEMORY_LIMIT_MAX_GIB 65536
@@ -151,8 +153,28 @@ static void parse_schedule(const struct argp_state *state, const char *text) {
     input->schedule_is_file = !is_built_in;
 }
 
+/* A graph contains what these flags say about a pipeline. */
+static void check_graph_alone(const struct argp_state *state) {
+    const harpe_problem_input *input = input_of(state);
+    const char *flag = input->profile_path       ? "--inst-profile"
+                       : input->microbatches > 0 ? "--num-mbs"
+                       : input->ranks > 0        ? "--num-stages"
+                       : input->gpus_per_stage   ? "--gpus-per-stage"
+                       : input->blocking_power_w ? "--p2p-power"
+                       : input->chunks > 0       ? "--chunks"
+                       : input->prologue         ? "--prologue"
+                       : input->epilogue         ? "--epilogue"
+                                                 : NULL;
+    if (!flag && strcmp(input->schedule_name, DEFAULT_SCHEDULE) != 0) flag = "--schedule";
+    if (flag) harpe_flag_fail(state, "--graph and %s: a graph needs no %s", flag, flag);
+}
+
 static void check_complete(const struct argp_state *state) {
     const harpe_problem_input *input = input_of(state);
+    if (input->graph_path) {
+        check_graph_alone(state);
+        return;
+    }
     if (!input->profile_path || !*input->profile_path) {
         harpe_flag_fail(state, "--inst-profile is missing: name the CSV file with each "
                                "instruction's time and energy ('harpe synth' makes one to try)");
@@ -190,7 +212,7 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     harpe_problem_input *input = input_of(state);
     switch (key) {
     case ARGP_KEY_INIT:
-        input->schedule_name = "1f1b";
+        input->schedule_name = DEFAULT_SCHEDULE;
         input->unit_time_s = DEFAULT_UNIT_TIME_S;
         input->noise_factor = DEFAULT_NOISE_FACTOR;
         return 0;
@@ -284,18 +306,23 @@ static harpe_status make_schedule(harpe_problem_input *input, harpe_error *error
     return harpe_schedule_for_profile(input->profile, &request, &input->schedule, error);
 }
 
-/* Makes the problem. Adds the profile's name to an error that concerns the profile. */
-static harpe_status make_problem(harpe_problem_input *input, harpe_error *error) {
-    harpe_error reason;
-    harpe_problem_options options = {
-        .blocking_power_w = input->blocking_power_w,
-        .blocking_power_count = input->blocking_power_count,
+/* Returns the options that are the same for a pipeline and a graph. */
+static harpe_problem_options options_of(const harpe_problem_input *input) {
+    return (harpe_problem_options){
         .cost_model = input->cost_model,
         .unit_time_s = input->unit_time_s,
         .noise_factor = input->noise_factor,
         .memory_limit_bytes = input->memory_limit_bytes,
-        .gpus_per_stage = input->gpus_per_stage,
     };
+}
+
+/* Makes the problem. Adds the profile's name to an error that concerns the profile. */
+static harpe_status make_problem(harpe_problem_input *input, harpe_error *error) {
+    harpe_error reason;
+    harpe_problem_options options = options_of(input);
+    options.blocking_power_w = input->blocking_power_w;
+    options.blocking_power_count = input->blocking_power_count;
+    options.gpus_per_stage = input->gpus_per_stage;
     harpe_status status =
         harpe_problem_new(input->profile, input->schedule, &options, &input->problem, &reason);
     if (status == HARPE_OK) return HARPE_OK;
@@ -335,6 +362,11 @@ static harpe_status take_blocking_powers(harpe_problem_input *input, harpe_error
 }
 
 harpe_status harpe_problem_input_load(harpe_problem_input *input, harpe_error *error) {
+    if (input->graph_path) {
+        harpe_problem_options options = options_of(input);
+        return harpe_graph_input_load(input->graph_path, &options, &input->graph, &input->problem,
+                                      error);
+    }
     harpe_status status = harpe_profile_read_csv(input->profile_path, &input->profile, error);
     if (status == HARPE_OK) status = check_blocking_power(input, error);
     if (status == HARPE_OK) status = make_schedule(input, error);
@@ -344,6 +376,7 @@ harpe_status harpe_problem_input_load(harpe_problem_input *input, harpe_error *e
 
 void harpe_problem_input_free(harpe_problem_input *input) {
     harpe_problem_free(input->problem);
+    harpe_graph_free(input->graph);
     harpe_schedule_free(input->schedule);
     harpe_profile_free(input->profile);
     free(input->blocking_power_w);
@@ -359,12 +392,7 @@ double harpe_problem_input_blocking_power_w(const harpe_problem_input *input, in
 }
 
 double harpe_problem_input_total_blocking_power_w(const harpe_problem_input *input) {
-    double total_w = 0;
-    for (int rank = 0; rank < harpe_problem_rank_count(input->problem); rank++) {
-        total_w += harpe_problem_gpu_count(input->problem, rank) *
-                   harpe_problem_input_blocking_power_w(input, rank);
-    }
-    return total_w;
+    return input->problem->total_blocking_power_w;
 }
 
 static json_t *names_json(char **names) {
@@ -389,6 +417,12 @@ static const char *cost_model_name(harpe_cost_model model) {
 static json_t *given_or_null(int value) { return value ? json_integer(value) : json_null(); }
 
 json_t *harpe_problem_input_arguments(const harpe_problem_input *input) {
+    if (input->graph_path) {
+        return json_pack("{s:o, s:s, s:f, s:f}", "graph",
+                         harpe_command_json_text(input->graph_path), "cost_model",
+                         cost_model_name(input->cost_model), "unit_time", input->unit_time_s,
+                         "noise_factor", input->noise_factor);
+    }
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o, s:s, s:f, s:f}",
                      "inst_profile", harpe_command_json_text(input->profile_path), "num_mbs",
                      given_or_null(input->microbatches), "num_stages", given_or_null(input->ranks),
@@ -404,6 +438,7 @@ json_t *harpe_problem_input_arguments(const harpe_problem_input *input) {
 }
 
 json_t *harpe_problem_input_json(const harpe_problem_input *input) {
+    if (input->graph_path) return harpe_graph_input_json(input->graph, input->problem);
     json_t *power = json_array(), *gpus = json_array();
     for (int rank = 0; rank < harpe_problem_rank_count(input->problem); rank++) {
         json_array_append_new(power, json_real(harpe_problem_input_blocking_power_w(input, rank)));
@@ -424,6 +459,10 @@ static const char *file_name_of(const char *path) {
 }
 
 void harpe_problem_input_print(const harpe_problem_input *input) {
+    if (input->graph_path) {
+        harpe_graph_input_print(input->graph_path, input->graph, input->problem);
+        return;
+    }
     int stages = harpe_schedule_stage_count(input->schedule);
     int ranks = harpe_schedule_rank_count(input->schedule);
     printf("%s%s%s: %d stages", harpe_bold_start(), file_name_of(input->profile_path),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The input of `harpe plan` and `harpe evaluate`: a profile, a schedule and a blocking power, as
- * flags, and as the problem that is made from the flags. The subcommands solve the problem. */
+ * flags, and as the problem that is made from the flags. `harpe plan` may get a graph instead. The
+ * subcommands solve the problem. */
 #ifndef HARPE_CLI_PLAN_PROBLEM_OPTIONS_H
 #define HARPE_CLI_PLAN_PROBLEM_OPTIONS_H
 
@@ -8,6 +9,7 @@
 #include <jansson.h>
 #include <stddef.h>
 
+#include <harpe/graph.h>
 #include <harpe/plan.h>
 
 /* Initialise with zeros. The argp parser fills in the first half, and harpe_problem_input_load the
@@ -30,7 +32,9 @@ typedef struct harpe_problem_input {
     double unit_time_s;
     double noise_factor;
     uint64_t memory_limit_bytes;
+    const char *graph_path; /* set by the subcommand; NULL: a profile with a schedule */
 
+    harpe_graph *graph; /* NULL: a profile with a schedule */
     harpe_profile *profile;
     harpe_schedule *schedule;
     harpe_problem *problem;
@@ -40,7 +44,7 @@ typedef struct harpe_problem_input {
  * required flag is missing. */
 extern const struct argp harpe_problem_argp;
 
-/* Reads the profile, builds or reads the schedule, and joins them. */
+/* Reads the profile, builds or reads the schedule, and joins them; or reads the graph. */
 harpe_status harpe_problem_input_load(harpe_problem_input *input, harpe_error *error);
 void harpe_problem_input_free(harpe_problem_input *input);
 
