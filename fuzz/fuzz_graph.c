@@ -40,8 +40,8 @@ static void check_runs(const harpe_graph *graph, const harpe_problem *problem,
         const harpe_graph_activity *activity = harpe_graph_activity_at(graph, i);
         require(runs[i].option >= -1 && runs[i].option < (int)activity->option_count);
         require((runs[i].option < 0) == (activity->option_count == 0));
-        require(runs[i].start_s >= activity->release_s && runs[i].slack_s >= 0);
-        require(runs[i].start_s <= plan->time_s);
+        require(runs[i].start_s >= activity->release_s - 1e-12 && runs[i].slack_s >= 0);
+        require(runs[i].start_s <= plan->time_s + 1e-12);
     }
 }
 

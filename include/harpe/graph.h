@@ -120,7 +120,7 @@ HARPE_API harpe_status harpe_problem_of_graph(const harpe_graph *graph,
                                               const harpe_problem_options *options,
                                               harpe_problem **out, harpe_error *error);
 
-/* How a plan runs one activity. */
+/* How a plan runs one activity. Times are rounded to picoseconds. */
 typedef struct harpe_graph_run {
     int option;           /* index into the activity's options; -1: the activity has none */
     double frequency_mhz; /* of that option; 0: none */

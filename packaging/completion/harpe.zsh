@@ -44,6 +44,7 @@ _harpe() {
                 '(--chunks)--chunks=[Model chunks per rank, if the schedule has several]:K: ' \
                 '(--epilogue)--epilogue=[Instructions that every rank runs last, for example optimizer]:A,B: ' \
                 '(--gpus-per-stage)--gpus-per-stage=[Number of GPUs whose energy each row of the profile contains, if the profile has no column rank or gpus]:N: ' \
+                '(--graph)--graph=[Plan a graph of activities]:FILE:_files' \
                 '(-i --inst-profile)-i+[Measured time and energy of every instruction]:FILE:_files' \
                 '(-i --inst-profile)--inst-profile=[Measured time and energy of every instruction]:FILE:_files' \
                 '(--microbatch-group-size)--microbatch-group-size=[interleaved-1f1b\: microbatches that a rank runs on a chunk before it goes on to the next chunk (default\: as torch and Megatron choose it)]:G: ' \
@@ -62,6 +63,7 @@ _harpe() {
                 '(--noise-factor)--noise-factor=[Relaxed Pareto filter if the exponential model has fewer than 4 points]:X: ' \
                 '(--unit-time)--unit-time=[Sampling interval of the exponential model in s]:S: ' \
                 '(--bound-only)--bound-only[Compute and write the lower bound]' \
+                '(--export-graph)--export-graph=[Write the pipeline as a graph]:FILE:_files' \
                 '(-f --force)-f[Replace an existing plan directory]' \
                 '(-f --force)--force[Replace an existing plan directory]' \
                 '(-j --json)-j[Print the summary as one JSON object]' \

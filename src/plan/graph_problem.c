@@ -350,6 +350,9 @@ static void find_latest_starts(const harpe_problem *problem,
     }
 }
 
+/* Removes the rounding errors of sums, so that people can read the number. */
+static double round_to_ps(double seconds) { return round(seconds * 1e12) / 1e12; }
+
 static void fill_runs(const harpe_problem *problem, const harpe_profile_point *const *points,
                       const double *start_s, const double *latest_s, double time_s,
                       harpe_graph_run *runs) {
@@ -362,8 +365,8 @@ static void fill_runs(const harpe_problem *problem, const harpe_profile_point *c
         runs[a] = (harpe_graph_run){
             .option = layout->option_of[point],
             .frequency_mhz = layout->frequency_mhz[point],
-            .start_s = start_s[i],
-            .slack_s = slack_s > rounding_s ? slack_s : 0,
+            .start_s = round_to_ps(start_s[i]),
+            .slack_s = slack_s > rounding_s ? round_to_ps(slack_s) : 0,
         };
     }
 }

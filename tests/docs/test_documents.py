@@ -232,6 +232,8 @@ class DocumentTest(InEmptyDirectory):
 # ---- Manual pages --------------------------------------------------------------------------------
 
 PROFILE = "harpe synth --stages 8 --quiet --output profile.csv\n"
+GRAPH = """echo '{"activities": [{"name": "a", "time": 1}]}' >job.json
+"""
 SMALL_PLANS = "harpe plan -q -i profile.csv -m 8 -p 70 -o {} --plans 5 --no-pictures >made\n"
 # Rank 0 owns stages 0 and 3, rank 1 owns stages 1 and 2, and the backward is split, as in `zb-v`.
 SCHEDULE_FILE = """harpe synth --stages 4 --split-backward --quiet --force --output profile.csv
@@ -242,6 +244,7 @@ END
 """
 # The files that a page's examples find in their directory, by page and by a word of the example.
 FIXTURES = [
+    ("harpe-plan.1", "job.json", GRAPH),
     ("harpe-plan.1", "zbv.csv", SCHEDULE_FILE),
     ("harpe-plan.1", "", PROFILE),
     ("harpe-choose.1", "", PROFILE + SMALL_PLANS.format("plans")),
@@ -338,6 +341,11 @@ class ManualPageTest(InEmptyDirectory):
         (self.path / "plan.py").write_text(page_examples(page)[0], encoding="utf-8")
         self.run_shell(page.name, "harpe synth --stages 2 --quiet --output profile.csv\n"
                                   "harpe evaluate -i profile.csv -m 2 -p 70 --plan plan.py")
+
+    def test_example_of_a_graph_is_one(self):
+        page = SOURCE / "docs" / "man" / "harpe-graph.5.scd"
+        (self.path / "job.json").write_text(page_examples(page)[0], encoding="utf-8")
+        self.run_shell(page.name, "harpe plan --graph job.json --output-dir plans")
 
     def test_example_of_a_profile_is_one(self):
         page = SOURCE / "docs" / "man" / "harpe-profile.5.scd"
