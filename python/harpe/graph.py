@@ -20,7 +20,8 @@ import ctypes as C
 import dataclasses
 import json
 import os
-from typing import Any, Dict, Hashable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import (Any, Dict, Hashable, Iterator, List, Mapping, NamedTuple, Optional, Sequence,
+                    Tuple, Union)
 
 from harpe import _bindings as b
 from harpe._library import InvalidArgumentError, NotFoundError, call, encoded, lib
@@ -243,7 +244,8 @@ class Frontier:
 
     Attributes:
         vertices: Corners (time, lower bound) of the bound, fastest first, in s and J.
-        plans: The plans, fastest first. No plan is both faster and of less energy than another.
+        plans: The plans, fastest first. No plan is both faster and of less energy than another. If
+            plans were made for a list of times: one plan for each time, in rising order of times.
         all_maximum: The plan in which every activity has the option of its highest frequency, or
             its fastest option if one of its options has no frequency. For comparison.
     """
@@ -301,7 +303,23 @@ class Frontier:
                 f"{len(self.plans)} plans>")
 
 
-def solve(graph: Any, *, resources: Any = None, plans: Union[int, str] = 100,
+def _request(plans: Union[int, str, Sequence[float]]) -> b.harpe_plan_request:
+    if plans == "all":
+        return b.harpe_plan_request(choice=b.HARPE_PLANS_ALL)
+    if isinstance(plans, int) and plans >= 1:
+        return b.harpe_plan_request(choice=b.HARPE_PLANS_SPREAD, count=_count("plans", plans))
+    try:
+        if isinstance(plans, (int, str)):
+            raise ValueError
+        times = sorted(float(time) for time in plans)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(f"plans: {plans!r} is neither 'all', nor a number from 1 on, "
+                                   f"nor a list of times") from None
+    return b.harpe_plan_request(choice=b.HARPE_PLANS_AT, time_count=len(times),
+                                times_s=(C.c_double * len(times))(*times))
+
+
+def solve(graph: Any, *, resources: Any = None, plans: Union[int, str, Sequence[float]] = 100,
           progress: Optional[Progress] = None, attr_name: Optional[str] = None,
           cost_model: str = "hull", unit_time: float = 0.001, noise_factor: float = 0.95,
           memory_limit: int = 4 << 30) -> Frontier:
@@ -315,7 +333,8 @@ def solve(graph: Any, *, resources: Any = None, plans: Union[int, str] = 100,
             graph lists the resources.
         resources: The resources, if the graph does not list them: as in the file, or a dict of
             names and blocking powers.
-        plans: Approximate number of plans, evenly spread in time, or "all": one for each vertex.
+        plans: Approximate number of plans, evenly spread in time; or "all": one for each vertex;
+            or a list of iteration times: for each the plan of least energy that is not slower.
         progress: Function that is called with (phase, fraction), at most some hundred times a
             second. If it returns False, the work stops and raises HarpeError. An exception in it
             reaches the caller.
@@ -332,13 +351,7 @@ def solve(graph: Any, *, resources: Any = None, plans: Union[int, str] = 100,
     if cost_model not in _COST_MODELS:
         raise InvalidArgumentError(f"cost_model {cost_model!r} is none of "
                                    f"{', '.join(_COST_MODELS)}")
-    request = b.harpe_plan_request()
-    if plans == "all":
-        request.choice = b.HARPE_PLANS_ALL
-    elif isinstance(plans, int) and plans >= 1:
-        request.choice, request.count = b.HARPE_PLANS_SPREAD, _count("plans", plans)
-    else:
-        raise InvalidArgumentError(f"plans: {plans!r} is neither 'all' nor a number from 1 on")
+    request = _request(plans)
     handle, nodes = _read(graph, resources, attr_name)
     made = _Graph(handle, nodes, b.harpe_problem_options(
         cost_model=_COST_MODELS[cost_model], unit_time_s=unit_time, noise_factor=noise_factor,

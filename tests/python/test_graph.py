@@ -186,13 +186,24 @@ class GraphTest(unittest.TestCase):
             with self.assertRaisesRegex(harpe.InvalidArgumentError, words) as raised:
                 harpe.graph.solve(graph)
             self.assertNotIn("\n", str(raised.exception))
-        for options in [{"plans": 0}, {"plans": "some"}, {"cost_model": "linear"}]:
-            with self.assertRaises(harpe.InvalidArgumentError):
+        for options in [{"plans": 0}, {"plans": "some"}, {"plans": []}, {"plans": [0.05]},
+                        {"plans": ["a"]}, {"plans": 1.5}, {"cost_model": "linear"}]:
+            with self.assertRaises(harpe.HarpeError) as raised:
                 harpe.graph.solve(JOB, **options)
+            self.assertNotIn("\n", str(raised.exception))
         with self.assertRaises(harpe.InvalidArgumentError):
             harpe.graph.solve(self.file, resources={})
         with self.assertRaises(harpe.NotFoundError):
             harpe.graph.solve(self.path / "nowhere.json")
+
+    def test_plans_at_given_times(self):
+        times = [0.2, 0.103, 0.125]
+        plans = harpe.graph.solve(JOB, plans=times).plans
+        self.assertEqual(len(plans), 3)
+        for plan, time in zip(plans, sorted(times)):
+            self.assertLessEqual(plan.time, time * (1 + 1e-9))
+        self.assertEqual(plans[0].activities["f1"].option, 1)
+        self.assertAlmostEqual(plans[2].time, 0.143)
 
     def test_progress_can_stop_the_work(self):
         phases = []
