@@ -246,6 +246,26 @@ static void degenerate_pipelines_are_drawn(void **state) {
     check_all_formats(draw_pipeline, &nothing);
 }
 
+/* Lanes and boxes of a graph have names of the user's choice. */
+static void lanes_and_boxes_with_names_are_drawn(void **state) {
+    (void)state;
+    static const char *const names[] = {"gpu0", HOSTILE_NAME, "a resource with a long name"};
+    size_t count = 0;
+    harpe_pipeline_box *boxes = make_boxes(3, 2, &count);
+    for (size_t i = 0; i < count; i++)
+        boxes[i].name = i % 2 ? HOSTILE_NAME : "all_reduce";
+    harpe_pipeline_picture picture = make_picture(3, boxes, count);
+    picture.lane_names = names;
+    check_all_formats(draw_pipeline, &picture);
+    harpe_text image = {0};
+    assert_int_equal(harpe_draw_pipeline(&picture, HARPE_IMAGE_SVG, &image, NULL), HARPE_OK);
+    assert_non_null(strstr(image.data, "gpu0"));
+    assert_non_null(strstr(image.data, "all_reduce"));
+    assert_null(strstr(image.data, "rank"));
+    harpe_text_free(&image);
+    free(boxes);
+}
+
 static void huge_pipelines_stay_small(void **state) {
     (void)state;
     size_t count = 0;
@@ -384,6 +404,7 @@ int main(void) {
         cmocka_unit_test(frontier_refuses_what_is_no_number),
         cmocka_unit_test(pipelines_of_many_shapes_are_drawn),
         cmocka_unit_test(degenerate_pipelines_are_drawn),
+        cmocka_unit_test(lanes_and_boxes_with_names_are_drawn),
         cmocka_unit_test(huge_pipelines_stay_small),
         cmocka_unit_test(boxes_out_of_place_are_refused),
         cmocka_unit_test(critical_path_follows_what_was_waited_for),
