@@ -17,8 +17,7 @@
 #include "draw/pipeline_pixels.h"
 
 #define LEFT_MARGIN 74.0
-#define LANE_NAME_SIZE 11 /* bytes of a lane's name that fit into the margin, with the final NUL \
-                           */
+#define LANE_NAME_SIZE 11 /* bytes of a lane's name that fit into the margin, and a NUL */
 #define BOX_NAME_SIZE 100 /* of a box's name in a tooltip */
 #define RIGHT_MARGIN 26.0
 #define PANEL_HEIGHT_MAX 760.0
