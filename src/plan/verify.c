@@ -29,15 +29,19 @@ typedef struct claim {
     double rounding_j; /* effect of rounding to picoseconds and microwatts on an energy */
 } claim;
 
+static double steepest_w(const harpe_option_list *list) {
+    if (list->curve_count == 1) return 0;
+    const double *times = list->curve_time_s, *energies = list->curve_effective_energy_j;
+    return (energies[0] - energies[1]) / (times[1] - times[0]);
+}
+
 /* Returns a limit for the rounding error. The network rounds every slope to a microwatt and every
  * time to a picosecond, which moves an instruction's energy by at most this amount along the whole
  * frontier. */
 static double rounding_of(const harpe_option_list *list) {
     size_t last = list->curve_count - 1;
-    if (last == 0) return 0;
-    const double *times = list->curve_time_s, *energies = list->curve_effective_energy_j;
-    double steepest_w = (energies[0] - energies[1]) / (times[1] - times[0]);
-    return (times[last] - times[0]) / HARPE_UW_PER_W + 2 * steepest_w / HARPE_PS_PER_S;
+    const double *times = list->curve_time_s;
+    return (times[last] - times[0]) / HARPE_UW_PER_W + 2 * steepest_w(list) / HARPE_PS_PER_S;
 }
 
 /* The blocking energy is the blocking power times the iteration time, minus the same power times
@@ -45,13 +49,17 @@ static double rounding_of(const harpe_option_list *list) {
  * digits. */
 #define CANCELLATION 1e-13
 
+/* The rounded times of a path differ from the real ones by up to a picosecond for each instruction,
+ * also for an instruction with a single option. One steep instruction can make up for all of it. */
 static double total_rounding_j(const harpe_problem *problem) {
-    double total_j = 0, busy_s = 0;
+    double total_j = 0, busy_s = 0, largest_w = 0;
     for (int32_t i = 0; i < problem->instruction_count; i++) {
         const harpe_option_list *list = &harpe_problem_choice(problem, i)->list;
         total_j += rounding_of(list);
+        largest_w = fmax(largest_w, steepest_w(list));
         busy_s += list->curve_time_s[list->curve_count - 1];
     }
+    total_j += problem->instruction_count * largest_w / HARPE_PS_PER_S;
     return total_j + CANCELLATION * problem->total_blocking_power_w * busy_s;
 }
 

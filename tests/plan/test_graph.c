@@ -632,6 +632,21 @@ static void order_on_a_resource_may_be_indirect(void **state) {
     harpe_graph_free(graph);
 }
 
+/* A length that is no whole number of picoseconds moves the activity beside it, which is steep: 15
+ * MW between two of its options. The verification must allow for that. */
+static void verification_allows_for_rounded_lags(void **state) {
+    (void)state;
+    harpe_graph *graph = graph_of_text(
+        "{\"activities\": [{\"name\": \"b\", \"after\": [{\"name\": \"a\", \"lag\": "
+        "0.3552936243039824}], \"options\": [{\"time\": 0.09308917780452752, \"energy\": "
+        "24.57259204940244}, {\"time\": 0.1151643484962262, \"energy\": 19.16431127124251}, "
+        "{\"time\": 0.09308872054627353, \"energy\": 31.56702541518943}]},"
+        "{\"name\": \"a\", \"time\": 0.17599216563392261}]}");
+    solution s = solve(graph, &all_plans);
+    solution_clear(&s);
+    harpe_graph_free(graph);
+}
+
 static void changes_of_clock_are_refused(void **state) {
     (void)state;
     harpe_graph *graph = graph_of_text(by_hand);
@@ -680,6 +695,7 @@ int main(void) {
         cmocka_unit_test(bad_graph_is_refused_with_a_line_that_names_the_activity),
         cmocka_unit_test(bad_document_is_refused),
         cmocka_unit_test(order_on_a_resource_may_be_indirect),
+        cmocka_unit_test(verification_allows_for_rounded_lags),
         cmocka_unit_test(changes_of_clock_are_refused),
         cmocka_unit_test(runs_of_a_pipeline_are_refused),
     };
