@@ -22,7 +22,7 @@ typedef struct place {
     const char *kind;
     size_t index;
     const char *name; /* NULL: not known */
-    const char *part; /* "option", "after"; NULL: the whole */
+    const char *part; /* "option", or "entry" of "after"; NULL: the whole */
     size_t part_index;
 } place;
 
@@ -42,7 +42,10 @@ static harpe_status fail_at(const reader *r, const place *at, const char *what, 
     } else {
         (void)snprintf(number, sizeof number, " %zu (the first is 0)", at->index);
     }
-    if (at->part) (void)snprintf(part, sizeof part, ", %s %zu", at->part, at->part_index);
+    if (at->part) {
+        (void)snprintf(part, sizeof part, ", %s %zu%s", at->part, at->part_index,
+                       strcmp(at->part, "entry") == 0 ? " of \"after\"" : "");
+    }
     if (key) harpe_clean_text(clean_key, sizeof clean_key, key);
     return harpe_fail(r->error, HARPE_INVALID_INPUT, "%s: %s%s%s%s: %s%s%s%s", r->file, at->kind,
                       name, number, part, key ? "\"" : "", clean_key, key ? "\" " : "", what);
@@ -142,7 +145,7 @@ static harpe_status read_waits(reader *r, const json_t *list, place at, harpe_gr
     size_t count = json_array_size(list);
     harpe_graph_wait *waits = harpe_arena_alloc(&r->arena, count, sizeof *waits);
     if (!waits) return harpe_fail_memory(r->error);
-    at.part = "entry of \"after\"";
+    at.part = "entry";
     for (size_t k = 0; k < count; k++) {
         const json_t *entry = json_array_get(list, k);
         at.part_index = k;
