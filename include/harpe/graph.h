@@ -60,15 +60,15 @@ typedef struct harpe_graph_activity {
     size_t wait_count;
     const harpe_graph_wait *waits; /* each activity at most once */
     double release_s;              /* earliest start in the iteration; 0 .. 1e6 */
-    double deadline_s;             /* latest end in the iteration; 0: none. Not supported yet. */
+    double deadline_s;             /* latest end in the iteration, at most 1e6; 0: none */
 } harpe_graph_activity;
 
 /* Makes a graph. Copies everything. The activities of one resource must be in a definite order: of
  * any two, one must wait for the other, directly or through other activities. Fails with
  * HARPE_INVALID_INPUT if a number is out of its range, a name is missing, empty, unknown or given
  * twice, the waits form a cycle, two activities of one resource could run at the same time, or no
- * activity takes any time. Fails with HARPE_NOT_SUPPORTED if an activity has a deadline. The
- * message names the activity. O((activities + waits) * resources) in the worst case. Free with
+ * activity takes any time. Fails with HARPE_INFEASIBLE if a deadline cannot be met. The message
+ * names the activity. O((activities + waits) * resources) in the worst case. Free with
  * harpe_graph_free. */
 HARPE_API harpe_status harpe_graph_new(const harpe_graph_resource *resources, size_t resource_count,
                                        const harpe_graph_activity *activities,

@@ -5,10 +5,13 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "plan/graph_deadline.h"
 #include "plan/walk.h"
 
 harpe_status harpe_frontier_new(const harpe_problem *problem, const harpe_progress *progress,
                                 harpe_frontier **out, harpe_error *error) {
+    if (harpe_problem_has_deadlines(problem))
+        return harpe_deadline_frontier(problem, progress, out, error);
     harpe_walk walk;
     harpe_status status = harpe_walk_begin(&walk, problem, progress, error);
     if (status != HARPE_OK) return status;

@@ -87,11 +87,7 @@ static harpe_status check_activity(const harpe_graph_activity *activity, harpe_e
     for (size_t k = 0; k < activity->wait_count && status == HARPE_OK; k++)
         status = check_number(activity, -1, "lag", activity->waits[k].lag_s, 0, TIME_MAX_S, error);
     if (status != HARPE_OK) return status;
-    if (activity->deadline_s == 0) return HARPE_OK;
-    return harpe_fail(error, HARPE_NOT_SUPPORTED,
-                      "activity '%s' has a deadline, which this version cannot plan with: leave it "
-                      "out, and choose a plan that is fast enough",
-                      activity->name);
+    return check_number(activity, -1, "deadline", activity->deadline_s, 0, TIME_MAX_S, error);
 }
 
 /* ---- Names ----------------------------------------------------------------------------------- */
@@ -412,6 +408,40 @@ static harpe_status check_resources(const harpe_graph *graph, harpe_error *error
     return status;
 }
 
+/* ---- Deadlines ------------------------------------------------------------------------------- */
+
+static double fastest_s(const harpe_graph_activity *activity) {
+    double least_s = activity->option_count > 0 ? INFINITY : activity->time_s;
+    for (size_t k = 0; k < activity->option_count; k++)
+        least_s = fmin(least_s, activity->options[k].time_s);
+    return least_s;
+}
+
+/* Checks that every deadline can be met with everything at its fastest. */
+static harpe_status check_deadlines(const harpe_graph *graph, harpe_error *error) {
+    double *end_s = harpe_calloc(graph->activity_count, sizeof *end_s);
+    if (!end_s) return harpe_fail_memory(error);
+    harpe_status status = HARPE_OK;
+    for (size_t p = 0; p < graph->activity_count && status == HARPE_OK; p++) {
+        int32_t i = graph->topological_order[p];
+        const harpe_graph_activity *activity = &graph->activities[i];
+        double start_s = activity->release_s;
+        for (size_t k = 0; k < activity->wait_count; k++) {
+            int32_t from = graph->wait_for[graph->first_wait[i] + (int32_t)k];
+            start_s = fmax(start_s, end_s[from] + activity->waits[k].lag_s);
+        }
+        end_s[i] = start_s + fastest_s(activity);
+        if (activity->deadline_s == 0 || end_s[i] <= activity->deadline_s) continue;
+        status = harpe_fail(error, HARPE_INFEASIBLE,
+                            "activity '%s' cannot end at its deadline, %s s: with the fastest "
+                            "options it ends at %s s",
+                            activity->name, HARPE_DIGITS(activity->deadline_s, 9),
+                            HARPE_DIGITS(end_s[i], 9));
+    }
+    free(end_s);
+    return status;
+}
+
 static harpe_status check_takes_time(const harpe_graph *graph, harpe_error *error) {
     for (size_t i = 0; i < graph->activity_count; i++) {
         const harpe_graph_activity *activity = &graph->activities[i];
@@ -439,6 +469,7 @@ static harpe_status fill_graph(harpe_graph *graph, const harpe_graph_resource *r
     if (status == HARPE_OK) status = find_names(graph, activities, error);
     if (status == HARPE_OK) status = order_activities(graph, error);
     if (status == HARPE_OK) status = check_resources(graph, error);
+    if (status == HARPE_OK) status = check_deadlines(graph, error);
     return status == HARPE_OK ? check_takes_time(graph, error) : status;
 }
 

@@ -321,6 +321,7 @@ static void put_activity(harpe_text *text, const harpe_graph_activity *activity)
     }
     put_waits(text, activity);
     if (activity->release_s > 0) put_number(text, "release", activity->release_s);
+    if (activity->deadline_s > 0) put_number(text, "deadline", activity->deadline_s);
     if (activity->option_count > 0) {
         put_options(text, activity);
     } else {

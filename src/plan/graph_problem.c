@@ -28,7 +28,8 @@ typedef struct builder {
     delay *delays; /* in the order of the activities that they delay */
     size_t delay_count;
     size_t *first_delay; /* [activity_count + 1] */
-    size_t free_count;   /* activities without a resource */
+    size_t deadline_count;
+    size_t free_count; /* activities without a resource */
 } builder;
 
 /* ---- Counting -------------------------------------------------------------------------------- */
@@ -36,13 +37,14 @@ typedef struct builder {
 /* Lists the delays. For each activity: that of its release, then those of its waits. */
 static harpe_status list_delays(builder *b, harpe_error *error) {
     const harpe_graph *graph = b->graph;
-    size_t most = graph->activity_count + (size_t)graph->first_wait[graph->activity_count];
+    size_t most = 2 * graph->activity_count + (size_t)graph->first_wait[graph->activity_count];
     b->delays = harpe_calloc(most, sizeof *b->delays);
     b->first_delay = harpe_calloc(graph->activity_count + 1, sizeof *b->first_delay);
     if (!b->delays || !b->first_delay) return harpe_fail_memory(error);
     for (size_t i = 0; i < graph->activity_count; i++) {
         const harpe_graph_activity *activity = &graph->activities[i];
         b->free_count += graph->resource_of[i] < 0;
+        b->deadline_count += activity->deadline_s > 0;
         if (activity->release_s > 0) b->delays[b->delay_count++] = (delay){-1, activity->release_s};
         for (size_t k = 0; k < activity->wait_count; k++) {
             double lag_s = activity->waits[k].lag_s;
@@ -81,7 +83,10 @@ static harpe_status allocate(builder *b, harpe_error *error) {
     b->layout->activity_count = activities;
     b->layout->instruction_of = harpe_arena_alloc(arena, activities, sizeof(int32_t));
     b->layout->first_point = harpe_arena_alloc(arena, activities, sizeof(size_t));
-    bool has_memory = b->layout->instruction_of && b->layout->first_point;
+    b->layout->deadline_s = harpe_arena_alloc(arena, b->deadline_count, sizeof(double));
+    b->layout->deadline_instruction = harpe_arena_alloc(arena, b->deadline_count, sizeof(int32_t));
+    bool has_memory = b->layout->instruction_of && b->layout->first_point &&
+                      b->layout->deadline_s && b->layout->deadline_instruction;
     return has_memory ? HARPE_OK : harpe_fail_memory(error);
 }
 
@@ -113,14 +118,28 @@ static void number_instructions(builder *b) {
     problem->rank_offset[problem->rank_count] = (size_t)problem->instruction_count;
     for (size_t i = 0; i < graph->activity_count; i++)
         problem->choice_of[b->layout->instruction_of[i]] = (int32_t)i;
-    for (size_t d = 0; d < b->delay_count; d++) {
-        size_t instruction = (size_t)problem->instruction_count - b->delay_count + d;
+    size_t others = b->delay_count + b->deadline_count;
+    for (size_t d = 0; d < others; d++) {
+        size_t instruction = (size_t)problem->instruction_count - others + d;
         problem->choice_of[instruction] = (int32_t)(graph->activity_count + d);
     }
 }
 
+/* Returns the instruction of a delay. Those of the deadlines follow. */
 static int32_t delay_instruction(const builder *b, size_t d) {
-    return (int32_t)((size_t)b->problem->instruction_count - b->delay_count + d);
+    size_t others = b->delay_count + b->deadline_count;
+    return (int32_t)((size_t)b->problem->instruction_count - others + d);
+}
+
+static void list_deadlines(builder *b) {
+    harpe_graph_layout *layout = b->layout;
+    for (size_t i = 0; i < b->graph->activity_count; i++) {
+        if (!(b->graph->activities[i].deadline_s > 0)) continue;
+        size_t d = layout->deadline_count++;
+        layout->deadline_s[d] = b->graph->activities[i].deadline_s;
+        layout->deadline_instruction[d] = delay_instruction(b, b->delay_count + d);
+        b->delays[b->delay_count + d] = (delay){(int32_t)i, 0};
+    }
 }
 
 /* ---- Dependencies ---------------------------------------------------------------------------- */
@@ -150,7 +169,8 @@ static harpe_status build_dag(const builder *b, harpe_error *error) {
     const harpe_graph *graph = b->graph;
     harpe_dag *dag = &b->problem->dag;
     size_t n = (size_t)b->problem->instruction_count;
-    size_t arcs = (size_t)graph->first_wait[graph->activity_count] + b->delay_count;
+    size_t arcs =
+        (size_t)graph->first_wait[graph->activity_count] + b->delay_count + b->deadline_count;
     dag->node_count = b->problem->instruction_count;
     dag->arc_from = harpe_calloc(arcs, sizeof *dag->arc_from);
     dag->arc_to = harpe_calloc(arcs, sizeof *dag->arc_to);
@@ -176,6 +196,8 @@ static harpe_status build_dag(const builder *b, harpe_error *error) {
             *order++ = delay_instruction(b, d);
         *order++ = b->layout->instruction_of[i];
     }
+    for (size_t d = 0; d < b->deadline_count; d++)
+        *order++ = b->layout->deadline_instruction[d];
     return HARPE_OK;
 }
 
@@ -245,10 +267,9 @@ static harpe_status fill_activity(builder *b, size_t activity, size_t first_poin
 static harpe_status fill_delay(builder *b, size_t d, harpe_error *error) {
     harpe_problem *problem = b->problem;
     harpe_profile_point point = {1, b->delays[d].length_s, 0};
-    harpe_profile_entry entry = {.stage = -1,
-                                 .instruction = b->delays[d].from < 0 ? "release" : "lag",
-                                 .point_count = 1,
-                                 .points = &point};
+    const char *name = d >= b->delay_count ? "deadline" : b->delays[d].from < 0 ? "release" : "lag";
+    harpe_profile_entry entry = {
+        .stage = -1, .instruction = name, .point_count = 1, .points = &point};
     return harpe_problem_fill_choice(problem, &entry, problem->rank_count - 1, b->options,
                                      &problem->choices[b->graph->activity_count + d], error);
 }
@@ -275,7 +296,7 @@ static harpe_status fill_choices(builder *b, harpe_error *error) {
         first_point += option_count_of(&graph->activities[i]);
         b->problem->choice_count++;
     }
-    for (size_t d = 0; d < b->delay_count && status == HARPE_OK; d++) {
+    for (size_t d = 0; d < b->delay_count + b->deadline_count && status == HARPE_OK; d++) {
         status = fill_delay(b, d, error);
         b->problem->choice_count++;
     }
@@ -296,13 +317,15 @@ static harpe_status check_options(const harpe_problem_options *options, harpe_er
 
 static harpe_status fill_problem(builder *b, harpe_error *error) {
     harpe_problem *problem = b->problem;
-    size_t count = b->graph->activity_count + b->delay_count;
-    bool has_free = b->free_count + b->delay_count > 0;
+    size_t others = b->delay_count + b->deadline_count;
+    size_t count = b->graph->activity_count + others;
+    bool has_free = b->free_count + others > 0;
     problem->instruction_count = (int32_t)count;
     problem->rank_count = (int)b->graph->resource_count + has_free;
     harpe_status status = allocate(b, error);
     if (status != HARPE_OK) return status;
     number_instructions(b);
+    list_deadlines(b);
     status = build_dag(b, error);
     if (status == HARPE_OK) status = fill_choices(b, error);
     if (status != HARPE_OK) return status;
@@ -320,8 +343,8 @@ harpe_status harpe_problem_of_graph(const harpe_graph *graph, const harpe_proble
     harpe_status status = check_options(b.options, error);
     if (status == HARPE_OK) status = list_delays(&b, error);
     if (status == HARPE_OK) {
-        status = harpe_problem_check_size(graph->activity_count + b.delay_count,
-                                          b.options->memory_limit_bytes, error);
+        uint64_t count = graph->activity_count + b.delay_count + b.deadline_count;
+        status = harpe_problem_check_size(count, b.options->memory_limit_bytes, error);
     }
     if (status == HARPE_OK) status = harpe_problem_begin(b.options, &b.problem, error);
     if (status == HARPE_OK) status = fill_problem(&b, error);
@@ -337,8 +360,8 @@ harpe_status harpe_problem_of_graph(const harpe_graph *graph, const harpe_proble
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
-/* Computes the latest start of every instruction in an iteration of `time_s`. `latest_s` must
- * contain time_s for each of them. */
+/* Computes the latest start of every instruction. `latest_s` must contain the latest end of each of
+ * them: the end of the iteration, or a deadline. */
 static void find_latest_starts(const harpe_problem *problem,
                                const harpe_profile_point *const *points, double *latest_s) {
     const harpe_dag *dag = &problem->dag;
@@ -388,6 +411,9 @@ harpe_status harpe_graph_runs(const harpe_problem *problem, const int *frequency
         harpe_plan plan = harpe_evaluate_points(problem, points, start_s);
         for (size_t i = 0; i < count; i++)
             latest_s[i] = plan.time_s;
+        const harpe_graph_layout *layout = problem->graph;
+        for (size_t d = 0; d < layout->deadline_count; d++)
+            latest_s[layout->deadline_instruction[d]] = fmin(plan.time_s, layout->deadline_s[d]);
         find_latest_starts(problem, points, latest_s);
         fill_runs(problem, points, start_s, latest_s, plan.time_s, runs);
     }

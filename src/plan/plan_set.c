@@ -9,6 +9,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/format.h"
+#include "plan/graph_deadline.h"
+#include "plan/plan_set_contents.h"
 #include "plan/splice.h"
 #include "plan/switching.h"
 #include "plan/walk.h"
@@ -33,11 +35,6 @@
 /* Relative tolerance for a requested time. A plan's printed time, given as a request, must find
  * this plan. */
 #define ASKED_ROUNDING 1e-9
-
-struct harpe_plan_set {
-    harpe_plan *plans;
-    size_t count;
-};
 
 /* A plan that is not finished. */
 typedef struct draft {
@@ -547,6 +544,8 @@ harpe_status harpe_plan_set_new(const harpe_problem *problem, const harpe_plan_r
     if (!request) request = &defaults;
     harpe_status status = check_request(request, error);
     if (status != HARPE_OK) return status;
+    if (harpe_problem_has_deadlines(problem))
+        return harpe_deadline_plans(problem, request, progress, frontier, out, error);
     double began_s = harpe_clock_s();
     maker m;
     harpe_frontier *solved = NULL;

@@ -8,6 +8,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "plan/graph_deadline.h"
 #include "plan/walk.h"
 
 /* Two sums of thousands of doubles agree within about this relative difference. */
@@ -269,6 +270,8 @@ harpe_status harpe_frontier_verify(const harpe_problem *problem, const harpe_fro
                                    size_t samples, harpe_error *error) {
     harpe_status status = check_shape(problem, frontier, error);
     if (status != HARPE_OK) return status;
+    if (harpe_problem_has_deadlines(problem))
+        return harpe_deadline_verify(problem, frontier, samples, total_rounding_j(problem), error);
     harpe_walk walk;
     status = harpe_walk_begin(&walk, problem, NULL, error);
     if (status != HARPE_OK) return status;
@@ -376,6 +379,21 @@ static bool is_any_curve_fitted(const harpe_problem *problem) {
     return false;
 }
 
+/* Checks that every activity with a deadline ends in time. */
+static harpe_status check_deadlines(const harpe_problem *problem, const double *end_s,
+                                    harpe_error *error) {
+    const harpe_graph_layout *layout = problem->graph;
+    for (size_t d = 0; layout && d < layout->deadline_count; d++) {
+        double deadline_s = layout->deadline_s[d], found_s = end_s[layout->deadline_instruction[d]];
+        double rounding_s = problem->instruction_count / HARPE_PS_PER_S;
+        if (found_s <= deadline_s * (1 + 1e-12) + rounding_s) continue;
+        return harpe_fail(error, HARPE_INTERNAL,
+                          "an activity ends at %.9f s, its deadline is %.9f s", found_s,
+                          deadline_s);
+    }
+    return HARPE_OK;
+}
+
 harpe_status harpe_plan_verify(const harpe_problem *problem, const harpe_frontier *frontier,
                                const harpe_plan *plan, harpe_error *error) {
     size_t count = (size_t)problem->instruction_count;
@@ -385,6 +403,7 @@ harpe_status harpe_plan_verify(const harpe_problem *problem, const harpe_frontie
     harpe_status status = HARPE_OK;
     if (!duration_s || !end_s) status = harpe_fail_memory(error);
     if (status == HARPE_OK) status = recompute(problem, plan, duration_s, end_s, &found, error);
+    if (status == HARPE_OK) status = check_deadlines(problem, end_s, error);
     free(duration_s);
     free(end_s);
     if (status != HARPE_OK) return status;

@@ -154,6 +154,22 @@ class Graph(ProgramTest):
         self.assertEqual(plan["activities"]["a"],
                          {"option": 1, "frequency": None, "start_s": 0, "slack_s": 0})
 
+    def test_deadlines_are_met(self):
+        """f1 may end at 0.148 s at the latest, which its slow option does not if f0 is slow, too."""
+        job = json.loads(json.dumps(JOB))
+        job["activities"][0]["deadline"] = 0.148
+        self.write_job(job)
+        self.plan("--plans", "all", "--verify", "--no-pictures")
+        for path in (self.path / "plans").glob("plan_0*.json"):
+            runs = json.loads(path.read_text())["activities"]
+            time = JOB["activities"][0]["options"][runs["f1"]["option"]]["time"]
+            self.assertLessEqual(runs["f1"]["start_s"] + time + runs["f1"]["slack_s"], 0.148 + 1e-9)
+        with_deadline = rows(self.path / "plans" / "frontier.csv")
+        self.write_job(JOB)
+        self.plan("--plans", "all", "--no-pictures", "--force")
+        free = rows(self.path / "plans" / "frontier.csv")
+        self.assertLess(float(free[-1]["energy_j"]), float(with_deadline[-1]["energy_j"]))
+
     def test_exponential_model(self):
         self.plan("--cost-model", "exponential", "--no-pictures")
 
@@ -187,7 +203,7 @@ class Graph(ProgramTest):
                 ([dict(a, after=["b"])], "activity 'a' waits for 'b', which does not exist"),
                 ([{"name": "a"}], "activity 'a': has neither \"options\" nor a \"time\""),
                 ([a, a], "two activities have the name 'a'"),
-                ([dict(a, deadline=2)], "activity 'a' has a deadline")]:
+                ([dict(a, deadline=0.5)], "activity 'a' cannot end at its deadline, 0.5 s")]:
             self.write_job({"activities": activities})
             result = self.refuse(1, words, "plan", "--graph", "job.json", "-o", "plans")
             self.assertIn("job.json: ", result.err)

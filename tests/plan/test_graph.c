@@ -221,6 +221,24 @@ static void make_random_graph(random_graph *g, int most, test_random *random) {
     }
 }
 
+/* Gives some activities deadlines that the fastest options meet. */
+static void add_deadlines(random_graph *g, test_random *random) {
+    double end_s[ACTIVITIES_MAX];
+    for (int i = 0; i < g->count; i++) {
+        harpe_graph_activity *a = &g->activities[i];
+        double fastest_s = a->option_count > 0 ? INFINITY : a->time_s;
+        for (size_t k = 0; k < a->option_count; k++)
+            fastest_s = fmin(fastest_s, a->options[k].time_s);
+        end_s[i] = a->release_s;
+        for (size_t k = 0; k < a->wait_count; k++)
+            end_s[i] = fmax(end_s[i], end_s[g->from[i][k]] + a->waits[k].lag_s);
+        end_s[i] += fastest_s;
+        if (random_int(random, 0, 2) > 0 || end_s[i] == 0) continue;
+        a->deadline_s =
+            end_s[i] * (random_int(random, 0, 3) == 0 ? 1 : random_between(random, 1, 1.6));
+    }
+}
+
 /* Makes the planner's graph. The activities are given in another order than that of the waits. */
 static harpe_graph *graph_of_random(const random_graph *g, test_random *random) {
     harpe_graph_activity shuffled[ACTIVITIES_MAX];
@@ -275,6 +293,15 @@ static harpe_plan run(const random_graph *g, const int *option, double *start_s)
     return plan;
 }
 
+static bool meets_deadlines(const random_graph *g, const int *option, const double *start_s) {
+    for (int i = 0; i < g->count; i++) {
+        double deadline_s = g->activities[i].deadline_s;
+        double end_s = start_s[i] + option_of(g, i, option[i]).time_s;
+        if (deadline_s > 0 && end_s > deadline_s * (1 + 1e-9)) return false;
+    }
+    return true;
+}
+
 /* Advances to the next combination of options. Returns false after the last one. */
 static bool next_options(const random_graph *g, int *option) {
     for (int i = 0; i < g->count; i++) {
@@ -317,18 +344,19 @@ static void check_runs(const random_graph *g, const harpe_graph *graph, const so
         delayed.activities[i].release_s = start_s[i] + found->slack_s;
         double slowed_s = run(&delayed, option, later_s).time_s;
         assert_true(slowed_s <= plan->time_s * (1 + 1e-9));
+        assert_true(meets_deadlines(g, option, later_s));
         delayed.activities[i].release_s += 0.001;
         slowed_s = run(&delayed, option, later_s).time_s;
-        assert_near(slowed_s, plan->time_s + 0.001, 1e-9);
+        if (meets_deadlines(g, option, later_s)) assert_near(slowed_s, plan->time_s + 0.001, 1e-9);
     }
 }
 
-static void plans_match_the_enumeration(void **state) {
-    (void)state;
-    test_random random = {11};
-    for (int trial = 0; trial < test_trials(300); trial++) {
+static void check_enumeration(uint64_t seed, bool has_deadlines, int trials) {
+    test_random random = {seed};
+    for (int trial = 0; trial < trials; trial++) {
         random_graph g;
         make_random_graph(&g, 7, &random);
+        if (has_deadlines) add_deadlines(&g, &random);
         harpe_graph *graph = graph_of_random(&g, &random);
         if (!graph) continue;
         solution s = solve(graph, &all_plans);
@@ -336,6 +364,7 @@ static void plans_match_the_enumeration(void **state) {
         double start_s[ACTIVITIES_MAX], fastest_s = INFINITY, least_j = INFINITY;
         do {
             harpe_plan plan = run(&g, option, start_s);
+            if (!meets_deadlines(&g, option, start_s)) continue;
             double bound_j = harpe_frontier_bound_at(s.frontier, plan.time_s);
             assert_true(plan.energy_j >= bound_j * (1 - 1e-9) - 1e-9);
             fastest_s = fmin(fastest_s, plan.time_s);
@@ -353,6 +382,16 @@ static void plans_match_the_enumeration(void **state) {
     }
 }
 
+static void plans_match_the_enumeration(void **state) {
+    (void)state;
+    check_enumeration(11, false, test_trials(300));
+}
+
+static void plans_with_deadlines_match_the_enumeration(void **state) {
+    (void)state;
+    check_enumeration(21, true, test_trials(300));
+}
+
 /* ---- An independent LP ----------------------------------------------------------------------- */
 
 #ifdef HARPE_HAVE_CLP
@@ -364,6 +403,21 @@ static const harpe_option_list *list_of(const harpe_problem *problem, const char
     }
     fail_msg("no options for '%s'", name);
     return NULL;
+}
+
+/* Adds the row: start + duration is at most the deadline. */
+static void add_deadline_row(relaxation_lp *lp, const harpe_option_list *list, int column,
+                             double deadline_s) {
+    int columns[1 + OPTIONS_MAX], entries = 1 + (int)list->curve_count;
+    double values[1 + OPTIONS_MAX] = {1};
+    columns[0] = column;
+    for (int k = 1; k < entries; k++) {
+        columns[k] = column + k;
+        values[k] = list->curve_time_s[k - 1] / lp->time_unit_s;
+    }
+    CoinBigIndex starts[2] = {0, entries};
+    double low = -DBL_MAX, high = deadline_s / lp->time_unit_s;
+    Clp_addRows(lp->model, 1, &low, &high, starts, columns, values);
 }
 
 /* Builds the program from the graph as it is stated. Lags and releases become bounds of rows and
@@ -392,15 +446,20 @@ static relaxation_lp lp_of(const random_graph *g, const harpe_problem *problem) 
         column_low[column] = g->activities[i].release_s / lp.time_unit_s;
         column += 1 + (int)lists[i]->curve_count;
     }
+    for (int i = 0, column = 0; i < g->count; i++) {
+        if (g->activities[i].deadline_s > 0)
+            add_deadline_row(&lp, lists[i], column, g->activities[i].deadline_s);
+        column += 1 + (int)lists[i]->curve_count;
+    }
     return lp;
 }
 
-static void frontier_matches_lp_optimum(void **state) {
-    (void)state;
-    test_random random = {12};
-    for (int trial = 0; trial < test_trials(400); trial++) {
+static void check_against_lp(uint64_t seed, bool has_deadlines, int trials) {
+    test_random random = {seed};
+    for (int trial = 0; trial < trials; trial++) {
         random_graph g;
         make_random_graph(&g, ACTIVITIES_MAX, &random);
+        if (has_deadlines) add_deadlines(&g, &random);
         harpe_graph *graph = graph_of_random(&g, &random);
         if (!graph) continue;
         solution s = solve(graph, &all_plans);
@@ -426,6 +485,16 @@ static void frontier_matches_lp_optimum(void **state) {
         solution_clear(&s);
         harpe_graph_free(graph);
     }
+}
+
+static void frontier_matches_lp_optimum(void **state) {
+    (void)state;
+    check_against_lp(12, false, test_trials(400));
+}
+
+static void frontier_with_deadlines_matches_lp_optimum(void **state) {
+    (void)state;
+    check_against_lp(22, true, test_trials(300));
 }
 
 #endif
@@ -548,7 +617,8 @@ static const bad_graph bad_graphs[] = {
     {"{\"name\": \"a\", " TIME ", \"after\": [7]}", "activity 'a', entry 0 of \"after\": must be"},
     {"{\"name\": \"a\", " TIME ", \"after\": \"b\"}", "activity 'a': \"after\" must be a list"},
     {"{\"name\": \"a\", " TIME ", \"release\": -1}", "activity 'a': its release is -1"},
-    {"{\"name\": \"a\", " TIME ", \"deadline\": 4}", "activity 'a' has a deadline"},
+    {"{\"name\": \"a\", " TIME ", \"deadline\": 0.5}",
+     "activity 'a' cannot end at its deadline, 0.5 s: with the fastest options it ends at 1 s"},
     {"{\"name\": \"a\", " TIME ", \"deadline\": 0}", "activity 'a': \"deadline\" must be above 0"},
     {"{\"name\": \"a\", \"time\": \"1\"}", "activity 'a': \"time\" must be a number"},
     {"{\"name\": \"a\", \"tmie\": 1}", "activity 'a': \"tmie\" is not a known member"},
@@ -687,8 +757,10 @@ int main(void) {
         cmocka_unit_test(reference_without_frequencies_is_the_fastest_option),
         cmocka_unit_test(fixed_time_without_energy_costs_waiting),
         cmocka_unit_test(plans_match_the_enumeration),
+        cmocka_unit_test(plans_with_deadlines_match_the_enumeration),
 #ifdef HARPE_HAVE_CLP
         cmocka_unit_test(frontier_matches_lp_optimum),
+        cmocka_unit_test(frontier_with_deadlines_matches_lp_optimum),
 #endif
         cmocka_unit_test(graph_of_a_pipeline_has_the_same_frontier_and_plans),
         cmocka_unit_test(written_graph_reads_back),

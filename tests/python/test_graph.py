@@ -205,6 +205,17 @@ class GraphTest(unittest.TestCase):
         self.assertEqual(plans[0].activities["f1"].option, 1)
         self.assertAlmostEqual(plans[2].time, 0.143)
 
+    def test_deadline(self):
+        job = json.loads(json.dumps(JOB))
+        job["activities"][0]["deadline"] = 0.13  # of f1
+        frontier = harpe.graph.solve(job)
+        for plan in frontier.plans:
+            run = plan.activities["f1"]
+            self.assertLessEqual(run.start + (0.07, 0.05)[run.option], 0.13 + 1e-9)
+        self.assertGreater(frontier.plans[-1].energy, harpe.graph.solve(JOB).plans[-1].energy)
+        with self.assertRaises(harpe.HarpeError):
+            harpe.graph.solve(job, progress=lambda phase, fraction: False)
+
     def test_progress_can_stop_the_work(self):
         phases = []
         harpe.graph.solve(JOB, progress=lambda phase, fraction: phases.append(phase))
