@@ -158,7 +158,7 @@ typedef struct random_graph {
     harpe_graph_resource resources[RESOURCES_MAX];
     int resource_count, count;
     harpe_graph_activity activities[ACTIVITIES_MAX];
-    char names[ACTIVITIES_MAX][8];
+    char names[ACTIVITIES_MAX][16];
     harpe_graph_option options[ACTIVITIES_MAX][OPTIONS_MAX];
     harpe_graph_wait waits[ACTIVITIES_MAX][ACTIVITIES_MAX];
     int from[ACTIVITIES_MAX][ACTIVITIES_MAX]; /* indices of the waits */
