@@ -282,7 +282,7 @@ void harpe_graph_json_name(harpe_text *text, const char *name) {
 
 static void put_number(harpe_text *text, const char *key, double value) {
     harpe_text_printf(text, ", \"%s\": ", key);
-    harpe_text_number(text, value);
+    harpe_text_number(text, value + 0.0); /* -0 would be read as the integer 0 */
 }
 
 static void put_waits(harpe_text *text, const harpe_graph_activity *activity) {
