@@ -12,15 +12,9 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "http/gnutls_library.h"
 
 enum { DIGEST_SIZE = 32 };
-
-#ifdef HARPE_GNUTLS_IS_LINKED
-static const char *const library_name =
-    NULL; /* the program itself, which loads GnuTLS as it starts */
-#else
-static const char *const library_name = "libgnutls.so.30";
-#endif
 
 struct harpe_zeusd_tokens {
     void *library;
@@ -76,7 +70,7 @@ harpe_status harpe_zeusd_tokens_new(const void *key, size_t length, harpe_zeusd_
     }
     memcpy(tokens->key, key, length);
     tokens->key_length = length;
-    tokens->library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
+    tokens->library = dlopen(HARPE_GNUTLS_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (tokens->library) {
         *(void **)&tokens->hmac_fast = dlsym(tokens->library, "gnutls_hmac_fast");
         *(void **)&tokens->memcmp = dlsym(tokens->library, "gnutls_memcmp");

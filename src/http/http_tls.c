@@ -11,14 +11,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "http/gnutls_library.h"
 #include "http/http_tls_faults.h"
 
-#ifdef HARPE_GNUTLS_IS_LINKED
-static const char *const library_name =
-    NULL; /* the program itself, which loads GnuTLS as it starts */
-#else
-static const char *const library_name = "libgnutls.so.30";
-#endif
 static const char priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 
 #define GNUTLS_FUNCTIONS(X) \
@@ -60,7 +55,7 @@ struct harpe_http_tls_session {
 /* ---- Certificate ----------------------------------------------------------------------------- */
 
 static harpe_status load_functions(harpe_http_tls *tls, harpe_error *error) {
-    tls->library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
+    tls->library = dlopen(HARPE_GNUTLS_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!tls->library)
         return harpe_fail(error, HARPE_UNAVAILABLE, "TLS needs GnuTLS: %s", dlerror());
 #define LOAD(name) \
