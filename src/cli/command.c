@@ -154,6 +154,11 @@ int harpe_command_spawn(char *const *command, const posix_spawn_file_actions_t *
     return failure;
 }
 
+int harpe_command_fail_to_run(const char *name, const char *program, int code) {
+    fprintf(stderr, "harpe %s: cannot run '%.200s': %s\n", name, program, strerror(code));
+    return code == ENOENT ? HARPE_EXIT_NO_SUCH_COMMAND : HARPE_EXIT_CANNOT_RUN;
+}
+
 const char *harpe_bold_start(void) { return stdout_has_colours() ? "\033[1m" : ""; }
 
 const char *harpe_bold_end(void) { return stdout_has_colours() ? "\033[0m" : ""; }

@@ -19,6 +19,8 @@ enum {
     HARPE_EXIT_OK = 0,
     HARPE_EXIT_FAILURE = 1,
     HARPE_EXIT_USAGE = 2,
+    HARPE_EXIT_CANNOT_RUN = 126, /* these two are the exit codes of env(1) */
+    HARPE_EXIT_NO_SUCH_COMMAND = 127,
     HARPE_EXIT_SIGNAL = 128, /* plus the signal's number */
 };
 
@@ -62,6 +64,9 @@ json_t *harpe_command_json_text(const char *text);
  * descriptors; NULL: none. Returns 0 or an errno. */
 int harpe_command_spawn(char *const *command, const posix_spawn_file_actions_t *actions,
                         const sigset_t *mask, pid_t *child);
+/* Prints "harpe NAME: cannot run '<program>': <reason>" to stderr for a command of the user that
+ * could not be started, and returns the exit code. `code` is an errno. */
+int harpe_command_fail_to_run(const char *name, const char *program, int code);
 
 /* Returns escapes for bold headings; empty unless stdout is a terminal and NO_COLOR is unset. */
 const char *harpe_bold_start(void);

@@ -18,8 +18,6 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 
-enum { EXIT_CANNOT_RUN = 126, EXIT_NO_SUCH_COMMAND = 127 }; /* the exit codes of env(1) */
-
 /* The directory inside the Python package, and the file that Python imports when it starts. */
 #define HOOK_DIRECTORY "_run"
 #define HOOK_FILE "sitecustomize.py"
@@ -204,7 +202,5 @@ int harpe_run_command(int argc, char **argv) {
     signal(SIGPIPE, SIG_DFL); /* main() ignores these signals */
     signal(SIGXFSZ, SIG_DFL);
     execvp(arguments.command[0], arguments.command);
-    int code = errno;
-    fprintf(stderr, "harpe run: cannot run '%.200s': %s\n", arguments.command[0], strerror(code));
-    return code == ENOENT ? EXIT_NO_SUCH_COMMAND : EXIT_CANNOT_RUN;
+    return harpe_command_fail_to_run("run", arguments.command[0], errno);
 }

@@ -16,7 +16,7 @@
 #include "cli/command.h"
 #include "cli/monitor/monitor_session.h"
 
-enum { EXIT_NOT_EXECUTABLE = 126, EXIT_NO_COMMAND = 127, WINDOW_NAME_SIZE = 256 };
+enum { WINDOW_NAME_SIZE = 256 };
 
 /* ---- The command ----------------------------------------------------------------------------- */
 
@@ -52,13 +52,8 @@ static int run_command(char **command) {
     signal(SIGCHLD, SIG_DFL); /* if SIGCHLD were ignored, the exit status would be lost */
     block_signals(&waited, &before);
     int failed = harpe_command_spawn(command, NULL, &before, &child);
-    int exit_code = EXIT_NO_COMMAND;
-    if (failed == 0) {
-        exit_code = wait_for_command(child, &waited);
-    } else {
-        fprintf(stderr, "harpe monitor: cannot run %s: %s\n", command[0], strerror(failed));
-        exit_code = failed == ENOENT ? EXIT_NO_COMMAND : EXIT_NOT_EXECUTABLE;
-    }
+    int exit_code = failed == 0 ? wait_for_command(child, &waited)
+                                : harpe_command_fail_to_run("monitor", command[0], failed);
     sigprocmask(SIG_SETMASK, &before, NULL);
     return exit_code;
 }

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe emulate`: makes a cluster of emulated GPUs, runs a command on it, and removes the cluster
  * when the command has ended. */
-#include <errno.h>
 #include <limits.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,8 +11,6 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "sim/cluster.h"
-
-enum { EXIT_CANNOT_RUN = 126, EXIT_NO_SUCH_COMMAND = 127 }; /* the exit codes of env(1) */
 
 typedef struct emulate_arguments {
     harpe_emulated_options options;
@@ -112,9 +107,8 @@ static int wait_for(pid_t child, const sigset_t *signals) {
 static int run_command(char **command, const sigset_t *signals, const sigset_t *mask) {
     pid_t child;
     int code = harpe_command_spawn(command, NULL, mask, &child);
-    if (code == 0) return wait_for(child, signals);
-    fprintf(stderr, "harpe emulate: cannot run '%.200s': %s\n", command[0], strerror(code));
-    return code == ENOENT ? EXIT_NO_SUCH_COMMAND : EXIT_CANNOT_RUN;
+    return code == 0 ? wait_for(child, signals)
+                     : harpe_command_fail_to_run("emulate", command[0], code);
 }
 
 /* Blocks signals while the cluster exists, so that none of them leaves the cluster behind. */
