@@ -4,23 +4,21 @@
 #include "draw/fonts.h"
 
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
+
+#include "base/file_internal.h"
 
 void harpe_fonts_prepare(void) {
     static bool is_done;
-    char program[4096];
     if (is_done) return;
     is_done = true;
-    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (length <= 0) return;
-    program[length] = '\0';
-    char *slash = strrchr(program, '/');
-    if (!slash) return;
-    *slash = '\0';
-    char path[sizeof program + 64];
-    snprintf(path, sizeof path, "%s/../share/harpe/fonts/fonts.conf", program);
-    if (access(path, R_OK) == 0) (void)setenv("FONTCONFIG_FILE", path, 0);
+    char *program = realpath("/proc/self/exe", NULL);
+    char *directory = program ? harpe_path_parent(program) : NULL;
+    char *path =
+        directory ? harpe_path_join(directory, "/", "../share/harpe/fonts/fonts.conf") : NULL;
+    if (path && access(path, R_OK) == 0) (void)setenv("FONTCONFIG_FILE", path, 0);
+    free(path);
+    free(directory);
+    free(program);
 }
