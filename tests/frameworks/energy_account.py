@@ -1,13 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The emulator's own account of energy, for the scripts of jobs whose training loop is measured. It
-brackets every window of a Meter with the exact energy that the GPU had drawn: just before and just
-after the window was opened, and again when it was closed. The measured energy lies between these
-bounds, however busy the machine is."""
+"""What the scripts of jobs whose training loop is measured share: the work of a step, the lines
+that Harpe logs, and the emulator's own account of energy. The account brackets every window of a
+Meter with the exact energy that the GPU had drawn: just before and just after the window was
+opened, and again when it was closed. The measured energy lies between these bounds, however busy
+the machine is."""
 import contextlib
 import ctypes
+import logging
 import os
 
+LENGTH = 8  # of a sample
+TRAINING_S, EVALUATION_S = 0.4, 0.8  # emulated work of a step
 STEP_J = 25.0  # an A100's counter moves every 50 ms, and the GPU draws at most 400 W
+
+
+class Lines(logging.Handler):
+    """Keeps the lines that Harpe logs."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+        logging.getLogger("harpe").addHandler(self)
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
 
 
 class Gpu:

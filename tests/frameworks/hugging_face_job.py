@@ -5,7 +5,6 @@ emulated GPU busy. Started by test_hugging_face.py; prints one line of JSON. One
 replaced: accelerate asks NVML for GPUs, finds the emulated ones and would save random states of
 CUDA."""
 import json
-import logging
 import os
 import pathlib
 import sys
@@ -14,23 +13,11 @@ import accelerate.checkpointing
 import torch
 from accelerate import Accelerator
 from accelerate.tracking import GeneralTracker, on_main_process
-from energy_account import Account, Gpu
+from energy_account import EVALUATION_S, LENGTH, TRAINING_S, Account, Gpu, Lines
 from transformers import (GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments)
 
 from harpe.integrations.accelerate import EnergyMeter, PowerLimit
 from harpe.integrations.transformers import EnergyCallback
-
-LENGTH, TRAINING_S, EVALUATION_S = 8, 0.4, 0.8
-
-
-class Lines(logging.Handler):
-    def __init__(self):
-        super().__init__()
-        self.lines = []
-        logging.getLogger("harpe").addHandler(self)
-
-    def emit(self, record):
-        self.lines.append(record.getMessage())
 
 
 class Busy(GPT2LMHeadModel):

@@ -4,30 +4,17 @@ step makes an emulated GPU busy. Started by test_lightning.py; prints one line o
 CUDA is replaced: PyTorch asks NVML for GPUs, finds the emulated ones and takes them for CUDA's."""
 import csv
 import json
-import logging
 import os
 import pathlib
 import sys
 
 import lightning
 import torch
-from energy_account import Account, Gpu
+from energy_account import EVALUATION_S, LENGTH, TRAINING_S, Account, Gpu, Lines
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 
 from harpe.integrations.lightning import EnergyCallback, PowerLimitCallback
-
-LENGTH, TRAINING_S, EVALUATION_S = 8, 0.4, 0.8
-
-
-class Lines(logging.Handler):
-    def __init__(self):
-        super().__init__()
-        self.lines = []
-        logging.getLogger("harpe").addHandler(self)
-
-    def emit(self, record):
-        self.lines.append(record.getMessage())
 
 
 class Data(torch.utils.data.Dataset):
