@@ -13,11 +13,15 @@
  *
  * A rank of the pipeline is one GPU, or several GPUs that work in step (tensor or data parallel
  * peers). The profile's energies are sums over all GPUs of the rank. The energy of one iteration of
- * length T is the sum of the instructions' energies plus the blocking energy W:
+ * length T is the sum of the instructions' energies plus the blocking energy W and the overhead
+ * energy V:
  *
  *     W = sum over all ranks r of G_r * P_r * (T - time that r spends in instructions)
+ *     V = overhead power * T
  *
- * Rank r has G_r GPUs, each of which draws P_r watts while it waits. */
+ * Rank r has G_r GPUs, each of which draws P_r watts while it waits. The overhead power is the
+ * power of everything that is not a GPU: CPUs, memory, fans. It is 0 unless the options set it, and
+ * the energy is then that of the GPUs alone. */
 #ifndef HARPE_PLAN_H
 #define HARPE_PLAN_H
 
@@ -84,6 +88,10 @@ typedef struct harpe_problem_options {
      * for a profile that does not contain the number (harpe_profile_gpu_count is 1 for all stages).
      * 0: the profile's number. */
     int gpus_per_stage;
+    /* Power of all machines of the pipeline outside of their GPUs, 0 to 1e9 W. It is drawn for the
+     * whole iteration, whatever the GPUs do. With it, energies and lower bounds are those of whole
+     * machines, and T* is a shorter time. */
+    double overhead_power_w;
 } harpe_problem_options;
 
 /* Joins a profile and a schedule. Fails with HARPE_INVALID_INPUT if the profile does not have
@@ -149,7 +157,7 @@ typedef struct harpe_frontier harpe_frontier;
 /* One vertex of the exact, piecewise linear frontier of the relaxation. */
 typedef struct harpe_frontier_vertex {
     double time_s;
-    double lower_bound_j; /* no plan of time_s needs less energy (blocking included) */
+    double lower_bound_j; /* no plan of time_s needs less energy (blocking and overhead included) */
     double marginal_w;    /* -dE/dT of the compute part just below time_s; at T_min, just above
                            * it */
 } harpe_frontier_vertex;
@@ -188,13 +196,15 @@ typedef struct harpe_plan_set harpe_plan_set;
 /* One plan: a profiled frequency for every instruction, and the time and energy of the iteration
  * according to the profile. */
 typedef struct harpe_plan {
-    double time_s;        /* longest path over the measured times */
-    double energy_j;      /* measured energies plus blocking energy, of all GPUs */
-    double lower_bound_j; /* lower bound for any plan of time_s */
-    double compute_energy_j;
-    double blocking_energy_j;
-    double average_power_w;   /* average power of one GPU: energy / (time * GPUs of all ranks) */
+    double time_s;            /* longest path over the measured times */
+    double energy_j;          /* compute, blocking and overhead energy together */
+    double lower_bound_j;     /* lower bound for any plan of time_s */
+    double compute_energy_j;  /* measured energies of all instructions */
+    double blocking_energy_j; /* energy of all GPUs while they wait */
+    double average_power_w;   /* average power of one GPU, without overhead:
+                               * (compute + blocking energy) / (time * GPUs of all ranks) */
     const int *frequency_mhz; /* instruction_count numbers: rank 0's list, then rank 1's, ... */
+    double overhead_energy_j; /* overhead power * time; 0 unless the problem has overhead power */
 } harpe_plan;
 
 typedef enum harpe_plan_choice {
@@ -262,6 +272,24 @@ typedef struct harpe_switching {
 HARPE_API harpe_status harpe_plan_switching(const harpe_problem *problem, const int *frequency_mhz,
                                             const harpe_clock_switch *cost, harpe_switching *out,
                                             harpe_error *error);
+
+/* The power of all GPUs of the pipeline, and the overhead power, during an iteration. Iterations
+ * follow each other without a pause, instructions start as early as possible, and an instruction
+ * draws its measured energy divided by its time. The average over an iteration is energy_j / time_s
+ * of the plan. */
+typedef struct harpe_power_shape {
+    double peak_w;   /* highest power */
+    double swing_w;  /* the strongest component of the power between 0.1 and 20 Hz, from peak to
+                      * peak; 0: there is none */
+    double swing_hz; /* frequency of this component, a multiple of 1 / time_s */
+} harpe_power_shape;
+
+/* Computes the power shape of a plan. `frequency_mhz` is as for harpe_plan_evaluate. The power is a
+ * periodic step function, and its components are its Fourier series. If an iteration takes more
+ * than 1000 s, only the first 20,000 components are examined. */
+HARPE_API harpe_status harpe_plan_power_shape(const harpe_problem *problem,
+                                              const int *frequency_mhz, harpe_power_shape *out,
+                                              harpe_error *error);
 
 /* Evaluates the plan in which every instruction runs at its highest profiled frequency, the
  * usual reference. The frequencies in `out` are valid while the problem exists. */

@@ -164,6 +164,10 @@ class harpe_switching(C.Structure):
     pass
 
 
+class harpe_power_shape(C.Structure):
+    pass
+
+
 class harpe_plan_file_entry(C.Structure):
     pass
 
@@ -408,6 +412,7 @@ harpe_problem_options._fields_ = [
     ("noise_factor", C.c_double),
     ("memory_limit_bytes", C.c_uint64),
     ("gpus_per_stage", C.c_int),
+    ("overhead_power_w", C.c_double),
 ]
 harpe_option._fields_ = [
     ("frequency_mhz", C.c_int),
@@ -449,6 +454,7 @@ harpe_plan._fields_ = [
     ("blocking_energy_j", C.c_double),
     ("average_power_w", C.c_double),
     ("frequency_mhz", C.POINTER(C.c_int)),
+    ("overhead_energy_j", C.c_double),
 ]
 harpe_clock_switch._fields_ = [
     ("latency_s", C.c_double),
@@ -467,6 +473,11 @@ harpe_switching._fields_ = [
     ("shortest_dwell_s", C.c_double),
     ("time_s", C.c_double),
     ("energy_j", C.c_double),
+]
+harpe_power_shape._fields_ = [
+    ("peak_w", C.c_double),
+    ("swing_w", C.c_double),
+    ("swing_hz", C.c_double),
 ]
 harpe_plan_file_entry._fields_ = [
     ("instruction", C.c_char_p),
@@ -835,6 +846,7 @@ FUNCTIONS = {
     "harpe_plan_file_rank_count": (C.c_int, [C.c_void_p]),
     "harpe_plan_file_read": (C.c_int, [C.c_char_p, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
     "harpe_plan_file_write": (C.c_int, [C.c_char_p, C.c_void_p, C.POINTER(harpe_plan), C.c_int, C.c_double, C.POINTER(harpe_error)]),
+    "harpe_plan_power_shape": (C.c_int, [C.c_void_p, C.POINTER(C.c_int), C.POINTER(harpe_power_shape), C.POINTER(harpe_error)]),
     "harpe_plan_set_at": (C.POINTER(harpe_plan), [C.c_void_p, C.c_size_t]),
     "harpe_plan_set_count": (C.c_size_t, [C.c_void_p]),
     "harpe_plan_set_free": (None, [C.c_void_p]),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Evaluates an assignment of real frequencies: the longest path over measured times, and the
- * measured energies plus the blocking energy. The numbers of every plan come from here; no relaxed
- * number is used. */
+ * measured energies plus blocking and overhead energy. The numbers of every plan come from here; no
+ * relaxed number is used. */
 #include "plan/evaluate.h"
 
 #include <stdlib.h>
@@ -73,8 +73,10 @@ static void add_energies(const harpe_problem *problem, const harpe_profile_point
         plan->compute_energy_j += energy_j;
         plan->blocking_energy_j += problem->blocking_power_w[r] * (plan->time_s - busy_s);
     }
-    plan->energy_j = plan->compute_energy_j + plan->blocking_energy_j;
-    plan->average_power_w = plan->energy_j / (plan->time_s * problem->total_gpu_count);
+    double gpu_energy_j = plan->compute_energy_j + plan->blocking_energy_j;
+    plan->overhead_energy_j = problem->overhead_power_w * plan->time_s;
+    plan->energy_j = gpu_energy_j + plan->overhead_energy_j;
+    plan->average_power_w = gpu_energy_j / (plan->time_s * problem->total_gpu_count);
 }
 
 harpe_status harpe_evaluate_find_points(const harpe_problem *problem, const int *frequency_mhz,

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,19 +20,25 @@
 typedef struct column {
     const char *name;
     size_t offset; /* of the value in harpe_frontier_row */
+    bool is_optional;
+    double missing; /* the value if the file lacks an optional column */
 } column;
 
 /* All columns except the first, `plan`, are doubles. */
 static const column columns[] = {
-    {"time_s", offsetof(harpe_frontier_row, time_s)},
-    {"energy_j", offsetof(harpe_frontier_row, energy_j)},
-    {"lower_bound_j", offsetof(harpe_frontier_row, lower_bound_j)},
-    {"gap_percent", offsetof(harpe_frontier_row, gap_percent)},
-    {"compute_energy_j", offsetof(harpe_frontier_row, compute_energy_j)},
-    {"blocking_energy_j", offsetof(harpe_frontier_row, blocking_energy_j)},
-    {"average_power_w", offsetof(harpe_frontier_row, average_power_w)},
-    {"slowdown_percent", offsetof(harpe_frontier_row, slowdown_percent)},
-    {"savings_percent", offsetof(harpe_frontier_row, savings_percent)},
+    {"time_s", offsetof(harpe_frontier_row, time_s), false, 0},
+    {"energy_j", offsetof(harpe_frontier_row, energy_j), false, 0},
+    {"lower_bound_j", offsetof(harpe_frontier_row, lower_bound_j), false, 0},
+    {"gap_percent", offsetof(harpe_frontier_row, gap_percent), false, 0},
+    {"compute_energy_j", offsetof(harpe_frontier_row, compute_energy_j), false, 0},
+    {"blocking_energy_j", offsetof(harpe_frontier_row, blocking_energy_j), false, 0},
+    {"average_power_w", offsetof(harpe_frontier_row, average_power_w), false, 0},
+    {"slowdown_percent", offsetof(harpe_frontier_row, slowdown_percent), false, 0},
+    {"savings_percent", offsetof(harpe_frontier_row, savings_percent), false, 0},
+    {"overhead_energy_j", offsetof(harpe_frontier_row, overhead_energy_j), true, 0},
+    {"peak_power_w", offsetof(harpe_frontier_row, peak_power_w), true, NAN},
+    {"swing_w", offsetof(harpe_frontier_row, swing_w), true, NAN},
+    {"swing_hz", offsetof(harpe_frontier_row, swing_hz), true, NAN},
 };
 enum { COLUMN_COUNT = sizeof columns / sizeof columns[0] };
 
@@ -67,6 +74,7 @@ harpe_frontier_row harpe_frontier_row_of(const harpe_plan *plan, int number,
         .average_power_w = plan->average_power_w,
         .slowdown_percent = percent_above(plan->time_s, all_maximum->time_s),
         .savings_percent = 0.0 - percent_above(plan->energy_j, all_maximum->energy_j),
+        .overhead_energy_j = plan->overhead_energy_j,
     };
 }
 
@@ -99,10 +107,12 @@ void harpe_bound_csv_format(harpe_text *text, const harpe_frontier_vertex *verti
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
+#define NOT_IN_FILE SIZE_MAX
+
 /* The position of each column in this file. */
 typedef struct layout {
     size_t plan;
-    size_t columns[COLUMN_COUNT];
+    size_t columns[COLUMN_COUNT]; /* NOT_IN_FILE: the file lacks an optional column */
     size_t field_count;
 } layout;
 
@@ -129,8 +139,13 @@ static harpe_status read_header(harpe_csv *csv, layout *where, harpe_error *erro
         where->field_count = csv->field_count;
         status = find_column(csv, "plan", &where->plan, error);
     }
-    for (size_t c = 0; c < COLUMN_COUNT && status == HARPE_OK; c++)
-        status = find_column(csv, columns[c].name, &where->columns[c], error);
+    for (size_t c = 0; c < COLUMN_COUNT && status == HARPE_OK; c++) {
+        harpe_status found = find_column(csv, columns[c].name, &where->columns[c], error);
+        if (found != HARPE_OK && columns[c].is_optional)
+            where->columns[c] = NOT_IN_FILE;
+        else
+            status = found;
+    }
     return status;
 }
 
@@ -148,8 +163,9 @@ static harpe_status read_row(const harpe_csv *csv, const layout *where, harpe_fr
         return harpe_csv_fail(csv, where->plan, error, "plan: expected a plan's number");
     row->plan = (int)number;
     for (size_t c = 0; c < COLUMN_COUNT; c++) {
-        double value = 0;
-        status = harpe_csv_double(csv, where->columns[c], columns[c].name, &value, error);
+        double value = columns[c].missing;
+        if (where->columns[c] != NOT_IN_FILE)
+            status = harpe_csv_double(csv, where->columns[c], columns[c].name, &value, error);
         if (status != HARPE_OK) return status;
         set(row, &columns[c], value);
     }

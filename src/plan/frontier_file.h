@@ -22,9 +22,13 @@ typedef struct harpe_frontier_row {
     double average_power_w;  /* per GPU */
     double slowdown_percent; /* relative to every instruction at its highest frequency */
     double savings_percent;  /* relative to the same reference */
+    double overhead_energy_j;
+    double peak_power_w; /* of all GPUs and the overhead; NaN: a file has no such column */
+    double swing_w;      /* strongest component from 0.1 to 20 Hz, from peak to peak */
+    double swing_hz;     /* its frequency; 0: there is none */
 } harpe_frontier_row;
 
-/* Returns the row of a plan whose lower_bound_j is set. */
+/* Returns the row of a plan whose lower_bound_j is set, without peak and swing. */
 harpe_frontier_row harpe_frontier_row_of(const harpe_plan *plan, int number,
                                          const harpe_plan *all_maximum);
 
@@ -32,7 +36,8 @@ harpe_frontier_row harpe_frontier_row_of(const harpe_plan *plan, int number,
 void harpe_frontier_csv_format(harpe_text *text, const harpe_frontier_row *rows, size_t row_count);
 void harpe_bound_csv_format(harpe_text *text, const harpe_frontier_vertex *vertices, size_t count);
 
-/* Reads a frontier.csv with at least one row and columns in any order. The caller frees `*rows`
+/* Reads a frontier.csv with at least one row and columns in any order. Files of older versions may
+ * lack the overhead energy, which is then 0, and peak and swing, which are then NaN. The caller frees `*rows`
  * with free(). Errors name file:line:column. */
 harpe_status harpe_frontier_csv_read(const char *path, harpe_frontier_row **rows, size_t *row_count,
                                      harpe_error *error);

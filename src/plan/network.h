@@ -54,7 +54,7 @@ typedef struct harpe_network {
     int32_t *first_incidence;    /* [node_count + 1] */
     harpe_incidence *incidences; /* [2 * edge_count], by node */
     int32_t *topological_order;  /* [node_count] nodes */
-    int64_t blocking_uw;         /* blocking power of all ranks together */
+    int64_t iteration_power_uw;  /* blocking power of all ranks together, and overhead */
     double slowest_energy_j;     /* sum of effective energies with all instructions at their
                                   * slowest */
 } harpe_network;

@@ -388,10 +388,14 @@ void harpe_plan_file_format(harpe_text *text, const harpe_problem *problem, cons
         harpe_text_printf(text, "],\n");
     }
     harpe_text_printf(text, "]\n");
+    /* Other servers of this kind write the first three numbers, which are those of the GPUs. */
+    double gpu_energy_j = plan->energy_j - plan->overhead_energy_j;
     double waiting_all_along_j = problem->total_blocking_power_w * plan->time_s;
     append_cost_line(text, number, "cost change", cost_change_j);
-    append_cost_line(text, number, "total cost", plan->energy_j - waiting_all_along_j);
-    append_cost_line(text, number, "total cost with P2P", plan->energy_j);
+    append_cost_line(text, number, "total cost", gpu_energy_j - waiting_all_along_j);
+    append_cost_line(text, number, "total cost with P2P", gpu_energy_j);
+    if (plan->overhead_energy_j > 0)
+        append_cost_line(text, number, "total cost with P2P and overhead", plan->energy_j);
 }
 
 harpe_status harpe_plan_file_write(const char *path, const harpe_problem *problem,

@@ -22,6 +22,7 @@
 /* Limit for the number of instructions, because the indices of nodes, arcs and ends of arcs have 32
  * bits. */
 #define INSTRUCTIONS_MAX (INT32_MAX / 64)
+#define OVERHEAD_POWER_MAX_W 1e9
 
 /* ---- Lists of the schedule, with overlapped pairs without profile rows split ----------------- */
 
@@ -241,8 +242,9 @@ static harpe_status fill_choices(harpe_problem *problem, const harpe_profile *pr
             const harpe_profile_entry *entry = NULL;
             status = find_entry(profile, &lists->lists[rank][i], &entry, error);
             if (status == HARPE_OK)
-                status = harpe_problem_fill_choice(problem, entry, rank, options,
-                                                   &problem->choices[problem->choice_count++], error);
+                status =
+                    harpe_problem_fill_choice(problem, entry, rank, options,
+                                              &problem->choices[problem->choice_count++], error);
             if (status != HARPE_OK) return status;
         }
     }
@@ -292,6 +294,7 @@ static harpe_status fill_blocking_power(harpe_problem *problem, const harpe_prof
         problem->blocking_power_w[r] = watts * problem->gpu_count[r];
         problem->total_blocking_power_w += problem->blocking_power_w[r];
     }
+    problem->iteration_power_w = problem->total_blocking_power_w + problem->overhead_power_w;
     return HARPE_OK;
 }
 
@@ -422,12 +425,21 @@ static harpe_status fill_problem(harpe_problem *problem, const harpe_profile *pr
     return HARPE_OK;
 }
 
+static harpe_status check_overhead_power(double overhead_w, harpe_error *error) {
+    if (overhead_w >= 0 && overhead_w <= OVERHEAD_POWER_MAX_W) return HARPE_OK;
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                      "overhead power %g W is not between 0 and %g W", overhead_w,
+                      OVERHEAD_POWER_MAX_W);
+}
+
 harpe_status harpe_problem_begin(const harpe_problem_options *options, harpe_problem **out,
                                  harpe_error *error) {
     harpe_status status = check_cost_model(options, error);
+    if (status == HARPE_OK) status = check_overhead_power(options->overhead_power_w, error);
     if (status != HARPE_OK) return status;
     harpe_problem *problem = harpe_calloc(1, sizeof *problem);
     if (!problem) return harpe_fail_memory(error);
+    problem->overhead_power_w = options->overhead_power_w;
     problem->memory_limit_bytes =
         options->memory_limit_bytes ? options->memory_limit_bytes : DEFAULT_MEMORY_LIMIT;
     *out = problem;
@@ -441,9 +453,9 @@ harpe_status harpe_problem_new(const harpe_profile *profile, const harpe_schedul
     if (!options) options = &defaults;
     harpe_problem *problem = NULL;
     /* A wait is an arc, which needs a quarter of the memory of an instruction with its arcs. */
-    harpe_status status = harpe_problem_check_size(
-        harpe_schedule_instruction_count(schedule) + schedule->wait_count / 4,
-        options->memory_limit_bytes, error);
+    harpe_status status = harpe_problem_check_size(harpe_schedule_instruction_count(schedule) +
+                                                       schedule->wait_count / 4,
+                                                   options->memory_limit_bytes, error);
     if (status == HARPE_OK) status = check_stages(profile, schedule, error);
     if (status == HARPE_OK) status = harpe_problem_begin(options, &problem, error);
     if (status != HARPE_OK) return status;

@@ -37,7 +37,11 @@ struct harpe_problem {
     int total_gpu_count;           /* sum over ranks */
     double *blocking_power_w;      /* [rank_count]: sum over all GPUs of a rank */
     double total_blocking_power_w; /* sum over ranks */
-    int *maximum_frequency_mhz;    /* [instruction_count] */
+    double overhead_power_w;       /* of the machines, outside of the GPUs */
+    /* What a second of the iteration costs if all ranks wait: total blocking power plus overhead.
+     * The relaxation pays it for the whole iteration. */
+    double iteration_power_w;
+    int *maximum_frequency_mhz; /* [instruction_count] */
     uint64_t memory_limit_bytes;
     /* NULL for a pipeline. In a problem of a graph a rank is a resource, and the instructions of
      * the last rank may belong to none. The frequency of a point is then a number that stands for

@@ -61,7 +61,7 @@ static double total_rounding_j(const harpe_problem *problem) {
         busy_s += list->curve_time_s[list->curve_count - 1];
     }
     total_j += problem->instruction_count * largest_w / HARPE_PS_PER_S;
-    return total_j + CANCELLATION * problem->total_blocking_power_w * busy_s;
+    return total_j + CANCELLATION * problem->iteration_power_w * busy_s;
 }
 
 /* Returns the segment of a curve that carries `flow` and can carry more (if towards_faster is true)
@@ -176,9 +176,9 @@ static harpe_status check_duality(const claim *c, const harpe_frontier *frontier
                                   harpe_error *error) {
     const harpe_problem *problem = c->walk->problem;
     double time_s = (double)c->walk->solver.time_ps / HARPE_PS_PER_S;
-    double blocking_j = problem->total_blocking_power_w * time_s;
-    double primal_j = blocking_j;
-    double dual_j = blocking_j - (double)c->walk->solver.flow_uw / HARPE_UW_PER_W * time_s;
+    double constant_j = (problem->total_blocking_power_w + problem->overhead_power_w) * time_s;
+    double primal_j = constant_j;
+    double dual_j = constant_j - (double)c->walk->solver.flow_uw / HARPE_UW_PER_W * time_s;
     for (int32_t i = 0; i < problem->instruction_count; i++) {
         const harpe_option_list *list = &harpe_problem_choice(problem, i)->list;
         int64_t duration = c->event_ps[c->network->head[i]] - c->event_ps[c->network->tail[i]];
@@ -209,7 +209,8 @@ static harpe_status check_point(const claim *c, const harpe_frontier *frontier,
 
 static harpe_status check_shape(const harpe_problem *problem, const harpe_frontier *frontier,
                                 harpe_error *error) {
-    double blocking_w = problem->total_blocking_power_w, rounding_j = total_rounding_j(problem);
+    double constant_w = problem->total_blocking_power_w + problem->overhead_power_w;
+    double rounding_j = total_rounding_j(problem);
     for (size_t i = 1; i < frontier->count; i++) {
         const harpe_frontier_vertex *fast = &frontier->vertices[i - 1];
         const harpe_frontier_vertex *slow = &frontier->vertices[i];
@@ -221,7 +222,7 @@ static harpe_status check_shape(const harpe_problem *problem, const harpe_fronti
                               slow->time_s);
         }
         double risen_j =
-            slow->lower_bound_j + (slow->marginal_w - blocking_w) * (slow->time_s - fast->time_s);
+            slow->lower_bound_j + (slow->marginal_w - constant_w) * (slow->time_s - fast->time_s);
         bool is_first_priced = i > 1 || fast->marginal_w == slow->marginal_w;
         if (!agree(risen_j, fast->lower_bound_j, rounding_j) || !is_first_priced) {
             return harpe_fail(error, HARPE_INTERNAL,
@@ -344,14 +345,16 @@ static harpe_status recompute(const harpe_problem *problem, const harpe_plan *pl
     }
     out->time_s = relax_until_stable(&problem->dag, duration_s, end_s);
     out->blocking_energy_j = problem->total_blocking_power_w * out->time_s - waiting_saved_j;
-    out->energy_j = out->compute_energy_j + out->blocking_energy_j;
-    out->average_power_w = plan->energy_j / plan->time_s / problem->total_gpu_count;
+    out->overhead_energy_j = problem->overhead_power_w * out->time_s;
+    out->energy_j = out->compute_energy_j + out->blocking_energy_j + out->overhead_energy_j;
+    out->average_power_w =
+        (out->compute_energy_j + out->blocking_energy_j) / out->time_s / problem->total_gpu_count;
     return HARPE_OK;
 }
 
 static harpe_status check_numbers(const harpe_problem *problem, const harpe_plan *plan,
                                   const harpe_plan *found, harpe_error *error) {
-    double noise_j = CANCELLATION * problem->total_blocking_power_w * found->time_s;
+    double noise_j = CANCELLATION * problem->iteration_power_w * found->time_s;
     const struct {
         const char *what;
         double said, found, noise;
@@ -360,7 +363,9 @@ static harpe_status check_numbers(const harpe_problem *problem, const harpe_plan
         {"energy (J)", plan->energy_j, found->energy_j, noise_j},
         {"compute energy (J)", plan->compute_energy_j, found->compute_energy_j, 0},
         {"blocking energy (J)", plan->blocking_energy_j, found->blocking_energy_j, noise_j},
-        {"average power (W)", plan->average_power_w, found->average_power_w, 0},
+        {"overhead energy (J)", plan->overhead_energy_j, found->overhead_energy_j, 0},
+        {"average power (W)", plan->average_power_w, found->average_power_w,
+         noise_j / found->time_s},
         {"lower bound (J)", plan->lower_bound_j, found->lower_bound_j, 0},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {

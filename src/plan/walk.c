@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The walk along the frontier; see walk.h. It adds blocking energy to the solver's compute energy,
- * so that all later steps use whole iterations. */
+/* The walk along the frontier; see walk.h. It adds blocking and overhead energy to the solver's
+ * compute energy, so that all later steps use whole iterations. */
 #include "plan/walk.h"
 
 #include <math.h>
@@ -63,7 +63,7 @@ static harpe_status report(harpe_walk *walk, harpe_error *error) {
 /* Returns the total energy at the solver's time. */
 static double energy_j(const harpe_walk *walk) {
     return harpe_frontier_solver_energy_j(&walk->solver) +
-           walk->frontier.blocking_w * ((double)walk->solver.time_ps / HARPE_PS_PER_S);
+           walk->frontier.iteration_power_w * ((double)walk->solver.time_ps / HARPE_PS_PER_S);
 }
 
 static harpe_status add_vertex(harpe_walk *walk, harpe_error *error) {
@@ -105,13 +105,13 @@ static harpe_status enter_segment(harpe_walk *walk, bool *moved, harpe_error *er
 }
 
 /* Walks to T*, starting with all instructions at their slowest. The walk continues while a shorter
- * iteration costs no more additional compute energy than it saves in blocking energy. Vertices on
- * the way are not needed. */
+ * iteration costs no more additional compute energy than it saves in blocking and overhead energy.
+ * Vertices on the way are not needed. */
 static harpe_status walk_to_minimum_energy(harpe_walk *walk, harpe_error *error) {
     harpe_frontier_solver *solver = &walk->solver;
     harpe_frontier_segment segment;
     while (harpe_frontier_solver_next(solver, &segment)) {
-        if (segment.flow_uw > walk->network.blocking_uw) {
+        if (segment.flow_uw > walk->network.iteration_power_uw) {
             walk->in_segment = true;
             break;
         }
@@ -129,7 +129,7 @@ harpe_status harpe_walk_begin(harpe_walk *walk, const harpe_problem *problem,
     memset(walk, 0, sizeof *walk);
     walk->problem = problem;
     walk->progress = progress;
-    walk->frontier.blocking_w = problem->total_blocking_power_w;
+    walk->frontier.iteration_power_w = problem->iteration_power_w;
     harpe_status status = harpe_network_build(problem, &walk->network, error);
     if (status == HARPE_OK) status = find_fastest(walk, error);
     if (status == HARPE_OK)
@@ -201,7 +201,7 @@ double harpe_walk_bound_j(const harpe_walk *walk, double time_s) {
     if (low == 0) return energy_j(walk);
     const harpe_frontier_vertex *above = &frontier->vertices[low - 1];
     return above->lower_bound_j +
-           (above->marginal_w - frontier->blocking_w) * (above->time_s - time_s);
+           (above->marginal_w - frontier->iteration_power_w) * (above->time_s - time_s);
 }
 
 harpe_status harpe_walk_finish(harpe_walk *walk, harpe_frontier **out, harpe_error *error) {

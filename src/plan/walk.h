@@ -13,7 +13,7 @@
 struct harpe_frontier {
     harpe_frontier_vertex *vertices; /* slowest first during the walk, fastest first at its end */
     size_t count, capacity;
-    double blocking_w; /* sum over all ranks */
+    double iteration_power_w; /* of the problem: blocking power of all ranks, and overhead */
     harpe_work work;
 };
 

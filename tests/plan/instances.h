@@ -244,18 +244,27 @@ static inline harpe_problem *problem_of(const harpe_profile *profile,
     return problem;
 }
 
-/* Creates a schedule's problem from rows, with one blocking power. */
-static inline harpe_problem *problem_from_rows(const test_rows *list,
-                                               const harpe_schedule_options *schedule_options,
-                                               double blocking_power_w) {
+/* Creates a schedule's problem from rows, with one blocking power and an overhead power. */
+static inline harpe_problem *problem_with_overhead(const test_rows *list,
+                                                   const harpe_schedule_options *schedule_options,
+                                                   double blocking_power_w,
+                                                   double overhead_power_w) {
     harpe_schedule *schedule = schedule_of(schedule_options);
     harpe_profile *profile = profile_of(list);
-    harpe_problem *problem = problem_of(
-        profile, schedule,
-        &(harpe_problem_options){.blocking_power_w = &blocking_power_w, .blocking_power_count = 1});
+    harpe_problem *problem =
+        problem_of(profile, schedule,
+                   &(harpe_problem_options){.blocking_power_w = &blocking_power_w,
+                                            .blocking_power_count = 1,
+                                            .overhead_power_w = overhead_power_w});
     harpe_profile_free(profile);
     harpe_schedule_free(schedule);
     return problem;
+}
+
+static inline harpe_problem *problem_from_rows(const test_rows *list,
+                                               const harpe_schedule_options *schedule_options,
+                                               double blocking_power_w) {
+    return problem_with_overhead(list, schedule_options, blocking_power_w, 0);
 }
 
 /* Blocking powers for tests: none, usual powers, one close to the power of instructions, and one
@@ -263,6 +272,12 @@ static inline harpe_problem *problem_from_rows(const test_rows *list,
 static inline double random_blocking_w(test_random *random, double power_scale) {
     static const double usual_w[] = {0, 10, 70, 83.64, 200, 299, 1000};
     return usual_w[random_int(random, 0, 6)] * scale_or_one(power_scale);
+}
+
+/* Overhead powers for tests: often none, less than a GPU, and more than all GPUs together. */
+static inline double random_overhead_w(test_random *random, double power_scale) {
+    static const double usual_w[] = {0, 0, 0, 43.5, 600, 12000};
+    return usual_w[random_int(random, 0, 5)] * scale_or_one(power_scale);
 }
 
 static inline test_profile_shape random_shape(test_random *random) {
@@ -287,8 +302,9 @@ static inline harpe_problem *random_problem(const harpe_schedule_options *schedu
     test_profile_shape shape = random_shape(random);
     harpe_schedule *schedule = schedule_of(schedule_options);
     test_rows rows = make_rows(schedule, &shape, random);
-    harpe_problem *problem =
-        problem_from_rows(&rows, schedule_options, random_blocking_w(random, shape.power_scale));
+    double blocking_w = random_blocking_w(random, shape.power_scale);
+    double overhead_w = random_overhead_w(random, shape.power_scale);
+    harpe_problem *problem = problem_with_overhead(&rows, schedule_options, blocking_w, overhead_w);
     free(rows.rows);
     harpe_schedule_free(schedule);
     return problem;

@@ -168,9 +168,11 @@ static void random_plans_take_what_a_simulation_says(void **state) {
             assert_near(plan.time_s, simulate(problem, frequency_mhz, expected_s), 1e-12);
             for (size_t i = 0; i < count; i++)
                 assert_near(start_s[i], expected_s[i], 1e-12);
-            assert_near(plan.energy_j, plan.compute_energy_j + plan.blocking_energy_j, 1e-12);
+            double gpu_energy_j = plan.compute_energy_j + plan.blocking_energy_j;
+            assert_near(plan.overhead_energy_j, problem->overhead_power_w * plan.time_s, 1e-12);
+            assert_near(plan.energy_j, gpu_energy_j + plan.overhead_energy_j, 1e-12);
             assert_near(plan.average_power_w,
-                        plan.energy_j / plan.time_s / harpe_problem_rank_count(problem), 1e-12);
+                        gpu_energy_j / plan.time_s / harpe_problem_rank_count(problem), 1e-12);
             free(frequency_mhz);
             free(start_s);
             free(expected_s);

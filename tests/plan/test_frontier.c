@@ -51,6 +51,7 @@ static void assert_well_formed(const harpe_problem *problem, const harpe_frontie
     size_t count = 0;
     const harpe_frontier_vertex *v = harpe_frontier_vertices(frontier, &count);
     assert_true(count >= 1);
+    double every_second_w = problem->total_blocking_power_w + problem->overhead_power_w;
     for (size_t i = 0; i < count; i++) {
         assert_true(v[i].time_s > 0 && isfinite(v[i].lower_bound_j) && v[i].marginal_w >= 0);
         assert_true(fabs(harpe_frontier_bound_at(frontier, v[i].time_s) - v[i].lower_bound_j) <=
@@ -58,13 +59,13 @@ static void assert_well_formed(const harpe_problem *problem, const harpe_frontie
         if (i == 0) continue;
         assert_true(v[i].time_s > v[i - 1].time_s);
         assert_true(v[i].lower_bound_j < v[i - 1].lower_bound_j);
-        assert_true(v[i].marginal_w > problem->total_blocking_power_w - 1e-6);
+        assert_true(v[i].marginal_w > every_second_w - 1e-6);
         assert_true(i == 1 ? v[i].marginal_w == v[0].marginal_w
                            : v[i].marginal_w < v[i - 1].marginal_w);
         double slope_w =
             (v[i - 1].lower_bound_j - v[i].lower_bound_j) / (v[i].time_s - v[i - 1].time_s);
         double resolution_w = 1e-9 * v[0].lower_bound_j / (v[i].time_s - v[i - 1].time_s);
-        assert_true(fabs(slope_w - (v[i].marginal_w - problem->total_blocking_power_w)) <=
+        assert_true(fabs(slope_w - (v[i].marginal_w - every_second_w)) <=
                     1e-6 * v[i].marginal_w + resolution_w);
     }
 }
@@ -138,7 +139,8 @@ static relaxation relaxation_of_1f1b(const harpe_problem *problem, int stages, i
 /* Takes any schedule, with the planner's own dependencies, which test_dag.c tests. */
 static relaxation relaxation_of_any(const harpe_problem *problem) {
     const harpe_dag *dag = &problem->dag;
-    relaxation r = relaxation_new(dag->node_count, dag->arc_count, problem->total_blocking_power_w);
+    double every_second_w = problem->total_blocking_power_w + problem->overhead_power_w;
+    relaxation r = relaxation_new(dag->node_count, dag->arc_count, every_second_w);
     for (int i = 0; i < dag->node_count; i++)
         r.list_of[i] = &harpe_problem_choice(problem, i)->list;
     for (int a = 0; a < dag->arc_count; a++)
@@ -335,7 +337,7 @@ static void run_plan(const harpe_problem *problem, const harpe_profile_point *co
         *energy_j += points[i]->energy_j -
                      harpe_problem_choice(problem, i)->blocking_power_w * points[i]->time_s;
     }
-    *energy_j += problem->total_blocking_power_w * *time_s;
+    *energy_j += (problem->total_blocking_power_w + problem->overhead_power_w) * *time_s;
 }
 
 /* Tries every combination of measured points, including those that are not Pareto-optimal. */
@@ -381,8 +383,9 @@ static harpe_problem *tiny_problem(test_random *random) {
     shape.fewest_options = random_int(random, 1, shape.most_options);
     harpe_schedule *schedule = schedule_of(&options);
     test_rows rows = make_rows(schedule, &shape, random);
-    harpe_problem *problem =
-        problem_from_rows(&rows, &options, random_blocking_w(random, shape.power_scale));
+    double blocking_w = random_blocking_w(random, shape.power_scale);
+    double overhead_w = random_overhead_w(random, shape.power_scale);
+    harpe_problem *problem = problem_with_overhead(&rows, &options, blocking_w, overhead_w);
     free(rows.rows);
     harpe_schedule_free(schedule);
     return problem;

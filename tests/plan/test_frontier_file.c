@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* frontier.csv and bound.csv: written files read back to the last digit, a damaged file is refused
  * with the place of the damage, and percentages are correct. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -55,8 +56,10 @@ static void a_row_compares_with_maximum_frequency(void **state) {
 static void what_is_written_reads_back_exactly(void **state) {
     (void)state;
     harpe_frontier_row rows[2] = {
-        {1, 1.0 / 3, 2.0 / 3, 0.1 + 0.2, 0.019, 1e-9, 12345678.9, 83.64, -0.6, 11.25},
-        {0, 3.5, 4942.11711668, 4892.6959455132, 1.010101, 4159.2, 782.9, 176.2, 17.2, 19.9},
+        {1, 1.0 / 3, 2.0 / 3, 0.1 + 0.2, 0.019, 1e-9, 12345678.9, 83.64, -0.6, 11.25, 17.5, 4000.5,
+         812.25, 0.7 / 3},
+        {0, 3.5, 4942.11711668, 4892.6959455132, 1.010101, 4159.2, 782.9, 176.2, 17.2, 19.9, 0,
+         3999, 0, 0},
     };
     harpe_text text = {0};
     harpe_frontier_csv_format(&text, rows, 2);
@@ -78,6 +81,10 @@ static void what_is_written_reads_back_exactly(void **state) {
         assert_true(found[i].average_power_w == rows[i].average_power_w);
         assert_true(found[i].slowdown_percent == rows[i].slowdown_percent);
         assert_true(found[i].savings_percent == rows[i].savings_percent);
+        assert_true(found[i].overhead_energy_j == rows[i].overhead_energy_j);
+        assert_true(found[i].peak_power_w == rows[i].peak_power_w);
+        assert_true(found[i].swing_w == rows[i].swing_w);
+        assert_true(found[i].swing_hz == rows[i].swing_hz);
     }
     free(found);
 }
@@ -88,7 +95,8 @@ static void the_header_is_the_documented_one(void **state) {
     harpe_frontier_csv_format(&text, NULL, 0);
     assert_string_equal(text.data,
                         "plan,time_s,energy_j,lower_bound_j,gap_percent,compute_energy_j,"
-                        "blocking_energy_j,average_power_w,slowdown_percent,savings_percent\n");
+                        "blocking_energy_j,average_power_w,slowdown_percent,savings_percent,"
+                        "overhead_energy_j,peak_power_w,swing_w,swing_hz\n");
     harpe_text_free(&text);
     const harpe_frontier_vertex vertices[] = {{1.5, 100, 20}, {2, 95.25, 0}};
     harpe_bound_csv_format(&text, vertices, 2);
@@ -150,6 +158,19 @@ static void columns_may_stand_in_any_order(void **state) {
     free(rows);
 }
 
+/* Files of older versions lack the columns after savings_percent. */
+static void columns_that_older_files_lack_are_not_invented(void **state) {
+    (void)state;
+    put(HEADER "0,1,2,3,4,5,6,7,8,9\n");
+    harpe_frontier_row *rows = NULL;
+    size_t count = 0;
+    assert_int_equal(harpe_frontier_csv_read(path, &rows, &count, NULL), HARPE_OK);
+    assert_true(rows[0].overhead_energy_j == 0);
+    assert_true(isnan(rows[0].peak_power_w) && isnan(rows[0].swing_w) && isnan(rows[0].swing_hz));
+    free(rows);
+    assert_refused("swing_w," HEADER "x,0,1,2,3,4,5,6,7,8,9\n", ":2:1: swing_w");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_row_compares_with_maximum_frequency),
@@ -158,6 +179,7 @@ int main(void) {
         cmocka_unit_test(damaged_files_are_refused),
         cmocka_unit_test(a_million_plans_are_the_limit),
         cmocka_unit_test(columns_may_stand_in_any_order),
+        cmocka_unit_test(columns_that_older_files_lack_are_not_invented),
     };
     return cmocka_run_group_tests(tests, make_path, remove_path);
 }

@@ -84,7 +84,7 @@ static void times_are_picoseconds_and_rates_microwatts(void **state) {
     assert_int_equal(forward->rate_uw[0], HARPE_FLOW_INFINITE);
     assert_in_range(forward->rate_uw[1], INT64_C(124999999), INT64_C(125000000));
     assert_int_equal(forward->rate_uw[2], 0);
-    assert_int_equal(network.blocking_uw, INT64_C(25000000));
+    assert_int_equal(network.iteration_power_uw, INT64_C(25000000));
     assert_true(fabs(network.slowest_energy_j - (5 - 2.5 + 15 - 5)) < 1e-12);
     harpe_network_clear(&network);
     harpe_problem_free(problem);
