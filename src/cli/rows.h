@@ -14,13 +14,19 @@ typedef struct harpe_labelled_row {
     harpe_frontier_row row;
 } harpe_labelled_row;
 
-/* Prints a table with a heading on stdout. */
+/* Prints a table with a heading on stdout. If there is overhead energy, the table has a column for
+ * the energy of the GPUs alone. */
 void harpe_rows_print(const harpe_labelled_row *rows, size_t count);
+/* Prints a table with peak and swing of the plans' power. */
+void harpe_rows_print_power(const harpe_labelled_row *rows, size_t count);
 
 /* Returns one row as an object with frontier.csv's column names as keys. Omits "plan" if the number
- * is -1. Omits the compute energy and the blocking energy if the row is a lower bound. */
+ * is -1. If the row is a lower bound, omits the parts of the energy, peak and swing. Also omits
+ * peak and swing if they are not known. */
 json_t *harpe_row_json(const harpe_frontier_row *row);
 
+/* Returns the number of decimals that gives about `digits` significant digits. */
+int harpe_row_decimals(double value, int digits);
 /* Formats seconds with about four digits ("3.478", "0.04215"). */
 void harpe_row_format_time(char *buffer, size_t size, double time_s);
 

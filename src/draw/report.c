@@ -322,9 +322,15 @@ static harpe_status check_report(const harpe_report *report, harpe_error *error)
     }
     for (size_t i = 0; i < report->plan_count; i++) {
         const harpe_report_plan *plan = &report->plans[i];
-        const double numbers[] = {
-            plan->time_s,           plan->energy_j,          plan->lower_bound_j,
-            plan->compute_energy_j, plan->blocking_energy_j, plan->average_power_w};
+        const double numbers[] = {plan->time_s,
+                                  plan->energy_j,
+                                  plan->lower_bound_j,
+                                  plan->compute_energy_j,
+                                  plan->blocking_energy_j,
+                                  plan->average_power_w,
+                                  plan->overhead_energy_j,
+                                  plan->peak_power_w,
+                                  plan->swing_w};
         for (size_t k = 0; k < sizeof numbers / sizeof numbers[0]; k++) {
             if (!harpe_is_drawable(numbers[k])) {
                 return harpe_fail(error, HARPE_INVALID_ARGUMENT,

@@ -25,6 +25,9 @@ typedef struct harpe_report_plan {
     double compute_energy_j;
     double blocking_energy_j;
     double average_power_w;
+    double overhead_energy_j;
+    double peak_power_w;
+    double swing_w;           /* from peak to peak, 0.1 to 20 Hz */
     const int *frequency_mhz; /* frequency of every instruction of the timeline; NULL: not shown */
 } harpe_report_plan;
 

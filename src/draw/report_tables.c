@@ -21,6 +21,10 @@ static void put_cell(harpe_text *out, double value, int decimals) {
     harpe_text_printf(out, "<td>%s%s</td>", is_negative ? "\xe2\x88\x92" : "", number);
 }
 
+static bool has_overhead(const harpe_report *report) {
+    return report->plans[0].overhead_energy_j > 0;
+}
+
 /* Begins a table in a region that the keyboard can scroll. */
 static void put_table_head(const harpe_report *report, harpe_text *out, bool has_names) {
     harpe_text_printf(out,
@@ -32,8 +36,10 @@ static void put_table_head(const harpe_report *report, harpe_text *out, bool has
         put(out, "<th>saved<br><small>%</small></th><th>slower<br><small>%</small></th>");
     put(out, "<th>time<br><small>s</small></th><th>energy<br><small>J</small></th>"
              "<th>lower bound<br><small>J</small></th><th>gap<br><small>%</small></th>"
-             "<th>waiting<br><small>J</small></th><th>per GPU<br><small>W</small></th></tr>"
-             "</thead>\n<tbody>\n");
+             "<th>waiting<br><small>J</small></th>");
+    if (has_overhead(report)) put(out, "<th>overhead<br><small>J</small></th>");
+    put(out, "<th>per GPU<br><small>W</small></th><th>peak<br><small>W</small></th>"
+             "<th>swing<br><small>W</small></th></tr></thead>\n<tbody>\n");
 }
 
 static void put_row(const harpe_report *report, harpe_text *out, const char *name,
@@ -51,7 +57,10 @@ static void put_row(const harpe_report *report, harpe_text *out, const char *nam
     put_cell(out, plan->lower_bound_j, energy_decimals);
     put_cell(out, harpe_report_gap(plan), 3);
     put_cell(out, plan->blocking_energy_j, energy_decimals);
+    if (has_overhead(report)) put_cell(out, plan->overhead_energy_j, energy_decimals);
     put_cell(out, plan->average_power_w, 1);
+    put_cell(out, plan->peak_power_w, 0);
+    put_cell(out, plan->swing_w, 0);
     put(out, "</tr>\n");
 }
 

@@ -37,8 +37,8 @@ void harpe_frontier_csv_format(harpe_text *text, const harpe_frontier_row *rows,
 void harpe_bound_csv_format(harpe_text *text, const harpe_frontier_vertex *vertices, size_t count);
 
 /* Reads a frontier.csv with at least one row and columns in any order. Files of older versions may
- * lack the overhead energy, which is then 0, and peak and swing, which are then NaN. The caller frees `*rows`
- * with free(). Errors name file:line:column. */
+ * lack the overhead energy, which is then 0, and peak and swing, which are then NaN. The caller
+ * frees `*rows` with free(). Errors name file:line:column. */
 harpe_status harpe_frontier_csv_read(const char *path, harpe_frontier_row **rows, size_t *row_count,
                                      harpe_error *error);
 

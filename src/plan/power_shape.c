@@ -11,8 +11,9 @@
 #include "plan/evaluate.h"
 #include "plan/walk.h"
 
-/* Choukse et al., Power Stabilization for AI Training Datacenters (2025, arXiv 2508.14318), give
- * the frequencies that are critical for turbines and grids. */
+/* A band that contains the modes between areas of a grid and the slower modes of turbine shafts.
+ * Components of a load close to such a mode do damage: Choukse et al., Power Stabilization for AI
+ * Training Datacenters, 2025, arXiv 2508.14318. */
 #define BAND_LOW_HZ 0.1
 #define BAND_HIGH_HZ 20.0
 /* The most harmonics that are examined. It is reached if an iteration takes 1000 s. */

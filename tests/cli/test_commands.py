@@ -8,7 +8,8 @@ import re
 from program import HARPE, ProgramTest, environment, json, os, rows, subprocess, unittest
 
 COLUMNS = ["plan", "time_s", "energy_j", "lower_bound_j", "gap_percent", "compute_energy_j",
-           "blocking_energy_j", "average_power_w", "slowdown_percent", "savings_percent"]
+           "blocking_energy_j", "average_power_w", "slowdown_percent", "savings_percent",
+           "overhead_energy_j", "peak_power_w", "swing_w", "swing_hz"]
 COMMANDS = ["plan", "choose", "evaluate", "synth", "gpus", "emulate", "power-limit", "serve", "jobs",
             "monitor", "run"]
 

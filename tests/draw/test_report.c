@@ -17,9 +17,9 @@
 #define HOSTILE "</script><script>alert(1)</script>'\"&\x01\xff"
 
 static harpe_report_plan plans[3] = {
-    {2, 1.00, 90.0, 89.9, 80.0, 10.0, 45.0, NULL},
-    {1, 1.04, 80.0, 79.9, 69.0, 11.0, 38.5, NULL},
-    {0, 1.20, 75.0, 74.9, 62.0, 13.0, 31.3, NULL},
+    {2, 1.00, 90.0, 89.9, 80.0, 10.0, 45.0, 0, 310.4, 120.7, NULL},
+    {1, 1.04, 80.0, 79.9, 69.0, 11.0, 38.5, 0, 290.2, 99.5, NULL},
+    {0, 1.20, 75.0, 74.9, 62.0, 13.0, 31.3, 0, 270.0, 80.1, NULL},
 };
 
 static harpe_report make_report(void) {
@@ -282,6 +282,9 @@ static void report_of_many_plans_stays_small(void **state) {
                                       80.0,
                                       10.0,
                                       50.0,
+                                      0,
+                                      300.0,
+                                      100.0,
                                       NULL};
     }
     harpe_report report = make_report();
@@ -300,7 +303,7 @@ static void report_refuses_what_it_cannot_show(void **state) {
     harpe_error error = {0};
     report.plan_count = 0;
     assert_int_equal(harpe_report_write(&report, &page, &error), HARPE_INVALID_ARGUMENT);
-    harpe_report_plan broken = {0, (double)NAN, 1.0, 1.0, 1.0, 0.0, 1.0, NULL};
+    harpe_report_plan broken = {0, (double)NAN, 1.0, 1.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0, NULL};
     report.plans = &broken;
     report.plan_count = 1;
     assert_int_equal(harpe_report_write(&report, &page, &error), HARPE_INVALID_ARGUMENT);

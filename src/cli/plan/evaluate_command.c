@@ -90,7 +90,8 @@ static const struct argp argument_parser = {
     .options = flags,
     .parser = parse_flag,
     .args_doc = "[FILE...]",
-    .doc = "Compute the time and energy of plan files from a profile, and compare them with the "
+    .doc = "Compute the time, energy and power of plan files from a profile, and compare them with "
+           "the "
            "lower bound at that time and with maximum frequency everywhere.\vExample:\n  harpe "
            "evaluate --inst-profile profile.csv --num-mbs 32 --p2p-power 84 \\\n      --plan "
            "freqs_pipeline_00042.py\n\nSee also: man harpe-evaluate",
@@ -182,6 +183,8 @@ static harpe_status evaluate_file(const evaluate_arguments *arguments, evaluatio
     if (status != HARPE_OK) return status;
     plan.lower_bound_j = harpe_plan_result_bound_at(e->frontier, plan.time_s);
     out->row = harpe_frontier_row_of(&plan, -1, &e->all_maximum);
+    status = harpe_plan_result_add_power(problem, e->frequency_mhz, &out->row, error);
+    if (status != HARPE_OK) return status;
     const char *slash = strrchr(path, '/');
     snprintf(out->label, sizeof out->label, "%s", slash ? slash + 1 : path);
     return HARPE_OK;
@@ -200,7 +203,8 @@ static harpe_status solve_bound(const harpe_problem *problem, const harpe_progre
     if (!e->frequency_mhz || !e->rows || !e->switching) return harpe_fail_memory(error);
     snprintf(e->rows[0].label, sizeof e->rows[0].label, "all at maximum frequency");
     e->rows[0].row = harpe_frontier_row_of(&e->all_maximum, -1, &e->all_maximum);
-    return HARPE_OK;
+    return harpe_plan_result_add_power(problem, e->all_maximum.frequency_mhz, &e->rows[0].row,
+                                       error);
 }
 
 /* Reports the progress of solving as a part of the whole. */
@@ -300,6 +304,8 @@ static harpe_status print_result(const evaluate_arguments *arguments, const eval
     printf("\n");
     harpe_rows_print(e->rows, e->files.count + 1);
     print_switching(arguments, e);
+    printf("\n");
+    harpe_rows_print_power(e->rows, e->files.count + 1);
     return HARPE_OK;
 }
 

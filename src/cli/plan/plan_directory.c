@@ -7,7 +7,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,38 +87,45 @@ static harpe_status load_plan_json(const char *path, json_t **out, harpe_error *
 static harpe_status read_all_maximum(json_t *object, harpe_frontier_row *row, const char *path,
                                      harpe_error *error) {
     row->plan = -1;
+    row->overhead_energy_j = 0; /* older versions lack the last four */
+    row->peak_power_w = row->swing_w = row->swing_hz = NAN;
     int failed = json_unpack(
-        object, "{s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:F}", "time_s", &row->time_s, "energy_j",
-        &row->energy_j, "lower_bound_j", &row->lower_bound_j, "gap_percent", &row->gap_percent,
-        "compute_energy_j", &row->compute_energy_j, "blocking_energy_j", &row->blocking_energy_j,
-        "average_power_w", &row->average_power_w, "slowdown_percent", &row->slowdown_percent,
-        "savings_percent", &row->savings_percent);
+        object, "{s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:F, s?F, s?F, s?F, s?F}", "time_s",
+        &row->time_s, "energy_j", &row->energy_j, "lower_bound_j", &row->lower_bound_j,
+        "gap_percent", &row->gap_percent, "compute_energy_j", &row->compute_energy_j,
+        "blocking_energy_j", &row->blocking_energy_j, "average_power_w", &row->average_power_w,
+        "slowdown_percent", &row->slowdown_percent, "savings_percent", &row->savings_percent,
+        "overhead_energy_j", &row->overhead_energy_j, "peak_power_w", &row->peak_power_w, "swing_w",
+        &row->swing_w, "swing_hz", &row->swing_hz);
     if (!failed && row->time_s > 0) return HARPE_OK;
     return harpe_fail(error, HARPE_INVALID_INPUT,
                       "%s: summary.all_maximum lacks a number: the file is damaged", path);
 }
 
-/* Computes the power of all GPUs. `list` contains the power of one GPU of each rank, and `gpus` the
- * number of GPUs of each rank. */
-static harpe_status read_blocking_power(const json_t *list, const json_t *gpus, double *total_w,
-                                        const char *path, harpe_error *error) {
-    double sum_w = 0;
+/* Computes the number of all GPUs, and the power of all of them. `list` contains the power of one
+ * GPU of each rank, and `gpus` the number of GPUs of each rank. */
+static harpe_status read_blocking_power(const json_t *list, const json_t *gpus,
+                                        harpe_plan_directory *plans, const char *path,
+                                        harpe_error *error) {
+    double sum_w = 0, gpu_count = 0;
     size_t count = json_array_size(list);
     bool is_good = count > 0 && (!gpus || json_array_size(gpus) == count);
     for (size_t i = 0; is_good && i < count; i++) {
         const json_t *power = json_array_get(list, i);
         double number = gpus ? json_number_value(json_array_get(gpus, i)) : 1;
         is_good = json_is_number(power) && json_number_value(power) >= 0 && number >= 1;
+        gpu_count += number;
         sum_w += number * json_number_value(power);
     }
-    if (!is_good) {
+    if (!is_good || gpu_count > INT32_MAX) {
         return harpe_fail(
             error, HARPE_INVALID_INPUT,
             "%s: problem.blocking_power_w and problem.gpus do not list every rank's power "
             "and GPUs: the file is damaged",
             path);
     }
-    *total_w = sum_w;
+    plans->total_blocking_power_w = sum_w;
+    plans->gpu_count = (int)gpu_count;
     return HARPE_OK;
 }
 
@@ -133,9 +142,13 @@ static harpe_status read_plan_json(const char *path, harpe_plan_directory *plans
         read_all_maximum(json_object_get(summary, "all_maximum"), &plans->all_maximum, path, error);
     if (status == HARPE_OK) {
         status = read_blocking_power(json_object_get(problem, "blocking_power_w"),
-                                     json_object_get(problem, "gpus"),
-                                     &plans->total_blocking_power_w, path, error);
+                                     json_object_get(problem, "gpus"), plans, path, error);
     }
+    const json_t *overhead = json_object_get(problem, "overhead_power_w"); /* older: none */
+    if (status == HARPE_OK && overhead && !(json_number_value(overhead) >= 0))
+        status = harpe_fail(error, HARPE_INVALID_INPUT,
+                            "%s: problem.overhead_power_w is negative: the file is damaged", path);
+    plans->overhead_power_w = json_number_value(overhead);
     json_decref(root);
     return status;
 }

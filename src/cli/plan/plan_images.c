@@ -80,7 +80,7 @@ static harpe_status write_images(harpe_directory *directory, const harpe_picture
 
 /* ---- Report ---------------------------------------------------------------------------------- */
 
-enum { FACT_COUNT = 7, FACT_SIZE = 160 };
+enum { FACT_COUNT = 8, FACT_SIZE = 160 };
 
 typedef struct fact_list {
     char values[FACT_COUNT][FACT_SIZE];
@@ -120,6 +120,11 @@ static void collect_pipeline_facts(const harpe_problem_input *input, fact_list *
         snprintf(next_fact(list, "Blocking power"), FACT_SIZE, "%s W in all",
                  HARPE_DIGITS(total_w, 6));
     }
+    if (input->overhead_power_w > 0) {
+        snprintf(next_fact(list, "Overhead power"), FACT_SIZE,
+                 "%s W; energies are those of whole machines",
+                 HARPE_DIGITS(input->overhead_power_w, 6));
+    }
 }
 
 static void collect_facts(const harpe_problem_input *input, const harpe_plan_result *result,
@@ -152,6 +157,9 @@ static harpe_report_plan *collect_plans(const harpe_plan_result *result) {
             .compute_energy_j = row->compute_energy_j,
             .blocking_energy_j = row->blocking_energy_j,
             .average_power_w = row->average_power_w,
+            .overhead_energy_j = row->overhead_energy_j,
+            .peak_power_w = row->peak_power_w,
+            .swing_w = row->swing_w,
             .frequency_mhz = harpe_plan_result_plan(result, row)->frequency_mhz,
         };
     }

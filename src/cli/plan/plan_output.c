@@ -43,10 +43,10 @@ harpe_status harpe_plan_output_bound(harpe_directory *directory, const harpe_pla
     return write_text(directory, HARPE_BOUND_FILE_NAME, &text, error);
 }
 
-/* Returns the "total cost" in a plan file: the energy of the plan, minus the energy that all ranks
+/* Returns the "total cost" in a plan file: the energy of the GPUs, minus the energy that all ranks
  * would need if they only waited for the same time. */
 static double total_cost_j(const harpe_frontier_row *row, double blocking_power_w) {
-    return row->energy_j - blocking_power_w * row->time_s;
+    return row->energy_j - row->overhead_energy_j - blocking_power_w * row->time_s;
 }
 
 static harpe_status write_graph_plan(harpe_directory *directory, const harpe_problem_input *input,

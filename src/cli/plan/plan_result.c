@@ -10,6 +10,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "plan/problem.h"
 
 #define SMALL_SLOWDOWN 1.05
 /* The number of vertices of the frontier for which --verify solves the problem a second time. */
@@ -35,16 +36,31 @@ const harpe_plan *harpe_plan_result_plan(const harpe_plan_result *result,
     return harpe_plan_set_at(result->plans, result->row_count - 1 - (size_t)row->plan);
 }
 
-static harpe_status make_rows(harpe_plan_result *result, harpe_error *error) {
+harpe_status harpe_plan_result_add_power(const harpe_problem *problem, const int *frequency_mhz,
+                                         harpe_frontier_row *row, harpe_error *error) {
+    harpe_power_shape shape;
+    harpe_status status = harpe_plan_power_shape(problem, frequency_mhz, &shape, error);
+    if (status != HARPE_OK) return status;
+    row->peak_power_w = shape.peak_w;
+    row->swing_w = shape.swing_w;
+    row->swing_hz = shape.swing_hz;
+    return HARPE_OK;
+}
+
+static harpe_status make_rows(const harpe_problem *problem, harpe_plan_result *result,
+                              harpe_error *error) {
     size_t count = harpe_plan_set_count(result->plans);
     result->rows = harpe_calloc(count, sizeof *result->rows);
     if (!result->rows) return harpe_fail_memory(error);
     result->row_count = count;
-    for (size_t i = 0; i < count; i++) {
-        result->rows[i] = harpe_frontier_row_of(harpe_plan_set_at(result->plans, i),
-                                                (int)(count - 1 - i), &result->all_maximum);
+    harpe_status status = HARPE_OK;
+    for (size_t i = 0; i < count && status == HARPE_OK; i++) {
+        const harpe_plan *plan = harpe_plan_set_at(result->plans, i);
+        harpe_frontier_row *row = &result->rows[i];
+        *row = harpe_frontier_row_of(plan, (int)(count - 1 - i), &result->all_maximum);
+        status = harpe_plan_result_add_power(problem, plan->frequency_mhz, row, error);
     }
-    return HARPE_OK;
+    return status;
 }
 
 /* Returns the row with the least energy among those that take at most `time_s`. If no row does, it
@@ -60,18 +76,22 @@ static const harpe_frontier_row *least_energy_within(const harpe_plan_result *re
 }
 
 /* Returns a row with the lower bound at `time_s`. The row does not describe a plan. */
-static harpe_frontier_row bound_row(const harpe_plan_result *result, int gpus, double time_s) {
+static harpe_frontier_row bound_row(const harpe_problem *problem, const harpe_plan_result *result,
+                                    double time_s) {
     double bound_j = harpe_plan_result_bound_at(result->frontier, time_s);
+    double overhead_j = problem->overhead_power_w * time_s;
     harpe_plan bound = {
         .time_s = time_s,
         .energy_j = bound_j,
         .lower_bound_j = bound_j,
-        .average_power_w = bound_j / (time_s * gpus),
+        .average_power_w = (bound_j - overhead_j) / (time_s * problem->total_gpu_count),
+        .overhead_energy_j = overhead_j,
     };
     return harpe_frontier_row_of(&bound, -1, &result->all_maximum);
 }
 
-static void pick_key_rows(const harpe_problem *problem, harpe_plan_result *result) {
+static harpe_status pick_key_rows(const harpe_problem *problem, harpe_plan_result *result,
+                                  harpe_error *error) {
     harpe_labelled_row *keys = result->key_rows;
     double allowed_s = SMALL_SLOWDOWN * result->all_maximum.time_s;
     for (int k = 0; k < HARPE_KEY_COUNT; k++) {
@@ -80,20 +100,22 @@ static void pick_key_rows(const harpe_problem *problem, harpe_plan_result *resul
     }
     keys[HARPE_KEY_ALL_MAXIMUM].row =
         harpe_frontier_row_of(&result->all_maximum, -1, &result->all_maximum);
+    harpe_status status = harpe_plan_result_add_power(problem, result->all_maximum.frequency_mhz,
+                                                      &keys[HARPE_KEY_ALL_MAXIMUM].row, error);
     if (result->row_count > 0) {
         keys[HARPE_KEY_FASTEST].row = result->rows[0];
         keys[HARPE_KEY_SMALL_SLOWDOWN].row = *least_energy_within(result, allowed_s);
         keys[HARPE_KEY_MINIMUM_ENERGY].row = *least_energy_within(result, INFINITY);
-        return;
+        return status;
     }
     size_t count = 0;
     const harpe_frontier_vertex *vertices = harpe_frontier_vertices(result->frontier, &count);
-    int gpus = harpe_problem_total_gpu_count(problem);
     double fastest_s = vertices[0].time_s;
     double slowest_s = vertices[count - 1].time_s;
-    keys[HARPE_KEY_FASTEST].row = bound_row(result, gpus, fastest_s);
-    keys[HARPE_KEY_SMALL_SLOWDOWN].row = bound_row(result, gpus, fmin(slowest_s, allowed_s));
-    keys[HARPE_KEY_MINIMUM_ENERGY].row = bound_row(result, gpus, slowest_s);
+    keys[HARPE_KEY_FASTEST].row = bound_row(problem, result, fastest_s);
+    keys[HARPE_KEY_SMALL_SLOWDOWN].row = bound_row(problem, result, fmin(slowest_s, allowed_s));
+    keys[HARPE_KEY_MINIMUM_ENERGY].row = bound_row(problem, result, slowest_s);
+    return status;
 }
 
 harpe_status harpe_plan_result_solve(const harpe_problem *problem,
@@ -111,8 +133,8 @@ harpe_status harpe_plan_result_solve(const harpe_problem *problem,
         result->all_maximum.lower_bound_j =
             harpe_plan_result_bound_at(result->frontier, result->all_maximum.time_s);
     }
-    if (status == HARPE_OK && request) status = make_rows(result, error);
-    if (status == HARPE_OK) pick_key_rows(problem, result);
+    if (status == HARPE_OK && request) status = make_rows(problem, result, error);
+    if (status == HARPE_OK) status = pick_key_rows(problem, result, error);
     return status;
 }
 

@@ -47,6 +47,10 @@ void harpe_plan_result_free(harpe_plan_result *result);
  * rounding error. */
 double harpe_plan_result_bound_at(const harpe_frontier *frontier, double time_s);
 
+/* Adds peak and swing of a plan's power to its row. */
+harpe_status harpe_plan_result_add_power(const harpe_problem *problem, const int *frequency_mhz,
+                                         harpe_frontier_row *row, harpe_error *error);
+
 /* Returns the plan of a row, or NULL if there are no plans. */
 const harpe_plan *harpe_plan_result_plan(const harpe_plan_result *result,
                                          const harpe_frontier_row *row);

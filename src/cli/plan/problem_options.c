@@ -19,6 +19,7 @@
 
 #define BLOCKING_POWER_MAX_W 1e5
 #define DEFAULT_SCHEDULE "1f1b"
+#define OVERHEAD_POWER_MAX_W 1e9
 #define DEFAULT_UNIT_TIME_S 0.001
 #define DEFAULT_NOISE_FACTOR 0.95
 #define MEMORY_LIMIT_MAX_GIB 65536
@@ -42,6 +43,7 @@ enum flag {
     FLAG_NOISE_FACTOR,
     FLAG_MEMORY_LIMIT,
     FLAG_GPUS,
+    FLAG_OVERHEAD,
 };
 
 static const struct argp_option flags[] = {
@@ -58,6 +60,10 @@ static const struct argp_option flags[] = {
     {"p2p-power", FLAG_POWER, "W[,W...]", 0,
      "Blocking power: watts that one GPU draws while it waits for its neighbour; one number, or "
      "one per pipeline rank; required unless the profile has the column blocking_power",
+     1},
+    {"overhead-power", FLAG_OVERHEAD, "W", 0,
+     "Watts that all machines of the pipeline draw outside of their GPUs; energies are then those "
+     "of whole machines (default 0)",
      1},
     {"schedule", FLAG_SCHEDULE, "NAME|FILE", 0,
      "Pipeline schedule by name (default 1f1b; names below), or a CSV file of "
@@ -238,6 +244,10 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         return 0;
     case FLAG_OVERLAP: input->overlaps_moe_expert_parallel_comm = true; return 0;
     case FLAG_POWER: parse_blocking_power(state, argument); return 0;
+    case FLAG_OVERHEAD:
+        input->overhead_power_w =
+            harpe_flag_double(state, "--overhead-power", argument, 0, OVERHEAD_POWER_MAX_W);
+        return 0;
     case FLAG_SCHEDULE: parse_schedule(state, argument); return 0;
     case FLAG_PROLOGUE:
         free_names(input->prologue);
@@ -313,6 +323,7 @@ static harpe_problem_options options_of(const harpe_problem_input *input) {
         .unit_time_s = input->unit_time_s,
         .noise_factor = input->noise_factor,
         .memory_limit_bytes = input->memory_limit_bytes,
+        .overhead_power_w = input->overhead_power_w,
     };
 }
 
@@ -418,16 +429,17 @@ static json_t *given_or_null(int value) { return value ? json_integer(value) : j
 
 json_t *harpe_problem_input_arguments(const harpe_problem_input *input) {
     if (input->graph_path) {
-        return json_pack("{s:o, s:s, s:f, s:f}", "graph",
-                         harpe_command_json_text(input->graph_path), "cost_model",
-                         cost_model_name(input->cost_model), "unit_time", input->unit_time_s,
-                         "noise_factor", input->noise_factor);
+        return json_pack("{s:o, s:f, s:s, s:f, s:f}", "graph",
+                         harpe_command_json_text(input->graph_path), "overhead_power",
+                         input->overhead_power_w, "cost_model", cost_model_name(input->cost_model),
+                         "unit_time", input->unit_time_s, "noise_factor", input->noise_factor);
     }
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o, s:s, s:f, s:f}",
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:b, s:o, s:o, s:s, s:f, s:f}",
                      "inst_profile", harpe_command_json_text(input->profile_path), "num_mbs",
                      given_or_null(input->microbatches), "num_stages", given_or_null(input->ranks),
                      "gpus_per_stage", given_or_null(input->gpus_per_stage), "p2p_power",
-                     numbers_json(input->blocking_power_w, input->blocking_power_count), "schedule",
+                     numbers_json(input->blocking_power_w, input->blocking_power_count),
+                     "overhead_power", input->overhead_power_w, "schedule",
                      harpe_command_json_text(input->schedule_name), "chunks",
                      given_or_null(input->chunks), "microbatch_group_size",
                      given_or_null(input->group_size), "overlap_moe_expert_parallel_comm",
@@ -444,13 +456,13 @@ json_t *harpe_problem_input_json(const harpe_problem_input *input) {
         json_array_append_new(power, json_real(harpe_problem_input_blocking_power_w(input, rank)));
         json_array_append_new(gpus, json_integer(harpe_problem_gpu_count(input->problem, rank)));
     }
-    return json_pack("{s:s, s:i, s:i, s:i, s:I, s:o, s:o}", "schedule",
-                     harpe_schedule_name(input->schedule), "ranks",
-                     harpe_schedule_rank_count(input->schedule), "stages",
-                     harpe_schedule_stage_count(input->schedule), "microbatches",
-                     harpe_schedule_microbatch_count(input->schedule), "instructions",
-                     (json_int_t)harpe_problem_instruction_count(input->problem),
-                     "blocking_power_w", power, "gpus", gpus);
+    return json_pack(
+        "{s:s, s:i, s:i, s:i, s:I, s:o, s:f, s:o}", "schedule",
+        harpe_schedule_name(input->schedule), "ranks", harpe_schedule_rank_count(input->schedule),
+        "stages", harpe_schedule_stage_count(input->schedule), "microbatches",
+        harpe_schedule_microbatch_count(input->schedule), "instructions",
+        (json_int_t)harpe_problem_instruction_count(input->problem), "blocking_power_w", power,
+        "overhead_power_w", input->overhead_power_w, "gpus", gpus);
 }
 
 static const char *file_name_of(const char *path) {
@@ -473,9 +485,12 @@ void harpe_problem_input_print(const harpe_problem_input *input) {
     printf(" x %d microbatches, schedule %s, ", harpe_schedule_microbatch_count(input->schedule),
            input->schedule_is_file ? file_name_of(input->schedule_name) : input->schedule_name);
     if (input->blocking_power_count == 1) {
-        printf("blocking power %g W per GPU\n", input->blocking_power_w[0]);
+        printf("blocking power %g W per GPU", input->blocking_power_w[0]);
     } else {
-        printf("blocking power %s W in all\n",
+        printf("blocking power %s W in all",
                HARPE_DIGITS(harpe_problem_input_total_blocking_power_w(input), 6));
     }
+    if (input->overhead_power_w > 0)
+        printf(", overhead power %s W", HARPE_DIGITS(input->overhead_power_w, 6));
+    printf("\n");
 }

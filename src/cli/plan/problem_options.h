@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The input of `harpe plan` and `harpe evaluate`: a profile, a schedule and a blocking power, as
- * flags, and as the problem that is made from the flags. `harpe plan` may get a graph instead. The
- * subcommands solve the problem. */
+/* The input of `harpe plan` and `harpe evaluate`: a profile, a schedule, a blocking power and more,
+ * as flags, and as the problem that is made from the flags. `harpe plan` may get a graph instead.
+ * The subcommands solve the problem. */
 #ifndef HARPE_CLI_PLAN_PROBLEM_OPTIONS_H
 #define HARPE_CLI_PLAN_PROBLEM_OPTIONS_H
 
@@ -28,6 +28,7 @@ typedef struct harpe_problem_input {
     char **epilogue;
     double *blocking_power_w; /* owned */
     size_t blocking_power_count;
+    double overhead_power_w;
     harpe_cost_model cost_model;
     double unit_time_s;
     double noise_factor;
