@@ -30,11 +30,11 @@ _harpe() {
         ;;
     esac
     case "$command $prev" in
-    'plan --chunks' | 'plan --epilogue' | 'plan --gpus-per-stage' | 'plan -m' | 'plan --num-mbs' | 'plan -n' | 'plan --num-stages' | 'plan --prologue' | 'plan -p' | 'plan --p2p-power' | 'plan --memory-limit' | 'plan --noise-factor' | 'plan --unit-time' | 'plan --min-dwell' | 'plan --switch-energy' | 'plan --switch-latency')
+    'plan --chunks' | 'plan --epilogue' | 'plan --gpus-per-stage' | 'plan -m' | 'plan --num-mbs' | 'plan -n' | 'plan --num-stages' | 'plan --overhead-power' | 'plan --prologue' | 'plan -p' | 'plan --p2p-power' | 'plan --memory-limit' | 'plan --noise-factor' | 'plan --unit-time' | 'plan --min-dwell' | 'plan --switch-energy' | 'plan --switch-latency')
         compopt +o default 2>/dev/null
         return
         ;;
-    'plan --graph' | 'plan -i' | 'plan --inst-profile' | 'plan --export-graph')
+    'plan -i' | 'plan --inst-profile')
         return
         ;;
     'plan -s' | 'plan --schedule')
@@ -53,11 +53,11 @@ _harpe() {
         COMPREPLY=($(compgen -W 'all none' -- "$cur"))
         return
         ;;
-    'choose --deadline' | 'choose --max-slowdown' | 'choose --power-cap' | 'choose --straggler' | 'choose --time')
+    'choose --deadline' | 'choose --max-slowdown' | 'choose --power-cap' | 'choose --straggler' | 'choose --time' | 'choose --carbon' | 'choose --carbon-price' | 'choose --energy-price' | 'choose --gpu-hour-price' | 'choose --iterations' | 'choose --max-peak-power' | 'choose --max-swing')
         compopt +o default 2>/dev/null
         return
         ;;
-    'evaluate --chunks' | 'evaluate --epilogue' | 'evaluate --gpus-per-stage' | 'evaluate -m' | 'evaluate --num-mbs' | 'evaluate -n' | 'evaluate --num-stages' | 'evaluate --prologue' | 'evaluate -p' | 'evaluate --p2p-power' | 'evaluate --memory-limit' | 'evaluate --noise-factor' | 'evaluate --unit-time' | 'evaluate --switch-energy' | 'evaluate --switch-latency')
+    'evaluate --chunks' | 'evaluate --epilogue' | 'evaluate --gpus-per-stage' | 'evaluate -m' | 'evaluate --num-mbs' | 'evaluate -n' | 'evaluate --num-stages' | 'evaluate --overhead-power' | 'evaluate --prologue' | 'evaluate -p' | 'evaluate --p2p-power' | 'evaluate --memory-limit' | 'evaluate --noise-factor' | 'evaluate --unit-time' | 'evaluate --switch-energy' | 'evaluate --switch-latency')
         compopt +o default 2>/dev/null
         return
         ;;
@@ -216,9 +216,9 @@ _harpe() {
     esac
     if [ "${cur:0:1}" = - ]; then
         case $command in
-        'plan') COMPREPLY=($(compgen -W '--chunks --epilogue --gpus-per-stage --graph -i --inst-profile -m --num-mbs -n --num-stages --prologue -p --p2p-power -s --schedule --cost-model --memory-limit --noise-factor --unit-time --bound-only --export-graph -f --force -j --json --min-dwell --no-pictures -o --output-dir --plans -q --quiet --switch-energy --switch-latency --verify -? --help --usage -V --version' -- "$cur")) ;;
-        'choose') COMPREPLY=($(compgen -W '--deadline --max-slowdown --min-energy --power-cap --straggler --time -j --json -? --help --usage -V --version' -- "$cur")) ;;
-        'evaluate') COMPREPLY=($(compgen -W '--chunks --epilogue --gpus-per-stage -i --inst-profile -m --num-mbs -n --num-stages --prologue -p --p2p-power -s --schedule --cost-model --memory-limit --noise-factor --unit-time -j --json -P --plan -q --quiet --switch-energy --switch-latency -? --help --usage -V --version' -- "$cur")) ;;
+        'plan') COMPREPLY=($(compgen -W '--chunks --epilogue --gpus-per-stage -i --inst-profile -m --num-mbs -n --num-stages --overhead-power --prologue -p --p2p-power -s --schedule --cost-model --memory-limit --noise-factor --unit-time --bound-only -f --force -j --json --min-dwell --no-pictures -o --output-dir --plans -q --quiet --switch-energy --switch-latency --verify -? --help --usage -V --version' -- "$cur")) ;;
+        'choose') COMPREPLY=($(compgen -W '--deadline --max-slowdown --min-energy --power-cap --straggler --time --carbon --carbon-price --energy-price --gpu-hour-price --iterations --max-peak-power --max-swing -j --json -? --help --usage -V --version' -- "$cur")) ;;
+        'evaluate') COMPREPLY=($(compgen -W '--chunks --epilogue --gpus-per-stage -i --inst-profile -m --num-mbs -n --num-stages --overhead-power --prologue -p --p2p-power -s --schedule --cost-model --memory-limit --noise-factor --unit-time -j --json -P --plan -q --quiet --switch-energy --switch-latency -? --help --usage -V --version' -- "$cur")) ;;
         'synth') COMPREPLY=($(compgen -W '--forward-time -g --gpu --imbalance --noise -n --stages --num-stages --seed --split-backward -f --force -j --json -o --output -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'gpus') COMPREPLY=($(compgen -W '-a --all --dry-run -j --json --restore -? --help --usage -V --version' -- "$cur")) ;;
         'agent') COMPREPLY=($(compgen -W '--config --metrics-listen --socket --state-dir --zeusd-key --zeusd-listen --zeusd-no-restore --zeusd-socket -q --quiet -? --help --usage -V --version' -- "$cur")) ;;

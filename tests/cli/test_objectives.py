@@ -1,0 +1,331 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Objectives beside the energy of GPUs: overhead power, prices, carbon, and limits on the power of
+the pipeline. The tests compute every figure again from profile.csv or frontier.csv."""
+import ast
+import cmath
+import csv
+import math
+import re
+
+from program import ProgramTest, json, rows, unittest
+
+PROBLEM = ["--inst-profile", "profile.csv", "--num-mbs", 6, "--p2p-power", 84]
+RANKS = 4
+PRICES = ["--energy-price", 0.3, "--gpu-hour-price", 0.01]
+
+
+class ObjectivesTest(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.profile()
+
+    def plan(self, name, *flags):
+        result = self.succeed("plan", *PROBLEM, "--no-pictures", "--output-dir", name, "--verify",
+                              "--json", *flags)
+        return result.json(), self.table(name)
+
+    def table(self, name):
+        return [{key: float(value) for key, value in row.items()}
+                for row in rows(self.path / name / "frontier.csv")]
+
+
+class Overhead(ObjectivesTest):
+    def test_energies_are_those_of_whole_machines(self):
+        plain, before = self.plan("plans")
+        answer, table = self.plan("over", "--overhead-power", 900)
+        self.assertEqual(answer["problem"]["overhead_power_w"], 900)
+        self.assertEqual(answer["arguments"]["overhead_power"], 900)
+        self.assertLess(table[-1]["time_s"], before[-1]["time_s"])
+        self.assertEqual(table[0]["time_s"], before[0]["time_s"])
+        for row in table:
+            gpus = row["compute_energy_j"] + row["blocking_energy_j"]
+            self.assertAlmostEqual(row["overhead_energy_j"], 900 * row["time_s"], 6)
+            self.assertAlmostEqual(row["energy_j"], gpus + row["overhead_energy_j"], 6)
+            self.assertAlmostEqual(row["average_power_w"], gpus / row["time_s"] / RANKS, 6)
+            self.assertGreaterEqual(row["energy_j"], row["lower_bound_j"] * (1 - 1e-9))
+        self.assertEqual({row["overhead_energy_j"] for row in before}, {0})
+        maximum = answer["summary"]["all_maximum"]
+        self.assertAlmostEqual(maximum["energy_j"] - 900 * maximum["time_s"],
+                               plain["summary"]["all_maximum"]["energy_j"], 6)
+
+    def test_the_bound_is_the_bound_of_the_gpus_plus_the_overhead(self):
+        """The overhead of an iteration depends on its time alone."""
+        self.plan("plans", "--plans", "all")
+        self.plan("over", "--overhead-power", 900, "--plans", "all")
+        bounds = {name: [(float(row["time_s"]), float(row["lower_bound_j"]))
+                         for row in rows(self.path / name / "bound.csv")]
+                  for name in ("plans", "over")}
+        gpus = dict(bounds["plans"])
+        shared = [(time, bound) for time, bound in bounds["over"] if time in gpus]
+        self.assertGreater(len(shared), 5)
+        for time, bound in shared:
+            self.assertAlmostEqual(bound, gpus[time] + 900 * time, 5)
+
+    def test_people_see_both_energies(self):
+        out = self.succeed("plan", *PROBLEM, "--bound-only", "--overhead-power", 900).out
+        self.assertIn("overhead power 900 W", out)
+        self.assertIn("GPU energy", out)
+        self.assertNotIn("GPU energy", self.succeed("plan", *PROBLEM, "--bound-only").out)
+        self.succeed("plan", *PROBLEM, "--output-dir", "over", "--overhead-power", 900)
+        report = (self.path / "over/report.html").read_text()
+        self.assertIn("900 W; energies are those of whole machines", report)
+        self.assertIn("<th>overhead<br>", report)
+        plan = (self.path / "over/freqs_pipeline_00000.py").read_text()
+        row = next(row for row in self.table("over") if row["plan"] == 0)
+        told = dict(re.findall(r"^# Iteration 0 ([^:]*): (.*)$", plan, re.MULTILINE))
+        self.assertAlmostEqual(float(told["total cost with P2P"]),
+                               row["energy_j"] - row["overhead_energy_j"], 6)
+        self.assertAlmostEqual(float(told["total cost with P2P and overhead"]), row["energy_j"], 6)
+
+    def test_evaluate_and_choose_count_it_too(self):
+        _, table = self.plan("over", "--overhead-power", 900)
+        answer = self.succeed("evaluate", *PROBLEM, "--overhead-power", 900, "--plan",
+                              "over/freqs_pipeline_00000.py", "--json").json()
+        self.assertAlmostEqual(answer["plans"][0]["energy_j"], table[-1]["energy_j"], 6)
+        self.assertAlmostEqual(answer["plans"][0]["lower_bound_j"], table[-1]["lower_bound_j"], 6)
+        chosen = self.succeed("choose", "over", "--straggler", 2, "--json").json()
+        wait_s = 2 * table[0]["time_s"] - chosen["time_s"]
+        self.assertAlmostEqual(chosen["waiting_energy_j"], (84 * RANKS + 900) * wait_s, 5)
+
+    def test_impossible_values_are_refused(self):
+        for wrong in ("-1", "2e9", "nan", "much"):
+            self.refuse(2, "--overhead-power: expected", "plan", *PROBLEM, "--bound-only",
+                        f"--overhead-power={wrong}")
+
+
+class Prices(ObjectivesTest):
+    def setUp(self):
+        super().setUp()
+        self.maximum = self.plan("plans")[0]["summary"]["all_maximum"]
+        self.rows = self.table("plans")
+
+    def cost(self, row, energy_price, gpu_hour_price, carbon=0.0, carbon_price=0.0):
+        kwh = row["energy_j"] / 1000 / 3600
+        return (kwh * energy_price + RANKS * row["time_s"] / 3600 * gpu_hour_price +
+                kwh * carbon / 1000 / 1000 * carbon_price)
+
+    def choose(self, *arguments):
+        return self.succeed("choose", "plans", *arguments, "--json").json()
+
+    def test_the_plan_of_least_cost(self):
+        for energy, hour, carbon, price in ((0.3, 0.01, 400, 80), (0.1, 0.004, 0, 0), (0, 2, 0, 0),
+                                            (0.2, 0, 900, 0), (0.12, 2, 0, 0),
+                                            (0.05, 0.01, 900, 500)):
+            flags = ["--energy-price", energy, "--gpu-hour-price", hour, "--carbon", carbon,
+                     "--carbon-price", price]
+            chosen = self.choose(*flags)
+            least = min(self.cost(row, energy, hour, carbon, price) for row in self.rows)
+            self.assertAlmostEqual(chosen["cost"]["total"], least, 12)
+            self.assertEqual(chosen["chosen_by"], "cost")
+            self.assertEqual(chosen["gpus"], RANKS)
+            self.assertAlmostEqual(chosen["fastest"]["cost"]["total"],
+                                   self.cost(self.rows[0], energy, hour, carbon, price), 12)
+            self.assertAlmostEqual(chosen["all_maximum"]["cost"]["total"],
+                                   self.cost(self.maximum, energy, hour, carbon, price), 12)
+            parts = chosen["cost"]
+            self.assertAlmostEqual(parts["total"],
+                                   parts["energy"] + parts["gpu_time"] + parts["carbon"], 12)
+            self.assertAlmostEqual(parts["carbon_g"], chosen["energy_j"] / 3.6e6 * carbon, 9)
+        self.assertEqual(self.choose("--energy-price", 0, "--gpu-hour-price", 1)["time_s"],
+                         self.choose("--time", self.rows[0]["time_s"])["time_s"])
+        self.assertEqual(self.choose("--energy-price", 1, "--gpu-hour-price", 0)["plan"], 0)
+
+    def test_least_cost_is_least_energy_with_the_price_of_time_as_overhead(self):
+        """GPU time of G an hour costs as much as 1000 G / P watts at P a kWh."""
+        chosen = self.choose(*PRICES)
+        self.plan("over", "--overhead-power", RANKS * 1000 * 0.01 / 0.3)
+        best = self.succeed("choose", "over", "--min-energy", "--json").json()
+        gpus = best["energy_j"] - best["overhead_energy_j"]
+        cost = gpus / 3.6e6 * 0.3 + RANKS * best["time_s"] / 3600 * 0.01
+        self.assertLessEqual(abs(cost / chosen["cost"]["total"] - 1), 0.002)
+
+    def test_a_deadline_and_prices(self):
+        middle = self.rows[len(self.rows) // 3]
+        for flag, value in (("--deadline", middle["time_s"]),
+                            ("--max-slowdown", middle["time_s"] / self.maximum["time_s"])):
+            chosen = self.choose(*PRICES, flag, repr(value))
+            least = min(self.cost(row, 0.3, 0.01) for row in self.rows
+                        if row["time_s"] <= middle["time_s"] * (1 + 1e-9))
+            self.assertAlmostEqual(chosen["cost"]["total"], least, 12)
+
+    def test_carbon_alone_is_only_told(self):
+        chosen = self.choose("--min-energy", "--carbon", 400)
+        self.assertEqual(chosen["plan"], 0)
+        self.assertEqual(list(chosen["cost"]), ["carbon_g"])
+        self.assertAlmostEqual(chosen["cost"]["carbon_g"], chosen["energy_j"] / 3.6e6 * 400, 9)
+        out = self.succeed("choose", "plans", "--min-energy", "--carbon", 400).out
+        self.assertIn("carbon of 1000 iterations", out)
+
+    def test_people_see_the_costs_of_many_iterations(self):
+        chosen = self.choose(*PRICES)
+        out = self.succeed("choose", "plans", *PRICES, "--iterations", 50000).out
+        self.assertIn("cost of 50000 iterations", out)
+        lines = re.findall(rf"^  plan {chosen['plan']} .* (\S+)$", out, re.MULTILINE)
+        self.assertAlmostEqual(float(lines[-1]), 50000 * chosen["cost"]["total"], 3)
+        self.assertRegex(out, r"\nAgainst plan \d+, the fastest: time \+.*, energy -.*, cost -")
+        self.assertTrue(out.endswith(".py\n"), out)
+
+    def test_gpus_are_counted_and_not_ranks(self):
+        self.succeed("plan", *PROBLEM, "--gpus-per-stage", 8, "--no-pictures", "-o", "p8")
+        one = self.choose("--energy-price", 0, "--gpu-hour-price", 1)
+        eight = self.succeed("choose", "p8", "--energy-price", 0, "--gpu-hour-price", 1,
+                             "--json").json()
+        self.assertAlmostEqual(eight["cost"]["total"] / one["cost"]["total"], 8, 9)
+
+    def test_bad_combinations_are_refused(self):
+        for message, *flags in (
+                ("give both; 0 is allowed", "--energy-price", 1),
+                ("give both; 0 is allowed", "--gpu-hour-price", 1, "--min-energy"),
+                ("--carbon-price needs --carbon", *PRICES, "--carbon-price", 80),
+                ("--carbon-price needs --energy-price", "--carbon", 400, "--carbon-price", 80),
+                ("--energy-price and --time: give only one", *PRICES, "--time", 3),
+                ("--energy-price and --min-energy: give", *PRICES, "--min-energy"),
+                ("--energy-price and --straggler: give", *PRICES, "--straggler", 2),
+                ("--energy-price and --power-cap: give", "--power-cap", 200, *PRICES),
+                ("--iterations is for costs", "--min-energy", "--iterations", 5),
+                ("the criterion is missing", "--carbon", 400),
+                ("--energy-price: expected", "--energy-price", "-1", "--gpu-hour-price", 1),
+                ("--carbon: expected", *PRICES, "--carbon", "lots"),
+                ("--iterations: expected", *PRICES, "--iterations", 0)):
+            self.refuse(2, message, "choose", "plans", *flags)
+
+
+def power_over_time(profile, plan, blocking_w):
+    """Returns the length of an iteration of 1F1B, and its power as a list of (start, end, W) for
+    each rank. Waiting has entries too."""
+    lists = plan
+    end, done, timeline = {}, [0] * len(lists), [[] for _ in lists]
+    seen = [{"forward": 0, "backward": 0} for _ in lists]
+    clock = [0.0] * len(lists)
+    while any(done[rank] < len(lists[rank]) for rank in range(len(lists))):
+        for rank, instructions in enumerate(lists):
+            if done[rank] == len(instructions):
+                continue
+            name, mhz = instructions[done[rank]]
+            microbatch = seen[rank][name]
+            if name == "forward":
+                needs = [(rank - 1, name, microbatch)] if rank > 0 else []
+            elif rank + 1 < len(lists):
+                needs = [(rank + 1, name, microbatch)]
+            else:
+                needs = [(rank, "forward", microbatch)]
+            if any(need not in end for need in needs):
+                continue
+            time, energy = profile[rank, name, mhz]
+            start = max([clock[rank], *(end[need] for need in needs)])
+            if start > clock[rank]:
+                timeline[rank].append((clock[rank], start, blocking_w))
+            timeline[rank].append((start, start + time, energy / time))
+            clock[rank] = end[rank, name, microbatch] = start + time
+            seen[rank][name] += 1
+            done[rank] += 1
+    length = max(clock)
+    for rank, now in enumerate(clock):
+        if now < length:
+            timeline[rank].append((now, length, blocking_w))
+    return length, timeline
+
+
+def shape_of(length, timeline, overhead_w):
+    """Returns peak, swing and frequency, from the integral of each piece of the power."""
+    moments = sorted({start for rank in timeline for start, _, _ in rank})
+    moments = [a for a, b in zip(moments, [*moments[1:], length]) if b - a > 1e-9]
+    peak = max(overhead_w + sum(power for rank in timeline for start, end, power in rank
+                                if start <= moment + 5e-10 < end) for moment in moments)
+    best = (0.0, 0.0)
+    for k in range(1, math.floor(20 * length) + 1):
+        if k / length < 0.1:
+            continue
+        turn = -2j * math.pi * k / length
+        total = sum(power * (cmath.exp(turn * end) - cmath.exp(turn * start)) / (turn * length)
+                    for rank in timeline for start, end, power in rank)
+        best = max(best, (4 * abs(total), k / length))
+    return peak, best[0], best[1]
+
+
+class PowerShape(ObjectivesTest):
+    def setUp(self):
+        super().setUp()
+        self.answer, self.rows = self.plan("plans")
+
+    def test_peak_and_swing_are_those_of_the_timeline(self):
+        with open(self.path / "profile.csv", newline="") as file:
+            profile = {(int(row["stage"]), row["instruction"], int(row["frequency"])):
+                       (float(row["time"]), float(row["energy"])) for row in csv.DictReader(file)}
+        for overhead_w in (0, 900):
+            evaluated = self.succeed("evaluate", *PROBLEM, "--overhead-power", overhead_w, "--plan",
+                                     "plans", "--json").json()["plans"]
+            for found in evaluated[::20]:
+                plan = ast.literal_eval((self.path / found["file"]).read_text())
+                length, timeline = power_over_time(profile, plan, 84)
+                self.assertAlmostEqual(found["time_s"], length, 9)
+                peak, swing, frequency = shape_of(length, timeline, overhead_w)
+                self.assertAlmostEqual(found["peak_power_w"], peak, 6)
+                self.assertAlmostEqual(found["swing_w"], swing, 6)
+                self.assertAlmostEqual(found["swing_hz"], frequency, 9)
+
+    def test_people_see_them(self):
+        out = self.succeed("evaluate", *PROBLEM, "--plan", "plans/freqs_pipeline_00000.py").out
+        row = self.rows[-1]
+        self.assertRegex(out, rf"freqs_pipeline_00000.py +{row['peak_power_w']:.1f} W +"
+                              rf"{row['swing_w']:.1f} W +{row['swing_hz']:.3f} Hz\n")
+
+    def choose(self, *arguments):
+        return self.succeed("choose", "plans", *arguments, "--json").json()
+
+    def test_limits_pick_among_the_plans(self):
+        peaks, swings = ([row[name] for row in self.rows] for name in ("peak_power_w", "swing_w"))
+        peak, swing = sorted(peaks)[len(peaks) // 2], sorted(swings)[len(swings) // 2]
+        loose = 1 + 1e-9
+        for flags, kept in (
+                (["--max-peak-power", repr(peak)],
+                 [row for row in self.rows if row["peak_power_w"] <= peak * loose]),
+                (["--max-swing", repr(swing)],
+                 [row for row in self.rows if row["swing_w"] <= swing * loose]),
+                (["--max-swing", repr(swing), "--max-peak-power", repr(peak)],
+                 [row for row in self.rows if row["swing_w"] <= swing * loose and
+                  row["peak_power_w"] <= peak * loose])):
+            fastest = self.choose(*flags)
+            self.assertAlmostEqual(fastest["time_s"], min(row["time_s"] for row in kept), 9)
+            self.assertEqual(fastest["chosen_by"], "fastest")
+            self.assertEqual(fastest["without_limits"]["plan"], self.rows[0]["plan"])
+            least = self.choose(*flags, "--min-energy")
+            self.assertAlmostEqual(least["energy_j"], min(row["energy_j"] for row in kept), 6)
+            self.assertEqual(least["without_limits"]["plan"], 0)
+            cheapest = self.choose(*flags, *PRICES)
+            cost = min(row["energy_j"] / 3.6e6 * 0.3 + RANKS * row["time_s"] / 3600 * 0.01
+                       for row in kept)
+            self.assertAlmostEqual(cheapest["cost"]["total"], cost, 12)
+        out = self.succeed("choose", "plans", "--max-peak-power", peak).out
+        self.assertRegex(out, r"\nAgainst plan \d+, the choice without limits: time \+.*, energy -")
+        self.assertIn("peak power", out)
+
+    def test_limits_that_no_plan_keeps(self):
+        refused = self.refuse(1, "no plan keeps the limits on power; the lowest peak", "choose",
+                              "plans", "--max-peak-power", 1)
+        peak = re.search(r"is ([\d.]+) W, and the smallest swing", refused.err)[1]
+        self.succeed("choose", "plans", "--max-peak-power", peak)
+        self.refuse(1, "no plan that keeps the limits on power takes at most", "choose", "plans",
+                    "--max-peak-power", peak, "--time", self.rows[0]["time_s"])
+        self.refuse(2, "--max-swing: expected", "choose", "plans", "--max-swing", "-1")
+        self.refuse(2, "--max-peak-power: expected", "choose", "plans", "--max-peak-power", "0")
+
+    def test_directories_of_older_versions(self):
+        """They lack the columns. Only the new limits need them."""
+        frontier = self.path / "plans" / "frontier.csv"
+        lines = [",".join(line.split(",")[:10]) for line in frontier.read_text().splitlines()]
+        frontier.write_text("\n".join(lines) + "\n")
+        old = self.path / "plans" / "plan.json"
+        answer = json.loads(old.read_text())
+        del answer["problem"]["overhead_power_w"]
+        for name in ("overhead_energy_j", "peak_power_w", "swing_w", "swing_hz"):
+            del answer["summary"]["all_maximum"][name]
+        old.write_text(json.dumps(answer))
+        self.succeed("choose", "plans", *PRICES)
+        self.assertEqual(self.choose("--min-energy")["plan"], 0)
+        self.refuse(1, "an older harpe plan has written it", "choose", "plans", "--max-swing", 9)
+
+
+if __name__ == "__main__":
+    unittest.main()
