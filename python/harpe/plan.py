@@ -16,6 +16,7 @@ import ctypes as C
 import dataclasses
 import decimal
 import inspect
+import math
 import operator
 import os
 import signal
@@ -29,7 +30,8 @@ from typing import (Any, Callable, Dict, Iterator, List, NamedTuple, Optional, S
 from harpe import _bindings as b
 from harpe._library import InvalidArgumentError, NotFoundError, call, encoded, lib, member
 
-__all__ = ["Frontier", "Plan", "Problem", "Repeat", "Vertex", "load", "schedule_names", "solve"]
+__all__ = ["Cost", "Frontier", "Plan", "PowerShape", "Prices", "Problem", "Repeat", "Vertex",
+           "load", "schedule_names", "solve"]
 
 Path = Union[str, "os.PathLike[str]"]
 Frequencies = List[List[Tuple[str, int]]]
@@ -41,6 +43,7 @@ phase that is complete. The result False stops the work."""
 _COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
 # Columns that may be missing, with the values that are used instead.
 _OPTIONAL = {"rank": -1, "gpus": 0, "blocking_power": 0.0}
+_J_PER_KWH = 3.6e6
 _SLACK = 1 + 1e-9  # a time that was printed and read back still selects its plan
 _COST_MODELS = {"hull": b.HARPE_COST_HULL, "exponential": b.HARPE_COST_EXPONENTIAL}
 
@@ -302,17 +305,64 @@ class Vertex(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
+class Prices:
+    """The prices of energy and time, in any currency.
+
+    Attributes:
+        energy: Price of a kWh.
+        gpu_hour: Value of one GPU for an hour.
+        carbon: Carbon of a kWh, in grams of CO2.
+        carbon_price: Price of 1000 kg of CO2.
+    """
+
+    energy: float
+    gpu_hour: float
+    carbon: float = 0.0
+    carbon_price: float = 0.0
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = float(getattr(self, field.name))
+            if not 0 <= value < math.inf:
+                raise InvalidArgumentError(f"{field.name}: {_plain(value)} is not a price or an "
+                                           "amount from 0 on")
+
+
+class Cost(NamedTuple):
+    """What one iteration costs, in the currency of the prices, and its carbon in grams of CO2."""
+
+    energy: float
+    gpu_time: float
+    carbon: float
+    total: float
+    carbon_g: float
+
+
+class PowerShape(NamedTuple):
+    """The power of the whole pipeline during an iteration, in W.
+
+    `swing` is the strongest component of the power between 0.1 and 20 Hz, from peak to peak, and
+    `swing_frequency` its frequency in Hz. Both are 0 if there is none."""
+
+    peak: float
+    swing: float
+    swing_frequency: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Plan:
     """A clock for every instruction, and the time and energy of one iteration under these clocks.
 
     Attributes:
         time: Time of one iteration, in s.
-        energy: Energy of all GPUs, including their waiting, in J.
+        energy: Energy of all GPUs, including their waiting, in J. If the problem has overhead
+            power, it is the energy of whole machines.
         lower_bound: The least energy of any plan that takes `time`, in J; None if no frontier was
             solved.
         average_power: Average power of one GPU, in W.
         compute_energy: Energy of the instructions alone, in J.
         blocking_energy: Energy of waiting alone, in J.
+        overhead_energy: Energy that machines use outside of their GPUs, in J.
     """
 
     time: float
@@ -325,6 +375,7 @@ class Plan:
     _mhz: array.array[int] = dataclasses.field(repr=False, hash=False)  # in the order of the ranks
     _number: int = dataclasses.field(default=0, repr=False, compare=False)
     _cost_change: float = dataclasses.field(default=0.0, repr=False, compare=False)
+    overhead_energy: float = 0.0
 
     @property
     def frequencies(self) -> Frequencies:
@@ -333,12 +384,35 @@ class Plan:
         remaining = iter(self._mhz)
         return [[(name, next(remaining)) for name in names] for names in self._problem._names]
 
+    @property
+    def gpu_energy(self) -> float:
+        """Returns the energy of all GPUs, including their waiting, in J."""
+        return self.compute_energy + self.blocking_energy
+
+    @property
+    def power_shape(self) -> PowerShape:
+        """Returns the peak and the swing of the power of the whole pipeline, overhead included.
+        They are computed from the timeline each time that this property is read."""
+        made = b.harpe_power_shape()
+        mhz = (C.c_int * len(self._mhz)).from_buffer(self._mhz)
+        call(lib.harpe_plan_power_shape, self._problem._handle.address, mhz, C.byref(made))
+        return PowerShape(made.peak_w, made.swing_w, made.swing_hz)
+
+    def cost(self, prices: Prices) -> Cost:
+        """Returns what one iteration costs: its energy, and the time of all GPUs."""
+        kwh = self.energy / _J_PER_KWH
+        energy = kwh * prices.energy
+        gpu_time = self.time / 3600 * self._problem.num_gpus * prices.gpu_hour
+        carbon_g = kwh * prices.carbon
+        carbon = carbon_g / 1e6 * prices.carbon_price
+        return Cost(energy, gpu_time, carbon, energy + gpu_time + carbon, carbon_g)
+
     def save(self, path: Path) -> None:
         """Writes the plan file (harpe-plan(5)) that servers read, whole or not at all."""
         values = b.harpe_plan(
             time_s=self.time, energy_j=self.energy, lower_bound_j=self.lower_bound or 0.0,
             compute_energy_j=self.compute_energy, blocking_energy_j=self.blocking_energy,
-            average_power_w=self.average_power,
+            average_power_w=self.average_power, overhead_energy_j=self.overhead_energy,
             frequency_mhz=(C.c_int * len(self._mhz)).from_buffer(self._mhz))
         call(lib.harpe_plan_file_write, encoded(path), self._problem._handle.address,
              C.byref(values), self._number, self._cost_change)
@@ -364,7 +438,7 @@ class Problem:
 
     def __init__(self, profile: Any, *, num_microbatches: Optional[int] = None,
                  blocking_power: Union[float, Sequence[float], None] = None,
-                 schedule: Path = "1f1b",
+                 overhead_power: float = 0.0, schedule: Path = "1f1b",
                  num_ranks: Optional[int] = None, num_chunks: Optional[int] = None,
                  gpus_per_stage: Optional[int] = None,
                  prologue: Sequence[str] = (), epilogue: Sequence[str] = (),
@@ -384,7 +458,7 @@ class Problem:
         options = b.harpe_problem_options(
             blocking_power_w=(C.c_double * len(powers))(*powers), blocking_power_count=len(powers),
             cost_model=_COST_MODELS[cost_model], unit_time_s=unit_time, noise_factor=noise_factor,
-            memory_limit_bytes=memory_limit,
+            memory_limit_bytes=memory_limit, overhead_power_w=overhead_power,
             gpus_per_stage=_count("gpus_per_stage", gpus_per_stage or 0))
         made = C.c_void_p()
         call(lib.harpe_problem_new, profile_handle.address, schedule_handle.address,
@@ -474,7 +548,19 @@ class Problem:
         if count:
             mhz.frombytes(C.string_at(made.frequency_mhz, count * mhz.itemsize))
         return Plan(made.time_s, made.energy_j, lower_bound, made.average_power_w,
-                    made.compute_energy_j, made.blocking_energy_j, self, mhz, number, cost_change)
+                    made.compute_energy_j, made.blocking_energy_j, self, mhz, number, cost_change,
+                    made.overhead_energy_j)
+
+
+def _within(plans: List[Plan], values: List[float], limit: float, message: str) -> List[Plan]:
+    """Returns the plans whose values are within a limit. The message says what is wrong if there
+    are none."""
+    kept = [plan for plan, value in zip(plans, values) if value <= limit * _SLACK]
+    if not kept:
+        raise NotFoundError(
+            "no plan within the limits " + message.format(_plain(limit), _plain(min(values))),
+            b.HARPE_INFEASIBLE)
+    return kept
 
 
 class Frontier:
@@ -504,7 +590,7 @@ class Frontier:
         count = lib.harpe_plan_set_count(plan_set.address)
         made = [lib.harpe_plan_set_at(plan_set.address, index)[0] for index in range(count)]
         power = self.problem._total_blocking_power
-        costs = [plan.energy_j - power * plan.time_s for plan in made]
+        costs = [plan.energy_j - plan.overhead_energy_j - power * plan.time_s for plan in made]
         changes = [faster - slower for faster, slower in zip(costs, costs[1:])] + [0.0]
         return [self.problem._plan(plan, plan.lower_bound_j, count - 1 - index, change)
                 for index, (plan, change) in enumerate(zip(made, changes))]
@@ -523,14 +609,19 @@ class Frontier:
         return self._bounded(self.problem.evaluate(plan))
 
     def choose(self, *, max_slowdown: Optional[float] = None, max_time: Optional[float] = None,
-               max_power: Optional[float] = None) -> Plan:
-        """Returns the plan of least energy within the limits. With `max_power` it returns the
-        fastest plan within all limits.
+               max_power: Optional[float] = None, max_peak_power: Optional[float] = None,
+               max_swing: Optional[float] = None, prices: Optional[Prices] = None) -> Plan:
+        """Returns the plan of least energy within the limits, or with `prices` the plan of least
+        cost. With a limit on power and without prices it returns the fastest plan within all
+        limits.
 
         Args:
             max_slowdown: Largest iteration time, as a multiple of the time of all_maximum.
             max_time: Largest iteration time, in s.
             max_power: Largest average power of one GPU, in W.
+            max_peak_power: Largest power of the whole pipeline at any moment, in W.
+            max_swing: Largest swing of the power of the whole pipeline (see PowerShape), in W.
+            prices: What energy and time cost.
 
         Raises:
             NotFoundError: No plan is within the limits.
@@ -543,14 +634,22 @@ class Frontier:
         if not kept:
             raise NotFoundError(f"no plan takes at most {_plain(min(allowed))} s; the fastest takes "
                                 f"{_plain(self.plans[0].time)} s", b.HARPE_INFEASIBLE)
-        if max_power is None:
+        if max_power is not None:
+            kept = _within(kept, [plan.average_power for plan in kept], max_power,
+                           "draws at most {} W per GPU; the least draws {} W")
+        if max_peak_power is not None:
+            kept = _within(kept, [plan.power_shape.peak for plan in kept], max_peak_power,
+                           "has a peak power of at most {} W; the lowest is {} W")
+        if max_swing is not None:
+            kept = _within(kept, [plan.power_shape.swing for plan in kept], max_swing,
+                           "has a swing of at most {} W; the smallest is {} W")
+        if prices is not None:
+            costs = [plan.cost(prices).total for plan in kept]
+            return kept[costs.index(min(costs))]
+        limits = (max_power, max_peak_power, max_swing)
+        if all(limit is None for limit in limits):
             return min(kept, key=lambda plan: plan.energy)
-        cool = [plan for plan in kept if plan.average_power <= max_power]
-        if not cool:
-            least = min(plan.average_power for plan in kept)
-            raise NotFoundError(f"no plan within the limits draws at most {_plain(max_power)} W per "
-                                f"GPU; the least draws {_plain(least)} W", b.HARPE_INFEASIBLE)
-        return min(cool, key=lambda plan: plan.time)
+        return min(kept, key=lambda plan: plan.time)
 
     def __repr__(self) -> str:
         return (f"<Frontier of {self.problem.num_instructions} instructions on "
@@ -581,12 +680,13 @@ def solve(profile: Any, *, num_microbatches: Optional[int] = None,
         progress: Function that is called with (phase, fraction), at most some hundred times a
             second. If it returns False, the work stops and raises HarpeError. An exception in it
             reaches the caller.
-        **options: num_ranks (default: as many as the profile has stages for), num_chunks (stages
-            per rank, if the schedule has several), gpus_per_stage (number of GPUs whose summed
-            energy a row of the profile has, for a profile without rank and gpus), prologue and
-            epilogue (names of instructions that every rank runs first and last),
-            microbatch_group_size and overlap_moe_expert_parallel_comm (of interleaved-1f1b, as
-            Megatron's settings microbatch_group_size_per_vp_stage and
+        **options: overhead_power (power in W of all machines outside of their GPUs; energies and
+            the bound are then those of whole machines), num_ranks (default: as many as the profile
+            has stages for), num_chunks (stages per rank, if the schedule has several),
+            gpus_per_stage (number of GPUs whose summed energy a row of the profile has, for a
+            profile without rank and gpus), prologue and epilogue (names of instructions that every
+            rank runs first and last), microbatch_group_size and overlap_moe_expert_parallel_comm
+            (of interleaved-1f1b, as Megatron's settings microbatch_group_size_per_vp_stage and
             overlap_moe_expert_parallel_comm), cost_model ("hull" or "exponential"), unit_time and
             noise_factor of the exponential model, memory_limit in bytes.
 

@@ -154,6 +154,88 @@ class Results(PlanTest):
                 frontier.choose(**limits)
 
 
+class Objectives(PlanTest):
+    """Overhead power, prices and the power shape, compared with the program."""
+
+    OVERHEAD_W = 900
+    PRICES = ("--energy-price", 0.3, "--gpu-hour-price", 0.01, "--carbon", 400,
+              "--carbon-price", 80)
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        run("plan", "-i", cls.profile, "-m", 6, "-p", 80, "--overhead-power", cls.OVERHEAD_W,
+            "--no-pictures", "-o", cls.path / "over")
+        cls.frontier = harpe.plan.solve(cls.profile, num_microbatches=6, blocking_power=80,
+                                        overhead_power=cls.OVERHEAD_W)
+
+    def choose(self, *arguments):
+        return json.loads(run("choose", self.path / "over", *arguments, "--json"))
+
+    def test_overhead_power_gives_the_same_plans_as_the_program(self):
+        with open(self.path / "over/frontier.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual(len(rows), len(self.frontier.plans))
+        for row, plan in zip(rows, self.frontier.plans):
+            shape = plan.power_shape
+            for name, value in {
+                    "time_s": plan.time, "energy_j": plan.energy,
+                    "lower_bound_j": plan.lower_bound, "overhead_energy_j": plan.overhead_energy,
+                    "average_power_w": plan.average_power, "peak_power_w": shape.peak,
+                    "swing_w": shape.swing, "swing_hz": shape.swing_frequency}.items():
+                self.assertEqual(float(row[name]), value, name)
+            self.assertAlmostEqual(plan.overhead_energy, self.OVERHEAD_W * plan.time, places=6)
+            self.assertAlmostEqual(plan.energy, plan.gpu_energy + plan.overhead_energy, places=6)
+            plan.save(self.path / "saved.py")
+            self.assertEqual((self.path / "saved.py").read_bytes(),
+                             (self.path / f"over/freqs_pipeline_{int(row['plan']):05}.py")
+                             .read_bytes())
+        without = self.solve()
+        self.assertLess(self.frontier.plans[-1].time, without.plans[-1].time)
+        self.assertEqual(without.plans[-1].overhead_energy, 0)
+
+    def test_a_plan_costs_what_its_energy_and_time_cost(self):
+        prices = harpe.plan.Prices(energy=0.3, gpu_hour=0.01, carbon=400, carbon_price=80)
+        plan = self.frontier.plans[0]
+        cost = plan.cost(prices)
+        self.assertAlmostEqual(cost.energy, plan.energy / 3.6e6 * 0.3, places=12)
+        self.assertAlmostEqual(cost.gpu_time, 4 * plan.time / 3600 * 0.01, places=12)
+        self.assertAlmostEqual(cost.carbon_g, plan.energy / 3.6e6 * 400, places=12)
+        self.assertAlmostEqual(cost.carbon, cost.carbon_g / 1e6 * 80, places=12)
+        self.assertAlmostEqual(cost.total, cost.energy + cost.gpu_time + cost.carbon, places=12)
+        best = self.frontier.choose(prices=prices)
+        self.assertEqual(best.cost(prices).total,
+                         min(plan.cost(prices).total for plan in self.frontier.plans))
+        told = self.choose(*self.PRICES)
+        self.assertAlmostEqual(told["time_s"], best.time, places=9)
+        self.assertAlmostEqual(told["cost"]["total"], best.cost(prices).total, places=12)
+        for name in ("energy", "gpu_hour", "carbon", "carbon_price"):
+            for wrong in (-1, math.inf, math.nan):
+                with self.assertRaisesRegex(harpe.InvalidArgumentError, f"^{name}: "):
+                    harpe.plan.Prices(**{"energy": 1, "gpu_hour": 1, name: wrong})
+
+    def test_limits_on_the_power_of_the_pipeline(self):
+        shapes = [plan.power_shape for plan in self.frontier.plans]
+        peak, swing = shapes[len(shapes) // 2].peak, sorted(shape.swing for shape in shapes)[5]
+        chosen = self.frontier.choose(max_peak_power=peak)
+        self.assertEqual(chosen.time, min(
+            plan.time for plan, shape in zip(self.frontier.plans, shapes)
+            if shape.peak <= peak * (1 + 1e-9)))
+        self.assertAlmostEqual(self.choose("--max-peak-power", repr(peak))["time_s"], chosen.time,
+                               places=9)
+        chosen = self.frontier.choose(max_swing=swing)
+        self.assertAlmostEqual(self.choose("--max-swing", repr(swing))["time_s"], chosen.time,
+                               places=9)
+        for limit, words in (({"max_peak_power": 1}, "a peak power of at most 1 W; the lowest"),
+                             ({"max_swing": 0}, "a swing of at most 0 W; the smallest")):
+            with self.assertRaisesRegex(harpe.NotFoundError, words):
+                self.frontier.choose(**limit)
+
+    def test_an_impossible_overhead_power_is_refused(self):
+        for wrong in (-1, 2e9, math.nan):
+            self.refused("overhead power", overhead_power=wrong)
+
+
 class Inputs(PlanTest):
     def same(self, profile):
         self.assertEqual(self.solve(profile, plans=3).vertices, self.solve(plans=3).vertices)
