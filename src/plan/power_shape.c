@@ -9,7 +9,6 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "plan/evaluate.h"
-#include "plan/walk.h"
 
 /* A band that contains the modes between areas of a grid and the slower modes of turbine shafts.
  * Components of a load close to such a mode do damage: Choukse et al., Power Stabilization for AI
@@ -20,6 +19,8 @@
 #define HARMONICS_MAX 20000
 /* A swing below this share of the peak is a rounding error. */
 #define ROUNDING 1e-9
+/* Moments that differ by less than this share of the iteration are the same moment. */
+#define SLACK 1e-11
 #define TWO_PI 6.28318530717958647692
 
 /* A change of the power at a moment of the iteration. */
@@ -44,7 +45,7 @@ static int compare_times(const void *a, const void *b) {
  * may differ in their last digits. Steps at the end of the iteration are joined with those at the
  * start of the next one. */
 static void join_steps(power_steps *steps) {
-    double slack_s = harpe_time_slack_s(steps->iteration_s);
+    double slack_s = SLACK * steps->iteration_s;
     size_t kept = 0;
     for (size_t i = 0; i < steps->count; i++) {
         power_step *step = &steps->items[i];
@@ -88,7 +89,7 @@ static harpe_status list_steps(const harpe_problem *problem, const int *frequenc
 
 /* Returns the highest power, before steps are joined with the start of the next iteration. */
 static double highest_power_w(const power_steps *steps) {
-    double slack_s = harpe_time_slack_s(steps->iteration_s);
+    double slack_s = SLACK * steps->iteration_s;
     double power_w = steps->waiting_w, highest_w = 0;
     for (size_t i = 0; i < steps->count; i++) {
         const power_step *step = &steps->items[i];
