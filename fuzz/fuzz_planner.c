@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fuzzes the planner. Any bytes are read as a small planning problem: the options of a few stages,
  * and the choice of plans. Some problems are degenerate. The planner must solve every problem that
- * it accepts, and the library's checker must accept the frontier and the plans. A refused problem
- * must have an error of one line.
+ * it accepts, and the library's checker must accept the frontier and the plans. The power of each
+ * plan must be plausible. A refused problem must have an error of one line.
  *
  * The bytes, in order: schedule, ranks, microbatches, extras (see below), blocking power, units,
  * cost model, choice of plans, number of plans. For every (stage, instruction) that the schedule
@@ -37,6 +37,7 @@ enum {
     POWER_OF_EACH_RANK = 8,
     IS_WILD = 16, /* each option's time has a separate power of ten as a factor */
     HAS_THREE_CHUNKS = 32,
+    HAS_OVERHEAD = 64,
 };
 
 typedef struct input {
@@ -173,6 +174,7 @@ static bool make_problem(instance *it) {
         .blocking_power_count = it->extras & POWER_OF_EACH_RANK ? (size_t)ranks : 1,
         .cost_model = it->cost_model % 4 == 3 ? HARPE_COST_EXPONENTIAL : HARPE_COST_HULL,
         .unit_time_s = time_unit_s(it),
+        .overhead_power_w = it->extras & HAS_OVERHEAD ? 10 * it->blocking_w[0] + 0.5 : 0,
     };
     harpe_error error = {.message = ""};
     harpe_status status =
@@ -196,6 +198,16 @@ static void check_frontier(const instance *it, const harpe_frontier *frontier) {
     require_ok(harpe_frontier_verify(it->problem, frontier, 3, &error), &error);
 }
 
+static void check_power(const instance *it, const harpe_plan *plan) {
+    harpe_power_shape shape;
+    harpe_error error = {.message = ""};
+    require_ok(harpe_plan_power_shape(it->problem, plan->frequency_mhz, &shape, &error), &error);
+    require(isfinite(shape.peak_w) && shape.peak_w >= 0);
+    require(isfinite(shape.swing_w) && shape.swing_w >= 0);
+    require((shape.swing_w == 0 && shape.swing_hz == 0) ||
+            (shape.swing_hz > 0.0999 && shape.swing_hz < 20.001));
+}
+
 static void check_plans(const instance *it, const harpe_frontier *frontier,
                         const harpe_plan_set *plans, const harpe_plan_request *request) {
     size_t count = harpe_plan_set_count(plans);
@@ -206,6 +218,7 @@ static void check_plans(const instance *it, const harpe_frontier *frontier,
         const harpe_plan *plan = harpe_plan_set_at(plans, i);
         harpe_error error = {.message = ""};
         require_ok(harpe_plan_verify(it->problem, frontier, plan, &error), &error);
+        check_power(it, plan);
         if (request->choice == HARPE_PLANS_AT)
             require(plan->time_s <= request->times_s[i] * (1 + 1e-12) + rounding_s);
         else
