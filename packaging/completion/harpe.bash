@@ -53,7 +53,7 @@ _harpe() {
         COMPREPLY=($(compgen -W 'all none' -- "$cur"))
         return
         ;;
-    'choose --deadline' | 'choose --max-slowdown' | 'choose --power-cap' | 'choose --straggler' | 'choose --time' | 'choose --carbon' | 'choose --carbon-price' | 'choose --energy-price' | 'choose --gpu-hour-price' | 'choose --iterations' | 'choose --max-peak-power' | 'choose --max-swing')
+    'choose --deadline' | 'choose --max-slowdown' | 'choose --power-cap' | 'choose --straggler' | 'choose --time' | 'choose --carbon' | 'choose --carbon-price' | 'choose --energy-price' | 'choose --gpu-hour-price' | 'choose --iterations' | 'choose --max-peak-power' | 'choose --max-swing' | 'choose --overhead-power')
         compopt +o default 2>/dev/null
         return
         ;;
@@ -217,7 +217,7 @@ _harpe() {
     if [ "${cur:0:1}" = - ]; then
         case $command in
         'plan') COMPREPLY=($(compgen -W '--chunks --epilogue --gpus-per-stage -i --inst-profile -m --num-mbs -n --num-stages --overhead-power --prologue -p --p2p-power -s --schedule --cost-model --memory-limit --noise-factor --unit-time --bound-only -f --force -j --json --min-dwell --no-pictures -o --output-dir --plans -q --quiet --switch-energy --switch-latency --verify -? --help --usage -V --version' -- "$cur")) ;;
-        'choose') COMPREPLY=($(compgen -W '--deadline --max-slowdown --min-energy --power-cap --straggler --time --carbon --carbon-price --energy-price --gpu-hour-price --iterations --max-peak-power --max-swing -j --json -? --help --usage -V --version' -- "$cur")) ;;
+        'choose') COMPREPLY=($(compgen -W '--deadline --max-slowdown --min-energy --power-cap --straggler --time --carbon --carbon-price --energy-price --gpu-hour-price --iterations --max-peak-power --max-swing --overhead-power -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'evaluate') COMPREPLY=($(compgen -W '--chunks --epilogue --gpus-per-stage -i --inst-profile -m --num-mbs -n --num-stages --overhead-power --prologue -p --p2p-power -s --schedule --cost-model --memory-limit --noise-factor --unit-time -j --json -P --plan -q --quiet --switch-energy --switch-latency -? --help --usage -V --version' -- "$cur")) ;;
         'synth') COMPREPLY=($(compgen -W '--forward-time -g --gpu --imbalance --noise -n --stages --num-stages --seed --split-backward -f --force -j --json -o --output -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'gpus') COMPREPLY=($(compgen -W '-a --all --dry-run -j --json --restore -? --help --usage -V --version' -- "$cur")) ;;

@@ -64,6 +64,7 @@ complete -c harpe -n '__fish_seen_subcommand_from choose' -l gpu-hour-price -x -
 complete -c harpe -n '__fish_seen_subcommand_from choose' -l iterations -x -d 'Print the costs of N iterations'
 complete -c harpe -n '__fish_seen_subcommand_from choose' -l max-peak-power -x -d 'Only plans that never draw more than W watts'
 complete -c harpe -n '__fish_seen_subcommand_from choose' -l max-swing -x -d 'Only plans whose power oscillates by at most W watts, from peak to peak, at 0.1 to 20 Hz'
+complete -c harpe -n '__fish_seen_subcommand_from choose' -l overhead-power -x -d 'Watts that all machines of the pipeline draw outside of their GPUs'
 complete -c harpe -n '__fish_seen_subcommand_from choose' -s 'j' -l json -d 'Print one JSON object'
 complete -c harpe -n '__fish_seen_subcommand_from choose' -s '?' -l help -d 'Give this help list'
 complete -c harpe -n '__fish_seen_subcommand_from choose' -l usage -d 'Give a short usage message'

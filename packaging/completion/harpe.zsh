@@ -97,6 +97,7 @@ _harpe() {
                 '(--iterations)--iterations=[Print the costs of N iterations]:N: ' \
                 '(--max-peak-power)--max-peak-power=[Only plans that never draw more than W watts]:W: ' \
                 '(--max-swing)--max-swing=[Only plans whose power oscillates by at most W watts, from peak to peak, at 0.1 to 20 Hz]:W: ' \
+                '(--overhead-power)--overhead-power=[Watts that all machines of the pipeline draw outside of their GPUs]:W: ' \
                 '(-j --json)-j[Print one JSON object]' \
                 '(-j --json)--json[Print one JSON object]' \
                 '(-\? --help)-\?[Give this help list]' \

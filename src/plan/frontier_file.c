@@ -78,6 +78,17 @@ harpe_frontier_row harpe_frontier_row_of(const harpe_plan *plan, int number,
     };
 }
 
+void harpe_frontier_row_set_overhead(harpe_frontier_row *row, double overhead_w,
+                                     const harpe_frontier_row *all_maximum) {
+    double added_w = overhead_w - row->overhead_energy_j / row->time_s;
+    row->energy_j += added_w * row->time_s;
+    row->lower_bound_j += added_w * row->time_s;
+    row->peak_power_w += added_w;
+    row->overhead_energy_j = overhead_w * row->time_s;
+    row->gap_percent = percent_above(row->energy_j, row->lower_bound_j);
+    row->savings_percent = 0.0 - percent_above(row->energy_j, all_maximum->energy_j);
+}
+
 void harpe_frontier_csv_format(harpe_text *text, const harpe_frontier_row *rows, size_t row_count) {
     harpe_text_printf(text, "plan");
     for (size_t c = 0; c < COLUMN_COUNT; c++)

@@ -32,6 +32,12 @@ typedef struct harpe_frontier_row {
 harpe_frontier_row harpe_frontier_row_of(const harpe_plan *plan, int number,
                                          const harpe_plan *all_maximum);
 
+/* Changes the overhead power that a row counts to `overhead_w`. `all_maximum` is the reference with
+ * the new overhead; it is changed first, with itself as reference. The lower bound stays one,
+ * because the overhead of an iteration depends on its time alone. */
+void harpe_frontier_row_set_overhead(harpe_frontier_row *row, double overhead_w,
+                                     const harpe_frontier_row *all_maximum);
+
 /* Append the whole table with its header to `text`. The caller then checks text->failed. */
 void harpe_frontier_csv_format(harpe_text *text, const harpe_frontier_row *rows, size_t row_count);
 void harpe_bound_csv_format(harpe_text *text, const harpe_frontier_vertex *vertices, size_t count);

@@ -88,7 +88,34 @@ class Overhead(ObjectivesTest):
         wait_s = 2 * table[0]["time_s"] - chosen["time_s"]
         self.assertAlmostEqual(chosen["waiting_energy_j"], (84 * RANKS + 900) * wait_s, 5)
 
+    def test_choose_can_count_another_overhead(self):
+        """The plans of two directories that are equally fast have the same figures with the same
+        overhead."""
+        maximum = self.plan("plans", "--plans", "all")[0]["summary"]["all_maximum"]
+        answer, table = self.plan("over", "--overhead-power", 900, "--plans", "all")
+        for row in table[::7]:
+            told = self.succeed("choose", "plans", "--time", repr(row["time_s"] * (1 + 1e-8)),
+                                "--overhead-power", 900, "--json").json()
+            self.assertAlmostEqual(told["overhead_energy_j"], 900 * told["time_s"], 5)
+            if abs(told["time_s"] - row["time_s"]) > 1e-9:
+                continue
+            self.assertAlmostEqual(told["lower_bound_j"], row["lower_bound_j"], 4)
+            self.assertAlmostEqual(told["energy_j"] / row["energy_j"], 1, 2)
+            self.assertAlmostEqual(told["savings_percent"], 100 - 100 * told["energy_j"] /
+                                   answer["summary"]["all_maximum"]["energy_j"], 4)
+        best = self.succeed("choose", "plans", "--min-energy", "--overhead-power", 900,
+                            "--json").json()
+        least = min(row["energy_j"] + 900 * row["time_s"] for row in self.table("plans"))
+        self.assertAlmostEqual(best["energy_j"], least, 5)
+        back = self.succeed("choose", "over", "--time", repr(table[0]["time_s"]),
+                            "--overhead-power", 0, "--json").json()
+        self.assertEqual(back["overhead_energy_j"], 0)
+        self.assertAlmostEqual(back["peak_power_w"], table[0]["peak_power_w"] - 900, 6)
+        self.assertAlmostEqual(back["savings_percent"], 100 - 100 * back["energy_j"] /
+                               maximum["energy_j"], 4)
+
     def test_impossible_values_are_refused(self):
+        self.refuse(2, "--overhead-power: expected", "choose", "plans", "--overhead-power=-1")
         for wrong in ("-1", "2e9", "nan", "much"):
             self.refuse(2, "--overhead-power: expected", "plan", *PROBLEM, "--bound-only",
                         f"--overhead-power={wrong}")

@@ -53,6 +53,24 @@ static void a_row_compares_with_maximum_frequency(void **state) {
     assert_true(row.gap_percent == 0); /* no known bound */
 }
 
+static void another_overhead_changes_energies_and_what_follows(void **state) {
+    (void)state;
+    harpe_plan maximum = {.time_s = 2, .energy_j = 600, .overhead_energy_j = 200};
+    harpe_plan plan = {
+        .time_s = 2.5, .energy_j = 550, .lower_bound_j = 500, .overhead_energy_j = 250};
+    harpe_frontier_row reference = harpe_frontier_row_of(&maximum, -1, &maximum);
+    harpe_frontier_row row = harpe_frontier_row_of(&plan, 0, &maximum);
+    row.peak_power_w = 700;
+    row.swing_w = 90;
+    harpe_frontier_row_set_overhead(&reference, 0, &reference);
+    harpe_frontier_row_set_overhead(&row, 0, &reference);
+    assert_true(reference.energy_j == 400 && reference.savings_percent == 0);
+    assert_true(row.energy_j == 300 && row.lower_bound_j == 250 && row.overhead_energy_j == 0);
+    assert_true(row.gap_percent == 20 && row.savings_percent == 25);
+    assert_true(row.peak_power_w == 600 && row.swing_w == 90);
+    assert_true(row.time_s == 2.5 && row.slowdown_percent == 25);
+}
+
 static void what_is_written_reads_back_exactly(void **state) {
     (void)state;
     harpe_frontier_row rows[2] = {
@@ -174,6 +192,7 @@ static void columns_that_older_files_lack_are_not_invented(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_row_compares_with_maximum_frequency),
+        cmocka_unit_test(another_overhead_changes_energies_and_what_follows),
         cmocka_unit_test(what_is_written_reads_back_exactly),
         cmocka_unit_test(the_header_is_the_documented_one),
         cmocka_unit_test(damaged_files_are_refused),

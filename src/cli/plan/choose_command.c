@@ -20,6 +20,7 @@
 
 #define TIME_MAX_S 1e9
 #define POWER_MAX_W 1e12
+#define OVERHEAD_POWER_MAX_W 1e9
 #define PRICE_MAX 1e9
 #define CARBON_MAX_G_PER_KWH 1e5
 #define DEFAULT_ITERATIONS 1000
@@ -38,6 +39,7 @@ enum flag {
     FLAG_ITERATIONS,
     FLAG_PEAK_LIMIT,
     FLAG_SWING_LIMIT,
+    FLAG_OVERHEAD,
 };
 
 typedef struct choose_arguments {
@@ -45,6 +47,7 @@ typedef struct choose_arguments {
     harpe_choose_request request;
     const char *criterion_flag; /* NULL: none yet */
     bool has_energy_price, has_gpu_hour_price, has_carbon_price;
+    double overhead_power_w; /* negative: the directory's */
     bool json;
 } choose_arguments;
 
@@ -80,8 +83,13 @@ static const struct argp_option flags[] = {
     {"max-peak-power", FLAG_PEAK_LIMIT, "W", 0, "Only plans that never draw more than W watts", 3},
     {"max-swing", FLAG_SWING_LIMIT, "W", 0,
      "Only plans whose power oscillates by at most W watts, from peak to peak, at 0.1 to 20 Hz", 3},
-    {NULL, 0, NULL, 0, "Output:", 4},
-    {"json", 'j', NULL, 0, "Print one JSON object", 4},
+    {NULL, 0, NULL, 0, "Energy:", 4},
+    {"overhead-power", FLAG_OVERHEAD, "W", 0,
+     "Watts that all machines of the pipeline draw outside of their GPUs (default: the number that "
+     "harpe plan had)",
+     4},
+    {NULL, 0, NULL, 0, "Output:", 5},
+    {"json", 'j', NULL, 0, "Print one JSON object", 5},
     {0},
 };
 
@@ -177,7 +185,10 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     choose_arguments *arguments = state->input;
     harpe_choose_request *request = &arguments->request;
     switch (key) {
-    case ARGP_KEY_INIT: request->peak_limit_w = request->swing_limit_w = INFINITY; return 0;
+    case ARGP_KEY_INIT:
+        request->peak_limit_w = request->swing_limit_w = INFINITY;
+        arguments->overhead_power_w = -1;
+        return 0;
     case FLAG_TIME:
         set_criterion(state, HARPE_CHOOSE_SLOWEST, "--time", argument, 0, TIME_MAX_S);
         return 0;
@@ -202,6 +213,10 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         return 0;
     case FLAG_SWING_LIMIT:
         request->swing_limit_w = harpe_flag_double(state, "--max-swing", argument, 0, POWER_MAX_W);
+        return 0;
+    case FLAG_OVERHEAD:
+        arguments->overhead_power_w =
+            harpe_flag_double(state, "--overhead-power", argument, 0, OVERHEAD_POWER_MAX_W);
         return 0;
     case 'j': arguments->json = true; return 0;
     case ARGP_KEY_ARG:
@@ -361,6 +376,8 @@ int harpe_choose_command(int argc, char **argv) {
     harpe_error error;
     harpe_status status = harpe_plan_directory_read(arguments.directory, &plans, &error);
     arguments.request.prices.gpu_count = plans.gpu_count;
+    if (status == HARPE_OK && arguments.overhead_power_w >= 0)
+        harpe_plan_directory_set_overhead(&plans, arguments.overhead_power_w);
     if (status == HARPE_OK) status = harpe_choose(&arguments.request, &plans, &chosen, &error);
     if (status == HARPE_OK) status = find_file(&arguments, &chosen, &path, &error);
     if (status == HARPE_OK && arguments.json)

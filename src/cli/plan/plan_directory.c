@@ -188,6 +188,13 @@ harpe_status harpe_plan_directory_read(const char *path, harpe_plan_directory *o
     return HARPE_OK;
 }
 
+void harpe_plan_directory_set_overhead(harpe_plan_directory *plans, double overhead_w) {
+    harpe_frontier_row_set_overhead(&plans->all_maximum, overhead_w, &plans->all_maximum);
+    for (size_t i = 0; i < plans->row_count; i++)
+        harpe_frontier_row_set_overhead(&plans->rows[i], overhead_w, &plans->all_maximum);
+    plans->overhead_power_w = overhead_w;
+}
+
 void harpe_plan_directory_free(harpe_plan_directory *plans) {
     free(plans->rows);
     *plans = (harpe_plan_directory){0};

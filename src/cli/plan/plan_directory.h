@@ -30,6 +30,8 @@ typedef struct harpe_plan_directory {
 /* Reads frontier.csv and plan.json; free with harpe_plan_directory_free. */
 harpe_status harpe_plan_directory_read(const char *path, harpe_plan_directory *out,
                                        harpe_error *error);
+/* Changes the overhead power that the rows count. */
+void harpe_plan_directory_set_overhead(harpe_plan_directory *plans, double overhead_w);
 void harpe_plan_directory_free(harpe_plan_directory *plans);
 
 /* Returns the path of a file in a directory. The caller frees `*out` with free(). */
