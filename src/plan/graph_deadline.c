@@ -127,7 +127,7 @@ static harpe_status solve_at(solver *s, int64_t time_ps, line *out, bool *is_bey
         for (size_t d = 0; d < layout->deadline_count; d++)
             if (s->delay_s[d] > 0) /* otherwise the end of the iteration is the earlier limit */
                 flow_uw -= walk.solver.edges[layout->deadline_instruction[d]].flow;
-        double iteration_w = s->problem->iteration_power_w;
+        double iteration_w = harpe_problem_iteration_power_w(s->problem);
         *out = (line){
             .time_ps = time_ps,
             .energy_j = harpe_frontier_solver_energy_j(&walk.solver) +
@@ -182,7 +182,8 @@ static harpe_status find_lines(solver *s, line left, line right, harpe_error *er
         if (time_ps > left.time_ps + 1 && time_ps < top.time_ps - 1) {
             status = solve_at(s, time_ps, &middle, &is_beyond, error);
             double known_j = energy_at(&left, time_ps);
-            double waiting_j = s->problem->iteration_power_w * (double)time_ps / HARPE_PS_PER_S;
+            double waiting_j =
+                harpe_problem_iteration_power_w(s->problem) * (double)time_ps / HARPE_PS_PER_S;
             double rounding_j = SAME_ENERGY * (fabs(known_j) + waiting_j);
             is_vertex = is_beyond || middle.energy_j <= known_j + rounding_j;
         }
@@ -226,7 +227,7 @@ static harpe_frontier_vertex vertex_of(const solver *s, const line *below, int64
     return (harpe_frontier_vertex){
         .time_s = (double)time_ps / HARPE_PS_PER_S,
         .lower_bound_j = energy_at(below, time_ps),
-        .marginal_w = s->problem->iteration_power_w - below->slope_w,
+        .marginal_w = harpe_problem_iteration_power_w(s->problem) - below->slope_w,
     };
 }
 
@@ -239,7 +240,7 @@ static harpe_status make_frontier(solver *s, harpe_frontier **out, harpe_error *
         return harpe_fail_memory(error);
     }
     frontier->capacity = s->line_count + 1;
-    frontier->iteration_power_w = s->problem->iteration_power_w;
+    frontier->iteration_power_w = harpe_problem_iteration_power_w(s->problem);
     frontier->work = s->work;
     harpe_frontier_vertex *vertices = frontier->vertices;
     vertices[frontier->count++] = vertex_of(s, &s->lines[0], s->fastest_ps);

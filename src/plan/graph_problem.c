@@ -103,7 +103,6 @@ static void number_instructions(builder *b) {
         problem->blocking_power_w[r] = graph->resources[r].blocking_power_w;
         problem->total_blocking_power_w += problem->blocking_power_w[r];
     }
-    problem->iteration_power_w = problem->total_blocking_power_w + problem->overhead_power_w;
     problem->total_gpu_count = resources > 0 ? (int)resources : 1; /* it is a divisor */
     /* From the last to the first, so that each rank fills from its end. */
     size_t free_end = problem->rank_offset[resources] + b->free_count;

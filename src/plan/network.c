@@ -368,7 +368,8 @@ harpe_status harpe_network_build(const harpe_problem *problem, harpe_network *ou
     int32_t *node_of = NULL;
     /* Rounding down changes no comparison: a whole-number flow is at most this power if and only if
      * it is at most this number of microwatts. */
-    network.iteration_power_uw = harpe_round_down(problem->iteration_power_w * HARPE_UW_PER_W);
+    network.iteration_power_uw =
+        harpe_round_down(harpe_problem_iteration_power_w(problem) * HARPE_UW_PER_W);
     harpe_status status = merge_pinned_events(problem, &events, error);
     if (status == HARPE_OK) status = number_nodes(problem, &events, &node_of, &network, error);
     if (status == HARPE_OK) status = build_curves(problem, &network, error);

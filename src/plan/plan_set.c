@@ -103,7 +103,7 @@ static void take_down(const maker *m, draft *into) {
     memcpy(into->option, a->option, (size_t)a->count * sizeof *into->option);
     into->deadline_ps = a->deadline_ps;
     into->time_s = (double)harpe_assignment_time_ps(a) / HARPE_PS_PER_S;
-    into->energy_j = a->energy_j + m->problem->iteration_power_w * into->time_s;
+    into->energy_j = a->energy_j + harpe_problem_iteration_power_w(m->problem) * into->time_s;
 }
 
 /* Returns the distance to the lower bound at the draft's time, relative to the bound. */
@@ -378,7 +378,8 @@ static int compare_plans(const void *a, const void *b) {
 
 /* Returns the difference below which two energies of this problem count as equal. */
 static double energy_rounding_j(const maker *m, const harpe_plan *plan) {
-    return ENERGY_ROUNDING * (fabs(plan->energy_j) + m->problem->iteration_power_w * plan->time_s);
+    return ENERGY_ROUNDING *
+           (fabs(plan->energy_j) + harpe_problem_iteration_power_w(m->problem) * plan->time_s);
 }
 
 static void clear_plan(harpe_plan *plan) {

@@ -42,43 +42,45 @@ static int compare_times(const void *a, const void *b) {
 }
 
 /* Joins steps at the same moment. The times of different ranks are sums of different numbers, and
- * may differ in their last digits. Steps at the end of the iteration are joined with those at the
- * start of the next one. */
+ * may differ in their last digits. Steps at the end of the iteration become one step at its start,
+ * which is at the end of the list. */
 static void join_steps(power_steps *steps) {
     double slack_s = SLACK * steps->iteration_s;
     size_t kept = 0;
+    power_step at_end = {0};
     for (size_t i = 0; i < steps->count; i++) {
         power_step *step = &steps->items[i];
         if (step->time_s >= steps->iteration_s - slack_s)
-            steps->items[0].change_w += step->change_w;
+            at_end.change_w += step->change_w;
         else if (kept > 0 && step->time_s <= steps->items[kept - 1].time_s + slack_s)
             steps->items[kept - 1].change_w += step->change_w;
         else
             steps->items[kept++] = *step;
     }
+    steps->items[kept++] = at_end; /* list_steps has left room for it */
     steps->count = kept;
 }
 
-/* Lists the steps, earliest first. The first step is at time 0, because the first instruction of
- * the iteration starts there. */
+/* Lists the steps, earliest first. An instruction without duration has no power. */
 static harpe_status list_steps(const harpe_problem *problem, const int *frequency_mhz,
                                power_steps *steps, harpe_error *error) {
     size_t count = (size_t)problem->instruction_count;
     const harpe_profile_point **points = harpe_calloc(count, sizeof *points);
     double *start_s = harpe_calloc(count, sizeof *start_s);
-    steps->items = harpe_calloc(2 * count, sizeof *steps->items);
+    steps->items = harpe_calloc(2 * count + 1, sizeof *steps->items);
     harpe_status status = points && start_s && steps->items ? HARPE_OK : harpe_fail_memory(error);
     if (status == HARPE_OK)
         status = harpe_evaluate_find_points(problem, frequency_mhz, points, error);
     if (status == HARPE_OK) {
         steps->iteration_s = harpe_evaluate_points(problem, points, start_s).time_s;
-        steps->waiting_w = problem->iteration_power_w;
+        steps->waiting_w = harpe_problem_iteration_power_w(problem);
         steps->count = 2 * count;
         for (size_t i = 0; i < count; i++) {
             double waiting_w = harpe_problem_choice(problem, (int32_t)i)->blocking_power_w;
-            double change_w = points[i]->energy_j / points[i]->time_s - waiting_w;
+            double time_s = points[i]->time_s;
+            double change_w = time_s > 0 ? points[i]->energy_j / time_s - waiting_w : 0;
             steps->items[2 * i] = (power_step){start_s[i], change_w};
-            steps->items[2 * i + 1] = (power_step){start_s[i] + points[i]->time_s, -change_w};
+            steps->items[2 * i + 1] = (power_step){start_s[i] + time_s, -change_w};
         }
         qsort(steps->items, steps->count, sizeof *steps->items, compare_times);
     }

@@ -294,7 +294,6 @@ static harpe_status fill_blocking_power(harpe_problem *problem, const harpe_prof
         problem->blocking_power_w[r] = watts * problem->gpu_count[r];
         problem->total_blocking_power_w += problem->blocking_power_w[r];
     }
-    problem->iteration_power_w = problem->total_blocking_power_w + problem->overhead_power_w;
     return HARPE_OK;
 }
 

@@ -38,10 +38,7 @@ struct harpe_problem {
     double *blocking_power_w;      /* [rank_count]: sum over all GPUs of a rank */
     double total_blocking_power_w; /* sum over ranks */
     double overhead_power_w;       /* of the machines, outside of the GPUs */
-    /* What a second of the iteration costs if all ranks wait: total blocking power plus overhead.
-     * The relaxation pays it for the whole iteration. */
-    double iteration_power_w;
-    int *maximum_frequency_mhz; /* [instruction_count] */
+    int *maximum_frequency_mhz;    /* [instruction_count] */
     uint64_t memory_limit_bytes;
     /* NULL for a pipeline. In a problem of a graph a rank is a resource, and the instructions of
      * the last rank may belong to none. The frequency of a point is then a number that stands for
@@ -63,6 +60,12 @@ harpe_status harpe_problem_begin(const harpe_problem_options *options, harpe_pro
 harpe_status harpe_problem_fill_choice(harpe_problem *problem, const harpe_profile_entry *entry,
                                        int rank, const harpe_problem_options *options,
                                        harpe_choice *choice, harpe_error *error);
+
+/* Returns what a second of the iteration costs if all ranks wait: blocking power and overhead. The
+ * relaxation pays it for the whole iteration. */
+static inline double harpe_problem_iteration_power_w(const harpe_problem *problem) {
+    return problem->total_blocking_power_w + problem->overhead_power_w;
+}
 
 /* Returns the choice of an instruction. */
 static inline const harpe_choice *harpe_problem_choice(const harpe_problem *problem,

@@ -61,7 +61,7 @@ static double total_rounding_j(const harpe_problem *problem) {
         busy_s += list->curve_time_s[list->curve_count - 1];
     }
     total_j += problem->instruction_count * largest_w / HARPE_PS_PER_S;
-    return total_j + CANCELLATION * problem->iteration_power_w * busy_s;
+    return total_j + CANCELLATION * harpe_problem_iteration_power_w(problem) * busy_s;
 }
 
 /* Returns the segment of a curve that carries `flow` and can carry more (if towards_faster is true)
@@ -354,7 +354,7 @@ static harpe_status recompute(const harpe_problem *problem, const harpe_plan *pl
 
 static harpe_status check_numbers(const harpe_problem *problem, const harpe_plan *plan,
                                   const harpe_plan *found, harpe_error *error) {
-    double noise_j = CANCELLATION * problem->iteration_power_w * found->time_s;
+    double noise_j = CANCELLATION * harpe_problem_iteration_power_w(problem) * found->time_s;
     const struct {
         const char *what;
         double said, found, noise;

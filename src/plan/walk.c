@@ -129,7 +129,7 @@ harpe_status harpe_walk_begin(harpe_walk *walk, const harpe_problem *problem,
     memset(walk, 0, sizeof *walk);
     walk->problem = problem;
     walk->progress = progress;
-    walk->frontier.iteration_power_w = problem->iteration_power_w;
+    walk->frontier.iteration_power_w = harpe_problem_iteration_power_w(problem);
     harpe_status status = harpe_network_build(problem, &walk->network, error);
     if (status == HARPE_OK) status = find_fastest(walk, error);
     if (status == HARPE_OK)
