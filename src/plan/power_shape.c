@@ -124,7 +124,9 @@ static harpe_status find_swing(const power_steps *steps, harpe_power_shape *shap
         vector[j][1] = steps->items[j].change_w * sin(before);
         total_w += fabs(steps->items[j].change_w);
     }
-    for (double k = first; k <= last && least_w < 4 / TWO_PI / k * total_w; k++) {
+    for (int64_t k = (int64_t)first; (double)k <= last; k++) {
+        double factor = 4 / TWO_PI / (double)k;
+        if (factor * total_w <= least_w) break;
         double real = 0, imaginary = 0;
         for (size_t j = 0; j < steps->count; j++) {
             double x = vector[j][0], y = vector[j][1];
@@ -133,11 +135,11 @@ static harpe_status find_swing(const power_steps *steps, harpe_power_shape *shap
             vector[j][0] = x * turn[j][0] - y * turn[j][1];
             vector[j][1] = x * turn[j][1] + y * turn[j][0];
         }
-        double swing_w = 4 / TWO_PI / k * hypot(real, imaginary);
+        double swing_w = factor * hypot(real, imaginary);
         if (swing_w <= least_w) continue;
         least_w = swing_w;
         shape->swing_w = swing_w;
-        shape->swing_hz = k / steps->iteration_s;
+        shape->swing_hz = (double)k / steps->iteration_s;
     }
     free(turn);
     return HARPE_OK;

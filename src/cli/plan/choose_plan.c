@@ -115,6 +115,13 @@ static harpe_status fail_nothing_fits(const selection *s, harpe_error *error) {
 
 /* ---- Choosing -------------------------------------------------------------------------------- */
 
+static const harpe_frontier_row *fastest_of(const harpe_plan_directory *plans) {
+    const harpe_frontier_row *best = &plans->rows[0];
+    for (size_t i = 1; i < plans->row_count; i++)
+        if (plans->rows[i].time_s < best->time_s) best = &plans->rows[i];
+    return best;
+}
+
 /* Fills in the criterion's limit. */
 static void set_limit(selection *s, const harpe_chosen *chosen) {
     double value = s->request->value;
@@ -133,7 +140,7 @@ harpe_status harpe_choose(const harpe_choose_request *request, const harpe_plan_
                           harpe_chosen *out, harpe_error *error) {
     selection s = {
         .request = request, .plans = plans, .time_limit_s = INFINITY, .average_limit_w = INFINITY};
-    harpe_chosen chosen = {.fastest = least_of(&s, offsetof(harpe_frontier_row, time_s))};
+    harpe_chosen chosen = {.fastest = fastest_of(plans)};
     set_limit(&s, &chosen);
     chosen.unlimited = select_row(&s);
     s.is_limited = harpe_choose_has_limits(request);
