@@ -101,7 +101,9 @@ static void put_plans(const harpe_report *report, const plan_list *list, harpe_t
         const harpe_report_plan *plan = &report->plans[list->index[k]];
         put_comma(out, k == 0);
         put_numbers(out,
-                    (double[]){plan->number, plan->time_s, plan->energy_j, plan->lower_bound_j}, 4);
+                    (double[]){plan->number, plan->time_s, plan->energy_j, plan->lower_bound_j,
+                               plan->peak_power_w, plan->swing_w},
+                    6);
     }
     put(out, "]");
 }
@@ -312,6 +314,7 @@ harpe_status harpe_report_put_data(const harpe_report *report, harpe_text *out,
         put(out, ",\"reference\":");
         put_numbers(out, (double[]){report->reference.time_s, report->reference.energy_j}, 2);
     }
+    if (report->plans[0].overhead_energy_j > 0) put(out, ",\n\"has_overhead\":true");
     put_plans(report, &list, out);
     put_bound(report, out);
     if (has_timeline(report)) put_timeline(report, &list, out);

@@ -65,6 +65,8 @@ await test("selects_plans_by_keyboard", async () => {
     await page.keyboard.press("Enter"); // there is nothing to run here
     await page.keyboard.press("End");
     await facts.getByText("plans/freqs_pipeline_00000.py").waitFor();
+    await facts.getByText("Average power, all GPUs").waitFor();
+    await facts.getByText(/^[0-9.]+ k?W; [0-9.]+ k?W$/).waitFor(); // peak and swing
 });
 
 await test("tells_slowdown_and_savings_on_hover_and_selects_on_click", async () => {

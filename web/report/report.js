@@ -12,7 +12,8 @@ import { planLayouts } from "./layout.js";
  * reference. */
 function readFrontier({ plans, bound, reference }) {
     return reference && {
-        plans: plans.map(([number, time, energy, lower_bound]) => ({ number, time, energy, lower_bound })),
+        plans: plans.map(([number, time, energy, lower_bound, peak, swing]) =>
+            ({ number, time, energy, lower_bound, peak, swing })),
         vertices: bound,
         all_maximum: { time: reference[0], energy: reference[1] },
     };
@@ -39,12 +40,14 @@ function planFile({ directory, graph }, number) {
 function selectionFacts(frontier, index, data) {
     const plan = describePlan(frontier, index);
     const number = planNumber(frontier, index);
+    const { peak, swing } = frontier.plans[index];
     const fact = (name, value) => h("div", null, h("dt", null, name), h("dd", null, value));
     return [
         fact("Plan", `${number}`),
         fact("Iteration", `${seconds(plan.time)}, ${change(plan.slowdown - 1, "slower than the fastest", "faster", "as fast as possible")}`),
         fact("Energy", `${joules(plan.energy)}, ${change(-plan.saved, "more", "less")} than at the highest clocks`),
-        fact("Average power, all GPUs", watts(plan.power)),
+        fact(`Average power, ${data.has_overhead ? "whole machines" : "all GPUs"}`, watts(plan.power)),
+        fact("Peak power; swing", `${watts(peak)}; ${watts(swing)}`),
         fact("Above the lower bound", `${(100 * plan.gap).toFixed(2)} %`),
         fact("File", h("code", null, planFile(data, number))),
     ];
