@@ -140,7 +140,7 @@ for (const colorScheme of ["light", "dark"]) {
         await sleep(300);
         assert.deepEqual(await accessibilityProblems(page), []);
         await page.evaluate(() => scrollTo(0, 0));
-        await picture(page, `report-${colorScheme}`, { fullPage: true, clip: { x: 0, y: 0, width: 1280, height: 1660 } });
+        await picture(page, `report-${colorScheme}`, { fullPage: true, clip: { x: 0, y: 0, width: 1280, height: 1710 } });
     });
 }
 
