@@ -327,6 +327,8 @@ class PowerShape(ObjectivesTest):
         out = self.succeed("choose", "plans", "--max-peak-power", peak).out
         self.assertRegex(out, r"\nAgainst plan \d+, the choice without limits: time \+.*, energy -")
         self.assertIn("peak power", out)
+        self.assertIn("\nWithout the limits on power the choice is the same.\n",
+                      self.succeed("choose", "plans", "--max-peak-power", 1e6).out)
 
     def test_limits_that_no_plan_keeps(self):
         refused = self.refuse(1, "no plan keeps the limits on power; the lowest peak", "choose",

@@ -306,6 +306,8 @@ static void print_choice(const choose_arguments *arguments, const harpe_plan_dir
         harpe_costs_print(&request->prices, told.rows, told.count);
     }
     bool is_priced = request->prices.are_given;
+    if (harpe_choose_has_limits(request) && chosen->unlimited == chosen->row)
+        printf("\nWithout the limits on power the choice is the same.\n");
     if (is_priced && chosen->row != chosen->fastest)
         print_comparison(&request->prices, chosen->row, chosen->fastest, "the fastest");
     if (chosen->unlimited != chosen->row && !(is_priced && chosen->unlimited == chosen->fastest)) {
