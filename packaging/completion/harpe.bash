@@ -30,15 +30,15 @@ _harpe() {
         ;;
     esac
     case "$command $prev" in
-    'plan --chunks' | 'plan --epilogue' | 'plan --gpus-per-stage' | 'plan -m' | 'plan --num-mbs' | 'plan -n' | 'plan --num-stages' | 'plan --overhead-power' | 'plan --prologue' | 'plan -p' | 'plan --p2p-power' | 'plan --memory-limit' | 'plan --noise-factor' | 'plan --unit-time' | 'plan --min-dwell' | 'plan --switch-energy' | 'plan --switch-latency')
+    'plan --chunks' | 'plan --epilogue' | 'plan --gpus-per-stage' | 'plan --microbatch-group-size' | 'plan -m' | 'plan --num-mbs' | 'plan -n' | 'plan --num-stages' | 'plan --overhead-power' | 'plan --prologue' | 'plan -p' | 'plan --p2p-power' | 'plan --memory-limit' | 'plan --noise-factor' | 'plan --unit-time' | 'plan --min-dwell' | 'plan --switch-energy' | 'plan --switch-latency')
         compopt +o default 2>/dev/null
         return
         ;;
-    'plan -i' | 'plan --inst-profile')
+    'plan --graph' | 'plan -i' | 'plan --inst-profile' | 'plan --export-graph')
         return
         ;;
     'plan -s' | 'plan --schedule')
-        COMPREPLY=($(compgen -W '1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v' -- "$cur") $(compgen -f -- "$cur"))
+        COMPREPLY=($(compgen -W '1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v dualpipe-v-deepseek dualpipe' -- "$cur") $(compgen -f -- "$cur"))
         return
         ;;
     'plan --cost-model')
@@ -57,7 +57,7 @@ _harpe() {
         compopt +o default 2>/dev/null
         return
         ;;
-    'evaluate --chunks' | 'evaluate --epilogue' | 'evaluate --gpus-per-stage' | 'evaluate -m' | 'evaluate --num-mbs' | 'evaluate -n' | 'evaluate --num-stages' | 'evaluate --overhead-power' | 'evaluate --prologue' | 'evaluate -p' | 'evaluate --p2p-power' | 'evaluate --memory-limit' | 'evaluate --noise-factor' | 'evaluate --unit-time' | 'evaluate --switch-energy' | 'evaluate --switch-latency')
+    'evaluate --chunks' | 'evaluate --epilogue' | 'evaluate --gpus-per-stage' | 'evaluate --microbatch-group-size' | 'evaluate -m' | 'evaluate --num-mbs' | 'evaluate -n' | 'evaluate --num-stages' | 'evaluate --overhead-power' | 'evaluate --prologue' | 'evaluate -p' | 'evaluate --p2p-power' | 'evaluate --memory-limit' | 'evaluate --noise-factor' | 'evaluate --unit-time' | 'evaluate --switch-energy' | 'evaluate --switch-latency')
         compopt +o default 2>/dev/null
         return
         ;;
@@ -65,7 +65,7 @@ _harpe() {
         return
         ;;
     'evaluate -s' | 'evaluate --schedule')
-        COMPREPLY=($(compgen -W '1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v' -- "$cur") $(compgen -f -- "$cur"))
+        COMPREPLY=($(compgen -W '1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v dualpipe-v-deepseek dualpipe' -- "$cur") $(compgen -f -- "$cur"))
         return
         ;;
     'evaluate --cost-model')
@@ -173,7 +173,7 @@ _harpe() {
         COMPREPLY=($(compgen -d -- "$cur"))
         return
         ;;
-    'train-sim --chunks' | 'train-sim --dp' | 'train-sim --forward-time' | 'train-sim --imbalance' | 'train-sim --num-mbs' | 'train-sim --p2p-power' | 'train-sim --pp' | 'train-sim --stages' | 'train-sim --seed' | 'train-sim --tp' | 'train-sim --scheduler-args' | 'train-sim --server' | 'train-sim --kill-rank' | 'train-sim --learning-limit' | 'train-sim --restart-server' | 'train-sim --steps' | 'train-sim --straggler' | 'train-sim --time-scale')
+    'train-sim --chunks' | 'train-sim --dp' | 'train-sim --forward-time' | 'train-sim --imbalance' | 'train-sim --microbatch-group-size' | 'train-sim --num-mbs' | 'train-sim --p2p-power' | 'train-sim --pp' | 'train-sim --stages' | 'train-sim --seed' | 'train-sim --tp' | 'train-sim --scheduler-args' | 'train-sim --server' | 'train-sim --kill-rank' | 'train-sim --learning-limit' | 'train-sim --restart-server' | 'train-sim --steps' | 'train-sim --straggler' | 'train-sim --time-scale')
         compopt +o default 2>/dev/null
         return
         ;;
@@ -185,7 +185,7 @@ _harpe() {
         return
         ;;
     'train-sim --schedule')
-        COMPREPLY=($(compgen -W '1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v' -- "$cur"))
+        COMPREPLY=($(compgen -W '1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v dualpipe-v-deepseek dualpipe' -- "$cur"))
         return
         ;;
     'train-sim --scheduler')
@@ -216,9 +216,9 @@ _harpe() {
     esac
     if [ "${cur:0:1}" = - ]; then
         case $command in
-        'plan') COMPREPLY=($(compgen -W '--chunks --epilogue --gpus-per-stage -i --inst-profile -m --num-mbs -n --num-stages --overhead-power --prologue -p --p2p-power -s --schedule --cost-model --memory-limit --noise-factor --unit-time --bound-only -f --force -j --json --min-dwell --no-pictures -o --output-dir --plans -q --quiet --switch-energy --switch-latency --verify -? --help --usage -V --version' -- "$cur")) ;;
+        'plan') COMPREPLY=($(compgen -W '--chunks --epilogue --gpus-per-stage --graph -i --inst-profile --microbatch-group-size -m --num-mbs -n --num-stages --overhead-power --overlap-moe-expert-parallel-comm --prologue -p --p2p-power -s --schedule --cost-model --memory-limit --noise-factor --unit-time --bound-only --export-graph -f --force -j --json --min-dwell --no-pictures -o --output-dir --plans -q --quiet --switch-energy --switch-latency --verify -? --help --usage -V --version' -- "$cur")) ;;
         'choose') COMPREPLY=($(compgen -W '--deadline --max-slowdown --min-energy --power-cap --straggler --time --carbon --carbon-price --energy-price --gpu-hour-price --iterations --max-peak-power --max-swing --overhead-power -j --json -? --help --usage -V --version' -- "$cur")) ;;
-        'evaluate') COMPREPLY=($(compgen -W '--chunks --epilogue --gpus-per-stage -i --inst-profile -m --num-mbs -n --num-stages --overhead-power --prologue -p --p2p-power -s --schedule --cost-model --memory-limit --noise-factor --unit-time -j --json -P --plan -q --quiet --switch-energy --switch-latency -? --help --usage -V --version' -- "$cur")) ;;
+        'evaluate') COMPREPLY=($(compgen -W '--chunks --epilogue --gpus-per-stage -i --inst-profile --microbatch-group-size -m --num-mbs -n --num-stages --overhead-power --overlap-moe-expert-parallel-comm --prologue -p --p2p-power -s --schedule --cost-model --memory-limit --noise-factor --unit-time -j --json -P --plan -q --quiet --switch-energy --switch-latency -? --help --usage -V --version' -- "$cur")) ;;
         'synth') COMPREPLY=($(compgen -W '--forward-time -g --gpu --imbalance --noise -n --stages --num-stages --seed --split-backward -f --force -j --json -o --output -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'gpus') COMPREPLY=($(compgen -W '-a --all --dry-run -j --json --restore -? --help --usage -V --version' -- "$cur")) ;;
         'agent') COMPREPLY=($(compgen -W '--config --metrics-listen --socket --state-dir --zeusd-key --zeusd-listen --zeusd-no-restore --zeusd-socket -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
@@ -233,7 +233,7 @@ _harpe() {
         'serve') COMPREPLY=($(compgen -W '--listen --port --scheduler --scheduler-args --dump-dir --no-dump --state-dir --store --allowed-hosts --insecure --tls-cert --tls-key --token-file --config --print-settings --set --log-format --log-level -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'jobs') COMPREPLY=($(compgen -W '--ca-file --server --token-file -j --json -q --quiet -y --yes -? --help --usage -V --version' -- "$cur")) ;;
         'store') COMPREPLY=($(compgen -W '--config --state-dir --store --force -j --json -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
-        'train-sim') COMPREPLY=($(compgen -W '--chunks --dp --forward-time --gpu --imbalance -i --inst-profile --num-mbs --p2p-power --pp --stages --schedule --seed --tp --offline --plan --scheduler --scheduler-args --server --kill-rank --learning-limit --mpi --restart-server --steps --straggler --time-scale --json -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
+        'train-sim') COMPREPLY=($(compgen -W '--chunks --dp --forward-time --gpu --imbalance -i --inst-profile --microbatch-group-size --num-mbs --overlap-moe-expert-parallel-comm --p2p-power --pp --stages --schedule --seed --tp --offline --plan --scheduler --scheduler-args --server --kill-rank --learning-limit --mpi --restart-server --steps --straggler --time-scale --json -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'profile') COMPREPLY=($(compgen -W '-? --help --usage -V --version' -- "$cur")) ;;
         'profile p2p') COMPREPLY=($(compgen -W '-d --duration -g --gpu --peer --python --torch -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'profile convert') COMPREPLY=($(compgen -W '-f --force -j --json -o --output -? --help --usage -V --version' -- "$cur")) ;;

@@ -44,23 +44,27 @@ _harpe() {
                 '(--chunks)--chunks=[Model chunks per rank, if the schedule has several]:K: ' \
                 '(--epilogue)--epilogue=[Instructions that every rank runs last, for example optimizer]:A,B: ' \
                 '(--gpus-per-stage)--gpus-per-stage=[Number of GPUs whose energy each row of the profile contains, if the profile has no column rank or gpus]:N: ' \
+                '(--graph)--graph=[Plan a graph of activities]:FILE:_files' \
                 '(-i --inst-profile)-i+[Measured time and energy of every instruction]:FILE:_files' \
                 '(-i --inst-profile)--inst-profile=[Measured time and energy of every instruction]:FILE:_files' \
+                '(--microbatch-group-size)--microbatch-group-size=[interleaved-1f1b\: microbatches that a rank runs on a chunk before it goes on to the next chunk (default\: as torch and Megatron choose it)]:G: ' \
                 '(-m --num-mbs)-m+[Microbatches in one iteration]:M: ' \
                 '(-m --num-mbs)--num-mbs=[Microbatches in one iteration]:M: ' \
                 '(-n --num-stages)-n+[Pipeline stages]:N: ' \
                 '(-n --num-stages)--num-stages=[Pipeline stages]:N: ' \
                 '(--overhead-power)--overhead-power=[Watts that all machines of the pipeline draw outside of their GPUs]:W: ' \
+                '(--overlap-moe-expert-parallel-comm)--overlap-moe-expert-parallel-comm[interleaved-1f1b, and 1f1b on one rank]' \
                 '(--prologue)--prologue=[Instructions that every rank runs first, for example dataload]:A,B: ' \
                 '(-p --p2p-power)-p+[Blocking power]:W\[,W...\]: ' \
                 '(-p --p2p-power)--p2p-power=[Blocking power]:W\[,W...\]: ' \
-                '(-s --schedule)-s+[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v)" "f\:file\:_files"' \
-                '(-s --schedule)--schedule=[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v)" "f\:file\:_files"' \
+                '(-s --schedule)-s+[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v dualpipe-v-deepseek dualpipe)" "f\:file\:_files"' \
+                '(-s --schedule)--schedule=[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v dualpipe-v-deepseek dualpipe)" "f\:file\:_files"' \
                 '(--cost-model)--cost-model=[hull (default)\: the measured points themselves; exponential\: a fitted curve]:NAME:(hull exponential)' \
                 '(--memory-limit)--memory-limit=[Refuse larger problems]:GIB: ' \
                 '(--noise-factor)--noise-factor=[Relaxed Pareto filter if the exponential model has fewer than 4 points]:X: ' \
                 '(--unit-time)--unit-time=[Sampling interval of the exponential model in s]:S: ' \
                 '(--bound-only)--bound-only[Compute and write the lower bound]' \
+                '(--export-graph)--export-graph=[Write the pipeline as a graph]:FILE:_files' \
                 '(-f --force)-f[Replace an existing plan directory]' \
                 '(-f --force)--force[Replace an existing plan directory]' \
                 '(-j --json)-j[Print the summary as one JSON object]' \
@@ -114,16 +118,18 @@ _harpe() {
                 '(--gpus-per-stage)--gpus-per-stage=[Number of GPUs whose energy each row of the profile contains, if the profile has no column rank or gpus]:N: ' \
                 '(-i --inst-profile)-i+[Measured time and energy of every instruction]:FILE:_files' \
                 '(-i --inst-profile)--inst-profile=[Measured time and energy of every instruction]:FILE:_files' \
+                '(--microbatch-group-size)--microbatch-group-size=[interleaved-1f1b\: microbatches that a rank runs on a chunk before it goes on to the next chunk (default\: as torch and Megatron choose it)]:G: ' \
                 '(-m --num-mbs)-m+[Microbatches in one iteration]:M: ' \
                 '(-m --num-mbs)--num-mbs=[Microbatches in one iteration]:M: ' \
                 '(-n --num-stages)-n+[Pipeline stages]:N: ' \
                 '(-n --num-stages)--num-stages=[Pipeline stages]:N: ' \
                 '(--overhead-power)--overhead-power=[Watts that all machines of the pipeline draw outside of their GPUs]:W: ' \
+                '(--overlap-moe-expert-parallel-comm)--overlap-moe-expert-parallel-comm[interleaved-1f1b, and 1f1b on one rank]' \
                 '(--prologue)--prologue=[Instructions that every rank runs first, for example dataload]:A,B: ' \
                 '(-p --p2p-power)-p+[Blocking power]:W\[,W...\]: ' \
                 '(-p --p2p-power)--p2p-power=[Blocking power]:W\[,W...\]: ' \
-                '(-s --schedule)-s+[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v)" "f\:file\:_files"' \
-                '(-s --schedule)--schedule=[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v)" "f\:file\:_files"' \
+                '(-s --schedule)-s+[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v dualpipe-v-deepseek dualpipe)" "f\:file\:_files"' \
+                '(-s --schedule)--schedule=[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v dualpipe-v-deepseek dualpipe)" "f\:file\:_files"' \
                 '(--cost-model)--cost-model=[hull (default)\: the measured points themselves; exponential\: a fitted curve]:NAME:(hull exponential)' \
                 '(--memory-limit)--memory-limit=[Refuse larger problems]:GIB: ' \
                 '(--noise-factor)--noise-factor=[Relaxed Pareto filter if the exponential model has fewer than 4 points]:X: ' \
@@ -400,11 +406,13 @@ _harpe() {
                 '(--imbalance)--imbalance=[Synthesised\: slowest stage divided by the mean (1.15)]:X: ' \
                 '(-i --inst-profile)-i+[Measured profile that the GPUs follow]:FILE:_files' \
                 '(-i --inst-profile)--inst-profile=[Measured profile that the GPUs follow]:FILE:_files' \
+                '(--microbatch-group-size)--microbatch-group-size=[interleaved-1f1b\: see harpe plan --help]:N: ' \
                 '(--num-mbs)--num-mbs=[Microbatches of a step]:N: ' \
+                '(--overlap-moe-expert-parallel-comm)--overlap-moe-expert-parallel-comm[interleaved-1f1b and 1f1b]' \
                 '(--p2p-power)--p2p-power=[Power of a GPU that waits for a peer]:W: ' \
                 '(--pp --stages)--pp=[Ranks of a pipeline]:N: ' \
                 '(--pp --stages)--stages=[Ranks of a pipeline]:N: ' \
-                '(--schedule)--schedule=[Pipeline schedule]:NAME:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v)' \
+                '(--schedule)--schedule=[Pipeline schedule]:NAME:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v dualpipe-v-deepseek dualpipe)' \
                 '(--seed)--seed=[Synthesised\: seed of the random numbers (1)]:N: ' \
                 '(--tp)--tp=[GPUs that share a stage]:N: ' \
                 '(--offline)--offline[Serve the plan of T_min made from the profile, instead of learning it online]' \

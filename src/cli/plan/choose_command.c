@@ -356,8 +356,8 @@ static harpe_status print_choice_json(const choose_arguments *arguments,
 }
 
 /* Finds the file of the chosen plan. The caller frees `*path`. */
-static harpe_status find_file(const choose_arguments *arguments, const harpe_chosen *chosen,
-                              char **path, harpe_error *error) {
+static harpe_status find_file(const choose_arguments *arguments, const harpe_plan_directory *plans,
+                              const harpe_chosen *chosen, char **path, harpe_error *error) {
     char name[64];
     if (plans->is_of_graph)
         snprintf(name, sizeof name, HARPE_GRAPH_PLAN_FILE_NAME_FORMAT, chosen->row->plan);
@@ -381,7 +381,7 @@ int harpe_choose_command(int argc, char **argv) {
     if (status == HARPE_OK && arguments.overhead_power_w >= 0)
         harpe_plan_directory_set_overhead(&plans, arguments.overhead_power_w);
     if (status == HARPE_OK) status = harpe_choose(&arguments.request, &plans, &chosen, &error);
-    if (status == HARPE_OK) status = find_file(&arguments, &chosen, &path, &error);
+    if (status == HARPE_OK) status = find_file(&arguments, &plans, &chosen, &path, &error);
     if (status == HARPE_OK && arguments.json)
         status = print_choice_json(&arguments, &plans, &chosen, path, &error);
     else if (status == HARPE_OK)

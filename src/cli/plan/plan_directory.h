@@ -23,7 +23,7 @@ typedef struct harpe_plan_directory {
     harpe_frontier_row all_maximum;
     double total_blocking_power_w;
     bool is_of_graph; /* the plan files are those of a graph */
-    int gpu_count; /* of all ranks */
+    int gpu_count;    /* of all ranks */
     double overhead_power_w;
 } harpe_plan_directory;
 

@@ -434,19 +434,18 @@ json_t *harpe_problem_input_arguments(const harpe_problem_input *input) {
                          input->overhead_power_w, "cost_model", cost_model_name(input->cost_model),
                          "unit_time", input->unit_time_s, "noise_factor", input->noise_factor);
     }
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:b, s:o, s:o, s:s, s:f, s:f}",
-                     "inst_profile", harpe_command_json_text(input->profile_path), "num_mbs",
-                     given_or_null(input->microbatches), "num_stages", given_or_null(input->ranks),
-                     "gpus_per_stage", given_or_null(input->gpus_per_stage), "p2p_power",
-                     numbers_json(input->blocking_power_w, input->blocking_power_count),
-                     "overhead_power", input->overhead_power_w, "schedule",
-                     harpe_command_json_text(input->schedule_name), "chunks",
-                     given_or_null(input->chunks), "microbatch_group_size",
-                     given_or_null(input->group_size), "overlap_moe_expert_parallel_comm",
-                     (int)input->overlaps_moe_expert_parallel_comm, "prologue",
-                     names_json(input->prologue), "epilogue", names_json(input->epilogue),
-                     "cost_model", cost_model_name(input->cost_model), "unit_time",
-                     input->unit_time_s, "noise_factor", input->noise_factor);
+    return json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:b, s:o, s:o, s:s, s:f, s:f}",
+        "inst_profile", harpe_command_json_text(input->profile_path), "num_mbs",
+        given_or_null(input->microbatches), "num_stages", given_or_null(input->ranks),
+        "gpus_per_stage", given_or_null(input->gpus_per_stage), "p2p_power",
+        numbers_json(input->blocking_power_w, input->blocking_power_count), "overhead_power",
+        input->overhead_power_w, "schedule", harpe_command_json_text(input->schedule_name),
+        "chunks", given_or_null(input->chunks), "microbatch_group_size",
+        given_or_null(input->group_size), "overlap_moe_expert_parallel_comm",
+        (int)input->overlaps_moe_expert_parallel_comm, "prologue", names_json(input->prologue),
+        "epilogue", names_json(input->epilogue), "cost_model", cost_model_name(input->cost_model),
+        "unit_time", input->unit_time_s, "noise_factor", input->noise_factor);
 }
 
 json_t *harpe_problem_input_json(const harpe_problem_input *input) {
