@@ -210,7 +210,8 @@ class Plan:
 
     Attributes:
         time: Time of one iteration, in s.
-        energy: Energy of all activities and of the waiting of all resources, in J.
+        energy: Energy of all activities and of the waiting of all resources, in J, and the overhead
+            power for the whole iteration.
         lower_bound: The least energy of any plan that takes `time`, in J.
         compute_energy: Energy of the activities alone, in J.
         blocking_energy: Energy of waiting alone, in J.
@@ -321,8 +322,8 @@ def _request(plans: Union[int, str, Sequence[float]]) -> b.harpe_plan_request:
 
 def solve(graph: Any, *, resources: Any = None, plans: Union[int, str, Sequence[float]] = 100,
           progress: Optional[Progress] = None, attr_name: Optional[str] = None,
-          cost_model: str = "hull", unit_time: float = 0.001, noise_factor: float = 0.95,
-          memory_limit: int = 4 << 30) -> Frontier:
+          overhead_power: float = 0.0, cost_model: str = "hull", unit_time: float = 0.001,
+          noise_factor: float = 0.95, memory_limit: int = 4 << 30) -> Frontier:
     """Solves the whole time-energy frontier of a graph and makes plans along it. Ctrl-C stops it.
 
     Args:
@@ -340,6 +341,8 @@ def solve(graph: Any, *, resources: Any = None, plans: Union[int, str, Sequence[
             reaches the caller.
         attr_name: Attribute of a DiGraph's nodes that has an operation of lowtime, usually "op".
             The other attributes of the nodes are then ignored. A dummy operation takes no time.
+        overhead_power: Power in W of all machines outside of the resources. It is paid for every
+            second of an iteration. Energies and the bound then contain it.
         cost_model: "hull", or "exponential" with unit_time and noise_factor.
         memory_limit: The most memory that planning may need, in bytes.
 
@@ -355,7 +358,7 @@ def solve(graph: Any, *, resources: Any = None, plans: Union[int, str, Sequence[
     handle, nodes = _read(graph, resources, attr_name)
     made = _Graph(handle, nodes, b.harpe_problem_options(
         cost_model=_COST_MODELS[cost_model], unit_time_s=unit_time, noise_factor=noise_factor,
-        memory_limit_bytes=memory_limit))
+        memory_limit_bytes=memory_limit, overhead_power_w=overhead_power))
     handle.close()
     frontier, plan_set = C.c_void_p(), C.c_void_p()
     with _Watch(progress) as watch:

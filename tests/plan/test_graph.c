@@ -13,6 +13,7 @@
 
 #include "base/text.h"
 #include "plan/graph_json.h"
+#include "plan/problem.h"
 
 #include "instances.h"
 #include "relaxation_lp.h"
@@ -24,10 +25,11 @@ static harpe_graph *graph_of_text(const char *text) {
     return graph;
 }
 
-static harpe_problem *problem_of_graph(const harpe_graph *graph) {
+static harpe_problem *problem_of_graph(const harpe_graph *graph, double overhead_w) {
     harpe_problem *problem = NULL;
+    harpe_problem_options options = {.overhead_power_w = overhead_w};
     harpe_error error = {.message = ""};
-    assert_ok(harpe_problem_of_graph(graph, NULL, &problem, &error), error);
+    assert_ok(harpe_problem_of_graph(graph, &options, &problem, &error), error);
     return problem;
 }
 
@@ -39,8 +41,9 @@ typedef struct solution {
     harpe_graph_run *runs; /* room for one plan */
 } solution;
 
-static solution solve(const harpe_graph *graph, const harpe_plan_request *request) {
-    solution s = {.problem = problem_of_graph(graph)};
+static solution solve_with_overhead(const harpe_graph *graph, double overhead_w,
+                                    const harpe_plan_request *request) {
+    solution s = {.problem = problem_of_graph(graph, overhead_w)};
     harpe_error error = {.message = ""};
     assert_ok(harpe_plan_set_new(s.problem, request, NULL, &s.frontier, &s.plans, &error), error);
     assert_ok(harpe_frontier_verify(s.problem, s.frontier, 0, &error), error);
@@ -50,6 +53,10 @@ static solution solve(const harpe_graph *graph, const harpe_plan_request *reques
     }
     s.runs = calloc(harpe_graph_activity_count(graph), sizeof *s.runs);
     return s;
+}
+
+static solution solve(const harpe_graph *graph, const harpe_plan_request *request) {
+    return solve_with_overhead(graph, 0, request);
 }
 
 static void solution_clear(solution *s) {
@@ -109,7 +116,7 @@ static void example_has_the_plan_computed_by_hand(void **state) {
 static void reference_is_the_highest_frequency(void **state) {
     (void)state;
     harpe_graph *graph = graph_of_text(by_hand);
-    harpe_problem *problem = problem_of_graph(graph);
+    harpe_problem *problem = problem_of_graph(graph, 0);
     harpe_plan maximum;
     harpe_error error = {.message = ""};
     assert_ok(harpe_plan_all_maximum(problem, &maximum, &error), error);
@@ -426,8 +433,11 @@ static relaxation_lp lp_of(const random_graph *g, const harpe_problem *problem) 
     const harpe_option_list *lists[ACTIVITIES_MAX];
     int from[ACTIVITIES_MAX * ACTIVITIES_MAX], to[ACTIVITIES_MAX * ACTIVITIES_MAX];
     double lag_s[ACTIVITIES_MAX * ACTIVITIES_MAX];
-    relaxation r = {
-        .instruction_count = g->count, .list_of = lists, .arc_from = from, .arc_to = to};
+    relaxation r = {.instruction_count = g->count,
+                    .list_of = lists,
+                    .arc_from = from,
+                    .arc_to = to,
+                    .blocking_power_w = problem->overhead_power_w};
     for (int i = 0; i < g->resource_count; i++)
         r.blocking_power_w += g->resources[i].blocking_power_w;
     for (int i = 0; i < g->count; i++) {
@@ -462,7 +472,8 @@ static void check_against_lp(uint64_t seed, bool has_deadlines, int trials) {
         if (has_deadlines) add_deadlines(&g, &random);
         harpe_graph *graph = graph_of_random(&g, &random);
         if (!graph) continue;
-        solution s = solve(graph, &all_plans);
+        double overhead_w = trial % 3 == 0 ? random_between(&random, 0, 1000) : 0;
+        solution s = solve_with_overhead(graph, overhead_w, &all_plans);
         relaxation_lp lp = lp_of(&g, s.problem);
         size_t count = 0;
         const harpe_frontier_vertex *v = harpe_frontier_vertices(s.frontier, &count);
@@ -515,7 +526,7 @@ static void graph_of_a_pipeline_has_the_same_frontier_and_plans(void **state) {
         harpe_error error = {.message = ""};
         assert_ok(harpe_graph_of_problem(pipeline, &graph, &error), error);
         assert_ok(harpe_plan_set_new(pipeline, &all_plans, NULL, &frontier, &plans, &error), error);
-        solution s = solve(graph, &all_plans);
+        solution s = solve_with_overhead(graph, pipeline->overhead_power_w, &all_plans);
         size_t count = 0, again = 0;
         const harpe_frontier_vertex *a = harpe_frontier_vertices(frontier, &count);
         const harpe_frontier_vertex *b = harpe_frontier_vertices(s.frontier, &again);
@@ -720,7 +731,7 @@ static void verification_allows_for_rounded_lags(void **state) {
 static void changes_of_clock_are_refused(void **state) {
     (void)state;
     harpe_graph *graph = graph_of_text(by_hand);
-    harpe_problem *problem = problem_of_graph(graph);
+    harpe_problem *problem = problem_of_graph(graph, 0);
     harpe_plan_request request = {.clock_switch = {.minimum_dwell_s = 0.1}};
     harpe_plan_set *plans = NULL;
     harpe_error error = {.message = ""};

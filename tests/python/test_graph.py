@@ -205,6 +205,16 @@ class GraphTest(unittest.TestCase):
         self.assertEqual(plans[0].activities["f1"].option, 1)
         self.assertAlmostEqual(plans[2].time, 0.143)
 
+    def test_overhead_power_is_paid_for_the_whole_iteration(self):
+        without = harpe.graph.solve(JOB)
+        frontier = harpe.graph.solve(JOB, overhead_power=300)
+        self.assertLess(frontier.vertices[-1].time, without.vertices[-1].time)
+        for plan in frontier.plans:
+            self.assertAlmostEqual(
+                plan.energy, plan.compute_energy + plan.blocking_energy + 300 * plan.time)
+        with self.assertRaisesRegex(harpe.HarpeError, "overhead power -1 W"):
+            harpe.graph.solve(JOB, overhead_power=-1)
+
     def test_deadline(self):
         job = json.loads(json.dumps(JOB))
         job["activities"][0]["deadline"] = 0.13  # of f1

@@ -168,9 +168,12 @@ static void check_graph_alone(const struct argp_state *state) {
                        : input->gpus_per_stage   ? "--gpus-per-stage"
                        : input->blocking_power_w ? "--p2p-power"
                        : input->chunks > 0       ? "--chunks"
+                       : input->group_size > 0   ? "--microbatch-group-size"
                        : input->prologue         ? "--prologue"
                        : input->epilogue         ? "--epilogue"
                                                  : NULL;
+    if (!flag && input->overlaps_moe_expert_parallel_comm)
+        flag = "--overlap-moe-expert-parallel-comm";
     if (!flag && strcmp(input->schedule_name, DEFAULT_SCHEDULE) != 0) flag = "--schedule";
     if (flag) harpe_flag_fail(state, "--graph and %s: a graph needs no %s", flag, flag);
 }
