@@ -42,9 +42,9 @@ HARPE_API void harpe_log_before_fork(void);
 HARPE_API void harpe_log_after_fork(void);
 
 /* Receives progress on the thread that does the work, at most a few hundred times per second.
- * `phase` is a short static text such as "solving"; the phases run one after the other.
- * `fraction` is the part of the whole work that is done. It never falls and ends at 1. A value
- * below 0 means that the part is not known.
+ * `phase` is a short text such as "solving", valid during the call; the phases run one after the
+ * other. `fraction` is the part of the whole work that is done. It never falls and ends at 1. A
+ * value below 0 means that the part is not known.
  *
  * Return false to stop the work. The function that does the work then returns HARPE_INTERRUPTED. */
 typedef struct harpe_progress {

@@ -231,13 +231,21 @@ typedef struct harpe_plan_request {
      * side of a removed change run at the higher clock, so no plan becomes slower; see
      * harpe_plan_switching. */
     harpe_clock_switch clock_switch;
+    /* Seconds for which the plans are improved after they were made, 0 to 1e6. 0: a fixed amount of
+     * work, so that the same request always gives the same plans. */
+    double effort_s;
+    int threads; /* the most threads that may improve plans; 0: one for each core that the process
+                  * may use */
 } harpe_plan_request;
 
 /* Solves the frontier and makes plans along it in one pass. `frontier` may be NULL if only the
  * plans are needed. Each plan of the set has a lower evaluated energy than all faster plans.
  * HARPE_PLANS_AT gives one plan for each requested time, in the order of the request: the plan
  * with the least energy that is not slower. `progress` (may be NULL) receives the phase
- * "solving", then "planning". The fraction covers both phases, never falls and ends at 1. */
+ * "solving", then "planning", and, if an effort was given, phases that begin with "improving" and
+ * contain the present mean gap. The fraction covers all phases, never falls and ends at 1. If
+ * `progress` returns false while plans are being improved with an effort, the improvement ends and
+ * the plans found so far are the result. */
 HARPE_API harpe_status harpe_plan_set_new(const harpe_problem *problem,
                                           const harpe_plan_request *request,
                                           const harpe_progress *progress, harpe_frontier **frontier,

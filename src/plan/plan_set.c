@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes plans along the frontier: chooses their iteration times, keeps the best of several
- * roundings near each time, and evaluates every plan with measured numbers. */
+ * roundings near each time, lets search.c improve them, and evaluates every plan with measured
+ * numbers. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,23 +13,25 @@
 #include "base/format.h"
 #include "plan/graph_deadline.h"
 #include "plan/plan_set_contents.h"
-#include "plan/splice.h"
+#include "plan/search.h"
 #include "plan/switching.h"
-#include "plan/walk.h"
 
 #define DEFAULT_COUNT 100
 #define MOST_PLANS 1000000
+#define MOST_EFFORT_S 1e6
 /* Number of relaxed solutions that are rounded for each plan: the solution at the plan's time, and
  * those at the sharpest vertices between this plan and the next. At a vertex, most instructions
  * have the duration of a measured option. */
 #define SNAPSHOTS_PER_PLAN 8
-/* Positions that local search may recompute for each plan, which take about 10 ms. */
-#define VISITS_PER_PLAN UINT64_C(600000)
 /* The number of times that each plan of the set is compared with a join of its neighbours. A better
  * join replaces the plan. */
 #define SPLICE_ROUNDS 2
-/* The part of the reported progress that is for finding T*. The rest is for making plans. */
+/* The parts of the reported progress: for finding T*, for rounding, and for refining. Joins have
+ * the rest. If there is an effort, all of this together has the last part. */
 #define SOLVING_SHARE 0.1
+#define ROUNDING_SHARE 0.1
+#define REFINING_SHARE 0.5
+#define SHARE_BEFORE_EFFORT 0.1
 /* A relative difference in energy below this is not a saving. Sums of thousands of measured numbers
  * can differ by this amount if the order of addition changes. */
 #define ENERGY_ROUNDING 1e-11
@@ -36,78 +40,78 @@
  * this plan. */
 #define ASKED_ROUNDING 1e-9
 
-/* A plan that is not finished. */
-typedef struct draft {
-    int32_t *option;         /* by position */
-    int64_t deadline_ps;     /* the draft takes at most this time */
-    double time_s, energy_j; /* blocking included */
-} draft;
-
 typedef struct maker {
     const harpe_problem *problem;
     harpe_walk walk;
-    harpe_assignment assignment;
-    harpe_splicer splicer;
+    harpe_crew crew;
+    harpe_assignment *assignment; /* of the crew's tools for this thread */
     harpe_relaxed snapshots[SNAPSHOTS_PER_PLAN];
     int64_t kink_uw[SNAPSHOTS_PER_PLAN]; /* sharpness of the vertex */
     int snapshot_count;
-    draft best, attempt; /* scratch; both own their options */
-    draft *drafts;
+    harpe_draft best, attempt; /* scratch; both own their options */
+    harpe_draft *drafts;
     size_t draft_count, draft_capacity;
-    size_t *hull; /* [draft_count]: drafts on the lower hull, fastest first */
-    size_t hull_count;
     const harpe_progress *progress; /* the caller's callback; NULL: none */
     harpe_progress walk_progress;   /* callback for the walk */
-    bool is_planning;               /* true after T* was found */
+    const char *phase;              /* "solving", or "planning" after T* was found */
     double fraction;                /* progress reported last, 0 to 1; never falls */
-    size_t done, wanted;            /* drafts made or joined so far, and in total */
-    harpe_clock_switch clock_switch;
-    bool merges; /* changes of clock have a cost */
+    double share_from, share;       /* where the present part of the work begins, and its share */
+    bool has_effort;
+    size_t done, wanted; /* drafts made so far, and in total */
 } maker;
 
 /* ---- Progress -------------------------------------------------------------------------------- */
 
-/* Reports progress. Returns false if the caller wants to stop. The fraction covers both phases:
- * solving and planning. */
-static bool report(maker *m, double fraction) {
+/* Reports progress. Returns false if the caller wants to stop. The fraction covers the whole
+ * work. */
+static bool report(maker *m, const char *phase, double fraction) {
     m->fraction = fmin(1, fmax(m->fraction, fraction));
     if (!m->progress || !m->progress->report) return true;
-    return m->progress->report(m->progress->user, m->is_planning ? "planning" : "solving",
-                               m->fraction);
+    return m->progress->report(m->progress->user, phase, m->fraction);
+}
+
+/* Begins the next part of the work. */
+static void begin_part(maker *m, double share) {
+    m->share_from += m->share;
+    m->share = m->has_effort ? SHARE_BEFORE_EFFORT * share : share;
+}
+
+/* Reports that a share of the present part is done. */
+static bool report_part(maker *m, double done) {
+    return report(m, m->phase, m->share_from + m->share * fmin(1, fmax(0, done)));
 }
 
 /* Receives progress of the walk. While plans are made, repeats the last fraction, only to find out
  * whether to stop. */
 static bool report_walk(void *user, const char *phase, double fraction) {
     maker *m = user;
-    (void)phase;
-    return report(m, m->is_planning ? m->fraction : SOLVING_SHARE * fraction);
+    bool is_solving = strcmp(m->phase, phase) == 0;
+    return is_solving ? report_part(m, fraction) : report(m, m->phase, m->fraction);
+}
+
+/* Receives progress of the search. */
+static bool report_search(void *user, double done, double mean_gap) {
+    maker *m = user;
+    char phase[48];
+    if (isnan(mean_gap)) return report_part(m, done);
+    (void)snprintf(phase, sizeof phase, "improving, mean gap %.4f %%,", 100 * mean_gap);
+    return report(m, phase, m->share_from + (1 - m->share_from) * fmin(1, done));
 }
 
 static harpe_status fail_interrupted(harpe_error *error) {
     return harpe_fail(error, HARPE_INTERRUPTED, "interrupted while making plans");
 }
 
-static harpe_status report_planning(maker *m, harpe_error *error) {
+static harpe_status report_rounding(maker *m, harpe_error *error) {
     double share = m->wanted > 0 ? (double)m->done / (double)m->wanted : 0;
     m->done++;
-    bool goes_on = report(m, SOLVING_SHARE + (1 - SOLVING_SHARE) * fmin(1, share));
-    return goes_on ? HARPE_OK : fail_interrupted(error);
+    return report_part(m, share) ? HARPE_OK : fail_interrupted(error);
 }
 
 /* ---- Drafts ---------------------------------------------------------------------------------- */
 
-/* Copies the assignment into a draft. The draft's array of options must be allocated. */
-static void take_down(const maker *m, draft *into) {
-    const harpe_assignment *a = &m->assignment;
-    memcpy(into->option, a->option, (size_t)a->count * sizeof *into->option);
-    into->deadline_ps = a->deadline_ps;
-    into->time_s = (double)harpe_assignment_time_ps(a) / HARPE_PS_PER_S;
-    into->energy_j = a->energy_j + harpe_problem_iteration_power_w(m->problem) * into->time_s;
-}
-
 /* Returns the distance to the lower bound at the draft's time, relative to the bound. */
-static double gap_of(const maker *m, const draft *d) {
+static double gap_of(const maker *m, const harpe_draft *d) {
     double bound_j = harpe_walk_bound_j(&m->walk, d->time_s);
     return (d->energy_j - bound_j) / fabs(bound_j);
 }
@@ -132,12 +136,13 @@ static void keep_sharpest(void *user, int64_t kink_uw) {
 /* Rounds all snapshots and keeps the best rounding in `best`. */
 static harpe_status round_snapshots(maker *m, harpe_error *error) {
     for (int k = 0; k < m->snapshot_count; k++) {
-        harpe_status status = harpe_assignment_round(&m->assignment, &m->snapshots[k], error);
+        harpe_status status = harpe_assignment_round(m->assignment, &m->snapshots[k], error);
         if (status != HARPE_OK) return status;
-        draft *into = k == 0 ? &m->best : &m->attempt;
-        take_down(m, into);
+        harpe_draft *into = k == 0 ? &m->best : &m->attempt;
+        into->deadline_ps = m->assignment->deadline_ps;
+        harpe_draft_take(into, m->assignment);
         if (k > 0 && gap_of(m, &m->attempt) < gap_of(m, &m->best)) {
-            draft swapped = m->best;
+            harpe_draft swapped = m->best;
             m->best = m->attempt;
             m->attempt = swapped;
         }
@@ -146,14 +151,14 @@ static harpe_status round_snapshots(maker *m, harpe_error *error) {
 }
 
 static harpe_status add_draft(maker *m, harpe_error *error) {
-    size_t count = (size_t)m->assignment.count;
+    size_t count = (size_t)m->assignment->count;
     if (!HARPE_ARRAY_RESERVE(m->drafts, m->draft_capacity, m->draft_count + 1))
         return harpe_fail_memory(error);
-    draft *added = &m->drafts[m->draft_count];
-    *added = (draft){0};
+    harpe_draft *added = &m->drafts[m->draft_count];
+    *added = (harpe_draft){0};
     added->option = harpe_calloc(count, sizeof *added->option);
     if (!added->option) return harpe_fail_memory(error);
-    take_down(m, added);
+    harpe_draft_take(added, m->assignment);
     m->draft_count++;
     return HARPE_OK;
 }
@@ -170,92 +175,11 @@ static harpe_status make_draft(maker *m, int64_t target_ps, int64_t next_ps, har
     m->walk.at_vertex = NULL;
     if (status == HARPE_OK) status = round_snapshots(m, error);
     if (status != HARPE_OK) return status;
-    harpe_assignment_restore(&m->assignment, m->best.option, m->best.deadline_ps);
-    status = harpe_assignment_improve(&m->assignment, VISITS_PER_PLAN, error);
-    if (status == HARPE_OK) status = add_draft(m, error);
+    harpe_assignment_restore(m->assignment, m->best.option, m->best.deadline_ps);
+    status = add_draft(m, error);
     if (status == HARPE_OK) m->drafts[m->draft_count - 1].deadline_ps = target_ps;
-    if (status == HARPE_OK) status = report_planning(m, error);
+    if (status == HARPE_OK) status = report_rounding(m, error);
     return status;
-}
-
-/* ---- Joining neighbours ---------------------------------------------------------------------- */
-
-static int compare_drafts(const void *a, const void *b) {
-    const draft *x = a, *y = b;
-    if (x->time_s != y->time_s) return x->time_s < y->time_s ? -1 : 1;
-    if (x->energy_j != y->energy_j) return x->energy_j < y->energy_j ? -1 : 1;
-    if (x->deadline_ps != y->deadline_ps) return x->deadline_ps < y->deadline_ps ? -1 : 1;
-    return 0;
-}
-
-/* Finds the lower convex hull of the drafts in (time, energy). The drafts are sorted by time. */
-static void find_hull(maker *m) {
-    m->hull_count = 0;
-    for (size_t i = 0; i < m->draft_count; i++) {
-        const draft *d = &m->drafts[i];
-        while (m->hull_count > 0) {
-            const draft *last = &m->drafts[m->hull[m->hull_count - 1]];
-            if (m->hull_count == 1) {
-                if (d->time_s > last->time_s || d->energy_j >= last->energy_j) break;
-                m->hull_count--;
-                continue;
-            }
-            const draft *before = &m->drafts[m->hull[m->hull_count - 2]];
-            double turn = (last->time_s - before->time_s) * (d->energy_j - before->energy_j) -
-                          (d->time_s - before->time_s) * (last->energy_j - before->energy_j);
-            if (turn > 0) break;
-            m->hull_count--;
-        }
-        m->hull[m->hull_count++] = i;
-    }
-}
-
-/* Joins the two neighbours of a draft on the hull, in both orders. Replaces the draft if a result
- * is closer to the lower bound. */
-static harpe_status join_neighbours(maker *m, draft *d, const draft *fast, const draft *slow,
-                                    harpe_error *error) {
-    for (int slow_first = 0; slow_first < 2; slow_first++) {
-        harpe_status status = harpe_splice(&m->splicer, &m->assignment, fast->option, slow->option,
-                                           slow_first, d->deadline_ps, error);
-        if (status == HARPE_OK)
-            status = harpe_assignment_improve(&m->assignment, VISITS_PER_PLAN, error);
-        if (status != HARPE_OK) return status;
-        take_down(m, &m->attempt);
-        if (gap_of(m, &m->attempt) < gap_of(m, d)) take_down(m, d);
-    }
-    return HARPE_OK;
-}
-
-static harpe_status splice_round(maker *m, harpe_error *error) {
-    qsort(m->drafts, m->draft_count, sizeof *m->drafts, compare_drafts);
-    find_hull(m);
-    size_t edge = 0; /* hull[edge] .. hull[edge + 1] */
-    for (size_t i = 0; i < m->draft_count; i++) {
-        draft *d = &m->drafts[i];
-        double deadline_s = (double)d->deadline_ps / HARPE_PS_PER_S;
-        harpe_status status = report_planning(m, error);
-        if (status != HARPE_OK) return status;
-        while (edge + 1 < m->hull_count && m->drafts[m->hull[edge + 1]].time_s <= d->time_s)
-            edge++;
-        if (m->hull[edge] == i || edge + 1 >= m->hull_count) continue;
-        const draft *fast = &m->drafts[m->hull[edge]], *slow = &m->drafts[m->hull[edge + 1]];
-        if (fast->time_s > deadline_s) continue;
-        status = join_neighbours(m, d, fast, slow, error);
-        if (status != HARPE_OK) return status;
-    }
-    return HARPE_OK;
-}
-
-static harpe_status splice_all(maker *m, harpe_error *error) {
-    m->hull = harpe_calloc(m->draft_count, sizeof *m->hull);
-    if (!m->hull) return harpe_fail_memory(error);
-    m->done = m->draft_count;
-    m->wanted = m->draft_count * (1 + SPLICE_ROUNDS);
-    for (int round = 0; round < SPLICE_ROUNDS; round++) {
-        harpe_status status = splice_round(m, error);
-        if (status != HARPE_OK) return status;
-    }
-    return HARPE_OK;
 }
 
 /* ---- Choosing the times ---------------------------------------------------------------------- */
@@ -327,7 +251,7 @@ static harpe_status draft_at_times(maker *m, const harpe_plan_request *request,
                                    harpe_error *error) {
     wanted_times times = {0};
     harpe_status status = list_times(m, request, &times, error);
-    m->wanted = times.count * (1 + SPLICE_ROUNDS);
+    m->wanted = times.count;
     for (size_t i = 0; status == HARPE_OK && i < times.count; i++) {
         int64_t next_ps = times.items[i].next_ps;
         if (i + 1 < times.count && next_ps < times.items[i + 1].time_ps)
@@ -342,7 +266,7 @@ static harpe_status draft_at_times(maker *m, const harpe_plan_request *request,
  * progress depends on the part of the iteration time that the walk has covered. */
 static harpe_status draft_at_vertices(maker *m, harpe_error *error) {
     int64_t slowest = m->walk.minimum_energy_ps, fastest = m->walk.fastest_ps;
-    m->wanted = 1000 * (1 + SPLICE_ROUNDS);
+    m->wanted = 1000;
     for (;;) {
         int64_t time_ps = m->walk.solver.time_ps;
         if (slowest > fastest)
@@ -355,19 +279,6 @@ static harpe_status draft_at_vertices(maker *m, harpe_error *error) {
 }
 
 /* ---- Finishing ------------------------------------------------------------------------------- */
-
-static harpe_status finish_plan(maker *m, const draft *d, harpe_plan *out, harpe_error *error) {
-    int *frequencies = harpe_calloc((size_t)m->problem->instruction_count, sizeof *frequencies);
-    if (!frequencies) return harpe_fail_memory(error);
-    harpe_assignment_restore(&m->assignment, d->option, d->deadline_ps);
-    harpe_assignment_frequencies(&m->assignment, frequencies);
-    harpe_switching_follow(m->problem, frequencies);
-    harpe_status status = HARPE_OK;
-    if (m->merges) status = harpe_switching_merge(m->problem, &m->clock_switch, frequencies, error);
-    if (status == HARPE_OK) status = harpe_plan_evaluate(m->problem, frequencies, out, NULL, error);
-    if (status != HARPE_OK) free(frequencies);
-    return status;
-}
 
 static int compare_plans(const void *a, const void *b) {
     const harpe_plan *one = a, *other = b;
@@ -412,11 +323,14 @@ static void drop_dominated(const maker *m, harpe_plan_set *set) {
 /* Evaluates every draft, and frees its options. */
 static harpe_status finish_drafts(maker *m, harpe_plan_set *set, harpe_error *error) {
     for (size_t i = 0; i < m->draft_count; i++) {
-        harpe_status status = finish_plan(m, &m->drafts[i], &set->plans[i], error);
+        harpe_draft *draft = &m->drafts[i];
+        harpe_status status =
+            harpe_plan_evaluate(m->problem, draft->frequency_mhz, &set->plans[i], NULL, error);
         if (status != HARPE_OK) return status;
         set->count++;
-        free(m->drafts[i].option);
-        m->drafts[i].option = NULL;
+        draft->frequency_mhz = NULL; /* the plan owns it now */
+        free(draft->option);
+        draft->option = NULL;
     }
     return HARPE_OK;
 }
@@ -469,7 +383,7 @@ static harpe_status finish(maker *m, const harpe_plan_request *request,
     if (status == HARPE_OK) status = finish_drafts(m, all, error);
     if (status == HARPE_OK) drop_dominated(m, all);
     if (status == HARPE_OK && is_asked) status = pick_asked(m, request, all, asked, error);
-    if (status == HARPE_OK && !report(m, 1)) status = fail_interrupted(error);
+    if (status == HARPE_OK && !report(m, m->phase, 1)) status = fail_interrupted(error);
     harpe_plan_set *made = is_asked ? asked : all;
     if (is_asked) harpe_plan_set_free(all);
     if (status != HARPE_OK) {
@@ -482,16 +396,21 @@ static harpe_status finish(maker *m, const harpe_plan_request *request,
     return HARPE_OK;
 }
 
+/* Solves the problem down to T*, and prepares for making plans. */
 static harpe_status maker_init(maker *m, const harpe_problem *problem,
-                               const harpe_progress *progress, harpe_error *error) {
+                               const harpe_plan_request *request, const harpe_progress *progress,
+                               harpe_error *error) {
     memset(m, 0, sizeof *m);
     m->problem = problem;
     m->progress = progress;
     m->walk_progress = (harpe_progress){.report = report_walk, .user = m};
-    if (!report(m, 0)) return fail_interrupted(error);
+    m->phase = "solving";
+    m->has_effort = request->effort_s > 0;
+    begin_part(m, SOLVING_SHARE);
+    if (!report_part(m, 0)) return fail_interrupted(error);
     harpe_status status = harpe_walk_begin(&m->walk, problem, &m->walk_progress, error);
     if (status != HARPE_OK) return status;
-    m->is_planning = true;
+    m->phase = "planning";
     size_t count = (size_t)problem->instruction_count;
     m->best.option = harpe_calloc(count, sizeof(int32_t));
     m->attempt.option = harpe_calloc(count, sizeof(int32_t));
@@ -502,18 +421,18 @@ static harpe_status maker_init(maker *m, const harpe_problem *problem,
         complete = complete && m->snapshots[k].duration_ps && m->snapshots[k].price_uw;
     }
     if (!complete) return harpe_fail_memory(error);
-    status = harpe_splicer_init(&m->splicer, problem->instruction_count, error);
-    if (status == HARPE_OK) status = harpe_assignment_init(&m->assignment, problem, error);
+    status = harpe_crew_init(&m->crew, problem, &m->walk.network, request->threads, error);
+    if (status == HARPE_OK) m->assignment = &harpe_crew_tools(&m->crew)->assignment;
     return status;
 }
 
 static void maker_clear(maker *m) {
-    for (size_t i = 0; i < m->draft_count; i++)
+    for (size_t i = 0; i < m->draft_count; i++) {
         free(m->drafts[i].option);
+        free(m->drafts[i].frequency_mhz);
+    }
     free(m->drafts);
-    free(m->hull);
-    harpe_splicer_clear(&m->splicer);
-    harpe_assignment_clear(&m->assignment);
+    harpe_crew_clear(&m->crew);
     harpe_walk_clear(&m->walk);
     free(m->best.option);
     free(m->attempt.option);
@@ -521,6 +440,38 @@ static void maker_clear(maker *m) {
         free(m->snapshots[k].duration_ps);
         free(m->snapshots[k].price_uw);
     }
+}
+
+/* Makes a draft for each plan by rounding. */
+static harpe_status round_all(maker *m, const harpe_plan_request *request, harpe_error *error) {
+    begin_part(m, ROUNDING_SHARE);
+    return request->choice == HARPE_PLANS_ALL ? draft_at_vertices(m, error)
+                                              : draft_at_times(m, request, error);
+}
+
+/* Improves the drafts. The whole frontier is known. */
+static harpe_status improve_all(maker *m, const harpe_plan_request *request,
+                                const harpe_frontier *frontier, harpe_error *error) {
+    harpe_search search = {
+        .problem = m->problem,
+        .frontier = frontier,
+        .crew = &m->crew,
+        .drafts = m->drafts,
+        .draft_count = m->draft_count,
+        .report = report_search,
+        .user = m,
+    };
+    begin_part(m, REFINING_SHARE);
+    harpe_status status = harpe_search_refine(&search, error);
+    for (int round = 0; status == HARPE_OK && round < SPLICE_ROUNDS; round++) {
+        begin_part(m, (1 - SOLVING_SHARE - ROUNDING_SHARE - REFINING_SHARE) / SPLICE_ROUNDS);
+        status = harpe_search_join(&search, error);
+    }
+    begin_part(m, 0);
+    if (status == HARPE_OK && request->effort_s > 0)
+        status = harpe_search_windows(&search, request->effort_s, error);
+    if (status == HARPE_OK) status = harpe_search_finish(&search, &request->clock_switch, error);
+    return status;
 }
 
 static harpe_status check_request(const harpe_plan_request *request, harpe_error *error) {
@@ -534,6 +485,11 @@ static harpe_status check_request(const harpe_plan_request *request, harpe_error
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "unknown choice of plans %d",
                           (int)request->choice);
     }
+    if (!(request->effort_s >= 0 && request->effort_s <= MOST_EFFORT_S))
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "the effort must be 0 to %.0f s",
+                          MOST_EFFORT_S);
+    if (request->threads < 0)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "the number of threads must be 0 or more");
     return harpe_clock_switch_check(&request->clock_switch, error);
 }
 
@@ -549,16 +505,10 @@ harpe_status harpe_plan_set_new(const harpe_problem *problem, const harpe_plan_r
     double began_s = harpe_clock_s();
     maker m;
     harpe_frontier *solved = NULL;
-    status = maker_init(&m, problem, progress, error);
-    const harpe_clock_switch *change = &request->clock_switch;
-    m.clock_switch = *change;
-    m.merges = change->latency_s > 0 || change->energy_j > 0 || change->minimum_dwell_s > 0;
-    if (status == HARPE_OK) {
-        status = request->choice == HARPE_PLANS_ALL ? draft_at_vertices(&m, error)
-                                                    : draft_at_times(&m, request, error);
-    }
-    if (status == HARPE_OK) status = splice_all(&m, error);
+    status = maker_init(&m, problem, request, progress, error);
+    if (status == HARPE_OK) status = round_all(&m, request, error);
     if (status == HARPE_OK) status = harpe_walk_finish(&m.walk, &solved, error);
+    if (status == HARPE_OK) status = improve_all(&m, request, solved, error);
     if (status == HARPE_OK) status = finish(&m, request, solved, out, error);
     maker_clear(&m);
     if (status != HARPE_OK) {

@@ -410,10 +410,15 @@ static void progress_can_stop_the_planner_at_any_report(void **state) {
     harpe_problem *problem = usual_problem(14, 3, 5);
     const double times_s[] = {1e3, 1e4};
     const harpe_plan_request requests[] = {
+        {.count = 8, .threads = 1},
+        {.choice = HARPE_PLANS_AT,
+         .times_s = times_s,
+         .time_count = 2,
+         .count = 3,
+         .threads = 1},
         {.count = 8},
-        {.choice = HARPE_PLANS_AT, .times_s = times_s, .time_count = 2, .count = 3},
     };
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < 3; r++) {
         report_limit whole = {.reports_left = 1000000};
         harpe_progress progress = {report_until_tired, &whole};
         harpe_plan_set *plans = NULL;
@@ -427,9 +432,16 @@ static void progress_can_stop_the_planner_at_any_report(void **state) {
             harpe_frontier *frontier = NULL;
             harpe_error error = {.message = ""};
             plans = NULL;
-            assert_int_equal(
-                harpe_plan_set_new(problem, &requests[r], &progress, &frontier, &plans, &error),
-                HARPE_INTERRUPTED);
+            harpe_status status =
+                harpe_plan_set_new(problem, &requests[r], &progress, &frontier, &plans, &error);
+            if (requests[r].threads != 1 && some.reports <= k) {
+                /* Several threads: the other threads had more of the work than before. */
+                assert_int_equal(status, HARPE_OK);
+                harpe_frontier_free(frontier);
+                harpe_plan_set_free(plans);
+                continue;
+            }
+            assert_int_equal(status, HARPE_INTERRUPTED);
             assert_non_null(strstr(error.message, "interrupted"));
             assert_null(frontier);
             assert_null(plans);

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Threads that share a run; see crew.h. */
+#include "plan/crew.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/thread.h"
+
+#define MOST_THREADS 64
+
+/* The state of a run. */
+typedef struct run_state {
+    const harpe_crew_run *run;
+    pthread_mutex_t lock; /* protects what follows */
+    size_t next;          /* turns begun so far; number `next % count` is next */
+    bool *is_taken;       /* [count]: a thread works on it */
+    bool *is_done;        /* [count]: it needs no more turns */
+    size_t done_count;
+    bool is_over, is_stopped;
+} run_state;
+
+typedef struct harpe_crew_member {
+    harpe_tools tools;
+    run_state *state; /* of the present run */
+    pthread_t thread;
+    bool is_started;
+    harpe_status status;
+    harpe_error error;
+} member;
+
+/* ---- Members --------------------------------------------------------------------------------- */
+
+static harpe_status tools_init(harpe_tools *tools, const harpe_problem *problem,
+                               const harpe_network *network, const harpe_relaxation_curves *curves,
+                               harpe_error *error) {
+    size_t count = (size_t)problem->instruction_count;
+    tools->option = harpe_calloc(count, sizeof *tools->option);
+    tools->ordered = harpe_calloc(count, sizeof *tools->ordered);
+    if (!tools->option || !tools->ordered) return harpe_fail_memory(error);
+    harpe_status status = harpe_assignment_init(&tools->assignment, problem, error);
+    if (status == HARPE_OK)
+        status = harpe_splicer_init(&tools->splicer, problem->instruction_count, error);
+    if (status == HARPE_OK)
+        status = harpe_diver_init(&tools->diver, problem, network, curves, error);
+    return status;
+}
+
+static void tools_clear(harpe_tools *tools) {
+    free(tools->option);
+    free(tools->ordered);
+    harpe_assignment_clear(&tools->assignment);
+    harpe_splicer_clear(&tools->splicer);
+    harpe_diver_clear(&tools->diver);
+    if (tools->is_walking) harpe_walk_clear(&tools->walk);
+}
+
+static size_t count_cores(int threads) {
+    cpu_set_t cores;
+    int count = 1;
+    if (sched_getaffinity(0, sizeof cores, &cores) == 0) count = CPU_COUNT(&cores);
+    if (threads > 0 && threads < count) count = threads;
+    return (size_t)(count < MOST_THREADS ? count : MOST_THREADS);
+}
+
+/* The tools point to the crew's curves, so the crew is made in its place. It is smaller if there is
+ * no memory for more tools. */
+harpe_status harpe_crew_init(harpe_crew *crew, const harpe_problem *problem,
+                             const harpe_network *network, int threads, harpe_error *error) {
+    size_t wanted = count_cores(threads);
+    *crew = (harpe_crew){.problem = problem};
+    harpe_status status = harpe_relaxation_curves_init(&crew->curves, problem, network, error);
+    if (status != HARPE_OK) return status;
+    crew->members = harpe_calloc(wanted, sizeof *crew->members);
+    if (!crew->members) status = harpe_fail_memory(error);
+    while (status == HARPE_OK && crew->member_count < wanted) {
+        harpe_tools *tools = &crew->members[crew->member_count].tools;
+        status = tools_init(tools, problem, network, &crew->curves, error);
+        if (status == HARPE_OK)
+            crew->member_count++;
+        else
+            tools_clear(tools);
+    }
+    if (crew->member_count > 0) return HARPE_OK;
+    harpe_crew_clear(crew);
+    return status;
+}
+
+void harpe_crew_clear(harpe_crew *crew) {
+    for (size_t k = 0; k < crew->member_count; k++)
+        tools_clear(&crew->members[k].tools);
+    free(crew->members);
+    harpe_relaxation_curves_clear(&crew->curves);
+    memset(crew, 0, sizeof *crew);
+}
+
+harpe_tools *harpe_crew_tools(harpe_crew *crew) { return &crew->members[0].tools; }
+
+/* ---- A run ----------------------------------------------------------------------------------- */
+
+/* Takes the next number that no other thread works on. Returns false if there is none. */
+static bool take(run_state *s, size_t *number, size_t *turn) {
+    const harpe_crew_run *run = s->run;
+    bool found = false;
+    (void)pthread_mutex_lock(&s->lock);
+    if (run->end_s > 0 && harpe_clock_s() >= run->end_s) s->is_over = true;
+    for (size_t tries = 0; tries < run->count && !s->is_over && !found; tries++) {
+        if (run->end_s <= 0 && s->next >= run->count) break;
+        *number = s->next % run->count;
+        *turn = s->next++ / run->count;
+        found = !s->is_taken[*number] && !s->is_done[*number];
+    }
+    if (found) s->is_taken[*number] = true;
+    (void)pthread_mutex_unlock(&s->lock);
+    return found;
+}
+
+static size_t give_back(run_state *s, size_t number, bool is_done, bool has_failed) {
+    (void)pthread_mutex_lock(&s->lock);
+    s->is_taken[number] = false;
+    s->is_done[number] = is_done;
+    s->done_count += is_done;
+    if (has_failed || s->done_count == s->run->count) s->is_over = true;
+    size_t begun = s->next;
+    (void)pthread_mutex_unlock(&s->lock);
+    return begun;
+}
+
+static void stop(run_state *s) {
+    (void)pthread_mutex_lock(&s->lock);
+    s->is_over = s->is_stopped = true;
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
+static void work(member *m, bool reports) {
+    run_state *s = m->state;
+    const harpe_crew_run *run = s->run;
+    size_t number, turn;
+    while (m->status == HARPE_OK && take(s, &number, &turn)) {
+        bool is_done = false;
+        m->status = run->step(run->user, &m->tools, number, turn, &is_done, &m->error);
+        size_t begun = give_back(s, number, is_done, m->status != HARPE_OK);
+        if (reports && run->report && !run->report(run->user, begun)) stop(s);
+    }
+}
+
+static void *run_member(void *user) {
+    work(user, false);
+    return NULL;
+}
+
+/* Starts the other threads, works, and waits for them. A thread that cannot start is left out. */
+static harpe_status run_members(harpe_crew *crew, run_state *s, harpe_error *error) {
+    size_t count = crew->member_count < s->run->count ? crew->member_count : s->run->count;
+    for (size_t k = 0; k < count; k++) {
+        member *m = &crew->members[k];
+        m->state = s;
+        m->status = HARPE_OK;
+        m->is_started = k > 0 && harpe_thread_start(&m->thread, "harpe-plan", run_member, m) == 0;
+    }
+    if (count > 0) work(&crew->members[0], true);
+    harpe_status status = HARPE_OK;
+    for (size_t k = 0; k < count; k++) {
+        member *m = &crew->members[k];
+        if (m->is_started) (void)pthread_join(m->thread, NULL);
+        if (status == HARPE_OK && m->status != HARPE_OK) {
+            status = m->status;
+            *error = m->error;
+        }
+    }
+    return status;
+}
+
+harpe_status harpe_crew_do(harpe_crew *crew, const harpe_crew_run *run, bool *stopped,
+                           harpe_error *error) {
+    run_state s = {.run = run};
+    s.is_taken = harpe_calloc(run->count + 1, sizeof *s.is_taken);
+    s.is_done = harpe_calloc(run->count + 1, sizeof *s.is_done);
+    harpe_status status = s.is_taken && s.is_done ? HARPE_OK : harpe_fail_memory(error);
+    if (status == HARPE_OK) {
+        (void)pthread_mutex_init(&s.lock, NULL);
+        status = run_members(crew, &s, error);
+        (void)pthread_mutex_destroy(&s.lock);
+    }
+    *stopped = s.is_stopped;
+    free(s.is_taken);
+    free(s.is_done);
+    return status;
+}

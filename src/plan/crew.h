@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs one step for each of many drafts of plans, on several threads. Each thread has its own
+ * tools. A step for one draft depends only on this draft and on what does not change during the
+ * run, so the result does not depend on the number of threads. */
+#ifndef HARPE_PLAN_CREW_H
+#define HARPE_PLAN_CREW_H
+
+#include <pthread.h>
+
+#include "plan/assignment.h"
+#include "plan/dive.h"
+#include "plan/splice.h"
+#include "plan/walk.h"
+
+/* Working memory of one thread. */
+typedef struct harpe_tools {
+    harpe_assignment assignment;
+    harpe_splicer splicer;
+    harpe_diver diver;
+    harpe_walk walk; /* begun by the first step that needs it */
+    bool is_walking;
+    int32_t *option;  /* [instruction] */
+    int32_t *ordered; /* [position], as in harpe_assignment */
+} harpe_tools;
+
+typedef struct harpe_crew {
+    const harpe_problem *problem;
+    harpe_relaxation_curves curves;
+    struct harpe_crew_member *members; /* the first one is the calling thread */
+    size_t member_count;
+} harpe_crew;
+
+/* One run. The crew calls `step` with the numbers 0 to count - 1, each once, in this order. With an
+ * end, it calls `step` again and again for all numbers until the end, but never at the same time
+ * for one number; `turn` counts the repetitions. */
+typedef struct harpe_crew_run {
+    size_t count;
+    double end_s; /* by harpe_clock_s; 0: each number once */
+    /* Writes `*is_done` (false before) if this number needs no more turns. */
+    harpe_status (*step)(void *user, harpe_tools *tools, size_t number, size_t turn, bool *is_done,
+                         harpe_error *error);
+    /* Called by the calling thread with the number of steps that were begun. Returns false to stop.
+     */
+    bool (*report)(void *user, size_t begun);
+    void *user;
+} harpe_crew_run;
+
+/* Makes a crew of at most `threads` members (0: one for each core that the process may use). The
+ * problem and the network must outlive it, and it must stay in its place. After a failure there is
+ * nothing to clear. */
+harpe_status harpe_crew_init(harpe_crew *crew, const harpe_problem *problem,
+                             const harpe_network *network, int threads, harpe_error *error);
+void harpe_crew_clear(harpe_crew *crew);
+
+/* Returns the tools of the calling thread, for use between two runs. */
+harpe_tools *harpe_crew_tools(harpe_crew *crew);
+
+/* Does a run. Returns the first failure of a step. Sets `*stopped` if `report` returned false. */
+harpe_status harpe_crew_do(harpe_crew *crew, const harpe_crew_run *run, bool *stopped,
+                           harpe_error *error);
+
+#endif

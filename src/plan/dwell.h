@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans in which each clock holds for a minimum time. The list of each rank is divided into groups
+ * of neighbouring instructions that run at one clock. The group is the unit of choice. */
+#ifndef HARPE_PLAN_DWELL_H
+#define HARPE_PLAN_DWELL_H
+
+#include "plan/assignment.h"
+
+/* Improves a plan in place so that every clock holds for at least the minimum dwell time and at
+ * least the latency of `cost`. `frequency_mhz` contains a plan that takes at most `deadline_ps` and
+ * keeps these times, and so does the result, which needs at most as much energy, with
+ * `cost->energy_j` added for each change. `relaxed` (may be NULL) is a solution of the relaxation
+ * at the deadline: its prices tell where time is expensive. The work grows with the instructions
+ * times the groups; it is limited. */
+harpe_status harpe_dwell_improve(const harpe_problem *problem, const harpe_clock_switch *cost,
+                                 const harpe_relaxed *relaxed, int64_t deadline_ps,
+                                 int *frequency_mhz, harpe_error *error);
+
+#endif

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The search for better drafts; see search.h. dive.c, splice.c and assignment.c do the work on one
+ * draft. */
+#include "plan/search.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "plan/dwell.h"
+#include "plan/switching.h"
+
+/* Positions that local search may recompute for each result of rounding, a dive, a join or
+ * windows. */
+#define ROUNDING_VISITS UINT64_C(600000)
+#define DIVE_VISITS UINT64_C(300000)
+#define JOIN_VISITS UINT64_C(600000)
+#define WINDOW_SEARCH_VISITS UINT64_C(100000)
+/* Events that the windows of one turn of a draft may touch, which takes about 20 ms. */
+#define VISITS_PER_TURN UINT64_C(1000000)
+/* Larger problems are not dived, because the time of a dive grows faster than the number of
+ * instructions. */
+#define MOST_DIVED 2000
+/* A relative gap below this is a rounding error: the draft cannot be improved. */
+#define CLOSED_GAP 1e-10
+#define NO_DRAFT SIZE_MAX
+
+/* The common part of the runs of this file. */
+typedef struct run_user {
+    const harpe_search *search;
+    size_t *order; /* the drafts, the slowest deadline first; joins: the hull */
+    const harpe_clock_switch *cost;
+    size_t *fast, *slow; /* joins: the neighbours on the hull; NO_DRAFT: none */
+    double began_s, effort_s;
+    pthread_mutex_t lock; /* protects gap_sum */
+    double gap_sum;
+} run_user;
+
+/* ---- Drafts ---------------------------------------------------------------------------------- */
+
+void harpe_draft_take(harpe_draft *draft, const harpe_assignment *assignment) {
+    const harpe_assignment *a = assignment;
+    memcpy(draft->option, a->option, (size_t)a->count * sizeof *draft->option);
+    draft->time_s = (double)harpe_assignment_time_ps(a) / HARPE_PS_PER_S;
+    draft->energy_j = a->energy_j + harpe_problem_iteration_power_w(a->problem) * draft->time_s;
+}
+
+double harpe_draft_gap(const harpe_frontier *frontier, const harpe_draft *draft) {
+    double bound_j = harpe_frontier_bound_at(frontier, draft->time_s);
+    return (draft->energy_j - bound_j) / fabs(bound_j);
+}
+
+/* Replaces the draft by the assignment if this is nearer to the lower bound. */
+static void keep_better(const harpe_search *search, harpe_draft *draft,
+                        const harpe_assignment *assignment) {
+    harpe_draft found = {.time_s = (double)harpe_assignment_time_ps(assignment) / HARPE_PS_PER_S};
+    found.energy_j =
+        assignment->energy_j + harpe_problem_iteration_power_w(search->problem) * found.time_s;
+    if (harpe_draft_gap(search->frontier, &found) < harpe_draft_gap(search->frontier, draft))
+        harpe_draft_take(draft, assignment);
+}
+
+/* ---- Runs ------------------------------------------------------------------------------------ */
+
+static bool report_begun(void *user, size_t begun) {
+    const harpe_search *search = ((run_user *)user)->search;
+    if (!search->report) return true;
+    return search->report(search->user, (double)begun / (double)search->draft_count, NAN);
+}
+
+static harpe_status run_once(run_user *u,
+                             harpe_status (*step)(void *, harpe_tools *, size_t, size_t, bool *,
+                                                  harpe_error *),
+                             harpe_error *error) {
+    harpe_crew_run run = {
+        .count = u->search->draft_count, .step = step, .report = report_begun, .user = u};
+    bool stopped;
+    harpe_status status = harpe_crew_do(u->search->crew, &run, &stopped, error);
+    if (status == HARPE_OK && stopped)
+        status = harpe_fail(error, HARPE_INTERRUPTED, "interrupted while making plans");
+    return status;
+}
+
+/* ---- Local search and dives ------------------------------------------------------------------ */
+
+/* Brings the thread's own walk to a time, with a new walk if it has passed this time. The numbers
+ * of a run are taken in their order, so the times of one thread only fall during a run. */
+static harpe_status walk_to(const harpe_search *search, harpe_tools *tools, int64_t time_ps,
+                            harpe_error *error) {
+    if (tools->is_walking && tools->walk.solver.time_ps < time_ps) {
+        harpe_walk_clear(&tools->walk);
+        tools->is_walking = false;
+    }
+    if (!tools->is_walking) {
+        harpe_status status = harpe_walk_begin(&tools->walk, search->problem, NULL, error);
+        if (status != HARPE_OK) return status;
+        tools->is_walking = true;
+    }
+    return harpe_walk_to(&tools->walk, time_ps, error);
+}
+
+/* Dives at the draft's deadline, and keeps the best result. */
+static harpe_status dive(const harpe_search *search, harpe_tools *tools, harpe_draft *draft,
+                         harpe_error *error) {
+    static const harpe_dive_order orders[] = {HARPE_DIVE_FORWARDS, HARPE_DIVE_BACKWARDS,
+                                              HARPE_DIVE_BY_RANK, HARPE_DIVE_BY_PRICE};
+    harpe_assignment *a = &tools->assignment;
+    harpe_status status = walk_to(search, tools, draft->deadline_ps, error);
+    for (size_t k = 0; status == HARPE_OK && k < sizeof orders / sizeof orders[0]; k++) {
+        bool found;
+        status = harpe_diver_dive(&tools->diver, &tools->walk.solver, orders[k], &found, error);
+        if (status != HARPE_OK || !found) continue;
+        for (int32_t i = 0; i < a->count; i++)
+            tools->ordered[i] = tools->diver.option[a->instruction_at[i]];
+        harpe_assignment_restore(a, tools->ordered, tools->walk.solver.time_ps);
+        status = harpe_assignment_settle(a, a->deadline_ps, error);
+        if (status == HARPE_OK) status = harpe_assignment_improve(a, DIVE_VISITS, error);
+        if (status == HARPE_OK) keep_better(search, draft, a);
+    }
+    return status;
+}
+
+static harpe_status refine_step(void *user, harpe_tools *tools, size_t number, size_t turn,
+                                bool *is_done, harpe_error *error) {
+    const run_user *u = user;
+    const harpe_search *search = u->search;
+    harpe_draft *draft = &search->drafts[u->order[number]];
+    (void)turn;
+    *is_done = true;
+    if (harpe_draft_gap(search->frontier, draft) <= CLOSED_GAP) return HARPE_OK;
+    harpe_assignment_restore(&tools->assignment, draft->option, draft->deadline_ps);
+    harpe_status status = harpe_assignment_improve(&tools->assignment, ROUNDING_VISITS, error);
+    if (status != HARPE_OK) return status;
+    keep_better(search, draft, &tools->assignment);
+    if (search->problem->instruction_count > MOST_DIVED) return HARPE_OK;
+    return dive(search, tools, draft, error);
+}
+
+static int compare_deadlines(const void *a, const void *b, void *drafts) {
+    int64_t x = ((const harpe_draft *)drafts)[*(const size_t *)a].deadline_ps;
+    int64_t y = ((const harpe_draft *)drafts)[*(const size_t *)b].deadline_ps;
+    if (x != y) return x > y ? -1 : 1;
+    return *(const size_t *)a < *(const size_t *)b ? -1 : 1;
+}
+
+/* Writes the order in which threads that walk must take the drafts. */
+static harpe_status order_by_deadline(run_user *u, harpe_error *error) {
+    const harpe_search *search = u->search;
+    u->order = harpe_calloc(search->draft_count + 1, sizeof *u->order);
+    if (!u->order) return harpe_fail_memory(error);
+    for (size_t i = 0; i < search->draft_count; i++)
+        u->order[i] = i;
+    qsort_r(u->order, search->draft_count, sizeof *u->order, compare_deadlines, search->drafts);
+    return HARPE_OK;
+}
+
+harpe_status harpe_search_refine(const harpe_search *search, harpe_error *error) {
+    run_user u = {.search = search};
+    harpe_status status = order_by_deadline(&u, error);
+    if (status == HARPE_OK) status = run_once(&u, refine_step, error);
+    free(u.order);
+    return status;
+}
+
+/* ---- Joins ----------------------------------------------------------------------------------- */
+
+static int compare_drafts(const void *a, const void *b) {
+    const harpe_draft *x = a, *y = b;
+    if (x->time_s != y->time_s) return x->time_s < y->time_s ? -1 : 1;
+    if (x->energy_j != y->energy_j) return x->energy_j < y->energy_j ? -1 : 1;
+    if (x->deadline_ps != y->deadline_ps) return x->deadline_ps < y->deadline_ps ? -1 : 1;
+    return 0;
+}
+
+/* Finds the lower convex hull of the drafts in (time, energy). The drafts are sorted by time.
+ * Returns the number of drafts on the hull. */
+static size_t find_hull(const harpe_search *search, size_t *hull) {
+    size_t count = 0;
+    for (size_t i = 0; i < search->draft_count; i++) {
+        const harpe_draft *d = &search->drafts[i];
+        while (count > 0) {
+            const harpe_draft *last = &search->drafts[hull[count - 1]];
+            if (count == 1) {
+                if (d->time_s > last->time_s || d->energy_j >= last->energy_j) break;
+                count--;
+                continue;
+            }
+            const harpe_draft *before = &search->drafts[hull[count - 2]];
+            double turn = (last->time_s - before->time_s) * (d->energy_j - before->energy_j) -
+                          (d->time_s - before->time_s) * (last->energy_j - before->energy_j);
+            if (turn > 0) break;
+            count--;
+        }
+        hull[count++] = i;
+    }
+    return count;
+}
+
+/* Finds the neighbours on the hull of each draft that is not on it and that may take longer than
+ * the faster one. */
+static void find_neighbours(run_user *u) {
+    const harpe_search *search = u->search;
+    size_t *hull = u->order, count = find_hull(search, hull), edge = 0;
+    for (size_t i = 0; i < search->draft_count; i++) {
+        const harpe_draft *d = &search->drafts[i];
+        u->fast[i] = u->slow[i] = NO_DRAFT;
+        while (edge + 1 < count && search->drafts[hull[edge + 1]].time_s <= d->time_s)
+            edge++;
+        if (hull[edge] == i || edge + 1 >= count) continue;
+        double deadline_s = (double)d->deadline_ps / HARPE_PS_PER_S;
+        if (search->drafts[hull[edge]].time_s > deadline_s) continue;
+        u->fast[i] = hull[edge];
+        u->slow[i] = hull[edge + 1];
+    }
+}
+
+/* Reads drafts on the hull, which no step changes. */
+static harpe_status join_step(void *user, harpe_tools *tools, size_t number, size_t turn,
+                              bool *is_done, harpe_error *error) {
+    const run_user *u = user;
+    const harpe_search *search = u->search;
+    harpe_draft *draft = &search->drafts[number];
+    (void)turn;
+    *is_done = true;
+    if (u->fast[number] == NO_DRAFT) return HARPE_OK;
+    const int32_t *fast = search->drafts[u->fast[number]].option;
+    const int32_t *slow = search->drafts[u->slow[number]].option;
+    harpe_status status = HARPE_OK;
+    for (int slow_first = 0; status == HARPE_OK && slow_first < 2; slow_first++) {
+        status = harpe_splice(&tools->splicer, &tools->assignment, fast, slow, slow_first,
+                              draft->deadline_ps, error);
+        if (status == HARPE_OK)
+            status = harpe_assignment_improve(&tools->assignment, JOIN_VISITS, error);
+        if (status == HARPE_OK) keep_better(search, draft, &tools->assignment);
+    }
+    return status;
+}
+
+harpe_status harpe_search_join(const harpe_search *search, harpe_error *error) {
+    run_user u = {.search = search};
+    qsort(search->drafts, search->draft_count, sizeof *search->drafts, compare_drafts);
+    size_t *memory = harpe_calloc(3 * search->draft_count + 1, sizeof *memory);
+    if (!memory) return harpe_fail_memory(error);
+    u.order = memory;
+    u.fast = memory + search->draft_count;
+    u.slow = u.fast + search->draft_count;
+    find_neighbours(&u);
+    harpe_status status = run_once(&u, join_step, error);
+    free(memory);
+    return status;
+}
+
+/* ---- Frequencies ----------------------------------------------------------------------------- */
+
+static bool has_cost(const harpe_clock_switch *cost) {
+    return cost->latency_s > 0 || cost->energy_j > 0 || cost->minimum_dwell_s > 0;
+}
+
+/* Removes changes of clock from a plan, and looks for a better plan with few changes. The prices of
+ * the relaxation are not computed for large problems, because each thread needs a walk for them. */
+static harpe_status limit_changes(const run_user *u, harpe_tools *tools, harpe_draft *draft,
+                                  harpe_error *error) {
+    const harpe_problem *problem = u->search->problem;
+    size_t count = (size_t)problem->instruction_count;
+    bool has_prices = problem->instruction_count <= MOST_DIVED;
+    harpe_relaxed relaxed = {0};
+    harpe_status status = harpe_switching_merge(problem, u->cost, draft->frequency_mhz, error);
+    if (status == HARPE_OK && has_prices) {
+        relaxed.duration_ps = harpe_calloc(count, sizeof *relaxed.duration_ps);
+        relaxed.price_uw = harpe_calloc(count, sizeof *relaxed.price_uw);
+        if (!relaxed.duration_ps || !relaxed.price_uw) status = harpe_fail_memory(error);
+        if (status == HARPE_OK) status = walk_to(u->search, tools, draft->deadline_ps, error);
+        if (status == HARPE_OK) harpe_walk_read(&tools->walk, &relaxed);
+    }
+    if (status == HARPE_OK)
+        status = harpe_dwell_improve(problem, u->cost, has_prices ? &relaxed : NULL,
+                                     draft->deadline_ps, draft->frequency_mhz, error);
+    free(relaxed.duration_ps);
+    free(relaxed.price_uw);
+    return status;
+}
+
+static harpe_status finish_step(void *user, harpe_tools *tools, size_t number, size_t turn,
+                                bool *is_done, harpe_error *error) {
+    const run_user *u = user;
+    harpe_draft *draft = &u->search->drafts[u->order[number]];
+    (void)turn;
+    *is_done = true;
+    draft->frequency_mhz =
+        harpe_calloc((size_t)u->search->problem->instruction_count, sizeof *draft->frequency_mhz);
+    if (!draft->frequency_mhz) return harpe_fail_memory(error);
+    harpe_assignment_restore(&tools->assignment, draft->option, draft->deadline_ps);
+    harpe_assignment_frequencies(&tools->assignment, draft->frequency_mhz);
+    harpe_switching_follow(u->search->problem, draft->frequency_mhz);
+    return has_cost(u->cost) ? limit_changes(u, tools, draft, error) : HARPE_OK;
+}
+
+harpe_status harpe_search_finish(const harpe_search *search, const harpe_clock_switch *cost,
+                                 harpe_error *error) {
+    run_user u = {.search = search, .cost = cost};
+    harpe_status status = order_by_deadline(&u, error);
+    if (status == HARPE_OK) status = run_once(&u, finish_step, error);
+    free(u.order);
+    return status;
+}
+
+/* ---- Windows --------------------------------------------------------------------------------- */
+
+static harpe_status window_step(void *user, harpe_tools *tools, size_t number, size_t turn,
+                                bool *is_done, harpe_error *error) {
+    run_user *u = user;
+    const harpe_search *search = u->search;
+    harpe_draft *draft = &search->drafts[number];
+    harpe_assignment *a = &tools->assignment;
+    double gap = harpe_draft_gap(search->frontier, draft);
+    *is_done = gap <= CLOSED_GAP;
+    if (*is_done) return HARPE_OK;
+    for (int32_t k = 0; k < a->count; k++)
+        tools->option[a->instruction_at[k]] = draft->option[k];
+    tools->diver.random = number * UINT64_C(1000003) + turn + 1;
+    harpe_diver_take(&tools->diver, tools->option, draft->deadline_ps);
+    harpe_diver_improve(&tools->diver, VISITS_PER_TURN);
+    for (int32_t k = 0; k < a->count; k++)
+        tools->ordered[k] = tools->diver.option[a->instruction_at[k]];
+    harpe_assignment_restore(a, tools->ordered, draft->deadline_ps);
+    harpe_status status = harpe_assignment_improve(a, WINDOW_SEARCH_VISITS, error);
+    if (status != HARPE_OK) return status;
+    keep_better(search, draft, a);
+    (void)pthread_mutex_lock(&u->lock);
+    u->gap_sum += harpe_draft_gap(search->frontier, draft) - gap;
+    (void)pthread_mutex_unlock(&u->lock);
+    return HARPE_OK;
+}
+
+static bool report_windows(void *user, size_t begun) {
+    run_user *u = user;
+    const harpe_search *search = u->search;
+    (void)begun;
+    if (!search->report) return true;
+    (void)pthread_mutex_lock(&u->lock);
+    double mean_gap = u->gap_sum / (double)search->draft_count;
+    (void)pthread_mutex_unlock(&u->lock);
+    return search->report(search->user, (harpe_clock_s() - u->began_s) / u->effort_s, mean_gap);
+}
+
+harpe_status harpe_search_windows(const harpe_search *search, double effort_s, harpe_error *error) {
+    run_user u = {.search = search, .began_s = harpe_clock_s(), .effort_s = effort_s};
+    for (size_t i = 0; i < search->draft_count; i++)
+        u.gap_sum += harpe_draft_gap(search->frontier, &search->drafts[i]);
+    harpe_crew_run run = {.count = search->draft_count,
+                          .end_s = u.began_s + effort_s,
+                          .step = window_step,
+                          .report = report_windows,
+                          .user = &u};
+    bool stopped;
+    (void)pthread_mutex_init(&u.lock, NULL);
+    harpe_status status = harpe_crew_do(search->crew, &run, &stopped, error);
+    (void)pthread_mutex_destroy(&u.lock);
+    return status;
+}
