@@ -64,6 +64,7 @@ _harpe() {
                 '(--noise-factor)--noise-factor=[Relaxed Pareto filter if the exponential model has fewer than 4 points]:X: ' \
                 '(--unit-time)--unit-time=[Sampling interval of the exponential model in s]:S: ' \
                 '(--bound-only)--bound-only[Compute and write the lower bound]' \
+                '(--effort)--effort=[Improve the plans for SECONDS after they were made]:SECONDS: ' \
                 '(--export-graph)--export-graph=[Write the pipeline as a graph]:FILE:_files' \
                 '(-f --force)-f[Replace an existing plan directory]' \
                 '(-f --force)--force[Replace an existing plan directory]' \
@@ -78,6 +79,7 @@ _harpe() {
                 '(-q --quiet)--quiet[Show no progress and no notes on stderr]' \
                 '(--switch-energy)--switch-energy=[Energy of one change of clock]:J: ' \
                 '(--switch-latency)--switch-latency=[Seconds from the request to the new clock]:S: ' \
+                '(--threads)--threads=[Make plans on at most N threads]:N: ' \
                 '(--verify)--verify[Verify frontier and plans with independent code]' \
                 '(-\? --help)-\?[Give this help list]' \
                 '(-\? --help)--help[Give this help list]' \

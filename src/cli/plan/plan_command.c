@@ -54,6 +54,8 @@ enum flag {
     FLAG_SWITCH_ENERGY,
     FLAG_GRAPH,
     FLAG_EXPORT_GRAPH,
+    FLAG_EFFORT,
+    FLAG_THREADS,
 };
 
 static const struct argp_option flags[] = {
@@ -73,6 +75,15 @@ static const struct argp_option flags[] = {
     {"plans", FLAG_PLANS, "all|N|none", 0,
      "Plans to make: one for each vertex of the frontier, about N evenly spread in time (default "
      "100), or none",
+     3},
+    {"effort", FLAG_EFFORT, "SECONDS", 0,
+     "Improve the plans for SECONDS after they were made; Ctrl-C ends the improvement and keeps "
+     "its "
+     "result (default 0)",
+     3},
+    {"threads", FLAG_THREADS, "N", 0,
+     "Make plans on at most N threads (default: all cores); without --effort the plans do not "
+     "depend on it",
      3},
     {"min-dwell", FLAG_MIN_DWELL, "S", 0,
      "Remove changes to a clock that would hold for less than S seconds (default 0)", 3},
@@ -143,6 +154,12 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     case FLAG_SWITCH_ENERGY:
         change->energy_j = harpe_flag_double(state, "--switch-energy", argument, 0, 1e6);
         return 0;
+    case FLAG_EFFORT:
+        arguments->request.effort_s = harpe_flag_double(state, "--effort", argument, 0, 1e6);
+        return 0;
+    case FLAG_THREADS:
+        arguments->request.threads = harpe_flag_int(state, "--threads", argument, 1, 4096);
+        return 0;
     case FLAG_BOUND_ONLY: arguments->bound_only = true; return 0;
     case FLAG_VERIFY: arguments->verify = true; return 0;
     case FLAG_NO_PICTURES: arguments->no_pictures = true; return 0;
@@ -194,6 +211,7 @@ static json_t *arguments_json(const plan_arguments *arguments) {
     json_object_set_new(object, "min_dwell_s", json_real(change->minimum_dwell_s));
     json_object_set_new(object, "switch_latency_s", json_real(change->latency_s));
     json_object_set_new(object, "switch_energy_j", json_real(change->energy_j));
+    json_object_set_new(object, "effort_s", json_real(arguments->request.effort_s));
     return object;
 }
 
@@ -279,6 +297,22 @@ static harpe_status print_result(const plan_arguments *arguments, const harpe_pl
     return harpe_command_print_json(object, error);
 }
 
+/* The progress of the terminal, and what Ctrl-C does: while plans are being improved, it ends only
+ * the improvement. */
+typedef struct plan_progress {
+    harpe_terminal_progress terminal;
+    harpe_progress shown;
+    bool has_ended_early;
+} plan_progress;
+
+static bool report_progress(void *user, const char *phase, double fraction) {
+    plan_progress *p = user;
+    if (p->shown.report(p->shown.user, phase, fraction)) return true;
+    if (strncmp(phase, "improving", strlen("improving")) == 0)
+        p->has_ended_early = harpe_terminal_progress_forget_interrupt();
+    return false;
+}
+
 /* Gives an interruption the same message, no matter where it was noticed. */
 static void name_interruption(harpe_status status, harpe_error *error) {
     if (status == HARPE_INTERRUPTED) (void)harpe_command_check_signal(error);
@@ -304,8 +338,9 @@ int harpe_plan_command(int argc, char **argv) {
     };
     keep_command_line(&arguments, argc, argv);
     argp_parse(&argument_parser, argc, argv, 0, NULL, &arguments);
-    harpe_terminal_progress terminal;
-    harpe_progress progress = harpe_terminal_progress_start(&terminal, arguments.quiet);
+    plan_progress shown = {0};
+    shown.shown = harpe_terminal_progress_start(&shown.terminal, arguments.quiet);
+    harpe_progress progress = {.report = report_progress, .user = &shown};
     harpe_directory directory = {0};
     harpe_plan_result result = {0};
     harpe_error error;
@@ -314,7 +349,10 @@ int harpe_plan_command(int argc, char **argv) {
     if (status == HARPE_OK) status = solve(&arguments, &progress, &result, &error);
     if (status == HARPE_OK && arguments.output_directory)
         status = write_output(&arguments, &result, &directory, &error);
-    harpe_terminal_progress_clear(&terminal);
+    harpe_terminal_progress_clear(&shown.terminal);
+    if (status == HARPE_OK && shown.has_ended_early && !arguments.quiet)
+        (void)fputs("harpe plan: the improvement was ended by Ctrl-C; its result is kept\n",
+                    stderr);
     harpe_directory_abort(&directory);
     if (status == HARPE_OK && !arguments.quiet) harpe_plan_notes_print("plan", &arguments.input);
     if (status == HARPE_OK) status = print_result(&arguments, &result, &error);
