@@ -198,7 +198,8 @@ typedef struct harpe_plan_set harpe_plan_set;
 typedef struct harpe_plan {
     double time_s;            /* longest path over the measured times */
     double energy_j;          /* compute, blocking and overhead energy together */
-    double lower_bound_j;     /* lower bound for any plan of time_s */
+    double lower_bound_j;     /* lower bound for any plan of time_s; with an effort it can be above
+                               * that of the frontier */
     double compute_energy_j;  /* measured energies of all instructions */
     double blocking_energy_j; /* energy of all GPUs while they wait */
     double average_power_w;   /* average power of one GPU, without overhead:
@@ -231,8 +232,9 @@ typedef struct harpe_plan_request {
      * side of a removed change run at the higher clock, so no plan becomes slower; see
      * harpe_plan_switching. */
     harpe_clock_switch clock_switch;
-    /* Seconds for which the plans are improved after they were made, 0 to 1e6. 0: a fixed amount of
-     * work, so that the same request always gives the same plans. */
+    /* Seconds for which the plans and their lower bounds are improved after they were made, 0 to
+     * 1e6; less if all plans reach their bounds. 0: a fixed amount of work, so that the same
+     * request always gives the same plans. */
     double effort_s;
     int threads; /* the most threads that may improve plans; 0: one for each core that the process
                   * may use */
@@ -242,10 +244,10 @@ typedef struct harpe_plan_request {
  * plans are needed. Each plan of the set has a lower evaluated energy than all faster plans.
  * HARPE_PLANS_AT gives one plan for each requested time, in the order of the request: the plan
  * with the least energy that is not slower. `progress` (may be NULL) receives the phase
- * "solving", then "planning", and, if an effort was given, phases that begin with "improving" and
- * contain the present mean gap. The fraction covers all phases, never falls and ends at 1. If
- * `progress` returns false while plans are being improved with an effort, the improvement ends and
- * the plans found so far are the result. */
+ * "solving", then "planning", and, if an effort was given, phases that begin with "improving" or
+ * "bounding" and contain the present mean gap. The fraction covers all phases, never falls and ends
+ * at 1. If `progress` returns false in one of these phases, the effort ends, and the plans and
+ * bounds found so far are the result. */
 HARPE_API harpe_status harpe_plan_set_new(const harpe_problem *problem,
                                           const harpe_plan_request *request,
                                           const harpe_progress *progress, harpe_frontier **frontier,
@@ -352,11 +354,20 @@ HARPE_API harpe_status harpe_frontier_verify(const harpe_problem *problem,
                                              harpe_error *error);
 
 /* Recomputes a plan from its frequencies with a different algorithm (iterated relaxation instead of
- * a topological order), compares every number of the plan, and checks that the lower bound is not
- * above the plan's energy. */
+ * a topological order), compares every number of the plan, and checks that the lower bound is
+ * between the frontier's bound and the plan's energy. harpe_plan_set_verify_bounds checks a bound
+ * that is above the frontier's. */
 HARPE_API harpe_status harpe_plan_verify(const harpe_problem *problem,
                                          const harpe_frontier *frontier, const harpe_plan *plan,
                                          harpe_error *error);
+
+/* Verifies the lower bounds of a set that are higher than the frontier's, which an effort can give.
+ * Finds the proofs again, which takes about as long as at first, and checks each part of them with
+ * code of its own: the flow, the division into blocks, and the branches of each block. If a check
+ * fails, returns HARPE_INTERNAL with a message that names it. `problem` is that of the set. */
+HARPE_API harpe_status harpe_plan_set_verify_bounds(const harpe_problem *problem,
+                                                    const harpe_plan_set *plans,
+                                                    harpe_error *error);
 
 HARPE_END_DECLS
 

@@ -12,6 +12,8 @@
 #include "base/thread.h"
 
 #define MOST_THREADS 64
+/* The time between two reports of a long step. */
+#define REPORT_PERIOD_S 0.05
 
 /* The state of a run. */
 typedef struct run_state {
@@ -28,7 +30,8 @@ typedef struct harpe_crew_member {
     harpe_tools tools;
     run_state *state; /* of the present run */
     pthread_t thread;
-    bool is_started;
+    bool is_started, reports;
+    double reported_s;
     harpe_status status;
     harpe_error error;
 } member;
@@ -57,6 +60,7 @@ static void tools_clear(harpe_tools *tools) {
     harpe_splicer_clear(&tools->splicer);
     harpe_diver_clear(&tools->diver);
     if (tools->is_walking) harpe_walk_clear(&tools->walk);
+    if (tools->is_bounding) harpe_bounder_clear(&tools->bounder);
 }
 
 static size_t count_cores(int threads) {
@@ -72,7 +76,7 @@ static size_t count_cores(int threads) {
 harpe_status harpe_crew_init(harpe_crew *crew, const harpe_problem *problem,
                              const harpe_network *network, int threads, harpe_error *error) {
     size_t wanted = count_cores(threads);
-    *crew = (harpe_crew){.problem = problem};
+    *crew = (harpe_crew){.problem = problem, .network = network};
     harpe_status status = harpe_relaxation_curves_init(&crew->curves, problem, network, error);
     if (status != HARPE_OK) return status;
     crew->members = harpe_calloc(wanted, sizeof *crew->members);
@@ -136,7 +140,29 @@ static void stop(run_state *s) {
     (void)pthread_mutex_unlock(&s->lock);
 }
 
-static void work(member *m, bool reports) {
+static bool report_begun(member *m, size_t begun) {
+    const harpe_crew_run *run = m->state->run;
+    if (!m->reports || !run->report) return true;
+    m->reported_s = harpe_clock_s();
+    if (run->report(run->user, begun)) return true;
+    stop(m->state);
+    return false;
+}
+
+bool harpe_crew_is_over(harpe_tools *tools) {
+    member *m = (member *)tools; /* its first member */
+    run_state *s = m->state;
+    double now_s = harpe_clock_s();
+    (void)pthread_mutex_lock(&s->lock);
+    if (s->run->end_s > 0 && now_s >= s->run->end_s) s->is_over = true;
+    bool is_over = s->is_over;
+    size_t begun = s->next;
+    (void)pthread_mutex_unlock(&s->lock);
+    if (is_over || now_s < m->reported_s + REPORT_PERIOD_S) return is_over;
+    return !report_begun(m, begun);
+}
+
+static void work(member *m) {
     run_state *s = m->state;
     const harpe_crew_run *run = s->run;
     size_t number, turn;
@@ -144,12 +170,12 @@ static void work(member *m, bool reports) {
         bool is_done = false;
         m->status = run->step(run->user, &m->tools, number, turn, &is_done, &m->error);
         size_t begun = give_back(s, number, is_done, m->status != HARPE_OK);
-        if (reports && run->report && !run->report(run->user, begun)) stop(s);
+        (void)report_begun(m, begun);
     }
 }
 
 static void *run_member(void *user) {
-    work(user, false);
+    work(user);
     return NULL;
 }
 
@@ -160,9 +186,10 @@ static harpe_status run_members(harpe_crew *crew, run_state *s, harpe_error *err
         member *m = &crew->members[k];
         m->state = s;
         m->status = HARPE_OK;
+        m->reports = k == 0;
         m->is_started = k > 0 && harpe_thread_start(&m->thread, "harpe-plan", run_member, m) == 0;
     }
-    if (count > 0) work(&crew->members[0], true);
+    if (count > 0) work(&crew->members[0]);
     harpe_status status = HARPE_OK;
     for (size_t k = 0; k < count; k++) {
         member *m = &crew->members[k];

@@ -10,6 +10,7 @@
 #include "plan/assignment.h"
 #include "plan/dive.h"
 #include "plan/splice.h"
+#include "plan/tight_bound.h"
 #include "plan/walk.h"
 
 /* Working memory of one thread. */
@@ -19,12 +20,15 @@ typedef struct harpe_tools {
     harpe_diver diver;
     harpe_walk walk; /* begun by the first step that needs it */
     bool is_walking;
+    harpe_bounder bounder; /* made by the first step that needs it */
+    bool is_bounding;
     int32_t *option;  /* [instruction] */
     int32_t *ordered; /* [position], as in harpe_assignment */
 } harpe_tools;
 
 typedef struct harpe_crew {
     const harpe_problem *problem;
+    const harpe_network *network;
     harpe_relaxation_curves curves;
     struct harpe_crew_member *members; /* the first one is the calling thread */
     size_t member_count;
@@ -51,6 +55,10 @@ typedef struct harpe_crew_run {
 harpe_status harpe_crew_init(harpe_crew *crew, const harpe_problem *problem,
                              const harpe_network *network, int threads, harpe_error *error);
 void harpe_crew_clear(harpe_crew *crew);
+
+/* Returns true if the run must end. A step that takes long calls this often. On the calling thread
+ * of the run it also reports. */
+bool harpe_crew_is_over(harpe_tools *tools);
 
 /* Returns the tools of the calling thread, for use between two runs. */
 harpe_tools *harpe_crew_tools(harpe_crew *crew);

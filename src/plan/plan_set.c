@@ -94,8 +94,8 @@ static bool report_search(void *user, double done, double mean_gap) {
     maker *m = user;
     char phase[48];
     if (isnan(mean_gap)) return report_part(m, done);
-    (void)snprintf(phase, sizeof phase, "improving, mean gap %.4f %%,", 100 * mean_gap);
-    return report(m, phase, m->share_from + (1 - m->share_from) * fmin(1, done));
+    (void)snprintf(phase, sizeof phase, "%s, mean gap %.4f %%,", m->phase, 100 * mean_gap);
+    return report(m, phase, m->share_from + m->share * fmin(1, done));
 }
 
 static harpe_status fail_interrupted(harpe_error *error) {
@@ -373,6 +373,24 @@ static harpe_plan_set *new_set(size_t room, harpe_error *error) {
     return NULL;
 }
 
+/* Writes the highest known bound of each plan, and keeps the cuts that give one. */
+static harpe_status bound_plans(const maker *m, const harpe_frontier *frontier, harpe_plan_set *set,
+                                harpe_error *error) {
+    set->cuts = harpe_calloc(set->count, sizeof *set->cuts);
+    if (!set->cuts) return harpe_fail_memory(error);
+    for (size_t i = 0; i < set->count; i++) {
+        harpe_plan *plan = &set->plans[i];
+        plan->lower_bound_j = harpe_frontier_bound_at(frontier, plan->time_s);
+        for (size_t k = 0; k < m->draft_count; k++) {
+            double bound_j = harpe_cut_at(&m->drafts[k].cut, plan->time_s);
+            if (bound_j <= plan->lower_bound_j) continue;
+            plan->lower_bound_j = bound_j;
+            set->cuts[i] = m->drafts[k].cut;
+        }
+    }
+    return HARPE_OK;
+}
+
 static harpe_status finish(maker *m, const harpe_plan_request *request,
                            const harpe_frontier *frontier, harpe_plan_set **out,
                            harpe_error *error) {
@@ -390,8 +408,11 @@ static harpe_status finish(maker *m, const harpe_plan_request *request,
         harpe_plan_set_free(made);
         return status;
     }
-    for (size_t i = 0; i < made->count; i++)
-        made->plans[i].lower_bound_j = harpe_frontier_bound_at(frontier, made->plans[i].time_s);
+    status = bound_plans(m, frontier, made, error);
+    if (status != HARPE_OK) {
+        harpe_plan_set_free(made);
+        return status;
+    }
     *out = made;
     return HARPE_OK;
 }
@@ -449,6 +470,29 @@ static harpe_status round_all(maker *m, const harpe_plan_request *request, harpe
                                               : draft_at_times(m, request, error);
 }
 
+/* Improves the drafts and their bounds for some time. A short search for bounds comes first,
+ * because plans that reach their bound need no more work. */
+static harpe_status search_for(maker *m, const harpe_search *search, double effort_s,
+                               harpe_error *error) {
+    static const double part[] = {0.1, 0.6, 0.3};
+    double end_s = harpe_clock_s() + effort_s, share = (1 - m->share_from - m->share);
+    bool stopped = false;
+    harpe_status status = HARPE_OK;
+    for (int k = 0; k < 3 && status == HARPE_OK && !stopped; k++) {
+        double left_s = fmax(0, end_s - harpe_clock_s());
+        double for_s = k == 2 ? left_s : fmin(left_s, part[k] * effort_s);
+        m->share_from += m->share;
+        m->share = part[k] * share;
+        m->phase = k == 1 ? "improving" : "bounding";
+        if (k == 1)
+            status = harpe_search_windows(search, for_s, &stopped, error);
+        else
+            status = harpe_search_bounds(search, for_s, k == 0 ? 0 : 1, &stopped, error);
+    }
+    m->phase = "planning";
+    return status;
+}
+
 /* Improves the drafts. The whole frontier is known. */
 static harpe_status improve_all(maker *m, const harpe_plan_request *request,
                                 const harpe_frontier *frontier, harpe_error *error) {
@@ -467,9 +511,8 @@ static harpe_status improve_all(maker *m, const harpe_plan_request *request,
         begin_part(m, (1 - SOLVING_SHARE - ROUNDING_SHARE - REFINING_SHARE) / SPLICE_ROUNDS);
         status = harpe_search_join(&search, error);
     }
-    begin_part(m, 0);
     if (status == HARPE_OK && request->effort_s > 0)
-        status = harpe_search_windows(&search, request->effort_s, error);
+        status = search_for(m, &search, request->effort_s, error);
     if (status == HARPE_OK) status = harpe_search_finish(&search, &request->clock_switch, error);
     return status;
 }
@@ -528,6 +571,7 @@ void harpe_plan_set_free(harpe_plan_set *plans) {
     for (size_t i = 0; i < plans->count; i++)
         free((void *)plans->plans[i].frequency_mhz);
     free(plans->plans);
+    free(plans->cuts);
     free(plans);
 }
 

@@ -27,6 +27,8 @@
 /* A relative gap below this is a rounding error: the draft cannot be improved. */
 #define CLOSED_GAP 1e-10
 #define NO_DRAFT SIZE_MAX
+/* Boxes of the first search for the bound of a problem that is one block. */
+#define SMALLEST_TREE ((size_t)250)
 
 /* The common part of the runs of this file. */
 typedef struct run_user {
@@ -34,6 +36,7 @@ typedef struct run_user {
     size_t *order; /* the drafts, the slowest deadline first; joins: the hull */
     const harpe_clock_switch *cost;
     size_t *fast, *slow; /* joins: the neighbours on the hull; NO_DRAFT: none */
+    size_t first_turn;   /* bounds */
     double began_s, effort_s;
     pthread_mutex_t lock; /* protects gap_sum */
     double gap_sum;
@@ -307,6 +310,63 @@ harpe_status harpe_search_finish(const harpe_search *search, const harpe_clock_s
     return status;
 }
 
+/* ---- Searching for some time ----------------------------------------------------------------- */
+
+/* Returns the distance of a draft to the highest known bound, relative to the bound. */
+static double tight_gap(const harpe_search *search, const harpe_draft *draft) {
+    double bound_j = fmax(harpe_frontier_bound_at(search->frontier, draft->time_s),
+                          harpe_cut_at(&draft->cut, draft->time_s));
+    return (draft->energy_j - bound_j) / fabs(bound_j);
+}
+
+/* Returns true if the draft reaches its bound. The bound may be too low by a microwatt of flow for
+ * each instruction. */
+static bool is_closed(const harpe_search *search, const harpe_draft *draft) {
+    double bound_j = fmax(harpe_frontier_bound_at(search->frontier, draft->time_s),
+                          harpe_cut_at(&draft->cut, draft->time_s));
+    double rounding_j = CLOSED_GAP * fabs(bound_j) +
+                        search->problem->instruction_count * draft->time_s / HARPE_UW_PER_W;
+    return draft->energy_j - bound_j <= rounding_j;
+}
+
+static void add_gap(run_user *u, double difference) {
+    (void)pthread_mutex_lock(&u->lock);
+    u->gap_sum += difference;
+    (void)pthread_mutex_unlock(&u->lock);
+}
+
+static bool report_gap(void *user, size_t begun) {
+    run_user *u = user;
+    const harpe_search *search = u->search;
+    (void)begun;
+    if (!search->report) return true;
+    (void)pthread_mutex_lock(&u->lock);
+    double mean_gap = u->gap_sum / (double)search->draft_count;
+    (void)pthread_mutex_unlock(&u->lock);
+    return search->report(search->user, (harpe_clock_s() - u->began_s) / u->effort_s, mean_gap);
+}
+
+/* Runs a step for all drafts, in turn, for `effort_s`. */
+static harpe_status run_for(run_user *u, double effort_s,
+                            harpe_status (*step)(void *, harpe_tools *, size_t, size_t, bool *,
+                                                 harpe_error *),
+                            bool *stopped, harpe_error *error) {
+    const harpe_search *search = u->search;
+    u->began_s = harpe_clock_s();
+    u->effort_s = effort_s;
+    for (size_t i = 0; i < search->draft_count; i++)
+        u->gap_sum += tight_gap(search, &search->drafts[i]);
+    harpe_crew_run run = {.count = search->draft_count,
+                          .end_s = u->began_s + effort_s,
+                          .step = step,
+                          .report = report_gap,
+                          .user = u};
+    (void)pthread_mutex_init(&u->lock, NULL);
+    harpe_status status = harpe_crew_do(search->crew, &run, stopped, error);
+    (void)pthread_mutex_destroy(&u->lock);
+    return status;
+}
+
 /* ---- Windows --------------------------------------------------------------------------------- */
 
 static harpe_status window_step(void *user, harpe_tools *tools, size_t number, size_t turn,
@@ -315,8 +375,8 @@ static harpe_status window_step(void *user, harpe_tools *tools, size_t number, s
     const harpe_search *search = u->search;
     harpe_draft *draft = &search->drafts[number];
     harpe_assignment *a = &tools->assignment;
-    double gap = harpe_draft_gap(search->frontier, draft);
-    *is_done = gap <= CLOSED_GAP;
+    double gap = tight_gap(search, draft);
+    *is_done = is_closed(search, draft);
     if (*is_done) return HARPE_OK;
     for (int32_t k = 0; k < a->count; k++)
         tools->option[a->instruction_at[k]] = draft->option[k];
@@ -329,35 +389,114 @@ static harpe_status window_step(void *user, harpe_tools *tools, size_t number, s
     harpe_status status = harpe_assignment_improve(a, WINDOW_SEARCH_VISITS, error);
     if (status != HARPE_OK) return status;
     keep_better(search, draft, a);
-    (void)pthread_mutex_lock(&u->lock);
-    u->gap_sum += harpe_draft_gap(search->frontier, draft) - gap;
-    (void)pthread_mutex_unlock(&u->lock);
+    add_gap(u, tight_gap(search, draft) - gap);
     return HARPE_OK;
 }
 
-static bool report_windows(void *user, size_t begun) {
-    run_user *u = user;
-    const harpe_search *search = u->search;
-    (void)begun;
-    if (!search->report) return true;
-    (void)pthread_mutex_lock(&u->lock);
-    double mean_gap = u->gap_sum / (double)search->draft_count;
-    (void)pthread_mutex_unlock(&u->lock);
-    return search->report(search->user, (harpe_clock_s() - u->began_s) / u->effort_s, mean_gap);
+harpe_status harpe_search_windows(const harpe_search *search, double effort_s, bool *stopped,
+                                  harpe_error *error) {
+    run_user u = {.search = search};
+    return run_for(&u, effort_s, window_step, stopped, error);
 }
 
-harpe_status harpe_search_windows(const harpe_search *search, double effort_s, harpe_error *error) {
-    run_user u = {.search = search, .began_s = harpe_clock_s(), .effort_s = effort_s};
-    for (size_t i = 0; i < search->draft_count; i++)
-        u.gap_sum += harpe_draft_gap(search->frontier, &search->drafts[i]);
-    harpe_crew_run run = {.count = search->draft_count,
-                          .end_s = u.began_s + effort_s,
-                          .step = window_step,
-                          .report = report_windows,
-                          .user = &u};
-    bool stopped;
-    (void)pthread_mutex_init(&u.lock, NULL);
-    harpe_status status = harpe_crew_do(search->crew, &run, &stopped, error);
-    (void)pthread_mutex_destroy(&u.lock);
+/* ---- Bounds ---------------------------------------------------------------------------------- */
+
+/* How the bound of a draft is looked for in each turn. Larger blocks give higher bounds, and take
+ * much longer. */
+typedef struct bound_turn {
+    int ranks_together;
+    size_t block_size, most_boxes;
+} bound_turn;
+
+static harpe_cut cut_of_turn(const harpe_problem *problem, size_t turn) {
+    static const bound_turn turns[] = {
+        {8, 16, 500}, {2, 24, 1000}, {8, 32, 2000}, {4, 40, 3000}, {8, 64, 4000},
+    };
+    size_t last = sizeof turns / sizeof turns[0] - 1, more = turn > last ? turn - last : 0;
+    const bound_turn *of = &turns[turn < last ? turn : last];
+    int ranks = of->ranks_together < problem->rank_count ? of->ranks_together : problem->rank_count;
+    if (problem->instruction_count <= HARPE_BLOCK_MOST_MEMBERS)
+        return (harpe_cut){.is_flat = true,
+                           .ranks_together = problem->rank_count,
+                           .block_size = HARPE_BLOCK_MOST_MEMBERS,
+                           .most_boxes = SMALLEST_TREE << (2 * (turn < 8 ? turn : 8))};
+    return (harpe_cut){.ranks_together = ranks,
+                       .block_size = of->block_size,
+                       .missing = 13 * more,
+                       .most_boxes = of->most_boxes << (more < 8 ? more : 8)};
+}
+
+/* Takes the optimum of a problem that is one block. */
+static void take_optimum(const harpe_search *search, harpe_tools *tools, harpe_draft *draft) {
+    harpe_assignment *a = &tools->assignment;
+    harpe_block_read(&tools->bounder.block, tools->option);
+    for (int32_t k = 0; k < a->count; k++)
+        tools->ordered[k] = tools->option[a->instruction_at[k]];
+    harpe_assignment_restore(a, tools->ordered, draft->deadline_ps);
+    keep_better(search, draft, a);
+}
+
+static bool is_over(void *tools) { return harpe_crew_is_over(tools); }
+
+static harpe_status bound_step(void *user, harpe_tools *tools, size_t number, size_t turn,
+                               bool *is_done, harpe_error *error) {
+    run_user *u = user;
+    const harpe_search *search = u->search;
+    harpe_draft *draft = &search->drafts[u->order[number]];
+    double gap = tight_gap(search, draft);
+    bool is_optimal = draft->cut.is_exact && isfinite(harpe_cut_at(&draft->cut, draft->time_s));
+    *is_done = is_closed(search, draft) || is_optimal;
+    if (*is_done) return HARPE_OK;
+    harpe_cut cut = cut_of_turn(search->problem, u->first_turn + turn);
+    /* A flat bound is high only at its deadline. */
+    int64_t time_ps = draft->deadline_ps;
+    if (cut.is_flat) time_ps = llround(draft->time_s * HARPE_PS_PER_S);
+    harpe_status status = walk_to(search, tools, time_ps, error);
+    /* The measured times of a plan's instructions may be longer by a picosecond each. */
+    cut.deadline_ps = time_ps + search->problem->instruction_count;
+    if (status == HARPE_OK && !tools->is_bounding) {
+        status = harpe_bounder_init(&tools->bounder, search->problem, search->crew->network,
+                                    &search->crew->curves, error);
+        tools->is_bounding = status == HARPE_OK;
+    }
+    if (status != HARPE_OK) return status;
+    tools->bounder.block.is_over = is_over;
+    tools->bounder.block.user = tools;
+    status = harpe_bounder_cut(&tools->bounder, &tools->walk.solver, &cut, error);
+    if (status != HARPE_OK || harpe_crew_is_over(tools)) return status;
+    if (harpe_cut_at(&cut, draft->time_s) > harpe_cut_at(&draft->cut, draft->time_s))
+        draft->cut = cut;
+    if (cut.is_exact && cut.is_flat) take_optimum(search, tools, draft);
+    add_gap(u, tight_gap(search, draft) - gap);
+    return HARPE_OK;
+}
+
+/* Writes an order in which the first numbers, however few, are spread evenly over all drafts: a
+ * bound is of use for the neighbours, too. */
+static void order_spread(size_t *order, size_t count) {
+    size_t next = 0, step = 1;
+    while (step < count)
+        step *= 2;
+    for (; step > 0; step /= 2)
+        for (size_t k = 0; k < count; k += step)
+            if (next == 0 || k % (2 * step) != 0) order[next++] = k;
+}
+
+static bool has_fitted_curve(const harpe_problem *problem) {
+    for (size_t c = 0; c < problem->choice_count; c++)
+        if (problem->choices[c].is_fitted) return true;
+    return false;
+}
+
+harpe_status harpe_search_bounds(const harpe_search *search, double effort_s, size_t first_turn,
+                                 bool *stopped, harpe_error *error) {
+    run_user u = {.search = search, .first_turn = first_turn};
+    *stopped = false;
+    if (has_fitted_curve(search->problem)) return HARPE_OK; /* its bound is none */
+    u.order = harpe_calloc(search->draft_count + 1, sizeof *u.order);
+    if (!u.order) return harpe_fail_memory(error);
+    order_spread(u.order, search->draft_count);
+    harpe_status status = run_for(&u, effort_s, bound_step, stopped, error);
+    free(u.order);
     return status;
 }

@@ -12,6 +12,7 @@ typedef struct harpe_draft {
     int64_t deadline_ps;     /* the draft takes at most this time */
     double time_s, energy_j; /* blocking included */
     int *frequency_mhz; /* the finished plan, by instruction; NULL before harpe_search_finish */
+    harpe_cut cut;      /* a bound at the deadline that is higher than the relaxation's, if any */
 } harpe_draft;
 
 typedef struct harpe_search {
@@ -21,7 +22,8 @@ typedef struct harpe_search {
     harpe_draft *drafts;
     size_t draft_count;
     /* Receives the part of a function's work that is done, 0 to 1, and the present mean gap of the
-     * drafts (only harpe_search_windows; otherwise NAN). Returns false to stop. NULL: none. */
+     * drafts (only harpe_search_windows and harpe_search_bounds; otherwise NAN). Returns false to
+     * stop. NULL: none. */
     bool (*report)(void *user, double done, double mean_gap);
     void *user;
 } harpe_search;
@@ -29,7 +31,7 @@ typedef struct harpe_search {
 /* Copies an assignment into a draft, but not the deadline. */
 void harpe_draft_take(harpe_draft *draft, const harpe_assignment *assignment);
 
-/* Returns the distance of a draft to the lower bound at its time, relative to the bound. */
+/* Returns the distance of a draft to the relaxation's bound at its time, relative to the bound. */
 double harpe_draft_gap(const harpe_frontier *frontier, const harpe_draft *draft);
 
 /* Improves each draft by local search, and replaces it by the best result of some dives at its
@@ -48,8 +50,15 @@ harpe_status harpe_search_join(const harpe_search *search, harpe_error *error);
 harpe_status harpe_search_finish(const harpe_search *search, const harpe_clock_switch *cost,
                                  harpe_error *error);
 
-/* Improves the drafts with windows, in turn, for `effort_s`, or until all of them reach the lower
- * bound, or until `report` returns false. */
-harpe_status harpe_search_windows(const harpe_search *search, double effort_s, harpe_error *error);
+/* Improves the drafts with windows, in turn, for `effort_s`, or until all of them reach their lower
+ * bounds. Sets `*stopped` and ends if `report` returns false. */
+harpe_status harpe_search_windows(const harpe_search *search, double effort_s, bool *stopped,
+                                  harpe_error *error);
+
+/* Looks for higher lower bounds of the drafts, in turn, for `effort_s`, or until all of them are
+ * known to be optimal. Turn `first_turn` is the first one; later turns take longer. Sets `*stopped`
+ * and ends if `report` returns false. */
+harpe_status harpe_search_bounds(const harpe_search *search, double effort_s, size_t first_turn,
+                                 bool *stopped, harpe_error *error);
 
 #endif

@@ -308,7 +308,8 @@ typedef struct plan_progress {
 static bool report_progress(void *user, const char *phase, double fraction) {
     plan_progress *p = user;
     if (p->shown.report(p->shown.user, phase, fraction)) return true;
-    if (strncmp(phase, "improving", strlen("improving")) == 0)
+    if (strncmp(phase, "improving", strlen("improving")) == 0 ||
+        strncmp(phase, "bounding", strlen("bounding")) == 0)
         p->has_ended_early = harpe_terminal_progress_forget_interrupt();
     return false;
 }

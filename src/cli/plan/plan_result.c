@@ -145,6 +145,8 @@ harpe_status harpe_plan_result_verify(const harpe_problem *problem, harpe_plan_r
         status = harpe_plan_verify(problem, result->frontier, harpe_plan_set_at(result->plans, i),
                                    error);
     }
+    if (status == HARPE_OK && result->plans)
+        status = harpe_plan_set_verify_bounds(problem, result->plans, error);
     result->verified = status == HARPE_OK;
     return status;
 }
