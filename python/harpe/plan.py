@@ -357,7 +357,7 @@ class Plan:
         time: Time of one iteration, in s.
         energy: Energy of all GPUs, including their waiting, in J. If the problem has overhead
             power, it is the energy of whole machines.
-        lower_bound: The least energy of any plan that takes `time`, in J; None if no frontier was
+        lower_bound: No plan that takes `time` needs less energy, in J; None if no frontier was
             solved.
         average_power: Average power of one GPU, in W.
         compute_energy: Energy of the instructions alone, in J.
@@ -523,10 +523,11 @@ class Problem:
         call(lib.harpe_plan_evaluate, self._handle.address, mhz, C.byref(made), None)
         return self._plan(made, None)
 
-    def solve(self, plans: Union[int, str] = 100, progress: Optional[Progress] = None) -> Frontier:
+    def solve(self, plans: Union[int, str] = 100, progress: Optional[Progress] = None, *,
+              effort: float = 0.0, threads: int = 0) -> Frontier:
         """Solves the whole frontier and makes plans along it. The arguments are those of the
         module's solve()."""
-        request = b.harpe_plan_request()
+        request = b.harpe_plan_request(effort_s=effort, threads=_threads(threads))
         if plans == "all":
             request.choice = b.HARPE_PLANS_ALL
         elif isinstance(plans, int) and plans >= 1:
@@ -550,6 +551,10 @@ class Problem:
         return Plan(made.time_s, made.energy_j, lower_bound, made.average_power_w,
                     made.compute_energy_j, made.blocking_energy_j, self, mhz, number, cost_change,
                     made.overhead_energy_j)
+
+
+def _threads(threads: int) -> int:
+    return _count("threads", threads) if threads else 0
 
 
 def _within(plans: List[Plan], values: List[float], limit: float, message: str) -> List[Plan]:
@@ -661,7 +666,7 @@ class Frontier:
 def solve(profile: Any, *, num_microbatches: Optional[int] = None,
           blocking_power: Union[float, Sequence[float], None] = None, schedule: Path = "1f1b",
           plans: Union[int, str] = 100, progress: Optional[Progress] = None,
-          **options: Any) -> Frontier:
+          effort: float = 0.0, threads: int = 0, **options: Any) -> Frontier:
     """Solves the whole time-energy frontier and makes plans along it. Ctrl-C stops it.
 
     Args:
@@ -678,8 +683,12 @@ def solve(profile: Any, *, num_microbatches: Optional[int] = None,
             the further cells of harpe-plan(1).
         plans: Approximate number of plans, evenly spread in time, or "all": one for each vertex.
         progress: Function that is called with (phase, fraction), at most some hundred times a
-            second. If it returns False, the work stops and raises HarpeError. An exception in it
-            reaches the caller.
+            second. If it returns False, the work stops and raises HarpeError; while plans are
+            improved with an effort, only the effort ends. An exception in it reaches the caller.
+        effort: Time in s for which the plans and their lower bounds are improved after they were
+            made. It is less if all plans are proven optimal. With 0, the same arguments always give
+            the same plans.
+        threads: The most threads that make plans; 0: one for each core.
         **options: overhead_power (power in W of all machines outside of their GPUs; energies and
             the bound are then those of whole machines), num_ranks (default: as many as the profile
             has stages for), num_chunks (stages per rank, if the schedule has several),
@@ -699,7 +708,7 @@ def solve(profile: Any, *, num_microbatches: Optional[int] = None,
     """
     problem = Problem(profile, num_microbatches=num_microbatches, blocking_power=blocking_power,
                       schedule=schedule, **options)
-    return problem.solve(plans, progress)
+    return problem.solve(plans, progress, effort=effort, threads=threads)
 
 
 # ---- Plan files ----

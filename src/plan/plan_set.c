@@ -543,6 +543,10 @@ harpe_status harpe_plan_set_new(const harpe_problem *problem, const harpe_plan_r
     if (!request) request = &defaults;
     harpe_status status = check_request(request, error);
     if (status != HARPE_OK) return status;
+    if (harpe_problem_has_deadlines(problem) && request->effort_s > 0)
+        return harpe_fail(
+            error, HARPE_NOT_SUPPORTED,
+            "plans of a graph with deadlines cannot be improved: leave the effort out");
     if (harpe_problem_has_deadlines(problem))
         return harpe_deadline_plans(problem, request, progress, frontier, out, error);
     double began_s = harpe_clock_s();

@@ -225,6 +225,10 @@ class GraphTest(unittest.TestCase):
         self.assertGreater(frontier.plans[-1].energy, harpe.graph.solve(JOB).plans[-1].energy)
         with self.assertRaises(harpe.HarpeError):
             harpe.graph.solve(job, progress=lambda phase, fraction: False)
+        with self.assertRaisesRegex(harpe.HarpeError, "deadlines cannot be improved"):
+            harpe.graph.solve(job, effort=1)
+        self.assertAlmostEqual(harpe.graph.solve(JOB, effort=1e5).plans[-1].energy,
+                               harpe.graph.solve(JOB).plans[-1].energy)
 
     def test_progress_can_stop_the_work(self):
         phases = []
