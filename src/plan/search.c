@@ -286,6 +286,16 @@ static harpe_status limit_changes(const run_user *u, harpe_tools *tools, harpe_d
     return status;
 }
 
+/* Brief instructions have the clock of their neighbours, which may make a plan a little slower. The
+ * fastest plan must not become slower, and without a cost no plan becomes worse. */
+static void follow(const run_user *u, const harpe_draft *draft) {
+    size_t count = 0;
+    double fastest_s = harpe_frontier_vertices(u->search->frontier, &count)[0].time_s;
+    bool is_fastest = (double)draft->deadline_ps / HARPE_PS_PER_S <= fastest_s;
+    harpe_switching_follow(u->search->problem, is_fastest || !has_cost(u->cost),
+                           draft->frequency_mhz);
+}
+
 static harpe_status finish_step(void *user, harpe_tools *tools, size_t number, size_t turn,
                                 bool *is_done, harpe_error *error) {
     const run_user *u = user;
@@ -297,7 +307,7 @@ static harpe_status finish_step(void *user, harpe_tools *tools, size_t number, s
     if (!draft->frequency_mhz) return harpe_fail_memory(error);
     harpe_assignment_restore(&tools->assignment, draft->option, draft->deadline_ps);
     harpe_assignment_frequencies(&tools->assignment, draft->frequency_mhz);
-    harpe_switching_follow(u->search->problem, draft->frequency_mhz);
+    follow(u, draft);
     return has_cost(u->cost) ? limit_changes(u, tools, draft, error) : HARPE_OK;
 }
 

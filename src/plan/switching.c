@@ -162,7 +162,7 @@ harpe_status harpe_plan_switching(const harpe_problem *problem, const int *frequ
 
 /* ---- Instructions of almost no time ---------------------------------------------------------- */
 
-#define BRIEF_S 1e-4     /* at the highest frequency; a change of clock takes milliseconds */
+#define BRIEF_S 1e-4     /* a change of clock takes milliseconds */
 #define BRIEF_SHARE 0.01 /* of the longest instruction of the rank */
 
 static double shortest_s(const harpe_problem *problem, size_t i) {
@@ -174,7 +174,20 @@ static bool is_brief(const harpe_problem *problem, size_t i, double longest_s) {
     return time_s <= BRIEF_S && time_s <= BRIEF_SHARE * longest_s;
 }
 
-void harpe_switching_follow(const harpe_problem *problem, int *frequency_mhz) {
+/* Returns whether a brief instruction may run at `to_mhz`. Profiles may contain instructions that
+ * are brief only at some clocks. */
+static bool may_follow(const harpe_problem *problem, size_t i, int from_mhz, int to_mhz,
+                       bool never_worse) {
+    const harpe_choice *choice = harpe_problem_choice(problem, (int32_t)i);
+    const harpe_profile_point *from = harpe_choice_point(choice, from_mhz);
+    const harpe_profile_point *to = harpe_choice_point(choice, to_mhz);
+    if (!from || !to || fmax(from->time_s, to->time_s) > BRIEF_S) return false;
+    if (!never_worse) return true;
+    double added_s = to->time_s - from->time_s;
+    return added_s <= 0 && to->energy_j - from->energy_j - choice->blocking_power_w * added_s <= 0;
+}
+
+void harpe_switching_follow(const harpe_problem *problem, bool never_worse, int *frequency_mhz) {
     if (problem->graph) return; /* its frequencies stand for options */
     for (int rank = 0; rank < problem->rank_count; rank++) {
         size_t first = problem->rank_offset[rank], end = problem->rank_offset[rank + 1];
@@ -187,11 +200,11 @@ void harpe_switching_follow(const harpe_problem *problem, int *frequency_mhz) {
             if (!is_brief(problem, i, longest_s) && frequency_mhz[i] != 0)
                 clock_mhz = frequency_mhz[i];
         for (size_t i = first; i < end; i++) {
-            bool follows = is_brief(problem, i, longest_s) &&
-                           harpe_choice_point(harpe_problem_choice(problem, (int32_t)i), clock_mhz);
-            if (follows && frequency_mhz[i] != 0)
+            if (frequency_mhz[i] == 0) continue;
+            if (is_brief(problem, i, longest_s) &&
+                may_follow(problem, i, frequency_mhz[i], clock_mhz, never_worse))
                 frequency_mhz[i] = clock_mhz;
-            else if (frequency_mhz[i] != 0)
+            else
                 clock_mhz = frequency_mhz[i];
         }
     }

@@ -8,9 +8,10 @@
 
 /* Gives instructions that take almost no time the clock of the instruction before them in their
  * rank, in place. Such an instruction would be over before its own clock holds, and changes of
- * clock around it would cost more than it can save. It may become slower, but by less than 0.1 ms
- * times the ratio of the clocks. */
-void harpe_switching_follow(const harpe_problem *problem, int *frequency_mhz);
+ * clock around it would cost more than it can save. It may become slower, but takes at most 0.1 ms
+ * at its new clock. With `never_worse`, only those instructions follow that take no longer and need
+ * no more energy (waiting included), so time and energy of the iteration do not rise. */
+void harpe_switching_follow(const harpe_problem *problem, bool never_worse, int *frequency_mhz);
 
 harpe_status harpe_clock_switch_check(const harpe_clock_switch *cost, harpe_error *error);
 

@@ -127,22 +127,98 @@ static void brief_instructions_have_the_clock_before_them(void **state) {
     harpe_problem *problem = rank_with_brief_instructions(20e-6);
     assert_int_equal(problem->instruction_count, 6);
     int mhz[6] = {1000, 1400, 1000, 1400, 1000, 1400};
-    harpe_switching_follow(problem, mhz);
+    harpe_switching_follow(problem, false, mhz);
     const int expected[6] = {1000, 1000, 1000, 1400, 1400, 1400};
     assert_memory_equal(mhz, expected, sizeof expected);
     harpe_problem_free(problem);
     problem = rank_with_brief_instructions(0.05); /* long enough for a clock of its own */
     int own[6] = {1000, 1400, 1000, 1400, 1000, 1400};
-    harpe_switching_follow(problem, own);
+    harpe_switching_follow(problem, false, own);
     assert_int_equal(own[1], 1400);
     harpe_problem_free(problem);
 }
 
-/* With and without a price of changes, plans run the brief instructions at their neighbours'
- * clocks. No neighbour pays for them. */
+/* If changes cost nothing, a brief instruction follows only where this is not worse: at 1400 MHz
+ * it needs less time and less energy. */
+static void nothing_becomes_worse_if_changes_cost_nothing(void **state) {
+    (void)state;
+    harpe_problem *problem = rank_with_brief_instructions(20e-6);
+    int mhz[6] = {1000, 1400, 1000, 1400, 1000, 1400};
+    harpe_switching_follow(problem, true, mhz);
+    const int expected[6] = {1000, 1400, 1000, 1400, 1400, 1400};
+    assert_memory_equal(mhz, expected, sizeof expected);
+    harpe_problem_free(problem);
+}
+
+/* One rank: F0 B0 F1 B1. A forward takes 10 us at 1400 MHz, and 0.5 s at 1000. */
+static void an_instruction_follows_only_if_it_stays_brief(void **state) {
+    (void)state;
+    test_rows rows = {0};
+    add_row(&rows, 0, "forward", 1400, 10e-6, 1e-3);
+    add_row(&rows, 0, "forward", 1000, 0.5, 1e-4);
+    add_row(&rows, 0, "backward", 1400, 2, 600);
+    add_row(&rows, 0, "backward", 1000, 3, 500);
+    harpe_problem *problem =
+        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 1, .microbatches = 2}, 50);
+    free(rows.rows);
+    int mhz[4] = {1400, 1000, 1400, 1000};
+    const int expected[4] = {1400, 1000, 1400, 1000};
+    harpe_switching_follow(problem, false, mhz);
+    assert_memory_equal(mhz, expected, sizeof expected);
+    int slow[4] = {1000, 1400, 1400, 1000}; /* would be faster, but at a price */
+    const int slow_expected[4] = {1000, 1400, 1400, 1000};
+    harpe_switching_follow(problem, false, slow);
+    assert_memory_equal(slow, slow_expected, sizeof slow_expected);
+    harpe_problem_free(problem);
+}
+
+/* Profiles in which the times of an instruction differ by factors of up to 1000, so that it may be
+ * brief at some clocks and the longest at others. */
+static void asked_times_hold_with_brief_instructions(void **state) {
+    (void)state;
+    test_random random = {31};
+    for (int trial = 0; trial < test_trials(150); trial++) {
+        int ranks = random_int(&random, 1, 3);
+        const harpe_schedule_options options = {.ranks = ranks,
+                                                .microbatches = random_int(&random, 1, 4)};
+        test_rows rows = {0};
+        for (int row = 0; row < 6 * ranks; row++) {
+            double time_s = pow(10, random_int(&random, -5, -2)) * random_int(&random, 1, 9);
+            add_row(&rows, row / 6, row % 6 < 3 ? "forward" : "backward", 1410 - 15 * (row % 3),
+                    time_s, time_s * random_int(&random, 100, 400));
+        }
+        harpe_problem *problem = problem_from_rows(&rows, &options, 75);
+        free(rows.rows);
+        harpe_frontier *frontier = NULL;
+        harpe_plan_set *plans = NULL;
+        harpe_error error = {.message = ""};
+        assert_ok(harpe_frontier_new(problem, NULL, &frontier, &error), error);
+        size_t count = 0;
+        const harpe_frontier_vertex *vertices = harpe_frontier_vertices(frontier, &count);
+        double range_s = vertices[count - 1].time_s - vertices[0].time_s, times_s[3];
+        for (int k = 0; k < 3; k++)
+            times_s[k] = vertices[0].time_s + range_s * k * random_between(&random, 0, 0.5);
+        const harpe_clock_switch costs[] = {{0}, {.minimum_dwell_s = 1e-3}, {.energy_j = 1e-4}};
+        const harpe_plan_request request = {.choice = HARPE_PLANS_AT,
+                                            .times_s = times_s,
+                                            .time_count = 3,
+                                            .count = 3,
+                                            .clock_switch = costs[trial % 3]};
+        assert_ok(harpe_plan_set_new(problem, &request, NULL, NULL, &plans, &error), error);
+        for (size_t k = 0; k < 3; k++)
+            assert_true(harpe_plan_set_at(plans, k)->time_s <= times_s[k] * (1 + 1e-9) + 1e-10);
+        harpe_plan_set_free(plans);
+        harpe_frontier_free(frontier);
+        harpe_problem_free(problem);
+    }
+}
+
+/* With a price of changes, plans run the brief instructions at their neighbours' clocks. No
+ * neighbour pays for them. */
 static void plans_do_not_change_clocks_for_brief_instructions(void **state) {
     (void)state;
-    const harpe_clock_switch costs[] = {{0}, {.minimum_dwell_s = 0.01}, {.latency_s = 0.01}};
+    const harpe_clock_switch costs[] = {
+        {.energy_j = 0.01}, {.minimum_dwell_s = 0.01}, {.latency_s = 0.01}};
     for (size_t c = 0; c < sizeof costs / sizeof *costs; c++) {
         for (double brief_s = 1e-9; brief_s < 2e-5; brief_s *= 10) {
             harpe_problem *problem = rank_with_brief_instructions(brief_s);
@@ -263,6 +339,9 @@ int main(void) {
         cmocka_unit_test(bad_costs_are_refused),
         cmocka_unit_test(merging_raises_the_cheaper_side),
         cmocka_unit_test(brief_instructions_have_the_clock_before_them),
+        cmocka_unit_test(nothing_becomes_worse_if_changes_cost_nothing),
+        cmocka_unit_test(an_instruction_follows_only_if_it_stays_brief),
+        cmocka_unit_test(asked_times_hold_with_brief_instructions),
         cmocka_unit_test(plans_do_not_change_clocks_for_brief_instructions),
         cmocka_unit_test(what_is_left_holds_and_nothing_is_slower),
         cmocka_unit_test(plans_with_a_dwell_are_a_frontier_again),
