@@ -13,8 +13,9 @@
 #define SMALLEST_SAVING_J 1e-7
 /* Options that a dive tries for one instruction. */
 #define MOST_TRIED 4
-/* Limits for a window: instructions, events and edges. The edges limit the longest paths outside of
- * the window that are kept. */
+/* Limits for a window: instructions, events, and edges between its events. The edges limit the
+ * longest paths outside of the window that are kept. Each event may have two edges more, from the
+ * source and to the sink. */
 #define MOST_RELEASED 160
 #define MOST_NODES (2 * MOST_RELEASED + 2)
 #define MOST_EDGES 6000
@@ -41,8 +42,8 @@ static harpe_status allocate(harpe_diver *d, harpe_error *error) {
     bool complete = d->option && d->instruction_of && d->fixed_option && d->order && d->key &&
                     d->is_released && d->place && d->after_source_ps && d->before_sink_ps &&
                     d->reach_ps && d->number && d->node_at;
-    return complete ? harpe_relaxation_init(&d->part, MOST_NODES, MOST_EDGES, error)
-                    : harpe_fail_memory(error);
+    if (!complete) return harpe_fail_memory(error);
+    return harpe_relaxation_init(&d->part, MOST_NODES, MOST_EDGES + 2 * MOST_NODES, error);
 }
 
 harpe_status harpe_diver_init(harpe_diver *diver, const harpe_problem *problem,
@@ -315,7 +316,7 @@ static bool add_paths(harpe_diver *d, int32_t from, int32_t last_place) {
         if (d->reach_ps[v] < 0) continue;
         if (d->number[v] < 0)
             reach_from(d, v, d->reach_ps[v], &furthest, last_place);
-        else if (d->part.edge_count + MOST_NODES < MOST_EDGES)
+        else if (d->part.edge_count < MOST_EDGES)
             harpe_relaxation_add_rigid(&d->part, d->number[from], d->number[v], d->reach_ps[v]);
         else
             has_room = false;
