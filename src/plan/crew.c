@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/array.h"
 #include "base/clock.h"
@@ -12,7 +13,7 @@
 #include "base/thread.h"
 
 #define MOST_THREADS 64
-/* The time between two reports of a long step. */
+/* The time between two reports, in a long step or while the others work. */
 #define REPORT_PERIOD_S 0.05
 
 /* The state of a run. */
@@ -22,8 +23,9 @@ typedef struct run_state {
     size_t next;          /* turns begun so far; number `next % count` is next */
     bool *is_taken;       /* [count]: a thread works on it */
     bool *is_done;        /* [count]: it needs no more turns */
-    size_t done_count;
+    size_t done_count, taken_count;
     bool is_over, is_stopped;
+    pthread_cond_t given_back; /* a step has ended */
 } run_state;
 
 typedef struct harpe_crew_member {
@@ -118,7 +120,10 @@ static bool take(run_state *s, size_t *number, size_t *turn) {
         *turn = s->next++ / run->count;
         found = !s->is_taken[*number] && !s->is_done[*number];
     }
-    if (found) s->is_taken[*number] = true;
+    if (found) {
+        s->is_taken[*number] = true;
+        s->taken_count++;
+    }
     (void)pthread_mutex_unlock(&s->lock);
     return found;
 }
@@ -126,10 +131,12 @@ static bool take(run_state *s, size_t *number, size_t *turn) {
 static size_t give_back(run_state *s, size_t number, bool is_done, bool has_failed) {
     (void)pthread_mutex_lock(&s->lock);
     s->is_taken[number] = false;
+    s->taken_count--;
     s->is_done[number] = is_done;
     s->done_count += is_done;
     if (has_failed || s->done_count == s->run->count) s->is_over = true;
     size_t begun = s->next;
+    (void)pthread_cond_signal(&s->given_back);
     (void)pthread_mutex_unlock(&s->lock);
     return begun;
 }
@@ -174,6 +181,30 @@ static void work(member *m) {
     }
 }
 
+/* Waits for the end of another thread's step. Returns false if none works, or the run is over. */
+static bool wait_for_others(run_state *s, size_t *begun) {
+    struct timespec until;
+    (void)pthread_mutex_lock(&s->lock);
+    bool waits = s->taken_count > 0 && !s->is_over;
+    if (waits) {
+        (void)clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += (long)(REPORT_PERIOD_S * 1e9);
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        (void)pthread_cond_timedwait(&s->given_back, &s->lock, &until);
+    }
+    *begun = s->next;
+    (void)pthread_mutex_unlock(&s->lock);
+    return waits;
+}
+
+/* Reports while other threads have the last numbers, so that they can be stopped. */
+static void watch(run_state *s) {
+    size_t begun;
+    while (s->run->report && wait_for_others(s, &begun))
+        if (!s->run->report(s->run->user, begun)) stop(s);
+}
+
 static void *run_member(void *user) {
     work(user);
     return NULL;
@@ -189,7 +220,10 @@ static harpe_status run_members(harpe_crew *crew, run_state *s, harpe_error *err
         m->reports = k == 0;
         m->is_started = k > 0 && harpe_thread_start(&m->thread, "harpe-plan", run_member, m) == 0;
     }
-    if (count > 0) work(&crew->members[0]);
+    if (count > 0) {
+        work(&crew->members[0]);
+        watch(s);
+    }
     harpe_status status = HARPE_OK;
     for (size_t k = 0; k < count; k++) {
         member *m = &crew->members[k];
@@ -209,8 +243,14 @@ harpe_status harpe_crew_do(harpe_crew *crew, const harpe_crew_run *run, bool *st
     s.is_done = harpe_calloc(run->count + 1, sizeof *s.is_done);
     harpe_status status = s.is_taken && s.is_done ? HARPE_OK : harpe_fail_memory(error);
     if (status == HARPE_OK) {
+        pthread_condattr_t monotonic;
         (void)pthread_mutex_init(&s.lock, NULL);
+        (void)pthread_condattr_init(&monotonic);
+        (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+        (void)pthread_cond_init(&s.given_back, &monotonic);
+        (void)pthread_condattr_destroy(&monotonic);
         status = run_members(crew, &s, error);
+        (void)pthread_cond_destroy(&s.given_back);
         (void)pthread_mutex_destroy(&s.lock);
     }
     *stopped = s.is_stopped;

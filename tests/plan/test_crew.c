@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Threads that share a run: the result does not depend on their number, each number is worked on
+ * once and never twice at a time, failures and stops end the run, and the calling thread reports
+ * until the end. The linker wraps sched_getaffinity, so that there are as many cores as a test
+ * wants. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <sched.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "plan/crew.h"
+#include "search_parts.h"
+
+static size_t cores = 64;
+
+/* The linker's --wrap gives these names. */
+int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set);
+int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set) {
+    (void)pid;
+    assert_int_equal(size, sizeof *set);
+    CPU_ZERO(set);
+    for (size_t k = 0; k < cores; k++)
+        CPU_SET(k, set);
+    return 0;
+}
+
+static void parts_usual(parts *p, uint64_t seed) {
+    test_random random = {seed};
+    harpe_schedule_options options = {.ranks = 3, .microbatches = 4};
+    harpe_schedule *schedule = schedule_of(&options);
+    test_profile_shape shape = {
+        .character = CHARACTER_MEASURED, .fewest_options = 6, .most_options = 9};
+    test_rows rows = make_rows(schedule, &shape, &random);
+    parts_init(p, problem_from_rows(&rows, &options, 80));
+    harpe_schedule_free(schedule);
+    free(rows.rows);
+}
+
+static void crew_init(harpe_crew *crew, const parts *p, int threads) {
+    harpe_error error = {.message = ""};
+    assert_ok(harpe_crew_init(crew, p->problem, &p->walk.network, threads, &error), error);
+}
+
+static void pause_ms(int ms) { nanosleep(&(struct timespec){.tv_nsec = 1000000L * ms}, NULL); }
+
+/* ---- Steps ----------------------------------------------------------------------------------- */
+
+#define NUMBERS 40
+
+typedef struct shared {
+    const parts *p;
+    int64_t deadline_ps;
+    int32_t option[NUMBERS][64]; /* results */
+    double energy_j[NUMBERS];
+    atomic_int begun, steps[NUMBERS], at_work[NUMBERS];
+    size_t failing;                 /* number whose step fails; NUMBERS: none */
+    atomic_int reports, stop_after; /* 0: never */
+    size_t last_begun;
+} shared;
+
+static void shared_init(shared *s, const parts *p) {
+    memset(s, 0, sizeof *s);
+    s->p = p;
+    s->deadline_ps = time_at(p, 0.4);
+    s->failing = NUMBERS;
+}
+
+/* Improves the fastest plan with the thread's own diver. Each number has its own random windows. */
+static harpe_status improve(void *user, harpe_tools *tools, size_t number, size_t turn,
+                            bool *is_done, harpe_error *error) {
+    shared *s = user;
+    (void)turn;
+    assert_false(*is_done);
+    assert_int_equal(atomic_fetch_add(&s->at_work[number], 1), 0);
+    atomic_fetch_add(&s->begun, 1);
+    atomic_fetch_add(&s->steps[number], 1);
+    memset(tools->option, 0, (size_t)s->p->problem->instruction_count * sizeof *tools->option);
+    tools->diver.random = number + 1;
+    harpe_diver_take(&tools->diver, tools->option, s->deadline_ps);
+    harpe_diver_improve(&tools->diver, 3000);
+    for (int32_t i = 0; i < s->p->problem->instruction_count; i++)
+        s->option[number][i] = tools->diver.option[i];
+    s->energy_j[number] = tools->diver.energy_j;
+    atomic_fetch_sub(&s->at_work[number], 1);
+    *is_done = true;
+    if (number == s->failing) return harpe_fail(error, HARPE_INFEASIBLE, "number %zu", number);
+    return HARPE_OK;
+}
+
+static bool count_report(void *user, size_t begun) {
+    shared *s = user;
+    s->last_begun = begun;
+    int reports = atomic_fetch_add(&s->reports, 1) + 1;
+    return s->stop_after == 0 || reports < s->stop_after;
+}
+
+/* ---- Each number once ------------------------------------------------------------------------ */
+
+static void results_do_not_depend_on_the_number_of_threads(void **state) {
+    (void)state;
+    static const int threads[] = {1, 2, 5, 64, 0};
+    parts p;
+    parts_usual(&p, 61);
+    static shared alone, many;
+    for (size_t k = 0; k < sizeof threads / sizeof *threads; k++) {
+        shared *s = k == 0 ? &alone : &many;
+        harpe_crew crew;
+        shared_init(s, &p);
+        crew_init(&crew, &p, threads[k]);
+        assert_int_equal(crew.member_count, threads[k] ? threads[k] : 64);
+        const harpe_crew_run run = {
+            .count = NUMBERS, .step = improve, .report = count_report, .user = s};
+        bool stopped = true;
+        harpe_error error = {.message = ""};
+        assert_ok(harpe_crew_do(&crew, &run, &stopped, &error), error);
+        assert_false(stopped);
+        if (k == 0) assert_int_equal(s->reports, NUMBERS);
+        for (size_t n = 0; n < NUMBERS; n++)
+            assert_int_equal(s->steps[n], 1);
+        assert_memory_equal(s->option, alone.option, sizeof alone.option);
+        assert_memory_equal(s->energy_j, alone.energy_j, sizeof alone.energy_j);
+        harpe_crew_clear(&crew);
+    }
+    parts_clear(&p);
+}
+
+static void crews_are_not_larger_than_the_machine(void **state) {
+    (void)state;
+    parts p;
+    parts_usual(&p, 62);
+    static const int expected[][3] = {{1, 0, 1}, {1, 8, 1},    {3, 0, 3},
+                                      {3, 2, 2}, {200, 0, 64}, {200, 100, 64}};
+    for (size_t k = 0; k < sizeof expected / sizeof *expected; k++) {
+        harpe_crew crew;
+        cores = (size_t)expected[k][0];
+        crew_init(&crew, &p, expected[k][1]);
+        assert_int_equal(crew.member_count, expected[k][2]);
+        harpe_crew_clear(&crew);
+    }
+    cores = 64;
+    parts_clear(&p);
+}
+
+static void nothing_to_do(void **state) {
+    (void)state;
+    parts p;
+    parts_usual(&p, 63);
+    harpe_crew crew;
+    crew_init(&crew, &p, 4);
+    for (int with_end = 0; with_end < 2; with_end++) {
+        const harpe_crew_run run = {.end_s = with_end ? harpe_clock_s() + 1000 : 0,
+                                    .step = improve};
+        bool stopped = true;
+        harpe_error error = {.message = ""};
+        assert_ok(harpe_crew_do(&crew, &run, &stopped, &error), error);
+        assert_false(stopped);
+    }
+    harpe_crew_clear(&crew);
+    parts_clear(&p);
+}
+
+static void failures_and_stops_end_a_run(void **state) {
+    (void)state;
+    parts p;
+    parts_usual(&p, 64);
+    static shared s;
+    for (int threads = 1; threads <= 8; threads++) {
+        harpe_crew crew;
+        crew_init(&crew, &p, threads);
+        for (int failing = 0; failing < 2; failing++) {
+            shared_init(&s, &p);
+            if (failing) s.failing = 5;
+            if (!failing) s.stop_after = 3;
+            const harpe_crew_run run = {
+                .count = NUMBERS, .step = improve, .report = count_report, .user = &s};
+            bool stopped = failing;
+            harpe_error error = {.message = ""};
+            harpe_status status = harpe_crew_do(&crew, &run, &stopped, &error);
+            assert_int_equal(status, failing ? HARPE_INFEASIBLE : HARPE_OK);
+            if (failing) assert_string_equal(error.message, "number 5");
+            if (threads == 1) {
+                assert_int_equal(stopped, !failing);
+                assert_int_equal(s.begun, failing ? 6 : 3);
+            }
+        }
+        /* The crew can be used again. */
+        shared_init(&s, &p);
+        const harpe_crew_run run = {.count = NUMBERS, .step = improve, .user = &s};
+        bool stopped;
+        harpe_error error = {.message = ""};
+        assert_ok(harpe_crew_do(&crew, &run, &stopped, &error), error);
+        assert_int_equal(s.begun, NUMBERS);
+        harpe_crew_clear(&crew);
+    }
+    parts_clear(&p);
+}
+
+/* ---- Runs with an end ------------------------------------------------------------------------ */
+
+/* Number n is done after n + 1 turns; 7 is never done. */
+static harpe_status count_turn(void *user, harpe_tools *tools, size_t number, size_t turn,
+                               bool *is_done, harpe_error *error) {
+    shared *s = user;
+    (void)tools;
+    (void)turn;
+    (void)error;
+    assert_int_equal(atomic_fetch_add(&s->at_work[number], 1), 0);
+    int steps = atomic_fetch_add(&s->steps[number], 1) + 1;
+    *is_done = number != 7 && steps == (int)number + 1;
+    if (number == 7) pause_ms(1);
+    atomic_fetch_sub(&s->at_work[number], 1);
+    return HARPE_OK;
+}
+
+static void runs_with_an_end(void **state) {
+    (void)state;
+    static const int threads[] = {1, 2, 7, 64};
+    parts p;
+    parts_usual(&p, 65);
+    static shared s;
+    for (size_t k = 0; k < sizeof threads / sizeof *threads; k++) {
+        harpe_crew crew;
+        crew_init(&crew, &p, threads[k]);
+        for (int endless = 0; endless < 2; endless++) {
+            shared_init(&s, &p);
+            double end_s = harpe_clock_s() + (endless ? 0.15 : 1000);
+            const harpe_crew_run run = {.count = endless ? 20 : 7,
+                                        .end_s = end_s,
+                                        .step = count_turn,
+                                        .report = count_report,
+                                        .user = &s};
+            bool stopped = true;
+            harpe_error error = {.message = ""};
+            assert_ok(harpe_crew_do(&crew, &run, &stopped, &error), error);
+            assert_false(stopped);
+            if (endless) assert_true(harpe_clock_s() >= end_s && s.steps[7] > 3);
+            for (size_t n = 0; n < run.count && !endless; n++)
+                assert_int_equal(s.steps[n], n + 1);
+        }
+        harpe_crew_clear(&crew);
+    }
+    parts_clear(&p);
+}
+
+typedef struct long_step {
+    pthread_t caller;
+    atomic_int begun, reports;
+    atomic_bool is_told, has_waited_too_long;
+    bool stops;
+} long_step;
+
+/* The caller's step ends when another thread has begun the last step, which goes on until it was
+ * reported five times. */
+static harpe_status outlast_the_caller(void *user, harpe_tools *tools, size_t number, size_t turn,
+                                       bool *is_done, harpe_error *error) {
+    long_step *s = user;
+    (void)tools;
+    (void)number;
+    (void)turn;
+    (void)error;
+    double limit_s = harpe_clock_s() + 20;
+    atomic_fetch_add(&s->begun, 1);
+    bool is_caller = pthread_equal(pthread_self(), s->caller) != 0;
+    while (is_caller ? s->begun < 2 : s->reports < 5) {
+        if (harpe_clock_s() > limit_s) s->has_waited_too_long = true;
+        if (s->has_waited_too_long) break;
+        pause_ms(1);
+    }
+    *is_done = is_caller || !s->stops;
+    return HARPE_OK;
+}
+
+static bool report_of_the_caller(void *user, size_t begun) {
+    long_step *s = user;
+    (void)begun;
+    assert_true(pthread_equal(pthread_self(), s->caller));
+    return atomic_fetch_add(&s->reports, 1) + 1 < 5 || !s->stops;
+}
+
+/* The calling thread has no number left, and the last step of another one is long. */
+static void the_caller_reports_while_others_work(void **state) {
+    (void)state;
+    parts p;
+    parts_usual(&p, 66);
+    harpe_crew crew;
+    crew_init(&crew, &p, 2);
+    for (int kind = 0; kind < 4; kind++) {
+        long_step s = {.caller = pthread_self(), .stops = kind % 2 == 1};
+        const harpe_crew_run run = {.count = 2,
+                                    .end_s = kind / 2 ? harpe_clock_s() + 1000 : 0,
+                                    .step = outlast_the_caller,
+                                    .report = report_of_the_caller,
+                                    .user = &s};
+        bool stopped = !s.stops;
+        harpe_error error = {.message = ""};
+        assert_ok(harpe_crew_do(&crew, &run, &stopped, &error), error);
+        assert_false(s.has_waited_too_long);
+        assert_true(s.reports >= 5);
+        assert_int_equal(stopped, s.stops);
+    }
+    harpe_crew_clear(&crew);
+    parts_clear(&p);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(results_do_not_depend_on_the_number_of_threads),
+        cmocka_unit_test(crews_are_not_larger_than_the_machine),
+        cmocka_unit_test(nothing_to_do),
+        cmocka_unit_test(failures_and_stops_end_a_run),
+        cmocka_unit_test(runs_with_an_end),
+        cmocka_unit_test(the_caller_reports_while_others_work),
+    };
+    return cmocka_run_group_tests_name("crew", tests, NULL, NULL);
+}
