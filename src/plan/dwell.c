@@ -19,6 +19,9 @@
 #define SMALLEST_SAVING_J 1e-7
 /* Largest number of clocks by which one trial changes a group. */
 #define LARGEST_STEP 3
+/* Plans with one clock per rank are enumerated for at most so many ranks, with so much work. */
+#define MOST_ENUMERATED 16
+#define ENUMERATION_VISITS UINT64_C(400000)
 /* Halvings of the interval in which the factor of the prices is searched. */
 #define PRICE_STEPS 24
 /* Relative tolerance for times that are sums of doubles. */
@@ -109,9 +112,9 @@ static bool changes_between(const dwell_search *s, int32_t one, int32_t other) {
            clock_of(s, &s->groups[other])->frequency_mhz;
 }
 
-/* Returns the energy of the present plan without what does not depend on it. */
-static double energy_j(const dwell_search *s) {
-    double sum_j = 0;
+/* Returns the energy of the present plan, which takes `length_s`, with its changes of clock. */
+static double energy_j(const dwell_search *s, double length_s) {
+    double sum_j = harpe_problem_iteration_power_w(s->problem) * length_s;
     int32_t rank_begin = 0;
     for (int32_t g = 0; g < s->group_count; g++) {
         const group *one = &s->groups[g];
@@ -311,7 +314,7 @@ static void slow_all(dwell_search *s) {
 /* Keeps the present plan if it meets the deadline and needs less than `*best_j`. */
 static bool keep_if_better(dwell_search *s, double length_s, double *best_j) {
     if (!meets_deadline(s, length_s)) return false;
-    double now_j = energy_j(s);
+    double now_j = energy_j(s, length_s);
     if (now_j >= *best_j - SMALLEST_SAVING_J) return false;
     *best_j = now_j;
     return true;
@@ -359,7 +362,7 @@ static bool try_slower(dwell_search *s, int32_t number, double *best_j) {
  * the work is used up. Returns its energy. */
 static double improve(dwell_search *s) {
     slow_all(s);
-    double best_j = energy_j(s);
+    double best_j = energy_j(s, run_from(s, s->problem->dag.node_count));
     bool improved = true;
     while (improved && s->visits < s->limit) {
         improved = false;
@@ -374,26 +377,74 @@ static double improve(dwell_search *s) {
 
 /* ---- Interface ------------------------------------------------------------------------------- */
 
-/* Returns the energy of a plan by frequencies, comparable with energy_j. */
-static double energy_of_plan(const dwell_search *s, const int *frequency_mhz) {
-    double sum_j = 0;
-    for (int rank = 0; rank < s->problem->rank_count; rank++) {
-        size_t begin = s->problem->rank_offset[rank], end = s->problem->rank_offset[rank + 1];
-        for (size_t i = begin; i < end; i++) {
-            const harpe_choice *choice = harpe_problem_choice(s->problem, (int32_t)i);
-            const harpe_profile_point *point = harpe_choice_point(choice, frequency_mhz[i]);
-            size_t next = i + 1 < end ? i + 1 : begin;
-            sum_j += point->energy_j - choice->blocking_power_w * point->time_s;
-            if (frequency_mhz[next] != frequency_mhz[i]) sum_j += s->cost->energy_j;
-        }
-    }
-    return sum_j;
+/* Computes the energy of a plan by frequencies, comparable with energy_j: INFINITY if a clock holds
+ * for less than the needed time. */
+static harpe_status measure_plan(const dwell_search *s, const int *frequency_mhz, double *plan_j,
+                                 harpe_error *error) {
+    harpe_switching changes = {0};
+    harpe_status status = harpe_plan_switching(s->problem, frequency_mhz, NULL, &changes, error);
+    bool holds =
+        changes.clock_writes == 0 || changes.shortest_dwell_s >= s->needed_s * (1 - TIME_ROUNDING);
+    *plan_j =
+        holds ? changes.energy_j + s->cost->energy_j * (double)changes.clock_writes : INFINITY;
+    return status;
 }
 
 static void keep_frequencies(const dwell_search *s, int *frequency_mhz) {
     for (int32_t g = 0; g < s->group_count; g++)
         for (int32_t i = s->groups[g].first; i < s->groups[g].end; i++)
             frequency_mhz[i] = clock_of(s, &s->groups[g])->frequency_mhz;
+}
+
+/* Returns the length of an iteration in which every instruction takes its shortest time. */
+static double shortest_path_s(dwell_search *s) {
+    for (int32_t i = 0; i < s->problem->instruction_count; i++)
+        s->time_s[i] = shortest_s(s, i);
+    return run_from(s, 0);
+}
+
+/* Tries all clocks of the groups from `number` on that meet the deadline and may be better than the
+ * best plan. Groups after the present one run at their fastest clock. `chosen_j` is the energy of
+ * the groups before, and `cheapest_j[g]` the least energy of group g, of all after it, and of
+ * waiting. Leaves the best plan in `best`. */
+static void try_all(dwell_search *s, int32_t number, double chosen_j, const double *cheapest_j,
+                    double *best_j, int32_t *best) {
+    group *g = &s->groups[number];
+    bool is_last = number + 1 == s->group_count;
+    for (int32_t c = g->clock_count - 1; c >= 0 && s->visits < s->limit; c--) {
+        double now_j = chosen_j + s->clocks[g->first_clock + c].energy_j;
+        if (now_j + cheapest_j[number + 1] >= *best_j - SMALLEST_SAVING_J) continue;
+        double length_s = run_from(s, set_clock(s, g, c));
+        if (!meets_deadline(s, length_s)) continue;
+        if (!is_last)
+            try_all(s, number + 1, now_j, cheapest_j, best_j, best);
+        else if (keep_if_better(s, length_s, best_j))
+            for (int32_t k = 0; k < s->group_count; k++)
+                best[k] = s->groups[k].clock;
+    }
+    (void)run_from(s, set_clock(s, g, 0));
+}
+
+/* Tries all plans with one clock for each group, as far as the work allows. The present plan needs
+ * `best_j`. Leaves the best plan as the present one, and returns its energy. */
+static double try_all_plans(dwell_search *s, double best_j) {
+    double cheapest_j[MOST_ENUMERATED + 1];
+    int32_t best[MOST_ENUMERATED];
+    if (s->group_count > MOST_ENUMERATED) return best_j;
+    cheapest_j[s->group_count] = harpe_problem_iteration_power_w(s->problem) * shortest_path_s(s);
+    for (int32_t k = s->group_count - 1; k >= 0; k--) {
+        group *g = &s->groups[k];
+        best[k] = g->clock;
+        /* The slowest clock of a group needs the least energy. */
+        cheapest_j[k] = cheapest_j[k + 1] + s->clocks[g->first_clock + g->clock_count - 1].energy_j;
+        g->clock = 0;
+    }
+    (void)run_all(s);
+    s->limit = s->visits + ENUMERATION_VISITS;
+    try_all(s, 0, 0, cheapest_j, &best_j, best);
+    for (int32_t k = 0; k < s->group_count; k++)
+        s->groups[k].clock = best[k];
+    return best_j;
 }
 
 static harpe_status try_division(dwell_search *s, double wanted_s, int32_t offset, double *best_j,
@@ -404,6 +455,7 @@ static harpe_status try_division(dwell_search *s, double wanted_s, int32_t offse
         if (start == 0 && !s->relaxed) continue;
         if (!(start == 0 ? start_by_price(s) : start_at_fastest(s))) continue;
         double found_j = improve(s);
+        if (start == 1 && isinf(wanted_s)) found_j = try_all_plans(s, found_j);
         if (found_j >= *best_j - SMALLEST_SAVING_J) continue;
         *best_j = found_j;
         keep_frequencies(s, frequency_mhz);
@@ -419,8 +471,8 @@ static harpe_status search(dwell_search *s, int *frequency_mhz, harpe_error *err
         int32_t offset;
     } divisions[] = {{INFINITY, 0}, {1, 0}, {1, 1}, {1, 3}, {2, 0}};
     const size_t count = sizeof divisions / sizeof divisions[0];
-    double best_j = energy_of_plan(s, frequency_mhz);
-    harpe_status status = HARPE_OK;
+    double best_j;
+    harpe_status status = measure_plan(s, frequency_mhz, &best_j, error);
     for (size_t d = 0; status == HARPE_OK && d < count; d++) {
         s->limit = s->visits + VISIT_BUDGET / count;
         status = try_division(s, divisions[d].factor * fmax(s->needed_s, 1e-15),

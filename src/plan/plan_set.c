@@ -163,8 +163,15 @@ static harpe_status add_draft(maker *m, harpe_error *error) {
     return HARPE_OK;
 }
 
-/* Makes the draft for `target_ps`. The next draft is for `next_ps`. */
-static harpe_status make_draft(maker *m, int64_t target_ps, int64_t next_ps, harpe_error *error) {
+typedef struct wanted_time {
+    int64_t time_ps;
+    int64_t next_ps;    /* where trials for the next plan begin */
+    int64_t longest_ps; /* what was asked for; above T*, more time saves energy only if changes of
+                         * clock have a cost */
+} wanted_time;
+
+static harpe_status make_draft(maker *m, wanted_time wanted, harpe_error *error) {
+    int64_t target_ps = wanted.time_ps, next_ps = wanted.next_ps;
     harpe_status status = harpe_walk_to(&m->walk, target_ps, error);
     if (status != HARPE_OK) return status;
     m->snapshot_count = 1;
@@ -177,17 +184,15 @@ static harpe_status make_draft(maker *m, int64_t target_ps, int64_t next_ps, har
     if (status != HARPE_OK) return status;
     harpe_assignment_restore(m->assignment, m->best.option, m->best.deadline_ps);
     status = add_draft(m, error);
-    if (status == HARPE_OK) m->drafts[m->draft_count - 1].deadline_ps = target_ps;
+    if (status == HARPE_OK) {
+        m->drafts[m->draft_count - 1].deadline_ps = target_ps;
+        m->drafts[m->draft_count - 1].longest_ps = wanted.longest_ps;
+    }
     if (status == HARPE_OK) status = report_rounding(m, error);
     return status;
 }
 
 /* ---- Choosing the times ---------------------------------------------------------------------- */
-
-typedef struct wanted_time {
-    int64_t time_ps;
-    int64_t next_ps; /* where trials for the next plan begin */
-} wanted_time;
 
 typedef struct wanted_times {
     wanted_time *items; /* slowest first */
@@ -198,6 +203,7 @@ static int compare_slowest_first(const void *a, const void *b) {
     const wanted_time *x = a, *y = b;
     if (x->time_ps != y->time_ps) return x->time_ps > y->time_ps ? -1 : 1;
     if (x->next_ps != y->next_ps) return x->next_ps > y->next_ps ? -1 : 1;
+    if (x->longest_ps != y->longest_ps) return x->longest_ps > y->longest_ps ? -1 : 1;
     return 0;
 }
 
@@ -211,7 +217,7 @@ static size_t spread_times(const maker *m, size_t count, wanted_time *items) {
         int64_t next = slowest - (slowest - fastest) / steps * (k + 1);
         if (k + 1 == (int64_t)count && count > 1) time = fastest;
         if (next < fastest || time == fastest) next = time;
-        items[k] = (wanted_time){.time_ps = time, .next_ps = next};
+        items[k] = (wanted_time){.time_ps = time, .next_ps = next, .longest_ps = time};
     }
     return count;
 }
@@ -226,10 +232,12 @@ static harpe_status asked_times(const maker *m, const double *times_s, size_t co
                               "no plan runs in %s s: the fastest takes %s s",
                               HARPE_DIGITS(time_s, 9), HARPE_DIGITS(fastest_s, 9));
         }
-        double most_ps = fmin(time_s * HARPE_PS_PER_S, (double)m->walk.minimum_energy_ps);
-        int64_t time_ps = harpe_round_down(most_ps);
-        if (time_ps < m->walk.fastest_ps) time_ps = m->walk.fastest_ps;
-        items[i] = (wanted_time){.time_ps = time_ps, .next_ps = time_ps};
+        int64_t slowest_ps = m->walk.minimum_energy_ps;
+        double most_ps = fmin(time_s * HARPE_PS_PER_S, (double)m->walk.slowest_ps);
+        int64_t longest_ps = harpe_round_down(most_ps);
+        if (longest_ps < m->walk.fastest_ps) longest_ps = m->walk.fastest_ps;
+        int64_t time_ps = longest_ps < slowest_ps ? longest_ps : slowest_ps;
+        items[i] = (wanted_time){.time_ps = time_ps, .next_ps = time_ps, .longest_ps = longest_ps};
     }
     return HARPE_OK;
 }
@@ -253,10 +261,10 @@ static harpe_status draft_at_times(maker *m, const harpe_plan_request *request,
     harpe_status status = list_times(m, request, &times, error);
     m->wanted = times.count;
     for (size_t i = 0; status == HARPE_OK && i < times.count; i++) {
-        int64_t next_ps = times.items[i].next_ps;
-        if (i + 1 < times.count && next_ps < times.items[i + 1].time_ps)
-            next_ps = times.items[i + 1].time_ps;
-        status = make_draft(m, times.items[i].time_ps, next_ps, error);
+        wanted_time wanted = times.items[i];
+        if (i + 1 < times.count && wanted.next_ps < times.items[i + 1].time_ps)
+            wanted.next_ps = times.items[i + 1].time_ps;
+        status = make_draft(m, wanted, error);
     }
     free(times.items);
     return status;
@@ -271,7 +279,7 @@ static harpe_status draft_at_vertices(maker *m, harpe_error *error) {
         int64_t time_ps = m->walk.solver.time_ps;
         if (slowest > fastest)
             m->done = (size_t)(1000 * (double)(slowest - time_ps) / (double)(slowest - fastest));
-        harpe_status status = make_draft(m, time_ps, time_ps, error);
+        harpe_status status = make_draft(m, (wanted_time){time_ps, time_ps, time_ps}, error);
         if (status != HARPE_OK || time_ps <= m->walk.fastest_ps) return status;
         status = harpe_walk_to_next_vertex(&m->walk, error);
         if (status != HARPE_OK) return status;

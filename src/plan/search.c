@@ -280,7 +280,7 @@ static harpe_status limit_changes(const run_user *u, harpe_tools *tools, harpe_d
     }
     if (status == HARPE_OK)
         status = harpe_dwell_improve(problem, u->cost, has_prices ? &relaxed : NULL,
-                                     draft->deadline_ps, draft->frequency_mhz, error);
+                                     draft->longest_ps, draft->frequency_mhz, error);
     free(relaxed.duration_ps);
     free(relaxed.price_uw);
     return status;

@@ -411,11 +411,7 @@ static void progress_can_stop_the_planner_at_any_report(void **state) {
     const double times_s[] = {1e3, 1e4};
     const harpe_plan_request requests[] = {
         {.count = 8, .threads = 1},
-        {.choice = HARPE_PLANS_AT,
-         .times_s = times_s,
-         .time_count = 2,
-         .count = 3,
-         .threads = 1},
+        {.choice = HARPE_PLANS_AT, .times_s = times_s, .time_count = 2, .count = 3, .threads = 1},
         {.count = 8},
     };
     for (int r = 0; r < 3; r++) {

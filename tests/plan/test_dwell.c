@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans in which every clock holds for a minimum time. On small problems each plan is compared with
+ * the enumeration of all plans, and with the best plan of one clock per rank. On pipelines it is
+ * compared with a greedy search that has one clock per group of instructions. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "plan/dwell.h"
+#include "search_parts.h"
+
+#define MOST_INSTRUCTIONS 256
+#define ROUNDING 1e-9
+
+/* ---- Plans ----------------------------------------------------------------------------------- */
+
+typedef struct outcome {
+    double time_s, energy_j; /* changes of clock cost their energy */
+    bool holds;              /* no clock holds for less than the minimum */
+} outcome;
+
+static outcome outcome_of(const harpe_problem *problem, const int *frequency_mhz,
+                          const harpe_clock_switch *cost) {
+    harpe_plan plan;
+    harpe_switching changes;
+    harpe_error error = {.message = ""};
+    assert_ok(harpe_plan_evaluate(problem, frequency_mhz, &plan, NULL, &error), error);
+    assert_ok(harpe_plan_switching(problem, frequency_mhz, NULL, &changes, &error), error);
+    double needed_s = fmax(cost->minimum_dwell_s, cost->latency_s);
+    return (outcome){plan.time_s, plan.energy_j + cost->energy_j * (double)changes.clock_writes,
+                     changes.clock_writes == 0 ||
+                         changes.shortest_dwell_s >= needed_s * (1 - 1e-9)};
+}
+
+static int clock_at(const harpe_problem *problem, int32_t i, int number) {
+    return harpe_problem_choice(problem, i)->points[number].frequency_mhz;
+}
+
+/* ---- All plans ------------------------------------------------------------------------------- */
+
+/* Measured clocks that all instructions share, like those of a GPU. With noise, a lower clock may
+ * be faster than a higher one, except the highest. */
+static harpe_problem *problem_with_clocks(test_random *random, int ranks, int microbatches,
+                                          int clocks, bool has_noise) {
+    test_rows rows = {0};
+    for (int s = 0; s < ranks; s++) {
+        for (int b = 0; b < 2; b++) {
+            double base_s = random_between(random, 0.03, 0.07) * (1 + b);
+            double base_w = random_between(random, 200, 320);
+            double slope = random_between(random, 0.05, 0.12);
+            for (int k = 0; k < clocks; k++) {
+                double noise = has_noise ? random_between(random, 0.6, 1.4) : 1;
+                double stretch = 1 + slope * noise * k;
+                double energy_j = base_w * base_s * (0.6 + 0.4 / (stretch * stretch * stretch));
+                add_row(&rows, s, b ? "backward" : "forward", 1410 - 60 * k, base_s * stretch,
+                        energy_j);
+            }
+        }
+    }
+    const harpe_schedule_options options = {.ranks = ranks, .microbatches = microbatches};
+    harpe_problem *problem = problem_from_rows(&rows, &options, random_between(random, 0, 90));
+    free(rows.rows);
+    return problem;
+}
+
+/* Returns the least energy of all plans, or of those with one clock per rank, that meet a deadline.
+ */
+static double enumerate_j(const harpe_problem *problem, const harpe_clock_switch *cost,
+                          double deadline_s, int clocks, bool one_per_rank) {
+    int number[64] = {0}, mhz[MOST_INSTRUCTIONS];
+    int32_t n = problem->instruction_count, units = one_per_rank ? problem->rank_count : n, u = 0;
+    double least_j = INFINITY;
+    while (u < units) {
+        for (int32_t i = 0; i < n; i++) {
+            int32_t unit = one_per_rank ? list_at(problem, i)->rank : i;
+            mhz[i] = clock_at(problem, i, number[unit]);
+        }
+        outcome o = outcome_of(problem, mhz, cost);
+        if (o.holds && o.time_s <= deadline_s * (1 + 1e-12)) least_j = fmin(least_j, o.energy_j);
+        for (u = 0; u < units; u++) {
+            if (++number[u] < clocks) break;
+            number[u] = 0;
+        }
+    }
+    return least_j;
+}
+
+/* The prices of the relaxation at a time. */
+static harpe_relaxed prices_at(parts *p, double share) {
+    size_t n = (size_t)p->problem->instruction_count;
+    harpe_relaxed relaxed = {.duration_ps = calloc(n, sizeof(int64_t)),
+                             .price_uw = calloc(n, sizeof(int64_t))};
+    parts_walk_to(p, time_at(p, share));
+    harpe_walk_read(&p->walk, &relaxed);
+    return relaxed;
+}
+
+static void small_problems_against_all_plans(void **state) {
+    (void)state;
+    test_random random = {71};
+    int at_optimum = 0, trials = test_trials(40);
+    for (int trial = 0; trial < trials; trial++) {
+        static const int shapes[][3] = {{1, 4, 3}, {2, 2, 3}, {2, 3, 2},
+                                        {1, 3, 4}, {3, 2, 2}, {2, 1, 4}};
+        const int *shape = shapes[trial % 6];
+        parts p;
+        parts_init(&p, problem_with_clocks(&random, shape[0], shape[1], shape[2], trial % 2));
+        harpe_relaxed relaxed = prices_at(&p, random_between(&random, 0, 1));
+        double deadline_s = (double)p.walk.solver.time_ps / HARPE_PS_PER_S;
+        const harpe_clock_switch cost = {.minimum_dwell_s = random_between(&random, 0, 0.3),
+                                         .latency_s = random_int(&random, 0, 3) == 0 ? 0.1 : 0,
+                                         .energy_j = random_int(&random, 0, 1) *
+                                                     random_between(&random, 0, 0.5)};
+        int mhz[MOST_INSTRUCTIONS];
+        for (int32_t i = 0; i < p.problem->instruction_count; i++)
+            mhz[i] = clock_at(p.problem, i, 0);
+        harpe_error error = {.message = ""};
+        assert_ok(harpe_dwell_improve(p.problem, &cost, trial % 5 == 0 ? NULL : &relaxed,
+                                      p.walk.solver.time_ps, mhz, &error),
+                  error);
+        outcome o = outcome_of(p.problem, mhz, &cost);
+        assert_true(o.holds);
+        assert_true(o.time_s <= deadline_s * (1 + 1e-11));
+        double found_j = o.energy_j;
+        double least_j = enumerate_j(p.problem, &cost, deadline_s, shape[2], false);
+        double ranks_j = enumerate_j(p.problem, &cost, deadline_s, shape[2], true);
+        assert_true(found_j >= least_j * (1 - ROUNDING));
+        assert_true(found_j <= ranks_j + 1e-6);
+        at_optimum += found_j <= least_j + 1e-6;
+        free(relaxed.duration_ps);
+        free(relaxed.price_uw);
+        parts_clear(&p);
+    }
+    printf("optimum of all plans reached in %d of %d problems\n", at_optimum, trials);
+    assert_true(at_optimum >= trials / 2);
+}
+
+/* ---- Greedy ---------------------------------------------------------------------------------- */
+
+/* One clock per group: the list of each rank is cut as soon as the fastest times of a group add up
+ * to the dwell time. All groups begin at the fastest clock. Again and again, the group becomes
+ * slower that saves the most energy per second, as long as the deadline holds. */
+typedef struct greedy {
+    const harpe_problem *problem;
+    double deadline_s;
+    int clocks, group_count;
+    int group_of[MOST_INSTRUCTIONS], clock[MOST_INSTRUCTIONS];
+    bool stuck[MOST_INSTRUCTIONS];
+    int mhz[MOST_INSTRUCTIONS];
+} greedy;
+
+static void make_groups(greedy *g, double dwell_s) {
+    for (int rank = 0; rank < g->problem->rank_count; rank++) {
+        size_t begin = g->problem->rank_offset[rank], end = g->problem->rank_offset[rank + 1];
+        double held_s = INFINITY;
+        int first = g->group_count;
+        for (size_t i = begin; i < end; i++) {
+            if (held_s >= dwell_s) {
+                g->group_count++;
+                held_s = 0;
+            }
+            g->group_of[i] = g->group_count - 1;
+            held_s += harpe_problem_choice(g->problem, (int32_t)i)->points[0].time_s;
+        }
+        if (held_s >= dwell_s || g->group_count - 1 == first) continue;
+        g->group_count--; /* the rest belongs to the last whole group */
+        for (size_t i = begin; i < end; i++)
+            if (g->group_of[i] == g->group_count) g->group_of[i]--;
+    }
+}
+
+static void set_clocks(greedy *g) {
+    for (int32_t i = 0; i < g->problem->instruction_count; i++)
+        g->mhz[i] = clock_at(g->problem, i, g->clock[g->group_of[i]]);
+}
+
+/* Returns the energy saved per second if a group becomes slower by one clock. */
+static double saving_w(const greedy *g, int group) {
+    double saved_j = 0, added_s = 0;
+    if (g->stuck[group] || g->clock[group] + 1 >= g->clocks) return -1;
+    for (int32_t i = 0; i < g->problem->instruction_count; i++) {
+        if (g->group_of[i] != group) continue;
+        const harpe_choice *choice = harpe_problem_choice(g->problem, i);
+        const harpe_profile_point *now = &choice->points[g->clock[group]], *next = now + 1;
+        double longer_s = next->time_s - now->time_s;
+        saved_j += now->energy_j - next->energy_j + choice->blocking_power_w * longer_s;
+        added_s += longer_s;
+    }
+    return saved_j / added_s;
+}
+
+static void run_greedy(greedy *g, const harpe_clock_switch *cost) {
+    for (;;) {
+        int best = -1;
+        for (int k = 0; k < g->group_count; k++)
+            if (saving_w(g, k) > 0 && (best < 0 || saving_w(g, k) > saving_w(g, best))) best = k;
+        if (best < 0) break;
+        g->clock[best]++;
+        set_clocks(g);
+        if (outcome_of(g->problem, g->mhz, cost).time_s <= g->deadline_s) continue;
+        g->clock[best]--;
+        g->stuck[best] = true;
+    }
+    set_clocks(g);
+}
+
+/* At each asked time, the plan of a set is not worse than the greedy's, nor than the best with one
+ * clock per rank, and it keeps the dwell time. */
+static void sets_against_the_greedy(void **state) {
+    (void)state;
+    test_random random = {72};
+    int better = 0, compared = 0;
+    for (int trial = 0; trial < test_trials(6); trial++) {
+        int ranks = random_int(&random, 2, 4), clocks = 6;
+        harpe_problem *problem =
+            problem_with_clocks(&random, ranks, random_int(&random, 3, 8), clocks, false);
+        harpe_plan fastest;
+        harpe_error error = {.message = ""};
+        assert_ok(harpe_plan_all_maximum(problem, &fastest, &error), error);
+        double times_s[4];
+        for (int k = 0; k < 4; k++)
+            times_s[k] = fastest.time_s * (1 + 0.04 * k) * (1 + 1e-9);
+        const harpe_clock_switch cost = {.minimum_dwell_s = random_between(&random, 0.05, 0.6)};
+        harpe_plan_set *plans = NULL;
+        const harpe_plan_request request = {.choice = HARPE_PLANS_AT,
+                                            .times_s = times_s,
+                                            .time_count = 4,
+                                            .count = 10,
+                                            .clock_switch = cost};
+        assert_ok(harpe_plan_set_new(problem, &request, NULL, NULL, &plans, &error), error);
+        for (size_t k = 0; k < 4; k++) {
+            outcome o = outcome_of(problem, harpe_plan_set_at(plans, k)->frequency_mhz, &cost);
+            assert_true(o.holds && o.time_s <= times_s[k] * (1 + 1e-9));
+            static greedy g;
+            memset(&g, 0, sizeof g);
+            g.problem = problem;
+            g.deadline_s = times_s[k];
+            g.clocks = clocks;
+            make_groups(&g, cost.minimum_dwell_s);
+            run_greedy(&g, &cost);
+            outcome by_greedy = outcome_of(problem, g.mhz, &cost);
+            assert_true(by_greedy.holds && by_greedy.time_s <= times_s[k]);
+            double found_j = o.energy_j, greedy_j = by_greedy.energy_j;
+            double ranks_j = enumerate_j(problem, &cost, times_s[k], clocks, true);
+            if (found_j > fmin(greedy_j, ranks_j) + 1e-6)
+                fail_msg("trial %d, %.4f s: %.9g J, greedy %.9g J, one clock per rank %.9g J",
+                         trial, times_s[k], found_j, greedy_j, ranks_j);
+            better += found_j < fmin(greedy_j, ranks_j) * (1 - 1e-6);
+            compared++;
+        }
+        harpe_plan_set_free(plans);
+        harpe_problem_free(problem);
+    }
+    printf("better than both in %d of %d\n", better, compared);
+    assert_true(better >= compared / 3);
+}
+
+/* ---- Any problem ----------------------------------------------------------------------------- */
+
+/* All plans of sets keep the dwell time, unless the profile lacks the clocks for it. */
+static void all_plans_of_a_set_keep_the_dwell_time(void **state) {
+    (void)state;
+    test_random random = {73};
+    for (int trial = 0; trial < test_trials(12); trial++) {
+        harpe_problem *problem = problem_with_clocks(&random, random_int(&random, 1, 4),
+                                                     random_int(&random, 1, 6), 5, trial % 2);
+        const harpe_clock_switch cost = {.minimum_dwell_s = random_between(&random, 0, 0.5),
+                                         .latency_s = random_between(&random, 0, 0.1)};
+        harpe_plan_set *plans = NULL;
+        harpe_error error = {.message = ""};
+        const harpe_plan_request request = {.choice =
+                                                trial % 2 ? HARPE_PLANS_ALL : HARPE_PLANS_SPREAD,
+                                            .count = 8,
+                                            .clock_switch = cost};
+        assert_ok(harpe_plan_set_new(problem, &request, NULL, NULL, &plans, &error), error);
+        for (size_t k = 0; k < harpe_plan_set_count(plans); k++)
+            assert_true(
+                outcome_of(problem, harpe_plan_set_at(plans, k)->frequency_mhz, &cost).holds);
+        harpe_plan_set_free(plans);
+        harpe_problem_free(problem);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(small_problems_against_all_plans),
+        cmocka_unit_test(sets_against_the_greedy),
+        cmocka_unit_test(all_plans_of_a_set_keep_the_dwell_time),
+    };
+    return cmocka_run_group_tests_name("dwell", tests, NULL, NULL);
+}
