@@ -1,0 +1,132 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""`harpe plan --effort` and `--threads` from the outside: the mean gap falls, bad values are
+refused, and Ctrl-C ends the improvement but keeps the plans. A terminal shows when to interrupt."""
+import errno
+import os
+import pty
+import select
+import signal
+import subprocess
+import time
+import unittest
+
+from program import HARPE, ProgramTest, environment, rows
+
+
+class Terminal:
+    """The program with a terminal as its stderr."""
+
+    def __init__(self, directory, *arguments):
+        self.controller, terminal = pty.openpty()
+        self.shown = ""
+        self.process = subprocess.Popen(
+            [HARPE, *map(str, arguments)], cwd=directory, env=environment(TERM="xterm"),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=terminal, text=True)
+        os.close(terminal)
+
+    def read(self, seconds):
+        """Reads what the program shows next. Returns false after its end."""
+        if not select.select([self.controller], [], [], seconds)[0]:
+            return True
+        try:
+            shown = os.read(self.controller, 65536).decode()
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return False
+        self.shown += shown
+        return shown != ""
+
+    def wait_for(self, text):
+        end = time.monotonic() + 300
+        while text not in self.shown:
+            if not self.read(1) or time.monotonic() > end:
+                raise AssertionError(f"never shown: {text!r}; shown: {self.shown!r}")
+
+    def finish(self):
+        while self.read(300):
+            pass
+        out = self.process.stdout.read()
+        self.process.stdout.close()
+        os.close(self.controller)
+        return self.process.wait(timeout=300), out
+
+
+class Effort(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.profile("profile.csv", 6, "--noise", "0.02")
+        self.flags = ["plan", "--inst-profile", "profile.csv", "--num-mbs", 16, "--p2p-power", 60,
+                      "--no-pictures"]
+
+    def gaps(self, directory):
+        return [float(row["gap_percent"]) for row in rows(self.path / directory / "frontier.csv")]
+
+    def test_the_mean_gap_falls(self):
+        self.succeed(*self.flags, "--plans", 8, "--output-dir", "before")
+        result = self.succeed(*self.flags, "--plans", 8, "--effort", 2, "--verify", "--json",
+                              "--output-dir", "after").json()
+        self.assertEqual(result["arguments"]["effort_s"], 2)
+        before, after = self.gaps("before"), self.gaps("after")
+        self.assertGreaterEqual(min(after), 0)
+        self.assertLess(sum(after) / len(after), sum(before) / len(before))
+
+    def test_threads_do_not_change_the_plans(self):
+        for threads in (1, 3, 4096):
+            self.succeed(*self.flags, "--plans", 6, "--threads", threads, "--output-dir",
+                         f"plans{threads}")
+            plans = sorted((self.path / "plans1").glob("plan_*"))
+            self.assertGreater(len(plans), 3)
+            for path in plans:
+                self.assertEqual((self.path / f"plans{threads}" / path.name).read_bytes(),
+                                 path.read_bytes())
+
+    def test_bad_values(self):
+        for flag, value in [("--effort", "-1"), ("--effort", "nan"), ("--effort", "inf"),
+                            ("--effort", "1e7"), ("--effort", "ten"), ("--effort", ""),
+                            ("--effort", "1s"), ("--threads", "0"), ("--threads", "-2"),
+                            ("--threads", "1.5"), ("--threads", "4097"), ("--threads", "x")]:
+            self.refuse(2, flag, *self.flags, f"{flag}={value}", "--output-dir", "plans")
+
+    def test_ctrl_c_keeps_what_was_improved(self):
+        terminal = Terminal(self.path, *self.flags, "--plans", 8, "--effort", 100000,
+                            "--output-dir", "plans")
+        terminal.wait_for("improving, mean gap")
+        terminal.process.send_signal(signal.SIGINT)
+        code, out = terminal.finish()
+        self.assertEqual(code, 0, terminal.shown)
+        self.assertIn("the improvement was ended by Ctrl-C; its result is kept", terminal.shown)
+        self.assertIn("plans", out)
+        self.assertTrue((self.path / "plans" / "plan.json").is_file())
+        self.assertGreater(len(self.gaps("plans")), 3)
+        self.succeed("choose", "plans", "--min-energy")
+
+    def test_termination_writes_nothing(self):
+        before = self.files()
+        terminal = Terminal(self.path, *self.flags, "--plans", 8, "--effort", 100000,
+                            "--output-dir", "plans")
+        terminal.wait_for("improving, mean gap")
+        terminal.process.send_signal(signal.SIGTERM)
+        code, out = terminal.finish()
+        self.assertEqual(code, 143, terminal.shown)
+        self.assertIn("interrupted by SIGTERM; nothing was written", terminal.shown)
+        self.assertEqual(out, "")
+        self.assertEqual(self.files(), before)
+
+    def test_ctrl_c_before_the_improvement_writes_nothing(self):
+        self.profile("big.csv", 16, "--noise", "0.02")
+        before = self.files()
+        terminal = Terminal(self.path, "plan", "--inst-profile", "big.csv", "--num-mbs", 400,
+                            "--p2p-power", 84, "--output-dir", "plans", "--effort", 100000)
+        terminal.wait_for("solving")
+        terminal.process.send_signal(signal.SIGINT)
+        code, out = terminal.finish()
+        self.assertEqual(code, 130, terminal.shown)
+        self.assertIn("interrupted by SIGINT; nothing was written", terminal.shown)
+        self.assertEqual(out, "")
+        self.assertEqual(self.files(), before)
+
+
+if __name__ == "__main__":
+    unittest.main()
