@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the benchmark programs and prints their results as tables, for a terminal, as Markdown or as
 JSON. The programs measure the times. This file selects the cases, reads the published frontiers for
-the comparison, and contains the targets. The part `peers` also runs the published programs."""
+the comparison, and contains the targets. The part `peers` also runs the published programs. The
+parts in search/ have their own arguments."""
 import argparse
 import json
 import math
@@ -14,6 +15,8 @@ import time
 
 sys.dont_write_bytecode = True
 from peers import beside  # noqa: E402
+from search import commands  # noqa: E402
+from tables import Table, count, mebibytes, met, percent, seconds  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = pathlib.Path(os.environ.get("HARPE_BUILD", ROOT / "build" / "release"))
@@ -89,56 +92,6 @@ def read_columns(path, *names):
     header = lines[0].strip().split(",")
     at = [header.index(name) for name in names]
     return [tuple(float(line.split(",")[i]) for i in at) for line in lines[1:] if line.strip()]
-
-
-# ---- Formatting ---------------------------------------------------------------------------------
-
-def seconds(value):
-    if value < 0.1:
-        return f"{value * 1e3:.1f} ms" if value >= 0.001 else f"{value * 1e6:.0f} us"
-    if value < 100:
-        return f"{value:.2f} s" if value < 10 else f"{value:.0f} s"
-    return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"
-
-
-def count(value):
-    return f"{value:,}"
-
-
-def mebibytes(value):
-    return f"{value / 2**20:.1f} MiB"
-
-
-def percent(value):
-    return f"{value:.3f} %"
-
-
-def met(value, target):
-    return "yes" if value <= target else "NO"
-
-
-class Table:
-    def __init__(self, title, note, header):
-        self.title, self.note, self.header, self.rows = title, note, header, []
-
-    def add(self, *cells):
-        self.rows.append([str(cell) for cell in cells])
-
-    def markdown(self):
-        lines = [f"## {self.title}", "", self.note, "", "| " + " | ".join(self.header) + " |",
-                 "|" + "|".join(["---"] + ["---:"] * (len(self.header) - 1)) + "|"]
-        lines += ["| " + " | ".join(row) + " |" for row in self.rows]
-        return "\n".join(lines) + "\n"
-
-    def plain(self):
-        widths = [max(len(row[i]) for row in [self.header, *self.rows])
-                  for i in range(len(self.header))]
-        lines = [self.title, ""]
-        for row in [self.header, *self.rows]:
-            cells = [cell.ljust(w) if i == 0 else cell.rjust(w)
-                     for i, (cell, w) in enumerate(zip(row, widths))]
-            lines.append("  " + "  ".join(cells).rstrip().replace("**", ""))
-        return "\n".join(lines) + "\n"
 
 
 # ---- The parts: each gives its tables and its raw results ---------------------------------------
@@ -471,7 +424,11 @@ def update_document(markdown, is_peers):
 
 
 def arguments():
-    parser = argparse.ArgumentParser(prog="bench/run", description="Measures the planner.")
+    parser = argparse.ArgumentParser(
+        prog="bench/run", description="Measures the planner.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="Further parts have their own arguments (bench/run PART --help):\n" +
+        "\n".join(f"  {name:<8} {text}" for name, text in commands.COMMANDS.items()))
     parser.add_argument("parts", nargs="*", metavar="PART",
                         help=f"what to measure: {', '.join(PARTS)} (default: all)")
     parser.add_argument("--markdown", action="store_true", help="print tables as Markdown")
@@ -495,6 +452,9 @@ def warn_of_other_work():
 
 
 def main():
+    if sys.argv[1:2] and sys.argv[1] in commands.COMMANDS:
+        warn_of_other_work()
+        sys.exit(commands.run(sys.argv[1], sys.argv[2:]))
     chosen = arguments()
     warn_of_other_work()
     results, markdown, skipped = {}, {False: [], True: []}, []

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of benchmarks, as Markdown and for a terminal, and texts of their values."""
+
+
+def seconds(value):
+    if value < 0.1:
+        return f"{value * 1e3:.1f} ms" if value >= 0.001 else f"{value * 1e6:.0f} us"
+    if value < 100:
+        return f"{value:.2f} s" if value < 10 else f"{value:.0f} s"
+    return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"
+
+
+def count(value):
+    return f"{value:,}"
+
+
+def mebibytes(value):
+    return f"{value / 2**20:.1f} MiB"
+
+
+def percent(value):
+    return f"{value:.3f} %"
+
+
+def met(value, target):
+    return "yes" if value <= target else "NO"
+
+
+class Table:
+    def __init__(self, title, note, header):
+        self.title, self.note, self.header, self.rows = title, note, header, []
+
+    def add(self, *cells):
+        self.rows.append([str(cell) for cell in cells])
+
+    def markdown(self):
+        lines = [f"## {self.title}", "", self.note, "", "| " + " | ".join(self.header) + " |",
+                 "|" + "|".join(["---"] + ["---:"] * (len(self.header) - 1)) + "|"]
+        lines += ["| " + " | ".join(row) + " |" for row in self.rows]
+        return "\n".join(lines) + "\n"
+
+    def plain(self):
+        widths = [max(len(row[i]) for row in [self.header, *self.rows])
+                  for i in range(len(self.header))]
+        lines = [self.title, ""]
+        for row in [self.header, *self.rows]:
+            cells = [cell.ljust(w) if i == 0 else cell.rjust(w)
+                     for i, (cell, w) in enumerate(zip(row, widths))]
+            lines.append("  " + "  ".join(cells).rstrip().replace("**", ""))
+        return "\n".join(lines) + "\n"
