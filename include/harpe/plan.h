@@ -229,8 +229,8 @@ typedef struct harpe_plan_request {
     const double *times_s; /* for HARPE_PLANS_AT, any order, each >= T_min */
     size_t time_count;
     /* Removes clock changes that cost more energy than they save. The instructions on the slower
-     * side of a removed change run at the higher clock, so no plan becomes slower; see
-     * harpe_plan_switching. */
+     * side of a removed change run at the higher clock, so no plan becomes slower, unless the
+     * profile has instructions that a higher clock makes slower; see harpe_plan_switching. */
     harpe_clock_switch clock_switch;
     /* Seconds for which the plans and their lower bounds are improved after they were made, 0 to
      * 1e6; less if all plans reach their bounds. 0: a fixed amount of work, so that the same

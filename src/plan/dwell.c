@@ -463,6 +463,24 @@ static harpe_status try_division(dwell_search *s, double wanted_s, int32_t offse
     return status;
 }
 
+/* Writes the energy that a result must be below. If the plan does not keep the times, which is
+ * possible if a higher clock is not always faster, it becomes the plan with the highest clocks. If
+ * this one is too slow, any result is better. */
+static harpe_status begin_search(const dwell_search *s, int *frequency_mhz, double *best_j,
+                                 harpe_error *error) {
+    harpe_plan highest;
+    double highest_j = INFINITY;
+    harpe_status status = measure_plan(s, frequency_mhz, best_j, error);
+    if (status != HARPE_OK || isfinite(*best_j)) return status;
+    status = harpe_plan_all_maximum(s->problem, &highest, error);
+    if (status == HARPE_OK) status = measure_plan(s, highest.frequency_mhz, &highest_j, error);
+    if (status != HARPE_OK || !isfinite(highest_j)) return status;
+    for (int32_t i = 0; i < s->problem->instruction_count; i++)
+        frequency_mhz[i] = highest.frequency_mhz[i];
+    if (meets_deadline(s, highest.time_s)) *best_j = highest_j;
+    return HARPE_OK;
+}
+
 static harpe_status search(dwell_search *s, int *frequency_mhz, harpe_error *error) {
     /* Divisions: one group for each rank, then groups of the needed time with several offsets, and
      * longer ones. */
@@ -472,7 +490,7 @@ static harpe_status search(dwell_search *s, int *frequency_mhz, harpe_error *err
     } divisions[] = {{INFINITY, 0}, {1, 0}, {1, 1}, {1, 3}, {2, 0}};
     const size_t count = sizeof divisions / sizeof divisions[0];
     double best_j;
-    harpe_status status = measure_plan(s, frequency_mhz, &best_j, error);
+    harpe_status status = begin_search(s, frequency_mhz, &best_j, error);
     for (size_t d = 0; status == HARPE_OK && d < count; d++) {
         s->limit = s->visits + VISIT_BUDGET / count;
         status = try_division(s, divisions[d].factor * fmax(s->needed_s, 1e-15),
