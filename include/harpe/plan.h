@@ -230,7 +230,9 @@ typedef struct harpe_plan_request {
     size_t time_count;
     /* Removes clock changes that cost more energy than they save. The instructions on the slower
      * side of a removed change run at the higher clock, so no plan becomes slower, unless the
-     * profile has instructions that a higher clock makes slower; see harpe_plan_switching. */
+     * profile has instructions that a higher clock makes slower. HARPE_PLANS_SPREAD and
+     * HARPE_PLANS_ALL then also make up to 10 plans that take longer than T*, if that saves energy.
+     * See harpe_plan_switching. */
     harpe_clock_switch clock_switch;
     /* Seconds for which the plans and their lower bounds are improved after they were made, 0 to
      * 1e6; less if all plans reach their bounds. 0: a fixed amount of work, so that the same
@@ -243,11 +245,12 @@ typedef struct harpe_plan_request {
 /* Solves the frontier and makes plans along it in one pass. `frontier` may be NULL if only the
  * plans are needed. Each plan of the set has a lower evaluated energy than all faster plans.
  * HARPE_PLANS_AT gives one plan for each requested time, in the order of the request: the plan
- * with the least energy that is not slower. `progress` (may be NULL) receives the phase
- * "solving", then "planning", and, if an effort was given, phases that begin with "improving" or
- * "bounding" and contain the present mean gap. The fraction covers all phases, never falls and ends
- * at 1. If `progress` returns false in one of these phases, the effort ends, and the plans and
- * bounds found so far are the result. */
+ * with the least energy that is not slower. If all clocks must hold for some time, and no plan that
+ * is fast enough was found, this is the plan with the highest clocks. `progress` (may be NULL)
+ * receives the phase "solving", then "planning", and, if an effort was given, phases that begin
+ * with "improving" or "bounding" and contain the present mean gap. The fraction covers all phases,
+ * never falls and ends at 1. If `progress` returns false in one of these phases, the effort ends,
+ * and the plans and bounds found so far are the result. */
 HARPE_API harpe_status harpe_plan_set_new(const harpe_problem *problem,
                                           const harpe_plan_request *request,
                                           const harpe_progress *progress, harpe_frontier **frontier,
@@ -354,20 +357,21 @@ HARPE_API harpe_status harpe_frontier_verify(const harpe_problem *problem,
                                              harpe_error *error);
 
 /* Recomputes a plan from its frequencies with a different algorithm (iterated relaxation instead of
- * a topological order), compares every number of the plan, and checks that the lower bound is
- * between the frontier's bound and the plan's energy. harpe_plan_set_verify_bounds checks a bound
- * that is above the frontier's. */
+ * a topological order), compares every number of the plan, and checks that the lower bound is that
+ * of the frontier and not above the plan's energy. Use harpe_plan_set_verify for plans that were
+ * made with an effort. */
 HARPE_API harpe_status harpe_plan_verify(const harpe_problem *problem,
                                          const harpe_frontier *frontier, const harpe_plan *plan,
                                          harpe_error *error);
 
-/* Verifies the lower bounds of a set that are higher than the frontier's, which an effort can give.
- * Finds the proofs again, which takes about as long as at first, and checks each part of them with
- * code of its own: the flow, the division into blocks, and the branches of each block. If a check
- * fails, returns HARPE_INTERNAL with a message that names it. `problem` is that of the set. */
-HARPE_API harpe_status harpe_plan_set_verify_bounds(const harpe_problem *problem,
-                                                    const harpe_plan_set *plans,
-                                                    harpe_error *error);
+/* Verifies all plans of a set, like harpe_plan_verify, and their lower bounds that are higher than
+ * the frontier's, which an effort can give. Finds the proofs of these bounds again, which takes
+ * about as long as at first, and checks each part of them with code of its own: the flow, the
+ * division into blocks, and the branches of each block. If a check fails, returns HARPE_INTERNAL
+ * with a message that names it. `problem` and `frontier` are those of the set. */
+HARPE_API harpe_status harpe_plan_set_verify(const harpe_problem *problem,
+                                             const harpe_frontier *frontier,
+                                             const harpe_plan_set *plans, harpe_error *error);
 
 HARPE_END_DECLS
 

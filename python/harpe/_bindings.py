@@ -853,7 +853,7 @@ FUNCTIONS = {
     "harpe_plan_set_count": (C.c_size_t, [C.c_void_p]),
     "harpe_plan_set_free": (None, [C.c_void_p]),
     "harpe_plan_set_new": (C.c_int, [C.c_void_p, C.POINTER(harpe_plan_request), C.POINTER(harpe_progress), C.POINTER(C.c_void_p), C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
-    "harpe_plan_set_verify_bounds": (C.c_int, [C.c_void_p, C.c_void_p, C.POINTER(harpe_error)]),
+    "harpe_plan_set_verify": (C.c_int, [C.c_void_p, C.c_void_p, C.c_void_p, C.POINTER(harpe_error)]),
     "harpe_plan_switching": (C.c_int, [C.c_void_p, C.POINTER(C.c_int), C.POINTER(harpe_clock_switch), C.POINTER(harpe_switching), C.POINTER(harpe_error)]),
     "harpe_plan_verify": (C.c_int, [C.c_void_p, C.c_void_p, C.POINTER(harpe_plan), C.POINTER(harpe_error)]),
     "harpe_power_limit_callback": (harpe_training_callback, [C.c_void_p]),

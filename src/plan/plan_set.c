@@ -13,10 +13,10 @@
 #include "base/format.h"
 #include "plan/graph_deadline.h"
 #include "plan/plan_set_contents.h"
+#include "plan/plan_times.h"
 #include "plan/search.h"
 #include "plan/switching.h"
 
-#define DEFAULT_COUNT 100
 #define MOST_PLANS 1000000
 #define MOST_EFFORT_S 1e6
 /* Number of relaxed solutions that are rounded for each plan: the solution at the plan's time, and
@@ -163,14 +163,7 @@ static harpe_status add_draft(maker *m, harpe_error *error) {
     return HARPE_OK;
 }
 
-typedef struct wanted_time {
-    int64_t time_ps;
-    int64_t next_ps;    /* where trials for the next plan begin */
-    int64_t longest_ps; /* what was asked for; above T*, more time saves energy only if changes of
-                         * clock have a cost */
-} wanted_time;
-
-static harpe_status make_draft(maker *m, wanted_time wanted, harpe_error *error) {
+static harpe_status make_draft(maker *m, harpe_wanted_time wanted, harpe_error *error) {
     int64_t target_ps = wanted.time_ps, next_ps = wanted.next_ps;
     harpe_status status = harpe_walk_to(&m->walk, target_ps, error);
     if (status != HARPE_OK) return status;
@@ -192,76 +185,15 @@ static harpe_status make_draft(maker *m, wanted_time wanted, harpe_error *error)
     return status;
 }
 
-/* ---- Choosing the times ---------------------------------------------------------------------- */
-
-typedef struct wanted_times {
-    wanted_time *items; /* slowest first */
-    size_t count;
-} wanted_times;
-
-static int compare_slowest_first(const void *a, const void *b) {
-    const wanted_time *x = a, *y = b;
-    if (x->time_ps != y->time_ps) return x->time_ps > y->time_ps ? -1 : 1;
-    if (x->next_ps != y->next_ps) return x->next_ps > y->next_ps ? -1 : 1;
-    if (x->longest_ps != y->longest_ps) return x->longest_ps > y->longest_ps ? -1 : 1;
-    return 0;
-}
-
-/* Chooses `count` times, spread evenly from T* to T_min, including both. */
-static size_t spread_times(const maker *m, size_t count, wanted_time *items) {
-    int64_t slowest = m->walk.minimum_energy_ps, fastest = m->walk.fastest_ps;
-    if (slowest == fastest) count = 1;
-    int64_t steps = count > 1 ? (int64_t)count - 1 : 1;
-    for (int64_t k = 0; k < (int64_t)count; k++) {
-        int64_t time = slowest - (slowest - fastest) / steps * k;
-        int64_t next = slowest - (slowest - fastest) / steps * (k + 1);
-        if (k + 1 == (int64_t)count && count > 1) time = fastest;
-        if (next < fastest || time == fastest) next = time;
-        items[k] = (wanted_time){.time_ps = time, .next_ps = next, .longest_ps = time};
-    }
-    return count;
-}
-
-static harpe_status asked_times(const maker *m, const double *times_s, size_t count,
-                                wanted_time *items, harpe_error *error) {
-    double fastest_s = (double)m->walk.fastest_ps / HARPE_PS_PER_S;
-    for (size_t i = 0; i < count; i++) {
-        double time_s = times_s[i];
-        if (!(time_s >= fastest_s - harpe_time_slack_s(fastest_s))) {
-            return harpe_fail(error, HARPE_INFEASIBLE,
-                              "no plan runs in %s s: the fastest takes %s s",
-                              HARPE_DIGITS(time_s, 9), HARPE_DIGITS(fastest_s, 9));
-        }
-        int64_t slowest_ps = m->walk.minimum_energy_ps;
-        double most_ps = fmin(time_s * HARPE_PS_PER_S, (double)m->walk.slowest_ps);
-        int64_t longest_ps = harpe_round_down(most_ps);
-        if (longest_ps < m->walk.fastest_ps) longest_ps = m->walk.fastest_ps;
-        int64_t time_ps = longest_ps < slowest_ps ? longest_ps : slowest_ps;
-        items[i] = (wanted_time){.time_ps = time_ps, .next_ps = time_ps, .longest_ps = longest_ps};
-    }
-    return HARPE_OK;
-}
-
-static harpe_status list_times(const maker *m, const harpe_plan_request *request, wanted_times *out,
-                               harpe_error *error) {
-    size_t spread = request->count > 0 ? (size_t)request->count : DEFAULT_COUNT;
-    size_t asked = request->choice == HARPE_PLANS_AT ? request->time_count : 0;
-    out->items = harpe_calloc(spread + asked, sizeof *out->items);
-    if (!out->items) return harpe_fail_memory(error);
-    harpe_status status = asked_times(m, request->times_s, asked, out->items, error);
-    if (status != HARPE_OK) return status;
-    out->count = asked + spread_times(m, spread, out->items + asked);
-    qsort(out->items, out->count, sizeof *out->items, compare_slowest_first);
-    return HARPE_OK;
-}
+/* ---- Drafts at times ------------------------------------------------------------------------- */
 
 static harpe_status draft_at_times(maker *m, const harpe_plan_request *request,
                                    harpe_error *error) {
-    wanted_times times = {0};
-    harpe_status status = list_times(m, request, &times, error);
+    harpe_wanted_times times = {0};
+    harpe_status status = harpe_plan_times(&m->walk, request, &times, error);
     m->wanted = times.count;
     for (size_t i = 0; status == HARPE_OK && i < times.count; i++) {
-        wanted_time wanted = times.items[i];
+        harpe_wanted_time wanted = times.items[i];
         if (i + 1 < times.count && wanted.next_ps < times.items[i + 1].time_ps)
             wanted.next_ps = times.items[i + 1].time_ps;
         status = make_draft(m, wanted, error);
@@ -279,7 +211,7 @@ static harpe_status draft_at_vertices(maker *m, harpe_error *error) {
         int64_t time_ps = m->walk.solver.time_ps;
         if (slowest > fastest)
             m->done = (size_t)(1000 * (double)(slowest - time_ps) / (double)(slowest - fastest));
-        harpe_status status = make_draft(m, (wanted_time){time_ps, time_ps, time_ps}, error);
+        harpe_status status = make_draft(m, (harpe_wanted_time){time_ps, time_ps, time_ps}, error);
         if (status != HARPE_OK || time_ps <= m->walk.fastest_ps) return status;
         status = harpe_walk_to_next_vertex(&m->walk, error);
         if (status != HARPE_OK) return status;
@@ -501,6 +433,29 @@ static harpe_status search_for(maker *m, const harpe_search *search, double effo
     return status;
 }
 
+/* Adds drafts that may take longer than T*, which is the time of least energy if each instruction
+ * has its own clock. With one clock for several instructions, a plan may need the least energy at a
+ * longer time. */
+static harpe_status add_slower_drafts(maker *m, harpe_error *error) {
+    static const double factors[] = {1.005, 1.01, 1.02, 1.03, 1.04, 1.06, 1.08, 1.1, 1.15, 1.2};
+    size_t slowest = 0;
+    harpe_status status = HARPE_OK;
+    for (size_t i = 0; i < m->draft_count; i++)
+        if (m->drafts[i].time_s > m->drafts[slowest].time_s) slowest = i;
+    for (size_t k = 0; k < sizeof factors / sizeof factors[0] && status == HARPE_OK; k++) {
+        const harpe_draft *from = &m->drafts[slowest];
+        int64_t deadline_ps = from->deadline_ps;
+        double longest_ps = factors[k] * (double)m->walk.minimum_energy_ps;
+        harpe_assignment_restore(m->assignment, from->option, deadline_ps);
+        status = add_draft(m, error);
+        if (status != HARPE_OK) return status;
+        harpe_draft *added = &m->drafts[m->draft_count - 1];
+        added->deadline_ps = deadline_ps;
+        added->longest_ps = harpe_round_down(fmin(longest_ps, (double)m->walk.slowest_ps));
+    }
+    return status;
+}
+
 /* Improves the drafts. The whole frontier is known. */
 static harpe_status improve_all(maker *m, const harpe_plan_request *request,
                                 const harpe_frontier *frontier, harpe_error *error) {
@@ -521,6 +476,11 @@ static harpe_status improve_all(maker *m, const harpe_plan_request *request,
     }
     if (status == HARPE_OK && request->effort_s > 0)
         status = search_for(m, &search, request->effort_s, error);
+    if (status == HARPE_OK && request->choice != HARPE_PLANS_AT &&
+        harpe_clock_switch_has_cost(&request->clock_switch))
+        status = add_slower_drafts(m, error);
+    search.drafts = m->drafts;
+    search.draft_count = m->draft_count;
     if (status == HARPE_OK) status = harpe_search_finish(&search, &request->clock_switch, error);
     return status;
 }

@@ -258,10 +258,6 @@ harpe_status harpe_search_join(const harpe_search *search, harpe_error *error) {
 
 /* ---- Frequencies ----------------------------------------------------------------------------- */
 
-static bool has_cost(const harpe_clock_switch *cost) {
-    return cost->latency_s > 0 || cost->energy_j > 0 || cost->minimum_dwell_s > 0;
-}
-
 /* Removes changes of clock from a plan, and looks for a better plan with few changes. The prices of
  * the relaxation are not computed for large problems, because each thread needs a walk for them. */
 static harpe_status limit_changes(const run_user *u, harpe_tools *tools, harpe_draft *draft,
@@ -292,7 +288,7 @@ static void follow(const run_user *u, const harpe_draft *draft) {
     size_t count = 0;
     double fastest_s = harpe_frontier_vertices(u->search->frontier, &count)[0].time_s;
     bool is_fastest = (double)draft->deadline_ps / HARPE_PS_PER_S <= fastest_s;
-    harpe_switching_follow(u->search->problem, is_fastest || !has_cost(u->cost),
+    harpe_switching_follow(u->search->problem, is_fastest || !harpe_clock_switch_has_cost(u->cost),
                            draft->frequency_mhz);
 }
 
@@ -308,7 +304,7 @@ static harpe_status finish_step(void *user, harpe_tools *tools, size_t number, s
     harpe_assignment_restore(&tools->assignment, draft->option, draft->deadline_ps);
     harpe_assignment_frequencies(&tools->assignment, draft->frequency_mhz);
     follow(u, draft);
-    return has_cost(u->cost) ? limit_changes(u, tools, draft, error) : HARPE_OK;
+    return harpe_clock_switch_has_cost(u->cost) ? limit_changes(u, tools, draft, error) : HARPE_OK;
 }
 
 harpe_status harpe_search_finish(const harpe_search *search, const harpe_clock_switch *cost,

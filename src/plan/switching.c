@@ -37,6 +37,10 @@ harpe_status harpe_clock_switch_check(const harpe_clock_switch *cost, harpe_erro
                       "latency, energy and dwell of a change of clock must be 0 or more");
 }
 
+bool harpe_clock_switch_has_cost(const harpe_clock_switch *cost) {
+    return cost->latency_s > 0 || cost->energy_j > 0 || cost->minimum_dwell_s > 0;
+}
+
 static harpe_status begin(switches *s, const harpe_problem *problem, const harpe_clock_switch *cost,
                           harpe_error *error) {
     size_t count = (size_t)problem->instruction_count;

@@ -15,6 +15,9 @@ void harpe_switching_follow(const harpe_problem *problem, bool never_worse, int 
 
 harpe_status harpe_clock_switch_check(const harpe_clock_switch *cost, harpe_error *error);
 
+/* Returns whether a change of clock costs anything. */
+bool harpe_clock_switch_has_cost(const harpe_clock_switch *cost);
+
 /* Raises frequencies in place until every clock holds for at least the minimum dwell time and at
  * least the latency, and until no change costs more energy than it saves. Frequencies only rise, so
  * the iteration does not become longer. A round takes O(instructions), and few rounds are

@@ -412,8 +412,7 @@ harpe_status harpe_plan_verify(const harpe_problem *problem, const harpe_frontie
     free(duration_s);
     free(end_s);
     if (status != HARPE_OK) return status;
-    found.lower_bound_j =
-        fmax(harpe_frontier_bound_at(frontier, plan->time_s), plan->lower_bound_j);
+    found.lower_bound_j = harpe_frontier_bound_at(frontier, plan->time_s);
     status = check_numbers(problem, plan, &found, error);
     if (status != HARPE_OK || is_any_curve_fitted(problem)) return status;
     if (plan->energy_j < plan->lower_bound_j &&

@@ -365,9 +365,8 @@ static harpe_status check_cuts(checker *c, harpe_walk *walk, const harpe_plan_se
     return status;
 }
 
-harpe_status harpe_plan_set_verify_bounds(const harpe_problem *problem, const harpe_plan_set *plans,
-                                          harpe_error *error) {
-    if (!plans->cuts) return HARPE_OK;
+static harpe_status verify_bounds(const harpe_problem *problem, const harpe_plan_set *plans,
+                                  harpe_error *error) {
     harpe_walk walk;
     harpe_status status = harpe_walk_begin(&walk, problem, NULL, error);
     if (status != HARPE_OK) return status;
@@ -377,4 +376,21 @@ harpe_status harpe_plan_set_verify_bounds(const harpe_problem *problem, const ha
     checker_clear(&c);
     harpe_walk_clear(&walk);
     return status;
+}
+
+harpe_status harpe_plan_set_verify(const harpe_problem *problem, const harpe_frontier *frontier,
+                                   const harpe_plan_set *plans, harpe_error *error) {
+    bool has_cuts = false;
+    harpe_status status = HARPE_OK;
+    for (size_t i = 0; i < plans->count && status == HARPE_OK; i++) {
+        harpe_plan plan = plans->plans[i];
+        if (plans->cuts && plans->cuts[i].deadline_ps > 0) {
+            has_cuts = true;
+            plan.lower_bound_j = harpe_frontier_bound_at(frontier, plan.time_s);
+            if (plans->plans[i].lower_bound_j < plan.lower_bound_j)
+                return fail_check("it is below that of the relaxation", error);
+        }
+        status = harpe_plan_verify(problem, frontier, &plan, error);
+    }
+    return status == HARPE_OK && has_cuts ? verify_bounds(problem, plans, error) : status;
 }

@@ -141,12 +141,8 @@ harpe_status harpe_plan_result_solve(const harpe_problem *problem,
 harpe_status harpe_plan_result_verify(const harpe_problem *problem, harpe_plan_result *result,
                                       harpe_error *error) {
     harpe_status status = harpe_frontier_verify(problem, result->frontier, VERIFY_SAMPLES, error);
-    for (size_t i = 0; i < result->row_count && status == HARPE_OK; i++) {
-        status = harpe_plan_verify(problem, result->frontier, harpe_plan_set_at(result->plans, i),
-                                   error);
-    }
     if (status == HARPE_OK && result->plans)
-        status = harpe_plan_set_verify_bounds(problem, result->plans, error);
+        status = harpe_plan_set_verify(problem, result->frontier, result->plans, error);
     result->verified = status == HARPE_OK;
     return status;
 }
