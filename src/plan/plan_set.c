@@ -163,6 +163,7 @@ static harpe_status add_draft(maker *m, harpe_error *error) {
     return HARPE_OK;
 }
 
+/* Makes the draft of a time. */
 static harpe_status make_draft(maker *m, harpe_wanted_time wanted, harpe_error *error) {
     int64_t target_ps = wanted.time_ps, next_ps = wanted.next_ps;
     harpe_status status = harpe_walk_to(&m->walk, target_ps, error);
@@ -180,6 +181,7 @@ static harpe_status make_draft(maker *m, harpe_wanted_time wanted, harpe_error *
     if (status == HARPE_OK) {
         m->drafts[m->draft_count - 1].deadline_ps = target_ps;
         m->drafts[m->draft_count - 1].longest_ps = wanted.longest_ps;
+        m->drafts[m->draft_count - 1].is_asked = wanted.is_asked;
     }
     if (status == HARPE_OK) status = report_rounding(m, error);
     return status;
@@ -211,7 +213,8 @@ static harpe_status draft_at_vertices(maker *m, harpe_error *error) {
         int64_t time_ps = m->walk.solver.time_ps;
         if (slowest > fastest)
             m->done = (size_t)(1000 * (double)(slowest - time_ps) / (double)(slowest - fastest));
-        harpe_status status = make_draft(m, (harpe_wanted_time){time_ps, time_ps, time_ps}, error);
+        harpe_wanted_time wanted = {.time_ps = time_ps, .next_ps = time_ps, .longest_ps = time_ps};
+        harpe_status status = make_draft(m, wanted, error);
         if (status != HARPE_OK || time_ps <= m->walk.fastest_ps) return status;
         status = harpe_walk_to_next_vertex(&m->walk, error);
         if (status != HARPE_OK) return status;

@@ -49,8 +49,8 @@ static harpe_status asked_times(const harpe_walk *walk, const double *times_s, s
         int64_t longest_ps = harpe_round_down(most_ps);
         if (longest_ps < walk->fastest_ps) longest_ps = walk->fastest_ps;
         int64_t time_ps = longest_ps < slowest_ps ? longest_ps : slowest_ps;
-        items[i] =
-            (harpe_wanted_time){.time_ps = time_ps, .next_ps = time_ps, .longest_ps = longest_ps};
+        items[i] = (harpe_wanted_time){
+            .time_ps = time_ps, .next_ps = time_ps, .longest_ps = longest_ps, .is_asked = true};
     }
     return HARPE_OK;
 }

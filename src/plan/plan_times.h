@@ -13,6 +13,7 @@ typedef struct harpe_wanted_time {
     int64_t next_ps;    /* where trials for the next plan begin */
     int64_t longest_ps; /* what was asked for; above T*, more time saves energy only if changes of
                          * clock have a cost */
+    bool is_asked;
 } harpe_wanted_time;
 
 typedef struct harpe_wanted_times {

@@ -283,13 +283,14 @@ static harpe_status limit_changes(const run_user *u, harpe_tools *tools, harpe_d
 }
 
 /* Brief instructions have the clock of their neighbours, which may make a plan a little slower. The
- * fastest plan must not become slower, and without a cost no plan becomes worse. */
+ * fastest plan and those for asked times must not become slower, and without a cost no plan becomes
+ * worse. */
 static void follow(const run_user *u, const harpe_draft *draft) {
     size_t count = 0;
     double fastest_s = harpe_frontier_vertices(u->search->frontier, &count)[0].time_s;
     bool is_fastest = (double)draft->deadline_ps / HARPE_PS_PER_S <= fastest_s;
-    harpe_switching_follow(u->search->problem, is_fastest || !harpe_clock_switch_has_cost(u->cost),
-                           draft->frequency_mhz);
+    bool may_be_slower = !is_fastest && !draft->is_asked && harpe_clock_switch_has_cost(u->cost);
+    harpe_switching_follow(u->search->problem, !may_be_slower, draft->frequency_mhz);
 }
 
 static harpe_status finish_step(void *user, harpe_tools *tools, size_t number, size_t turn,

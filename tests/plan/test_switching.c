@@ -202,7 +202,7 @@ static void asked_times_hold_with_brief_instructions(void **state) {
         const harpe_plan_request request = {.choice = HARPE_PLANS_AT,
                                             .times_s = times_s,
                                             .time_count = 3,
-                                            .count = 3,
+                                            .count = 1 + trial % 2,
                                             .clock_switch = costs[trial % 3]};
         assert_ok(harpe_plan_set_new(problem, &request, NULL, NULL, &plans, &error), error);
         harpe_plan maximum;
@@ -216,6 +216,31 @@ static void asked_times_hold_with_brief_instructions(void **state) {
         harpe_plan_set_free(plans);
         harpe_frontier_free(frontier);
         harpe_problem_free(problem);
+    }
+}
+
+/* The plan with the least energy takes 7.2 s and the brief instructions' time at 1400 MHz. They
+ * must not become slower if just this time is asked for, and no faster plan is made. */
+static void asked_times_hold_if_changes_have_a_cost(void **state) {
+    (void)state;
+    const harpe_clock_switch costs[] = {
+        {.energy_j = 0.01}, {.minimum_dwell_s = 0.01}, {.latency_s = 0.01}};
+    for (size_t c = 0; c < sizeof costs / sizeof *costs; c++) {
+        for (double brief_s = 1e-9; brief_s < 2e-5; brief_s *= 10) {
+            harpe_problem *problem = rank_with_brief_instructions(brief_s);
+            harpe_plan_set *plans = NULL;
+            harpe_error error = {.message = ""};
+            double time_s = 2 * (1.2 + 2.4 + brief_s);
+            const harpe_plan_request request = {.choice = HARPE_PLANS_AT,
+                                                .times_s = &time_s,
+                                                .time_count = 1,
+                                                .count = 1,
+                                                .clock_switch = costs[c]};
+            assert_ok(harpe_plan_set_new(problem, &request, NULL, NULL, &plans, &error), error);
+            assert_true(harpe_plan_set_at(plans, 0)->time_s <= time_s * (1 + 1e-9));
+            harpe_plan_set_free(plans);
+            harpe_problem_free(problem);
+        }
     }
 }
 
@@ -348,6 +373,7 @@ int main(void) {
         cmocka_unit_test(nothing_becomes_worse_if_changes_cost_nothing),
         cmocka_unit_test(an_instruction_follows_only_if_it_stays_brief),
         cmocka_unit_test(asked_times_hold_with_brief_instructions),
+        cmocka_unit_test(asked_times_hold_if_changes_have_a_cost),
         cmocka_unit_test(plans_do_not_change_clocks_for_brief_instructions),
         cmocka_unit_test(what_is_left_holds_and_nothing_is_slower),
         cmocka_unit_test(plans_with_a_dwell_are_a_frontier_again),
