@@ -35,6 +35,11 @@ static void arguments_are_checked_at_the_start(void **state) {
         {"Perseus", "{\"schedule\": {\"file\": \"a\"}}", "schedule"},
         {"Perseus", "{\"blocking_power\": -1}", "blocking_power"},
         {"Perseus", "{\"blocking_power\": \"80\"}", "blocking_power"},
+        {"Perseus", "{\"blocking_power\": []}", "blocking_power"},
+        {"Perseus", "{\"blocking_power\": [80, -1]}", "blocking_power"},
+        {"Perseus", "{\"epilogue\": [\"optimizer\", 3]}", "epilogue"},
+        {"Perseus", "{\"epilogue\": [\"backward\"]}", "backward"},
+        {"Perseus", "{\"prologue\": [\"a b\"], \"num_microbatches\": 4}", "a b"},
         {"Perseus", "{\"slowdown\": 0.9}", "slowdown"},
         {"Perseus", "{\"plans\": 1}", "plans"},
         {"Perseus", "{\"drift_tolerance\": 0}", "drift_tolerance"},
@@ -55,17 +60,17 @@ static void arguments_are_checked_at_the_start(void **state) {
     simulated_free(s);
 }
 
-static void ranks_without_a_common_frequency_are_refused(void **state) {
+static void ranks_of_a_stage_without_a_common_frequency_are_refused(void **state) {
     (void)state;
     static const int other_mhz[] = {7, 9};
-    simulated_pipeline *s = simulate(2, 1, 1, 4, NULL);
-    s->ranks[1].available_frequencies_mhz = other_mhz;
-    s->ranks[1].available_frequency_count = 2;
+    simulated_pipeline *s = simulate(2, 2, 1, 4, NULL);
+    s->ranks[3].available_frequencies_mhz = other_mhz; /* the second rank of stage 1 */
+    s->ranks[3].available_frequency_count = 2;
     must(s, simulated_open(s, "Perseus", "{\"num_microbatches\": 4}"));
     assert_int_equal(
         harpe_scheduler_new(s->kind, &s->job, s->ranks, NULL, &s->scheduler, &s->error),
         HARPE_INVALID_INPUT);
-    assert_says(s, "no available frequency in common");
+    assert_says(s, "the ranks of pipeline rank 1 have no available frequency in common");
     simulated_free(s);
 }
 
@@ -197,6 +202,51 @@ static void a_restart_in_any_round_changes_nothing(void **state) {
     assert_logged(pair[0], "planned again");
     assert_logged(pair[0], "sweeps again");
     assert_non_null(strstr(strstr(pair[0]->log, "sweeps again"), "planned: "));
+    simulated_free(pair[0]);
+    simulated_free(pair[1]);
+}
+
+/* Turns a state into one of an older server: the sweep has one list of clocks for all ranks. */
+static char *with_one_list_of_clocks(const char *text, size_t length) {
+    json_t *json = json_loadb(text, length, 0, NULL);
+    json_t *sweep = json_object_get(json, "sweep");
+    json_t *lists = json_object_get(sweep, "frequencies");
+    assert_int_equal(json_array_size(lists), 4);
+    json_object_set(sweep, "frequencies", json_array_get(lists, 0));
+    assert_int_equal(json_object_del(sweep, "waiting"), 0);
+    char *old = json_dumps(json, JSON_COMPACT);
+    json_decref(json);
+    return old;
+}
+
+/* The upgrade is in the middle of the sweep, and again when there is a plan. */
+static void a_state_with_one_list_of_clocks_is_continued(void **state) {
+    (void)state;
+    simulated_pipeline *pair[] = {simulate(4, 1, 2, 6, NULL), simulate(4, 1, 2, 6, NULL)};
+    for (int i = 0; i < 2; i++)
+        start(pair[i], "Perseus", "{\"plans\": 30}");
+    for (int round = 0; round < 50; round++) {
+        for (int i = 0; i < 2; i++) {
+            next(pair[i]);
+            simulated_run(pair[i]);
+        }
+        assert_same_schedules(pair[0], pair[1]);
+        if (round == 7 || round == 45) {
+            char *text;
+            size_t length;
+            simulated_pipeline *s = pair[1];
+            must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
+            char *old = with_one_list_of_clocks(text, length);
+            harpe_scheduler_free(s->scheduler);
+            simulated_new_scheduler(s);
+            must(s, harpe_scheduler_load(s->scheduler, old, strlen(old), &s->error));
+            free(text);
+            free(old);
+        }
+        for (int i = 0; i < 2; i++)
+            must(pair[i], observe(pair[i]));
+    }
+    assert_true(is_in_phase(pair[1], "plan"));
     simulated_free(pair[0]);
     simulated_free(pair[1]);
 }
@@ -494,10 +544,11 @@ static void a_profile_that_was_not_taken_is_handed_over_again(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arguments_are_checked_at_the_start),
-        cmocka_unit_test(ranks_without_a_common_frequency_are_refused),
+        cmocka_unit_test(ranks_of_a_stage_without_a_common_frequency_are_refused),
         cmocka_unit_test(a_schedule_can_come_from_a_file),
         cmocka_unit_test(stages_that_share_a_rank_are_told_apart),
         cmocka_unit_test(a_restart_in_any_round_changes_nothing),
+        cmocka_unit_test(a_state_with_one_list_of_clocks_is_continued),
         cmocka_unit_test(a_state_of_something_else_is_refused),
         cmocka_unit_test(a_damaged_state_never_crashes),
         cmocka_unit_test(results_without_energies_say_what_to_do),

@@ -94,26 +94,35 @@ static harpe_status fill(harpe_online_pipeline *pipeline, harpe_error *error) {
     return status;
 }
 
-static harpe_status make_schedule(const char *name, const char *csv_path, int ranks,
-                                  int microbatches, harpe_schedule **out, harpe_error *error) {
-    if (!csv_path) {
-        harpe_schedule_options options = {
-            .name = name, .ranks = ranks, .microbatches = microbatches};
-        return harpe_schedule_new(&options, out, error);
-    }
+static harpe_status read_schedule(const harpe_online_schedule *which, int ranks,
+                                  harpe_schedule **out, harpe_error *error) {
     harpe_schedule *schedule;
-    harpe_status status = harpe_file_check_regular(csv_path, error);
-    if (status == HARPE_OK) status = harpe_schedule_read_csv(csv_path, &schedule, error);
+    harpe_status status = harpe_file_check_regular(which->csv_path, error);
+    if (status == HARPE_OK) status = harpe_schedule_read_csv(which->csv_path, &schedule, error);
     if (status != HARPE_OK) return status;
-    if (harpe_schedule_rank_count(schedule) != ranks) {
+    if (harpe_schedule_rank_count(schedule) != ranks)
         status = harpe_fail(error, HARPE_INVALID_INPUT,
-                            "%.200s has %d ranks, but this job has %d pipeline ranks", csv_path,
-                            harpe_schedule_rank_count(schedule), ranks);
+                            "%.200s has %d ranks, but this job has %d pipeline ranks",
+                            which->csv_path, harpe_schedule_rank_count(schedule), ranks);
+    if (status == HARPE_OK)
+        status = harpe_schedule_surround(schedule, which->prologue, which->epilogue, error);
+    if (status != HARPE_OK) {
         harpe_schedule_free(schedule);
         return status;
     }
     *out = schedule;
     return HARPE_OK;
+}
+
+static harpe_status make_schedule(const harpe_online_schedule *which, int ranks, int microbatches,
+                                  harpe_schedule **out, harpe_error *error) {
+    if (which->csv_path) return read_schedule(which, ranks, out, error);
+    harpe_schedule_options options = {.name = which->name,
+                                      .ranks = ranks,
+                                      .microbatches = microbatches,
+                                      .prologue = which->prologue,
+                                      .epilogue = which->epilogue};
+    return harpe_schedule_new(&options, out, error);
 }
 
 /* A profile has one row for a (stage, instruction, frequency), so two ranks of a stage could not
@@ -130,14 +139,13 @@ static harpe_status check_stages(const harpe_schedule *schedule, harpe_error *er
         harpe_schedule_name(schedule), stage);
 }
 
-harpe_status harpe_online_pipeline_new(const char *name, const char *csv_path, int ranks,
+harpe_status harpe_online_pipeline_new(const harpe_online_schedule *schedule, int ranks,
                                        int microbatches, harpe_online_pipeline **out,
                                        harpe_error *error) {
     harpe_online_pipeline *pipeline = harpe_calloc(1, sizeof *pipeline);
     if (!pipeline) return harpe_fail_memory(error);
     pipeline->rank_count = ranks;
-    harpe_status status =
-        make_schedule(name, csv_path, ranks, microbatches, &pipeline->schedule, error);
+    harpe_status status = make_schedule(schedule, ranks, microbatches, &pipeline->schedule, error);
     if (status == HARPE_OK) status = check_stages(pipeline->schedule, error);
     if (status == HARPE_OK) {
         pipeline->microbatches = harpe_schedule_microbatch_count(pipeline->schedule);

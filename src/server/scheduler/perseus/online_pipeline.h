@@ -43,9 +43,16 @@ typedef struct harpe_online_pipeline {
     harpe_arena arena;
 } harpe_online_pipeline;
 
-/* Makes a pipeline. `name` is a built-in schedule. If `name` is NULL, `csv_path` is the CSV file of
- * a schedule, and the number of microbatches is not used. */
-harpe_status harpe_online_pipeline_new(const char *name, const char *csv_path, int ranks,
+/* The schedule of an online job. */
+typedef struct harpe_online_schedule {
+    const char *name;            /* of a built-in schedule; NULL: csv_path, or else 1f1b */
+    const char *csv_path;        /* the CSV file of a schedule; NULL: none */
+    const char *const *prologue; /* as in harpe_schedule_options */
+    const char *const *epilogue;
+} harpe_online_schedule;
+
+/* Makes a pipeline. If the schedule is a file, the number of microbatches is not used. */
+harpe_status harpe_online_pipeline_new(const harpe_online_schedule *schedule, int ranks,
                                        int microbatches, harpe_online_pipeline **out,
                                        harpe_error *error);
 void harpe_online_pipeline_free(harpe_online_pipeline *pipeline);

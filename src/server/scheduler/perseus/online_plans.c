@@ -19,13 +19,13 @@ static harpe_status check_fit(const harpe_online_pipeline *pipeline, const harpe
 }
 
 harpe_status harpe_online_plans_new(const harpe_online_pipeline *pipeline,
-                                    const harpe_profile *profile, double blocking_power_w,
+                                    const harpe_profile *profile, const double *blocking_power_w,
                                     int plan_count, double undisturbed_s, harpe_online_plans **out,
                                     harpe_error *error) {
     harpe_online_plans *plans = harpe_calloc(1, sizeof *plans);
     if (!plans) return harpe_fail_memory(error);
-    harpe_problem_options options = {.blocking_power_w = &blocking_power_w,
-                                     .blocking_power_count = 1};
+    harpe_problem_options options = {.blocking_power_w = blocking_power_w,
+                                     .blocking_power_count = (size_t)pipeline->rank_count};
     harpe_plan_request request = {.choice = HARPE_PLANS_SPREAD, .count = plan_count};
     harpe_status status =
         harpe_problem_new(profile, pipeline->schedule, &options, &plans->problem, error);

@@ -17,12 +17,12 @@ typedef struct harpe_online_plans {
     double undisturbed_s; /* lowest T_min of all sweeps; corrections for drift do not change it */
 } harpe_online_plans;
 
-/* Makes plans. `blocking_power_w` is the blocking power of one GPU. The profile has the number of
- * GPUs of each stage. `undisturbed_s` is 0 if the profile comes directly from the sweep. Returns
- * HARPE_INTERNAL if profile and pipeline do not belong together. Free the plans with
+/* Makes plans. `blocking_power_w` is the blocking power of one GPU of each rank. The profile has
+ * the number of GPUs of each stage. `undisturbed_s` is 0 if the profile comes directly from the
+ * sweep. Returns HARPE_INTERNAL if profile and pipeline do not belong together. Free the plans with
  * harpe_online_plans_free. */
 harpe_status harpe_online_plans_new(const harpe_online_pipeline *pipeline,
-                                    const harpe_profile *profile, double blocking_power_w,
+                                    const harpe_profile *profile, const double *blocking_power_w,
                                     int plan_count, double undisturbed_s, harpe_online_plans **out,
                                     harpe_error *error);
 void harpe_online_plans_free(harpe_online_plans *plans);

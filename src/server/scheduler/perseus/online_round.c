@@ -25,7 +25,7 @@ typedef struct reading {
     const harpe_online_pipeline *pipeline;
     harpe_online_round *round;
     double *scratch; /* has one element for each iteration of the longest list */
-    bool tells_waiting, tells_time, tells_energy;
+    bool tells_time, tells_energy, tells_waiting;
 } reading;
 
 /* ---- Numbers --------------------------------------------------------------------------------- */
@@ -171,8 +171,8 @@ static void read_entry(reading *self, const harpe_profiling_result *result,
 
 /* Reads the waiting time and energy: the time and energy of an iteration minus all values of the
  * breakdowns. This includes instructions that the schedule does not have. */
-static void read_waiting(reading *self, const harpe_profiling_result *result, double time_s,
-                         double energy_j) {
+static void read_waiting(reading *self, const harpe_profiling_result *result, int pipeline_rank,
+                         double time_s, double energy_j) {
     self->tells_waiting = self->tells_waiting && time_s > 0 && energy_j > 0 &&
                           result->time_breakdown_count == result->energy_breakdown_count;
     for (size_t b = 0; b < result->time_breakdown_count && self->tells_waiting; b++) {
@@ -184,8 +184,8 @@ static void read_waiting(reading *self, const harpe_profiling_result *result, do
         time_s -= typical_total(times, self->scratch);
         energy_j -= typical_total(energies, self->scratch);
     }
-    self->round->waiting_time_s += time_s;
-    self->round->waiting_energy_j += energy_j;
+    self->round->waiting[pipeline_rank].time_s += time_s;
+    self->round->waiting[pipeline_rank].energy_j += energy_j;
 }
 
 static void read_rank(reading *self, const harpe_profiling_result *result, int pipeline_rank) {
@@ -207,7 +207,7 @@ static void read_rank(reading *self, const harpe_profiling_result *result, int p
     round->iteration_energy_j += energy_j;
     if (result->iteration_time_count > round->iterations)
         round->iterations = result->iteration_time_count;
-    read_waiting(self, result, time_s, energy_j);
+    read_waiting(self, result, pipeline_rank, time_s, energy_j);
 }
 
 /* ---- The round ------------------------------------------------------------------------------- */
@@ -282,19 +282,22 @@ static void settle(reading *self) {
     }
     if (!self->tells_time) round->iteration_time_s = 0;
     if (!self->tells_energy) round->iteration_energy_j = 0;
-    if (!self->tells_waiting) round->waiting_time_s = round->waiting_energy_j = 0;
+    round->tells_waiting = self->tells_waiting;
+    for (int p = 0; p < self->pipeline->rank_count && !self->tells_waiting; p++)
+        round->waiting[p] = (harpe_online_mean){0, 0};
 }
 
 harpe_status harpe_online_round_read(const harpe_online_pipeline *pipeline,
                                      const harpe_rank_info *ranks,
                                      const harpe_profiling_result *results, size_t count,
                                      harpe_online_round *out, harpe_error *error) {
-    harpe_online_round round = {.entries =
-                                    harpe_calloc(pipeline->entry_count, sizeof *round.entries)};
+    harpe_online_round round = {
+        .entries = harpe_calloc(pipeline->entry_count, sizeof *round.entries),
+        .waiting = harpe_calloc((size_t)pipeline->rank_count, sizeof *round.waiting)};
     size_t longest = longest_list(results, count);
     double *scratch = harpe_calloc(2 * longest + 1, sizeof *scratch);
-    if (!round.entries || !scratch) {
-        free(round.entries);
+    if (!round.entries || !round.waiting || !scratch) {
+        harpe_online_round_free(&round);
         free(scratch);
         return harpe_fail_memory(error);
     }
@@ -352,14 +355,14 @@ static void read_highest(const harpe_online_pipeline *pipeline, int pipeline_ran
 harpe_status harpe_online_round_read_highest(const harpe_online_pipeline *pipeline,
                                              const harpe_rank_info *ranks,
                                              const harpe_profiling_result *results, size_t count,
-                                             const int *frequency_mhz, int highest_mhz,
+                                             const int *frequency_mhz, const int *highest_mhz,
                                              harpe_online_mean *entries, harpe_error *error) {
     double *scratch = harpe_calloc(longest_list(results, count) + 1, sizeof *scratch);
     int *entry_of_run = harpe_calloc(pipeline->instruction_count, sizeof *entry_of_run);
     harpe_status status = scratch && entry_of_run ? HARPE_OK : harpe_fail_memory(error);
     for (size_t r = 0; r < count && status == HARPE_OK; r++)
-        read_highest(pipeline, ranks[r].pp_rank, &results[r], frequency_mhz, highest_mhz, entries,
-                     entry_of_run, scratch);
+        read_highest(pipeline, ranks[r].pp_rank, &results[r], frequency_mhz,
+                     highest_mhz[ranks[r].pp_rank], entries, entry_of_run, scratch);
     for (size_t e = 0; e < pipeline->entry_count && status == HARPE_OK; e++)
         if (!(entries[e].energy_j > 0)) entries[e] = (harpe_online_mean){0, 0};
     free(scratch);
@@ -371,5 +374,6 @@ harpe_status harpe_online_round_read_highest(const harpe_online_pipeline *pipeli
 
 void harpe_online_round_free(harpe_online_round *round) {
     free(round->entries);
+    free(round->waiting);
     *round = (harpe_online_round){0};
 }

@@ -23,9 +23,10 @@ typedef struct harpe_online_round {
     double time_spread_s, energy_spread_j;
     size_t spread_iterations;
     double total_time_s, total_energy_j;
-    /* Time and energy of an iteration that are in no breakdown, summed over ranks. Both are 0 if
-     * not all ranks report them. */
-    double waiting_time_s, waiting_energy_j;
+    /* Time and energy of an iteration that are in no breakdown: for each pipeline rank, summed over
+     * its GPUs. All are 0 if not all ranks report them. */
+    harpe_online_mean *waiting;
+    bool tells_waiting;
     bool ran_other_steps; /* an instruction ran more or less often than the schedule says */
     char problem[256];    /* why an entry was not measured, for people; "": all were measured */
 } harpe_online_round;
@@ -37,13 +38,14 @@ harpe_status harpe_online_round_read(const harpe_online_pipeline *pipeline,
                                      const harpe_profiling_result *results, size_t count,
                                      harpe_online_round *out, harpe_error *error);
 /* Reads time and energy of the runs that can be compared with a baseline. For such a run, the run
- * itself and the instruction before it on the same rank were at `highest_mhz`, so no change of
- * clocks affects the run. `frequency_mhz` has one value per instruction of the pipeline. The result
- * is in `entries`, one per entry; both values are 0 if there is no such run. */
+ * itself and the instruction before it on the same rank were at the highest clock, so no change of
+ * clocks affects the run. `frequency_mhz` has one value per instruction of the pipeline, and
+ * `highest_mhz` one per pipeline rank. The result is in `entries`, one per entry; both values are 0
+ * if there is no such run. */
 harpe_status harpe_online_round_read_highest(const harpe_online_pipeline *pipeline,
                                              const harpe_rank_info *ranks,
                                              const harpe_profiling_result *results, size_t count,
-                                             const int *frequency_mhz, int highest_mhz,
+                                             const int *frequency_mhz, const int *highest_mhz,
                                              harpe_online_mean *entries, harpe_error *error);
 void harpe_online_round_free(harpe_online_round *round);
 

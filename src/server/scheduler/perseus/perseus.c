@@ -49,6 +49,7 @@ static void free_learnt(harpe_perseus *self) {
 void harpe_perseus_destroy(void *state) {
     harpe_perseus *self = state;
     free_learnt(self);
+    free(self->blocking_powers_w);
     harpe_scheduler_file_free(&self->file);
     harpe_perseus_args_free(&self->args);
     free(self);
@@ -62,18 +63,24 @@ harpe_status harpe_perseus_create(const harpe_scheduler_job *job, const char *na
     self->name = name;
     self->makes_plans = makes_plans;
     self->scaled.since_round = -1;
+    self->blocking_powers_w =
+        harpe_calloc((size_t)job->job->pp_degree, sizeof *self->blocking_powers_w);
     harpe_status status =
-        harpe_perseus_args_read(name, makes_plans, job->args_json, &self->args, error);
+        self->blocking_powers_w
+            ? harpe_perseus_args_read(name, makes_plans, job->args_json, &self->args, error)
+            : harpe_fail_memory(error);
+    if (status == HARPE_OK)
+        status = harpe_perseus_args_check_ranks(name, &self->args, job->job->pp_degree, error);
     if (status == HARPE_OK && !makes_plans && !self->args.profile_path && !job->directory)
         status = harpe_fail(error, HARPE_INVALID_ARGUMENT,
                             "%s has no file to write: set its argument profile_path, or dump_data",
                             name);
     int told = harpe_scheduler_job_microbatches(job->job);
     if (status == HARPE_OK && told > 0) self->args.num_microbatches = told;
-    if (status == HARPE_OK && (self->args.num_microbatches > 0 || self->args.schedule_csv))
+    if (status == HARPE_OK && (self->args.num_microbatches > 0 || self->args.schedule.csv_path))
         status = harpe_perseus_begin_sweep(self, self->args.num_microbatches, error);
     else if (status == HARPE_OK)
-        status = harpe_online_can_count(self->args.schedule, job->job->pp_degree, error);
+        status = harpe_online_can_count(self->args.schedule.name, job->job->pp_degree, error);
     if (status != HARPE_OK) {
         harpe_perseus_destroy(self);
         return status;
@@ -140,7 +147,7 @@ static harpe_status observe_count(harpe_perseus *self, const harpe_profiling_res
     int microbatches;
     harpe_error missed;
     harpe_status status =
-        harpe_online_count_microbatches(self->args.schedule, self->job->job->pp_degree,
+        harpe_online_count_microbatches(self->args.schedule.name, self->job->job->pp_degree,
                                         self->job->ranks, results, count, &microbatches, &missed);
     if (status == HARPE_OK) {
         harpe_perseus_log(self, HARPE_LOG_INFO, "counted %d microbatches", microbatches);
@@ -190,11 +197,11 @@ static bool counts_again(harpe_perseus *self, const harpe_profiling_result *resu
     int microbatches;
     harpe_error error = {0};
     const harpe_online_pipeline *pipeline = self->pipeline;
-    bool may_count = self->args.num_microbatches == 0 && !self->args.schedule_csv &&
+    bool may_count = self->args.num_microbatches == 0 && !self->args.schedule.csv_path &&
                      self->phase != HARPE_PERSEUS_HOLD && harpe_perseus_may_sweep(self);
     if (self->mismatches < MISSES_MAX || !may_count) return false;
     harpe_status status =
-        harpe_online_count_microbatches(self->args.schedule, self->job->job->pp_degree,
+        harpe_online_count_microbatches(self->args.schedule.name, self->job->job->pp_degree,
                                         self->job->ranks, results, count, &microbatches, &error);
     if (status != HARPE_OK || microbatches == pipeline->microbatches) return false;
     harpe_perseus_log(self, HARPE_LOG_WARNING,

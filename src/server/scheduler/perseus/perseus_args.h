@@ -6,15 +6,17 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-#include <harpe/status.h>
+#include "server/scheduler/perseus/online_pipeline.h"
 
 typedef struct harpe_perseus_args {
-    json_t *json;                        /* owns the texts below */
-    const char *schedule, *schedule_csv; /* at most one is set; both NULL: 1f1b */
-    const char *profile_path;            /* NULL: in the job's directory */
-    int num_microbatches;                /* 0: they are counted */
+    json_t *json; /* owns the texts below */
+    harpe_online_schedule schedule;
+    const char **prologue, **epilogue; /* of the schedule, owned */
+    const char *profile_path;          /* NULL: in the job's directory */
+    int num_microbatches;              /* 0: they are counted */
     int frequency_stride, rises_to_stop, plans, rounds_to_drift;
-    double blocking_power_w; /* per GPU; negative: it is measured */
+    double blocking_power_w;       /* per GPU; negative: it is measured, or see blocking_powers */
+    const json_t *blocking_powers; /* a number for each pipeline rank; NULL: not given */
     double slowdown, drift_tolerance;
 } harpe_perseus_args;
 
@@ -23,6 +25,13 @@ typedef struct harpe_perseus_args {
 harpe_status harpe_perseus_args_read(const char *scheduler, bool plans, const char *args_json,
                                      harpe_perseus_args *out, harpe_error *error);
 void harpe_perseus_args_free(harpe_perseus_args *args);
+/* Checks that arguments with a value for each pipeline rank fit a job. */
+harpe_status harpe_perseus_args_check_ranks(const char *scheduler, const harpe_perseus_args *args,
+                                            int pipeline_ranks, harpe_error *error);
+/* Returns true if the blocking power is given. */
+bool harpe_perseus_args_have_blocking_power(const harpe_perseus_args *args);
+/* Returns the blocking power that is given for a pipeline rank, per GPU. */
+double harpe_perseus_args_blocking_power_w(const harpe_perseus_args *args, int pipeline_rank);
 /* The function check_args of a harpe_scheduler_class. */
 harpe_status harpe_perseus_args_check(const char *scheduler, bool plans, const char *args_json,
                                       harpe_error *error);

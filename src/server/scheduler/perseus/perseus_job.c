@@ -37,10 +37,21 @@ harpe_sweep *harpe_perseus_sweep_under_way(const harpe_perseus *self) {
     return self->sweep_again ? self->sweep_again : self->sweep;
 }
 
+void harpe_perseus_find_blocking_power(harpe_perseus *self) {
+    int ranks = self->job->job->pp_degree;
+    bool is_given = harpe_perseus_args_have_blocking_power(&self->args);
+    double sum_w = 0;
+    for (int p = 0; p < ranks; p++) {
+        self->blocking_powers_w[p] = is_given ? harpe_perseus_args_blocking_power_w(&self->args, p)
+                                              : harpe_sweep_blocking_power_w(self->sweep, p);
+        sum_w += self->blocking_powers_w[p];
+    }
+    self->blocking_power_w = sum_w / ranks;
+}
+
 harpe_status harpe_perseus_begin_sweep(harpe_perseus *self, int microbatches, harpe_error *error) {
-    harpe_status status =
-        harpe_online_pipeline_new(self->args.schedule, self->args.schedule_csv,
-                                  self->job->job->pp_degree, microbatches, &self->pipeline, error);
+    harpe_status status = harpe_online_pipeline_new(&self->args.schedule, self->job->job->pp_degree,
+                                                    microbatches, &self->pipeline, error);
     if (status == HARPE_OK) status = harpe_perseus_new_sweep(self, &self->sweep, error);
     if (status == HARPE_OK) self->phase = HARPE_PERSEUS_SWEEP;
     return status;

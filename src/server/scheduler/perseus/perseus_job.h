@@ -78,7 +78,8 @@ typedef struct harpe_perseus {
 
     harpe_online_plans *plans; /* NULL until the first sweep is over */
     bool is_plan_new;          /* the current round runs none of the plans */
-    double blocking_power_w;   /* per GPU */
+    double *blocking_powers_w; /* per GPU of each pipeline rank */
+    double blocking_power_w;   /* their mean */
     /* Measured minus predicted time and energy of an iteration: `outside` has the difference in the
      * sweep's first round, and `shift` has its change since then. Job requests do not use `shift`,
      * because a straggler may have caused this change. */
@@ -111,5 +112,7 @@ harpe_status harpe_perseus_begin_sweep(harpe_perseus *self, int microbatches, ha
 harpe_status harpe_perseus_new_sweep(const harpe_perseus *self, harpe_sweep **out,
                                      harpe_error *error);
 harpe_sweep *harpe_perseus_sweep_under_way(const harpe_perseus *self);
+/* Sets the blocking powers: those of the arguments, or those that the sweep has measured. */
+void harpe_perseus_find_blocking_power(harpe_perseus *self);
 
 #endif

@@ -79,7 +79,7 @@ harpe_status harpe_perseus_make_plans(harpe_perseus *self, double undisturbed_s,
     harpe_online_plans *plans;
     harpe_status status = harpe_sweep_profile(self->sweep, &profile, error);
     if (status != HARPE_OK) return status;
-    status = harpe_online_plans_new(self->pipeline, profile, self->blocking_power_w,
+    status = harpe_online_plans_new(self->pipeline, profile, self->blocking_powers_w,
                                     self->args.plans, undisturbed_s, &plans, error);
     harpe_profile_free(profile);
     if (status != HARPE_OK) return status;
@@ -138,14 +138,13 @@ static void calibrate(harpe_perseus *self) {
 void harpe_perseus_plan_swept(harpe_perseus *self) {
     harpe_error error = {0};
     harpe_sweep *before = self->sweep;
-    double before_w = self->blocking_power_w, given_w = self->args.blocking_power_w;
     double before_s = self->plans ? self->plans->undisturbed_s : INFINITY;
     self->sweep = harpe_perseus_sweep_under_way(self);
-    self->blocking_power_w = given_w >= 0 ? given_w : harpe_sweep_blocking_power_w(self->sweep);
+    harpe_perseus_find_blocking_power(self);
     harpe_status status = harpe_perseus_make_plans(self, 0, &error);
     if (status != HARPE_OK && self->plans) {
         self->sweep = before;
-        self->blocking_power_w = before_w;
+        harpe_perseus_find_blocking_power(self);
         harpe_perseus_keep_plan(self, error.message);
         return;
     }

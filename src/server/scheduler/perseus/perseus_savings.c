@@ -64,7 +64,9 @@ static bool swept_point(const harpe_sweep *sweep, int entry, int mhz, harpe_prof
     return true;
 }
 
-static int highest_mhz(const harpe_perseus *self) { return self->sweep->frequencies_mhz[0]; }
+static int highest_mhz(const harpe_perseus *self, int entry) {
+    return harpe_sweep_highest_mhz(self->sweep, self->pipeline->entries[entry].pipeline_rank);
+}
 
 /* ---- How much the instructions have changed -------------------------------------------------- */
 
@@ -140,7 +142,7 @@ static void find_change(comparison *self, size_t e, const expectation *expected,
     bool has_run_highest = mean_change(self, entry->pipeline_rank, HARPE_TIME) > 0;
     if (!has_run_highest && change->is_known)
         guess_change(change, change->ran, self->round->entries[e].time_s / swept->time_s,
-                     expected->mhz / runs / highest_mhz(perseus), common);
+                     expected->mhz / runs / highest_mhz(perseus, (int)e), common);
 }
 
 static bool find_changes(comparison *self) {
@@ -179,7 +181,7 @@ static bool model(const comparison *self, of_what what, modelled *out) {
     bool is_done = points && list && start_s;
     for (size_t i = 0; i < count && is_done; i++) {
         int entry = pipeline->entry_of[i];
-        int mhz = what == NOW_RAN ? self->frequency_mhz[i] : highest_mhz(perseus);
+        int mhz = what == NOW_RAN ? self->frequency_mhz[i] : highest_mhz(perseus, entry);
         is_done = swept_point(perseus->sweep, entry, mhz, &points[i]);
         points[i].time_s *= factor_of(&self->changes[entry], what, HARPE_TIME);
         points[i].energy_j *= factor_of(&self->changes[entry], what, HARPE_ENERGY);
@@ -318,13 +320,14 @@ static void wait_for_straggler(comparison *self, double held_s) {
 
 double harpe_perseus_blocking_uncertainty_w(const harpe_perseus *self) {
     const harpe_sweep_cost *cost = &self->sweep->cost;
-    if (self->args.blocking_power_w >= 0 || !(cost->waiting_time_s > 0) || cost->rounds == 0)
+    if (harpe_perseus_args_have_blocking_power(&self->args) || !(cost->waiting.time_s > 0) ||
+        cost->rounds == 0)
         return 0;
     double noise = harpe_savings_noise_of(&self->savings, HARPE_ENERGY);
     double iterations = (double)cost->iterations / (double)cost->rounds; /* in a round */
     if (!isfinite(noise) || !(iterations > 0)) return self->blocking_power_w;
     return 2 * noise * baseline_of(self, HARPE_ENERGY) * sqrt((double)cost->rounds / iterations) /
-           cost->waiting_time_s;
+           cost->waiting.time_s;
 }
 
 static void compare(comparison *self) {
@@ -372,8 +375,16 @@ harpe_savings_round harpe_perseus_savings_round(const harpe_online_round *round,
 
 static bool runs_at_highest(const harpe_perseus *self, const int *frequency_mhz) {
     for (size_t i = 0; i < self->pipeline->instruction_count; i++)
-        if (frequency_mhz[i] != highest_mhz(self)) return false;
+        if (frequency_mhz[i] != highest_mhz(self, self->pipeline->entry_of[i])) return false;
     return true;
+}
+
+/* Returns the highest clock of each pipeline rank, or NULL if memory runs out. */
+static int *all_highest_mhz(const harpe_perseus *self) {
+    int *mhz = harpe_calloc((size_t)self->pipeline->rank_count, sizeof *mhz);
+    for (int p = 0; mhz && p < self->pipeline->rank_count; p++)
+        mhz[p] = harpe_sweep_highest_mhz(self->sweep, p);
+    return mhz;
 }
 
 /* Counts a round of a plan with only the highest clocks. Such a plan saves nothing, even if its
@@ -406,6 +417,7 @@ harpe_status harpe_perseus_count_planned(harpe_perseus *self, const harpe_online
         return HARPE_OK;
     }
     size_t entries = self->pipeline->entry_count;
+    int *highest = all_highest_mhz(self);
     comparison compared = {.self = self,
                            .round = round,
                            .measured = &own,
@@ -413,11 +425,10 @@ harpe_status harpe_perseus_count_planned(harpe_perseus *self, const harpe_online
                            .highest = harpe_calloc(entries, sizeof *compared.highest),
                            .changes = harpe_calloc(entries, sizeof *compared.changes)};
     harpe_status status =
-        compared.highest && compared.changes ? HARPE_OK : harpe_fail_memory(error);
+        compared.highest && compared.changes && highest ? HARPE_OK : harpe_fail_memory(error);
     if (status == HARPE_OK)
         status = harpe_online_round_read_highest(self->pipeline, self->job->ranks, results, count,
-                                                 frequency_mhz, highest_mhz(self), compared.highest,
-                                                 error);
+                                                 frequency_mhz, highest, compared.highest, error);
     if (status == HARPE_OK) {
         compare(&compared);
         if (isinf(compared.terms.systematic[HARPE_TIME])) {
@@ -433,6 +444,7 @@ harpe_status harpe_perseus_count_planned(harpe_perseus *self, const harpe_online
             harpe_savings_add(&self->savings, self->savings.planned, &own, &compared.terms);
         }
     }
+    free(highest);
     free(compared.highest);
     free(compared.changes);
     return status;

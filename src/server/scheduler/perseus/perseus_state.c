@@ -194,6 +194,7 @@ static bool load_plain(harpe_perseus *self, const json_t *json) {
 /* Computes the plans again from the measurements. */
 static bool make_plans(harpe_perseus *self, const json_t *json, harpe_error *error) {
     double undisturbed_s = json_number_value(json_object_get(json, "undisturbed_time"));
+    harpe_perseus_find_blocking_power(self);
     if (harpe_perseus_make_plans(self, undisturbed_s, error)) return false;
     if (self->running >= harpe_plan_set_count(self->plans->set)) self->running = 0;
     return true;
@@ -275,13 +276,13 @@ static json_t *show_history(const harpe_perseus *self) {
 static json_t *show_sweep(const harpe_perseus *self) {
     const harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
     const harpe_sweep_cost *cost = &sweep->cost;
-    bool is_over = harpe_sweep_is_over(sweep);
-    return json_pack(
-        "{s:I,s:I,s:f,s:f,s:I,s:I,s:o}", "rounds", (json_int_t)cost->rounds, "iterations",
-        (json_int_t)cost->iterations, "extra_time", harpe_perseus_sweep_extra_time_s(self),
-        "extra_energy", harpe_perseus_sweep_extra_energy_j(self), "frequencies",
-        (json_int_t)sweep->frequency_count, "done", (json_int_t)sweep->position, "frequency",
-        is_over ? json_null() : json_integer(sweep->frequencies_mhz[sweep->position]));
+    int mhz = harpe_sweep_common_mhz(sweep);
+    return json_pack("{s:I,s:I,s:f,s:f,s:I,s:I,s:o}", "rounds", (json_int_t)cost->rounds,
+                     "iterations", (json_int_t)cost->iterations, "extra_time",
+                     harpe_perseus_sweep_extra_time_s(self), "extra_energy",
+                     harpe_perseus_sweep_extra_energy_j(self), "frequencies",
+                     (json_int_t)sweep->frequency_count, "done", (json_int_t)sweep->position,
+                     "frequency", mhz > 0 ? json_integer(mhz) : json_null());
 }
 
 static json_t *show_vertices(const harpe_frontier *frontier) {

@@ -5,6 +5,7 @@
 #include "server/scheduler/perseus/sweep.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/array.h"
 #include "base/error.h"
@@ -23,10 +24,20 @@ static bool has_frequency(const harpe_rank_info *rank, int frequency_mhz) {
     return false;
 }
 
-static bool all_have_frequency(const harpe_rank_info *ranks, int rank_count, int frequency_mhz) {
-    for (int r = 1; r < rank_count; r++)
-        if (!has_frequency(&ranks[r], frequency_mhz)) return false;
+/* Returns true if all ranks of a pipeline rank have the frequency. */
+static bool all_have_frequency(const harpe_rank_info *ranks, int rank_count, int pipeline_rank,
+                               int frequency_mhz) {
+    for (int r = 0; r < rank_count; r++)
+        if (ranks[r].pp_rank == pipeline_rank && !has_frequency(&ranks[r], frequency_mhz))
+            return false;
     return true;
+}
+
+static const harpe_rank_info *first_of(const harpe_rank_info *ranks, int rank_count,
+                                       int pipeline_rank) {
+    for (int r = 0; r < rank_count; r++)
+        if (ranks[r].pp_rank == pipeline_rank) return &ranks[r];
+    return NULL;
 }
 
 static int compare_falling(const void *a, const void *b) {
@@ -34,23 +45,25 @@ static int compare_falling(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-static harpe_status find_frequencies(harpe_sweep *sweep, const harpe_rank_info *ranks, int stride,
-                                     harpe_error *error) {
-    const harpe_rank_info *first = &ranks[0];
-    int *common = harpe_calloc(first->available_frequency_count, sizeof *common);
+static harpe_status find_clocks(harpe_sweep *sweep, const harpe_rank_info *ranks, int stride,
+                                int pipeline_rank, harpe_error *error) {
+    const harpe_rank_info *first = first_of(ranks, sweep->rank_count, pipeline_rank);
+    size_t available = first ? first->available_frequency_count : 0;
+    int *common = harpe_calloc(available, sizeof *common);
     if (!common) return harpe_fail_memory(error);
-    sweep->frequencies_mhz = common;
+    sweep->clocks[pipeline_rank].mhz = common;
     size_t count = 0, kept = 0;
-    for (size_t i = 0; i < first->available_frequency_count; i++) {
+    for (size_t i = 0; i < available; i++) {
         int mhz = first->available_frequencies_mhz[i];
         if (mhz > 0 && mhz <= HARPE_FREQUENCY_MAX_MHZ &&
-            all_have_frequency(ranks, sweep->rank_count, mhz))
+            all_have_frequency(ranks, sweep->rank_count, pipeline_rank, mhz))
             common[count++] = mhz;
     }
     if (count == 0)
         return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "the ranks of this job have no available frequency in common: a sweep "
-                          "needs GPUs of one model");
+                          "the ranks of pipeline rank %d have no available frequency in common: a "
+                          "sweep needs GPUs of one model in each stage",
+                          pipeline_rank);
     qsort(common, count, sizeof *common, compare_falling);
     int last = 0;
     for (size_t i = 0, distinct = 0; i < count; i++) {
@@ -58,8 +71,21 @@ static harpe_status find_frequencies(harpe_sweep *sweep, const harpe_rank_info *
         last = common[i];
         if (distinct++ % (size_t)stride == 0) common[kept++] = last;
     }
-    sweep->frequency_count = kept;
+    sweep->clocks[pipeline_rank].count = kept;
+    if (kept > sweep->frequency_count) sweep->frequency_count = kept;
     return HARPE_OK;
+}
+
+static harpe_status find_frequencies(harpe_sweep *sweep, const harpe_rank_info *ranks, int stride,
+                                     harpe_error *error) {
+    size_t pipeline_ranks = (size_t)sweep->pipeline->rank_count;
+    sweep->clocks = harpe_calloc(pipeline_ranks, sizeof *sweep->clocks);
+    sweep->waiting = harpe_calloc(pipeline_ranks, sizeof *sweep->waiting);
+    if (!sweep->clocks || !sweep->waiting) return harpe_fail_memory(error);
+    harpe_status status = HARPE_OK;
+    for (int p = 0; p < sweep->pipeline->rank_count && status == HARPE_OK; p++)
+        status = find_clocks(sweep, ranks, stride, p, error);
+    return status;
 }
 
 /* ---- Making it ------------------------------------------------------------------------------- */
@@ -105,11 +131,18 @@ harpe_status harpe_sweep_new(const harpe_online_pipeline *pipeline, const harpe_
 void harpe_sweep_free(harpe_sweep *sweep) {
     if (!sweep) return;
     free_lists(sweep->pipeline, sweep->lists);
-    free(sweep->frequencies_mhz);
+    for (int p = 0; sweep->clocks && p < sweep->pipeline->rank_count; p++)
+        free(sweep->clocks[p].mhz);
+    free(sweep->clocks);
+    free(sweep->waiting);
     free(sweep);
 }
 
 /* ---- Rounds ---------------------------------------------------------------------------------- */
+
+static const harpe_sweep_clocks *clocks_of(const harpe_sweep *sweep, int entry) {
+    return &sweep->clocks[sweep->pipeline->entries[entry].pipeline_rank];
+}
 
 bool harpe_sweep_is_over(const harpe_sweep *sweep) {
     return sweep->position >= sweep->frequency_count;
@@ -117,7 +150,40 @@ bool harpe_sweep_is_over(const harpe_sweep *sweep) {
 
 int harpe_sweep_frequency_mhz(const harpe_sweep *sweep, int entry) {
     bool runs_at_highest = harpe_sweep_is_over(sweep) || sweep->lists[entry].has_stopped;
-    return sweep->frequencies_mhz[runs_at_highest ? 0 : sweep->position];
+    return clocks_of(sweep, entry)->mhz[runs_at_highest ? 0 : sweep->position];
+}
+
+int harpe_sweep_highest_mhz(const harpe_sweep *sweep, int pipeline_rank) {
+    return sweep->clocks[pipeline_rank].mhz[0];
+}
+
+int harpe_sweep_common_mhz(const harpe_sweep *sweep) {
+    int common_mhz = 0;
+    if (harpe_sweep_is_over(sweep)) return 0;
+    for (int p = 0; p < sweep->pipeline->rank_count; p++) {
+        const harpe_sweep_clocks *clocks = &sweep->clocks[p];
+        int mhz = sweep->position < clocks->count ? clocks->mhz[sweep->position] : 0;
+        if (mhz == 0 || (p > 0 && mhz != common_mhz)) return 0;
+        common_mhz = mhz;
+    }
+    return common_mhz;
+}
+
+static void add_waiting(harpe_sweep_waiting *to, const harpe_sweep_waiting *from) {
+    to->time_s += from->time_s;
+    to->energy_j += from->energy_j;
+    to->watched_s += from->watched_s;
+}
+
+static void count_waiting(harpe_sweep *sweep, const harpe_online_round *round) {
+    double gpus = sweep->rank_count / sweep->pipeline->rank_count;
+    if (!round->tells_waiting) return;
+    for (int p = 0; p < sweep->pipeline->rank_count; p++) {
+        harpe_sweep_waiting own = {round->waiting[p].time_s, round->waiting[p].energy_j,
+                                   round->iteration_time_s * gpus};
+        add_waiting(&sweep->waiting[p], &own);
+        add_waiting(&sweep->cost.waiting, &own);
+    }
 }
 
 static void count_cost(harpe_sweep *sweep, const harpe_online_round *round) {
@@ -133,10 +199,7 @@ static void count_cost(harpe_sweep *sweep, const harpe_online_round *round) {
     cost->energy_j += iterations * round->iteration_energy_j;
     if (round->iteration_time_s > 0) cost->timed_iterations += round->iterations;
     if (round->iteration_energy_j > 0) cost->metered_iterations += round->iterations;
-    if (round->waiting_energy_j == 0) return;
-    cost->waiting_time_s += round->waiting_time_s;
-    cost->waiting_energy_j += round->waiting_energy_j;
-    cost->watched_time_s += round->iteration_time_s * sweep->rank_count;
+    count_waiting(sweep, round);
 }
 
 static bool measured_all(const harpe_sweep *sweep, const harpe_online_round *round) {
@@ -162,12 +225,13 @@ static harpe_status take_miss(harpe_sweep *sweep, const harpe_online_round *roun
 /* Adds a point to the entry's list. Returns true if the entry needs more points. */
 static bool take_point(harpe_sweep *sweep, size_t entry, const harpe_online_mean *mean) {
     harpe_sweep_list *list = &sweep->lists[entry];
+    const harpe_sweep_clocks *clocks = clocks_of(sweep, (int)entry);
     if (list->has_stopped) return false;
     bool rises = list->count > 0 && mean->energy_j > list->points[list->count - 1].energy_j;
-    list->points[list->count++] = (harpe_profile_point){sweep->frequencies_mhz[sweep->position],
-                                                        mean->time_s, mean->energy_j};
+    list->points[list->count++] =
+        (harpe_profile_point){clocks->mhz[sweep->position], mean->time_s, mean->energy_j};
     list->rises = rises ? list->rises + 1 : 0;
-    list->has_stopped = list->rises >= sweep->rises_to_stop;
+    list->has_stopped = list->rises >= sweep->rises_to_stop || list->count == clocks->count;
     return !list->has_stopped;
 }
 
@@ -198,11 +262,23 @@ double harpe_sweep_extra_energy_j(const harpe_sweep *sweep) {
     return cost->energy_j - (double)cost->metered_iterations * cost->first_energy_j;
 }
 
-double harpe_sweep_blocking_power_w(const harpe_sweep *sweep) {
-    const harpe_sweep_cost *cost = &sweep->cost;
-    if (!(cost->waiting_time_s > WAITING_SHARE_MIN * cost->watched_time_s)) return 0;
-    double power_w = cost->waiting_energy_j / cost->waiting_time_s;
+static bool have_same_clocks(const harpe_sweep_clocks *a, const harpe_sweep_clocks *b) {
+    return a->count == b->count && memcmp(a->mhz, b->mhz, a->count * sizeof *a->mhz) == 0;
+}
+
+static double power_of(const harpe_sweep_waiting *waiting) {
+    if (!(waiting->time_s > WAITING_SHARE_MIN * waiting->watched_s)) return 0;
+    double power_w = waiting->energy_j / waiting->time_s;
     return power_w > 0 ? power_w : 0;
+}
+
+double harpe_sweep_blocking_power_w(const harpe_sweep *sweep, int pipeline_rank) {
+    harpe_sweep_waiting same = {0};
+    for (int p = 0; p < sweep->pipeline->rank_count; p++)
+        if (have_same_clocks(&sweep->clocks[p], &sweep->clocks[pipeline_rank]))
+            add_waiting(&same, &sweep->waiting[p]);
+    double power_w = power_of(&same);
+    return power_w > 0 ? power_w : power_of(&sweep->cost.waiting);
 }
 
 static harpe_profile_point corrected(const harpe_sweep_list *list, size_t i) {

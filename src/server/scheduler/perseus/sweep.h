@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sweep runs one frequency a round on all ranks, from the highest common frequency down, until
- * the energy of every (stage, instruction) has risen several times in a row. This code chooses the
- * next frequency, keeps the measurements, and counts the cost. It does not depend on plans. */
+/* The sweep runs one frequency a round on each pipeline rank, from its highest frequency down,
+ * until the energy of every (stage, instruction) has risen several times in a row. Pipeline ranks
+ * with GPUs of different models have different lists of frequencies. This code chooses the next
+ * frequency, keeps the measurements, and counts the cost. It does not depend on plans. */
 #ifndef HARPE_SERVER_SCHEDULER_PERSEUS_SWEEP_H
 #define HARPE_SERVER_SCHEDULER_PERSEUS_SWEEP_H
 
@@ -21,6 +22,18 @@ typedef struct harpe_sweep_list {
     bool has_stopped; /* runs at its highest frequency until the end of the sweep */
 } harpe_sweep_list;
 
+/* The frequencies of one pipeline rank that the sweep tries, the highest first. */
+typedef struct harpe_sweep_clocks {
+    int *mhz;
+    size_t count;
+} harpe_sweep_clocks;
+
+/* Time and energy of the iterations outside of their instructions, and the whole time of these
+ * iterations. Sums over rounds and GPUs. */
+typedef struct harpe_sweep_waiting {
+    double time_s, energy_j, watched_s;
+} harpe_sweep_waiting;
+
 /* The cost of the sweep: sums over all of its iterations, and an iteration of its first round. All
  * instructions of that round ran at the highest frequency. */
 typedef struct harpe_sweep_cost {
@@ -28,15 +41,16 @@ typedef struct harpe_sweep_cost {
     size_t timed_iterations,
         metered_iterations; /* iterations that are counted in the members below */
     double time_s, energy_j;
-    double first_time_s, first_energy_j;                     /* 0: not reported */
-    double waiting_time_s, waiting_energy_j, watched_time_s; /* summed over rounds and ranks */
+    double first_time_s, first_energy_j; /* 0: not reported */
+    harpe_sweep_waiting waiting;         /* of all ranks */
 } harpe_sweep_cost;
 
 typedef struct harpe_sweep {
     const harpe_online_pipeline *pipeline;
-    int rank_count; /* of the job */
-    int *frequencies_mhz;
-    size_t frequency_count;
+    int rank_count;               /* of the job */
+    harpe_sweep_clocks *clocks;   /* one per pipeline rank */
+    harpe_sweep_waiting *waiting; /* one per pipeline rank */
+    size_t frequency_count;       /* of the longest list of clocks */
     size_t position; /* index of the present frequency; frequency_count: the sweep is over */
     int rises_to_stop;
     int misses; /* rounds in a row with missing measurements */
@@ -45,7 +59,7 @@ typedef struct harpe_sweep {
 } harpe_sweep;
 
 /* Makes a sweep. `ranks` has the `rank_count` ranks of the job. Returns HARPE_INVALID_INPUT if the
- * ranks have no frequency in common. Free the sweep with harpe_sweep_free. */
+ * ranks of a stage have no frequency in common. Free the sweep with harpe_sweep_free. */
 harpe_status harpe_sweep_new(const harpe_online_pipeline *pipeline, const harpe_rank_info *ranks,
                              int rank_count, int frequency_stride, int rises_to_stop,
                              harpe_sweep **out, harpe_error *error);
@@ -54,6 +68,10 @@ void harpe_sweep_free(harpe_sweep *sweep);
 bool harpe_sweep_is_over(const harpe_sweep *sweep);
 /* Returns the frequency of an entry in this round; the highest frequency after the sweep. */
 int harpe_sweep_frequency_mhz(const harpe_sweep *sweep, int entry);
+/* Returns the highest frequency of a pipeline rank. */
+int harpe_sweep_highest_mhz(const harpe_sweep *sweep, int pipeline_rank);
+/* Returns the frequency of this round if all pipeline ranks try the same one, otherwise 0. */
+int harpe_sweep_common_mhz(const harpe_sweep *sweep);
 
 /* Adds the measurements of a round. If values are missing, the same frequency runs again in the
  * next round. After a few such rounds in a row, the sweep ends with the values that it has. It
@@ -66,9 +84,11 @@ harpe_status harpe_sweep_observe(harpe_sweep *sweep, const harpe_online_round *r
  * additional energy is usually negative. */
 double harpe_sweep_extra_time_s(const harpe_sweep *sweep);
 double harpe_sweep_extra_energy_j(const harpe_sweep *sweep);
-/* Returns the blocking power of a GPU, computed from the time and energy of iterations outside of
- * their instructions. Returns 0 if GPUs wait too little to compute it. */
-double harpe_sweep_blocking_power_w(const harpe_sweep *sweep);
+/* Returns the blocking power of a GPU of a pipeline rank, computed from the time and energy of
+ * iterations outside of their instructions. Pipeline ranks with the same list of frequencies have
+ * GPUs of the same model, and are taken together. If these GPUs wait too little, the blocking power
+ * is that of all GPUs. Returns 0 if all GPUs together wait too little. */
+double harpe_sweep_blocking_power_w(const harpe_sweep *sweep, int pipeline_rank);
 
 /* Writes time and energy of an entry at a frequency, corrected by its ratios. Returns false if they
  * were not measured. */

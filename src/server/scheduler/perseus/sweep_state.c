@@ -12,10 +12,24 @@
 
 /* ---- Saving ---------------------------------------------------------------------------------- */
 
+/* Writes one list for each pipeline rank. */
 static json_t *save_frequencies(const harpe_sweep *sweep) {
+    json_t *lists = json_array();
+    for (int p = 0; p < sweep->pipeline->rank_count; p++) {
+        json_t *list = json_array();
+        for (size_t i = 0; i < sweep->clocks[p].count; i++)
+            json_array_append_new(list, json_integer(sweep->clocks[p].mhz[i]));
+        json_array_append_new(lists, list);
+    }
+    return lists;
+}
+
+static json_t *save_waiting(const harpe_sweep *sweep) {
     json_t *list = json_array();
-    for (size_t i = 0; i < sweep->frequency_count; i++)
-        json_array_append_new(list, json_integer(sweep->frequencies_mhz[i]));
+    for (int p = 0; p < sweep->pipeline->rank_count; p++)
+        json_array_append_new(list,
+                              json_pack("[f,f,f]", sweep->waiting[p].time_s,
+                                        sweep->waiting[p].energy_j, sweep->waiting[p].watched_s));
     return list;
 }
 
@@ -37,33 +51,67 @@ json_t *harpe_sweep_save(const harpe_sweep *sweep) {
     json_t *lists = json_array();
     for (size_t e = 0; e < sweep->pipeline->entry_count; e++)
         json_array_append_new(lists, save_list(&sweep->lists[e]));
-    return json_pack(
-        "{s:o,s:I,s:i,s:o,s:[I,I,I,I,f,f,f,f,f,f,f]}", "frequencies", save_frequencies(sweep),
-        "position", (json_int_t)sweep->position, "misses", sweep->misses, "lists", lists, "cost",
-        (json_int_t)cost->rounds, (json_int_t)cost->iterations, (json_int_t)cost->timed_iterations,
-        (json_int_t)cost->metered_iterations, cost->time_s, cost->energy_j, cost->first_time_s,
-        cost->first_energy_j, cost->waiting_time_s, cost->waiting_energy_j, cost->watched_time_s);
+    return json_pack("{s:o,s:o,s:I,s:i,s:o,s:[I,I,I,I,f,f,f,f,f,f,f]}", "frequencies",
+                     save_frequencies(sweep), "waiting", save_waiting(sweep), "position",
+                     (json_int_t)sweep->position, "misses", sweep->misses, "lists", lists, "cost",
+                     (json_int_t)cost->rounds, (json_int_t)cost->iterations,
+                     (json_int_t)cost->timed_iterations, (json_int_t)cost->metered_iterations,
+                     cost->time_s, cost->energy_j, cost->first_time_s, cost->first_energy_j,
+                     cost->waiting.time_s, cost->waiting.energy_j, cost->waiting.watched_s);
 }
 
 /* ---- Loading --------------------------------------------------------------------------------- */
 
-static bool load_frequencies(harpe_sweep *into, const json_t *saved) {
+static bool load_clocks(harpe_sweep_clocks *into, const json_t *saved) {
     size_t count = json_array_size(saved);
-    into->frequencies_mhz = harpe_calloc(count, sizeof *into->frequencies_mhz);
-    into->frequency_count = count;
-    if (count == 0 || !into->frequencies_mhz) return false;
+    into->mhz = harpe_calloc(count, sizeof *into->mhz);
+    into->count = count;
+    if (count == 0 || !into->mhz) return false;
     for (size_t i = 0; i < count; i++) {
         json_int_t mhz = json_integer_value(json_array_get(saved, i));
-        json_int_t above = i > 0 ? into->frequencies_mhz[i - 1] : HARPE_FREQUENCY_MAX_MHZ + 1;
+        json_int_t above = i > 0 ? into->mhz[i - 1] : HARPE_FREQUENCY_MAX_MHZ + 1;
         if (mhz < 1 || mhz >= above) return false;
-        into->frequencies_mhz[i] = (int)mhz;
+        into->mhz[i] = (int)mhz;
     }
     return true;
 }
 
-static bool load_list(const harpe_sweep *into, harpe_sweep_list *list, const json_t *saved) {
+/* Older states have one list for all pipeline ranks. */
+static bool load_frequencies(harpe_sweep *into, const json_t *saved) {
+    size_t ranks = (size_t)into->pipeline->rank_count;
+    bool is_one_list = json_is_integer(json_array_get(saved, 0));
+    into->clocks = harpe_calloc(ranks, sizeof *into->clocks);
+    if (!into->clocks || (!is_one_list && json_array_size(saved) != ranks)) return false;
+    for (size_t p = 0; p < ranks; p++) {
+        if (!load_clocks(&into->clocks[p], is_one_list ? saved : json_array_get(saved, p)))
+            return false;
+        if (into->clocks[p].count > into->frequency_count)
+            into->frequency_count = into->clocks[p].count;
+    }
+    return true;
+}
+
+/* If there was one list for all pipeline ranks, they were also taken together here. */
+static bool load_waiting(harpe_sweep *into, const json_t *saved) {
+    size_t ranks = (size_t)into->pipeline->rank_count;
+    into->waiting = harpe_calloc(ranks, sizeof *into->waiting);
+    if (!into->waiting || (saved && json_array_size(saved) != ranks)) return false;
+    if (!saved) into->waiting[0] = into->cost.waiting;
+    for (size_t p = 0; saved && p < ranks; p++) {
+        double numbers[3];
+        for (size_t i = 0; i < 3; i++) {
+            numbers[i] = json_number_value(json_array_get(json_array_get(saved, p), i));
+            if (!isfinite(numbers[i]) || fabs(numbers[i]) > 1e300) return false;
+        }
+        into->waiting[p] = (harpe_sweep_waiting){numbers[0], numbers[1], numbers[2]};
+    }
+    return true;
+}
+
+static bool load_list(const harpe_sweep *into, const harpe_sweep_clocks *clocks,
+                      harpe_sweep_list *list, const json_t *saved) {
     size_t size = json_array_size(saved);
-    if (size < LIST_HEAD || size - LIST_HEAD > into->frequency_count) return false;
+    if (size < LIST_HEAD || size - LIST_HEAD > clocks->count) return false;
     list->rises = (int)json_integer_value(json_array_get(saved, 0));
     list->has_stopped = json_is_true(json_array_get(saved, 1));
     list->time_ratio = json_number_value(json_array_get(saved, 2));
@@ -75,8 +123,9 @@ static bool load_list(const harpe_sweep *into, harpe_sweep_list *list, const jso
         double energy_j = json_number_value(json_array_get(point, 1));
         if (!(time_s > 0 && energy_j > 0)) return false;
         list->points[list->count++] =
-            (harpe_profile_point){into->frequencies_mhz[i - LIST_HEAD], time_s, energy_j};
+            (harpe_profile_point){clocks->mhz[i - LIST_HEAD], time_s, energy_j};
     }
+    if (list->count == clocks->count) list->has_stopped = true;
     if (list->has_stopped || into->position == into->frequency_count) return true;
     return list->count == into->position; /* each frequency that has run so far has a point */
 }
@@ -91,10 +140,10 @@ static bool load_cost(harpe_sweep_cost *cost, const json_t *saved) {
     }
     for (size_t i = 0; i < COUNTS; i++)
         if (!(numbers[i] >= 0 && numbers[i] < 1e15)) return false;
-    *cost = (harpe_sweep_cost){(size_t)numbers[0], (size_t)numbers[1], (size_t)numbers[2],
-                               (size_t)numbers[3], numbers[4],         numbers[5],
-                               numbers[6],         numbers[7],         numbers[8],
-                               numbers[9],         numbers[10]};
+    *cost = (harpe_sweep_cost){
+        (size_t)numbers[0], (size_t)numbers[1], (size_t)numbers[2],
+        (size_t)numbers[3], numbers[4],         numbers[5],
+        numbers[6],         numbers[7],         {numbers[8], numbers[9], numbers[10]}};
     return true;
 }
 
@@ -113,8 +162,10 @@ static bool load_lists(harpe_sweep *into, const json_t *saved) {
     if (json_array_size(saved) != count) return false;
     into->lists = harpe_calloc(count, sizeof *into->lists);
     for (size_t e = 0; into->lists && e < count; e++) {
-        into->lists[e].points = harpe_calloc(into->frequency_count, sizeof *into->lists[e].points);
-        if (!into->lists[e].points || !load_list(into, &into->lists[e], json_array_get(saved, e)))
+        const harpe_sweep_clocks *clocks = &into->clocks[into->pipeline->entries[e].pipeline_rank];
+        into->lists[e].points = harpe_calloc(clocks->count, sizeof *into->lists[e].points);
+        if (!into->lists[e].points ||
+            !load_list(into, clocks, &into->lists[e], json_array_get(saved, e)))
             return false;
         if (into->lists[e].count == 0 && into->position > 0) return false;
     }
@@ -129,6 +180,7 @@ harpe_status harpe_sweep_load(harpe_sweep *sweep, const json_t *saved, harpe_err
     loaded->rises_to_stop = sweep->rises_to_stop;
     bool is_good = load_frequencies(loaded, json_object_get(saved, "frequencies")) &&
                    load_numbers(loaded, saved) &&
+                   load_waiting(loaded, json_object_get(saved, "waiting")) &&
                    load_lists(loaded, json_object_get(saved, "lists"));
     if (is_good) {
         harpe_sweep old = *sweep;

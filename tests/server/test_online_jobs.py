@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Online jobs that are more than a pipeline of forwards and backwards on GPUs of one model: stages
+with different clocks, an end of the iteration, phases without a pipeline, microbatches that differ.
+A real server, over real sockets. The ranks answer each schedule like a small simulated job, and
+`harpe plan` makes the same plan offline from the true costs. Needs only Python's standard
+library."""
+import csv
+
+from server import *
+from test_online import Online, Pipeline
+
+A100 = list(range(1410, 800, -60))
+H100 = list(range(1980, 800, -90))
+
+
+class Job(Pipeline):
+    """A job whose ranks have their own clocks, blocking powers and instructions.
+
+    `costs` has for each stage {name: (s, share that follows the clock, static W, dynamic W)}, at
+    the highest clock. `default` has the names that a stage runs without a schedule."""
+
+    def __init__(self, server, clocks, costs, default, blocking_w, replicas=1):
+        self.clocks, self.costs, self.default, self.blocking_w = clocks, costs, default, blocking_w
+        self.replicas, self.stages, self.pp = replicas, len(clocks), len(clocks) * replicas
+        self.round, self.schedules, self.connections = 0, [], []
+        answer = server.post("/register_job", job_info(self.stages, replicas))
+        assert answer.status == 200, answer
+        self.id = answer.json
+        for rank in range(self.pp):
+            answer = server.post(f"/register_rank/{self.id}",
+                                 {"rank": rank, "dp_rank": rank % replicas,
+                                  "pp_rank": rank // replicas, "tp_rank": 0,
+                                  "available_frequencies": clocks[rank // replicas]})
+            assert answer.status == 200, answer
+        self.connect(server)
+
+    def cost(self, stage, name, mhz):
+        """Returns (s, J) of one GPU."""
+        highest = self.clocks[stage][0]
+        x = (mhz or highest) / highest
+        assert not mhz or mhz in self.clocks[stage], (stage, mhz)
+        time_s, share, static_w, dynamic_w = self.costs[stage][name]
+        time_s *= share / x + 1 - share
+        return time_s, time_s * (static_w + dynamic_w * x ** 3)
+
+    def iteration_time(self, costs):
+        """Returns the length of an iteration. `costs` has a list of (name, s) for each stage."""
+        ends, free, at = {}, [0.0] * self.stages, [0] * self.stages
+        seen = [{} for _ in range(self.stages)]
+        while any(at[stage] < len(costs[stage]) for stage in range(self.stages)):
+            before = list(at)
+            for stage in range(self.stages):
+                while at[stage] < len(costs[stage]):
+                    name, time_s = costs[stage][at[stage]]
+                    kind = name.split("_")[0]
+                    number = seen[stage].get(kind, 0)
+                    other = {"forward": stage - 1, "backward": stage + 1}.get(kind, -1)
+                    if 0 <= other < self.stages and (kind, other, number) not in ends:
+                        break
+                    start = max(free[stage], ends.get((kind, other, number), 0.0))
+                    free[stage] = ends[kind, stage, number] = start + time_s
+                    seen[stage][kind] = number + 1
+                    at[stage] += 1
+            assert at != before, "the schedule is stuck"
+        return max(free)
+
+    def results(self, schedules):
+        lists = [schedules[stage * self.replicas]["frequencies"] or
+                 [(name, 0) for name in self.default[stage]] for stage in range(self.stages)]
+        costs = [[(name, *self.cost(stage, name, mhz)) for name, mhz in entries]
+                 for stage, entries in enumerate(lists)]
+        self.time_s = self.iteration_time([[one[:2] for one in entries] for entries in costs])
+        self.energy_j, results = 0.0, []
+        for rank in range(self.pp):
+            stage = rank // self.replicas
+            assert not schedules[rank]["frequencies"] or schedules[rank]["frequencies"] == lists[stage]
+            entries = costs[stage]
+            energy_j = (sum(one[2] for one in entries) + self.blocking_w[stage] *
+                        (self.time_s - sum(one[1] for one in entries)))
+            self.energy_j += energy_j
+            names = list(dict.fromkeys(one[0] for one in entries))
+            breakdown = lambda which: {name: [[one[which] for one in entries if one[0] == name]]
+                                       for name in names}
+            results.append({"rank": rank, "iter_time": [self.time_s], "iter_energy": [energy_j],
+                            "time_breakdown": breakdown(1), "energy_breakdown": breakdown(2)})
+        return results
+
+    def clocks_of(self, rank, name=None):
+        """Returns the clocks of a rank's instructions in the last round."""
+        return [mhz for one, mhz in self.schedules[-1][rank]["frequencies"] if name in (None, one)]
+
+    def profile(self):
+        rows = ["stage,instruction,frequency,time,energy,gpus,blocking_power"]
+        for stage, clocks in enumerate(self.clocks):
+            for name in self.costs[stage]:
+                for mhz in clocks:
+                    time_s, energy_j = self.cost(stage, name, mhz)
+                    rows.append(f"{stage},{name},{mhz},{time_s!r},{energy_j * self.replicas!r},"
+                                f"{self.replicas},{self.blocking_w[stage]}")
+        return "\n".join(rows) + "\n"
+
+
+def pipeline_costs(stage, scale=1.0):
+    return {"forward": (0.10 * scale, 0.8, 90 + 40 * stage, 250 + 150 * stage),
+            "backward": (0.21 * scale, 0.8, 90 + 40 * stage, 250 + 150 * stage)}
+
+
+class Jobs(Online):
+    def job(self, *args, **more):
+        made = Job(*args, **more)
+        self.addCleanup(made.close)
+        return made
+
+    def offline(self, job, *options):
+        """Returns {time: energy} of the plans that `harpe plan` makes from the true costs."""
+        profile, plans = self.path / "true.csv", self.path / f"plans{job.id}"
+        profile.write_text(job.profile(), encoding="ascii")
+        subprocess.run([HARPE, "plan", "-i", profile, "-o", plans, "--no-pictures", "--quiet",
+                        *map(str, options)], check=True, stdout=subprocess.DEVNULL)
+        with open(plans / "frontier.csv", encoding="ascii") as file:
+            return {float(row["time_s"]): float(row["energy_j"]) for row in csv.DictReader(file)}
+
+    def assert_as_good_as_offline(self, job, allowed_s, *options):
+        plans = self.offline(job, *options)
+        slowest_s = max(time_s for time_s in plans if time_s <= allowed_s * (1 + 1e-9))
+        self.assertLessEqual(job.time_s, allowed_s * 1.001)
+        self.assertAlmostEqual(job.energy_j / plans[slowest_s], 1, delta=0.01)
+
+    # ---- GPUs of several models ----
+
+    def mixed(self, server):
+        costs = [pipeline_costs(0), pipeline_costs(0), pipeline_costs(1, 0.6), pipeline_costs(1, 0.6)]
+        return self.job(server, [A100, A100, H100, H100], costs, [None] * 4, [70, 70, 115, 115])
+
+    def test_each_stage_is_tried_and_planned_at_its_own_clocks(self):
+        server = self.start_online(num_microbatches=6)
+        job = self.mixed(server)
+        job.run_round()
+        highest_s, highest_j = job.time_s, job.energy_j
+        self.assertEqual([set(job.clocks_of(rank)) for rank in range(4)],
+                         [{1410}, {1410}, {1980}, {1980}])
+        job.run_round()
+        self.assertEqual([set(job.clocks_of(rank)) for rank in range(4)],
+                         [{1350}, {1350}, {1890}, {1890}])
+        tried = [set() for _ in range(4)]
+        while job.frontier()["phase"] != "plan":
+            job.run_round()
+            for rank in range(4):
+                tried[rank].update(job.clocks_of(rank))
+        self.assertLessEqual({990, 930}, tried[0])
+        self.assertIn(1080, tried[3])
+        job.run_round()
+        self.assertLess(job.time_s, 1.001 * highest_s)
+        self.assertLess(job.energy_j, 0.9 * highest_j)
+        for rank, clocks in enumerate([A100, A100, H100, H100]):
+            self.assertLessEqual(set(job.clocks_of(rank)), set(clocks))
+        self.assertGreater(len(set(job.clocks_of(2))), 1)
+        self.assert_as_good_as_offline(job, highest_s, "-m", 6)
+        # The mean of both models, which were told apart.
+        self.assertAlmostEqual(job.frontier()["blocking_power"], (70 + 115) / 2, delta=0.5)
+        for _ in range(5):
+            job.run_round()
+        self.assertNotIn("drift", server.log())
+        saved = job.frontier()["saved"]["recent"]
+        self.assertAlmostEqual(saved["energy"], 1 - job.energy_j / highest_j, delta=0.005)
+
+    def test_a_kill_in_the_sweep_of_several_models_changes_nothing(self):
+        server = self.start_online(num_microbatches=4)
+        unbroken, broken = self.mixed(server), self.mixed(server)
+        unbroken.run_until_planned()
+        unbroken.run_round()
+        port = server.port
+        for round_ in range(unbroken.round):
+            broken.run_round()
+            if round_ % 4 == 1:
+                server.kill()
+                server = self.start_online(num_microbatches=4, port=port)
+                broken.connect(server)
+        self.assertEqual(broken.schedules, unbroken.schedules)
+
+    def test_blocking_powers_may_be_given_by_rank(self):
+        server = self.start_online(num_microbatches=4, blocking_power=[70, 70, 115, 115])
+        job = self.mixed(server)
+        job.run_until_planned()
+        job.run_round()
+        plan = job.frontier()["plans"][0]
+        self.assertAlmostEqual(job.energy_j / plan["energy"], 1, delta=1e-6)
+        self.assertAlmostEqual(job.frontier()["blocking_power"], 92.5, places=9)
+
+    def test_a_list_of_another_length_is_told(self):
+        server = self.start_online(num_microbatches=4, blocking_power=[70, 70])
+        with self.assertRaises(AssertionError) as raised:
+            job = self.mixed(server)
+            job.ask()
+            job.receive()
+        self.assertIn("blocking_power of Perseus has 2 numbers, but this job has 4 pipeline ranks",
+                      str(raised.exception) + server.log())
+
+    def test_gpus_of_several_models_in_one_stage_run_their_common_clocks(self):
+        server = self.start_online(num_microbatches=2)
+        job = self.job(server, [[1410, 1200, 1005]], [pipeline_costs(0)], [None], [70], replicas=1)
+        job.run_until_planned()
+        answer = server.post("/register_job", job_info(1, 2))
+        for rank, clocks in enumerate(([1410, 1200], [1980, 1740])):
+            told = server.post(f"/register_rank/{answer.json}",
+                               {"rank": rank, "dp_rank": rank, "pp_rank": 0, "tp_rank": 0,
+                                "available_frequencies": clocks})
+        told = server.get(f"/schedule/{answer.json}?rank=0&round=0") if told.status == 200 else told
+        self.assertEqual(told.status, 500, told)
+        self.assertIn("a sweep needs GPUs of one model in each stage", told.body.decode())
+
+    # ---- The iteration's end ----
+
+    def with_end(self, server, replicas=1):
+        end = {"all_reduce": (0.15, 0.0, 90, 60), "optimizer": (0.08, 0.1, 100, 150)}
+        costs = [dict(pipeline_costs(0), **end), dict(pipeline_costs(0, 0.9), **end)]
+        names = ["forward", "forward", "backward", "backward", "all_reduce", "optimizer"]
+        return self.job(server, [A100, A100], costs, [names, names], [75, 75], replicas=replicas)
+
+    def test_the_end_of_the_iteration_is_part_of_the_plan(self):
+        server = self.start_online(epilogue=["all_reduce", "optimizer"])  # counts the microbatches
+        job = self.with_end(server, replicas=2)
+        job.run_round()
+        job.run_round()
+        highest_s, highest_j = job.time_s, job.energy_j
+        job.run_until_planned()
+        job.run_round()
+        names = [name for name, _ in job.schedules[-1][0]["frequencies"]]
+        self.assertEqual(names, ["forward", "forward", "backward", "backward", "all_reduce",
+                                 "optimizer"])
+        self.assertLess(job.time_s, 1.001 * highest_s)
+        self.assertLess(job.energy_j, 0.95 * highest_j)
+        # A clock does not change the all-reduce, so that its clock is the lowest.
+        self.assertEqual(job.clocks_of(0, "all_reduce"), [A100[-1]])
+        self.assert_as_good_as_offline(job, highest_s, "-m", 2, "--epilogue",
+                                       "all_reduce,optimizer")
+        self.assertAlmostEqual(job.frontier()["outside"][0], 0, delta=1e-6)
+
+    def test_arguments_of_the_end_are_checked(self):
+        for args, says in (({"epilogue": "optimizer"}, "must be a list"),
+                           ({"epilogue": ["forward"]}, "is a pipeline instruction"),
+                           ({"prologue": ["a b"]}, "not an instruction name")):
+            done = subprocess.run([HARPE, "serve", "--port", "0", "--scheduler", "Perseus",
+                                   "--scheduler-args", json.dumps(args)], capture_output=True,
+                                  text=True, timeout=60, cwd=self.path, check=False)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(says, done.stderr)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
+    # ---- No pipeline ----
+
+    PHASES = {"forward": (0.20, 0.85, 95, 250), "backward": (0.42, 0.85, 95, 260),
+              "reduce": (0.18, 0.0, 95, 70), "optimizer": (0.06, 0.05, 100, 160)}
+
+    def test_a_data_parallel_job_by_phases_keeps_its_slowdown(self):
+        server = self.start_online(num_microbatches=1, epilogue=["reduce", "optimizer"],
+                                   slowdown=1.05)
+        job = self.job(server, [A100], [self.PHASES], [None], [70], replicas=4)
+        job.run_round()
+        highest_s, highest_j = job.time_s, job.energy_j
+        job.run_until_planned()
+        job.run_round()
+        self.assertGreater(job.time_s, 1.01 * highest_s)
+        self.assertLessEqual(job.time_s, 1.05 * highest_s)
+        self.assertLess(job.energy_j, 0.88 * highest_j)
+        self.assertEqual(job.clocks_of(0, "reduce"), [A100[-1]])
+        self.assertLess(job.clocks_of(0, "optimizer")[0], min(job.clocks_of(0, "backward")))
+        self.assert_as_good_as_offline(job, 1.05 * highest_s, "-m", 1, "--epilogue",
+                                       "reduce,optimizer")
+        for _ in range(4):
+            job.run_round()
+        self.assertNotIn("drift", server.log())
+
+    def test_phases_of_a_file_may_have_any_names(self):
+        schedule = self.path / "fsdp.csv"
+        schedule.write_text(":all_gather,0F0,0B0,:reduce_scatter,:clip,:optimizer\n",
+                            encoding="ascii")
+        names = ["all_gather", "forward", "backward", "reduce_scatter", "clip", "optimizer"]
+        costs = {name: self.PHASES.get(name, (0.07, 0.0, 95, 80)) for name in names}
+        server = self.start_online(schedule={"csv": str(schedule)}, slowdown=1.03)
+        job = self.job(server, [A100], [costs], [names], [70], replicas=2)
+        job.run_round()
+        highest_s = job.time_s
+        job.run_until_planned()
+        job.run_round()
+        self.assertEqual([name for name, _ in job.schedules[-1][1]["frequencies"]], names)
+        self.assertLessEqual(job.time_s, 1.03 * highest_s)
+        for name in ("all_gather", "reduce_scatter", "clip"):
+            self.assertEqual(job.clocks_of(1, name), [A100[-1]])
+        self.assert_as_good_as_offline(job, 1.03 * highest_s, "-s", schedule)
+
+    # ---- Microbatches that differ ----
+
+    def test_microbatches_of_two_lengths_have_their_own_curves(self):
+        schedule = self.path / "packed.csv"
+        schedule.write_text(
+            "0F0:forward_long,0F1,0B0:backward_long,0F2:forward_long,0B1,0B2:backward_long\n"
+            "1F0:forward_long,1B0:backward_long,1F1,1B1,1F2:forward_long,1B2:backward_long\n",
+            encoding="ascii")
+        costs = {}
+        for kind, (time_s, *rest) in pipeline_costs(0).items():
+            costs[kind], costs[f"{kind}_long"] = (time_s, *rest), (1.7 * time_s, *rest)
+        server = self.start_online(schedule={"csv": str(schedule)})
+        job = self.job(server, [A100, A100], [costs, costs], [None] * 2, [75, 75])
+        job.run_round()
+        highest_s, highest_j = job.time_s, job.energy_j
+        job.run_until_planned()
+        job.run_round()
+        self.assertEqual([name for name, _ in job.schedules[-1][1]["frequencies"]],
+                         ["forward_long", "backward_long", "forward", "backward", "forward_long",
+                          "backward_long"])
+        self.assertLess(job.energy_j, highest_j)
+        self.assert_as_good_as_offline(job, highest_s, "-s", schedule)
+
+
+# The tests of the base class run in test_online.py.
+for name in [name for name in dir(Online) if name.startswith("test_")]:
+    setattr(Jobs, name, None)
+del Online, Pipeline
+
+if __name__ == "__main__":
+    unittest.main()
