@@ -182,7 +182,8 @@ export function showJob(content, id, tell) {
         if (phase === "hold") return `No plan: the job runs at its highest clocks${reason ? `: ${reason}` : "."}`;
         if (!sweep) return `No plan yet: ${PHASES[phase] ?? phase}.`;
         return `No plan yet: ${sweep.done} of at most ${sweep.frequencies} frequencies tried` +
-            (sweep.frequency ? `, now ${sweep.frequency} MHz.` : "; planning.");
+            (sweep.frequency ? `, now ${sweep.frequency} MHz.` :
+                sweep.done < sweep.frequencies ? "." : "; planning.");
     }
 
     function update() {
