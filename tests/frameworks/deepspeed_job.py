@@ -106,7 +106,7 @@ def main():
     settings, rank = json.loads(sys.argv[1]), int(os.environ["RANK"])
     job = Job(settings)
     with harpe_deepspeed.install(job.engine, server_url=settings["url"], iterations=2,
-                                 warmup_iterations=0) as one:
+                                 epilogue=settings.get("epilogue"), warmup_iterations=0) as one:
         optimizer = one.optimizer
         optimizer.wait_for_round(0, 300)
         job_process.record(optimizer, job.events)

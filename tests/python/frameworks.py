@@ -107,6 +107,14 @@ class BackwardPass(PipeInstruction):
     pass
 
 
+class ReduceTiedGrads(PipeInstruction):
+    pass
+
+
+class ReduceGrads(PipeInstruction):
+    pass
+
+
 class OptimizerStep(PipeInstruction):
     pass
 
@@ -122,7 +130,7 @@ class TrainSchedule:
                 yield [LoadMicroBatch(buffer_id=microbatch), ForwardPass(buffer_id=microbatch)]
             else:
                 yield [BackwardPass(buffer_id=microbatch)]
-        yield [OptimizerStep()]
+        yield [ReduceTiedGrads(), ReduceGrads(), OptimizerStep()]
 
 
 class InferenceSchedule:
@@ -179,10 +187,18 @@ class PipelineEngine:
     def _exec_backward_pass(self, buffer_id, phase=0):
         self.calls.append(f"backward {buffer_id}")
 
+    def _exec_reduce_tied_grads(self):
+        self.calls.append("reduce tied")
+
+    def _exec_reduce_grads(self):
+        self.calls.append("reduce")
+
     def _exec_optimizer_step(self, lr_kwargs=None):
         self.calls.append("step")
 
     _INSTRUCTION_MAP = {
+        ReduceTiedGrads: _exec_reduce_tied_grads,
+        ReduceGrads: _exec_reduce_grads,
         OptimizerStep: _exec_optimizer_step,
         LoadMicroBatch: _exec_load_micro_batch,
         ForwardPass: _exec_forward_pass,

@@ -364,6 +364,19 @@ class DeepSpeed(unittest.TestCase):
             self.engine.eval_batch()
             self.assertEqual(self.recorder.take(), INSTRUCTIONS[:2] * 2)
 
+    def test_the_end_of_a_step_may_be_an_instruction(self):
+        self.engine.calls = self.recorder.seen
+        with deepspeed.install(self.engine, self.recorder, epilogue="optimizer"):
+            self.engine.train_batch()
+            self.assertEqual(self.recorder.take()[-6:],
+                             ["+optimizer", "reduce tied", "reduce", "step", "-optimizer", "-step"])
+            self.engine.eval_batch()
+            self.assertEqual(self.recorder.take(), INSTRUCTIONS[:2] * 2)
+        self.engine._INSTRUCTION_MAP = dict(self.engine._INSTRUCTION_MAP)
+        del self.engine._INSTRUCTION_MAP[frameworks.ReduceGrads]
+        with self.assertRaisesRegex(InvalidArgumentError, "has no ReduceGrads"):
+            deepspeed.install(self.engine, self.recorder, epilogue="optimizer")
+
     def test_the_engine_does_what_it_did_and_is_left_as_it_was(self):
         self.engine.train_batch()
         without, self.engine.calls = self.engine.calls, []
@@ -675,6 +688,13 @@ class WithServer(training.TrainingTest):
         self.go_through_rounds(lambda optimizer: deepspeed.install(engine, optimizer),
                                lambda: [engine.train_batch(), engine.eval_batch()],
                                ["forward", "backward"] * 2)
+
+    def test_deepspeed_with_the_end_of_a_step(self):
+        engine = frameworks.PipelineEngine()
+        self.go_through_rounds(
+            lambda optimizer: deepspeed.install(engine, optimizer, epilogue="optimizer"),
+            lambda: [engine.train_batch(), engine.eval_batch()],
+            ["forward", "backward"] * 2 + ["optimizer"])
 
     def test_torch_pipelining_with_a_plan_of_its_own_order(self):
         schedule = frameworks.PipelineSchedule(SPLIT)

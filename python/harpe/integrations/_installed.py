@@ -75,6 +75,25 @@ class Installed:
             return result
         return marked
 
+    @staticmethod
+    def after(action: Callable[[], None], function: Callable[..., Any]) -> Callable[..., Any]:
+        """Wraps `function` so that it runs after `action`."""
+        @functools.wraps(function)
+        def marked(*arguments: Any, **named: Any) -> Any:
+            action()
+            return function(*arguments, **named)
+        return marked
+
+    @staticmethod
+    def before(function: Callable[..., Any], action: Callable[[], None]) -> Callable[..., Any]:
+        """Wraps `function` so that it runs before `action`. If it raises, `action` does not run."""
+        @functools.wraps(function)
+        def marked(*arguments: Any, **named: Any) -> Any:
+            result = function(*arguments, **named)
+            action()
+            return result
+        return marked
+
     # ---- In and out ----
 
     def replace(self, owner: Any, name: str, value: Any) -> None:

@@ -7,7 +7,9 @@ script, after deepspeed.initialize:
 
 The engine's ForwardPass and BackwardPass become instructions "forward" and "backward", and each
 train_batch becomes a step. An eval_batch is not a step; it runs at the highest clock. Only this
-engine is changed, not its class.
+engine is changed, not its class. With install(..., epilogue="optimizer"), what the engine does at
+the end of a step, the reduction of gradients and the optimizer step, is one instruction of this
+name. The scheduler then needs the same name among its arguments: {"epilogue": ["optimizer"]}.
 
 A PipelineModule runs in Harpe's order 1f1b. A DualPipeVModule has an order of its own:
 write_csv(engine, path) writes it to a file. Name the file in the arguments of the server's
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import Any, Dict, Iterator, Optional, Tuple, Union
 
 from harpe import _bindings as b
@@ -28,6 +31,8 @@ __all__ = ["Installed", "csv_of", "install", "write_csv"]
 
 _INSTRUCTIONS = {"ForwardPass": "forward", "BackwardPass": "backward"}
 _LETTERS = {"ForwardPass": "F", "BackwardPass": "B"}
+# The engine runs them in this order, after its last backward.
+_END = ("ReduceTiedGrads", "ReduceGrads", "OptimizerStep")
 
 
 def _ranks(engine: Any) -> Dict[str, int]:
@@ -97,14 +102,26 @@ def write_csv(engine: Any, path: Union[str, "os.PathLike[str]"]) -> None:
 
 # ---- In ----
 
+def _find_end(known: Dict[Any, Any]) -> Tuple[Any, Any]:
+    """Returns the engine's first and last instruction of the end of a step."""
+    kinds = {kind.__name__: kind for kind in known}
+    missing = [kind for kind in _END if kind not in kinds]
+    if missing:
+        raise InvalidArgumentError(
+            f"install: this engine has no {missing[0]}, so the end of a step cannot be an "
+            "instruction", b.HARPE_INVALID_ARGUMENT)
+    return kinds[_END[0]], kinds[_END[-1]]
+
+
 def install(engine: Any, optimizer: Optional[Callback] = None, *, server_url: Optional[str] = None,
-            **options: Any) -> Installed:
+            epilogue: Optional[str] = None, **options: Any) -> Installed:
     """Marks the engine's steps and instructions.
 
     engine: a PipelineEngine, as deepspeed.initialize returns it for a PipelineModule.
     optimizer: the optimizer that receives the events; None: a new PipelineFrequencyOptimizer for
         this rank of the engine's grid.
     server_url, options: arguments of the new optimizer; see its class.
+    epilogue: the name of an instruction for the end of a step; None: it is no instruction.
 
     Returns an object that uninstalls the marks. Raises InvalidArgumentError if this is not a
     pipeline engine, and the errors of the optimizer's constructor.
@@ -116,10 +133,15 @@ def install(engine: Any, optimizer: Optional[Callback] = None, *, server_url: Op
         raise InvalidArgumentError(
             f"install: {type(engine).__name__} has no _INSTRUCTION_MAP with ForwardPass and "
             "BackwardPass: expected a PipelineEngine of DeepSpeed", b.HARPE_INVALID_ARGUMENT)
+    end = _find_end(known) if epilogue is not None else None
     one = installed(optimizer, server_url, lambda: _ranks(engine), options)
     marked = dict(known)
     for kind, name in entries.items():
         marked[kind] = one.around(known[kind], always(name))
+    if epilogue is not None and end is not None:
+        first, last = end
+        marked[first] = one.after(partial(one.begin, epilogue), known[first])
+        marked[last] = one.before(known[last], partial(one.end, epilogue))
     one.replace(engine, "_INSTRUCTION_MAP", marked)
     one.replace(engine, "_exec_schedule",
                 one.around_step(engine._exec_schedule, lambda schedule: _is_training(schedule)))
