@@ -114,8 +114,8 @@ class OnlineTest(training.TrainingTest):
         return started
 
     def planned(self, started):
-        """Returns the frontier of the only job, and the pipeline of its plan, or None before a round
-        has run the plan."""
+        """Returns the frontier of the only job and the pipeline of its plan, or None before a
+        round has run the plan."""
         jobs = started.get("/jobs").json
         jobs = jobs["jobs"] if isinstance(jobs, dict) else jobs
         if not jobs:
@@ -176,7 +176,7 @@ class Phases(OnlineTest):
         done = subprocess.run([sys.executable, EXAMPLE, "--emulated", "--steps", "20", "--server",
                                url], text=True, capture_output=True, timeout=LIMIT_S, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stdout, r"rank 0: job \S+, round \d+, 20 steps of which 0 did not fit")
+        self.assertRegex(done.stdout, r"rank 0: job \S+, round \d+, 20 steps of which 0 did not")
 
 
     @unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed")

@@ -73,7 +73,7 @@ class Job(Pipeline):
         self.energy_j, results = 0.0, []
         for rank in range(self.pp):
             stage = rank // self.replicas
-            assert not schedules[rank]["frequencies"] or schedules[rank]["frequencies"] == lists[stage]
+            assert schedules[rank]["frequencies"] in ([], lists[stage])
             entries = costs[stage]
             energy_j = (sum(one[2] for one in entries) + self.blocking_w[stage] *
                         (self.time_s - sum(one[1] for one in entries)))
@@ -129,7 +129,7 @@ class Jobs(Online):
     # ---- GPUs of several models ----
 
     def mixed(self, server):
-        costs = [pipeline_costs(0), pipeline_costs(0), pipeline_costs(1, 0.6), pipeline_costs(1, 0.6)]
+        costs = 2 * [pipeline_costs(0)] + 2 * [pipeline_costs(1, 0.6)]
         return self.job(server, [A100, A100, H100, H100], costs, [None] * 4, [70, 70, 115, 115])
 
     def test_each_stage_is_tried_and_planned_at_its_own_clocks(self):
