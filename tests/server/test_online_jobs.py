@@ -236,6 +236,34 @@ class Jobs(Online):
                                        "all_reduce,optimizer")
         self.assertAlmostEqual(job.frontier()["outside"][0], 0, delta=1e-6)
 
+    def test_a_measured_profile_has_all_that_the_planner_needs(self):
+        server = self.start_online("InstructionProfiler", num_microbatches=3,
+                                   epilogue=["all_reduce", "optimizer"])
+        end = {"all_reduce": (0.15, 0.0, 90, 60), "optimizer": (0.08, 0.1, 100, 150)}
+        job = self.job(server, [A100, H100], [dict(pipeline_costs(0), **end),
+                                              dict(pipeline_costs(1, 0.6), **end)],
+                       [None] * 2, [70, 115], replicas=2)
+        while job.frontier()["phase"] != "hold":
+            job.run_round()
+        path = self.path / "dump" / job.id / "profile.csv"
+        while not path.exists():
+            time.sleep(0.01)
+        with open(path, encoding="ascii") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual({row["stage"]: round(float(row["blocking_power"]), 6) for row in rows},
+                         {"0": 70, "1": 115})
+        for row in rows:
+            time_s, energy_j = job.cost(int(row["stage"]), row["instruction"],
+                                        int(row["frequency"]))
+            self.assertAlmostEqual(float(row["time"]) / time_s, 1, places=9)
+            self.assertAlmostEqual(float(row["energy"]) / energy_j, 2, places=9)  # of two GPUs
+        true = self.offline(job, "-m", 3, "--epilogue", "all_reduce,optimizer")
+        job.profile = lambda: path.read_text(encoding="ascii")
+        job.id += "-measured"
+        measured = self.offline(job, "-m", 3, "--epilogue", "all_reduce,optimizer")
+        self.assertAlmostEqual(min(measured) / min(true), 1, places=6)
+        self.assertAlmostEqual(measured[min(measured)] / true[min(true)], 1, delta=0.005)
+
     def test_arguments_of_the_end_are_checked(self):
         for args, says in (({"epilogue": "optimizer"}, "must be a list"),
                            ({"epilogue": ["forward"]}, "is a pipeline instruction"),

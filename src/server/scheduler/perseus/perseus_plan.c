@@ -34,7 +34,8 @@ static harpe_status print_profile(const harpe_perseus *self, harpe_scheduler_fil
                                   harpe_error *error) {
     harpe_profile *profile;
     harpe_text text = {0};
-    harpe_status status = harpe_sweep_profile(self->sweep, &profile, error);
+    harpe_status status =
+        harpe_sweep_profile(self->sweep, self->blocking_powers_w, &profile, error);
     if (status != HARPE_OK) return status;
     harpe_profile_print_csv(profile, &text);
     harpe_profile_free(profile);
@@ -51,6 +52,7 @@ void harpe_perseus_hand_over_profile(harpe_perseus *self) {
     harpe_scheduler_file file = {0};
     harpe_error error = {0};
     if (!self->args.profile_path && !self->job->directory) return;
+    harpe_perseus_find_blocking_power(self);
     harpe_status status = name_file(self, &file, &error);
     if (status == HARPE_OK) status = print_profile(self, &file, &error);
     self->is_profile_made = status == HARPE_OK;
@@ -77,7 +79,8 @@ harpe_status harpe_perseus_make_plans(harpe_perseus *self, double undisturbed_s,
                                       harpe_error *error) {
     harpe_profile *profile;
     harpe_online_plans *plans;
-    harpe_status status = harpe_sweep_profile(self->sweep, &profile, error);
+    harpe_status status =
+        harpe_sweep_profile(self->sweep, self->blocking_powers_w, &profile, error);
     if (status != HARPE_OK) return status;
     status = harpe_online_plans_new(self->pipeline, profile, self->blocking_powers_w,
                                     self->args.plans, undisturbed_s, &plans, error);

@@ -15,6 +15,8 @@ enum { MISSES_MAX = 3 };
 /* GPUs must wait for at least this share of the time. Otherwise their blocking power cannot be
  * computed. */
 #define WAITING_SHARE_MIN 0.001
+/* Of a profile. */
+#define BLOCKING_POWER_MAX_W 1e5
 
 /* ---- Frequencies ----------------------------------------------------------------------------- */
 
@@ -298,8 +300,15 @@ bool harpe_sweep_point(const harpe_sweep *sweep, int entry, int frequency_mhz,
     return false;
 }
 
-harpe_status harpe_sweep_profile(const harpe_sweep *sweep, harpe_profile **out,
-                                 harpe_error *error) {
+static bool are_possible(const double *blocking_power_w, int count) {
+    for (int p = 0; p < count; p++)
+        if (!(blocking_power_w[p] > 0 && blocking_power_w[p] <= BLOCKING_POWER_MAX_W)) return false;
+    return true;
+}
+
+harpe_status harpe_sweep_profile(const harpe_sweep *sweep, const double *blocking_power_w,
+                                 harpe_profile **out, harpe_error *error) {
+    bool has_power = are_possible(blocking_power_w, sweep->pipeline->rank_count);
     size_t entries = sweep->pipeline->entry_count, count = 0;
     int gpus = sweep->rank_count / sweep->pipeline->rank_count; /* of a stage */
     harpe_measurement *rows = harpe_calloc(entries * sweep->frequency_count, sizeof *rows);
@@ -309,13 +318,15 @@ harpe_status harpe_sweep_profile(const harpe_sweep *sweep, harpe_profile **out,
         const harpe_sweep_list *list = &sweep->lists[e];
         for (size_t i = 0; i < list->count; i++) {
             harpe_profile_point point = corrected(list, i);
-            rows[count++] = (harpe_measurement){.stage = entry->stage,
-                                                .rank = -1,
-                                                .instruction = entry->instruction,
-                                                .frequency_mhz = point.frequency_mhz,
-                                                .time_s = point.time_s,
-                                                .energy_j = point.energy_j,
-                                                .gpu_count = gpus};
+            rows[count++] = (harpe_measurement){
+                .stage = entry->stage,
+                .rank = -1,
+                .instruction = entry->instruction,
+                .frequency_mhz = point.frequency_mhz,
+                .time_s = point.time_s,
+                .energy_j = point.energy_j,
+                .gpu_count = gpus,
+                .blocking_power_w = has_power ? blocking_power_w[entry->pipeline_rank] : 0};
         }
     }
     harpe_status status = harpe_profile_new(rows, count, out, error);

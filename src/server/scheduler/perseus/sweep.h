@@ -94,7 +94,10 @@ double harpe_sweep_blocking_power_w(const harpe_sweep *sweep, int pipeline_rank)
  * were not measured. */
 bool harpe_sweep_point(const harpe_sweep *sweep, int entry, int frequency_mhz,
                        harpe_profile_point *out);
-/* Writes all points, corrected by their entries' ratios. */
-harpe_status harpe_sweep_profile(const harpe_sweep *sweep, harpe_profile **out, harpe_error *error);
+/* Writes all points, corrected by their entries' ratios. `blocking_power_w` has the blocking power
+ * of a GPU of each pipeline rank. A profile with a value that is not possible (0: not known) has
+ * none. */
+harpe_status harpe_sweep_profile(const harpe_sweep *sweep, const double *blocking_power_w,
+                                 harpe_profile **out, harpe_error *error);
 
 #endif
