@@ -178,7 +178,7 @@ static void add_waiting(harpe_sweep_waiting *to, const harpe_sweep_waiting *from
 }
 
 static void count_waiting(harpe_sweep *sweep, const harpe_online_round *round) {
-    double gpus = sweep->rank_count / sweep->pipeline->rank_count;
+    int gpus = sweep->rank_count / sweep->pipeline->rank_count; /* of a stage */
     if (!round->tells_waiting) return;
     for (int p = 0; p < sweep->pipeline->rank_count; p++) {
         harpe_sweep_waiting own = {round->waiting[p].time_s, round->waiting[p].energy_j,
