@@ -123,12 +123,16 @@ static double model_power_w(const gpu_model *gpu, double x) {
     return gpu->static_w + gpu->dynamic_w * x * voltage * voltage;
 }
 
+double harpe_synth_stretch(double compute_share, double share_of_highest) {
+    return compute_share / share_of_highest + (1.0 - compute_share);
+}
+
 /* Makes one measurement. A negative frequency_mhz never occurs. */
 static harpe_measurement measure(const gpu_model *gpu, const instruction_model *instruction,
                                  int stage, int frequency_mhz, double forward_s, double noise,
                                  uint64_t random) {
     double x = (double)frequency_mhz / gpu->max_mhz;
-    double stretch = instruction->compute_share / x + (1.0 - instruction->compute_share);
+    double stretch = harpe_synth_stretch(instruction->compute_share, x);
     double time_s = forward_s * instruction->relative_time * stretch;
     double energy_j = model_power_w(gpu, x) * time_s;
     time_s *= 1.0 + noise * random_normal(&random);
@@ -147,14 +151,37 @@ static int clock_mhz(const gpu_model *gpu, int index) {
     return (gpu->base_half_mhz + index * gpu->step_half_mhz) / 2;
 }
 
+static int last_clock(const gpu_model *gpu) {
+    return (2 * gpu->max_mhz - gpu->base_half_mhz) / gpu->step_half_mhz;
+}
+
+/* Returns NULL for an unknown name. */
+static const gpu_model *model_of(const char *model_name) {
+    for (int i = 0; i < MODEL_COUNT; i++)
+        if (strcmp(model_name, model_names[i]) == 0) return &models[i];
+    return NULL;
+}
+
 bool harpe_synth_offers_clock(const char *model_name, int frequency_mhz) {
-    for (int i = 0; i < MODEL_COUNT; i++) {
-        const gpu_model *gpu = &models[i];
-        if (strcmp(model_name, model_names[i]) != 0) continue;
-        for (int k = 0; clock_mhz(gpu, k) <= gpu->max_mhz; k++)
-            if (clock_mhz(gpu, k) == frequency_mhz) return true;
-    }
+    const gpu_model *gpu = model_of(model_name);
+    for (int k = 0; gpu && clock_mhz(gpu, k) <= gpu->max_mhz; k++)
+        if (clock_mhz(gpu, k) == frequency_mhz) return true;
     return false;
+}
+
+bool harpe_synth_clock_at(const char *model_name, int index, harpe_synth_clock *out) {
+    const gpu_model *gpu = model_of(model_name);
+    if (!gpu || index < 0 || index > last_clock(gpu)) return false;
+    int frequency_mhz = clock_mhz(gpu, last_clock(gpu) - index);
+    double x = (double)frequency_mhz / gpu->max_mhz;
+    if (frequency_mhz < LOWEST_SHARE * gpu->max_mhz) return false;
+    *out = (harpe_synth_clock){frequency_mhz, x, model_power_w(gpu, x)};
+    return true;
+}
+
+double harpe_synth_blocking_power_w(const char *model_name) {
+    const gpu_model *gpu = model_of(model_name);
+    return gpu ? gpu->blocking_w : -1;
 }
 
 /* Distributes the work of the stages, with mean 1 and maximum `imbalance`. The last stage contains
@@ -233,12 +260,11 @@ static harpe_status check_options(const harpe_synth_options *options, harpe_erro
 static size_t fill_rows(const harpe_synth_options *options, const gpu_model *gpu,
                         const double *work, harpe_measurement *rows) {
     double mean_s = options->forward_time_s != 0.0 ? options->forward_time_s : 0.050;
-    int last_clock = (2 * gpu->max_mhz - gpu->base_half_mhz) / gpu->step_half_mhz;
     size_t count = 0;
     for (int stage = 0; stage < options->stages; stage++) {
         for (size_t i = 0; i < INSTRUCTION_COUNT; i++) {
             if (instructions[i].is_split && !options->split_backward) continue;
-            for (int k = last_clock; clock_mhz(gpu, k) >= LOWEST_SHARE * gpu->max_mhz; k--) {
+            for (int k = last_clock(gpu); clock_mhz(gpu, k) >= LOWEST_SHARE * gpu->max_mhz; k--) {
                 if (rows)
                     rows[count] =
                         measure(gpu, &instructions[i], stage, clock_mhz(gpu, k),

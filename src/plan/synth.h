@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The properties of the synthetic GPUs, for programs that emulate them. */
+/* The properties of the synthetic GPUs, for programs that emulate them, and their laws of time and
+ * power, for work that was not measured. */
 #ifndef HARPE_PLAN_SYNTH_H
 #define HARPE_PLAN_SYNTH_H
 
@@ -8,5 +9,23 @@
 /* Returns true if the frequency is one of the graphics clocks of the model. Returns false for an
  * unknown model. */
 bool harpe_synth_offers_clock(const char *model_name, int frequency_mhz);
+
+/* What a synthetic GPU does at one clock. */
+typedef struct harpe_synth_clock {
+    int frequency_mhz;
+    double share_of_highest; /* of the highest clock, in 0 .. 1 */
+    double power_w;          /* while it computes */
+} harpe_synth_clock;
+
+/* Returns clock number `index` of a model, the highest first: the clocks of the rows that
+ * harpe_profile_synthesize makes. Returns false for an unknown model, and beyond the last clock. */
+bool harpe_synth_clock_at(const char *model_name, int index, harpe_synth_clock *out);
+
+/* Returns how many times longer work takes at a clock than at the highest clock. Of its time at the
+ * highest clock, the part `compute_share` scales with the clock. */
+double harpe_synth_stretch(double compute_share, double share_of_highest);
+
+/* Returns the blocking power of a model, or -1 for an unknown one. */
+double harpe_synth_blocking_power_w(const char *model_name);
 
 #endif
