@@ -22,7 +22,7 @@ import tempfile
 FLOORS = [
     ["base"],
     ["plan", "gpu", "pfo", "http", "http/client"],
-    ["draw", "monitor", "lease"],
+    ["draw", "trace", "monitor", "lease"],
     ["powerlimit", "client", "server/store", "server/scheduler"],
     ["server/scheduler/perseus"],
     ["server/engine"],

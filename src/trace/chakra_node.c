@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Makes an event of a Chakra node. The names of the attributes are those that Chakra's converter
+ * writes and its feeder reads (src/converter and src/feeder in github.com/mlcommons/chakra). */
+#include "trace/chakra_node.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/error.h"
+
+/* The values of CollectiveCommType in et_def.proto. */
+static const char *const collective_names[] = {
+    "all_reduce", "reduce",         "all_gather",           "gather",  "scatter", "broadcast",
+    "all_to_all", "reduce_scatter", "reduce_scatter_block", "barrier",
+};
+#define COLLECTIVE_COUNT ((int64_t)(sizeof collective_names / sizeof collective_names[0]))
+
+void harpe_chakra_set_integer(harpe_chakra_node *node, const char *name, int64_t value) {
+    if (strcmp(name, "is_cpu_op") == 0) node->is_on_cpu = value != 0;
+    if (strcmp(name, "comm_src") == 0) node->source = value;
+    if (strcmp(name, "comm_dst") == 0) node->target = value;
+    if (strcmp(name, "comm_tag") == 0) node->tag = value;
+    if (strcmp(name, "comm_type") == 0) node->collective = value;
+}
+
+void harpe_chakra_set_text(harpe_chakra_node *node, const char *name, const char *value) {
+    if (strcmp(name, "pg_name") == 0) node->group = value;
+}
+
+static void set_communication(const harpe_trace *trace, const harpe_chakra_node *node,
+                              harpe_trace_event *event) {
+    event->group = node->group ? node->group : ""; /* without pg_name: all ranks */
+    if (node->type == HARPE_CHAKRA_COMM_COLL_NODE) {
+        event->kind = HARPE_TRACE_COLLECTIVE;
+        event->name = node->collective >= 0 && node->collective < COLLECTIVE_COUNT
+                          ? collective_names[node->collective]
+                          : "collective";
+        return;
+    }
+    bool is_send = node->type == HARPE_CHAKRA_COMM_SEND_NODE;
+    event->kind = is_send ? HARPE_TRACE_SEND : HARPE_TRACE_RECEIVE;
+    event->name = is_send ? "send" : "recv";
+    event->source = node->source < 0 && is_send ? trace->rank : node->source;
+    event->target = node->target < 0 && !is_send ? trace->rank : node->target;
+    event->tag = node->tag;
+    if (event->source < 0 || event->target < 0 || event->source == event->target)
+        event->group = NULL;
+}
+
+harpe_status harpe_chakra_add_node(harpe_trace *trace, const harpe_chakra_node *node,
+                                   harpe_error *error) {
+    if (node->type < 0 || node->type >= HARPE_CHAKRA_NODE_TYPES) {
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "%s: node %" PRIu64 ": its type is %" PRId64
+                          ", and Chakra has the types 0 to %d",
+                          trace->file, node->id, node->type, HARPE_CHAKRA_NODE_TYPES - 1);
+    }
+    double time_s = (double)node->time_us * 1e-6;
+    if (time_s > HARPE_TRACE_TIME_MAX_S) {
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "%s: node %" PRIu64 ": its duration is %g s, more than %g s: "
+                          "duration_micros is in microseconds",
+                          trace->file, node->id, time_s, HARPE_TRACE_TIME_MAX_S);
+    }
+    harpe_trace_event event = {
+        .kind = HARPE_TRACE_OTHER,
+        .name = node->name,
+        .time_s = time_s,
+        .sequence = -1,
+        .id = node->id,
+        .wait_count = node->wait_count,
+        .waits = node->waits,
+    };
+    bool is_computation = node->type == HARPE_CHAKRA_COMP_NODE && !node->is_on_cpu;
+    if (is_computation && node->time_us > 0) event.kind = HARPE_TRACE_COMPUTE;
+    if (node->type >= HARPE_CHAKRA_COMM_SEND_NODE && node->type <= HARPE_CHAKRA_COMM_COLL_NODE &&
+        !node->is_on_cpu)
+        set_communication(trace, node, &event);
+    return harpe_trace_add(trace, &event, error);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A node of a Chakra trace, and the event that it becomes. Both readers of Chakra traces fill in
+ * nodes. */
+#ifndef HARPE_TRACE_CHAKRA_NODE_H
+#define HARPE_TRACE_CHAKRA_NODE_H
+
+#include "trace/trace.h"
+
+/* The values of NodeType in et_def.proto (github.com/mlcommons/chakra, schema/protobuf). */
+enum {
+    HARPE_CHAKRA_COMP_NODE = 4,
+    HARPE_CHAKRA_COMM_SEND_NODE = 5,
+    HARPE_CHAKRA_COMM_RECV_NODE = 6,
+    HARPE_CHAKRA_COMM_COLL_NODE = 7,
+    HARPE_CHAKRA_NODE_TYPES = 11,
+};
+
+typedef struct harpe_chakra_node {
+    uint64_t id;
+    const char *name; /* NULL: none */
+    int64_t type;
+    uint64_t time_us;
+    bool is_on_cpu;
+    const char *group;           /* pg_name */
+    int64_t source, target, tag; /* comm_src, comm_dst, comm_tag; -1: missing */
+    int64_t collective;          /* comm_type; -1: missing */
+    size_t wait_count;
+    uint64_t *waits;
+} harpe_chakra_node;
+
+/* Adds the event of a node. */
+harpe_status harpe_chakra_add_node(harpe_trace *trace, const harpe_chakra_node *node,
+                                   harpe_error *error);
+/* Sets an attribute by its name. Other names are ignored. */
+void harpe_chakra_set_integer(harpe_chakra_node *node, const char *name, int64_t value);
+void harpe_chakra_set_text(harpe_chakra_node *node, const char *name, const char *value);
+
+#endif

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads a Kineto trace. The names of categories and members are those of Kineto's writer,
+ * libkineto/src/output_json.cpp in github.com/pytorch/kineto. Only events on the GPU count:
+ * kernels, copies and memory sets. Members that this file does not know are ignored, because every
+ * version of PyTorch writes others. */
+#include "trace/kineto.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/number.h"
+
+#define STEP_PREFIX "ProfilerStep#"
+#define MICROSECOND 1e-6
+
+/* The part of a trace that is read. */
+typedef struct window {
+    int64_t step; /* -1: everything */
+    double start_us, end_us;
+} window;
+
+typedef struct reader {
+    const json_t *events;
+    harpe_trace *trace;
+    double device;  /* of all events so far; NaN: none yet */
+    double zero_us; /* time of the first event in the file, so that differences are exact */
+    harpe_error *error;
+} reader;
+
+/* ---- Members --------------------------------------------------------------------------------- */
+
+static const char *text_of(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text && *text ? text : NULL;
+}
+
+/* Some versions write numbers as texts. Returns `absent` for anything else. */
+static double number_of(const json_t *object, const char *key, double absent) {
+    const json_t *value = json_object_get(object, key);
+    double number = absent;
+    if (json_is_string(value))
+        (void)harpe_parse_double(json_string_value(value), json_string_length(value), &number);
+    return json_is_number(value) ? json_number_value(value) : number;
+}
+
+static int64_t integer_of(const json_t *object, const char *key, int64_t absent) {
+    double number = number_of(object, key, NAN);
+    return fabs(number) < 9e15 ? (int64_t)number : absent;
+}
+
+static bool is_one_of(const char *text, const char *const *names) {
+    for (; *names; names++)
+        if (strcmp(text, *names) == 0) return true;
+    return false;
+}
+
+/* Returns true for an event with a duration, of one of the categories. */
+static bool is_event(const json_t *event, const char *const *categories) {
+    const char *phase = text_of(event, "ph"), *category = text_of(event, "cat");
+    return phase && strcmp(phase, "X") == 0 && category && is_one_of(category, categories);
+}
+
+static harpe_status fail_at(const reader *r, size_t index, const char *what) {
+    return harpe_fail(r->error, HARPE_INVALID_INPUT, "%s: traceEvents[%zu]: %s", r->trace->file,
+                      index, what);
+}
+
+/* Reads when an event started and how long it took. */
+static harpe_status read_times(const reader *r, const json_t *event, size_t index, double *start_us,
+                               double *time_us) {
+    *start_us = number_of(event, "ts", NAN);
+    *time_us = number_of(event, "dur", NAN);
+    if (isnan(*start_us)) return fail_at(r, index, "a GPU event without a time (\"ts\")");
+    if (isnan(*time_us)) {
+        return fail_at(r, index,
+                       "a GPU event without a duration (\"dur\"): the recording was cut off; use a "
+                       "complete trace");
+    }
+    if (*time_us < 0 || *time_us * MICROSECOND > HARPE_TRACE_TIME_MAX_S)
+        return fail_at(r, index, "its duration (\"dur\") is not between 0 and 1e11 us");
+    return HARPE_OK;
+}
+
+/* ---- Steps ----------------------------------------------------------------------------------- */
+
+/* Finds the wanted step among the events of one category. torch.profiler marks a step on the CPU,
+ * and the kernels that the step has started on the GPU. */
+static harpe_status find_step(const reader *r, const char *category, int64_t wanted, window *out) {
+    const char *const categories[] = {category, NULL};
+    size_t index;
+    const json_t *event;
+    json_array_foreach(r->events, index, event) {
+        const char *name = text_of(event, "name");
+        int64_t number;
+        if (!name || strncmp(name, STEP_PREFIX, strlen(STEP_PREFIX)) != 0) continue;
+        name += strlen(STEP_PREFIX);
+        if (!is_event(event, categories) || !harpe_parse_int(name, strlen(name), &number)) continue;
+        if (number < 0 || number < out->step) continue;
+        if (wanted != HARPE_TRACE_LAST_STEP && number != wanted) continue;
+        double start_us, time_us;
+        harpe_status status = read_times(r, event, index, &start_us, &time_us);
+        if (status != HARPE_OK) return status;
+        bool is_new = number != out->step;
+        /* One step may be marked on several streams. */
+        out->start_us = is_new ? start_us : fmin(out->start_us, start_us);
+        out->end_us = is_new ? start_us + time_us : fmax(out->end_us, start_us + time_us);
+        out->step = number;
+    }
+    return HARPE_OK;
+}
+
+static harpe_status find_window(const reader *r, int64_t wanted, window *out) {
+    *out = (window){.step = -1};
+    harpe_status status = find_step(r, "gpu_user_annotation", wanted, out);
+    if (status == HARPE_OK && out->step < 0) status = find_step(r, "user_annotation", wanted, out);
+    if (status != HARPE_OK || out->step >= 0) return status;
+    *out = (window){.step = -1, .start_us = -INFINITY, .end_us = INFINITY};
+    if (wanted == HARPE_TRACE_LAST_STEP) return HARPE_OK;
+    return harpe_fail(r->error, HARPE_NOT_FOUND,
+                      "%s: there is no step %" PRId64 " (no event " STEP_PREFIX "%" PRId64
+                      "): choose another with --step",
+                      r->trace->file, wanted, wanted);
+}
+
+/* ---- Events ---------------------------------------------------------------------------------- */
+
+/* Reads what names a communication. torch.profiler writes the group and the sequence number at the
+ * kernel; a kernel that sends and receives at once (coalesced) has no single partner. */
+static void read_communication(const reader *r, const json_t *arguments, harpe_trace_event *out) {
+    const char *collective = text_of(arguments, "Collective name");
+    out->kind = HARPE_TRACE_COLLECTIVE;
+    if (!collective) return;
+    out->name = collective;
+    out->group = text_of(arguments, "Process Group Name");
+    out->sequence = integer_of(arguments, "Seq", -1);
+    bool is_send = strcmp(collective, "send") == 0, is_receive = strcmp(collective, "recv") == 0;
+    if (is_send || is_receive) {
+        out->kind = is_send ? HARPE_TRACE_SEND : HARPE_TRACE_RECEIVE;
+        out->source = integer_of(arguments, "Src Rank", is_send ? r->trace->rank : -1);
+        out->target = integer_of(arguments, "Dst Rank", is_receive ? r->trace->rank : -1);
+        out->sequence = -1; /* sender and receiver count differently */
+        if (out->source < 0 || out->target < 0 || out->source == out->target) out->group = NULL;
+    } else if (strstr(collective, "coalesced")) {
+        out->group = NULL;
+    }
+}
+
+static harpe_status check_device(reader *r, const json_t *event, const json_t *arguments,
+                                 size_t index) {
+    double device = number_of(arguments, "device", number_of(event, "pid", 0));
+    if (!isnan(r->device) && device != r->device) {
+        return fail_at(r, index,
+                       "the trace has events of two GPUs: one trace for each GPU is needed");
+    }
+    r->device = device;
+    return HARPE_OK;
+}
+
+static harpe_status read_event(reader *r, const json_t *event, size_t index, const window *part) {
+    static const char *const copies[] = {"gpu_memcpy", "gpu_memset", NULL};
+    double start_us, time_us;
+    harpe_status status = read_times(r, event, index, &start_us, &time_us);
+    if (status != HARPE_OK || start_us < part->start_us || start_us >= part->end_us) return status;
+    const json_t *arguments = json_object_get(event, "args");
+    if (r->trace->event_count == 0) r->zero_us = start_us;
+    harpe_trace_event out = {
+        .kind = HARPE_TRACE_COMPUTE,
+        .is_copy = is_event(event, copies),
+        .name = text_of(event, "name"),
+        .start_s = (start_us - r->zero_us) * MICROSECOND,
+        .time_s = time_us * MICROSECOND,
+        .sequence = -1,
+    };
+    bool is_library = out.name && (strcasestr(out.name, "nccl") || strcasestr(out.name, "rccl"));
+    if (!out.is_copy && (is_library || text_of(arguments, "Collective name")))
+        read_communication(r, arguments, &out);
+    status = check_device(r, event, arguments, index);
+    return status == HARPE_OK ? harpe_trace_add(r->trace, &out, r->error) : status;
+}
+
+harpe_status harpe_trace_read_kineto(const json_t *root, int64_t step, harpe_trace *trace,
+                                     harpe_error *error) {
+    static const char *const on_gpu[] = {"kernel", "gpu_memcpy", "gpu_memset", NULL};
+    const json_t *events = json_is_array(root) ? root : json_object_get(root, "traceEvents");
+    reader r = {.events = events, .trace = trace, .device = NAN, .error = error};
+    if (!json_is_array(events)) {
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "%s: not a Kineto trace: it has no list \"traceEvents\"", trace->file);
+    }
+    window part;
+    trace->rank = integer_of(json_object_get(root, "distributedInfo"), "rank", trace->rank);
+    harpe_status status = find_window(&r, step, &part);
+    if (status != HARPE_OK) return status;
+    trace->step = part.step;
+    size_t index;
+    const json_t *event;
+    json_array_foreach(events, index, event) {
+        if (is_event(event, on_gpu)) status = read_event(&r, event, index, &part);
+        if (status != HARPE_OK) return status;
+    }
+    if (trace->event_count > 0) return HARPE_OK;
+    return harpe_fail(error, HARPE_INVALID_INPUT,
+                      "%s: none of its %zu events is on a GPU%s: record with ProfilerActivity.CUDA",
+                      trace->file, json_array_size(events), part.step >= 0 ? " in the step" : "");
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The events of one rank's trace: adding them, and looking up the events for which they wait. */
+#include "trace/trace.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/array.h"
+#include "base/error.h"
+
+typedef struct id_entry {
+    uint64_t id;
+    uint64_t index;
+} id_entry;
+
+bool harpe_trace_is_communication(const harpe_trace_event *event) {
+    return event->kind == HARPE_TRACE_SEND || event->kind == HARPE_TRACE_RECEIVE ||
+           event->kind == HARPE_TRACE_COLLECTIVE;
+}
+
+harpe_status harpe_trace_add(harpe_trace *trace, const harpe_trace_event *event,
+                             harpe_error *error) {
+    if (trace->event_count >= HARPE_TRACE_EVENTS_MAX) {
+        return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
+                          "%s: more than %zu events: record fewer steps", trace->file,
+                          HARPE_TRACE_EVENTS_MAX);
+    }
+    if (!HARPE_ARRAY_RESERVE(trace->events, trace->event_capacity, trace->event_count + 1))
+        return harpe_fail_memory(error);
+    trace->events[trace->event_count++] = *event;
+    return HARPE_OK;
+}
+
+static int compare_ids(const void *left, const void *right) {
+    const id_entry *a = left, *b = right;
+    return (a->id > b->id) - (a->id < b->id);
+}
+
+static harpe_status resolve_event(harpe_trace *trace, harpe_trace_event *event,
+                                  const id_entry *entries, harpe_error *error) {
+    for (size_t k = 0; k < event->wait_count; k++) {
+        const id_entry wanted = {.id = event->waits[k]};
+        const id_entry *found =
+            bsearch(&wanted, entries, trace->event_count, sizeof *entries, compare_ids);
+        if (!found) {
+            return harpe_fail(error, HARPE_INVALID_INPUT,
+                              "%s: node %" PRIu64 " waits for node %" PRIu64
+                              ", which is not in the file: is the file complete?",
+                              trace->file, event->id, wanted.id);
+        }
+        event->waits[k] = found->index;
+    }
+    return HARPE_OK;
+}
+
+harpe_status harpe_trace_resolve(harpe_trace *trace, harpe_error *error) {
+    id_entry *entries = harpe_calloc(trace->event_count, sizeof *entries);
+    if (!entries) return harpe_fail_memory(error);
+    harpe_status status = HARPE_OK;
+    for (size_t i = 0; i < trace->event_count; i++)
+        entries[i] = (id_entry){trace->events[i].id, i};
+    qsort(entries, trace->event_count, sizeof *entries, compare_ids);
+    for (size_t i = 1; i < trace->event_count && status == HARPE_OK; i++) {
+        if (entries[i].id != entries[i - 1].id) continue;
+        status = harpe_fail(error, HARPE_INVALID_INPUT,
+                            "%s: two nodes have the id %" PRIu64
+                            ": each node of a rank needs an id of its own",
+                            trace->file, entries[i].id);
+    }
+    for (size_t i = 0; i < trace->event_count && status == HARPE_OK; i++)
+        status = resolve_event(trace, &trace->events[i], entries, error);
+    free(entries);
+    return status;
+}
+
+void harpe_trace_free(harpe_trace *trace) {
+    free(trace->events);
+    harpe_arena_free(&trace->arena);
+    *trace = (harpe_trace){0};
+}

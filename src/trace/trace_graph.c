@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Makes a graph of the pieces and communications of a job. A trace has one time for each activity,
+ * at one clock, and no energy. The other times and the energies come from the laws of
+ * plan/synth.h. */
+#include "trace/trace_graph.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "base/format.h"
+#include "plan/synth.h"
+#include "trace/activities.h"
+#include "trace/replay.h"
+#include "trace/trace_waits.h"
+
+#define CLOCKS_MAX 256
+#define SHORTEST_OPTION_S 1e-9 /* of harpe_graph_option */
+
+typedef struct maker {
+    harpe_trace *traces;
+    size_t trace_count;
+    const harpe_trace_graph_options *options;
+    size_t **order; /* of traces with dependencies */
+    harpe_communications communications;
+    harpe_activities activities;
+    harpe_trace_waits waits;
+    int clock_count;
+    harpe_synth_clock clocks[CLOCKS_MAX]; /* the highest first */
+    double blocking_power_w;
+    harpe_arena arena; /* names, options and waits */
+    char **resource_names;
+    harpe_graph_resource *resources;
+    size_t count;                   /* of activities */
+    size_t *number_of;              /* [pieces + communications]: of the activity */
+    harpe_graph_activity *activity; /* [pieces + communications] */
+    harpe_trace_graph_counts counts;
+    harpe_error *error;
+} maker;
+
+/* ---- Checks ---------------------------------------------------------------------------------- */
+
+static harpe_status check_traces(const maker *m) {
+    for (size_t t = 0; t < m->trace_count; t++) {
+        const harpe_trace *trace = &m->traces[t];
+        if (trace->has_dependencies != m->traces[0].has_dependencies) {
+            return harpe_fail(m->error, HARPE_INVALID_INPUT,
+                              "%s: another format than %s: import traces of one format together",
+                              trace->file, m->traces[0].file);
+        }
+        for (size_t other = 0; other < t; other++) {
+            if (m->traces[other].rank != trace->rank) continue;
+            return harpe_fail(m->error, HARPE_INVALID_INPUT,
+                              "%s: a trace of rank %" PRId64 ", as is %s: give one trace for each "
+                              "rank, with the rank as the last number of the file's name",
+                              trace->file, trace->rank, m->traces[other].file);
+        }
+    }
+    return HARPE_OK;
+}
+
+static void read_model(maker *m) {
+    const char *model = m->options->gpu_model;
+    m->blocking_power_w = fmax(0, m->options->blocking_power_w);
+    if (!model) return;
+    if (m->options->blocking_power_w < 0) m->blocking_power_w = harpe_synth_blocking_power_w(model);
+    while (m->clock_count < CLOCKS_MAX &&
+           harpe_synth_clock_at(model, m->clock_count, &m->clocks[m->clock_count]))
+        m->clock_count++;
+}
+
+/* ---- Names ----------------------------------------------------------------------------------- */
+
+static char *format_name(maker *m, const char *format, ...) HARPE_PRINTF(2, 3);
+
+static char *format_name(maker *m, const char *format, ...) {
+    char name[HARPE_GRAPH_NAME_MAX + 1];
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(name, sizeof name, format, arguments);
+    va_end(arguments);
+    return length < 0 ? NULL : harpe_arena_strdup(&m->arena, name, strlen(name));
+}
+
+/* Names a communication: "12.send.0-1", "13.all_reduce". */
+static char *name_communication(maker *m, size_t number) {
+    const harpe_communication *item = &m->communications.items[number];
+    const harpe_communication_part *part = &m->communications.parts[item->first_part];
+    const harpe_trace_event *event = &m->traces[part->trace].events[part->event];
+    char clean[64];
+    harpe_clean_text(clean, sizeof clean, event->name ? event->name : "communication");
+    clean[strcspn(clean, "(")] = '\0'; /* a kernel's arguments */
+    if (event->kind == HARPE_TRACE_COLLECTIVE || !event->group)
+        return format_name(m, "%zu.%s", number, clean);
+    return format_name(m, "%zu.send.%" PRId64 "-%" PRId64, number, event->source, event->target);
+}
+
+static harpe_status name_ranks(maker *m) {
+    for (size_t t = 0; t < m->trace_count; t++) {
+        m->resource_names[t] = format_name(m, "rank%" PRId64, m->traces[t].rank);
+        if (!m->resource_names[t]) return harpe_fail_memory(m->error);
+        m->resources[t] = (harpe_graph_resource){m->resource_names[t], m->blocking_power_w};
+    }
+    return HARPE_OK;
+}
+
+/* ---- Activities ------------------------------------------------------------------------------ */
+
+/* Computes what a piece takes and needs at one clock. While the GPU waits inside of the piece, it
+ * draws its blocking power. */
+static harpe_graph_option option_at(const maker *m, const harpe_trace_piece *piece,
+                                    const harpe_synth_clock *clock) {
+    double idle_s = fmax(0, piece->end_s - piece->start_s - piece->kernel_s - piece->copy_s);
+    double busy_s = piece->copy_s + piece->kernel_s * harpe_synth_stretch(m->options->compute_share,
+                                                                          clock->share_of_highest);
+    return (harpe_graph_option){
+        .time_s = busy_s + idle_s,
+        .energy_j = busy_s * clock->power_w + idle_s * m->blocking_power_w,
+        .frequency_mhz = clock->frequency_mhz,
+    };
+}
+
+static harpe_status fill_work(maker *m, const harpe_trace_piece *piece, harpe_graph_activity *out) {
+    double time_s = piece->end_s - piece->start_s;
+    out->time_s = time_s;
+    out->energy_j = -1;
+    if (m->clock_count == 0 || time_s < SHORTEST_OPTION_S) return HARPE_OK;
+    out->option_count = time_s >= m->options->min_activity_s ? (size_t)m->clock_count : 1;
+    harpe_graph_option *options = harpe_arena_alloc(&m->arena, out->option_count, sizeof *options);
+    if (!options) return harpe_fail_memory(m->error);
+    for (size_t k = 0; k < out->option_count; k++)
+        options[k] = option_at(m, piece, &m->clocks[k]);
+    out->options = options;
+    m->counts.with_options += out->option_count > 1;
+    return HARPE_OK;
+}
+
+static harpe_status fill_pieces(maker *m) {
+    const harpe_activities *activities = &m->activities;
+    harpe_status status = HARPE_OK;
+    for (size_t i = 0; i < activities->piece_count && status == HARPE_OK; i++) {
+        const harpe_trace_piece *piece = &activities->pieces[i];
+        size_t first = activities->lanes[piece->trace].piece_of[0];
+        m->number_of[i] = m->count;
+        harpe_graph_activity *out = &m->activity[m->count++];
+        out->resource = m->resource_names[piece->trace];
+        out->name = format_name(m, "rank%" PRId64 ".%zu", m->traces[piece->trace].rank, i - first);
+        status = out->name ? fill_work(m, piece, out) : harpe_fail_memory(m->error);
+    }
+    m->counts.computing = activities->piece_count;
+    return status;
+}
+
+/* Adds the longest time of a communication that is a part of activities. */
+static void count_inside(maker *m, const harpe_communication *item) {
+    double longest_s = 0;
+    for (size_t p = item->first_part; p < item->first_part + item->part_count; p++) {
+        const harpe_communication_part *part = &m->communications.parts[p];
+        longest_s = fmax(longest_s, m->traces[part->trace].events[part->event].time_s);
+    }
+    m->counts.inside++;
+    m->counts.inside_s += longest_s;
+}
+
+static harpe_status fill_communications(maker *m) {
+    for (size_t c = 0; c < m->communications.count; c++) {
+        const harpe_communication *item = &m->communications.items[c];
+        if (!m->activities.is_kept[c]) {
+            count_inside(m, item);
+            continue;
+        }
+        m->number_of[m->activities.piece_count + c] = m->count;
+        harpe_graph_activity *out = &m->activity[m->count++];
+        out->name = name_communication(m, c);
+        out->time_s = item->time_s;
+        out->energy_j = -1;
+        if (!out->name) return harpe_fail_memory(m->error);
+        m->counts.communications++;
+        m->counts.without_others += item->part_count == 1;
+    }
+    return HARPE_OK;
+}
+
+static harpe_status fill_waits(maker *m) {
+    size_t total = m->activities.piece_count + m->communications.count;
+    const harpe_trace_waits *waits = &m->waits;
+    for (size_t i = 0; i < total; i++) {
+        if (i >= m->activities.piece_count && !m->activities.is_kept[i - m->activities.piece_count])
+            continue;
+        harpe_graph_activity *out = &m->activity[m->number_of[i]];
+        size_t first = waits->first[i], count = waits->first[i + 1] - first;
+        harpe_graph_wait *list = harpe_arena_alloc(&m->arena, count, sizeof *list);
+        if (!list) return harpe_fail_memory(m->error);
+        for (size_t k = 0; k < count; k++) {
+            const harpe_trace_wait *wait = &waits->items[first + k];
+            list[k] =
+                (harpe_graph_wait){m->activity[m->number_of[wait->activity]].name, wait->lag_s};
+        }
+        out->waits = list;
+        out->wait_count = count;
+        out->release_s = waits->release_s[i];
+    }
+    return HARPE_OK;
+}
+
+/* ---- All together ---------------------------------------------------------------------------- */
+
+/* Finds the starts of the events of traces with dependencies. */
+static harpe_status replay(maker *m) {
+    m->order = harpe_calloc(m->trace_count, sizeof *m->order);
+    if (!m->order) return harpe_fail_memory(m->error);
+    for (size_t t = 0; t < m->trace_count; t++) {
+        m->order[t] = harpe_calloc(m->traces[t].event_count, sizeof **m->order);
+        if (!m->order[t]) return harpe_fail_memory(m->error);
+    }
+    return harpe_trace_replay(m->traces, m->trace_count, &m->communications, m->order, m->error);
+}
+
+static void measure_longest(maker *m) {
+    for (size_t t = 0; t < m->trace_count; t++) {
+        double end_s = -INFINITY;
+        for (size_t i = 0; i < m->traces[t].event_count; i++) {
+            const harpe_trace_event *event = &m->traces[t].events[i];
+            end_s = fmax(end_s, event->start_s + event->time_s);
+        }
+        m->counts.longest_s = fmax(m->counts.longest_s, end_s - m->activities.lanes[t].zero_s);
+    }
+}
+
+static harpe_status prepare(maker *m) {
+    harpe_status status = check_traces(m);
+    if (status == HARPE_OK)
+        status =
+            harpe_communications_match(m->traces, m->trace_count, &m->communications, m->error);
+    if (status == HARPE_OK && m->traces[0].has_dependencies) status = replay(m);
+    if (status == HARPE_OK)
+        status = harpe_activities_new(m->traces, m->trace_count, &m->communications, m->order,
+                                      m->options->min_activity_s, &m->activities, m->error);
+    if (status == HARPE_OK)
+        status = harpe_trace_waits_find(m->traces, m->trace_count, &m->communications,
+                                        &m->activities, &m->waits, m->error);
+    return status;
+}
+
+static harpe_status make(maker *m, harpe_graph **out) {
+    size_t most = m->activities.piece_count + m->communications.count;
+    m->resource_names = harpe_arena_alloc(&m->arena, m->trace_count, sizeof *m->resource_names);
+    m->resources = harpe_arena_alloc(&m->arena, m->trace_count, sizeof *m->resources);
+    m->number_of = harpe_arena_alloc(&m->arena, most, sizeof *m->number_of);
+    m->activity = harpe_arena_alloc(&m->arena, most, sizeof *m->activity);
+    if (!m->resource_names || !m->resources || !m->number_of || !m->activity)
+        return harpe_fail_memory(m->error);
+    read_model(m);
+    harpe_status status = name_ranks(m);
+    if (status == HARPE_OK) status = fill_pieces(m);
+    if (status == HARPE_OK) status = fill_communications(m);
+    if (status == HARPE_OK) status = fill_waits(m);
+    if (status != HARPE_OK) return status;
+    measure_longest(m);
+    harpe_error reason;
+    status = harpe_graph_new(m->resources, m->trace_count, m->activity, m->count, out, &reason);
+    if (status == HARPE_OK) return HARPE_OK;
+    return harpe_fail(
+        m->error, status, "%s%s: no graph can be made: %s (do all traces show the same step?)",
+        m->traces[0].file, m->trace_count > 1 ? " and the other traces" : "", reason.message);
+}
+
+harpe_status harpe_trace_graph_new(harpe_trace *traces, size_t trace_count,
+                                   const harpe_trace_graph_options *options, harpe_graph **out,
+                                   harpe_trace_graph_counts *counts, harpe_error *error) {
+    maker m = {.traces = traces, .trace_count = trace_count, .options = options, .error = error};
+    harpe_status status = prepare(&m);
+    if (status == HARPE_OK) status = make(&m, out);
+    if (status == HARPE_OK) *counts = m.counts;
+    for (size_t t = 0; m.order && t < trace_count; t++)
+        free(m.order[t]);
+    free(m.order);
+    harpe_trace_waits_free(&m.waits);
+    harpe_activities_free(&m.activities, trace_count);
+    harpe_communications_free(&m.communications, trace_count);
+    harpe_arena_free(&m.arena);
+    return status;
+}
