@@ -7,6 +7,7 @@
 int harpe_plan_command(int argc, char **argv);
 int harpe_choose_command(int argc, char **argv);
 int harpe_evaluate_command(int argc, char **argv);
+int harpe_graph_command(int argc, char **argv);
 int harpe_synth_command(int argc, char **argv);
 int harpe_gpus_command(int argc, char **argv);
 int harpe_agent_command(int argc, char **argv);

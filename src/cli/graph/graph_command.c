@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `harpe graph import`: makes a graph of the traces of a job. This file reads flags and writes
+ * output; src/trace does the work. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <harpe/graph.h>
+#include <harpe/profile.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "base/format.h"
+#include "base/terminal_progress.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "trace/kineto.h"
+#include "trace/trace_file.h"
+#include "trace/trace_graph.h"
+
+/* A clock change takes 10 to 100 ms on NVIDIA's GPUs until the new clock holds; the default is at
+ * the lower end, so that the graph has more choices than a runtime can follow, not fewer. */
+#define DEFAULT_MIN_ACTIVITY_S 0.02
+/* Between a forward and a backward of harpe synth. */
+#define DEFAULT_COMPUTE_SHARE 0.8
+#define TRACES_MAX 65536
+
+typedef struct graph_arguments {
+    harpe_trace_request request;
+    harpe_trace_graph_options options;
+    const char *output_path;
+    char **traces;
+    size_t trace_count;
+    bool has_action, force, json, quiet;
+} graph_arguments;
+
+/* ---- Flags ----------------------------------------------------------------------------------- */
+
+enum {
+    FLAG_FORMAT = 256,
+    FLAG_STEP,
+    FLAG_COMPUTE_SHARE,
+    FLAG_MIN_ACTIVITY,
+    FLAG_BLOCKING_POWER,
+};
+
+static const struct argp_option flags[] = {
+    {"format", FLAG_FORMAT, "FORMAT", 0, "kineto or chakra (default: what the files contain)", 1},
+    {"step", FLAG_STEP, "N", 0, "Import step N of Kineto traces (default: the last step)", 1},
+    {NULL, 0, NULL, 0, "Activities:", 2},
+    {"gpu", 'g', "MODEL", 0,
+     "GPU model whose laws give the times and energies of other clocks (default: all times are "
+     "fixed; models below)",
+     2},
+    {"compute-share", FLAG_COMPUTE_SHARE, "X", 0,
+     "Part of a kernel's time that scales with the clock (default 0.8; 1: bound by computation, 0: "
+     "bound by memory)",
+     2},
+    {"min-activity", FLAG_MIN_ACTIVITY, "SECONDS", 0,
+     "Length below which an activity keeps the highest clock (default 0.02)", 2},
+    {"blocking-power", FLAG_BLOCKING_POWER, "WATTS", 0,
+     "Power of a GPU that waits (default: that of --gpu, or 0)", 2},
+    {NULL, 0, NULL, 0, "Output:", 3},
+    {"output", 'o', "FILE", 0, "Where to write the graph (required)", 3},
+    {"force", 'f', NULL, 0, "Replace an existing file", 3},
+    {"json", 'j', NULL, 0, "Print a summary as JSON", 3},
+    {"quiet", 'q', NULL, 0, "Print no summary", 3},
+    {0},
+};
+
+static error_t parse_output_flag(int key, char *argument, struct argp_state *state) {
+    static const char *const actions[] = {"import", NULL};
+    graph_arguments *arguments = state->input;
+    switch (key) {
+    case 'o': arguments->output_path = argument; return 0;
+    case 'f': arguments->force = true; return 0;
+    case 'j': arguments->json = true; return 0;
+    case 'q': arguments->quiet = true; return 0;
+    case ARGP_KEY_ARG:
+        if (arguments->has_action && arguments->trace_count == TRACES_MAX)
+            harpe_flag_fail(state, "at most %d traces", TRACES_MAX);
+        if (arguments->has_action)
+            arguments->traces[arguments->trace_count++] = argument;
+        else
+            (void)harpe_flag_choice(state, "ACTION", argument, actions);
+        arguments->has_action = true;
+        return 0;
+    case ARGP_KEY_END:
+        if (!arguments->has_action) harpe_flag_fail(state, "an action is missing: import");
+        if (arguments->trace_count == 0)
+            harpe_flag_fail(state, "import needs the traces of the job, one for each rank");
+        if (!arguments->output_path)
+            harpe_flag_fail(state, "import needs --output, the name of the graph to write");
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_flag(int key, char *argument, struct argp_state *state) {
+    static const char *const formats[] = {"kineto", "chakra", NULL};
+    graph_arguments *arguments = state->input;
+    harpe_trace_graph_options *options = &arguments->options;
+    const char *const *models = harpe_synth_gpu_models();
+    switch (key) {
+    case FLAG_FORMAT:
+        arguments->request.format = harpe_flag_choice(state, "--format", argument, formats) == 0
+                                        ? HARPE_TRACE_KINETO
+                                        : HARPE_TRACE_CHAKRA;
+        return 0;
+    case FLAG_STEP:
+        arguments->request.step = harpe_flag_int(state, "--step", argument, 0, INT32_MAX);
+        return 0;
+    case 'g':
+        options->gpu_model = models[harpe_flag_choice(state, "--gpu", argument, models)];
+        return 0;
+    case FLAG_COMPUTE_SHARE:
+        options->compute_share = harpe_flag_double(state, "--compute-share", argument, 0, 1);
+        return 0;
+    case FLAG_MIN_ACTIVITY:
+        options->min_activity_s = harpe_flag_double(state, "--min-activity", argument, 0, 3600);
+        return 0;
+    case FLAG_BLOCKING_POWER:
+        options->blocking_power_w = harpe_flag_double(state, "--blocking-power", argument, 0, 1e9);
+        return 0;
+    default: return parse_output_flag(key, argument, state);
+    }
+}
+
+/* Adds the models' names to --help. */
+static char *extend_help(int key, const char *text, void *input) {
+    (void)input;
+    if (key != ARGP_KEY_HELP_EXTRA) return (char *)text;
+    harpe_text help = {0};
+    harpe_text_printf(&help, "GPU models:");
+    for (const char *const *model = harpe_synth_gpu_models(); *model; model++)
+        harpe_text_printf(&help, " %s", *model);
+    return help.data; /* argp frees it */
+}
+
+static const struct argp argument_parser = {
+    .options = flags,
+    .parser = parse_flag,
+    .args_doc = "import TRACE...",
+    .doc =
+        "Make a graph for harpe plan --graph out of the traces of one iteration, one file for "
+        "each rank: traces of PyTorch's profiler (Kineto) or MLCommons Chakra execution "
+        "traces.\vExample:\n  harpe graph import rank*.json --gpu A100 --output job.json\n  harpe "
+        "plan --graph job.json --output-dir plans\n\nSee also: man harpe-graph",
+    .help_filter = extend_help,
+};
+
+/* ---- Output ---------------------------------------------------------------------------------- */
+
+static const char *ending(size_t count, const char *one, const char *several) {
+    return count == 1 ? one : several;
+}
+
+static void print_summary(const graph_arguments *arguments, const harpe_trace_file *files,
+                          const harpe_trace_graph_counts *counts) {
+    printf("%zu trace%s", arguments->trace_count, ending(arguments->trace_count, "", "s"));
+    if (files[0].trace.step >= 0) printf(", step %lld", (long long)files[0].trace.step);
+    printf(": %s s on the longest rank\n", HARPE_DIGITS(counts->longest_s, 6));
+    printf("%zu activit%s compute%s, of which %zu %s several clocks\n", counts->computing,
+           ending(counts->computing, "y", "ies"), ending(counts->computing, "s", ""),
+           counts->with_options, ending(counts->with_options, "has", "have"));
+    printf("%zu communication%s between them", counts->communications,
+           ending(counts->communications, "", "s"));
+    if (counts->without_others > 0)
+        printf(", of which %zu %s no partner in another trace", counts->without_others,
+               ending(counts->without_others, "has", "have"));
+    printf("\n");
+    if (counts->inside > 0)
+        printf("%zu communication%s (%s s) inside of activities: waits between ranks are not "
+               "planned there\n",
+               counts->inside, ending(counts->inside, "", "s"), HARPE_DIGITS(counts->inside_s, 4));
+    if (!arguments->options.gpu_model)
+        printf("All times are fixed: give --gpu to plan with other clocks\n");
+}
+
+static harpe_status print_json(const graph_arguments *arguments, const harpe_trace_file *files,
+                               const harpe_trace_graph_counts *counts, harpe_error *error) {
+    int64_t step = files[0].trace.step;
+    json_t *object = json_pack(
+        "{s:I, s:o, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:o}", "traces",
+        (json_int_t)arguments->trace_count, "step", step < 0 ? json_null() : json_integer(step),
+        "longest_s", counts->longest_s, "computing", (json_int_t)counts->computing,
+        "with_several_clocks", (json_int_t)counts->with_options, "communications",
+        (json_int_t)counts->communications, "without_partner", (json_int_t)counts->without_others,
+        "inside", (json_int_t)counts->inside, "inside_s", counts->inside_s, "output",
+        harpe_command_json_text(arguments->output_path));
+    return harpe_command_print_json(object, error);
+}
+
+/* ---- The command ----------------------------------------------------------------------------- */
+
+static harpe_status check_output(const graph_arguments *arguments, harpe_error *error) {
+    const char *path = arguments->output_path;
+    if (arguments->force || access(path, F_OK) != 0) return HARPE_OK;
+    return harpe_fail(error, HARPE_ALREADY_EXISTS,
+                      "%s: already exists (choose another name, or --force to replace it)", path);
+}
+
+/* Puts the ranks in order, whatever the order of the files. */
+static int compare_ranks(const void *left, const void *right) {
+    int64_t a = ((const harpe_trace_file *)left)->trace.rank;
+    int64_t b = ((const harpe_trace_file *)right)->trace.rank;
+    return (a > b) - (a < b);
+}
+
+static harpe_status make_graph(const graph_arguments *arguments, harpe_trace_file *files,
+                               harpe_graph **graph, harpe_trace_graph_counts *counts,
+                               harpe_error *error) {
+    size_t count = arguments->trace_count;
+    harpe_trace *traces = harpe_calloc(count, sizeof *traces);
+    if (!traces) return harpe_fail_memory(error);
+    qsort(files, count, sizeof *files, compare_ranks);
+    for (size_t t = 0; t < count; t++)
+        traces[t] = files[t].trace;
+    harpe_status status =
+        harpe_trace_graph_new(traces, count, &arguments->options, graph, counts, error);
+    free(traces);
+    return status;
+}
+
+static harpe_status import(const graph_arguments *arguments, harpe_trace_file *files,
+                           harpe_error *error) {
+    harpe_graph *graph = NULL;
+    harpe_trace_graph_counts counts;
+    harpe_status status = check_output(arguments, error);
+    for (size_t t = 0; t < arguments->trace_count && status == HARPE_OK; t++) {
+        status = harpe_trace_file_read(arguments->traces[t], (int64_t)t, &arguments->request,
+                                       &files[t], error);
+        if (status == HARPE_OK) status = harpe_command_check_signal(error);
+    }
+    if (status == HARPE_OK) status = make_graph(arguments, files, &graph, &counts, error);
+    if (status == HARPE_OK) status = harpe_command_check_signal(error);
+    if (status == HARPE_OK) status = harpe_graph_write_json(graph, arguments->output_path, error);
+    if (status == HARPE_OK && arguments->json)
+        status = print_json(arguments, files, &counts, error);
+    else if (status == HARPE_OK && !arguments->quiet)
+        print_summary(arguments, files, &counts);
+    harpe_graph_free(graph);
+    return status;
+}
+
+int harpe_graph_command(int argc, char **argv) {
+    graph_arguments arguments = {
+        .request = {.step = HARPE_TRACE_LAST_STEP},
+        .options = {.compute_share = DEFAULT_COMPUTE_SHARE,
+                    .min_activity_s = DEFAULT_MIN_ACTIVITY_S,
+                    .blocking_power_w = -1},
+        .traces = harpe_calloc((size_t)argc, sizeof *arguments.traces),
+    };
+    harpe_error error;
+    harpe_status status = arguments.traces ? HARPE_OK : harpe_fail_memory(&error);
+    if (status == HARPE_OK) argp_parse(&argument_parser, argc, argv, 0, NULL, &arguments);
+    harpe_trace_file *files = harpe_calloc(arguments.trace_count, sizeof *files);
+    harpe_terminal_progress terminal;
+    (void)harpe_terminal_progress_start(&terminal, true);
+    if (status == HARPE_OK)
+        status = files ? import(&arguments, files, &error) : harpe_fail_memory(&error);
+    for (size_t t = 0; files && t < arguments.trace_count; t++)
+        harpe_trace_file_free(&files[t]);
+    free(files);
+    free(arguments.traces);
+    return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("graph", &error);
+}

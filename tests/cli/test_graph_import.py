@@ -1,0 +1,372 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""`harpe graph import` from the outside. The traces come from a simulated pipeline, so the times of
+the graph are known: as in the trace, and at other clocks as in a second simulation. The last part
+imports damaged and odd traces."""
+import gzip
+import json
+import random
+import unittest
+
+from pipeline_traces import CHAKRA_WRITERS, Pipeline, chakra_protobuf, delimited, field, varint
+from program import ProgramTest, rows
+
+A100_MHZ = [1410 - 15 * k for k in range(38)]  # down to 60 % of the highest clock
+A100_BLOCKING_W = 84
+
+
+def a100_power_w(mhz):
+    """The law of `harpe synth`: static power, and dynamic power with the square of the voltage."""
+    x = mhz / 1410
+    voltage = 0.75 + 0.25 * max(0, (x - 0.76) / 0.24)
+    return 98 + 290 * x * voltage ** 2
+
+
+def longest_path(graph, index=lambda activity: 0):
+    """The time of an iteration in which activity a runs with option `index(a)`."""
+    activities = {activity["name"]: activity for activity in graph["activities"]}
+    ends = {}
+
+    def time_of(activity):
+        if "time" in activity:
+            return activity["time"]
+        return activity["options"][min(index(activity), len(activity["options"]) - 1)]["time"]
+
+    def end_of(name):
+        if name not in ends:
+            activity = activities[name]
+            ready = [activity.get("release", 0)]
+            for wait in activity.get("after", []):
+                other, lag = (wait, 0) if isinstance(wait, str) else (wait["name"], wait["lag"])
+                ready.append(end_of(other) + lag)
+            ends[name] = max(ready) + time_of(activity)
+        return ends[name]
+
+    return max(end_of(name) for name in activities)
+
+
+class ImportTest(ProgramTest):
+    def import_graph(self, paths, *options):
+        self.succeed("graph", "import", *paths, "--output", "job.json", "--force", "--quiet",
+                     *options)
+        return json.loads((self.path / "job.json").read_text())
+
+    def traces_of(self, pipeline, form, **options):
+        if form == "kineto":
+            return pipeline.write_kineto(self.path, **options)
+        return pipeline.write_chakra(self.path, form)
+
+
+FORMS = ["kineto", *CHAKRA_WRITERS]
+
+
+class Times(ImportTest):
+    def test_graph_takes_as_long_as_the_trace(self):
+        pipeline = Pipeline([30000, 34000, 28000], [60000, 65000, 70000], 4)
+        for form in FORMS:
+            for options in ([], ["--gpu", "A100"], ["--min-activity", "0"],
+                            ["--min-activity", "0.1"], ["--min-activity", "100"]):
+                with self.subTest(form=form, options=options):
+                    graph = self.import_graph(self.traces_of(pipeline, form), *options)
+                    self.assertAlmostEqual(longest_path(graph), pipeline.makespan * 1e-6, 8)
+
+    def test_plan_of_the_graph_begins_at_the_time_of_the_trace(self):
+        pipeline = Pipeline([30000, 34000], [60000, 65000], 3)
+        for form in FORMS:
+            with self.subTest(form=form):
+                self.import_graph(self.traces_of(pipeline, form), "--gpu", "A100")
+                self.succeed("plan", "--graph", "job.json", "--output-dir", form, "--plans", "3")
+                fastest = min(float(row["time_s"]) for row in rows(self.path / form / "frontier.csv"))
+                self.assertAlmostEqual(fastest, pipeline.makespan * 1e-6, 8)
+
+    def test_plan_without_a_gpu_model_is_the_trace(self):
+        pipeline = Pipeline([30000, 34000], [60000, 65000], 2)
+        self.import_graph(self.traces_of(pipeline, "kineto"))
+        self.succeed("plan", "--graph", "job.json", "--output-dir", "plans")
+        frontier = rows(self.path / "plans" / "frontier.csv")
+        self.assertEqual(len(frontier), 1)
+        self.assertAlmostEqual(float(frontier[0]["time_s"]), pipeline.makespan * 1e-6, 8)
+
+    def test_clocks_of_other_machines_differ(self):
+        pipeline = Pipeline([30000, 34000, 31000], [60000, 65000, 50000], 3)
+        for skew in (7777.5, -123456, 1.7e15):
+            with self.subTest(skew=skew):
+                graph = self.import_graph(pipeline.write_kineto(self.path, skew=skew))
+                self.assertAlmostEqual(longest_path(graph), pipeline.makespan * 1e-6, 5)
+
+    def test_other_clocks_take_as_long_as_another_simulation(self):
+        """With a compute share of 1, a clock of x MHz makes each instruction 1410 / x times longer."""
+        choice = random.Random(7)
+        for trial in range(12):
+            ranks = choice.randint(2, 4)
+            forward = [choice.randrange(20000, 40000, 4) for _ in range(ranks)]
+            backward = [choice.randrange(40000, 80000, 4) for _ in range(ranks)]
+            clocks = [choice.randrange(len(A100_MHZ)) for _ in range(ranks)]
+
+            def stretch(rank, _kind, _microbatch):
+                return 1410 / A100_MHZ[clocks[rank]]
+
+            messages = choice.randint(1, 5)
+            slow = Pipeline(forward, backward, messages, stretch=stretch).makespan * 1e-6
+            for form in FORMS:
+                with self.subTest(trial=trial, form=form):
+                    pipeline = Pipeline(forward, backward, messages)
+                    graph = self.import_graph(self.traces_of(pipeline, form), "--gpu", "A100",
+                                              "--compute-share", "1",
+                                              "--min-activity", "0")
+                    ours = longest_path(graph, lambda activity: clocks[int(activity["resource"][4:])])
+                    if form == "kineto":  # waits that are not visible are assumed
+                        self.assertGreaterEqual(ours, slow - 1e-8)
+                        self.assertLessEqual(ours, 1.1 * slow)
+                    else:
+                        self.assertAlmostEqual(ours, slow, 8)
+
+
+class Activities(ImportTest):
+    def test_options_follow_the_laws_of_the_gpu(self):
+        pipeline = Pipeline([30000], [50000], 1)
+        graph = self.import_graph(pipeline.write_kineto(self.path, shift=100), "--gpu", "A100",
+                                  "--compute-share", "0.7")
+        self.assertEqual([r["blocking_power"] for r in graph["resources"]], [A100_BLOCKING_W])
+        activity = graph["activities"][0]
+        self.assertEqual([option["frequency"] for option in activity["options"]], A100_MHZ)
+        gaps = 6 * 100e-6  # three pauses of 100 us in each of the two instructions
+        for option in activity["options"]:
+            mhz = option["frequency"]
+            busy = (0.08 - gaps) * (0.7 * 1410 / mhz + 0.3)
+            self.assertAlmostEqual(option["time"], busy + gaps, 9)
+            self.assertAlmostEqual(option["energy"],
+                                   a100_power_w(mhz) * busy + A100_BLOCKING_W * gaps, 6)
+
+    def test_short_activities_keep_the_highest_clock(self):
+        pipeline = Pipeline([30000, 10000], [60000, 20000], 1)
+        graph = self.import_graph(pipeline.write_kineto(self.path), "--gpu", "A100",
+                                  "--min-activity", "0.035", "--blocking-power", "50")
+        for activity in graph["activities"]:
+            options = activity.get("options", [])
+            if options:
+                self.assertEqual(len(options), 38 if options[0]["time"] >= 0.035 else 1, activity)
+        self.assertEqual(graph["resources"][0]["blocking_power"], 50)
+        self.assertAlmostEqual(longest_path(graph), pipeline.makespan * 1e-6, 8)
+
+    def test_short_pieces_are_grouped(self):
+        """Forty kernels of 1 ms with collectives of 0.2 ms between them: a clock change takes
+        longer than one of them."""
+        events, at = [], 0.0
+        for k in range(40):
+            events.append({"ph": "X", "cat": "kernel", "name": "gemm", "ts": at, "dur": 1000,
+                           "args": {"stream": 7}})
+            events.append({"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce",
+                           "ts": at + 1000, "dur": 200,
+                           "args": {"stream": 9, "Collective name": "allreduce",
+                                    "Process Group Name": "tp", "Seq": k}})
+            at += 1200
+        paths = [self.write(f"tp{rank}.json", json.dumps({"traceEvents": events}))
+                 for rank in range(2)]
+        result = self.succeed("graph", "import", *paths, "--output", "tp.json", "--gpu", "H100",
+                              "--json")
+        summary = result.json()
+        graph = json.loads((self.path / "tp.json").read_text())
+        computing = [a for a in graph["activities"] if "resource" in a]
+        self.assertEqual(summary["computing"], len(computing))
+        self.assertEqual(summary["communications"] + summary["inside"], 40)
+        self.assertEqual(summary["with_several_clocks"], 4)
+        for activity in computing:
+            self.assertGreaterEqual(activity["options"][0]["time"], 0.002)
+        self.assertAlmostEqual(longest_path(graph), 0.048, 9)
+
+    def test_overlapped_communication_needs_no_time(self):
+        """The second kernel runs while the gradients of the first are reduced."""
+        def kernel(name, start, time, **args):
+            return {"ph": "X", "cat": "kernel", "name": name, "ts": start, "dur": time, "args": args}
+
+        group = {"Collective name": "allreduce", "Process Group Name": "0"}
+        events = [kernel("a", 0, 50000), kernel("b", 50000, 60000), kernel("c", 110000, 40000),
+                  kernel("nccl", 50000, 30000, stream=3, **group)]
+        paths = [self.write(f"r{rank}.json", json.dumps(events)) for rank in range(2)]
+        graph = self.import_graph(paths, "--gpu", "A100", "--compute-share", "1")
+        self.assertAlmostEqual(longest_path(graph), 0.150, 9)
+        self.assertEqual(len([a for a in graph["activities"] if "resource" not in a]), 1)
+        # At a lower clock the reduction still hides behind the second kernel.
+        self.assertAlmostEqual(longest_path(graph, lambda a: 10), 0.150 * 1410 / A100_MHZ[10], 9)
+
+    def test_one_step_is_imported(self):
+        events = []
+        for step, base in ((3, 0), (4, 1e6), (5, 3e6)):
+            events.append({"ph": "X", "cat": "gpu_user_annotation", "name": f"ProfilerStep#{step}",
+                           "ts": base, "dur": 900000})
+            events.append({"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}",
+                           "ts": base + 5e6, "dur": 1})
+            events.append({"ph": "X", "cat": "kernel", "name": "k", "ts": base + 1000,
+                           "dur": 100000 * step, "args": {}})
+        self.write("steps.json", json.dumps({"traceEvents": events}))
+        for options, step in (([], 5), (["--step", "3"], 3), (["--step", "4"], 4)):
+            graph = self.import_graph(["steps.json"], *options)
+            self.assertAlmostEqual(longest_path(graph), 0.1 * step, 9)
+        self.refuse(1, "there is no step 9", "graph", "import", "steps.json", "--step", "9",
+                    "--output", "x.json")
+
+    def test_gzip_and_order_of_files(self):
+        pipeline = Pipeline([30000] * 12, [50000] * 12, 1)
+        paths = []
+        for path in pipeline.write_kineto(self.path):
+            packed = path.with_suffix(".json.gz")
+            data = path.read_bytes()
+            packed.write_bytes(gzip.compress(data[:1000]) + gzip.compress(data[1000:]))
+            paths.append(packed)
+        graph = self.import_graph(sorted(paths, key=str))  # 0, 1, 10, 11, 2 ...
+        self.assertEqual([r["name"] for r in graph["resources"]], [f"rank{r}" for r in range(12)])
+        self.assertAlmostEqual(longest_path(graph), pipeline.makespan * 1e-6, 8)
+        whole = paths[0].read_bytes()
+        self.write("cut0.json.gz", whole[:len(whole) // 2])
+        self.refuse(1, "cut0.json.gz: it cannot be unpacked", "graph", "import", "cut0.json.gz",
+                    "--output", "x.json")
+
+    def test_forms_of_chakra_give_the_same_graph(self):
+        pipeline = Pipeline([30000, 34000], [60000, 65000], 3)
+        graphs = [self.import_graph(pipeline.write_chakra(self.path, form), "--gpu", "V100")
+                  for form in CHAKRA_WRITERS]
+        self.assertEqual(graphs[0], graphs[1])
+        self.assertEqual(graphs[0], graphs[2])
+
+    def test_nodes_of_the_cpu_take_their_time(self):
+        node = {"type": "COMP_NODE", "attributes": {"is_cpu_op": False}}
+        load = {"id": 2, "name": "load", "time": 30000, "waits": [], "type": "COMP_NODE",
+                "attributes": {"is_cpu_op": True}}
+        first = {**node, "id": 0, "name": "a", "time": 50000, "waits": []}
+        second = {**node, "id": 1, "name": "b", "time": 40000, "waits": [0, 2]}
+        late = {**load, "time": 70000}
+        for cpu, expected in ((load, 0.09), (late, 0.11)):
+            self.write("cpu.0.et", chakra_protobuf([cpu, first, second]))
+            self.assertAlmostEqual(longest_path(self.import_graph(["cpu.0.et"])), expected, 9)
+
+
+class BadInput(ImportTest):
+    def refuse_import(self, message, *arguments, code=1):
+        result = self.refuse(code, message, "graph", "import", *arguments, "--output", "x.json")
+        return result
+
+    def refuse_trace(self, message, content):
+        self.write("bad.json", content)
+        self.assertIn("bad.json", self.refuse_import(message, "bad.json").err)
+
+    def refuse_events(self, message, *events):
+        self.refuse_trace(message, json.dumps({"traceEvents": list(events)}))
+
+    def test_usage(self):
+        self.write("a.json", "{}")
+        self.refuse(2, "an action is missing", "graph")
+        self.refuse(2, "ACTION: expected import", "graph", "export")
+        self.refuse(2, "import needs the traces", "graph", "import", "--output", "x.json")
+        self.refuse(2, "import needs --output", "graph", "import", "a.json")
+        self.refuse(2, "--gpu: expected V100", "graph", "import", "a.json", "--gpu", "B200")
+        self.refuse(2, "--compute-share", "graph", "import", "a.json", "--compute-share", "1.1")
+        self.refuse(2, "--min-activity", "graph", "import", "a.json", "--min-activity", "-1")
+        self.refuse(1, "already exists", "graph", "import", "a.json", "--output", "a.json")
+        self.refuse_import("No such file", "missing.json")
+
+    def test_kineto(self):
+        kernel = {"ph": "X", "cat": "kernel", "name": "k", "ts": 0, "dur": 5}
+        self.refuse_trace("bad.json:1:", '{"traceEvents": [')
+        self.refuse_trace("not JSON", "[" * 100000)
+        self.refuse_trace("bad.json:1:0: not JSON, or not complete", "")
+        self.refuse_trace("traceEvents", '{"traceEvents": 5}')
+        self.refuse_events("none of its 0 events is on a GPU")
+        self.refuse_events("none of its 1 events is on a GPU", {**kernel, "cat": "cpu_op"})
+        self.refuse_events("traceEvents[1]: a GPU event without a duration", kernel,
+                           {key: kernel[key] for key in ("ph", "cat", "name", "ts")})
+        self.refuse_events('traceEvents[0]: a GPU event without a time', {**kernel, "ts": None})
+        self.refuse_events("is not between 0 and", {**kernel, "dur": -1})
+        self.refuse_events("is not between 0 and", {**kernel, "dur": 1e300})
+        self.refuse_events("traceEvents[1]: the trace has events of two GPUs",
+                           {**kernel, "pid": 0}, {**kernel, "pid": 1})
+        self.refuse_events("the graph has no activity that takes", {**kernel, "dur": 0})
+
+    def test_chakra(self):
+        node = {"id": 5, "name": "n", "type": "COMP_NODE", "time": 50, "waits": [],
+                "attributes": {}}
+        good = chakra_protobuf([node])
+        self.refuse_trace("neither JSON nor a Chakra trace", b"\x7fELF\0\0\0")
+        self.refuse_trace("message 1 (the first is 0): it is cut off", good[:-3])
+        self.refuse_trace("message 1 (the first is 0): it is not a Chakra node",
+                          delimited(field(1, b"")) + delimited(b"\xff\xff\xff"))
+        self.refuse_trace("the dependencies of the node are damaged",
+                          delimited(b"") + delimited(field(1, 1) + field(5, b"\xff")))
+        self.refuse_trace("an attribute is damaged",
+                          delimited(b"") + delimited(field(1, 1) + field(10, b"\x0a\xff")))
+        self.refuse_trace("two nodes have the id 5", chakra_protobuf([node, node]))
+        self.refuse_trace("node 5 waits for node 18446744073709551615",
+                          chakra_protobuf([{**node, "waits": [2 ** 64 - 1]}]))
+        self.refuse_trace("can never start", chakra_protobuf([{**node, "waits": [5]}]))
+        self.refuse_trace("can never start", chakra_protobuf(
+            [{**node, "waits": [6]}, {**node, "id": 6, "waits": [5]}]))
+        self.refuse_trace("its duration is", chakra_protobuf([{**node, "time": 2 ** 64 - 1}]))
+        self.refuse_trace("its type is 99", delimited(b"") + delimited(field(1, 1) + field(3, 99)))
+        self.refuse_trace("the graph has no activity that takes", chakra_protobuf([{**node, "time": 0}]))
+        self.refuse_trace("chakra_converter", '{"schema": "1.1.1", "nodes": []}')
+        self.refuse_trace('"workload_graph" must be a list', '{"workload_graph": 5}')
+        self.refuse_trace("must contain objects", '{"workload_graph": [5]}')
+        self.refuse_trace('"id" must be a whole number',
+                          '{"workload_graph": [{"Id": -1}]}')
+        self.refuse_trace('"type" is not a type', '{"version": "1"}{"id": "1", "type": "X"}')
+        self.refuse_trace('"data_deps" must contain ids',
+                          '{"version": "1"}{"dataDeps": ["18446744073709551616"]}')
+
+    def test_traces_that_do_not_fit(self):
+        pipeline = Pipeline([30000, 34000], [60000, 65000], 2)
+        kineto = pipeline.write_kineto(self.path)
+        chakra = pipeline.write_chakra(self.path, "protobuf")
+        self.refuse_import("another format", kineto[0], chakra[1])
+        self.refuse_import("a trace of rank 1, as is", kineto[1], kineto[1])
+        self.refuse_import("it may be a Kineto trace", kineto[0], "--format", "chakra")
+        self.refuse_import("it may be a Chakra trace", chakra[0], "--format", "kineto")
+
+    def test_ranks_that_wait_for_each_other(self):
+        """Rank 0 first sends a and then receives b; rank 1 first sends b and then receives a."""
+        def trace(rank):
+            send = {"id": 1, "name": "s", "type": "COMM_SEND_NODE", "time": 10, "waits": [2],
+                    "attributes": {"comm_src": rank, "comm_dst": 1 - rank, "comm_tag": 0}}
+            receive = {"id": 2, "name": "r", "type": "COMM_RECV_NODE", "time": 10, "waits": [],
+                       "attributes": {"comm_src": 1 - rank, "comm_dst": rank, "comm_tag": 0}}
+            return self.write(f"dead.{rank}.et", chakra_protobuf([send, receive]))
+
+        self.refuse_import("can never start", trace(0), trace(1))
+
+    def test_traces_that_contradict_each_other(self):
+        """Two ranks run two all-reduces in opposite orders."""
+        def event(name, start, **args):
+            return {"ph": "X", "cat": "kernel", "name": name, "ts": start, "dur": 40000,
+                    "args": args}
+
+        def trace(rank, order):
+            events = []
+            for k, sequence in enumerate(order):
+                events.append(event("gemm", k * 100000))
+                events.append(event("nccl", k * 100000 + 50000, Seq=sequence,
+                                    **{"Collective name": "allreduce", "Process Group Name": "0"}))
+            return self.write(f"order{rank}.json", json.dumps(events))
+
+        self.refuse_import("do all traces show the same step?", trace(0, [1, 2]), trace(1, [2, 1]))
+
+
+class RandomDamage(ImportTest):
+    def test_no_damage_ends_the_program(self):
+        """Whatever is changed, the program ends with a graph or with one line."""
+        pipeline = Pipeline([30000, 34000], [60000, 65000], 2)
+        choice = random.Random(11)
+        for form in FORMS:
+            whole = self.traces_of(pipeline, form)[0].read_bytes()
+            for _ in range(25):
+                data = bytearray(whole)
+                for _ in range(choice.randint(1, 4)):
+                    data[choice.randrange(len(data))] = choice.randrange(256)
+                del data[choice.choice([len(data), choice.randrange(len(data))]):]
+                self.write("damaged.json", bytes(data))
+                result = self.run_harpe("graph", "import", "damaged.json", "--output", "d.json",
+                                        "--force", "--quiet")
+                self.assertIn(result.code, (0, 1), result)
+                self.assertEqual(result.err.count("\n"), result.code, result)
+
+
+if __name__ == "__main__":
+    unittest.main()
