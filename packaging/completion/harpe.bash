@@ -10,7 +10,7 @@ _harpe() {
         prev=${COMP_WORDS[COMP_CWORD - 2]}
     fi
     if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W 'plan choose evaluate synth gpus agent run emulate power-limit serve jobs store train-sim profile monitor help --help --usage --version' -- "$cur"))
+        COMPREPLY=($(compgen -W 'plan choose evaluate graph synth gpus agent run emulate power-limit serve jobs store train-sim profile monitor help --help --usage --version' -- "$cur"))
         return
     fi
     # Behind -- it is another program's line.
@@ -20,7 +20,7 @@ _harpe() {
         return
     done
     if [ "$command" = help ]; then
-        COMPREPLY=($(compgen -W 'plan choose evaluate synth gpus agent run emulate power-limit serve jobs store train-sim profile monitor' -- "$cur"))
+        COMPREPLY=($(compgen -W 'plan choose evaluate graph synth gpus agent run emulate power-limit serve jobs store train-sim profile monitor' -- "$cur"))
         return
     fi
     case $command in
@@ -70,6 +70,21 @@ _harpe() {
         ;;
     'evaluate --cost-model')
         COMPREPLY=($(compgen -W 'hull exponential' -- "$cur"))
+        return
+        ;;
+    'graph --format')
+        COMPREPLY=($(compgen -W 'kineto chakra' -- "$cur"))
+        return
+        ;;
+    'graph --step' | 'graph --blocking-power' | 'graph --compute-share' | 'graph --min-activity')
+        compopt +o default 2>/dev/null
+        return
+        ;;
+    'graph -g' | 'graph --gpu')
+        COMPREPLY=($(compgen -W 'V100 A40 A100 H100' -- "$cur"))
+        return
+        ;;
+    'graph -o' | 'graph --output')
         return
         ;;
     'synth --forward-time' | 'synth --imbalance' | 'synth --noise' | 'synth -n' | 'synth --stages' | 'synth --num-stages' | 'synth --seed')
@@ -219,6 +234,7 @@ _harpe() {
         'plan') COMPREPLY=($(compgen -W '--chunks --epilogue --gpus-per-stage --graph -i --inst-profile --microbatch-group-size -m --num-mbs -n --num-stages --overhead-power --overlap-moe-expert-parallel-comm --prologue -p --p2p-power -s --schedule --cost-model --memory-limit --noise-factor --unit-time --bound-only --effort --export-graph -f --force -j --json --min-dwell --no-pictures -o --output-dir --plans -q --quiet --switch-energy --switch-latency --threads --verify -? --help --usage -V --version' -- "$cur")) ;;
         'choose') COMPREPLY=($(compgen -W '--deadline --max-slowdown --min-energy --power-cap --straggler --time --carbon --carbon-price --energy-price --gpu-hour-price --iterations --max-peak-power --max-swing --overhead-power -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'evaluate') COMPREPLY=($(compgen -W '--chunks --epilogue --gpus-per-stage -i --inst-profile --microbatch-group-size -m --num-mbs -n --num-stages --overhead-power --overlap-moe-expert-parallel-comm --prologue -p --p2p-power -s --schedule --cost-model --memory-limit --noise-factor --unit-time -j --json -P --plan -q --quiet --switch-energy --switch-latency -? --help --usage -V --version' -- "$cur")) ;;
+        'graph') COMPREPLY=($(compgen -W '--format --step --blocking-power --compute-share -g --gpu --min-activity -f --force -j --json -o --output -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'synth') COMPREPLY=($(compgen -W '--forward-time -g --gpu --imbalance --noise -n --stages --num-stages --seed --split-backward -f --force -j --json -o --output -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'gpus') COMPREPLY=($(compgen -W '-a --all --dry-run -j --json --restore -? --help --usage -V --version' -- "$cur")) ;;
         'agent') COMPREPLY=($(compgen -W '--config --metrics-listen --socket --state-dir --zeusd-key --zeusd-listen --zeusd-no-restore --zeusd-socket -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
@@ -245,6 +261,7 @@ _harpe() {
         profile) COMPREPLY=($(compgen -W 'p2p convert' -- "$cur")) ;;
         jobs) COMPREPLY=($(compgen -W 'list link show watch evict' -- "$cur")) ;;
         monitor) COMPREPLY=($(compgen -W 'energy power' -- "$cur")) ;;
+        graph) COMPREPLY=($(compgen -W 'import' -- "$cur")) ;;
         store) COMPREPLY=($(compgen -W 'backup check restore accept' -- "$cur")) ;;
         agent) COMPREPLY=($(compgen -W 'hold status restore' -- "$cur")) ;;
         esac

@@ -11,6 +11,7 @@ _harpe() {
             'plan:Compute the time-energy frontier and frequency plans'
             'choose:Choose a plan from a plan directory'
             'evaluate:Real time and energy of plan files'
+            'graph:Make a graph of the traces of a job'
             'synth:Make a synthetic but plausible profile'
             'gpus:Show the GPUs, and how to solve problems'
             'agent:Lend GPUs to jobs without root, and restore them'
@@ -149,6 +150,31 @@ _harpe() {
                 '(--usage)--usage[Give a short usage message]' \
                 '(-V --version)-V[Print program version]' \
                 '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'graph')
+            _arguments -s -S \
+                '(--format)--format=[kineto or chakra]:FORMAT:(kineto chakra)' \
+                '(--step)--step=[Import step N of Kineto traces]:N: ' \
+                '(--blocking-power)--blocking-power=[or 0)]:WATTS Power of a GPU that waits (default\: that of --gpu,: ' \
+                '(--compute-share)--compute-share=[Part of a kernel'\''s time that scales with the clock]:X: ' \
+                '(-g --gpu)-g+[GPU model whose laws give the times and energies of other clocks]:MODEL:(V100 A40 A100 H100)' \
+                '(-g --gpu)--gpu=[GPU model whose laws give the times and energies of other clocks]:MODEL:(V100 A40 A100 H100)' \
+                '(--min-activity)--min-activity=[clock (default 0.02)]:SECONDS Length below which an activity keeps the highest: ' \
+                '(-f --force)-f[Replace an existing file]' \
+                '(-f --force)--force[Replace an existing file]' \
+                '(-j --json)-j[Print a summary as JSON]' \
+                '(-j --json)--json[Print a summary as JSON]' \
+                '(-o --output)-o+[Where to write the graph]:FILE:_files' \
+                '(-o --output)--output=[Where to write the graph]:FILE:_files' \
+                '(-q --quiet)-q[Print no summary]' \
+                '(-q --quiet)--quiet[Print no summary]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '1:what:(import)' \
                 '*:file:_files'
             ;;
         'synth')
@@ -504,7 +530,7 @@ _harpe() {
                 '*:file:_files'
             ;;
         help)
-            _values command plan choose evaluate synth gpus agent run emulate power-limit serve jobs store train-sim profile monitor
+            _values command plan choose evaluate graph synth gpus agent run emulate power-limit serve jobs store train-sim profile monitor
             ;;
         esac
         ;;

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 # of its own.
 SUBCOMMANDS = {"power-limit": ["replay", "run"], "profile": ["p2p", "convert"],
                "jobs": ["list", "link", "show", "watch", "evict"], "monitor": ["energy", "power"],
+               "graph": ["import"],
                "store": ["backup", "check", "restore", "accept"],
                "agent": ["hold", "status", "restore"]}
 HAVE_OWN_OPTIONS = ("power-limit", "profile", "agent")
@@ -22,6 +23,7 @@ HAVE_OWN_OPTIONS = ("power-limit", "profile", "agent")
 VALUES = {
     ("cost-model", "NAME"): "hull exponential",
     ("plans", "all|N|none"): "all none",
+    ("format", "FORMAT"): "kineto chakra",
     ("gpu", "MODEL"): "V100 A40 A100 H100",
     ("selector", "NAME"): "zeus-cost energy time max-slowdown",
     ("log-level", "LEVEL"): "debug info warning error",

@@ -109,6 +109,11 @@ static harpe_status name_ranks(maker *m) {
     return HARPE_OK;
 }
 
+/* The planner computes in picoseconds. Activities with equal times then have equal options, too. */
+static double round_time(double time_s) { return floor(time_s * 1e12 + 0.5) / 1e12; }
+
+static double round_energy(double energy_j) { return floor(energy_j * 1e6 + 0.5) / 1e6; }
+
 /* ---- Activities ------------------------------------------------------------------------------ */
 
 /* Computes what a piece takes and needs at one clock. While the GPU waits inside of the piece, it
@@ -119,14 +124,14 @@ static harpe_graph_option option_at(const maker *m, const harpe_trace_piece *pie
     double busy_s = piece->copy_s + piece->kernel_s * harpe_synth_stretch(m->options->compute_share,
                                                                           clock->share_of_highest);
     return (harpe_graph_option){
-        .time_s = busy_s + idle_s,
-        .energy_j = busy_s * clock->power_w + idle_s * m->blocking_power_w,
+        .time_s = round_time(busy_s + idle_s),
+        .energy_j = round_energy(busy_s * clock->power_w + idle_s * m->blocking_power_w),
         .frequency_mhz = clock->frequency_mhz,
     };
 }
 
 static harpe_status fill_work(maker *m, const harpe_trace_piece *piece, harpe_graph_activity *out) {
-    double time_s = piece->end_s - piece->start_s;
+    double time_s = round_time(piece->end_s - piece->start_s);
     out->time_s = time_s;
     out->energy_j = -1;
     if (m->clock_count == 0 || time_s < SHORTEST_OPTION_S) return HARPE_OK;
@@ -177,7 +182,7 @@ static harpe_status fill_communications(maker *m) {
         m->number_of[m->activities.piece_count + c] = m->count;
         harpe_graph_activity *out = &m->activity[m->count++];
         out->name = name_communication(m, c);
-        out->time_s = item->time_s;
+        out->time_s = round_time(item->time_s);
         out->energy_j = -1;
         if (!out->name) return harpe_fail_memory(m->error);
         m->counts.communications++;
@@ -198,12 +203,12 @@ static harpe_status fill_waits(maker *m) {
         if (!list) return harpe_fail_memory(m->error);
         for (size_t k = 0; k < count; k++) {
             const harpe_trace_wait *wait = &waits->items[first + k];
-            list[k] =
-                (harpe_graph_wait){m->activity[m->number_of[wait->activity]].name, wait->lag_s};
+            list[k].name = m->activity[m->number_of[wait->activity]].name;
+            list[k].lag_s = round_time(wait->lag_s);
         }
         out->waits = list;
         out->wait_count = count;
-        out->release_s = waits->release_s[i];
+        out->release_s = round_time(waits->release_s[i]);
     }
     return HARPE_OK;
 }

@@ -21,8 +21,9 @@
 #include "trace/trace_file.h"
 #include "trace/trace_graph.h"
 
-/* A clock change takes 10 to 100 ms on NVIDIA's GPUs until the new clock holds; the default is at
- * the lower end, so that the graph has more choices than a runtime can follow, not fewer. */
+/* The time until a new clock holds differs widely between GPU models, and between clocks of one GPU
+ * (Velička, Vysocky, Riha: Methodology for GPU Frequency Switching Latency Measurement, 2025). This
+ * default is an assumption for GPUs on which it was not measured. */
 #define DEFAULT_MIN_ACTIVITY_S 0.02
 /* Between a forward and a backward of harpe synth. */
 #define DEFAULT_COMPUTE_SHARE 0.8
