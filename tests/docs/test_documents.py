@@ -234,6 +234,10 @@ class DocumentTest(InEmptyDirectory):
 PROFILE = "harpe synth --stages 8 --quiet --output profile.csv\n"
 GRAPH = """echo '{"activities": [{"name": "a", "time": 1}]}' >job.json
 """
+TRACES = """for rank in 0 1; do
+echo '[{"ph": "X", "cat": "kernel", "name": "k", "ts": 0, "dur": 50000}]' >rank$rank.json
+done
+"""
 SMALL_PLANS = "harpe plan -q -i profile.csv -m 8 -p 70 -o {} --plans 5 --no-pictures >made\n"
 # Rank 0 owns stages 0 and 3, rank 1 owns stages 1 and 2, and the backward is split, as in `zb-v`.
 SCHEDULE_FILE = """harpe synth --stages 4 --split-backward --quiet --force --output profile.csv
@@ -244,6 +248,7 @@ END
 """
 # The files that a page's examples find in their directory, by page and by a word of the example.
 FIXTURES = [
+    ("harpe-graph.1", "", TRACES),
     ("harpe-plan.1", "job.json", GRAPH),
     ("harpe-plan.1", "zbv.csv", SCHEDULE_FILE),
     ("harpe-plan.1", "", PROFILE),
