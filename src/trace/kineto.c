@@ -194,14 +194,24 @@ harpe_status harpe_trace_read_kineto(const json_t *root, int64_t step, harpe_tra
     harpe_status status = find_window(&r, step, &part);
     if (status != HARPE_OK) return status;
     trace->step = part.step;
-    size_t index;
+    size_t index, on_gpu_count = 0;
     const json_t *event;
     json_array_foreach(events, index, event) {
-        if (is_event(event, on_gpu)) status = read_event(&r, event, index, &part);
+        if (!is_event(event, on_gpu)) continue;
+        on_gpu_count++;
+        status = read_event(&r, event, index, &part);
         if (status != HARPE_OK) return status;
     }
     if (trace->event_count > 0) return HARPE_OK;
+    if (on_gpu_count == 0) {
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "%s: none of its %zu events is on a GPU: record with "
+                          "ProfilerActivity.CUDA",
+                          trace->file, json_array_size(events));
+    }
     return harpe_fail(error, HARPE_INVALID_INPUT,
-                      "%s: none of its %zu events is on a GPU%s: record with ProfilerActivity.CUDA",
-                      trace->file, json_array_size(events), part.step >= 0 ? " in the step" : "");
+                      "%s: none of its %zu events on the GPU starts in step %" PRId64
+                      ", which takes %g s: choose another with --step",
+                      trace->file, on_gpu_count, part.step,
+                      (part.end_us - part.start_us) * MICROSECOND);
 }

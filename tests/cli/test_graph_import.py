@@ -203,6 +203,13 @@ class Activities(ImportTest):
         for options, step in (([], 5), (["--step", "3"], 3), (["--step", "4"], 4)):
             graph = self.import_graph(["steps.json"], *options)
             self.assertAlmostEqual(longest_path(graph), 0.1 * step, 9)
+        self.write("empty.json", json.dumps(events[:1]))
+        self.refuse(1, "none of its 1 events is on a GPU",
+                    "graph", "import", "empty.json", "--output", "x.json")
+        events[2]["ts"] = 1e9
+        self.write("late.json", json.dumps(events[:3]))
+        self.refuse(1, "none of its 1 events on the GPU starts in step 3, which takes 0.9 s",
+                    "graph", "import", "late.json", "--output", "x.json")
         self.refuse(1, "there is no step 9", "graph", "import", "steps.json", "--step", "9",
                     "--output", "x.json")
 
