@@ -42,26 +42,23 @@ static inline void check_traces(const uint8_t *data, size_t size, harpe_trace_fo
     const harpe_trace_graph_options options = {
         .gpu_model = "A100", .compute_share = 0.8, .min_activity_s = 1e-4, .blocking_power_w = -1};
     static const char *const names[] = {"fuzz.0", "fuzz.1"};
-    harpe_trace_file files[2] = {0};
-    harpe_trace traces[2];
+    harpe_trace traces[2] = {0};
     harpe_error error = {.message = ""};
     harpe_status status = HARPE_OK;
     for (int t = 0; t < 2 && status == HARPE_OK; t++)
-        status = harpe_trace_file_parse((const char *)data, size, names[t], t, &request, &files[t],
+        status = harpe_trace_file_parse((const char *)data, size, names[t], t, &request, &traces[t],
                                         &error);
     if (status == HARPE_OK) {
         harpe_graph *graph = NULL;
         harpe_trace_graph_counts counts;
-        files[1].trace.rank = files[0].trace.rank + 1;
-        for (int t = 0; t < 2; t++)
-            traces[t] = files[t].trace;
+        traces[1].rank = traces[0].rank + 1;
         status = harpe_trace_graph_new(traces, 2, &options, &graph, &counts, &error);
         if (status == HARPE_OK) check_graph(graph, &counts);
         harpe_graph_free(graph);
     }
     if (status != HARPE_OK) require_line(status, &error);
     for (int t = 0; t < 2; t++)
-        harpe_trace_file_free(&files[t]);
+        harpe_trace_free(&traces[t]);
 }
 
 #endif

@@ -12,7 +12,6 @@
 
 enum { /* of Node */
        NODE_ID = 1,
-       NODE_NAME = 2,
        NODE_TYPE = 3,
        NODE_CTRL_DEPS = 4,
        NODE_DATA_DEPS = 5,
@@ -89,11 +88,9 @@ static harpe_status read_attribute(const reader *r, harpe_wire bytes, harpe_chak
     }
     if (bytes.next != bytes.end) return fail_message(r, "an attribute is damaged");
     if (has_value) harpe_chakra_set_integer(node, name, value);
-    if (!text.next) return HARPE_OK;
-    const char *copy = copy_text(r, text);
-    if (!copy) return harpe_fail_memory(r->error);
-    harpe_chakra_set_text(node, name, copy);
-    return HARPE_OK;
+    if (!text.next || strcmp(name, HARPE_CHAKRA_GROUP) != 0) return HARPE_OK;
+    node->group = copy_text(r, text);
+    return node->group ? HARPE_OK : harpe_fail_memory(r->error);
 }
 
 /* ---- Nodes ----------------------------------------------------------------------------------- */
@@ -144,7 +141,6 @@ static harpe_status read_node(const reader *r, harpe_wire bytes) {
         if (field.number == NODE_ID && is_number) node.id = field.value;
         if (field.number == NODE_TYPE && is_number) node.type = (int32_t)(uint32_t)field.value;
         if (field.number == NODE_DURATION_MICROS && is_number) node.time_us = field.value;
-        if (field.number == NODE_NAME && is_bytes) node.name = copy_text(r, field.bytes);
         if (field.number == NODE_ATTR && is_bytes) status = read_attribute(r, field.bytes, &node);
     }
     if (status == HARPE_OK && rest.next != rest.end)

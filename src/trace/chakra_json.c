@@ -14,7 +14,7 @@
 
 /* A member that has different names in the two forms, and in the two spellings of the first. */
 typedef const char *const names[4];
-static names id_names = {"id", "Id", NULL}, name_names = {"name", "Name", NULL};
+static names id_names = {"id", "Id", NULL};
 static names type_names = {"type", "NodeType", NULL};
 static names time_names = {"durationMicros", "duration_micros", "runtime", NULL};
 static names control_names = {"ctrlDeps", "ctrl_deps", NULL};
@@ -85,6 +85,15 @@ static harpe_status read_type(const reader *r, const json_t *value, harpe_chakra
                                             : fail_at(r, "type", "is not a type of Chakra's nodes");
 }
 
+/* Sets an attribute that is a text. */
+static harpe_status set_text(const reader *r, const char *name, const json_t *value,
+                             harpe_chakra_node *node) {
+    if (strcmp(name, HARPE_CHAKRA_GROUP) != 0) return HARPE_OK;
+    node->group =
+        harpe_arena_strdup(&r->trace->arena, json_string_value(value), json_string_length(value));
+    return node->group ? HARPE_OK : harpe_fail_memory(r->error);
+}
+
 /* Reads the attributes of Protocol Buffers: {"name": ..., "int64Val": ...}. */
 static harpe_status read_attributes(const reader *r, const json_t *list, harpe_chakra_node *node) {
     size_t index;
@@ -97,24 +106,29 @@ static harpe_status read_attributes(const reader *r, const json_t *list, harpe_c
             int64_t number;
             bool is_text = strcmp(key, "stringVal") == 0 || strcmp(key, "string_val") == 0;
             if (strcmp(key, "name") == 0) continue;
+            harpe_status status = HARPE_OK;
             if (is_text && json_is_string(value))
-                harpe_chakra_set_text(node, name, json_string_value(value));
+                status = set_text(r, name, value, node);
             else if (!is_text && read_integer(value, &number))
                 harpe_chakra_set_integer(node, name, number);
+            if (status != HARPE_OK) return status;
         }
     }
     return HARPE_OK;
 }
 
 /* Reads the attributes that are members of the node. */
-static void read_members(const json_t *object, harpe_chakra_node *node) {
+static harpe_status read_members(const reader *r, const json_t *object, harpe_chakra_node *node) {
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)object, key, value) {
         int64_t number;
-        if (json_is_string(value)) harpe_chakra_set_text(node, key, json_string_value(value));
+        harpe_status status = HARPE_OK;
+        if (json_is_string(value)) status = set_text(r, key, value, node);
+        if (status != HARPE_OK) return status;
         if (read_integer(value, &number)) harpe_chakra_set_integer(node, key, number);
     }
+    return HARPE_OK;
 }
 
 static harpe_status read_waits(const reader *r, const json_t *list, const char *key,
@@ -138,12 +152,11 @@ static harpe_status read_node(const reader *r, const json_t *object) {
         return fail_at(r, "id", "must be a whole number from 0 to 2^64 - 1");
     if (time && !read_unsigned(time, &node.time_us))
         return fail_at(r, "duration_micros", "must be a whole number of microseconds");
-    node.name = json_string_value(member(object, name_names));
     size_t count = json_array_size(control) + json_array_size(data);
     node.waits = harpe_arena_alloc(&r->trace->arena, count, sizeof *node.waits);
     if (!node.waits) return harpe_fail_memory(r->error);
     harpe_status status = read_type(r, member(object, type_names), &node);
-    read_members(object, &node);
+    if (status == HARPE_OK) status = read_members(r, object, &node);
     if (status == HARPE_OK) status = read_attributes(r, json_object_get(object, "attr"), &node);
     if (status == HARPE_OK) status = read_waits(r, control, "ctrl_deps", &node);
     if (status == HARPE_OK) status = read_waits(r, data, "data_deps", &node);

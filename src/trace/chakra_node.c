@@ -23,10 +23,6 @@ void harpe_chakra_set_integer(harpe_chakra_node *node, const char *name, int64_t
     if (strcmp(name, "comm_type") == 0) node->collective = value;
 }
 
-void harpe_chakra_set_text(harpe_chakra_node *node, const char *name, const char *value) {
-    if (strcmp(name, "pg_name") == 0) node->group = value;
-}
-
 static void set_communication(const harpe_trace *trace, const harpe_chakra_node *node,
                               harpe_trace_event *event) {
     event->group = node->group ? node->group : ""; /* without pg_name: all ranks */
@@ -64,7 +60,6 @@ harpe_status harpe_chakra_add_node(harpe_trace *trace, const harpe_chakra_node *
     }
     harpe_trace_event event = {
         .kind = HARPE_TRACE_OTHER,
-        .name = node->name,
         .time_s = time_s,
         .sequence = -1,
         .id = node->id,

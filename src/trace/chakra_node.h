@@ -15,13 +15,14 @@ enum {
     HARPE_CHAKRA_NODE_TYPES = 11,
 };
 
+#define HARPE_CHAKRA_GROUP "pg_name" /* the only attribute with a text that Harpe needs */
+
 typedef struct harpe_chakra_node {
     uint64_t id;
-    const char *name; /* NULL: none */
     int64_t type;
     uint64_t time_us;
     bool is_on_cpu;
-    const char *group;           /* pg_name */
+    const char *group;           /* HARPE_CHAKRA_GROUP; lives as long as the trace; NULL: missing */
     int64_t source, target, tag; /* comm_src, comm_dst, comm_tag; -1: missing */
     int64_t collective;          /* comm_type; -1: missing */
     size_t wait_count;
@@ -31,8 +32,7 @@ typedef struct harpe_chakra_node {
 /* Adds the event of a node. */
 harpe_status harpe_chakra_add_node(harpe_trace *trace, const harpe_chakra_node *node,
                                    harpe_error *error);
-/* Sets an attribute by its name. Other names are ignored. */
+/* Sets an attribute that is a whole number by its name. Other names are ignored. */
 void harpe_chakra_set_integer(harpe_chakra_node *node, const char *name, int64_t value);
-void harpe_chakra_set_text(harpe_chakra_node *node, const char *name, const char *value);
 
 #endif

@@ -126,25 +126,31 @@ static harpe_status find_window(const reader *r, int64_t wanted, window *out) {
 
 /* ---- Events ---------------------------------------------------------------------------------- */
 
+static harpe_status copy_text(const reader *r, const char *text, const char **out) {
+    *out = text ? harpe_arena_strdup(&r->trace->arena, text, strlen(text)) : NULL;
+    return text && !*out ? harpe_fail_memory(r->error) : HARPE_OK;
+}
+
 /* Reads what names a communication. torch.profiler writes the group and the sequence number at the
  * kernel; a kernel that sends and receives at once (coalesced) has no single partner. */
-static void read_communication(const reader *r, const json_t *arguments, harpe_trace_event *out) {
+static harpe_status read_communication(const reader *r, const char *kernel, const json_t *arguments,
+                                       harpe_trace_event *out) {
     const char *collective = text_of(arguments, "Collective name");
+    const char *group = collective ? text_of(arguments, "Process Group Name") : NULL;
+    bool is_send = collective && strcmp(collective, "send") == 0;
+    bool is_receive = collective && strcmp(collective, "recv") == 0;
     out->kind = HARPE_TRACE_COLLECTIVE;
-    if (!collective) return;
-    out->name = collective;
-    out->group = text_of(arguments, "Process Group Name");
-    out->sequence = integer_of(arguments, "Seq", -1);
-    bool is_send = strcmp(collective, "send") == 0, is_receive = strcmp(collective, "recv") == 0;
-    if (is_send || is_receive) {
+    if (is_send || is_receive) { /* sender and receiver count sequence numbers differently */
         out->kind = is_send ? HARPE_TRACE_SEND : HARPE_TRACE_RECEIVE;
         out->source = integer_of(arguments, "Src Rank", is_send ? r->trace->rank : -1);
         out->target = integer_of(arguments, "Dst Rank", is_receive ? r->trace->rank : -1);
-        out->sequence = -1; /* sender and receiver count differently */
-        if (out->source < 0 || out->target < 0 || out->source == out->target) out->group = NULL;
-    } else if (strstr(collective, "coalesced")) {
-        out->group = NULL;
+        if (out->source < 0 || out->target < 0 || out->source == out->target) group = NULL;
+    } else {
+        out->sequence = integer_of(arguments, "Seq", -1);
+        if (collective && strstr(collective, "coalesced")) group = NULL;
     }
+    harpe_status status = copy_text(r, group, &out->group);
+    return status == HARPE_OK ? copy_text(r, collective ? collective : kernel, &out->name) : status;
 }
 
 static harpe_status check_device(reader *r, const json_t *event, const json_t *arguments,
@@ -168,15 +174,15 @@ static harpe_status read_event(reader *r, const json_t *event, size_t index, con
     harpe_trace_event out = {
         .kind = HARPE_TRACE_COMPUTE,
         .is_copy = is_event(event, copies),
-        .name = text_of(event, "name"),
         .start_s = (start_us - r->zero_us) * MICROSECOND,
         .time_s = time_us * MICROSECOND,
         .sequence = -1,
     };
-    bool is_library = out.name && (strcasestr(out.name, "nccl") || strcasestr(out.name, "rccl"));
+    const char *name = text_of(event, "name");
+    bool is_library = name && (strcasestr(name, "nccl") || strcasestr(name, "rccl"));
     if (!out.is_copy && (is_library || text_of(arguments, "Collective name")))
-        read_communication(r, arguments, &out);
-    status = check_device(r, event, arguments, index);
+        status = read_communication(r, name, arguments, &out);
+    if (status == HARPE_OK) status = check_device(r, event, arguments, index);
     return status == HARPE_OK ? harpe_trace_add(r->trace, &out, r->error) : status;
 }
 

@@ -26,7 +26,7 @@ typedef enum harpe_trace_kind {
 typedef struct harpe_trace_event {
     harpe_trace_kind kind;
     bool is_copy;     /* of a compute event: a clock does not change its time */
-    const char *name; /* NULL: none */
+    const char *name; /* of a communication; NULL: none */
     double start_s;   /* on this rank's clock */
     double time_s;
     /* Of a communication: what names the same communication in the traces of other ranks. A

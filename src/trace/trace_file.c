@@ -3,6 +3,7 @@
 #include "trace/trace_file.h"
 
 #include <ctype.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -168,33 +169,36 @@ static harpe_status check_format(const harpe_trace_request *request, harpe_trace
 }
 
 static harpe_status parse_json(const char *bytes, size_t length, const harpe_trace_request *request,
-                               harpe_trace_file *out, harpe_error *error) {
-    harpe_trace *trace = &out->trace;
-    harpe_status status = load_all(bytes, length, trace->file, &out->json, error);
+                               harpe_trace *trace, harpe_error *error) {
+    json_t *objects = NULL;
+    harpe_status status = load_all(bytes, length, trace->file, &objects, error);
     if (status != HARPE_OK) return status;
-    bool found_kineto = is_kineto(out->json);
+    bool found_kineto = is_kineto(objects);
     status = check_format(request, found_kineto ? HARPE_TRACE_KINETO : HARPE_TRACE_CHAKRA,
                           trace->file, error);
-    if (status != HARPE_OK) return status;
-    if (!found_kineto) return harpe_trace_read_chakra_json(out->json, trace, error);
-    return harpe_trace_read_kineto(json_array_get(out->json, 0), request->step, trace, error);
+    if (status == HARPE_OK && found_kineto)
+        status = harpe_trace_read_kineto(json_array_get(objects, 0), request->step, trace, error);
+    else if (status == HARPE_OK)
+        status = harpe_trace_read_chakra_json(objects, trace, error);
+    json_decref(objects);
+    return status;
 }
 
 harpe_status harpe_trace_file_parse(const char *bytes, size_t length, const char *name,
                                     int64_t position, const harpe_trace_request *request,
-                                    harpe_trace_file *out, harpe_error *error) {
-    *out = (harpe_trace_file){.trace = {.file = name, .rank = rank_in_name(name, position)}};
+                                    harpe_trace *out, harpe_error *error) {
+    *out = (harpe_trace){.file = name, .rank = rank_in_name(name, position)};
     if (is_json(bytes, length)) return parse_json(bytes, length, request, out, error);
     harpe_status status = check_format(request, HARPE_TRACE_CHAKRA, name, error);
-    return status == HARPE_OK ? harpe_trace_read_chakra(bytes, length, &out->trace, error) : status;
+    return status == HARPE_OK ? harpe_trace_read_chakra(bytes, length, out, error) : status;
 }
 
 harpe_status harpe_trace_file_read(const char *path, int64_t position,
-                                   const harpe_trace_request *request, harpe_trace_file *out,
+                                   const harpe_trace_request *request, harpe_trace *out,
                                    harpe_error *error) {
     char *bytes = NULL;
     size_t length = 0;
-    *out = (harpe_trace_file){0};
+    *out = (harpe_trace){0};
     harpe_status status = harpe_file_read(path, FILE_LIMIT_BYTES, &bytes, &length, error);
     if (status != HARPE_OK) return status;
     if (length >= 2 && (unsigned char)bytes[0] == 0x1f && (unsigned char)bytes[1] == 0x8b)
@@ -203,10 +207,4 @@ harpe_status harpe_trace_file_read(const char *path, int64_t position,
         status = harpe_trace_file_parse(bytes, length, path, position, request, out, error);
     free(bytes);
     return status;
-}
-
-void harpe_trace_file_free(harpe_trace_file *file) {
-    harpe_trace_free(&file->trace);
-    json_decref(file->json);
-    file->json = NULL;
 }

@@ -3,8 +3,6 @@
 #ifndef HARPE_TRACE_TRACE_FILE_H
 #define HARPE_TRACE_TRACE_FILE_H
 
-#include <jansson.h>
-
 #include "trace/trace.h"
 
 typedef enum harpe_trace_format {
@@ -18,22 +16,15 @@ typedef struct harpe_trace_request {
     int64_t step;              /* of a Kineto trace; see kineto.h */
 } harpe_trace_request;
 
-/* A trace with the JSON values to which its texts belong. */
-typedef struct harpe_trace_file {
-    harpe_trace trace;
-    json_t *json; /* NULL: none */
-} harpe_trace_file;
-
 /* Reads a file of at most 512 MiB, also after it is unpacked (gzip). If the trace does not say
  * which rank it belongs to, this is the last number in the file's name, or else `position`. `path`
- * must stay valid. Free `out` with harpe_trace_file_free, also after a failure. */
+ * must stay valid. Free `out` with harpe_trace_free, also after a failure. */
 harpe_status harpe_trace_file_read(const char *path, int64_t position,
-                                   const harpe_trace_request *request, harpe_trace_file *out,
+                                   const harpe_trace_request *request, harpe_trace *out,
                                    harpe_error *error);
 /* Does the same with bytes in memory that are not packed. `name` replaces the path. */
 harpe_status harpe_trace_file_parse(const char *bytes, size_t length, const char *name,
                                     int64_t position, const harpe_trace_request *request,
-                                    harpe_trace_file *out, harpe_error *error);
-void harpe_trace_file_free(harpe_trace_file *file);
+                                    harpe_trace *out, harpe_error *error);
 
 #endif

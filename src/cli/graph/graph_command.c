@@ -159,10 +159,10 @@ static const char *ending(size_t count, const char *one, const char *several) {
     return count == 1 ? one : several;
 }
 
-static void print_summary(const graph_arguments *arguments, const harpe_trace_file *files,
+static void print_summary(const graph_arguments *arguments, const harpe_trace *traces,
                           const harpe_trace_graph_counts *counts) {
     printf("%zu trace%s", arguments->trace_count, ending(arguments->trace_count, "", "s"));
-    if (files[0].trace.step >= 0) printf(", step %lld", (long long)files[0].trace.step);
+    if (traces[0].step >= 0) printf(", step %lld", (long long)traces[0].step);
     printf(": %s s on the longest rank\n", HARPE_DIGITS(counts->longest_s, 6));
     printf("%zu activit%s compute%s, of which %zu %s several clocks\n", counts->computing,
            ending(counts->computing, "y", "ies"), ending(counts->computing, "s", ""),
@@ -181,9 +181,9 @@ static void print_summary(const graph_arguments *arguments, const harpe_trace_fi
         printf("All times are fixed: give --gpu to plan with other clocks\n");
 }
 
-static harpe_status print_json(const graph_arguments *arguments, const harpe_trace_file *files,
+static harpe_status print_json(const graph_arguments *arguments, const harpe_trace *traces,
                                const harpe_trace_graph_counts *counts, harpe_error *error) {
-    int64_t step = files[0].trace.step;
+    int64_t step = traces[0].step;
     json_t *object = json_pack(
         "{s:I, s:o, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:o}", "traces",
         (json_int_t)arguments->trace_count, "step", step < 0 ? json_null() : json_integer(step),
@@ -206,43 +206,30 @@ static harpe_status check_output(const graph_arguments *arguments, harpe_error *
 
 /* Puts the ranks in order, whatever the order of the files. */
 static int compare_ranks(const void *left, const void *right) {
-    int64_t a = ((const harpe_trace_file *)left)->trace.rank;
-    int64_t b = ((const harpe_trace_file *)right)->trace.rank;
+    int64_t a = ((const harpe_trace *)left)->rank, b = ((const harpe_trace *)right)->rank;
     return (a > b) - (a < b);
 }
 
-static harpe_status make_graph(const graph_arguments *arguments, harpe_trace_file *files,
-                               harpe_graph **graph, harpe_trace_graph_counts *counts,
-                               harpe_error *error) {
-    size_t count = arguments->trace_count;
-    harpe_trace *traces = harpe_calloc(count, sizeof *traces);
-    if (!traces) return harpe_fail_memory(error);
-    qsort(files, count, sizeof *files, compare_ranks);
-    for (size_t t = 0; t < count; t++)
-        traces[t] = files[t].trace;
-    harpe_status status =
-        harpe_trace_graph_new(traces, count, &arguments->options, graph, counts, error);
-    free(traces);
-    return status;
-}
-
-static harpe_status import(const graph_arguments *arguments, harpe_trace_file *files,
+static harpe_status import(const graph_arguments *arguments, harpe_trace *traces,
                            harpe_error *error) {
+    size_t count = arguments->trace_count;
     harpe_graph *graph = NULL;
     harpe_trace_graph_counts counts;
     harpe_status status = check_output(arguments, error);
-    for (size_t t = 0; t < arguments->trace_count && status == HARPE_OK; t++) {
+    for (size_t t = 0; t < count && status == HARPE_OK; t++) {
         status = harpe_trace_file_read(arguments->traces[t], (int64_t)t, &arguments->request,
-                                       &files[t], error);
+                                       &traces[t], error);
         if (status == HARPE_OK) status = harpe_command_check_signal(error);
     }
-    if (status == HARPE_OK) status = make_graph(arguments, files, &graph, &counts, error);
+    if (status != HARPE_OK) return status;
+    qsort(traces, count, sizeof *traces, compare_ranks);
+    status = harpe_trace_graph_new(traces, count, &arguments->options, &graph, &counts, error);
     if (status == HARPE_OK) status = harpe_command_check_signal(error);
     if (status == HARPE_OK) status = harpe_graph_write_json(graph, arguments->output_path, error);
     if (status == HARPE_OK && arguments->json)
-        status = print_json(arguments, files, &counts, error);
+        status = print_json(arguments, traces, &counts, error);
     else if (status == HARPE_OK && !arguments->quiet)
-        print_summary(arguments, files, &counts);
+        print_summary(arguments, traces, &counts);
     harpe_graph_free(graph);
     return status;
 }
@@ -258,14 +245,14 @@ int harpe_graph_command(int argc, char **argv) {
     harpe_error error;
     harpe_status status = arguments.traces ? HARPE_OK : harpe_fail_memory(&error);
     if (status == HARPE_OK) argp_parse(&argument_parser, argc, argv, 0, NULL, &arguments);
-    harpe_trace_file *files = harpe_calloc(arguments.trace_count, sizeof *files);
+    harpe_trace *traces = harpe_calloc(arguments.trace_count, sizeof *traces);
     harpe_terminal_progress terminal;
     (void)harpe_terminal_progress_start(&terminal, true);
     if (status == HARPE_OK)
-        status = files ? import(&arguments, files, &error) : harpe_fail_memory(&error);
-    for (size_t t = 0; files && t < arguments.trace_count; t++)
-        harpe_trace_file_free(&files[t]);
-    free(files);
+        status = traces ? import(&arguments, traces, &error) : harpe_fail_memory(&error);
+    for (size_t t = 0; traces && t < arguments.trace_count; t++)
+        harpe_trace_free(&traces[t]);
+    free(traces);
     free(arguments.traces);
     return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("graph", &error);
 }
