@@ -229,6 +229,23 @@ class Activities(ImportTest):
         self.refuse(1, "cut0.json.gz: it cannot be unpacked", "graph", "import", "cut0.json.gz",
                     "--output", "x.json")
 
+    def test_communications_without_a_partner_are_counted(self):
+        pipeline = Pipeline([30000, 34000], [60000, 65000], 2)
+        whole = pipeline.write_kineto(self.path)
+        for paths, expected in ((whole, 0), (whole[:1], 5), (whole[1:], 5)):
+            result = self.succeed("graph", "import", *paths, "--output", "job.json", "--force",
+                                  "--json")
+            self.assertEqual(result.json()["communications"], 5)
+            self.assertEqual(result.json()["without_partner"], expected)
+        # Sends and receives in one call have no single partner.
+        for path in whole:
+            path.write_text(path.read_text().replace('"send"', '"coalesced"')
+                            .replace('"recv"', '"coalesced"'))
+        result = self.succeed("graph", "import", *whole, "--output", "job.json", "--force", "--json")
+        self.assertEqual(result.json()["without_partner"], 8)
+        graph = json.loads((self.path / "job.json").read_text())
+        self.assertAlmostEqual(longest_path(graph), pipeline.makespan * 1e-6, 8)
+
     def test_forms_of_chakra_give_the_same_graph(self):
         pipeline = Pipeline([30000, 34000], [60000, 65000], 3)
         graphs = [self.import_graph(pipeline.write_chakra(self.path, form), "--gpu", "V100")
