@@ -26,7 +26,8 @@ harpe_status harpe_online_plans_new(const harpe_online_pipeline *pipeline,
     if (!plans) return harpe_fail_memory(error);
     harpe_problem_options options = {.blocking_power_w = blocking_power_w,
                                      .blocking_power_count = (size_t)pipeline->rank_count};
-    harpe_plan_request request = {.choice = HARPE_PLANS_SPREAD, .count = plan_count};
+    /* One thread: other jobs need theirs. */
+    harpe_plan_request request = {.choice = HARPE_PLANS_SPREAD, .count = plan_count, .threads = 1};
     harpe_status status =
         harpe_problem_new(profile, pipeline->schedule, &options, &plans->problem, error);
     if (status == HARPE_OK) status = check_fit(pipeline, plans->problem, error);
