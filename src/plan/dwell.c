@@ -173,13 +173,14 @@ static harpe_status list_clocks(dwell_search *s, group *g, harpe_error *error) {
         harpe_status status = add_clock(s, g, richest->points[p].frequency_mhz, error);
         if (status != HARPE_OK) return status;
     }
+    if (g->clock_count == 0) return HARPE_OK;
     group_clock *clocks = &s->clocks[g->first_clock];
     qsort(clocks, (size_t)g->clock_count, sizeof *clocks, compare_clocks);
-    int32_t kept = g->clock_count > 0;
+    int32_t kept = 1;
     for (int32_t c = 1; c < g->clock_count; c++)
         if (clocks[c].energy_j < clocks[kept - 1].energy_j) clocks[kept++] = clocks[c];
     g->clock_count = kept;
-    s->clock_count = (size_t)(g->first_clock + kept);
+    s->clock_count = (size_t)g->first_clock + (size_t)kept;
     return HARPE_OK;
 }
 
@@ -429,7 +430,7 @@ static void try_all(dwell_search *s, int32_t number, double chosen_j, const doub
  * `best_j`. Leaves the best plan as the present one, and returns its energy. */
 static double try_all_plans(dwell_search *s, double best_j) {
     double cheapest_j[MOST_ENUMERATED + 1];
-    int32_t best[MOST_ENUMERATED];
+    int32_t best[MOST_ENUMERATED] = {0};
     if (s->group_count > MOST_ENUMERATED) return best_j;
     cheapest_j[s->group_count] = harpe_problem_iteration_power_w(s->problem) * shortest_path_s(s);
     for (int32_t k = s->group_count - 1; k >= 0; k--) {

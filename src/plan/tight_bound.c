@@ -98,10 +98,11 @@ static void order_instructions(harpe_bounder *b, const harpe_frontier_solver *so
     double most = 2 * (double)solver->time_ps + 1;
     for (int32_t i = 0; i < b->network->instruction_count; i++) {
         int32_t tail = b->network->tail[i], head = b->network->head[i];
-        double middle = (double)(harpe_frontier_solver_event_ps(solver, tail) / 2 +
-                                 harpe_frontier_solver_event_ps(solver, head) / 2);
+        double begin = (double)harpe_frontier_solver_event_ps(solver, tail);
+        double end = (double)harpe_frontier_solver_event_ps(solver, head);
+        int group = rank_of(b, i) / ranks_together;
         b->order[i] = i;
-        b->key[i] = most * (rank_of(b, i) / ranks_together) + middle;
+        b->key[i] = most * group + (begin + end) / 2;
     }
     qsort_r(b->order, (size_t)b->network->instruction_count, sizeof *b->order, compare_keys,
             b->key);
