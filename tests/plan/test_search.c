@@ -35,6 +35,21 @@ static harpe_plan_set *plans_of(const harpe_problem *problem, const harpe_plan_r
 
 /* ---- Effort ---------------------------------------------------------------------------------- */
 
+/* Checks the plans for five times. Returns how many became better. */
+static int check_not_worse(const harpe_plan_set *before, const harpe_plan_set *after,
+                           const double *times_s) {
+    int better = 0;
+    assert_int_equal(harpe_plan_set_count(after), 5);
+    for (size_t k = 0; k < 5; k++) {
+        const harpe_plan *was = harpe_plan_set_at(before, k);
+        const harpe_plan *is = harpe_plan_set_at(after, k);
+        assert_true(is->time_s <= times_s[k] * (1 + 1e-9) + 1e-10);
+        assert_true(is->energy_j <= was->energy_j + 1e-9 * fabs(was->energy_j));
+        better += is->energy_j < was->energy_j * (1 - 1e-7);
+    }
+    return better;
+}
+
 static void effort_never_makes_a_plan_worse(void **state) {
     (void)state;
     test_random random = {81};
@@ -54,19 +69,17 @@ static void effort_never_makes_a_plan_worse(void **state) {
         harpe_plan_request request = {
             .choice = HARPE_PLANS_AT, .times_s = times_s, .time_count = 5, .count = 4};
         harpe_plan_set *before = plans_of(problem, &request);
-        request.effort_s = trial % 9 == 0 ? 0.6 : 0.1;
-        harpe_plan_set *after = plans_of(problem, &request);
-        assert_int_equal(harpe_plan_set_count(after), 5);
-        for (size_t k = 0; k < 5; k++) {
-            const harpe_plan *was = harpe_plan_set_at(before, k);
-            const harpe_plan *is = harpe_plan_set_at(after, k);
-            assert_true(is->time_s <= times_s[k] * (1 + 1e-9) + 1e-10);
-            assert_true(is->energy_j <= was->energy_j + 1e-9 * fabs(was->energy_j));
-            assert_ok(harpe_plan_verify(problem, frontier, is, &error), error);
-            better += is->energy_j < was->energy_j * (1 - 1e-7);
-        }
+        /* A busy machine may need a longer effort for the first better plan. */
+        bool must_improve = trial % 9 == 0;
+        request.effort_s = must_improve ? 0.6 : 0.1;
+        do {
+            harpe_plan_set *after = plans_of(problem, &request);
+            better += check_not_worse(before, after, times_s);
+            assert_ok(harpe_plan_set_verify(problem, frontier, after, &error), error);
+            harpe_plan_set_free(after);
+            request.effort_s *= 2;
+        } while (must_improve && better == 0 && request.effort_s < 60);
         harpe_plan_set_free(before);
-        harpe_plan_set_free(after);
         harpe_frontier_free(frontier);
         harpe_problem_free(problem);
     }
@@ -156,10 +169,7 @@ static void reports_can_stop_each_phase(void **state) {
                 assert_ok(status, error);
                 assert_true(harpe_plan_set_count(plans) > 1 && l.improving > 0);
                 assert_true(l.fraction == 1);
-                for (size_t i = 0; i < harpe_plan_set_count(plans); i++)
-                    assert_ok(
-                        harpe_plan_verify(problem, frontier, harpe_plan_set_at(plans, i), &error),
-                        error);
+                assert_ok(harpe_plan_set_verify(problem, frontier, plans, &error), error);
             }
             harpe_plan_set_free(plans);
             harpe_frontier_free(frontier);
