@@ -2,9 +2,10 @@
 /* Planning of any job, not only of pipelines. A graph describes one iteration: activities, the
  * resources that run them, and which activities must end before another may start.
  *
- *     harpe_graph --> harpe_problem --> harpe_frontier --> harpe_plan_set
- *                     (see harpe/plan.h)                   harpe_graph_runs: the activities'
- * options
+ *     harpe_graph --> harpe_problem --> harpe_frontier --> harpe_plan_set --> harpe_graph_runs
+ *
+ * harpe/plan.h has the functions from the problem to the plans. harpe_graph_runs returns the option
+ * of each activity in a plan.
  *
  * All times are in seconds, energies in joules, powers in watts. A graph does not change after it
  * is made, and any thread may read it. The energy of one iteration of length T is
@@ -38,13 +39,13 @@ typedef struct harpe_graph_resource {
 typedef struct harpe_graph_option {
     double time_s;        /* 1e-9 .. 1e6 */
     double energy_j;      /* 0 .. 1e9 */
-    double frequency_mhz; /* for the reader of a plan; 0: none; at most HARPE_FREQUENCY_MAX_MHZ */
+    double frequency_mhz; /* at most HARPE_FREQUENCY_MAX_MHZ; 0: the option has none */
 } harpe_graph_option;
 
 /* Another activity that must end before this one may start. */
 typedef struct harpe_graph_wait {
     const char *name;
-    double lag_s; /* seconds between that end and this start, at least; 0 .. 1e6 */
+    double lag_s; /* least number of seconds between that end and this start; 0 .. 1e6 */
 } harpe_graph_wait;
 
 /* Initialise with zeros, then set the members that you need. */
@@ -80,8 +81,8 @@ HARPE_API harpe_status harpe_graph_new(const harpe_graph_resource *resources, si
 HARPE_API harpe_status harpe_graph_read_json(const char *path, harpe_graph **out,
                                              harpe_error *error);
 
-/* Does the same with a text in memory. `name` replaces the file's name in errors. `text` need not
- * end in NUL. */
+/* Reads a graph from a JSON text in memory. `name` replaces the file's name in errors. `text` need
+ * not end in NUL. */
 HARPE_API harpe_status harpe_graph_parse_json(const char *text, size_t length, const char *name,
                                               harpe_graph **out, harpe_error *error);
 
@@ -91,7 +92,7 @@ HARPE_API harpe_status harpe_graph_write_json(const harpe_graph *graph, const ch
                                               harpe_error *error);
 
 /* Makes the graph of a pipeline. Each rank becomes a resource "rank0", "rank1" ..., whose blocking
- * power is that of all its GPUs. Entry 3 of rank 0's list becomes the activity "0.3.forward", if it
+ * power is that of all its GPUs. Entry 3 of rank 0's list becomes the activity "0.3.forward" if it
  * is a forward. Its options are all measured points, highest frequency first. Fails with
  * HARPE_INVALID_ARGUMENT if the problem was made from a graph. Free with harpe_graph_free. */
 HARPE_API harpe_status harpe_graph_of_problem(const harpe_problem *problem, harpe_graph **out,
@@ -110,13 +111,13 @@ HARPE_API const harpe_graph_activity *harpe_graph_activity_at(const harpe_graph 
 
 /* Makes the problem whose frontier and plans the functions of harpe/plan.h compute. The graph need
  * not outlive it. `options` may be NULL; its blocking power and gpus_per_stage must be empty,
- * because the graph has them. In this problem a rank is a resource; activities without a resource
- * form one more rank. An instruction's frequency is a number that stands for one of its options:
- * read the options of a plan with harpe_graph_runs. harpe_plan_all_maximum, the reference of
- * savings, runs each activity with the option of the highest frequency, or with the fastest option
- * if an option of the activity has no frequency. harpe_plan_set_new refuses a clock_switch for such
- * a problem with HARPE_NOT_SUPPORTED. With deadlines, the frontier is solved twice for each of its
- * vertices, and once for each plan. Free with harpe_problem_free. */
+ * because the graph has the blocking powers. In this problem a rank is a resource; activities
+ * without a resource form one more rank. An instruction's frequency is a number that stands for one
+ * of its options: read the options of a plan with harpe_graph_runs. harpe_plan_all_maximum, the
+ * reference of savings, runs each activity with the option of the highest frequency, or with the
+ * fastest option if an option of the activity has no frequency. harpe_plan_set_new refuses a
+ * clock_switch for such a problem with HARPE_NOT_SUPPORTED. With deadlines, the frontier is solved
+ * twice for each of its vertices, and once for each plan. Free with harpe_problem_free. */
 HARPE_API harpe_status harpe_problem_of_graph(const harpe_graph *graph,
                                               const harpe_problem_options *options,
                                               harpe_problem **out, harpe_error *error);
@@ -126,7 +127,8 @@ typedef struct harpe_graph_run {
     int option;           /* index into the activity's options; -1: the activity has none */
     double frequency_mhz; /* of that option; 0: none */
     double start_s;       /* earliest start */
-    double slack_s;       /* how much later it may start without a longer iteration */
+    double slack_s;       /* how much later it may start without a longer iteration or a missed
+                           * deadline */
 } harpe_graph_run;
 
 /* Computes how a plan runs each activity. `frequency_mhz` is that of a harpe_plan of `problem`.

@@ -198,8 +198,8 @@ typedef struct harpe_plan_set harpe_plan_set;
 typedef struct harpe_plan {
     double time_s;            /* longest path over the measured times */
     double energy_j;          /* compute, blocking and overhead energy together */
-    double lower_bound_j;     /* lower bound for any plan of time_s; with an effort it can be above
-                               * that of the frontier */
+    double lower_bound_j;     /* no plan of time_s needs less energy; with an effort it can be
+                               * higher than the frontier's bound */
     double compute_energy_j;  /* measured energies of all instructions */
     double blocking_energy_j; /* energy of all GPUs while they wait */
     double average_power_w;   /* average power of one GPU, without overhead:
@@ -220,7 +220,7 @@ typedef enum harpe_plan_choice {
 typedef struct harpe_clock_switch {
     double latency_s;       /* from the request to the new clock; the old clock holds until then */
     double energy_j;        /* energy of one change */
-    double minimum_dwell_s; /* a change is not worthwhile if its clock would hold for less */
+    double minimum_dwell_s; /* each clock of a plan holds for at least this time */
 } harpe_clock_switch;
 
 typedef struct harpe_plan_request {
@@ -228,29 +228,32 @@ typedef struct harpe_plan_request {
     int count;             /* for HARPE_PLANS_SPREAD; 0: 100 */
     const double *times_s; /* for HARPE_PLANS_AT, any order, each >= T_min */
     size_t time_count;
-    /* Removes clock changes that cost more energy than they save. The instructions on the slower
-     * side of a removed change run at the higher clock, so no plan becomes slower, unless the
-     * profile has instructions that a higher clock makes slower. HARPE_PLANS_SPREAD and
-     * HARPE_PLANS_ALL then also make up to 10 plans that take longer than T*, if that saves energy.
-     * See harpe_plan_switching. */
+    /* If a member is above 0, plans have no changes of clock that cost more energy than they save,
+     * and each clock holds for at least minimum_dwell_s and latency_s. The fastest plan takes
+     * longer than without this cost only if the profile has instructions that a higher clock makes
+     * slower. HARPE_PLANS_SPREAD and HARPE_PLANS_ALL then also make up to 10 plans that take longer
+     * than T*, if that saves energy. The lower bounds stay those of all plans. See
+     * harpe_plan_switching. */
     harpe_clock_switch clock_switch;
-    /* Seconds for which the plans and their lower bounds are improved after they were made, 0 to
-     * 1e6; less if all plans reach their bounds. 0: a fixed amount of work, so that the same
-     * request always gives the same plans. */
+    /* Seconds for which the plans and their lower bounds are improved after the plans are made, 0
+     * to 1e6. The improvement ends early if all plans reach their bounds. With the exponential cost
+     * model no bound is raised. 0: a fixed amount of work, so that the same request always gives
+     * the same plans. A problem of a graph with deadlines fails with HARPE_NOT_SUPPORTED if this is
+     * above 0. */
     double effort_s;
-    int threads; /* the most threads that may improve plans; 0: one for each core that the process
-                  * may use */
+    int threads; /* the most threads that may make and improve plans; 0: one for each core that the
+                  * process may use. Without an effort the plans do not depend on it */
 } harpe_plan_request;
 
 /* Solves the frontier and makes plans along it in one pass. `frontier` may be NULL if only the
  * plans are needed. Each plan of the set has a lower evaluated energy than all faster plans.
  * HARPE_PLANS_AT gives one plan for each requested time, in the order of the request: the plan
- * with the least energy that is not slower. If all clocks must hold for some time, and no plan that
- * is fast enough was found, this is the plan with the highest clocks. `progress` (may be NULL)
- * receives the phase "solving", then "planning", and, if an effort was given, phases that begin
- * with "improving" or "bounding" and contain the present mean gap. The fraction covers all phases,
- * never falls and ends at 1. If `progress` returns false in one of these phases, the effort ends,
- * and the plans and bounds found so far are the result. */
+ * with the least energy that is not slower. If clocks must hold for some time, and no plan that is
+ * fast enough was found, this is the fastest plan that was found. `progress` (may be NULL) receives
+ * the phase "solving", then "planning", and, if an effort was given, phases that begin with
+ * "improving" or "bounding" and contain the present mean gap. The fraction covers all phases, never
+ * falls and ends at 1. If `progress` returns false in a phase of the effort, the effort ends, and
+ * the plans and bounds found so far are the result. */
 HARPE_API harpe_status harpe_plan_set_new(const harpe_problem *problem,
                                           const harpe_plan_request *request,
                                           const harpe_progress *progress, harpe_frontier **frontier,
@@ -364,11 +367,12 @@ HARPE_API harpe_status harpe_plan_verify(const harpe_problem *problem,
                                          const harpe_frontier *frontier, const harpe_plan *plan,
                                          harpe_error *error);
 
-/* Verifies all plans of a set, like harpe_plan_verify, and their lower bounds that are higher than
- * the frontier's, which an effort can give. Finds the proofs of these bounds again, which takes
- * about as long as at first, and checks each part of them with code of its own: the flow, the
- * division into blocks, and the branches of each block. If a check fails, returns HARPE_INTERNAL
- * with a message that names it. `problem` and `frontier` are those of the set. */
+/* Verifies all plans of a set, as harpe_plan_verify does, and the lower bounds that an effort has
+ * raised above the frontier's. Finds the proofs of these bounds again on the calling thread, which
+ * takes about as much processor time as finding them first, and checks each part of them with code
+ * of its own: the flow, the division into blocks, and the boxes of each block. If a check fails,
+ * returns HARPE_INTERNAL with a message that names it. `problem` and `frontier` are those of the
+ * set. */
 HARPE_API harpe_status harpe_plan_set_verify(const harpe_problem *problem,
                                              const harpe_frontier *frontier,
                                              const harpe_plan_set *plans, harpe_error *error);

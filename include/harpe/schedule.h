@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A pipeline schedule lists the instructions of each rank in their order. It contains no times, no
- * energies. Dependencies follow from each instruction's operation, stage and microbatch (see
+/* A pipeline schedule lists the instructions of each rank in their order. It contains no times and
+ * no energies. Dependencies follow from each instruction's operation, stage and microbatch (see
  * harpe_operation). Some schedules have further dependencies, which harpe_problem_new knows. A
  * schedule does not change after it is made, and any thread may read it. */
 #ifndef HARPE_SCHEDULE_H
@@ -65,8 +65,8 @@ typedef struct harpe_schedule_options {
                                   * microbatch_group_size_per_vp_stage). At least the number of
                                   * ranks, at most that of the microbatches, and the last group must
                                   * not be smaller than the number of ranks. 0: the size that torch
-                                  * takes, which is the number of ranks if that divides the number
-                                  * of microbatches */
+                                  * uses, which is the number of ranks if that divides the number of
+                                  * microbatches */
     bool overlaps_moe_expert_parallel_comm; /* interleaved-1f1b, and 1f1b on one rank: each rank
                                              * runs one more forward before its first backward, and
                                              * then each forward overlaps with a backward
@@ -76,17 +76,17 @@ typedef struct harpe_schedule_options {
 /* Builds a schedule by name: "1f1b", "early-recomputation-1f1b", "gpipe", "interleaved-1f1b",
  * "zb-h1", "zb-v", "dualpipe-v", "dualpipe-v-deepseek", "dualpipe". Accepts at most 4096 ranks,
  * 1,000,000 microbatches and 50,000,000 instructions. interleaved-1f1b without a
- * microbatch_group_size runs M microbatches on N ranks in max(1, M / N) groups of the same size,
- * and refuses M that this number does not divide. The DualPipe schedules need at least two
- * microbatches per rank, and "dualpipe" an even number of ranks and of microbatches. Free with
- * harpe_schedule_free. */
+ * microbatch_group_size runs M microbatches on N ranks in max(1, M / N) groups of the same size
+ * (M / N is rounded down), and refuses an M that the number of groups does not divide. The DualPipe
+ * schedules need at least two microbatches per rank, and "dualpipe" an even number of ranks and of
+ * microbatches. Free with harpe_schedule_free. */
 HARPE_API harpe_status harpe_schedule_new(const harpe_schedule_options *options,
                                           harpe_schedule **out, harpe_error *error);
 
 /* Reads a schedule from the CSV that torch.distributed.pipelining writes. Each row has the actions
  * of a rank, one in each cell, such as 0F3, 2I1, 2W1, 1B0 and (0F7;7B3)OVERLAP_F_B. In an empty
- * cell the rank is idle. Cells of communication, such as 0SEND_F3 or 2UNSHARD, are left out. Cells
- * of Harpe's own are 0R3 (a recomputation), 0F3:name (the instruction has this name in the
+ * cell the rank is idle. Cells of communication, such as 0SEND_F3 or 2UNSHARD, are left out.
+ * Harpe's own cells are 0R3 (a recomputation), 0F3:name (the instruction has this name in the
  * profile), :name (a standalone instruction) and BARRIER (of all ranks). The function refuses a
  * microbatch that passes a stage on two ranks, an action that is repeated or missing, and an order
  * in which some instruction waits forever. It accepts at most 256 MiB, 4096 ranks and 10,000,000
