@@ -11,7 +11,7 @@ _harpe() {
             'plan:Compute the time-energy frontier and frequency plans'
             'choose:Choose a plan from a plan directory'
             'evaluate:Real time and energy of plan files'
-            'graph:Make a graph of the traces of a job'
+            'graph:Make a graph from the traces of a job'
             'synth:Make a synthetic but plausible profile'
             'gpus:Show the GPUs, and how to solve problems'
             'agent:Lend GPUs to jobs without root, and restore them'
@@ -65,13 +65,13 @@ _harpe() {
                 '(--noise-factor)--noise-factor=[Relaxed Pareto filter if the exponential model has fewer than 4 points]:X: ' \
                 '(--unit-time)--unit-time=[Sampling interval of the exponential model in s]:S: ' \
                 '(--bound-only)--bound-only[Compute and write the lower bound]' \
-                '(--effort)--effort=[Improve the plans for SECONDS after they were made]:SECONDS: ' \
+                '(--effort)--effort=[Improve the plans for SECONDS after they are made]:SECONDS: ' \
                 '(--export-graph)--export-graph=[Write the pipeline as a graph]:FILE:_files' \
-                '(-f --force)-f[Replace an existing plan directory]' \
-                '(-f --force)--force[Replace an existing plan directory]' \
+                '(-f --force)-f[Replace an existing plan directory or graph]' \
+                '(-f --force)--force[Replace an existing plan directory or graph]' \
                 '(-j --json)-j[Print the summary as one JSON object]' \
                 '(-j --json)--json[Print the summary as one JSON object]' \
-                '(--min-dwell)--min-dwell=[Remove changes to a clock that would hold for less than S seconds]:S: ' \
+                '(--min-dwell)--min-dwell=[Make plans in which each clock holds for at least S seconds]:S: ' \
                 '(--no-pictures)--no-pictures[Leave out pictures and report.html]' \
                 '(-o --output-dir)-o+[Directory to create, completely or not at all]:DIR:_files -/' \
                 '(-o --output-dir)--output-dir=[Directory to create, completely or not at all]:DIR:_files -/' \

@@ -28,7 +28,7 @@ static const harpe_command commands[] = {
     {"plan", "Compute the time-energy frontier and frequency plans", harpe_plan_command},
     {"choose", "Choose a plan from a plan directory", harpe_choose_command},
     {"evaluate", "Real time and energy of plan files", harpe_evaluate_command},
-    {"graph", "Make a graph of the traces of a job", harpe_graph_command},
+    {"graph", "Make a graph from the traces of a job", harpe_graph_command},
     {"synth", "Make a synthetic but plausible profile", harpe_synth_command},
     {"gpus", "Show the GPUs, and how to solve problems", harpe_gpus_command},
     {"agent", "Lend GPUs to jobs without root, and restore them", harpe_agent_command},

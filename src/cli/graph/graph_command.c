@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `harpe graph import`: makes a graph of the traces of a job. This file reads flags and writes
+/* `harpe graph import`: makes a graph from the traces of a job. This file reads flags and writes
  * output; src/trace does the work. */
 #include <jansson.h>
 #include <stdio.h>
@@ -146,7 +146,7 @@ static const struct argp argument_parser = {
     .parser = parse_flag,
     .args_doc = "import TRACE...",
     .doc =
-        "Make a graph for harpe plan --graph out of the traces of one iteration, one file for "
+        "Make a graph for harpe plan --graph from the traces of one iteration, one file for "
         "each rank: traces of PyTorch's profiler (Kineto) or MLCommons Chakra execution "
         "traces.\vExample:\n  harpe graph import rank*.json --gpu A100 --output job.json\n  harpe "
         "plan --graph job.json --output-dir plans\n\nSee also: man harpe-graph",

@@ -60,8 +60,8 @@ static const struct argp_option flags[] = {
     {"max-slowdown", FLAG_SLOWDOWN, "X", 0,
      "The plan of least energy that takes at most X times as long as maximum frequency", 1},
     {"straggler", FLAG_STRAGGLER, "X", 0,
-     "The rest of the job takes X times as long as this pipeline's fastest plan: the slowest "
-     "useful plan that does not delay it",
+     "The rest of the job takes X times as long as this pipeline's fastest plan: the plan of least "
+     "energy that does not delay it",
      1},
     {"power-cap", FLAG_POWER_CAP, "W", 0,
      "The fastest plan that draws at most W watts per GPU on average", 1},

@@ -129,7 +129,7 @@ static void set_limit(selection *s, const harpe_chosen *chosen) {
     case HARPE_CHOOSE_SLOWEST:
     case HARPE_CHOOSE_DEADLINE: s->time_limit_s = value; break;
     case HARPE_CHOOSE_SLOWDOWN: s->time_limit_s = value * s->plans->all_maximum.time_s; break;
-    /* The aim is least energy, so the plan is never slower than T*. */
+    /* The aim is least energy: no limit at T* is needed. */
     case HARPE_CHOOSE_STRAGGLER: s->time_limit_s = value * chosen->fastest->time_s; break;
     case HARPE_CHOOSE_POWER_CAP: s->average_limit_w = value; break;
     default: break;

@@ -71,14 +71,13 @@ static const struct argp_option flags[] = {
      "Write the pipeline as a graph (see harpe-graph(5)); without --output-dir and --bound-only, "
      "nothing else is done",
      3},
-    {"force", FLAG_FORCE, NULL, 0, "Replace an existing plan directory", 3},
+    {"force", FLAG_FORCE, NULL, 0, "Replace an existing plan directory or graph", 3},
     {"plans", FLAG_PLANS, "all|N|none", 0,
      "Plans to make: one for each vertex of the frontier, about N evenly spread in time (default "
      "100), or none",
      3},
     {"effort", FLAG_EFFORT, "SECONDS", 0,
-     "Improve the plans for SECONDS after they were made; Ctrl-C ends the improvement and keeps "
-     "its "
+     "Improve the plans for SECONDS after they are made; Ctrl-C ends the improvement and keeps its "
      "result (default 0)",
      3},
     {"threads", FLAG_THREADS, "N", 0,
@@ -86,7 +85,7 @@ static const struct argp_option flags[] = {
      "depend on it",
      3},
     {"min-dwell", FLAG_MIN_DWELL, "S", 0,
-     "Remove changes to a clock that would hold for less than S seconds (default 0)", 3},
+     "Make plans in which each clock holds for at least S seconds (default 0)", 3},
     {"switch-latency", FLAG_SWITCH_LATENCY, "S", 0,
      "Seconds from the request to the new clock; a clock holds for at least that long (default 0)",
      3},
