@@ -3,6 +3,7 @@
 integer program. Shows how much of the gap to the lower bound no plan can close. Needs the package
 highspy, which is no dependency of Harpe."""
 import argparse
+import os
 import pathlib
 import random
 import statistics
@@ -202,6 +203,9 @@ def main(words, builds):
         print("optimum: skipped, the Python package highspy is missing: pip install highspy",
               file=sys.stderr)
         return chosen, [], 0
+    # HiGHS prints a line about itself, which is not a part of the tables: it goes to stderr.
+    sys.stdout = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     libraries = {"now": Library(chosen.build)}
     if chosen.before:
         libraries["before"] = Library(chosen.before)
