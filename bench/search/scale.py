@@ -48,27 +48,27 @@ def measure(library, job, **settings):
 
 def interrupt(program, job, plans, after_s, folder):
     """Starts `harpe plan` and sends SIGINT after some seconds. Returns the seconds until it ends,
-    or None if it ended before."""
+    or None if it ended by itself."""
     output = folder / "plans"
     process = subprocess.Popen(
         [program, "plan", "-q", "-i", job["profile"], "-m", str(job["microbatches"]), "-p",
          str(job["blocking_w"]), "--plans", str(plans), "-o", output], stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL)
+        stderr=subprocess.DEVNULL,
+        # A shell without job control lets the programs in its background ignore SIGINT.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     try:
         process.wait(after_s)
-        is_late = True
+        took_s = None
     except subprocess.TimeoutExpired:
-        is_late = False
-    sent_s = time.monotonic()
-    if not is_late:
+        sent_s = time.monotonic()
         process.send_signal(signal.SIGINT)
         process.wait()
-    took_s = time.monotonic() - sent_s
+        took_s = time.monotonic() - sent_s
     if output.exists():
         for path in output.iterdir():
             path.unlink()
         output.rmdir()
-    return None if is_late else took_s
+    return took_s if process.returncode != 0 else None
 
 
 def interrupts(chosen, job, wall_s, folder):
