@@ -78,51 +78,44 @@ static int32_t option_count(const harpe_block *b, int32_t choice) {
     return b->curves->first_option[choice + 1] - b->curves->first_option[choice];
 }
 
-/* Finds the lower convex hull of some options. Writes their indexes, the fastest first, and returns
- * their number. Slower options need less energy. */
-static int32_t find_hull(const int64_t *time_ps, const double *energy_j, int32_t first,
-                         int32_t last, int32_t *hull) {
-    int32_t count = 0;
-    for (int32_t o = first; o <= last; o++) {
-        if (count > 0 && time_ps[o] == time_ps[hull[count - 1]])
-            count--; /* rounded to the same time */
-        while (count > 1) {
-            int32_t a = hull[count - 2], m = hull[count - 1];
-            double before = (energy_j[a] - energy_j[m]) * (double)(time_ps[o] - time_ps[m]);
-            double after = (energy_j[m] - energy_j[o]) * (double)(time_ps[m] - time_ps[a]);
-            if (before > after) break;
-            count--;
+/* Computes the lower convex hull of some options, the fastest first, in whole numbers, and returns
+ * the number of its points. Slower options need less energy. Rates strictly decrease: a segment
+ * without room for flow would let the simplex method cycle. */
+static int32_t find_hull(const int64_t *time_ps, const double *energy_j, int32_t count,
+                         int64_t *times, int64_t *rates, double *energies) {
+    int32_t top = -1;
+    for (int32_t o = 0; o < count; o++) {
+        int64_t rate = HARPE_FLOW_INFINITE;
+        if (top >= 0 && time_ps[o] == times[top]) top--; /* rounded to the same time */
+        for (; top >= 0; top--) {
+            double saved_j = energies[top] - energy_j[o];
+            double uw = saved_j / ((double)(time_ps[o] - times[top]) * J_PER_UW_PS);
+            rate = (int64_t)fmin(uw, 2 * HARPE_STEEPEST_W * HARPE_UW_PER_W);
+            if (top == 0 || rate < rates[top]) break;
         }
-        hull[count++] = o;
+        if (top >= 0 && rate <= 0) continue;
+        top++;
+        times[top] = time_ps[o];
+        rates[top] = top == 0 ? HARPE_FLOW_INFINITE : rate;
+        energies[top] = energy_j[o];
     }
-    return count;
+    rates[top + 1] = 0;
+    return top + 1;
 }
 
 /* Makes the curve of the options `first` to `last` of a choice. */
 static harpe_relaxation_curve *make_curve(harpe_block *b, int32_t choice, int32_t first,
                                           int32_t last) {
-    const int64_t *time_ps = b->curves->option_time_ps + b->curves->first_option[choice];
-    const double *energy_j = b->curves->option_energy_j + b->curves->first_option[choice];
-    size_t most = (size_t)(last - first) + 1;
+    int32_t from = b->curves->first_option[choice] + first, count = last - first + 1;
+    size_t most = (size_t)count;
     harpe_relaxation_curve *curve = harpe_arena_alloc(&b->curve_arena, 1, sizeof *curve);
-    int32_t *hull = harpe_arena_alloc(&b->curve_arena, most, sizeof *hull);
-    if (!curve || !hull) return NULL;
-    int32_t count = find_hull(time_ps, energy_j, first, last, hull);
-    size_t points = (size_t)count;
-    int64_t *times = harpe_arena_alloc(&b->curve_arena, points, sizeof *times);
-    int64_t *rates = harpe_arena_alloc(&b->curve_arena, points + 1, sizeof *rates);
-    double *energies = harpe_arena_alloc(&b->curve_arena, points, sizeof *energies);
-    if (!times || !rates || !energies) return NULL;
-    rates[0] = HARPE_FLOW_INFINITE;
-    for (int32_t k = 0; k < count; k++) {
-        times[k] = time_ps[hull[k]];
-        energies[k] = energy_j[hull[k]];
-        if (k == 0) continue;
-        double saved_j = energies[k - 1] - energies[k];
-        rates[k] = (int64_t)(saved_j / ((double)(times[k] - times[k - 1]) * J_PER_UW_PS));
-    }
-    rates[count] = 0;
-    *curve = (harpe_relaxation_curve){count - 1, times, rates, energies};
+    int64_t *times = harpe_arena_alloc(&b->curve_arena, most, sizeof *times);
+    int64_t *rates = harpe_arena_alloc(&b->curve_arena, most + 1, sizeof *rates);
+    double *energies = harpe_arena_alloc(&b->curve_arena, most, sizeof *energies);
+    if (!curve || !times || !rates || !energies) return NULL;
+    int32_t points = find_hull(b->curves->option_time_ps + from, b->curves->option_energy_j + from,
+                               count, times, rates, energies);
+    *curve = (harpe_relaxation_curve){points - 1, times, rates, energies};
     return curve;
 }
 
@@ -475,7 +468,7 @@ void harpe_block_read(const harpe_block *block, int32_t *option) {
         const harpe_relaxation_curve *curve = b->relaxation.edges[k].curve;
         for (int32_t c = 0; c <= curve->segment_count; c++)
             while (chosen < b->last[k] && curve->time_ps[c] <= span &&
-                   time_ps[chosen] < curve->time_ps[c])
+                   time_ps[chosen + 1] <= curve->time_ps[c])
                 chosen++;
         option[b->instruction_of[k]] = chosen;
     }

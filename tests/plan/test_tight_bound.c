@@ -252,8 +252,49 @@ static void small_jobs_reach_their_bound(void **state) {
     assert_int_equal(closed, count);
 }
 
+/* Instructions need the same energy at every clock, so the options are on a line after the blocking
+ * energy is taken away. Parts of them have segments of equal rates. The search ends all the same,
+ * and its proofs hold. */
+static void options_on_a_line_come_to_an_end(void **state) {
+    (void)state;
+    test_random random = {34};
+    for (int trial = 0; trial < test_trials(60); trial++) {
+        int stages = random_int(&random, 2, 4);
+        test_rows rows = {0};
+        for (int stage = 0; stage < stages; stage++) {
+            for (int k = 0; k < 2; k++) {
+                double base_s = random_between(&random, 0.5, 1500);
+                double energy_j = base_s * random_between(&random, 1e2, 2e5);
+                int mhz = 1980;
+                for (int o = random_int(&random, 2, 9); o > 0; o--) {
+                    mhz -= random_int(&random, 1, 150);
+                    add_row(&rows, stage, k == 0 ? "forward" : "backward", mhz, base_s * 2000 / mhz,
+                            energy_j);
+                }
+            }
+        }
+        harpe_schedule_options options = {.ranks = stages,
+                                          .microbatches = random_int(&random, 2, 6)};
+        harpe_problem *problem =
+            problem_from_rows(&rows, &options, random_int(&random, 0, 1) ? 17500 : 60);
+        free(rows.rows);
+        harpe_frontier *frontier = NULL;
+        harpe_plan_set *plans = NULL;
+        harpe_plan_request request = {.count = 3, .effort_s = 0.05, .threads = 1};
+        harpe_error error = {.message = ""};
+        if (harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error) != HARPE_OK)
+            fail_msg("%s", error.message);
+        if (harpe_plan_set_verify(problem, frontier, plans, &error) != HARPE_OK)
+            fail_msg("%s", error.message);
+        harpe_plan_set_free(plans);
+        harpe_frontier_free(frontier);
+        harpe_problem_free(problem);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(options_on_a_line_come_to_an_end),
         cmocka_unit_test(bounds_match_the_enumeration),
         cmocka_unit_test(proofs_hold_and_false_ones_do_not),
         cmocka_unit_test(small_jobs_reach_their_bound),
