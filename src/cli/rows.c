@@ -76,7 +76,9 @@ json_t *harpe_row_json(const harpe_frontier_row *row) {
                   row->energy_j, "lower_bound_j", row->lower_bound_j, "gap_percent",
                   row->gap_percent, "average_power_w", row->average_power_w, "slowdown_percent",
                   row->slowdown_percent, "savings_percent", row->savings_percent);
-    if (object && row->compute_energy_j > 0) {
+    /* The rows of a server's job have only the sum. */
+    bool has_parts = row->compute_energy_j > 0 || row->blocking_energy_j > 0 || row->energy_j <= 0;
+    if (object && has_parts) {
         json_object_set_new(object, "compute_energy_j", json_real(row->compute_energy_j));
         json_object_set_new(object, "blocking_energy_j", json_real(row->blocking_energy_j));
         json_object_set_new(object, "overhead_energy_j", json_real(row->overhead_energy_j));

@@ -154,6 +154,12 @@ class Graph(ProgramTest):
         self.assertEqual(plan["activities"]["a"],
                          {"option": 1, "frequency": None, "start_s": 0, "slack_s": 0})
 
+    def test_a_graph_without_energies(self):
+        self.write_job({"activities": [{"name": "a", "time": 0.1}]})
+        self.plan()
+        chosen = self.succeed("choose", "plans", "--min-energy", "--json").json()
+        self.assertEqual((chosen["time_s"], chosen["energy_j"]), (0.1, 0))
+
     def test_deadlines_are_met(self):
         """f1 may end at 0.148 s at the latest, which its slow option does not if f0 is slow, too."""
         job = json.loads(json.dumps(JOB))
