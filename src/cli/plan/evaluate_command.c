@@ -248,7 +248,9 @@ static bool changes_are_free(const evaluate_arguments *arguments) {
 
 static void add_switching(json_t *row, const harpe_switching *switching, bool is_free) {
     json_object_set_new(row, "clock_writes", json_integer((json_int_t)switching->clock_writes));
-    json_object_set_new(row, "shortest_dwell_s", json_real(switching->shortest_dwell_s));
+    json_object_set_new(row, "shortest_dwell_s",
+                        switching->clock_writes > 0 ? json_real(switching->shortest_dwell_s)
+                                                    : json_null());
     if (is_free) return;
     json_object_set_new(row, "time_with_switching_s", json_real(switching->time_s));
     json_object_set_new(row, "energy_with_switching_j", json_real(switching->energy_j));
