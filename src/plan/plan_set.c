@@ -413,26 +413,74 @@ static harpe_status round_all(maker *m, const harpe_plan_request *request, harpe
                                               : draft_at_times(m, request, error);
 }
 
-/* Improves the drafts and their bounds for some time. A short search for bounds comes first,
- * because plans that reach their bound need no more work. */
+/* Improves the drafts and their bounds for some time. One turn of the search for bounds comes
+ * first, because plans that reach their bound need no more work. Later turns have the time that the
+ * first two parts leave. */
 static harpe_status search_for(maker *m, const harpe_search *search, double effort_s,
                                harpe_error *error) {
-    static const double part[] = {0.1, 0.6, 0.3};
+    static const double part[] = {0.1, 0.6, 0.3}, part_of_left[] = {0.1, 2.0 / 3, 1};
     double end_s = harpe_clock_s() + effort_s, share = (1 - m->share_from - m->share);
     bool stopped = false;
     harpe_status status = HARPE_OK;
     for (int k = 0; k < 3 && status == HARPE_OK && !stopped; k++) {
-        double left_s = fmax(0, end_s - harpe_clock_s());
-        double for_s = k == 2 ? left_s : fmin(left_s, part[k] * effort_s);
+        double for_s = part_of_left[k] * fmax(0, end_s - harpe_clock_s());
         m->share_from += m->share;
         m->share = part[k] * share;
         m->phase = k == 1 ? "improving" : "bounding";
         if (k == 1)
             status = harpe_search_windows(search, for_s, &stopped, error);
         else
-            status = harpe_search_bounds(search, for_s, k == 0 ? 0 : 1, &stopped, error);
+            status = harpe_search_bounds(search, for_s,
+                                         k == 0 ? HARPE_BOUND_FIRST_TURN : HARPE_BOUND_LATER_TURNS,
+                                         &stopped, error);
     }
     m->phase = "planning";
+    return status;
+}
+
+static bool is_dominated(const maker *m, const harpe_draft *draft) {
+    for (size_t i = 0; i < m->draft_count; i++)
+        if (m->drafts[i].time_s <= draft->time_s && m->drafts[i].energy_j <= draft->energy_j)
+            return true;
+    return false;
+}
+
+/* Adds copies of the drafts of before the effort again. A better draft may be slower than the one
+ * it has replaced, which is then still the best one for shorter times. With a cost of changes, the
+ * energies are not final, and every draft that was replaced may still be the best. */
+static harpe_status add_replaced(maker *m, harpe_draft *before, size_t count, bool has_cost,
+                                 harpe_error *error) {
+    size_t size = (size_t)m->problem->instruction_count * sizeof(int32_t);
+    for (size_t i = 0; i < count; i++) {
+        if (memcmp(before[i].option, m->drafts[i].option, size) == 0) continue;
+        if (!has_cost && is_dominated(m, &before[i])) continue;
+        if (!HARPE_ARRAY_RESERVE(m->drafts, m->draft_capacity, m->draft_count + 1))
+            return harpe_fail_memory(error);
+        m->drafts[m->draft_count++] = before[i];
+        before[i].option = NULL; /* the draft owns it now */
+    }
+    return HARPE_OK;
+}
+
+static harpe_status improve_for(maker *m, harpe_search *search, const harpe_plan_request *request,
+                                harpe_error *error) {
+    size_t count = m->draft_count, instructions = (size_t)m->problem->instruction_count;
+    harpe_draft *before = harpe_calloc(count + 1, sizeof *before);
+    harpe_status status = before ? HARPE_OK : harpe_fail_memory(error);
+    for (size_t i = 0; status == HARPE_OK && i < count; i++) {
+        before[i] = m->drafts[i];
+        before[i].option = harpe_calloc(instructions, sizeof(int32_t));
+        if (before[i].option)
+            memcpy(before[i].option, m->drafts[i].option, instructions * sizeof(int32_t));
+        else
+            status = harpe_fail_memory(error);
+    }
+    if (status == HARPE_OK) status = search_for(m, search, request->effort_s, error);
+    bool has_cost = harpe_clock_switch_has_cost(&request->clock_switch);
+    if (status == HARPE_OK) status = add_replaced(m, before, count, has_cost, error);
+    for (size_t i = 0; before && i < count; i++)
+        free(before[i].option);
+    free(before);
     return status;
 }
 
@@ -478,7 +526,7 @@ static harpe_status improve_all(maker *m, const harpe_plan_request *request,
         status = harpe_search_join(&search, error);
     }
     if (status == HARPE_OK && request->effort_s > 0)
-        status = search_for(m, &search, request->effort_s, error);
+        status = improve_for(m, &search, request, error);
     if (status == HARPE_OK && request->choice != HARPE_PLANS_AT &&
         harpe_clock_switch_has_cost(&request->clock_switch))
         status = add_slower_drafts(m, error);

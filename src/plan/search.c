@@ -35,8 +35,8 @@ typedef struct run_user {
     const harpe_search *search;
     size_t *order; /* the drafts, the slowest deadline first; joins: the hull */
     const harpe_clock_switch *cost;
-    size_t *fast, *slow; /* joins: the neighbours on the hull; NO_DRAFT: none */
-    size_t first_turn;   /* bounds */
+    size_t *fast, *slow;     /* joins: the neighbours on the hull; NO_DRAFT: none */
+    harpe_bound_turns turns; /* bounds */
     double began_s, effort_s;
     pthread_mutex_t lock; /* protects gap_sum */
     double gap_sum;
@@ -454,7 +454,8 @@ static harpe_status bound_step(void *user, harpe_tools *tools, size_t number, si
     bool is_optimal = draft->cut.is_exact && isfinite(harpe_cut_at(&draft->cut, draft->time_s));
     *is_done = is_closed(search, draft) || is_optimal;
     if (*is_done) return HARPE_OK;
-    harpe_cut cut = cut_of_turn(search->problem, u->first_turn + turn);
+    bool is_first = u->turns == HARPE_BOUND_FIRST_TURN;
+    harpe_cut cut = cut_of_turn(search->problem, is_first ? 0 : turn + 1);
     /* A flat bound is high only at its deadline. */
     int64_t time_ps = draft->deadline_ps;
     if (cut.is_flat) time_ps = llround(draft->time_s * HARPE_PS_PER_S);
@@ -475,6 +476,7 @@ static harpe_status bound_step(void *user, harpe_tools *tools, size_t number, si
         draft->cut = cut;
     if (cut.is_exact && cut.is_flat) take_optimum(search, tools, draft);
     add_gap(u, tight_gap(search, draft) - gap);
+    *is_done = is_first;
     return HARPE_OK;
 }
 
@@ -495,9 +497,9 @@ static bool has_fitted_curve(const harpe_problem *problem) {
     return false;
 }
 
-harpe_status harpe_search_bounds(const harpe_search *search, double effort_s, size_t first_turn,
-                                 bool *stopped, harpe_error *error) {
-    run_user u = {.search = search, .first_turn = first_turn};
+harpe_status harpe_search_bounds(const harpe_search *search, double effort_s,
+                                 harpe_bound_turns turns, bool *stopped, harpe_error *error) {
+    run_user u = {.search = search, .turns = turns};
     *stopped = false;
     if (has_fitted_curve(search->problem)) return HARPE_OK; /* its bound is none */
     u.order = harpe_calloc(search->draft_count + 1, sizeof *u.order);

@@ -57,10 +57,16 @@ harpe_status harpe_search_finish(const harpe_search *search, const harpe_clock_s
 harpe_status harpe_search_windows(const harpe_search *search, double effort_s, bool *stopped,
                                   harpe_error *error);
 
-/* Looks for higher lower bounds of the drafts, in turn, for `effort_s`, or until all of them are
- * known to be optimal. Turn `first_turn` is the first one; later turns take longer. Sets `*stopped`
- * and ends if `report` returns false. */
-harpe_status harpe_search_bounds(const harpe_search *search, double effort_s, size_t first_turn,
-                                 bool *stopped, harpe_error *error);
+/* Which turns of the search for bounds are taken. Each turn takes longer than the one before. */
+typedef enum harpe_bound_turns {
+    HARPE_BOUND_FIRST_TURN,
+    HARPE_BOUND_LATER_TURNS,
+} harpe_bound_turns;
+
+/* Looks for higher lower bounds of the drafts, in turn, for `effort_s`, or until the turns are
+ * taken or all drafts are known to be optimal. Sets `*stopped` and ends if `report` returns false.
+ */
+harpe_status harpe_search_bounds(const harpe_search *search, double effort_s,
+                                 harpe_bound_turns turns, bool *stopped, harpe_error *error);
 
 #endif

@@ -5,6 +5,7 @@ refused, and Ctrl-C ends the improvement but keeps the plans. A terminal shows w
 import errno
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -20,10 +21,19 @@ class Terminal:
     def __init__(self, directory, *arguments):
         self.controller, terminal = pty.openpty()
         self.shown = ""
+        self.is_open = True
         self.process = subprocess.Popen(
             [HARPE, *map(str, arguments)], cwd=directory, env=environment(TERM="xterm"),
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=terminal, text=True)
         os.close(terminal)
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+        if self.is_open:
+            os.close(self.controller)
 
     def read(self, seconds):
         """Reads what the program shows next. Returns false after its end."""
@@ -38,18 +48,18 @@ class Terminal:
         self.shown += shown
         return shown != ""
 
-    def wait_for(self, text):
+    def wait_for(self, pattern):
         end = time.monotonic() + 300
-        while text not in self.shown:
+        while not re.search(pattern, self.shown):
             if not self.read(1) or time.monotonic() > end:
-                raise AssertionError(f"never shown: {text!r}; shown: {self.shown!r}")
+                raise AssertionError(f"never shown: {pattern!r}; shown: {self.shown!r}")
 
     def finish(self):
         while self.read(300):
             pass
         out = self.process.stdout.read()
-        self.process.stdout.close()
         os.close(self.controller)
+        self.is_open = False
         return self.process.wait(timeout=300), out
 
 
@@ -59,6 +69,11 @@ class Effort(ProgramTest):
         self.profile("profile.csv", 6, "--noise", "0.02")
         self.flags = ["plan", "--inst-profile", "profile.csv", "--num-mbs", 16, "--p2p-power", 60,
                       "--no-pictures"]
+
+    def start(self, *arguments):
+        terminal = Terminal(self.path, *arguments)
+        self.addCleanup(terminal.kill)
+        return terminal
 
     def gaps(self, directory):
         return [float(row["gap_percent"]) for row in rows(self.path / directory / "frontier.csv")]
@@ -76,7 +91,7 @@ class Effort(ProgramTest):
         for threads in (1, 3, 4096):
             self.succeed(*self.flags, "--plans", 6, "--threads", threads, "--output-dir",
                          f"plans{threads}")
-            plans = sorted((self.path / "plans1").glob("plan_*"))
+            plans = sorted((self.path / "plans1").glob("freqs_pipeline_*"))
             self.assertGreater(len(plans), 3)
             for path in plans:
                 self.assertEqual((self.path / f"plans{threads}" / path.name).read_bytes(),
@@ -90,9 +105,9 @@ class Effort(ProgramTest):
             self.refuse(2, flag, *self.flags, f"{flag}={value}", "--output-dir", "plans")
 
     def test_ctrl_c_keeps_what_was_improved(self):
-        terminal = Terminal(self.path, *self.flags, "--plans", 8, "--effort", 100000,
+        terminal = self.start(*self.flags, "--plans", 8, "--effort", 100000,
                             "--output-dir", "plans")
-        terminal.wait_for("improving, mean gap")
+        terminal.wait_for("(improving|bounding), mean gap")
         terminal.process.send_signal(signal.SIGINT)
         code, out = terminal.finish()
         self.assertEqual(code, 0, terminal.shown)
@@ -104,9 +119,9 @@ class Effort(ProgramTest):
 
     def test_termination_writes_nothing(self):
         before = self.files()
-        terminal = Terminal(self.path, *self.flags, "--plans", 8, "--effort", 100000,
+        terminal = self.start(*self.flags, "--plans", 8, "--effort", 100000,
                             "--output-dir", "plans")
-        terminal.wait_for("improving, mean gap")
+        terminal.wait_for("(improving|bounding), mean gap")
         terminal.process.send_signal(signal.SIGTERM)
         code, out = terminal.finish()
         self.assertEqual(code, 143, terminal.shown)
@@ -114,12 +129,27 @@ class Effort(ProgramTest):
         self.assertEqual(out, "")
         self.assertEqual(self.files(), before)
 
+    def test_no_time_gets_a_worse_plan(self):
+        self.profile("noisy.csv", 3, "--noise", "0.15", "--seed", 5)
+        for more in ([], ["--switch-energy", 2], ["--min-dwell", 0.2]):
+            with self.subTest(more=more):
+                flags = ["plan", "--inst-profile", "noisy.csv", "--num-mbs", 7, "--p2p-power", 20,
+                         "--no-pictures", "--plans", 20, "--force", *more]
+                self.succeed(*flags, "--output-dir", "before")
+                self.succeed(*flags, "--effort", 1, "--output-dir", "after")
+                before, after = [[(float(row["time_s"]), float(row["energy_j"]))
+                                  for row in rows(self.path / name / "frontier.csv")]
+                                 for name in ("before", "after")]
+                for time_s, energy_j in before:
+                    best = min(j for s, j in after if s <= time_s * (1 + 1e-9))
+                    self.assertLessEqual(best, energy_j * (1 + 1e-9), time_s)
+
     def test_ctrl_c_before_the_improvement_writes_nothing(self):
         self.profile("big.csv", 16, "--noise", "0.02")
         before = self.files()
-        terminal = Terminal(self.path, "plan", "--inst-profile", "big.csv", "--num-mbs", 400,
+        terminal = self.start("plan", "--inst-profile", "big.csv", "--num-mbs", 400,
                             "--p2p-power", 84, "--output-dir", "plans", "--effort", 100000)
-        terminal.wait_for("solving")
+        terminal.wait_for("solving|planning")
         terminal.process.send_signal(signal.SIGINT)
         code, out = terminal.finish()
         self.assertEqual(code, 130, terminal.shown)
