@@ -286,7 +286,7 @@ class Online(ServerTest):
         return server.get(f"/jobs/{job.id}/frontier").json
 
     def test_others_are_answered_while_a_big_job_is_planned(self):
-        server = self.start_online(plans=100)
+        server = self.start_online(plans=25)
         small = self.pipeline(server, 2, 2)
         small.run_until_planned()
         # The first round may have been under way before the planning began, but the second was not.
@@ -319,7 +319,7 @@ class Online(ServerTest):
         return len(latencies)
 
     def test_big_plans_do_not_delay_the_plan_of_another_job(self):
-        server = self.start_online(plans=100)
+        server = self.start_online(plans=25)
         bigs = [self.pipeline(server, 8, 48, noise=0.01, seed=seed) for seed in range(4)]
         small = self.pipeline(server, 2, 2)
         for job in [small] + bigs:
