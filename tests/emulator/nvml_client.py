@@ -4,6 +4,7 @@ numbers and layouts, and nothing of Harpe's headers. Needs HARPE (the program) a
 (the library).
 """
 import ctypes as C
+import math
 import os
 import pathlib
 import subprocess
@@ -130,15 +131,21 @@ class Client:
         return self.functions.harpe_emulator_now_ns() * 1e-9
 
     def energy_at(self, gpu):
-        """Returns the energy in J and the time of the read in emulated s: the middle of an interval
-        of at most 1 ms of real time. A read that the machine interrupted is repeated."""
+        """Returns the energy in J and the time of the read in emulated s: the middle of the shortest
+        of several intervals, at most 1 ms of real time. A read that the machine interrupted is
+        repeated."""
         give_up_s = time.monotonic() + LIMIT_S
+        shortest_s, tries = math.inf, 0
         while True:
             real_s, begin_s = time.monotonic(), self.now_s()
             energy_j = self.energy_j(gpu)
             end_s, took_s = self.now_s(), time.monotonic() - real_s
-            if took_s < 1e-3 or time.monotonic() > give_up_s:
-                return energy_j, (begin_s + end_s) / 2
+            tries += 1
+            if took_s < shortest_s:
+                shortest_s, found = took_s, (energy_j, (begin_s + end_s) / 2)
+            is_short = shortest_s < 1e-4 or shortest_s < 1e-3 and tries >= 50
+            if is_short or time.monotonic() > give_up_s:
+                return found
 
 
 class EmulatorTestCase(unittest.TestCase):
