@@ -87,7 +87,7 @@ static char *format_name(maker *m, const char *format, ...) {
     return length < 0 ? NULL : harpe_arena_strdup(&m->arena, name, strlen(name));
 }
 
-/* Names a communication: "12.send.0-1", "13.all_reduce". */
+/* Names a communication: "12.send.0-1", "13.allreduce". */
 static char *name_communication(maker *m, size_t number) {
     const harpe_communication *item = &m->communications.items[number];
     const harpe_communication_part *part = &m->communications.parts[item->first_part];
