@@ -92,6 +92,10 @@ typedef struct harpe_problem_options {
      * whole iteration, whatever the GPUs do. With it, energies and lower bounds are those of whole
      * machines, and T* is a shorter time. */
     double overhead_power_w;
+    /* Seconds from the end of an instruction to the earliest start of an instruction of another
+     * rank that waits for it, 0 to 1e6: the time of a transfer that is in neither of them.
+     * Instructions with a lag of their own (harpe_instruction) keep it. */
+    double transfer_time_s;
 } harpe_problem_options;
 
 /* Joins a profile and a schedule. Fails with HARPE_INVALID_INPUT if the profile does not have

@@ -48,6 +48,8 @@ typedef struct harpe_instruction {
     int action_count;        /* 1 or 2. Two actions are planned as one instruction if the
                               * profile has `name` for actions[0].stage; otherwise one runs after
                               * the other */
+    double lag_s; /* each instruction of another rank for which this one waits must have ended so
+                   * many seconds before; 0: transfers take no time */
 } harpe_instruction;
 
 /* Parameters of a built-in schedule. Initialise with zeros, then set the members that you need. */

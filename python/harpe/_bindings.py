@@ -388,6 +388,7 @@ harpe_instruction._fields_ = [
     ("name", C.c_char_p),
     ("actions", harpe_action * 2),
     ("action_count", C.c_int),
+    ("lag_s", C.c_double),
 ]
 harpe_schedule_options._fields_ = [
     ("name", C.c_char_p),
@@ -413,6 +414,7 @@ harpe_problem_options._fields_ = [
     ("memory_limit_bytes", C.c_uint64),
     ("gpus_per_stage", C.c_int),
     ("overhead_power_w", C.c_double),
+    ("transfer_time_s", C.c_double),
 ]
 harpe_option._fields_ = [
     ("frequency_mhz", C.c_int),

@@ -438,7 +438,7 @@ class Problem:
 
     def __init__(self, profile: Any, *, num_microbatches: Optional[int] = None,
                  blocking_power: Union[float, Sequence[float], None] = None,
-                 overhead_power: float = 0.0, schedule: Path = "1f1b",
+                 overhead_power: float = 0.0, transfer_time: float = 0.0, schedule: Path = "1f1b",
                  num_ranks: Optional[int] = None, num_chunks: Optional[int] = None,
                  gpus_per_stage: Optional[int] = None,
                  prologue: Sequence[str] = (), epilogue: Sequence[str] = (),
@@ -459,6 +459,7 @@ class Problem:
             blocking_power_w=(C.c_double * len(powers))(*powers), blocking_power_count=len(powers),
             cost_model=_COST_MODELS[cost_model], unit_time_s=unit_time, noise_factor=noise_factor,
             memory_limit_bytes=memory_limit, overhead_power_w=overhead_power,
+            transfer_time_s=transfer_time,
             gpus_per_stage=_count("gpus_per_stage", gpus_per_stage or 0))
         made = C.c_void_p()
         call(lib.harpe_problem_new, profile_handle.address, schedule_handle.address,
@@ -690,8 +691,9 @@ def solve(profile: Any, *, num_microbatches: Optional[int] = None,
             the same plans.
         threads: The most threads that make plans; 0: one for each core.
         **options: overhead_power (power in W of all machines outside of their GPUs; energies and
-            the bound are then those of whole machines), num_ranks (default: as many as the profile
-            has stages for), num_chunks (stages per rank, if the schedule has several),
+            the bound are then those of whole machines), transfer_time (seconds from the end of an
+            instruction to the start of one of another rank that waits for it), num_ranks (default:
+            as many as the profile has stages for), num_chunks (stages per rank, if the schedule has several),
             gpus_per_stage (number of GPUs whose summed energy a row of the profile has, for a
             profile without rank and gpus), prologue and epilogue (names of instructions that every
             rank runs first and last), microbatch_group_size and overlap_moe_expert_parallel_comm

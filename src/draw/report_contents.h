@@ -51,6 +51,7 @@ typedef struct harpe_report_instruction {
     int microbatch;           /* -1: none */
     const int32_t *waits_for; /* instructions of any rank that must end before */
     size_t wait_count;
+    double lag_s; /* the instructions of other ranks must end so many seconds before */
 } harpe_report_instruction;
 
 /* One iteration, from which the page computes the timeline of any plan. Instructions are numbered:

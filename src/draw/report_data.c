@@ -233,6 +233,23 @@ static void put_waits(const harpe_report_timeline *timeline, harpe_text *out) {
     put(out, "]");
 }
 
+/* Writes the instructions that have a lag. Each lag is a pair of numbers: the distance from the
+ * previous instruction with a lag, and the lag. */
+static void put_lags(const harpe_report_timeline *timeline, harpe_text *out) {
+    size_t last = 0;
+    bool is_first = true;
+    for (size_t i = 0; i < timeline->instruction_count; i++) {
+        double lag_s = timeline->instructions[i].lag_s;
+        if (!(lag_s > 0)) continue;
+        put(out, is_first ? ",\n\"lags\":[" : ",");
+        harpe_text_printf(out, "%zu,", i - last);
+        harpe_text_number(out, lag_s);
+        is_first = false;
+        last = i;
+    }
+    if (!is_first) put(out, "]");
+}
+
 static size_t point_of(const harpe_report_timeline *timeline, size_t instruction, int mhz) {
     const harpe_report_entry *entry = &timeline->entries[timeline->instructions[instruction].entry];
     for (size_t i = 0; i < entry->point_count; i++)
@@ -283,6 +300,7 @@ static void put_timeline(const harpe_report *report, const plan_list *list, harp
     put_entries(timeline, out);
     put_ranks(timeline, out);
     put_waits(timeline, out);
+    put_lags(timeline, out);
     harpe_text changes = {0};
     for (size_t step = 1; step <= 2 * PLANS_MAX; step *= 2) {
         changes.length = 0;

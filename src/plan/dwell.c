@@ -517,6 +517,8 @@ harpe_status harpe_dwell_improve(const harpe_problem *problem, const harpe_clock
         s.groups && s.time_s && s.end_s && s.place ? HARPE_OK : harpe_fail_memory(error);
     for (int32_t k = 0; status == HARPE_OK && k < problem->instruction_count; k++)
         s.place[problem->dag.topological_order[k]] = k;
+    for (int32_t i = 0; status == HARPE_OK && i < problem->instruction_count; i++)
+        s.time_s[i] = shortest_s(&s, i); /* that of a delay never changes */
     if (status == HARPE_OK) status = search(&s, frequency_mhz, error);
     free(s.groups);
     free(s.clocks);

@@ -83,6 +83,10 @@ harpe_status harpe_evaluate_find_points(const harpe_problem *problem, const int 
                                         const harpe_profile_point **points, harpe_error *error) {
     for (int32_t i = 0; i < problem->instruction_count; i++) {
         const harpe_choice *choice = harpe_problem_choice(problem, i);
+        if (harpe_problem_is_delay(problem, i)) {
+            points[i] = &choice->points[0];
+            continue;
+        }
         ptrdiff_t found = find_point(choice, frequency_mhz[i]);
         if (found < 0) return fail_unknown_frequency(problem, i, frequency_mhz[i], error);
         points[i] = &choice->points[found];
@@ -108,6 +112,7 @@ harpe_status harpe_plan_evaluate(const harpe_problem *problem, const int *freque
     if (status == HARPE_OK) {
         *out = harpe_evaluate_points(problem, points, starts);
         out->frequency_mhz = frequency_mhz;
+        count -= (size_t)problem->delay_count;
         if (start_s) memcpy(start_s, starts, count * sizeof *starts);
     }
     free(points);

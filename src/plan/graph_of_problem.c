@@ -64,7 +64,7 @@ static harpe_status fill_options(writer *w, harpe_error *error) {
         }
         options_of[c] = options;
     }
-    for (int32_t i = 0; i < problem->instruction_count; i++) {
+    for (int32_t i = 0; i < problem->instruction_count - problem->delay_count; i++) {
         w->activities[i].options = options_of[problem->choice_of[i]];
         w->activities[i].option_count = harpe_problem_choice(problem, i)->point_count;
     }
@@ -73,11 +73,18 @@ static harpe_status fill_options(writer *w, harpe_error *error) {
 
 static harpe_status fill_waits(writer *w, harpe_error *error) {
     const harpe_dag *dag = &w->problem->dag;
+    int32_t count = dag->node_count - w->problem->delay_count;
     harpe_graph_wait *waits = harpe_arena_alloc(&w->arena, (size_t)dag->arc_count, sizeof *waits);
     if (!waits) return harpe_fail_memory(error);
-    for (int32_t a = 0; a < dag->arc_count; a++)
-        waits[a].name = w->activities[dag->arc_from[a]].name;
-    for (int32_t i = 0; i < dag->node_count; i++) {
+    for (int32_t a = 0; a < dag->first_arc_into[count]; a++) {
+        int32_t from = dag->arc_from[a];
+        if (harpe_problem_is_delay(w->problem, from)) {
+            waits[a].lag_s = harpe_problem_choice(w->problem, from)->points[0].time_s;
+            from = dag->arc_from[dag->first_arc_into[from]];
+        }
+        waits[a].name = w->activities[from].name;
+    }
+    for (int32_t i = 0; i < count; i++) {
         w->activities[i].waits = waits + dag->first_arc_into[i];
         w->activities[i].wait_count = (size_t)(dag->first_arc_into[i + 1] - dag->first_arc_into[i]);
     }
@@ -89,7 +96,7 @@ harpe_status harpe_graph_of_problem(const harpe_problem *problem, harpe_graph **
     if (problem->graph)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "the problem was made from a graph");
     writer w = {.problem = problem};
-    size_t ranks = (size_t)problem->rank_count, count = (size_t)problem->instruction_count;
+    size_t ranks = (size_t)problem->rank_count, count = harpe_problem_instruction_count(problem);
     w.resources = harpe_arena_alloc(&w.arena, ranks, sizeof *w.resources);
     w.activities = harpe_arena_alloc(&w.arena, count, sizeof *w.activities);
     harpe_status status = w.resources && w.activities ? HARPE_OK : harpe_fail_memory(error);

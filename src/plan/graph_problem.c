@@ -260,8 +260,8 @@ static harpe_status fill_activity(builder *b, size_t activity, size_t first_poin
     }
     harpe_profile_entry entry = {
         .stage = -1, .instruction = it->name, .point_count = count, .points = points};
-    return harpe_problem_fill_choice(problem, &entry, rank, b->options, &problem->choices[activity],
-                                     error);
+    return harpe_problem_fill_choice(problem, &entry, rank, problem->blocking_power_w[rank],
+                                     b->options, &problem->choices[activity], error);
 }
 
 static harpe_status fill_delay(builder *b, size_t d, harpe_error *error) {
@@ -270,7 +270,7 @@ static harpe_status fill_delay(builder *b, size_t d, harpe_error *error) {
     const char *name = d >= b->delay_count ? "deadline" : b->delays[d].from < 0 ? "release" : "lag";
     harpe_profile_entry entry = {
         .stage = -1, .instruction = name, .point_count = 1, .points = &point};
-    return harpe_problem_fill_choice(problem, &entry, problem->rank_count - 1, b->options,
+    return harpe_problem_fill_choice(problem, &entry, problem->rank_count - 1, 0, b->options,
                                      &problem->choices[b->graph->activity_count + d], error);
 }
 

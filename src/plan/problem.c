@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "plan/cost_model.h"
 #include "plan/cost_model_exponential.h"
+#include "plan/delays.h"
 #include "plan/options.h"
 #include "plan/profile_rows.h"
 #include "plan/schedule.h"
@@ -57,6 +58,7 @@ static size_t split_or_keep(const harpe_profile *profile, const harpe_instructio
             .name = forward_or_backward(&instruction->actions[half]),
             .actions = {instruction->actions[half]},
             .action_count = 1,
+            .lag_s = instruction->lag_s,
         };
     }
     return 2;
@@ -158,8 +160,9 @@ static harpe_status check_curves(const harpe_problem *problem, harpe_error *erro
 }
 
 harpe_status harpe_problem_fill_choice(harpe_problem *problem, const harpe_profile_entry *entry,
-                                       int rank, const harpe_problem_options *options,
-                                       harpe_choice *choice, harpe_error *error) {
+                                       int rank, double blocking_power_w,
+                                       const harpe_problem_options *options, harpe_choice *choice,
+                                       harpe_error *error) {
     harpe_profile_point *points =
         harpe_arena_alloc(&problem->arena, entry->point_count, sizeof *points);
     char *name =
@@ -168,7 +171,7 @@ harpe_status harpe_problem_fill_choice(harpe_problem *problem, const harpe_profi
     memcpy(points, entry->points, entry->point_count * sizeof *points);
     choice->points = points;
     choice->point_count = entry->point_count;
-    choice->blocking_power_w = problem->blocking_power_w[rank];
+    choice->blocking_power_w = blocking_power_w;
 
     harpe_option *found = NULL;
     size_t count = 0;
@@ -242,9 +245,9 @@ static harpe_status fill_choices(harpe_problem *problem, const harpe_profile *pr
             const harpe_profile_entry *entry = NULL;
             status = find_entry(profile, &lists->lists[rank][i], &entry, error);
             if (status == HARPE_OK)
-                status =
-                    harpe_problem_fill_choice(problem, entry, rank, options,
-                                              &problem->choices[problem->choice_count++], error);
+                status = harpe_problem_fill_choice(
+                    problem, entry, rank, problem->blocking_power_w[rank], options,
+                    &problem->choices[problem->choice_count++], error);
             if (status != HARPE_OK) return status;
         }
     }
@@ -405,6 +408,71 @@ static harpe_status fill_lists(harpe_problem *problem, const rank_lists *lists,
     return HARPE_OK;
 }
 
+/* ---- Delays ---------------------------------------------------------------------------------- */
+
+/* Makes room for the delays in the arrays of instructions and choices. */
+static harpe_status extend_arrays(harpe_problem *problem, int32_t delay_count, harpe_error *error) {
+    size_t count = (size_t)problem->instruction_count, all = count + (size_t)delay_count;
+    size_t choices = problem->choice_count + (size_t)delay_count;
+    int32_t *choice_of = harpe_arena_alloc(&problem->arena, all, sizeof *choice_of);
+    int *mhz = harpe_arena_alloc(&problem->arena, all, sizeof *mhz);
+    harpe_action *actions = harpe_arena_alloc(&problem->arena, all, sizeof *actions);
+    harpe_choice *choice = harpe_arena_alloc(&problem->arena, choices, sizeof *choice);
+    if (!choice_of || !mhz || !actions || !choice) return harpe_fail_memory(error);
+    memcpy(choice_of, problem->choice_of, count * sizeof *choice_of);
+    memcpy(actions, problem->action_of, count * sizeof *actions);
+    memcpy(choice, problem->choices, problem->choice_count * sizeof *choice);
+    for (size_t i = count; i < all; i++)
+        actions[i] = (harpe_action){HARPE_STANDALONE, -1, -1};
+    problem->choice_of = choice_of;
+    problem->maximum_frequency_mhz = mhz;
+    problem->action_of = actions;
+    problem->choices = choice;
+    problem->instruction_count += delay_count;
+    problem->delay_count = delay_count;
+    return HARPE_OK;
+}
+
+/* Gives the delays their choices. Neighbours of one length at one rank share a choice. */
+static harpe_status fill_delays(harpe_problem *problem, const harpe_delays *delays,
+                                const harpe_problem_options *options, harpe_error *error) {
+    int32_t first = problem->instruction_count - delays->count;
+    for (int32_t k = 0; k < delays->count; k++) {
+        bool is_new = k == 0 || delays->rank[k] != delays->rank[k - 1] ||
+                      delays->lag_s[k] < delays->lag_s[k - 1] ||
+                      delays->lag_s[k] > delays->lag_s[k - 1];
+        if (is_new) {
+            harpe_profile_point point = {.time_s = delays->lag_s[k]};
+            harpe_profile_entry entry = {
+                .stage = -1, .instruction = "transfer", .point_count = 1, .points = &point};
+            harpe_status status =
+                harpe_problem_fill_choice(problem, &entry, delays->rank[k], 0, options,
+                                          &problem->choices[problem->choice_count], error);
+            if (status != HARPE_OK) return status;
+            problem->choice_count++;
+            problem->delay_choice_count++;
+        }
+        problem->choice_of[first + k] = (int32_t)problem->choice_count - 1;
+    }
+    return HARPE_OK;
+}
+
+static harpe_status add_delays(harpe_problem *problem, const rank_lists *lists,
+                               const harpe_problem_options *options, harpe_error *error) {
+    harpe_delays delays;
+    harpe_status status =
+        harpe_delays_add(&problem->dag, lists->lists, lists->counts, problem->rank_count,
+                         options->transfer_time_s, &delays, error);
+    if (status == HARPE_OK && delays.count > 0) {
+        status = harpe_problem_check_size((uint64_t)lists->total + (uint64_t)delays.count,
+                                          problem->memory_limit_bytes, error);
+        if (status == HARPE_OK) status = extend_arrays(problem, delays.count, error);
+        if (status == HARPE_OK) status = fill_delays(problem, &delays, options, error);
+    }
+    harpe_delays_clear(&delays);
+    return status;
+}
+
 static harpe_status fill_problem(harpe_problem *problem, const harpe_profile *profile,
                                  const rank_lists *lists, const harpe_problem_options *options,
                                  harpe_error *error) {
@@ -416,6 +484,7 @@ static harpe_status fill_problem(harpe_problem *problem, const harpe_profile *pr
         status = harpe_dag_build_with_waits(lists->lists, lists->counts, problem->rank_count,
                                             lists->waits, lists->wait_count, &problem->dag, error);
     }
+    if (status == HARPE_OK) status = add_delays(problem, lists, options, error);
     if (status != HARPE_OK) return status;
     for (int32_t i = 0; i < problem->instruction_count; i++) {
         problem->maximum_frequency_mhz[i] =
@@ -496,7 +565,7 @@ size_t harpe_problem_rank_length(const harpe_problem *problem, int rank) {
 }
 
 size_t harpe_problem_instruction_count(const harpe_problem *problem) {
-    return (size_t)problem->instruction_count;
+    return (size_t)(problem->instruction_count - problem->delay_count);
 }
 
 const char *harpe_problem_instruction_name(const harpe_problem *problem, int rank, size_t index) {
@@ -506,9 +575,10 @@ const char *harpe_problem_instruction_name(const harpe_problem *problem, int ran
 }
 
 size_t harpe_problem_option_list_count(const harpe_problem *problem) {
-    return problem->choice_count;
+    return problem->choice_count - problem->delay_choice_count;
 }
 
 const harpe_option_list *harpe_problem_option_list_at(const harpe_problem *problem, size_t index) {
-    return index < problem->choice_count ? &problem->choices[index].list : NULL;
+    size_t count = harpe_problem_option_list_count(problem);
+    return index < count ? &problem->choices[index].list : NULL;
 }

@@ -30,6 +30,11 @@ struct harpe_problem {
     size_t *rank_offset;           /* [rank_count + 1]: first instruction of each rank */
     int32_t *choice_of;            /* [instruction_count]: index into choices */
     const harpe_action *action_of; /* [instruction_count]: first action, for pictures */
+    /* The last instructions are delays between two ranks, after those of the last rank's list. Each
+     * has a single option without energy. The last choices are theirs. 0 in a problem of a graph.
+     */
+    int32_t delay_count;
+    size_t delay_choice_count;
     size_t choice_count;
     harpe_choice *choices;
     harpe_dag dag;
@@ -56,10 +61,17 @@ harpe_status harpe_problem_check_size(uint64_t instruction_count, uint64_t memor
 harpe_status harpe_problem_begin(const harpe_problem_options *options, harpe_problem **out,
                                  harpe_error *error);
 
-/* Fills in a choice of a rank whose blocking power is known. Copies the entry. */
+/* Fills in a choice of a rank. Copies the entry. `blocking_power_w` is that of all GPUs which wait
+ * while the instruction does not run. */
 harpe_status harpe_problem_fill_choice(harpe_problem *problem, const harpe_profile_entry *entry,
-                                       int rank, const harpe_problem_options *options,
-                                       harpe_choice *choice, harpe_error *error);
+                                       int rank, double blocking_power_w,
+                                       const harpe_problem_options *options, harpe_choice *choice,
+                                       harpe_error *error);
+
+/* Returns true if an instruction is a delay. It has no frequency. */
+static inline bool harpe_problem_is_delay(const harpe_problem *problem, int32_t instruction) {
+    return instruction >= problem->instruction_count - problem->delay_count;
+}
 
 /* Returns what a second of the iteration costs if all ranks wait: blocking power and overhead. The
  * relaxation pays it for the whole iteration. */

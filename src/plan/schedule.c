@@ -373,6 +373,12 @@ harpe_status harpe_schedule_new(const harpe_schedule_options *options, harpe_sch
     return harpe_schedule_builder_finish(&builder, out, error);
 }
 
+bool harpe_schedule_has_lag(const harpe_schedule *schedule) {
+    for (size_t i = 0; i < schedule->instruction_count; i++)
+        if (schedule->instructions[i].lag_s > 0) return true;
+    return false;
+}
+
 int harpe_schedule_shared_stage(const harpe_schedule *schedule, int *owner) {
     for (int rank = 0; rank < schedule->rank_count; rank++) {
         for (size_t i = schedule->rank_start[rank]; i < schedule->rank_start[rank + 1]; i++) {

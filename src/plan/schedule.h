@@ -91,6 +91,9 @@ void harpe_schedule_run_oldest_weight(harpe_schedule_builder *builder);
 /* Returns a stage that two ranks run, or -1. `owner` has a zero for each stage, and is changed. */
 int harpe_schedule_shared_stage(const harpe_schedule *schedule, int *owner);
 
+/* Returns true if an instruction has a lag. */
+bool harpe_schedule_has_lag(const harpe_schedule *schedule);
+
 /* Returns true if `name` may be the name of an instruction. */
 bool harpe_is_instruction_name(const char *name);
 

@@ -3,7 +3,8 @@
  * 2I1, 2W1, 1B0, (0F7;7B3)OVERLAP_F_B. An empty cell means that the rank is idle. Cells of
  * communication (0SEND_F3, 2UNSHARD) are left out, because dependencies follow from computations.
  * Beyond that form, a cell may be a recomputation (0R3), may name its instruction
- * (0F3:forward_moe), may be a standalone instruction (:optimizer), or a BARRIER of all ranks.
+ * (0F3:forward_moe), may be a standalone instruction (:optimizer), may have a lag in seconds after
+ * the instructions of other ranks for which it waits (1F3+0.002), or is a BARRIER of all ranks.
  * Checks that every stage runs every microbatch forward and backward exactly once. dag.c checks
  * that the order can finish. */
 #include <limits.h>
@@ -17,6 +18,7 @@
 #include "base/csv.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/number.h"
 #include "plan/dag.h"
 #include "plan/schedule.h"
 
@@ -24,7 +26,9 @@
 #define FILE_INSTRUCTIONS_MAX 10000000
 
 #define CELL_HINT \
-    "expected a cell such as 0F3, 1B0, 2I1, 2W1, (0F7;7B3)OVERLAP_F_B, 0F3:name, :name or BARRIER"
+    "expected a cell such as 0F3, 1B0, 2I1, 2W1, (0F7;7B3)OVERLAP_F_B, 0F3:name, 1F0+0.002, " \
+    ":name or BARRIER"
+#define LAG_MAX_S 1e6
 #define BARRIER "BARRIER"
 /* Limits for a file's own names, and for the dependencies of its barriers. */
 #define FILE_NAMES_MAX 64
@@ -194,6 +198,18 @@ static harpe_status take_standalone(reader *r, cell *c, harpe_instruction *out,
     return HARPE_OK;
 }
 
+/* Takes "+<seconds>" off the end of a cell. A name has no plus sign. */
+static harpe_status take_lag(const reader *r, cell *c, double *out, harpe_error *error) {
+    const char *plus = memchr(c->cursor, '+', (size_t)(c->end - c->cursor));
+    if (!plus) return HARPE_OK;
+    if (!harpe_parse_double(plus + 1, (size_t)(c->end - plus) - 1, out) ||
+        !(*out >= 0 && *out <= LAG_MAX_S))
+        return harpe_csv_fail(&r->csv, c->field, error,
+                              "after the plus sign is no time between 0 and %.0f s", LAG_MAX_S);
+    c->end = plus;
+    return HARPE_OK;
+}
+
 /* The instruction of a communication has no actions. */
 static harpe_status parse_cell(reader *r, size_t field, harpe_instruction *out,
                                harpe_error *error) {
@@ -205,6 +221,8 @@ static harpe_status parse_cell(reader *r, size_t field, harpe_instruction *out,
         *out = instruction;
         return HARPE_OK;
     }
+    status = take_lag(r, &c, &instruction.lag_s, error);
+    if (status != HARPE_OK) return status;
     if (c.cursor < c.end && *c.cursor == ':') {
         status = take_standalone(r, &c, &instruction, error);
     } else if (take_text(&c, "(")) {

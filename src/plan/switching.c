@@ -139,6 +139,8 @@ static harpe_status count_all(switches *s, const int *frequency_mhz, harpe_switc
             count_rank(s, &all);
             delay_rank(s, rank, frequency_mhz, late);
         }
+        for (size_t i = count - (size_t)s->problem->delay_count; i < count; i++)
+            late[i] = *s->points[i];
         for (size_t i = 0; i < count; i++)
             s->points[i] = &late[i];
         harpe_plan plan = harpe_evaluate_points(s->problem, s->points, s->start_s);

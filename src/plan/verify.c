@@ -332,7 +332,9 @@ static harpe_status recompute(const harpe_problem *problem, const harpe_plan *pl
     double waiting_saved_j = 0;
     for (int32_t i = 0; i < problem->instruction_count; i++) {
         const harpe_choice *choice = harpe_problem_choice(problem, i);
-        const harpe_profile_point *point = measured_at(choice, plan->frequency_mhz[i]);
+        bool is_delay = harpe_problem_is_delay(problem, i);
+        const harpe_profile_point *point =
+            is_delay ? choice->points : measured_at(choice, plan->frequency_mhz[i]);
         if (!point) {
             return harpe_fail(error, HARPE_INTERNAL,
                               "instruction %d runs at %d MHz, which was "

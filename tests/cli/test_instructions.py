@@ -53,15 +53,18 @@ class Instructions(program.ProgramTest):
             lists = eval(re.sub("#.*", "", path.read_text()))  # pylint: disable=eval-used
             yield float(row["time_s"]), float(row["energy_j"]), lists
 
-    def simulate(self, lists):
+    def simulate(self, lists, lags=None, transfer=0.0):
+        """lags: {(rank, place): s}, in place of the transfer time."""
         table, ends, energy = measured(), {}, 0.0
         work = [[table[rank, name, mhz] for name, mhz in lists[rank]] for rank in (0, 1)]
         for _ in range(20):  # the longest chain over both ranks is shorter
             for rank, row in enumerate(work):
                 for place, (time, _) in enumerate(row):
                     before = [(rank, place - 1)] if place else []
-                    start = max([ends.get(one, 0.0)
-                                 for one in before + AFTER.get((rank, place), [])], default=0.0)
+                    lag = (lags or {}).get((rank, place), transfer)
+                    start = max([ends.get(one, 0.0) for one in before] +
+                                [ends.get(one, 0.0) + lag for one in AFTER.get((rank, place), [])],
+                                default=0.0)
                     ends[rank, place] = start + time
         length = max(ends.values())
         for rank, row in enumerate(work):
@@ -85,6 +88,38 @@ class Instructions(program.ProgramTest):
         for rank, clocks in CLOCKS.items():
             self.assertLessEqual(used[rank], set(clocks))
             self.assertGreater(len(used[rank]), 1)
+
+    def test_transfers_that_take_time(self):
+        late = SCHEDULE.replace("1F0,", "1F0+0.02,").replace("0B1,", "0B1+0.5e-2,").replace(
+            "BARRIER,:all_reduce,:optimizer\n1F0", "BARRIER,:all_reduce+0.01,:optimizer\n1F0")
+        self.write("own.csv", SCHEDULE)
+        self.write("late.csv", late)
+        lags = {(1, 0): 0.02, (0, 5): 0.005, (0, 6): 0.01}
+        for more, told in ((["-s", "late.csv"], (lags, 0)),
+                           (["-s", "own.csv", "--transfer-time", "0.007"], ({}, 0.007)),
+                           (["-s", "late.csv", "--transfer-time", "0.007"], (lags, 0.007))):
+            with self.subTest(more=more):
+                plans = list(self.plan("--force", *more))
+                self.assertGreater(len(plans), 5)
+                for time, energy, lists in plans:
+                    length, expected = self.simulate(lists, *told)
+                    self.assertAlmostEqual(time, length, places=9)
+                    self.assertAlmostEqual(energy, expected, places=6)
+                plan = f"{self.path}/plans/freqs_pipeline_00000.py"
+                answer = self.succeed("evaluate", "-i", "profile.csv", "-p", "60,45", *more,
+                                      "--plan", plan, "--json").json()
+                self.assertAlmostEqual(answer["plans"][0]["time_s"], plans[-1][0], places=9)
+
+    def test_bad_transfer_times(self):
+        flags = ["plan", "-i", "profile.csv", "-p", 60, "-o", "x"]
+        for wrong in ("-1", "1e7", "nan", "4ms", ""):
+            self.refuse(2, "--transfer-time", *flags, "-m", 2, f"--transfer-time={wrong}")
+        list(self.plan("-m", 2))
+        self.write("bad.csv", "0F0,0B0+1s\n1F0,1B0\n")
+        self.refuse(1, "bad.csv:1:5: after the plus sign is no time between 0 and 1000000 s",
+                    *flags, "-s", "bad.csv")
+        self.refuse(2, "--graph and --transfer-time", "plan", "--graph", "g.json",
+                    "--transfer-time", 1, "-o", "x")
 
     def test_a_built_in_schedule_with_an_end_of_the_iteration(self):
         plans = list(self.plan("-m", 3, "--epilogue", "all_reduce,optimizer"))

@@ -155,8 +155,8 @@ static harpe_report make_report_with_timeline(harpe_report_timeline *timeline,
                                               harpe_report_instruction instructions[2]) {
     entries[0] = (harpe_report_entry){0, "forward", forward_points, 2, 1};
     entries[1] = (harpe_report_entry){1, HOSTILE, other_points, 1, 8};
-    instructions[0] = (harpe_report_instruction){0, 7, NULL, 0};
-    instructions[1] = (harpe_report_instruction){1, -1, first_instruction, 1};
+    instructions[0] = (harpe_report_instruction){0, 7, NULL, 0, 0};
+    instructions[1] = (harpe_report_instruction){1, -1, first_instruction, 1, 0.25};
     *timeline = (harpe_report_timeline){entries, 2, instructions, 2, rank_offset, 2};
     static harpe_report_plan timed[2];
     for (int i = 0; i < 2; i++) {

@@ -18,7 +18,8 @@
 #include "plan/schedule.h"
 
 #define CELL \
-    "expected a cell such as 0F3, 1B0, 2I1, 2W1, (0F7;7B3)OVERLAP_F_B, 0F3:name, :name or BARRIER"
+    "expected a cell such as 0F3, 1B0, 2I1, 2W1, (0F7;7B3)OVERLAP_F_B, 0F3:name, 1F0+0.002, " \
+    ":name or BARRIER"
 
 static harpe_schedule *read_text(const char *text) {
     harpe_schedule *schedule = NULL;
@@ -251,6 +252,42 @@ static void barriers_wait_for_all_ranks(void **state) {
     harpe_schedule_free(schedule);
 }
 
+static void reads_lags(void **state) {
+    (void)state;
+    harpe_schedule *schedule = read_text("0F0,0B0+0.5,:step\n1F0:first+1e-3,1B0:b.x-y+0,:step+2\n");
+    static const double lags_s[] = {0, 0.5, 0, 1e-3, 0, 2};
+    static const char *const names[] = {"forward", "backward", "step", "first", "b.x-y", "step"};
+    for (size_t i = 0; i < 6; i++) {
+        assert_true(schedule->instructions[i].lag_s == lags_s[i]);
+        assert_string_equal(schedule->instructions[i].name, names[i]);
+    }
+    assert_true(harpe_schedule_has_lag(schedule));
+    harpe_schedule_free(schedule);
+    schedule = read_text("0F0,(0F1;0B0)OVERLAP_F_B+0.25,0B1\n");
+    assert_true(schedule->instructions[1].lag_s == 0.25);
+    harpe_schedule_free(schedule);
+    schedule = read_text("0F0,0B0+0\n");
+    assert_false(harpe_schedule_has_lag(schedule));
+    harpe_schedule_free(schedule);
+}
+
+static void refuses_lags_that_are_none(void **state) {
+    (void)state;
+    static const char *const bad[] = {"0F0+",    "0F0+x",  "0F0+-1",  "0F0+1.1e6",
+                                      "0F0+nan", "0F0+1s", "0F0+1+1", "0F0+ 1"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        char text[40], message[160];
+        (void)snprintf(text, sizeof text, "%s,0B0\n", bad[i]);
+        (void)snprintf(message, sizeof message,
+                       "s.csv:1:1: after the plus sign is no time between 0 and 1000000 s (found "
+                       "'%s')",
+                       bad[i]);
+        expect_bad(text, message);
+    }
+    expect_bad("0F0,BARRIER+1,0B0\n", "s.csv:1:5: " CELL " (found 'BARRIER+1')");
+    expect_bad("+1\n", "s.csv:1:1: " CELL " (found '+1')");
+}
+
 static void refuses_names_and_barriers_that_are_none(void **state) {
     (void)state;
     const char *name =
@@ -435,6 +472,8 @@ int main(void) {
         cmocka_unit_test(standalone_instructions_belong_to_the_lowest_stage),
         cmocka_unit_test(reads_a_stage_on_two_ranks),
         cmocka_unit_test(barriers_wait_for_all_ranks),
+        cmocka_unit_test(reads_lags),
+        cmocka_unit_test(refuses_lags_that_are_none),
         cmocka_unit_test(refuses_names_and_barriers_that_are_none),
         cmocka_unit_test(reads_a_file_by_path),
         cmocka_unit_test(refuses_cells_that_are_none),

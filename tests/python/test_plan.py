@@ -236,6 +236,21 @@ class Objectives(PlanTest):
             self.refused("overhead power", overhead_power=wrong)
 
 
+    def test_transfers_take_time(self):
+        run("plan", "-i", self.profile, "-m", 6, "-p", 80, "--transfer-time", 0.003,
+            "--no-pictures", "-o", self.path / "late")
+        late = harpe.plan.solve(self.profile, num_microbatches=6, blocking_power=80,
+                                transfer_time=0.003)
+        with open(self.path / "late/frontier.csv", newline="") as file:
+            self.assertEqual([(float(row["time_s"]), float(row["energy_j"]))
+                              for row in csv.DictReader(file)],
+                             [(plan.time, plan.energy) for plan in late.plans])
+        # 1F1B on 4 ranks: the first microbatch goes 3 times down and 3 times up.
+        self.assertGreater(late.plans[0].time, self.solve().plans[0].time)
+        for wrong in (-1, 2e6, math.nan):
+            self.refused("transfer time", transfer_time=wrong)
+
+
 class Inputs(PlanTest):
     def same(self, profile):
         self.assertEqual(self.solve(profile, plans=3).vertices, self.solve(plans=3).vertices)

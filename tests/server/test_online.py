@@ -370,6 +370,12 @@ class Online(ServerTest):
             self.expect_detail(connection.receive(), 500, "rank 0 reported no energy",
                                "instruction profiler")
 
+    def test_a_schedule_file_with_lags_is_refused(self):
+        schedule = self.path / "lags.csv"
+        schedule.write_text("0F0,0B0+0.01\n1F0+0.01,1B0\n")
+        with self.assertRaisesRegex(AssertionError, "lags.csv has lags, which only harpe plan"):
+            self.start_online(schedule={"csv": str(schedule)})
+
     def test_bad_arguments_stop_the_server_at_its_start(self):
         with self.assertRaisesRegex(AssertionError, "num_microbatchs"):
             self.start_online(num_microbatchs=4)

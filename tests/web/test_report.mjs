@@ -131,6 +131,8 @@ await test("lays_out_every_plan_as_long_as_its_file_takes", () => {
     }
     plan("all", "split.csv", "--num-mbs", "8", "--plans", "all");
     check("all");
+    plan("late", "split.csv", "--num-mbs", "8", "--plans", "6", "--transfer-time", "0.004");
+    check("late");
     return seen.join(", ");
 });
 

@@ -23,10 +23,13 @@ function unpack(data) {
         count += entry.length;
     }
     const waits = Array.from({ length: count }, () => []);
+    const rank_of = ranks.flatMap((rank, r) => rank.entry.map(() => r));
     for (const { offset, count: length } of ranks)
         for (let i = 1; i < length; i++) waits[offset + i].push(offset + i - 1);
     for (const [node, from] of places(data.waits)) waits[node].push(from);
-    return { ranks, count, waits, entry: ranks.flatMap((rank) => rank.entry) };
+    const lag = new Float64Array(count);
+    for (const [node, seconds] of places(data.lags ?? [])) lag[node] = seconds;
+    return { ranks, count, waits, lag, rank_of, entry: ranks.flatMap((rank) => rank.entry) };
 }
 
 /** Returns the instructions in an order in which each comes after the instructions that it waits
@@ -47,10 +50,20 @@ function orderOf({ ranks, count, waits }) {
     return order;
 }
 
-function criticalPath(waits, end) {
-    const latest = (nodes) => nodes.reduce((best, node) => best < 0 || end[node] > end[best] ? node : best, -1);
+/** Returns when `node` may start after `from`. */
+function ready({ lag, rank_of }, end, node, from) {
+    return end[from] + (rank_of[node] === rank_of[from] ? 0 : lag[node]);
+}
+
+function criticalPath(model, end) {
+    const latest = (nodes, time) => nodes.reduce((best, node) => best < 0 || time(node) > time(best) ? node : best, -1);
     const path = [];
-    for (let node = latest([...end.keys()]); node >= 0; node = latest(waits[node])) path.push(node);
+    let node = latest([...end.keys()], (one) => end[one]);
+    while (node >= 0) {
+        path.push(node);
+        const after = node;
+        node = latest(model.waits[after], (from) => ready(model, end, after, from));
+    }
     return path.reverse();
 }
 
@@ -92,12 +105,13 @@ export function planLayouts(data) {
             const start = new Float64Array(model.count);
             const end = new Float64Array(model.count);
             for (const node of order) {
-                for (const from of model.waits[node]) start[node] = Math.max(start[node], end[from]);
+                for (const from of model.waits[node])
+                    start[node] = Math.max(start[node], ready(model, end, node, from));
                 end[node] = start[node] + runs[node].duration;
             }
             return {
                 time: end.reduce((a, b) => Math.max(a, b), 0), power_range, entries: data.entries,
-                critical: criticalPath(model.waits, end),
+                critical: criticalPath(model, end),
                 ranks: model.ranks.map(({ offset, count, entry, microbatch }) => {
                     const mine = runs.slice(offset, offset + count);
                     return { entry, microbatch, start: [...start.subarray(offset, offset + count)],

@@ -9,9 +9,10 @@
 
 static harpe_status collect_entries(const harpe_problem *problem, harpe_arena *arena,
                                     harpe_report_timeline *timeline, harpe_error *error) {
-    harpe_report_entry *entries = harpe_arena_alloc(arena, problem->choice_count, sizeof *entries);
+    size_t count = harpe_problem_option_list_count(problem);
+    harpe_report_entry *entries = harpe_arena_alloc(arena, count, sizeof *entries);
     if (!entries) return harpe_fail_memory(error);
-    for (size_t i = 0; i < problem->choice_count; i++) {
+    for (size_t i = 0; i < count; i++) {
         const harpe_choice *choice = &problem->choices[i];
         harpe_report_point *points = harpe_arena_alloc(arena, choice->point_count, sizeof *points);
         if (!points) return harpe_fail_memory(error);
@@ -26,22 +27,43 @@ static harpe_status collect_entries(const harpe_problem *problem, harpe_arena *a
                                           .point_count = choice->point_count};
     }
     timeline->entries = entries;
-    timeline->entry_count = problem->choice_count;
+    timeline->entry_count = count;
     return HARPE_OK;
+}
+
+/* Returns the instruction before a delay, or the instruction itself if it is none. */
+static int32_t waits_before(const harpe_problem *problem, int32_t instruction) {
+    const harpe_dag *dag = &problem->dag;
+    if (!harpe_problem_is_delay(problem, instruction)) return instruction;
+    return dag->arc_from[dag->first_arc_into[instruction]];
+}
+
+static double lag_of(const harpe_problem *problem, size_t instruction) {
+    const harpe_dag *dag = &problem->dag;
+    for (int32_t a = dag->first_arc_into[instruction]; a < dag->first_arc_into[instruction + 1];
+         a++)
+        if (harpe_problem_is_delay(problem, dag->arc_from[a]))
+            return harpe_problem_choice(problem, dag->arc_from[a])->points[0].time_s;
+    return 0;
 }
 
 harpe_status harpe_pictures_collect_timeline(const harpe_problem *problem, harpe_arena *arena,
                                              harpe_report_timeline *timeline, harpe_error *error) {
-    size_t count = (size_t)problem->instruction_count;
+    size_t count = harpe_problem_instruction_count(problem);
     const int32_t *first_arc = problem->dag.first_arc_into;
+    size_t arcs = (size_t)first_arc[count];
     harpe_report_instruction *instructions = harpe_arena_alloc(arena, count, sizeof *instructions);
-    if (!instructions) return harpe_fail_memory(error);
+    int32_t *waits_for = harpe_arena_alloc(arena, arcs, sizeof *waits_for);
+    if (!instructions || !waits_for) return harpe_fail_memory(error);
+    for (size_t a = 0; a < arcs; a++)
+        waits_for[a] = waits_before(problem, problem->dag.arc_from[a]);
     for (size_t i = 0; i < count; i++) {
         instructions[i] = (harpe_report_instruction){
             .entry = (size_t)problem->choice_of[i],
             .microbatch = problem->action_of[i].microbatch,
-            .waits_for = problem->dag.arc_from + first_arc[i],
+            .waits_for = waits_for + first_arc[i],
             .wait_count = (size_t)(first_arc[i + 1] - first_arc[i]),
+            .lag_s = lag_of(problem, i),
         };
     }
     timeline->instructions = instructions;

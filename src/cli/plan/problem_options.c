@@ -20,6 +20,7 @@
 #define BLOCKING_POWER_MAX_W 1e5
 #define DEFAULT_SCHEDULE "1f1b"
 #define OVERHEAD_POWER_MAX_W 1e9
+#define TRANSFER_TIME_MAX_S 1e6
 #define DEFAULT_UNIT_TIME_S 0.001
 #define DEFAULT_NOISE_FACTOR 0.95
 #define MEMORY_LIMIT_MAX_GIB 65536
@@ -44,6 +45,7 @@ enum flag {
     FLAG_MEMORY_LIMIT,
     FLAG_GPUS,
     FLAG_OVERHEAD,
+    FLAG_TRANSFER,
 };
 
 static const struct argp_option flags[] = {
@@ -64,6 +66,10 @@ static const struct argp_option flags[] = {
     {"overhead-power", FLAG_OVERHEAD, "W", 0,
      "Watts that all machines of the pipeline draw outside of their GPUs; energies are then those "
      "of whole machines (default 0)",
+     1},
+    {"transfer-time", FLAG_TRANSFER, "S", 0,
+     "Seconds from the end of an instruction to the start of one of another rank that waits for it "
+     "(default 0)",
      1},
     {"schedule", FLAG_SCHEDULE, "NAME|FILE", 0,
      "Pipeline schedule by name (default 1f1b; names below), or a CSV file of "
@@ -162,16 +168,17 @@ static void parse_schedule(const struct argp_state *state, const char *text) {
 /* A graph contains what these flags say about a pipeline. */
 static void check_graph_alone(const struct argp_state *state) {
     const harpe_problem_input *input = input_of(state);
-    const char *flag = input->profile_path       ? "--inst-profile"
-                       : input->microbatches > 0 ? "--num-mbs"
-                       : input->ranks > 0        ? "--num-stages"
-                       : input->gpus_per_stage   ? "--gpus-per-stage"
-                       : input->blocking_power_w ? "--p2p-power"
-                       : input->chunks > 0       ? "--chunks"
-                       : input->group_size > 0   ? "--microbatch-group-size"
-                       : input->prologue         ? "--prologue"
-                       : input->epilogue         ? "--epilogue"
-                                                 : NULL;
+    const char *flag = input->profile_path          ? "--inst-profile"
+                       : input->microbatches > 0    ? "--num-mbs"
+                       : input->ranks > 0           ? "--num-stages"
+                       : input->gpus_per_stage      ? "--gpus-per-stage"
+                       : input->blocking_power_w    ? "--p2p-power"
+                       : input->chunks > 0          ? "--chunks"
+                       : input->group_size > 0      ? "--microbatch-group-size"
+                       : input->prologue            ? "--prologue"
+                       : input->transfer_time_s > 0 ? "--transfer-time"
+                       : input->epilogue            ? "--epilogue"
+                                                    : NULL;
     if (!flag && input->overlaps_moe_expert_parallel_comm)
         flag = "--overlap-moe-expert-parallel-comm";
     if (!flag && strcmp(input->schedule_name, DEFAULT_SCHEDULE) != 0) flag = "--schedule";
@@ -250,6 +257,10 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     case FLAG_OVERHEAD:
         input->overhead_power_w =
             harpe_flag_double(state, "--overhead-power", argument, 0, OVERHEAD_POWER_MAX_W);
+        return 0;
+    case FLAG_TRANSFER:
+        input->transfer_time_s =
+            harpe_flag_double(state, "--transfer-time", argument, 0, TRANSFER_TIME_MAX_S);
         return 0;
     case FLAG_SCHEDULE: parse_schedule(state, argument); return 0;
     case FLAG_PROLOGUE:
@@ -337,6 +348,7 @@ static harpe_status make_problem(harpe_problem_input *input, harpe_error *error)
     options.blocking_power_w = input->blocking_power_w;
     options.blocking_power_count = input->blocking_power_count;
     options.gpus_per_stage = input->gpus_per_stage;
+    options.transfer_time_s = input->transfer_time_s;
     harpe_status status =
         harpe_problem_new(input->profile, input->schedule, &options, &input->problem, &reason);
     if (status == HARPE_OK) return HARPE_OK;
@@ -438,17 +450,18 @@ json_t *harpe_problem_input_arguments(const harpe_problem_input *input) {
                          "unit_time", input->unit_time_s, "noise_factor", input->noise_factor);
     }
     return json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:b, s:o, s:o, s:s, s:f, s:f}",
+        "{s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:o, s:o, s:o, s:b, s:o, s:o, s:s, s:f, s:f}",
         "inst_profile", harpe_command_json_text(input->profile_path), "num_mbs",
         given_or_null(input->microbatches), "num_stages", given_or_null(input->ranks),
         "gpus_per_stage", given_or_null(input->gpus_per_stage), "p2p_power",
         numbers_json(input->blocking_power_w, input->blocking_power_count), "overhead_power",
-        input->overhead_power_w, "schedule", harpe_command_json_text(input->schedule_name),
-        "chunks", given_or_null(input->chunks), "microbatch_group_size",
-        given_or_null(input->group_size), "overlap_moe_expert_parallel_comm",
-        (int)input->overlaps_moe_expert_parallel_comm, "prologue", names_json(input->prologue),
-        "epilogue", names_json(input->epilogue), "cost_model", cost_model_name(input->cost_model),
-        "unit_time", input->unit_time_s, "noise_factor", input->noise_factor);
+        input->overhead_power_w, "transfer_time", input->transfer_time_s, "schedule",
+        harpe_command_json_text(input->schedule_name), "chunks", given_or_null(input->chunks),
+        "microbatch_group_size", given_or_null(input->group_size),
+        "overlap_moe_expert_parallel_comm", (int)input->overlaps_moe_expert_parallel_comm,
+        "prologue", names_json(input->prologue), "epilogue", names_json(input->epilogue),
+        "cost_model", cost_model_name(input->cost_model), "unit_time", input->unit_time_s,
+        "noise_factor", input->noise_factor);
 }
 
 json_t *harpe_problem_input_json(const harpe_problem_input *input) {
@@ -494,5 +507,7 @@ void harpe_problem_input_print(const harpe_problem_input *input) {
     }
     if (input->overhead_power_w > 0)
         printf(", overhead power %s W", HARPE_DIGITS(input->overhead_power_w, 6));
+    if (input->transfer_time_s > 0)
+        printf(", transfer time %s s", HARPE_DIGITS(input->transfer_time_s, 6));
     printf("\n");
 }

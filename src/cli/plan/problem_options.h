@@ -29,6 +29,7 @@ typedef struct harpe_problem_input {
     double *blocking_power_w; /* owned */
     size_t blocking_power_count;
     double overhead_power_w;
+    double transfer_time_s;
     harpe_cost_model cost_model;
     double unit_time_s;
     double noise_factor;

@@ -94,6 +94,16 @@ static harpe_status fill(harpe_online_pipeline *pipeline, harpe_error *error) {
     return status;
 }
 
+harpe_status harpe_online_check_lags(const harpe_online_schedule *which,
+                                     const harpe_schedule *schedule, harpe_error *error) {
+    if (!harpe_schedule_has_lag(schedule)) return HARPE_OK;
+    return harpe_fail(
+        error, HARPE_NOT_SUPPORTED,
+        "%.200s has lags, which only harpe plan and harpe evaluate take into account: "
+        "leave the plus signs and the times after them out",
+        which->csv_path);
+}
+
 static harpe_status read_schedule(const harpe_online_schedule *which, int ranks,
                                   harpe_schedule **out, harpe_error *error) {
     harpe_schedule *schedule;
@@ -104,6 +114,7 @@ static harpe_status read_schedule(const harpe_online_schedule *which, int ranks,
         status = harpe_fail(error, HARPE_INVALID_INPUT,
                             "%.200s has %d ranks, but this job has %d pipeline ranks",
                             which->csv_path, harpe_schedule_rank_count(schedule), ranks);
+    if (status == HARPE_OK) status = harpe_online_check_lags(which, schedule, error);
     if (status == HARPE_OK)
         status = harpe_schedule_surround(schedule, which->prologue, which->epilogue, error);
     if (status != HARPE_OK) {

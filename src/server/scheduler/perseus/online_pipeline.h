@@ -69,6 +69,10 @@ harpe_status harpe_online_count_microbatches(const char *name, int pipeline_rank
                                              const harpe_profiling_result *results, size_t count,
                                              int *microbatches, harpe_error *error);
 
+/* Fails with HARPE_NOT_SUPPORTED if the schedule of a file has lags. */
+harpe_status harpe_online_check_lags(const harpe_online_schedule *which,
+                                     const harpe_schedule *schedule, harpe_error *error);
+
 /* Checks that microbatches can be counted with this schedule. Returns HARPE_INVALID_ARGUMENT if
  * they cannot. */
 harpe_status harpe_online_can_count(const char *name, int pipeline_ranks, harpe_error *error);

@@ -240,7 +240,9 @@ static harpe_status check_schedule(const harpe_perseus_args *args, harpe_error *
         status = harpe_file_check_regular(which->csv_path, error);
         if (status == HARPE_OK) status = harpe_schedule_read_csv(which->csv_path, &schedule, error);
         if (status == HARPE_OK) {
-            status = harpe_schedule_surround(schedule, which->prologue, which->epilogue, error);
+            status = harpe_online_check_lags(which, schedule, error);
+            if (status == HARPE_OK)
+                status = harpe_schedule_surround(schedule, which->prologue, which->epilogue, error);
             if (status != HARPE_OK) harpe_schedule_free(schedule);
         }
     }

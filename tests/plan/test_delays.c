@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Transfers that take time: the earliest starts and energies of random pipelines against a
+ * simulation that knows no delays, the bound and the plans against the checker, all plans of small
+ * instances, and the graph of a pipeline. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "plan/graph.h"
+#include "plan/schedule.h"
+
+#include "instances.h"
+
+/* A pipeline with and without transfers. */
+typedef struct pair {
+    harpe_problem *plain, *late;
+    harpe_schedule *schedule;
+    double blocking_w, transfer_s;
+} pair;
+
+/* Half of the pipelines have one transfer time, the others a lag for some instructions. */
+static pair random_pair(const harpe_schedule_options *options, test_random *random) {
+    pair p = {.schedule = schedule_of(options)};
+    test_profile_shape shape = random_shape(random);
+    test_rows rows = make_rows(p.schedule, &shape, random);
+    harpe_profile *profile = profile_of(&rows);
+    p.blocking_w = random_blocking_w(random, shape.power_scale);
+    harpe_problem_options o = {.blocking_power_w = &p.blocking_w, .blocking_power_count = 1};
+    p.plain = problem_of(profile, p.schedule, &o);
+    bool has_lags = random_int(random, 0, 1) == 0;
+    if (!has_lags || random_int(random, 0, 1) == 0)
+        p.transfer_s = o.transfer_time_s = random_between(random, 1e-4, 0.05);
+    for (size_t i = 0; has_lags && i < p.schedule->instruction_count; i++)
+        if (random_int(random, 0, 2) == 0)
+            p.schedule->instructions[i].lag_s = random_between(random, 1e-6, 0.1);
+    p.late = problem_of(profile, p.schedule, &o);
+    harpe_profile_free(profile);
+    free(rows.rows);
+    return p;
+}
+
+static void clear_pair(pair *p) {
+    harpe_problem_free(p->plain);
+    harpe_problem_free(p->late);
+    harpe_schedule_free(p->schedule);
+}
+
+static int rank_of(const harpe_problem *problem, int32_t instruction) {
+    int rank = 0;
+    while (problem->rank_offset[rank + 1] <= (size_t)instruction)
+        rank++;
+    return rank;
+}
+
+/* Runs the pipeline without delays, and waits a lag longer for instructions of other ranks. Repeats
+ * all dependencies until nothing changes. Returns the length of the iteration. No instruction of
+ * these pipelines is a pair that is split, so the lists are those of the schedule. */
+static double simulate(const pair *p, const double *time_s, double *start_s) {
+    const harpe_dag *dag = &p->plain->dag;
+    int32_t n = p->plain->instruction_count;
+    double length_s = 0;
+    for (int32_t i = 0; i < n; i++)
+        start_s[i] = 0;
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int32_t a = 0; a < dag->arc_count; a++) {
+            int32_t from = dag->arc_from[a], to = dag->arc_to[a];
+            double lag_s = p->schedule->instructions[to].lag_s;
+            if (lag_s <= 0) lag_s = p->transfer_s;
+            if (rank_of(p->plain, from) == rank_of(p->plain, to)) lag_s = 0;
+            double start = start_s[from] + time_s[from] + lag_s;
+            if (start <= start_s[to]) continue;
+            start_s[to] = start;
+            changed = true;
+        }
+    }
+    for (int32_t i = 0; i < n; i++)
+        length_s = fmax(length_s, start_s[i] + time_s[i]);
+    return length_s;
+}
+
+static bool is_whole(const harpe_problem *problem, const harpe_schedule *schedule) {
+    return harpe_problem_instruction_count(problem) == harpe_schedule_instruction_count(schedule);
+}
+
+static void evaluation_matches_the_simulation(void **state) {
+    (void)state;
+    test_random random = {61};
+    const char *name;
+    int later = 0;
+    for (int trial = 0; trial < test_trials(40); trial++) {
+        for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
+            harpe_schedule_options options =
+                shape_for(name, random_int(&random, 1, 4), random_int(&random, 1, 6));
+            if (strcmp(name, "interleaved-1f1b") == 0) options.chunks = 2;
+            pair p = random_pair(&options, &random);
+            size_t n = harpe_problem_instruction_count(p.late);
+            assert_int_equal(n, harpe_problem_instruction_count(p.plain));
+            assert_int_equal(harpe_problem_option_list_count(p.late),
+                             harpe_problem_option_list_count(p.plain));
+            if (!is_whole(p.late, p.schedule)) {
+                clear_pair(&p);
+                continue;
+            }
+            /* Arrays of exactly the public length, so that a read beyond it is found. */
+            int *mhz = harpe_calloc(n, sizeof *mhz);
+            double *time_s = harpe_calloc(n, sizeof *time_s);
+            double *start_s = harpe_calloc(n, sizeof *start_s);
+            double *expected_s = harpe_calloc(n, sizeof *expected_s);
+            double compute_j = 0, busy_s = 0;
+            for (size_t i = 0; i < n; i++) {
+                const harpe_choice *choice = harpe_problem_choice(p.plain, (int32_t)i);
+                const harpe_profile_point *point =
+                    &choice->points[random_int(&random, 0, (int)choice->point_count - 1)];
+                mhz[i] = point->frequency_mhz;
+                time_s[i] = point->time_s;
+                compute_j += point->energy_j;
+                busy_s += point->time_s;
+            }
+            double length_s = simulate(&p, time_s, expected_s);
+            harpe_plan plan, plain;
+            assert_int_equal(harpe_plan_evaluate(p.late, mhz, &plan, start_s, NULL), HARPE_OK);
+            assert_int_equal(harpe_plan_evaluate(p.plain, mhz, &plain, NULL, NULL), HARPE_OK);
+            assert_near(plan.time_s, length_s, 1e-12);
+            for (size_t i = 0; i < n; i++)
+                assert_near(start_s[i], expected_s[i], 1e-12);
+            assert_near(plan.compute_energy_j, compute_j, 1e-9);
+            double waiting_s = options.ranks * length_s - busy_s;
+            assert_true(fabs(plan.blocking_energy_j - p.blocking_w * waiting_s) <=
+                        1e-9 * (1 + compute_j + p.blocking_w * options.ranks * length_s));
+            later += plan.time_s > plain.time_s;
+            free(mhz);
+            free(time_s);
+            free(start_s);
+            free(expected_s);
+            clear_pair(&p);
+        }
+    }
+    assert_true(later > 20);
+}
+
+/* Every mode of the planner gives plans that the checker accepts. */
+static void plans_pass_the_checker(void **state) {
+    (void)state;
+    test_random random = {62};
+    for (int trial = 0; trial < test_trials(60); trial++) {
+        const char *name = harpe_schedule_name_at(trial % 6);
+        harpe_schedule_options options =
+            shape_for(name, random_int(&random, 1, 4), random_int(&random, 1, 8));
+        if (strcmp(name, "interleaved-1f1b") == 0) options.chunks = 2;
+        pair p = random_pair(&options, &random);
+        harpe_plan_request request = {.count = 6, .threads = 2};
+        if (trial % 3 == 1) request.effort_s = 0.05;
+        if (trial % 3 == 2)
+            request.clock_switch = (harpe_clock_switch){.minimum_dwell_s = 0.1, .energy_j = 0.5};
+        harpe_frontier *frontier = NULL;
+        harpe_plan_set *plans = NULL;
+        harpe_error error = {.message = ""};
+        if (harpe_plan_set_new(p.late, &request, NULL, &frontier, &plans, &error) != HARPE_OK)
+            fail_msg("%s", error.message);
+        if (harpe_frontier_verify(p.late, frontier, 5, &error) != HARPE_OK)
+            fail_msg("%s: %s", name, error.message);
+        if (harpe_plan_set_verify(p.late, frontier, plans, &error) != HARPE_OK)
+            fail_msg("%s: %s", name, error.message);
+        harpe_plan_set_free(plans);
+        harpe_frontier_free(frontier);
+        clear_pair(&p);
+    }
+}
+
+/* The bound is nowhere above a plan, for all plans of small pipelines. */
+static void no_plan_is_below_the_bound(void **state) {
+    (void)state;
+    test_random random = {63};
+    int checked = 0;
+    for (int trial = 0; trial < test_trials(60); trial++) {
+        harpe_schedule_options options = {.ranks = 2, .microbatches = random_int(&random, 1, 2)};
+        pair p = random_pair(&options, &random);
+        harpe_frontier *frontier = NULL;
+        assert_int_equal(harpe_frontier_new(p.late, NULL, &frontier, NULL), HARPE_OK);
+        int32_t n = p.plain->instruction_count;
+        size_t digit[8] = {0};
+        int mhz[8];
+        for (int32_t i = 0; i < n;) {
+            for (int32_t k = 0; k < n; k++)
+                mhz[k] = harpe_problem_choice(p.plain, k)->list.options[digit[k]].frequency_mhz;
+            harpe_plan plan;
+            assert_int_equal(harpe_plan_evaluate(p.late, mhz, &plan, NULL, NULL), HARPE_OK);
+            double bound_j = harpe_frontier_bound_at(frontier, plan.time_s);
+            double size_j = fabs(plan.energy_j) + p.blocking_w * 2 * plan.time_s;
+            assert_true(bound_j <= plan.energy_j + 1e-8 * size_j);
+            checked++;
+            for (i = 0; i < n && ++digit[i] == harpe_problem_choice(p.plain, i)->list.option_count;
+                 i++)
+                digit[i] = 0;
+        }
+        harpe_frontier_free(frontier);
+        clear_pair(&p);
+    }
+    assert_true(checked > 500);
+}
+
+/* A graph has the lags of its pipeline, and the same frontier. */
+static void the_graph_has_the_lags(void **state) {
+    (void)state;
+    test_random random = {64};
+    for (int trial = 0; trial < test_trials(30); trial++) {
+        harpe_schedule_options options = {.ranks = random_int(&random, 2, 4),
+                                          .microbatches = random_int(&random, 1, 6)};
+        pair p = random_pair(&options, &random);
+        harpe_graph *graph = NULL;
+        harpe_problem *problem = NULL;
+        harpe_error error = {.message = ""};
+        assert_ok(harpe_graph_of_problem(p.late, &graph, &error), error);
+        assert_ok(harpe_problem_of_graph(graph, NULL, &problem, &error), error);
+        harpe_frontier *one = NULL, *other = NULL;
+        assert_int_equal(harpe_frontier_new(p.late, NULL, &one, NULL), HARPE_OK);
+        assert_int_equal(harpe_frontier_new(problem, NULL, &other, NULL), HARPE_OK);
+        size_t count = 0;
+        const harpe_frontier_vertex *vertices = harpe_frontier_vertices(one, &count);
+        for (size_t v = 0; v < count; v++) {
+            double size_j =
+                fabs(vertices[v].lower_bound_j) + p.blocking_w * options.ranks * vertices[v].time_s;
+            assert_true(fabs(harpe_frontier_bound_at(other, vertices[v].time_s) -
+                             vertices[v].lower_bound_j) <= 1e-7 * (1e-3 + size_j));
+        }
+        harpe_frontier_free(one);
+        harpe_frontier_free(other);
+        harpe_problem_free(problem);
+        harpe_graph_free(graph);
+        clear_pair(&p);
+    }
+}
+
+static void refuses_times_that_are_none(void **state) {
+    (void)state;
+    static const double bad_s[] = {-1e-9, 1.1e6, NAN, INFINITY};
+    test_random random = {65};
+    pair p = random_pair(&(harpe_schedule_options){.ranks = 2, .microbatches = 2}, &random);
+    test_profile_shape shape = random_shape(&random);
+    test_rows rows = make_rows(p.schedule, &shape, &random);
+    harpe_profile *profile = profile_of(&rows);
+    for (size_t i = 0; i < sizeof bad_s / sizeof bad_s[0]; i++) {
+        harpe_problem *problem = NULL;
+        harpe_problem_options options = {.transfer_time_s = bad_s[i]};
+        harpe_error error = {.message = ""};
+        assert_int_equal(harpe_problem_new(profile, p.schedule, &options, &problem, &error),
+                         HARPE_INVALID_ARGUMENT);
+        assert_null(problem);
+        assert_non_null(strstr(error.message, "transfer time"));
+    }
+    harpe_profile_free(profile);
+    free(rows.rows);
+    clear_pair(&p);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(evaluation_matches_the_simulation),
+        cmocka_unit_test(plans_pass_the_checker),
+        cmocka_unit_test(no_plan_is_below_the_bound),
+        cmocka_unit_test(the_graph_has_the_lags),
+        cmocka_unit_test(refuses_times_that_are_none),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
