@@ -123,6 +123,46 @@ static harpe_status mark_critical(harpe_arena *arena, harpe_pipeline_panel *pane
     return kept ? HARPE_OK : harpe_fail_memory(error);
 }
 
+/* Returns the instruction for which another one waits longest, -1 if there is none. */
+static int32_t waited_for(const harpe_problem *problem, const harpe_pipeline_box *boxes,
+                          int32_t instruction) {
+    const harpe_dag *dag = &problem->dag;
+    int32_t found = -1;
+    double latest_s = 0;
+    for (int32_t a = dag->first_arc_into[instruction]; a < dag->first_arc_into[instruction + 1];
+         a++) {
+        int32_t from = dag->arc_from[a];
+        double ready_s = 0;
+        if (harpe_problem_is_delay(problem, from)) {
+            ready_s = harpe_problem_choice(problem, from)->points[0].time_s;
+            from = dag->arc_from[dag->first_arc_into[from]];
+        }
+        ready_s += boxes[from].start_s + boxes[from].duration_s;
+        if (found >= 0 && ready_s <= latest_s) continue;
+        found = from;
+        latest_s = ready_s;
+    }
+    return found;
+}
+
+/* The same for a pipeline with delays, whose instructions start later than others end. */
+static harpe_status mark_delayed(const harpe_problem *problem, harpe_arena *arena,
+                                 harpe_pipeline_panel *panel, harpe_error *error) {
+    size_t count = panel->box_count, next = count;
+    size_t *path = harpe_arena_alloc(arena, count, sizeof *path);
+    if (!path) return harpe_fail_memory(error);
+    int32_t last = 0;
+    for (size_t i = 0; i < count; i++) {
+        const harpe_pipeline_box *box = &panel->boxes[i], *until = &panel->boxes[last];
+        if (box->start_s + box->duration_s > until->start_s + until->duration_s) last = (int32_t)i;
+    }
+    for (; last >= 0; last = waited_for(problem, panel->boxes, last))
+        path[--next] = (size_t)last;
+    panel->critical = path + next;
+    panel->critical_count = count - next;
+    return HARPE_OK;
+}
+
 static harpe_status collect_panel(const harpe_problem *problem, const harpe_plan *plan,
                                   const char *title, harpe_arena *arena,
                                   harpe_pipeline_panel *panel, harpe_error *error) {
@@ -144,7 +184,8 @@ static harpe_status collect_panel(const harpe_problem *problem, const harpe_plan
         .box_count = count,
         .time_s = plan->time_s,
     };
-    return mark_critical(arena, panel, error);
+    return problem->delay_count > 0 ? mark_delayed(problem, arena, panel, error)
+                                    : mark_critical(arena, panel, error);
 }
 
 /* Adds a picture of two iterations on one time axis: above with every instruction at its highest
