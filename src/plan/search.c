@@ -326,13 +326,13 @@ static double tight_gap(const harpe_search *search, const harpe_draft *draft) {
     return (draft->energy_j - bound_j) / fabs(bound_j);
 }
 
-/* Returns true if the draft reaches its bound. The bound may be too low by a microwatt of flow for
- * each instruction. */
+/* Returns true if the draft reaches its bound, up to rounding errors. */
 static bool is_closed(const harpe_search *search, const harpe_draft *draft) {
     double bound_j = fmax(harpe_frontier_bound_at(search->frontier, draft->time_s),
                           harpe_cut_at(&draft->cut, draft->time_s));
-    double rounding_j = CLOSED_GAP * fabs(bound_j) +
-                        search->problem->instruction_count * draft->time_s / HARPE_UW_PER_W;
+    double rounding_j = CLOSED_GAP * fabs(bound_j) + 2 * HARPE_FLOW_ROUNDING_W *
+                                                         search->problem->instruction_count *
+                                                         draft->time_s;
     return draft->energy_j - bound_j <= rounding_j;
 }
 
@@ -460,8 +460,7 @@ static harpe_status bound_step(void *user, harpe_tools *tools, size_t number, si
     int64_t time_ps = draft->deadline_ps;
     if (cut.is_flat) time_ps = llround(draft->time_s * HARPE_PS_PER_S);
     harpe_status status = walk_to(search, tools, time_ps, error);
-    /* The measured times of a plan's instructions may be longer by a picosecond each. */
-    cut.deadline_ps = time_ps + search->problem->instruction_count;
+    cut.deadline_ps = harpe_cut_deadline_ps(time_ps, search->problem->instruction_count);
     if (status == HARPE_OK && !tools->is_bounding) {
         status = harpe_bounder_init(&tools->bounder, search->problem, search->crew->network,
                                     &search->crew->curves, error);

@@ -12,6 +12,8 @@
 /* The bound is lowered by this part of the sums from which it was computed, more than the rounding
  * of some thousand additions. */
 #define ROUNDING 1e-12
+/* A sum of some ten thousand doubles has at most this relative error. */
+#define SUM_ROUNDING 5e-12
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
@@ -190,12 +192,18 @@ harpe_status harpe_bounder_cut(harpe_bounder *bounder, const harpe_frontier_solv
     double flow_w = cut->is_flat ? 0 : (double)solver->flow_uw / HARPE_UW_PER_W;
     cut->flow_ps = solver->time_ps;
     cut->is_exact = cut->is_exact && b->block_count == 1;
-    cut->energy_j = sum_j - ROUNDING * size_j;
+    double deadline_s = (double)cut->deadline_ps / HARPE_PS_PER_S;
+    double flow_rounding_j = HARPE_FLOW_ROUNDING_W * b->network->instruction_count * deadline_s;
+    cut->energy_j = sum_j - ROUNDING * size_j - flow_rounding_j;
     cut->slope_w = harpe_problem_iteration_power_w(b->problem) - flow_w;
     return HARPE_OK;
 }
 
+int64_t harpe_cut_deadline_ps(int64_t time_ps, int32_t instruction_count) {
+    return time_ps + instruction_count + (int64_t)(2 * SUM_ROUNDING * (double)time_ps) + 1;
+}
+
 double harpe_cut_at(const harpe_cut *cut, double time_s) {
-    if (time_s * HARPE_PS_PER_S > (double)cut->deadline_ps + 0.5) return -INFINITY;
+    if (time_s * HARPE_PS_PER_S * (1 + SUM_ROUNDING) > (double)cut->deadline_ps) return -INFINITY;
     return cut->energy_j + cut->slope_w * time_s;
 }

@@ -7,10 +7,19 @@
 #include "plan/block.h"
 #include "plan/frontier_solver.h"
 
+/* Watts by which each instruction's part of a bound may be too high or too low, times the deadline.
+ * Rates are rounded down to whole microwatts, so a box can have a bound that is lower by this
+ * rounding than that of the box around it. */
+#define HARPE_FLOW_ROUNDING_W 4e-6
+
+/* Returns a deadline in ps for the proof of a bound for plans of a time. The evaluated time of a
+ * plan is a sum of doubles, and each of its terms is rounded down to a picosecond in the proof. */
+int64_t harpe_cut_deadline_ps(int64_t time_ps, int32_t instruction_count);
+
 /* A bound that is a straight line: no plan of t seconds, if this is at most the deadline, needs
  * less than energy_j + slope_w * t, blocking and overhead included. */
 typedef struct harpe_cut {
-    int64_t deadline_ps; /* 0: no bound */
+    int64_t deadline_ps; /* as harpe_cut_deadline_ps returns it; 0: no bound */
     int64_t flow_ps;     /* the iteration time whose flow the proof uses; written with the bound */
     double energy_j, slope_w;
     /* How it was found, so that it can be found again. */
@@ -58,7 +67,8 @@ void harpe_bounder_divide(harpe_bounder *bounder, const harpe_frontier_solver *s
 harpe_status harpe_bounder_block(harpe_bounder *bounder, const harpe_cut *cut, int32_t number,
                                  double *bound_j, bool *is_exact, harpe_error *error);
 
-/* Returns the bound at a time; -INFINITY if the cut says nothing about it. */
+/* Returns the bound at a time; -INFINITY if the cut says nothing about it. The deadline must be
+ * longer than the time by more than the rounding of a sum of doubles. */
 double harpe_cut_at(const harpe_cut *cut, double time_s);
 
 #endif

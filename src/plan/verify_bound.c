@@ -180,6 +180,12 @@ static double other_j(const checker *c, int32_t e) {
     return is_path ? flow * UW_PS_TO_J * (double)length : INFINITY;
 }
 
+/* A block may claim more than its boxes prove by the rounding of flows. The bound of the whole does
+ * not contain this part. */
+static double flow_rounding_j(const checker *c, int32_t instruction_count) {
+    return HARPE_FLOW_ROUNDING_W * instruction_count * (double)c->deadline_ps / HARPE_PS_PER_S;
+}
+
 /* Checks that the flow of an open box proves its bound. */
 static harpe_status check_proof(checker *c, double claimed_j, harpe_error *error) {
     const harpe_block *block = &c->bounder.block;
@@ -210,7 +216,8 @@ static harpe_status check_proof(checker *c, double claimed_j, harpe_error *error
         if (prices[v] != has_price) return fail_check("an event of a block has no price", error);
     }
     c->size_j = fmax(c->size_j, size_j);
-    if (claimed_j <= sum_j + RELATIVE_TOLERANCE * size_j) return HARPE_OK;
+    if (claimed_j <= sum_j + RELATIVE_TOLERANCE * size_j + flow_rounding_j(c, block->member_count))
+        return HARPE_OK;
     return fail_check("the flow of a box does not reach its bound", error);
 }
 
@@ -287,7 +294,8 @@ static harpe_status check_cut(checker *c, const harpe_cut *cut, harpe_error *err
     double slope_w = harpe_problem_iteration_power_w(c->problem);
     if (!cut->is_flat) slope_w -= (double)c->walk->solver.flow_uw / HARPE_UW_PER_W;
     bool is_proven = fabs(slope_w - cut->slope_w) <= RELATIVE_TOLERANCE * (1 + fabs(slope_w)) &&
-                     cut->energy_j <= sum_j + RELATIVE_TOLERANCE * size_j;
+                     cut->energy_j + flow_rounding_j(c, c->network->instruction_count) <=
+                         sum_j + RELATIVE_TOLERANCE * size_j;
     return is_proven ? HARPE_OK : fail_check("the blocks do not reach the bound", error);
 }
 
