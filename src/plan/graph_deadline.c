@@ -21,6 +21,8 @@
            */
 #define ROUNDING_PS 3
 #define DEFAULT_PLANS 100
+/* Plans made besides those for the times that were asked for. */
+#define BESIDE_ASKED 8
 #define MOST_PLANS 10000000
 
 /* The energy near a time: at most the energy of any plan, at every time. */
@@ -318,12 +320,23 @@ static harpe_status make_plan(solver *s, int64_t time_ps, harpe_plan *out, harpe
     return status;
 }
 
+/* Returns the i-th time for which a plan is made: those that were asked for, then some that are
+ * spread from the fastest time to the longest of them. */
+static double asked_s(const harpe_plan_request *request, double fastest_s, size_t i) {
+    if (i < request->time_count) return request->times_s[i];
+    double longest_s = fastest_s;
+    for (size_t k = 0; k < request->time_count; k++)
+        longest_s = fmax(longest_s, request->times_s[k]);
+    double share = (double)(i - request->time_count) / BESIDE_ASKED;
+    return fastest_s + share * (longest_s - fastest_s);
+}
+
 /* Lists the times of plans, in ps. */
 static harpe_status list_times(const solver *s, const harpe_plan_request *request,
                                const harpe_frontier *frontier, int64_t **times_ps, size_t *count,
                                harpe_error *error) {
     size_t spread = request->count > 0 ? (size_t)request->count : DEFAULT_PLANS;
-    *count = request->choice == HARPE_PLANS_AT    ? request->time_count
+    *count = request->choice == HARPE_PLANS_AT    ? request->time_count + BESIDE_ASKED
              : request->choice == HARPE_PLANS_ALL ? frontier->count
                                                   : spread;
     *times_ps = harpe_calloc(*count, sizeof **times_ps);
@@ -332,7 +345,7 @@ static harpe_status list_times(const solver *s, const harpe_plan_request *reques
     double length_ps = (double)(s->minimum_energy_ps - s->fastest_ps);
     for (size_t i = 0; i < *count; i++) {
         double share = *count > 1 ? (double)i / (double)(*count - 1) : 1;
-        double time_s = request->choice == HARPE_PLANS_AT    ? request->times_s[i]
+        double time_s = request->choice == HARPE_PLANS_AT    ? asked_s(request, fastest_s, i)
                         : request->choice == HARPE_PLANS_ALL ? frontier->vertices[i].time_s
                                                              : fastest_s;
         if (!(time_s >= fastest_s - harpe_time_slack_s(fastest_s))) {
@@ -370,6 +383,34 @@ static void drop_dominated(harpe_plan_set *set) {
     set->count = kept;
 }
 
+/* Gives each time that was asked for the plan of least energy that is not slower: another one than
+ * its own may need less, because its own was made for an iteration of the whole time. */
+static harpe_status pick_asked(const harpe_problem *problem, const harpe_plan_request *request,
+                               harpe_plan_set *set, harpe_error *error) {
+    harpe_plan *picked = harpe_calloc(request->time_count, sizeof *picked);
+    if (!picked) return harpe_fail_memory(error);
+    size_t size = (size_t)problem->instruction_count * sizeof(int), count = 0;
+    for (; count < request->time_count; count++) {
+        const harpe_plan *best = &set->plans[count];
+        double longest_s = request->times_s[count];
+        longest_s += harpe_time_slack_s(longest_s);
+        for (size_t i = 0; i < set->count; i++)
+            if (set->plans[i].time_s <= longest_s && set->plans[i].energy_j < best->energy_j)
+                best = &set->plans[i];
+        int *frequency_mhz = harpe_calloc((size_t)problem->instruction_count, sizeof(int));
+        if (!frequency_mhz) break;
+        memcpy(frequency_mhz, best->frequency_mhz, size);
+        picked[count] = *best;
+        picked[count].frequency_mhz = frequency_mhz;
+    }
+    for (size_t i = 0; i < set->count; i++)
+        free((void *)set->plans[i].frequency_mhz);
+    free(set->plans);
+    set->plans = picked;
+    set->count = count;
+    return count == request->time_count ? HARPE_OK : harpe_fail_memory(error);
+}
+
 static harpe_status make_plans(solver *s, const harpe_plan_request *request,
                                const harpe_frontier *frontier, harpe_plan_set *set,
                                harpe_error *error) {
@@ -387,7 +428,11 @@ static harpe_status make_plans(solver *s, const harpe_plan_request *request,
     }
     free(times_ps);
     if (status != HARPE_OK) return status;
-    if (request->choice != HARPE_PLANS_AT) drop_dominated(set);
+    if (request->choice != HARPE_PLANS_AT)
+        drop_dominated(set);
+    else
+        status = pick_asked(s->problem, request, set, error);
+    if (status != HARPE_OK) return status;
     for (size_t i = 0; i < set->count; i++)
         set->plans[i].lower_bound_j = harpe_frontier_bound_at(frontier, set->plans[i].time_s);
     return HARPE_OK;

@@ -215,6 +215,21 @@ class GraphTest(unittest.TestCase):
         with self.assertRaisesRegex(harpe.HarpeError, "overhead power -1 W"):
             harpe.graph.solve(JOB, overhead_power=-1)
 
+    def test_a_loose_deadline_changes_no_plan(self):
+        """With a high blocking power, the plan made for 2.1 s needs more than the faster one."""
+        def job(**more):
+            return {"resources": [{"name": "r", "blocking_power": 1000.0}], "activities": [
+                {"name": "a", "resource": "r", **more, "options": [
+                    {"time": 1.1, "energy": 25.0}, {"time": 1.0, "energy": 1.0}]},
+                {"name": "b", "resource": "r", "after": ["a"], "options": [
+                    {"time": 1.5, "energy": 16.0}, {"time": 1.1, "energy": 85.0},
+                    {"time": 1.0, "energy": 50.0}]}]}
+        for asked in ([2.1], [2.0, 2.1, 2.2, 2.3, 2.5]):
+            free, bound = (harpe.graph.solve(one, plans=asked).plans
+                           for one in (job(), job(deadline=10)))
+            self.assertEqual([(plan.time, plan.energy) for plan in bound],
+                             [(plan.time, plan.energy) for plan in free])
+
     def test_deadline(self):
         job = json.loads(json.dumps(JOB))
         job["activities"][0]["deadline"] = 0.13  # of f1
