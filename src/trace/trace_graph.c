@@ -213,6 +213,68 @@ static harpe_status fill_waits(maker *m) {
     return HARPE_OK;
 }
 
+/* ---- The end of a trace ---------------------------------------------------------------------- */
+
+/* The activity of a rank that ends last in its trace. */
+typedef struct last_activity {
+    size_t number; /* HARPE_TRACE_NONE: the rank has none */
+    double end_s;  /* on the rank's clock */
+} last_activity;
+
+static void take_later(last_activity *last, size_t number, double end_s) {
+    if (last->number != HARPE_TRACE_NONE && end_s <= last->end_s) return;
+    *last = (last_activity){number, end_s};
+}
+
+static void find_last(const maker *m, last_activity *last) {
+    const harpe_activities *activities = &m->activities;
+    for (size_t t = 0; t < m->trace_count; t++)
+        last[t].number = HARPE_TRACE_NONE;
+    for (size_t i = 0; i < activities->piece_count; i++)
+        take_later(&last[activities->pieces[i].trace], m->number_of[i],
+                   activities->pieces[i].end_s);
+    for (size_t c = 0; c < m->communications.count; c++) {
+        const harpe_communication *item = &m->communications.items[c];
+        if (!activities->is_kept[c]) continue;
+        for (size_t p = item->first_part; p < item->first_part + item->part_count; p++) {
+            const harpe_communication_part *part = &m->communications.parts[p];
+            const harpe_trace_event *event = &m->traces[part->trace].events[part->event];
+            take_later(&last[part->trace], m->number_of[activities->piece_count + c],
+                       event->start_s + event->time_s);
+        }
+    }
+}
+
+/* Returns the end of the last event of a rank, on its clock. */
+static double end_of_trace(const harpe_trace *trace) {
+    double end_s = -INFINITY;
+    for (size_t i = 0; i < trace->event_count; i++)
+        end_s = fmax(end_s, trace->events[i].start_s + trace->events[i].time_s);
+    return end_s;
+}
+
+/* Adds an activity for what a rank does after its last one: a communication that is a part of an
+ * activity but lasts longer, or work of the CPU. */
+static harpe_status fill_ends(maker *m) {
+    last_activity *last = harpe_arena_alloc(&m->arena, m->trace_count, sizeof *last);
+    if (!last) return harpe_fail_memory(m->error);
+    find_last(m, last);
+    for (size_t t = 0; t < m->trace_count; t++) {
+        double rest_s = end_of_trace(&m->traces[t]) - last[t].end_s;
+        if (last[t].number == HARPE_TRACE_NONE || rest_s <= HARPE_TRACE_RESOLUTION_S) continue;
+        harpe_graph_activity *out = &m->activity[m->count++];
+        harpe_graph_wait *wait = harpe_arena_alloc(&m->arena, 1, sizeof *wait);
+        out->name = format_name(m, "rank%" PRId64 ".end", m->traces[t].rank);
+        if (!wait || !out->name) return harpe_fail_memory(m->error);
+        wait->name = m->activity[last[t].number].name;
+        out->waits = wait;
+        out->wait_count = 1;
+        out->time_s = round_time(rest_s);
+        out->energy_j = -1;
+    }
+    return HARPE_OK;
+}
+
 /* ---- All together ---------------------------------------------------------------------------- */
 
 /* Finds the starts of the events of traces with dependencies. */
@@ -228,11 +290,7 @@ static harpe_status replay(maker *m) {
 
 static void measure_longest(maker *m) {
     for (size_t t = 0; t < m->trace_count; t++) {
-        double end_s = -INFINITY;
-        for (size_t i = 0; i < m->traces[t].event_count; i++) {
-            const harpe_trace_event *event = &m->traces[t].events[i];
-            end_s = fmax(end_s, event->start_s + event->time_s);
-        }
+        double end_s = end_of_trace(&m->traces[t]);
         m->counts.longest_s = fmax(m->counts.longest_s, end_s - m->activities.lanes[t].zero_s);
     }
 }
@@ -253,7 +311,7 @@ static harpe_status prepare(maker *m) {
 }
 
 static harpe_status make(maker *m, harpe_graph **out) {
-    size_t most = m->activities.piece_count + m->communications.count;
+    size_t most = m->activities.piece_count + m->communications.count + m->trace_count;
     m->resource_names = harpe_arena_alloc(&m->arena, m->trace_count, sizeof *m->resource_names);
     m->resources = harpe_arena_alloc(&m->arena, m->trace_count, sizeof *m->resources);
     m->number_of = harpe_arena_alloc(&m->arena, most, sizeof *m->number_of);
@@ -265,6 +323,7 @@ static harpe_status make(maker *m, harpe_graph **out) {
     if (status == HARPE_OK) status = fill_pieces(m);
     if (status == HARPE_OK) status = fill_communications(m);
     if (status == HARPE_OK) status = fill_waits(m);
+    if (status == HARPE_OK) status = fill_ends(m);
     if (status != HARPE_OK) return status;
     measure_longest(m);
     harpe_error reason;

@@ -253,6 +253,22 @@ class Activities(ImportTest):
         self.assertEqual(graphs[0], graphs[1])
         self.assertEqual(graphs[0], graphs[2])
 
+    def test_an_iteration_ends_with_the_last_event(self):
+        """A communication beside short kernels that lasts longer than they do."""
+        def kernel(name, start, time, **args):
+            return {"ph": "X", "cat": "kernel", "name": name, "ts": start, "dur": time, "args": args}
+
+        group = {"Collective name": "allreduce", "Process Group Name": "dp"}
+        events = [kernel("a", 0, 5000), kernel("nccl", 5000, 19500, stream=20, **group),
+                  kernel("b", 5100, 100)]
+        self.write("tail.json", json.dumps(events))
+        for options in ((), ("--min-activity", 0), ("--gpu", "A100")):
+            graph = self.import_graph(["tail.json"], *options)
+            self.assertAlmostEqual(longest_path(graph), 0.0245, 9)
+        names = [activity["name"] for activity in graph["activities"]]
+        self.assertIn("rank0.end", names)
+        self.succeed("plan", "--graph", "job.json", "--bound-only")
+
     def test_nodes_of_the_cpu_take_their_time(self):
         node = {"type": "COMP_NODE", "attributes": {"is_cpu_op": False}}
         load = {"id": 2, "name": "load", "time": 30000, "waits": [], "type": "COMP_NODE",
@@ -260,6 +276,9 @@ class Activities(ImportTest):
         first = {**node, "id": 0, "name": "a", "time": 50000, "waits": []}
         second = {**node, "id": 1, "name": "b", "time": 40000, "waits": [0, 2]}
         late = {**load, "time": 70000}
+        last = {**load, "time": 100000, "waits": [1]}
+        self.write("cpu.0.et", chakra_protobuf([first, {**second, "waits": [0]}, last]))
+        self.assertAlmostEqual(longest_path(self.import_graph(["cpu.0.et"])), 0.19, 9)
         for cpu, expected in ((load, 0.09), (late, 0.11)):
             self.write("cpu.0.et", chakra_protobuf([cpu, first, second]))
             self.assertAlmostEqual(longest_path(self.import_graph(["cpu.0.et"])), expected, 9)
