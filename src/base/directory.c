@@ -145,8 +145,13 @@ static void unlock(harpe_directory *directory) {
 /* Checks whether the object at the final path may be replaced. */
 static harpe_status check_replaceable(const char *path, bool replace, harpe_error *error) {
     struct stat info;
-    if (stat(path, &info) != 0)
-        return errno == ENOENT ? HARPE_OK : harpe_fail_errno(error, errno, "%s", path);
+    if (stat(path, &info) != 0 && errno != ENOENT)
+        return harpe_fail_errno(error, errno, "%s", path);
+    if (stat(path, &info) != 0) {
+        if (lstat(path, &info) != 0) return HARPE_OK;
+        return harpe_fail(error, HARPE_ALREADY_EXISTS,
+                          "%s: exists and is a symbolic link to nothing", path);
+    }
     if (!S_ISDIR(info.st_mode))
         return harpe_fail(error, HARPE_ALREADY_EXISTS, "%s: exists and is not a directory", path);
     if (!replace) return harpe_fail(error, HARPE_ALREADY_EXISTS, "%s: already exists", path);
