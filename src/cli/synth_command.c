@@ -16,6 +16,7 @@
 #include "plan/profile_csv.h"
 
 #define STAGES_MAX 4096
+#define DEFAULT_IMBALANCE 1.1
 
 typedef struct synth_arguments {
     harpe_synth_options options;
@@ -185,9 +186,11 @@ static harpe_status synthesize(const synth_arguments *arguments, harpe_error *er
 
 int harpe_synth_command(int argc, char **argv) {
     synth_arguments arguments = {
-        .options = {.gpu_model = "A100", .stages = 8, .imbalance = 1.1, .noise = 0.003, .seed = 1},
+        .options = {.gpu_model = "A100", .stages = 8, .noise = 0.003, .seed = 1},
     };
     argp_parse(&argument_parser, argc, argv, 0, NULL, &arguments);
+    if (arguments.options.imbalance <= 0)
+        arguments.options.imbalance = arguments.options.stages == 1 ? 1 : DEFAULT_IMBALANCE;
     harpe_terminal_progress terminal;
     (void)harpe_terminal_progress_start(&terminal, true);
     harpe_error error;

@@ -255,14 +255,15 @@ static harpe_status print_export(const plan_arguments *arguments, harpe_error *e
     return HARPE_OK;
 }
 
+static harpe_status export_graph(const plan_arguments *arguments, harpe_error *error) {
+    return harpe_graph_input_export(arguments->input.problem, arguments->export_path,
+                                    arguments->force, error);
+}
+
 static harpe_status solve(plan_arguments *arguments, const harpe_progress *progress,
                           harpe_plan_result *result, harpe_error *error) {
     harpe_status status = harpe_problem_input_load(&arguments->input, error);
-    if (status == HARPE_OK && arguments->export_path) {
-        status = harpe_graph_input_export(arguments->input.problem, arguments->export_path,
-                                          arguments->force, error);
-    }
-    if (status == HARPE_OK && only_exports(arguments)) return HARPE_OK;
+    if (status == HARPE_OK && only_exports(arguments)) return export_graph(arguments, error);
     if (status == HARPE_OK) status = harpe_command_check_signal(error);
     bool with_plans = arguments->with_plans && !arguments->bound_only;
     if (status == HARPE_OK) {
@@ -272,7 +273,7 @@ static harpe_status solve(plan_arguments *arguments, const harpe_progress *progr
     }
     if (status == HARPE_OK && arguments->verify)
         status = harpe_plan_result_verify(arguments->input.problem, result, error);
-    return status;
+    return status == HARPE_OK && arguments->export_path ? export_graph(arguments, error) : status;
 }
 
 static harpe_status print_result(const plan_arguments *arguments, const harpe_plan_result *result,
