@@ -19,9 +19,11 @@
  *     W = sum over all ranks r of G_r * P_r * (T - time that r spends in instructions)
  *     V = overhead power * T
  *
- * Rank r has G_r GPUs, each of which draws P_r watts while it waits. The overhead power is the
- * power of everything that is not a GPU: CPUs, memory, fans. It is 0 unless the options set it, and
- * the energy is then that of the GPUs alone. */
+ * Rank r has G_r GPUs, each of which draws P_r watts while it waits. If the power of a rank is
+ * known for each kind of wait (harpe_wait_power), W is the sum over all waits of G_r times the
+ * power of the wait's kind times its length; instructions start as early as possible. The overhead
+ * power is the power of everything that is not a GPU: CPUs, memory, fans. It is 0 unless the
+ * options set it, and the energy is then that of the GPUs alone. */
 #ifndef HARPE_PLAN_H
 #define HARPE_PLAN_H
 
@@ -73,6 +75,34 @@ typedef enum harpe_cost_model {
     HARPE_COST_EXPONENTIAL = 1, /* a*exp(b*t)+c fitted to the Pareto points, as published */
 } harpe_cost_model;
 
+/* The blocking power of a kind of wait. A wait of a rank is named after the instruction that ends
+ * it: "forward", "backward", "optimizer" and so on. The wait after the rank's last instruction is
+ * HARPE_WAIT_END. */
+typedef struct harpe_wait_power {
+    int rank;         /* -1: all ranks */
+    const char *wait; /* NULL or "": all kinds that have no power of their own */
+    double power_w;   /* of one waiting GPU, 0 to 1e5 */
+} harpe_wait_power;
+
+#define HARPE_WAIT_END "end"
+
+/* The rows of a file of wait powers. */
+typedef struct harpe_wait_powers harpe_wait_powers;
+
+/* Reads a CSV file with the columns wait and blocking_power, and optionally rank. An empty rank is
+ * -1, and an empty wait is "". At most 65,536 rows. Fails with HARPE_INVALID_INPUT if a field is
+ * wrong or two rows have the same rank and wait; the message names file, line and column. Free with
+ * harpe_wait_powers_free. */
+HARPE_API harpe_status harpe_wait_powers_read_csv(const char *path, harpe_wait_powers **out,
+                                                  harpe_error *error);
+HARPE_API harpe_status harpe_wait_powers_parse_csv(const char *text, size_t length,
+                                                   const char *name, harpe_wait_powers **out,
+                                                   harpe_error *error);
+HARPE_API void harpe_wait_powers_free(harpe_wait_powers *powers);
+/* Returns the rows in the order of the file. Valid until harpe_wait_powers_free. */
+HARPE_API const harpe_wait_power *harpe_wait_powers_rows(const harpe_wait_powers *powers,
+                                                         size_t *count);
+
 /* Initialise with zeros, then set the members that you need. */
 typedef struct harpe_problem_options {
     /* Power of one waiting GPU, also if a rank has several GPUs: one value per rank, or a single
@@ -96,6 +126,13 @@ typedef struct harpe_problem_options {
      * rank that waits for it, 0 to 1e6: the time of a transfer that is in neither of them.
      * Instructions with a lag of their own (harpe_instruction) keep it. */
     double transfer_time_s;
+    /* The blocking powers of kinds of waits, in any order; NULL: each rank has one power. The power
+     * of a wait of rank r is that of the row for r and the kind; else that of the row for all ranks
+     * and the kind; else that of the row for r without a kind; else that of the row for all ranks
+     * without a kind; else the blocking power above. A kind that no instruction of its ranks has,
+     * and two rows of one rank and kind, fail with HARPE_INVALID_INPUT. */
+    const harpe_wait_power *wait_powers;
+    size_t wait_power_count;
 } harpe_problem_options;
 
 /* Joins a profile and a schedule. Fails with HARPE_INVALID_INPUT if the profile does not have
@@ -113,8 +150,13 @@ HARPE_API void harpe_problem_free(harpe_problem *problem);
 HARPE_API int harpe_problem_gpu_count(const harpe_problem *problem, int rank);
 HARPE_API int harpe_problem_total_gpu_count(const harpe_problem *problem);
 
-/* Returns the blocking power of all GPUs of a rank together; 0: no such rank. */
+/* Returns the blocking power of all GPUs of a rank together; 0: no such rank. If the rank's kinds
+ * of waits have different powers, this is the highest of them. */
 HARPE_API double harpe_problem_blocking_power_w(const harpe_problem *problem, int rank);
+
+/* Returns the power of all GPUs of a rank together while they wait for entry `index` of the rank's
+ * list, or, if `index` is the length of the list, after the last entry. 0: no such entry. */
+HARPE_API double harpe_problem_wait_power_w(const harpe_problem *problem, int rank, size_t index);
 
 /* Return the number of ranks of the pipeline, the length of one rank's list, and the length of
  * all lists together. */
@@ -128,7 +170,8 @@ HARPE_API const char *harpe_problem_instruction_name(const harpe_problem *proble
                                                      size_t index);
 
 /* A (stage, instruction) for the planner. It contains only the options that are Pareto-optimal
- * in (time, effective energy); effective energy is energy - blocking power * time. */
+ * in (time, effective energy); effective energy is energy - blocking power * time. The blocking
+ * power is that of harpe_problem_blocking_power_w. */
 typedef struct harpe_option {
     int frequency_mhz;
     double time_s;

@@ -128,6 +128,10 @@ class harpe_schedule_request(C.Structure):
     pass
 
 
+class harpe_wait_power(C.Structure):
+    pass
+
+
 class harpe_problem_options(C.Structure):
     pass
 
@@ -405,6 +409,11 @@ harpe_schedule_request._fields_ = [
     ("path", C.c_char_p),
     ("memory_limit_bytes", C.c_uint64),
 ]
+harpe_wait_power._fields_ = [
+    ("rank", C.c_int),
+    ("wait", C.c_char_p),
+    ("power_w", C.c_double),
+]
 harpe_problem_options._fields_ = [
     ("blocking_power_w", C.POINTER(C.c_double)),
     ("blocking_power_count", C.c_size_t),
@@ -415,6 +424,8 @@ harpe_problem_options._fields_ = [
     ("gpus_per_stage", C.c_int),
     ("overhead_power_w", C.c_double),
     ("transfer_time_s", C.c_double),
+    ("wait_powers", C.POINTER(harpe_wait_power)),
+    ("wait_power_count", C.c_size_t),
 ]
 harpe_option._fields_ = [
     ("frequency_mhz", C.c_int),
@@ -887,6 +898,7 @@ FUNCTIONS = {
     "harpe_problem_rank_count": (C.c_int, [C.c_void_p]),
     "harpe_problem_rank_length": (C.c_size_t, [C.c_void_p, C.c_int]),
     "harpe_problem_total_gpu_count": (C.c_int, [C.c_void_p]),
+    "harpe_problem_wait_power_w": (C.c_double, [C.c_void_p, C.c_int, C.c_size_t]),
     "harpe_profile_blocking_power_w": (C.c_double, [C.c_void_p, C.c_int]),
     "harpe_profile_entry_at": (C.POINTER(harpe_profile_entry), [C.c_void_p, C.c_size_t]),
     "harpe_profile_entry_count": (C.c_size_t, [C.c_void_p]),
@@ -938,6 +950,10 @@ FUNCTIONS = {
     "harpe_status_name": (C.c_char_p, [C.c_int]),
     "harpe_synth_gpu_models": (C.POINTER(C.c_char_p), []),
     "harpe_version": (C.c_char_p, []),
+    "harpe_wait_powers_free": (None, [C.c_void_p]),
+    "harpe_wait_powers_parse_csv": (C.c_int, [C.c_char_p, C.c_size_t, C.c_char_p, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
+    "harpe_wait_powers_read_csv": (C.c_int, [C.c_char_p, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
+    "harpe_wait_powers_rows": (C.POINTER(harpe_wait_power), [C.c_void_p, C.POINTER(C.c_size_t)]),
     "harpe_window_measurement_clear": (None, [C.POINTER(harpe_window_measurement)]),
     "harpe_zeus_cost_j": (C.c_double, [C.POINTER(harpe_selector_parameters), C.c_int, C.POINTER(harpe_power_limit_measurement)]),
 }

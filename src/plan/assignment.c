@@ -101,6 +101,11 @@ static harpe_status allocate_state(harpe_assignment *a, harpe_error *error) {
     a->rank_key = harpe_arena_alloc(&a->arena, n, sizeof *a->rank_key);
     bool complete = a->option && a->end_ps && a->last_start_ps && a->queue && a->queued &&
                     a->order && a->rank_key;
+    if (harpe_problem_has_any_wait_kinds(a->problem)) {
+        size_t ranks = (size_t)a->problem->rank_count;
+        a->rank_end_ps = harpe_arena_alloc(&a->arena, ranks, sizeof *a->rank_end_ps);
+        complete = complete && a->rank_end_ps;
+    }
     return complete ? HARPE_OK : harpe_fail_memory(error);
 }
 
@@ -438,6 +443,25 @@ int64_t harpe_assignment_time_ps(const harpe_assignment *assignment) {
     for (int32_t i = 0; i < assignment->count; i++)
         if (assignment->end_ps[i] > time) time = assignment->end_ps[i];
     return time;
+}
+
+double harpe_assignment_wait_saving_j(const harpe_assignment *assignment) {
+    const harpe_assignment *a = assignment;
+    const harpe_problem *problem = a->problem;
+    if (!a->rank_end_ps) return 0;
+    double saving = 0; /* in watts times picoseconds */
+    memset(a->rank_end_ps, 0, (size_t)problem->rank_count * sizeof *a->rank_end_ps);
+    for (int32_t i = 0; i < a->count; i++) {
+        int32_t instruction = a->instruction_at[i];
+        int64_t *rank_end = &a->rank_end_ps[harpe_problem_choice(problem, instruction)->list.rank];
+        int64_t wait = a->end_ps[i] - duration_ps(a, i) - *rank_end;
+        saving += problem->wait_saving_w[instruction] * (double)wait;
+        *rank_end = a->end_ps[i];
+    }
+    int64_t time_ps = harpe_assignment_time_ps(a);
+    for (int rank = 0; rank < problem->rank_count; rank++)
+        saving += problem->end_saving_w[rank] * (double)(time_ps - a->rank_end_ps[rank]);
+    return saving / PS_PER_S;
 }
 
 void harpe_assignment_frequencies(const harpe_assignment *assignment, int *frequency_mhz) {

@@ -44,7 +44,8 @@ typedef struct harpe_assignment {
     int32_t queue_size;
     int32_t *order;
     double *rank_key;
-    uint64_t visits; /* number of positions recomputed so far, as a measure of work */
+    int64_t *rank_end_ps; /* [rank_count]; NULL if no rank has several powers of waits */
+    uint64_t visits;      /* number of positions recomputed so far, as a measure of work */
 } harpe_assignment;
 
 harpe_status harpe_assignment_init(harpe_assignment *assignment, const harpe_problem *problem,
@@ -78,6 +79,10 @@ harpe_status harpe_assignment_improve(harpe_assignment *assignment, uint64_t vis
 
 /* Returns the length of the iteration with the present options. */
 int64_t harpe_assignment_time_ps(const harpe_assignment *assignment);
+
+/* Returns the energy that cheaper kinds of waits save, compared with the highest power of each
+ * rank, if instructions start as early as possible. The search does not count it. */
+double harpe_assignment_wait_saving_j(const harpe_assignment *assignment);
 
 /* Writes the frequencies in the problem's order. */
 void harpe_assignment_frequencies(const harpe_assignment *assignment, int *frequency_mhz);

@@ -198,7 +198,7 @@ harpe_status harpe_diver_dive(harpe_diver *diver, const harpe_frontier_solver *s
                                                     (size_t)d->network->edge_count, error);
         if (status != HARPE_OK) return status;
     }
-    harpe_relaxation_load(&d->whole, d->problem, d->curves, solver);
+    harpe_relaxation_load(&d->whole, d->curves, solver);
     d->deadline_ps = solver->time_ps;
     d->free_count = d->problem->instruction_count;
     for (int32_t i = 0; i < d->free_count; i++)

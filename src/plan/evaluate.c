@@ -62,8 +62,20 @@ static double run_earliest(const harpe_problem *problem, const harpe_profile_poi
     return length_s;
 }
 
+/* Returns the energy of a rank's waits, each with the power of its kind. */
+static double wait_energy_j(const harpe_problem *problem, int rank,
+                            const harpe_profile_point *const *points, const double *start_s,
+                            double time_s) {
+    double highest_w = problem->blocking_power_w[rank], energy_j = 0, end_s = 0;
+    for (size_t i = problem->rank_offset[rank]; i < problem->rank_offset[rank + 1]; i++) {
+        energy_j += (highest_w - problem->wait_saving_w[i]) * (start_s[i] - end_s);
+        end_s = start_s[i] + points[i]->time_s;
+    }
+    return energy_j + (highest_w - problem->end_saving_w[rank]) * (time_s - end_s);
+}
+
 static void add_energies(const harpe_problem *problem, const harpe_profile_point *const *points,
-                         harpe_plan *plan) {
+                         const double *start_s, harpe_plan *plan) {
     for (int r = 0; r < problem->rank_count; r++) {
         double busy_s = 0, energy_j = 0;
         for (size_t i = problem->rank_offset[r]; i < problem->rank_offset[r + 1]; i++) {
@@ -71,7 +83,10 @@ static void add_energies(const harpe_problem *problem, const harpe_profile_point
             energy_j += points[i]->energy_j;
         }
         plan->compute_energy_j += energy_j;
-        plan->blocking_energy_j += problem->blocking_power_w[r] * (plan->time_s - busy_s);
+        if (harpe_problem_has_wait_kinds(problem, r))
+            plan->blocking_energy_j += wait_energy_j(problem, r, points, start_s, plan->time_s);
+        else
+            plan->blocking_energy_j += problem->blocking_power_w[r] * (plan->time_s - busy_s);
     }
     double gpu_energy_j = plan->compute_energy_j + plan->blocking_energy_j;
     plan->overhead_energy_j = problem->overhead_power_w * plan->time_s;
@@ -97,7 +112,7 @@ harpe_status harpe_evaluate_find_points(const harpe_problem *problem, const int 
 harpe_plan harpe_evaluate_points(const harpe_problem *problem,
                                  const harpe_profile_point *const *points, double *start_s) {
     harpe_plan plan = {.time_s = run_earliest(problem, points, start_s)};
-    add_energies(problem, points, &plan);
+    add_energies(problem, points, start_s, &plan);
     return plan;
 }
 

@@ -48,7 +48,17 @@ static int32_t end_event(int32_t instruction) { return 2 * instruction + 1; }
 /* Merges events that can happen at the same moment without changing the optimum. An instruction
  * with a single predecessor can start when the predecessor ends. An instruction with a single
  * successor can last until the successor starts, because cost curves are flat beyond their slowest
- * point. */
+ * point. This does not hold if the wait of its rank after it saves energy. If kinds of waits have
+ * different powers, the first merger may change the optimum of the relaxation, in which an
+ * instruction may start late; but every run of a plan starts it at this moment. */
+static double saving_after_w(const harpe_problem *problem, int32_t instruction) {
+    if (!harpe_problem_has_any_wait_kinds(problem)) return 0;
+    int rank = harpe_problem_choice(problem, instruction)->list.rank;
+    size_t next = (size_t)instruction + 1;
+    if (next < problem->rank_offset[rank + 1]) return problem->wait_saving_w[next];
+    return problem->end_saving_w[rank];
+}
+
 typedef struct event_set {
     int32_t *leader;                    /* [2 * n + 2], union-find */
     int32_t *predecessors, *successors; /* [n] counts */
@@ -74,13 +84,15 @@ static harpe_status merge_pinned_events(const harpe_problem *problem, event_set 
     }
     for (int32_t a = 0; a < dag->arc_count; a++) {
         int32_t from = dag->arc_from[a], to = dag->arc_to[a];
-        if (events->successors[from] == 1 || events->predecessors[to] == 1)
+        bool ends_freely = events->successors[from] == 1 && saving_after_w(problem, from) <= 0;
+        if (ends_freely || events->predecessors[to] == 1)
             merge_events(events->leader, end_event(from), start_event(to));
     }
     for (int32_t i = 0; i < n; i++) {
         if (events->predecessors[i] == 0)
             merge_events(events->leader, events->source, start_event(i));
-        if (events->successors[i] == 0) merge_events(events->leader, events->sink, end_event(i));
+        if (events->successors[i] == 0 && saving_after_w(problem, i) <= 0)
+            merge_events(events->leader, events->sink, end_event(i));
     }
     return HARPE_OK;
 }
@@ -257,13 +269,24 @@ static harpe_status check_rates(const harpe_problem *problem, harpe_network *net
     return HARPE_OK;
 }
 
+/* Returns the number of waits that save energy. */
+static size_t most_waits(const harpe_problem *problem) {
+    if (!harpe_problem_has_any_wait_kinds(problem)) return 0;
+    size_t count = 0;
+    for (int32_t i = 0; i < problem->instruction_count; i++)
+        count += problem->wait_saving_w[i] > 0;
+    for (int rank = 0; rank < problem->rank_count; rank++)
+        count += problem->end_saving_w[rank] > 0;
+    return count;
+}
+
 static harpe_status build_curves(const harpe_problem *problem, harpe_network *network,
                                  harpe_error *error) {
     static const int64_t zero_length[1] = {0};
     static const int64_t unlimited[2] = {HARPE_FLOW_INFINITE, 0};
     network->curve_count = (int32_t)problem->choice_count + 1;
-    network->curves =
-        harpe_arena_alloc(&network->arena, (size_t)network->curve_count, sizeof *network->curves);
+    size_t most = (size_t)network->curve_count + most_waits(problem);
+    network->curves = harpe_arena_alloc(&network->arena, most, sizeof *network->curves);
     if (!network->curves) return harpe_fail_memory(error);
     network->curves[0].time_ps = harpe_arena_alloc(&network->arena, 1, sizeof zero_length);
     network->curves[0].rate_uw = harpe_arena_alloc(&network->arena, 1, sizeof unlimited);
@@ -278,13 +301,144 @@ static harpe_status build_curves(const harpe_problem *problem, harpe_network *ne
     return status == HARPE_OK ? check_rates(problem, network, error) : status;
 }
 
+/* ---- Waits ----------------------------------------------------------------------------------- */
+
+/* The earliest and the latest moments at which the waits of plans can begin and end, and the memory
+ * of their curves. If instructions start as early as possible, a longer instruction never makes an
+ * event earlier. */
+typedef struct wait_limits {
+    double *earliest_end_s; /* with all instructions at their fastest points */
+    double *latest_start_s; /* with all instructions at their slowest points */
+    double longest_s;       /* of the iteration */
+    int64_t *time_ps, *rate_uw;
+} wait_limits;
+
+static double extreme_s(const harpe_choice *choice, bool is_slowest) {
+    double found_s = choice->points[0].time_s;
+    for (size_t p = 1; p < choice->point_count; p++)
+        found_s = is_slowest ? fmax(found_s, choice->points[p].time_s)
+                             : fmin(found_s, choice->points[p].time_s);
+    return found_s;
+}
+
+/* Computes the start and the end of each instruction if all of them run at their slowest or fastest
+ * points. Returns the length of the iteration. */
+static double run_extreme(const harpe_problem *problem, bool is_slowest, double *start_s,
+                          double *end_s) {
+    const harpe_dag *dag = &problem->dag;
+    double longest_s = 0;
+    for (int32_t k = 0; k < problem->instruction_count; k++) {
+        int32_t i = dag->topological_order[k];
+        start_s[i] = 0;
+        for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++)
+            start_s[i] = fmax(start_s[i], end_s[dag->arc_from[a]]);
+        end_s[i] = start_s[i] + extreme_s(harpe_problem_choice(problem, i), is_slowest);
+        longest_s = fmax(longest_s, end_s[i]);
+    }
+    return longest_s;
+}
+
+static harpe_status find_limits(const harpe_problem *problem, wait_limits *out,
+                                harpe_network *network, harpe_error *error) {
+    size_t count = (size_t)problem->instruction_count, most = most_waits(problem);
+    double *scratch = harpe_calloc(count, sizeof *scratch);
+    out->earliest_end_s = harpe_calloc(count, sizeof *out->earliest_end_s);
+    out->latest_start_s = harpe_calloc(count, sizeof *out->latest_start_s);
+    out->time_ps = harpe_arena_alloc(&network->arena, 2 * most, sizeof *out->time_ps);
+    out->rate_uw = harpe_arena_alloc(&network->arena, 3 * most, sizeof *out->rate_uw);
+    network->waits = harpe_arena_alloc(&network->arena, most, sizeof *network->waits);
+    bool complete = scratch && out->earliest_end_s && out->latest_start_s && out->time_ps &&
+                    out->rate_uw && network->waits;
+    if (complete) {
+        (void)run_extreme(problem, false, scratch, out->earliest_end_s);
+        out->longest_s = run_extreme(problem, true, out->latest_start_s, scratch);
+    }
+    free(scratch);
+    return complete ? HARPE_OK : harpe_fail_memory(error);
+}
+
+/* Refuses a network in which the longest waits make a path longer than the limit, or whose rates
+ * become too large. */
+static harpe_status check_waits(const harpe_network *network, harpe_error *error) {
+    double *arrival_s = harpe_calloc((size_t)network->node_count, sizeof *arrival_s);
+    if (!arrival_s) return harpe_fail_memory(error);
+    double total_uw = 0;
+    for (int32_t i = 0; i < network->node_count; i++) {
+        int32_t v = network->topological_order[i];
+        for (int32_t a = network->first_incidence[v]; a < network->first_incidence[v + 1]; a++) {
+            int32_t e = network->incidences[a].edge, w = network->head[e];
+            if (network->tail[e] != v) continue;
+            const harpe_network_curve *curve = &network->curves[network->curve_of[e]];
+            double longest_s = (double)curve->time_ps[curve->segment_count] / HARPE_PS_PER_S;
+            arrival_s[w] = fmax(arrival_s[w], arrival_s[v] + longest_s);
+            if (curve->segment_count > 0) total_uw += (double)curve->rate_uw[1];
+        }
+    }
+    double length_s = arrival_s[network->sink];
+    free(arrival_s);
+    if (length_s <= LONGEST_ITERATION_S && total_uw <= LARGEST_RATE_SUM_UW) return HARPE_OK;
+    return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
+                      "the problem is too large for several powers of waits: its longest waits "
+                      "one after another take %s s, the limit is %.0f s; give each rank one power",
+                      HARPE_DIGITS(length_s, 3), LONGEST_ITERATION_S);
+}
+
 /* ---- Edges ----------------------------------------------------------------------------------- */
 
+/* Returns true if an arc connects neighbours in a rank's list, and the wait between them saves
+ * energy. */
+static bool is_wait(const harpe_problem *problem, int32_t from, int32_t to) {
+    return harpe_problem_has_any_wait_kinds(problem) && to == from + 1 &&
+           problem->wait_saving_w[to] > 0 &&
+           harpe_problem_choice(problem, from)->list.rank ==
+               harpe_problem_choice(problem, to)->list.rank;
+}
+
+/* Gives an edge the curve of a wait: its energy falls by `saving_w` up to the longest wait. The
+ * times of the network are rounded down, so a wait may be longer there by a picosecond for each
+ * instruction. */
+static void add_wait(const harpe_problem *problem, const wait_limits *limits, int32_t edge,
+                     int32_t before, int32_t after, harpe_network *network) {
+    int rank = harpe_problem_choice(problem, before < 0 ? after : before)->list.rank;
+    double saving_w = after < 0 ? problem->end_saving_w[rank] : problem->wait_saving_w[after];
+    double from_s = before < 0 ? 0 : limits->earliest_end_s[before];
+    double to_s = after < 0 ? limits->longest_s : limits->latest_start_s[after];
+    int64_t longest_ps =
+        (int64_t)ceil(fmax(0, to_s - from_s) * HARPE_PS_PER_S) + problem->instruction_count + 1;
+    harpe_network_curve *curve = &network->curves[network->curve_count];
+    curve->time_ps = &limits->time_ps[2 * (size_t)network->wait_count];
+    curve->rate_uw = &limits->rate_uw[3 * (size_t)network->wait_count];
+    curve->segment_count = 1;
+    curve->time_ps[1] = longest_ps;
+    curve->rate_uw[0] = HARPE_FLOW_INFINITE;
+    curve->rate_uw[1] = harpe_round_down(saving_w * HARPE_UW_PER_W);
+    curve->slowest_energy_j = -saving_w * ((double)longest_ps / HARPE_PS_PER_S);
+    network->slowest_energy_j += curve->slowest_energy_j;
+    if (curve->rate_uw[1] <= 0) return; /* less than a microwatt */
+    network->waits[network->wait_count++] =
+        (harpe_network_wait){edge, rank, before, after, saving_w};
+    network->curve_of[edge] = network->curve_count++;
+}
+
+/* Adds the edge of a wait at the start or the end of the iteration. Returns the number of edges
+ * that were added: none if the wait has no length. */
+static int32_t add_end_wait(const harpe_problem *problem, const wait_limits *limits, int32_t edge,
+                            int32_t tail, int32_t head, int32_t before, int32_t after,
+                            harpe_network *network) {
+    if (tail == head) return 0;
+    network->tail[edge] = tail;
+    network->head[edge] = head;
+    add_wait(problem, limits, edge, before, after, network);
+    return 1;
+}
+
+/* `limits` is NULL if no wait saves energy. */
 static harpe_status build_edges(const harpe_problem *problem, const int32_t *node_of,
-                                harpe_network *network, harpe_error *error) {
+                                const wait_limits *limits, harpe_network *network,
+                                harpe_error *error) {
     const harpe_dag *dag = &problem->dag;
     int32_t n = problem->instruction_count;
-    size_t most = (size_t)n + (size_t)dag->arc_count;
+    size_t most = (size_t)n + (size_t)dag->arc_count + 2 * (size_t)problem->rank_count;
     network->tail = harpe_arena_alloc(&network->arena, most, sizeof *network->tail);
     network->head = harpe_arena_alloc(&network->arena, most, sizeof *network->head);
     network->curve_of = harpe_arena_alloc(&network->arena, most, sizeof *network->curve_of);
@@ -301,7 +455,20 @@ static harpe_status build_edges(const harpe_problem *problem, const int32_t *nod
         if (tail == head) continue;
         network->tail[count] = tail;
         network->head[count] = head;
+        if (is_wait(problem, dag->arc_from[a], dag->arc_to[a]))
+            add_wait(problem, limits, count, dag->arc_from[a], dag->arc_to[a], network);
         count++;
+    }
+    for (int rank = 0; limits && rank < problem->rank_count; rank++) {
+        if (problem->rank_offset[rank] == problem->rank_offset[rank + 1]) continue;
+        int32_t first = (int32_t)problem->rank_offset[rank];
+        int32_t last = (int32_t)problem->rank_offset[rank + 1] - 1;
+        if (problem->wait_saving_w[first] > 0)
+            count += add_end_wait(problem, limits, count, network->source,
+                                  node_of[start_event(first)], -1, first, network);
+        if (problem->end_saving_w[rank] > 0)
+            count += add_end_wait(problem, limits, count, node_of[end_event(last)], network->sink,
+                                  last, -1, network);
     }
     network->instruction_count = n;
     network->edge_count = count;
@@ -365,6 +532,7 @@ harpe_status harpe_network_build(const harpe_problem *problem, harpe_network *ou
                                  harpe_error *error) {
     harpe_network network = {0};
     event_set events = {0};
+    wait_limits limits = {0};
     int32_t *node_of = NULL;
     /* Rounding down changes no comparison: a whole-number flow is at most this power if and only if
      * it is at most this number of microwatts. */
@@ -373,9 +541,15 @@ harpe_status harpe_network_build(const harpe_problem *problem, harpe_network *ou
     harpe_status status = merge_pinned_events(problem, &events, error);
     if (status == HARPE_OK) status = number_nodes(problem, &events, &node_of, &network, error);
     if (status == HARPE_OK) status = build_curves(problem, &network, error);
-    if (status == HARPE_OK) status = build_edges(problem, node_of, &network, error);
+    bool has_waits = harpe_problem_has_any_wait_kinds(problem);
+    if (status == HARPE_OK && has_waits) status = find_limits(problem, &limits, &network, error);
+    if (status == HARPE_OK)
+        status = build_edges(problem, node_of, has_waits ? &limits : NULL, &network, error);
     if (status == HARPE_OK) status = build_incidence(&network, error);
     if (status == HARPE_OK) status = order_nodes(&network, error);
+    if (status == HARPE_OK && has_waits) status = check_waits(&network, error);
+    free(limits.earliest_end_s);
+    free(limits.latest_start_s);
     free(events.leader);
     free(events.predecessors);
     free(events.successors);

@@ -2,8 +2,9 @@
 /* The relaxation as a flow network. Nodes are events. An edge is an instruction (from its start to
  * its end, with a convex cost) or a dependency (length 0). An instruction's start and the end of
  * its single predecessor are one node. An instruction's end and the start of its single successor
- * are one node. All numbers are whole: times in picoseconds, flow in microwatts. frontier_solver.c
- * solves the network. */
+ * are one node. If a wait of a rank is cheaper than the rank's other waits, it is an edge with a
+ * cost too, and its ends are events of their own. All numbers are whole: times in picoseconds, flow
+ * in microwatts. frontier_solver.c solves the network. */
 #ifndef HARPE_PLAN_NETWORK_H
 #define HARPE_PLAN_NETWORK_H
 
@@ -41,6 +42,14 @@ typedef struct harpe_incidence {
     int32_t node; /* the other end */
 } harpe_incidence;
 
+/* A wait that saves energy as it becomes longer, up to the longest wait of any plan. */
+typedef struct harpe_network_wait {
+    int32_t edge;
+    int32_t rank;
+    int32_t before, after; /* instructions of the rank; -1: the start, the end of the iteration */
+    double saving_w;
+} harpe_network_wait;
+
 typedef struct harpe_network {
     harpe_arena arena;
     int32_t node_count;
@@ -50,7 +59,10 @@ typedef struct harpe_network {
     int32_t *tail, *head; /* [edge_count] */
     int32_t *curve_of;    /* [edge_count]; dependencies have curve 0 */
     int32_t curve_count;
-    harpe_network_curve *curves; /* curves[0]: dependencies, one segment of length 0 */
+    harpe_network_curve *curves; /* curves[0]: dependencies, one segment of length 0; then the
+                                  * choices; then the waits */
+    int32_t wait_count;
+    harpe_network_wait *waits;
     int32_t *first_incidence;    /* [node_count + 1] */
     harpe_incidence *incidences; /* [2 * edge_count], by node */
     int32_t *topological_order;  /* [node_count] nodes */

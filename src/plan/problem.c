@@ -15,6 +15,7 @@
 #include "plan/options.h"
 #include "plan/profile_rows.h"
 #include "plan/schedule.h"
+#include "plan/wait_power.h"
 
 #define DEFAULT_MEMORY_LIMIT (UINT64_C(4) << 30)
 /* Memory of one instruction in the lists, the dependencies, the network, the solver and one plan.
@@ -300,6 +301,60 @@ static harpe_status fill_blocking_power(harpe_problem *problem, const harpe_prof
     return HARPE_OK;
 }
 
+/* Turns the powers of one GPU into the rank's highest power and savings of all its GPUs. Returns
+ * true if a saving is not 0. `usual_w` is the power of one GPU that the rank has had so far. */
+static bool fill_savings(harpe_problem *problem, int rank, double usual_w) {
+    size_t first = problem->rank_offset[rank], end = problem->rank_offset[rank + 1];
+    double gpus = problem->gpu_count[rank], highest_w = problem->end_saving_w[rank];
+    for (size_t i = first; i < end; i++)
+        highest_w = fmax(highest_w, problem->wait_saving_w[i]);
+    bool is_any = problem->end_saving_w[rank] < highest_w;
+    problem->end_saving_w[rank] = (highest_w - problem->end_saving_w[rank]) * gpus;
+    for (size_t i = first; i < end; i++) {
+        is_any = is_any || problem->wait_saving_w[i] < highest_w;
+        problem->wait_saving_w[i] = (highest_w - problem->wait_saving_w[i]) * gpus;
+    }
+    if (highest_w < usual_w || highest_w > usual_w)
+        problem->blocking_power_w[rank] = highest_w * gpus;
+    return is_any;
+}
+
+/* Takes the powers of kinds of waits. If every rank has one power only, the problem is the same as
+ * without kinds. */
+static harpe_status fill_wait_powers(harpe_problem *problem, const rank_lists *lists,
+                                     const harpe_problem_options *options, harpe_error *error) {
+    if (!options->wait_powers || options->wait_power_count == 0) return HARPE_OK;
+    harpe_arena *arena = &problem->arena;
+    size_t ranks = (size_t)problem->rank_count;
+    double *usual_w = harpe_arena_alloc(arena, ranks, sizeof *usual_w);
+    double *saving_w = harpe_arena_alloc(arena, lists->total, sizeof *saving_w);
+    problem->end_saving_w = harpe_arena_alloc(arena, ranks, sizeof *problem->end_saving_w);
+    problem->has_wait_kinds = harpe_arena_alloc(arena, ranks, sizeof *problem->has_wait_kinds);
+    if (!usual_w || !saving_w || !problem->end_saving_w || !problem->has_wait_kinds)
+        return harpe_fail_memory(error);
+    for (size_t r = 0; r < ranks; r++)
+        usual_w[r] = problem->blocking_power_w[r] / problem->gpu_count[r];
+    harpe_waits waits = {.rank_count = problem->rank_count,
+                         .rank_offset = problem->rank_offset,
+                         .instructions = lists->all,
+                         .usual_w = usual_w,
+                         .power_w = saving_w,
+                         .end_w = problem->end_saving_w};
+    harpe_status status =
+        harpe_wait_powers_find(options->wait_powers, options->wait_power_count, &waits, error);
+    if (status != HARPE_OK) return status;
+    problem->wait_saving_w = saving_w;
+    problem->total_blocking_power_w = 0;
+    bool is_any = false;
+    for (int r = 0; r < problem->rank_count; r++) {
+        problem->has_wait_kinds[r] = fill_savings(problem, r, usual_w[r]);
+        is_any = is_any || problem->has_wait_kinds[r];
+        problem->total_blocking_power_w += problem->blocking_power_w[r];
+    }
+    if (!is_any) problem->wait_saving_w = NULL;
+    return HARPE_OK;
+}
+
 /* Finds the number of GPUs of a stage in the profile. If the profile does not contain it, takes it
  * from the options. */
 static harpe_status find_stage_gpus(const harpe_profile *profile, int stage,
@@ -479,6 +534,7 @@ static harpe_status fill_problem(harpe_problem *problem, const harpe_profile *pr
     harpe_status status = fill_lists(problem, lists, error);
     if (status == HARPE_OK) status = fill_gpus(problem, profile, lists, options, error);
     if (status == HARPE_OK) status = fill_blocking_power(problem, profile, lists, options, error);
+    if (status == HARPE_OK) status = fill_wait_powers(problem, lists, options, error);
     if (status == HARPE_OK) status = fill_choices(problem, profile, lists, options, error);
     if (status == HARPE_OK) {
         status = harpe_dag_build_with_waits(lists->lists, lists->counts, problem->rank_count,
@@ -557,6 +613,15 @@ int harpe_problem_total_gpu_count(const harpe_problem *problem) { return problem
 
 double harpe_problem_blocking_power_w(const harpe_problem *problem, int rank) {
     return rank >= 0 && rank < problem->rank_count ? problem->blocking_power_w[rank] : 0;
+}
+
+double harpe_problem_wait_power_w(const harpe_problem *problem, int rank, size_t index) {
+    size_t length = harpe_problem_rank_length(problem, rank);
+    if (rank < 0 || rank >= problem->rank_count || index > length) return 0;
+    double highest_w = problem->blocking_power_w[rank];
+    if (!harpe_problem_has_wait_kinds(problem, rank)) return highest_w;
+    if (index == length) return highest_w - problem->end_saving_w[rank];
+    return highest_w - problem->wait_saving_w[problem->rank_offset[rank] + index];
 }
 
 size_t harpe_problem_rank_length(const harpe_problem *problem, int rank) {

@@ -38,9 +38,16 @@ struct harpe_problem {
     size_t choice_count;
     harpe_choice *choices;
     harpe_dag dag;
-    int *gpu_count;                /* [rank_count] */
-    int total_gpu_count;           /* sum over ranks */
-    double *blocking_power_w;      /* [rank_count]: sum over all GPUs of a rank */
+    int *gpu_count;           /* [rank_count] */
+    int total_gpu_count;      /* sum over ranks */
+    double *blocking_power_w; /* [rank_count]: sum over all GPUs of a rank; the highest power of
+                               * all kinds of waits */
+    /* For ranks whose kinds of waits have different powers; NULL: there is no such rank. A wait
+     * saves this much power compared with the rank's blocking power: the wait that ends with an
+     * instruction, and the wait after a rank's last instruction. */
+    double *wait_saving_w;         /* [instruction_count] */
+    double *end_saving_w;          /* [rank_count] */
+    bool *has_wait_kinds;          /* [rank_count]: one of the rank's savings is not 0 */
     double total_blocking_power_w; /* sum over ranks */
     double overhead_power_w;       /* of the machines, outside of the GPUs */
     int *maximum_frequency_mhz;    /* [instruction_count] */
@@ -77,6 +84,14 @@ static inline bool harpe_problem_is_delay(const harpe_problem *problem, int32_t 
  * relaxation pays it for the whole iteration. */
 static inline double harpe_problem_iteration_power_w(const harpe_problem *problem) {
     return problem->total_blocking_power_w + problem->overhead_power_w;
+}
+
+/* Return true if the kinds of waits of a rank, or of any rank, have different powers. */
+static inline bool harpe_problem_has_wait_kinds(const harpe_problem *problem, int rank) {
+    return problem->wait_saving_w && problem->has_wait_kinds[rank];
+}
+static inline bool harpe_problem_has_any_wait_kinds(const harpe_problem *problem) {
+    return problem->wait_saving_w;
 }
 
 /* Returns the choice of an instruction. */

@@ -53,10 +53,11 @@ harpe_status harpe_relaxation_curves_init(harpe_relaxation_curves *curves,
                                           const harpe_problem *problem,
                                           const harpe_network *network, harpe_error *error) {
     harpe_relaxation_curves made = {0};
-    size_t choices = problem->choice_count, options = 0;
+    size_t choices = problem->choice_count, curves_made = (size_t)network->curve_count - 1;
+    size_t options = 0;
     for (size_t c = 0; c < choices; c++)
         options += problem->choices[c].list.option_count;
-    made.hull = harpe_arena_alloc(&made.arena, choices, sizeof *made.hull);
+    made.hull = harpe_arena_alloc(&made.arena, curves_made, sizeof *made.hull);
     made.option = harpe_arena_alloc(&made.arena, options, sizeof *made.option);
     made.first_option = harpe_arena_alloc(&made.arena, choices + 1, sizeof *made.first_option);
     made.option_time_ps = harpe_arena_alloc(&made.arena, options, sizeof *made.option_time_ps);
@@ -64,7 +65,7 @@ harpe_status harpe_relaxation_curves_init(harpe_relaxation_curves *curves,
     bool complete = made.hull && made.option && made.first_option && made.option_time_ps &&
                     made.option_energy_j;
     harpe_status status = complete ? HARPE_OK : harpe_fail_memory(error);
-    for (size_t c = 0; status == HARPE_OK && c < choices; c++)
+    for (size_t c = 0; status == HARPE_OK && c < curves_made; c++)
         status = copy_hull(&made, &network->curves[c + 1], &made.hull[c], error);
     if (status != HARPE_OK) {
         harpe_arena_free(&made.arena);
@@ -479,8 +480,7 @@ void harpe_relaxation_start(harpe_relaxation *relaxation) {
 
 /* The walk's two trees are connected by the edge from the sink to the source. Before the walk's
  * first pivot there is only one tree, and that edge is outside of it. */
-void harpe_relaxation_load(harpe_relaxation *relaxation, const harpe_problem *problem,
-                           const harpe_relaxation_curves *curves,
+void harpe_relaxation_load(harpe_relaxation *relaxation, const harpe_relaxation_curves *curves,
                            const harpe_frontier_solver *solver) {
     harpe_relaxation *r = relaxation;
     const harpe_network *network = solver->network;
@@ -489,8 +489,8 @@ void harpe_relaxation_load(harpe_relaxation *relaxation, const harpe_problem *pr
     r->sink = network->sink;
     for (int32_t e = 0; e < network->edge_count; e++) {
         const harpe_edge_state *from = &solver->edges[e];
-        if (e < network->instruction_count)
-            harpe_relaxation_add(r, from->tail, from->head, &curves->hull[problem->choice_of[e]]);
+        if (from->curve > 0)
+            harpe_relaxation_add(r, from->tail, from->head, &curves->hull[from->curve - 1]);
         else
             harpe_relaxation_add_rigid(r, from->tail, from->head, 0);
         r->edges[e].flow = from->flow;

@@ -34,7 +34,7 @@ typedef struct harpe_relaxation_curve {
 /* The curves of a problem. They do not change, and several solvers may share them. */
 typedef struct harpe_relaxation_curves {
     harpe_arena arena;
-    harpe_relaxation_curve *hull;   /* [choice]: free */
+    harpe_relaxation_curve *hull;   /* [choice]: free; then one for each wait of the network */
     harpe_relaxation_curve *option; /* one for each option of each choice: fixed */
     int32_t *first_option;          /* [choice + 1]: index of its first option */
     int64_t *option_time_ps;        /* [option] */
@@ -104,8 +104,7 @@ void harpe_relaxation_start(harpe_relaxation *relaxation);
 
 /* Takes over the whole network, and the optimal tree and flow of a walk at its present iteration
  * time. All instructions are free, and edge i is instruction i. O(edges). */
-void harpe_relaxation_load(harpe_relaxation *relaxation, const harpe_problem *problem,
-                           const harpe_relaxation_curves *curves,
+void harpe_relaxation_load(harpe_relaxation *relaxation, const harpe_relaxation_curves *curves,
                            const harpe_frontier_solver *solver);
 
 /* Gives an edge another curve. harpe_relaxation_solve must be called afterwards. O(events). */

@@ -48,7 +48,8 @@ void harpe_draft_take(harpe_draft *draft, const harpe_assignment *assignment) {
     const harpe_assignment *a = assignment;
     memcpy(draft->option, a->option, (size_t)a->count * sizeof *draft->option);
     draft->time_s = (double)harpe_assignment_time_ps(a) / HARPE_PS_PER_S;
-    draft->energy_j = a->energy_j + harpe_problem_iteration_power_w(a->problem) * draft->time_s;
+    draft->energy_j = a->energy_j + harpe_problem_iteration_power_w(a->problem) * draft->time_s -
+                      harpe_assignment_wait_saving_j(a);
 }
 
 double harpe_draft_gap(const harpe_frontier *frontier, const harpe_draft *draft) {
@@ -60,8 +61,9 @@ double harpe_draft_gap(const harpe_frontier *frontier, const harpe_draft *draft)
 static void keep_better(const harpe_search *search, harpe_draft *draft,
                         const harpe_assignment *assignment) {
     harpe_draft found = {.time_s = (double)harpe_assignment_time_ps(assignment) / HARPE_PS_PER_S};
-    found.energy_j =
-        assignment->energy_j + harpe_problem_iteration_power_w(search->problem) * found.time_s;
+    found.energy_j = assignment->energy_j +
+                     harpe_problem_iteration_power_w(search->problem) * found.time_s -
+                     harpe_assignment_wait_saving_j(assignment);
     if (harpe_draft_gap(search->frontier, &found) < harpe_draft_gap(search->frontier, draft))
         harpe_draft_take(draft, assignment);
 }
@@ -501,6 +503,8 @@ harpe_status harpe_search_bounds(const harpe_search *search, double effort_s,
     run_user u = {.search = search, .turns = turns};
     *stopped = false;
     if (has_fitted_curve(search->problem)) return HARPE_OK; /* its bound is none */
+    if (harpe_problem_has_any_wait_kinds(search->problem))
+        return HARPE_OK; /* blocks price no waits */
     u.order = harpe_calloc(search->draft_count + 1, sizeof *u.order);
     if (!u.order) return harpe_fail_memory(error);
     order_spread(u.order, search->draft_count);

@@ -50,6 +50,19 @@ static double rounding_of(const harpe_option_list *list) {
  * digits. */
 #define CANCELLATION 1e-13
 
+/* The saving of a wait is rounded to a microwatt, and its length to a picosecond for each
+ * instruction before it. */
+static double wait_rounding_j(const harpe_problem *problem, double busy_s) {
+    double total_w = 0;
+    if (!harpe_problem_has_any_wait_kinds(problem)) return 0;
+    for (int32_t i = 0; i < problem->instruction_count; i++)
+        total_w += problem->wait_saving_w[i];
+    for (int rank = 0; rank < problem->rank_count; rank++)
+        total_w += problem->end_saving_w[rank];
+    int waits = problem->instruction_count + problem->rank_count;
+    return total_w * problem->instruction_count / HARPE_PS_PER_S + waits * busy_s / HARPE_UW_PER_W;
+}
+
 /* The rounded times of a path differ from the real ones by up to a picosecond for each instruction,
  * also for an instruction with a single option. One steep instruction can make up for all of it. */
 static double total_rounding_j(const harpe_problem *problem) {
@@ -61,6 +74,7 @@ static double total_rounding_j(const harpe_problem *problem) {
         busy_s += list->curve_time_s[list->curve_count - 1];
     }
     total_j += problem->instruction_count * largest_w / HARPE_PS_PER_S;
+    total_j += wait_rounding_j(problem, busy_s);
     return total_j + CANCELLATION * harpe_problem_iteration_power_w(problem) * busy_s;
 }
 
@@ -169,6 +183,21 @@ static double cheapest_j(const harpe_option_list *list, double price_w) {
     return least;
 }
 
+/* Adds what waits of cheaper kinds save: by their lengths, and by their flow. */
+static void add_waits(const claim *c, double *primal_j, double *dual_j) {
+    const harpe_network *network = c->network;
+    for (int32_t w = 0; w < network->wait_count; w++) {
+        const harpe_network_wait *wait = &network->waits[w];
+        int32_t edge = wait->edge;
+        double most_s =
+            (double)network->curves[network->curve_of[edge]].time_ps[1] / HARPE_PS_PER_S;
+        int64_t length_ps = c->event_ps[network->head[edge]] - c->event_ps[network->tail[edge]];
+        double flow_w = (double)c->walk->solver.edges[edge].flow / HARPE_UW_PER_W;
+        *primal_j -= wait->saving_w * fmin((double)length_ps / HARPE_PS_PER_S, most_s);
+        *dual_j += fmin(0, (flow_w - wait->saving_w) * most_s);
+    }
+}
+
 /* Checks optimality by weak duality, with measured numbers only. The energy of any durations is at
  * least the optimum, and the bound from any conserved flow is at most the optimum. If both values
  * are equal, durations and flow are optimal. */
@@ -185,6 +214,7 @@ static harpe_status check_duality(const claim *c, const harpe_frontier *frontier
         primal_j += curve_energy_j(list, duration);
         dual_j += cheapest_j(list, (double)c->walk->solver.edges[i].flow / HARPE_UW_PER_W);
     }
+    add_waits(c, &primal_j, &dual_j);
     double claimed_j = harpe_frontier_bound_at(frontier, time_s);
     bool meet = agree(primal_j, dual_j, c->rounding_j) && agree(claimed_j, dual_j, c->rounding_j);
     if (meet) return HARPE_OK;
@@ -202,6 +232,67 @@ static harpe_status check_point(const claim *c, const harpe_frontier *frontier,
     if (status == HARPE_OK) status = check_durations(c, error);
     if (status == HARPE_OK) status = check_cut(c, error);
     if (status == HARPE_OK) status = check_duality(c, frontier, error);
+    return status;
+}
+
+/* ---- Waits ----------------------------------------------------------------------------------- */
+
+/* Computes the ends of all instructions by visiting all arcs until nothing changes. Returns -1 if
+ * this does not end, because there is a cycle. */
+static double relax_until_stable(const harpe_dag *dag, const double *duration_s, double *end_s) {
+    for (int32_t i = 0; i < dag->node_count; i++)
+        end_s[i] = duration_s[i];
+    bool changed = true;
+    for (int32_t pass = 0; changed; pass++) {
+        if (pass > dag->node_count) return -1;
+        changed = false;
+        for (int32_t a = 0; a < dag->arc_count; a++) {
+            int32_t from = dag->arc_from[a], to = dag->arc_to[a];
+            if (end_s[from] + duration_s[to] <= end_s[to]) continue;
+            end_s[to] = end_s[from] + duration_s[to];
+            changed = true;
+        }
+    }
+    double length_s = 0;
+    for (int32_t i = 0; i < dag->node_count; i++)
+        length_s = fmax(length_s, end_s[i]);
+    return length_s;
+}
+
+/* Checks that a wait of every cheaper kind saves its energy up to the longest wait of any plan:
+ * from the earliest end of the instruction before it to the latest start of the instruction after
+ * it, among all measured points. */
+static harpe_status check_longest_waits(const harpe_problem *problem, const harpe_network *network,
+                                        harpe_error *error) {
+    if (network->wait_count == 0) return HARPE_OK;
+    size_t count = (size_t)problem->instruction_count;
+    double *memory = harpe_calloc(4 * count, sizeof *memory);
+    if (!memory) return harpe_fail_memory(error);
+    double *fast_s = memory, *slow_s = fast_s + count, *early_s = slow_s + count,
+           *late_s = early_s + count;
+    for (size_t i = 0; i < count; i++) {
+        const harpe_choice *choice = harpe_problem_choice(problem, (int32_t)i);
+        fast_s[i] = INFINITY;
+        for (size_t p = 0; p < choice->point_count; p++) {
+            fast_s[i] = fmin(fast_s[i], choice->points[p].time_s);
+            slow_s[i] = fmax(slow_s[i], choice->points[p].time_s);
+        }
+    }
+    (void)relax_until_stable(&problem->dag, fast_s, early_s);
+    double longest_s = relax_until_stable(&problem->dag, slow_s, late_s);
+    harpe_status status = HARPE_OK;
+    for (int32_t w = 0; w < network->wait_count && status == HARPE_OK; w++) {
+        const harpe_network_wait *wait = &network->waits[w];
+        double from_s = wait->before < 0 ? 0 : early_s[wait->before];
+        double to_s = wait->after < 0 ? longest_s : late_s[wait->after] - slow_s[wait->after];
+        const harpe_network_curve *curve = &network->curves[network->curve_of[wait->edge]];
+        double allowed_s = (double)curve->time_ps[1] / HARPE_PS_PER_S;
+        if (to_s - from_s > allowed_s * (1 + 1e-12) + 1e-12 * longest_s)
+            status = harpe_fail(error, HARPE_INTERNAL,
+                                "a wait of rank %d can take %.9f s, the relaxation counts %.9f s",
+                                wait->rank, to_s - from_s, allowed_s);
+    }
+    free(memory);
     return status;
 }
 
@@ -277,6 +368,7 @@ harpe_status harpe_frontier_verify(const harpe_problem *problem, const harpe_fro
     status = harpe_walk_begin(&walk, problem, NULL, error);
     if (status != HARPE_OK) return status;
     status = check_ends(&walk, frontier, error);
+    if (status == HARPE_OK) status = check_longest_waits(problem, &walk.network, error);
     if (status != HARPE_OK) {
         harpe_walk_clear(&walk);
         return status;
@@ -297,33 +389,31 @@ harpe_status harpe_frontier_verify(const harpe_problem *problem, const harpe_fro
 
 /* ---- One plan -------------------------------------------------------------------------------- */
 
-/* Computes the ends of all instructions by visiting all arcs until nothing changes. Returns -1 if
- * this does not end, because there is a cycle. */
-static double relax_until_stable(const harpe_dag *dag, const double *duration_s, double *end_s) {
-    for (int32_t i = 0; i < dag->node_count; i++)
-        end_s[i] = duration_s[i];
-    bool changed = true;
-    for (int32_t pass = 0; changed; pass++) {
-        if (pass > dag->node_count) return -1;
-        changed = false;
-        for (int32_t a = 0; a < dag->arc_count; a++) {
-            int32_t from = dag->arc_from[a], to = dag->arc_to[a];
-            if (end_s[from] + duration_s[to] <= end_s[to]) continue;
-            end_s[to] = end_s[from] + duration_s[to];
-            changed = true;
-        }
-    }
-    double length_s = 0;
-    for (int32_t i = 0; i < dag->node_count; i++)
-        length_s = fmax(length_s, end_s[i]);
-    return length_s;
-}
-
 /* Searches all points for a frequency. Returns NULL if the frequency was not measured. */
 static const harpe_profile_point *measured_at(const harpe_choice *choice, int frequency_mhz) {
     for (size_t p = 0; p < choice->point_count; p++)
         if (choice->points[p].frequency_mhz == frequency_mhz) return &choice->points[p];
     return NULL;
+}
+
+/* Returns the energy that waits of cheaper kinds save, compared with the highest power of their
+ * ranks. */
+static double cheaper_waits_j(const harpe_problem *problem, const double *duration_s,
+                              const double *end_s, double time_s) {
+    double saved_j = 0;
+    if (!harpe_problem_has_any_wait_kinds(problem)) return 0;
+    for (int rank = 0; rank < problem->rank_count; rank++) {
+        size_t length = harpe_problem_rank_length(problem, rank);
+        double since_s = 0;
+        for (size_t k = 0; k <= length; k++) {
+            size_t i = problem->rank_offset[rank] + k;
+            double until_s = k < length ? end_s[i] - duration_s[i] : time_s;
+            double power_w = harpe_problem_wait_power_w(problem, rank, k);
+            saved_j += (problem->blocking_power_w[rank] - power_w) * (until_s - since_s);
+            if (k < length) since_s = end_s[i];
+        }
+    }
+    return saved_j;
 }
 
 static harpe_status recompute(const harpe_problem *problem, const harpe_plan *plan,
@@ -346,6 +436,7 @@ static harpe_status recompute(const harpe_problem *problem, const harpe_plan *pl
         waiting_saved_j += choice->blocking_power_w * point->time_s;
     }
     out->time_s = relax_until_stable(&problem->dag, duration_s, end_s);
+    waiting_saved_j += cheaper_waits_j(problem, duration_s, end_s, out->time_s);
     out->blocking_energy_j = problem->total_blocking_power_w * out->time_s - waiting_saved_j;
     out->overhead_energy_j = problem->overhead_power_w * out->time_s;
     out->energy_j = out->compute_energy_j + out->blocking_energy_j + out->overhead_energy_j;

@@ -227,7 +227,7 @@ static void one_problem(harpe_problem *problem, test_random *random, int changes
                                     (size_t)p.walk.network.edge_count, &error),
               error);
     for (int load = 0; load < 2; load++) {
-        harpe_relaxation_load(&r, problem, &p.curves, &p.walk.solver);
+        harpe_relaxation_load(&r, &p.curves, &p.walk.solver);
         for (size_t i = 0; i < n; i++)
             s.fixed[i] = -1;
         /* The walk's solution is the optimum already, and the frontier has the same energy. */

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sorts the rows, checks them, and looks up each wait. It reads no files; wait_power_csv.c does. */
+#include "plan/wait_power.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "plan/schedule.h"
+
+#define POWER_MAX_W 1e5
+#define SHOWN_NAMES 12
+
+/* A row in the sorted list, and whether its ranks have such a wait. */
+typedef struct sorted_row {
+    const harpe_wait_power *row;
+    bool is_used;
+} sorted_row;
+
+typedef struct row_list {
+    sorted_row *rows; /* by rank, then by wait */
+    size_t count;
+} row_list;
+
+static const char *wait_of(const harpe_wait_power *row) { return row->wait ? row->wait : ""; }
+
+static int compare_rows(const void *left, const void *right) {
+    const harpe_wait_power *a = ((const sorted_row *)left)->row;
+    const harpe_wait_power *b = ((const sorted_row *)right)->row;
+    if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
+    return strcmp(wait_of(a), wait_of(b));
+}
+
+static sorted_row *find_row(const row_list *list, int rank, const char *wait) {
+    harpe_wait_power wanted = {.rank = rank, .wait = wait};
+    sorted_row key = {.row = &wanted};
+    if (list->count == 0) return NULL;
+    return bsearch(&key, list->rows, list->count, sizeof *list->rows, compare_rows);
+}
+
+/* ---- Checks ---------------------------------------------------------------------------------- */
+
+static harpe_status check_row(const harpe_wait_power *row, int rank_count, harpe_error *error) {
+    if (row->rank < -1 || row->rank >= rank_count)
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "a wait power is for rank %d, but the ranks are 0 to %d", row->rank,
+                          rank_count - 1);
+    if (*wait_of(row) && !harpe_is_instruction_name(wait_of(row)))
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "a wait power is for '%.100s', which is not an instruction name",
+                          wait_of(row));
+    if (row->power_w >= 0 && row->power_w <= POWER_MAX_W) return HARPE_OK;
+    return harpe_fail(error, HARPE_INVALID_INPUT, "the wait power %g W is not between 0 and %.0f W",
+                      row->power_w, POWER_MAX_W);
+}
+
+/* Returns " of rank 3", or "" for all ranks. The caller's buffer has room for it. */
+static const char *of_rank(const harpe_wait_power *row, char *buffer, size_t size) {
+    *buffer = '\0';
+    if (row->rank >= 0) (void)snprintf(buffer, size, " of rank %d", row->rank);
+    return buffer;
+}
+
+static harpe_status sort_rows(const harpe_wait_power *rows, size_t row_count, int rank_count,
+                              row_list *list, harpe_error *error) {
+    list->rows = harpe_calloc(row_count, sizeof *list->rows);
+    if (!list->rows) return harpe_fail_memory(error);
+    list->count = row_count;
+    for (size_t i = 0; i < list->count; i++) {
+        list->rows[i].row = &rows[i];
+        harpe_status status = check_row(&rows[i], rank_count, error);
+        if (status != HARPE_OK) return status;
+    }
+    qsort(list->rows, list->count, sizeof *list->rows, compare_rows);
+    for (size_t i = 1; i < list->count; i++) {
+        const harpe_wait_power *row = list->rows[i].row;
+        char rank[32];
+        if (compare_rows(&list->rows[i - 1], &list->rows[i]) != 0) continue;
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "two wait powers are for the wait '%s'%s: give one", wait_of(row),
+                          of_rank(row, rank, sizeof rank));
+    }
+    return HARPE_OK;
+}
+
+/* Appends the names of the instructions of a rank (-1: of all ranks), each once. */
+static void list_names(const harpe_waits *waits, int rank, harpe_text *text) {
+    size_t from = rank < 0 ? 0 : waits->rank_offset[rank];
+    size_t end = rank < 0 ? waits->rank_offset[waits->rank_count] : waits->rank_offset[rank + 1];
+    const char *shown[SHOWN_NAMES];
+    size_t count = 0;
+    for (size_t i = from; i < end && count < SHOWN_NAMES; i++) {
+        size_t k = 0;
+        while (k < count && strcmp(shown[k], waits->instructions[i].name) != 0)
+            k++;
+        if (k < count) continue;
+        shown[count++] = waits->instructions[i].name;
+        harpe_text_printf(text, "%s, ", waits->instructions[i].name);
+    }
+    harpe_text_printf(text, HARPE_WAIT_END);
+}
+
+/* Checks that every row is for a wait that exists. */
+static harpe_status check_used(const harpe_waits *waits, const row_list *list, harpe_error *error) {
+    for (size_t i = 0; i < list->count; i++) {
+        const harpe_wait_power *row = list->rows[i].row;
+        if (list->rows[i].is_used || !*wait_of(row) || strcmp(wait_of(row), HARPE_WAIT_END) == 0)
+            continue;
+        char rank[32];
+        harpe_text names = {0};
+        list_names(waits, row->rank, &names);
+        harpe_status status = harpe_fail(
+            error, HARPE_INVALID_INPUT,
+            "a wait power is for the wait '%s'%s, but no instruction%s has this name (waits: %s)",
+            wait_of(row), of_rank(row, rank, sizeof rank), row->rank < 0 ? "" : " of this rank",
+            names.failed ? "" : names.data);
+        harpe_text_free(&names);
+        return status;
+    }
+    return HARPE_OK;
+}
+
+/* ---- Powers ---------------------------------------------------------------------------------- */
+
+/* Returns the power of one GPU of a rank during a kind of wait. `usual_w` is the power if no row is
+ * for the wait. */
+static double power_of(const row_list *list, int rank, const char *wait, double usual_w) {
+    sorted_row *own = find_row(list, rank, wait), *shared = find_row(list, -1, wait);
+    if (own) own->is_used = true;
+    if (shared) shared->is_used = true;
+    if (own) return own->row->power_w;
+    if (shared) return shared->row->power_w;
+    const sorted_row *other = find_row(list, rank, "");
+    if (!other) other = find_row(list, -1, "");
+    return other ? other->row->power_w : usual_w;
+}
+
+/* Fills in the powers of a rank. `seen` has room for its instructions. A schedule has few names, so
+ * each one is looked up once. */
+static void find_powers(const harpe_waits *waits, const row_list *list, int rank, size_t *seen) {
+    double usual_w = waits->usual_w[rank];
+    size_t seen_count = 0;
+    waits->end_w[rank] = power_of(list, rank, HARPE_WAIT_END, usual_w);
+    for (size_t i = waits->rank_offset[rank]; i < waits->rank_offset[rank + 1]; i++) {
+        const char *name = waits->instructions[i].name;
+        size_t k = 0;
+        while (k < seen_count && strcmp(waits->instructions[seen[k]].name, name) != 0)
+            k++;
+        if (k < seen_count) {
+            waits->power_w[i] = waits->power_w[seen[k]];
+            continue;
+        }
+        seen[seen_count++] = i;
+        waits->power_w[i] = power_of(list, rank, name, usual_w);
+    }
+}
+
+harpe_status harpe_wait_powers_find(const harpe_wait_power *rows, size_t row_count,
+                                    const harpe_waits *waits, harpe_error *error) {
+    row_list list = {0};
+    size_t *seen = harpe_calloc(waits->rank_offset[waits->rank_count] + 1, sizeof *seen);
+    harpe_status status = seen ? HARPE_OK : harpe_fail_memory(error);
+    if (status == HARPE_OK) status = sort_rows(rows, row_count, waits->rank_count, &list, error);
+    if (status == HARPE_OK) {
+        for (int rank = 0; rank < waits->rank_count; rank++)
+            find_powers(waits, &list, rank, seen);
+        status = check_used(waits, &list, error);
+    }
+    free(list.rows);
+    free(seen);
+    return status;
+}

@@ -1,0 +1,619 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Blocking powers of kinds of waits: the evaluation compared with a simulation of each rank, the
+ * bound compared with all plans of small problems and with a linear program, and files of powers.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "plan/walk.h"
+
+#include "instances.h"
+#include "relaxation_lp.h"
+
+#define INSTRUCTIONS_MAX 12
+#define PLANS_MAX 3000
+#define ROWS_MAX 64
+
+/* ---- Random powers --------------------------------------------------------------------------- */
+
+typedef struct power_rows {
+    harpe_wait_power rows[ROWS_MAX];
+    size_t count;
+    double usual_w; /* of kinds without a row */
+} power_rows;
+
+static bool has_wait(const power_rows *powers, int rank, const char *wait) {
+    for (size_t i = 0; i < powers->count; i++)
+        if (powers->rows[i].rank == rank && strcmp(powers->rows[i].wait, wait) == 0) return true;
+    return false;
+}
+
+static void add_power(power_rows *powers, int rank, const char *wait, double power_w) {
+    if (powers->count == ROWS_MAX || has_wait(powers, rank, wait)) return;
+    powers->rows[powers->count++] = (harpe_wait_power){rank, wait, power_w};
+}
+
+/* Gives some kinds of waits a power, for all ranks or for one. */
+static power_rows random_powers(const harpe_schedule *schedule, test_random *random,
+                                double power_scale) {
+    power_rows powers = {.usual_w = random_blocking_w(random, power_scale)};
+    for (int rank = 0; rank < harpe_schedule_rank_count(schedule); rank++) {
+        size_t count = 0;
+        const harpe_instruction *list = harpe_schedule_rank(schedule, rank, &count);
+        for (size_t i = 0; i < count; i++) {
+            if (list[i].action_count > 1 || random_int(random, 0, 4) > 0) continue;
+            int for_rank = random_int(random, 0, 1) ? rank : -1;
+            add_power(&powers, for_rank, list[i].name, random_blocking_w(random, power_scale));
+        }
+        if (random_int(random, 0, 1))
+            add_power(&powers, rank, HARPE_WAIT_END, random_blocking_w(random, power_scale));
+    }
+    if (random_int(random, 0, 1))
+        add_power(&powers, -1, HARPE_WAIT_END, random_blocking_w(random, power_scale));
+    if (random_int(random, 0, 3) == 0)
+        add_power(&powers, 0, "", random_blocking_w(random, power_scale));
+    return powers;
+}
+
+/* Returns the power of a wait according to the rows, by the rule in the header. */
+static double power_of(const power_rows *powers, int rank, const char *wait) {
+    const struct {
+        int rank;
+        const char *wait;
+    } order[] = {{rank, wait}, {-1, wait}, {rank, ""}, {-1, ""}};
+    for (size_t k = 0; k < 4; k++)
+        for (size_t i = 0; i < powers->count; i++)
+            if (powers->rows[i].rank == order[k].rank &&
+                strcmp(powers->rows[i].wait, order[k].wait) == 0)
+                return powers->rows[i].power_w;
+    return powers->usual_w;
+}
+
+static harpe_problem *problem_with_powers(const harpe_profile *profile,
+                                          const harpe_schedule *schedule, const power_rows *powers,
+                                          double overhead_w, int gpus) {
+    return problem_of(profile, schedule,
+                      &(harpe_problem_options){.blocking_power_w = &powers->usual_w,
+                                               .blocking_power_count = 1,
+                                               .overhead_power_w = overhead_w,
+                                               .gpus_per_stage = gpus,
+                                               .wait_powers = powers->rows,
+                                               .wait_power_count = powers->count});
+}
+
+static harpe_problem *random_wait_problem(const harpe_schedule_options *options,
+                                          test_random *random, power_rows *powers, int gpus) {
+    test_profile_shape shape = random_shape(random);
+    harpe_schedule *schedule = schedule_of(options);
+    test_rows rows = make_rows(schedule, &shape, random);
+    harpe_profile *profile = profile_of(&rows);
+    *powers = random_powers(schedule, random, shape.power_scale);
+    double overhead_w = random_overhead_w(random, shape.power_scale);
+    harpe_problem *problem = problem_with_powers(profile, schedule, powers, overhead_w, gpus);
+    harpe_profile_free(profile);
+    harpe_schedule_free(schedule);
+    free(rows.rows);
+    return problem;
+}
+
+static harpe_schedule_options small_shape(test_random *random) {
+    static const struct {
+        int ranks, microbatches;
+    } shapes[] = {{1, 2}, {1, 4}, {2, 1}, {2, 2}, {2, 3}, {3, 1}, {3, 2}, {4, 1}};
+    int k = random_int(random, 0, 7);
+    return (harpe_schedule_options){.ranks = shapes[k].ranks,
+                                    .microbatches = shapes[k].microbatches};
+}
+
+/* ---- A simulation ---------------------------------------------------------------------------- */
+
+/* Runs all instructions by repeating all dependencies until nothing changes, then goes through each
+ * rank's instructions. Returns the energy of the whole iteration. */
+static double simulate(const harpe_problem *problem, const power_rows *powers, int gpus,
+                       const harpe_profile_point *const *point, double *time_s) {
+    size_t n = harpe_problem_instruction_count(problem);
+    double *end_s = calloc(n, sizeof *end_s), energy_j = 0;
+    *time_s = 0;
+    for (size_t i = 0; i < n; i++)
+        end_s[i] = point[i]->time_s;
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int a = 0; a < problem->dag.arc_count; a++) {
+            int to = problem->dag.arc_to[a];
+            double end = end_s[problem->dag.arc_from[a]] + point[to]->time_s;
+            if (end <= end_s[to]) continue;
+            end_s[to] = end;
+            changed = true;
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        *time_s = fmax(*time_s, end_s[i]);
+        energy_j += point[i]->energy_j;
+    }
+    size_t i = 0;
+    for (int rank = 0; rank < harpe_problem_rank_count(problem); rank++) {
+        double idle_since_s = 0;
+        for (size_t k = 0; k < harpe_problem_rank_length(problem, rank); k++, i++) {
+            const char *name = harpe_problem_instruction_name(problem, rank, k);
+            double start_s = end_s[i] - point[i]->time_s;
+            energy_j += gpus * power_of(powers, rank, name) * (start_s - idle_since_s);
+            idle_since_s = end_s[i];
+        }
+        energy_j += gpus * power_of(powers, rank, HARPE_WAIT_END) * (*time_s - idle_since_s);
+    }
+    free(end_s);
+    return energy_j + problem->overhead_power_w * *time_s;
+}
+
+static double size_of(const harpe_problem *problem, double energy_j, double time_s) {
+    return 1e-6 + fabs(energy_j) + harpe_problem_iteration_power_w(problem) * time_s;
+}
+
+static void evaluation_matches_the_simulation(void **state) {
+    (void)state;
+    test_random random = {71};
+    int with_kinds = 0;
+    for (int trial = 0; trial < test_trials(300); trial++) {
+        const char *name = harpe_schedule_name_at(trial % 9);
+        harpe_schedule_options options =
+            shape_for(name, random_int(&random, 1, 4), random_int(&random, 1, 6));
+        if (strcmp(name, "interleaved-1f1b") == 0) options.chunks = 2;
+        if (strncmp(name, "dualpipe", 8) == 0 || strncmp(name, "zb-v", 4) == 0)
+            options = shape_for(name, 2, 4);
+        power_rows powers;
+        int gpus = random_int(&random, 1, 3);
+        harpe_problem *problem = random_wait_problem(&options, &random, &powers, gpus);
+        with_kinds += harpe_problem_has_any_wait_kinds(problem);
+        size_t n = harpe_problem_instruction_count(problem);
+        int *mhz = calloc(n, sizeof *mhz);
+        const harpe_profile_point **point = calloc(n, sizeof *point);
+        for (size_t i = 0; i < n; i++) {
+            const harpe_choice *choice = harpe_problem_choice(problem, (int32_t)i);
+            point[i] = &choice->points[random_int(&random, 0, (int)choice->point_count - 1)];
+            mhz[i] = point[i]->frequency_mhz;
+        }
+        double time_s;
+        double energy_j = simulate(problem, &powers, gpus, point, &time_s);
+        harpe_plan plan;
+        harpe_error error = {.message = ""};
+        assert_ok(harpe_plan_evaluate(problem, mhz, &plan, NULL, &error), error);
+        assert_near(plan.time_s, time_s, 1e-12);
+        assert_true(fabs(plan.energy_j - energy_j) <= 1e-12 * size_of(problem, energy_j, time_s));
+        assert_near(plan.energy_j,
+                    plan.compute_energy_j + plan.blocking_energy_j + plan.overhead_energy_j, 1e-12);
+        free(mhz);
+        free(point);
+        harpe_problem_free(problem);
+    }
+    assert_true(with_kinds > 100);
+}
+
+/* ---- All plans ------------------------------------------------------------------------------- */
+
+/* No plan, with options that are Pareto-optimal or not, is below the bound at its time. The
+ * frontier and its plans pass the verification. */
+static void no_plan_is_below_the_bound(void **state) {
+    (void)state;
+    test_random random = {72};
+    int compared = 0;
+    for (int trial = 0; trial < test_trials(1200); trial++) {
+        harpe_schedule_options options = small_shape(&random);
+        power_rows powers;
+        harpe_problem *problem = random_wait_problem(&options, &random, &powers, 1);
+        size_t n = harpe_problem_instruction_count(problem), digit[INSTRUCTIONS_MAX] = {0};
+        double plans = 1;
+        for (size_t i = 0; i < n; i++)
+            plans *= (double)harpe_problem_choice(problem, (int32_t)i)->point_count;
+        if (n > INSTRUCTIONS_MAX || plans > PLANS_MAX) {
+            harpe_problem_free(problem);
+            continue;
+        }
+        harpe_frontier *frontier = NULL;
+        harpe_error error = {.message = ""};
+        assert_ok(harpe_frontier_new(problem, NULL, &frontier, &error), error);
+        assert_ok(harpe_frontier_verify(problem, frontier, 0, &error), error);
+        for (size_t i = 0; i < n;) {
+            const harpe_profile_point *point[INSTRUCTIONS_MAX];
+            for (size_t k = 0; k < n; k++)
+                point[k] = &harpe_problem_choice(problem, (int32_t)k)->points[digit[k]];
+            double time_s, energy_j = simulate(problem, &powers, 1, point, &time_s);
+            double bound_j = harpe_frontier_bound_at(frontier, time_s * (1 + 1e-12));
+            if (bound_j > energy_j + 1e-8 * size_of(problem, energy_j, time_s))
+                fail_msg("trial %d: a plan of %.12f s needs %.9f J, the bound is %.9f J", trial,
+                         time_s, energy_j, bound_j);
+            compared++;
+            for (i = 0; i < n; i++) {
+                if (++digit[i] < harpe_problem_choice(problem, (int32_t)i)->point_count) break;
+                digit[i] = 0;
+            }
+        }
+        harpe_frontier_free(frontier);
+        harpe_problem_free(problem);
+    }
+    assert_true(compared > 10000);
+}
+
+/* Plans of all schedules pass the verification, and are not below their bound. */
+static void plans_of_all_schedules_are_verified(void **state) {
+    (void)state;
+    test_random random = {73};
+    const char *name;
+    for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
+        for (int trial = 0; trial < test_trials(4); trial++) {
+            harpe_schedule_options options = shape_for(name, 3, 6);
+            if (strcmp(name, "interleaved-1f1b") == 0) options.chunks = 2;
+            power_rows powers;
+            harpe_problem *problem = random_wait_problem(&options, &random, &powers, 2);
+            harpe_frontier *frontier = NULL;
+            harpe_plan_set *plans = NULL;
+            harpe_plan_request request = {.count = 8, .effort_s = trial == 0 ? 0.2 : 0};
+            harpe_error error = {.message = ""};
+            assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error),
+                      error);
+            assert_ok(harpe_frontier_verify(problem, frontier, 0, &error), error);
+            assert_ok(harpe_plan_set_verify(problem, frontier, plans, &error), error);
+            harpe_plan_set_free(plans);
+            harpe_frontier_free(frontier);
+            harpe_problem_free(problem);
+        }
+    }
+}
+
+/* ---- A linear program ------------------------------------------------------------------------ */
+
+#ifdef HARPE_HAVE_CLP
+
+/* The relaxation with waits, stated anew: columns for the start and the end of each instruction,
+ * for the weight of each point of its curve, for the part of each wait that saves energy, and for
+ * the length of the iteration. Dependencies are rows. */
+typedef struct wait_lp {
+    int columns, rows;
+    CoinBigIndex entries;
+    int *row_of, *column_of; /* of each entry */
+    double *value, *cost, *low, *high, *row_low, *row_high;
+} wait_lp;
+
+static int lp_column(wait_lp *lp, double cost, double high) {
+    lp->cost[lp->columns] = cost;
+    lp->high[lp->columns] = high;
+    return lp->columns++;
+}
+
+static int lp_row(wait_lp *lp, double low, double high) {
+    lp->row_low[lp->rows] = low;
+    lp->row_high[lp->rows] = high;
+    return lp->rows++;
+}
+
+static void lp_put(wait_lp *lp, int row, int column, double value) {
+    lp->row_of[lp->entries] = row;
+    lp->column_of[lp->entries] = column;
+    lp->value[lp->entries++] = value;
+}
+
+/* Adds a wait from an event to an event; -1 is the start of the iteration. */
+static void lp_wait(wait_lp *lp, int from, int to, double saving_w, double longest_s) {
+    int length = lp_column(lp, -saving_w, longest_s), row = lp_row(lp, 0, DBL_MAX);
+    lp_put(lp, row, to, 1);
+    if (from >= 0) lp_put(lp, row, from, -1);
+    lp_put(lp, row, length, -1);
+}
+
+/* Computes the times at which the instructions start and end if all points are the slowest or the
+ * fastest. */
+static double extreme_run(const harpe_problem *problem, bool is_slowest, double *start_s,
+                          double *end_s) {
+    size_t n = harpe_problem_instruction_count(problem);
+    double length_s = 0;
+    for (size_t pass = 0; pass < n; pass++) {
+        for (size_t i = 0; i < n; i++) {
+            const harpe_choice *choice = harpe_problem_choice(problem, (int32_t)i);
+            double time_s = choice->points[0].time_s;
+            for (size_t p = 1; p < choice->point_count; p++)
+                time_s = is_slowest ? fmax(time_s, choice->points[p].time_s)
+                                    : fmin(time_s, choice->points[p].time_s);
+            start_s[i] = 0;
+            for (int a = 0; a < problem->dag.arc_count; a++)
+                if (problem->dag.arc_to[a] == (int)i)
+                    start_s[i] = fmax(start_s[i], end_s[problem->dag.arc_from[a]]);
+            end_s[i] = start_s[i] + time_s;
+            length_s = fmax(length_s, end_s[i]);
+        }
+    }
+    return length_s;
+}
+
+static void lp_fill(wait_lp *lp, const harpe_problem *problem, const power_rows *powers) {
+    int n = problem->instruction_count;
+    double *early = calloc((size_t)n * 4, sizeof *early), *early_end = early + n;
+    double *late = early_end + n, *late_end = late + n;
+    (void)extreme_run(problem, false, early, early_end);
+    double longest_s = extreme_run(problem, true, late, late_end);
+    int end = lp_column(lp, harpe_problem_iteration_power_w(problem), DBL_MAX);
+    for (int i = 0; i < n; i++) { /* columns 1 + 2 i and 2 + 2 i: start and end */
+        (void)lp_column(lp, 0, DBL_MAX);
+        (void)lp_column(lp, 0, DBL_MAX);
+    }
+    for (int i = 0; i < n; i++) {
+        const harpe_option_list *list = &harpe_problem_choice(problem, i)->list;
+        int sum = lp_row(lp, 1, 1), lasts = lp_row(lp, 0, DBL_MAX), within = lp_row(lp, 0, DBL_MAX);
+        lp_put(lp, lasts, 2 + 2 * i, 1);
+        lp_put(lp, lasts, 1 + 2 * i, -1);
+        lp_put(lp, within, end, 1);
+        lp_put(lp, within, 2 + 2 * i, -1);
+        for (size_t k = 0; k < list->curve_count; k++) {
+            int weight = lp_column(lp, list->curve_effective_energy_j[k], DBL_MAX);
+            lp_put(lp, sum, weight, 1);
+            lp_put(lp, lasts, weight, -list->curve_time_s[k]);
+        }
+        int before = 0;
+        for (int a = 0; a < problem->dag.arc_count; a++)
+            before += problem->dag.arc_to[a] == i;
+        if (before == 0) lp->high[1 + 2 * i] = 0;
+        for (int a = 0; a < problem->dag.arc_count; a++) {
+            if (problem->dag.arc_to[a] != i) continue;
+            int row = lp_row(lp, 0, before == 1 ? 0 : DBL_MAX);
+            lp_put(lp, row, 1 + 2 * i, 1);
+            lp_put(lp, row, 2 + 2 * problem->dag.arc_from[a], -1);
+        }
+    }
+    for (int rank = 0, i = 0; rank < problem->rank_count; rank++) {
+        int length = (int)harpe_problem_rank_length(problem, rank);
+        double highest_w = harpe_problem_blocking_power_w(problem, rank);
+        for (int k = 0; k < length; k++, i++) {
+            const char *name = harpe_problem_instruction_name(problem, rank, (size_t)k);
+            lp_wait(lp, k == 0 ? -1 : 2 * i, 1 + 2 * i, highest_w - power_of(powers, rank, name),
+                    late[i] - (k == 0 ? 0 : early_end[i - 1]));
+        }
+        lp_wait(lp, length == 0 ? -1 : 2 * i, end,
+                highest_w - power_of(powers, rank, HARPE_WAIT_END),
+                longest_s - (length == 0 ? 0 : early_end[i - 1]));
+    }
+    free(early);
+}
+
+static Clp_Simplex *lp_make(const harpe_problem *problem, const power_rows *powers) {
+    size_t n = harpe_problem_instruction_count(problem), arcs = (size_t)problem->dag.arc_count;
+    size_t most = 200 * (n + arcs + 10);
+    wait_lp lp = {.row_of = calloc(most, sizeof(int)), .column_of = calloc(most, sizeof(int))};
+    double *memory = calloc(6 * most, sizeof *memory);
+    lp.value = memory;
+    lp.cost = memory + most;
+    lp.low = memory + 2 * most;
+    lp.high = memory + 3 * most;
+    lp.row_low = memory + 4 * most;
+    lp.row_high = memory + 5 * most;
+    lp_fill(&lp, problem, powers);
+    CoinBigIndex *start = calloc((size_t)lp.columns + 1, sizeof *start), next = 0;
+    int *index = calloc(most, sizeof *index);
+    double *value = calloc(most, sizeof *value);
+    for (int c = 0; c < lp.columns; c++) {
+        start[c] = next;
+        for (CoinBigIndex e = 0; e < lp.entries; e++) {
+            if (lp.column_of[e] != c) continue;
+            index[next] = lp.row_of[e];
+            value[next++] = lp.value[e];
+        }
+    }
+    start[lp.columns] = next;
+    Clp_Simplex *model = Clp_newModel();
+    Clp_setLogLevel(model, 0);
+    Clp_loadProblem(model, lp.columns, lp.rows, start, index, value, lp.low, lp.high, lp.cost,
+                    lp.row_low, lp.row_high);
+    Clp_setPrimalTolerance(model, 1e-10);
+    Clp_setDualTolerance(model, 1e-9);
+    free(lp.row_of);
+    free(lp.column_of);
+    free(memory);
+    free(start);
+    free(index);
+    free(value);
+    return model;
+}
+
+static void bound_matches_the_linear_program(void **state) {
+    (void)state;
+    test_random random = {75};
+    int compared = 0;
+    for (int trial = 0; trial < test_trials(150); trial++) {
+        harpe_schedule_options options = {.name = trial % 2 ? "1f1b" : "gpipe",
+                                          .ranks = random_int(&random, 1, 4),
+                                          .microbatches = random_int(&random, 1, 5)};
+        power_rows powers;
+        harpe_problem *problem = random_wait_problem(&options, &random, &powers, 1);
+        if (!harpe_problem_has_any_wait_kinds(problem)) {
+            harpe_problem_free(problem);
+            continue;
+        }
+        harpe_frontier *frontier = NULL;
+        harpe_error error = {.message = ""};
+        assert_ok(harpe_frontier_new(problem, NULL, &frontier, &error), error);
+        Clp_Simplex *model = lp_make(problem, &powers);
+        size_t count = 0;
+        const harpe_frontier_vertex *vertices = harpe_frontier_vertices(frontier, &count);
+        for (int k = 0; k <= 6; k++) {
+            double share = k / 6.0;
+            double time_s = vertices[0].time_s * (1 + 1e-9) * (1 - share) +
+                            vertices[count - 1].time_s * (1 + 1e-9) * share;
+            Clp_columnUpper(model)[0] = time_s;
+            Clp_dual(model, 0);
+            assert_int_equal(Clp_status(model), 0);
+            double optimum_j = Clp_objectiveValue(model);
+            double bound_j = harpe_frontier_bound_at(frontier, time_s);
+            if (fabs(optimum_j - bound_j) > 1e-6 * size_of(problem, optimum_j, time_s))
+                fail_msg("trial %d, %.9f s: %.9f J, the bound is %.9f J", trial, time_s, optimum_j,
+                         bound_j);
+            compared++;
+        }
+        Clp_deleteModel(model);
+        harpe_frontier_free(frontier);
+        harpe_problem_free(problem);
+    }
+    assert_true(compared > 300);
+}
+#else
+static void bound_matches_the_linear_program(void **state) {
+    (void)state;
+    printf("skipped: the LP solver Clp is not installed\n");
+    skip();
+}
+#endif
+
+/* ---- One power for all kinds ----------------------------------------------------------------- */
+
+static harpe_plan_set *plans_of(const harpe_problem *problem, harpe_frontier **frontier) {
+    harpe_plan_set *plans = NULL;
+    harpe_plan_request request = {.count = 10};
+    harpe_error error = {.message = ""};
+    assert_ok(harpe_plan_set_new(problem, &request, NULL, frontier, &plans, &error), error);
+    return plans;
+}
+
+static void equal_powers_change_nothing(void **state) {
+    (void)state;
+    test_random random = {74};
+    for (int trial = 0; trial < test_trials(40); trial++) {
+        harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
+                                          .microbatches = random_int(&random, 1, 6)};
+        test_profile_shape shape = random_shape(&random);
+        harpe_schedule *schedule = schedule_of(&options);
+        test_rows rows = make_rows(schedule, &shape, &random);
+        harpe_profile *profile = profile_of(&rows);
+        power_rows none = {.usual_w = 83.64}, equal = {.usual_w = trial % 2 ? 83.64 : 5};
+        add_power(&equal, -1, "forward", 83.64);
+        add_power(&equal, 0, HARPE_WAIT_END, 83.64);
+        add_power(&equal, -1, "", 83.64);
+        harpe_problem *one = problem_with_powers(profile, schedule, &none, 0, 3);
+        harpe_problem *other = problem_with_powers(profile, schedule, &equal, 0, 3);
+        assert_false(harpe_problem_has_any_wait_kinds(other));
+        harpe_frontier *frontiers[2];
+        harpe_plan_set *a = plans_of(one, &frontiers[0]), *b = plans_of(other, &frontiers[1]);
+        assert_int_equal(harpe_plan_set_count(a), harpe_plan_set_count(b));
+        size_t n = harpe_problem_instruction_count(one);
+        for (size_t i = 0; i < harpe_plan_set_count(a); i++) {
+            const harpe_plan *x = harpe_plan_set_at(a, i), *y = harpe_plan_set_at(b, i);
+            assert_true(x->time_s == y->time_s && x->energy_j == y->energy_j);
+            assert_true(x->lower_bound_j == y->lower_bound_j);
+            assert_memory_equal(x->frequency_mhz, y->frequency_mhz, n * sizeof(int));
+        }
+        harpe_plan_set_free(a);
+        harpe_plan_set_free(b);
+        harpe_frontier_free(frontiers[0]);
+        harpe_frontier_free(frontiers[1]);
+        harpe_problem_free(one);
+        harpe_problem_free(other);
+        harpe_profile_free(profile);
+        harpe_schedule_free(schedule);
+        free(rows.rows);
+    }
+}
+
+/* ---- Bad powers ------------------------------------------------------------------------------ */
+
+static void wrong_powers_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        harpe_wait_power rows[2];
+        size_t count;
+        const char *says;
+    } cases[] = {
+        {{{-1, "fowrard", 50}}, 1, "'fowrard', but no instruction has this name (waits: forward"},
+        {{{1, "optimizer", 50}}, 1, "'optimizer' of rank 1, but no instruction of this rank"},
+        {{{2, "end", 50}}, 1, "for rank 2, but the ranks are 0 to 1"},
+        {{{0, "end", -1}}, 1, "-1 W is not between"},
+        {{{0, "end", NAN}}, 1, "nan W is not between"},
+        {{{0, "a,b", 1}}, 1, "not an instruction name"},
+        {{{0, "end", 1}, {0, "end", 2}}, 2, "two wait powers are for the wait 'end' of rank 0"},
+        {{{-1, NULL, 1}, {-1, "", 2}}, 2, "two wait powers are for the wait ''"},
+    };
+    harpe_schedule *schedule =
+        schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 2});
+    test_rows rows = {0};
+    for (int stage = 0; stage < 2; stage++) {
+        add_row(&rows, stage, "forward", 1410, 0.1, 20);
+        add_row(&rows, stage, "backward", 1410, 0.2, 40);
+    }
+    harpe_profile *profile = profile_of(&rows);
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        harpe_problem *problem = NULL;
+        harpe_error error = {.message = ""};
+        harpe_problem_options options = {.wait_powers = cases[k].rows,
+                                         .wait_power_count = cases[k].count};
+        assert_int_equal(harpe_problem_new(profile, schedule, &options, &problem, &error),
+                         HARPE_INVALID_INPUT);
+        assert_null(problem);
+        if (!strstr(error.message, cases[k].says)) fail_msg("%s", error.message);
+    }
+    harpe_profile_free(profile);
+    harpe_schedule_free(schedule);
+    free(rows.rows);
+}
+
+static void files_are_read(void **state) {
+    (void)state;
+    static const char text[] = "rank,wait,blocking_power\n,,84\n,end,60.5\n3,forward,70\n";
+    harpe_wait_powers *powers = NULL;
+    harpe_error error = {.message = ""};
+    assert_ok(harpe_wait_powers_parse_csv(text, strlen(text), "w.csv", &powers, &error), error);
+    size_t count = 0;
+    const harpe_wait_power *rows = harpe_wait_powers_rows(powers, &count);
+    assert_int_equal(count, 3);
+    assert_int_equal(rows[0].rank, -1);
+    assert_string_equal(rows[0].wait, "");
+    assert_true(rows[0].power_w == 84);
+    assert_string_equal(rows[1].wait, "end");
+    assert_true(rows[1].power_w == 60.5);
+    assert_int_equal(rows[2].rank, 3);
+    harpe_wait_powers_free(powers);
+    harpe_wait_powers_free(NULL);
+}
+
+static void wrong_files_are_refused(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"", "w.csv:1:1: the file is empty"},
+        {"wait\n", "w.csv:1:1: missing column 'blocking_power'"},
+        {"blocking_power\n", "w.csv:1:1: missing column 'wait'"},
+        {"wait,power\n", "w.csv:1:6: the columns of wait powers are"},
+        {"wait,wait\n", "w.csv:1:6: this column is there twice"},
+        {"wait,blocking_power\n", "w.csv:2:1: no rows"},
+        {"wait,blocking_power\nend\n", "w.csv:2:1: expected 2 fields"},
+        {"wait,blocking_power\nend,1,2\n", "w.csv:2:7: expected 2 fields"},
+        {"wait,blocking_power\nend,abc\n", "w.csv:2:5: expected 0 to 100000 W"},
+        {"wait,blocking_power\nend,-1\n", "w.csv:2:5: expected 0 to 100000 W"},
+        {"wait,blocking_power\nend,nan\n", "w.csv:2:5: expected 0 to 100000 W"},
+        {"wait,blocking_power\na b,1\n", "w.csv:2:1: expected an instruction name"},
+        {"rank,wait,blocking_power\n-1,end,1\n", "w.csv:2:1: expected a rank"},
+        {"wait,blocking_power\nend,1\nforward,2\nend,3\n", "w.csv:4:1: the same rank and wait as "
+                                                           "in line 2"},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        harpe_wait_powers *powers = NULL;
+        harpe_error error = {.message = ""};
+        assert_int_equal(
+            harpe_wait_powers_parse_csv(cases[k][0], strlen(cases[k][0]), "w.csv", &powers, &error),
+            HARPE_INVALID_INPUT);
+        assert_null(powers);
+        if (strncmp(error.message, cases[k][1], strlen(cases[k][1])) != 0)
+            fail_msg("%s", error.message);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(evaluation_matches_the_simulation),
+        cmocka_unit_test(no_plan_is_below_the_bound),
+        cmocka_unit_test(plans_of_all_schedules_are_verified),
+        cmocka_unit_test(bound_matches_the_linear_program),
+        cmocka_unit_test(equal_powers_change_nothing),
+        cmocka_unit_test(wrong_powers_are_refused),
+        cmocka_unit_test(files_are_read),
+        cmocka_unit_test(wrong_files_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
