@@ -130,9 +130,12 @@ typedef struct harpe_problem_options {
      * of a wait of rank r is that of the row for r and the kind; else that of the row for all ranks
      * and the kind; else that of the row for r without a kind; else that of the row for all ranks
      * without a kind; else the blocking power above. A kind that no instruction of its ranks has,
-     * and two rows of one rank and kind, fail with HARPE_INVALID_INPUT. */
+     * and two rows of one rank and kind, fail with HARPE_INVALID_ARGUMENT. */
     const harpe_wait_power *wait_powers;
     size_t wait_power_count;
+    /* The name of the file of the rows, with which messages about them begin. Errors of the rows
+     * are then HARPE_INVALID_INPUT. NULL: there is no file. */
+    const char *wait_powers_name;
 } harpe_problem_options;
 
 /* Joins a profile and a schedule. Fails with HARPE_INVALID_INPUT if the profile does not have

@@ -426,6 +426,7 @@ harpe_problem_options._fields_ = [
     ("transfer_time_s", C.c_double),
     ("wait_powers", C.POINTER(harpe_wait_power)),
     ("wait_power_count", C.c_size_t),
+    ("wait_powers_name", C.c_char_p),
 ]
 harpe_option._fields_ = [
     ("frequency_mhz", C.c_int),

@@ -433,12 +433,44 @@ def _blocking_powers(given: Union[float, Sequence[float], None],
     return powers
 
 
+def _wait_powers(given: Union[Path, Mapping[str, float], Iterable[Tuple[Any, Any, float]], None]
+                 ) -> Tuple[Any, bool]:
+    """Returns the rows of wait powers for C, and whether one of them is for all ranks and kinds."""
+    rows: List[b.harpe_wait_power] = []
+    if given is None:
+        return (b.harpe_wait_power * 0)(), False
+    if isinstance(given, (str, os.PathLike)):
+        made, count = C.c_void_p(), C.c_size_t()
+        call(lib.harpe_wait_powers_read_csv, encoded(given), C.byref(made))
+        file = _Handle(made, lib.harpe_wait_powers_free)
+        read = lib.harpe_wait_powers_rows(made, C.byref(count))
+        rows = [b.harpe_wait_power(rank=read[i].rank, wait=read[i].wait, power_w=read[i].power_w)
+                for i in range(count.value)]
+        file.close()
+    else:
+        triples = [(None, wait, power) for wait, power in given.items()] \
+            if isinstance(given, Mapping) else given
+        for index, row in enumerate(triples):
+            try:
+                rank, wait, power = row
+                rows.append(b.harpe_wait_power(rank=-1 if rank is None else _whole(rank),
+                                               wait=None if wait is None else _text(wait),
+                                               power_w=float(power)))
+            except (TypeError, ValueError, OverflowError) as error:
+                raise InvalidArgumentError(f"wait_powers, row {index}: {row!r} is not (rank or "
+                                           f"None, wait or None, W): {error}") from None
+    return ((b.harpe_wait_power * len(rows))(*rows),
+            any(row.rank < 0 and not row.wait for row in rows))
+
+
 class Problem:
     """A profile joined with a pipeline schedule: the input of the solver."""
 
     def __init__(self, profile: Any, *, num_microbatches: Optional[int] = None,
                  blocking_power: Union[float, Sequence[float], None] = None,
                  overhead_power: float = 0.0, transfer_time: float = 0.0, schedule: Path = "1f1b",
+                 wait_powers: Union[Path, Mapping[str, float],
+                                    Iterable[Tuple[Any, Any, float]], None] = None,
                  num_ranks: Optional[int] = None, num_chunks: Optional[int] = None,
                  gpus_per_stage: Optional[int] = None,
                  prologue: Sequence[str] = (), epilogue: Sequence[str] = (),
@@ -451,7 +483,10 @@ class Problem:
             raise InvalidArgumentError(f"cost_model {cost_model!r} is none of "
                                        f"{', '.join(_COST_MODELS)}")
         profile_handle = _profile(profile)
-        powers = _blocking_powers(blocking_power, profile_handle)
+        waits, has_usual = _wait_powers(wait_powers)
+        powers = [] if has_usual and blocking_power is None else _blocking_powers(blocking_power,
+                                                                                  profile_handle)
+        is_file = isinstance(wait_powers, (str, os.PathLike))
         schedule_handle = _schedule(schedule, profile_handle, num_microbatches, num_ranks,
                                     num_chunks, prologue, epilogue, microbatch_group_size,
                                     overlap_moe_expert_parallel_comm, memory_limit)
@@ -460,7 +495,9 @@ class Problem:
             cost_model=_COST_MODELS[cost_model], unit_time_s=unit_time, noise_factor=noise_factor,
             memory_limit_bytes=memory_limit, overhead_power_w=overhead_power,
             transfer_time_s=transfer_time,
-            gpus_per_stage=_count("gpus_per_stage", gpus_per_stage or 0))
+            gpus_per_stage=_count("gpus_per_stage", gpus_per_stage or 0),
+            wait_powers=waits, wait_power_count=len(waits),
+            wait_powers_name=encoded(wait_powers) if is_file else b"wait_powers")
         made = C.c_void_p()
         call(lib.harpe_problem_new, profile_handle.address, schedule_handle.address,
              C.byref(options), C.byref(made))
@@ -692,8 +729,12 @@ def solve(profile: Any, *, num_microbatches: Optional[int] = None,
         threads: The most threads that make plans; 0: one for each core.
         **options: overhead_power (power in W of all machines outside of their GPUs; energies and
             the bound are then those of whole machines), transfer_time (seconds from the end of an
-            instruction to the start of one of another rank that waits for it), num_ranks (default:
-            as many as the profile has stages for), num_chunks (stages per rank, if the schedule has several),
+            instruction to the start of one of another rank that waits for it), wait_powers
+            (blocking power in W of each kind of wait, named after the instruction that ends the
+            wait, or "end": a dict, rows (rank or None for all, wait or None for all other kinds,
+            W), or the path of a CSV file; see --wait-powers in harpe-plan(1)), num_ranks (default:
+            as many as the profile has stages for), num_chunks (stages per rank, if the schedule has
+            several),
             gpus_per_stage (number of GPUs whose summed energy a row of the profile has, for a
             profile without rank and gpus), prologue and epilogue (names of instructions that every
             rank runs first and last), microbatch_group_size and overlap_moe_expert_parallel_comm

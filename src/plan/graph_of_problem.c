@@ -95,6 +95,10 @@ harpe_status harpe_graph_of_problem(const harpe_problem *problem, harpe_graph **
                                     harpe_error *error) {
     if (problem->graph)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "the problem was made from a graph");
+    if (harpe_problem_has_any_wait_kinds(problem))
+        return harpe_fail(error, HARPE_NOT_SUPPORTED,
+                          "a graph has one blocking power for each resource, but kinds of waits of "
+                          "this problem have different powers: leave the wait powers out");
     writer w = {.problem = problem};
     size_t ranks = (size_t)problem->rank_count, count = harpe_problem_instruction_count(problem);
     w.resources = harpe_arena_alloc(&w.arena, ranks, sizeof *w.resources);

@@ -308,11 +308,12 @@ static harpe_status fill_choices(builder *b, harpe_error *error) {
 /* ---- The problem ----------------------------------------------------------------------------- */
 
 static harpe_status check_options(const harpe_problem_options *options, harpe_error *error) {
-    if (!options->blocking_power_w && options->gpus_per_stage == 0) return HARPE_OK;
+    if (!options->blocking_power_w && options->gpus_per_stage == 0 && !options->wait_powers)
+        return HARPE_OK;
     return harpe_fail(
         error, HARPE_INVALID_ARGUMENT,
-        "a graph has its own blocking powers: leave the blocking power and the number "
-        "of GPUs per stage out of the options");
+        "a graph has its own blocking powers: leave the blocking power, the wait powers and the "
+        "number of GPUs per stage out of the options");
 }
 
 static harpe_status fill_problem(builder *b, harpe_error *error) {

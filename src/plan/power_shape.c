@@ -61,13 +61,33 @@ static void join_steps(power_steps *steps) {
     steps->count = kept;
 }
 
+static void add_wait(power_steps *steps, double from_s, double until_s, double saving_w) {
+    if (saving_w <= 0 || until_s <= from_s) return;
+    steps->items[steps->count++] = (power_step){from_s, -saving_w};
+    steps->items[steps->count++] = (power_step){until_s, saving_w};
+}
+
+/* Lowers the power during waits of cheaper kinds. */
+static void add_waits(const harpe_problem *problem, const harpe_profile_point *const *points,
+                      const double *start_s, power_steps *steps) {
+    for (int rank = 0; rank < problem->rank_count; rank++) {
+        double end_s = 0;
+        for (size_t i = problem->rank_offset[rank]; i < problem->rank_offset[rank + 1]; i++) {
+            add_wait(steps, end_s, start_s[i], problem->wait_saving_w[i]);
+            end_s = start_s[i] + points[i]->time_s;
+        }
+        add_wait(steps, end_s, steps->iteration_s, problem->end_saving_w[rank]);
+    }
+}
+
 /* Lists the steps, earliest first. An instruction without duration has no power. */
 static harpe_status list_steps(const harpe_problem *problem, const int *frequency_mhz,
                                power_steps *steps, harpe_error *error) {
     size_t count = (size_t)problem->instruction_count;
     const harpe_profile_point **points = harpe_calloc(count, sizeof *points);
     double *start_s = harpe_calloc(count, sizeof *start_s);
-    steps->items = harpe_calloc(2 * count + 1, sizeof *steps->items);
+    size_t ranks = (size_t)problem->rank_count; /* items: instructions, waits, the end */
+    steps->items = harpe_calloc(4 * count + 2 * ranks + 1, sizeof *steps->items);
     harpe_status status = points && start_s && steps->items ? HARPE_OK : harpe_fail_memory(error);
     if (status == HARPE_OK)
         status = harpe_evaluate_find_points(problem, frequency_mhz, points, error);
@@ -82,6 +102,7 @@ static harpe_status list_steps(const harpe_problem *problem, const int *frequenc
             steps->items[2 * i] = (power_step){start_s[i], change_w};
             steps->items[2 * i + 1] = (power_step){start_s[i] + time_s, -change_w};
         }
+        if (harpe_problem_has_any_wait_kinds(problem)) add_waits(problem, points, start_s, steps);
         qsort(steps->items, steps->count, sizeof *steps->items, compare_times);
     }
     free(points);

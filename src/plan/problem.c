@@ -340,9 +340,14 @@ static harpe_status fill_wait_powers(harpe_problem *problem, const rank_lists *l
                          .usual_w = usual_w,
                          .power_w = saving_w,
                          .end_w = problem->end_saving_w};
+    harpe_error reason;
     harpe_status status =
-        harpe_wait_powers_find(options->wait_powers, options->wait_power_count, &waits, error);
-    if (status != HARPE_OK) return status;
+        harpe_wait_powers_find(options->wait_powers, options->wait_power_count, &waits, &reason);
+    const char *name = options->wait_powers_name;
+    if (status == HARPE_INVALID_ARGUMENT && name) status = HARPE_INVALID_INPUT;
+    if (status != HARPE_OK)
+        return harpe_fail(error, status, "%s%s%s", name ? name : "", name ? ": " : "",
+                          reason.message);
     problem->wait_saving_w = saving_w;
     problem->total_blocking_power_w = 0;
     bool is_any = false;

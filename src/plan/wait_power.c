@@ -45,16 +45,16 @@ static sorted_row *find_row(const row_list *list, int rank, const char *wait) {
 
 static harpe_status check_row(const harpe_wait_power *row, int rank_count, harpe_error *error) {
     if (row->rank < -1 || row->rank >= rank_count)
-        return harpe_fail(error, HARPE_INVALID_INPUT,
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "a wait power is for rank %d, but the ranks are 0 to %d", row->rank,
                           rank_count - 1);
     if (*wait_of(row) && !harpe_is_instruction_name(wait_of(row)))
-        return harpe_fail(error, HARPE_INVALID_INPUT,
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "a wait power is for '%.100s', which is not an instruction name",
                           wait_of(row));
     if (row->power_w >= 0 && row->power_w <= POWER_MAX_W) return HARPE_OK;
-    return harpe_fail(error, HARPE_INVALID_INPUT, "the wait power %g W is not between 0 and %.0f W",
-                      row->power_w, POWER_MAX_W);
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                      "the wait power %g W is not between 0 and %.0f W", row->power_w, POWER_MAX_W);
 }
 
 /* Returns " of rank 3", or "" for all ranks. The caller's buffer has room for it. */
@@ -79,7 +79,7 @@ static harpe_status sort_rows(const harpe_wait_power *rows, size_t row_count, in
         const harpe_wait_power *row = list->rows[i].row;
         char rank[32];
         if (compare_rows(&list->rows[i - 1], &list->rows[i]) != 0) continue;
-        return harpe_fail(error, HARPE_INVALID_INPUT,
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "two wait powers are for the wait '%s'%s: give one", wait_of(row),
                           of_rank(row, rank, sizeof rank));
     }
@@ -113,7 +113,7 @@ static harpe_status check_used(const harpe_waits *waits, const row_list *list, h
         harpe_text names = {0};
         list_names(waits, row->rank, &names);
         harpe_status status = harpe_fail(
-            error, HARPE_INVALID_INPUT,
+            error, HARPE_INVALID_ARGUMENT,
             "a wait power is for the wait '%s'%s, but no instruction%s has this name (waits: %s)",
             wait_of(row), of_rank(row, rank, sizeof rank), row->rank < 0 ? "" : " of this rank",
             names.failed ? "" : names.data);

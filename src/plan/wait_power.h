@@ -19,8 +19,8 @@ typedef struct harpe_waits {
     double *end_w;   /* [rank_count] */
 } harpe_waits;
 
-/* Fills in the powers. Fails with HARPE_INVALID_INPUT if a row is wrong, is there twice, or is for
- * a wait that its ranks do not have. O(instructions * names of a rank). */
+/* Fills in the powers. Fails with HARPE_INVALID_ARGUMENT if a row is wrong, is there twice, or is
+ * for a wait that its ranks do not have. O(instructions * names of a rank). */
 harpe_status harpe_wait_powers_find(const harpe_wait_power *rows, size_t row_count,
                                     const harpe_waits *waits, harpe_error *error);
 

@@ -9,7 +9,8 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
+#include <harpe/graph.h>
+
 #include "plan/walk.h"
 
 #include "instances.h"
@@ -191,6 +192,44 @@ static void evaluation_matches_the_simulation(void **state) {
         harpe_problem_free(problem);
     }
     assert_true(with_kinds > 100);
+}
+
+/* Rank 0 waits for its backward from 0.1 to 0.4 s; rank 1 waits for its forward until 0.1 s, and at
+ * the end from 0.4 s. */
+static void a_small_iteration_by_hand(void **state) {
+    (void)state;
+    const harpe_wait_power powers[] = {{-1, "forward", 300}, {-1, "backward", 50}, {1, "end", 10}};
+    test_rows rows = {0};
+    for (int stage = 0; stage < 2; stage++) {
+        add_row(&rows, stage, "forward", 1410, 0.1, 20);
+        add_row(&rows, stage, "backward", 1410, 0.2, 40);
+    }
+    harpe_schedule *schedule =
+        schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 1});
+    harpe_profile *profile = profile_of(&rows);
+    harpe_problem *problem = problem_of(
+        profile, schedule, &(harpe_problem_options){.wait_powers = powers, .wait_power_count = 3});
+    harpe_plan plan;
+    harpe_power_shape shape;
+    harpe_graph *graph = NULL;
+    assert_int_equal(harpe_plan_all_maximum(problem, &plan, NULL), HARPE_OK);
+    assert_near(plan.time_s, 0.6, 1e-12);
+    assert_near(plan.blocking_energy_j, 30 + 15 + 2, 1e-12);
+    assert_near(plan.energy_j, 120 + 47, 1e-12);
+    assert_true(harpe_problem_blocking_power_w(problem, 0) == 300);
+    assert_true(harpe_problem_wait_power_w(problem, 0, 0) == 300);
+    assert_true(harpe_problem_wait_power_w(problem, 0, 1) == 50);
+    assert_true(harpe_problem_wait_power_w(problem, 0, 2) == 0);
+    assert_true(harpe_problem_wait_power_w(problem, 1, 2) == 10);
+    assert_true(harpe_problem_wait_power_w(problem, 1, 3) == 0);
+    assert_int_equal(harpe_plan_power_shape(problem, plan.frequency_mhz, &shape, NULL), HARPE_OK);
+    assert_near(shape.peak_w, 500, 1e-9);
+    assert_int_equal(harpe_graph_of_problem(problem, &graph, NULL), HARPE_NOT_SUPPORTED);
+    assert_null(graph);
+    harpe_problem_free(problem);
+    harpe_profile_free(profile);
+    harpe_schedule_free(schedule);
+    free(rows.rows);
 }
 
 /* ---- All plans ------------------------------------------------------------------------------- */
@@ -543,10 +582,12 @@ static void wrong_powers_are_refused(void **state) {
         harpe_problem *problem = NULL;
         harpe_error error = {.message = ""};
         harpe_problem_options options = {.wait_powers = cases[k].rows,
-                                         .wait_power_count = cases[k].count};
+                                         .wait_power_count = cases[k].count,
+                                         .wait_powers_name = "w.csv"};
         assert_int_equal(harpe_problem_new(profile, schedule, &options, &problem, &error),
                          HARPE_INVALID_INPUT);
         assert_null(problem);
+        assert_memory_equal(error.message, "w.csv: ", 7);
         if (!strstr(error.message, cases[k].says)) fail_msg("%s", error.message);
     }
     harpe_profile_free(profile);
@@ -607,6 +648,7 @@ static void wrong_files_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(evaluation_matches_the_simulation),
+        cmocka_unit_test(a_small_iteration_by_hand),
         cmocka_unit_test(no_plan_is_below_the_bound),
         cmocka_unit_test(plans_of_all_schedules_are_verified),
         cmocka_unit_test(bound_matches_the_linear_program),

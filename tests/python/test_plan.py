@@ -364,6 +364,26 @@ class Inputs(PlanTest):
                      num_microbatches=2, num_ranks=1)
         self.refused("cannot be combined with", profile=two, schedule=str(file), num_chunks=3)
 
+    def test_wait_powers(self):
+        file = self.path / "waits.csv"
+        file.write_text("rank,wait,blocking_power\n,,80\n,end,50\n")
+        from_file = self.solve(blocking_power=None, wait_powers=file, plans=3)
+        run("plan", "-i", self.profile, "-m", 6, "--wait-powers", file, "--output-dir",
+            self.path / "waits", "--no-pictures", "--plans", 3)
+        with open(self.path / "waits" / "frontier.csv", newline="") as table:
+            energies = [float(row["energy_j"]) for row in csv.DictReader(table)]
+        for one, other in zip(sorted(energies), sorted(p.energy for p in from_file.plans)):
+            self.assertAlmostEqual(one, other, 5)
+        for rows in ({"end": 50}, [(None, "end", 50)], [(rank, "end", 50) for rank in range(4)]):
+            self.assertEqual(self.solve(wait_powers=rows, plans=3).vertices, from_file.vertices)
+        self.assertEqual(self.solve(wait_powers={"end": 80, "forward": 80}).vertices,
+                         self.solve().vertices)
+        for rows, says in (({"foo": 1}, "'foo'"), ([(0, "end")], "wait_powers, row 0"),
+                           ({"end": -1}, "-1 W is not between"),
+                           (self.path / "none.csv", "none.csv")):
+            with self.assertRaisesRegex(harpe.HarpeError, says):
+                self.solve(wait_powers=rows)
+
     def test_blocking_power_of_the_profile(self):
         given = self.solve(blocking_power=[60, 70, 80, 90])
         columns = dict(zip(("stage", "instruction", "frequency", "time", "energy"),

@@ -150,7 +150,7 @@ harpe_status harpe_choose(const harpe_choose_request *request, const harpe_plan_
     if (request->criterion == HARPE_CHOOSE_STRAGGLER) {
         double waiting_s = fmax(0, s.time_limit_s - chosen.row->time_s);
         chosen.iteration_s = s.time_limit_s;
-        chosen.waiting_j = (plans->total_blocking_power_w + plans->overhead_power_w) * waiting_s;
+        chosen.waiting_j = (plans->end_power_w + plans->overhead_power_w) * waiting_s;
     }
     *out = chosen;
     return HARPE_OK;

@@ -124,7 +124,7 @@ static harpe_status read_blocking_power(const json_t *list, const json_t *gpus,
             "and GPUs: the file is damaged",
             path);
     }
-    plans->total_blocking_power_w = sum_w;
+    plans->end_power_w = sum_w;
     plans->gpu_count = (int)gpu_count;
     return HARPE_OK;
 }
@@ -141,7 +141,9 @@ static harpe_status read_plan_json(const char *path, harpe_plan_directory *plans
     status =
         read_all_maximum(json_object_get(summary, "all_maximum"), &plans->all_maximum, path, error);
     if (status == HARPE_OK) {
-        status = read_blocking_power(json_object_get(problem, "blocking_power_w"),
+        /* The second list is there if kinds of waits have their own powers. */
+        const json_t *at_end = json_object_get(problem, "end_wait_power_w");
+        status = read_blocking_power(at_end ? at_end : json_object_get(problem, "blocking_power_w"),
                                      json_object_get(problem, "gpus"), plans, path, error);
     }
     const json_t *overhead = json_object_get(problem, "overhead_power_w"); /* older: none */

@@ -21,9 +21,9 @@ typedef struct harpe_plan_directory {
     harpe_frontier_row *rows; /* rows of frontier.csv, at least one */
     size_t row_count;
     harpe_frontier_row all_maximum;
-    double total_blocking_power_w;
-    bool is_of_graph; /* the plan files are those of a graph */
-    int gpu_count;    /* of all ranks */
+    double end_power_w; /* of all GPUs, while all of them wait at the end of an iteration */
+    bool is_of_graph;   /* the plan files are those of a graph */
+    int gpu_count;      /* of all ranks */
     double overhead_power_w;
 } harpe_plan_directory;
 

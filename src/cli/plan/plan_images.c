@@ -113,7 +113,11 @@ static void collect_pipeline_facts(const harpe_problem_input *input, fact_list *
              harpe_problem_instruction_count(input->problem));
     snprintf(next_fact(list, "Schedule"), FACT_SIZE, "%s", input->schedule_name);
     double total_w = harpe_problem_input_total_blocking_power_w(input);
-    if (input->blocking_power_count == 1) {
+    if (input->wait_powers) {
+        snprintf(next_fact(list, "Blocking power"), FACT_SIZE,
+                 "for each kind of wait, from %s; at most %s W in all", input->wait_powers_path,
+                 HARPE_DIGITS(total_w, 6));
+    } else if (input->blocking_power_count == 1) {
         snprintf(next_fact(list, "Blocking power"), FACT_SIZE, "%g W per GPU",
                  input->blocking_power_w[0]);
     } else {

@@ -214,7 +214,9 @@ static harpe_status collect_pipelines(const harpe_problem_input *input,
     harpe_pipeline_picture maximum = {
         .title = "One iteration",
         .rank_count = harpe_problem_rank_count(input->problem),
-        .blocking_power_w = input->blocking_power_count == 1 ? input->blocking_power_w[0] : -1,
+        .blocking_power_w = input->blocking_power_count == 1 && !input->wait_powers
+                                ? input->blocking_power_w[0]
+                                : -1,
         .panel_count = 1,
     };
     harpe_status status = collect_panel(input->problem, &result->all_maximum,

@@ -46,6 +46,7 @@ enum flag {
     FLAG_GPUS,
     FLAG_OVERHEAD,
     FLAG_TRANSFER,
+    FLAG_WAITS,
 };
 
 static const struct argp_option flags[] = {
@@ -62,6 +63,10 @@ static const struct argp_option flags[] = {
     {"p2p-power", FLAG_POWER, "W[,W...]", 0,
      "Blocking power: watts that one GPU draws while it waits for its neighbour; one number, or "
      "one per pipeline rank; required unless the profile has the column blocking_power",
+     1},
+    {"wait-powers", FLAG_WAITS, "FILE", 0,
+     "Blocking power of each kind of wait (CSV with the columns rank, wait and blocking_power); "
+     "kinds without a row have the power of their rank",
      1},
     {"overhead-power", FLAG_OVERHEAD, "W", 0,
      "Watts that all machines of the pipeline draw outside of their GPUs; energies are then those "
@@ -173,6 +178,7 @@ static void check_graph_alone(const struct argp_state *state) {
                        : input->ranks > 0           ? "--num-stages"
                        : input->gpus_per_stage      ? "--gpus-per-stage"
                        : input->blocking_power_w    ? "--p2p-power"
+                       : input->wait_powers_path    ? "--wait-powers"
                        : input->chunks > 0          ? "--chunks"
                        : input->group_size > 0      ? "--microbatch-group-size"
                        : input->prologue            ? "--prologue"
@@ -254,6 +260,7 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         return 0;
     case FLAG_OVERLAP: input->overlaps_moe_expert_parallel_comm = true; return 0;
     case FLAG_POWER: parse_blocking_power(state, argument); return 0;
+    case FLAG_WAITS: input->wait_powers_path = argument; return 0;
     case FLAG_OVERHEAD:
         input->overhead_power_w =
             harpe_flag_double(state, "--overhead-power", argument, 0, OVERHEAD_POWER_MAX_W);
@@ -349,17 +356,33 @@ static harpe_status make_problem(harpe_problem_input *input, harpe_error *error)
     options.blocking_power_count = input->blocking_power_count;
     options.gpus_per_stage = input->gpus_per_stage;
     options.transfer_time_s = input->transfer_time_s;
+    if (input->wait_powers)
+        options.wait_powers = harpe_wait_powers_rows(input->wait_powers, &options.wait_power_count);
+    options.wait_powers_name = input->wait_powers_path;
     harpe_status status =
         harpe_problem_new(input->profile, input->schedule, &options, &input->problem, &reason);
     if (status == HARPE_OK) return HARPE_OK;
-    bool is_of_profile = status == HARPE_INVALID_INPUT;
+    const char *waits = input->wait_powers_path;
+    bool is_of_waits = waits && strncmp(reason.message, waits, strlen(waits)) == 0;
+    bool is_of_profile = status == HARPE_INVALID_INPUT && !is_of_waits;
     return harpe_fail(error, status, "%s%s%s", is_of_profile ? input->profile_path : "",
                       is_of_profile ? ": " : "", reason.message);
 }
 
-/* Without --p2p-power, the profile must have the blocking power of every stage. */
+/* Returns true if a row is for all ranks and all kinds of waits. */
+static bool has_usual_power(const harpe_problem_input *input) {
+    size_t count = 0;
+    const harpe_wait_power *rows =
+        input->wait_powers ? harpe_wait_powers_rows(input->wait_powers, &count) : NULL;
+    for (size_t i = 0; i < count; i++)
+        if (rows[i].rank < 0 && !*rows[i].wait) return true;
+    return false;
+}
+
+/* Without --p2p-power, the profile must have the blocking power of every stage, or the file of wait
+ * powers one for all ranks. */
 static harpe_status check_blocking_power(const harpe_problem_input *input, harpe_error *error) {
-    if (input->blocking_power_w) return HARPE_OK;
+    if (input->blocking_power_w || has_usual_power(input)) return HARPE_OK;
     for (int stage = 0; stage < harpe_profile_stage_count(input->profile); stage++) {
         if (harpe_profile_blocking_power_w(input->profile, stage) > 0) continue;
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
@@ -394,6 +417,8 @@ harpe_status harpe_problem_input_load(harpe_problem_input *input, harpe_error *e
                                       error);
     }
     harpe_status status = harpe_profile_read_csv(input->profile_path, &input->profile, error);
+    if (status == HARPE_OK && input->wait_powers_path)
+        status = harpe_wait_powers_read_csv(input->wait_powers_path, &input->wait_powers, error);
     if (status == HARPE_OK) status = check_blocking_power(input, error);
     if (status == HARPE_OK) status = make_schedule(input, error);
     if (status == HARPE_OK) status = make_problem(input, error);
@@ -405,6 +430,7 @@ void harpe_problem_input_free(harpe_problem_input *input) {
     harpe_graph_free(input->graph);
     harpe_schedule_free(input->schedule);
     harpe_profile_free(input->profile);
+    harpe_wait_powers_free(input->wait_powers);
     free(input->blocking_power_w);
     free_names(input->prologue);
     free_names(input->epilogue);
@@ -414,6 +440,9 @@ void harpe_problem_input_free(harpe_problem_input *input) {
 /* ---- Telling --------------------------------------------------------------------------------- */
 
 double harpe_problem_input_blocking_power_w(const harpe_problem_input *input, int rank) {
+    if (input->wait_powers)
+        return harpe_problem_blocking_power_w(input->problem, rank) /
+               harpe_problem_gpu_count(input->problem, rank);
     return input->blocking_power_w[input->blocking_power_count == 1 ? 0 : rank];
 }
 
@@ -450,18 +479,41 @@ json_t *harpe_problem_input_arguments(const harpe_problem_input *input) {
                          "unit_time", input->unit_time_s, "noise_factor", input->noise_factor);
     }
     return json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:o, s:o, s:o, s:b, s:o, s:o, s:s, s:f, s:f}",
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:o, s:o, s:o, s:b, s:o, s:o, s:s, s:f, s:f}",
         "inst_profile", harpe_command_json_text(input->profile_path), "num_mbs",
         given_or_null(input->microbatches), "num_stages", given_or_null(input->ranks),
         "gpus_per_stage", given_or_null(input->gpus_per_stage), "p2p_power",
-        numbers_json(input->blocking_power_w, input->blocking_power_count), "overhead_power",
-        input->overhead_power_w, "transfer_time", input->transfer_time_s, "schedule",
-        harpe_command_json_text(input->schedule_name), "chunks", given_or_null(input->chunks),
-        "microbatch_group_size", given_or_null(input->group_size),
+        numbers_json(input->blocking_power_w, input->blocking_power_count), "wait_powers",
+        input->wait_powers_path ? harpe_command_json_text(input->wait_powers_path) : json_null(),
+        "overhead_power", input->overhead_power_w, "transfer_time", input->transfer_time_s,
+        "schedule", harpe_command_json_text(input->schedule_name), "chunks",
+        given_or_null(input->chunks), "microbatch_group_size", given_or_null(input->group_size),
         "overlap_moe_expert_parallel_comm", (int)input->overlaps_moe_expert_parallel_comm,
         "prologue", names_json(input->prologue), "epilogue", names_json(input->epilogue),
         "cost_model", cost_model_name(input->cost_model), "unit_time", input->unit_time_s,
         "noise_factor", input->noise_factor);
+}
+
+/* Adds the powers of kinds of waits, and for each rank that of one GPU after its last instruction.
+ */
+static void add_wait_powers(const harpe_problem_input *input, json_t *object) {
+    size_t count = 0;
+    const harpe_wait_power *rows = harpe_wait_powers_rows(input->wait_powers, &count);
+    json_t *list = json_array(), *at_end = json_array();
+    for (size_t i = 0; i < count; i++) {
+        json_t *rank = rows[i].rank < 0 ? json_null() : json_integer(rows[i].rank);
+        json_t *wait = *rows[i].wait ? json_string(rows[i].wait) : json_null();
+        json_array_append_new(list, json_pack("{s:o, s:o, s:f}", "rank", rank, "wait", wait,
+                                              "power_w", rows[i].power_w));
+    }
+    for (int rank = 0; rank < harpe_problem_rank_count(input->problem); rank++) {
+        size_t length = harpe_problem_rank_length(input->problem, rank);
+        double power_w = harpe_problem_wait_power_w(input->problem, rank, length);
+        json_array_append_new(at_end,
+                              json_real(power_w / harpe_problem_gpu_count(input->problem, rank)));
+    }
+    json_object_set_new(object, "wait_powers", list);
+    json_object_set_new(object, "end_wait_power_w", at_end);
 }
 
 json_t *harpe_problem_input_json(const harpe_problem_input *input) {
@@ -471,13 +523,15 @@ json_t *harpe_problem_input_json(const harpe_problem_input *input) {
         json_array_append_new(power, json_real(harpe_problem_input_blocking_power_w(input, rank)));
         json_array_append_new(gpus, json_integer(harpe_problem_gpu_count(input->problem, rank)));
     }
-    return json_pack(
+    json_t *object = json_pack(
         "{s:s, s:i, s:i, s:i, s:I, s:o, s:f, s:o}", "schedule",
         harpe_schedule_name(input->schedule), "ranks", harpe_schedule_rank_count(input->schedule),
         "stages", harpe_schedule_stage_count(input->schedule), "microbatches",
         harpe_schedule_microbatch_count(input->schedule), "instructions",
         (json_int_t)harpe_problem_instruction_count(input->problem), "blocking_power_w", power,
         "overhead_power_w", input->overhead_power_w, "gpus", gpus);
+    if (input->wait_powers) add_wait_powers(input, object);
+    return object;
 }
 
 static const char *file_name_of(const char *path) {
@@ -499,7 +553,9 @@ void harpe_problem_input_print(const harpe_problem_input *input) {
     if (gpus != ranks) printf(" of %d GPUs in all", gpus);
     printf(" x %d microbatches, schedule %s, ", harpe_schedule_microbatch_count(input->schedule),
            input->schedule_is_file ? file_name_of(input->schedule_name) : input->schedule_name);
-    if (input->blocking_power_count == 1) {
+    if (input->wait_powers) {
+        printf("blocking powers of %s", file_name_of(input->wait_powers_path));
+    } else if (input->blocking_power_count == 1) {
         printf("blocking power %g W per GPU", input->blocking_power_w[0]);
     } else {
         printf("blocking power %s W in all",

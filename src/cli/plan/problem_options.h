@@ -28,6 +28,7 @@ typedef struct harpe_problem_input {
     char **epilogue;
     double *blocking_power_w; /* owned */
     size_t blocking_power_count;
+    const char *wait_powers_path; /* NULL: each rank has one power */
     double overhead_power_w;
     double transfer_time_s;
     harpe_cost_model cost_model;
@@ -38,6 +39,7 @@ typedef struct harpe_problem_input {
 
     harpe_graph *graph; /* NULL: a profile with a schedule */
     harpe_profile *profile;
+    harpe_wait_powers *wait_powers; /* NULL: none */
     harpe_schedule *schedule;
     harpe_problem *problem;
 } harpe_problem_input;
@@ -57,7 +59,8 @@ json_t *harpe_problem_input_json(const harpe_problem_input *input);
 /* Prints the same values in one line, for people. */
 void harpe_problem_input_print(const harpe_problem_input *input);
 
-/* Return the blocking power of one GPU of a rank, and that of all GPUs of all ranks together. */
+/* Return the blocking power of one GPU of a rank, and that of all GPUs of all ranks together. If
+ * the kinds of waits of a rank have different powers, the highest counts. */
 double harpe_problem_input_blocking_power_w(const harpe_problem_input *input, int rank);
 double harpe_problem_input_total_blocking_power_w(const harpe_problem_input *input);
 

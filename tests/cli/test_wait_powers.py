@@ -1,0 +1,133 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Blocking powers of kinds of waits (--wait-powers): the energies of plans are computed again from
+profile.csv with a simulation of each rank."""
+import ast
+
+from program import ProgramTest, json, rows, unittest
+
+RANKS, MICROBATCHES = 4, 6
+PROBLEM = ["--inst-profile", "profile.csv", "--num-mbs", MICROBATCHES]
+
+
+class WaitPowers(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.profile()
+
+    def powers(self, text, name="waits.csv"):
+        (self.path / name).write_text(text)
+        return name
+
+    def plan(self, name, *flags):
+        self.succeed("plan", *PROBLEM, "--no-pictures", "--output-dir", name, "--verify", "--json",
+                     *flags)
+        table = [{key: float(value) for key, value in row.items()}
+                 for row in rows(self.path / name / "frontier.csv")]
+        return json.loads((self.path / name / "plan.json").read_text()), table
+
+    def energy(self, plan, power_of):
+        """Runs a 1F1B plan with one microbatch after another, and returns time and energy."""
+        measured = {(int(row["stage"]), row["instruction"], int(row["frequency"])):
+                    (float(row["time"]), float(row["energy"]))
+                    for row in rows(self.path / "profile.csv")}
+        done, ends, energy = {}, [0.0] * RANKS, 0.0
+        places, counts = [0] * RANKS, [{"forward": 0, "backward": 0} for _ in range(RANKS)]
+        while any(place < len(plan[rank]) for rank, place in enumerate(places)):
+            for rank in range(RANKS):
+                if places[rank] == len(plan[rank]):
+                    continue
+                name, clock = plan[rank][places[rank]]
+                microbatch = counts[rank][name]
+                if name == "forward":
+                    needs = [("forward", rank - 1, microbatch)] if rank > 0 else []
+                else:
+                    needs = [("forward", rank, microbatch)]
+                    needs += [("backward", rank + 1, microbatch)] if rank + 1 < RANKS else []
+                if not all(need in done for need in needs):
+                    continue
+                start = max([ends[rank], *(done[need] for need in needs)])
+                time, used = measured[rank, name, clock]
+                energy += used + power_of(rank, name) * (start - ends[rank])
+                done[name, rank, microbatch] = ends[rank] = start + time
+                counts[rank][name] += 1
+                places[rank] += 1
+        time = max(ends)
+        return time, energy + sum(power_of(rank, "end") * (time - ends[rank])
+                                  for rank in range(RANKS))
+
+    def test_plans_have_the_energy_of_each_wait(self):
+        waits = self.powers("rank,wait,blocking_power\n,,84\n,end,55\n2,backward,70\n1,,90\n")
+        said, table = self.plan("plans", "--wait-powers", waits)
+
+        def power_of(rank, wait):
+            if wait == "end":
+                return 55
+            return 70 if (rank, wait) == (2, "backward") else 90 if rank == 1 else 84
+
+        for row in table[::7]:
+            text = (self.path / "plans" / f"freqs_pipeline_{int(row['plan']):05d}.py").read_text()
+            lists = ast.literal_eval(text[text.index("["):])
+            time, energy = self.energy(lists, power_of)
+            self.assertAlmostEqual(row["time_s"], time, 6)
+            self.assertAlmostEqual(row["energy_j"], energy, 4)
+            self.assertLessEqual(row["lower_bound_j"], row["energy_j"] * (1 + 1e-9))
+        self.assertEqual(said["problem"]["blocking_power_w"], [84, 90, 84, 84])
+        self.assertEqual(said["problem"]["end_wait_power_w"], [55] * 4)
+        self.assertEqual(said["problem"]["wait_powers"][1],
+                         {"rank": None, "wait": "end", "power_w": 55})
+        again = self.succeed("evaluate", *PROBLEM, "--wait-powers", waits, "--plan", "plans",
+                             "--json").json()
+        energies = sorted(plan["energy_j"] for plan in again["plans"])
+        for mine, other in zip(energies, sorted(row["energy_j"] for row in table)):
+            self.assertAlmostEqual(mine, other, 4)
+
+    def test_equal_powers_change_nothing(self):
+        _, before = self.plan("one", "--p2p-power", 84)
+        waits = self.powers("wait,blocking_power\nend,84\nforward,84\n")
+        _, after = self.plan("two", "--p2p-power", 84, "--wait-powers", waits)
+        self.assertEqual(before, after)
+
+    def test_a_straggler_is_waited_for_at_the_end(self):
+        waits = self.powers("wait,blocking_power\nend,50\n")
+        _, table = self.plan("plans", "--p2p-power", 84, "--wait-powers", waits)
+        chosen = self.succeed("choose", "plans", "--straggler", 1.5, "--json").json()
+        waiting = chosen["iteration_time_s"] - chosen["time_s"]
+        self.assertGreater(waiting, 0)
+        self.assertAlmostEqual(chosen["waiting_energy_j"], RANKS * 50 * waiting, 4)
+
+    def test_people_and_reports_see_the_file(self):
+        waits = self.powers("wait,blocking_power\n,84\nend,50\n")
+        result = self.succeed("plan", *PROBLEM, "--wait-powers", waits, "--output-dir", "plans")
+        self.assertIn("blocking powers of waits.csv", result.out)
+        self.assertIn("for each kind of wait, from waits.csv",
+                      (self.path / "plans" / "report.html").read_text())
+
+    def test_other_options_go_with_it(self):
+        waits = self.powers("wait,blocking_power\n,84\nend,50\n")
+        for number, flags in enumerate((["--effort", 0.2], ["--min-dwell", 0.1],
+                                        ["--overhead-power", 500], ["--plans", "all"],
+                                        ["--cost-model", "exponential"])):
+            _, table = self.plan(f"plans{number}", "--wait-powers", waits, *flags)
+            self.assertGreaterEqual(len(table), 1)
+        self.succeed("plan", *PROBLEM, "--wait-powers", waits, "--bound-only", "--verify")
+
+    def test_mistakes_are_told_in_one_line(self):
+        for text, says in (
+                ("wait,blocking_power\nfoward,60\n",
+                 "waits.csv: a wait power is for the wait 'foward', but no instruction has this "
+                 "name (waits: forward, backward, end)"),
+                ("rank,wait,blocking_power\n7,end,60\n", "waits.csv: a wait power is for rank 7"),
+                ("wait,blocking_power\nend,sixty\n", "waits.csv:2:5: expected 0 to 100000 W"),
+        ):
+            self.refuse(1, says, "plan", *PROBLEM, "--p2p-power", 84, "--wait-powers",
+                        self.powers(text), "--output-dir", "plans")
+        waits = self.powers("wait,blocking_power\nend,60\n")
+        self.refuse(1, "a graph has one blocking power for each resource", "plan", *PROBLEM,
+                    "--p2p-power", 84, "--wait-powers", waits, "--export-graph", "graph.json")
+        self.refuse(2, "--p2p-power is missing", "plan", *PROBLEM, "--wait-powers", waits,
+                    "--output-dir", "x")
+
+
+if __name__ == "__main__":
+    unittest.main()
