@@ -45,12 +45,8 @@ static void merge_events(int32_t *leader, int32_t a, int32_t b) {
 static int32_t start_event(int32_t instruction) { return 2 * instruction; }
 static int32_t end_event(int32_t instruction) { return 2 * instruction + 1; }
 
-/* Merges events that can happen at the same moment without changing the optimum. An instruction
- * with a single predecessor can start when the predecessor ends. An instruction with a single
- * successor can last until the successor starts, because cost curves are flat beyond their slowest
- * point. This does not hold if the wait of its rank after it saves energy. If kinds of waits have
- * different powers, the first merger may change the optimum of the relaxation, in which an
- * instruction may start late; but every run of a plan starts it at this moment. */
+/* Returns the power that the wait after an instruction saves, compared with the highest power of
+ * its rank. */
 static double saving_after_w(const harpe_problem *problem, int32_t instruction) {
     if (!harpe_problem_has_any_wait_kinds(problem)) return 0;
     int rank = harpe_problem_choice(problem, instruction)->list.rank;
@@ -59,6 +55,12 @@ static double saving_after_w(const harpe_problem *problem, int32_t instruction) 
     return problem->end_saving_w[rank];
 }
 
+/* Merges events that can happen at the same moment without changing the optimum. An instruction
+ * with a single predecessor can start when the predecessor ends. An instruction with a single
+ * successor can last until the successor starts, because cost curves are flat beyond their slowest
+ * point. This does not hold if the wait of its rank after it saves energy. If kinds of waits have
+ * different powers, the first merger may change the optimum of the relaxation, in which an
+ * instruction may start late; but every run of a plan starts it at this moment. */
 typedef struct event_set {
     int32_t *leader;                    /* [2 * n + 2], union-find */
     int32_t *predecessors, *successors; /* [n] counts */
