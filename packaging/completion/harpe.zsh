@@ -60,6 +60,7 @@ _harpe() {
                 '(-p --p2p-power)--p2p-power=[Blocking power]:W\[,W...\]: ' \
                 '(-s --schedule)-s+[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v dualpipe-v-deepseek dualpipe)" "f\:file\:_files"' \
                 '(-s --schedule)--schedule=[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v dualpipe-v-deepseek dualpipe)" "f\:file\:_files"' \
+                '(--transfer-time)--transfer-time=[Seconds from the end of an instruction to the start of one of another rank that waits for it]:S: ' \
                 '(--wait-powers)--wait-powers=[Blocking power of each kind of wait]:FILE:_files' \
                 '(--cost-model)--cost-model=[hull (default)\: the measured points themselves; exponential\: a fitted curve]:NAME:(hull exponential)' \
                 '(--memory-limit)--memory-limit=[Refuse larger problems]:GIB: ' \
@@ -134,6 +135,7 @@ _harpe() {
                 '(-p --p2p-power)--p2p-power=[Blocking power]:W\[,W...\]: ' \
                 '(-s --schedule)-s+[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v dualpipe-v-deepseek dualpipe)" "f\:file\:_files"' \
                 '(-s --schedule)--schedule=[Pipeline schedule by name]:NAME|FILE: _alternative "v\:name\:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v dualpipe-v-deepseek dualpipe)" "f\:file\:_files"' \
+                '(--transfer-time)--transfer-time=[Seconds from the end of an instruction to the start of one of another rank that waits for it]:S: ' \
                 '(--wait-powers)--wait-powers=[Blocking power of each kind of wait]:FILE:_files' \
                 '(--cost-model)--cost-model=[hull (default)\: the measured points themselves; exponential\: a fitted curve]:NAME:(hull exponential)' \
                 '(--memory-limit)--memory-limit=[Refuse larger problems]:GIB: ' \
