@@ -21,8 +21,10 @@ typedef struct pair {
     double blocking_w, transfer_s;
 } pair;
 
-/* Half of the pipelines have one transfer time, the others a lag for some instructions. */
-static pair random_pair(const harpe_schedule_options *options, test_random *random) {
+/* Half of the pipelines have one transfer time, the others a lag for some instructions. With
+ * `with_waits`, the late one has blocking powers for kinds of waits. */
+static pair random_pair(const harpe_schedule_options *options, bool with_waits,
+                        test_random *random) {
     pair p = {.schedule = schedule_of(options)};
     test_profile_shape shape = random_shape(random);
     test_rows rows = make_rows(p.schedule, &shape, random);
@@ -30,6 +32,12 @@ static pair random_pair(const harpe_schedule_options *options, test_random *rand
     p.blocking_w = random_blocking_w(random, shape.power_scale);
     harpe_problem_options o = {.blocking_power_w = &p.blocking_w, .blocking_power_count = 1};
     p.plain = problem_of(profile, p.schedule, &o);
+    harpe_wait_power kinds[] = {{.rank = -1, .wait = HARPE_WAIT_END, .power_w = 20},
+                                {.rank = -1, .wait = "forward", .power_w = 130}};
+    if (with_waits) {
+        o.wait_powers = kinds;
+        o.wait_power_count = 2;
+    }
     bool has_lags = random_int(random, 0, 1) == 0;
     if (!has_lags || random_int(random, 0, 1) == 0)
         p.transfer_s = o.transfer_time_s = random_between(random, 1e-4, 0.05);
@@ -96,7 +104,7 @@ static void evaluation_matches_the_simulation(void **state) {
             harpe_schedule_options options =
                 shape_for(name, random_int(&random, 1, 4), random_int(&random, 1, 6));
             if (strcmp(name, "interleaved-1f1b") == 0) options.chunks = 2;
-            pair p = random_pair(&options, &random);
+            pair p = random_pair(&options, false, &random);
             size_t n = harpe_problem_instruction_count(p.late);
             assert_int_equal(n, harpe_problem_instruction_count(p.plain));
             assert_int_equal(harpe_problem_option_list_count(p.late),
@@ -151,7 +159,7 @@ static void plans_pass_the_checker(void **state) {
         harpe_schedule_options options =
             shape_for(name, random_int(&random, 1, 4), random_int(&random, 1, 8));
         if (strcmp(name, "interleaved-1f1b") == 0) options.chunks = 2;
-        pair p = random_pair(&options, &random);
+        pair p = random_pair(&options, trial % 2 == 1, &random);
         harpe_plan_request request = {.count = 6, .threads = 2};
         if (trial % 3 == 1) request.effort_s = 0.05;
         if (trial % 3 == 2)
@@ -178,7 +186,7 @@ static void no_plan_is_below_the_bound(void **state) {
     int checked = 0;
     for (int trial = 0; trial < test_trials(60); trial++) {
         harpe_schedule_options options = {.ranks = 2, .microbatches = random_int(&random, 1, 2)};
-        pair p = random_pair(&options, &random);
+        pair p = random_pair(&options, trial % 2 == 1, &random);
         harpe_frontier *frontier = NULL;
         assert_int_equal(harpe_frontier_new(p.late, NULL, &frontier, NULL), HARPE_OK);
         int32_t n = p.plain->instruction_count;
@@ -210,7 +218,7 @@ static void the_graph_has_the_lags(void **state) {
     for (int trial = 0; trial < test_trials(30); trial++) {
         harpe_schedule_options options = {.ranks = random_int(&random, 2, 4),
                                           .microbatches = random_int(&random, 1, 6)};
-        pair p = random_pair(&options, &random);
+        pair p = random_pair(&options, false, &random);
         harpe_graph *graph = NULL;
         harpe_problem *problem = NULL;
         harpe_error error = {.message = ""};
@@ -239,7 +247,7 @@ static void refuses_times_that_are_none(void **state) {
     (void)state;
     static const double bad_s[] = {-1e-9, 1.1e6, NAN, INFINITY};
     test_random random = {65};
-    pair p = random_pair(&(harpe_schedule_options){.ranks = 2, .microbatches = 2}, &random);
+    pair p = random_pair(&(harpe_schedule_options){.ranks = 2, .microbatches = 2}, false, &random);
     test_profile_shape shape = random_shape(&random);
     test_rows rows = make_rows(p.schedule, &shape, &random);
     harpe_profile *profile = profile_of(&rows);
