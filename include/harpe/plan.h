@@ -270,7 +270,8 @@ typedef enum harpe_plan_choice {
 typedef struct harpe_clock_switch {
     double latency_s;       /* from the request to the new clock; the old clock holds until then */
     double energy_j;        /* energy of one change */
-    double minimum_dwell_s; /* each clock of a plan holds for at least this time */
+    double minimum_dwell_s; /* each clock of a plan holds for at least this time; see
+                             * harpe_plan_request for the exception */
 } harpe_clock_switch;
 
 typedef struct harpe_plan_request {
@@ -279,9 +280,12 @@ typedef struct harpe_plan_request {
     const double *times_s; /* for HARPE_PLANS_AT, any order, each >= T_min */
     size_t time_count;
     /* If a member is above 0, plans have no changes of clock that cost more energy than they save,
-     * and each clock holds for at least minimum_dwell_s and latency_s. The fastest plan takes
-     * longer than without this cost only if the profile has instructions that a higher clock makes
-     * slower. HARPE_PLANS_SPREAD and HARPE_PLANS_ALL then also make up to 10 plans that take longer
+     * and each clock holds for at least minimum_dwell_s and latency_s. A rank whose instructions
+     * have a clock in common can always hold it. Only a rank without such a clock may change its
+     * clock sooner, if it must: harpe_plan_switching then finds a shorter dwell time. The fastest
+     * plan takes longer than without this cost only if the profile has instructions that a higher
+     * clock makes slower, or if instructions of a rank were not measured at the same clocks.
+     * HARPE_PLANS_SPREAD and HARPE_PLANS_ALL then also make up to 10 plans that take longer
      * than T*, if that saves energy. The lower bounds stay those of all plans. See
      * harpe_plan_switching. */
     harpe_clock_switch clock_switch;

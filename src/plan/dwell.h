@@ -8,12 +8,16 @@
 
 /* Improves a plan in place so that every clock holds for at least the minimum dwell time and at
  * least the latency of `cost`. `frequency_mhz` contains a plan that takes at most `deadline_ps`. If
- * the plan keeps these times, the result also does, takes no longer than the deadline, and needs at
- * most as much energy, with `cost->energy_j` added for each change. Otherwise the result is the
- * best plan found that keeps the times and the deadline, or, if none was found, the plan with the
- * highest clocks, which may take longer. `relaxed` (may be NULL) is a solution of the relaxation:
- * its prices tell where time is expensive. The work grows with the instructions times the groups;
- * it is limited. */
+ * the clocks of this plan hold, the result takes no longer than the deadline, and needs at most as
+ * much energy, with `cost->energy_j` added for each change. Otherwise the result is the best plan
+ * found that takes no longer than the deadline, or, if none was found, the fastest plan found whose
+ * clocks hold, which takes longer. A caller with several deadlines must therefore look at the times
+ * of the results.
+ *
+ * The clocks of the result always hold, except on a rank whose instructions have no clock in
+ * common, and which cannot hold its clocks even if it changes them only where it must. `relaxed`
+ * (may be NULL) is a solution of the relaxation: its prices tell where time is expensive. The work
+ * grows with the instructions times the groups; it is limited. */
 harpe_status harpe_dwell_improve(const harpe_problem *problem, const harpe_clock_switch *cost,
                                  const harpe_relaxed *relaxed, int64_t deadline_ps,
                                  int *frequency_mhz, harpe_error *error);

@@ -291,7 +291,8 @@ static harpe_status copy_plan(const maker *m, const harpe_plan *plan, harpe_plan
 
 /* Picks, for every requested time, the plan with the least energy among those that take at most
  * that time. This is the slowest of them, because in `all` a slower plan needs less energy. If no
- * plan is fast enough, as may be the case for T_min, picks the fastest plan. */
+ * plan is fast enough, picks the fastest one: with a minimum dwell time, all plans found for a
+ * short time may take longer. */
 static harpe_status pick_asked(const maker *m, const harpe_plan_request *request,
                                const harpe_plan_set *all, harpe_plan_set *out, harpe_error *error) {
     for (size_t k = 0; k < request->time_count; k++) {
