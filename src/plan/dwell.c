@@ -311,8 +311,10 @@ static void search_few(dwell_search *s, harpe_rank_search *ranks) {
     if (!isfinite(best_j)) return;
     for (int32_t g = 0; g < s->groups.count; g++)
         harpe_groups_set(&s->groups, &s->groups.items[g], best[g]);
-    best_j = harpe_rank_search_repeat(ranks, best_j);
-    keep_result(s, harpe_rank_search_all(ranks, best_j));
+    bool is_complete;
+    best_j = harpe_rank_search_all(ranks, best_j, &is_complete);
+    if (!is_complete) best_j = harpe_rank_search_repeat(ranks, best_j);
+    keep_result(s, best_j);
 }
 
 /* Searches plans with one clock for each rank, or as few as possible. */

@@ -286,7 +286,7 @@ static void try_all(harpe_rank_search *s, enumeration *e, int32_t number, double
     g->clock = 0;
 }
 
-double harpe_rank_search_all(harpe_rank_search *s, double best_j) {
+double harpe_rank_search_all(harpe_rank_search *s, double best_j, bool *is_complete) {
     harpe_groups *groups = s->groups;
     begin(s, ALL_VISITS);
     enumeration e = {.best_j = best_j, .best = clocks_of(s)};
@@ -300,6 +300,7 @@ double harpe_rank_search_all(harpe_rank_search *s, double best_j) {
         g->clock = 0;
     }
     try_all(s, &e, 0, 0);
+    *is_complete = may_go_on(s);
     set_clocks(s, &e.best);
     (void)length_s(s);
     return e.best_j;

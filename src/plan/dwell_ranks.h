@@ -26,10 +26,11 @@ void harpe_rank_search_clear(harpe_rank_search *search);
 
 /* Improve the present plan of the groups, which needs `best_j`, leave the best plan found as the
  * present one, and return its energy. The first changes one or two clocks until that saves nothing.
- * The second also makes some groups faster by chance, many times, and improves the result. The
- * third tries all plans, as far as a limit of work allows. */
+ * The second tries all plans, as far as a limit of work allows; `*is_complete`: all were tried, and
+ * the plan is the best. The third makes some groups faster by chance, many times, and improves the
+ * result. */
 double harpe_rank_search_improve(harpe_rank_search *search, double best_j);
+double harpe_rank_search_all(harpe_rank_search *search, double best_j, bool *is_complete);
 double harpe_rank_search_repeat(harpe_rank_search *search, double best_j);
-double harpe_rank_search_all(harpe_rank_search *search, double best_j);
 
 #endif
