@@ -293,7 +293,7 @@ static harpe_status print_result(const plan_arguments *arguments, const harpe_pl
         "problem", harpe_problem_input_json(&arguments->input), "summary",
         harpe_plan_summary_json(result), "work", harpe_plan_work_json(result), "output_dir",
         directory ? harpe_command_json_text(directory) : json_null(), "notes",
-        harpe_plan_notes(&arguments->input));
+        harpe_plan_notes_and(&arguments->input, result->dwell_note));
     return harpe_command_print_json(object, error);
 }
 
@@ -355,7 +355,8 @@ int harpe_plan_command(int argc, char **argv) {
         (void)fputs("harpe plan: the improvement was ended by Ctrl-C; its result is kept\n",
                     stderr);
     harpe_directory_abort(&directory);
-    if (status == HARPE_OK && !arguments.quiet) harpe_plan_notes_print("plan", &arguments.input);
+    if (status == HARPE_OK && !arguments.quiet)
+        harpe_plan_notes_print("plan", &arguments.input, result.dwell_note);
     if (status == HARPE_OK) status = print_result(&arguments, &result, &error);
     harpe_plan_result_free(&result);
     harpe_problem_input_free(&arguments.input);

@@ -100,8 +100,15 @@ json_t *harpe_plan_notes(const harpe_problem_input *input) {
     return notes;
 }
 
-void harpe_plan_notes_print(const char *command, const harpe_problem_input *input) {
+json_t *harpe_plan_notes_and(const harpe_problem_input *input, const char *more) {
     json_t *notes = harpe_plan_notes(input);
+    if (more) json_array_append_new(notes, harpe_command_json_text(more));
+    return notes;
+}
+
+void harpe_plan_notes_print(const char *command, const harpe_problem_input *input,
+                            const char *more) {
+    json_t *notes = harpe_plan_notes_and(input, more);
     for (size_t i = 0; i < json_array_size(notes); i++)
         fprintf(stderr, "harpe %s: %s\n", command, json_string_value(json_array_get(notes, i)));
     json_decref(notes);

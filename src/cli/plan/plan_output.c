@@ -128,12 +128,12 @@ static json_t *profile_json(const harpe_problem_input *input) {
 harpe_status harpe_plan_output_json(harpe_directory *directory, const harpe_problem_input *input,
                                     const harpe_plan_result *result, json_t *arguments,
                                     harpe_error *error) {
-    json_t *object =
-        json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "program",
-                  HARPE_PLAN_JSON_PROGRAM, "version", harpe_version(), "arguments", arguments,
-                  "profile", profile_json(input), "problem", harpe_problem_input_json(input),
-                  "summary", harpe_plan_summary_json(result), "work", harpe_plan_work_json(result),
-                  "options", option_lists_json(input), "notes", harpe_plan_notes(input));
+    json_t *object = json_pack(
+        "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "program", HARPE_PLAN_JSON_PROGRAM,
+        "version", harpe_version(), "arguments", arguments, "profile", profile_json(input),
+        "problem", harpe_problem_input_json(input), "summary", harpe_plan_summary_json(result),
+        "work", harpe_plan_work_json(result), "options", option_lists_json(input), "notes",
+        harpe_plan_notes_and(input, result->dwell_note));
     char *text =
         object ? json_dumps(object, JSON_INDENT(1) | JSON_REAL_PRECISION(JSON_DIGITS)) : NULL;
     json_decref(object);

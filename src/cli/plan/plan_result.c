@@ -10,6 +10,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "cli/plan/plan_dwell_note.h"
 #include "plan/problem.h"
 
 #define SMALL_SLOWDOWN 1.05
@@ -133,6 +134,9 @@ harpe_status harpe_plan_result_solve(const harpe_problem *problem,
         result->all_maximum.lower_bound_j =
             harpe_plan_result_bound_at(result->frontier, result->all_maximum.time_s);
     }
+    if (status == HARPE_OK && request)
+        status = harpe_plan_dwell_note(problem, result->plans, &request->clock_switch,
+                                       &result->dwell_note, error);
     if (status == HARPE_OK && request) status = make_rows(problem, result, error);
     if (status == HARPE_OK) status = pick_key_rows(problem, result, error);
     return status;
@@ -149,6 +153,7 @@ harpe_status harpe_plan_result_verify(const harpe_problem *problem, harpe_plan_r
 
 void harpe_plan_result_free(harpe_plan_result *result) {
     free(result->rows);
+    free(result->dwell_note);
     harpe_plan_set_free(result->plans);
     harpe_frontier_free(result->frontier);
     *result = (harpe_plan_result){0};

@@ -31,6 +31,7 @@ typedef struct harpe_plan_result {
     /* Rows of plans. If only the bound was requested, rows of the lower bound. */
     harpe_labelled_row key_rows[HARPE_KEY_COUNT];
     bool verified;
+    char *dwell_note; /* a sentence about clocks that hold too briefly; NULL: all hold */
 } harpe_plan_result;
 
 /* Solves the problem. If `request` is NULL, computes only the bound. */
