@@ -16,7 +16,7 @@
 /* Ends of instructions that the greedy search, and each local search after a start, may compute for
  * one plan. All of them together take about 50 ms at most. */
 #define GREEDY_VISITS UINT64_C(6000000)
-#define LOCAL_VISITS UINT64_C(400000)
+#define LOCAL_VISITS UINT64_C(500000)
 /* A difference in energy below this is a rounding error. */
 #define SMALLEST_SAVING_J 1e-7
 /* Largest number of clocks by which one trial changes a group. */

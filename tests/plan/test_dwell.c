@@ -258,6 +258,77 @@ static void sets_against_the_greedy(void **state) {
     assert_true(better >= compared / 3);
 }
 
+/* ---- One clock per rank ---------------------------------------------------------------------- */
+
+/* Changes the clocks of single ranks and of pairs until that saves nothing, from the clocks in
+ * `number`. Returns the energy. */
+static double search_ranks_j(const harpe_problem *problem, const harpe_clock_switch *cost,
+                             double deadline_s, int clocks, int *number) {
+    double best_j = INFINITY;
+    bool improved = true;
+    while (improved) {
+        improved = false;
+        for (int a = 0; a < problem->rank_count; a++) {
+            for (int b = a; b < problem->rank_count; b++) {
+                int at[2] = {number[a], number[b]}, best[2] = {at[0], at[1]};
+                for (int x = at[0] - 2; x <= at[0] + 2; x++) {
+                    for (int y = at[1] - 2; y <= at[1] + 2; y++) {
+                        if (x < 0 || y < 0 || x >= clocks || y >= clocks) continue;
+                        int mhz[MOST_INSTRUCTIONS];
+                        number[a] = x;
+                        number[b] = y;
+                        for (int32_t i = 0; i < problem->instruction_count; i++)
+                            mhz[i] = clock_at(problem, i, number[list_at(problem, i)->rank]);
+                        outcome o = outcome_of(problem, mhz, cost);
+                        if (o.time_s > deadline_s || o.energy_j >= best_j - 1e-9) continue;
+                        best_j = o.energy_j;
+                        best[0] = number[a];
+                        best[1] = number[b];
+                        improved = true;
+                    }
+                }
+                number[a] = best[0];
+                number[b] = best[1];
+            }
+        }
+    }
+    return best_j;
+}
+
+/* With more ranks and clocks than can be enumerated, and clocks that must hold for ever, no plan
+ * is worse than those of a simple search over pairs of ranks. */
+static void many_ranks_against_a_search_over_pairs(void **state) {
+    (void)state;
+    test_random random = {74};
+    int better = 0, compared = 0;
+    for (int trial = 0; trial < test_trials(4); trial++) {
+        enum { CLOCKS = 14, RANKS = 6 };
+        harpe_problem *problem = problem_with_clocks(&random, RANKS, 8, CLOCKS, false);
+        harpe_plan fastest;
+        harpe_error error = {.message = ""};
+        assert_ok(harpe_plan_all_maximum(problem, &fastest, &error), error);
+        const harpe_clock_switch cost = {.minimum_dwell_s = 1e6};
+        for (int k = 0; k < 4; k++) {
+            double deadline_s = fastest.time_s * (1 + 0.03 * k) * (1 + 1e-9);
+            int mhz[MOST_INSTRUCTIONS], number[RANKS] = {0};
+            for (int32_t i = 0; i < problem->instruction_count; i++)
+                mhz[i] = clock_at(problem, i, 0);
+            int64_t deadline_ps = (int64_t)ceil(deadline_s * 1e12);
+            assert_ok(harpe_dwell_improve(problem, &cost, NULL, deadline_ps, mhz, &error), error);
+            outcome o = outcome_of(problem, mhz, &cost);
+            double pairs_j = search_ranks_j(problem, &cost, deadline_s, CLOCKS, number);
+            assert_true(o.holds && o.time_s <= deadline_s * (1 + 1e-9));
+            if (o.energy_j > pairs_j + 1e-6)
+                fail_msg("trial %d, %.4f s: %.9g J, a search over pairs %.9g J", trial, deadline_s,
+                         o.energy_j, pairs_j);
+            better += o.energy_j < pairs_j * (1 - 1e-6);
+            compared++;
+        }
+        harpe_problem_free(problem);
+    }
+    printf("better than the search over pairs in %d of %d\n", better, compared);
+}
+
 /* ---- Any problem ----------------------------------------------------------------------------- */
 
 /* All plans of sets keep the dwell time, unless the profile lacks the clocks for it. */
@@ -288,6 +359,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_problems_against_all_plans),
         cmocka_unit_test(sets_against_the_greedy),
+        cmocka_unit_test(many_ranks_against_a_search_over_pairs),
         cmocka_unit_test(all_plans_of_a_set_keep_the_dwell_time),
     };
     return cmocka_run_group_tests_name("dwell", tests, NULL, NULL);
