@@ -453,6 +453,7 @@ double harpe_assignment_wait_saving_j(const harpe_assignment *assignment) {
     memset(a->rank_end_ps, 0, (size_t)problem->rank_count * sizeof *a->rank_end_ps);
     for (int32_t i = 0; i < a->count; i++) {
         int32_t instruction = a->instruction_at[i];
+        if (harpe_problem_is_delay(problem, instruction)) continue;
         int64_t *rank_end = &a->rank_end_ps[harpe_problem_choice(problem, instruction)->list.rank];
         int64_t wait = a->end_ps[i] - duration_ps(a, i) - *rank_end;
         saving += problem->wait_saving_w[instruction] * (double)wait;

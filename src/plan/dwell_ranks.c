@@ -30,22 +30,37 @@ static bool may_go_on(const harpe_rank_search *s) { return s->groups->visits < s
 
 /* ---- Paths ----------------------------------------------------------------------------------- */
 
+/* Returns a path: the time that it takes in its groups' instructions at each of their clocks, and
+ * after these the time of its delays. */
+static double *path_at(const harpe_rank_search *s, int path) {
+    return &s->path_s[(size_t)path * (s->groups->clock_count + 1)];
+}
+
+/* Adds the times of an instruction to a path. */
+static void add_instruction(const harpe_groups *groups, int32_t instruction, double *path_s) {
+    if (harpe_problem_is_delay(groups->problem, instruction)) {
+        path_s[groups->clock_count] += groups->time_s[instruction];
+        return;
+    }
+    int32_t number = 0;
+    while (groups->items[number].end <= instruction)
+        number++;
+    const harpe_group *g = &groups->items[number];
+    for (int32_t c = 0; c < g->clock_count; c++)
+        path_s[g->first_clock + c] += harpe_groups_point(groups, g, c, instruction)->time_s;
+}
+
 /* Adds the longest path of the present iteration, whose ends are all known. */
 static void add_path(harpe_rank_search *s) {
     const harpe_groups *groups = s->groups;
     const harpe_dag *dag = &groups->problem->dag;
-    double *path_s = &s->path_s[(size_t)s->next_path * groups->clock_count];
-    memset(path_s, 0, groups->clock_count * sizeof *path_s);
+    double *path_s = path_at(s, s->next_path);
+    memset(path_s, 0, (groups->clock_count + 1) * sizeof *path_s);
     int32_t i = 0;
     for (int32_t k = 0; k < dag->node_count; k++)
         if (groups->end_s[k] > groups->end_s[i]) i = k;
     while (i >= 0) {
-        int32_t number = 0;
-        while (groups->items[number].end <= i)
-            number++;
-        const harpe_group *g = &groups->items[number];
-        for (int32_t c = 0; c < g->clock_count; c++)
-            path_s[g->first_clock + c] += harpe_groups_point(groups, g, c, i)->time_s;
+        add_instruction(groups, i, path_s);
         int32_t before = -1;
         for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++)
             if (before < 0 || groups->end_s[dag->arc_from[a]] > groups->end_s[before])
@@ -59,8 +74,8 @@ static void add_path(harpe_rank_search *s) {
 
 static bool is_longer(const harpe_rank_search *s, int path, double most_s) {
     const harpe_groups *groups = s->groups;
-    const double *path_s = &s->path_s[(size_t)path * groups->clock_count];
-    double length_s = 0;
+    const double *path_s = path_at(s, path);
+    double length_s = path_s[groups->clock_count];
     for (int32_t k = 0; k < groups->count; k++)
         length_s += path_s[groups->items[k].first_clock + groups->items[k].clock];
     return length_s > most_s;
@@ -311,7 +326,7 @@ double harpe_rank_search_all(harpe_rank_search *s, double best_j, bool *is_compl
 harpe_status harpe_rank_search_init(harpe_rank_search *s, harpe_groups *groups,
                                     harpe_error *error) {
     *s = (harpe_rank_search){.groups = groups};
-    s->path_s = harpe_calloc(MOST_PATHS * groups->clock_count, sizeof *s->path_s);
+    s->path_s = harpe_calloc(MOST_PATHS * (groups->clock_count + 1), sizeof *s->path_s);
     return s->path_s ? HARPE_OK : harpe_fail_memory(error);
 }
 

@@ -482,6 +482,12 @@ static harpe_status extend_arrays(harpe_problem *problem, int32_t delay_count, h
     memcpy(choice_of, problem->choice_of, count * sizeof *choice_of);
     memcpy(actions, problem->action_of, count * sizeof *actions);
     memcpy(choice, problem->choices, problem->choice_count * sizeof *choice);
+    if (problem->wait_saving_w) {
+        double *saving_w = harpe_arena_alloc(&problem->arena, all, sizeof *saving_w);
+        if (!saving_w) return harpe_fail_memory(error);
+        memcpy(saving_w, problem->wait_saving_w, count * sizeof *saving_w);
+        problem->wait_saving_w = saving_w;
+    }
     for (size_t i = count; i < all; i++)
         actions[i] = (harpe_action){HARPE_STANDALONE, -1, -1};
     problem->choice_of = choice_of;

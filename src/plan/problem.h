@@ -45,7 +45,7 @@ struct harpe_problem {
     /* For ranks whose kinds of waits have different powers; NULL: there is no such rank. A wait
      * saves this much power compared with the rank's blocking power: the wait that ends with an
      * instruction, and the wait after a rank's last instruction. */
-    double *wait_saving_w;         /* [instruction_count] */
+    double *wait_saving_w;         /* [instruction_count]; 0 for delays */
     double *end_saving_w;          /* [rank_count] */
     bool *has_wait_kinds;          /* [rank_count]: one of the rank's savings is not 0 */
     double total_blocking_power_w; /* sum over ranks */

@@ -11,6 +11,7 @@
 
 #include "plan/graph.h"
 #include "plan/schedule.h"
+#include "plan/search.h"
 
 #include "instances.h"
 
@@ -150,6 +151,41 @@ static void evaluation_matches_the_simulation(void **state) {
     assert_true(later > 20);
 }
 
+/* The search and the evaluation agree about the energy of a plan, also where a wait ends with a
+ * transfer and kinds of waits have different powers. */
+static void search_and_evaluation_agree(void **state) {
+    (void)state;
+    test_random random = {64};
+    for (int trial = 0; trial < test_trials(60); trial++) {
+        harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
+                                          .microbatches = random_int(&random, 1, 8)};
+        pair p = random_pair(&options, true, &random);
+        int32_t count = p.late->instruction_count;
+        harpe_assignment assignment;
+        assert_int_equal(harpe_assignment_init(&assignment, p.late, NULL), HARPE_OK);
+        int32_t *option = calloc((size_t)count, sizeof *option);
+        int *mhz = calloc((size_t)count, sizeof *mhz);
+        assert_non_null(option);
+        assert_non_null(mhz);
+        for (int32_t k = 0; k < count; k++)
+            option[k] = random_int(&random, 0, assignment.option_count[k] - 1);
+        harpe_assignment_restore(&assignment, option, INT64_MAX / 4);
+        harpe_draft draft = {.option = calloc((size_t)count, sizeof *option)};
+        assert_non_null(draft.option);
+        harpe_draft_take(&draft, &assignment);
+        harpe_assignment_frequencies(&assignment, mhz);
+        harpe_plan plan;
+        assert_int_equal(harpe_plan_evaluate(p.late, mhz, &plan, NULL, NULL), HARPE_OK);
+        assert_true(fabs(draft.time_s - plan.time_s) < 1e-9);
+        assert_true(fabs(draft.energy_j - plan.energy_j) < 1e-6 * plan.energy_j);
+        harpe_assignment_clear(&assignment);
+        free(draft.option);
+        free(option);
+        free(mhz);
+        clear_pair(&p);
+    }
+}
+
 /* Every mode of the planner gives plans that the checker accepts. */
 static void plans_pass_the_checker(void **state) {
     (void)state;
@@ -268,6 +304,7 @@ static void refuses_times_that_are_none(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(evaluation_matches_the_simulation),
+        cmocka_unit_test(search_and_evaluation_agree),
         cmocka_unit_test(plans_pass_the_checker),
         cmocka_unit_test(no_plan_is_below_the_bound),
         cmocka_unit_test(the_graph_has_the_lags),
