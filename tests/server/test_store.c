@@ -539,7 +539,8 @@ static void log_stays_bounded_even_if_it_cannot_be_copied(void **state) {
     acknowledgements again = store_round(f, 500);
     set_write(NULL);
     assert_in_range(longest, 200 << 20, 300 << 20);
-    assert_int_equal(got.failed, 200);
+    /* Transactions of this round that came before the limit was reached may have been stored. */
+    assert_in_range(got.failed, 1, 200);
     assert_int_equal(again.failed, 200);
     assert_non_null(strstr(got.message, "cannot be copied"));
     store_one(f, change_of(HARPE_CHANGE_SEEN, JOB, 0, 0, 5, NULL));
