@@ -232,6 +232,7 @@ nvmlReturn_t emulator_end(emulator_call *call, nvmlReturn_t result) {
     }
     emulator_unlock(call->cluster, call->index, is_written || call->is_changed);
     be_slow(call);
+    if (call->busy_s > 0) emulator_sleep(call->cluster, call->busy_s);
     emulator_leave();
     return result;
 }
@@ -258,6 +259,8 @@ nvmlReturn_t emulator_begin(emulator_call *call, nvmlDevice_t device, emulator_f
     call->access = access;
     call->gpu = &call->cluster->gpu[call->index];
     call->model = emulator_model_at(call->gpu->model);
+    call->chip = emulator_chip_of(call->cluster, call->index, call->faults.energy_step_s);
+    call->busy_s = 0;
     bool is_lost = is_lost_now(call);
     be_slow(call);
     result = emulator_lock(call->cluster, call->index, call->faults.energy_step_s, &call->state);

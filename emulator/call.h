@@ -23,10 +23,12 @@ typedef struct emulator_call {
     unsigned int index;
     emulator_gpu *gpu;
     const emulator_model *model;
+    emulator_chip chip;
     emulator_state *state; /* locked, and moved to the present */
     emulator_faults faults;
     emulator_feature feature;
     emulator_access access;
+    double busy_s;   /* emulated time for which the call blocks after its effect */
     bool is_changed; /* a fault has changed the state: waiting work must read the state again */
 } emulator_call;
 

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/number.h"
+#include "draws.h"
 #include "gpu/nvml_abi.h"
 #include "sensor.h"
 
@@ -30,6 +31,7 @@
 #define DEFAULT_NOISE_PERCENT "0.5"
 #define NOISE_MAX_PERCENT 20
 #define DEFAULT_SEED "1"
+#define IDENTITY_SIZE 17 /* of the physics in the text of a configuration */
 
 /* ---- Time ------------------------------------------------------------------------------------ */
 
@@ -107,6 +109,8 @@ typedef struct configuration {
     double blocking_w; /* 0: the blocking power of the model */
     double noise_percent;
     int64_t seed;
+    const char *physics;
+    char problem[EMULATOR_PROBLEM_MAX]; /* "": the values make sense */
 } configuration;
 
 static const char *environment(const char *name, const char *otherwise) {
@@ -123,24 +127,39 @@ static const char *read_noise(configuration *to, const char *noise, const char *
     return NULL;
 }
 
+/* Reads the physics once for each model, because the model decides some sizes. */
+static bool read_physics(configuration *to) {
+    uint64_t identity = 0;
+    emulator_effects effects;
+    for (uint32_t i = 0; i < to->gpu_count; i++)
+        if ((i == 0 || to->model[i] != to->model[i - 1]) &&
+            !emulator_effects_read(to->physics, emulator_model_at(to->model[i]), &effects,
+                                   &identity, to->problem, sizeof to->problem))
+            return false;
+    size_t length = strlen(to->text);
+    (void)snprintf(to->text + length, sizeof to->text - length, ";%016llx",
+                   (unsigned long long)identity);
+    return true;
+}
+
 /* Returns NULL, or a text that says what is wrong with the configuration. */
-static const char *read_configuration(configuration *to) {
+static const char *read_values(configuration *to) {
     const char *name = environment("HARPE_EMULATOR_CLUSTER", "default");
     const char *gpus = environment("HARPE_EMULATOR_GPUS", DEFAULT_GPUS);
     const char *scale = environment("HARPE_EMULATOR_TIME_SCALE", "1");
     const char *blocking = environment("HARPE_EMULATOR_BLOCKING_POWER", "0");
     const char *noise = environment("HARPE_EMULATOR_NOISE", DEFAULT_NOISE_PERCENT);
     const char *seed = environment("HARPE_EMULATOR_SEED", DEFAULT_SEED);
-    memset(to, 0, sizeof *to);
+    to->physics = environment("HARPE_EMULATOR_PHYSICS", "ideal");
     to->is_given = getenv("HARPE_EMULATOR_GPUS") || getenv("HARPE_EMULATOR_TIME_SCALE") ||
                    getenv("HARPE_EMULATOR_BLOCKING_POWER") || getenv("HARPE_EMULATOR_NOISE") ||
-                   getenv("HARPE_EMULATOR_SEED");
+                   getenv("HARPE_EMULATOR_SEED") || getenv("HARPE_EMULATOR_PHYSICS");
     if (strlen(name) >= sizeof to->name || strchr(name, '/'))
         return "a cluster's name is at most 127 characters, without a slash";
     snprintf(to->name, sizeof to->name, "%s", name);
     int length =
         snprintf(to->text, sizeof to->text, "%s;%s;%s;%s;%s", gpus, scale, blocking, noise, seed);
-    if (length >= 0 && (size_t)length < sizeof to->text)
+    if (length >= 0 && (size_t)length < sizeof to->text - IDENTITY_SIZE)
         to->gpu_count = parse_gpus(gpus, to->model);
     if (to->gpu_count == 0) {
         return "GPUs are given as a list such as 4xA100 or 2xA100,1xV100: 1 to 64 of the models "
@@ -155,9 +174,32 @@ static const char *read_configuration(configuration *to) {
     return read_noise(to, noise, seed);
 }
 
-const char *emulator_cluster_problem(void) {
-    configuration unused;
-    return read_configuration(&unused);
+/* Returns false, with a text in `problem`, if the configuration makes no sense. */
+static bool read_configuration(configuration *to) {
+    memset(to, 0, sizeof *to);
+    const char *problem = read_values(to);
+    if (!problem) return read_physics(to);
+    snprintf(to->problem, sizeof to->problem, "%s", problem);
+    return false;
+}
+
+bool emulator_cluster_problem(char *problem, size_t size) {
+    configuration values;
+    if (read_configuration(&values)) return false;
+    snprintf(problem, size, "%s", values.problem);
+    return true;
+}
+
+/* Fills in the effects of each GPU. The physics was read before without a problem; if its file has
+ * changed since, the GPU is ideal. */
+static void start_effects(emulator_effects *effects, const configuration *from, unsigned int gpu) {
+    uint64_t identity;
+    char problem[EMULATOR_PROBLEM_MAX];
+    if (!emulator_effects_read(from->physics, emulator_model_at(from->model[gpu]), effects,
+                               &identity, problem, sizeof problem))
+        memset(effects, 0, sizeof *effects);
+    effects->seed = (uint64_t)from->seed;
+    effects->gpu = gpu;
 }
 
 static void start_cluster(emulator_cluster *cluster, const configuration *from) {
@@ -175,6 +217,7 @@ static void start_cluster(emulator_cluster *cluster, const configuration *from) 
         gpu->model = from->model[i];
         gpu->pci_bus = i < 32 ? 0x07 + 8 * i : 0x03 + 8 * (i - 32);
         make_uuid(from->name, i, gpu->uuid, sizeof gpu->uuid);
+        start_effects(&gpu->effects, from, i);
         emulator_state_start(&gpu->state[0], emulator_model_at(gpu->model), cluster->epoch_ns);
         if (from->blocking_w > 0) gpu->state[0].blocking_w = from->blocking_w;
     }
@@ -244,7 +287,7 @@ static int try_attach(int fd, const configuration *wanted, emulator_cluster **ou
 
 int emulator_cluster_attach(emulator_cluster **out, int *fd_out) {
     configuration wanted;
-    if (read_configuration(&wanted)) return NVML_ERROR_INVALID_ARGUMENT;
+    if (!read_configuration(&wanted)) return NVML_ERROR_INVALID_ARGUMENT;
     int64_t until_ns = emulator_real_ns() + EMULATOR_TIMEOUT_NS;
     int result;
     do {

@@ -15,6 +15,7 @@
 enum {
     EMULATOR_GPU_MAX = 64,
     EMULATOR_CONFIGURATION_MAX = 512,
+    EMULATOR_PROBLEM_MAX = 512,
     EMULATOR_HEARTBEAT_NS = 50000000,
 };
 /* Real time after which a call stops waiting for other processes, which may be stopped or debugged.
@@ -30,6 +31,7 @@ typedef struct emulator_gpu {
     uint32_t model;
     uint32_t pci_bus;
     char uuid[48];
+    emulator_effects effects; /* never change while the cluster exists */
     emulator_state state[2];
     emulator_points points[EMULATOR_WORK_MAX];
 } emulator_gpu;
@@ -52,8 +54,8 @@ typedef struct emulator_cluster {
 int emulator_cluster_attach(emulator_cluster **out, int *fd);
 void emulator_cluster_detach(emulator_cluster *cluster, int fd);
 
-/* Returns a text that says what is wrong in the environment, or NULL. */
-const char *emulator_cluster_problem(void);
+/* Returns true, with a text of one line, if something is wrong in the environment. */
+bool emulator_cluster_problem(char *problem, size_t size);
 
 int64_t emulator_real_ns(void);
 int64_t emulator_from_real_ns(const emulator_cluster *cluster, int64_t real_ns);
@@ -63,6 +65,9 @@ static inline int64_t emulator_now_ns(const emulator_cluster *cluster) {
 /* Sleeps for emulated seconds. */
 void emulator_sleep(const emulator_cluster *cluster, double emulated_s);
 
+/* Returns the constants of a GPU. `energy_step_s` is as for emulator_lock. */
+emulator_chip emulator_chip_of(const emulator_cluster *cluster, unsigned int index,
+                               double energy_step_s);
 /* Locks a GPU and moves it to the present. The caller may read and change the state until it
  * unlocks the GPU, and must make no system call in between. `energy_step_s` is the interval of the
  * energy counter; below 0: that of the model. Returns NVML_ERROR_TIMEOUT if another process holds

@@ -74,14 +74,28 @@ int harpe_emulator_wait(unsigned int gpu, int waiting);
 int harpe_emulator_write_count(unsigned int gpu, uint64_t *power_limit, uint64_t *clocks,
                                uint64_t *persistence);
 
+/* Reads the true graphics clock of the GPU: the present one, and the next that a call has already
+ * asked for. `next_mhz` and `next_ns` (emulated time of the transition) are 0 if no change is
+ * pending. Any pointer may be NULL. */
+int harpe_emulator_clock(unsigned int gpu, uint32_t *current_mhz, uint32_t *next_mhz,
+                         int64_t *next_ns);
+
+/* Lets calls that lock clocks of the GPU count as made at the emulated time `at_ns`, by any
+ * process, until the next call of this function. A simulated host uses it if it knows better than
+ * the real clock when it would have made the call, because a busy machine has delayed it. A time in
+ * the future counts as now, and 0 ends this. If the new clock comes in the past, the GPU's only
+ * enqueued work, or its wait, is computed again. It has an effect only if the physics of the GPU
+ * has a switch_call_s or a switch_latency_s. */
+int harpe_emulator_calls_at(unsigned int gpu, int64_t at_ns);
+
 /* Writes the identity of the cluster, "<name>@<time of its creation>". A cluster that is created
  * again under the same name has another identity. Returns NVML_ERROR_INSUFFICIENT_SIZE if `size` is
  * too small. */
 int harpe_emulator_identity(char *text, unsigned int size);
 
-/* Checks HARPE_EMULATOR_CLUSTER, _GPUS, _TIME_SCALE, _NOISE, _SEED and _FAULTS. Returns 0, or an
- * NVML error code with one line in `message` that names the wrong variable and the reason. Does not
- * attach to a cluster. */
+/* Checks HARPE_EMULATOR_CLUSTER, _GPUS, _TIME_SCALE, _NOISE, _SEED, _PHYSICS and _FAULTS. Returns
+ * 0, or an NVML error code with one line in `message` that names the wrong variable and the reason.
+ * Does not attach to a cluster. */
 int harpe_emulator_check(char *message, unsigned int size);
 
 #ifdef __cplusplus

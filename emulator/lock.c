@@ -97,13 +97,13 @@ static void keep_dead(silent_owners *silent) {
 
 /* Ends the work and the waiting of dead processes. Their work counts as ended one heartbeat period
  * after the last heartbeat. */
-static void bury(emulator_cluster *cluster, emulator_gpu *gpu, emulator_state *state, double step_s,
+static void bury(emulator_cluster *cluster, const emulator_chip *chip, emulator_state *state,
                  const silent_owners *dead) {
     for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
         emulator_work *work = &state->work[i];
         if (dead->work_id[i] == 0 || work->id != dead->work_id[i]) continue;
         emulator_advance(
-            state, emulator_model_at(gpu->model), gpu->points, step_s,
+            state, chip,
             emulator_from_real_ns(cluster, work->heartbeat_ns + EMULATOR_HEARTBEAT_NS));
         memset(work, 0, sizeof *work);
     }
@@ -135,11 +135,22 @@ static emulator_state *current_state(emulator_gpu *gpu) {
     return &gpu->state[atomic_load(&gpu->current) & 1];
 }
 
+emulator_chip emulator_chip_of(const emulator_cluster *cluster, unsigned int index,
+                               double energy_step_s) {
+    const emulator_gpu *gpu = &cluster->gpu[index];
+    const emulator_model *model = emulator_model_at(gpu->model);
+    return (emulator_chip){
+        .model = model,
+        .effects = &gpu->effects,
+        .points = gpu->points,
+        .energy_step_s = energy_step_s < 0 ? model->energy_step_s : energy_step_s,
+    };
+}
+
 static nvmlReturn_t lock_and_bury(emulator_cluster *cluster, unsigned int index,
                                   double energy_step_s, int64_t silence_ns, emulator_state **out) {
     emulator_gpu *gpu = &cluster->gpu[index];
-    const emulator_model *model = emulator_model_at(gpu->model);
-    double step_s = energy_step_s < 0 ? model->energy_step_s : energy_step_s;
+    emulator_chip chip = emulator_chip_of(cluster, index, energy_step_s);
     struct timespec until = lock_deadline();
     silent_owners dead = {0};
     nvmlReturn_t result = lock_until(gpu, &until);
@@ -151,8 +162,8 @@ static nvmlReturn_t lock_and_bury(emulator_cluster *cluster, unsigned int index,
     if (result != NVML_SUCCESS) return result;
     emulator_state *state = &gpu->state[1 - (atomic_load(&gpu->current) & 1)];
     memcpy(state, current_state(gpu), sizeof *state);
-    bury(cluster, gpu, state, step_s, &dead);
-    emulator_advance(state, model, gpu->points, step_s, emulator_now_ns(cluster));
+    bury(cluster, &chip, state, &dead);
+    emulator_advance(state, &chip, emulator_now_ns(cluster));
     *out = state;
     return NVML_SUCCESS;
 }

@@ -4,6 +4,7 @@
 
 #include "call.h"
 #include "profile_clocks.h"
+#include "switching.h"
 
 /* ---- Supported clocks: the two-call lists ---------------------------------------------------- */
 
@@ -50,7 +51,7 @@ static nvmlReturn_t current_clock(nvmlDevice_t device, nvmlClockType_t type, uns
     if (result != NVML_SUCCESS) return result;
     if ((unsigned int)type > NVML_CLOCK_VIDEO)
         return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
-    emulator_operation operation = emulator_operate(call.state, call.model, call.gpu->points);
+    emulator_operation operation = emulator_operate(call.state, &call.chip);
     *mhz = type == NVML_CLOCK_MEM ? operation.memory_mhz : operation.graphics_mhz;
     return emulator_end(&call, NVML_SUCCESS);
 }
@@ -99,7 +100,7 @@ NVML_CALL(nvmlDeviceGetPerformanceState, nvmlDevice_t device, nvmlPstates_t *sta
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_CLOCKS, EMULATOR_READ, state);
     if (result != NVML_SUCCESS) return result;
-    emulator_operation operation = emulator_operate(call.state, call.model, call.gpu->points);
+    emulator_operation operation = emulator_operate(call.state, &call.chip);
     bool is_slow = operation.memory_mhz < call.model->memory_mhz[0] && !operation.is_busy;
     *state = is_slow ? (nvmlPstates_t)8 : NVML_PSTATE_0;
     return emulator_end(&call, NVML_SUCCESS);
@@ -119,19 +120,25 @@ static unsigned int resolve(const emulator_model *model, unsigned int mhz) {
     return mhz == LIMIT_ID_TDP || mhz == LIMIT_ID_UNLIMITED ? model->highest_mhz : mhz;
 }
 
+/* Asks for clocks that come late. */
+static bool request_late_clocks(emulator_call *call, const emulator_clock_range *range) {
+    if (!emulator_switches_late(&call->chip)) return false;
+    int64_t called_ns = call->state->calls_at_ns;
+    if (called_ns == 0 || called_ns > call->state->now_ns) called_ns = call->state->now_ns;
+    call->busy_s = emulator_request_clocks(call->state, &call->chip, *range, called_ns);
+    return true;
+}
+
 /* Locks the clocks. If work was enqueued shortly before, the change applies from the start of this
  * work, plus the delay of a slow driver. */
-static void lock_graphics_clocks(emulator_call *call, unsigned int minimum_mhz,
-                                 unsigned int maximum_mhz) {
+static void lock_graphics_clocks(emulator_call *call, const emulator_clock_range *range) {
+    if (request_late_clocks(call, range)) return;
     int64_t now_ns = call->state->now_ns;
-    double step_s =
-        call->faults.energy_step_s < 0 ? call->model->energy_step_s : call->faults.energy_step_s;
     double delay_s = call->faults.slow_set_s > 0 ? call->faults.slow_set_s / 2 : 0;
-    emulator_start_again(call->state, call->model, call->gpu->points, step_s, delay_s,
+    emulator_start_again(call->state, &call->chip, delay_s,
                          emulator_real_ns() - EMULATOR_LATE_CLOCK_NS);
-    call->state->graphics_lock_minimum_mhz = minimum_mhz;
-    call->state->graphics_lock_maximum_mhz = maximum_mhz;
-    emulator_advance(call->state, call->model, call->gpu->points, step_s, now_ns);
+    call->state->graphics_lock = *range;
+    emulator_advance(call->state, &call->chip, now_ns);
 }
 
 NVML_CALL(nvmlDeviceSetGpuLockedClocks, nvmlDevice_t device, unsigned int minimum_mhz,
@@ -143,7 +150,7 @@ NVML_CALL(nvmlDeviceSetGpuLockedClocks, nvmlDevice_t device, unsigned int minimu
     maximum_mhz = resolve(call.model, maximum_mhz);
     if (maximum_mhz == 0 || minimum_mhz > maximum_mhz)
         return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
-    lock_graphics_clocks(&call, minimum_mhz, maximum_mhz);
+    lock_graphics_clocks(&call, &(emulator_clock_range){minimum_mhz, maximum_mhz});
     return emulator_end(&call, NVML_SUCCESS);
 }
 
@@ -151,7 +158,8 @@ NVML_CALL(nvmlDeviceResetGpuLockedClocks, nvmlDevice_t device) {
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_CLOCK_LOCKS, EMULATOR_SET, device);
     if (result != NVML_SUCCESS) return result;
-    call.state->graphics_lock_minimum_mhz = call.state->graphics_lock_maximum_mhz = 0;
+    emulator_clock_range none = {0};
+    if (!request_late_clocks(&call, &none)) call.state->graphics_lock = none;
     return emulator_end(&call, NVML_SUCCESS);
 }
 
@@ -189,8 +197,8 @@ NVML_CALL(nvmlDeviceSetApplicationsClocks, nvmlDevice_t device, unsigned int mem
     if (!is_memory_clock(call.model, memory_mhz) ||
         emulator_clock_mhz(call.model, index) != graphics_mhz)
         return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
-    call.state->graphics_lock_minimum_mhz = 0;
-    call.state->graphics_lock_maximum_mhz = graphics_mhz;
+    emulator_clock_range range = {.maximum_mhz = graphics_mhz};
+    if (!request_late_clocks(&call, &range)) call.state->graphics_lock = range;
     return emulator_end(&call, NVML_SUCCESS);
 }
 

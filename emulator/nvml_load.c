@@ -16,7 +16,7 @@ NVML_CALL(nvmlDeviceGetUtilizationRates, nvmlDevice_t device, nvmlUtilization_t 
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_LOAD, EMULATOR_READ, rates);
     if (result != NVML_SUCCESS) return result;
-    emulator_operation operation = emulator_operate(call.state, call.model, call.gpu->points);
+    emulator_operation operation = emulator_operate(call.state, &call.chip);
     double share = emulator_busy_share(call.state, operation.is_busy);
     /* A GPU that waits in a collective operation runs a kernel, so its utilisation is 100 %. */
     rates->gpu = operation.is_waiting ? 100 : (unsigned int)lround(100.0 * share);
@@ -229,7 +229,7 @@ NVML_CALL(nvmlDeviceGetSamples, nvmlDevice_t device, unsigned int kind,
     *type = NVML_VALUE_TYPE_UNSIGNED_INT;
     if (!samples || !has_room)
         return emulator_end(&call, has_room ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE);
-    emulator_operation operation = emulator_operate(call.state, call.model, call.gpu->points);
+    emulator_operation operation = emulator_operate(call.state, &call.chip);
     double share = emulator_busy_share(call.state, operation.is_busy);
     const double values[SAMPLES_KIND_COUNT] = {
         [SAMPLES_POWER] = emulator_sensor_mw(call.cluster, call.index, EMULATOR_SENSOR_INSTANT,

@@ -8,7 +8,7 @@
 #include "sensor.h"
 
 static emulator_operation operate(const emulator_call *call) {
-    return emulator_operate(call->state, call->model, call->gpu->points);
+    return emulator_operate(call->state, &call->chip);
 }
 
 static unsigned int sense_mw(const emulator_call *call, emulator_sensor sensor, double power_w) {

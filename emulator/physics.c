@@ -12,8 +12,6 @@
 #define TEMPERATURE_AT_LIMIT_C 68.0 /* steady temperature at the highest power limit */
 #define THERMAL_TIME_S 18.0
 #define AVERAGE_NS INT64_C(1000000000)
-/* Power that the memory saves at its lowest clock, as a share of static power. */
-#define MEMORY_SHARE_OF_STATIC 0.2
 
 void emulator_state_start(emulator_state *state, const emulator_model *model, int64_t now_ns) {
     memset(state, 0, sizeof *state);
@@ -23,207 +21,6 @@ void emulator_state_start(emulator_state *state, const emulator_model *model, in
     state->blocking_w = model->blocking_w;
     state->temperature_c = AMBIENT_C + (TEMPERATURE_AT_LIMIT_C - AMBIENT_C) * model->idle_w *
                                            1000.0 / model->limit_maximum_mw;
-}
-
-/* ---- Power and speed ------------------------------------------------------------------------- */
-
-static double memory_ratio(const emulator_model *model, uint32_t memory_mhz) {
-    return (double)memory_mhz / model->memory_mhz[0];
-}
-
-static double model_power_w(const emulator_model *model, double clock_mhz, double memory) {
-    double x = clock_mhz / model->highest_mhz;
-    double rise = x <= model->knee ? 0.0 : (x - model->knee) / (1.0 - model->knee);
-    double voltage = model->knee_voltage + (1.0 - model->knee_voltage) * rise;
-    double static_w = model->static_w * (1.0 - MEMORY_SHARE_OF_STATIC * (1.0 - memory));
-    return static_w + model->dynamic_w * x * voltage * voltage;
-}
-
-/* Interpolates time and power between two measured points. */
-static void interpolate(const emulator_points *points, uint32_t low, uint32_t high,
-                        double clock_mhz, double *time_s, double *power_w) {
-    double span = points->point[high].clock_mhz - points->point[low].clock_mhz;
-    double t = span > 0 ? (clock_mhz - points->point[low].clock_mhz) / span : 0.0;
-    *time_s =
-        points->point[low].time_s + t * (points->point[high].time_s - points->point[low].time_s);
-    *power_w =
-        points->point[low].power_w + t * (points->point[high].power_w - points->point[low].power_w);
-}
-
-/* Returns the share of the time at point `at` that is proportional to 1 / clock. The rest is time
- * of the memory. Computes it from the lowest and the highest point. Returns 1 if there is only one
- * point. */
-static double clock_share(const emulator_points *points, uint32_t lowest, uint32_t at) {
-    uint32_t last = points->count - 1;
-    double low_mhz = points->point[lowest].clock_mhz, high_mhz = points->point[last].clock_mhz;
-    if (last == lowest) return 1;
-    double per_clock_s =
-        (points->point[lowest].time_s - points->point[last].time_s) / (1 / low_mhz - 1 / high_mhz);
-    return fmin(fmax(per_clock_s / points->point[at].clock_mhz / points->point[at].time_s, 0), 1);
-}
-
-/* Computes time and power at a clock outside of the measured clocks. The time of the nearest point
- * is scaled according to clock_share. The power of this point is scaled in proportion to the power
- * of the model. */
-static void extrapolate(const emulator_points *points, const emulator_model *model, uint32_t lowest,
-                        uint32_t nearest, double clock_mhz, double *time_s, double *power_w) {
-    double nearest_mhz = points->point[nearest].clock_mhz;
-    double share = clock_share(points, lowest, nearest);
-    *time_s = points->point[nearest].time_s * (share * nearest_mhz / clock_mhz + 1 - share);
-    *power_w = points->point[nearest].power_w * model_power_w(model, clock_mhz, 1) /
-               model_power_w(model, nearest_mhz, 1);
-    if (*time_s < points->least_s) {
-        *time_s = points->least_s;
-        *power_w = points->point[nearest].power_w;
-    }
-}
-
-/* Computes time and power of a profile row at a clock. A point at 0 MHz was measured without a set
- * clock; it is used only if there is no other point. */
-static void follow_points(const emulator_points *points, const emulator_model *model,
-                          double clock_mhz, double *time_s, double *power_w) {
-    uint32_t last = points->count - 1;
-    uint32_t lowest = points->point[0].clock_mhz > 0 || last == 0 ? 0 : 1;
-    uint32_t above = lowest;
-    while (above < points->count && points->point[above].clock_mhz < clock_mhz)
-        above++;
-    bool is_measured = above < points->count && points->point[above].clock_mhz == clock_mhz;
-    if (points->point[last].clock_mhz <= 0 || is_measured) {
-        uint32_t at = is_measured ? above : last;
-        *time_s = points->point[at].time_s;
-        *power_w = points->point[at].power_w;
-    } else if (above == lowest || above == points->count) {
-        uint32_t nearest = above == lowest ? lowest : last;
-        extrapolate(points, model, lowest, nearest, clock_mhz, time_s, power_w);
-    } else {
-        interpolate(points, above - 1, above, clock_mhz, time_s, power_w);
-    }
-}
-
-/* Returns the duration of a whole work that has the GPU to itself, and the power that it draws. */
-static void work_at(const emulator_work *work, const emulator_model *model,
-                    const emulator_points *points, double clock_mhz, double memory, double *time_s,
-                    double *power_w) {
-    if (work->has_points) {
-        follow_points(points, model, clock_mhz, time_s, power_w);
-        return;
-    }
-    double share = work->compute_share;
-    *time_s =
-        work->full_speed_s * (share * model->highest_mhz / clock_mhz + (1.0 - share) / memory);
-    *power_w = model_power_w(model, clock_mhz, memory);
-}
-
-static bool is_running(const emulator_work *work) { return work->id != 0 && !work->is_done; }
-
-/* Returns the power of a busy GPU. Works share the GPU evenly, so it is the mean of the powers of
- * the works. */
-static double busy_power_w(const emulator_state *state, const emulator_model *model,
-                           const emulator_points *points, double clock_mhz, double memory) {
-    double sum_w = 0;
-    unsigned int count = 0;
-    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
-        if (is_running(&state->work[i])) {
-            double time_s, power_w;
-            work_at(&state->work[i], model, &points[i], clock_mhz, memory, &time_s, &power_w);
-            sum_w += power_w;
-            count++;
-        }
-    }
-    return sum_w / count;
-}
-
-/* ---- Present activity ------------------------------------------------------------------------ */
-
-static unsigned int running_count(const emulator_state *state) {
-    unsigned int count = 0;
-    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++)
-        count += is_running(&state->work[i]);
-    return count;
-}
-
-static uint32_t memory_clock(const emulator_state *state, const emulator_model *model,
-                             bool is_idle) {
-    uint32_t wanted = is_idle ? model->idle_memory_mhz : model->memory_mhz[0];
-    if (state->memory_lock_maximum_mhz == 0) return wanted;
-    uint32_t maximum = state->memory_lock_maximum_mhz;
-    for (unsigned int i = 0; i < model->memory_clock_count; i++)
-        if (model->memory_mhz[i] <= maximum) return model->memory_mhz[i];
-    return model->memory_mhz[model->memory_clock_count - 1];
-}
-
-static uint32_t idle_clock(const emulator_state *state, const emulator_model *model) {
-    uint32_t lowest = model->base_half_mhz / 2;
-    uint32_t minimum = state->graphics_lock_minimum_mhz;
-    return minimum > lowest ? emulator_clock_mhz(model, emulator_clock_index(model, minimum))
-                            : lowest;
-}
-
-uint32_t emulator_enforced_limit_mw(const emulator_state *state) {
-    uint32_t outside_mw = state->outside_limit_mw;
-    return outside_mw != 0 && outside_mw < state->power_limit_mw ? outside_mw
-                                                                 : state->power_limit_mw;
-}
-
-/* Returns the power limit that slows the present work, or INFINITY if none does. A profile was
- * measured under the default limit of a GPU, so only a lower limit slows enqueued work, which
- * follows a profile. */
-static double limit_in_force_w(const emulator_state *state, const emulator_model *model) {
-    uint32_t limit_mw = emulator_enforced_limit_mw(state);
-    bool is_measured = limit_mw >= model->limit_default_mw;
-    for (unsigned int i = 0; i < EMULATOR_WORK_MAX && is_measured; i++)
-        is_measured = !is_running(&state->work[i]) || state->work[i].is_enqueued;
-    return is_measured ? INFINITY : limit_mw / 1000.0;
-}
-
-emulator_operation emulator_operate(const emulator_state *state, const emulator_model *model,
-                                    const emulator_points *points) {
-    emulator_operation operation = {.work_count = running_count(state)};
-    operation.is_busy = operation.work_count > 0;
-    operation.is_waiting = !operation.is_busy && state->is_waiting;
-    bool is_idle = !operation.is_busy && !operation.is_waiting;
-    operation.memory_mhz = memory_clock(state, model, is_idle);
-    if (is_idle) {
-        operation.graphics_mhz = idle_clock(state, model);
-        operation.power_w = model->idle_w;
-        return operation;
-    }
-    unsigned int index = 0;
-    if (state->graphics_lock_maximum_mhz != 0) {
-        index = emulator_clock_index(model, state->graphics_lock_maximum_mhz);
-        operation.is_user_capped = index > 0;
-    }
-    double memory = memory_ratio(model, operation.memory_mhz);
-    operation.power_w = state->blocking_w;
-    if (operation.is_busy) {
-        double limit_w = limit_in_force_w(state, model);
-        unsigned int lowest = emulator_clock_count(model) - 1;
-        double power_w;
-        while ((power_w = busy_power_w(state, model, points, emulator_clock_mhz(model, index),
-                                       memory)) > limit_w &&
-               index < lowest) {
-            operation.is_power_capped = true;
-            index++;
-        }
-        operation.power_w = power_w;
-    }
-    operation.graphics_mhz = emulator_clock_mhz(model, index);
-    return operation;
-}
-
-static double time_left_at_s(const emulator_state *state, const emulator_model *model,
-                             const emulator_points *points, unsigned int slot,
-                             const emulator_operation *operation) {
-    double time_s, power_w;
-    work_at(&state->work[slot], model, &points[slot], operation->graphics_mhz,
-            memory_ratio(model, operation->memory_mhz), &time_s, &power_w);
-    return state->work[slot].remaining * time_s * operation->work_count;
-}
-
-double emulator_time_left_s(const emulator_state *state, const emulator_model *model,
-                            const emulator_points *points, unsigned int slot) {
-    emulator_operation operation = emulator_operate(state, model, points);
-    return time_left_at_s(state, model, points, slot, &operation);
 }
 
 /* ---- Moving on ------------------------------------------------------------------------------- */
@@ -259,13 +56,14 @@ static void step_counter(emulator_state *state, double power_w, double step_s, i
 
 /* Advances over a period of constant clock and power. 1 mW times 1 s is 1 mJ, and 1 W times 1 ns is
  * 1e-6 mJ. */
-static void integrate(emulator_state *state, const emulator_model *model, double step_s,
+static void integrate(emulator_state *state, const emulator_chip *chip,
                       const emulator_operation *operation, int64_t to_ns) {
+    const emulator_model *model = chip->model;
     double power_w = operation->power_w;
     double counted_w = power_w + model->module_rest_w;
     double span_s = 1e-9 * (double)(to_ns - state->now_ns);
     remember(state, power_w);
-    step_counter(state, counted_w, step_s, to_ns);
+    step_counter(state, counted_w, chip->energy_step_s, to_ns);
     state->energy_mj += counted_w * 1e3 * span_s;
     state->busy_s += operation->is_busy ? span_s : 0.0;
     double final_c = AMBIENT_C + (TEMPERATURE_AT_LIMIT_C - AMBIENT_C) * power_w * 1000.0 /
@@ -276,13 +74,12 @@ static void integrate(emulator_state *state, const emulator_model *model, double
 }
 
 /* Advances every running work by `span_s`. A work that reaches its end is done. */
-static void progress(emulator_state *state, const emulator_model *model,
-                     const emulator_points *points, const emulator_operation *operation,
-                     double span_s) {
+static void progress(emulator_state *state, const emulator_chip *chip,
+                     const emulator_operation *operation, double span_s) {
     for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
         emulator_work *work = &state->work[i];
-        if (!is_running(work)) continue;
-        double left_s = time_left_at_s(state, model, points, i, operation);
+        if (!emulator_is_running(work)) continue;
+        double left_s = emulator_time_left_at_s(state, chip, i, operation);
         work->remaining *= left_s > span_s ? 1.0 - span_s / left_s : 0.0;
         if (left_s - span_s < 1e-9) {
             work->remaining = 0;
@@ -293,24 +90,25 @@ static void progress(emulator_state *state, const emulator_model *model,
     }
 }
 
-void emulator_advance(emulator_state *state, const emulator_model *model,
-                      const emulator_points *points, double energy_step_s, int64_t to_ns) {
+void emulator_advance(emulator_state *state, const emulator_chip *chip, int64_t to_ns) {
     while (state->now_ns < to_ns) {
-        emulator_operation operation = emulator_operate(state, model, points);
-        double span_s = 1e-9 * (double)(to_ns - state->now_ns);
-        int64_t end_ns = to_ns;
+        emulator_operation operation = emulator_operate(state, chip);
+        int64_t change_ns = emulator_next_change_ns(state);
+        int64_t until_ns = change_ns < to_ns ? change_ns : to_ns;
+        double span_s = 1e-9 * (double)(until_ns - state->now_ns);
+        int64_t end_ns = until_ns;
         for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
-            if (!is_running(&state->work[i])) continue;
-            double left_s = time_left_at_s(state, model, points, i, &operation);
+            if (!emulator_is_running(&state->work[i])) continue;
+            double left_s = emulator_time_left_at_s(state, chip, i, &operation);
             if (left_s < span_s) {
                 span_s = left_s;
                 int64_t left_ns = llround(left_s * 1e9);
                 end_ns = state->now_ns + (left_ns > 0 ? left_ns : 1);
             }
         }
-        if (end_ns > to_ns) end_ns = to_ns;
-        integrate(state, model, energy_step_s, &operation, end_ns);
-        progress(state, model, points, &operation, span_s);
+        if (end_ns > until_ns) end_ns = until_ns;
+        integrate(state, chip, &operation, end_ns);
+        progress(state, chip, &operation, span_s);
     }
 }
 
@@ -386,11 +184,10 @@ void emulator_rewind(emulator_state *state, int64_t to_ns) {
 }
 
 void emulator_start_enqueued(emulator_state *state, int64_t ready_ns) {
-    if (running_count(state) == 0) emulator_rewind(state, ready_ns);
+    if (emulator_running_count(state) == 0) emulator_rewind(state, ready_ns);
 }
 
-void emulator_start_again(emulator_state *state, const emulator_model *model,
-                          const emulator_points *points, double energy_step_s, double delay_s,
+void emulator_start_again(emulator_state *state, const emulator_chip *chip, double delay_s,
                           int64_t since_real_ns) {
     emulator_work *only = NULL;
     for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
@@ -408,5 +205,5 @@ void emulator_start_again(emulator_state *state, const emulator_model *model,
     emulator_rewind(state, start_ns);
     only->remaining = 1;
     only->is_done = false;
-    emulator_advance(state, model, points, energy_step_s, wished_ns);
+    emulator_advance(state, chip, wished_ns);
 }

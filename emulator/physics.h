@@ -8,12 +8,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "effects.h"
 #include "models.h"
 
 enum {
     EMULATOR_WORK_MAX = 16,    /* works on one GPU at the same time */
     EMULATOR_POINT_MAX = 256,  /* frequencies of one row of a profile */
     EMULATOR_HISTORY_MAX = 64, /* changes of power that are kept for the 1 s average */
+    EMULATOR_CHANGE_MAX = 32,  /* changes of clock that are kept; see switching.h */
     EMULATOR_CONTEXT_MAX = 64, /* processes with a context on one GPU at the same time */
 };
 
@@ -55,6 +57,19 @@ typedef struct emulator_context {
     uint64_t memory_b;
 } emulator_context;
 
+/* The constants of one GPU. */
+typedef struct emulator_chip {
+    const emulator_model *model;
+    const emulator_effects *effects;
+    const emulator_points *points; /* EMULATOR_WORK_MAX rows */
+    double energy_step_s;          /* interval of the energy counter; 0: continuous */
+} emulator_chip;
+
+/* A range of graphics clocks to which a GPU is locked. 0: not locked. */
+typedef struct emulator_clock_range {
+    uint32_t minimum_mhz, maximum_mhz;
+} emulator_clock_range;
+
 /* Times are emulated ns unless the name says otherwise. */
 typedef struct emulator_state {
     int64_t now_ns;           /* the moment for which the values below are valid */
@@ -66,7 +81,14 @@ typedef struct emulator_state {
     uint32_t power_limit_mw;
     uint32_t outside_limit_mw; /* a limit that was not set through the driver; 0: none */
     uint32_t persistence;
-    uint32_t graphics_lock_minimum_mhz, graphics_lock_maximum_mhz; /* 0: not locked */
+    emulator_clock_range graphics_lock; /* until the first entry of `change` */
+    uint32_t change_count;
+    struct {
+        int64_t at_ns;
+        emulator_clock_range range;
+    } change[EMULATOR_CHANGE_MAX]; /* in order of time; the last may be in the future */
+    uint64_t clock_requests;       /* number of requests to lock or unlock late clocks */
+    int64_t calls_at_ns;           /* time of calls that set a clock; 0: the present */
     uint32_t memory_lock_minimum_mhz, memory_lock_maximum_mhz;
     uint32_t compute_mode;
     struct {
@@ -99,15 +121,28 @@ typedef struct emulator_operation {
 } emulator_operation;
 
 void emulator_state_start(emulator_state *state, const emulator_model *model, int64_t now_ns);
-emulator_operation emulator_operate(const emulator_state *state, const emulator_model *model,
-                                    const emulator_points *points);
-/* Returns the emulated seconds until the work in `slot` is done if nothing changes. Other works
- * that end earlier shorten this time. */
-double emulator_time_left_s(const emulator_state *state, const emulator_model *model,
-                            const emulator_points *points, unsigned int slot);
+emulator_operation emulator_operate(const emulator_state *state, const emulator_chip *chip);
+/* Returns the emulated seconds until the work in `slot` is done, or until the next change of clock
+ * if that is earlier. Other works that end earlier shorten this time. */
+double emulator_time_left_s(const emulator_state *state, const emulator_chip *chip,
+                            unsigned int slot);
+/* Returns the emulated seconds until the work in `slot` would be done in this operation. */
+double emulator_time_left_at_s(const emulator_state *state, const emulator_chip *chip,
+                               unsigned int slot, const emulator_operation *operation);
+static inline bool emulator_is_running(const emulator_work *work) {
+    return work->id != 0 && !work->is_done;
+}
+unsigned int emulator_running_count(const emulator_state *state);
+/* Returns true if a work, also one that is done, is in a slot. */
+bool emulator_has_work(const emulator_state *state);
+
+/* Returns the range of clocks that holds at a time. */
+emulator_clock_range emulator_lock_in_force(const emulator_state *state, int64_t at_ns);
+/* Returns the time of the next change of clock, or INT64_MAX. */
+int64_t emulator_next_change_ns(const emulator_state *state);
+
 /* Moves the state to `to_ns`. Does nothing if `to_ns` is before the state's time. */
-void emulator_advance(emulator_state *state, const emulator_model *model,
-                      const emulator_points *points, double energy_step_s, int64_t to_ns);
+void emulator_advance(emulator_state *state, const emulator_chip *chip, int64_t to_ns);
 /* Moves the state back to an earlier moment. Since that moment the GPU must have only waited. The
  * counter keeps the value that it shows. Does not go back before `floor_ns` or before the stored
  * changes. */
@@ -118,8 +153,7 @@ void emulator_start_enqueued(emulator_state *state, int64_t ready_ns);
 /* Applies a clock that is set late from the start of the GPU's only work. Moves the state back to
  * `delay_s` after the start of this work, if the work was enqueued at `since_real_ns` or later.
  * Does nothing if the GPU has another work. */
-void emulator_start_again(emulator_state *state, const emulator_model *model,
-                          const emulator_points *points, double energy_step_s, double delay_s,
+void emulator_start_again(emulator_state *state, const emulator_chip *chip, double delay_s,
                           int64_t since_real_ns);
 /* Returns the energy drawn until `at_ns`, or until the state's time if that is earlier. */
 double emulator_energy_at_mj(const emulator_state *state, int64_t at_ns);

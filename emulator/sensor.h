@@ -21,7 +21,4 @@ typedef enum emulator_sensor {
 unsigned int emulator_sensor_mw(const emulator_cluster *cluster, unsigned int gpu,
                                 emulator_sensor sensor, double power_w, int64_t now_ns);
 
-/* Returns the next number of a sequence of random numbers (splitmix64). */
-uint64_t emulator_random(uint64_t *state);
-
 #endif

@@ -89,12 +89,6 @@ static bool open_context(emulator_state *state, const emulator_owner *owner, uin
     return true;
 }
 
-static double step_s(const work_order *job) {
-    double energy_step_s = job->faults.energy_step_s;
-    return energy_step_s < 0 ? emulator_model_at(job->cluster->gpu[job->gpu].model)->energy_step_s
-                             : energy_step_s;
-}
-
 /* Adds the work to the GPU's state. */
 static int put(work_order *job, const emulator_work *work, const emulator_points *points) {
     emulator_owner owner = emulator_this_process();
@@ -125,8 +119,8 @@ static int put(work_order *job, const emulator_work *work, const emulator_points
     state->work[slot].remaining = 1.0;
     state->work[slot].used_memory_b = WORK_MEMORY_BYTES / EMULATOR_WORK_MAX;
     state->work[slot].heartbeat_ns = state->work[slot].enqueued_ns = emulator_real_ns();
-    const emulator_gpu *gpu = &job->cluster->gpu[job->gpu];
-    emulator_advance(state, emulator_model_at(gpu->model), gpu->points, step_s(job), now_ns);
+    emulator_chip chip = emulator_chip_of(job->cluster, job->gpu, job->faults.energy_step_s);
+    emulator_advance(state, &chip, now_ns);
     emulator_unlock(job->cluster, job->gpu, 1);
     return NVML_SUCCESS;
 }
@@ -157,8 +151,7 @@ static int start(work_order *job, const emulator_work *work, const emulator_poin
 /* Checks the work once. Returns true if the work has ended or failed. Otherwise `*real_ns` receives
  * the longest time to sleep. Work that is done stays in its slot while `is_held` is true. */
 static bool look(work_order *job, bool is_held, int *result, double *elapsed_s, int64_t *real_ns) {
-    emulator_gpu *gpu = &job->cluster->gpu[job->gpu];
-    const emulator_model *model = emulator_model_at(gpu->model);
+    emulator_chip chip = emulator_chip_of(job->cluster, job->gpu, job->faults.energy_step_s);
     emulator_state *state;
     *result = (int)emulator_lock(job->cluster, job->gpu, job->faults.energy_step_s, &state);
     if (*result != NVML_SUCCESS) return true;
@@ -177,7 +170,7 @@ static bool look(work_order *job, bool is_held, int *result, double *elapsed_s, 
     } else {
         is_over = false;
         work->heartbeat_ns = emulator_real_ns();
-        double left_s = emulator_time_left_s(state, model, gpu->points, job->slot);
+        double left_s = emulator_time_left_s(state, &chip, job->slot);
         double real_s = left_s / job->cluster->time_scale;
         *real_ns = real_s * 1e9 < EMULATOR_HEARTBEAT_NS ? (int64_t)(real_s * 1e9) + 1
                                                         : EMULATOR_HEARTBEAT_NS;
@@ -343,9 +336,39 @@ int harpe_emulator_write_count(unsigned int gpu, uint64_t *power_limit, uint64_t
     return end(gpu, cluster);
 }
 
+int harpe_emulator_clock(unsigned int gpu, uint32_t *current_mhz, uint32_t *next_mhz,
+                         int64_t *next_ns) {
+    emulator_cluster *cluster;
+    emulator_state *state;
+    int result = begin(gpu, &cluster, &state);
+    if (result != NVML_SUCCESS) return result;
+    emulator_chip chip = emulator_chip_of(cluster, gpu, -1);
+    int64_t change_ns = emulator_next_change_ns(state);
+    emulator_clock_range next = emulator_lock_in_force(state, change_ns);
+    unsigned int highest_mhz = next.maximum_mhz > 0 ? next.maximum_mhz : chip.model->highest_mhz;
+    bool is_pending = change_ns != INT64_MAX;
+    if (current_mhz) *current_mhz = emulator_operate(state, &chip).graphics_mhz;
+    if (next_mhz)
+        *next_mhz = is_pending ? emulator_clock_mhz(chip.model,
+                                                    emulator_clock_index(chip.model, highest_mhz))
+                               : 0;
+    if (next_ns) *next_ns = is_pending ? change_ns : 0;
+    return end(gpu, cluster);
+}
+
+int harpe_emulator_calls_at(unsigned int gpu, int64_t at_ns) {
+    emulator_cluster *cluster;
+    emulator_state *state;
+    int result = begin(gpu, &cluster, &state);
+    if (result != NVML_SUCCESS) return result;
+    state->calls_at_ns = at_ns;
+    return end(gpu, cluster);
+}
+
 int harpe_emulator_check(char *message, unsigned int size) {
     const char *list = getenv("HARPE_EMULATOR_FAULTS");
-    const char *problem = emulator_cluster_problem();
+    char text[EMULATOR_PROBLEM_MAX];
+    const char *problem = emulator_cluster_problem(text, sizeof text) ? text : NULL;
     emulator_faults faults;
     if (!problem && list && !emulator_faults_parse(list, &faults)) {
         problem = "a fault is unknown or its value makes no sense; known are no_permission, "

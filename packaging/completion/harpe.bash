@@ -125,7 +125,7 @@ _harpe() {
         compopt +o default 2>/dev/null
         return
         ;;
-    'emulate -c' | 'emulate --cluster' | 'emulate -f' | 'emulate --faults' | 'emulate -g' | 'emulate --gpus' | 'emulate --noise' | 'emulate --seed' | 'emulate -s' | 'emulate --time-scale')
+    'emulate -c' | 'emulate --cluster' | 'emulate -f' | 'emulate --faults' | 'emulate -g' | 'emulate --gpus' | 'emulate --noise' | 'emulate --physics' | 'emulate --seed' | 'emulate -s' | 'emulate --time-scale')
         compopt +o default 2>/dev/null
         return
         ;;
@@ -188,7 +188,7 @@ _harpe() {
         COMPREPLY=($(compgen -d -- "$cur"))
         return
         ;;
-    'train-sim --chunks' | 'train-sim --dp' | 'train-sim --forward-time' | 'train-sim --imbalance' | 'train-sim --microbatch-group-size' | 'train-sim --num-mbs' | 'train-sim --p2p-power' | 'train-sim --pp' | 'train-sim --stages' | 'train-sim --seed' | 'train-sim --tp' | 'train-sim --scheduler-args' | 'train-sim --server' | 'train-sim --kill-rank' | 'train-sim --learning-limit' | 'train-sim --restart-server' | 'train-sim --steps' | 'train-sim --straggler' | 'train-sim --time-scale')
+    'train-sim --chunks' | 'train-sim --dp' | 'train-sim --forward-time' | 'train-sim --imbalance' | 'train-sim --microbatch-group-size' | 'train-sim --num-mbs' | 'train-sim --p2p-power' | 'train-sim --physics' | 'train-sim --pp' | 'train-sim --stages' | 'train-sim --seed' | 'train-sim --tp' | 'train-sim --scheduler-args' | 'train-sim --server' | 'train-sim --kill-rank' | 'train-sim --learning-limit' | 'train-sim --restart-server' | 'train-sim --steps' | 'train-sim --straggler' | 'train-sim --time-scale')
         compopt +o default 2>/dev/null
         return
         ;;
@@ -242,14 +242,14 @@ _harpe() {
         'agent status') COMPREPLY=($(compgen -W '-j --json --socket -? --help --usage -V --version' -- "$cur")) ;;
         'agent restore') COMPREPLY=($(compgen -W '--gpu --socket -? --help --usage -V --version' -- "$cur")) ;;
         'run') COMPREPLY=($(compgen -W '-j --job -m --measure-only -p --power-limit -s --server -? --help --usage -V --version' -- "$cur")) ;;
-        'emulate') COMPREPLY=($(compgen -W '-c --cluster --faults-file -f --faults -g --gpus --noise -p --profile --seed -s --time-scale -? --help --usage -V --version' -- "$cur")) ;;
+        'emulate') COMPREPLY=($(compgen -W '-c --cluster --faults-file -f --faults -g --gpus --noise --physics -p --profile --seed -s --time-scale -? --help --usage -V --version' -- "$cur")) ;;
         'power-limit') COMPREPLY=($(compgen -W '' -- "$cur")) ;;
         'power-limit replay') COMPREPLY=($(compgen -W '--epoch-steps --epochs --eta --factor --selector --pl-step --profile-steps --wait-steps --warmup-steps -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'power-limit run') COMPREPLY=($(compgen -W '--no-guard --profile --eta --factor --selector --pl-step --profile-steps --wait-steps --warmup-steps -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'serve') COMPREPLY=($(compgen -W '--listen --port --scheduler --scheduler-args --dump-dir --no-dump --state-dir --store --allowed-hosts --insecure --tls-cert --tls-key --token-file --config --print-settings --set --log-format --log-level -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'jobs') COMPREPLY=($(compgen -W '--ca-file --server --token-file -j --json -q --quiet -y --yes -? --help --usage -V --version' -- "$cur")) ;;
         'store') COMPREPLY=($(compgen -W '--config --state-dir --store --force -j --json -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
-        'train-sim') COMPREPLY=($(compgen -W '--chunks --dp --forward-time --gpu --imbalance -i --inst-profile --microbatch-group-size --num-mbs --overlap-moe-expert-parallel-comm --p2p-power --pp --stages --schedule --seed --tp --offline --plan --scheduler --scheduler-args --server --kill-rank --learning-limit --mpi --restart-server --steps --straggler --time-scale --json -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
+        'train-sim') COMPREPLY=($(compgen -W '--chunks --dp --forward-time --gpu --imbalance -i --inst-profile --microbatch-group-size --num-mbs --overlap-moe-expert-parallel-comm --p2p-power --physics --pp --stages --schedule --seed --tp --offline --plan --scheduler --scheduler-args --server --kill-rank --learning-limit --mpi --restart-server --steps --straggler --time-scale --json -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'profile') COMPREPLY=($(compgen -W '-? --help --usage -V --version' -- "$cur")) ;;
         'profile p2p') COMPREPLY=($(compgen -W '-d --duration -g --gpu --peer --python --torch -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'profile convert') COMPREPLY=($(compgen -W '-f --force -j --json -o --output -? --help --usage -V --version' -- "$cur")) ;;

@@ -306,9 +306,10 @@ _harpe() {
                 '(-g --gpus)-g+[GPUs of the machine]:LIST: ' \
                 '(-g --gpus)--gpus=[GPUs of the machine]:LIST: ' \
                 '(--noise)--noise=[Standard deviation of the noise of power sensors]:PERCENT: ' \
+                '(--physics)--physics=[How GPUs differ from ideal ones]:ideal|real|FILE: ' \
                 '(-p --profile)-p+[Measured profile that simulated instructions follow]:FILE:_files' \
                 '(-p --profile)--profile=[Measured profile that simulated instructions follow]:FILE:_files' \
-                '(--seed)--seed=[Seed of the noise]:N: ' \
+                '(--seed)--seed=[Seed of the noise and of the physics]:N: ' \
                 '(-s --time-scale)-s+[The GPUs'\'' time runs X times as fast]:X: ' \
                 '(-s --time-scale)--time-scale=[The GPUs'\'' time runs X times as fast]:X: ' \
                 '(-\? --help)-\?[Give this help list]' \
@@ -442,10 +443,11 @@ _harpe() {
                 '(--num-mbs)--num-mbs=[Microbatches of a step]:N: ' \
                 '(--overlap-moe-expert-parallel-comm)--overlap-moe-expert-parallel-comm[interleaved-1f1b and 1f1b]' \
                 '(--p2p-power)--p2p-power=[Power of a GPU that waits for a peer]:W: ' \
+                '(--physics)--physics=[How the GPUs differ from ideal ones]:ideal|real|FILE: ' \
                 '(--pp --stages)--pp=[Ranks of a pipeline]:N: ' \
                 '(--pp --stages)--stages=[Ranks of a pipeline]:N: ' \
                 '(--schedule)--schedule=[Pipeline schedule]:NAME:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v dualpipe-v-deepseek dualpipe)' \
-                '(--seed)--seed=[Synthesised\: seed of the random numbers (1)]:N: ' \
+                '(--seed)--seed=[Seed of the synthesised profile and of the physics]:N: ' \
                 '(--tp)--tp=[GPUs that share a stage]:N: ' \
                 '(--offline)--offline[Serve the plan of T_min made from the profile, instead of learning it online]' \
                 '(--plan)--plan=[Serve this plan]:FILE.py:_files' \

@@ -40,7 +40,8 @@ typedef struct harpe_sim_board {
     double time_scale;
     size_t message_count;
     char library[HARPE_SIM_TEXT_MAX], cluster[HARPE_SIM_TEXT_MAX], profile[HARPE_SIM_TEXT_MAX];
-    char gpus[HARPE_SIM_TEXT_MAX], scale[64], blocking[64];
+    char gpus[HARPE_SIM_TEXT_MAX], scale[64], blocking[64], seed[64];
+    char physics[HARPE_SIM_PATH_MAX];
     char server_url[HARPE_SIM_TEXT_MAX];
     char job_key[64]; /* "": the ranks receive the job's id by a broadcast */
     /* Written by the launcher at any time. */

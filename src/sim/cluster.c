@@ -68,6 +68,9 @@ static harpe_status prepare_environment(const harpe_emulated_options *options, c
     const char *loader_path = getenv("LD_LIBRARY_PATH");
     const char *program_path = getenv("PATH");
     harpe_text library = {0}, path = {0}, programs = {0};
+    bool is_file = options->physics && strcmp(options->physics, "ideal") != 0 &&
+                   strcmp(options->physics, "real") != 0;
+    char *physics = is_file ? realpath(options->physics, NULL) : NULL;
     harpe_text_printf(&library, "%s/" LIBRARY_NAME, directory);
     harpe_text_printf(&path, "%s%s%s", directory, loader_path && *loader_path ? ":" : "",
                       loader_path ? loader_path : "");
@@ -82,12 +85,14 @@ static harpe_status prepare_environment(const harpe_emulated_options *options, c
         put("HARPE_EMULATOR_TIME_SCALE", options->time_scale) &&
         put("HARPE_EMULATOR_BLOCKING_POWER", options->blocking_power) &&
         put("HARPE_EMULATOR_NOISE", options->noise) && put("HARPE_EMULATOR_SEED", options->seed) &&
+        put("HARPE_EMULATOR_PHYSICS", physics ? physics : options->physics) &&
         put("HARPE_EMULATOR_FAULTS", options->faults) &&
         put("HARPE_EMULATOR_FAULTS_FILE", options->faults_file) &&
         put("HARPE_EMULATOR_PROFILE", options->profile);
     harpe_text_free(&library);
     harpe_text_free(&path);
     harpe_text_free(&programs);
+    free(physics);
     return is_done ? HARPE_OK : harpe_fail_memory(error);
 }
 

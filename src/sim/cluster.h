@@ -16,6 +16,7 @@ typedef struct harpe_emulated_options {
     const char *blocking_power;
     const char *noise;
     const char *seed;
+    const char *physics; /* a file's path is made absolute */
     const char *faults;
     const char *faults_file;
     const char *profile;

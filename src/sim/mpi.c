@@ -68,6 +68,8 @@ static bool join_cluster(const harpe_sim_board *board) {
            setenv("HARPE_EMULATOR_GPUS", board->gpus, 1) == 0 &&
            setenv("HARPE_EMULATOR_TIME_SCALE", board->scale, 1) == 0 &&
            setenv("HARPE_EMULATOR_BLOCKING_POWER", board->blocking, 1) == 0 &&
+           setenv("HARPE_EMULATOR_SEED", board->seed, 1) == 0 &&
+           setenv("HARPE_EMULATOR_PHYSICS", board->physics, 1) == 0 &&
            setenv("HARPE_EMULATOR_PROFILE", board->profile, 1) == 0;
 }
 

@@ -15,6 +15,7 @@ enum {
     HARPE_SIM_RANK_MAX = 64, /* the number of GPUs of the emulator */
     HARPE_SIM_STEP_MAX = 20000,
     HARPE_SIM_TEXT_MAX = 512,
+    HARPE_SIM_PATH_MAX = 4096,
     HARPE_SIM_BASELINE_STEPS = 3, /* at the highest clocks; the first step is not counted */
 };
 
@@ -32,6 +33,7 @@ typedef struct harpe_sim_options {
     const char *gpu_model;
     double imbalance, forward_time_s; /* imbalance is HARPE_SIM_IMBALANCE if the user gave none */
     uint64_t seed;
+    const char *physics;     /* of the emulated GPUs; NULL: ideal */
     double blocking_power_w; /* below 0: the blocking power of the emulated GPU */
     const char *schedule_name;
     int chunks;     /* 0: the schedule's default */

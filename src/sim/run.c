@@ -30,13 +30,20 @@ static harpe_status make_directory(char *path, size_t size, harpe_error *error) 
 static harpe_status open_cluster(const harpe_sim_options *options, const harpe_sim_plan *plan,
                                  const char *directory, harpe_emulated_cluster *cluster,
                                  harpe_error *error) {
-    char gpus[64], scale[64], blocking[64], profile[HARPE_SIM_TEXT_MAX + 16];
+    char gpus[64], scale[64], seed[64], blocking[64], profile[HARPE_SIM_TEXT_MAX + 16];
     snprintf(gpus, sizeof gpus, "%dx%s", harpe_sim_world_size(options), options->gpu_model);
     snprintf(scale, sizeof scale, "%.17g", options->time_scale);
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)options->seed);
     snprintf(blocking, sizeof blocking, "%.17g", plan->blocking_power_w);
     snprintf(profile, sizeof profile, "%s/profile.csv", directory);
     harpe_emulated_options emulated = {
-        .gpus = gpus, .time_scale = scale, .blocking_power = blocking, .profile = profile};
+        .gpus = gpus,
+        .time_scale = scale,
+        .blocking_power = blocking,
+        .profile = profile,
+        .physics = options->physics,
+        .seed = options->physics ? seed : NULL,
+    };
     return harpe_emulated_cluster_open(&emulated, cluster, error);
 }
 
@@ -55,6 +62,8 @@ static void fill_board(const harpe_sim_run *run, harpe_sim_board *board) {
     copy_text(board->gpus, sizeof board->gpus, getenv("HARPE_EMULATOR_GPUS"));
     copy_text(board->scale, sizeof board->scale, getenv("HARPE_EMULATOR_TIME_SCALE"));
     copy_text(board->blocking, sizeof board->blocking, getenv("HARPE_EMULATOR_BLOCKING_POWER"));
+    copy_text(board->seed, sizeof board->seed, getenv("HARPE_EMULATOR_SEED"));
+    copy_text(board->physics, sizeof board->physics, getenv("HARPE_EMULATOR_PHYSICS"));
     copy_text(board->server_url, sizeof board->server_url, run->server->url);
     /* With a job key, restarted ranks continue their job. The published server does not know job
      * keys. */

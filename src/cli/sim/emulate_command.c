@@ -25,6 +25,7 @@ enum flag {
     FLAG_CLUSTER = 'c',
     FLAG_FAULTS_FILE = 0x400,
     FLAG_NOISE,
+    FLAG_PHYSICS,
     FLAG_SEED,
 };
 
@@ -39,9 +40,11 @@ static const struct argp_option flags[] = {
      "Faults, such as no_permission,slow_set=200 (the manual lists all)", 1},
     {"faults-file", FLAG_FAULTS_FILE, "FILE", 0,
      "Faults from a file, which may change while the command runs", 1},
+    {"physics", FLAG_PHYSICS, "ideal|real|FILE", 0,
+     "How GPUs differ from ideal ones: late clocks, variability and more (default ideal)", 1},
     {"noise", FLAG_NOISE, "PERCENT", 0,
      "Standard deviation of the noise of power sensors; 0: no noise (default 0.5)", 1},
-    {"seed", FLAG_SEED, "N", 0, "Seed of the noise (default 1)", 1},
+    {"seed", FLAG_SEED, "N", 0, "Seed of the noise and of the physics (default 1)", 1},
     {"cluster", FLAG_CLUSTER, "NAME", 0,
      "Share the GPUs with other commands that give this name (default: separate GPUs)", 1},
     {0},
@@ -63,6 +66,7 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         (void)harpe_flag_int(state, "--seed", argument, 0, INT_MAX);
         arguments->options.seed = argument;
         return 0;
+    case FLAG_PHYSICS: arguments->options.physics = argument; return 0;
     case FLAG_PROFILE: arguments->options.profile = argument; return 0;
     case FLAG_FAULTS: arguments->options.faults = argument; return 0;
     case FLAG_FAULTS_FILE: arguments->options.faults_file = argument; return 0;

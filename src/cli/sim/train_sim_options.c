@@ -15,6 +15,7 @@ enum flag {
     FLAG_QUIET = 'q',
     FLAG_GPU = 0x100,
     FLAG_IMBALANCE,
+    FLAG_PHYSICS,
     FLAG_FORWARD_TIME,
     FLAG_SEED,
     FLAG_POWER,
@@ -59,10 +60,12 @@ static const struct argp_option flags[] = {
     {"overlap-moe-expert-parallel-comm", FLAG_OVERLAP, NULL, 0,
      "interleaved-1f1b and 1f1b: see harpe plan --help", 1},
     {"gpu", FLAG_GPU, "MODEL", 0, "Emulated GPU: V100, A40, A100 or H100 (A100)", 1},
+    {"physics", FLAG_PHYSICS, "ideal|real|FILE", 0,
+     "How the GPUs differ from ideal ones; see harpe emulate --help (ideal)", 1},
     {"imbalance", FLAG_IMBALANCE, "X", 0, "Synthesised: slowest stage divided by the mean (1.15)",
      1},
     {"forward-time", FLAG_FORWARD_TIME, "S", 0, "Synthesised: mean forward time (0.05)", 1},
-    {"seed", FLAG_SEED, "N", 0, "Synthesised: seed of the random numbers (1)", 1},
+    {"seed", FLAG_SEED, "N", 0, "Seed of the synthesised profile and of the physics (1)", 1},
     {NULL, 0, NULL, 0, "The optimizer:", 2},
     {"offline", FLAG_OFFLINE, NULL, 0,
      "Serve the plan of T_min made from the profile, instead of learning it online", 2},
@@ -152,6 +155,7 @@ static error_t parse_job_flag(int key, char *argument, struct argp_state *state)
         options->gpu_model = harpe_synth_gpu_models()[harpe_flag_choice(state, "--gpu", argument,
                                                                         harpe_synth_gpu_models())];
         return 0;
+    case FLAG_PHYSICS: options->physics = argument; return 0;
     case FLAG_IMBALANCE:
         options->imbalance = harpe_flag_double(state, "--imbalance", argument, 1, 10);
         return 0;
