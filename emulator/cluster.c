@@ -21,6 +21,7 @@
 #include "draws.h"
 #include "gpu/nvml_abi.h"
 #include "sensor.h"
+#include "variety.h"
 
 /* "harpe" and the version of the layout, so that a cluster of another build is not used */
 #define MAGIC (UINT64_C(0x6861727065000000) ^ (sizeof(emulator_cluster) << 8) ^ 1)
@@ -197,9 +198,10 @@ static void start_effects(emulator_effects *effects, const configuration *from, 
     char problem[EMULATOR_PROBLEM_MAX];
     if (!emulator_effects_read(from->physics, emulator_model_at(from->model[gpu]), effects,
                                &identity, problem, sizeof problem))
-        memset(effects, 0, sizeof *effects);
+        emulator_effects_ideal(effects);
     effects->seed = (uint64_t)from->seed;
     effects->gpu = gpu;
+    emulator_draw_gpu(emulator_model_at(from->model[gpu]), effects);
 }
 
 static void start_cluster(emulator_cluster *cluster, const configuration *from) {
@@ -218,7 +220,8 @@ static void start_cluster(emulator_cluster *cluster, const configuration *from) 
         gpu->pci_bus = i < 32 ? 0x07 + 8 * i : 0x03 + 8 * (i - 32);
         make_uuid(from->name, i, gpu->uuid, sizeof gpu->uuid);
         start_effects(&gpu->effects, from, i);
-        emulator_state_start(&gpu->state[0], emulator_model_at(gpu->model), cluster->epoch_ns);
+        emulator_chip chip = emulator_chip_of(cluster, i, -1);
+        emulator_state_start(&gpu->state[0], &chip, cluster->epoch_ns);
         if (from->blocking_w > 0) gpu->state[0].blocking_w = from->blocking_w;
     }
     atomic_store(&cluster->magic, MAGIC);

@@ -10,6 +10,12 @@
 typedef enum emulator_stream {
     EMULATOR_DRAW_CALL = 16, /* duration of a set call */
     EMULATOR_DRAW_LATENCY,   /* latency of a change of clock */
+    EMULATOR_DRAW_IGNORED,   /* whether a set call has no effect */
+    EMULATOR_DRAW_SPEED,     /* speed of a GPU under a power limit */
+    EMULATOR_DRAW_OUTLIER,   /* whether a GPU is much slower */
+    EMULATOR_DRAW_LEAKAGE,   /* leakage of a GPU */
+    EMULATOR_DRAW_COOLING,   /* cooling of a GPU */
+    EMULATOR_DRAW_JITTER,    /* time of a piece of work */
 } emulator_stream;
 
 /* Returns the next number of a sequence of random numbers (splitmix64). */

@@ -43,8 +43,31 @@ static const effect_key keys[] = {
     {"switch_latency_s", VALUE_LATENCIES, 0, 0, LATENCY_MAX_S},
     NUMBER(switch_spread, 0, 1),
     TAIL(switch_tail),
+    NUMBER(variability, 0, 0.5),
+    TAIL(outliers),
+    NUMBER(leakage_spread, 0, 0.5),
+    NUMBER(cooling_spread, 0, 0.5),
+    NUMBER(jitter, 0, 0.5),
+    TAIL(jitter_tail),
+    NUMBER(ambient_c, -40, 80),
+    NUMBER(heating_k, 0, 200),
+    NUMBER(reference_c, 20, 120),
+    NUMBER(leakage_share, 0, 1),
+    NUMBER(leakage_per_k, 0, 0.05),
+    NUMBER(drift_per_k, -0.01, 0.01),
+    NUMBER(thermal_limit_c, 0, 200),
+    NUMBER(thermal_slowdown_c, 0, 200),
+    NUMBER(power_cap_w, 0, 2000),
+    NUMBER(administrator_lock_mhz, 0, 10000),
+    NUMBER(lock_ignored, 0, 1),
+    NUMBER(energy_step_s, 0, 10),
+    NUMBER(average_s, 0, 10),
 };
 enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
+
+const char *emulator_effect_key(size_t index) {
+    return index < KEY_COUNT ? keys[index].name : NULL;
+}
 
 /* ---- Messages -------------------------------------------------------------------------------- */
 
@@ -177,7 +200,7 @@ static bool read_value(const reading *r, const effect_key *key, size_t node,
 /* Reads the effects that the file does not replace. */
 static bool read_base(const reading *r, const emulator_model *model, emulator_effects *out) {
     size_t node = harpe_json_member(r->json, 0, "base");
-    memset(out, 0, sizeof *out);
+    emulator_effects_ideal(out);
     if (node == 0) return true;
     bool is_text = harpe_json_is_text(r->json, node);
     if (is_text && is_key(r, node, "ideal")) return true;
@@ -187,7 +210,7 @@ static bool read_base(const reading *r, const emulator_model *model, emulator_ef
 }
 
 static bool read_members(const reading *r, emulator_effects *out) {
-    bool is_seen[KEY_COUNT] = {false};
+    bool is_seen[KEY_COUNT + 1] = {false}; /* the last is "base" */
     size_t node = 1;
     for (uint32_t i = 0; i < r->json->nodes[0].held.count; i++) {
         int k = 0;
@@ -201,11 +224,10 @@ static bool read_members(const reading *r, emulator_effects *out) {
                      name);
             return false;
         }
-        if (k < KEY_COUNT) {
-            if (is_seen[k]) return refuse(r, keys[k].name, "the key only once");
-            is_seen[k] = true;
-            if (!read_value(r, &keys[k], node + 1, out)) return false;
-        }
+        if (is_seen[k])
+            return refuse(r, k < KEY_COUNT ? keys[k].name : "base", "the key only once");
+        is_seen[k] = true;
+        if (k < KEY_COUNT && !read_value(r, &keys[k], node + 1, out)) return false;
         node = harpe_json_next(r->json, node + 1);
     }
     return true;
@@ -243,7 +265,7 @@ bool emulator_effects_read(const char *value, const emulator_model *model, emula
                            uint64_t *identity, char *problem, size_t problem_size) {
     *identity = hash(value, strlen(value));
     if (strcmp(value, "ideal") == 0) {
-        memset(out, 0, sizeof *out);
+        emulator_effects_ideal(out);
         return true;
     }
     if (strcmp(value, "real") == 0) {

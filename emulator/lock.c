@@ -139,11 +139,13 @@ emulator_chip emulator_chip_of(const emulator_cluster *cluster, unsigned int ind
                                double energy_step_s) {
     const emulator_gpu *gpu = &cluster->gpu[index];
     const emulator_model *model = emulator_model_at(gpu->model);
+    double own_s =
+        gpu->effects.energy_step_s > 0 ? gpu->effects.energy_step_s : model->energy_step_s;
     return (emulator_chip){
         .model = model,
         .effects = &gpu->effects,
         .points = gpu->points,
-        .energy_step_s = energy_step_s < 0 ? model->energy_step_s : energy_step_s,
+        .energy_step_s = energy_step_s < 0 ? own_s : energy_step_s,
     };
 }
 

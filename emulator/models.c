@@ -10,6 +10,9 @@
 
 #include "gpu/nvml_abi.h"
 
+/* Power that the memory saves at its lowest clock, as a share of static power. */
+#define MEMORY_SHARE_OF_STATIC 0.2
+
 enum { BRAND_TESLA = 2, BRAND_NVIDIA = 14 };
 #define GIB (UINT64_C(1) << 30)
 
@@ -212,4 +215,12 @@ unsigned int emulator_clock_index(const emulator_model *model, unsigned int mhz)
     while (index + 1 < count && emulator_clock_mhz(model, index) > mhz)
         index++;
     return index;
+}
+
+double emulator_model_power_w(const emulator_model *model, double clock_mhz, double memory) {
+    double x = clock_mhz / model->highest_mhz;
+    double rise = x <= model->knee ? 0.0 : (x - model->knee) / (1.0 - model->knee);
+    double voltage = model->knee_voltage + (1.0 - model->knee_voltage) * rise;
+    double static_w = model->static_w * (1.0 - MEMORY_SHARE_OF_STATIC * (1.0 - memory));
+    return static_w + model->dynamic_w * x * voltage * voltage;
 }

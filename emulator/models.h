@@ -50,4 +50,8 @@ unsigned int emulator_clock_mhz(const emulator_model *model, unsigned int index)
  * the index of the lowest clock. */
 unsigned int emulator_clock_index(const emulator_model *model, unsigned int mhz);
 
+/* Returns the power of a busy GPU of the model. `memory` is the memory clock as a share of the
+ * highest. */
+double emulator_model_power_w(const emulator_model *model, double clock_mhz, double memory);
+
 #endif

@@ -5,6 +5,7 @@
 #include "call.h"
 #include "profile_clocks.h"
 #include "switching.h"
+#include "variety.h"
 
 /* ---- Supported clocks: the two-call lists ---------------------------------------------------- */
 
@@ -121,23 +122,28 @@ static unsigned int resolve(const emulator_model *model, unsigned int mhz) {
 }
 
 /* Asks for clocks that come late. */
-static bool request_late_clocks(emulator_call *call, const emulator_clock_range *range) {
-    if (!emulator_switches_late(&call->chip)) return false;
+static void request_late_clocks(emulator_call *call, const emulator_clock_range *range) {
     int64_t called_ns = call->state->calls_at_ns;
     if (called_ns == 0 || called_ns > call->state->now_ns) called_ns = call->state->now_ns;
     call->busy_s = emulator_request_clocks(call->state, &call->chip, *range, called_ns);
-    return true;
 }
 
-/* Locks the clocks. If work was enqueued shortly before, the change applies from the start of this
- * work, plus the delay of a slow driver. */
+static void set_graphics_lock(emulator_call *call, const emulator_clock_range *range) {
+    if (emulator_switches_late(&call->chip))
+        request_late_clocks(call, range);
+    else if (!emulator_ignores_lock(call->chip.effects, call->state->clock_requests++))
+        call->state->graphics_lock = *range;
+}
+
+/* Locks the clocks. If work was enqueued shortly before, a change that is not late applies from the
+ * start of this work, plus the delay of a slow driver. */
 static void lock_graphics_clocks(emulator_call *call, const emulator_clock_range *range) {
-    if (request_late_clocks(call, range)) return;
     int64_t now_ns = call->state->now_ns;
     double delay_s = call->faults.slow_set_s > 0 ? call->faults.slow_set_s / 2 : 0;
-    emulator_start_again(call->state, &call->chip, delay_s,
-                         emulator_real_ns() - EMULATOR_LATE_CLOCK_NS);
-    call->state->graphics_lock = *range;
+    if (!emulator_switches_late(&call->chip))
+        emulator_start_again(call->state, &call->chip, delay_s,
+                             emulator_real_ns() - EMULATOR_LATE_CLOCK_NS);
+    set_graphics_lock(call, range);
     emulator_advance(call->state, &call->chip, now_ns);
 }
 
@@ -159,7 +165,7 @@ NVML_CALL(nvmlDeviceResetGpuLockedClocks, nvmlDevice_t device) {
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_CLOCK_LOCKS, EMULATOR_SET, device);
     if (result != NVML_SUCCESS) return result;
     emulator_clock_range none = {0};
-    if (!request_late_clocks(&call, &none)) call.state->graphics_lock = none;
+    set_graphics_lock(&call, &none);
     return emulator_end(&call, NVML_SUCCESS);
 }
 
@@ -198,7 +204,7 @@ NVML_CALL(nvmlDeviceSetApplicationsClocks, nvmlDevice_t device, unsigned int mem
         emulator_clock_mhz(call.model, index) != graphics_mhz)
         return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     emulator_clock_range range = {.maximum_mhz = graphics_mhz};
-    if (!request_late_clocks(&call, &range)) call.state->graphics_lock = range;
+    set_graphics_lock(&call, &range);
     return emulator_end(&call, NVML_SUCCESS);
 }
 

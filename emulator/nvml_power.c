@@ -16,7 +16,7 @@ static unsigned int sense_mw(const emulator_call *call, emulator_sensor sensor, 
 }
 
 static double average_w(const emulator_call *call) {
-    return emulator_average_power_w(call->state, call->model, operate(call).power_w);
+    return emulator_average_power_w(call->state, &call->chip, operate(call).power_w);
 }
 
 static unsigned int instant_power_mw(const emulator_call *call) {
@@ -282,6 +282,11 @@ NVML_CALL(nvmlDeviceGetTemperatureThreshold, nvmlDevice_t device, nvmlTemperatur
     if ((unsigned int)which >= sizeof thresholds_c / sizeof thresholds_c[0])
         return emulator_end(&call, NVML_ERROR_NOT_SUPPORTED);
     *celsius = thresholds_c[which];
+    const emulator_effects *effects = call.chip.effects;
+    if (which == NVML_TEMPERATURE_THRESHOLD_SLOWDOWN && effects->thermal_slowdown_c > 0)
+        *celsius = (unsigned int)effects->thermal_slowdown_c;
+    if (which == NVML_TEMPERATURE_THRESHOLD_GPU_MAX && effects->thermal_limit_c > 0)
+        *celsius = (unsigned int)effects->thermal_limit_c;
     return emulator_end(&call, NVML_SUCCESS);
 }
 
@@ -297,6 +302,12 @@ NVML_CALL(nvmlDeviceGetCurrentClocksEventReasons, nvmlDevice_t device,
     if (!operation.is_busy && !operation.is_waiting) *reasons |= nvmlClocksEventReasonGpuIdle;
     if (operation.is_user_capped) *reasons |= nvmlClocksEventReasonApplicationsClocksSetting;
     if (operation.is_power_capped) *reasons |= nvmlClocksEventReasonSwPowerCap;
+    if (operation.is_thermally_capped) *reasons |= nvmlClocksEventReasonSwThermalSlowdown;
+    if (operation.is_slowed_down)
+        *reasons |= nvmlClocksThrottleReasonHwSlowdown | nvmlClocksThrottleReasonHwThermalSlowdown;
+    if (operation.is_board_capped)
+        *reasons |=
+            nvmlClocksThrottleReasonHwSlowdown | nvmlClocksThrottleReasonHwPowerBrakeSlowdown;
     return emulator_end(&call, NVML_SUCCESS);
 }
 
@@ -312,6 +323,12 @@ NVML_CALL(nvmlDeviceGetSupportedClocksEventReasons, nvmlDevice_t device,
     if (result != NVML_SUCCESS) return result;
     *reasons = nvmlClocksEventReasonGpuIdle | nvmlClocksEventReasonApplicationsClocksSetting |
                nvmlClocksEventReasonSwPowerCap;
+    if (call.chip.effects->thermal_limit_c > 0) *reasons |= nvmlClocksEventReasonSwThermalSlowdown;
+    if (call.chip.effects->thermal_slowdown_c > 0)
+        *reasons |= nvmlClocksThrottleReasonHwSlowdown | nvmlClocksThrottleReasonHwThermalSlowdown;
+    if (call.chip.effects->outliers.share > 0)
+        *reasons |=
+            nvmlClocksThrottleReasonHwSlowdown | nvmlClocksThrottleReasonHwPowerBrakeSlowdown;
     return emulator_end(&call, NVML_SUCCESS);
 }
 

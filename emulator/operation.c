@@ -6,21 +6,12 @@
 #include <math.h>
 #include <string.h>
 
-/* Power that the memory saves at its lowest clock, as a share of static power. */
-#define MEMORY_SHARE_OF_STATIC 0.2
+#include "heat.h"
 
 /* ---- Power and speed ------------------------------------------------------------------------- */
 
 static double memory_ratio(const emulator_model *model, uint32_t memory_mhz) {
     return (double)memory_mhz / model->memory_mhz[0];
-}
-
-static double model_power_w(const emulator_model *model, double clock_mhz, double memory) {
-    double x = clock_mhz / model->highest_mhz;
-    double rise = x <= model->knee ? 0.0 : (x - model->knee) / (1.0 - model->knee);
-    double voltage = model->knee_voltage + (1.0 - model->knee_voltage) * rise;
-    double static_w = model->static_w * (1.0 - MEMORY_SHARE_OF_STATIC * (1.0 - memory));
-    return static_w + model->dynamic_w * x * voltage * voltage;
 }
 
 /* Interpolates time and power between two measured points. */
@@ -54,8 +45,8 @@ static void extrapolate(const emulator_points *points, const emulator_model *mod
     double nearest_mhz = points->point[nearest].clock_mhz;
     double share = clock_share(points, lowest, nearest);
     *time_s = points->point[nearest].time_s * (share * nearest_mhz / clock_mhz + 1 - share);
-    *power_w = points->point[nearest].power_w * model_power_w(model, clock_mhz, 1) /
-               model_power_w(model, nearest_mhz, 1);
+    *power_w = points->point[nearest].power_w * emulator_model_power_w(model, clock_mhz, 1) /
+               emulator_model_power_w(model, nearest_mhz, 1);
     if (*time_s < points->least_s) {
         *time_s = points->least_s;
         *power_w = points->point[nearest].power_w;
@@ -84,7 +75,8 @@ static void follow_points(const emulator_points *points, const emulator_model *m
     }
 }
 
-/* Returns the duration of a whole work that has the GPU to itself, and the power that it draws. */
+/* Returns the duration of a whole work that has the GPU to itself, and the power that it draws, as
+ * the model or the profile says. */
 static void work_at(const emulator_work *work, const emulator_model *model,
                     const emulator_points *points, double clock_mhz, double memory, double *time_s,
                     double *power_w) {
@@ -95,13 +87,13 @@ static void work_at(const emulator_work *work, const emulator_model *model,
     double share = work->compute_share;
     *time_s =
         work->full_speed_s * (share * model->highest_mhz / clock_mhz + (1.0 - share) / memory);
-    *power_w = model_power_w(model, clock_mhz, memory);
+    *power_w = emulator_model_power_w(model, clock_mhz, memory);
 }
 
-/* Returns the power of a busy GPU. Works share the GPU evenly, so it is the mean of the powers of
- * the works. */
-static double busy_power_w(const emulator_state *state, const emulator_chip *chip, double clock_mhz,
-                           double memory) {
+/* Returns the power of a busy GPU, as the model or the profile says. Works share the GPU evenly, so
+ * it is the mean of the powers of the works. */
+static double usual_power_w(const emulator_state *state, const emulator_chip *chip,
+                            double clock_mhz, double memory) {
     double sum_w = 0;
     unsigned int count = 0;
     for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
@@ -114,6 +106,12 @@ static double busy_power_w(const emulator_state *state, const emulator_chip *chi
         }
     }
     return sum_w / count;
+}
+
+/* Returns the power of this GPU at its present temperature. */
+static double own_power_w(const emulator_state *state, const emulator_chip *chip, double usual_w,
+                          double static_w) {
+    return usual_w * chip->effects->power_factor + emulator_leakage_w(state, chip, static_w);
 }
 
 /* ---- Present activity ------------------------------------------------------------------------ */
@@ -154,15 +152,73 @@ uint32_t emulator_enforced_limit_mw(const emulator_state *state) {
                                                                  : state->power_limit_mw;
 }
 
+static bool differs_from_model(const emulator_effects *effects) {
+    return effects->variability > 0 || effects->leakage_spread > 0 || effects->leakage_per_k > 0;
+}
+
 /* Returns the power limit that slows the present work, or INFINITY if none does. A profile was
- * measured under the default limit of a GPU, so only a lower limit slows enqueued work, which
- * follows a profile. */
-static double limit_in_force_w(const emulator_state *state, const emulator_model *model) {
+ * measured under the default limit of a GPU. So a limit that is not lower slows enqueued work,
+ * which follows a profile, only on a GPU that needs more power than the measured one. */
+static double limit_in_force_w(const emulator_state *state, const emulator_chip *chip,
+                               double memory) {
+    const emulator_model *model = chip->model;
     uint32_t limit_mw = emulator_enforced_limit_mw(state);
     bool is_measured = limit_mw >= model->limit_default_mw;
     for (unsigned int i = 0; i < EMULATOR_WORK_MAX && is_measured; i++)
         is_measured = !emulator_is_running(&state->work[i]) || state->work[i].is_enqueued;
-    return is_measured ? INFINITY : limit_mw / 1000.0;
+    if (!is_measured) return limit_mw / 1000.0;
+    if (!differs_from_model(chip->effects)) return INFINITY;
+    return fmax(limit_mw / 1000.0, usual_power_w(state, chip, model->highest_mhz, memory));
+}
+
+/* ---- The clock ------------------------------------------------------------------------------- */
+
+static void lower_to(unsigned int *index, unsigned int wanted, bool *is_capped) {
+    if (wanted <= *index) return;
+    *index = wanted;
+    *is_capped = true;
+}
+
+/* Returns the index of the highest clock that the settings, the board and the temperature allow. */
+static unsigned int allowed_index(const emulator_state *state, const emulator_chip *chip,
+                                  const emulator_clock_range *lock, emulator_operation *operation) {
+    const emulator_model *model = chip->model;
+    const emulator_effects *effects = chip->effects;
+    unsigned int index = 0, lowest = emulator_clock_count(model) - 1;
+    if (lock->maximum_mhz != 0)
+        lower_to(&index, emulator_clock_index(model, lock->maximum_mhz),
+                 &operation->is_user_capped);
+    if (effects->administrator_lock_mhz > 0)
+        lower_to(&index, emulator_clock_index(model, (unsigned)effects->administrator_lock_mhz),
+                 &operation->is_user_capped);
+    if (effects->ceiling < 1)
+        lower_to(&index,
+                 emulator_clock_index(model, (unsigned)(effects->ceiling * model->highest_mhz)),
+                 &operation->is_board_capped);
+    unsigned int steps = emulator_thermal_steps(state, chip, &operation->is_slowed_down);
+    lower_to(&index, steps < lowest ? steps : lowest, &operation->is_thermally_capped);
+    if (operation->is_slowed_down) {
+        bool unused;
+        lower_to(&index, emulator_clock_index(model, model->highest_mhz / 2), &unused);
+    }
+    return index;
+}
+
+/* Lowers the clock of a busy GPU until its power is within the limit. */
+static void fit_power(const emulator_state *state, const emulator_chip *chip, double memory,
+                      unsigned int *index, emulator_operation *operation) {
+    const emulator_model *model = chip->model;
+    double limit_w = limit_in_force_w(state, chip, memory);
+    unsigned int lowest = emulator_clock_count(model) - 1;
+    double power_w;
+    while (true) {
+        double usual_w = usual_power_w(state, chip, emulator_clock_mhz(model, *index), memory);
+        power_w = own_power_w(state, chip, usual_w, model->static_w);
+        if (!(power_w > limit_w) || *index >= lowest) break;
+        operation->is_power_capped = true;
+        (*index)++;
+    }
+    operation->power_w = power_w;
 }
 
 emulator_operation emulator_operate(const emulator_state *state, const emulator_chip *chip) {
@@ -175,28 +231,15 @@ emulator_operation emulator_operate(const emulator_state *state, const emulator_
     operation.memory_mhz = memory_clock(state, model, is_idle);
     if (is_idle) {
         operation.graphics_mhz = idle_clock(model, &lock);
-        operation.power_w = model->idle_w;
+        operation.power_w =
+            own_power_w(state, chip, model->idle_w, fmin(model->idle_w, model->static_w));
         return operation;
     }
-    unsigned int index = 0;
-    if (lock.maximum_mhz != 0) {
-        index = emulator_clock_index(model, lock.maximum_mhz);
-        operation.is_user_capped = index > 0;
-    }
-    double memory = memory_ratio(model, operation.memory_mhz);
-    operation.power_w = state->blocking_w;
-    if (operation.is_busy) {
-        double limit_w = limit_in_force_w(state, model);
-        unsigned int lowest = emulator_clock_count(model) - 1;
-        double power_w;
-        while ((power_w = busy_power_w(state, chip, emulator_clock_mhz(model, index), memory)) >
-                   limit_w &&
-               index < lowest) {
-            operation.is_power_capped = true;
-            index++;
-        }
-        operation.power_w = power_w;
-    }
+    unsigned int index = allowed_index(state, chip, &lock, &operation);
+    operation.power_w =
+        own_power_w(state, chip, state->blocking_w, fmin(state->blocking_w, model->static_w));
+    if (operation.is_busy)
+        fit_power(state, chip, memory_ratio(model, operation.memory_mhz), &index, &operation);
     operation.graphics_mhz = emulator_clock_mhz(model, index);
     return operation;
 }
@@ -206,7 +249,9 @@ double emulator_time_left_at_s(const emulator_state *state, const emulator_chip 
     double time_s, power_w;
     work_at(&state->work[slot], chip->model, &chip->points[slot], operation->graphics_mhz,
             memory_ratio(chip->model, operation->memory_mhz), &time_s, &power_w);
-    return state->work[slot].remaining * time_s * operation->work_count;
+    if (state->work[slot].pace > 0) time_s *= state->work[slot].pace;
+    return state->work[slot].remaining * time_s * emulator_drift(state, chip) *
+           operation->work_count;
 }
 
 double emulator_time_left_s(const emulator_state *state, const emulator_chip *chip,

@@ -8,31 +8,36 @@
 #include <math.h>
 #include <string.h>
 
-#define AMBIENT_C 28.0
-#define TEMPERATURE_AT_LIMIT_C 68.0 /* steady temperature at the highest power limit */
-#define THERMAL_TIME_S 18.0
+#include "heat.h"
+
 #define AVERAGE_NS INT64_C(1000000000)
 
-void emulator_state_start(emulator_state *state, const emulator_model *model, int64_t now_ns) {
+void emulator_state_start(emulator_state *state, const emulator_chip *chip, int64_t now_ns) {
     memset(state, 0, sizeof *state);
     state->now_ns = now_ns;
     state->floor_ns = now_ns;
-    state->power_limit_mw = model->limit_default_mw;
-    state->blocking_w = model->blocking_w;
-    state->temperature_c = AMBIENT_C + (TEMPERATURE_AT_LIMIT_C - AMBIENT_C) * model->idle_w *
-                                           1000.0 / model->limit_maximum_mw;
+    state->power_limit_mw = chip->model->limit_default_mw;
+    state->outside_limit_mw = (uint32_t)(chip->effects->power_cap_w * 1000.0);
+    state->blocking_w = chip->model->blocking_w;
+    state->temperature_c = emulator_final_c(chip, chip->model->idle_w);
+    state->degrees_c = (int32_t)floor(state->temperature_c);
 }
 
 /* ---- Moving on ------------------------------------------------------------------------------- */
 
 static void remember(emulator_state *state, double power_w) {
-    if (state->history_count > 0 && power_w == state->last_power_w) return;
+    if (state->history_count > 0 && power_w == state->last_power_w &&
+        state->degrees_c == state->last_degrees_c)
+        return;
     uint32_t place = state->history_count % EMULATOR_HISTORY_MAX;
     state->history[place].at_ns = state->now_ns;
     state->history[place].energy_mj = state->energy_mj;
     state->history[place].busy_s = state->busy_s;
+    state->history[place].temperature_c = state->temperature_c;
+    state->history[place].degrees_c = state->degrees_c;
     state->history_count++;
     state->last_power_w = power_w;
+    state->last_degrees_c = state->degrees_c;
 }
 
 /* Shows an energy in the counter. After a rewind, the energy may be less than a value that was
@@ -66,10 +71,7 @@ static void integrate(emulator_state *state, const emulator_chip *chip,
     step_counter(state, counted_w, chip->energy_step_s, to_ns);
     state->energy_mj += counted_w * 1e3 * span_s;
     state->busy_s += operation->is_busy ? span_s : 0.0;
-    double final_c = AMBIENT_C + (TEMPERATURE_AT_LIMIT_C - AMBIENT_C) * power_w * 1000.0 /
-                                     model->limit_maximum_mw;
-    state->temperature_c =
-        final_c + (state->temperature_c - final_c) * exp(-span_s / THERMAL_TIME_S);
+    state->temperature_c = emulator_temperature_c(chip, state->temperature_c, power_w, span_s);
     state->now_ns = to_ns;
 }
 
@@ -90,10 +92,21 @@ static void progress(emulator_state *state, const emulator_chip *chip,
     }
 }
 
+/* Returns the time of the next change of clock or temperature. */
+static int64_t next_event_ns(const emulator_state *state, const emulator_chip *chip,
+                             double power_w) {
+    int64_t change_ns = emulator_next_change_ns(state);
+    double degree_s = emulator_next_degree_s(state, chip, power_w);
+    if (!(degree_s < 1e-9 * (double)(INT64_MAX / 4))) return change_ns;
+    int64_t degree_ns = state->now_ns + (int64_t)ceil(degree_s * 1e9);
+    if (degree_ns <= state->now_ns) degree_ns = state->now_ns + 1;
+    return degree_ns < change_ns ? degree_ns : change_ns;
+}
+
 void emulator_advance(emulator_state *state, const emulator_chip *chip, int64_t to_ns) {
     while (state->now_ns < to_ns) {
         emulator_operation operation = emulator_operate(state, chip);
-        int64_t change_ns = emulator_next_change_ns(state);
+        int64_t change_ns = next_event_ns(state, chip, operation.power_w);
         int64_t until_ns = change_ns < to_ns ? change_ns : to_ns;
         double span_s = 1e-9 * (double)(until_ns - state->now_ns);
         int64_t end_ns = until_ns;
@@ -109,6 +122,7 @@ void emulator_advance(emulator_state *state, const emulator_chip *chip, int64_t 
         if (end_ns > until_ns) end_ns = until_ns;
         integrate(state, chip, &operation, end_ns);
         progress(state, chip, &operation, span_s);
+        if (emulator_heat_matters(chip->effects)) emulator_count_degrees(state);
     }
 }
 
@@ -142,14 +156,15 @@ static void recall(const emulator_state *state, int64_t *at_ns, double *energy_m
     *busy_s = after_s;
 }
 
-double emulator_average_power_w(const emulator_state *state, const emulator_model *model,
+double emulator_average_power_w(const emulator_state *state, const emulator_chip *chip,
                                 double instant_power_w) {
-    int64_t at_ns = state->now_ns - AVERAGE_NS;
+    double average_s = chip->effects->average_s;
+    int64_t at_ns = state->now_ns - (average_s > 0 ? (int64_t)(average_s * 1e9) : AVERAGE_NS);
     double energy_mj, busy_s;
     recall(state, &at_ns, &energy_mj, &busy_s);
     if (at_ns >= state->now_ns) return instant_power_w;
     double counted_w = (state->energy_mj - energy_mj) * 1e6 / (double)(state->now_ns - at_ns);
-    return counted_w - model->module_rest_w;
+    return counted_w - chip->model->module_rest_w;
 }
 
 double emulator_busy_share(const emulator_state *state, bool is_busy) {
@@ -169,22 +184,60 @@ double emulator_energy_at_mj(const emulator_state *state, int64_t at_ns) {
     return energy_mj;
 }
 
-void emulator_rewind(emulator_state *state, int64_t to_ns) {
+/* Restores the temperature of a moment from the stored changes. The power between two of them is
+ * constant, and follows from the energy. */
+static void recall_heat(const emulator_state *state, const emulator_chip *chip, int64_t at_ns,
+                        double *temperature_c, int32_t *degrees_c) {
+    uint32_t kept =
+        state->history_count < EMULATOR_HISTORY_MAX ? state->history_count : EMULATOR_HISTORY_MAX;
+    int64_t after_ns = state->now_ns;
+    double after_mj = state->energy_mj;
+    for (uint32_t back = 1; back <= kept; back++) {
+        uint32_t place = (state->history_count - back) % EMULATOR_HISTORY_MAX;
+        int64_t before_ns = state->history[place].at_ns;
+        if (before_ns <= at_ns) {
+            double counted_w = after_ns > before_ns ? (after_mj - state->history[place].energy_mj) *
+                                                          1e6 / (double)(after_ns - before_ns)
+                                                    : 0;
+            *temperature_c = emulator_temperature_c(chip, state->history[place].temperature_c,
+                                                    counted_w - chip->model->module_rest_w,
+                                                    1e-9 * (double)(at_ns - before_ns));
+            *degrees_c = state->history[place].degrees_c;
+            return;
+        }
+        after_ns = before_ns;
+        after_mj = state->history[place].energy_mj;
+    }
+}
+
+void emulator_rewind(emulator_state *state, const emulator_chip *chip, int64_t to_ns) {
     if (to_ns < state->floor_ns) to_ns = state->floor_ns;
     if (to_ns >= state->now_ns) return;
-    recall(state, &to_ns, &state->energy_mj, &state->busy_s);
+    double temperature_c = state->temperature_c, energy_mj = state->energy_mj;
+    int32_t degrees_c = state->degrees_c;
+    double busy_s = state->busy_s;
+    recall(state, &to_ns, &energy_mj, &busy_s);
+    if (emulator_heat_matters(chip->effects)) {
+        recall_heat(state, chip, to_ns, &temperature_c, &degrees_c);
+        state->temperature_c = temperature_c;
+        state->degrees_c = degrees_c;
+    }
+    state->energy_mj = energy_mj;
+    state->busy_s = busy_s;
     state->now_ns = to_ns;
     for (unsigned int i = 0; i < EMULATOR_HISTORY_MAX; i++) {
         if (state->history[i].at_ns <= to_ns) continue;
         state->history[i].at_ns = to_ns;
         state->history[i].energy_mj = state->energy_mj;
         state->history[i].busy_s = state->busy_s;
+        state->history[i].temperature_c = state->temperature_c;
+        state->history[i].degrees_c = state->degrees_c;
     }
     state->last_power_w = -1; /* the next period is stored even if its power is the same */
 }
 
-void emulator_start_enqueued(emulator_state *state, int64_t ready_ns) {
-    if (emulator_running_count(state) == 0) emulator_rewind(state, ready_ns);
+void emulator_start_enqueued(emulator_state *state, const emulator_chip *chip, int64_t ready_ns) {
+    if (emulator_running_count(state) == 0) emulator_rewind(state, chip, ready_ns);
 }
 
 void emulator_start_again(emulator_state *state, const emulator_chip *chip, double delay_s,
@@ -202,7 +255,7 @@ void emulator_start_again(emulator_state *state, const emulator_chip *chip, doub
     bool is_remembered = start_ns == only->started_ns;
     if (!is_remembered || wished_ns >= state->now_ns) return;
     state->floor_ns = start_ns;
-    emulator_rewind(state, start_ns);
+    emulator_rewind(state, chip, start_ns);
     only->remaining = 1;
     only->is_done = false;
     emulator_advance(state, chip, wished_ns);

@@ -44,6 +44,7 @@ typedef struct emulator_work {
     int64_t enqueued_ns;    /* real time at which the owner made the call */
     double full_speed_s;    /* duration at the highest clock */
     double compute_share;   /* share of the duration that scales with the clock */
+    double pace;            /* factor of the duration; 0: 1 */
     double remaining;       /* 1 at the start, 0 at the end */
     int64_t finished_ns;    /* valid when is_done */
     int64_t heartbeat_ns;   /* real time of the owner's last heartbeat */
@@ -77,6 +78,7 @@ typedef struct emulator_state {
     double counter_mj;        /* energy at the last step of the counter */
     double counter_origin_mj; /* energy at the last restart of the counter */
     double temperature_c;
+    int32_t degrees_c; /* what leakage, times and thermal limits follow; see heat.h */
     double busy_s;
     uint32_t power_limit_mw;
     uint32_t outside_limit_mw; /* a limit that was not set through the driver; 0: none */
@@ -104,23 +106,26 @@ typedef struct emulator_state {
     emulator_work work[EMULATOR_WORK_MAX];
     emulator_context context[EMULATOR_CONTEXT_MAX];
     double last_power_w;
+    int32_t last_degrees_c;
     /* number of changes written so far; the last EMULATOR_HISTORY_MAX are kept */
     uint32_t history_count;
     struct {
         int64_t at_ns;
-        double energy_mj, busy_s;
+        double energy_mj, busy_s, temperature_c;
+        int32_t degrees_c;
     } history[EMULATOR_HISTORY_MAX];
 } emulator_state;
 
 /* The activity of a GPU at one moment. */
 typedef struct emulator_operation {
     bool is_busy, is_waiting, is_power_capped, is_user_capped;
+    bool is_thermally_capped, is_slowed_down, is_board_capped;
     uint32_t graphics_mhz, memory_mhz;
     double power_w;
     unsigned int work_count; /* works that share the GPU */
 } emulator_operation;
 
-void emulator_state_start(emulator_state *state, const emulator_model *model, int64_t now_ns);
+void emulator_state_start(emulator_state *state, const emulator_chip *chip, int64_t now_ns);
 emulator_operation emulator_operate(const emulator_state *state, const emulator_chip *chip);
 /* Returns the emulated seconds until the work in `slot` is done, or until the next change of clock
  * if that is earlier. Other works that end earlier shorten this time. */
@@ -146,10 +151,10 @@ void emulator_advance(emulator_state *state, const emulator_chip *chip, int64_t 
 /* Moves the state back to an earlier moment. Since that moment the GPU must have only waited. The
  * counter keeps the value that it shows. Does not go back before `floor_ns` or before the stored
  * changes. */
-void emulator_rewind(emulator_state *state, int64_t to_ns);
+void emulator_rewind(emulator_state *state, const emulator_chip *chip, int64_t to_ns);
 /* Moves the state to the start of enqueued work that was ready at `ready_ns`. The start is in the
  * past if the GPU has been waiting since then. */
-void emulator_start_enqueued(emulator_state *state, int64_t ready_ns);
+void emulator_start_enqueued(emulator_state *state, const emulator_chip *chip, int64_t ready_ns);
 /* Applies a clock that is set late from the start of the GPU's only work. Moves the state back to
  * `delay_s` after the start of this work, if the work was enqueued at `since_real_ns` or later.
  * Does nothing if the GPU has another work. */
@@ -159,8 +164,8 @@ void emulator_start_again(emulator_state *state, const emulator_chip *chip, doub
 double emulator_energy_at_mj(const emulator_state *state, int64_t at_ns);
 /* Returns the lower of the limit that was set and the limit from outside. */
 uint32_t emulator_enforced_limit_mw(const emulator_state *state);
-/* Returns the average power of the GPU over the last emulated second. */
-double emulator_average_power_w(const emulator_state *state, const emulator_model *model,
+/* Returns the average power of the GPU over the last emulated second, or over average_s. */
+double emulator_average_power_w(const emulator_state *state, const emulator_chip *chip,
                                 double instant_power_w);
 double emulator_busy_share(const emulator_state *state, bool is_busy);
 

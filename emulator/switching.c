@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "draws.h"
+#include "variety.h"
 
 /* ---- The clocks in force --------------------------------------------------------------------- */
 
@@ -22,13 +23,6 @@ int64_t emulator_next_change_ns(const emulator_state *state) {
 }
 
 /* ---- Random times ---------------------------------------------------------------------------- */
-
-static double tail_factor(const emulator_effects *effects, const emulator_tail *tail,
-                          uint64_t stream, uint64_t number) {
-    uint64_t seed = effects->seed, gpu = effects->gpu;
-    if (emulator_draw_share(seed, gpu, stream, 2 * number) >= tail->share) return 1;
-    return 1 + (tail->factor - 1) * emulator_draw_share(seed, gpu, stream, 2 * number + 1);
-}
 
 /* Interpolates the latency between the clocks of the table. */
 static double median_latency_s(const emulator_effects *effects, double clock_mhz) {
@@ -58,12 +52,12 @@ static double draw_latency_s(const emulator_chip *chip, const emulator_clock_ran
     double deviation =
         emulator_draw_deviation(effects->seed, effects->gpu, EMULATOR_DRAW_LATENCY, number);
     return latency_s * exp(effects->switch_spread * deviation) *
-           tail_factor(effects, &effects->switch_tail, EMULATOR_DRAW_LATENCY, number);
+           emulator_draw_tail(effects, &effects->switch_tail, EMULATOR_DRAW_LATENCY, number);
 }
 
 static double draw_call_s(const emulator_effects *effects, uint64_t number) {
     return effects->switch_call_s *
-           tail_factor(effects, &effects->switch_call_tail, EMULATOR_DRAW_CALL, number);
+           emulator_draw_tail(effects, &effects->switch_call_tail, EMULATOR_DRAW_CALL, number);
 }
 
 /* ---- Requests -------------------------------------------------------------------------------- */
@@ -92,7 +86,7 @@ static void replay(emulator_state *state, const emulator_chip *chip, int64_t fro
     if (emulator_has_work(state))
         emulator_start_again(state, chip, 0, INT64_MIN);
     else
-        emulator_rewind(state, from_ns);
+        emulator_rewind(state, chip, from_ns);
     emulator_advance(state, chip, now_ns);
 }
 
@@ -104,6 +98,7 @@ double emulator_request_clocks(emulator_state *state, const emulator_chip *chip,
                                emulator_clock_range wanted, int64_t called_ns) {
     uint64_t number = state->clock_requests++;
     double call_s = draw_call_s(chip->effects, number);
+    if (emulator_ignores_lock(chip->effects, number)) return call_s;
     int64_t asked_ns = called_ns + llround(call_s * 1e9);
     uint32_t pending = 0; /* transitions that are not over when the call returns */
     while (pending < state->change_count &&

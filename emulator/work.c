@@ -8,6 +8,7 @@
 
 #include "call.h"
 #include "profile_points.h"
+#include "variety.h"
 
 #pragma GCC visibility push(default)
 #include "harpe_emulator.h"
@@ -92,6 +93,7 @@ static bool open_context(emulator_state *state, const emulator_owner *owner, uin
 /* Adds the work to the GPU's state. */
 static int put(work_order *job, const emulator_work *work, const emulator_points *points) {
     emulator_owner owner = emulator_this_process();
+    emulator_chip chip = emulator_chip_of(job->cluster, job->gpu, job->faults.energy_step_s);
     emulator_state *state;
     int result = (int)emulator_lock(job->cluster, job->gpu, job->faults.energy_step_s, &state);
     if (result != NVML_SUCCESS) return result;
@@ -103,7 +105,8 @@ static int put(work_order *job, const emulator_work *work, const emulator_points
     }
     if (points) job->cluster->gpu[job->gpu].points[slot] = *points;
     int64_t now_ns = state->now_ns;
-    if (job->is_enqueued && job->ready_ns != 0) emulator_start_enqueued(state, job->ready_ns);
+    if (job->is_enqueued && job->ready_ns != 0)
+        emulator_start_enqueued(state, &chip, job->ready_ns);
     job->slot = slot;
     job->id = ++state->works_started;
     job->started_ns = state->now_ns;
@@ -117,9 +120,9 @@ static int put(work_order *job, const emulator_work *work, const emulator_points
     state->work[slot].id = job->id;
     state->work[slot].owner = owner;
     state->work[slot].remaining = 1.0;
+    state->work[slot].pace = emulator_draw_pace(chip.effects, job->id);
     state->work[slot].used_memory_b = WORK_MEMORY_BYTES / EMULATOR_WORK_MAX;
     state->work[slot].heartbeat_ns = state->work[slot].enqueued_ns = emulator_real_ns();
-    emulator_chip chip = emulator_chip_of(job->cluster, job->gpu, job->faults.energy_step_s);
     emulator_advance(state, &chip, now_ns);
     emulator_unlock(job->cluster, job->gpu, 1);
     return NVML_SUCCESS;

@@ -39,8 +39,9 @@ static void start(gpu *g, const char *model) {
     g->chip.model = emulator_model_at((unsigned int)emulator_model_find(model, strlen(model)));
     g->chip.effects = &g->effects;
     g->chip.points = g->points;
+    emulator_effects_ideal(&g->effects);
     g->effects.seed = 1;
-    emulator_state_start(&g->state, g->chip.model, START_NS);
+    emulator_state_start(&g->state, &g->chip, START_NS);
     g->state.is_waiting = true;
 }
 
@@ -291,7 +292,7 @@ static void a_rewind_restores_the_older_clock(void **unused) {
     ask(&g, 600);
     emulator_advance(&g.state, &g.chip, START_NS + 50 * MS);
     assert_int_equal(clock_now(&g), 600);
-    emulator_start_enqueued(&g.state, START_NS + 10 * MS);
+    emulator_start_enqueued(&g.state, &g.chip, START_NS + 10 * MS);
     emulator_work *work = put_work(&g, 0.030);
     work->is_enqueued = true;
     assert_int_equal(clock_now(&g), 1410);
