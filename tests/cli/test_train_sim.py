@@ -100,6 +100,55 @@ class Offline(Simulation):
         self.assertLess(abs(measured["plan"]["savings_percent"]), 1)
 
 
+class Physics(Simulation):
+    """GPUs that are not ideal. What a plan loses on them is not tested here."""
+
+    def test_a_plan_is_served_to_real_gpus(self):
+        report = self.report("--offline", "--physics", "real", "--seed", 3, "--steps", 4)
+        self.assertEqual(report["physics"], "real")
+        measured = report["measured"]
+        # at a forward of 50 ms; noise, drift and variability are below these bounds
+        self.as_predicted(measured["highest_clocks"], percent=25)
+        self.as_predicted(measured["plan"], percent=25)
+        self.assertNotEqual(measured["highest_clocks"]["time_error_percent"], 0)
+        self.assertGreater(measured["plan"]["clock_writes"], 0)
+
+    def test_learning_ends_on_real_gpus(self):
+        path = self.folder_with_profile()
+        report = self.report("--inst-profile", path, "--pp", 2, "--num-mbs", 3, "--steps", 2,
+                             "--physics", "real")
+        self.assertGreater(report["measured"]["learning"]["steps"], 0)
+        self.assertGreaterEqual(report["measured"]["plan"]["steps"], 2)
+
+    def folder_with_profile(self):
+        folder = tempfile.TemporaryDirectory(prefix="harpe-profiles-")
+        self.addCleanup(folder.cleanup)
+        path = pathlib.Path(folder.name, "profile.csv")
+        lines = ["stage,instruction,frequency,time,energy"]
+        for stage in range(2):
+            for name, base_s in (("forward", 0.05), ("backward", 0.1)):
+                for mhz in (1410, 1200, 900):
+                    x = mhz / 1410
+                    time_s = base_s * (1 + 0.1 * stage) * (0.8 / x + 0.2)
+                    lines.append(f"{stage},{name},{mhz},{time_s},{time_s * (98 + 290 * x ** 3)}")
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    def test_a_late_clock_makes_the_plan_late(self):
+        """With a latency far beyond the instructions, the time is not the plan's any more."""
+        effects = pathlib.Path(self.folder_with_profile()).parent / "effects.json"
+        effects.write_text('{"switch_latency_s": 0.2}')
+        late = self.report("--offline", "--physics", effects, "--steps", 3)["measured"]
+        self.as_predicted(late["highest_clocks"])
+        self.assertGreater(late["plan"]["time_error_percent"], 2)
+
+    def test_physics_that_make_no_sense_are_refused(self):
+        self.sim("--offline", "--physics", "no-such-file")
+        _, err = self.finish(code=2)
+        self.assertEqual(err.count("\n"), 1, err)
+        self.assertIn("the physics is ideal, real, or a file of effects: no-such-file", err)
+
+
 class Profiles(Simulation):
     """Profiles that have other clocks than the GPU, or that measure several GPUs."""
 

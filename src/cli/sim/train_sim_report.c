@@ -120,6 +120,7 @@ static void print_report(const harpe_sim_run *run, const harpe_sim_summary *sums
            options->schedule_name, options->microbatches,
            options->server_url ? "server's own scheduler" : run->server->scheduler,
            options->time_scale);
+    if (options->physics) printf("Physics of the GPUs: %s\n\n", options->physics);
     print_sides(run, sums);
     print_history(sums);
     print_events(run);
@@ -194,7 +195,8 @@ static json_t *show_ranks(const harpe_sim_run *run) {
 
 static json_t *show_job(const harpe_sim_run *run) {
     const harpe_sim_options *options = run->options;
-    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:s, s:f, s:f, s:s}", "gpu", options->gpu_model,
+    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:f, s:f, s:s}", "gpu",
+                     options->gpu_model, "physics", options->physics ? options->physics : "ideal",
                      "pp", options->pp, "dp", options->dp, "tp", options->tp, "microbatches",
                      options->microbatches, "schedule", options->schedule_name, "blocking_power_w",
                      run->plan->blocking_power_w, "time_scale", options->time_scale, "scheduler",
