@@ -124,6 +124,10 @@ static void put_performance(report *to, const smi_gpu *gpu) {
         "clocks_event_reasons.sw_power_cap");
     put(to, gpu, "HW Slowdown", "clocks_event_reason_hw_slowdown",
         "clocks_event_reasons.hw_slowdown");
+    put(to, gpu, "HW Thermal Slowdown", "clocks_event_reason_hw_thermal_slowdown",
+        "clocks_event_reasons.hw_thermal_slowdown");
+    put(to, gpu, "HW Power Brake Slowdown", "clocks_event_reason_hw_power_brake_slowdown",
+        "clocks_event_reasons.hw_power_brake_slowdown");
     put(to, gpu, "Sync Boost", "clocks_event_reason_sync_boost", "clocks_event_reasons.sync_boost");
     put(to, gpu, "SW Thermal Slowdown", "clocks_event_reason_sw_thermal_slowdown",
         "clocks_event_reasons.sw_thermal_slowdown");

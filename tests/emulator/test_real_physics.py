@@ -16,6 +16,7 @@ import unittest
 
 from nvml_client import *
 
+SMI = pathlib.Path(os.environ.get("HARPE_SMI", pathlib.Path(LIBRARY).parent / "bin/nvidia-smi"))
 GRAPHICS = 0
 IDLE, CLOCKS_SET, POWER_CAP, HW_SLOWDOWN = 1, 2, 4, 8
 SW_THERMAL, HW_THERMAL, POWER_BRAKE = 0x20, 0x40, 0x80
@@ -157,6 +158,13 @@ class RealPhysicsTest(EmulatorTestCase):
         self.assertEqual(supported & (SW_THERMAL | HW_THERMAL | HW_SLOWDOWN),
                          SW_THERMAL | HW_THERMAL | HW_SLOWDOWN)
         self.assertLess(self.reported(nvml), 1410)
+        environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+        shown = subprocess.run([SMI, "-q", "-d", "PERFORMANCE"], capture_output=True, text=True,
+                               env={**environment, "HARPE_NVML_LIBRARY": LIBRARY}, check=True,
+                               timeout=LIMIT_S).stdout
+        self.assertRegex(shown, r"SW Thermal Slowdown +: Active")
+        self.assertRegex(shown, r"HW Thermal Slowdown +: (Not )?Active")
+        self.assertRegex(shown, r"HW Power Brake Slowdown +: Not Active")
 
     # ---- Seeds ------------------------------------------------------------------------------
 
