@@ -333,6 +333,9 @@ static void many_changes_are_forgotten_in_order(void **unused) {
         assert_int_equal(clock_now(&g), i % 2 ? 300 : 600);
     }
     assert_true(g.state.change_count <= EMULATOR_CHANGE_MAX);
+    /* Before the oldest change that is kept, the one before it holds. */
+    uint32_t oldest_mhz = g.state.change[0].range.maximum_mhz;
+    assert_int_equal(emulator_lock_in_force(&g.state, START_NS).maximum_mhz, 900 - oldest_mhz);
 }
 
 static int by_value(const void *a, const void *b) {
