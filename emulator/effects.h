@@ -56,6 +56,7 @@ typedef struct emulator_effects {
 
     /* Counters; 0: those of the model */
     double energy_step_s, average_s;
+    bool counts_gpu; /* the counter of a GPU in a module counts the GPU alone */
 
     /* What was drawn for this GPU. */
     double power_factor;   /* of the model's power */

@@ -21,6 +21,7 @@
 typedef enum value_kind {
     VALUE_NUMBER,
     VALUE_TAIL,      /* {"share": S, "factor": F} */
+    VALUE_SCOPE,     /* "model" or "gpu" */
     VALUE_LATENCIES, /* a number of seconds, or an object of clocks in MHz and seconds */
 } value_kind;
 
@@ -62,6 +63,7 @@ static const effect_key keys[] = {
     NUMBER(lock_ignored, 0, 1),
     NUMBER(energy_step_s, 0, 10),
     NUMBER(average_s, 0, 10),
+    {"counter_scope", VALUE_SCOPE, 0, 0, 0},
 };
 enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
 
@@ -183,11 +185,21 @@ static bool read_latencies(const reading *r, size_t node, const char *name, emul
     return true;
 }
 
+static bool read_scope(const reading *r, size_t node, const char *name, emulator_effects *out) {
+    bool is_text = harpe_json_is_text(r->json, node);
+    bool is_gpu = is_text && is_key(r, node, "gpu");
+    if (!is_gpu && !(is_text && is_key(r, node, "model")))
+        return refuse(r, name, "\"model\" or \"gpu\"");
+    out->counts_gpu = is_gpu;
+    return true;
+}
+
 static bool read_value(const reading *r, const effect_key *key, size_t node,
                        emulator_effects *out) {
     void *target = (char *)out + key->offset;
     switch (key->kind) {
     case VALUE_TAIL: return read_tail(r, node, key->name, target);
+    case VALUE_SCOPE: return read_scope(r, node, key->name, out);
     case VALUE_LATENCIES: return read_latencies(r, node, key->name, out);
     case VALUE_NUMBER: break;
     }

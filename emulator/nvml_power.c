@@ -184,7 +184,8 @@ static nvmlReturn_t get_module_power(emulator_call *call, nvmlFieldValue_t *valu
     case NVML_FI_DEV_POWER_CURRENT_LIMIT:
     case NVML_FI_DEV_POWER_REQUESTED_LIMIT:
         return put_unsigned(value, model->module_limit_maximum_mw);
-    case NVML_FI_DEV_ENERGY: return put_energy(call, value);
+    case NVML_FI_DEV_ENERGY:
+        return call->chip.effects->counts_gpu ? NVML_ERROR_NOT_SUPPORTED : put_energy(call, value);
     default: return NVML_ERROR_NOT_SUPPORTED;
     }
 }

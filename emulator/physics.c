@@ -63,9 +63,8 @@ static void step_counter(emulator_state *state, double power_w, double step_s, i
  * 1e-6 mJ. */
 static void integrate(emulator_state *state, const emulator_chip *chip,
                       const emulator_operation *operation, int64_t to_ns) {
-    const emulator_model *model = chip->model;
     double power_w = operation->power_w;
-    double counted_w = power_w + model->module_rest_w;
+    double counted_w = power_w + emulator_counted_rest_w(chip);
     double span_s = 1e-9 * (double)(to_ns - state->now_ns);
     remember(state, power_w);
     step_counter(state, counted_w, chip->energy_step_s, to_ns);
@@ -164,7 +163,7 @@ double emulator_average_power_w(const emulator_state *state, const emulator_chip
     recall(state, &at_ns, &energy_mj, &busy_s);
     if (at_ns >= state->now_ns) return instant_power_w;
     double counted_w = (state->energy_mj - energy_mj) * 1e6 / (double)(state->now_ns - at_ns);
-    return counted_w - chip->model->module_rest_w;
+    return counted_w - emulator_counted_rest_w(chip);
 }
 
 double emulator_busy_share(const emulator_state *state, bool is_busy) {
@@ -200,7 +199,7 @@ static void recall_heat(const emulator_state *state, const emulator_chip *chip, 
                                                           1e6 / (double)(after_ns - before_ns)
                                                     : 0;
             *temperature_c = emulator_temperature_c(chip, state->history[place].temperature_c,
-                                                    counted_w - chip->model->module_rest_w,
+                                                    counted_w - emulator_counted_rest_w(chip),
                                                     1e-9 * (double)(at_ns - before_ns));
             *degrees_c = state->history[place].degrees_c;
             return;

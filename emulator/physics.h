@@ -74,7 +74,7 @@ typedef struct emulator_clock_range {
 /* Times are emulated ns unless the name says otherwise. */
 typedef struct emulator_state {
     int64_t now_ns;           /* the moment for which the values below are valid */
-    double energy_mj;         /* energy of the module if the GPU is part of a module */
+    double energy_mj;         /* energy of the module if it is counted */
     double counter_mj;        /* energy at the last step of the counter */
     double counter_origin_mj; /* energy at the last restart of the counter */
     double temperature_c;
@@ -136,6 +136,10 @@ double emulator_time_left_at_s(const emulator_state *state, const emulator_chip 
                                unsigned int slot, const emulator_operation *operation);
 static inline bool emulator_is_running(const emulator_work *work) {
     return work->id != 0 && !work->is_done;
+}
+/* Returns the power that the energy counter counts in addition to that of the GPU. */
+static inline double emulator_counted_rest_w(const emulator_chip *chip) {
+    return chip->effects->counts_gpu ? 0 : chip->model->module_rest_w;
 }
 unsigned int emulator_running_count(const emulator_state *state);
 /* Returns true if a work, also one that is done, is in a slot. */

@@ -48,6 +48,8 @@ static void a_file_replaces_single_effects(void **unused) {
     assert_true(read.latency[0].latency_s == 0.1);
     assert_true(read.jitter == 0);
     assert_true(read.variability == real.variability);
+    assert_true(must_parse("{\"counter_scope\": \"gpu\"}").counts_gpu);
+    assert_false(must_parse("{\"counter_scope\": \"model\"}").counts_gpu);
     read = must_parse("{\"base\": \"real\", \"switch_latency_s\": 0}");
     assert_int_equal(read.latency_count, 0);
 }
@@ -98,6 +100,8 @@ static void mistakes_are_refused_in_one_line(void **unused) {
         {"{\"jitter\": NaN}", "jitter: expected a number"},
         {"{\"drift_per_k\": -0.02}", "drift_per_k: expected a number from -0.01 to 0.01"},
         {"{\"switch_call_s\": 1e999}", "switch_call_s: expected a number from 0 to 10"},
+        {"{\"counter_scope\": \"module\"}", "counter_scope: expected \"model\" or \"gpu\""},
+        {"{\"counter_scope\": true}", "counter_scope: expected"},
         {"{\"switch_latency_s\": -1}", "switch_latency_s: expected"},
         {"{\"switch_latency_s\": []}", "switch_latency_s: expected"},
         {"{\"switch_latency_s\": {}}", "switch_latency_s: expected"},

@@ -193,6 +193,17 @@ class RealPhysicsTest(EmulatorTestCase):
             values.add(nvml.energy_j(gpu))
         self.assertLessEqual(len(values), 4 + (nvml.now_s() - end_s) / 2)
 
+    def test_the_counter_of_a_module_has_the_scope(self):
+        for scope, power_w in (("model", 78 + 84), ("gpu", 78)):
+            nvml = self.with_effects({"counter_scope": scope}, gpus="GH200", scale=100,
+                                     faults="energy_step=0")
+            first_j, first_s = nvml.energy_at(nvml.gpu())
+            end_s = first_s + 20
+            while nvml.now_s() < end_s:
+                time.sleep(0.01)
+            last_j, last_s = nvml.energy_at(nvml.gpu())
+            self.assertAlmostEqual((last_j - first_j) / (last_s - first_s) / power_w, 1, delta=0.05)
+
     # ---- All effects ------------------------------------------------------------------------
 
     def test_answers_are_consistent_under_real(self):
