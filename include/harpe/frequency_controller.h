@@ -17,6 +17,7 @@
 #define HARPE_FREQUENCY_CONTROLLER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <harpe/api.h>
@@ -30,8 +31,12 @@ typedef struct harpe_frequency_controller harpe_frequency_controller;
 
 /* Initialise with zeros, then set the members that you need. */
 typedef struct harpe_frequency_controller_options {
-    harpe_gpus *gpus;         /* used to find the GPU; the controller sets nothing through it */
-    int gpu;                  /* index in `gpus` */
+    harpe_gpus *gpus; /* used to find the GPU; the controller sets nothing through it */
+    int gpu;          /* index in `gpus` */
+    /* True: no clock is set before its instruction begins. False: if the GPU's clock changes late,
+     * the controller of a pipeline frequency optimizer sets clocks earlier by the time that a
+     * change takes, once it knows when instructions begin. */
+    bool reacts_only;
     const char *zeusd_socket; /* NULL: $ZEUSD_SOCK_PATH or $ZEUSD_HOST_PORT; "": the driver */
     /* Shortest time between two writes to the GPU, in seconds of GPU time. A request that comes
      * sooner waits, and is dropped if a newer request replaces it. 0: 0.01 s; negative: no
@@ -105,6 +110,33 @@ typedef struct harpe_frequency_controller_obedience {
 /* Never blocks. Any thread may call it. */
 HARPE_API harpe_frequency_controller_obedience
 harpe_frequency_controller_obeys(const harpe_frequency_controller *controller);
+
+/* How long a change of the GPU's clock takes, from the request to the new clock, in seconds of GPU
+ * time. Learnt from the controller's own changes: the controller reads the clock after some of
+ * them. */
+typedef struct harpe_switch_latency {
+    int frequency_mhz; /* the new clock */
+    int samples;       /* changes that were measured; 255: so many or more */
+    double latency_s;  /* median of the last 16 samples; 0: less than about 2 ms */
+    double latency_p95_s;
+} harpe_switch_latency;
+/* Writes at most `capacity` latencies, in the order in which they were first learnt, and returns
+ * the number of all of them. `latencies` may be NULL if `capacity` is 0. Never blocks. Any thread
+ * may call it. */
+HARPE_API size_t harpe_frequency_controller_switch_latencies(
+    const harpe_frequency_controller *controller, harpe_switch_latency *latencies, size_t capacity);
+
+/* What the controller does because clocks change late. */
+typedef struct harpe_frequency_controller_anticipation {
+    bool is_active; /* changes take longer than half a millisecond, and reacts_only is false */
+    uint64_t anticipated; /* driver calls before the instruction began; harpe_frequency_controller_
+                           * count does not count them as written */
+    uint64_t returned;    /* driver calls that took such a call back, because an instruction lasted
+                           * much longer than in earlier steps */
+} harpe_frequency_controller_anticipation;
+/* Never blocks. Any thread may call it. */
+HARPE_API harpe_frequency_controller_anticipation
+harpe_frequency_controller_anticipates(const harpe_frequency_controller *controller);
 
 HARPE_END_DECLS
 

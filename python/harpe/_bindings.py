@@ -92,6 +92,14 @@ class harpe_frequency_controller_obedience(C.Structure):
     pass
 
 
+class harpe_switch_latency(C.Structure):
+    pass
+
+
+class harpe_frequency_controller_anticipation(C.Structure):
+    pass
+
+
 class harpe_measurement(C.Structure):
     pass
 
@@ -318,6 +326,7 @@ harpe_gpu_writes._fields_ = [
 harpe_frequency_controller_options._fields_ = [
     ("gpus", C.c_void_p),
     ("gpu", C.c_int),
+    ("reacts_only", C.c_bool),
     ("zeusd_socket", C.c_char_p),
     ("minimum_dwell_s", C.c_double),
     ("poll_interval_s", C.c_double),
@@ -341,6 +350,17 @@ harpe_frequency_controller_obedience._fields_ = [
     ("wanted_mhz", C.c_int),
     ("held_mhz", C.c_int),
     ("reasons", C.c_uint64),
+]
+harpe_switch_latency._fields_ = [
+    ("frequency_mhz", C.c_int),
+    ("samples", C.c_int),
+    ("latency_s", C.c_double),
+    ("latency_p95_s", C.c_double),
+]
+harpe_frequency_controller_anticipation._fields_ = [
+    ("is_active", C.c_bool),
+    ("anticipated", C.c_uint64),
+    ("returned", C.c_uint64),
 ]
 harpe_measurement._fields_ = [
     ("stage", C.c_int),
@@ -745,6 +765,7 @@ FUNCTIONS = {
     "harpe_callback_set_add": (C.c_int, [C.c_void_p, C.POINTER(harpe_training_callback), C.POINTER(harpe_error)]),
     "harpe_callback_set_free": (None, [C.c_void_p]),
     "harpe_callback_set_new": (C.c_int, [C.POINTER(harpe_training_callback), C.c_size_t, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
+    "harpe_frequency_controller_anticipates": (harpe_frequency_controller_anticipation, [C.c_void_p]),
     "harpe_frequency_controller_check": (C.c_int, [C.c_void_p, C.POINTER(harpe_error)]),
     "harpe_frequency_controller_count": (harpe_frequency_controller_counts, [C.c_void_p]),
     "harpe_frequency_controller_obeys": (harpe_frequency_controller_obedience, [C.c_void_p]),
@@ -752,6 +773,7 @@ FUNCTIONS = {
     "harpe_frequency_controller_set": (None, [C.c_void_p, C.c_int]),
     "harpe_frequency_controller_start": (C.c_int, [C.POINTER(harpe_frequency_controller_options), C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
     "harpe_frequency_controller_stop": (None, [C.c_void_p]),
+    "harpe_frequency_controller_switch_latencies": (C.c_size_t, [C.c_void_p, C.POINTER(harpe_switch_latency), C.c_size_t]),
     "harpe_frequency_schedule_copy": (C.c_int, [C.POINTER(harpe_frequency_schedule), C.POINTER(harpe_frequency_schedule), C.POINTER(harpe_error)]),
     "harpe_frequency_schedule_format": (C.c_int, [C.POINTER(harpe_frequency_schedule), C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
     "harpe_frequency_schedule_free": (None, [C.POINTER(harpe_frequency_schedule)]),

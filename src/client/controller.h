@@ -16,6 +16,7 @@
 #include <harpe/frequency_controller.h>
 #include <harpe/status.h>
 
+#include "client/switch_table.h"
 #include "client/zeusd.h"
 #include "lease/lease.h"
 #include "lease/lease_terms.h"
@@ -25,8 +26,9 @@
 
 enum {
     HARPE_CONTROLLER_MAGIC = 0x48464343,
-    HARPE_CONTROLLER_VERSION = 5,
+    HARPE_CONTROLLER_VERSION = 6,
     HARPE_CONTROLLER_LATENCIES = 4096,
+    HARPE_CONTROLLER_NOTES = 256, /* of positions */
 };
 
 /* ---- The slot -------------------------------------------------------------------------------- */
@@ -46,6 +48,22 @@ static inline uint32_t harpe_clock_request_mhz(uint64_t request) { return reques
 /* Returns the age of a request. */
 static inline uint64_t harpe_clock_request_age_ns(uint64_t request, int64_t now_ns) {
     return (((uint64_t)now_ns << 16) - (request & ~UINT64_C(0xFFFF))) >> 16;
+}
+
+/* A note of the training thread: an instruction of its schedule begins or ends. The notes are a
+ * ring; a reader that is too slow loses the oldest ones. */
+typedef struct harpe_position_note {
+    _Atomic int64_t time_ns; /* CLOCK_MONOTONIC */
+    _Atomic uint64_t what;   /* see harpe_position_make */
+} harpe_position_note;
+
+/* Packs the kind of a note (1 bit: it begins), the low 16 bits of the schedule's number, the
+ * position in the schedule (24 bits) and the clock in MHz (16 bits). */
+static inline uint64_t harpe_position_make(bool begins, int64_t series, uint32_t position,
+                                           int frequency_mhz) {
+    return (uint64_t)begins << 56 | ((uint64_t)series & 0xFFFF) << 40 |
+           (uint64_t)(position & 0xFFFFFF) << 16 |
+           (frequency_mhz > 0 ? (uint64_t)frequency_mhz & 0xFFFF : 0);
 }
 
 /* The settings of the GPU that were changed and must be restored. */
@@ -69,13 +87,22 @@ typedef struct harpe_controller_changes {
 typedef struct harpe_controller_slot {
     alignas(128) _Atomic uint64_t request; /* starts the cache line that the trainer writes */
     _Atomic uint64_t clock_requests;
-    _Atomic uint64_t wakes; /* system calls to wake the controller */
+    _Atomic uint64_t wakes;       /* system calls to wake the controller */
+    _Atomic uint64_t note_count;  /* of all notes; note i is at index i modulo
+                                   * HARPE_CONTROLLER_NOTES */
+    _Atomic uint32_t reacts_only; /* not 0: no clock before its instruction begins */
+    alignas(128) harpe_position_note notes[HARPE_CONTROLLER_NOTES];
 
     alignas(128) _Atomic uint32_t is_parked; /* the futex on which an idle controller waits */
+    _Atomic uint32_t wants_ends; /* not 0: the controller anticipates, and needs to know when
+                                  * instructions end */
 
     alignas(128) _Atomic uint64_t taken_request; /* starts the cache lines that the controller
                                                   * writes */
     _Atomic uint64_t taken, written, skipped, failed;
+    _Atomic uint64_t anticipated, returned; /* driver calls without a request: before the
+                                             * instruction began, and back after a wrong
+                                             * prediction */
     /* What the last look at the GPU's clock has shown (controller_obedience.h). */
     _Atomic uint64_t looks, disobeyed;
     _Atomic uint32_t wanted_mhz, held_mhz;
@@ -86,6 +113,7 @@ typedef struct harpe_controller_slot {
     harpe_controller_changes changes;
     _Atomic uint32_t latency_ns[HARPE_CONTROLLER_LATENCIES]; /* latency of write i, at index i
                                                               * modulo HARPE_CONTROLLER_LATENCIES */
+    harpe_switch_table switch_table; /* how long changes of the clock take */
 } harpe_controller_slot;
 
 /* ---- Messages -------------------------------------------------------------------------------- */

@@ -2,9 +2,11 @@
 /* Carries out clock requests: reads a frequency from the slot and sets it on the GPU. While
  * requests arrive, the thread reads the slot at short intervals. It does not read the slot before
  * the time at which the next write is allowed. When no requests arrive, it sleeps until the trainer
- * wakes it. */
+ * wakes it. If the GPU's clock changes late, it sets clocks before they are requested
+ * (anticipation.h). */
 #include "client/controller_apply_clock.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <sys/prctl.h>
@@ -16,6 +18,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/helper_process.h"
+#include "client/anticipation.h"
+#include "client/switch_times.h"
 
 #define AWAKE_NS INT64_C(1000000000) /* time from the last request until the thread sleeps */
 #define FIRST_BACK_OFF_NS INT64_C(100000000)
@@ -32,7 +36,11 @@ typedef struct applier {
     int64_t back_off_ns;    /* 0: the last write succeeded */
     harpe_status refusal;   /* the last refusal that was reported */
     bool has_written;
-    int64_t start_ns, start_gpu_ns; /* the same moment on both clocks */
+    int64_t start_ns, start_gpu_ns;   /* the same moment on both clocks */
+    harpe_anticipation *anticipation; /* NULL: no memory, so no clock is set early */
+    harpe_switch_times *switch_times; /* NULL like `anticipation` */
+    uint64_t notes_read;
+    int64_t begun_ns; /* time of the last note that an instruction begins */
 } applier;
 
 /* ---- Writing --------------------------------------------------------------------------------- */
@@ -41,13 +49,17 @@ static void count(_Atomic uint64_t *counter) {
     atomic_store(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1);
 }
 
-/* Converts the dwell time from GPU time to real time. GPU time may run faster for emulated GPUs. */
-static int64_t dwell_real_ns(const applier *self) {
-    int64_t dwell_ns = self->shared->header->dwell_ns;
+/* Returns the real time in which one unit of GPU time passes. GPU time may run faster for emulated
+ * GPUs. */
+static double real_per_gpu_time(const applier *self) {
     double real_ns = (double)(harpe_clock_ns() - self->start_ns);
     double gpu_ns = (double)(harpe_gpus_clock_ns(self->shared->gpu.gpus) - self->start_gpu_ns);
-    if (real_ns <= 0 || gpu_ns <= 0) return dwell_ns;
-    return (int64_t)((double)dwell_ns * real_ns / gpu_ns);
+    return real_ns > 0 && gpu_ns > 0 ? real_ns / gpu_ns : 1;
+}
+
+/* Converts the dwell time from GPU time to real time. */
+static int64_t dwell_real_ns(const applier *self) {
+    return (int64_t)((double)self->shared->header->dwell_ns * real_per_gpu_time(self));
 }
 
 /* Reports a failed write. Does not report the same status again before a write has succeeded or has
@@ -95,40 +107,41 @@ static int64_t pause_after_write_ns(const applier *self) {
     return dwell_ns > shortest_ns ? dwell_ns : shortest_ns;
 }
 
-static void write_clock(applier *self, uint64_t request, int64_t now_ns) {
-    harpe_controller_slot *slot = self->slot;
+/* Calls the driver. Returns true on success. */
+static bool lock_clock(applier *self, uint32_t mhz) {
     harpe_clock_thread *shared = self->shared;
     harpe_error error;
-    if (check_terms(&shared->header->terms, harpe_clock_request_mhz(request), &error)) {
-        count(&slot->failed);
+    if (check_terms(&shared->header->terms, mhz, &error)) {
+        count(&self->slot->failed);
         tell_refusal(self, &error);
-        return;
+        return false;
     }
-    note_latency(slot, request, now_ns);
     self->has_written = true;
-    harpe_status status =
-        harpe_controller_gpu_lock_graphics(&shared->gpu, harpe_clock_request_mhz(request), &error);
+    harpe_obedience_ask(shared->obedience, mhz);
+    harpe_status status = harpe_controller_gpu_lock_graphics(&shared->gpu, mhz, &error);
     if (status != HARPE_OK) {
-        count(&slot->failed);
+        count(&self->slot->failed);
         shared->current_mhz = 0;
         tell_refusal(self, &error);
         back_off(self);
-        return;
+        return false;
     }
-    count(&slot->written);
-    harpe_obedience_note(shared->obedience, harpe_clock_request_mhz(request));
-    shared->current_mhz = harpe_clock_request_mhz(request);
+    harpe_obedience_note(shared->obedience, mhz);
+    shared->current_mhz = mhz;
     self->refusal = HARPE_OK;
     self->back_off_ns = 0;
     self->not_before_ns = harpe_clock_ns() + pause_after_write_ns(self);
+    return true;
 }
 
-static void take(applier *self, uint64_t request) {
-    uint32_t mhz = harpe_clock_request_mhz(request);
-    if (mhz == 0 || mhz == self->shared->current_mhz)
+/* Carries out a request with the clock `mhz`; 0: leaves the clock alone. */
+static void take(applier *self, uint64_t request, uint32_t mhz) {
+    if (mhz == 0 || mhz == self->shared->current_mhz) {
         count(&self->slot->skipped);
-    else
-        write_clock(self, request, harpe_clock_ns());
+    } else {
+        note_latency(self->slot, request, harpe_clock_ns());
+        if (lock_clock(self, mhz)) count(&self->slot->written);
+    }
     /* The holder of a lease could keep this thread busy with requests that change nothing. */
     int64_t now_ns = harpe_clock_ns();
     if (self->shared->header->terms.is_lease && self->not_before_ns < now_ns)
@@ -136,6 +149,89 @@ static void take(applier *self, uint64_t request) {
     self->taken = request;
     atomic_store(&self->slot->taken_request, request);
     count(&self->slot->taken);
+}
+
+/* ---- Anticipating ---------------------------------------------------------------------------- */
+
+static void read_note(applier *self, uint64_t index) {
+    const harpe_position_note *note = &self->slot->notes[index % HARPE_CONTROLLER_NOTES];
+    int64_t time_ns = atomic_load_explicit(&note->time_ns, memory_order_relaxed);
+    uint64_t what = atomic_load_explicit(&note->what, memory_order_relaxed);
+    if (!(what >> 56)) {
+        harpe_anticipation_end(self->anticipation, time_ns);
+        return;
+    }
+    self->begun_ns = time_ns;
+    harpe_anticipation_begin(self->anticipation, (uint32_t)(what >> 40) & 0xFFFF,
+                             (uint32_t)(what >> 16) & 0xFFFFFF, (uint32_t)what & 0xFFFF, time_ns);
+}
+
+/* Reads the new notes. If the training has overwritten some of them, only the newest one counts. */
+static void read_notes(applier *self) {
+    harpe_controller_slot *slot = self->slot;
+    uint64_t end = atomic_load_explicit(&slot->note_count, memory_order_acquire);
+    if (end == self->notes_read) return;
+    bool has_lost = end - self->notes_read > HARPE_CONTROLLER_NOTES / 2;
+    uint64_t first = has_lost ? end - 1 : self->notes_read;
+    for (uint64_t i = first; i < end; i++)
+        read_note(self, i);
+    atomic_thread_fence(memory_order_acquire);
+    uint64_t now = atomic_load_explicit(&slot->note_count, memory_order_relaxed);
+    if (has_lost || now - first > HARPE_CONTROLLER_NOTES)
+        harpe_anticipation_lose(self->anticipation);
+    self->notes_read = end;
+}
+
+/* Returns true if the anticipation knows the instruction of this request, and the GPU's clock
+ * changes late. Otherwise requests are carried out as they come. */
+static bool anticipates(applier *self, uint64_t request) {
+    if (!self->anticipation) return false;
+    read_notes(self);
+    bool is_late = harpe_switch_times_update(self->switch_times, real_per_gpu_time(self));
+    bool is_wanted = is_late && atomic_load(&self->slot->reacts_only) == 0;
+    if (atomic_load_explicit(&self->slot->wants_ends, memory_order_relaxed) != is_wanted)
+        atomic_store(&self->slot->wants_ends, is_wanted);
+    if (!is_wanted || !harpe_anticipation_is_following(self->anticipation)) return false;
+    /* A request that is younger than the last note has no position. */
+    return harpe_clock_request_age_ns(request, self->begun_ns) < UINT64_C(1) << 47;
+}
+
+/* Asks for a clock that no request has asked for yet. */
+static void ask_early(applier *self, const harpe_anticipated *next) {
+    if (next->mhz != self->shared->current_mhz && lock_clock(self, next->mhz))
+        count(next->is_return ? &self->slot->returned : &self->slot->anticipated);
+}
+
+/* Makes all calls that are due. Returns the time of the next one. */
+static int64_t anticipate(applier *self, uint64_t request) {
+    harpe_anticipation *anticipation = self->anticipation;
+    for (;;) {
+        int64_t now_ns = harpe_clock_ns();
+        bool is_new = request != self->taken;
+        harpe_anticipated next = harpe_anticipation_next(
+            anticipation, now_ns, harpe_switch_time_from_table, self->switch_times);
+        if (is_new) take(self, request, next.is_early || next.is_return ? 0 : next.mhz);
+        if (next.mhz == 0) return next.at_ns;
+        if (next.is_early || next.is_return) ask_early(self, &next);
+        harpe_anticipation_asked(anticipation, &next);
+        /* After a failure, another call follows. If the terms forbid the clock, none follows. */
+        if (self->shared->current_mhz == 0) harpe_anticipation_set(anticipation, 0);
+        if (harpe_clock_ns() < self->not_before_ns) return self->not_before_ns;
+    }
+}
+
+/* Handles the latest request, if it is new. Returns the time of the next call without a new
+ * request. */
+static int64_t handle(applier *self, uint64_t request, int64_t now_ns) {
+    bool is_new = request != self->taken;
+    if (is_new) self->awake_until_ns = now_ns + AWAKE_NS;
+    if (anticipates(self, request)) return anticipate(self, request);
+    if (is_new) {
+        take(self, request, harpe_clock_request_mhz(request));
+        if (self->anticipation)
+            harpe_anticipation_set(self->anticipation, self->shared->current_mhz);
+    }
+    return HARPE_ANTICIPATION_NEVER;
 }
 
 /* ---- Waiting --------------------------------------------------------------------------------- */
@@ -146,26 +242,39 @@ static void nap(int64_t duration_ns) {
     (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
 }
 
-/* Sleeps. See harpe_frequency_controller_set for the order of stores and loads. */
-static void park(applier *self) {
+/* Sleeps, at most until `until_ns`. See harpe_frequency_controller_set for the order of stores and
+ * loads. */
+static void park(applier *self, int64_t now_ns, int64_t until_ns) {
     harpe_controller_slot *slot = self->slot;
+    int64_t left_ns = until_ns - now_ns;
+    struct timespec left = {.tv_sec = left_ns / 1000000000, .tv_nsec = left_ns % 1000000000};
+    bool is_timed = until_ns != HARPE_ANTICIPATION_NEVER;
     atomic_store(&slot->is_parked, 1);
     if (atomic_load(&slot->request) == self->taken && !atomic_load(&self->shared->is_over) &&
-        syscall(SYS_futex, &slot->is_parked, FUTEX_WAIT, 1, NULL, NULL, 0) != 0 &&
-        atomic_load(&slot->request) == self->taken)
+        syscall(SYS_futex, &slot->is_parked, FUTEX_WAIT, 1, is_timed ? &left : NULL, NULL, 0) !=
+            0 &&
+        errno != ETIMEDOUT && atomic_load(&slot->request) == self->taken)
         nap(SHORT_NAP_NS); /* a hostile trainer keeps this thread from sleeping */
     atomic_store(&slot->is_parked, 0);
 }
 
-static void wait_for_request(applier *self, int64_t now_ns) {
+static void wait_for_request(applier *self, int64_t until_ns) {
+    int64_t now_ns = harpe_clock_ns();
     int64_t poll_ns = self->shared->header->poll_ns;
+    if (until_ns <= now_ns) return;
     if (poll_ns < 0 || now_ns > self->awake_until_ns)
-        park(self);
+        park(self, now_ns, until_ns);
     else
-        nap(poll_ns);
+        nap(until_ns - now_ns < poll_ns ? until_ns - now_ns : poll_ns);
 }
 
 /* ---- The thread ------------------------------------------------------------------------------ */
+
+static void start_anticipation(applier *self) {
+    self->switch_times = harpe_switch_times_new(&self->slot->switch_table);
+    self->anticipation = self->switch_times ? harpe_anticipation_new() : NULL;
+    if (self->anticipation) harpe_anticipation_set(self->anticipation, self->shared->current_mhz);
+}
 
 void *harpe_controller_apply_clocks(void *clock_thread) {
     harpe_clock_thread *shared = clock_thread;
@@ -173,7 +282,9 @@ void *harpe_controller_apply_clocks(void *clock_thread) {
                     .slot = shared->slot,
                     .taken = atomic_load(&shared->slot->taken_request),
                     .start_ns = harpe_clock_ns(),
-                    .start_gpu_ns = harpe_gpus_clock_ns(shared->gpu.gpus)};
+                    .start_gpu_ns = harpe_gpus_clock_ns(shared->gpu.gpus),
+                    .notes_read = atomic_load(&shared->slot->note_count)};
+    start_anticipation(&self);
     (void)prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
     while (!atomic_load(&shared->is_over)) {
         /* No write is allowed before this time, so the slot need not be read either. */
@@ -183,13 +294,12 @@ void *harpe_controller_apply_clocks(void *clock_thread) {
             continue;
         }
         uint64_t request = atomic_load(&shared->slot->request);
-        if (request == self.taken) {
-            wait_for_request(&self, now_ns);
-        } else {
-            self.awake_until_ns = now_ns + AWAKE_NS;
-            take(&self, request);
-        }
+        int64_t until_ns = handle(&self, request, now_ns);
+        if (request == self.taken && atomic_load(&shared->slot->request) == request)
+            wait_for_request(&self, until_ns);
     }
+    harpe_anticipation_free(self.anticipation);
+    harpe_switch_times_free(self.switch_times);
     /* Marks the clocks as changed, so that they are reset again. Another thread may have reset them
      * before a write of this thread took effect. */
     if (self.has_written) atomic_fetch_or(&shared->changes->touched, HARPE_TOUCHED_GRAPHICS_CLOCKS);

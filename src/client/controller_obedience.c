@@ -17,10 +17,16 @@
 #define IDLE_REASON UINT64_C(1) /* nvmlClocksEventReasonGpuIdle */
 
 enum {
-    TOLERANCE_MHZ = 20, /* clocks have steps of 15 MHz and less */
-    LOOK_MS = 100,      /* between two looks */
-    STOP_MS = 300,      /* how long a stop waits for a driver call */
+    TOLERANCE_MHZ = 20,   /* clocks have steps of 15 MHz and less */
+    LOOK_MS = 100,        /* between two looks */
+    STOP_MS = 300,        /* how long a stop waits for a driver call */
+    FREELY_WATCHED = 256, /* changes that are watched as they come; later ones at intervals */
 };
+
+#define WATCH_NS 500000               /* between two samples of a change */
+#define WATCHED_US UINT64_C(1000000)  /* longest time for a change, in GPU time */
+#define LEARNING_US UINT64_C(1000000) /* between two watched changes while much is unknown */
+#define REPEAT_US UINT64_C(60000000)  /* and afterwards, because a GPU may change */
 
 static uint64_t now_us(const harpe_obedience *obedience) {
     return (uint64_t)harpe_gpus_clock_ns(obedience->gpu->gpus) / 1000 & ((UINT64_C(1) << 48) - 1);
@@ -33,6 +39,73 @@ void harpe_obedience_note(harpe_obedience *obedience, uint32_t mhz) {
                  now_us(obedience) << 16 | (mhz & 0xFFFF));
     atomic_store(&obedience->count, count + 1);
 }
+
+/* ---- Learning how long changes take ---------------------------------------------------------- */
+
+static bool is_known(const harpe_obedience *obedience, uint32_t mhz) {
+    const harpe_switch_table *table = &obedience->slot->switch_table;
+    for (size_t i = 0; i < HARPE_SWITCH_TARGETS; i++) {
+        harpe_switch_entry entry = harpe_switch_entry_at(table, i);
+        if (entry.mhz == 0) return false;
+        if (entry.mhz == mhz) return entry.samples >= HARPE_SWITCH_ENOUGH;
+    }
+    return true;
+}
+
+void harpe_obedience_ask(harpe_obedience *obedience, uint32_t mhz) {
+    if (!obedience->has_thread) return;
+    uint64_t at_us = now_us(obedience);
+    uint32_t count = atomic_load_explicit(&obedience->ask_count, memory_order_relaxed);
+    atomic_store(&obedience->asks[count % HARPE_OBEDIENCE_ASKS], at_us << 16 | (mhz & 0xFFFF));
+    atomic_store(&obedience->ask_count, count + 1);
+    bool is_new = !is_known(obedience, mhz);
+    bool is_free = is_new && obedience->watched < FREELY_WATCHED;
+    if (!is_free && at_us < obedience->next_watch_us) return;
+    obedience->watched++;
+    obedience->next_watch_us = at_us + (is_new ? LEARNING_US : REPEAT_US);
+    uint64_t one = 1;
+    ssize_t ignored = write(obedience->watch, &one, sizeof one);
+    (void)ignored;
+}
+
+/* Copies the last requests, newest first. */
+static size_t copy_asks(const harpe_obedience *obedience, harpe_clock_ask *asks) {
+    uint32_t count = atomic_load(&obedience->ask_count);
+    size_t copied = count < HARPE_OBEDIENCE_ASKS ? count : HARPE_OBEDIENCE_ASKS - 1;
+    for (uint32_t i = 0; i < copied; i++) {
+        uint64_t ask = atomic_load(&obedience->asks[(count - 1 - i) % HARPE_OBEDIENCE_ASKS]);
+        asks[i] = (harpe_clock_ask){.asked_us = ask >> 16, .mhz = ask & 0xFFFF};
+    }
+    return copied;
+}
+
+/* Takes a sample of the clock. Returns true if the last request has been carried out, or takes too
+ * long. */
+static bool sample(harpe_obedience *obedience) {
+    harpe_clock_ask asks[HARPE_OBEDIENCE_ASKS];
+    uint32_t held_mhz = 0;
+    harpe_gpus *gpus = obedience->gpu->gpus;
+    if (harpe_gpu_current_clocks(gpus, obedience->gpu->index, &held_mhz, NULL, NULL) != HARPE_OK)
+        return true;
+    uint64_t at_us = now_us(obedience);
+    size_t count = copy_asks(obedience, asks);
+    harpe_switch_learning_sample(&obedience->learning, asks, count, at_us, held_mhz);
+    return count == 0 || harpe_switch_is_same(asks[0].mhz, held_mhz) ||
+           at_us > asks[0].asked_us + WATCHED_US;
+}
+
+/* Reads the clock until the last change is over. Returns false if the thread must end. */
+static bool watch(harpe_obedience *obedience) {
+    struct pollfd over = {.fd = obedience->over, .events = POLLIN};
+    uint64_t count;
+    ssize_t ignored = read(obedience->watch, &count, sizeof count);
+    (void)ignored;
+    while (!sample(obedience))
+        if (ppoll(&over, 1, &(struct timespec){.tv_nsec = WATCH_NS}, NULL) > 0) return false;
+    return true;
+}
+
+/* ---- Obedience ------------------------------------------------------------------------------- */
 
 bool harpe_obedience_holds(uint32_t held_mhz, uint32_t lowest_mhz, uint32_t highest_mhz) {
     return held_mhz + TOLERANCE_MHZ >= lowest_mhz && held_mhz <= highest_mhz + TOLERANCE_MHZ;
@@ -84,26 +157,41 @@ static void look(harpe_obedience *obedience) {
 
 static void *run(void *argument) {
     harpe_obedience *obedience = argument;
-    struct pollfd over = {.fd = obedience->over, .events = POLLIN};
+    struct pollfd events[] = {{.fd = obedience->over, .events = POLLIN},
+                              {.fd = obedience->watch, .events = POLLIN}};
+    int64_t next_look_ns = harpe_clock_ns() + LOOK_MS * INT64_C(1000000);
     for (;;) {
-        int ready = poll(&over, 1, LOOK_MS);
-        if (ready > 0 || (ready < 0 && errno != EINTR)) break;
+        int64_t left_ms = (next_look_ns - harpe_clock_ns()) / 1000000;
+        int ready = poll(events, 2, left_ms > 0 ? (int)left_ms + 1 : 0);
+        if (ready < 0 && errno != EINTR) break;
+        if (ready > 0 && events[0].revents) break;
+        if (ready > 0 && !watch(obedience)) break;
+        if (harpe_clock_ns() < next_look_ns) continue;
+        next_look_ns = harpe_clock_ns() + LOOK_MS * INT64_C(1000000);
         look(obedience);
     }
     atomic_store(&obedience->has_ended, true);
     return NULL;
 }
 
+static void close_events(const harpe_obedience *obedience) {
+    if (obedience->over >= 0) close(obedience->over);
+    if (obedience->watch >= 0) close(obedience->watch);
+}
+
 void harpe_obedience_start(harpe_obedience *obedience, harpe_controller_slot *slot,
                            const harpe_controller_gpu *gpu) {
     obedience->slot = slot;
     obedience->gpu = gpu;
+    harpe_switch_learning_start(&obedience->learning, &slot->switch_table);
     obedience->over = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (obedience->over < 0) return;
+    obedience->watch = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     obedience->has_thread = true;
-    if (harpe_thread_start(&obedience->thread, "harpe-look", run, obedience) == 0) return;
+    if (obedience->over >= 0 && obedience->watch >= 0 &&
+        harpe_thread_start(&obedience->thread, "harpe-look", run, obedience) == 0)
+        return;
     obedience->has_thread = false;
-    close(obedience->over);
+    close_events(obedience);
 }
 
 bool harpe_obedience_stop(harpe_obedience *obedience) {
@@ -117,6 +205,6 @@ bool harpe_obedience_stop(harpe_obedience *obedience) {
     }
     (void)pthread_join(obedience->thread, NULL);
     obedience->has_thread = false;
-    close(obedience->over);
+    close_events(obedience);
     return true;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Compares the clock that a GPU has with the clock that was set. They can differ because of the
  * power limit, heat, a lock of an administrator, or another program that sets clocks. A thread of
- * the controller compares the clocks several times a second. The thread that sets clocks makes no
- * driver calls for this. */
+ * the controller compares the clocks several times a second. It also learns how long changes take.
+ * The thread that sets clocks makes no driver calls for this. */
 #ifndef HARPE_CLIENT_CONTROLLER_OBEDIENCE_H
 #define HARPE_CLIENT_CONTROLLER_OBEDIENCE_H
 
@@ -15,14 +15,22 @@
 
 #include "client/controller.h"
 #include "client/controller_gpu.h"
+#include "client/switch_learning.h"
 
-enum { HARPE_OBEDIENCE_WRITES = 64 };
+enum { HARPE_OBEDIENCE_WRITES = 64, HARPE_OBEDIENCE_ASKS = 16 };
 
 /* The clocks that were set last. Each element contains the time in us of GPU time (high 48 bits)
  * and the clock in MHz (low 16 bits). */
 typedef struct harpe_obedience {
     _Atomic uint64_t writes[HARPE_OBEDIENCE_WRITES];
     _Atomic uint32_t count; /* of all writes */
+    /* The same for requests, before the driver call. */
+    _Atomic uint64_t asks[HARPE_OBEDIENCE_ASKS];
+    _Atomic uint32_t ask_count;
+    uint32_t watched;       /* changes that were watched, for the thread that sets clocks */
+    uint64_t next_watch_us; /* not before, in GPU time */
+    int watch;              /* eventfd; readable: a change must be watched */
+    harpe_switch_learning learning;
     harpe_controller_slot *slot;
     const harpe_controller_gpu *gpu; /* used only to read */
     int over;                        /* eventfd; readable: the thread must end */
@@ -38,6 +46,11 @@ void harpe_obedience_start(harpe_obedience *obedience, harpe_controller_slot *sl
 /* Ends the thread. Returns false if the thread hangs in a driver call. Then the caller must not
  * free anything that the thread uses. */
 bool harpe_obedience_stop(harpe_obedience *obedience);
+
+/* Notes that a clock is about to be set. If too little is known about how long this change takes,
+ * the other thread reads the clock in short intervals until the change is over. Called on the
+ * thread that sets clocks. */
+void harpe_obedience_ask(harpe_obedience *obedience, uint32_t mhz);
 
 /* Notes that a clock was set. Called on the thread that sets clocks. */
 void harpe_obedience_note(harpe_obedience *obedience, uint32_t mhz);

@@ -3,7 +3,9 @@
  * ends, they request the GPU's clock and tell the profiler. They take no lock, allocate no memory,
  * make no system call and write no log line. The optimizer's own thread does such work. */
 #include "base/error.h"
+#include "client/anticipation.h"
 #include "client/controller.h"
+#include "client/controller_slot.h"
 #include "client/optimizer_internal.h"
 
 /* ---- Effects of an event --------------------------------------------------------------------- */
@@ -15,10 +17,17 @@ static void begin_instruction(harpe_pipeline *optimizer, const harpe_stream_even
     if (event->set_mhz > 0) {
         harpe_frequency_controller *controller =
             atomic_load_explicit(&optimizer->controller, memory_order_acquire);
-        if (controller) harpe_frequency_controller_set(controller, event->set_mhz);
+        harpe_controller_begin_instruction(controller, event->set_mhz, event->series,
+                                           event->position);
     }
     if (event->is_measured)
         harpe_instruction_profiler_begin(optimizer->profiler, event->name, event->asked_mhz);
+}
+
+static void end_instruction(harpe_pipeline *optimizer, const harpe_stream_event *event) {
+    harpe_controller_end_instruction(
+        atomic_load_explicit(&optimizer->controller, memory_order_acquire));
+    if (event->is_measured) harpe_instruction_profiler_end(optimizer->profiler);
 }
 
 void harpe_pipeline_carry_out(void *user, const harpe_stream_event *event) {
@@ -34,7 +43,7 @@ void harpe_pipeline_carry_out(void *user, const harpe_stream_event *event) {
         harpe_instruction_profiler_cancel_step(optimizer->profiler);
         break;
     case HARPE_STREAM_EVENT_BEGIN: begin_instruction(optimizer, event); break;
-    case HARPE_STREAM_EVENT_END: harpe_instruction_profiler_end(optimizer->profiler); break;
+    case HARPE_STREAM_EVENT_END: end_instruction(optimizer, event); break;
     }
 }
 
@@ -138,6 +147,13 @@ void harpe_pipeline_frequency_on_step_end(harpe_pipeline_frequency_optimizer *op
 
 /* ---- Instructions ---------------------------------------------------------------------------- */
 
+/* Returns the position of the instruction that has just begun. */
+static uint32_t position_now(const harpe_follower *follower) {
+    bool is_known = follower->schedule && follower->is_in_step && follower->fits &&
+                    follower->position > 0 && follower->position <= HARPE_POSITION_LOST;
+    return is_known ? (uint32_t)follower->position - 1 : HARPE_POSITION_LOST;
+}
+
 void harpe_pipeline_frequency_on_instruction_begin(harpe_pipeline_frequency_optimizer *optimizer,
                                                    const char *instruction) {
     if (harpe_pipeline_is_elsewhere(optimizer)) return;
@@ -148,11 +164,14 @@ void harpe_pipeline_frequency_on_instruction_begin(harpe_pipeline_frequency_opti
     if (!harpe_follower_next(&training->follower, instruction, &frequency_mhz, &mismatch))
         note_mismatch(optimizer, &mismatch);
     if (frequency_mhz > 0) training->asked_mhz = frequency_mhz;
+    const harpe_followed_schedule *schedule = training->follower.schedule;
     if (frequency_mhz == 0 && !training->is_measuring) return;
     send_event(optimizer, &(harpe_stream_event){.kind = HARPE_STREAM_EVENT_BEGIN,
                                                 .is_measured = training->is_measuring,
                                                 .set_mhz = frequency_mhz,
                                                 .asked_mhz = training->asked_mhz,
+                                                .series = schedule ? schedule->series : 0,
+                                                .position = position_now(&training->follower),
                                                 .name = instruction});
 }
 
@@ -161,8 +180,12 @@ void harpe_pipeline_frequency_on_instruction_end(harpe_pipeline_frequency_optimi
     (void)instruction; /* instructions of a rank do not overlap */
     if (harpe_pipeline_is_elsewhere(optimizer)) return;
     synchronize(optimizer);
-    if (!optimizer->training.is_measuring) return;
-    send_event(optimizer, &(harpe_stream_event){.kind = HARPE_STREAM_EVENT_END});
+    bool is_measuring = optimizer->training.is_measuring;
+    if (!is_measuring && !harpe_controller_wants_ends(
+                             atomic_load_explicit(&optimizer->controller, memory_order_acquire)))
+        return;
+    send_event(optimizer,
+               &(harpe_stream_event){.kind = HARPE_STREAM_EVENT_END, .is_measured = is_measuring});
 }
 
 harpe_status harpe_pipeline_frequency_check(harpe_pipeline_frequency_optimizer *optimizer,

@@ -20,11 +20,12 @@ typedef enum harpe_stream_event_kind {
 
 typedef struct harpe_stream_event {
     harpe_stream_event_kind kind;
-    bool is_measured; /* BEGIN and END: record a time stamp */
-    int set_mhz;      /* BEGIN: the clock to set; 0: leave the clock alone */
-    int asked_mhz;    /* BEGIN: the clock that was requested; 0: unknown */
-    int64_t series;   /* BEGIN_STEP */
-    const char *name; /* BEGIN */
+    bool is_measured;  /* BEGIN and END: record a time stamp */
+    int set_mhz;       /* BEGIN: the clock to set; 0: leave the clock alone */
+    int asked_mhz;     /* BEGIN: the clock that was requested; 0: unknown */
+    int64_t series;    /* BEGIN_STEP and BEGIN: the schedule's */
+    uint32_t position; /* BEGIN: of the instruction in its schedule, or HARPE_POSITION_LOST */
+    const char *name;  /* BEGIN */
 } harpe_stream_event;
 
 typedef void harpe_stream_event_handler(void *user, const harpe_stream_event *event);

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How long changes of a GPU's clock take, by target clock. The table is in memory that the
+ * controller shares with the trainer. The thread of the controller that reads clocks writes it;
+ * anyone may read it. */
+#ifndef HARPE_CLIENT_SWITCH_TABLE_H
+#define HARPE_CLIENT_SWITCH_TABLE_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    HARPE_SWITCH_TARGETS = 128,
+    HARPE_SWITCH_SAMPLES_MAX = 255,    /* a count ends here */
+    HARPE_SWITCH_LONGEST_US = 0xFFFFF, /* about a second */
+};
+
+/* Times are in us of GPU time, from the request to the new clock. */
+typedef struct harpe_switch_entry {
+    uint32_t mhz; /* 0: the entry is not used, and is the last one */
+    uint32_t samples;
+    uint32_t median_us, p95_us;
+} harpe_switch_entry;
+
+/* Each word is a whole entry, so it can be read without a lock. */
+typedef struct harpe_switch_table {
+    _Atomic uint64_t word[HARPE_SWITCH_TARGETS];
+} harpe_switch_table;
+
+static inline uint64_t harpe_switch_pack(const harpe_switch_entry *entry) {
+    uint32_t samples =
+        entry->samples < HARPE_SWITCH_SAMPLES_MAX ? entry->samples : HARPE_SWITCH_SAMPLES_MAX;
+    uint32_t median_us =
+        entry->median_us < HARPE_SWITCH_LONGEST_US ? entry->median_us : HARPE_SWITCH_LONGEST_US;
+    uint32_t p95_us =
+        entry->p95_us < HARPE_SWITCH_LONGEST_US ? entry->p95_us : HARPE_SWITCH_LONGEST_US;
+    return (uint64_t)(entry->mhz & 0xFFFF) << 48 | (uint64_t)samples << 40 |
+           (uint64_t)median_us << 20 | p95_us;
+}
+
+static inline harpe_switch_entry harpe_switch_entry_at(const harpe_switch_table *table, size_t i) {
+    uint64_t word = atomic_load_explicit(&table->word[i], memory_order_relaxed);
+    return (harpe_switch_entry){.mhz = (uint32_t)(word >> 48),
+                                .samples = (uint32_t)(word >> 40) & 0xFF,
+                                .median_us = (uint32_t)(word >> 20) & 0xFFFFF,
+                                .p95_us = (uint32_t)word & 0xFFFFF};
+}
+
+#endif
