@@ -13,7 +13,7 @@ complete -c harpe -n __fish_use_subcommand -f -a serve -d 'Coordinate jobs: the 
 complete -c harpe -n __fish_use_subcommand -f -a jobs -d 'Show the jobs of a server, or evict a job'
 complete -c harpe -n __fish_use_subcommand -f -a store -d 'Back up, check or restore the store of a server'
 complete -c harpe -n __fish_use_subcommand -f -a train-sim -d 'Run a training job on emulated GPUs'
-complete -c harpe -n __fish_use_subcommand -f -a profile -d 'Measure a waiting GPU, or convert dumps'
+complete -c harpe -n __fish_use_subcommand -f -a profile -d 'Measure waits and changes of clock, or convert dumps'
 complete -c harpe -n __fish_use_subcommand -f -a monitor -d 'Measure a command\'s energy, or show it live'
 complete -c harpe -n __fish_use_subcommand -f -a help
 complete -c harpe -n __fish_use_subcommand -l help -l version
@@ -270,6 +270,7 @@ complete -c harpe -n '__fish_seen_subcommand_from train-sim' -l seed -x -d 'Seed
 complete -c harpe -n '__fish_seen_subcommand_from train-sim' -l tp -x -d 'GPUs that share a stage'
 complete -c harpe -n '__fish_seen_subcommand_from train-sim' -l offline -d 'Serve the plan of T_min made from the profile, instead of learning it online'
 complete -c harpe -n '__fish_seen_subcommand_from train-sim' -l plan -r -F -d 'Serve this plan'
+complete -c harpe -n '__fish_seen_subcommand_from train-sim' -l react -d 'Set no clock before its instruction begins'
 complete -c harpe -n '__fish_seen_subcommand_from train-sim' -l scheduler -x -a 'Perseus' -d 'The server\'s scheduler'
 complete -c harpe -n '__fish_seen_subcommand_from train-sim' -l scheduler-args -x -d 'Its arguments'
 complete -c harpe -n '__fish_seen_subcommand_from train-sim' -l server -x -d 'Use a running server, with its own scheduler'

@@ -22,7 +22,7 @@ _harpe() {
             'jobs:Show the jobs of a server, or evict a job'
             'store:Back up, check or restore the store of a server'
             'train-sim:Run a training job on emulated GPUs'
-            'profile:Measure a waiting GPU, or convert dumps'
+            'profile:Measure waits and changes of clock, or convert dumps'
             'monitor:Measure a command'\''s energy, or show it live'
             'help:The same as harpe COMMAND --help'
         )
@@ -451,6 +451,7 @@ _harpe() {
                 '(--tp)--tp=[GPUs that share a stage]:N: ' \
                 '(--offline)--offline[Serve the plan of T_min made from the profile, instead of learning it online]' \
                 '(--plan)--plan=[Serve this plan]:FILE.py:_files' \
+                '(--react)--react[Set no clock before its instruction begins]' \
                 '(--scheduler)--scheduler=[The server'\''s scheduler]:NAME:(Perseus)' \
                 '(--scheduler-args)--scheduler-args=[Its arguments]:JSON: ' \
                 '(--server)--server=[Use a running server, with its own scheduler]:URL: ' \

@@ -39,7 +39,7 @@ static const harpe_command commands[] = {
     {"jobs", "Show the jobs of a server, or evict a job", harpe_jobs_command},
     {"store", "Back up, check or restore the store of a server", harpe_store_command},
     {"train-sim", "Run a training job on emulated GPUs", harpe_train_sim_command},
-    {"profile", "Measure a waiting GPU, or convert dumps", harpe_profile_command},
+    {"profile", "Measure waits and changes of clock, or convert dumps", harpe_profile_command},
     {"monitor", "Measure a command's energy, or show it live", harpe_monitor_command},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };

@@ -252,13 +252,99 @@ class Convert(ProgramTest):
         self.refuse(1, "already exists", "profile", "convert", "dump", "--output", "profile.csv")
 
     def test_usage(self):
-        self.refuse(2, "expected 'p2p' or 'convert'", "profile")
+        self.refuse(2, "expected 'p2p', 'switch' or 'convert'", "profile")
         self.refuse(2, "expected the directory", "profile", "convert")
         self.refuse(2, "one directory at a time", "profile", "convert", "a", "b")
         self.refuse(2, "--json needs --output", "profile", "convert", "a", "--json")
         self.refuse(2, "'p2'", "profile", "p2")
         for word in (["profile"], ["profile", "p2p"], ["profile", "convert"]):
             self.assertIn("man harpe-profile", " ".join(self.succeed(*word, "--help").out.split()))
+
+
+class Switch(ProgramTest):
+    """Lower bounds hold on a busy machine too: a change takes at least what the physics says."""
+
+    def setUp(self):
+        super().setUp()
+        self.physics = self.path / "physics.json"
+        self.physics.write_text('{"switch_call_s": 0.002, "switch_latency_s": {"210": 0.06, "1410": 0.02}}')
+
+    def emulated(self, *arguments, **popen):
+        return self.run_harpe("emulate", "--gpus", "1xA100", "--physics", self.physics, "--", HARPE,
+                              "profile", "switch", *arguments, **popen)
+
+    def check_rows(self, rows):
+        self.assertEqual([row["frequency_mhz"] for row in rows], [1410, 810, 210])
+        for row, least_s in zip(rows, (0.022, 0.042, 0.062)):
+            self.assertEqual(row["samples"], 2)
+            self.assertGreaterEqual(row["latency_s"], 0.85 * least_s)
+            self.assertGreaterEqual(row["latency_p95_s"], row["latency_s"])
+            self.assertGreaterEqual(row["call_s"], 0.002)
+
+    def test_latencies_by_new_clock(self):
+        result = self.emulated("--clocks", "1410,810,210", "-r", 2, "--json")
+        self.assertEqual(result.code, 0, result)
+        answer = result.json()
+        self.assertEqual((answer["gpu"], answer["emulated"]), (0, True))
+        self.check_rows(answer["clocks"])
+
+    def test_the_csv_says_the_same_and_is_not_replaced_by_accident(self):
+        path = self.path / "switch.csv"
+        result = self.emulated("--clocks", "1410,810,210", "-r", 2, "--output", path, "--json")
+        self.assertEqual(result.code, 0, result)
+        lines = path.read_text().splitlines()
+        self.assertEqual(lines[0], "gpu,frequency,latency_s,latency_p95_s,call_s,samples")
+        for line, row in zip(lines[1:], result.json()["clocks"]):
+            values = line.split(",")
+            self.assertEqual(values[0], "NVIDIA A100-SXM4-80GB")
+            self.assertEqual([int(values[1]), int(values[5])], [row["frequency_mhz"], row["samples"]])
+            self.assertAlmostEqual(float(values[2]), row["latency_s"], delta=1e-6)
+        before = path.read_text()
+        result = self.emulated("--clocks", "1410,210", "-r", 1, "--output", path)
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("--force replaces it", result.err)
+        self.assertEqual(path.read_text(), before)
+
+    def test_the_table(self):
+        result = self.emulated("--spread", 2, "-r", 1)
+        self.assertEqual(result.code, 0, result)
+        self.assertRegex(result.out, r"(?m)^  1410 +[0-9.]+ +[0-9.]+ +[0-9.]+ +1$")
+        self.assertRegex(result.out, r"(?m)^   210 +[0-9.]+ +[0-9.]+ +[0-9.]+ +1$")
+
+    def test_a_command_that_ends_is_not_steady_work(self):
+        result = self.emulated("--", "true")
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("'true' ended before the measurement", result.err)
+        result = self.emulated("--", "/no/such/program")
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("cannot run '/no/such/program'", result.err)
+
+    def test_a_command_is_stopped_at_the_end(self):
+        pids = self.path / "pids"
+        result = self.emulated("--spread", 2, "-r", 1, "--", "sh", "-c", f"echo $$ > {pids}; exec sleep 1000")
+        self.assertEqual(result.code, 0, result)
+        self.assertFalse(is_running(int(pids.read_text())))
+
+    def test_wrong_values(self):
+        for arguments, message in ((("--clocks", "1410"), "at least two"),
+                                   (("--clocks", "1410,1411"), "does not offer 1411 MHz"),
+                                   (("--clocks", "1410,1410"), "1410 MHz twice"),
+                                   (("--gpu", "3"), "there are 1 GPUs visible here"),
+                                   (("--repetitions", "0"), "--repetitions")):
+            result = self.emulated(*arguments)
+            self.assertEqual(result.code, 2, result)
+            self.assertIn(message, result.err)
+
+    def test_the_gpu_is_restored_even_after_sigkill(self):
+        script = (f"{HARPE} profile switch --clocks 1410,705 -r 1000 & child=$!; "
+                  "until nvidia-smi --query-gpu=clocks.gr --format=csv,noheader | grep -qv '^210 '; do sleep 0.02; done; "
+                  "kill -9 $child; "
+                  "until nvidia-smi --query-gpu=clocks.gr --format=csv,noheader | grep -q '^210 '; do sleep 0.02; done; "
+                  "sleep 0.2; nvidia-smi --query-gpu=clocks.gr --format=csv,noheader; "
+                  f"until {HARPE} gpus --restore --dry-run; do sleep 0.1; done")
+        result = self.run_harpe("emulate", "--gpus", "1xA100", "--", "sh", "-c", script)
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("210 MHz", result.out)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `harpe profile switch`: asks the frequency controller for clocks, and reads the clock until it
+ * has changed. The controller is a process of its own that restores the GPU when this process ends,
+ * however it ends. */
+#include "cli/profile/profile_command_switch.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <harpe/frequency_controller.h>
+#include <harpe/gpu.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/number_print.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/profile/busy_gpu.h"
+#include "client/switch_learning.h"
+#include "gpu/gpus.h"
+
+#define SAMPLE_NS 100000   /* real time between two looks at the clock */
+#define HOLD_S 0.05        /* GPU time at a clock before the next change */
+#define CHANGE_LIMIT_S 2.0 /* longest change, in GPU time */
+#define REAL_LIMIT_S 10.0  /* for a change and a call, in real time */
+#define CLOSE_S 0.001      /* distance of samples that is close enough for every latency */
+#define CLOSE_SHARE 0.2    /* or this share of the latency */
+
+enum { MOST_REPETITIONS = 1000, TRIES = 3 };
+
+typedef struct measured_clock {
+    int mhz;
+    int samples;
+    double latency_s[MOST_REPETITIONS], call_s[MOST_REPETITIONS];
+} measured_clock;
+
+typedef struct trial {
+    const harpe_switch_request *request;
+    harpe_gpus *gpus;
+    harpe_frequency_controller *controller;
+    harpe_busy_gpu busy;
+    measured_clock *clocks;
+    int clock_count;
+    int left_out; /* changes that did not come, or that were not seen closely enough */
+} trial;
+
+static double now_s(const trial *self) { return (double)harpe_gpus_clock_ns(self->gpus) * 1e-9; }
+
+/* ---- One change ------------------------------------------------------------------------------ */
+
+static uint64_t handled(const trial *self) {
+    harpe_frequency_controller_counts counts = harpe_frequency_controller_count(self->controller);
+    return counts.written + counts.skipped + counts.superseded + counts.failed;
+}
+
+/* A change of clock. Times are GPU time since the request; below 0: not seen. */
+typedef struct seen_change {
+    double call_s;
+    double before_s, after_s; /* the last sample with another clock, and the first with this one */
+} seen_change;
+
+static harpe_status check(trial *self, harpe_error *error) {
+    harpe_status status = harpe_frequency_controller_check(self->controller, error);
+    if (status == HARPE_OK) status = harpe_busy_gpu_check(&self->busy, error);
+    return status == HARPE_OK ? harpe_command_check_signal(error) : status;
+}
+
+/* Requests a clock, and waits until the call has returned and the GPU has the clock. */
+static harpe_status change_clock(trial *self, int mhz, seen_change *seen, harpe_error *error) {
+    uint64_t before = handled(self);
+    double real_end_s = harpe_clock_s() + REAL_LIMIT_S;
+    double asked_s = now_s(self), at_s = 0;
+    *seen = (seen_change){.call_s = -1, .before_s = -1, .after_s = -1};
+    harpe_frequency_controller_set(self->controller, mhz);
+    while ((seen->call_s < 0 || seen->after_s < 0) && harpe_clock_s() < real_end_s &&
+           (at_s < CHANGE_LIMIT_S || seen->call_s < 0)) {
+        uint32_t held_mhz = 0;
+        harpe_status status =
+            harpe_gpu_current_clocks(self->gpus, self->request->gpu, &held_mhz, NULL, error);
+        if (status == HARPE_OK) status = check(self, error);
+        if (status != HARPE_OK) return status;
+        at_s = now_s(self) - asked_s;
+        if (seen->call_s < 0 && handled(self) != before) seen->call_s = at_s;
+        if (!harpe_switch_is_same(held_mhz, (uint32_t)mhz))
+            seen->before_s = at_s;
+        else if (seen->after_s < 0)
+            seen->after_s = at_s;
+        (void)nanosleep(&(struct timespec){.tv_nsec = SAMPLE_NS}, NULL);
+    }
+    return HARPE_OK;
+}
+
+static harpe_status hold(trial *self, harpe_error *error) {
+    double end_s = now_s(self) + HOLD_S;
+    harpe_status status = HARPE_OK;
+    while (status == HARPE_OK && now_s(self) < end_s) {
+        (void)nanosleep(&(struct timespec){.tv_nsec = 10 * SAMPLE_NS}, NULL);
+        status = check(self, error);
+    }
+    return status;
+}
+
+/* Records a change if it was seen closely enough. */
+static bool record(measured_clock *clock, const seen_change *seen) {
+    if (seen->call_s < 0 || seen->after_s < 0) return false;
+    double before_s = seen->before_s > 0 ? seen->before_s : 0;
+    double latency_s = (before_s + seen->after_s) / 2;
+    double apart_s = seen->after_s - before_s;
+    if (apart_s > CLOSE_S && apart_s > CLOSE_SHARE * latency_s) return false;
+    clock->latency_s[clock->samples] = latency_s;
+    clock->call_s[clock->samples++] = seen->call_s;
+    return true;
+}
+
+static harpe_status measure_once(trial *self, int from, int to, harpe_error *error) {
+    seen_change seen;
+    for (int i = 0; i < TRIES; i++) {
+        harpe_status status = change_clock(self, self->clocks[from].mhz, &seen, error);
+        if (status == HARPE_OK) status = hold(self, error);
+        if (status == HARPE_OK) status = change_clock(self, self->clocks[to].mhz, &seen, error);
+        if (status != HARPE_OK) return status;
+        if (record(&self->clocks[to], &seen)) return hold(self, error);
+    }
+    self->left_out++;
+    return HARPE_OK;
+}
+
+/* Changes to each clock from all other clocks in turn. */
+static harpe_status measure(trial *self, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    int count = self->clock_count;
+    for (int turn = 0; turn < self->request->repetitions; turn++)
+        for (int to = 0; to < count && status == HARPE_OK; to++)
+            status = measure_once(self, (to + 1 + turn % (count - 1)) % count, to, error);
+    for (int i = 0; i < count && status == HARPE_OK; i++)
+        if (self->clocks[i].samples == 0)
+            status =
+                harpe_fail(error, HARPE_UNAVAILABLE,
+                           "GPU %d: no change to %d MHz was seen; it may be limited by its "
+                           "power, its temperature or an administrator, or this machine is too "
+                           "busy",
+                           self->request->gpu, self->clocks[i].mhz);
+    return status;
+}
+
+/* ---- Clocks ---------------------------------------------------------------------------------- */
+
+static harpe_status check_given(const harpe_switch_request *request, const uint32_t *clocks,
+                                size_t count, harpe_error *error) {
+    for (int i = 0; i < request->clock_count; i++) {
+        bool is_known = false;
+        for (size_t k = 0; k < count; k++)
+            is_known = is_known || clocks[k] == (uint32_t)request->clock_mhz[i];
+        for (int k = 0; k < i; k++)
+            if (request->clock_mhz[k] == request->clock_mhz[i])
+                return harpe_fail(error, HARPE_INVALID_ARGUMENT, "--clocks: %d MHz twice",
+                                  request->clock_mhz[i]);
+        if (!is_known)
+            return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                              "--clocks: GPU %d does not offer %d MHz, only %u to %u MHz in steps",
+                              request->gpu, request->clock_mhz[i], clocks[count - 1], clocks[0]);
+    }
+    return HARPE_OK;
+}
+
+static harpe_status choose_clocks(trial *self, harpe_error *error) {
+    const harpe_switch_request *request = self->request;
+    uint32_t memory_mhz;
+    uint32_t *clocks = NULL;
+    size_t count = 0;
+    harpe_status status =
+        harpe_gpus_full_speed_clocks(self->gpus, request->gpu, &memory_mhz, &clocks, &count, error);
+    if (status != HARPE_OK) return status;
+    status = check_given(request, clocks, count, error);
+    int wanted = request->clock_count > 0 ? request->clock_count : request->spread_count;
+    if (request->clock_count == 0 && (size_t)wanted > count) wanted = (int)count;
+    if (status == HARPE_OK && wanted < 2)
+        status = harpe_fail(error, HARPE_INVALID_ARGUMENT, "GPU %d: at least two clocks are needed",
+                            request->gpu);
+    if (status == HARPE_OK) {
+        self->clocks = calloc((size_t)wanted, sizeof *self->clocks);
+        if (!self->clocks) status = harpe_fail_memory(error);
+    }
+    for (int i = 0; i < wanted && status == HARPE_OK; i++) {
+        size_t spread = (size_t)i * (count - 1) / (size_t)(wanted - 1);
+        self->clocks[i].mhz =
+            request->clock_count > 0 ? request->clock_mhz[i] : (int)clocks[spread];
+        self->clock_count++;
+    }
+    free(clocks);
+    return status;
+}
+
+/* ---- The result ------------------------------------------------------------------------------ */
+
+static int compare(const void *a, const void *b) {
+    double one = *(const double *)a;
+    double other = *(const double *)b;
+    return (one > other) - (one < other);
+}
+
+typedef struct summary {
+    double latency_s, latency_p95_s, call_s;
+} summary;
+
+static double median(const double *sorted, int count) {
+    return count % 2 == 1 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
+}
+
+static summary summarize(measured_clock *clock) {
+    int count = clock->samples;
+    qsort(clock->latency_s, (size_t)count, sizeof(double), compare);
+    qsort(clock->call_s, (size_t)count, sizeof(double), compare);
+    return (summary){.latency_s = median(clock->latency_s, count),
+                     .latency_p95_s = clock->latency_s[(int)ceil(0.95 * count) - 1],
+                     .call_s = median(clock->call_s, count)};
+}
+
+static harpe_status write_csv(trial *self, harpe_error *error) {
+    harpe_text text = {0};
+    const char *name = harpe_gpu_info_at(self->gpus, self->request->gpu)->name;
+    harpe_text_printf(&text, "gpu,frequency,latency_s,latency_p95_s,call_s,samples\n");
+    for (int i = 0; i < self->clock_count; i++) {
+        summary one = summarize(&self->clocks[i]);
+        harpe_text_printf(&text, "%s,%d,%.6f,%.6f,%.6f,%d\n", name, self->clocks[i].mhz,
+                          one.latency_s, one.latency_p95_s, one.call_s, self->clocks[i].samples);
+    }
+    harpe_status status =
+        text.failed ? harpe_fail_memory(error)
+                    : harpe_file_write(self->request->output_path, text.data, text.length, error);
+    harpe_text_free(&text);
+    return status;
+}
+
+static harpe_status print_json(trial *self, harpe_error *error) {
+    const harpe_gpu_info *info = harpe_gpu_info_at(self->gpus, self->request->gpu);
+    json_t *rows = json_array();
+    for (int i = 0; i < self->clock_count; i++) {
+        summary one = summarize(&self->clocks[i]);
+        json_array_append_new(rows, json_pack("{s:i, s:f, s:f, s:f, s:i}", "frequency_mhz",
+                                              self->clocks[i].mhz, "latency_s", one.latency_s,
+                                              "latency_p95_s", one.latency_p95_s, "call_s",
+                                              one.call_s, "samples", self->clocks[i].samples));
+    }
+    json_t *object =
+        json_pack("{s:i, s:o, s:b, s:i, s:o}", "gpu", self->request->gpu, "name",
+                  harpe_command_json_text(info->name), "emulated",
+                  harpe_gpus_are_emulated(self->gpus), "left_out", self->left_out, "clocks", rows);
+    return harpe_command_print_json(object, error);
+}
+
+static void print_table(trial *self) {
+    const harpe_gpu_info *info = harpe_gpu_info_at(self->gpus, self->request->gpu);
+    printf("Changes of the clock of GPU %d (%s%s), from the request on:\n", self->request->gpu,
+           info->name, harpe_gpus_are_emulated(self->gpus) ? ", emulated" : "");
+    printf("%s%6s %10s %10s %10s %8s%s\n", harpe_bold_start(), "MHz", "median ms", "p95 ms",
+           "call ms", "samples", harpe_bold_end());
+    for (int i = 0; i < self->clock_count; i++) {
+        summary one = summarize(&self->clocks[i]);
+        printf("%6d %10.1f %10.1f %10.1f %8d\n", self->clocks[i].mhz, one.latency_s * 1e3,
+               one.latency_p95_s * 1e3, one.call_s * 1e3, self->clocks[i].samples);
+    }
+    if (self->left_out > 0)
+        printf("Left out: %d changes that were not seen closely enough.\n", self->left_out);
+}
+
+static harpe_status tell_result(trial *self, harpe_error *error) {
+    harpe_status status = self->request->output_path ? write_csv(self, error) : HARPE_OK;
+    if (status != HARPE_OK || self->request->json)
+        return status != HARPE_OK ? status : print_json(self, error);
+    print_table(self);
+    return HARPE_OK;
+}
+
+/* ---- The command ----------------------------------------------------------------------------- */
+
+static harpe_status start(trial *self, harpe_error *error) {
+    const harpe_switch_request *request = self->request;
+    int count = harpe_gpus_count(self->gpus);
+    if (request->gpu >= count)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "--gpu %d: there are %d GPUs visible here",
+                          request->gpu, count);
+    if (request->output_path && !request->force && access(request->output_path, F_OK) == 0)
+        return harpe_fail(error, HARPE_ALREADY_EXISTS, "%s exists; --force replaces it",
+                          request->output_path);
+    harpe_status status = choose_clocks(self, error);
+    if (status != HARPE_OK) return status;
+    harpe_frequency_controller_options how = {.gpus = self->gpus,
+                                              .gpu = request->gpu,
+                                              .reacts_only = true,
+                                              .minimum_dwell_s = -1,
+                                              .poll_interval_s = -1,
+                                              .log = harpe_command_log("harpe profile")};
+    status = harpe_frequency_controller_start(&how, &self->controller, error);
+    if (status != HARPE_OK) return status;
+    return harpe_busy_gpu_start(&self->busy, self->gpus, request->gpu, request->command, error);
+}
+
+harpe_status harpe_profile_switch(const harpe_switch_request *request, harpe_error *error) {
+    trial self = {.request = request};
+    harpe_status status = harpe_gpus_open(NULL, &self.gpus, error);
+    if (status != HARPE_OK) return status;
+    status = start(&self, error);
+    if (status == HARPE_OK) status = measure(&self, error);
+    harpe_busy_gpu_stop(&self.busy);
+    harpe_frequency_controller_stop(self.controller);
+    if (status == HARPE_OK) status = tell_result(&self, error);
+    harpe_gpus_close(self.gpus);
+    free(self.clocks);
+    return status;
+}
