@@ -37,28 +37,28 @@ typedef struct harpe_anticipated {
 
 /* Returns NULL if there is no memory. */
 harpe_anticipation *harpe_anticipation_new(void);
-void harpe_anticipation_free(harpe_anticipation *anticipation);
+void harpe_anticipation_free(harpe_anticipation *self);
 
 /* An instruction begins, at a position of the schedule `series` and with its clock. A position of
  * HARPE_POSITION_LOST, or one that does not follow the last one, ends all predictions until the
  * positions follow each other again. */
-void harpe_anticipation_begin(harpe_anticipation *anticipation, uint32_t series, uint32_t position,
+void harpe_anticipation_begin(harpe_anticipation *self, uint32_t series, uint32_t position,
                               uint32_t mhz, int64_t now_ns);
-void harpe_anticipation_end(harpe_anticipation *anticipation, int64_t now_ns);
+void harpe_anticipation_end(harpe_anticipation *self, int64_t now_ns);
 
 /* Forgets where the training is, because events were lost. What was learnt remains. */
-void harpe_anticipation_lose(harpe_anticipation *anticipation);
+void harpe_anticipation_lose(harpe_anticipation *self);
 
 /* Returns true if the instruction that has begun last has a position in a schedule. Otherwise the
  * caller makes requests as they come. */
-bool harpe_anticipation_is_following(const harpe_anticipation *anticipation);
+bool harpe_anticipation_is_following(const harpe_anticipation *self);
 
 /* Returns the next request. Changes nothing that another call of this function would not change. */
-harpe_anticipated harpe_anticipation_next(harpe_anticipation *anticipation, int64_t now_ns,
+harpe_anticipated harpe_anticipation_next(harpe_anticipation *self, int64_t now_ns,
                                           harpe_switch_time_of *switch_time, const void *user);
 /* The request was made, and the driver has accepted it. */
-void harpe_anticipation_asked(harpe_anticipation *anticipation, const harpe_anticipated *request);
+void harpe_anticipation_asked(harpe_anticipation *self, const harpe_anticipated *request);
 /* The GPU has been asked for a clock outside of predictions; 0: its clock is unknown. */
-void harpe_anticipation_set(harpe_anticipation *anticipation, uint32_t mhz);
+void harpe_anticipation_set(harpe_anticipation *self, uint32_t mhz);
 
 #endif

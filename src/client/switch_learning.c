@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define AT_ONCE_US 2000 /* a change that is over this soon after its request counts as immediate \
-                         */
+#define AT_ONCE_US 2000 /* a change that is over so soon counts as immediate */
 #define CLOSE_US 1000   /* distance of samples that is close enough for every latency */
 #define CLOSE_SHARE 0.3 /* or this share of the latency */
 

@@ -47,7 +47,7 @@ typedef struct harpe_sim_options {
     const char *scheduler, *scheduler_args; /* NULL: see is_offline, plan_path */
     const char *plan_path;
     bool is_offline;
-    bool reacts_only; /* no clock is set before its instruction begins */
+    bool reacts_only;       /* no clock is set before its instruction begins */
     const char *server_url; /* NULL: start a server */
     harpe_sim_event straggler, kill_rank, restart_server;
     bool is_mpi, is_json, is_quiet;
