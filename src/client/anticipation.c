@@ -52,7 +52,7 @@ harpe_anticipation *harpe_anticipation_new(void) {
     return harpe_calloc(1, sizeof(harpe_anticipation));
 }
 
-void harpe_anticipation_free(harpe_anticipation *anticipation) { free(anticipation); }
+void harpe_anticipation_free(harpe_anticipation *self) { free(self); }
 
 /* ---- Learning -------------------------------------------------------------------------------- */
 
