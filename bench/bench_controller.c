@@ -11,7 +11,7 @@
 #include <harpe/frequency_controller.h>
 
 #include "base/clock.h"
-#include "client/controller.h"
+#include "client/controller_slot.h"
 
 enum { CALLS = 1000000, SPACED_CALLS = 20000, WRITES = 2000 };
 #define SPACING_NS 200000
@@ -62,6 +62,12 @@ static harpe_frequency_controller *start(harpe_gpus *gpus, double dwell_s) {
     return controller;
 }
 
+static void print_row(const char *what, int calls) {
+    qsort(took_ns, (size_t)calls, sizeof *took_ns, compare);
+    printf("%-34s %8d  %6u %6u %7u %8u", what, calls, took_ns[calls / 2], took_ns[calls / 100 * 99],
+           took_ns[calls / 1000 * 999], took_ns[calls - 1]);
+}
+
 /* Measures how long each of `calls` calls of set takes, and prints a row. If `controller` is NULL,
  * it measures two readings of the clock without a call between them. */
 static void time_calls(const char *what, harpe_frequency_controller *controller, int calls,
@@ -74,11 +80,29 @@ static void time_calls(const char *what, harpe_frequency_controller *controller,
         if (controller) harpe_frequency_controller_set(controller, mhz);
         took_ns[i] = (uint32_t)(harpe_clock_ns() - before_ns);
     }
-    qsort(took_ns, (size_t)calls, sizeof *took_ns, compare);
-    printf("%-34s %8d  %6u %6u %7u %8u", what, calls, took_ns[calls / 2], took_ns[calls / 100 * 99],
-           took_ns[calls / 1000 * 999], took_ns[calls - 1]);
+    print_row(what, calls);
     if (controller) printf("  %" PRIu64, atomic_load(&controller->slot->wakes) - wakes);
     printf("\n");
+}
+
+/* Measures the begin and the end of an instruction with a position, as for a GPU whose clock
+ * changes late. The controller on a GPU that obeys at once resets wants_ends from time to time. */
+static void time_positions(const char *what, harpe_frequency_controller *controller, int calls,
+                           bool has_end) {
+    uint64_t wakes = atomic_load(&controller->slot->wakes);
+    for (int i = 0; i < calls; i++) {
+        int mhz = 600 + 15 * (i % 40);
+        atomic_store(&controller->slot->wants_ends, 1);
+        if (has_end) harpe_controller_begin_instruction(controller, mhz, 1, (uint32_t)i % 64);
+        int64_t before_ns = harpe_clock_ns();
+        if (has_end)
+            harpe_controller_end_instruction(controller);
+        else
+            harpe_controller_begin_instruction(controller, mhz, 1, (uint32_t)i % 64);
+        took_ns[i] = (uint32_t)(harpe_clock_ns() - before_ns);
+    }
+    print_row(what, calls);
+    printf("  %" PRIu64 "\n", atomic_load(&controller->slot->wakes) - wakes);
 }
 
 static void measure_calls(harpe_gpus *gpus) {
@@ -89,6 +113,8 @@ static void measure_calls(harpe_gpus *gpus) {
     time_calls("set, changing", controller, CALLS, true, 0);
     time_calls("set, the same, every 0.2 ms", controller, SPACED_CALLS, false, SPACING_NS);
     time_calls("set, changing, every 0.2 ms", controller, SPACED_CALLS, true, SPACING_NS);
+    time_positions("begin at a position, changing", controller, CALLS, false);
+    time_positions("end at a position", controller, CALLS, true);
     harpe_frequency_controller_stop(controller);
 }
 
