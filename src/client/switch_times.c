@@ -60,7 +60,7 @@ bool harpe_switch_times_update(harpe_switch_times *times, double real_per_gpu_ti
     return times->is_late;
 }
 
-harpe_switch_time harpe_switch_time_from_table(const void *user, uint32_t mhz) {
-    const harpe_switch_times *times = user;
-    return mhz < CLOCKS && times->is_given[mhz] ? times->given[mhz] : times->otherwise;
+harpe_switch_time harpe_switch_time_from_table(const void *times, uint32_t mhz) {
+    const harpe_switch_times *all = times;
+    return mhz < CLOCKS && all->is_given[mhz] ? all->given[mhz] : all->otherwise;
 }
