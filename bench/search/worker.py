@@ -52,7 +52,8 @@ def make_request(job):
 
 
 def describe(plan, bound_j, instructions, with_clocks):
-    found = {"time_s": plan.time_s, "energy_j": plan.energy_j, "bound_j": bound_j}
+    found = {"time_s": plan.time_s, "energy_j": plan.energy_j, "bound_j": bound_j,
+             "tight_bound_j": plan.lower_bound_j}
     if with_clocks:
         found["mhz"] = plan.frequency_mhz[:instructions]
     return found

@@ -11,14 +11,19 @@
 
 /* A difference in energy below this is a rounding error. */
 #define SMALLEST_SAVING_J 1e-7
-/* Options that a dive tries for one instruction. */
-#define MOST_TRIED 4
+/* The widest beams: of a dive, and of a window. The states of a dive take at most about this much
+ * memory. */
+#define MOST_DIVE_WIDTH 256
+#define MOST_WINDOW_WIDTH 16
+#define MOST_STATE_BYTES ((size_t)64 << 20)
+#define BYTES_PER_EDGE ((size_t)64)
 /* Limits for a window: instructions, events, and edges between its events. The edges limit the
  * longest paths outside of the window that are kept. Each event may have two edges more, from the
  * source and to the sink. */
 #define MOST_RELEASED 160
 #define MOST_NODES (2 * MOST_RELEASED + 2)
 #define MOST_EDGES 6000
+#define WINDOW_WIDTH 4
 /* Mean number of instructions of a window. */
 #define MEAN_RELEASED 25
 
@@ -43,7 +48,11 @@ static harpe_status allocate(harpe_diver *d, harpe_error *error) {
                     d->is_released && d->place && d->after_source_ps && d->before_sink_ps &&
                     d->reach_ps && d->number && d->node_at;
     if (!complete) return harpe_fail_memory(error);
-    return harpe_relaxation_init(&d->part, MOST_NODES, MOST_EDGES + 2 * MOST_NODES, error);
+    harpe_status status =
+        harpe_relaxation_init(&d->part, MOST_NODES, MOST_EDGES + 2 * MOST_NODES, error);
+    if (status != HARPE_OK) return status;
+    return harpe_beam_init(&d->part_beam, d->problem, d->curves, MOST_NODES,
+                           MOST_EDGES + 2 * MOST_NODES, MOST_RELEASED, MOST_WINDOW_WIDTH, error);
 }
 
 harpe_status harpe_diver_init(harpe_diver *diver, const harpe_problem *problem,
@@ -71,6 +80,8 @@ harpe_status harpe_diver_init(harpe_diver *diver, const harpe_problem *problem,
 void harpe_diver_clear(harpe_diver *diver) {
     harpe_relaxation_clear(&diver->whole);
     harpe_relaxation_clear(&diver->part);
+    harpe_beam_clear(&diver->whole_beam);
+    harpe_beam_clear(&diver->part_beam);
     harpe_arena_free(&diver->arena);
     memset(diver, 0, sizeof *diver);
 }
@@ -107,9 +118,8 @@ static double order_key(const harpe_diver *d, const harpe_relaxation *r, int32_t
     double start = (double)harpe_relaxation_event_ps(r, r->edges[edge].tail);
     switch (order) {
     case HARPE_DIVE_BACKWARDS: return -start;
-    case HARPE_DIVE_BY_RANK:
-        return 2.0 * (double)d->deadline_ps * options_of(d, d->instruction_of[edge])->rank + start;
-    case HARPE_DIVE_BY_PRICE: return -(double)r->edges[edge].flow;
+    case HARPE_DIVE_OUTWARDS: return fabs(start - 0.5 * (double)d->deadline_ps);
+    case HARPE_DIVE_INWARDS: return -fabs(start - 0.5 * (double)d->deadline_ps);
     default: return start;
     }
 }
@@ -122,63 +132,15 @@ static void order_free(harpe_diver *d, const harpe_relaxation *r, harpe_dive_ord
     qsort_r(d->order, (size_t)d->free_count, sizeof *d->order, compare_keys, d->key);
 }
 
-static void fix(harpe_diver *d, harpe_relaxation *r, int32_t edge, int32_t option) {
-    int32_t choice = d->problem->choice_of[d->instruction_of[edge]];
-    harpe_relaxation_change(r, edge, &d->curves->option[d->curves->first_option[choice] + option]);
-    d->fixed_option[edge] = option;
-}
-
-/* Lists the options near an instruction's relaxed duration: the two around it, and the two corners
- * of the hull around it. Returns their number, 1 if the duration is that of a corner. */
-static int list_tried(const harpe_diver *d, int32_t instruction, int64_t duration_ps,
-                      int32_t *tried) {
-    const harpe_option_list *list = options_of(d, instruction);
-    const int64_t *times = times_of(d, instruction);
-    int32_t last = (int32_t)list->option_count - 1, faster = 0, slower;
-    while (faster < last && times[faster + 1] <= duration_ps)
-        faster++;
-    int count = 0;
-    tried[count++] = faster;
-    if (faster == last || (times[faster] == duration_ps && list->options[faster].is_on_hull))
-        return count;
-    slower = faster + 1;
-    tried[count++] = slower;
-    while (faster > 0 && !list->options[faster].is_on_hull)
-        faster--;
-    while (slower < last && !list->options[slower].is_on_hull)
-        slower++;
-    if (faster != tried[0]) tried[count++] = faster;
-    if (slower != tried[1]) tried[count++] = slower;
-    return count;
-}
-
-/* Fixes one instruction to the best of the options near its duration. Returns false if the
- * relaxation is then not below the limit with any of them. */
-static bool fix_best(harpe_diver *d, harpe_relaxation *r, int32_t edge, double limit_j) {
-    int32_t tried[MOST_TRIED], best = -1;
-    int count = list_tried(d, d->instruction_of[edge], harpe_relaxation_span_ps(r, edge), tried);
-    double before_j = r->objective_j, best_j = limit_j;
-    if (count > 1) {
-        for (int k = 0; k < count && !(best_j <= before_j); k++) {
-            fix(d, r, edge, tried[k]);
-            if (harpe_relaxation_solve(r, best_j) != HARPE_RELAXATION_OPTIMAL) continue;
-            best = tried[k];
-            best_j = r->objective_j;
-        }
-        if (best < 0) return false;
-    } else {
-        best = tried[0];
-    }
-    fix(d, r, edge, best);
-    return harpe_relaxation_solve(r, limit_j) == HARPE_RELAXATION_OPTIMAL;
-}
-
 /* Fixes all free instructions. Returns false if no plan below the limit is found. */
-static bool fix_all(harpe_diver *d, harpe_relaxation *r, harpe_dive_order order, double limit_j) {
+static bool fix_all(harpe_diver *d, harpe_relaxation *r, harpe_beam *beam, harpe_dive_order order,
+                    int width, double limit_j) {
     bool found = harpe_relaxation_solve(r, limit_j) == HARPE_RELAXATION_OPTIMAL;
-    if (found) order_free(d, r, order);
-    for (int32_t k = 0; found && k < d->free_count; k++)
-        found = fix_best(d, r, d->order[k], limit_j);
+    if (found) {
+        order_free(d, r, order);
+        found = harpe_beam_fix(beam, r, d->instruction_of, d->order, d->free_count, width, limit_j,
+                               d->fixed_option);
+    }
     d->visits += r->visits;
     r->visits = 0;
     return found;
@@ -190,20 +152,33 @@ static void sum_energy(harpe_diver *d) {
         d->energy_j += energy_of(d, i, d->option[i]);
 }
 
+/* Allocates what only dives need. */
+static harpe_status prepare_dives(harpe_diver *d, harpe_error *error) {
+    size_t nodes = (size_t)d->network->node_count, edges = (size_t)d->network->edge_count;
+    size_t width = MOST_STATE_BYTES / ((edges + 1) * BYTES_PER_EDGE);
+    if (width > MOST_DIVE_WIDTH) width = MOST_DIVE_WIDTH;
+    if (width < 1) width = 1;
+    harpe_status status = HARPE_OK;
+    if (!d->whole.edges) status = harpe_relaxation_init(&d->whole, nodes, edges, error);
+    if (status == HARPE_OK && !d->whole_beam.state)
+        status = harpe_beam_init(&d->whole_beam, d->problem, d->curves, nodes, edges,
+                                 (size_t)d->problem->instruction_count, (int)width, error);
+    return status;
+}
+
 harpe_status harpe_diver_dive(harpe_diver *diver, const harpe_frontier_solver *solver,
-                              harpe_dive_order order, bool *found, harpe_error *error) {
+                              harpe_dive_order order, int width, bool *found, harpe_error *error) {
     harpe_diver *d = diver;
-    if (!d->whole.edges) {
-        harpe_status status = harpe_relaxation_init(&d->whole, (size_t)d->network->node_count,
-                                                    (size_t)d->network->edge_count, error);
-        if (status != HARPE_OK) return status;
-    }
+    harpe_status status = prepare_dives(d, error);
+    if (status != HARPE_OK) return status;
     harpe_relaxation_load(&d->whole, d->curves, solver);
     d->deadline_ps = solver->time_ps;
     d->free_count = d->problem->instruction_count;
     for (int32_t i = 0; i < d->free_count; i++)
         d->instruction_of[i] = i;
-    *found = fix_all(d, &d->whole, order, INFINITY);
+    d->whole_beam.is_over = d->is_over;
+    d->whole_beam.user = d->user;
+    *found = fix_all(d, &d->whole, &d->whole_beam, order, width, INFINITY);
     if (!*found) return HARPE_OK;
     memcpy(d->option, d->fixed_option, (size_t)d->free_count * sizeof *d->option);
     sum_energy(d);
@@ -432,7 +407,8 @@ static void try_window(harpe_diver *d, window_kind kind) {
     double energy_j = release(d, &w);
     harpe_dive_order order = (harpe_dive_order)(uniform(d) * HARPE_DIVE_ORDERS);
     bool is_better = d->free_count > 1 && build_part(d) &&
-                     fix_all(d, &d->part, order, energy_j - SMALLEST_SAVING_J);
+                     fix_all(d, &d->part, &d->part_beam, order, WINDOW_WIDTH,
+                             energy_j - SMALLEST_SAVING_J);
     for (int32_t k = 0; k < d->free_count; k++) {
         int32_t i = d->instruction_of[k];
         d->is_released[i] = 0;

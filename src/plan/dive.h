@@ -11,14 +11,14 @@
 #ifndef HARPE_PLAN_DIVE_H
 #define HARPE_PLAN_DIVE_H
 
-#include "plan/relaxation.h"
+#include "plan/beam.h"
 
 /* The order in which a dive fixes instructions. */
 typedef enum harpe_dive_order {
     HARPE_DIVE_FORWARDS,  /* as they start */
     HARPE_DIVE_BACKWARDS, /* the last one first */
-    HARPE_DIVE_BY_RANK,   /* rank after rank */
-    HARPE_DIVE_BY_PRICE,  /* the one whose second costs most first */
+    HARPE_DIVE_OUTWARDS,  /* from the middle of the iteration to both ends */
+    HARPE_DIVE_INWARDS,   /* from both ends to the middle */
     HARPE_DIVE_ORDERS,
 } harpe_dive_order;
 
@@ -32,6 +32,7 @@ typedef struct harpe_diver {
     double energy_j;        /* effective energy of the present plan */
     harpe_relaxation whole; /* allocated by the first dive */
     harpe_relaxation part;  /* of a window */
+    harpe_beam whole_beam, part_beam;
     /* The instructions of the present dive. Edge k of its relaxation is instruction
      * instruction_of[k]. */
     int32_t *instruction_of, *fixed_option; /* fixed_option -1: free */
@@ -49,6 +50,9 @@ typedef struct harpe_diver {
     int32_t microbatch_count;
     uint64_t random;
     uint64_t visits; /* work done, in events touched */
+    /* Called during a dive. Returns true to end it without a result. NULL: none. */
+    bool (*is_over)(void *user);
+    void *user;
 } harpe_diver;
 
 harpe_status harpe_diver_init(harpe_diver *diver, const harpe_problem *problem,
@@ -56,11 +60,11 @@ harpe_status harpe_diver_init(harpe_diver *diver, const harpe_problem *problem,
                               harpe_error *error);
 void harpe_diver_clear(harpe_diver *diver);
 
-/* Dives from the solution of a walk at its present iteration time, which becomes the deadline. The
- * result is the present plan. `*found` is false if the dive ends without a plan; the present plan
- * is then not valid. */
+/* Dives from the solution of a walk at its present iteration time, which becomes the deadline, with
+ * a beam of `width` (at least 1). The result is the present plan. `*found` is false if the dive ends
+ * without a plan; the present plan is then not valid. */
 harpe_status harpe_diver_dive(harpe_diver *diver, const harpe_frontier_solver *solver,
-                              harpe_dive_order order, bool *found, harpe_error *error);
+                              harpe_dive_order order, int width, bool *found, harpe_error *error);
 
 /* Takes a plan (options by instruction) that meets the deadline as the present plan. */
 void harpe_diver_take(harpe_diver *diver, const int32_t *option, int64_t deadline_ps);

@@ -429,7 +429,7 @@ static harpe_status search_for(maker *m, const harpe_search *search, double effo
         m->share = part[k] * share;
         m->phase = k == 1 ? "improving" : "bounding";
         if (k == 1)
-            status = harpe_search_windows(search, for_s, &stopped, error);
+            status = harpe_search_for(search, for_s, &stopped, error);
         else
             status = harpe_search_bounds(search, for_s,
                                          k == 0 ? HARPE_BOUND_FIRST_TURN : HARPE_BOUND_LATER_TURNS,

@@ -16,9 +16,14 @@
 /* Positions that local search may recompute for each result of rounding, a dive, a join or
  * windows. */
 #define ROUNDING_VISITS UINT64_C(600000)
-#define DIVE_VISITS UINT64_C(300000)
+#define ROUNDING_VISITS_BEFORE_DIVES UINT64_C(50000)
+#define DIVE_VISITS UINT64_C(200000)
 #define JOIN_VISITS UINT64_C(600000)
+#define JOIN_VISITS_AFTER_DIVES UINT64_C(100000)
 #define WINDOW_SEARCH_VISITS UINT64_C(100000)
+/* Widths of the beams of an effort: the first one, and how often it is doubled, plus one. */
+#define FIRST_EFFORT_WIDTH 8
+#define EFFORT_DIVE_ROUNDS 4
 /* Events that the windows of one turn of a draft may touch, which takes about 20 ms. */
 #define VISITS_PER_TURN UINT64_C(1000000)
 /* Larger problems are not dived, because the time of a dive grows faster than the number of
@@ -89,6 +94,8 @@ static harpe_status run_once(run_user *u,
     return status;
 }
 
+static bool is_over(void *tools) { return harpe_crew_is_over(tools); }
+
 /* ---- Local search and dives ------------------------------------------------------------------ */
 
 /* Brings the thread's own walk to a time, with a new walk if it has passed this time. The numbers
@@ -107,24 +114,46 @@ static harpe_status walk_to(const harpe_search *search, harpe_tools *tools, int6
     return harpe_walk_to(&tools->walk, time_ps, error);
 }
 
-/* Dives at the draft's deadline, and keeps the best result. */
+/* Dives at the draft's deadline, and keeps the result if it is better. */
 static harpe_status dive(const harpe_search *search, harpe_tools *tools, harpe_draft *draft,
-                         harpe_error *error) {
-    static const harpe_dive_order orders[] = {HARPE_DIVE_FORWARDS, HARPE_DIVE_BACKWARDS,
-                                              HARPE_DIVE_BY_RANK, HARPE_DIVE_BY_PRICE};
+                         harpe_dive_order order, int width, harpe_error *error) {
     harpe_assignment *a = &tools->assignment;
+    bool found;
     harpe_status status = walk_to(search, tools, draft->deadline_ps, error);
-    for (size_t k = 0; status == HARPE_OK && k < sizeof orders / sizeof orders[0]; k++) {
-        bool found;
-        status = harpe_diver_dive(&tools->diver, &tools->walk.solver, orders[k], &found, error);
-        if (status != HARPE_OK || !found) continue;
-        for (int32_t i = 0; i < a->count; i++)
-            tools->ordered[i] = tools->diver.option[a->instruction_at[i]];
-        harpe_assignment_restore(a, tools->ordered, tools->walk.solver.time_ps);
-        status = harpe_assignment_settle(a, a->deadline_ps, error);
-        if (status == HARPE_OK) status = harpe_assignment_improve(a, DIVE_VISITS, error);
-        if (status == HARPE_OK) keep_better(search, draft, a);
-    }
+    tools->diver.is_over = is_over;
+    tools->diver.user = tools;
+    if (status == HARPE_OK)
+        status =
+            harpe_diver_dive(&tools->diver, &tools->walk.solver, order, width, &found, error);
+    if (status != HARPE_OK || !found) return status;
+    for (int32_t i = 0; i < a->count; i++)
+        tools->ordered[i] = tools->diver.option[a->instruction_at[i]];
+    harpe_assignment_restore(a, tools->ordered, tools->walk.solver.time_ps);
+    status = harpe_assignment_settle(a, a->deadline_ps, error);
+    if (status == HARPE_OK) status = harpe_assignment_improve(a, DIVE_VISITS, error);
+    if (status == HARPE_OK) keep_better(search, draft, a);
+    return status;
+}
+
+static bool is_dived(const harpe_search *search) {
+    return search->problem->instruction_count <= MOST_DIVED;
+}
+
+/* The dives of each draft. A small problem has time for more of them. */
+static harpe_status dive_first(const harpe_search *search, harpe_tools *tools, harpe_draft *draft,
+                               harpe_error *error) {
+    static const struct {
+        harpe_dive_order order;
+        int width;
+        int32_t most_instructions;
+    } dives[] = {{HARPE_DIVE_BACKWARDS, 4, MOST_DIVED},
+                 {HARPE_DIVE_FORWARDS, 4, 250},
+                 {HARPE_DIVE_OUTWARDS, 4, 150},
+                 {HARPE_DIVE_INWARDS, 4, 150}};
+    harpe_status status = HARPE_OK;
+    for (size_t k = 0; status == HARPE_OK && k < sizeof dives / sizeof dives[0]; k++)
+        if (search->problem->instruction_count <= dives[k].most_instructions)
+            status = dive(search, tools, draft, dives[k].order, dives[k].width, error);
     return status;
 }
 
@@ -137,11 +166,11 @@ static harpe_status refine_step(void *user, harpe_tools *tools, size_t number, s
     *is_done = true;
     if (harpe_draft_gap(search->frontier, draft) <= CLOSED_GAP) return HARPE_OK;
     harpe_assignment_restore(&tools->assignment, draft->option, draft->deadline_ps);
-    harpe_status status = harpe_assignment_improve(&tools->assignment, ROUNDING_VISITS, error);
+    uint64_t visits = is_dived(search) ? ROUNDING_VISITS_BEFORE_DIVES : ROUNDING_VISITS;
+    harpe_status status = harpe_assignment_improve(&tools->assignment, visits, error);
     if (status != HARPE_OK) return status;
     keep_better(search, draft, &tools->assignment);
-    if (search->problem->instruction_count > MOST_DIVED) return HARPE_OK;
-    return dive(search, tools, draft, error);
+    return is_dived(search) ? dive_first(search, tools, draft, error) : HARPE_OK;
 }
 
 static int compare_deadlines(const void *a, const void *b, void *drafts) {
@@ -233,12 +262,13 @@ static harpe_status join_step(void *user, harpe_tools *tools, size_t number, siz
     if (u->fast[number] == NO_DRAFT) return HARPE_OK;
     const int32_t *fast = search->drafts[u->fast[number]].option;
     const int32_t *slow = search->drafts[u->slow[number]].option;
+    uint64_t visits = is_dived(search) ? JOIN_VISITS_AFTER_DIVES : JOIN_VISITS;
     harpe_status status = HARPE_OK;
     for (int slow_first = 0; status == HARPE_OK && slow_first < 2; slow_first++) {
         status = harpe_splice(&tools->splicer, &tools->assignment, fast, slow, slow_first,
                               draft->deadline_ps, error);
         if (status == HARPE_OK)
-            status = harpe_assignment_improve(&tools->assignment, JOIN_VISITS, error);
+            status = harpe_assignment_improve(&tools->assignment, visits, error);
         if (status == HARPE_OK) keep_better(search, draft, &tools->assignment);
     }
     return status;
@@ -378,34 +408,51 @@ static harpe_status run_for(run_user *u, double effort_s,
 
 /* ---- Windows --------------------------------------------------------------------------------- */
 
-static harpe_status window_step(void *user, harpe_tools *tools, size_t number, size_t turn,
-                                bool *is_done, harpe_error *error) {
-    run_user *u = user;
-    const harpe_search *search = u->search;
-    harpe_draft *draft = &search->drafts[number];
+static harpe_status try_windows(const harpe_search *search, harpe_tools *tools, harpe_draft *draft,
+                                uint64_t random, harpe_error *error) {
     harpe_assignment *a = &tools->assignment;
-    double gap = tight_gap(search, draft);
-    *is_done = is_closed(search, draft);
-    if (*is_done) return HARPE_OK;
     for (int32_t k = 0; k < a->count; k++)
         tools->option[a->instruction_at[k]] = draft->option[k];
-    tools->diver.random = number * UINT64_C(1000003) + turn + 1;
+    tools->diver.random = random;
     harpe_diver_take(&tools->diver, tools->option, draft->deadline_ps);
     harpe_diver_improve(&tools->diver, VISITS_PER_TURN);
     for (int32_t k = 0; k < a->count; k++)
         tools->ordered[k] = tools->diver.option[a->instruction_at[k]];
     harpe_assignment_restore(a, tools->ordered, draft->deadline_ps);
     harpe_status status = harpe_assignment_improve(a, WINDOW_SEARCH_VISITS, error);
-    if (status != HARPE_OK) return status;
-    keep_better(search, draft, a);
-    add_gap(u, tight_gap(search, draft) - gap);
-    return HARPE_OK;
+    if (status == HARPE_OK) keep_better(search, draft, a);
+    return status;
 }
 
-harpe_status harpe_search_windows(const harpe_search *search, double effort_s, bool *stopped,
+/* Every second turn is a dive, in all orders with each width, until the beams are wide enough. Wider
+ * ones find hardly better plans. */
+static harpe_status effort_step(void *user, harpe_tools *tools, size_t number, size_t turn,
+                                bool *is_done, harpe_error *error) {
+    run_user *u = user;
+    const harpe_search *search = u->search;
+    harpe_draft *draft = &search->drafts[u->order[number]];
+    double gap = tight_gap(search, draft);
+    *is_done = is_closed(search, draft);
+    if (*is_done) return HARPE_OK;
+    size_t dives = turn / 2, rounds = dives / HARPE_DIVE_ORDERS;
+    harpe_status status;
+    if (is_dived(search) && turn % 2 == 0 && rounds < EFFORT_DIVE_ROUNDS)
+        status = dive(search, tools, draft, (harpe_dive_order)(dives % HARPE_DIVE_ORDERS),
+                      FIRST_EFFORT_WIDTH << rounds, error);
+    else
+        status = try_windows(search, tools, draft,
+                             u->order[number] * UINT64_C(1000003) + turn + 1, error);
+    if (status == HARPE_OK) add_gap(u, tight_gap(search, draft) - gap);
+    return status;
+}
+
+harpe_status harpe_search_for(const harpe_search *search, double effort_s, bool *stopped,
                                   harpe_error *error) {
     run_user u = {.search = search};
-    return run_for(&u, effort_s, window_step, stopped, error);
+    harpe_status status = order_by_deadline(&u, error);
+    if (status == HARPE_OK) status = run_for(&u, effort_s, effort_step, stopped, error);
+    free(u.order);
+    return status;
 }
 
 /* ---- Bounds ---------------------------------------------------------------------------------- */
@@ -444,8 +491,6 @@ static void take_optimum(const harpe_search *search, harpe_tools *tools, harpe_d
     harpe_assignment_restore(a, tools->ordered, draft->deadline_ps);
     keep_better(search, draft, a);
 }
-
-static bool is_over(void *tools) { return harpe_crew_is_over(tools); }
 
 static harpe_status bound_step(void *user, harpe_tools *tools, size_t number, size_t turn,
                                bool *is_done, harpe_error *error) {

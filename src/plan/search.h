@@ -24,7 +24,7 @@ typedef struct harpe_search {
     harpe_draft *drafts;
     size_t draft_count;
     /* Receives the part of a function's work that is done, 0 to 1, and the present mean gap of the
-     * drafts (only harpe_search_windows and harpe_search_bounds; otherwise NAN). Returns false to
+     * drafts (only harpe_search_for and harpe_search_bounds; otherwise NAN). Returns false to
      * stop. NULL: none. */
     bool (*report)(void *user, double done, double mean_gap);
     void *user;
@@ -52,9 +52,9 @@ harpe_status harpe_search_join(const harpe_search *search, harpe_error *error);
 harpe_status harpe_search_finish(const harpe_search *search, const harpe_clock_switch *cost,
                                  harpe_error *error);
 
-/* Improves the drafts with windows, in turn, for `effort_s`, or until all of them reach their lower
- * bounds. Sets `*stopped` and ends if `report` returns false. */
-harpe_status harpe_search_windows(const harpe_search *search, double effort_s, bool *stopped,
+/* Improves the drafts with wide dives and with windows, in turn, for `effort_s`, or until all of
+ * them reach their lower bounds. Sets `*stopped` and ends if `report` returns false. */
+harpe_status harpe_search_for(const harpe_search *search, double effort_s, bool *stopped,
                                   harpe_error *error);
 
 /* Which turns of the search for bounds are taken. Each turn takes longer than the one before. */

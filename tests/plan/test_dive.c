@@ -43,10 +43,10 @@ static void assert_sound(const parts *p, const harpe_diver *diver) {
                 harpe_frontier_bound_at(p->frontier, plan.time_s) - noise_j - 1e-9 * iteration_j);
 }
 
-static void dive(parts *p, harpe_diver *diver, harpe_dive_order order) {
+static void dive(parts *p, harpe_diver *diver, harpe_dive_order order, int width) {
     bool found = false;
     harpe_error error = {.message = ""};
-    assert_ok(harpe_diver_dive(diver, &p->walk.solver, order, &found, &error), error);
+    assert_ok(harpe_diver_dive(diver, &p->walk.solver, order, width, &found, &error), error);
     assert_true(found); /* the faster of the options around a duration always fits */
     assert_true(diver->deadline_ps == p->walk.solver.time_ps);
     assert_sound(p, diver);
@@ -74,7 +74,7 @@ static void dives_and_windows_are_sound(void **state) {
         for (double share = 1; share >= 0; share -= 0.25) {
             parts_walk_to(&p, time_at(&p, share));
             for (int order = 0; order < HARPE_DIVE_ORDERS; order++)
-                dive(&p, &diver, (harpe_dive_order)order);
+                dive(&p, &diver, (harpe_dive_order)order, random_int(&random, 1, 12));
             for (int from_fastest = 0; from_fastest < 2; from_fastest++) {
                 if (from_fastest) take_fastest(&p, &diver, p.walk.solver.time_ps);
                 double before_j = plan_j(&p, diver.option);
@@ -117,7 +117,7 @@ static void tiny_problems_against_all_plans(void **state) {
         double least_j = least_energy_j(&p, p.walk.solver.time_ps);
         assert_true(least_j >= harpe_frontier_solver_energy_j(&p.walk.solver) - noise_j);
         for (int order = 0; order < HARPE_DIVE_ORDERS; order++) {
-            dive(&p, &diver, (harpe_dive_order)order);
+            dive(&p, &diver, (harpe_dive_order)order, 1);
             assert_true(diver.energy_j >= least_j - noise_j);
             best_j = fmin(best_j, diver.energy_j);
         }
@@ -166,7 +166,7 @@ static void windows_are_deterministic_and_keep_their_budget(void **state) {
     parts_walk_to(&p, time_at(&p, 0.4));
     int32_t start[4096];
     size_t bytes = (size_t)p.problem->instruction_count * sizeof *start;
-    dive(&p, &one, HARPE_DIVE_FORWARDS);
+    dive(&p, &one, HARPE_DIVE_FORWARDS, 1);
     memcpy(start, one.option, bytes);
     uint64_t before = one.visits;
     harpe_diver_improve(&one, 0);
@@ -189,6 +189,57 @@ static void windows_are_deterministic_and_keep_their_budget(void **state) {
     harpe_diver_clear(&one);
     harpe_diver_clear(&other);
     parts_clear(&p);
+}
+
+/* ---- Beams ----------------------------------------------------------------------------------- */
+
+static bool end_after(void *user) {
+    int *left = user;
+    return --*left < 0;
+}
+
+/* Wider beams need less energy, summed over some problems and times. The result does not depend on
+ * what the diver did before, a dive that was ended included. */
+static void beams_find_better_plans(void **state) {
+    (void)state;
+    test_random random = {55};
+    double least_saved_j = 0, sum_j[3] = {0};
+    static const int widths[] = {1, 4, 32};
+    for (int trial = 0; trial < test_trials(4); trial++) {
+        parts p;
+        harpe_diver used, fresh;
+        parts_init(&p, usual_problem(&random, 4, 8, 1));
+        diver_init(&used, &p);
+        diver_init(&fresh, &p);
+        for (double share = 0.8; share > 0; share -= 0.3) {
+            parts_walk_to(&p, time_at(&p, share));
+            for (int k = 0; k < 3; k++) {
+                int left = random_int(&random, 0, 60);
+                bool found = true;
+                harpe_error error = {.message = ""};
+                used.is_over = end_after;
+                used.user = &left;
+                assert_ok(harpe_diver_dive(&used, &p.walk.solver, HARPE_DIVE_INWARDS, 8, &found,
+                                           &error),
+                          error);
+                assert_false(found);
+                used.is_over = NULL;
+                dive(&p, &used, HARPE_DIVE_BACKWARDS, widths[k]);
+                sum_j[k] += used.energy_j;
+            }
+            dive(&p, &fresh, HARPE_DIVE_BACKWARDS, widths[2]);
+            assert_memory_equal(used.option, fresh.option,
+                                (size_t)p.problem->instruction_count * sizeof *used.option);
+            harpe_diver_clear(&fresh);
+            diver_init(&fresh, &p);
+        }
+        least_saved_j += 1e-6 * scale_j(&p);
+        harpe_diver_clear(&used);
+        harpe_diver_clear(&fresh);
+        parts_clear(&p);
+    }
+    assert_true(sum_j[1] < sum_j[0] - least_saved_j);
+    assert_true(sum_j[2] < sum_j[1] - least_saved_j);
 }
 
 /* ---- Room ------------------------------------------------------------------------------------ */
@@ -221,6 +272,7 @@ int main(void) {
         cmocka_unit_test(dives_and_windows_are_sound),
         cmocka_unit_test(tiny_problems_against_all_plans),
         cmocka_unit_test(windows_are_deterministic_and_keep_their_budget),
+        cmocka_unit_test(beams_find_better_plans),
         cmocka_unit_test(windows_with_too_many_paths_keep_their_room),
     };
     return cmocka_run_group_tests_name("dive", tests, NULL, NULL);
