@@ -18,6 +18,7 @@ from tables import Table, percent, seconds
 
 SIZES = ((2, 4), (2, 8), (3, 6), (4, 4), (4, 6), (4, 8))
 CLOCKS = (8, 14, 38)
+LIKE_SIZES = ((4, 4), (8, 2), (4, 8))
 # Deadlines between the fastest plan (0) and the plan of least energy (1).
 PLACES = (0.2, 0.5, 0.8)
 PICOSECOND = 1e-12
@@ -36,7 +37,16 @@ def jobs(seed, instances):
             source, gpu, profiles.clock_list(clocks, gpu.highest_mhz), ranks,
             profiles.work_of(source, ranks, source.choice((0.9, 1.1)), 0.03),
             ("forward", "backward"), source.choice((0.001, 0.003, 0.01)), 0.05)
-        yield clocks, profiles.Job(f"small {number}", rows, "1f1b", ranks, microbatches, {})
+        yield f"{clocks} clocks", profiles.Job(f"small {number}", rows, "1f1b", ranks, microbatches, {})
+
+
+def bloom_like(seed, instances):
+    """Yields small jobs with curves like those published of Bloom 176B."""
+    for number in range(instances):
+        for ranks, microbatches in LIKE_SIZES:
+            job = profiles.job_like("Bloom-like", seed + number, ranks, microbatches)
+            job.name += f" {ranks} {microbatches}"
+            yield "Bloom-like", job
 
 
 def useful(options, power_w):
@@ -188,6 +198,8 @@ def arguments(words, builds):
     builds(parser)
     parser.add_argument("--instances", type=int, default=6, metavar="N",
                         help="generated jobs (default 6)")
+    parser.add_argument("--likes", type=int, default=0, metavar="N",
+                        help="Bloom-like jobs of each size (default 0)")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="default 1")
     parser.add_argument("--time-limit", type=float, default=60, metavar="SECONDS",
                         help="for each plan (default 60)")
@@ -212,9 +224,10 @@ def main(words, builds):
     groups, status = {}, 0
     with tempfile.TemporaryDirectory(prefix="harpe-bench-") as name:
         folder = pathlib.Path(name)
-        for clocks, job in jobs(chosen.seed, chosen.instances):
+        for kind, job in [*jobs(chosen.seed, chosen.instances),
+                          *bloom_like(chosen.seed, chosen.likes)]:
             rows = measure(highspy, libraries, job.write(folder), folder, chosen.time_limit)
-            groups.setdefault(f"{job.ranks} x {job.microbatches}, {clocks} clocks", []).extend(rows)
+            groups.setdefault(f"{job.ranks} x {job.microbatches}, {kind}", []).extend(rows)
             for row in rows:
                 if row["now"] < row["proven"] * (1 - 10 * PROVEN):
                     print(f"optimum: {job.name}: our plan needs less than HiGHS's bound: "

@@ -26,6 +26,8 @@
 /* The number of times that each plan of the set is compared with a join of its neighbours. A better
  * join replaces the plan. */
 #define SPLICE_ROUNDS 2
+/* If the first joins took longer than this share of an effort, the effort does not repeat them. */
+#define MOST_JOINING 0.1
 /* The parts of the reported progress: for finding T*, for rounding, and for refining. Joins have
  * the rest. If there is an effort, all of this together has the last part. */
 #define SOLVING_SHARE 0.1
@@ -56,6 +58,7 @@ typedef struct maker {
     const char *phase;              /* "solving", or "planning" after T* was found */
     double fraction;                /* progress reported last, 0 to 1; never falls */
     double share_from, share;       /* where the present part of the work begins, and its share */
+    double join_s; /* time of the last joins */
     bool has_effort;
     size_t done, wanted; /* drafts made so far, and in total */
 } maker;
@@ -414,12 +417,34 @@ static harpe_status round_all(maker *m, const harpe_plan_request *request, harpe
                                               : draft_at_times(m, request, error);
 }
 
+/* Joins the drafts, SPLICE_ROUNDS times. */
+static harpe_status join(maker *m, const harpe_search *search, double share, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    double began_s = harpe_clock_s();
+    for (int round = 0; status == HARPE_OK && round < SPLICE_ROUNDS; round++) {
+        begin_part(m, share / SPLICE_ROUNDS);
+        status = harpe_search_join(search, error);
+    }
+    m->join_s = harpe_clock_s() - began_s;
+    return status;
+}
+
+/* Joins the drafts after an effort has improved them. A caller that stops this keeps the drafts. */
+static harpe_status join_again(maker *m, const harpe_search *search, bool *stopped,
+                               harpe_error *error) {
+    harpe_status status = join(m, search, 0, error);
+    if (status != HARPE_INTERRUPTED) return status;
+    *stopped = true;
+    return HARPE_OK;
+}
+
 /* Improves the drafts and their bounds for some time. One turn of the search for bounds comes
  * first, because plans that reach their bound need no more work. Later turns have the time that the
  * first two parts leave. */
 static harpe_status search_for(maker *m, const harpe_search *search, double effort_s,
                                harpe_error *error) {
     static const double part[] = {0.1, 0.6, 0.3}, part_of_left[] = {0.1, 2.0 / 3, 1};
+    bool has_time_to_join = m->join_s < MOST_JOINING * effort_s;
     double end_s = harpe_clock_s() + effort_s, share = (1 - m->share_from - m->share);
     bool stopped = false;
     harpe_status status = HARPE_OK;
@@ -434,6 +459,8 @@ static harpe_status search_for(maker *m, const harpe_search *search, double effo
             status = harpe_search_bounds(search, for_s,
                                          k == 0 ? HARPE_BOUND_FIRST_TURN : HARPE_BOUND_LATER_TURNS,
                                          &stopped, error);
+        if (k == 1 && status == HARPE_OK && !stopped && has_time_to_join)
+            status = join_again(m, search, &stopped, error);
     }
     m->phase = "planning";
     return status;
@@ -446,14 +473,22 @@ static bool is_dominated(const maker *m, const harpe_draft *draft) {
     return false;
 }
 
+static bool is_among(const maker *m, const harpe_draft *draft, size_t count) {
+    size_t size = (size_t)m->problem->instruction_count * sizeof(int32_t);
+    for (size_t i = 0; i < count; i++)
+        if (m->drafts[i].time_s == draft->time_s && m->drafts[i].energy_j == draft->energy_j &&
+            memcmp(m->drafts[i].option, draft->option, size) == 0)
+            return true;
+    return false;
+}
+
 /* Adds copies of the drafts of before the effort again. A better draft may be slower than the one
  * it has replaced, which is then still the best one for shorter times. With a cost of changes, the
  * energies are not final, and every draft that was replaced may still be the best. */
 static harpe_status add_replaced(maker *m, harpe_draft *before, size_t count, bool has_cost,
                                  harpe_error *error) {
-    size_t size = (size_t)m->problem->instruction_count * sizeof(int32_t);
     for (size_t i = 0; i < count; i++) {
-        if (memcmp(before[i].option, m->drafts[i].option, size) == 0) continue;
+        if (is_among(m, &before[i], count)) continue;
         if (!has_cost && is_dominated(m, &before[i])) continue;
         if (!HARPE_ARRAY_RESERVE(m->drafts, m->draft_capacity, m->draft_count + 1))
             return harpe_fail_memory(error);
@@ -522,10 +557,8 @@ static harpe_status improve_all(maker *m, const harpe_plan_request *request,
     };
     begin_part(m, REFINING_SHARE);
     harpe_status status = harpe_search_refine(&search, error);
-    for (int round = 0; status == HARPE_OK && round < SPLICE_ROUNDS; round++) {
-        begin_part(m, (1 - SOLVING_SHARE - ROUNDING_SHARE - REFINING_SHARE) / SPLICE_ROUNDS);
-        status = harpe_search_join(&search, error);
-    }
+    if (status == HARPE_OK)
+        status = join(m, &search, 1 - SOLVING_SHARE - ROUNDING_SHARE - REFINING_SHARE, error);
     if (status == HARPE_OK && request->effort_s > 0)
         status = improve_for(m, &search, request, error);
     if (status == HARPE_OK && request->choice != HARPE_PLANS_AT &&
