@@ -11,8 +11,8 @@
 /* Options that are tried for one instruction. */
 #define MOST_TRIED 4
 /* Two bounds that differ by less than this share of the mean energy of an option are mostly those
- * of the same plan in another order, for example with the clocks of two microbatches exchanged. Only
- * one of the two ways is kept, so that the beam does not consist of copies. */
+ * of the same plan in another order, for example with the clocks of two microbatches exchanged.
+ * Only one of the two ways is kept, so that the beam does not consist of copies. */
 #define SAME_BOUND 1e-5
 
 /* A way to fix one more instruction. */
@@ -59,10 +59,9 @@ void harpe_beam_clear(harpe_beam *beam) {
 static int make_slots(harpe_beam *b, int width) {
     while (b->slot_count < width && b->slot_count < b->most_width) {
         int slot = b->slot_count;
-        b->fixed[slot] =
-            harpe_arena_alloc(&b->arena, b->most_instructions, sizeof *b->fixed[slot]);
-        if (!b->fixed[slot] || !harpe_relaxation_state_make(&b->state[slot], &b->arena,
-                                                            b->most_nodes, b->most_edges))
+        b->fixed[slot] = harpe_arena_alloc(&b->arena, b->most_instructions, sizeof *b->fixed[slot]);
+        if (!b->fixed[slot] ||
+            !harpe_relaxation_state_make(&b->state[slot], &b->arena, b->most_nodes, b->most_edges))
             break;
         b->slot_count++;
     }

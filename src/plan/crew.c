@@ -149,7 +149,7 @@ static void stop(run_state *s) {
 
 static bool report_begun(member *m, size_t begun) {
     const harpe_crew_run *run = m->state->run;
-    if (!m->reports || !run->report) return true;
+    if (!m->reports || !run->report || m->state->is_stopped) return true;
     m->reported_s = harpe_clock_s();
     if (run->report(run->user, begun)) return true;
     stop(m->state);

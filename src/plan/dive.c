@@ -406,9 +406,9 @@ static void try_window(harpe_diver *d, window_kind kind) {
     window w = choose_window(d, kind);
     double energy_j = release(d, &w);
     harpe_dive_order order = (harpe_dive_order)(uniform(d) * HARPE_DIVE_ORDERS);
-    bool is_better = d->free_count > 1 && build_part(d) &&
-                     fix_all(d, &d->part, &d->part_beam, order, WINDOW_WIDTH,
-                             energy_j - SMALLEST_SAVING_J);
+    bool is_better =
+        d->free_count > 1 && build_part(d) &&
+        fix_all(d, &d->part, &d->part_beam, order, WINDOW_WIDTH, energy_j - SMALLEST_SAVING_J);
     for (int32_t k = 0; k < d->free_count; k++) {
         int32_t i = d->instruction_of[k];
         d->is_released[i] = 0;

@@ -61,8 +61,8 @@ harpe_status harpe_diver_init(harpe_diver *diver, const harpe_problem *problem,
 void harpe_diver_clear(harpe_diver *diver);
 
 /* Dives from the solution of a walk at its present iteration time, which becomes the deadline, with
- * a beam of `width` (at least 1). The result is the present plan. `*found` is false if the dive ends
- * without a plan; the present plan is then not valid. */
+ * a beam of `width` (at least 1). The result is the present plan. `*found` is false if the dive
+ * ends without a plan; the present plan is then not valid. */
 harpe_status harpe_diver_dive(harpe_diver *diver, const harpe_frontier_solver *solver,
                               harpe_dive_order order, int width, bool *found, harpe_error *error);
 

@@ -58,7 +58,7 @@ typedef struct maker {
     const char *phase;              /* "solving", or "planning" after T* was found */
     double fraction;                /* progress reported last, 0 to 1; never falls */
     double share_from, share;       /* where the present part of the work begins, and its share */
-    double join_s; /* time of the last joins */
+    double join_s;                  /* time of the last joins */
     bool has_effort;
     size_t done, wanted; /* drafts made so far, and in total */
 } maker;
@@ -432,6 +432,7 @@ static harpe_status join(maker *m, const harpe_search *search, double share, har
 /* Joins the drafts after an effort has improved them. A caller that stops this keeps the drafts. */
 static harpe_status join_again(maker *m, const harpe_search *search, bool *stopped,
                                harpe_error *error) {
+    m->phase = "planning"; /* the other phases of an effort report gaps */
     harpe_status status = join(m, search, 0, error);
     if (status != HARPE_INTERRUPTED) return status;
     *stopped = true;

@@ -21,8 +21,8 @@
 #define JOIN_VISITS UINT64_C(600000)
 #define JOIN_VISITS_AFTER_DIVES UINT64_C(100000)
 #define WINDOW_SEARCH_VISITS UINT64_C(100000)
-/* Widths of the beams of an effort: the first one, and how often it is doubled, plus one. */
-#define FIRST_EFFORT_WIDTH 8
+/* An effort dives in all orders with beams of twice the usual width, and doubles it so often, minus
+ * one. */
 #define EFFORT_DIVE_ROUNDS 4
 /* Events that the windows of one turn of a draft may touch, which takes about 20 ms. */
 #define VISITS_PER_TURN UINT64_C(1000000)
@@ -120,11 +120,8 @@ static harpe_status dive(const harpe_search *search, harpe_tools *tools, harpe_d
     harpe_assignment *a = &tools->assignment;
     bool found;
     harpe_status status = walk_to(search, tools, draft->deadline_ps, error);
-    tools->diver.is_over = is_over;
-    tools->diver.user = tools;
     if (status == HARPE_OK)
-        status =
-            harpe_diver_dive(&tools->diver, &tools->walk.solver, order, width, &found, error);
+        status = harpe_diver_dive(&tools->diver, &tools->walk.solver, order, width, &found, error);
     if (status != HARPE_OK || !found) return status;
     for (int32_t i = 0; i < a->count; i++)
         tools->ordered[i] = tools->diver.option[a->instruction_at[i]];
@@ -139,21 +136,26 @@ static bool is_dived(const harpe_search *search) {
     return search->problem->instruction_count <= MOST_DIVED;
 }
 
-/* The dives of each draft. A small problem has time for more of them. */
+/* Returns the width of the first dives. The time of a dive grows faster than the number of
+ * instructions. */
+static int usual_width(const harpe_search *search) {
+    int32_t count = search->problem->instruction_count;
+    return count <= 600 ? 4 : count <= 1200 ? 2 : 1;
+}
+
+/* The dives of each draft. Small problems, and those with narrow beams, have time for more of
+ * them. */
 static harpe_status dive_first(const harpe_search *search, harpe_tools *tools, harpe_draft *draft,
                                harpe_error *error) {
-    static const struct {
-        harpe_dive_order order;
-        int width;
-        int32_t most_instructions;
-    } dives[] = {{HARPE_DIVE_BACKWARDS, 4, MOST_DIVED},
-                 {HARPE_DIVE_FORWARDS, 4, 250},
-                 {HARPE_DIVE_OUTWARDS, 4, 150},
-                 {HARPE_DIVE_INWARDS, 4, 150}};
+    static const harpe_dive_order orders[] = {HARPE_DIVE_BACKWARDS, HARPE_DIVE_FORWARDS,
+                                              HARPE_DIVE_OUTWARDS, HARPE_DIVE_INWARDS};
+    int32_t count = search->problem->instruction_count;
+    int width = usual_width(search), dives = 1;
+    if (width == 1 || count <= 250) dives = 2;
+    if (count <= 150) dives = 4;
     harpe_status status = HARPE_OK;
-    for (size_t k = 0; status == HARPE_OK && k < sizeof dives / sizeof dives[0]; k++)
-        if (search->problem->instruction_count <= dives[k].most_instructions)
-            status = dive(search, tools, draft, dives[k].order, dives[k].width, error);
+    for (int k = 0; status == HARPE_OK && k < dives; k++)
+        status = dive(search, tools, draft, orders[k], width, error);
     return status;
 }
 
@@ -424,8 +426,8 @@ static harpe_status try_windows(const harpe_search *search, harpe_tools *tools, 
     return status;
 }
 
-/* Every second turn is a dive, in all orders with each width, until the beams are wide enough. Wider
- * ones find hardly better plans. */
+/* Every second turn is a dive, in all orders with each width, until the beams are wide enough.
+ * Wider ones find hardly better plans. */
 static harpe_status effort_step(void *user, harpe_tools *tools, size_t number, size_t turn,
                                 bool *is_done, harpe_error *error) {
     run_user *u = user;
@@ -434,20 +436,22 @@ static harpe_status effort_step(void *user, harpe_tools *tools, size_t number, s
     double gap = tight_gap(search, draft);
     *is_done = is_closed(search, draft);
     if (*is_done) return HARPE_OK;
+    tools->diver.is_over = is_over; /* a wide dive takes long */
+    tools->diver.user = tools;
     size_t dives = turn / 2, rounds = dives / HARPE_DIVE_ORDERS;
     harpe_status status;
     if (is_dived(search) && turn % 2 == 0 && rounds < EFFORT_DIVE_ROUNDS)
         status = dive(search, tools, draft, (harpe_dive_order)(dives % HARPE_DIVE_ORDERS),
-                      FIRST_EFFORT_WIDTH << rounds, error);
+                      (2 * usual_width(search)) << rounds, error);
     else
-        status = try_windows(search, tools, draft,
-                             u->order[number] * UINT64_C(1000003) + turn + 1, error);
+        status = try_windows(search, tools, draft, u->order[number] * UINT64_C(1000003) + turn + 1,
+                             error);
     if (status == HARPE_OK) add_gap(u, tight_gap(search, draft) - gap);
     return status;
 }
 
 harpe_status harpe_search_for(const harpe_search *search, double effort_s, bool *stopped,
-                                  harpe_error *error) {
+                              harpe_error *error) {
     run_user u = {.search = search};
     harpe_status status = order_by_deadline(&u, error);
     if (status == HARPE_OK) status = run_for(&u, effort_s, effort_step, stopped, error);

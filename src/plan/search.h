@@ -55,7 +55,7 @@ harpe_status harpe_search_finish(const harpe_search *search, const harpe_clock_s
 /* Improves the drafts with wide dives and with windows, in turn, for `effort_s`, or until all of
  * them reach their lower bounds. Sets `*stopped` and ends if `report` returns false. */
 harpe_status harpe_search_for(const harpe_search *search, double effort_s, bool *stopped,
-                                  harpe_error *error);
+                              harpe_error *error);
 
 /* Which turns of the search for bounds are taken. Each turn takes longer than the one before. */
 typedef enum harpe_bound_turns {

@@ -219,9 +219,9 @@ static void beams_find_better_plans(void **state) {
                 harpe_error error = {.message = ""};
                 used.is_over = end_after;
                 used.user = &left;
-                assert_ok(harpe_diver_dive(&used, &p.walk.solver, HARPE_DIVE_INWARDS, 8, &found,
-                                           &error),
-                          error);
+                assert_ok(
+                    harpe_diver_dive(&used, &p.walk.solver, HARPE_DIVE_INWARDS, 8, &found, &error),
+                    error);
                 assert_false(found);
                 used.is_over = NULL;
                 dive(&p, &used, HARPE_DIVE_BACKWARDS, widths[k]);
