@@ -26,9 +26,15 @@ def gaps_of(found, bound="bound_j"):
 
 
 def measure(library, job, folder, **settings):
-    """Returns the row of one job and one build, or None if this build refuses the job."""
+    """Returns the row of one job and one build, or None if this build refuses the job. An effort
+    adds plans beside those that were asked for: it is measured with the times of the plans without
+    an effort, which gives one plan for each time."""
+    written = job.write(folder)
     try:
-        found = library.plan(job.write(folder), **settings)
+        if settings.get("effort_s"):
+            first = library.plan(written, **{**settings, "effort_s": 0})
+            settings["times"] = [plan["time_s"] for plan in first["plans"]]
+        found = library.plan(written, **settings)
     except Refused as reason:
         print(f"{job.name}: {job.schedule} {job.ranks} x {job.microbatches}: {reason}",
               file=sys.stderr)

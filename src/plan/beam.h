@@ -7,7 +7,7 @@
 #define HARPE_PLAN_BEAM_H
 
 #include "plan/problem.h"
-#include "plan/relaxation.h"
+#include "plan/relaxation_state.h"
 
 typedef struct harpe_beam {
     harpe_arena arena;

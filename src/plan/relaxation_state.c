@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Solutions of a relaxation that are set aside; see relaxation.h. */
-#include <string.h>
+/* Solutions of a relaxation that are set aside; see relaxation_state.h. */
+#include "plan/relaxation_state.h"
 
-#include "plan/relaxation.h"
+#include <string.h>
 
 bool harpe_relaxation_state_make(harpe_relaxation_state *state, harpe_arena *arena,
                                  size_t most_nodes, size_t most_edges) {
