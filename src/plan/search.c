@@ -39,6 +39,7 @@
 typedef struct run_user {
     const harpe_search *search;
     size_t *order; /* the drafts, the slowest deadline first; joins: the hull */
+    size_t count;  /* effort: the drafts of `order` */
     const harpe_clock_switch *cost;
     size_t *fast, *slow;     /* joins: the neighbours on the hull; NO_DRAFT: none */
     harpe_bound_turns turns; /* bounds */
@@ -382,12 +383,24 @@ static bool report_gap(void *user, size_t begun) {
     (void)begun;
     if (!search->report) return true;
     (void)pthread_mutex_lock(&u->lock);
-    double mean_gap = u->gap_sum / (double)search->draft_count;
+    double mean_gap = u->gap_sum / (double)u->count;
     (void)pthread_mutex_unlock(&u->lock);
     return search->report(search->user, (harpe_clock_s() - u->began_s) / u->effort_s, mean_gap);
 }
 
-/* Runs a step for all drafts, in turn, for `effort_s`. */
+/* Leaves only the drafts of asked times in the order, if there are any. The others were made to
+ * join them, and are not in the result. */
+static void keep_asked(run_user *u) {
+    const harpe_search *search = u->search;
+    size_t asked = 0;
+    for (size_t i = 0; i < search->draft_count; i++)
+        asked += search->drafts[i].is_asked;
+    u->count = 0;
+    for (size_t i = 0; i < search->draft_count; i++)
+        if (asked == 0 || search->drafts[u->order[i]].is_asked) u->order[u->count++] = u->order[i];
+}
+
+/* Runs a step for the drafts of the order, in turn, for `effort_s`. */
 static harpe_status run_for(run_user *u, double effort_s,
                             harpe_status (*step)(void *, harpe_tools *, size_t, size_t, bool *,
                                                  harpe_error *),
@@ -395,9 +408,10 @@ static harpe_status run_for(run_user *u, double effort_s,
     const harpe_search *search = u->search;
     u->began_s = harpe_clock_s();
     u->effort_s = effort_s;
-    for (size_t i = 0; i < search->draft_count; i++)
-        u->gap_sum += tight_gap(search, &search->drafts[i]);
-    harpe_crew_run run = {.count = search->draft_count,
+    keep_asked(u);
+    for (size_t i = 0; i < u->count; i++)
+        u->gap_sum += tight_gap(search, &search->drafts[u->order[i]]);
+    harpe_crew_run run = {.count = u->count,
                           .end_s = u->began_s + effort_s,
                           .step = step,
                           .report = report_gap,

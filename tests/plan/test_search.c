@@ -121,6 +121,40 @@ static void bad_efforts_and_threads_are_refused(void **state) {
     harpe_problem_free(problem);
 }
 
+/* ---- Asked times ----------------------------------------------------------------------------- */
+
+/* Stores the mean gap of the first report that has one. */
+static bool take_gap(void *user, const char *phase, double fraction) {
+    double *percent = user;
+    const char *at = strstr(phase, "mean gap ");
+    (void)fraction;
+    if (at && isnan(*percent)) *percent = strtod(at + strlen("mean gap "), NULL);
+    return true;
+}
+
+/* Plans of other times are made to join them, but an effort works on those that were asked for. */
+static void effort_works_on_the_asked_plans(void **state) {
+    (void)state;
+    harpe_problem *problem = usual_problem(85, 4, 8, 9);
+    harpe_plan_request request = {.count = 3, .threads = 1};
+    harpe_plan_set *plans = plans_of(problem, &request);
+    double time_s = harpe_plan_set_at(plans, 1)->time_s, percent = NAN;
+    harpe_plan_set_free(plans);
+    request = (harpe_plan_request){
+        .choice = HARPE_PLANS_AT, .times_s = &time_s, .time_count = 1, .threads = 1};
+    plans = plans_of(problem, &request);
+    const harpe_plan *before = harpe_plan_set_at(plans, 0);
+    double gap_percent = 100 * (before->energy_j / before->lower_bound_j - 1);
+    harpe_plan_set_free(plans);
+    const harpe_progress progress = {take_gap, &percent};
+    harpe_error error = {.message = ""};
+    request.effort_s = 0.3;
+    assert_ok(harpe_plan_set_new(problem, &request, &progress, NULL, &plans, &error), error);
+    assert_true(gap_percent > 0.001 && fabs(percent - gap_percent) < 0.0002);
+    harpe_plan_set_free(plans);
+    harpe_problem_free(problem);
+}
+
 /* ---- Stopping -------------------------------------------------------------------------------- */
 
 typedef struct listener {
@@ -215,6 +249,7 @@ int main(void) {
         cmocka_unit_test(effort_never_makes_a_plan_worse),
         cmocka_unit_test(effort_ends_when_nothing_is_left),
         cmocka_unit_test(bad_efforts_and_threads_are_refused),
+        cmocka_unit_test(effort_works_on_the_asked_plans),
         cmocka_unit_test(reports_can_stop_each_phase),
         cmocka_unit_test(sets_do_not_depend_on_threads),
     };
