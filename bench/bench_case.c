@@ -62,8 +62,17 @@ static harpe_profile *repeat_stages(const harpe_profile *profile, int stages) {
         for (size_t p = 0; stage < stages && p < entry->point_count; p++) {
             const harpe_profile_point *point = &entry->points[p];
             rows[count++] = (harpe_measurement){
-                stage, -1, entry->instruction, point->frequency_mhz, point->time_s, point->energy_j,
-                1,     0};
+                stage,
+                -1,
+                entry->instruction,
+                point->frequency_mhz,
+                point->time_s,
+                point->energy_j,
+                1,
+                0,
+                point->frequency_mhz > 0
+                    ? harpe_profile_switch_latency_s(profile, entry->stage, point->frequency_mhz)
+                    : 0};
         }
     }
     harpe_error error;

@@ -93,7 +93,7 @@ class Pipeline:
         begins = [start[own[0]]] + [start[b] for a, b in zip(own, own[1:]) if mhz[a] != mhz[b]]
         if len(begins) == 1:
             return float("inf")
-        lengths = [b - a for a, b in zip(begins, begins[1:])] + [time - begins[-1]]
+        lengths = [b - a for a, b in zip(begins, begins[1:])] + [time + begins[0] - begins[-1]]
         if mhz[own[0]] == mhz[own[-1]]:  # the last clock goes on in the next iteration
             lengths[0] += lengths.pop()
         return min(lengths)

@@ -161,6 +161,12 @@ HARPE_API double harpe_problem_blocking_power_w(const harpe_problem *problem, in
  * list, or, if `index` is the length of the list, after the last entry. 0: no such entry. */
 HARPE_API double harpe_problem_wait_power_w(const harpe_problem *problem, int rank, size_t index);
 
+/* Return true if the profile has switching latencies, and the seconds from the request for a
+ * frequency until the GPUs of a rank have it: the longest of the rank's stages. 0: not known. */
+HARPE_API bool harpe_problem_has_switch_latency(const harpe_problem *problem);
+HARPE_API double harpe_problem_switch_latency_s(const harpe_problem *problem, int rank,
+                                                int frequency_mhz);
+
 /* Return the number of ranks of the pipeline, the length of one rank's list, and the length of
  * all lists together. */
 HARPE_API int harpe_problem_rank_count(const harpe_problem *problem);
@@ -272,6 +278,9 @@ typedef struct harpe_clock_switch {
     double energy_j;        /* energy of one change */
     double minimum_dwell_s; /* each clock of a plan holds for at least this time; see
                              * harpe_plan_request for the exception */
+    bool takes_profile;     /* the latency of each clock is that of harpe_problem_switch_latency_s,
+                             * and latency_s is 0. Fails with HARPE_INVALID_ARGUMENT if the profile
+                             * has none */
 } harpe_clock_switch;
 
 typedef struct harpe_plan_request {
@@ -332,8 +341,8 @@ typedef struct harpe_switching {
     size_t clock_writes;
     double shortest_dwell_s; /* shortest time between two changes of a rank if instructions start
                               * as early as possible; 0: no changes */
-    /* Time and energy of the iteration if every change is `latency_s` late and costs the switch's
-     * `energy_j`. */
+    /* Time and energy of the iteration if every clock is requested when its instruction begins, as
+     * by harpe_plan_evaluate_late with a lead of 0. */
     double time_s, energy_j;
 } harpe_switching;
 
@@ -342,6 +351,44 @@ typedef struct harpe_switching {
 HARPE_API harpe_status harpe_plan_switching(const harpe_problem *problem, const int *frequency_mhz,
                                             const harpe_clock_switch *cost, harpe_switching *out,
                                             harpe_error *error);
+
+/* An instruction of a plan whose clocks change late. A part of its work may be done at the clock
+ * before. */
+typedef struct harpe_late_instruction {
+    double start_s;          /* in the iteration */
+    double time_s, energy_j; /* of the whole instruction */
+    int first_mhz, last_mhz; /* clocks at its start and its end */
+    double first_share;      /* share of the work that is done at first_mhz; 1 if it keeps it */
+} harpe_late_instruction;
+
+/* A plan whose clocks change late, in the steady state: each iteration begins with the clocks and
+ * requests that the one before leaves. */
+typedef struct harpe_late_plan {
+    double time_s, energy_j; /* of an iteration; with the energy of its changes */
+    size_t request_count;    /* clocks that are requested in an iteration */
+    size_t late_count;       /* instructions that do work at another clock than the plan's */
+    bool is_steady; /* the state repeats; otherwise the numbers are means of many iterations, and
+                     * instructions are those of the last */
+} harpe_late_plan;
+
+/* Computes the time and energy of a plan if a GPU has a clock only some time after the request
+ * (`cost`). The controller asks for a clock when the plan changes it. `lead_s` (0 or more,
+ * INFINITY too) says how much earlier than the instruction begins it may ask:
+ *
+ * - It asks at most as much earlier as the change takes, and not before the previous change of the
+ *   rank has taken effect, but at the latest when the instruction begins. 0 is a controller that
+ *   does not look ahead.
+ * - A request replaces one that has not taken effect. The old clock holds until then.
+ * - When a change takes effect, the instruction that runs does the rest of its work with the time
+ *   and energy of the new clock. An instruction that was not measured at a clock takes the numbers
+ *   of the nearest clock that it was measured at.
+ *
+ * An instruction at 0 MHz keeps the clock that the GPU has. `instructions` (may be NULL) receives
+ * one entry for each instruction. O(instructions) for each iteration until the state repeats,
+ * usually two or three. */
+HARPE_API harpe_status harpe_plan_evaluate_late(
+    const harpe_problem *problem, const int *frequency_mhz, const harpe_clock_switch *cost,
+    double lead_s, harpe_late_plan *out, harpe_late_instruction *instructions, harpe_error *error);
 
 /* The power of all GPUs of the pipeline, and the overhead power, during an iteration. Iterations
  * follow each other without a pause, instructions start as early as possible, and an instruction

@@ -5,6 +5,7 @@
 #ifndef HARPE_PROFILE_H
 #define HARPE_PROFILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,6 +33,9 @@ typedef struct harpe_measurement {
     int gpu_count;           /* number of GPUs; energy_j is the sum of their energies; 0 means 1 */
     double blocking_power_w; /* watts that one GPU of the stage draws while it waits, up to 1e5;
                               * 0: not known. The same in all rows of a stage that have it */
+    double switch_latency_s; /* seconds from the request for this frequency until the GPU has it, 0
+                              * to 3600, rounded to microseconds. The same in all rows of a stage,
+                              * rank and frequency. 0 in all rows: not known */
 } harpe_measurement;
 
 /* One aggregated point of a (stage, instruction). */
@@ -70,8 +74,8 @@ typedef struct harpe_profile_repeat {
 } harpe_profile_repeat;
 
 /* Reads a CSV file with the columns stage,instruction,frequency,time,energy in any order. The
- * columns `rank` and `gpus` are used if present; `gpus` is harpe_measurement.gpu_count. The
- * function ignores other columns.
+ * columns `rank`, `gpus`, `blocking_power` and `switch_latency` are used if present; `gpus` is
+ * harpe_measurement.gpu_count. The function ignores other columns.
  *
  * Rows that repeat a (stage, instruction, frequency) are aggregated. Over different ranks, the time
  * is the maximum and the energy is the sum. Rows repeated by one rank, or without a rank column,
@@ -94,7 +98,7 @@ HARPE_API harpe_status harpe_profile_new(const harpe_measurement *rows, size_t r
                                          harpe_profile **out, harpe_error *error);
 
 /* Writes the aggregated profile as CSV, completely or not at all. It has the column `gpus` if a
- * stage has more than one GPU. */
+ * stage has more than one GPU, and `blocking_power` and `switch_latency` if they are known. */
 HARPE_API harpe_status harpe_profile_write_csv(const harpe_profile *profile, const char *path,
                                                harpe_error *error);
 
@@ -111,6 +115,13 @@ HARPE_API int harpe_profile_gpu_count(const harpe_profile *profile, int stage);
 /* Returns the blocking power of one GPU of a stage, and 0 if the profile does not have it or there
  * is no such stage. */
 HARPE_API double harpe_profile_blocking_power_w(const harpe_profile *profile, int stage);
+
+/* Returns true if the profile has switching latencies: not all are 0. */
+HARPE_API bool harpe_profile_has_switch_latency(const harpe_profile *profile);
+/* Returns the seconds from the request for a frequency until the GPUs of a stage have it: the
+ * longest of all ranks that measured the stage. 0 if the profile has no row for them. */
+HARPE_API double harpe_profile_switch_latency_s(const harpe_profile *profile, int stage,
+                                                int frequency_mhz);
 
 /* List the repeats that were averaged, ordered by stage, instruction, falling frequency and
  * rank. NULL for an index that is not 0 .. count - 1. Valid while the profile exists. */

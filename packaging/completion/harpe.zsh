@@ -81,7 +81,7 @@ _harpe() {
                 '(-q --quiet)-q[Show no progress and no notes on stderr]' \
                 '(-q --quiet)--quiet[Show no progress and no notes on stderr]' \
                 '(--switch-energy)--switch-energy=[Energy of one change of clock]:J: ' \
-                '(--switch-latency)--switch-latency=[Seconds from the request to the new clock]:S: ' \
+                '(--switch-latency)--switch-latency=[Seconds from the request to the new clock, or '\''profile'\'']:S|profile: ' \
                 '(--threads)--threads=[Make plans on at most N threads]:N: ' \
                 '(--verify)--verify[Verify frontier and plans with independent code]' \
                 '(-\? --help)-\?[Give this help list]' \
@@ -148,7 +148,8 @@ _harpe() {
                 '(-q --quiet)-q[Show no progress and no notes on stderr]' \
                 '(-q --quiet)--quiet[Show no progress and no notes on stderr]' \
                 '(--switch-energy)--switch-energy=[Energy of one change of clock]:J: ' \
-                '(--switch-latency)--switch-latency=[Seconds from the request for a clock to the new clock]:S: ' \
+                '(--switch-latency)--switch-latency=[Seconds from the request for a clock to the new clock, or '\''profile'\'']:S|profile: ' \
+                '(--switch-lead)--switch-lead=[The controller asks for a clock up to S seconds before its instruction begins]:S: ' \
                 '(-\? --help)-\?[Give this help list]' \
                 '(-\? --help)--help[Give this help list]' \
                 '(--usage)--usage[Give a short usage message]' \

@@ -176,6 +176,14 @@ class harpe_switching(C.Structure):
     pass
 
 
+class harpe_late_instruction(C.Structure):
+    pass
+
+
+class harpe_late_plan(C.Structure):
+    pass
+
+
 class harpe_power_shape(C.Structure):
     pass
 
@@ -371,6 +379,7 @@ harpe_measurement._fields_ = [
     ("energy_j", C.c_double),
     ("gpu_count", C.c_int),
     ("blocking_power_w", C.c_double),
+    ("switch_latency_s", C.c_double),
 ]
 harpe_profile_point._fields_ = [
     ("frequency_mhz", C.c_int),
@@ -494,6 +503,7 @@ harpe_clock_switch._fields_ = [
     ("latency_s", C.c_double),
     ("energy_j", C.c_double),
     ("minimum_dwell_s", C.c_double),
+    ("takes_profile", C.c_bool),
 ]
 harpe_plan_request._fields_ = [
     ("choice", C.c_int),
@@ -509,6 +519,21 @@ harpe_switching._fields_ = [
     ("shortest_dwell_s", C.c_double),
     ("time_s", C.c_double),
     ("energy_j", C.c_double),
+]
+harpe_late_instruction._fields_ = [
+    ("start_s", C.c_double),
+    ("time_s", C.c_double),
+    ("energy_j", C.c_double),
+    ("first_mhz", C.c_int),
+    ("last_mhz", C.c_int),
+    ("first_share", C.c_double),
+]
+harpe_late_plan._fields_ = [
+    ("time_s", C.c_double),
+    ("energy_j", C.c_double),
+    ("request_count", C.c_size_t),
+    ("late_count", C.c_size_t),
+    ("is_steady", C.c_bool),
 ]
 harpe_power_shape._fields_ = [
     ("peak_w", C.c_double),
@@ -877,6 +902,7 @@ FUNCTIONS = {
     "harpe_pipeline_frequency_wait_for_round": (C.c_int, [C.c_void_p, C.c_int64, C.c_double, C.POINTER(harpe_error)]),
     "harpe_plan_all_maximum": (C.c_int, [C.c_void_p, C.POINTER(harpe_plan), C.POINTER(harpe_error)]),
     "harpe_plan_evaluate": (C.c_int, [C.c_void_p, C.POINTER(C.c_int), C.POINTER(harpe_plan), C.POINTER(C.c_double), C.POINTER(harpe_error)]),
+    "harpe_plan_evaluate_late": (C.c_int, [C.c_void_p, C.POINTER(C.c_int), C.POINTER(harpe_clock_switch), C.c_double, C.POINTER(harpe_late_plan), C.POINTER(harpe_late_instruction), C.POINTER(harpe_error)]),
     "harpe_plan_file_free": (None, [C.c_void_p]),
     "harpe_plan_file_match": (C.c_int, [C.c_void_p, C.c_void_p, C.POINTER(C.c_int), C.POINTER(harpe_error)]),
     "harpe_plan_file_parse": (C.c_int, [C.c_char_p, C.c_size_t, C.c_char_p, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
@@ -912,6 +938,7 @@ FUNCTIONS = {
     "harpe_problem_blocking_power_w": (C.c_double, [C.c_void_p, C.c_int]),
     "harpe_problem_free": (None, [C.c_void_p]),
     "harpe_problem_gpu_count": (C.c_int, [C.c_void_p, C.c_int]),
+    "harpe_problem_has_switch_latency": (C.c_bool, [C.c_void_p]),
     "harpe_problem_instruction_count": (C.c_size_t, [C.c_void_p]),
     "harpe_problem_instruction_name": (C.c_char_p, [C.c_void_p, C.c_int, C.c_size_t]),
     "harpe_problem_new": (C.c_int, [C.c_void_p, C.c_void_p, C.POINTER(harpe_problem_options), C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
@@ -920,6 +947,7 @@ FUNCTIONS = {
     "harpe_problem_option_list_count": (C.c_size_t, [C.c_void_p]),
     "harpe_problem_rank_count": (C.c_int, [C.c_void_p]),
     "harpe_problem_rank_length": (C.c_size_t, [C.c_void_p, C.c_int]),
+    "harpe_problem_switch_latency_s": (C.c_double, [C.c_void_p, C.c_int, C.c_int]),
     "harpe_problem_total_gpu_count": (C.c_int, [C.c_void_p]),
     "harpe_problem_wait_power_w": (C.c_double, [C.c_void_p, C.c_int, C.c_size_t]),
     "harpe_profile_blocking_power_w": (C.c_double, [C.c_void_p, C.c_int]),
@@ -928,12 +956,14 @@ FUNCTIONS = {
     "harpe_profile_find": (C.POINTER(harpe_profile_entry), [C.c_void_p, C.c_int, C.c_char_p]),
     "harpe_profile_free": (None, [C.c_void_p]),
     "harpe_profile_gpu_count": (C.c_int, [C.c_void_p, C.c_int]),
+    "harpe_profile_has_switch_latency": (C.c_bool, [C.c_void_p]),
     "harpe_profile_new": (C.c_int, [C.POINTER(harpe_measurement), C.c_size_t, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
     "harpe_profile_parse_csv": (C.c_int, [C.c_char_p, C.c_size_t, C.c_char_p, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
     "harpe_profile_read_csv": (C.c_int, [C.c_char_p, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
     "harpe_profile_repeat_at": (C.POINTER(harpe_profile_repeat), [C.c_void_p, C.c_size_t]),
     "harpe_profile_repeat_count": (C.c_size_t, [C.c_void_p]),
     "harpe_profile_stage_count": (C.c_int, [C.c_void_p]),
+    "harpe_profile_switch_latency_s": (C.c_double, [C.c_void_p, C.c_int, C.c_int]),
     "harpe_profile_synthesize": (C.c_int, [C.POINTER(harpe_synth_options), C.POINTER(C.c_void_p), C.POINTER(C.c_double), C.POINTER(harpe_error)]),
     "harpe_profile_write_csv": (C.c_int, [C.c_void_p, C.c_char_p, C.POINTER(harpe_error)]),
     "harpe_profiling_result_copy": (C.c_int, [C.POINTER(harpe_profiling_result), C.POINTER(harpe_profiling_result), C.POINTER(harpe_error)]),

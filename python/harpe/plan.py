@@ -42,7 +42,7 @@ phase that is complete. The result False stops the work."""
 
 _COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
 # Columns that may be missing, with the values that are used instead.
-_OPTIONAL = {"rank": -1, "gpus": 0, "blocking_power": 0.0}
+_OPTIONAL = {"rank": -1, "gpus": 0, "blocking_power": 0.0, "switch_latency": 0.0}
 _J_PER_KWH = 3.6e6
 _SLACK = 1 + 1e-9  # a time that was printed and read back still selects its plan
 _COST_MODELS = {"hull": b.HARPE_COST_HULL, "exponential": b.HARPE_COST_EXPONENTIAL}
@@ -149,7 +149,7 @@ def _measurement(index: int, values: Sequence[Any],
                  optional: Sequence[Any]) -> b.harpe_measurement:
     converted: Dict[str, Any] = {}
     converters: List[Callable[[Any], Any]] = [_whole, _text, _whole, float, float, _whole,
-                                                _whole, float]
+                                                _whole, float, float]
     for name, convert, value in zip((*_COLUMNS, *_OPTIONAL), converters, (*values, *optional)):
         try:
             converted[name] = convert(value)
@@ -159,7 +159,8 @@ def _measurement(index: int, values: Sequence[Any],
         stage=converted["stage"], rank=converted["rank"], instruction=converted["instruction"],
         frequency_mhz=converted["frequency"], time_s=converted["time"],
         energy_j=converted["energy"], gpu_count=converted["gpus"],
-        blocking_power_w=converted["blocking_power"])
+        blocking_power_w=converted["blocking_power"],
+        switch_latency_s=converted["switch_latency"])
 
 
 def _profile(profile: Any) -> _Handle:

@@ -9,6 +9,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "plan/evaluate.h"
+#include "plan/switching.h"
 
 /* ---- The present plan ------------------------------------------------------------------------ */
 
@@ -72,21 +73,34 @@ double harpe_groups_energy_j(const harpe_groups *s, double length_s) {
     return sum_j;
 }
 
-/* Returns whether every clock of a rank, which has the groups first .. end - 1, holds. A clock
- * holds until the next change of its rank or the end of the iteration, as in harpe_plan_switching.
- */
+static double start_s(const harpe_groups *s, int32_t group) {
+    int32_t first = s->items[group].first;
+    return s->end_s[first] - s->time_s[first];
+}
+
+/* Returns whether the clock changes at the start of a group of a rank, which has the groups first
+ * .. end - 1. Before its first group is the last one of the iteration before. */
+static bool changes_at(const harpe_groups *s, int32_t first, int32_t end, int32_t group) {
+    return changes_between(s, group, group == first ? end - 1 : group - 1);
+}
+
+/* Returns whether every clock of a rank holds until the next change, which may be in the next
+ * iteration, as in harpe_plan_switching. */
 static bool rank_holds(const harpe_groups *s, int32_t first, int32_t end) {
-    double end_s = s->longest_s[s->problem->dag.node_count - 1];
-    double least_s = s->needed_s * (1 - HARPE_DWELL_ROUNDING), began_s = 0;
-    bool has_changed = false;
+    int32_t last = end - 1;
+    int rank = rank_of(s, first);
+    while (last >= first && !changes_at(s, first, end, last))
+        last--;
+    if (last < first) return true;
+    double began_s = start_s(s, last) - s->longest_s[s->problem->dag.node_count - 1];
     for (int32_t g = first; g < end; g++) {
-        double start_s = s->end_s[s->items[g].first] - s->time_s[s->items[g].first];
-        bool changes = g > first && changes_between(s, g - 1, g);
-        if (changes && start_s - began_s < least_s) return false;
-        if (changes || g == first) began_s = start_s;
-        has_changed |= changes;
+        if (!changes_at(s, first, end, g)) continue;
+        int mhz = harpe_group_chosen(s, &s->items[g])->frequency_mhz;
+        double hold_s = harpe_clock_switch_hold_s(s->problem, &s->cost, rank, mhz);
+        if (start_s(s, g) - began_s < hold_s * (1 - HARPE_DWELL_ROUNDING)) return false;
+        began_s = start_s(s, g);
     }
-    return !has_changed || end_s - began_s >= least_s;
+    return true;
 }
 
 /* Returns the end of the groups of the rank that group `first` begins. */
@@ -243,7 +257,7 @@ static void divide_rank(harpe_groups *s, int rank, double wanted_s, int32_t offs
 harpe_status harpe_groups_divide(harpe_groups *s, double wanted_s, int32_t offset,
                                  harpe_error *error) {
     s->count = 0;
-    s->may_be_short = false;
+    s->may_be_short = wanted_s < s->needed_s;
     for (int rank = 0; rank < s->problem->rank_count; rank++)
         divide_rank(s, rank, s->is_exempt[rank] ? INFINITY : wanted_s, offset);
     return list_all(s, true, error);
@@ -306,10 +320,12 @@ harpe_status harpe_groups_init(harpe_groups *s, const harpe_problem *problem,
                                const harpe_clock_switch *cost, double deadline_s,
                                harpe_error *error) {
     size_t count = (size_t)problem->instruction_count, most_points = 0;
-    *s = (harpe_groups){.problem = problem,
-                        .change_j = cost->energy_j,
-                        .needed_s = fmax(cost->minimum_dwell_s, cost->latency_s),
-                        .deadline_s = deadline_s};
+    *s = (harpe_groups){
+        .problem = problem,
+        .cost = *cost,
+        .change_j = cost->energy_j,
+        .needed_s = fmax(cost->minimum_dwell_s, harpe_clock_switch_longest_s(problem, cost)),
+        .deadline_s = deadline_s};
     for (size_t k = 0; k < problem->choice_count; k++)
         if (problem->choices[k].point_count > most_points)
             most_points = problem->choices[k].point_count;

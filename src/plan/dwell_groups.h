@@ -29,7 +29,9 @@ typedef struct harpe_group_clock {
 /* A division of all lists into groups, and a plan with one clock for each group. */
 typedef struct harpe_groups {
     const harpe_problem *problem;
-    double change_j, needed_s; /* of a change of clock: its energy, and how long a clock holds */
+    harpe_clock_switch cost;
+    double change_j, needed_s; /* of a change of clock: its energy, and the longest time that a
+                                * clock must hold */
     double deadline_s;         /* of the plan; INFINITY: none */
     bool may_be_short;         /* groups may take less than needed_s at some clocks */
     bool *is_exempt;           /* [rank]: its clocks cannot hold; see harpe_groups_init */

@@ -513,7 +513,7 @@ static harpe_status improve_for(maker *m, harpe_search *search, const harpe_plan
             status = harpe_fail_memory(error);
     }
     if (status == HARPE_OK) status = search_for(m, search, request->effort_s, error);
-    bool has_cost = harpe_clock_switch_has_cost(&request->clock_switch);
+    bool has_cost = harpe_clock_switch_has_cost(m->problem, &request->clock_switch);
     if (status == HARPE_OK) status = add_replaced(m, before, count, has_cost, error);
     for (size_t i = 0; before && i < count; i++)
         free(before[i].option);
@@ -563,7 +563,7 @@ static harpe_status improve_all(maker *m, const harpe_plan_request *request,
     if (status == HARPE_OK && request->effort_s > 0)
         status = improve_for(m, &search, request, error);
     if (status == HARPE_OK && request->choice != HARPE_PLANS_AT &&
-        harpe_clock_switch_has_cost(&request->clock_switch))
+        harpe_clock_switch_has_cost(m->problem, &request->clock_switch))
         status = add_slower_drafts(m, error);
     search.drafts = m->drafts;
     search.draft_count = m->draft_count;
@@ -571,7 +571,8 @@ static harpe_status improve_all(maker *m, const harpe_plan_request *request,
     return status;
 }
 
-static harpe_status check_request(const harpe_plan_request *request, harpe_error *error) {
+static harpe_status check_request(const harpe_problem *problem, const harpe_plan_request *request,
+                                  harpe_error *error) {
     if (request->count < 0 || request->count > MOST_PLANS || request->time_count > MOST_PLANS) {
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "too many plans: ask for 1 to %d",
                           MOST_PLANS);
@@ -587,7 +588,7 @@ static harpe_status check_request(const harpe_plan_request *request, harpe_error
                           MOST_EFFORT_S);
     if (request->threads < 0)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "the number of threads must be 0 or more");
-    return harpe_clock_switch_check(&request->clock_switch, error);
+    return harpe_clock_switch_check(problem, &request->clock_switch, error);
 }
 
 harpe_status harpe_plan_set_new(const harpe_problem *problem, const harpe_plan_request *request,
@@ -595,7 +596,7 @@ harpe_status harpe_plan_set_new(const harpe_problem *problem, const harpe_plan_r
                                 harpe_plan_set **out, harpe_error *error) {
     static const harpe_plan_request defaults = {.choice = HARPE_PLANS_SPREAD};
     if (!request) request = &defaults;
-    harpe_status status = check_request(request, error);
+    harpe_status status = check_request(problem, request, error);
     if (status != HARPE_OK) return status;
     if (harpe_problem_has_deadlines(problem) && request->effort_s > 0)
         return harpe_fail(

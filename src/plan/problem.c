@@ -539,6 +539,30 @@ static harpe_status add_delays(harpe_problem *problem, const rank_lists *lists,
     return status;
 }
 
+/* Takes the profile's latencies of the stages of each rank. */
+static harpe_status fill_latencies(harpe_problem *problem, const harpe_profile *profile,
+                                   harpe_error *error) {
+    size_t most = 0, count = harpe_problem_option_list_count(problem);
+    if (!harpe_profile_has_switch_latency(profile)) return HARPE_OK;
+    for (size_t k = 0; k < count; k++)
+        most += problem->choices[k].point_count;
+    harpe_latencies *latencies = &problem->latencies;
+    latencies->items = harpe_calloc(most, sizeof *latencies->items);
+    if (!latencies->items) return harpe_fail_memory(error);
+    for (size_t k = 0; k < count; k++) {
+        const harpe_choice *choice = &problem->choices[k];
+        for (size_t p = 0; p < choice->point_count; p++) {
+            int mhz = choice->points[p].frequency_mhz;
+            latencies->items[latencies->count++] = (harpe_latency){
+                .owner = choice->list.rank,
+                .frequency_mhz = mhz,
+                .latency_s = harpe_profile_switch_latency_s(profile, choice->list.stage, mhz)};
+        }
+    }
+    harpe_latencies_sort(latencies);
+    return HARPE_OK;
+}
+
 static harpe_status fill_problem(harpe_problem *problem, const harpe_profile *profile,
                                  const rank_lists *lists, const harpe_problem_options *options,
                                  harpe_error *error) {
@@ -552,6 +576,7 @@ static harpe_status fill_problem(harpe_problem *problem, const harpe_profile *pr
                                             lists->waits, lists->wait_count, &problem->dag, error);
     }
     if (status == HARPE_OK) status = add_delays(problem, lists, options, error);
+    if (status == HARPE_OK) status = fill_latencies(problem, profile, error);
     if (status != HARPE_OK) return status;
     for (int32_t i = 0; i < problem->instruction_count; i++) {
         problem->maximum_frequency_mhz[i] =
@@ -610,6 +635,7 @@ harpe_status harpe_problem_new(const harpe_profile *profile, const harpe_schedul
 void harpe_problem_free(harpe_problem *problem) {
     if (!problem) return;
     harpe_dag_clear(&problem->dag);
+    free(problem->latencies.items);
     harpe_arena_free(&problem->arena);
     free(problem);
 }
@@ -624,6 +650,14 @@ int harpe_problem_total_gpu_count(const harpe_problem *problem) { return problem
 
 double harpe_problem_blocking_power_w(const harpe_problem *problem, int rank) {
     return rank >= 0 && rank < problem->rank_count ? problem->blocking_power_w[rank] : 0;
+}
+
+bool harpe_problem_has_switch_latency(const harpe_problem *problem) {
+    return problem->latencies.count > 0;
+}
+
+double harpe_problem_switch_latency_s(const harpe_problem *problem, int rank, int frequency_mhz) {
+    return harpe_latencies_find(&problem->latencies, rank, frequency_mhz);
 }
 
 double harpe_problem_wait_power_w(const harpe_problem *problem, int rank, size_t index) {

@@ -11,6 +11,7 @@
 
 #include "base/arena.h"
 #include "plan/dag.h"
+#include "plan/latencies.h"
 
 /* A (stage, instruction): the public list of its options, and all of its measured points. The
  * points are needed to evaluate plans that use points that are not Pareto-optimal. */
@@ -52,6 +53,7 @@ struct harpe_problem {
     double overhead_power_w;       /* of the machines, outside of the GPUs */
     int *maximum_frequency_mhz;    /* [instruction_count] */
     uint64_t memory_limit_bytes;
+    harpe_latencies latencies; /* the profile's, by rank */
     /* NULL for a pipeline. In a problem of a graph a rank is a resource, and the instructions of
      * the last rank may belong to none. The frequency of a point is then a number that stands for
      * an option, and stages are -1. */

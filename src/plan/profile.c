@@ -15,6 +15,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
+#include "plan/latencies.h"
 #include "plan/profile_rows.h"
 
 struct harpe_profile {
@@ -24,6 +25,7 @@ struct harpe_profile {
     harpe_profile_point *points;  /* the entries' points, one after the other */
     int *gpu_count;               /* [stage_count] */
     double *blocking_power_w;     /* [stage_count]; 0: not known */
+    harpe_latencies latencies;
     size_t repeat_count, repeat_capacity;
     harpe_profile_repeat *repeats;
     harpe_arena name_memory;
@@ -403,7 +405,9 @@ harpe_status harpe_profile_rows_finish(harpe_profile_rows *rows, const char *fil
         status = harpe_fail_memory(error);
         goto done;
     }
-    status = aggregate(&(aggregation){rows, file_name, profile, scratch}, error);
+    status = harpe_latencies_collect(rows, file_name, &profile->latencies, error);
+    if (status == HARPE_OK)
+        status = aggregate(&(aggregation){rows, file_name, profile, scratch}, error);
     if (status != HARPE_OK) goto done;
     profile->name_memory = rows->name_memory; /* contains the entries' names */
     rows->name_memory = (harpe_arena){0};
@@ -446,6 +450,7 @@ void harpe_profile_free(harpe_profile *profile) {
     free(profile->points);
     free(profile->gpu_count);
     free(profile->blocking_power_w);
+    free(profile->latencies.items);
     free(profile->repeats);
     harpe_arena_free(&profile->name_memory);
     free(profile);
@@ -455,6 +460,14 @@ int harpe_profile_stage_count(const harpe_profile *profile) { return profile->st
 
 double harpe_profile_blocking_power_w(const harpe_profile *profile, int stage) {
     return stage >= 0 && stage < profile->stage_count ? profile->blocking_power_w[stage] : 0;
+}
+
+bool harpe_profile_has_switch_latency(const harpe_profile *profile) {
+    return profile->latencies.count > 0;
+}
+
+double harpe_profile_switch_latency_s(const harpe_profile *profile, int stage, int frequency_mhz) {
+    return harpe_latencies_find(&profile->latencies, stage, frequency_mhz);
 }
 
 int harpe_profile_gpu_count(const harpe_profile *profile, int stage) {

@@ -25,7 +25,8 @@
 
 /* In the order of harpe_profile_field. The columns from `rank` on are optional. */
 static const char *const column_names[HARPE_FIELD_COUNT] = {
-    "stage", "instruction", "frequency", "time", "energy", "rank", "gpus", "blocking_power"};
+    "stage", "instruction", "frequency",      "time",          "energy",
+    "rank",  "gpus",        "blocking_power", "switch_latency"};
 
 /* The index of each column in a record. */
 typedef struct column_map {
@@ -129,6 +130,13 @@ static bool parse_blocking_power(const harpe_csv *csv, const column_map *map, do
     return harpe_parse_double(field->text, field->length, power_w) && *power_w > 0;
 }
 
+static bool parse_switch_latency(const harpe_csv *csv, const column_map *map, double *latency_s) {
+    *latency_s = 0;
+    if (map->index[HARPE_FIELD_SWITCH_LATENCY] == SIZE_MAX) return true;
+    const harpe_csv_field *field = &csv->fields[map->index[HARPE_FIELD_SWITCH_LATENCY]];
+    return harpe_parse_double(field->text, field->length, latency_s);
+}
+
 /* Reads the current record. Returns the first invalid field, or HARPE_FIELD_COUNT. */
 static harpe_profile_field parse_row(const harpe_csv *csv, const column_map *map,
                                      harpe_measurement *row, size_t *name_length) {
@@ -148,6 +156,7 @@ static harpe_profile_field parse_row(const harpe_csv *csv, const column_map *map
     if (!parse_rank(csv, map, &row->rank)) return HARPE_FIELD_RANK;
     if (!parse_gpus(csv, map, &row->gpu_count)) return HARPE_FIELD_GPUS;
     if (!parse_blocking_power(csv, map, &row->blocking_power_w)) return HARPE_FIELD_BLOCKING_POWER;
+    if (!parse_switch_latency(csv, map, &row->switch_latency_s)) return HARPE_FIELD_SWITCH_LATENCY;
     return harpe_profile_row_fault(row, *name_length);
 }
 
@@ -241,10 +250,25 @@ static bool has_blocking_powers(const harpe_profile *profile) {
     return true;
 }
 
+/* Prints the optional fields of a point. */
+static void print_fields(const harpe_profile *profile, int stage, int frequency_mhz, bool with_gpus,
+                         bool with_power, harpe_text *text) {
+    if (with_gpus) harpe_text_printf(text, ",%d", harpe_profile_gpu_count(profile, stage));
+    if (with_power) {
+        harpe_text_append(text, ",", 1);
+        harpe_text_number(text, harpe_profile_blocking_power_w(profile, stage));
+    }
+    if (harpe_profile_has_switch_latency(profile)) {
+        harpe_text_append(text, ",", 1);
+        harpe_text_number(text, harpe_profile_switch_latency_s(profile, stage, frequency_mhz));
+    }
+}
+
 void harpe_profile_print_csv(const harpe_profile *profile, harpe_text *text) {
     bool with_gpus = has_several_gpus(profile), with_power = has_blocking_powers(profile);
-    harpe_text_printf(text, HEADER_TEXT "%s%s\n", with_gpus ? ",gpus" : "",
-                      with_power ? ",blocking_power" : "");
+    harpe_text_printf(text, HEADER_TEXT "%s%s%s\n", with_gpus ? ",gpus" : "",
+                      with_power ? ",blocking_power" : "",
+                      harpe_profile_has_switch_latency(profile) ? ",switch_latency" : "");
     for (size_t i = 0; i < harpe_profile_entry_count(profile); i++) {
         const harpe_profile_entry *entry = harpe_profile_entry_at(profile, i);
         for (size_t k = 0; k < entry->point_count; k++) {
@@ -254,12 +278,7 @@ void harpe_profile_print_csv(const harpe_profile *profile, harpe_text *text) {
             harpe_text_number(text, point->time_s);
             harpe_text_append(text, ",", 1);
             harpe_text_number(text, point->energy_j);
-            if (with_gpus)
-                harpe_text_printf(text, ",%d", harpe_profile_gpu_count(profile, entry->stage));
-            if (with_power) {
-                harpe_text_append(text, ",", 1);
-                harpe_text_number(text, harpe_profile_blocking_power_w(profile, entry->stage));
-            }
+            print_fields(profile, entry->stage, point->frequency_mhz, with_gpus, with_power, text);
             harpe_text_append(text, "\n", 1);
         }
     }

@@ -3,6 +3,7 @@
  * million rows need 48 MB. profile.c aggregates them. */
 #include "plan/profile_rows.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@
 #define ENERGY_MIN_J 1e-12
 #define ENERGY_MAX_J 1e9
 #define BLOCKING_POWER_MAX_W 1e5
+#define SWITCH_LATENCY_MAX_S 3600
 
 #define NAME_SLOT_COUNT (2 * HARPE_PROFILE_NAME_MAX) /* a power of two */
 
@@ -39,6 +41,7 @@ const char *harpe_profile_field_rule(harpe_profile_field field) {
             "gpus must be a whole number from 1 to " TO_STRING(HARPE_PROFILE_GPUS_MAX),
         [HARPE_FIELD_BLOCKING_POWER] =
             "blocking_power must be a positive number of watts, up to 100000",
+        [HARPE_FIELD_SWITCH_LATENCY] = "switch_latency must be a number of seconds from 0 to 3600",
     };
     return field < HARPE_FIELD_COUNT ? rules[field] : "";
 }
@@ -64,6 +67,8 @@ harpe_profile_field harpe_profile_row_fault(const harpe_measurement *row, size_t
     if (row->gpu_count < 0 || row->gpu_count > HARPE_PROFILE_GPUS_MAX) return HARPE_FIELD_GPUS;
     if (!(row->blocking_power_w >= 0 && row->blocking_power_w <= BLOCKING_POWER_MAX_W))
         return HARPE_FIELD_BLOCKING_POWER;
+    if (!(row->switch_latency_s >= 0 && row->switch_latency_s <= SWITCH_LATENCY_MAX_S))
+        return HARPE_FIELD_SWITCH_LATENCY;
     return HARPE_FIELD_COUNT;
 }
 
@@ -128,6 +133,7 @@ harpe_status harpe_profile_rows_add(harpe_profile_rows *rows, const harpe_measur
         .source = source,
         .stage = (uint16_t)row->stage,
         .name = name,
+        .switch_latency_us = (uint32_t)llround(row->switch_latency_s * 1e6),
     };
     return HARPE_OK;
 }

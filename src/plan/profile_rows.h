@@ -25,6 +25,7 @@ typedef enum harpe_profile_field {
     HARPE_FIELD_RANK,
     HARPE_FIELD_GPUS,
     HARPE_FIELD_BLOCKING_POWER,
+    HARPE_FIELD_SWITCH_LATENCY,
     HARPE_FIELD_COUNT,
 } harpe_profile_field;
 
@@ -46,6 +47,7 @@ typedef struct harpe_profile_row {
     uint32_t source; /* line in the file, or index in the caller's array; for errors and order */
     uint16_t stage;
     uint16_t name; /* index into the names seen so far */
+    uint32_t switch_latency_us;
 } harpe_profile_row;
 
 /* Initialise with zeros, add rows, then call harpe_profile_rows_finish. In the end, also after a

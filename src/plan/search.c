@@ -41,6 +41,7 @@ typedef struct run_user {
     size_t *order; /* the drafts, the slowest deadline first; joins: the hull */
     size_t count;  /* effort: the drafts of `order` */
     const harpe_clock_switch *cost;
+    bool has_cost;
     size_t *fast, *slow;     /* joins: the neighbours on the hull; NO_DRAFT: none */
     harpe_bound_turns turns; /* bounds */
     double began_s, effort_s;
@@ -324,7 +325,7 @@ static void follow(const run_user *u, const harpe_draft *draft) {
     size_t count = 0;
     double fastest_s = harpe_frontier_vertices(u->search->frontier, &count)[0].time_s;
     bool is_fastest = (double)draft->deadline_ps / HARPE_PS_PER_S <= fastest_s;
-    bool may_be_slower = !is_fastest && !draft->is_asked && harpe_clock_switch_has_cost(u->cost);
+    bool may_be_slower = !is_fastest && !draft->is_asked && u->has_cost;
     harpe_switching_follow(u->search->problem, !may_be_slower, draft->frequency_mhz);
 }
 
@@ -340,12 +341,14 @@ static harpe_status finish_step(void *user, harpe_tools *tools, size_t number, s
     harpe_assignment_restore(&tools->assignment, draft->option, draft->deadline_ps);
     harpe_assignment_frequencies(&tools->assignment, draft->frequency_mhz);
     follow(u, draft);
-    return harpe_clock_switch_has_cost(u->cost) ? limit_changes(u, tools, draft, error) : HARPE_OK;
+    return u->has_cost ? limit_changes(u, tools, draft, error) : HARPE_OK;
 }
 
 harpe_status harpe_search_finish(const harpe_search *search, const harpe_clock_switch *cost,
                                  harpe_error *error) {
-    run_user u = {.search = search, .cost = cost};
+    run_user u = {.search = search,
+                  .cost = cost,
+                  .has_cost = harpe_clock_switch_has_cost(search->problem, cost)};
     harpe_status status = order_by_deadline(&u, error);
     if (status == HARPE_OK) status = run_once(&u, finish_step, error);
     free(u.order);

@@ -29,16 +29,45 @@ typedef struct switches {
     double end_s; /* of the iteration */
 } switches;
 
-harpe_status harpe_clock_switch_check(const harpe_clock_switch *cost, harpe_error *error) {
-    if (cost->latency_s >= 0 && cost->energy_j >= 0 && cost->minimum_dwell_s >= 0 &&
-        isfinite(cost->latency_s + cost->energy_j + cost->minimum_dwell_s))
-        return HARPE_OK;
+harpe_status harpe_clock_switch_check(const harpe_problem *problem, const harpe_clock_switch *cost,
+                                      harpe_error *error) {
+    if (!(cost->latency_s >= 0 && cost->energy_j >= 0 && cost->minimum_dwell_s >= 0 &&
+          isfinite(cost->latency_s + cost->energy_j + cost->minimum_dwell_s)))
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "latency, energy and dwell of a change of clock must be 0 or more");
+    if (!cost->takes_profile) return HARPE_OK;
+    if (cost->latency_s > 0)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "the latency of a change of clock is given twice: by the profile and as "
+                          "a number");
+    if (harpe_problem_has_switch_latency(problem)) return HARPE_OK;
     return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                      "latency, energy and dwell of a change of clock must be 0 or more");
+                      "the profile has no switching latency: add the column switch_latency, or "
+                      "give the latency as a number");
 }
 
-bool harpe_clock_switch_has_cost(const harpe_clock_switch *cost) {
-    return cost->latency_s > 0 || cost->energy_j > 0 || cost->minimum_dwell_s > 0;
+double harpe_clock_switch_latency_s(const harpe_problem *problem, const harpe_clock_switch *cost,
+                                    int rank, int frequency_mhz) {
+    if (!cost->takes_profile) return cost->latency_s;
+    return harpe_problem_switch_latency_s(problem, rank, frequency_mhz);
+}
+
+double harpe_clock_switch_longest_s(const harpe_problem *problem, const harpe_clock_switch *cost) {
+    double longest_s = cost->latency_s;
+    for (size_t k = 0; cost->takes_profile && k < problem->latencies.count; k++)
+        longest_s = fmax(longest_s, problem->latencies.items[k].latency_s);
+    return longest_s;
+}
+
+double harpe_clock_switch_hold_s(const harpe_problem *problem, const harpe_clock_switch *cost,
+                                 int rank, int frequency_mhz) {
+    double latency_s = harpe_clock_switch_latency_s(problem, cost, rank, frequency_mhz);
+    return fmax(cost->minimum_dwell_s, latency_s);
+}
+
+bool harpe_clock_switch_has_cost(const harpe_problem *problem, const harpe_clock_switch *cost) {
+    return harpe_clock_switch_longest_s(problem, cost) > 0 || cost->energy_j > 0 ||
+           cost->minimum_dwell_s > 0;
 }
 
 static harpe_status begin(switches *s, const harpe_problem *problem, const harpe_clock_switch *cost,
@@ -75,11 +104,25 @@ static void find_runs(switches *s, int rank, const int *frequency_mhz) {
     }
 }
 
-/* Returns the time from the start of a run to the start of the next run, or to the end of the
- * iteration. */
+static double run_start_s(const switches *s, size_t r) { return s->start_s[s->runs[r].first]; }
+
+/* Returns whether the clock changes between the last run and the first of the next iteration. */
+static bool changes_at_the_end(const switches *s) {
+    return s->runs[0].frequency_mhz != s->runs[s->run_count - 1].frequency_mhz;
+}
+
+/* Returns how long the clock of a run holds: until the next change of the rank, which may be in the
+ * next iteration, from the change before, which may be in the iteration before. There are at least
+ * two runs. */
 static double dwell_s(const switches *s, size_t r) {
-    double until_s = r + 1 < s->run_count ? s->start_s[s->runs[r + 1].first] : s->end_s;
-    return until_s - s->start_s[s->runs[r].first];
+    bool is_first = r == 0, is_last = r + 1 == s->run_count, goes_on = !changes_at_the_end(s);
+    double from_s = run_start_s(s, r), until_s;
+    if (is_first && goes_on) from_s = run_start_s(s, s->run_count - 1) - s->end_s;
+    if (is_last)
+        until_s = run_start_s(s, goes_on ? 1 : 0) + s->end_s;
+    else
+        until_s = run_start_s(s, r + 1);
+    return until_s - from_s;
 }
 
 /* ---- Counting -------------------------------------------------------------------------------- */
@@ -87,8 +130,7 @@ static double dwell_s(const switches *s, size_t r) {
 static void count_rank(const switches *s, harpe_switching *out) {
     size_t runs = s->run_count;
     if (runs < 2) return;
-    bool changes_at_the_end = s->runs[0].frequency_mhz != s->runs[runs - 1].frequency_mhz;
-    out->clock_writes += runs - 1 + (changes_at_the_end ? 1 : 0);
+    out->clock_writes += runs - 1 + (changes_at_the_end(s) ? 1 : 0);
     for (size_t r = 0; r < runs; r++) {
         double dwell = dwell_s(s, r);
         if (out->shortest_dwell_s <= 0 || dwell < out->shortest_dwell_s)
@@ -96,60 +138,23 @@ static void count_rank(const switches *s, harpe_switching *out) {
     }
 }
 
-/* Computes the time and energy of the rank's instructions if each change takes effect only after
- * the latency: until then an instruction runs at the previous clock. */
-static void delay_rank(const switches *s, int rank, const int *frequency_mhz,
-                       harpe_profile_point *late) {
-    size_t first = s->problem->rank_offset[rank], last = s->problem->rank_offset[rank + 1];
-    if (first == last) return;
-    int before_mhz = s->runs[s->run_count - 1].frequency_mhz; /* clock at the end of an iteration */
-    int wanted_mhz = before_mhz;
-    double left_s = 0; /* time until the requested clock holds */
-    for (size_t i = first; i < last; i++) {
-        if (frequency_mhz[i] != 0 && frequency_mhz[i] != wanted_mhz) {
-            wanted_mhz = frequency_mhz[i];
-            left_s = s->cost->latency_s;
-        }
-        const harpe_profile_point *now = s->points[i];
-        const harpe_profile_point *old =
-            harpe_choice_point(harpe_problem_choice(s->problem, (int32_t)i), before_mhz);
-        late[i] = *now;
-        if (left_s > 0 && old) {
-            double share = fmin(1, left_s / old->time_s); /* share of the work done at the old
-                                                           * clock */
-            late[i].time_s = share * old->time_s + (1 - share) * now->time_s;
-            late[i].energy_j = share * old->energy_j + (1 - share) * now->energy_j;
-            left_s -= share * old->time_s;
-        }
-        if (left_s <= 1e-12) before_mhz = wanted_mhz;
-    }
-}
-
 static harpe_status count_all(switches *s, const int *frequency_mhz, harpe_switching *out,
                               harpe_error *error) {
-    size_t count = (size_t)s->problem->instruction_count;
-    harpe_profile_point *late = harpe_calloc(count, sizeof *late);
-    if (!late) return harpe_fail_memory(error);
+    harpe_switching all = {0};
     harpe_status status = harpe_evaluate_find_points(s->problem, frequency_mhz, s->points, error);
-    if (status == HARPE_OK) {
-        harpe_switching all = {0};
-        s->end_s = harpe_evaluate_points(s->problem, s->points, s->start_s).time_s;
-        for (int rank = 0; rank < s->problem->rank_count; rank++) {
-            find_runs(s, rank, frequency_mhz);
-            count_rank(s, &all);
-            delay_rank(s, rank, frequency_mhz, late);
-        }
-        for (size_t i = count - (size_t)s->problem->delay_count; i < count; i++)
-            late[i] = *s->points[i];
-        for (size_t i = 0; i < count; i++)
-            s->points[i] = &late[i];
-        harpe_plan plan = harpe_evaluate_points(s->problem, s->points, s->start_s);
-        all.time_s = plan.time_s;
-        all.energy_j = plan.energy_j + s->cost->energy_j * (double)all.clock_writes;
-        *out = all;
+    if (status != HARPE_OK) return status;
+    s->end_s = harpe_evaluate_points(s->problem, s->points, s->start_s).time_s;
+    for (int rank = 0; rank < s->problem->rank_count; rank++) {
+        find_runs(s, rank, frequency_mhz);
+        count_rank(s, &all);
     }
-    free(late);
-    return status;
+    harpe_late_plan late = {0};
+    status = harpe_plan_evaluate_late(s->problem, frequency_mhz, s->cost, 0, &late, NULL, error);
+    if (status != HARPE_OK) return status;
+    all.time_s = late.time_s;
+    all.energy_j = late.energy_j;
+    *out = all;
+    return HARPE_OK;
 }
 
 harpe_status harpe_plan_switching(const harpe_problem *problem, const int *frequency_mhz,
@@ -157,7 +162,7 @@ harpe_status harpe_plan_switching(const harpe_problem *problem, const int *frequ
                                   harpe_error *error) {
     static const harpe_clock_switch nothing = {0};
     if (!cost) cost = &nothing;
-    harpe_status status = harpe_clock_switch_check(cost, error);
+    harpe_status status = harpe_clock_switch_check(problem, cost, error);
     if (status != HARPE_OK) return status;
     switches s;
     status = begin(&s, problem, cost, error);
@@ -267,15 +272,22 @@ static void raise_run(switches *s, const merger *chosen) {
         s->frequency_mhz[i] = chosen->frequency_mhz;
 }
 
+/* Returns whether the clock of a run does not hold for as long as the change after it needs. */
+static bool is_held_too_short(const switches *s, size_t r) {
+    size_t next = r + 1 < s->run_count ? r + 1 : changes_at_the_end(s) ? 0 : 1;
+    int rank = harpe_problem_choice(s->problem, (int32_t)s->runs[r].first)->list.rank;
+    return dwell_s(s, r) <
+           harpe_clock_switch_hold_s(s->problem, s->cost, rank, s->runs[next].frequency_mhz);
+}
+
 /* Removes one change of the present rank. If some changes must be removed because a clock holds too
  * short, removes the cheapest of them. Otherwise removes the change whose removal saves the most
  * energy. Returns false if no change is to be removed. */
 static bool merge_once(switches *s) {
-    double needed_s = fmax(s->cost->minimum_dwell_s, s->cost->latency_s);
     merger best = {.cost_j = INFINITY};
     bool must = false;
     for (size_t r = 1; r < s->run_count; r++) {
-        bool is_short = dwell_s(s, r - 1) < needed_s || dwell_s(s, r) < needed_s;
+        bool is_short = is_held_too_short(s, r - 1) || is_held_too_short(s, r);
         if (must && !is_short) continue;
         merger found = best_merger(s, r);
         bool replaces = is_short && !must ? isfinite(found.cost_j) : found.cost_j < best.cost_j;

@@ -13,10 +13,22 @@
  * no more energy (waiting included), so time and energy of the iteration do not rise. */
 void harpe_switching_follow(const harpe_problem *problem, bool never_worse, int *frequency_mhz);
 
-harpe_status harpe_clock_switch_check(const harpe_clock_switch *cost, harpe_error *error);
+harpe_status harpe_clock_switch_check(const harpe_problem *problem, const harpe_clock_switch *cost,
+                                      harpe_error *error);
 
 /* Returns whether a change of clock costs anything. */
-bool harpe_clock_switch_has_cost(const harpe_clock_switch *cost);
+bool harpe_clock_switch_has_cost(const harpe_problem *problem, const harpe_clock_switch *cost);
+
+/* Returns the latency of a rank's change to a frequency, and the longest of all ranks and
+ * frequencies. */
+double harpe_clock_switch_latency_s(const harpe_problem *problem, const harpe_clock_switch *cost,
+                                    int rank, int frequency_mhz);
+double harpe_clock_switch_longest_s(const harpe_problem *problem, const harpe_clock_switch *cost);
+
+/* Returns how long the clock before a change to a frequency must have held: the minimum dwell time,
+ * and the latency, because the change is requested after the change before. */
+double harpe_clock_switch_hold_s(const harpe_problem *problem, const harpe_clock_switch *cost,
+                                 int rank, int frequency_mhz);
 
 /* Raises frequencies in place until every clock holds for at least the minimum dwell time and at
  * least the latency, and until no change costs more energy than it saves. Frequencies only rise, so

@@ -125,16 +125,18 @@ static harpe_problem *with_clocks(const char *schedule, const int *forward, cons
 }
 
 /* Returns the shortest time between two changes of a rank, INFINITY if it has none. The last clock
- * holds to the end of the iteration. */
+ * holds to the first change of the next iteration, so two iterations are looked at. */
 static double dwell_of_rank_s(const harpe_plan *plan, const double *start_s, int rank) {
-    int first = rank * MICROBATCHES * 2;
-    double began_s = start_s[first], shortest_s = INFINITY;
-    for (int i = first + 1; i < first + MICROBATCHES * 2; i++) {
-        if (plan->frequency_mhz[i] == plan->frequency_mhz[i - 1]) continue;
-        shortest_s = fmin(shortest_s, start_s[i] - began_s);
-        began_s = start_s[i];
+    int first = rank * MICROBATCHES * 2, length = MICROBATCHES * 2;
+    double changed_s = -INFINITY, shortest_s = INFINITY;
+    for (int k = 1; k <= 2 * length; k++) {
+        int i = first + k % length, before = first + (k - 1) % length;
+        if (plan->frequency_mhz[i] == plan->frequency_mhz[before]) continue;
+        double now_s = start_s[i] + k / length * plan->time_s;
+        shortest_s = fmin(shortest_s, now_s - changed_s);
+        changed_s = now_s;
     }
-    return isinf(shortest_s) ? INFINITY : fmin(shortest_s, plan->time_s - began_s);
+    return shortest_s;
 }
 
 /* Makes plans, and checks that the clocks of the ranks from `first` on hold. Returns the saving of

@@ -256,9 +256,9 @@ static harpe_problem *new_problem(void) {
             double time_s = 1400.0 / frequency;
             double energy_j = frequency / 10.0;
             rows[count++] =
-                (harpe_measurement){stage, -1, "forward", frequency, time_s, energy_j, 1, 0};
-            rows[count++] = (harpe_measurement){stage,      -1,           "backward", frequency,
-                                                2 * time_s, 2 * energy_j, 1,          0};
+                (harpe_measurement){stage, -1, "forward", frequency, time_s, energy_j, 1, 0, 0};
+            rows[count++] = (harpe_measurement){stage,        -1, "backward", frequency, 2 * time_s,
+                                                2 * energy_j, 1,  0,          0};
         }
     }
     harpe_profile *profile = NULL;

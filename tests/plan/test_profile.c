@@ -212,7 +212,7 @@ static void repeats_that_disagree_are_refused_with_both_lines(void **state) {
     /* Also if the point is omitted because some ranks lack it. */
     assert_refused(RANK_HEADER "0,0,f,9,1,10\n1,0,f,9,2,50\n1,0,f,8,1,50\n1,0,f,8,1,5\n",
                    "p.csv:5:1:");
-    harpe_measurement rows[] = {{0, -1, "f", 9, 1, 10, 1, 0}, {0, -1, "f", 9, 1, 20, 1, 0}};
+    harpe_measurement rows[] = {{0, -1, "f", 9, 1, 10, 1, 0, 0}, {0, -1, "f", 9, 1, 20, 1, 0, 0}};
     harpe_profile *profile = NULL;
     harpe_error error = {.message = ""};
     assert_int_equal(harpe_profile_new(rows, 2, &profile, &error), HARPE_INVALID_ARGUMENT);
@@ -303,8 +303,8 @@ static void order_of_rows_does_not_matter(void **state) {
 
 static void rows_in_memory_are_checked_by_index(void **state) {
     (void)state;
-    harpe_measurement rows[] = {{0, -1, "forward", 1410, 1, 10, 1, 0},
-                                {0, -1, "backward", 1410, 1, 10, 1, 0}};
+    harpe_measurement rows[] = {{0, -1, "forward", 1410, 1, 10, 1, 0, 0},
+                                {0, -1, "backward", 1410, 1, 10, 1, 0, 0}};
     harpe_profile *profile = NULL;
     harpe_error error;
 
@@ -343,7 +343,7 @@ static void rows_in_memory_are_checked_by_index(void **state) {
 static void names_outlive_the_callers_rows(void **state) {
     (void)state;
     char name[] = "forward";
-    harpe_measurement row = {0, -1, name, 1410, 1, 10, 1, 0};
+    harpe_measurement row = {0, -1, name, 1410, 1, 10, 1, 0, 0};
     harpe_profile *profile = NULL;
     assert_int_equal(harpe_profile_new(&row, 1, &profile, NULL), HARPE_OK);
     memset(name, 'x', sizeof name - 1);
@@ -657,10 +657,85 @@ static void bad_blocking_powers_are_refused(void **state) {
     assert_null(profile);
 }
 
+/* ---- Switching latency ----------------------------------------------------------------------- */
+
+#define LATENCY_HEADER "stage,instruction,frequency,time,energy,rank,switch_latency\n"
+
+static void switching_latency_is_one_for_each_stage_and_clock(void **state) {
+    (void)state;
+    const char *text = LATENCY_HEADER "0,f,1410,1,10,0,0.025\n0,b,1410,2,20,0,0.025\n"
+                                      "0,f,1410,1,10,1,0.03\n0,b,1410,2,20,1,0.03\n"
+                                      "0,f,1200,1,10,0,0\n0,f,1200,1,10,1,0\n"
+                                      "1,f,1410,1,10,2,0.2\n";
+    harpe_profile *profile = NULL;
+    assert_int_equal(harpe_profile_parse_csv(text, strlen(text), "p.csv", &profile, NULL),
+                     HARPE_OK);
+    harpe_text printed = {0};
+    for (int round = 0; round < 2; round++) {
+        assert_true(harpe_profile_has_switch_latency(profile));
+        assert_true(harpe_profile_switch_latency_s(profile, 0, 1410) == 0.03); /* of both ranks */
+        assert_true(harpe_profile_switch_latency_s(profile, 0, 1200) == 0);
+        assert_true(harpe_profile_switch_latency_s(profile, 1, 1410) == 0.2);
+        assert_true(harpe_profile_switch_latency_s(profile, 1, 1200) == 0);
+        assert_true(harpe_profile_switch_latency_s(profile, -1, 1410) == 0);
+        if (round == 0) harpe_profile_print_csv(profile, &printed);
+        harpe_profile_free(profile);
+        if (round == 0)
+            assert_int_equal(
+                harpe_profile_parse_csv(printed.data, printed.length, "p.csv", &profile, NULL),
+                HARPE_OK);
+    }
+    harpe_text_free(&printed);
+    harpe_measurement row = {
+        .rank = -1, .instruction = "f", .frequency_mhz = 9, .time_s = 1, .energy_j = 1};
+    assert_int_equal(harpe_profile_new(&row, 1, &profile, NULL), HARPE_OK);
+    assert_false(harpe_profile_has_switch_latency(profile));
+    harpe_profile_free(profile);
+    row.switch_latency_s = 3600;
+    assert_int_equal(harpe_profile_new(&row, 1, &profile, NULL), HARPE_OK);
+    assert_true(harpe_profile_switch_latency_s(profile, 0, 9) == 3600);
+    harpe_profile_free(profile);
+}
+
+static void bad_switching_latencies_are_refused(void **state) {
+    (void)state;
+    static const char *const values[] = {"-0.001", "nan", "3600.1", "x", ""};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        char text[128];
+        (void)snprintf(text, sizeof text, LATENCY_HEADER "0,f,9,1,1,0,%s\n", values[i]);
+        harpe_profile *profile = NULL;
+        harpe_error error = {.message = ""};
+        assert_int_equal(harpe_profile_parse_csv(text, strlen(text), "p.csv", &profile, &error),
+                         HARPE_INVALID_INPUT);
+        assert_non_null(strstr(error.message, "p.csv:2:13: switch_latency must be a number of "
+                                              "seconds from 0 to 3600"));
+    }
+    const char *differ = LATENCY_HEADER "0,f,9,1,1,0,0.02\n0,f,8,1,1,0,0.01\n0,b,9,1,1,0,0.03\n";
+    harpe_profile *profile = NULL;
+    harpe_error error = {.message = ""};
+    assert_int_equal(harpe_profile_parse_csv(differ, strlen(differ), "p.csv", &profile, &error),
+                     HARPE_INVALID_INPUT);
+    assert_non_null(strstr(error.message, "p.csv:4:1: switch_latency is 0.03 s, but 0.02 s for "
+                                          "stage 0 at 9 MHz in line 2: "));
+    const harpe_measurement rows[] = {
+        {.rank = -1, .instruction = "f", .frequency_mhz = 9, .time_s = 1, .energy_j = 1},
+        {.rank = -1,
+         .instruction = "b",
+         .frequency_mhz = 9,
+         .time_s = 1,
+         .energy_j = 1,
+         .switch_latency_s = 0.1}};
+    assert_int_equal(harpe_profile_new(rows, 2, &profile, &error), HARPE_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "row 1: switch_latency is 0.1 s, but 0 s"));
+    assert_null(profile);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocking_power_is_one_for_each_stage),
         cmocka_unit_test(bad_blocking_powers_are_refused),
+        cmocka_unit_test(switching_latency_is_one_for_each_stage_and_clock),
+        cmocka_unit_test(bad_switching_latencies_are_refused),
         cmocka_unit_test(entries_and_points_are_sorted),
         cmocka_unit_test(columns_come_in_any_order_among_others),
         cmocka_unit_test(windows_and_sloppy_files_are_read),

@@ -70,7 +70,8 @@ static void bad_costs_are_refused(void **state) {
     harpe_problem *problem = one_rank();
     harpe_switching out;
     harpe_error error;
-    const harpe_clock_switch bad[] = {{-1, 0, 0}, {0, NAN, 0}, {0, 0, INFINITY}};
+    const harpe_clock_switch bad[] = {
+        {.latency_s = -1}, {.energy_j = NAN}, {.minimum_dwell_s = INFINITY}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(harpe_plan_switching(problem, (int[]){0, 0, 0, 0}, &bad[i], &out, &error),
                          HARPE_INVALID_ARGUMENT);

@@ -14,10 +14,10 @@ static inline harpe_profile *profile_of(const double *forward_j, const double *b
     int n = 0;
     for (int stage = 0; stage < 2; stage++) {
         for (int i = 0; i < count; i++) {
-            rows[n++] = (harpe_measurement){stage, -1,           "forward", 1500 - 100 * i,
-                                            1 + i, forward_j[i], 1,         0};
             rows[n++] = (harpe_measurement){
-                stage, -1, "backward", 1500 - 100 * i, 2 + 2 * i, backward_j[i], 1, 0};
+                stage, -1, "forward", 1500 - 100 * i, 1 + i, forward_j[i], 1, 0, 0};
+            rows[n++] = (harpe_measurement){
+                stage, -1, "backward", 1500 - 100 * i, 2 + 2 * i, backward_j[i], 1, 0, 0};
         }
     }
     if (harpe_profile_new(rows, (size_t)n, &profile, &error)) fail_msg("%s", error.message);

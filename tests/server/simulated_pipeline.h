@@ -74,6 +74,7 @@ static inline harpe_problem *simulated_problem(simulated_pipeline *s, const harp
                 entry->points[i].energy_j * gpus,
                 gpus,
                 0,
+                0,
             };
         }
     }

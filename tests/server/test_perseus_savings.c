@@ -210,8 +210,8 @@ static harpe_profile *flat_profile(int frequencies) {
     int n = 0;
     for (int stage = 0; stage < 2; stage++)
         for (int i = 0; i < frequencies; i++) {
-            rows[n++] = (harpe_measurement){stage, -1, "forward", 1500 - 100 * i, 1, 300, 1, 0};
-            rows[n++] = (harpe_measurement){stage, -1, "backward", 1500 - 100 * i, 2, 600, 1, 0};
+            rows[n++] = (harpe_measurement){stage, -1, "forward", 1500 - 100 * i, 1, 300, 1, 0, 0};
+            rows[n++] = (harpe_measurement){stage, -1, "backward", 1500 - 100 * i, 2, 600, 1, 0, 0};
         }
     if (harpe_profile_new(rows, (size_t)n, &profile, &error)) fail_msg("%s", error.message);
     return profile;

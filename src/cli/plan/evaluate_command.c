@@ -3,6 +3,7 @@
  * distance from the lower bound. The files may come from other tools. It makes no plans. */
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,20 +35,27 @@ typedef struct evaluate_arguments {
     harpe_problem_input input;
     path_list given; /* files and directories, not owned */
     harpe_clock_switch change;
+    double lead_s;
     bool json;
     bool quiet;
 } evaluate_arguments;
 
 /* ---- Flags ----------------------------------------------------------------------------------- */
 
-enum flag { FLAG_SWITCH_LATENCY = 0x200, FLAG_SWITCH_ENERGY };
+enum flag { FLAG_SWITCH_LATENCY = 0x200, FLAG_SWITCH_LEAD, FLAG_SWITCH_ENERGY };
 
 static const struct argp_option flags[] = {
     {NULL, 0, NULL, 0, "The plans:", 3},
     {"plan", 'P', "FILE", 0,
      "A plan file, or a directory whose *.py files are evaluated; may be given several times", 3},
-    {"switch-latency", FLAG_SWITCH_LATENCY, "S", 0,
-     "Seconds from the request for a clock to the new clock (default 0)", 3},
+    {"switch-latency", FLAG_SWITCH_LATENCY, "S|profile", 0,
+     "Seconds from the request for a clock to the new clock, or 'profile': those of the profile "
+     "(default 0)",
+     3},
+    {"switch-lead", FLAG_SWITCH_LEAD, "S", 0,
+     "The controller asks for a clock up to S seconds before its instruction begins (default: as "
+     "much earlier as the change takes)",
+     3},
     {"switch-energy", FLAG_SWITCH_ENERGY, "J", 0, "Energy of one change of clock (default 0)", 3},
     {"json", 'j', NULL, 0, "Print one JSON object", 3},
     {"quiet", 'q', NULL, 0, "Show no progress and no notes on stderr", 3},
@@ -69,8 +77,10 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         if (!add_path(&arguments->given, argument)) harpe_flag_fail(state, "out of memory");
         return 0;
     case FLAG_SWITCH_LATENCY:
-        arguments->change.latency_s =
-            harpe_flag_double(state, "--switch-latency", argument, 0, 3600);
+        harpe_flag_switch_latency(state, argument, &arguments->change);
+        return 0;
+    case FLAG_SWITCH_LEAD:
+        arguments->lead_s = harpe_flag_double(state, "--switch-lead", argument, 0, 3600);
         return 0;
     case FLAG_SWITCH_ENERGY:
         arguments->change.energy_j = harpe_flag_double(state, "--switch-energy", argument, 0, 1e6);
@@ -161,6 +171,7 @@ typedef struct evaluation {
     int *frequency_mhz;       /* of the present plan */
     harpe_labelled_row *rows; /* first every instruction at its highest frequency, then the files */
     harpe_switching *switching; /* of the files */
+    harpe_late_plan *late;      /* of the files, with a controller that looks ahead */
 } evaluation;
 
 static harpe_status evaluate_file(const evaluate_arguments *arguments, evaluation *e, size_t index,
@@ -180,6 +191,9 @@ static harpe_status evaluate_file(const evaluate_arguments *arguments, evaluatio
         status = harpe_plan_switching(problem, e->frequency_mhz, &arguments->change,
                                       &e->switching[index], error);
     }
+    if (status == HARPE_OK)
+        status = harpe_plan_evaluate_late(problem, e->frequency_mhz, &arguments->change,
+                                          arguments->lead_s, &e->late[index], NULL, error);
     if (status != HARPE_OK) return status;
     plan.lower_bound_j = harpe_plan_result_bound_at(e->frontier, plan.time_s);
     out->row = harpe_frontier_row_of(&plan, -1, &e->all_maximum);
@@ -200,7 +214,8 @@ static harpe_status solve_bound(const harpe_problem *problem, const harpe_progre
         harpe_calloc(harpe_problem_instruction_count(problem), sizeof *e->frequency_mhz);
     e->rows = harpe_calloc(e->files.count + 1, sizeof *e->rows);
     e->switching = harpe_calloc(e->files.count, sizeof *e->switching);
-    if (!e->frequency_mhz || !e->rows || !e->switching) return harpe_fail_memory(error);
+    e->late = harpe_calloc(e->files.count, sizeof *e->late);
+    if (!e->frequency_mhz || !e->rows || !e->switching || !e->late) return harpe_fail_memory(error);
     snprintf(e->rows[0].label, sizeof e->rows[0].label, "all at maximum frequency");
     e->rows[0].row = harpe_frontier_row_of(&e->all_maximum, -1, &e->all_maximum);
     return harpe_plan_result_add_power(problem, e->all_maximum.frequency_mhz, &e->rows[0].row,
@@ -243,10 +258,12 @@ static harpe_status evaluate(evaluate_arguments *arguments, harpe_progress *prog
 /* ---- Telling --------------------------------------------------------------------------------- */
 
 static bool changes_are_free(const evaluate_arguments *arguments) {
-    return arguments->change.latency_s <= 0 && arguments->change.energy_j <= 0;
+    const harpe_clock_switch *change = &arguments->change;
+    return !change->takes_profile && change->latency_s <= 0 && change->energy_j <= 0;
 }
 
-static void add_switching(json_t *row, const harpe_switching *switching, bool is_free) {
+static void add_switching(json_t *row, const harpe_switching *switching,
+                          const harpe_late_plan *late, bool is_free) {
     json_object_set_new(row, "clock_writes", json_integer((json_int_t)switching->clock_writes));
     json_object_set_new(row, "shortest_dwell_s",
                         switching->clock_writes > 0 ? json_real(switching->shortest_dwell_s)
@@ -254,6 +271,10 @@ static void add_switching(json_t *row, const harpe_switching *switching, bool is
     if (is_free) return;
     json_object_set_new(row, "time_with_switching_s", json_real(switching->time_s));
     json_object_set_new(row, "energy_with_switching_j", json_real(switching->energy_j));
+    json_object_set_new(row, "time_asking_ahead_s", json_real(late->time_s));
+    json_object_set_new(row, "energy_asking_ahead_j", json_real(late->energy_j));
+    json_object_set_new(row, "late_instructions", json_integer((json_int_t)late->late_count));
+    json_object_set_new(row, "is_steady", json_boolean(late->is_steady));
 }
 
 /* Prints the same plans again, with the number and the cost of their changes of clock. */
@@ -265,7 +286,9 @@ static void print_switching(const evaluate_arguments *arguments, const evaluatio
         width = length > width ? length : width;
     }
     printf("\n%s  %-*s %13s %15s%s%s\n", harpe_bold_start(), width, "", "clock writes",
-           "shortest dwell", is_free ? "" : "     with their cost: time, energy", harpe_bold_end());
+           "shortest dwell",
+           is_free ? "" : "        asking at the start: time, energy  asking ahead: time, energy",
+           harpe_bold_end());
     for (size_t i = 0; i < e->files.count; i++) {
         const harpe_switching *switching = &e->switching[i];
         char time[32];
@@ -276,7 +299,9 @@ static void print_switching(const evaluate_arguments *arguments, const evaluatio
             printf(" %15s", "-");
         if (!is_free) {
             harpe_row_format_time(time, sizeof time, switching->time_s);
-            printf(" %19s s %11.1f J", time, switching->energy_j);
+            printf(" %22s s %14.1f J", time, switching->energy_j);
+            harpe_row_format_time(time, sizeof time, e->late[i].time_s);
+            printf(" %12s s %11.1f J", time, e->late[i].energy_j);
         }
         printf("\n");
     }
@@ -288,7 +313,7 @@ static harpe_status print_json(const evaluate_arguments *arguments, const evalua
     for (size_t i = 0; i < e->files.count; i++) {
         json_t *row = harpe_row_json(&e->rows[i + 1].row);
         json_object_set_new(row, "file", harpe_command_json_text(e->files.paths[i]));
-        add_switching(row, &e->switching[i], changes_are_free(arguments));
+        add_switching(row, &e->switching[i], &e->late[i], changes_are_free(arguments));
         json_array_append_new(plans, row);
     }
     json_t *object = json_pack(
@@ -312,7 +337,7 @@ static harpe_status print_result(const evaluate_arguments *arguments, const eval
 }
 
 int harpe_evaluate_command(int argc, char **argv) {
-    evaluate_arguments arguments = {0};
+    evaluate_arguments arguments = {.lead_s = INFINITY};
     argp_parse(&argument_parser, argc, argv, 0, NULL, &arguments);
     harpe_terminal_progress terminal;
     harpe_progress progress = harpe_terminal_progress_start(&terminal, arguments.quiet);
@@ -329,6 +354,7 @@ int harpe_evaluate_command(int argc, char **argv) {
     free(e.rows);
     free(e.frequency_mhz);
     free(e.switching);
+    free(e.late);
     harpe_frontier_free(e.frontier);
     free_files(&e.files);
     free(arguments.given.paths);

@@ -86,8 +86,9 @@ static const struct argp_option flags[] = {
      3},
     {"min-dwell", FLAG_MIN_DWELL, "S", 0,
      "Make plans in which each clock holds for at least S seconds (default 0)", 3},
-    {"switch-latency", FLAG_SWITCH_LATENCY, "S", 0,
-     "Seconds from the request to the new clock; a clock holds for at least that long (default 0)",
+    {"switch-latency", FLAG_SWITCH_LATENCY, "S|profile", 0,
+     "Seconds from the request to the new clock, or 'profile': those of the profile; each change "
+     "can be requested in time (default 0)",
      3},
     {"switch-energy", FLAG_SWITCH_ENERGY, "J", 0,
      "Energy of one change of clock; changes that save less are removed (default 0)", 3},
@@ -122,7 +123,8 @@ static bool only_exports(const plan_arguments *arguments) {
 
 static void check_complete(const struct argp_state *state, const plan_arguments *arguments) {
     const harpe_clock_switch *change = &arguments->request.clock_switch;
-    bool has_switch = change->minimum_dwell_s > 0 || change->latency_s > 0 || change->energy_j > 0;
+    bool has_switch = change->minimum_dwell_s > 0 || change->latency_s > 0 ||
+                      change->energy_j > 0 || change->takes_profile;
     if (!arguments->bound_only && !arguments->output_directory && !arguments->export_path)
         harpe_flag_fail(state, "--output-dir is missing: name the directory to create");
     if (!arguments->input.graph_path) return;
@@ -147,9 +149,7 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     case FLAG_MIN_DWELL:
         change->minimum_dwell_s = harpe_flag_double(state, "--min-dwell", argument, 0, 3600);
         return 0;
-    case FLAG_SWITCH_LATENCY:
-        change->latency_s = harpe_flag_double(state, "--switch-latency", argument, 0, 3600);
-        return 0;
+    case FLAG_SWITCH_LATENCY: harpe_flag_switch_latency(state, argument, change); return 0;
     case FLAG_SWITCH_ENERGY:
         change->energy_j = harpe_flag_double(state, "--switch-energy", argument, 0, 1e6);
         return 0;
@@ -208,7 +208,9 @@ static json_t *arguments_json(const plan_arguments *arguments) {
     json_object_set_new(object, "bound_only", json_boolean(arguments->bound_only));
     const harpe_clock_switch *change = &arguments->request.clock_switch;
     json_object_set_new(object, "min_dwell_s", json_real(change->minimum_dwell_s));
-    json_object_set_new(object, "switch_latency_s", json_real(change->latency_s));
+    json_object_set_new(object, "switch_latency_s",
+                        change->takes_profile ? json_string("profile")
+                                              : json_real(change->latency_s));
     json_object_set_new(object, "switch_energy_j", json_real(change->energy_j));
     json_object_set_new(object, "effort_s", json_real(arguments->request.effort_s));
     return object;

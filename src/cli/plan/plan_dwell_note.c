@@ -28,13 +28,20 @@ typedef struct dwell_search {
 static double rank_dwell_s(const harpe_plan *plan, const double *start_s, size_t first,
                            size_t end) {
     double shortest_s = INFINITY;
-    size_t began = first;
+    double between_s = INFINITY; /* without the first clock */
+    size_t began = first, second = first;
     for (size_t i = first + 1; i < end; i++) {
         if (plan->frequency_mhz[i] == plan->frequency_mhz[i - 1]) continue;
         shortest_s = fmin(shortest_s, start_s[i] - start_s[began]);
+        if (began != first) between_s = fmin(between_s, start_s[i] - start_s[began]);
+        if (began == first) second = i;
         began = i;
     }
-    return began == first ? INFINITY : fmin(shortest_s, plan->time_s - start_s[began]);
+    if (began == first) return INFINITY;
+    /* The last clock holds until the first change of the next iteration. */
+    bool goes_on = plan->frequency_mhz[first] == plan->frequency_mhz[end - 1];
+    double until_s = plan->time_s + start_s[goes_on ? second : first];
+    return fmin(goes_on ? between_s : shortest_s, until_s - start_s[began]);
 }
 
 static harpe_status look_at(dwell_search *s, const harpe_plan *plan, harpe_error *error) {

@@ -410,6 +410,13 @@ static harpe_status take_blocking_powers(harpe_problem_input *input, harpe_error
     return HARPE_OK;
 }
 
+void harpe_flag_switch_latency(const struct argp_state *state, const char *text,
+                               harpe_clock_switch *change) {
+    change->takes_profile = strcmp(text, "profile") == 0;
+    change->latency_s =
+        change->takes_profile ? 0 : harpe_flag_double(state, "--switch-latency", text, 0, 3600);
+}
+
 harpe_status harpe_problem_input_load(harpe_problem_input *input, harpe_error *error) {
     if (input->graph_path) {
         harpe_problem_options options = options_of(input);

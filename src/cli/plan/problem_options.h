@@ -48,6 +48,10 @@ typedef struct harpe_problem_input {
  * required flag is missing. */
 extern const struct argp harpe_problem_argp;
 
+/* Reads the value of --switch-latency: a number of seconds, or "profile". */
+void harpe_flag_switch_latency(const struct argp_state *state, const char *text,
+                               harpe_clock_switch *change);
+
 /* Reads the profile, builds or reads the schedule, and joins them; or reads the graph. */
 harpe_status harpe_problem_input_load(harpe_problem_input *input, harpe_error *error);
 void harpe_problem_input_free(harpe_problem_input *input);
