@@ -10,6 +10,7 @@ BUILD = pathlib.Path(os.environ.get("HARPE_BUILD", ROOT / "build" / "release"))
 COMMANDS = {"gaps": "energy of plans above the lower bound, on generated jobs",
             "optimum": "plans beside the true optimum of small jobs (PyPI highspy)",
             "dwell": "plans with a minimum dwell time beside simpler searches",
+            "latency": "plans for clocks that change late beside the published controller",
             "scale": "time, memory, progress and interrupts of large jobs"}
 
 

@@ -30,7 +30,7 @@ from typing import (Any, Callable, Dict, Iterator, List, NamedTuple, Optional, S
 from harpe import _bindings as b
 from harpe._library import InvalidArgumentError, NotFoundError, call, encoded, lib, member
 
-__all__ = ["Cost", "Frontier", "Plan", "PowerShape", "Prices", "Problem", "Repeat", "Vertex",
+__all__ = ["Cost", "Frontier", "LateTimes", "Plan", "PowerShape", "Prices", "Problem", "Repeat", "Vertex",
            "load", "schedule_names", "solve"]
 
 Path = Union[str, "os.PathLike[str]"]
@@ -350,6 +350,21 @@ class PowerShape(NamedTuple):
     swing_frequency: float
 
 
+class LateTimes(NamedTuple):
+    """One iteration of a plan whose clocks change some time after the controller has asked for
+    them, in the steady state.
+
+    `requests` is the number of clocks that are requested, and `late_instructions` the number of
+    instructions that do work at another clock than the plan's. `is_steady` is False if iterations
+    differ; time and energy are then means."""
+
+    time: float
+    energy: float
+    requests: int
+    late_instructions: int
+    is_steady: bool
+
+
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """A clock for every instruction, and the time and energy of one iteration under these clocks.
@@ -398,6 +413,18 @@ class Plan:
         mhz = (C.c_int * len(self._mhz)).from_buffer(self._mhz)
         call(lib.harpe_plan_power_shape, self._problem._handle.address, mhz, C.byref(made))
         return PowerShape(made.peak_w, made.swing_w, made.swing_hz)
+
+    def late(self, switch_latency: Union[float, str], *, lead: float = math.inf) -> LateTimes:
+        """Returns the time and energy of an iteration if the GPUs have a clock `switch_latency`
+        seconds after the request ("profile": as long as the profile says for each clock). The
+        controller asks up to `lead` seconds before the instruction begins, and never earlier than
+        necessary. With 0 it asks when the instruction begins."""
+        made = b.harpe_late_plan()
+        mhz = (C.c_int * len(self._mhz)).from_buffer(self._mhz)
+        call(lib.harpe_plan_evaluate_late, self._problem._handle.address, mhz,
+             C.byref(_switch(switch_latency)), lead, C.byref(made), None)
+        return LateTimes(made.time_s, made.energy_j, made.request_count, made.late_count,
+                         made.is_steady)
 
     def cost(self, prices: Prices) -> Cost:
         """Returns what one iteration costs: its energy, and the time of all GPUs."""
@@ -563,10 +590,12 @@ class Problem:
         return self._plan(made, None)
 
     def solve(self, plans: Union[int, str] = 100, progress: Optional[Progress] = None, *,
-              effort: float = 0.0, threads: int = 0) -> Frontier:
+              effort: float = 0.0, threads: int = 0,
+              switch_latency: Union[float, str] = 0.0) -> Frontier:
         """Solves the whole frontier and makes plans along it. The arguments are those of the
         module's solve()."""
-        request = b.harpe_plan_request(effort_s=effort, threads=_threads(threads))
+        request = b.harpe_plan_request(effort_s=effort, threads=_threads(threads),
+                                       clock_switch=_switch(switch_latency))
         if plans == "all":
             request.choice = b.HARPE_PLANS_ALL
         elif isinstance(plans, int) and plans >= 1:
@@ -590,6 +619,14 @@ class Problem:
         return Plan(made.time_s, made.energy_j, lower_bound, made.average_power_w,
                     made.compute_energy_j, made.blocking_energy_j, self, mhz, number, cost_change,
                     made.overhead_energy_j)
+
+
+def _switch(latency: Union[float, str]) -> b.harpe_clock_switch:
+    if latency == "profile":
+        return b.harpe_clock_switch(takes_profile=True)
+    if isinstance(latency, str):
+        raise InvalidArgumentError(f"switch_latency: {latency!r} is neither 'profile' nor a number")
+    return b.harpe_clock_switch(latency_s=latency)
 
 
 def _threads(threads: int) -> int:
@@ -705,14 +742,15 @@ class Frontier:
 def solve(profile: Any, *, num_microbatches: Optional[int] = None,
           blocking_power: Union[float, Sequence[float], None] = None, schedule: Path = "1f1b",
           plans: Union[int, str] = 100, progress: Optional[Progress] = None,
-          effort: float = 0.0, threads: int = 0, **options: Any) -> Frontier:
+          effort: float = 0.0, threads: int = 0, switch_latency: Union[float, str] = 0.0,
+          **options: Any) -> Frontier:
     """Solves the whole time-energy frontier and makes plans along it. Ctrl-C stops it.
 
     Args:
         profile: The time and energy of every instruction at every clock. It is the path of a CSV
             file (harpe-profile(5)); or columns (a dict of lists or arrays, a data frame) named
-            stage, instruction, frequency, time, energy, and optionally rank, gpus or
-            blocking_power; or rows (dicts with those names, records of a structured NumPy array, or
+            stage, instruction, frequency, time, energy, and optionally rank, gpus, blocking_power
+            or switch_latency; or rows (dicts with those names, records of a structured NumPy array, or
             sequences in that order).
         num_microbatches: Microbatches of one iteration. Not needed if the schedule is a file.
         blocking_power: Power in W of one GPU while it waits for its neighbour: one number, or one
@@ -728,6 +766,9 @@ def solve(profile: Any, *, num_microbatches: Optional[int] = None,
             made. It is less if all plans are proven optimal. With 0, the same arguments always give
             the same plans.
         threads: The most threads that make plans; 0: one for each core.
+        switch_latency: Seconds from the request for a clock until a GPU has it, or "profile": as
+            long as the profile says for each clock. Each clock of a plan then holds so long that
+            the next one can be requested in time.
         **options: overhead_power (power in W of all machines outside of their GPUs; energies and
             the bound are then those of whole machines), transfer_time (seconds from the end of an
             instruction to the start of one of another rank that waits for it), wait_powers
@@ -752,7 +793,8 @@ def solve(profile: Any, *, num_microbatches: Optional[int] = None,
     """
     problem = Problem(profile, num_microbatches=num_microbatches, blocking_power=blocking_power,
                       schedule=schedule, **options)
-    return problem.solve(plans, progress, effort=effort, threads=threads)
+    return problem.solve(plans, progress, effort=effort, threads=threads,
+                         switch_latency=switch_latency)
 
 
 # ---- Plan files ----

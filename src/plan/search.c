@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "plan/change_moves.h"
 #include "plan/dwell.h"
 #include "plan/switching.h"
 
@@ -294,6 +295,16 @@ harpe_status harpe_search_join(const harpe_search *search, harpe_error *error) {
 
 /* ---- Frequencies ----------------------------------------------------------------------------- */
 
+/* Returns whether a plan can stay as it is: only the latency costs something, and the controller
+ * can ask for every clock in time. */
+static bool is_in_time(const run_user *u, const int *frequency_mhz) {
+    harpe_late_plan late = {0};
+    if (u->cost->energy_j > 0 || u->cost->minimum_dwell_s > 0) return false;
+    harpe_status status = harpe_plan_evaluate_late(u->search->problem, frequency_mhz, u->cost,
+                                                   INFINITY, &late, NULL, NULL);
+    return status == HARPE_OK && late.is_steady && late.late_count == 0;
+}
+
 /* Removes changes of clock from a plan, and looks for a better plan with few changes. The prices of
  * the relaxation are not computed for large problems, because each thread needs a walk for them. */
 static harpe_status limit_changes(const run_user *u, harpe_tools *tools, harpe_draft *draft,
@@ -302,7 +313,10 @@ static harpe_status limit_changes(const run_user *u, harpe_tools *tools, harpe_d
     size_t count = (size_t)problem->instruction_count;
     bool has_prices = problem->instruction_count <= MOST_DIVED;
     harpe_relaxed relaxed = {0};
+    int *merged_mhz = harpe_calloc(count, sizeof *merged_mhz);
+    if (!merged_mhz) return harpe_fail_memory(error);
     harpe_status status = harpe_switching_merge(problem, u->cost, draft->frequency_mhz, error);
+    if (status == HARPE_OK) memcpy(merged_mhz, draft->frequency_mhz, count * sizeof *merged_mhz);
     if (status == HARPE_OK && has_prices) {
         relaxed.duration_ps = harpe_calloc(count, sizeof *relaxed.duration_ps);
         relaxed.price_uw = harpe_calloc(count, sizeof *relaxed.price_uw);
@@ -313,6 +327,11 @@ static harpe_status limit_changes(const run_user *u, harpe_tools *tools, harpe_d
     if (status == HARPE_OK)
         status = harpe_dwell_improve(problem, u->cost, has_prices ? &relaxed : NULL,
                                      draft->longest_ps, draft->frequency_mhz, error);
+    if (status == HARPE_OK)
+        status =
+            harpe_change_moves_improve(problem, u->cost, (double)draft->longest_ps / HARPE_PS_PER_S,
+                                       draft->frequency_mhz, merged_mhz, error);
+    free(merged_mhz);
     free(relaxed.duration_ps);
     free(relaxed.price_uw);
     return status;
@@ -341,7 +360,8 @@ static harpe_status finish_step(void *user, harpe_tools *tools, size_t number, s
     harpe_assignment_restore(&tools->assignment, draft->option, draft->deadline_ps);
     harpe_assignment_frequencies(&tools->assignment, draft->frequency_mhz);
     follow(u, draft);
-    return u->has_cost ? limit_changes(u, tools, draft, error) : HARPE_OK;
+    bool must_change = u->has_cost && !is_in_time(u, draft->frequency_mhz);
+    return must_change ? limit_changes(u, tools, draft, error) : HARPE_OK;
 }
 
 harpe_status harpe_search_finish(const harpe_search *search, const harpe_clock_switch *cost,

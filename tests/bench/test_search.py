@@ -138,6 +138,12 @@ class Programs(unittest.TestCase):
         self.assertRegex(out, r"all +2 ")
         self.assertIn("never", out)
 
+    def test_latency(self):
+        out = self.run_part("latency", "--instances", "2", "--no-measured",
+                            "--latencies", "0,0.05").stdout
+        self.assertRegex(out, r"1f1b 4 x 16, 0 ms +100\.0 % +-?0\.00 %")
+        self.assertRegex(out, r"1f1b 1 x 6, 50 ms +\d+\.\d %")
+
     def test_optimum(self):
         done = self.run_part("optimum", "--instances", "1", "--time-limit", "20")
         if "skipped" in done.stderr:

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "instances.h"
+#include "plan/change_moves.h"
 #include "plan/switching.h"
 
 /* One rank: F0 B0 F1 B1. */
@@ -129,8 +130,9 @@ static void bad_arguments_are_refused(void **state) {
     harpe_problem_free(problem);
 }
 
-/* ---- A simulation in small steps --------------------------------------------------------------
- * The simulated controller reads the schedule of the steady iteration: it asks for a clock a fixed
+/* ---- A simulation in small steps ------------------------------------------------------------- */
+
+/* The simulated controller reads the schedule of the steady iteration: it asks for a clock a fixed
  * time before it saw the instruction begin in the iteration before. */
 
 #define STEP_S 2e-4
@@ -327,6 +329,101 @@ static void evaluation_agrees_with_a_simulation(void **state) {
     assert_true(late_instructions > 50);
 }
 
+/* ---- Plans ----------------------------------------------------------------------------------- */
+
+/* Makes plans of a random job, and checks that no change of them comes late. Returns the saving of
+ * the fastest plan against the highest clocks. */
+static double saving_of_plans(const harpe_problem *problem, const harpe_clock_switch *cost,
+                              harpe_plan_set **out) {
+    harpe_error error = {.message = ""};
+    harpe_frontier *frontier = NULL;
+    harpe_plan maximum;
+    assert_ok(harpe_plan_all_maximum(problem, &maximum, &error), error);
+    const harpe_plan_request request = {.count = 5, .clock_switch = *cost};
+    assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, out, &error), error);
+    for (size_t i = 0; i < harpe_plan_set_count(*out); i++) {
+        const harpe_plan *plan = harpe_plan_set_at(*out, i);
+        assert_ok(harpe_plan_verify(problem, frontier, plan, &error), error);
+        const harpe_late_plan late = late_of(problem, plan->frequency_mhz, cost, INFINITY, NULL);
+        assert_int_equal(late.late_count, 0);
+        assert_near(late.time_s, plan->time_s, 1e-9);
+        assert_near(late.energy_j, plan->energy_j, 1e-6);
+    }
+    const harpe_plan *fastest = harpe_plan_set_at(*out, 0);
+    assert_true(fastest->time_s <= maximum.time_s * (1 + 1e-9));
+    harpe_frontier_free(frontier);
+    return maximum.energy_j - fastest->energy_j;
+}
+
+static bool are_equal(const harpe_plan_set *one, const harpe_plan_set *other,
+                      const harpe_problem *problem) {
+    if (harpe_plan_set_count(one) != harpe_plan_set_count(other)) return false;
+    for (size_t i = 0; i < harpe_plan_set_count(one); i++)
+        if (memcmp(harpe_plan_set_at(one, i)->frequency_mhz,
+                   harpe_plan_set_at(other, i)->frequency_mhz,
+                   harpe_problem_instruction_count(problem) * sizeof(int)) != 0)
+            return false;
+    return true;
+}
+
+static void plans_have_no_late_change(void **state) {
+    (void)state;
+    test_random random = {.state = 3};
+    double ideal_j = 0, late_j = 0, slowest_j = 0;
+    for (int trial = 0; trial < test_trials(8); trial++) {
+        harpe_problem *problem = job_of_steps(&random, random_int(&random, 1, 4), 8);
+        harpe_plan_set *plans[4] = {NULL};
+        ideal_j += saving_of_plans(problem, &(harpe_clock_switch){0}, &plans[0]);
+        /* Shorter than every instruction: the same plans. */
+        (void)saving_of_plans(problem, &(harpe_clock_switch){.latency_s = 1e-3}, &plans[1]);
+        assert_true(are_equal(plans[0], plans[1], problem));
+        late_j += saving_of_plans(problem, &(harpe_clock_switch){.takes_profile = true}, &plans[2]);
+        slowest_j += saving_of_plans(problem, &(harpe_clock_switch){.latency_s = 100}, &plans[3]);
+        for (size_t i = 0; i < harpe_plan_set_count(plans[3]); i++) /* longer than an iteration */
+            assert_int_equal(
+                late_of(problem, harpe_plan_set_at(plans[3], i)->frequency_mhz, NULL, 0, NULL)
+                    .request_count,
+                0);
+        for (int k = 0; k < 4; k++)
+            harpe_plan_set_free(plans[k]);
+        harpe_problem_free(problem);
+    }
+    assert_true(slowest_j <= late_j + 1e-6 && late_j <= ideal_j + 1e-6);
+    assert_true(late_j > 0.5 * ideal_j);
+}
+
+/* A plan whose changes lie badly becomes one whose changes lie well. */
+static void changes_move_where_they_pay(void **state) {
+    (void)state;
+    harpe_problem *problem = one_rank();
+    harpe_error error = {.message = ""};
+    const harpe_clock_switch cost = {.latency_s = 2};
+    int mhz[] = {1400, 1400, 1400, 1400}, other[] = {1400, 1400, 1400, 1400};
+    /* The search finds the best of all plans whose changes come in time. */
+    assert_ok(harpe_change_moves_improve(problem, &cost, 8, mhz, other, &error), error);
+    harpe_plan plan;
+    assert_ok(harpe_plan_evaluate(problem, mhz, &plan, NULL, &error), error);
+    assert_int_equal(late_of(problem, mhz, &cost, INFINITY, NULL).late_count, 0);
+    double least_j = INFINITY;
+    for (int which = 0; which < 16; which++) {
+        for (int i = 0; i < 4; i++)
+            other[i] = which >> i & 1 ? 1000 : 1400;
+        harpe_plan found;
+        assert_ok(harpe_plan_evaluate(problem, other, &found, NULL, &error), error);
+        if (found.time_s > 8 + 1e-9 || late_of(problem, other, &cost, INFINITY, NULL).late_count)
+            continue;
+        least_j = fmin(least_j, found.energy_j);
+    }
+    assert_near(plan.energy_j, least_j, 1e-9);
+    /* A plan whose clocks do not hold stays as it is. */
+    int brief[] = {1400, 1000, 1400, 1400};
+    memcpy(other, brief, sizeof other);
+    const harpe_clock_switch slow = {.latency_s = 5};
+    assert_ok(harpe_change_moves_improve(problem, &slow, 8, brief, other, &error), error);
+    assert_memory_equal(brief, ((int[]){1400, 1000, 1400, 1400}), sizeof brief);
+    harpe_problem_free(problem);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(changes_in_time_cost_nothing),
@@ -335,6 +432,8 @@ int main(void) {
         cmocka_unit_test(instructions_without_a_clock_keep_the_present_one),
         cmocka_unit_test(bad_arguments_are_refused),
         cmocka_unit_test(evaluation_agrees_with_a_simulation),
+        cmocka_unit_test(plans_have_no_late_change),
+        cmocka_unit_test(changes_move_where_they_pay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -214,6 +214,38 @@ class Objectives(PlanTest):
                 with self.assertRaisesRegex(harpe.InvalidArgumentError, f"^{name}: "):
                     harpe.plan.Prices(**{"energy": 1, "gpu_hour": 1, name: wrong})
 
+    def test_clocks_that_change_late(self):
+        rows = [(*row, 0.05 if row[2] % 2 else 0.2) for row in read_rows(self.profile)]
+        rows = [dict(zip((*NAMES, "switch_latency"), row)) for row in rows]
+        with open(self.path / "late.csv", "w", newline="") as file:
+            out = csv.DictWriter(file, (*NAMES, "switch_latency"))
+            out.writeheader()
+            out.writerows(rows)
+        for profile, latency in ((rows, "profile"), (self.profile, 0.1)):
+            frontier = harpe.plan.solve(profile, num_microbatches=6, blocking_power=80, plans=4,
+                                        switch_latency=latency)
+            for plan in frontier.plans:
+                late = plan.late(latency)
+                self.assertEqual(late.late_instructions, 0)
+                self.assertTrue(late.is_steady)
+                self.assertAlmostEqual(late.time, plan.time, places=9)
+                self.assertAlmostEqual(late.energy, plan.energy, places=6)
+        plan = self.frontier.plans[0]
+        self.assertLess(plan.time, plan.late(0.1, lead=0).time)
+        told = json.loads(run("evaluate", "-i", self.path / "late.csv", "-m", 6, "-p", 80,
+                              "--overhead-power", self.OVERHEAD_W, "--switch-latency", "profile",
+                              "--switch-lead", 0.02, "-P",
+                              self.path / "over/freqs_pipeline_00000.py", "--json"))["plans"][0]
+        same = harpe.plan.Problem(rows, num_microbatches=6, blocking_power=80,
+                                  overhead_power=self.OVERHEAD_W).evaluate(
+                                      self.path / "over/freqs_pipeline_00000.py")
+        self.assertEqual(told["time_asking_ahead_s"], same.late("profile", lead=0.02).time)
+        self.assertEqual(told["energy_with_switching_j"], same.late("profile", lead=0).energy)
+        with self.assertRaisesRegex(harpe.InvalidArgumentError, "switch_latency"):
+            plan.late("profile")
+        with self.assertRaisesRegex(harpe.InvalidArgumentError, "switch_latency: 'x'"):
+            plan.late("x")
+
     def test_limits_on_the_power_of_the_pipeline(self):
         shapes = [plan.power_shape for plan in self.frontier.plans]
         peak, swing = shapes[len(shapes) // 2].peak, sorted(shape.swing for shape in shapes)[5]
