@@ -132,16 +132,20 @@ def goal_text(row):
     return f"yes ({need} %{f', and {aim} %' if row['saved']['own'] >= aim else ''})"
 
 
+def share(value, digits):
+    return f"{round(value, digits) + 0.0:.{digits}f} %"  # without a negative zero
+
+
 def table(title, note, rows):
     made = Table(title, note, ["job, latency", "saved of the ideal plan's saving", "more time",
                                "changes", "goal met", "ideal plan, published controller: saved",
                                "more time", "ideal plan, asking ahead: saved", "more time"])
     for row in rows:
         saved, slower = row["saved"], row["slower"]
-        made.add(f"{row['name']}, {1e3 * row['latency']:g} ms", f"{saved['own']:.1f} %",
-                 f"{slower['own']:.2f} %", row["writes"], goal_text(row),
-                 f"{saved['published']:.1f} %", f"{slower['published']:.2f} %",
-                 f"{saved['ahead']:.1f} %", f"{slower['ahead']:.2f} %")
+        made.add(f"{row['name']}, {1e3 * row['latency']:g} ms", share(saved['own'], 1),
+                 share(slower['own'], 2), row["writes"], goal_text(row),
+                 share(saved['published'], 1), share(slower['published'], 2),
+                 share(saved['ahead'], 1), share(slower['ahead'], 2))
     return made
 
 
