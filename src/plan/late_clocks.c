@@ -12,6 +12,7 @@
 #include "plan/switching.h"
 
 #define MOST_ITERATIONS 64
+#define MEAN_ITERATIONS 32  /* the last of them */
 #define TIME_ROUNDING 1e-12 /* relative: times are sums of doubles */
 
 /* The clock of a rank. */
@@ -154,12 +155,12 @@ static void run_until_steady(late_run *r, harpe_late_plan *out) {
         double energy_j = plan.energy_j + r->cost->energy_j * (double)r->request_count;
         *out = (harpe_late_plan){plan.time_s, energy_j, r->request_count, r->late_count, true};
         if (repeats(r, length_s)) return;
-        if (k <= MOST_ITERATIONS / 2) continue;
+        if (k <= MOST_ITERATIONS - MEAN_ITERATIONS) continue;
         sum.time_s += plan.time_s;
         sum.energy_j += energy_j;
     }
-    out->time_s = sum.time_s / (MOST_ITERATIONS / 2);
-    out->energy_j = sum.energy_j / (MOST_ITERATIONS / 2);
+    out->time_s = sum.time_s / MEAN_ITERATIONS;
+    out->energy_j = sum.energy_j / MEAN_ITERATIONS;
     out->is_steady = false;
 }
 
