@@ -440,7 +440,9 @@ static harpe_status run_for(run_user *u, double effort_s,
                           .report = report_gap,
                           .user = u};
     (void)pthread_mutex_init(&u->lock, NULL);
-    harpe_status status = harpe_crew_do(search->crew, &run, stopped, error);
+    *stopped = !report_gap(u, 0); /* the gap before the first step */
+    harpe_status status = HARPE_OK;
+    if (!*stopped) status = harpe_crew_do(search->crew, &run, stopped, error);
     (void)pthread_mutex_destroy(&u->lock);
     return status;
 }
