@@ -32,6 +32,7 @@ static void add_step(harpe_sim_stretch *to, const harpe_sim_step *ranks, int wor
     to->times_s[to->steps] = time_s;
     to->energies_j[to->steps] = energy_j;
     to->total_s += time_s;
+    to->total_j += energy_j;
     if (to->steps++ == 0 || round < to->first_round) to->first_round = round;
     if (round > to->last_round) to->last_round = round;
 }

@@ -21,10 +21,10 @@ typedef enum harpe_sim_kind {
 typedef struct harpe_sim_stretch {
     const char *name; /* for people */
     int steps;
-    int64_t first_round, last_round; /* -1: none */
-    double total_s, clock_writes;    /* sums */
-    double time_s, energy_j;         /* medians */
-    double *times_s, *energies_j;    /* of each step, sorted */
+    int64_t first_round, last_round;       /* -1: none */
+    double total_s, total_j, clock_writes; /* sums */
+    double time_s, energy_j;               /* medians */
+    double *times_s, *energies_j;          /* of each step, sorted */
 } harpe_sim_stretch;
 
 typedef struct harpe_sim_summary {

@@ -83,6 +83,10 @@ class Offline(Simulation):
         self.assertGreater(measured["plan"]["savings_percent"], 10)
         self.assertGreater(measured["plan"]["clock_writes"], 0)
         self.assertGreaterEqual(measured["plan"]["steps"], 5)
+        for kind in ("highest_clocks", "plan"):
+            self.assertGreaterEqual(measured[kind]["worst_time_s"], measured[kind]["mean_time_s"])
+            self.assertGreaterEqual(measured[kind]["worst_time_s"], measured[kind]["time_s"])
+            self.assertGreater(measured[kind]["mean_energy_j"], 0)
 
     def test_stages_that_share_a_rank_wait_for_each_other_too(self):
         measured = self.report("--offline", "--schedule", "zb-v", "--steps", 3)["measured"]

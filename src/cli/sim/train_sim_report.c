@@ -140,14 +140,15 @@ static json_t *show_stretch(const harpe_sim_run *run, const harpe_sim_summary *s
     if (of->steps == 0) return json_null();
     const harpe_sim_prediction *plan =
         kind == HARPE_SIM_HIGHEST_CLOCKS ? &run->plan->all_maximum : expected(run, kind);
-    return json_pack("{s:i, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "steps", of->steps,
-                     "first_round", (json_int_t)of->first_round, "last_round",
-                     (json_int_t)of->last_round, "time_s", of->time_s, "energy_j", of->energy_j,
-                     "average_power_w", power_w(run, of->time_s, of->energy_j), "clock_writes",
-                     of->clock_writes / of->steps, "savings_percent",
-                     savings_percent(of->energy_j, highest_j), "time_error_percent",
-                     percent_over(of->time_s, plan->time_s), "energy_error_percent",
-                     percent_over(of->energy_j, plan->energy_j));
+    return json_pack(
+        "{s:i, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "steps", of->steps,
+        "first_round", (json_int_t)of->first_round, "last_round", (json_int_t)of->last_round,
+        "time_s", of->time_s, "energy_j", of->energy_j, "mean_time_s", of->total_s / of->steps,
+        "worst_time_s", of->times_s[of->steps - 1], "mean_energy_j", of->total_j / of->steps,
+        "average_power_w", power_w(run, of->time_s, of->energy_j), "clock_writes",
+        of->clock_writes / of->steps, "savings_percent", savings_percent(of->energy_j, highest_j),
+        "time_error_percent", percent_over(of->time_s, plan->time_s), "energy_error_percent",
+        percent_over(of->energy_j, plan->energy_j));
 }
 
 static json_t *show_steps(const harpe_sim_run *run) {
