@@ -63,7 +63,8 @@ fi
 if [ -z "${PROFILE:-}" ]; then
     title '2. A training job on those GPUs, and nobody tells it anything'
     say '  Eight ranks, a controller for each GPU and a server run as processes. The scheduler tries'
-    say '  frequencies while the job trains, makes plans from the measurements, and runs a plan.'
+    say '  frequencies where they make a step at most 1 % longer, makes plans from the measurements,'
+    say '  and runs a plan.'
     [ -t 2 ] || say '  This takes about a minute and a half.'
     say
     show train-sim --inst-profile "$profile" --pp 8 --num-mbs "$microbatches" \

@@ -13,7 +13,7 @@ import { timeline } from "./timeline.js";
 import { wishForms } from "./wishes.js";
 
 const PHASES = {
-    count: "counting microbatches", sweep: "trying frequencies", plan: "running a plan", hold: "holding the highest clocks",
+    count: "counting microbatches", sweep: "trying frequencies", explore: "exploring frequencies", plan: "running a plan", hold: "holding the highest clocks",
 };
 
 /** Creates a list of names and values. `set(name, text)` adds or changes a value. */
@@ -178,9 +178,11 @@ export function showJob(content, id, tell) {
 
     /* Explains why there is no plan. */
     function planlessness() {
-        const { phase, reason, sweep } = frontier;
+        const { phase, reason, sweep, exploration } = frontier;
         if (phase === "hold") return `No plan: the job runs at its highest clocks${reason ? `: ${reason}` : "."}`;
         if (!sweep) return `No plan yet: ${PHASES[phase] ?? phase}.`;
+        if (exploration && phase === "explore")
+            return `No plan yet: ${exploration.measured} frequencies of instructions measured in ${sweep.rounds} rounds.`;
         return `No plan yet: ${sweep.done} of at most ${sweep.frequencies} frequencies tried` +
             (sweep.frequency ? `, now ${sweep.frequency} MHz.` :
                 sweep.done < sweep.frequencies ? "." : "; planning.");
@@ -218,7 +220,7 @@ export function showJob(content, id, tell) {
             if (known && known.ranks_registered < known.world_size) setText(waiting, "There is no plan until all ranks are registered.");
             return;
         }
-        const key = JSON.stringify([next.phase, next.round, next.wishes, next.current, next.sweep, next.outside, next.baseline,
+        const key = JSON.stringify([next.phase, next.round, next.wishes, next.current, next.sweep, next.exploration, next.outside, next.baseline,
             next.plans?.length, next.plans?.[0], next.plans?.at(-1)]);
         if (key === frontierKey) return;
         frontierKey = key;

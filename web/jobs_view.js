@@ -19,7 +19,7 @@ export const SIGNS = { registering: "○", preparing: "◊", gathering: "≡", r
  * or waits. */
 const QUIET_AFTER_S = 300;
 /** The text before the first savings are known. */
-const PHASE_WORDS = { count: "counting", sweep: "measuring", plan: "not measured yet", hold: "holds its clocks" };
+const PHASE_WORDS = { count: "counting", sweep: "measuring", explore: "exploring", plan: "not measured yet", hold: "holds its clocks" };
 
 export function stateBadge() {
     const sign = h("span", { "aria-hidden": "true" });

@@ -53,8 +53,8 @@ class Metrics(Online):
         plan = frontier["plans"][frontier["current"]]
         self.assertAlmostEqual(found["plan_iteration_seconds"] / plan["time"], 1, delta=0.02)
         self.assertAlmostEqual(found["plan_iteration_joules"] / plan["energy"], 1, delta=0.02)
-        self.assertEqual([found[f"phase {name}"] for name in ("count", "sweep", "plan", "hold")],
-                         [0, 0, 1, 0])
+        self.assertEqual([found[f"phase {name}"] for name in ("count", "sweep", "explore", "plan", "hold")],
+                         [0, 0, 0, 1, 0])
         listed = server.get("/jobs").json["jobs"][0]["figures"]
         self.assertEqual(listed["saved"]["energy"], saved["energy"])
         self.assertEqual(listed["phase"], "plan")

@@ -140,6 +140,9 @@ class Pipeline:
 
 class Online(ServerTest):
     def start_online(self, scheduler="Perseus", port=0, **args):
+        """These jobs learn with a sweep, unless the arguments say how."""
+        if scheduler == "Perseus":
+            args.setdefault("learning", "sweep")
         server = Server(self.path, "--store", self.path / "harpe.db", "--dump-dir",
                         self.path / "dump", "--log-level", "info", "--scheduler", scheduler,
                         "--scheduler-args", json.dumps(args), port=port)

@@ -62,7 +62,7 @@ static void large_drift_is_swept_again(void **state) {
         one_round(s);
     }
     assert_true(is_in_phase(s, "sweep"));
-    assert_logged(s, "sweeps again");
+    assert_logged(s, "measures again");
     rounds_until(s, "plan");
     harpe_plan offline = offline_plan(s);
     assert_close(run_next(s)->energy_j, offline.energy_j, 0.03);
@@ -104,7 +104,7 @@ static void a_gpu_that_is_slow_now_and_then_is_not_swept_for_ever(void **state) 
         if (round == 99) assert_true(swept <= 33);
     }
     printf("%d of 480 rounds swept, %d sweeps, %d corrections\n", swept,
-           times_logged(s, "sweeps again"), times_logged(s, "planned again"));
+           times_logged(s, "measures again"), times_logged(s, "planned again"));
     assert_true(swept <= 60);
     assert_true(times_logged(s, "drift") <= 12);
     simulated_free(s);

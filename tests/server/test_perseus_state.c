@@ -200,8 +200,8 @@ static void a_restart_in_any_round_changes_nothing(void **state) {
     }
     assert_string_equal(pair[0]->log, pair[1]->log);
     assert_logged(pair[0], "planned again");
-    assert_logged(pair[0], "sweeps again");
-    assert_non_null(strstr(strstr(pair[0]->log, "sweeps again"), "planned: "));
+    assert_logged(pair[0], "measures again");
+    assert_non_null(strstr(strstr(pair[0]->log, "measures again"), "planned: "));
     simulated_free(pair[0]);
     simulated_free(pair[1]);
 }

@@ -13,6 +13,8 @@ FREQUENCIES = [1410, 1365, 1320]
 
 class ProfileTest(ServerTest):
     def start_online(self, scheduler="InstructionProfiler", hung=None, arguments=(), **args):
+        if scheduler == "Perseus":
+            args.setdefault("learning", "sweep")
         environment = hung and {"LD_PRELOAD": os.environ["HARPE_HUNG_FILES"],
                                 "HUNG_FILES": str(hung),
                                 "ASAN_OPTIONS": "verify_asan_link_order=0"}

@@ -24,7 +24,7 @@ static double uncertainty_of(const json_t *object, const char *name) {
 
 /* Accepts only the known phases, because the text goes to a terminal. */
 static const char *phase_of(const json_t *figures) {
-    static const char *const phases[] = {"count", "sweep", "plan", "hold"};
+    static const char *const phases[] = {"count", "sweep", "explore", "plan", "hold"};
     const char *phase = json_string_value(json_object_get(figures, "phase"));
     for (size_t i = 0; phase && i < sizeof phases / sizeof *phases; i++)
         if (strcmp(phases[i], phase) == 0) return phases[i];

@@ -92,7 +92,7 @@ static const job_metric METRICS[] = {
 };
 enum { METRIC_COUNT = sizeof METRICS / sizeof *METRICS };
 
-static const char *const PHASES[] = {"count", "sweep", "plan", "hold"};
+static const char *const PHASES[] = {"count", "sweep", "explore", "plan", "hold"};
 enum { PHASE_COUNT = sizeof PHASES / sizeof *PHASES };
 
 /* ---- Text ------------------------------------------------------------------------------------ */

@@ -63,12 +63,24 @@ static double stretched_s(double fastest_s, double slowdown, harpe_online_outsid
     return slowdown * (fastest_s + outside.time_s) - outside.time_s;
 }
 
+static double straggler_s(double undisturbed_s, const harpe_online_requests *requests,
+                          harpe_online_outside outside) {
+    if (requests->slowdown > 0) return stretched_s(undisturbed_s, requests->slowdown, outside);
+    return requests->iteration_time_s > 0 ? requests->iteration_time_s - outside.time_s : 0;
+}
+
 double harpe_online_straggler_time_s(const harpe_online_plans *plans,
                                      const harpe_online_requests *requests,
                                      harpe_online_outside outside) {
-    if (requests->slowdown > 0)
-        return stretched_s(plans->undisturbed_s, requests->slowdown, outside);
-    return requests->iteration_time_s > 0 ? requests->iteration_time_s - outside.time_s : 0;
+    return straggler_s(plans->undisturbed_s, requests, outside);
+}
+
+double harpe_online_allowed_s(double fastest_s, double undisturbed_s, double slowdown,
+                              const harpe_online_requests *requests, harpe_online_outside outside) {
+    double allowed_s = requests->plan_time_s > 0 ? requests->plan_time_s - outside.time_s
+                                                 : stretched_s(fastest_s, slowdown, outside);
+    double until_s = straggler_s(undisturbed_s, requests, outside);
+    return until_s > allowed_s ? until_s : allowed_s;
 }
 
 bool harpe_online_plan_is_within(const harpe_plan *plan, double power_cap_w,
@@ -81,10 +93,8 @@ size_t harpe_online_plans_choose(const harpe_online_plans *plans, double slowdow
                                  harpe_online_outside outside) {
     size_t count = harpe_plan_set_count(plans->set), chosen = 0;
     double fastest_s = harpe_plan_set_at(plans->set, 0)->time_s;
-    double allowed_s = requests->plan_time_s > 0 ? requests->plan_time_s - outside.time_s
-                                                 : stretched_s(fastest_s, slowdown, outside);
-    double straggler_s = harpe_online_straggler_time_s(plans, requests, outside);
-    if (straggler_s > allowed_s) allowed_s = straggler_s;
+    double allowed_s =
+        harpe_online_allowed_s(fastest_s, plans->undisturbed_s, slowdown, requests, outside);
     while (chosen + 1 < count &&
            harpe_plan_set_at(plans->set, chosen + 1)->time_s <= allowed_s * (1 + ROUNDING))
         chosen++;

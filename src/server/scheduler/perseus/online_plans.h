@@ -47,6 +47,12 @@ double harpe_online_straggler_time_s(const harpe_online_plans *plans,
                                      const harpe_online_requests *requests,
                                      harpe_online_outside outside);
 
+/* Returns the time that job requests allow a plan: the time of the requested plan, or `slowdown`
+ * times `fastest_s` without such a request, or the straggler's time if that is longer. Like the
+ * times of plans, it does not include `outside`. */
+double harpe_online_allowed_s(double fastest_s, double undisturbed_s, double slowdown,
+                              const harpe_online_requests *requests, harpe_online_outside outside);
+
 /* Chooses a plan. The time limit is the time of the requested plan, or `slowdown` times T_min
  * without such a request. If the straggler's time is longer, that is the limit. The search begins
  * with the slowest plan within the limit, or with the fastest plan if no plan is within the limit.

@@ -4,7 +4,9 @@
  * that was cut short), the iteration does not count for that instruction. */
 #include "server/scheduler/perseus/online_round.h"
 
+#include <math.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,10 +66,10 @@ static double sum_of_runs(const double *values, size_t count, const int *entry_o
     return sum;
 }
 
-/* Returns the typical value of one run of `entry`, or 0. */
-static double typical_run(const harpe_breakdown *breakdown, const harpe_online_name *name,
-                          const harpe_online_entry *shape, int entry, double minimum,
-                          double maximum, double *scratch) {
+/* Writes the mean value of the runs of `entry` in each good iteration. Returns their number. */
+static size_t collect_runs(const harpe_breakdown *breakdown, const harpe_online_name *name,
+                           const harpe_online_entry *shape, int entry, double minimum,
+                           double maximum, double *scratch) {
     size_t good = 0;
     for (size_t i = 0; i < breakdown->iteration_count; i++) {
         if (breakdown->counts[i] != name->run_count) continue;
@@ -76,7 +78,14 @@ static double typical_run(const harpe_breakdown *breakdown, const harpe_online_n
         double mean = sum / (double)shape->run_count;
         if (mean >= minimum && mean <= maximum) scratch[good++] = mean;
     }
-    return typical(scratch, good);
+    return good;
+}
+
+/* Returns the typical value of one run of `entry`, or 0. */
+static double typical_run(const harpe_breakdown *breakdown, const harpe_online_name *name,
+                          const harpe_online_entry *shape, int entry, double minimum,
+                          double maximum, double *scratch) {
+    return typical(scratch, collect_runs(breakdown, name, shape, entry, minimum, maximum, scratch));
 }
 
 /* Returns the typical sum of all runs of a name in an iteration, or 0. */
@@ -368,6 +377,98 @@ harpe_status harpe_online_round_read_highest(const harpe_online_pipeline *pipeli
     free(scratch);
     free(entry_of_run);
     return status;
+}
+
+/* ---- Runs at each clock ---------------------------------------------------------------------- */
+
+/* Writes a list of the entries and clocks that occur. Returns their number. */
+static size_t list_clocks(const harpe_online_pipeline *pipeline, const int *frequency_mhz,
+                          harpe_online_clock_runs *runs) {
+    size_t listed = 0;
+    for (int p = 0; p < pipeline->rank_count; p++) {
+        size_t first = listed; /* of this pipeline rank */
+        for (size_t i = pipeline->rank_offset[p]; i < pipeline->rank_offset[p + 1]; i++) {
+            size_t k = first;
+            while (k < listed && (runs[k].entry != pipeline->entry_of[i] ||
+                                  runs[k].frequency_mhz != frequency_mhz[i]))
+                k++;
+            if (k == listed)
+                runs[listed++] = (harpe_online_clock_runs){.entry = pipeline->entry_of[i],
+                                                           .frequency_mhz = frequency_mhz[i],
+                                                           .iteration_count = SIZE_MAX};
+            runs[k].run_count++;
+        }
+    }
+    return listed;
+}
+
+static const harpe_online_name *name_of(const harpe_online_pipeline *pipeline, int entry) {
+    int p = pipeline->entries[entry].pipeline_rank;
+    for (size_t n = pipeline->name_offset[p]; n < pipeline->name_offset[p + 1]; n++) {
+        const harpe_online_name *name = &pipeline->names[n];
+        if (entry >= name->first_entry && entry < name->first_entry + name->entry_count)
+            return name;
+    }
+    return NULL;
+}
+
+/* Fills in entry_of_run for the runs of an entry at a clock; -1: another run. */
+static void choose_clock(const harpe_online_pipeline *pipeline, const harpe_online_name *name,
+                         const int *frequency_mhz, const harpe_online_clock_runs *runs,
+                         int *entry_of_run) {
+    int p = pipeline->entries[runs->entry].pipeline_rank;
+    size_t run = 0;
+    for (size_t i = pipeline->rank_offset[p]; i < pipeline->rank_offset[p + 1]; i++) {
+        int entry = pipeline->entry_of[i];
+        if (entry < name->first_entry || entry >= name->first_entry + name->entry_count) continue;
+        bool is_wanted = entry == runs->entry && frequency_mhz[i] == runs->frequency_mhz;
+        entry_of_run[run++] = is_wanted ? entry : -1;
+    }
+}
+
+static void read_clock(const harpe_profiling_result *result, const harpe_online_name *name,
+                       harpe_online_clock_runs *runs, double *scratch) {
+    harpe_online_entry shape = {.run_count = runs->run_count};
+    harpe_online_mean own = typical_entry(result, name, &shape, runs->entry, scratch);
+    (void)add_entry(&runs->mean, own);
+    const harpe_breakdown *times =
+        find(result->time_breakdown, result->time_breakdown_count, name->instruction);
+    size_t good =
+        times ? collect_runs(times, name, &shape, runs->entry, TIME_MIN_S, TIME_MAX_S, scratch) : 0;
+    if (good < runs->iteration_count) runs->iteration_count = good;
+    double spread = harpe_robust_spread(scratch, good) * sqrt((double)runs->run_count);
+    if (own.time_s > 0 && spread / own.time_s > runs->spread) runs->spread = spread / own.time_s;
+}
+
+harpe_status harpe_online_round_read_clocks(const harpe_online_pipeline *pipeline,
+                                            const harpe_rank_info *ranks,
+                                            const harpe_profiling_result *results, size_t count,
+                                            const int *frequency_mhz, harpe_online_clock_runs **out,
+                                            size_t *out_count, harpe_error *error) {
+    double *scratch = harpe_calloc(longest_list(results, count) + 1, sizeof *scratch);
+    int *entry_of_run = harpe_calloc(pipeline->instruction_count, sizeof *entry_of_run);
+    harpe_online_clock_runs *runs = harpe_calloc(pipeline->instruction_count, sizeof *runs);
+    if (!scratch || !entry_of_run || !runs) {
+        free(scratch);
+        free(entry_of_run);
+        free(runs);
+        return harpe_fail_memory(error);
+    }
+    size_t listed = list_clocks(pipeline, frequency_mhz, runs);
+    for (size_t k = 0; k < listed; k++) {
+        harpe_online_name name = *name_of(pipeline, runs[k].entry);
+        choose_clock(pipeline, &name, frequency_mhz, &runs[k], entry_of_run);
+        name.entry_of_run = entry_of_run;
+        for (size_t r = 0; r < count; r++)
+            if (ranks[r].pp_rank == pipeline->entries[runs[k].entry].pipeline_rank)
+                read_clock(&results[r], &name, &runs[k], scratch);
+        if (!(runs[k].mean.energy_j > 0)) runs[k].mean = (harpe_online_mean){0, 0};
+    }
+    free(scratch);
+    free(entry_of_run);
+    *out = runs;
+    *out_count = listed;
+    return HARPE_OK;
 }
 
 /* ---- Freeing --------------------------------------------------------------------------------- */

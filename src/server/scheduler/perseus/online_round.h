@@ -47,6 +47,23 @@ harpe_status harpe_online_round_read_highest(const harpe_online_pipeline *pipeli
                                              const harpe_profiling_result *results, size_t count,
                                              const int *frequency_mhz, const int *highest_mhz,
                                              harpe_online_mean *entries, harpe_error *error);
+/* The runs of one entry at one clock. */
+typedef struct harpe_online_clock_runs {
+    int entry, frequency_mhz;
+    size_t run_count;       /* in an iteration */
+    size_t iteration_count; /* the smallest number of a rank */
+    harpe_online_mean mean; /* of one run; both values are 0 if they were not measured */
+    double spread;          /* relative standard deviation of the time of one run; 0: not known */
+} harpe_online_clock_runs;
+
+/* Reads time and energy of each entry at each of its clocks. `frequency_mhz` has one value per
+ * instruction of the pipeline. An iteration that did not fit the schedule does not count. The
+ * caller frees `*out` with free(). */
+harpe_status harpe_online_round_read_clocks(const harpe_online_pipeline *pipeline,
+                                            const harpe_rank_info *ranks,
+                                            const harpe_profiling_result *results, size_t count,
+                                            const int *frequency_mhz, harpe_online_clock_runs **out,
+                                            size_t *out_count, harpe_error *error);
 void harpe_online_round_free(harpe_online_round *round);
 
 #endif

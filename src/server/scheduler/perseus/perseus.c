@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Perseus optimizes a job without an existing profile. It runs the sweep, computes plans from the
- * measurements, hands out a plan, and compares later measurements with this plan. A job request
+/* Perseus optimizes a job without an existing profile. It learns the clocks, computes plans from
+ * the measurements, hands out a plan, and compares later measurements with this plan. A job request
  * makes it choose another plan. Each round of results is one step:
  *
  * phase     schedule                          next phase
- * COUNT     empty: highest clocks             microbatches are counted -> SWEEP
+ * COUNT     empty: highest clocks             microbatches are counted -> EXPLORE or SWEEP
+ * EXPLORE   some at the highest clocks, then  enough is known -> PLAN; no plan is possible -> HOLD
+ *           the explorer's rounds
  * SWEEP     the sweep's frequency, then the   planned -> PLAN; no plan is possible -> HOLD
  *           highest for one round
- * PLAN      the plan that requests choose     drift too large to correct, or other steps -> SWEEP
+ * PLAN      the plan that requests choose,    drift too large to correct, or other steps ->
+ *           or the explorer's rounds for them EXPLORE or SWEEP
  * HOLD      highest frequencies               none
  *
  * All of this code runs on a worker, and so does the planner. The planner runs after the results of
@@ -26,6 +29,7 @@
 #include "base/format.h"
 #include "server/scheduler/builtin.h"
 #include "server/scheduler/perseus/perseus_args.h"
+#include "server/scheduler/perseus/perseus_explore.h"
 #include "server/scheduler/perseus/perseus_job.h"
 #include "server/scheduler/perseus/perseus_pipeline.h"
 #include "server/scheduler/perseus/perseus_plan.h"
@@ -41,6 +45,7 @@ enum { MISSES_MAX = 3 };
 static void free_learnt(harpe_perseus *self) {
     harpe_perseus_forget_seen(self);
     harpe_online_plans_free(self->plans);
+    harpe_explorer_free(self->explorer);
     harpe_sweep_free(self->sweep_again);
     harpe_sweep_free(self->sweep);
     harpe_online_pipeline_free(self->pipeline);
@@ -114,7 +119,12 @@ harpe_status harpe_perseus_next(void *state, harpe_schedule_writer *writer, harp
     if (self->phase == HARPE_PERSEUS_PLAN) {
         self->running = harpe_perseus_chosen(self);
         self->is_plan_new = false;
+        self->explores = self->explores_next;
         plan_mhz = harpe_plan_set_at(self->plans->set, self->running)->frequency_mhz;
+    }
+    if (harpe_perseus_is_exploring(self)) {
+        harpe_explorer_begin_round(self->explorer);
+        plan_mhz = self->explorer->frequency_mhz;
     }
     if (self->phase == HARPE_PERSEUS_SWEEP) writer->mark_trial(writer);
     harpe_status status = HARPE_OK;
@@ -211,6 +221,7 @@ static bool counts_again(harpe_perseus *self, const harpe_profiling_result *resu
     harpe_perseus before = *self;
     self->seen = (harpe_perseus_seen){0};
     self->plans = NULL;
+    self->explorer = NULL;
     self->sweep = self->sweep_again = NULL;
     self->pipeline = NULL;
     status = harpe_perseus_begin_sweep(self, microbatches, &error);
@@ -240,7 +251,10 @@ static harpe_status take_round(harpe_perseus *self, const harpe_online_round *ro
                                harpe_error *error) {
     switch (self->phase) {
     case HARPE_PERSEUS_SWEEP: return observe_sweep(self, round, error);
-    case HARPE_PERSEUS_PLAN: return harpe_perseus_watch(self, round, error);
+    case HARPE_PERSEUS_EXPLORE: return harpe_perseus_explore_on(self, error);
+    case HARPE_PERSEUS_PLAN:
+        return self->explores ? harpe_perseus_explore_on(self, error)
+                              : harpe_perseus_watch(self, round, error);
     default:
         /* If an earlier attempt had no memory for the profile, this makes it. */
         if (!self->makes_plans && !self->is_profile_made) harpe_perseus_hand_over_profile(self);
@@ -253,11 +267,17 @@ static harpe_status take_round(harpe_perseus *self, const harpe_online_round *ro
 static harpe_status count_savings(harpe_perseus *self, const harpe_online_round *round,
                                   const harpe_profiling_result *results, size_t count,
                                   harpe_perseus_measured *measured, harpe_error *error) {
-    if (self->phase == HARPE_PERSEUS_SWEEP) {
+    if (self->phase == HARPE_PERSEUS_SWEEP || self->phase == HARPE_PERSEUS_EXPLORE) {
         harpe_perseus_count_sweep(self, round, measured->round);
     } else if (self->phase == HARPE_PERSEUS_PLAN && !self->is_plan_new) {
-        harpe_perseus_see(self, round);
-        return harpe_perseus_count_planned(self, round, results, count, measured, error);
+        const int *frequency_mhz =
+            harpe_plan_set_at(self->plans->set, self->running)->frequency_mhz;
+        if (self->explores)
+            frequency_mhz = self->explorer->frequency_mhz;
+        else
+            harpe_perseus_see(self, round);
+        return harpe_perseus_count_planned(self, frequency_mhz, round, results, count, measured,
+                                           error);
     } else {
         harpe_savings_round own = harpe_perseus_savings_round(round, measured->round);
         harpe_savings_use(&self->savings, &own);
@@ -280,7 +300,13 @@ static harpe_status observe_round(harpe_perseus *self, const harpe_profiling_res
     measured->energy_j = round.iteration_energy_j;
     measured->iterations = (int64_t)round.iterations;
     self->mismatches = round.problem[0] ? self->mismatches + 1 : 0;
-    status = count_savings(self, &round, results, count, measured, error);
+    /* Savings of a round with new clocks need the times of these clocks. */
+    bool is_planned = self->phase == HARPE_PERSEUS_PLAN;
+    if (is_planned && self->explores)
+        status = harpe_perseus_learn(self, &round, results, count, error);
+    if (status == HARPE_OK) status = count_savings(self, &round, results, count, measured, error);
+    if (status == HARPE_OK && self->phase == HARPE_PERSEUS_EXPLORE)
+        status = harpe_perseus_learn(self, &round, results, count, error);
     if (status != HARPE_OK) {
         harpe_online_round_free(&round);
         return status;
@@ -352,6 +378,7 @@ static harpe_status job_request(void *state, harpe_scheduler_job_request kind, d
     default:
         return harpe_fail(error, HARPE_NOT_SUPPORTED, "Perseus does not know this job request");
     }
+    harpe_perseus_explore_request(self);
     log_job_request(self);
     return HARPE_OK;
 }

@@ -11,7 +11,15 @@
 #include "base/file.h"
 #include "plan/schedule.h"
 
-typedef enum argument_kind { WHOLE, NUMBER, NUMBERS, TEXT, NAMES, SCHEDULE } argument_kind;
+typedef enum argument_kind {
+    WHOLE,
+    NUMBER,
+    NUMBERS,
+    TEXT,
+    NAMES,
+    SCHEDULE,
+    LEARNING
+} argument_kind;
 
 typedef struct argument {
     const char *name;
@@ -33,6 +41,8 @@ static const argument ARGUMENTS[] = {
     {"slowdown", NUMBER, true, 1, 1e6},
     {"drift_tolerance", NUMBER, true, 0.001, 1},
     {"rounds_to_drift", WHOLE, true, 1, 1e6},
+    {"learning", LEARNING, true, 0, 0},
+    {"exploration_slowdown", NUMBER, true, 0.001, 0.5},
 };
 enum { ARGUMENT_COUNT = sizeof ARGUMENTS / sizeof ARGUMENTS[0] };
 
@@ -68,6 +78,11 @@ static bool are_names(const json_t *value) {
     return json_is_array(value) && good == count && count <= HARPE_STANDALONE_NAMES_MAX;
 }
 
+static bool is_way_of_learning(const json_t *value) {
+    return is_text(value) && (strcmp(json_string_value(value), "explore") == 0 ||
+                              strcmp(json_string_value(value), "sweep") == 0);
+}
+
 static harpe_status check_value(const char *scheduler, const argument *known, const json_t *value,
                                 harpe_error *error) {
     double number = json_number_value(value);
@@ -100,6 +115,11 @@ static harpe_status check_value(const char *scheduler, const argument *known, co
                           "scheduler_args: %s of %s must be a list of at most %d names of "
                           "instructions",
                           known->name, scheduler, HARPE_STANDALONE_NAMES_MAX);
+    case LEARNING:
+        if (is_way_of_learning(value)) return HARPE_OK;
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "scheduler_args: %s of %s must be \"explore\" or \"sweep\"", known->name,
+                          scheduler);
     case SCHEDULE:
         if (is_text(value) ||
             (json_object_size(value) == 1 && is_text(json_object_get(value, "csv"))))
@@ -160,6 +180,7 @@ harpe_status harpe_perseus_args_read(const char *scheduler, bool plans, const ch
     }
     const json_t *schedule = json_object_get(args, "schedule");
     const json_t *blocking_power = json_object_get(args, "blocking_power");
+    const char *learning = json_string_value(json_object_get(args, "learning"));
     *out = (harpe_perseus_args){
         .json = args,
         .schedule = {.name = json_string_value(schedule),
@@ -175,6 +196,8 @@ harpe_status harpe_perseus_args_read(const char *scheduler, bool plans, const ch
         .blocking_power_w = json_is_number(blocking_power) ? json_number_value(blocking_power) : -1,
         .blocking_powers = json_is_array(blocking_power) ? blocking_power : NULL,
         .slowdown = number(args, "slowdown", 1),
+        .learns_by_sweep = !plans || (learning && strcmp(learning, "sweep") == 0),
+        .exploration_slowdown = number(args, "exploration_slowdown", 0.01),
         .drift_tolerance = number(args, "drift_tolerance", 0.05),
     };
     out->schedule.prologue = out->prologue;

@@ -14,6 +14,8 @@ typedef struct harpe_perseus_args {
     const char **prologue, **epilogue; /* of the schedule, owned */
     const char *profile_path;          /* NULL: in the job's directory */
     int num_microbatches;              /* 0: they are counted */
+    bool learns_by_sweep;              /* false: by exploration */
+    double exploration_slowdown;       /* the most additional time of an exploration, a share */
     int frequency_stride, rises_to_stop, plans, rounds_to_drift;
     double blocking_power_w;       /* per GPU; negative: it is measured, or see blocking_powers */
     const json_t *blocking_powers; /* a number for each pipeline rank; NULL: not given */

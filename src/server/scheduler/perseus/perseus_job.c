@@ -37,6 +37,22 @@ harpe_sweep *harpe_perseus_sweep_under_way(const harpe_perseus *self) {
     return self->sweep_again ? self->sweep_again : self->sweep;
 }
 
+harpe_status harpe_perseus_begin_learning(harpe_perseus *self, harpe_error *error) {
+    if (self->args.learns_by_sweep) {
+        self->phase = HARPE_PERSEUS_SWEEP;
+        return HARPE_OK;
+    }
+    harpe_explorer *explorer;
+    harpe_status status =
+        harpe_explorer_new(self->pipeline, harpe_perseus_sweep_under_way(self), &explorer, error);
+    if (status != HARPE_OK) return status;
+    harpe_explorer_free(self->explorer);
+    self->explorer = explorer;
+    self->explores = self->explores_next = false;
+    self->phase = HARPE_PERSEUS_EXPLORE;
+    return HARPE_OK;
+}
+
 void harpe_perseus_find_blocking_power(harpe_perseus *self) {
     int ranks = self->job->job->pp_degree;
     bool is_given = harpe_perseus_args_have_blocking_power(&self->args);
@@ -53,6 +69,6 @@ harpe_status harpe_perseus_begin_sweep(harpe_perseus *self, int microbatches, ha
     harpe_status status = harpe_online_pipeline_new(&self->args.schedule, self->job->job->pp_degree,
                                                     microbatches, &self->pipeline, error);
     if (status == HARPE_OK) status = harpe_perseus_new_sweep(self, &self->sweep, error);
-    if (status == HARPE_OK) self->phase = HARPE_PERSEUS_SWEEP;
+    if (status == HARPE_OK) status = harpe_perseus_begin_learning(self, error);
     return status;
 }

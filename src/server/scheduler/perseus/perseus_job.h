@@ -6,6 +6,7 @@
 
 #include <harpe/scheduler.h>
 
+#include "server/scheduler/perseus/explorer.h"
 #include "server/scheduler/perseus/online_plans.h"
 #include "server/scheduler/perseus/perseus_args.h"
 #include "server/scheduler/perseus/savings.h"
@@ -17,6 +18,7 @@ typedef enum harpe_perseus_phase {
     HARPE_PERSEUS_SWEEP = 1,
     HARPE_PERSEUS_PLAN = 2, /* runs a plan and watches it */
     HARPE_PERSEUS_HOLD = 3, /* highest frequencies until the job ends */
+    HARPE_PERSEUS_EXPLORE = 4,
 } harpe_perseus_phase;
 
 enum { HARPE_PERSEUS_HISTORY = 200 };
@@ -69,12 +71,14 @@ typedef struct harpe_perseus {
     char hold_reason[HARPE_ERROR_MESSAGE_SIZE]; /* "": no failure */
     int count_misses; /* rounds in a row in which microbatches could not be counted */
     harpe_online_pipeline *pipeline; /* NULL while counting; the sweep too */
-    harpe_sweep *sweep;        /* the sweep that the plans use; without plans: the current sweep */
-    harpe_sweep *sweep_again;  /* the current sweep if there are already plans; NULL: none */
-    bool is_profile_made;      /* the profile was made and handed over */
-    harpe_scheduler_file file; /* the profile, until it is taken */
-    int mismatches;            /* rounds in a row without the measurements that they should have */
-    bool mismatch_was_told;    /* the mismatch was logged */
+    harpe_sweep *sweep;       /* the sweep that the plans use; without plans: the current sweep */
+    harpe_sweep *sweep_again; /* the current sweep if there are already plans; NULL: none */
+    harpe_explorer *explorer; /* of the current sweep; NULL: a sweep learns */
+    bool explores, explores_next; /* with a plan: this round and the next one are explorations */
+    bool is_profile_made;         /* the profile was made and handed over */
+    harpe_scheduler_file file;    /* the profile, until it is taken */
+    int mismatches;         /* rounds in a row without the measurements that they should have */
+    bool mismatch_was_told; /* the mismatch was logged */
 
     harpe_online_plans *plans; /* NULL until the first sweep is over */
     bool is_plan_new;          /* the current round runs none of the plans */
@@ -111,8 +115,11 @@ void harpe_perseus_log(const harpe_perseus *self, harpe_log_level level, const c
 harpe_status harpe_perseus_begin_sweep(harpe_perseus *self, int microbatches, harpe_error *error);
 harpe_status harpe_perseus_new_sweep(const harpe_perseus *self, harpe_sweep **out,
                                      harpe_error *error);
+/* Begins to learn with the current sweep. */
+harpe_status harpe_perseus_begin_learning(harpe_perseus *self, harpe_error *error);
 harpe_sweep *harpe_perseus_sweep_under_way(const harpe_perseus *self);
-/* Sets the blocking powers: those of the arguments, or those that the sweep has measured. */
+/* Sets the blocking powers: those of the arguments, or those that the sweep of the plans has
+ * measured. */
 void harpe_perseus_find_blocking_power(harpe_perseus *self);
 
 #endif

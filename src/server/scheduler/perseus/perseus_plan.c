@@ -119,12 +119,23 @@ void harpe_perseus_hold(harpe_perseus *self, const char *reason) {
                       reason);
 }
 
+/* The explorer of a sweep that is no longer there ends. A new one knows the points of the plans. */
+static void renew_explorer(harpe_perseus *self) {
+    self->explores = self->explores_next = false;
+    if (!self->explorer || self->explorer->sweep == self->sweep) return;
+    harpe_explorer_free(self->explorer);
+    self->explorer = NULL;
+    if (harpe_explorer_new(self->pipeline, self->sweep, &self->explorer, NULL) == HARPE_OK)
+        harpe_explorer_seed(self->explorer);
+}
+
 void harpe_perseus_keep_plan(harpe_perseus *self, const char *reason) {
     harpe_sweep_free(self->sweep_again);
     self->sweep_again = NULL;
     harpe_perseus_drop_baseline(self);
     self->phase = HARPE_PERSEUS_PLAN;
     self->drift_rounds = 0;
+    renew_explorer(self);
     harpe_perseus_log(self, HARPE_LOG_WARNING, "continues with its present plan: %s", reason);
 }
 

@@ -174,7 +174,7 @@ double harpe_perseus_sweep_extra_energy_j(const harpe_perseus *self) {
 
 /* ---- Figures --------------------------------------------------------------------------------- */
 
-static const char *const PHASES[] = {"count", "sweep", "plan", "hold"};
+static const char *const PHASES[] = {"count", "sweep", "plan", "hold", "explore"};
 
 static void find_plan(const harpe_perseus *self, harpe_figures *out) {
     out->plan = -1;

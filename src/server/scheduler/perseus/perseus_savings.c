@@ -400,10 +400,10 @@ static void count_highest(harpe_perseus *self, const harpe_savings_round *own,
     measured->baseline_j = measured->energy_j;
 }
 
-harpe_status harpe_perseus_count_planned(harpe_perseus *self, const harpe_online_round *round,
+harpe_status harpe_perseus_count_planned(harpe_perseus *self, const int *frequency_mhz,
+                                         const harpe_online_round *round,
                                          const harpe_profiling_result *results, size_t count,
                                          harpe_perseus_measured *measured, harpe_error *error) {
-    const int *frequency_mhz = harpe_plan_set_at(self->plans->set, self->running)->frequency_mhz;
     harpe_savings_round own = harpe_perseus_savings_round(round, measured->round);
     bool is_whole = measured->time_s > 0 && measured->energy_j > 0 && !round->ran_other_steps;
     bool is_known = harpe_savings_has_baseline(&self->savings, HARPE_TIME) &&

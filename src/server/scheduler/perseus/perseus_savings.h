@@ -6,8 +6,10 @@
 #include "server/scheduler/perseus/online_round.h"
 #include "server/scheduler/perseus/perseus_job.h"
 
-/* Counts the savings of a round that ran a plan, and fills in `measured`. */
-harpe_status harpe_perseus_count_planned(harpe_perseus *self, const harpe_online_round *round,
+/* Counts the savings of a round that ran a plan, and fills in `measured`. `frequency_mhz` has the
+ * clock of each instruction; the sweep has a point of each. */
+harpe_status harpe_perseus_count_planned(harpe_perseus *self, const int *frequency_mhz,
+                                         const harpe_online_round *round,
                                          const harpe_profiling_result *results, size_t count,
                                          harpe_perseus_measured *measured, harpe_error *error);
 /* Counts a round of the sweep before the sweep uses it, or the round after the sweep. */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "server/scheduler/perseus/explorer_state.h"
 #include "server/scheduler/perseus/perseus_job.h"
 #include "server/scheduler/perseus/perseus_plan.h"
 #include "server/scheduler/perseus/perseus_report.h"
@@ -19,7 +20,7 @@
  * for them. */
 enum { VERSION = 4, VERSION_WITHOUT_BASELINE = 3 };
 
-static const char *const PHASES[] = {"count", "sweep", "plan", "hold"};
+static const char *const PHASES[] = {"count", "sweep", "plan", "hold", "explore"};
 enum { PHASE_COUNT = sizeof PHASES / sizeof PHASES[0] };
 
 static harpe_status print(json_t *json, char **text, harpe_error *error) {
@@ -62,6 +63,13 @@ static json_t *save_comparison(const harpe_perseus *self) {
                      usual[0].rounds, usual[1].deviation, usual[1].rounds);
 }
 
+/* Returns 0, or -1 if memory runs out. */
+static int save_exploration(const harpe_perseus *self, json_t *json) {
+    if (json_object_set_new(json, "exploration", harpe_explorer_save(self->explorer))) return -1;
+    return json_object_set_new(json, "explores",
+                               json_pack("[b,b]", self->explores, self->explores_next));
+}
+
 harpe_status harpe_perseus_save(const void *state, char **text, size_t *length,
                                 harpe_error *error) {
     const harpe_perseus *self = state;
@@ -86,7 +94,8 @@ harpe_status harpe_perseus_save(const void *state, char **text, size_t *length,
         (json_object_set_new(json, "microbatches", json_integer(self->pipeline->microbatches)) ||
          json_object_set_new(json, "sweep", harpe_sweep_save(self->sweep)) ||
          (self->sweep_again &&
-          json_object_set_new(json, "sweep_again", harpe_sweep_save(self->sweep_again))))) {
+          json_object_set_new(json, "sweep_again", harpe_sweep_save(self->sweep_again))) ||
+         (self->explorer && save_exploration(self, json)))) {
         json_decref(json);
         json = NULL;
     }
@@ -223,6 +232,33 @@ static harpe_status load_sweep_again(harpe_perseus *self, const json_t *json, ha
     return HARPE_OK;
 }
 
+/* Reads the exploration after its sweep. A state without one comes from a sweep; its points are
+ * then what the explorer knows. */
+static harpe_status load_exploration(harpe_perseus *self, const json_t *json, harpe_error *error) {
+    const json_t *saved = json_object_get(json, "exploration");
+    const json_t *explores = json_object_get(json, "explores");
+    harpe_explorer_free(self->explorer);
+    self->explorer = NULL;
+    if (self->args.learns_by_sweep && self->phase != HARPE_PERSEUS_EXPLORE) return HARPE_OK;
+    if (!saved && self->phase != HARPE_PERSEUS_PLAN && self->phase != HARPE_PERSEUS_EXPLORE)
+        return HARPE_OK;
+    harpe_status status = harpe_explorer_new(self->pipeline, harpe_perseus_sweep_under_way(self),
+                                             &self->explorer, error);
+    if (status != HARPE_OK) return status;
+    if (!saved && self->phase == HARPE_PERSEUS_PLAN) {
+        harpe_explorer_seed(self->explorer);
+        return HARPE_OK;
+    }
+    if (!harpe_explorer_load(self->explorer, saved))
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "the stored exploration does not fit this job's schedule: start the "
+                          "server with the scheduler arguments that it had, or register the job "
+                          "anew");
+    self->explores = json_is_true(json_array_get(explores, 0));
+    self->explores_next = json_is_true(json_array_get(explores, 1));
+    return HARPE_OK;
+}
+
 static harpe_status load_sweep(harpe_perseus *self, const json_t *json, harpe_error *error) {
     harpe_perseus_phase phase = self->phase;
     if (phase == HARPE_PERSEUS_COUNT) return HARPE_OK;
@@ -234,11 +270,12 @@ static harpe_status load_sweep(harpe_perseus *self, const json_t *json, harpe_er
     self->phase = phase;
     harpe_status status = harpe_sweep_load(self->sweep, json_object_get(json, "sweep"), error);
     if (status != HARPE_OK) return status;
+    bool is_learning = phase == HARPE_PERSEUS_SWEEP || phase == HARPE_PERSEUS_EXPLORE;
     if (phase == HARPE_PERSEUS_PLAN)
         load_plans(self, json);
-    else if (phase == HARPE_PERSEUS_SWEEP && json_object_get(json, "sweep_again"))
+    else if (is_learning && json_object_get(json, "sweep_again"))
         status = load_sweep_again(self, json, error);
-    return status;
+    return status == HARPE_OK ? load_exploration(self, json, error) : status;
 }
 
 /* Hands the profile over again, because the last server may have been killed before it wrote the
@@ -285,6 +322,17 @@ static json_t *show_sweep(const harpe_perseus *self) {
                      "frequency", mhz > 0 ? json_integer(mhz) : json_null());
 }
 
+static json_t *show_exploration(const harpe_perseus *self) {
+    const harpe_explorer *explorer = self->explorer;
+    bool is_running = self->phase == HARPE_PERSEUS_EXPLORE || self->explores_next;
+    return json_pack("{s:b,s:I,s:I,s:I,s:I,s:f,s:f}", "is_running", is_running, "highest_rounds",
+                     (json_int_t)explorer->highest_rounds, "measured",
+                     (json_int_t)harpe_explorer_measured(explorer), "wanted",
+                     (json_int_t)explorer->wanted_count, "spoiled_rounds",
+                     (json_int_t)explorer->spoiled_rounds, "noise",
+                     harpe_explorer_noise_of(explorer), "promised_time", explorer->promised_s);
+}
+
 static json_t *show_vertices(const harpe_frontier *frontier) {
     size_t count;
     const harpe_frontier_vertex *vertices = harpe_frontier_vertices(frontier, &count);
@@ -321,6 +369,7 @@ harpe_status harpe_perseus_frontier(const void *state, char **text, harpe_error 
         "measured", show_history(self), "saved", harpe_perseus_show_saved(self), "baseline",
         harpe_perseus_show_baseline(self), "wishes", show_requests(&self->requests));
     if (json && self->sweep) json_object_set_new(json, "sweep", show_sweep(self));
+    if (json && self->explorer) json_object_set_new(json, "exploration", show_exploration(self));
     if (json && *self->hold_reason)
         json_object_set_new(json, "reason", json_string(self->hold_reason));
     if (json && self->phase == HARPE_PERSEUS_PLAN) {

@@ -147,12 +147,16 @@ static harpe_status sweep_again(harpe_perseus *self, const harpe_online_entry *e
     harpe_status status = harpe_perseus_new_sweep(self, &self->sweep_again, error);
     if (status != HARPE_OK) return status;
     harpe_perseus_log(self, HARPE_LOG_WARNING,
-                      "drift: '%.64s' of stage %d changed by %.0f %%, too much to correct: sweeps "
-                      "again",
+                      "drift: '%.64s' of stage %d changed by %.0f %%, too much to correct: "
+                      "measures again",
                       entry->instruction, entry->stage, 100 * change);
     harpe_perseus_put_sweep_off(self);
-    self->phase = HARPE_PERSEUS_SWEEP;
-    return HARPE_OK;
+    status = harpe_perseus_begin_learning(self, error);
+    if (status != HARPE_OK) {
+        harpe_sweep_free(self->sweep_again);
+        self->sweep_again = NULL;
+    }
+    return status;
 }
 
 /* Exchanges the ratios of the profile with `ratios`. */

@@ -188,7 +188,7 @@ static void count_waiting(harpe_sweep *sweep, const harpe_online_round *round) {
     }
 }
 
-static void count_cost(harpe_sweep *sweep, const harpe_online_round *round) {
+void harpe_sweep_count(harpe_sweep *sweep, const harpe_online_round *round) {
     harpe_sweep_cost *cost = &sweep->cost;
     double iterations = (double)round->iterations;
     if (sweep->position == 0) {
@@ -210,7 +210,7 @@ static bool measured_all(const harpe_sweep *sweep, const harpe_online_round *rou
     return true;
 }
 
-static harpe_status take_miss(harpe_sweep *sweep, const harpe_online_round *round,
+harpe_status harpe_sweep_miss(harpe_sweep *sweep, const harpe_online_round *round,
                               harpe_error *error) {
     if (++sweep->misses < MISSES_MAX) return HARPE_OK;
     if (sweep->position > 0) {
@@ -240,8 +240,8 @@ static bool take_point(harpe_sweep *sweep, size_t entry, const harpe_online_mean
 harpe_status harpe_sweep_observe(harpe_sweep *sweep, const harpe_online_round *round,
                                  harpe_error *error) {
     if (harpe_sweep_is_over(sweep)) return HARPE_OK;
-    count_cost(sweep, round);
-    if (!measured_all(sweep, round)) return take_miss(sweep, round, error);
+    harpe_sweep_count(sweep, round);
+    if (!measured_all(sweep, round)) return harpe_sweep_miss(sweep, round, error);
     sweep->misses = 0;
     bool has_more = false;
     for (size_t e = 0; e < sweep->pipeline->entry_count; e++)

@@ -79,6 +79,12 @@ int harpe_sweep_common_mhz(const harpe_sweep *sweep);
 harpe_status harpe_sweep_observe(harpe_sweep *sweep, const harpe_online_round *round,
                                  harpe_error *error);
 
+/* Parts of harpe_sweep_observe for an exploration, which chooses its clocks itself: counts the cost
+ * of a round, and counts a round with missing values, which ends the sweep or fails as above. */
+void harpe_sweep_count(harpe_sweep *sweep, const harpe_online_round *round);
+harpe_status harpe_sweep_miss(harpe_sweep *sweep, const harpe_online_round *round,
+                              harpe_error *error);
+
 /* These functions return the additional time and energy of the sweep: its time or energy minus that
  * of the same number of iterations at the highest frequency. They return 0 if it is not known. The
  * additional energy is usually negative. */

@@ -3,6 +3,7 @@
  * with the next frequency. The data is checked even though an earlier server wrote it. */
 #include "server/scheduler/perseus/sweep_state.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -35,14 +36,16 @@ static json_t *save_waiting(const harpe_sweep *sweep) {
 
 enum { LIST_HEAD = 4 }; /* items before the points */
 
-/* The form is [rises, has_stopped, time ratio, energy ratio, [time, energy], [time, energy], ...].
- * The points are those of the highest frequency, the next lower frequency, and so on. */
+/* The form is [rises, has_stopped, time ratio, energy ratio, [time, energy,
+ * frequency], ...], the highest frequency first. Older states have no frequencies: their points are
+ * those of the highest frequency, the next lower frequency, and so on. */
 static json_t *save_list(const harpe_sweep_list *list) {
     json_t *saved = json_pack("[i,b,f,f]", list->rises, list->has_stopped, list->time_ratio,
                               list->energy_ratio);
     for (size_t i = 0; i < list->count; i++)
         json_array_append_new(saved,
-                              json_pack("[f,f]", list->points[i].time_s, list->points[i].energy_j));
+                              json_pack("[f,f,i]", list->points[i].time_s, list->points[i].energy_j,
+                                        list->points[i].frequency_mhz));
     return saved;
 }
 
@@ -108,6 +111,12 @@ static bool load_waiting(harpe_sweep *into, const json_t *saved) {
     return true;
 }
 
+static bool has_clock(const harpe_sweep_clocks *clocks, int mhz) {
+    for (size_t i = 0; i < clocks->count; i++)
+        if (clocks->mhz[i] == mhz) return true;
+    return false;
+}
+
 static bool load_list(const harpe_sweep *into, const harpe_sweep_clocks *clocks,
                       harpe_sweep_list *list, const json_t *saved) {
     size_t size = json_array_size(saved);
@@ -121,9 +130,11 @@ static bool load_list(const harpe_sweep *into, const harpe_sweep_clocks *clocks,
         const json_t *point = json_array_get(saved, i);
         double time_s = json_number_value(json_array_get(point, 0));
         double energy_j = json_number_value(json_array_get(point, 1));
-        if (!(time_s > 0 && energy_j > 0)) return false;
-        list->points[list->count++] =
-            (harpe_profile_point){clocks->mhz[i - LIST_HEAD], time_s, energy_j};
+        int mhz = clocks->mhz[i - LIST_HEAD];
+        if (json_array_size(point) > 2) mhz = (int)json_integer_value(json_array_get(point, 2));
+        int above = list->count > 0 ? list->points[list->count - 1].frequency_mhz : INT_MAX;
+        if (!(time_s > 0 && energy_j > 0) || mhz >= above || !has_clock(clocks, mhz)) return false;
+        list->points[list->count++] = (harpe_profile_point){mhz, time_s, energy_j};
     }
     if (list->count == clocks->count) list->has_stopped = true;
     if (list->has_stopped || into->position == into->frequency_count) return true;

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The model of a curve. Observed clocks have their means. Between two observed clocks the time is
+ * interpolated over 1 / clock, and the power over the clock. Below the lowest observed clock, the
+ * curve continues as it fell before, or, after a single observation, with a usual slope. Bounds
+ * from the rules of physics correct all values. */
+#include "server/scheduler/perseus/clock_curve.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+
+/* Older observations lose weight beyond this number of runs, so that a slow change is followed. */
+#define WEIGHT_MAX 4000.0
+/* The bounds are this number of standard errors from the mean. */
+#define BOUND_ERRORS 2.0
+/* Differences between rounds that the noise within a round does not show. */
+#define ERROR_MIN 0.0002
+/* Assumptions for an instruction of which only the highest clock was observed: the part of the time
+ * that scales with the clock, and the exponent of the power above the waiting power. */
+#define USUAL_COMPUTE_SHARE 0.8
+#define USUAL_EXPONENT 2.0
+#define EXPONENT_MAX 3.0
+/* A clock whose time exceeds that of the highest clock by less than this number of standard errors
+ * counts as equally fast, within these shares. */
+#define EQUAL_ERRORS 2.0
+#define EQUAL_MIN 0.001
+#define EQUAL_MAX 0.003
+
+bool harpe_clock_curve_init(harpe_clock_curve *curve, const int *mhz, size_t count) {
+    *curve = (harpe_clock_curve){mhz, count, harpe_calloc(count, sizeof *curve->points)};
+    return curve->points != NULL;
+}
+
+void harpe_clock_curve_free(harpe_clock_curve *curve) {
+    free(curve->points);
+    curve->points = NULL;
+}
+
+void harpe_clock_curve_forget(harpe_clock_curve *curve) {
+    memset(curve->points, 0, curve->count * sizeof *curve->points);
+}
+
+/* ---- Observations ---------------------------------------------------------------------------- */
+
+static void add(harpe_clock_point *point, double time_s, double energy_j, double weight) {
+    point->weight = fmin(point->weight + weight, WEIGHT_MAX);
+    point->time_s += (time_s - point->time_s) * weight / point->weight;
+    point->energy_j += (energy_j - point->energy_j) * weight / point->weight;
+}
+
+static const harpe_clock_share *largest_of(const harpe_clock_share *shares, size_t count) {
+    const harpe_clock_share *largest = shares;
+    for (size_t i = 1; i < count; i++)
+        if (shares[i].share > largest->share) largest = &shares[i];
+    return largest;
+}
+
+void harpe_clock_curve_observe(harpe_clock_curve *curve, const harpe_clock_share *shares,
+                               size_t share_count, double time_s, double energy_j, double weight,
+                               double noise) {
+    if (share_count == 0 || !(time_s > 0) || !(energy_j > 0) || !(weight > 0)) return;
+    const harpe_clock_share *main = largest_of(shares, share_count);
+    if (share_count == 1) {
+        add(&curve->points[main->clock], time_s, energy_j, weight);
+        return;
+    }
+    harpe_clock_estimate *known = harpe_calloc(curve->count, sizeof *known);
+    if (!known || main->share < 0.5 || !harpe_clock_curve_estimate(curve, noise, 0, known)) {
+        free(known);
+        return;
+    }
+    /* The run is one piece of work. A part s of its time at a clock at which the whole run takes t
+     * does s * time / t of the work. */
+    double work = 1, left_j = energy_j;
+    for (size_t i = 0; i < share_count; i++) {
+        const harpe_clock_estimate *there = &known[shares[i].clock];
+        if (shares[i].clock == main->clock) continue;
+        work -= shares[i].share * time_s / there->time_s;
+        left_j -= shares[i].share * time_s * there->energy_j / there->time_s;
+    }
+    free(known);
+    if (!(work > 0) || !(left_j > 0)) return;
+    add(&curve->points[main->clock], main->share * time_s / work, left_j / work,
+        weight * main->share * main->share);
+}
+
+/* ---- Estimates ------------------------------------------------------------------------------- */
+
+static double error_of(const harpe_clock_point *point, double noise) {
+    if (!(point->weight > 0)) return INFINITY;
+    return sqrt(noise * noise / point->weight + ERROR_MIN * ERROR_MIN);
+}
+
+/* Finds the bounds of the time of every clock. A clock above gives t(f) <= t(g) g / f and
+ * t(f) >= t(g); a clock below gives t(f) <= t(g) and t(f) >= t(g) g / f. */
+static void find_bounds(const harpe_clock_curve *curve, harpe_clock_estimate *out) {
+    double slowest_cycles = INFINITY, lower_s = 0;
+    for (size_t i = 0; i < curve->count; i++) {
+        const harpe_clock_point *point = &curve->points[i];
+        if (point->weight > 0) {
+            double margin = BOUND_ERRORS * out[i].error;
+            slowest_cycles = fmin(slowest_cycles, point->time_s * (1 + margin) * curve->mhz[i]);
+            lower_s = fmax(lower_s, point->time_s * (1 - margin));
+        }
+        out[i].upper_s = slowest_cycles / curve->mhz[i];
+        out[i].lower_s = lower_s;
+    }
+    double upper_s = INFINITY, least_cycles = 0;
+    for (size_t i = curve->count; i-- > 0;) {
+        const harpe_clock_point *point = &curve->points[i];
+        if (point->weight > 0) {
+            double margin = BOUND_ERRORS * out[i].error;
+            upper_s = fmin(upper_s, point->time_s * (1 + margin));
+            least_cycles = fmax(least_cycles, point->time_s * (1 - margin) * curve->mhz[i]);
+        }
+        out[i].upper_s = fmin(out[i].upper_s, upper_s);
+        out[i].lower_s = fmin(fmax(out[i].lower_s, least_cycles / curve->mhz[i]), out[i].upper_s);
+    }
+}
+
+/* Returns the index of the next observed clock below `from`, or curve->count. */
+static size_t next_observed(const harpe_clock_curve *curve, size_t from) {
+    size_t i = from + 1;
+    while (i < curve->count && !(curve->points[i].weight > 0))
+        i++;
+    return i;
+}
+
+static double power_of(const harpe_clock_point *point) { return point->energy_j / point->time_s; }
+
+/* The part of the curve below its lowest observed clock. */
+typedef struct tail {
+    double slope;    /* of the time over highest clock / clock */
+    double exponent; /* of the power above `floor_w` over the clock */
+    double floor_w;
+} tail;
+
+static tail tail_of(const harpe_clock_curve *curve, size_t above, size_t last, double waiting_w) {
+    const harpe_clock_point *low = &curve->points[last];
+    double compute_s = low->time_s * curve->mhz[last] / curve->mhz[0];
+    double low_w = power_of(low);
+    tail t = {USUAL_COMPUTE_SHARE * compute_s, USUAL_EXPONENT, fmin(waiting_w, 0.8 * low_w)};
+    if (above == last) return t;
+    const harpe_clock_point *high = &curve->points[above];
+    double from = (double)curve->mhz[0] / curve->mhz[above];
+    double to = (double)curve->mhz[0] / curve->mhz[last];
+    t.slope = fmin(fmax((low->time_s - high->time_s) / (to - from), 0), compute_s);
+    double ratio = (power_of(high) - t.floor_w) / (low_w - t.floor_w);
+    double exponent = log(fmax(ratio, 1)) / log(to / from);
+    t.exponent = fmin(fmax(exponent, 1), EXPONENT_MAX);
+    return t;
+}
+
+static void fill_between(const harpe_clock_curve *curve, size_t high, size_t low,
+                         harpe_clock_estimate *out) {
+    const harpe_clock_point *a = &curve->points[high], *b = &curve->points[low];
+    double from = 1.0 / curve->mhz[high], to = 1.0 / curve->mhz[low];
+    for (size_t i = high + 1; i < low; i++) {
+        double x = (1.0 / curve->mhz[i] - from) / (to - from);
+        double y =
+            (double)(curve->mhz[high] - curve->mhz[i]) / (curve->mhz[high] - curve->mhz[low]);
+        out[i].time_s = out[high].time_s + x * (out[low].time_s - out[high].time_s);
+        out[i].energy_j = power_of(a) + y * (power_of(b) - power_of(a)); /* a power until finish */
+    }
+}
+
+static void fill_below(const harpe_clock_curve *curve, size_t above, size_t last, double waiting_w,
+                       harpe_clock_estimate *out) {
+    const harpe_clock_point *low = &curve->points[last];
+    tail t = tail_of(curve, above, last, waiting_w);
+    for (size_t i = last + 1; i < curve->count; i++) {
+        double further =
+            (double)curve->mhz[0] / curve->mhz[i] - (double)curve->mhz[0] / curve->mhz[last];
+        double ratio = (double)curve->mhz[i] / curve->mhz[last];
+        out[i].time_s = out[last].time_s + t.slope * further;
+        out[i].energy_j = t.floor_w + (power_of(low) - t.floor_w) * pow(ratio, t.exponent);
+    }
+}
+
+/* Brings the times of the observed clocks into their bounds and in order. A lower clock that is
+ * known well corrects the higher ones that are not. */
+static void settle_observed(const harpe_clock_curve *curve, harpe_clock_estimate *out) {
+    double highest_s = out[0].time_s, before_s = 0;
+    for (size_t i = 0; i < curve->count; i++) {
+        if (!(curve->points[i].weight > 0)) continue;
+        double error = hypot(out[i].error, out[0].error);
+        double equal = fmin(fmax(EQUAL_ERRORS * error, EQUAL_MIN), EQUAL_MAX);
+        double time_s = fmin(fmax(out[i].time_s, out[i].lower_s), out[i].upper_s);
+        if (time_s <= highest_s * (1 + equal)) time_s = highest_s;
+        out[i].time_s = before_s = fmax(time_s, before_s);
+    }
+}
+
+/* Brings the other times into their bounds, and computes energies from powers. */
+static void finish(const harpe_clock_curve *curve, harpe_clock_estimate *out) {
+    double before_s = 0;
+    for (size_t i = 0; i < curve->count; i++) {
+        double power_w = out[i].energy_j, time_s = out[i].time_s;
+        if (!(curve->points[i].weight > 0))
+            time_s = fmin(fmax(time_s, out[i].lower_s), out[i].upper_s);
+        size_t next = next_observed(curve, i);
+        if (next < curve->count) time_s = fmin(time_s, out[next].time_s);
+        out[i].time_s = before_s = fmax(time_s, before_s);
+        out[i].energy_j = power_w * time_s;
+        out[i].upper_s = fmax(out[i].upper_s, time_s);
+        out[i].lower_s = fmin(out[i].lower_s, time_s);
+    }
+}
+
+bool harpe_clock_curve_estimate(const harpe_clock_curve *curve, double noise, double waiting_w,
+                                harpe_clock_estimate *out) {
+    if (curve->count == 0 || !(curve->points[0].weight > 0)) return false;
+    for (size_t i = 0; i < curve->count; i++) {
+        const harpe_clock_point *point = &curve->points[i];
+        out[i].error = error_of(point, noise);
+        out[i].time_s = point->time_s;
+        out[i].energy_j = point->weight > 0 ? power_of(point) : 0;
+    }
+    find_bounds(curve, out);
+    settle_observed(curve, out);
+    size_t above = 0, last = 0;
+    for (size_t low; (low = next_observed(curve, last)) < curve->count; last = low) {
+        fill_between(curve, last, low, out);
+        above = last;
+    }
+    fill_below(curve, above, last, waiting_w, out);
+    finish(curve, out);
+    return true;
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Keeps the curves of all instructions, and takes the results of rounds into them. A round that was
+ * slower or noisier than it should be has little weight. explorer_plan.c makes the rounds. */
+#include "server/scheduler/perseus/explorer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/error.h"
+
+/* The number of runs for which a point of a sweep counts. */
+#define SEED_WEIGHT 16.0
+/* Before any round shows the noise: an assumption. */
+#define USUAL_NOISE 0.01
+/* Each observation of the noise counts as at most so many values. */
+#define NOISE_FREEDOM_MAX 2000.0
+/* A value outside of its physical bounds by this share, or by this number of standard errors, does
+ * not belong to the clock that the instruction should have had. */
+#define DOUBT_SHARE 0.02
+#define DOUBT_ERRORS 5.0
+#define DOUBT_WEIGHT 0.02
+/* A round whose times scatter by this factor more than usual is a burst of jitter. */
+#define BURST_FACTOR 3.0
+/* A round that takes this share longer than promised is spoiled. */
+#define SURPRISE_SHARE 0.01
+#define SURPRISE_ERRORS 4.0
+#define SPOILED_WEIGHT 0.05
+
+/* ---- Making it ------------------------------------------------------------------------------- */
+
+void harpe_explorer_run_highest(harpe_explorer *explorer) {
+    const harpe_online_pipeline *pipeline = explorer->pipeline;
+    for (size_t i = 0; i < pipeline->instruction_count; i++)
+        explorer->next_mhz[i] = harpe_sweep_highest_mhz(
+            explorer->sweep, pipeline->entries[pipeline->entry_of[i]].pipeline_rank);
+    explorer->next_promised_s = explorer->fastest_s;
+}
+
+void harpe_explorer_begin_round(harpe_explorer *explorer) {
+    memcpy(explorer->frequency_mhz, explorer->next_mhz,
+           explorer->pipeline->instruction_count * sizeof *explorer->frequency_mhz);
+    explorer->promised_s = explorer->next_promised_s;
+}
+
+harpe_status harpe_explorer_new(const harpe_online_pipeline *pipeline, harpe_sweep *sweep,
+                                harpe_explorer **out, harpe_error *error) {
+    harpe_explorer *explorer = harpe_calloc(1, sizeof *explorer);
+    if (!explorer) return harpe_fail_memory(error);
+    explorer->pipeline = pipeline;
+    explorer->sweep = sweep;
+    explorer->curves = harpe_calloc(pipeline->entry_count, sizeof *explorer->curves);
+    explorer->frequency_mhz =
+        harpe_calloc(pipeline->instruction_count, sizeof *explorer->frequency_mhz);
+    explorer->next_mhz = harpe_calloc(pipeline->instruction_count, sizeof *explorer->next_mhz);
+    bool is_made = explorer->curves && explorer->frequency_mhz && explorer->next_mhz;
+    for (size_t e = 0; is_made && e < pipeline->entry_count; e++) {
+        const harpe_sweep_clocks *clocks = &sweep->clocks[pipeline->entries[e].pipeline_rank];
+        is_made = harpe_clock_curve_init(&explorer->curves[e], clocks->mhz, clocks->count);
+    }
+    if (!is_made) {
+        harpe_explorer_free(explorer);
+        return harpe_fail_memory(error);
+    }
+    harpe_explorer_run_highest(explorer);
+    harpe_explorer_begin_round(explorer);
+    *out = explorer;
+    return HARPE_OK;
+}
+
+static size_t index_of(const harpe_clock_curve *curve, int mhz) {
+    size_t i = 0;
+    while (i < curve->count && curve->mhz[i] != mhz)
+        i++;
+    return i;
+}
+
+void harpe_explorer_seed(harpe_explorer *explorer) {
+    for (size_t e = 0; e < explorer->pipeline->entry_count; e++) {
+        harpe_clock_curve *curve = &explorer->curves[e];
+        const harpe_sweep_list *list = &explorer->sweep->lists[e];
+        for (size_t i = 0; i < list->count; i++) {
+            harpe_clock_share share = {index_of(curve, list->points[i].frequency_mhz), 1};
+            if (share.clock < curve->count)
+                harpe_clock_curve_observe(curve, &share, 1, list->points[i].time_s,
+                                          list->points[i].energy_j, SEED_WEIGHT, 0);
+        }
+    }
+    explorer->is_exploring = true;
+}
+
+void harpe_explorer_restart(harpe_explorer *explorer) {
+    for (size_t e = 0; e < explorer->pipeline->entry_count; e++)
+        harpe_clock_curve_forget(&explorer->curves[e]);
+    explorer->noise = (harpe_explorer_noise){0};
+    explorer->rounds = explorer->highest_rounds = 0;
+    explorer->surprises = 0;
+    explorer->restarts++;
+    explorer->fastest_s = 0;
+    explorer->is_exploring = false;
+    harpe_explorer_run_highest(explorer);
+}
+
+void harpe_explorer_free(harpe_explorer *explorer) {
+    if (!explorer) return;
+    for (size_t e = 0; explorer->curves && e < explorer->pipeline->entry_count; e++)
+        harpe_clock_curve_free(&explorer->curves[e]);
+    free(explorer->curves);
+    free(explorer->frequency_mhz);
+    free(explorer->next_mhz);
+    free(explorer);
+}
+
+/* ---- Noise ----------------------------------------------------------------------------------- */
+
+double harpe_explorer_noise_of(const harpe_explorer *explorer) {
+    const harpe_explorer_noise *noise = &explorer->noise;
+    return noise->freedom > 0 ? sqrt(noise->squares / noise->freedom) : USUAL_NOISE;
+}
+
+/* Computes the relative deviation of a run in this round. Returns 0 if it is not known. */
+static double noise_of_round(const harpe_online_clock_runs *runs, size_t count, double *freedom) {
+    double squares = 0;
+    *freedom = 0;
+    for (size_t k = 0; k < count; k++) {
+        if (runs[k].iteration_count < 2 || !(runs[k].mean.time_s > 0)) continue;
+        double own = (double)runs[k].iteration_count - 1;
+        squares += own * runs[k].spread * runs[k].spread;
+        *freedom += own;
+    }
+    return *freedom > 0 ? sqrt(squares / *freedom) : 0;
+}
+
+static void learn_noise(harpe_explorer_noise *noise, double own, double freedom) {
+    noise->squares += freedom * own * own;
+    noise->freedom += freedom;
+    if (noise->freedom <= NOISE_FREEDOM_MAX) return;
+    noise->squares *= NOISE_FREEDOM_MAX / noise->freedom;
+    noise->freedom = NOISE_FREEDOM_MAX;
+}
+
+/* ---- Rounds ---------------------------------------------------------------------------------- */
+
+/* Returns the weight of the whole round, 0 to 1. */
+static double weight_of_round(harpe_explorer *explorer, const harpe_online_round *round,
+                              double own_noise, const harpe_explorer_terms *terms) {
+    double weight = 1, usual = harpe_explorer_noise_of(explorer);
+    if (explorer->noise.freedom > 0 && own_noise > BURST_FACTOR * fmax(usual, 1e-4))
+        weight = usual * usual / (own_noise * own_noise);
+    bool is_held = terms->requests.slowdown > 0 || terms->requests.iteration_time_s > 0;
+    double expected_s = explorer->promised_s + terms->outside.time_s;
+    double error_s = round->time_spread_s / sqrt(fmax(1, (double)round->spread_iterations));
+    double margin = SURPRISE_SHARE;
+    if (round->iteration_time_s > 0)
+        margin = fmax(margin, SURPRISE_ERRORS * error_s / round->iteration_time_s);
+    bool is_late =
+        explorer->promised_s > 0 && !is_held && round->iteration_time_s > expected_s * (1 + margin);
+    explorer->surprises = is_late ? explorer->surprises + 1 : 0;
+    if (is_late) weight *= SPOILED_WEIGHT;
+    explorer->spoiled_rounds += weight < 0.5;
+    return weight;
+}
+
+/* Returns the weight of one observation. A time that is physically impossible shows that the clock
+ * was not what it should have been. */
+static double weight_of_runs(const harpe_clock_estimate *known, const harpe_online_clock_runs *runs,
+                             double noise) {
+    double error = noise / sqrt((double)(runs->run_count * runs->iteration_count));
+    double margin = fmax(DOUBT_SHARE, DOUBT_ERRORS * error);
+    bool is_possible = runs->mean.time_s >= known->lower_s * (1 - margin) &&
+                       runs->mean.time_s <= known->upper_s * (1 + margin);
+    return is_possible ? 1 : DOUBT_WEIGHT;
+}
+
+static harpe_status take_runs(harpe_explorer *explorer, const harpe_online_clock_runs *runs,
+                              double weight, harpe_error *error) {
+    harpe_clock_curve *curve = &explorer->curves[runs->entry];
+    const harpe_sweep_list *list = &explorer->sweep->lists[runs->entry];
+    double noise = harpe_explorer_noise_of(explorer);
+    harpe_clock_share share = {index_of(curve, runs->frequency_mhz), 1};
+    if (share.clock == curve->count || !(runs->mean.time_s > 0)) return HARPE_OK;
+    harpe_online_clock_runs own = *runs;
+    own.mean.time_s /= list->time_ratio; /* curves do not contain drift */
+    own.mean.energy_j /= list->energy_ratio;
+    harpe_clock_estimate *known = harpe_calloc(curve->count, sizeof *known);
+    if (!known) return harpe_fail_memory(error);
+    if (explorer->is_exploring && harpe_clock_curve_estimate(curve, noise, 0, known))
+        weight *= weight_of_runs(&known[share.clock], &own, noise);
+    free(known);
+    harpe_clock_curve_observe(curve, &share, 1, own.mean.time_s, own.mean.energy_j,
+                              weight * (double)(runs->run_count * runs->iteration_count), noise);
+    return HARPE_OK;
+}
+
+harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_online_round *round,
+                                    const harpe_rank_info *ranks,
+                                    const harpe_profiling_result *results, size_t count,
+                                    const harpe_explorer_terms *terms, harpe_error *error) {
+    harpe_online_clock_runs *runs;
+    size_t run_count;
+    harpe_status status =
+        harpe_online_round_read_clocks(explorer->pipeline, ranks, results, count,
+                                       explorer->frequency_mhz, &runs, &run_count, error);
+    if (status != HARPE_OK) return status;
+    double freedom, own_noise = noise_of_round(runs, run_count, &freedom);
+    double weight = weight_of_round(explorer, round, own_noise, terms);
+    if (weight >= 0.5) learn_noise(&explorer->noise, own_noise, freedom);
+    for (size_t k = 0; k < run_count && status == HARPE_OK; k++)
+        status = take_runs(explorer, &runs[k], weight, error);
+    free(runs);
+    explorer->rounds++;
+    if (!explorer->is_exploring) explorer->highest_rounds++;
+    return status;
+}
+
+/* ---- What was learnt ------------------------------------------------------------------------- */
+
+size_t harpe_explorer_measured(const harpe_explorer *explorer) {
+    size_t measured = 0;
+    for (size_t e = 0; e < explorer->pipeline->entry_count; e++)
+        for (size_t c = 0; c < explorer->curves[e].count; c++)
+            measured += explorer->curves[e].points[c].weight > 0;
+    return measured;
+}
+
+harpe_status harpe_explorer_hand_over(const harpe_explorer *explorer, harpe_error *error) {
+    for (size_t e = 0; e < explorer->pipeline->entry_count; e++) {
+        const harpe_clock_curve *curve = &explorer->curves[e];
+        harpe_sweep_list *list = &explorer->sweep->lists[e];
+        harpe_clock_estimate *known = harpe_calloc(curve->count, sizeof *known);
+        if (!known) return harpe_fail_memory(error);
+        size_t count = 0;
+        bool is_known =
+            harpe_clock_curve_estimate(curve, harpe_explorer_noise_of(explorer), 0, known);
+        for (size_t c = 0; is_known && c < curve->count; c++)
+            if (curve->points[c].weight >= 1 || (c == 0 && curve->points[c].weight > 0))
+                list->points[count++] =
+                    (harpe_profile_point){curve->mhz[c], known[c].time_s, known[c].energy_j};
+        if (count > 0) list->count = count;
+        list->has_stopped = true;
+        free(known);
+    }
+    return HARPE_OK;
+}

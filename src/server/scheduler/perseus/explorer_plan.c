@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Makes the rounds of an exploration. The planner is called twice: with the estimates of all
+ * clocks, and with the measured clocks alone. The first plan names the clocks that are worth
+ * measuring, and the difference between the two energies is what measuring can still save. The
+ * trials are then placed where there is slack for certain. */
+#include "server/scheduler/perseus/explorer_plan.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "plan/problem.h"
+#include "plan/quick_plan.h"
+#include "server/scheduler/perseus/trials.h"
+
+/* The exploration ends if a plan with more clocks is expected to save less than this share. */
+#define WORTHWHILE_SHARE 0.001
+/* A clock is known if the standard error of its time is at most this share. */
+#define KNOWN_ERROR 0.005
+/* Rounds at the highest clocks: at least, and at most, and the share of the permitted slowdown that
+ * the uncertainty of their times may take. */
+enum { HIGHEST_ROUNDS_MIN = 2, HIGHEST_ROUNDS_MAX = 8 };
+#define UNCERTAIN_SHARE 0.5
+#define UNCERTAIN_ERRORS 2.0
+/* The first trial of an instruction has this share of the highest clock. */
+#define FIRST_TRIAL_SHARE 0.85
+/* A clock that may be as fast as the highest one is tried even if it is expected to be slower, as
+ * long as it is the next lower clock, or not further below the measured clocks than this share. */
+#define FREE_SHARE 0.003
+#define FREE_REACH 0.85
+/* ... and as long as its time has a larger standard error than this. */
+#define FREE_ERROR 0.0015
+/* The exploration ends after this many rounds in any case. */
+enum { ROUNDS_MAX = 40, PLANS_UNDER_CAP = 40 };
+/* Bounds of a profile. */
+#define TIME_MAX_S 1e6
+#define ENERGY_MAX_J 1e9
+
+typedef struct planning {
+    harpe_explorer *explorer;
+    const harpe_explorer_terms *terms;
+    harpe_clock_estimate **known; /* per entry */
+    harpe_clock_estimate *block;
+    bool *flags;
+    harpe_trial_choices *choices;
+    harpe_trials trials;
+    size_t *clocks;   /* planned and chosen clocks of each instruction */
+    double *seconds;  /* scratch of the trials */
+    double allowed_s; /* the time that the terms allow */
+    double fastest_s;
+} planning;
+
+/* One of the two plans. */
+typedef struct solution {
+    harpe_problem *problem;
+    int *frequency_mhz; /* of each instruction */
+    harpe_quick_plan plan;
+    double fastest_s;
+} solution;
+
+static void free_solution(solution *self) {
+    harpe_problem_free(self->problem);
+    free(self->frequency_mhz);
+}
+
+static const harpe_clock_curve *curve_of(const planning *self, size_t entry) {
+    return &self->explorer->curves[entry];
+}
+
+/* ---- Profiles -------------------------------------------------------------------------------- */
+
+static size_t lowest_observed(const harpe_clock_curve *curve) {
+    size_t lowest = 0;
+    for (size_t c = 0; c < curve->count; c++)
+        if (curve->points[c].weight > 0) lowest = c;
+    return lowest;
+}
+
+/* Returns true if a clock may cost no time, and this is not certain. */
+static bool may_be_free(const harpe_clock_curve *curve, const harpe_clock_estimate *known,
+                        size_t c) {
+    size_t lowest = lowest_observed(curve);
+    return c > 0 && known[c].error > FREE_ERROR && lowest > 0 &&
+           known[c].lower_s <= known[0].time_s * (1 + FREE_SHARE) &&
+           (c <= lowest + 1 || curve->mhz[c] >= FREE_REACH * curve->mhz[lowest]);
+}
+
+/* Returns the time that the planner should expect of a clock. A clock that may cost no time is
+ * expected to cost none, because otherwise it would never be measured. */
+static double hoped_s(const harpe_clock_curve *curve, const harpe_clock_estimate *known, size_t c) {
+    return may_be_free(curve, known, c) ? known[0].time_s : known[c].time_s;
+}
+
+static size_t row_limit(const planning *self) {
+    size_t rows = 0;
+    for (size_t e = 0; e < self->explorer->pipeline->entry_count; e++)
+        rows += curve_of(self, e)->count;
+    return rows;
+}
+
+static harpe_status make_profile(const planning *self, bool only_measured, harpe_profile **out,
+                                 harpe_error *error) {
+    const harpe_online_pipeline *pipeline = self->explorer->pipeline;
+    harpe_measurement *rows = harpe_calloc(row_limit(self), sizeof *rows);
+    if (!rows) return harpe_fail_memory(error);
+    size_t count = 0;
+    for (size_t e = 0; e < pipeline->entry_count; e++) {
+        const harpe_clock_curve *curve = curve_of(self, e);
+        const harpe_sweep_list *list = &self->explorer->sweep->lists[e];
+        for (size_t c = 0; c < curve->count; c++) {
+            const harpe_clock_estimate *known = &self->known[e][c];
+            bool is_measured = curve->points[c].weight >= 1 || c == 0;
+            double time_s = only_measured ? known->time_s : hoped_s(curve, self->known[e], c);
+            double energy_j = known->energy_j * time_s / known->time_s * list->energy_ratio;
+            time_s *= list->time_ratio;
+            if ((only_measured && !is_measured) || !(time_s <= TIME_MAX_S) ||
+                !(energy_j <= ENERGY_MAX_J))
+                continue;
+            rows[count++] = (harpe_measurement){.stage = pipeline->entries[e].stage,
+                                                .rank = -1,
+                                                .instruction = pipeline->entries[e].instruction,
+                                                .frequency_mhz = curve->mhz[c],
+                                                .time_s = time_s,
+                                                .energy_j = energy_j,
+                                                .gpu_count = self->terms->gpus_per_stage};
+        }
+    }
+    harpe_status status = harpe_profile_new(rows, count, out, error);
+    free(rows);
+    return status;
+}
+
+/* ---- Plans ----------------------------------------------------------------------------------- */
+
+/* Returns the time of the fastest plan within the power cap. */
+static harpe_status find_time_under_cap(const planning *self, const harpe_profile *profile,
+                                        double *time_s, harpe_error *error) {
+    const harpe_explorer_terms *terms = self->terms;
+    harpe_online_plans *plans;
+    harpe_status status =
+        harpe_online_plans_new(self->explorer->pipeline, profile, terms->blocking_power_w,
+                               PLANS_UNDER_CAP, terms->undisturbed_s, &plans, error);
+    if (status != HARPE_OK) return status;
+    size_t chosen =
+        harpe_online_plans_choose(plans, terms->slowdown, &terms->requests, terms->outside);
+    *time_s = harpe_plan_set_at(plans->set, chosen)->time_s;
+    harpe_online_plans_free(plans);
+    return HARPE_OK;
+}
+
+/* Finds the time that the terms allow. */
+static harpe_status find_allowed(planning *self, const harpe_profile *profile, double fastest_s,
+                                 harpe_error *error) {
+    const harpe_explorer_terms *terms = self->terms;
+    double undisturbed_s = terms->undisturbed_s > 0 ? terms->undisturbed_s : fastest_s;
+    double time_s = harpe_online_allowed_s(fastest_s, undisturbed_s, terms->slowdown,
+                                           &terms->requests, terms->outside);
+    harpe_status status = terms->requests.power_cap_w > 0
+                              ? find_time_under_cap(self, profile, &time_s, error)
+                              : HARPE_OK;
+    if (status == HARPE_OK) self->allowed_s = fmax(time_s, fastest_s) * (1 + 1e-9);
+    return status;
+}
+
+static harpe_status solve_profile(planning *self, const harpe_profile *profile, solution *made,
+                                  harpe_error *error) {
+    const harpe_online_pipeline *pipeline = self->explorer->pipeline;
+    harpe_problem_options options = {.blocking_power_w = self->terms->blocking_power_w,
+                                     .blocking_power_count = (size_t)pipeline->rank_count};
+    harpe_plan all;
+    harpe_status status =
+        harpe_problem_new(profile, pipeline->schedule, &options, &made->problem, error);
+    if (status != HARPE_OK) return status;
+    if ((size_t)made->problem->instruction_count != pipeline->instruction_count)
+        return harpe_fail(error, HARPE_NOT_SUPPORTED,
+                          "the planner divides instructions of this schedule");
+    made->frequency_mhz = harpe_calloc(pipeline->instruction_count, sizeof *made->frequency_mhz);
+    if (!made->frequency_mhz) return harpe_fail_memory(error);
+    status = harpe_plan_all_maximum(made->problem, &all, error);
+    made->fastest_s = all.time_s;
+    if (status == HARPE_OK) status = find_allowed(self, profile, all.time_s, error);
+    if (status == HARPE_OK)
+        status = harpe_quick_plan_make(made->problem, self->allowed_s, made->frequency_mhz,
+                                       &made->plan, error);
+    return status;
+}
+
+static harpe_status solve(planning *self, bool only_measured, solution *out, harpe_error *error) {
+    harpe_profile *profile;
+    harpe_status status = make_profile(self, only_measured, &profile, error);
+    if (status != HARPE_OK) return status;
+    solution made = {0};
+    status = solve_profile(self, profile, &made, error);
+    harpe_profile_free(profile);
+    if (status != HARPE_OK) {
+        free_solution(&made);
+        return status;
+    }
+    *out = made;
+    return HARPE_OK;
+}
+
+/* ---- What is wanted -------------------------------------------------------------------------- */
+
+static size_t index_of(const harpe_clock_curve *curve, int mhz) {
+    size_t c = 0;
+    while (c + 1 < curve->count && curve->mhz[c] > mhz)
+        c++;
+    return c;
+}
+
+static bool is_known(const planning *self, size_t e, size_t c) {
+    return self->known[e][c].error <= KNOWN_ERROR &&
+           !may_be_free(curve_of(self, e), self->known[e], c);
+}
+
+/* An instruction of which only the highest clock is known gets a first trial. */
+static void want_first_trial(planning *self, size_t e) {
+    const harpe_clock_curve *curve = curve_of(self, e);
+    if (curve->count < 2 || lowest_observed(curve) > 0) return;
+    size_t c = index_of(curve, (int)(FIRST_TRIAL_SHARE * curve->mhz[0]));
+    self->choices[e].is_wanted_most[c > 0 ? c : 1] = true;
+}
+
+static size_t find_wanted(planning *self, const solution *target) {
+    const harpe_online_pipeline *pipeline = self->explorer->pipeline;
+    size_t wanted = 0;
+    for (size_t i = 0; i < pipeline->instruction_count; i++) {
+        size_t e = (size_t)pipeline->entry_of[i];
+        size_t c = index_of(curve_of(self, e), target->frequency_mhz[i]);
+        self->clocks[i] = c;
+        if (!is_known(self, e, c)) self->choices[e].is_wanted_most[c] = true;
+    }
+    for (size_t e = 0; e < pipeline->entry_count; e++) {
+        want_first_trial(self, e);
+        for (size_t c = 1; c < curve_of(self, e)->count; c++) {
+            self->choices[e].is_wanted[c] = !is_known(self, e, c);
+            wanted += self->choices[e].is_wanted_most[c];
+        }
+    }
+    return wanted;
+}
+
+/* ---- The next round -------------------------------------------------------------------------- */
+
+/* The uncertainty of the times at the highest clocks, as a share. */
+static double uncertainty(const planning *self) {
+    size_t entries = self->explorer->pipeline->entry_count;
+    double sum = 0;
+    for (size_t e = 0; e < entries; e++)
+        sum += self->known[e][0].error;
+    return UNCERTAIN_ERRORS * sum / (double)entries;
+}
+
+static void scale_bounds(planning *self) {
+    for (size_t e = 0; e < self->explorer->pipeline->entry_count; e++) {
+        const harpe_sweep_list *list = &self->explorer->sweep->lists[e];
+        for (size_t c = 0; c < curve_of(self, e)->count; c++) {
+            harpe_clock_estimate *known = &self->known[e][c];
+            known->time_s *= list->time_ratio;
+            known->lower_s *= list->time_ratio;
+            known->upper_s *= list->time_ratio;
+            known->energy_j *= list->energy_ratio;
+        }
+    }
+}
+
+/* Places the trials, and makes the schedule of the round. Returns the number of trials. */
+static size_t compose(planning *self, const harpe_problem *problem) {
+    harpe_explorer *explorer = self->explorer;
+    const harpe_online_pipeline *pipeline = explorer->pipeline;
+    size_t count = pipeline->instruction_count;
+    double spare = fmax(0, self->terms->exploration_slowdown - uncertainty(self));
+    double limit_s = fmax(self->allowed_s, self->fastest_s * (1 + spare));
+    scale_bounds(self);
+    self->trials = (harpe_trials){
+        .dag = &problem->dag,
+        .entry_of = pipeline->entry_of,
+        .entries = self->choices,
+        .entry_count = pipeline->entry_count,
+        .first_entry = explorer->rounds % pipeline->entry_count,
+        .clock = self->clocks + count,
+        .planned = self->clocks,
+        .duration_s = self->seconds,
+        .earliest_end_s = self->seconds + count,
+        .latest_end_s = self->seconds + 2 * count,
+        .is_trial = self->flags,
+    };
+    size_t placed = harpe_trials_place(&self->trials, limit_s, limit_s);
+    for (size_t i = 0; i < count; i++)
+        explorer->next_mhz[i] =
+            curve_of(self, (size_t)pipeline->entry_of[i])->mhz[self->trials.clock[i]];
+    explorer->next_promised_s = harpe_trials_length_s(&self->trials);
+    return placed;
+}
+
+/* The bound shows what plans could save that mix measured clocks, and the plan shows what one
+ * really saves. */
+static bool is_as_good(const harpe_quick_plan *measured, const harpe_quick_plan *target) {
+    return measured->lower_bound_j <= target->lower_bound_j * (1 + WORTHWHILE_SHARE) &&
+           measured->energy_j <= target->energy_j * (1 + 2 * WORTHWHILE_SHARE);
+}
+
+static harpe_status explore(planning *self, bool *is_finished, harpe_error *error) {
+    harpe_explorer *explorer = self->explorer;
+    solution target = {0}, measured = {0};
+    harpe_status status = solve(self, true, &measured, error);
+    if (status == HARPE_OK) status = solve(self, false, &target, error);
+    if (status == HARPE_OK) {
+        explorer->fastest_s = self->fastest_s = measured.fastest_s;
+        explorer->wanted_count = find_wanted(self, &target);
+        bool is_enough = is_as_good(&measured.plan, &target.plan);
+        bool may_end = explorer->wanted_count == 0 || is_enough || explorer->rounds >= ROUNDS_MAX;
+        for (size_t e = 0; e < explorer->pipeline->entry_count && explorer->rounds < ROUNDS_MAX;
+             e++)
+            may_end =
+                may_end && (curve_of(self, e)->count < 2 || lowest_observed(curve_of(self, e)) > 0);
+        *is_finished = may_end || compose(self, target.problem) == 0;
+    }
+    free_solution(&target);
+    free_solution(&measured);
+    return status;
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+static void end(planning *self) {
+    free(self->known);
+    free(self->block);
+    free(self->flags);
+    free(self->choices);
+    free(self->clocks);
+    free(self->seconds);
+}
+
+static bool begin(planning *self) {
+    const harpe_online_pipeline *pipeline = self->explorer->pipeline;
+    size_t entries = pipeline->entry_count, count = pipeline->instruction_count;
+    size_t rows = row_limit(self), at = 0;
+    self->known = harpe_calloc(entries, sizeof *self->known);
+    self->block = harpe_calloc(rows, sizeof *self->block);
+    self->flags = harpe_calloc(count + 3 * rows, sizeof *self->flags);
+    self->choices = harpe_calloc(entries, sizeof *self->choices);
+    self->clocks = harpe_calloc(2 * count, sizeof *self->clocks);
+    self->seconds = harpe_calloc(3 * count, sizeof *self->seconds);
+    if (!self->known || !self->block || !self->flags || !self->choices || !self->clocks ||
+        !self->seconds)
+        return false;
+    for (size_t e = 0; e < entries; e++) {
+        bool *flags = self->flags + count + 3 * at;
+        size_t clocks = curve_of(self, e)->count;
+        int p = pipeline->entries[e].pipeline_rank;
+        self->known[e] = self->block + at;
+        self->choices[e] = (harpe_trial_choices){.count = clocks,
+                                                 .estimates = self->known[e],
+                                                 .waiting_w = self->terms->blocking_power_w[p] *
+                                                              self->terms->gpus_per_stage,
+                                                 .is_wanted = flags,
+                                                 .is_wanted_most = flags + clocks,
+                                                 .is_placed = flags + 2 * clocks};
+        at += clocks;
+    }
+    return true;
+}
+
+/* Returns false if the highest clock of an instruction was not measured. */
+static bool estimate(planning *self) {
+    const harpe_explorer *explorer = self->explorer;
+    double noise = harpe_explorer_noise_of(explorer);
+    for (size_t e = 0; e < explorer->pipeline->entry_count; e++)
+        if (!harpe_clock_curve_estimate(curve_of(self, e), noise, self->choices[e].waiting_w,
+                                        self->known[e]))
+            return false;
+    return true;
+}
+
+static bool needs_highest(const planning *self) {
+    const harpe_explorer *explorer = self->explorer;
+    if (explorer->is_exploring) return explorer->surprises > 0 && explorer->rounds < ROUNDS_MAX;
+    if (explorer->highest_rounds < HIGHEST_ROUNDS_MIN) return true;
+    return explorer->highest_rounds < HIGHEST_ROUNDS_MAX &&
+           uncertainty(self) > UNCERTAIN_SHARE * self->terms->exploration_slowdown;
+}
+
+harpe_status harpe_explorer_plan(harpe_explorer *explorer, const harpe_explorer_terms *terms,
+                                 bool *is_finished, harpe_error *error) {
+    planning self = {.explorer = explorer, .terms = terms};
+    *is_finished = false;
+    harpe_status status = begin(&self) ? HARPE_OK : harpe_fail_memory(error);
+    if (status == HARPE_OK) {
+        if (!estimate(&self) || needs_highest(&self)) {
+            harpe_explorer_run_highest(explorer);
+        } else {
+            explorer->is_exploring = true;
+            status = explore(&self, is_finished, error);
+        }
+    }
+    end(&self);
+    return status;
+}

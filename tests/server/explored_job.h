@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A training job in virtual time that learns with Perseus: random physics of each (stage,
+ * instruction), random jitter, and the true time and energy of every round. It plays all ranks
+ * against the scheduler's functions, without sockets and without sleeping. It needs no test
+ * framework, so that benchmarks can use it too. A failure ends the program. */
+#ifndef HARPE_TESTS_SERVER_EXPLORED_JOB_H
+#define HARPE_TESTS_SERVER_EXPLORED_JOB_H
+
+#include <jansson.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <harpe/plan.h>
+
+#include "base/arena.h"
+#include "plan/evaluate.h"
+#include "server/scheduler/scheduler_host.h"
+
+enum { EXPLORED_STAGES_MAX = 16, EXPLORED_CLOCKS_MAX = 96 };
+
+typedef struct explored_job {
+    uint64_t random;
+    int stages, microbatches, clock_count, iterations;
+    int mhz[EXPLORED_CLOCKS_MAX]; /* the highest first */
+    double jitter;                /* relative standard deviation of a run's time */
+    double outside_s;             /* of an iteration */
+    double blocking_w;
+    char kind[96]; /* in words */
+    harpe_profile *truth;
+    harpe_problem *problem;
+    harpe_plan highest; /* all instructions at the highest clock */
+    double best_j;      /* the energy of the plan that is made from the truth, at this time */
+    harpe_job_info job;
+    harpe_rank_info ranks[EXPLORED_STAGES_MAX];
+    harpe_scheduler_kind *scheduler_kind;
+    harpe_scheduler *scheduler;
+    const harpe_frequency_schedule *schedules;
+    harpe_plan ran; /* the true time and energy of the last round */
+    int *frequency_mhz;
+    const harpe_profile_point **points;
+    harpe_profile_point *noisy;
+    double *starts_s;
+    harpe_arena arena;
+    harpe_profiling_result results[EXPLORED_STAGES_MAX];
+    harpe_error error;
+    bool logs;
+} explored_job;
+
+#define explored_must(s, call) \
+    do { \
+        if ((call) != HARPE_OK) { \
+            (void)fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, (s)->error.message); \
+            abort(); \
+        } \
+    } while (0)
+
+/* ---- Chance ---------------------------------------------------------------------------------- */
+
+static inline double explored_uniform(explored_job *s, double from, double to) {
+    uint64_t z = (s->random += 0x9E3779B97F4A7C15U); /* splitmix64 */
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
+    return from + (to - from) * (double)((z ^ (z >> 31)) >> 11) / 9007199254740992.0;
+}
+
+static inline int explored_pick(explored_job *s, int from, int to) {
+    return from + (int)explored_uniform(s, 0, to - from + 0.999999);
+}
+
+static inline double explored_normal(explored_job *s) {
+    double sum = -6;
+    for (int i = 0; i < 12; i++)
+        sum += explored_uniform(s, 0, 1);
+    return sum;
+}
+
+/* ---- Physics --------------------------------------------------------------------------------- */
+
+/* How one instruction depends on the clock. x is the clock divided by the highest clock. */
+typedef struct explored_physics {
+    double time_s;    /* at the highest clock */
+    double compute;   /* the share that scales with the clock */
+    bool is_roofline; /* the longer of compute and memory time, not their sum */
+    double static_w, dynamic_w, knee, knee_voltage;
+} explored_physics;
+
+static inline double explored_time_s(const explored_physics *p, double x) {
+    if (p->is_roofline) return p->time_s * fmax(1, p->compute / x);
+    return p->time_s * (p->compute / x + 1 - p->compute);
+}
+
+static inline double explored_power_w(const explored_physics *p, double x) {
+    double rise = x <= p->knee ? 0 : (x - p->knee) / (1 - p->knee);
+    double voltage = p->knee_voltage + (1 - p->knee_voltage) * rise;
+    double activity = explored_time_s(p, 1) / (explored_time_s(p, x) * x); /* less if it waits */
+    return p->static_w + p->dynamic_w * x * voltage * voltage * fmin(1, 0.5 + 0.5 * activity * 1);
+}
+
+static inline void explored_clocks(explored_job *s) {
+    int highest = explored_pick(s, 0, 1) ? 1410 : 1980;
+    int count = explored_pick(s, 0, 5) == 0 ? explored_pick(s, 2, 5) : explored_pick(s, 10, 80);
+    double lowest = highest * explored_uniform(s, 0.3, 0.7);
+    int step = (int)((highest - lowest) / count / 15) * 15;
+    if (step < 15) step = 15;
+    s->clock_count = 0;
+    for (int mhz = highest; mhz >= lowest && s->clock_count < count; mhz -= step)
+        s->mhz[s->clock_count++] = mhz;
+}
+
+static inline explored_physics explored_draw(explored_job *s, double time_s, double variability) {
+    int character = explored_pick(s, 0, 3);
+    double gpu = 1 + variability * explored_normal(s);
+    explored_physics p = {.time_s = time_s * fmax(0.7, 1 + 0.5 * variability * explored_normal(s)),
+                          .compute = character == 0   ? explored_uniform(s, 0.9, 1)
+                                     : character == 1 ? explored_uniform(s, 0, 0.4)
+                                                      : explored_uniform(s, 0.5, 0.95),
+                          .is_roofline = explored_pick(s, 0, 3) == 0,
+                          .static_w =
+                              s->blocking_w * explored_uniform(s, 1.0, 1.4) * fmax(0.8, gpu),
+                          .dynamic_w = explored_uniform(s, 150, 400),
+                          .knee = explored_uniform(s, 0.5, 0.85),
+                          .knee_voltage = explored_uniform(s, 0.65, 0.85)};
+    return p;
+}
+
+static inline void explored_truth(explored_job *s) {
+    static harpe_measurement rows[2 * EXPLORED_STAGES_MAX * EXPLORED_CLOCKS_MAX];
+    static const char *const names[] = {"forward", "backward"};
+    size_t count = 0;
+    double imbalance = explored_uniform(s, 0, 0.4), variability = explored_pick(s, 0, 1) * 0.05;
+    bool is_uniform = explored_pick(s, 0, 2) > 0; /* the stages have the same physics */
+    explored_physics same[2];
+    for (int i = 0; i < 2; i++)
+        same[i] = explored_draw(s, i == 0 ? 0.05 : 0.05 * explored_uniform(s, 1.5, 2.2), 0);
+    for (int stage = 0; stage < s->stages; stage++) {
+        double load = 1 + imbalance * explored_uniform(s, 0, 1);
+        for (int i = 0; i < 2; i++) {
+            explored_physics p = same[i];
+            if (!is_uniform) p = explored_draw(s, p.time_s, variability);
+            p.time_s *= load * (1 + 0.3 * variability * explored_normal(s));
+            for (int c = 0; c < s->clock_count; c++) {
+                double x = (double)s->mhz[c] / s->mhz[0], t = explored_time_s(&p, x);
+                rows[count++] = (harpe_measurement){.stage = stage,
+                                                    .rank = -1,
+                                                    .instruction = names[i],
+                                                    .frequency_mhz = s->mhz[c],
+                                                    .time_s = t,
+                                                    .energy_j = t * explored_power_w(&p, x),
+                                                    .gpu_count = 1};
+            }
+        }
+    }
+    explored_must(s, harpe_profile_new(rows, count, &s->truth, &s->error));
+}
+
+/* ---- Making a job ---------------------------------------------------------------------------- */
+
+static inline void explored_prepare(explored_job *s) {
+    harpe_schedule *schedule;
+    harpe_schedule_options options = {.ranks = s->stages, .microbatches = s->microbatches};
+    harpe_problem_options how = {.blocking_power_w = &s->blocking_w, .blocking_power_count = 1};
+    explored_must(s, harpe_schedule_new(&options, &schedule, &s->error));
+    explored_must(s, harpe_problem_new(s->truth, schedule, &how, &s->problem, &s->error));
+    harpe_schedule_free(schedule);
+    explored_must(s, harpe_plan_all_maximum(s->problem, &s->highest, &s->error));
+    double time_s = s->highest.time_s * (1 + 1e-9);
+    harpe_plan_request request = {
+        .choice = HARPE_PLANS_AT, .times_s = &time_s, .time_count = 1, .threads = 1};
+    harpe_plan_set *set;
+    explored_must(s, harpe_plan_set_new(s->problem, &request, NULL, NULL, &set, &s->error));
+    s->best_j = harpe_plan_set_at(set, 0)->energy_j;
+    harpe_plan_set_free(set);
+    size_t count = harpe_problem_instruction_count(s->problem);
+    s->frequency_mhz = calloc(count, sizeof *s->frequency_mhz);
+    s->points = calloc(count, sizeof *s->points);
+    s->noisy = calloc(count, sizeof *s->noisy);
+    s->starts_s = calloc(count, sizeof *s->starts_s);
+    s->job = (harpe_job_info){.job_id = "job",
+                              .pp_degree = s->stages,
+                              .dp_degree = 1,
+                              .tp_degree = 1,
+                              .world_size = s->stages};
+    for (int r = 0; r < s->stages; r++)
+        s->ranks[r] = (harpe_rank_info){.rank = r,
+                                        .pp_rank = r,
+                                        .available_frequencies_mhz = s->mhz,
+                                        .available_frequency_count = (size_t)s->clock_count};
+}
+
+/* Makes a random job. The same seed makes the same job. */
+static inline explored_job *explored_random(uint64_t seed) {
+    static const double jitters[] = {0, 0.002, 0.005, 0.01, 0.02};
+    explored_job *s = calloc(1, sizeof *s);
+    if (!s) abort();
+    s->random = seed * 7919 + 17;
+    s->stages = explored_pick(s, 1, 3) == 1 ? explored_pick(s, 2, EXPLORED_STAGES_MAX)
+                                            : explored_pick(s, 2, 8);
+    s->microbatches = explored_pick(s, 3, 24);
+    s->iterations = explored_pick(s, 3, 10);
+    s->jitter = jitters[explored_pick(s, 0, 4)];
+    s->outside_s = explored_pick(s, 0, 1) * explored_uniform(s, 0, 0.3);
+    s->blocking_w = explored_uniform(s, 50, 110);
+    explored_clocks(s);
+    explored_truth(s);
+    explored_prepare(s);
+    (void)snprintf(s->kind, sizeof s->kind,
+                   "%2d stages %2d microbatches %2d clocks %2d iterations jitter %.1f %%",
+                   s->stages, s->microbatches, s->clock_count, s->iterations, 100 * s->jitter);
+    return s;
+}
+
+/* Makes a job from a profile that was measured. */
+static inline explored_job *explored_measured(const char *path, int microbatches, double blocking_w,
+                                              double jitter, uint64_t seed) {
+    explored_job *s = calloc(1, sizeof *s);
+    if (!s) abort();
+    s->random = seed;
+    s->microbatches = microbatches;
+    s->iterations = 5;
+    s->jitter = jitter;
+    s->blocking_w = blocking_w;
+    explored_must(s, harpe_profile_read_csv(path, &s->truth, &s->error));
+    s->stages = harpe_profile_stage_count(s->truth);
+    const harpe_profile_entry *entry = harpe_profile_entry_at(s->truth, 0);
+    for (size_t i = 0; i < entry->point_count; i++)
+        s->mhz[s->clock_count++] = entry->points[i].frequency_mhz;
+    explored_prepare(s);
+    (void)snprintf(s->kind, sizeof s->kind, "%d stages %d microbatches jitter %.1f %%", s->stages,
+                   microbatches, 100 * jitter);
+    return s;
+}
+
+static inline void explored_log(void *user, harpe_log_level level, const char *line) {
+    explored_job *s = user;
+    (void)level;
+    if (s->logs) (void)fprintf(stderr, "%s\n", line);
+}
+
+static inline void explored_start(explored_job *s, const char *args) {
+    harpe_log log = {explored_log, s};
+    explored_must(s, harpe_scheduler_kind_open("Perseus", args, "{}", 10, log, &s->scheduler_kind,
+                                               &s->error));
+    explored_must(s, harpe_scheduler_new(s->scheduler_kind, &s->job, s->ranks, NULL, &s->scheduler,
+                                         &s->error));
+}
+
+static inline void explored_stop(explored_job *s) {
+    harpe_scheduler_free(s->scheduler);
+    harpe_scheduler_kind_close(s->scheduler_kind);
+    s->scheduler = NULL;
+    s->scheduler_kind = NULL;
+}
+
+static inline void explored_free(explored_job *s) {
+    explored_stop(s);
+    harpe_problem_free(s->problem);
+    harpe_profile_free(s->truth);
+    harpe_arena_free(&s->arena);
+    free(s->frequency_mhz);
+    free(s->points);
+    free(s->noisy);
+    free(s->starts_s);
+    free(s);
+}
+
+/* ---- Rounds ---------------------------------------------------------------------------------- */
+
+static inline void *explored_alloc(explored_job *s, size_t count, size_t size) {
+    void *memory = harpe_arena_alloc(&s->arena, count, size);
+    if (!memory) abort();
+    return memory;
+}
+
+static inline void explored_make_results(explored_job *s) {
+    static const char *const names[] = {"forward", "backward"};
+    size_t runs = (size_t)s->microbatches, k = (size_t)s->iterations;
+    size_t *shape = explored_alloc(s, 2 * k, sizeof *shape);
+    for (size_t i = 0; i < k; i++) {
+        shape[i] = runs;
+        shape[k + i] = i * runs;
+    }
+    for (int r = 0; r < s->stages; r++) {
+        harpe_breakdown *list = explored_alloc(s, 4, sizeof *list);
+        double *iterations = explored_alloc(s, 2 * k, sizeof *iterations);
+        for (int n = 0; n < 4; n++)
+            list[n] = (harpe_breakdown){names[n % 2], k, shape, shape + k,
+                                        explored_alloc(s, k * runs, sizeof(double))};
+        s->results[r] =
+            (harpe_profiling_result){r, iterations, k, iterations + k, k, list, 2, list + 2, 2};
+    }
+}
+
+/* Runs one iteration with jitter, and writes its measurements. */
+static inline void explored_iterate(explored_job *s, size_t iteration) {
+    size_t count = harpe_problem_instruction_count(s->problem), at = 0;
+    const harpe_profile_point **noisy = explored_alloc(s, count, sizeof *noisy);
+    for (size_t i = 0; i < count; i++) {
+        double factor = fmax(0.5, 1 + s->jitter * explored_normal(s));
+        s->noisy[i] = *s->points[i];
+        s->noisy[i].time_s *= factor;
+        s->noisy[i].energy_j *= factor * (1 + 0.2 * s->jitter * explored_normal(s));
+        noisy[i] = &s->noisy[i];
+    }
+    harpe_plan plan = harpe_evaluate_points(s->problem, noisy, s->starts_s);
+    for (int r = 0; r < s->stages; r++) {
+        size_t length = harpe_problem_rank_length(s->problem, r), run[2] = {0, 0};
+        double busy_s = 0, busy_j = 0;
+        for (size_t i = 0; i < length; i++, at++) {
+            int n = strcmp(harpe_problem_instruction_name(s->problem, r, i), "forward") != 0;
+            size_t to = iteration * (size_t)s->microbatches + run[n]++;
+            ((double *)s->results[r].time_breakdown[n].values)[to] = s->noisy[at].time_s;
+            ((double *)s->results[r].energy_breakdown[n].values)[to] = s->noisy[at].energy_j;
+            busy_s += s->noisy[at].time_s;
+            busy_j += s->noisy[at].energy_j;
+        }
+        double time_s = plan.time_s + s->outside_s;
+        ((double *)s->results[r].iteration_time_s)[iteration] = time_s;
+        ((double *)s->results[r].iteration_energy_j)[iteration] =
+            busy_j + s->blocking_w * (time_s - busy_s);
+    }
+}
+
+static inline void explored_next(explored_job *s) {
+    explored_must(s, harpe_scheduler_next(s->scheduler, &s->schedules, &s->error));
+    size_t at = 0;
+    for (int r = 0; r < s->stages; r++)
+        for (size_t i = 0; i < s->schedules[r].instruction_count; i++)
+            s->frequency_mhz[at++] = s->schedules[r].instructions[i].frequency_mhz;
+    explored_must(s,
+                  harpe_evaluate_find_points(s->problem, s->frequency_mhz, s->points, &s->error));
+    s->ran = harpe_evaluate_points(s->problem, s->points, s->starts_s);
+}
+
+static inline void explored_observe(explored_job *s) {
+    harpe_arena_free(&s->arena);
+    explored_make_results(s);
+    for (int i = 0; i < s->iterations; i++)
+        explored_iterate(s, (size_t)i);
+    explored_must(s,
+                  harpe_scheduler_observe(s->scheduler, s->results, (size_t)s->stages, &s->error));
+}
+
+static inline bool explored_is_in(explored_job *s, const char *phase) {
+    char *text;
+    explored_must(s, harpe_scheduler_frontier(s->scheduler, &text, &s->error));
+    json_t *json = json_loads(text, 0, NULL);
+    bool is_in = strcmp(json_string_value(json_object_get(json, "phase")), phase) == 0;
+    json_decref(json);
+    free(text);
+    return is_in;
+}
+
+/* ---- A whole way ----------------------------------------------------------------------------- */
+
+/* What a way from an empty start to a plan costs, relative to the highest clocks. All numbers are
+ * of the true times and energies, without noise. */
+typedef struct explored_way {
+    int rounds;
+    double worst_time, mean_time; /* of the rounds before the plan; 0.01: 1 % longer */
+    double worst_energy;          /* of a round, from the second planned round on */
+    double mean_energy;
+    double plan_time;   /* of the plan, relative to T_min */
+    double plan_energy; /* of the plan, relative to that of the truth; 0.005: 0.5 % more */
+    double best_energy; /* of the plan of the truth, relative to the highest clocks */
+} explored_way;
+
+static inline bool explored_is_highest(const explored_job *s) {
+    for (size_t i = 0; i < harpe_problem_instruction_count(s->problem); i++)
+        if (s->frequency_mhz[i] != s->mhz[0]) return false;
+    return true;
+}
+
+/* Runs a job that has started until it has a plan. */
+static inline explored_way explored_go(explored_job *s, int most_rounds) {
+    explored_way way = {.worst_time = -1, .worst_energy = -1};
+    double highest_s = s->highest.time_s + s->outside_s, time_s = 0, energy_j = 0;
+    double outside_j = s->blocking_w * s->outside_s * s->stages;
+    double highest_j = s->highest.energy_j + outside_j;
+    int planned = 0;
+    while (!explored_is_in(s, "plan") && way.rounds < most_rounds) {
+        explored_next(s);
+        double time = (s->ran.time_s + s->outside_s) / highest_s - 1;
+        double energy = (s->ran.energy_j + outside_j) / highest_j - 1;
+        planned += planned > 0 || !explored_is_highest(s);
+        way.worst_time = fmax(way.worst_time, time);
+        if (planned >= 2) way.worst_energy = fmax(way.worst_energy, energy);
+        time_s += time;
+        energy_j += energy;
+        way.rounds++;
+        if (s->logs)
+            (void)fprintf(stderr, "round %d: time %+.3f %%, energy %+.3f %%\n", way.rounds,
+                          100 * time, 100 * energy);
+        explored_observe(s);
+    }
+    explored_next(s);
+    way.mean_time = time_s / way.rounds;
+    way.mean_energy = energy_j / way.rounds;
+    way.plan_time = s->ran.time_s / s->highest.time_s - 1;
+    way.plan_energy = s->ran.energy_j / s->best_j - 1;
+    way.best_energy = s->best_j / s->highest.energy_j - 1;
+    return way;
+}
+
+#endif

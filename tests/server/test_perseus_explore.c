@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Safe exploration: random jobs in virtual time keep its promise, reach the plan of the truth, and
+ * survive restarts, stragglers, power caps and changes of the job. HARPE_TEST_SCALE multiplies the
+ * number of random jobs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "server/explored_job.h"
+#include "server/scheduler/perseus/clock_curve.h"
+
+enum { JOBS = 16, ROUNDS_MAX = 80 };
+
+/* The uncertainty of the measured times is in the promise as well: see docs/online.md. */
+#define PROMISE 0.01
+#define GOAL_MEAN 0.01
+
+static int scale(void) {
+    const char *text = getenv("HARPE_TEST_SCALE");
+    return text && atoi(text) > 0 ? atoi(text) : 1;
+}
+
+static void start(explored_job *s, const char *more) {
+    char args[256];
+    (void)snprintf(args, sizeof args, "{\"num_microbatches\": %d, \"plans\": 4%s}", s->microbatches,
+                   more);
+    explored_start(s, args);
+}
+
+/* ---- The promise ----------------------------------------------------------------------------- */
+
+static void no_round_is_slower_than_promised(void **state) {
+    int jobs = JOBS * scale(), close = 0, easy = 0;
+    (void)state;
+    for (int i = 0; i < jobs; i++) {
+        explored_job *s = explored_random((uint64_t)(90000 + i));
+        start(s, "");
+        explored_way way = explored_go(s, ROUNDS_MAX);
+        print_message("%s: %d rounds, slowest %+.2f %%, all %+.2f %%, plan %+.2f %% energy\n",
+                      s->kind, way.rounds, 100 * way.worst_time, 100 * way.mean_time,
+                      100 * way.plan_energy);
+        assert_true(explored_is_in(s, "plan"));
+        assert_true(way.worst_time <= PROMISE + 1e-9);
+        assert_true(way.mean_time <= GOAL_MEAN);
+        assert_true(way.worst_energy <= 0);
+        /* With more jitter, or with large steps between clocks, less can be known at no cost. */
+        bool is_easy = s->jitter <= 0.005 && s->clock_count >= 10;
+        easy += is_easy;
+        close += is_easy && way.plan_energy <= 0.005 && way.plan_time <= 0.005;
+        explored_free(s);
+    }
+    assert_true(close >= 0.8 * easy);
+}
+
+static void a_smaller_permitted_slowdown_is_kept(void **state) {
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        explored_job *s = explored_random((uint64_t)(500 + i));
+        s->jitter = 0.002;
+        start(s, ", \"exploration_slowdown\": 0.004");
+        explored_way way = explored_go(s, ROUNDS_MAX);
+        assert_true(way.worst_time <= 0.004 + 1e-9);
+        explored_free(s);
+    }
+}
+
+/* ---- Restarts -------------------------------------------------------------------------------- */
+
+static void restart(explored_job *s) {
+    char *text;
+    size_t length;
+    explored_must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
+    harpe_scheduler_free(s->scheduler);
+    explored_must(s, harpe_scheduler_new(s->scheduler_kind, &s->job, s->ranks, NULL, &s->scheduler,
+                                         &s->error));
+    explored_must(s, harpe_scheduler_load(s->scheduler, text, length, &s->error));
+    free(text);
+}
+
+/* Runs the rounds of a job and writes their true times. With `restarts`, the server is killed
+ * between the schedule and the results of each round, and after the results. */
+static int times_of(uint64_t seed, bool restarts, double *times_s) {
+    explored_job *s = explored_random(seed);
+    int rounds = 0;
+    start(s, "");
+    for (; rounds < ROUNDS_MAX && !explored_is_in(s, "plan"); rounds++) {
+        explored_next(s);
+        if (restarts) restart(s);
+        times_s[rounds] = s->ran.time_s + s->ran.energy_j;
+        explored_observe(s);
+        if (restarts) restart(s);
+    }
+    explored_next(s);
+    times_s[rounds++] = s->ran.time_s + s->ran.energy_j;
+    explored_free(s);
+    return rounds;
+}
+
+static void a_restart_in_any_round_changes_nothing(void **state) {
+    double whole[ROUNDS_MAX + 1], restarted[ROUNDS_MAX + 1];
+    (void)state;
+    for (uint64_t seed = 21; seed < 24; seed++) {
+        int rounds = times_of(seed, false, whole);
+        assert_int_equal(times_of(seed, true, restarted), rounds);
+        for (int i = 0; i < rounds; i++)
+            assert_true(fabs(whole[i] - restarted[i]) <= 1e-9 * whole[i]);
+    }
+}
+
+/* ---- Job requests ---------------------------------------------------------------------------- */
+
+static void request(explored_job *s, harpe_scheduler_job_request kind, double value) {
+    explored_must(s, harpe_scheduler_handle_request(s->scheduler, kind, value, &s->error));
+}
+
+/* Runs rounds, and returns the time of the last one. No round may take longer than `limit_s`. */
+static double run_rounds(explored_job *s, int rounds, double limit_s, double *energy_j) {
+    for (int i = 0; i < rounds; i++) {
+        explored_next(s);
+        if (s->ran.time_s > limit_s * (1 + 1e-9))
+            fail_msg("a round takes %.6f s, and %.6f s are permitted", s->ran.time_s, limit_s);
+        explored_observe(s);
+    }
+    *energy_j = s->ran.energy_j;
+    return s->ran.time_s;
+}
+
+static void a_straggler_gives_room_for_lower_clocks(void **state) {
+    (void)state;
+    for (uint64_t seed = 31; seed < 35; seed++) {
+        explored_job *s = explored_random(seed);
+        double before_j, during_j, after_j;
+        s->jitter = 0;
+        start(s, "");
+        (void)explored_go(s, ROUNDS_MAX);
+        double highest_s = s->highest.time_s;
+        (void)run_rounds(s, 2, 1.001 * highest_s, &before_j);
+        request(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.2);
+        (void)run_rounds(s, 20, 1.2 * highest_s + 0.2 * s->outside_s, &during_j);
+        assert_true(during_j <= before_j);
+        request(s, HARPE_JOB_REQUEST_SLOWDOWN, 1);
+        double time_s = run_rounds(s, 20, 1.01 * highest_s, &after_j);
+        assert_true(time_s <= 1.003 * highest_s);
+        assert_true(after_j <= 1.005 * before_j);
+        explored_free(s);
+    }
+}
+
+/* Returns the power of a plan of the truth in the middle of the frontier. */
+static double power_that_can_be_reached_w(explored_job *s) {
+    harpe_plan_request wanted = {.choice = HARPE_PLANS_SPREAD, .count = 5, .threads = 1};
+    harpe_plan_set *set;
+    explored_must(s, harpe_plan_set_new(s->problem, &wanted, NULL, NULL, &set, &s->error));
+    const harpe_plan *middle = harpe_plan_set_at(set, harpe_plan_set_count(set) / 2);
+    double power_w = middle->energy_j / middle->time_s;
+    harpe_plan_set_free(set);
+    return power_w;
+}
+
+static void a_power_cap_is_reached_with_clocks_that_were_not_measured(void **state) {
+    explored_job *s = explored_random(32);
+    double energy_j;
+    (void)state;
+    s->jitter = 0;
+    s->outside_s = 0;
+    start(s, "");
+    (void)explored_go(s, ROUNDS_MAX);
+    double cap_w = power_that_can_be_reached_w(s);
+    assert_true(cap_w < 0.99 * s->ran.energy_j / s->ran.time_s);
+    request(s, HARPE_JOB_REQUEST_POWER_CAP, cap_w);
+    double time_s = run_rounds(s, 60, 4 * s->highest.time_s, &energy_j);
+    assert_true(energy_j / time_s <= 1.02 * cap_w);
+    explored_free(s);
+}
+
+/* ---- Curves ---------------------------------------------------------------------------------- */
+
+static const int CLOCKS[] = {1400, 1200, 1000, 800, 700};
+enum { CLOCK_COUNT = sizeof CLOCKS / sizeof CLOCKS[0] };
+
+static void observe(harpe_clock_curve *curve, size_t clock, double time_s, double power_w) {
+    harpe_clock_share share = {clock, 1};
+    harpe_clock_curve_observe(curve, &share, 1, time_s, time_s * power_w, 100, 0);
+}
+
+static void bounds_contain_every_curve_that_physics_permits(void **state) {
+    harpe_clock_curve curve;
+    harpe_clock_estimate known[CLOCK_COUNT];
+    (void)state;
+    assert_true(harpe_clock_curve_init(&curve, CLOCKS, CLOCK_COUNT));
+    assert_false(harpe_clock_curve_estimate(&curve, 0, 0, known));
+    for (double compute = 0; compute <= 1; compute += 0.1) {
+        harpe_clock_curve_forget(&curve);
+        observe(&curve, 0, 1, 300);
+        observe(&curve, 2, compute * 1.4 + 1 - compute, 200);
+        assert_true(harpe_clock_curve_estimate(&curve, 0, 80, known));
+        for (size_t c = 0; c < CLOCK_COUNT; c++) {
+            double time_s = compute * CLOCKS[0] / CLOCKS[c] + 1 - compute;
+            assert_true(known[c].lower_s <= time_s * (1 + 1e-9));
+            assert_true(known[c].upper_s >= time_s * (1 - 1e-9));
+            assert_true(known[c].time_s >= known[c].lower_s - 1e-12 &&
+                        known[c].time_s <= known[c].upper_s + 1e-12);
+        }
+        assert_true(known[1].upper_s <= compute * 1.4 + 1 - compute + 1e-3);
+    }
+    harpe_clock_curve_free(&curve);
+}
+
+/* A clock with few runs does not make a lower clock with many runs slow. */
+static void a_clock_that_is_known_well_corrects_its_neighbours(void **state) {
+    harpe_clock_curve curve;
+    harpe_clock_estimate known[CLOCK_COUNT];
+    harpe_clock_share few = {1, 1}, many = {2, 1};
+    (void)state;
+    assert_true(harpe_clock_curve_init(&curve, CLOCKS, CLOCK_COUNT));
+    observe(&curve, 0, 1, 300);
+    harpe_clock_curve_observe(&curve, &few, 1, 1.015, 250, 2, 0.02);
+    harpe_clock_curve_observe(&curve, &many, 1, 1.0005, 200, 2000, 0.02);
+    assert_true(harpe_clock_curve_estimate(&curve, 0.02, 80, known));
+    for (size_t c = 0; c <= 2; c++)
+        assert_true(known[c].time_s <= 1.002);
+    harpe_clock_curve_free(&curve);
+}
+
+static void a_run_at_two_clocks_tells_about_one_of_them(void **state) {
+    harpe_clock_curve curve;
+    harpe_clock_estimate known[CLOCK_COUNT];
+    (void)state;
+    assert_true(harpe_clock_curve_init(&curve, CLOCKS, CLOCK_COUNT));
+    observe(&curve, 0, 1, 300);
+    /* 0.2 s at 1400 MHz do a fifth of the work; at 1000 MHz the rest takes 0.8 * 1.4 s. */
+    double time_s = 0.2 + 0.8 * 1.4;
+    harpe_clock_share shares[] = {{0, 0.2 / time_s}, {2, 0.8 * 1.4 / time_s}};
+    harpe_clock_curve_observe(&curve, shares, 2, time_s, 0.2 * 300 + 0.8 * 1.4 * 200, 100, 0);
+    assert_true(harpe_clock_curve_estimate(&curve, 0, 80, known));
+    assert_true(fabs(known[2].time_s - 1.4) < 1e-6);
+    assert_true(fabs(known[2].energy_j - 1.4 * 200) < 1e-3);
+    harpe_clock_share scattered[] = {{0, 0.4}, {1, 0.3}, {3, 0.3}};
+    harpe_clock_curve_observe(&curve, scattered, 3, 1.2, 250, 100, 0);
+    assert_true(curve.points[1].weight == 0 && curve.points[3].weight == 0);
+    harpe_clock_curve_free(&curve);
+}
+
+/* ---- Arguments ------------------------------------------------------------------------------- */
+
+static void arguments_are_checked(void **state) {
+    static const char *const wrong[] = {"{\"learning\": \"guess\"}", "{\"learning\": 1}",
+                                        "{\"exploration_slowdown\": 0}",
+                                        "{\"exploration_slowdown\": 2}"};
+    harpe_log log = {0};
+    harpe_error error = {0};
+    harpe_scheduler_kind *kind;
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_int_equal(
+            harpe_scheduler_kind_open("Perseus", wrong[i], "{}", 10, log, &kind, &error),
+            HARPE_INVALID_ARGUMENT);
+    assert_int_equal(harpe_scheduler_kind_open("InstructionProfiler", "{\"learning\": \"explore\"}",
+                                               "{}", 10, log, &kind, &error),
+                     HARPE_INVALID_ARGUMENT);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_round_is_slower_than_promised),
+        cmocka_unit_test(a_smaller_permitted_slowdown_is_kept),
+        cmocka_unit_test(a_restart_in_any_round_changes_nothing),
+        cmocka_unit_test(a_straggler_gives_room_for_lower_clocks),
+        cmocka_unit_test(a_power_cap_is_reached_with_clocks_that_were_not_measured),
+        cmocka_unit_test(bounds_contain_every_curve_that_physics_permits),
+        cmocka_unit_test(a_clock_that_is_known_well_corrects_its_neighbours),
+        cmocka_unit_test(a_run_at_two_clocks_tells_about_one_of_them),
+        cmocka_unit_test(arguments_are_checked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
