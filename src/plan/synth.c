@@ -88,9 +88,7 @@ static uint64_t next_random(uint64_t *state) {
     return z ^ (z >> 31);
 }
 
-/* Returns a separate random number generator for every place of the profile, so that additional
- * instructions do not change the noise of the others. */
-static uint64_t random_stream(uint64_t seed, uint64_t a, uint64_t b, uint64_t c) {
+uint64_t harpe_synth_random_stream(uint64_t seed, uint64_t a, uint64_t b, uint64_t c) {
     uint64_t state = seed;
     state = next_random(&state) ^ a;
     state = next_random(&state) ^ b;
@@ -98,10 +96,9 @@ static uint64_t random_stream(uint64_t seed, uint64_t a, uint64_t b, uint64_t c)
     return next_random(&state);
 }
 
-/* Returns a random number with mean 0 and variance 1, limited to -4 .. 4: the sum of twelve uniform
- * numbers minus 6. The Box-Muller method would need a logarithm and a cosine, which differ between
+/* The sum of twelve uniform numbers minus 6 has mean 0 and variance 1. The Box-Muller method would need a logarithm and a cosine, which differ between
  * C libraries. The sum is computed in whole numbers, which are exact. */
-static double random_normal(uint64_t *state) {
+double harpe_synth_random_normal(uint64_t *state) {
     int64_t sum = 0;
     for (int i = 0; i < 12; i++)
         sum += (int64_t)(next_random(state) >> 32);
@@ -135,8 +132,8 @@ static harpe_measurement measure(const gpu_model *gpu, const instruction_model *
     double stretch = harpe_synth_stretch(instruction->compute_share, x);
     double time_s = forward_s * instruction->relative_time * stretch;
     double energy_j = model_power_w(gpu, x) * time_s;
-    time_s *= 1.0 + noise * random_normal(&random);
-    energy_j *= 1.0 + noise * random_normal(&random);
+    time_s *= 1.0 + noise * harpe_synth_random_normal(&random);
+    energy_j *= 1.0 + noise * harpe_synth_random_normal(&random);
     return (harpe_measurement){
         .stage = stage,
         .rank = -1,
@@ -195,7 +192,7 @@ static void share_work(double *work, int stages, double imbalance, uint64_t seed
     double others_mean = (stages - imbalance) / others;
     double pattern_sum = 0, pattern_max = 0;
     for (int s = 0; s < others; s++) {
-        uint64_t random = random_stream(seed, 1, (uint64_t)s, 0);
+        uint64_t random = harpe_synth_random_stream(seed, 1, (uint64_t)s, 0);
         work[s] = (double)(next_random(&random) >> 40) / 16777216.0;
         pattern_sum += work[s];
     }
@@ -269,7 +266,7 @@ static size_t fill_rows(const harpe_synth_options *options, const gpu_model *gpu
                     rows[count] =
                         measure(gpu, &instructions[i], stage, clock_mhz(gpu, k),
                                 mean_s * work[stage], options->noise,
-                                random_stream(options->seed, 2 + i, (uint64_t)stage, (uint64_t)k));
+                                harpe_synth_random_stream(options->seed, 2 + i, (uint64_t)stage, (uint64_t)k));
                 count++;
             }
         }

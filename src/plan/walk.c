@@ -123,24 +123,33 @@ static harpe_status walk_to_minimum_energy(harpe_walk *walk, harpe_error *error)
     return walk->in_segment ? add_vertex(walk, error) : HARPE_OK;
 }
 
-harpe_status harpe_walk_begin(harpe_walk *walk, const harpe_problem *problem,
-                              const harpe_progress *progress, harpe_error *error) {
+harpe_status harpe_walk_begin_slowest(harpe_walk *walk, const harpe_problem *problem,
+                                      harpe_error *error) {
     double began = harpe_clock_s();
     memset(walk, 0, sizeof *walk);
     walk->problem = problem;
-    walk->progress = progress;
     walk->frontier.iteration_power_w = harpe_problem_iteration_power_w(problem);
     harpe_status status = harpe_network_build(problem, &walk->network, error);
     if (status == HARPE_OK) status = find_fastest(walk, error);
     if (status == HARPE_OK)
         status = harpe_frontier_solver_init(&walk->solver, &walk->network, error);
-    double built = harpe_clock_s();
-    if (status == HARPE_OK) {
-        walk->slowest_ps = walk->solver.time_ps;
-        status = walk_to_minimum_energy(walk, error);
+    if (status != HARPE_OK) {
+        harpe_walk_clear(walk);
+        return status;
     }
-    walk->frontier.work.build_s = built - began;
-    walk->frontier.work.solve_s = harpe_clock_s() - built;
+    walk->slowest_ps = walk->minimum_energy_ps = walk->solver.time_ps;
+    walk->frontier.work.build_s = harpe_clock_s() - began;
+    return HARPE_OK;
+}
+
+harpe_status harpe_walk_begin(harpe_walk *walk, const harpe_problem *problem,
+                              const harpe_progress *progress, harpe_error *error) {
+    harpe_status status = harpe_walk_begin_slowest(walk, problem, error);
+    if (status != HARPE_OK) return status;
+    double began = harpe_clock_s();
+    walk->progress = progress;
+    status = walk_to_minimum_energy(walk, error);
+    walk->frontier.work.solve_s = harpe_clock_s() - began;
     if (status != HARPE_OK) harpe_walk_clear(walk);
     return status;
 }

@@ -41,6 +41,13 @@ double harpe_time_slack_s(double iteration_s);
 harpe_status harpe_walk_begin(harpe_walk *walk, const harpe_problem *problem,
                               const harpe_progress *progress, harpe_error *error);
 
+/* Builds the network and stays at the longest iteration that is of use if the job takes a given
+ * time: all instructions at their least effective energy. Vertices above T* are then recorded too,
+ * and minimum_energy_ps is the time at which the walk begins. After a failure there is nothing to
+ * clear. */
+harpe_status harpe_walk_begin_slowest(harpe_walk *walk, const harpe_problem *problem,
+                                      harpe_error *error);
+
 /* Walks down to `time_ps` (not below T_min, not above the current time). */
 harpe_status harpe_walk_to(harpe_walk *walk, int64_t time_ps, harpe_error *error);
 

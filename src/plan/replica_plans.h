@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The contents of a harpe_replica_plans. replicas.c makes it; the other files read it. Private to
+ * src/plan. */
+#ifndef HARPE_PLAN_REPLICA_PLANS_H
+#define HARPE_PLAN_REPLICA_PLANS_H
+
+#include <stdint.h>
+
+#include <harpe/replicas.h>
+
+#include "base/arena.h"
+#include "plan/replica_problem.h"
+#include "plan/replica_search.h"
+
+/* What a replica does with some clocks, if it ends its iteration alone. */
+typedef struct harpe_replica_run {
+    double time_s, energy_j;
+} harpe_replica_run;
+
+/* Replicas with the same profiles. */
+typedef struct harpe_replica_group {
+    int first_replica;
+    int *frequency_mhz; /* [peer][instruction] */
+    harpe_replica_curve curve;
+    double fastest_s;
+    double end_power_w; /* while the replica waits for the others */
+    harpe_replica_run own, one_plan, all_maximum;
+} harpe_replica_group;
+
+struct harpe_replica_plans {
+    harpe_arena arena; /* of the names */
+    harpe_replica_job job;
+    harpe_replica_plan *plans; /* [replica] */
+    size_t *group_of;          /* [replica] */
+    size_t group_count;
+    harpe_replica_group *groups;
+    size_t instruction_count;
+    size_t *rank_offset; /* [rank_count + 1] */
+    const char **names;  /* [instruction] */
+    int *one_plan_mhz;   /* [instruction]; NULL: there is no such plan */
+};
+
+/* Makes one plan for all GPUs for a time; `*frequency_mhz` is NULL if the GPUs have no clocks in
+ * common. The caller frees it with free(). */
+harpe_status harpe_replica_one_plan(const harpe_replica_profiles *profiles,
+                                    const harpe_schedule *schedule,
+                                    const harpe_problem_options *options, double time_s,
+                                    int **frequency_mhz, harpe_error *error);
+
+/* Evaluates clocks of one replica. `frequency_mhz` has a list for each peer, or a single list for
+ * all peers if `is_shared` is true. NULL: every instruction at its highest clock. */
+harpe_status harpe_replica_run_clocks(const harpe_replica_problem *replica,
+                                      const int *frequency_mhz, bool is_shared,
+                                      harpe_replica_run *out, double *end_power_w,
+                                      harpe_error *error);
+
+/* Adds up the replicas' runs. The iteration ends with the slowest one. `run_of` returns the run of
+ * a group. */
+harpe_replica_total harpe_replica_add_up(const harpe_replica_plans *plans,
+                                         harpe_replica_run (*run_of)(const harpe_replica_group *));
+
+#endif

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The problem of one replica. Each instruction has the combined options of its peers. In the
+ * harpe_problem a combination has a number in place of a frequency: the first combination of n has
+ * the number n, and the last one has the number 1. Private to src/plan. */
+#ifndef HARPE_PLAN_REPLICA_PROBLEM_H
+#define HARPE_PLAN_REPLICA_PROBLEM_H
+
+#include "plan/evaluate.h"
+#include "plan/peers.h"
+#include "plan/problem.h"
+#include "plan/replica_profiles.h"
+
+/* The clocks that a replica follows are an array of peer_count lists, each of which has
+ * instruction_count clocks in the order of the problem. */
+typedef struct harpe_replica_problem {
+    harpe_problem *problem;
+    int peer_count;
+    const harpe_profile *const *gpus; /* [peer] */
+    double *power_w;                  /* [stage * peer_count + peer]: while it waits */
+    size_t entry_count;
+    harpe_peer_options *options; /* [entry]: in the order of the profiles' entries */
+    size_t *entry_of;            /* [choice]: SIZE_MAX for delays */
+} harpe_replica_problem;
+
+/* Checks the options that replicas do not have, and that each stage runs on one rank. */
+harpe_status harpe_replica_problem_check(const harpe_schedule *schedule,
+                                         const harpe_problem_options *options, harpe_error *error);
+
+/* Makes the problem. The profiles must outlive it. Errors begin with "replica N: ". */
+harpe_status harpe_replica_problem_new(const harpe_replica_profiles *profiles, int replica,
+                                       const harpe_schedule *schedule,
+                                       const harpe_problem_options *options,
+                                       harpe_replica_problem *out, harpe_error *error);
+void harpe_replica_problem_clear(harpe_replica_problem *replica);
+
+/* Returns the time of an iteration in which all instructions are at their fastest. */
+harpe_status harpe_replica_problem_fastest(const harpe_replica_problem *replica, double *fastest_s,
+                                           harpe_error *error);
+
+/* Writes the clocks of the peers for numbers of combinations. */
+void harpe_replica_problem_decode(const harpe_replica_problem *replica, const int *numbers,
+                                  int *frequency_mhz);
+
+/* Evaluates clocks. Returns the power of the waiting GPUs and of the machines at the end of the
+ * iteration in `*end_power_w`. */
+harpe_status harpe_replica_problem_evaluate(const harpe_replica_problem *replica,
+                                            const int *frequency_mhz, harpe_plan *out,
+                                            double *end_power_w, harpe_error *error);
+
+#endif

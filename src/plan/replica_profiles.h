@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The contents of a harpe_replica_profiles, and what its makers share. */
+#ifndef HARPE_PLAN_REPLICA_PROFILES_H
+#define HARPE_PLAN_REPLICA_PROFILES_H
+
+#include <stdbool.h>
+
+#include <harpe/replicas.h>
+
+struct harpe_replica_profiles {
+    int replica_count, peer_count;
+    harpe_profile **gpus; /* [replica * peer_count + peer]; owned */
+};
+
+#define HARPE_REPLICA_GPUS_MAX ((size_t)1000000)
+
+/* Makes profiles without any GPU. */
+harpe_status harpe_replica_profiles_begin(int replica_count, int peer_count,
+                                          harpe_replica_profiles **out, harpe_error *error);
+
+/* Checks that all GPUs have the same stages and instructions. Errors begin with `name` if it is not
+ * NULL. */
+harpe_status harpe_replica_profiles_check(const harpe_replica_profiles *profiles, const char *name,
+                                          harpe_error *error);
+
+/* Makes a profile of one GPU from the rows of another profile. `change` (may be NULL) may change
+ * time, energy and blocking power of each row. */
+harpe_status harpe_replica_profile_copy(const harpe_profile *from,
+                                        void (*change)(void *user, harpe_measurement *row),
+                                        void *user, harpe_profile **out, harpe_error *error);
+
+/* Returns true if two replicas have the same rows on all of their GPUs. */
+bool harpe_replica_profiles_are_same(const harpe_replica_profiles *profiles, int one, int other);
+/* Returns a number that is the same for equal replicas. */
+uint64_t harpe_replica_profiles_hash(const harpe_replica_profiles *profiles, int replica);
+
+#endif

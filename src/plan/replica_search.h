@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans one problem for an iteration that takes a given time whatever the plan does, and finds the
+ * part of its frontier from there on. Private to src/plan. */
+#ifndef HARPE_PLAN_REPLICA_SEARCH_H
+#define HARPE_PLAN_REPLICA_SEARCH_H
+
+#include <stddef.h>
+
+#include "plan/problem.h"
+
+/* A lower bound for each time: that of an iteration which takes this time. It is a convex, piecewise
+ * linear function of the time. */
+typedef struct harpe_replica_curve {
+    size_t count;
+    harpe_frontier_vertex *vertices; /* slowest first; owned. Below the last one, the last slope
+                                      * goes on down to fastest_s */
+    double fastest_s;
+    double iteration_power_w; /* the slope beyond the slowest vertex */
+} harpe_replica_curve;
+
+/* Makes a plan that takes at most `time_s` and needs the least energy if the GPUs wait until then.
+ * If the problem's shortest time is a little above `time_s`, because of rounding, the plan takes the
+ * shortest time. `numbers` receives the frequencies of the harpe_problem. `curve` receives the bound
+ * for all times from `least_s` on. */
+harpe_status harpe_replica_search(const harpe_problem *problem, double time_s, double least_s,
+                                  int *numbers, harpe_replica_curve *curve, harpe_error *error);
+
+/* Returns the lower bound at a time; +infinity below the shortest time. */
+double harpe_replica_curve_at(const harpe_replica_curve *curve, double time_s);
+
+void harpe_replica_curve_clear(harpe_replica_curve *curve);
+
+#endif

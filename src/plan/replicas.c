@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans all replicas of a job together. Replicas with equal profiles share one plan. The shortest
+ * time of the slowest replica decides about the time of the iteration, and then each replica is
+ * planned for that time alone, on several threads. replica_search.c makes the plan of one replica.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "base/format.h"
+#include "plan/parallel.h"
+#include "plan/replica_plans.h"
+#include "plan/walk.h"
+
+static const harpe_problem_options no_options = {0};
+
+/* The arguments and the state of the planning. */
+typedef struct planner {
+    const harpe_replica_profiles *profiles;
+    const harpe_schedule *schedule;
+    const harpe_problem_options *options;
+    const harpe_replica_request *request;
+    const harpe_progress *progress;
+    harpe_replica_plans *plans;
+    double time_s;               /* of the job, as wanted */
+    double share_from, share;    /* progress: where this part of the work begins, and its share */
+} planner;
+
+/* ---- Groups ---------------------------------------------------------------------------------- */
+
+typedef struct hashed_replica {
+    uint64_t hash;
+    int replica;
+} hashed_replica;
+
+static int compare_hashes(const void *left, const void *right) {
+    const hashed_replica *a = left, *b = right;
+    if (a->hash != b->hash) return a->hash < b->hash ? -1 : 1;
+    return (a->replica > b->replica) - (a->replica < b->replica);
+}
+
+/* Returns the first replica that is equal to that of sorted[at]. */
+static int first_equal(const harpe_replica_profiles *profiles, const hashed_replica *sorted,
+                       size_t at) {
+    size_t from = at;
+    while (from > 0 && sorted[from - 1].hash == sorted[at].hash)
+        from--;
+    for (; from < at; from++)
+        if (harpe_replica_profiles_are_same(profiles, sorted[from].replica, sorted[at].replica))
+            break;
+    return sorted[from].replica;
+}
+
+/* Finds the replicas with equal profiles. The groups are in the order of their first replicas. */
+static harpe_status find_groups(planner *p, harpe_error *error) {
+    harpe_replica_plans *plans = p->plans;
+    size_t count = (size_t)p->profiles->replica_count;
+    hashed_replica *sorted = harpe_calloc(count, sizeof *sorted);
+    plans->plans = harpe_calloc(count, sizeof *plans->plans);
+    plans->group_of = harpe_calloc(count, sizeof *plans->group_of);
+    plans->groups = harpe_calloc(count, sizeof *plans->groups);
+    if (!sorted || !plans->plans || !plans->group_of || !plans->groups) {
+        free(sorted);
+        return harpe_fail_memory(error);
+    }
+    for (size_t r = 0; r < count; r++)
+        sorted[r] =
+            (hashed_replica){harpe_replica_profiles_hash(p->profiles, (int)r), (int)r};
+    qsort(sorted, count, sizeof *sorted, compare_hashes);
+    for (size_t k = 0; k < count; k++)
+        plans->plans[sorted[k].replica].same_as = first_equal(p->profiles, sorted, k);
+    for (size_t r = 0; r < count; r++) {
+        int first = plans->plans[r].same_as;
+        if (first == (int)r) {
+            plans->groups[plans->group_count] = (harpe_replica_group){.first_replica = first};
+            plans->group_of[r] = plans->group_count++;
+        } else {
+            plans->group_of[r] = plans->group_of[first];
+        }
+    }
+    free(sorted);
+    return HARPE_OK;
+}
+
+/* ---- Runs ------------------------------------------------------------------------------------ */
+
+static bool report(void *user, size_t begun) {
+    const planner *p = user;
+    if (!p->progress || !p->progress->report) return true;
+    double done = (double)begun / (double)p->plans->group_count;
+    return p->progress->report(p->progress->user, "planning", p->share_from + p->share * done);
+}
+
+static harpe_status run(planner *p, double share,
+                        harpe_status (*step)(void *, size_t, harpe_error *), harpe_error *error) {
+    p->share_from += p->share;
+    p->share = share;
+    harpe_parallel_run of = {.count = p->plans->group_count,
+                             .threads = p->request->threads,
+                             .step = step,
+                             .report = report,
+                             .user = p};
+    bool stopped = false;
+    harpe_status status = harpe_parallel_do(&of, &stopped, error);
+    if (status == HARPE_OK && stopped)
+        status = harpe_fail(error, HARPE_INTERRUPTED, "interrupted while making plans");
+    return status;
+}
+
+/* ---- The time -------------------------------------------------------------------------------- */
+
+static harpe_status fastest_step(void *user, size_t number, harpe_error *error) {
+    const planner *p = user;
+    harpe_replica_group *group = &p->plans->groups[number];
+    harpe_replica_problem replica = {0};
+    harpe_status status = harpe_replica_problem_new(p->profiles, group->first_replica, p->schedule,
+                                                    p->options, &replica, error);
+    if (status == HARPE_OK)
+        status = harpe_replica_problem_fastest(&replica, &group->fastest_s, error);
+    harpe_replica_problem_clear(&replica);
+    return status;
+}
+
+/* Chooses the time of the job. */
+static harpe_status choose_time(planner *p, harpe_error *error) {
+    harpe_replica_job *job = &p->plans->job;
+    for (size_t k = 0; k < p->plans->group_count; k++) {
+        const harpe_replica_group *group = &p->plans->groups[k];
+        if (group->fastest_s <= job->fastest_s) continue;
+        job->fastest_s = group->fastest_s;
+        job->slowest_replica = group->first_replica;
+    }
+    double slowdown = p->request->slowdown > 0 ? p->request->slowdown : 1;
+    p->time_s = p->request->time_s > 0 ? p->request->time_s : slowdown * job->fastest_s;
+    if (p->time_s >= job->fastest_s - harpe_time_slack_s(job->fastest_s)) return HARPE_OK;
+    return harpe_fail(error, HARPE_INFEASIBLE,
+                      "no plans run in %s s: the slowest replica, number %d, takes at least %s s",
+                      HARPE_DIGITS(p->time_s, 9), job->slowest_replica,
+                      HARPE_DIGITS(job->fastest_s, 9));
+}
+
+/* ---- Plans ----------------------------------------------------------------------------------- */
+
+static harpe_status plan_group(const planner *p, const harpe_replica_problem *replica,
+                               harpe_replica_group *group, harpe_error *error) {
+    size_t count = (size_t)replica->problem->instruction_count;
+    int *numbers = harpe_calloc(count, sizeof *numbers);
+    group->frequency_mhz =
+        harpe_calloc(count * (size_t)replica->peer_count, sizeof *group->frequency_mhz);
+    harpe_status status =
+        numbers && group->frequency_mhz ? HARPE_OK : harpe_fail_memory(error);
+    if (status == HARPE_OK)
+        status = harpe_replica_search(replica->problem, p->time_s, p->plans->job.fastest_s, numbers,
+                                      &group->curve, error);
+    if (status == HARPE_OK) harpe_replica_problem_decode(replica, numbers, group->frequency_mhz);
+    free(numbers);
+    return status;
+}
+
+static harpe_status evaluate_group(const planner *p, const harpe_replica_problem *replica,
+                                   harpe_replica_group *group, harpe_error *error) {
+    double *power_w = &group->end_power_w;
+    const int *one_plan_mhz = p->plans->one_plan_mhz;
+    harpe_status status = harpe_replica_run_clocks(replica, group->frequency_mhz, false,
+                                                   &group->own, power_w, error);
+    if (status == HARPE_OK)
+        status = harpe_replica_run_clocks(replica, NULL, false, &group->all_maximum, power_w, error);
+    if (status == HARPE_OK && one_plan_mhz)
+        status = harpe_replica_run_clocks(replica, one_plan_mhz, true, &group->one_plan, power_w,
+                                          error);
+    return status;
+}
+
+static harpe_status plan_step(void *user, size_t number, harpe_error *error) {
+    const planner *p = user;
+    harpe_replica_group *group = &p->plans->groups[number];
+    harpe_replica_problem replica = {0};
+    harpe_status status = harpe_replica_problem_new(p->profiles, group->first_replica, p->schedule,
+                                                    p->options, &replica, error);
+    if (status == HARPE_OK) status = plan_group(p, &replica, group, error);
+    if (status == HARPE_OK) status = evaluate_group(p, &replica, group, error);
+    harpe_replica_problem_clear(&replica);
+    return status;
+}
+
+/* ---- Results --------------------------------------------------------------------------------- */
+
+/* Copies what the plans need of the problem: the ranks, and the names of their instructions. */
+static harpe_status copy_lists(planner *p, harpe_error *error) {
+    harpe_replica_plans *plans = p->plans;
+    harpe_replica_problem replica = {0};
+    harpe_status status =
+        harpe_replica_problem_new(p->profiles, 0, p->schedule, p->options, &replica, error);
+    if (status != HARPE_OK) return status;
+    const harpe_problem *problem = replica.problem;
+    size_t count = harpe_problem_instruction_count(problem), ranks = (size_t)problem->rank_count;
+    plans->rank_offset = harpe_arena_alloc(&plans->arena, ranks + 1, sizeof *plans->rank_offset);
+    plans->names = harpe_arena_alloc(&plans->arena, count, sizeof *plans->names);
+    const char **known = harpe_calloc(problem->choice_count, sizeof *known);
+    bool complete = plans->rank_offset && plans->names && known;
+    if (complete) memcpy(plans->rank_offset, problem->rank_offset, (ranks + 1) * sizeof(size_t));
+    for (size_t i = 0; complete && i < count; i++) {
+        const char **name = &known[problem->choice_of[i]];
+        const char *text = problem->choices[problem->choice_of[i]].list.instruction;
+        if (!*name) *name = harpe_arena_strdup(&plans->arena, text, strlen(text));
+        plans->names[i] = *name;
+        complete = *name;
+    }
+    plans->instruction_count = count;
+    plans->job.rank_count = problem->rank_count;
+    free(known);
+    harpe_replica_problem_clear(&replica);
+    return complete ? HARPE_OK : harpe_fail_memory(error);
+}
+
+static harpe_replica_run own_of(const harpe_replica_group *group) { return group->own; }
+static harpe_replica_run one_plan_of(const harpe_replica_group *group) { return group->one_plan; }
+static harpe_replica_run maximum_of(const harpe_replica_group *group) {
+    return group->all_maximum;
+}
+
+static int compare_times(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+/* Finds the time at which the bound of the job is lowest. The bound is convex, and its minimum is
+ * at a vertex of a replica or at the shortest time. */
+static harpe_status find_minimum(harpe_replica_plans *plans, harpe_error *error) {
+    size_t count = 1, most = 1;
+    for (size_t k = 0; k < plans->group_count; k++)
+        most += plans->groups[k].curve.count;
+    double *times = harpe_calloc(most, sizeof *times);
+    if (!times) return harpe_fail_memory(error);
+    times[0] = plans->job.fastest_s;
+    for (size_t k = 0; k < plans->group_count; k++)
+        for (size_t v = 0; v < plans->groups[k].curve.count; v++)
+            if (plans->groups[k].curve.vertices[v].time_s > times[0])
+                times[count++] = plans->groups[k].curve.vertices[v].time_s;
+    qsort(times + 1, count - 1, sizeof *times, compare_times);
+    size_t low = 0, high = count - 1;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (harpe_replica_plans_bound_at(plans, times[middle]) <=
+            harpe_replica_plans_bound_at(plans, times[middle + 1]))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    plans->job.minimum_energy_s = times[low];
+    free(times);
+    return HARPE_OK;
+}
+
+static void fill_results(harpe_replica_plans *plans) {
+    harpe_replica_job *job = &plans->job;
+    job->distinct_count = (int)plans->group_count;
+    job->own = harpe_replica_add_up(plans, own_of);
+    job->all_maximum = harpe_replica_add_up(plans, maximum_of);
+    if (plans->one_plan_mhz) job->one_plan = harpe_replica_add_up(plans, one_plan_of);
+    job->lower_bound_j = 0;
+    for (int r = 0; r < job->replica_count; r++) {
+        const harpe_replica_group *group = &plans->groups[plans->group_of[r]];
+        harpe_replica_plan *plan = &plans->plans[r];
+        double waits_s = job->own.time_s - group->own.time_s;
+        plan->time_s = group->own.time_s;
+        plan->energy_j = group->own.energy_j + group->end_power_w * waits_s;
+        plan->lower_bound_j = harpe_replica_curve_at(&group->curve, job->own.time_s);
+        plan->fastest_s = group->fastest_s;
+        job->lower_bound_j += plan->lower_bound_j;
+    }
+}
+
+/* ---- Public ---------------------------------------------------------------------------------- */
+
+static harpe_status check_request(const harpe_replica_request *request, harpe_error *error) {
+    if (!(request->time_s >= 0 && request->time_s <= 1e9))
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "the time must be 0 to 1e9 s, not %g s",
+                          request->time_s);
+    bool has_slowdown = request->slowdown < 0 || request->slowdown > 0;
+    if (has_slowdown && !(request->slowdown >= 1 && request->slowdown <= 1e6))
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "the slowdown is a factor of 1 to 1e6, not %g", request->slowdown);
+    if (has_slowdown && request->time_s > 0)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "give a time or a slowdown, not both");
+    if (request->threads < 0)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "the number of threads must be 0 or more");
+    return HARPE_OK;
+}
+
+static harpe_status make_plans(planner *p, harpe_error *error) {
+    harpe_replica_plans *plans = p->plans;
+    plans->job.replica_count = p->profiles->replica_count;
+    plans->job.peer_count = p->profiles->peer_count;
+    harpe_status status = harpe_replica_problem_check(p->schedule, p->options, error);
+    if (status == HARPE_OK) status = find_groups(p, error);
+    if (status == HARPE_OK) status = copy_lists(p, error);
+    if (status == HARPE_OK) status = run(p, 0.1, fastest_step, error);
+    if (status == HARPE_OK) status = choose_time(p, error);
+    if (status == HARPE_OK)
+        status = harpe_replica_one_plan(p->profiles, p->schedule, p->options, p->time_s,
+                                        &plans->one_plan_mhz, error);
+    if (status == HARPE_OK) status = run(p, 0.9, plan_step, error);
+    if (status != HARPE_OK) return status;
+    fill_results(plans);
+    return find_minimum(plans, error);
+}
+
+harpe_status harpe_replica_plans_new(const harpe_replica_profiles *profiles,
+                                     const harpe_schedule *schedule,
+                                     const harpe_problem_options *options,
+                                     const harpe_replica_request *request,
+                                     const harpe_progress *progress, harpe_replica_plans **out,
+                                     harpe_error *error) {
+    static const harpe_replica_request defaults = {0};
+    if (!profiles || !schedule || !out)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "plans of replicas need profiles, a schedule and a place for the result");
+    planner p = {.profiles = profiles,
+                 .schedule = schedule,
+                 .options = options ? options : &no_options,
+                 .request = request ? request : &defaults,
+                 .progress = progress};
+    harpe_status status = check_request(p.request, error);
+    if (status != HARPE_OK) return status;
+    p.plans = harpe_calloc(1, sizeof *p.plans);
+    if (!p.plans) return harpe_fail_memory(error);
+    status = make_plans(&p, error);
+    if (status != HARPE_OK) {
+        harpe_replica_plans_free(p.plans);
+        return status;
+    }
+    *out = p.plans;
+    return HARPE_OK;
+}
+
+void harpe_replica_plans_free(harpe_replica_plans *plans) {
+    if (!plans) return;
+    for (size_t k = 0; k < plans->group_count; k++) {
+        free(plans->groups[k].frequency_mhz);
+        harpe_replica_curve_clear(&plans->groups[k].curve);
+    }
+    free(plans->groups);
+    free(plans->group_of);
+    free(plans->plans);
+    free(plans->one_plan_mhz);
+    harpe_arena_free(&plans->arena);
+    free(plans);
+}
+
+harpe_replica_job harpe_replica_plans_job(const harpe_replica_plans *plans) { return plans->job; }
+
+const harpe_replica_plan *harpe_replica_plans_at(const harpe_replica_plans *plans, int replica) {
+    return replica >= 0 && replica < plans->job.replica_count ? &plans->plans[replica] : NULL;
+}
+
+double harpe_replica_plans_bound_at(const harpe_replica_plans *plans, double time_s) {
+    double bound_j = 0;
+    for (int r = 0; r < plans->job.replica_count; r++)
+        bound_j += harpe_replica_curve_at(&plans->groups[plans->group_of[r]].curve, time_s);
+    return bound_j;
+}
+
+const int *harpe_replica_plans_frequencies(const harpe_replica_plans *plans, int replica, int rank,
+                                           int peer, size_t *count) {
+    *count = 0;
+    if (replica < 0 || replica >= plans->job.replica_count || rank < 0 ||
+        rank >= plans->job.rank_count || peer < 0 || peer >= plans->job.peer_count)
+        return NULL;
+    *count = plans->rank_offset[rank + 1] - plans->rank_offset[rank];
+    return plans->groups[plans->group_of[replica]].frequency_mhz +
+           (size_t)peer * plans->instruction_count + plans->rank_offset[rank];
+}
+
+const char *harpe_replica_plans_instruction_name(const harpe_replica_plans *plans, int rank,
+                                                 size_t index) {
+    if (rank < 0 || rank >= plans->job.rank_count) return NULL;
+    size_t at = plans->rank_offset[rank] + index;
+    return index < plans->rank_offset[rank + 1] - plans->rank_offset[rank] ? plans->names[at]
+                                                                           : NULL;
+}
