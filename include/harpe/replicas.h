@@ -81,6 +81,18 @@ HARPE_API harpe_status harpe_replica_profiles_vary(const harpe_profile *base,
                                                    harpe_replica_profiles **out,
                                                    harpe_error *error);
 
+/* Removes noise. GPUs of one model differ by factors that are about the same at all clocks. For each
+ * stage and instruction, the times of all GPUs are replaced by a factor of the GPU times a number of
+ * the clock, which are fitted to the logarithms of all measured times. The energies are replaced in
+ * the same way. Numbers that do not fit are left alone: those whose relative standard deviation from
+ * the fitted ones is above `most_deviation` (0 to 1; 0.03 is usual), and all numbers if there are
+ * fewer than 3 GPUs or clocks. If GPUs really differ in another way, but by less than
+ * `most_deviation`, that difference is lost. Free `*out` with harpe_replica_profiles_free. */
+HARPE_API harpe_status harpe_replica_profiles_smooth(const harpe_replica_profiles *profiles,
+                                                     double most_deviation,
+                                                     harpe_replica_profiles **out,
+                                                     harpe_error *error);
+
 HARPE_API void harpe_replica_profiles_free(harpe_replica_profiles *profiles);
 
 /* Writes the profiles as one CSV file with the columns replica and gpu, completely or not at all.

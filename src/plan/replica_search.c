@@ -32,6 +32,7 @@ typedef struct searcher {
     harpe_relaxed relaxed;
     int32_t *best, *ordered; /* [position]: options */
     double best_energy_j;    /* effective */
+    int dives;
     bool is_walking;
 } searcher;
 
@@ -108,7 +109,7 @@ static harpe_status dive_all(searcher *s, harpe_error *error) {
         harpe_relaxation_curves_init(&s->curves, s->problem, &s->walk.network, error);
     if (status == HARPE_OK)
         status = harpe_diver_init(&s->diver, s->problem, &s->walk.network, &s->curves, error);
-    for (int order = 0; status == HARPE_OK && order < HARPE_DIVE_ORDERS && !is_closed(s); order++)
+    for (int order = 0; status == HARPE_OK && order < s->dives && !is_closed(s); order++)
         status = dive(s, (harpe_dive_order)order, error);
     return status;
 }
@@ -179,9 +180,11 @@ static harpe_status search(searcher *s, double time_s, double least_s, int *numb
 }
 
 harpe_status harpe_replica_search(const harpe_problem *problem, double time_s, double least_s,
-                                  int *numbers, harpe_replica_curve *curve, harpe_error *error) {
+                                  int dives, int *numbers, harpe_replica_curve *curve,
+                                  harpe_error *error) {
     searcher s;
     harpe_status status = searcher_init(&s, problem, error);
+    s.dives = dives;
     if (status == HARPE_OK) status = search(&s, time_s, least_s, numbers, curve, error);
     searcher_clear(&s);
     return status;

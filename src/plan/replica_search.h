@@ -20,10 +20,12 @@ typedef struct harpe_replica_curve {
 
 /* Makes a plan that takes at most `time_s` and needs the least energy if the GPUs wait until then.
  * If the problem's shortest time is a little above `time_s`, because of rounding, the plan takes the
- * shortest time. `numbers` receives the frequencies of the harpe_problem. `curve` receives the bound
- * for all times from `least_s` on. */
+ * shortest time. At most `dives` orders of dives are tried (0 to HARPE_DIVE_ORDERS). `numbers`
+ * receives the frequencies of the harpe_problem. `curve` receives the bound for all times from
+ * `least_s` on. */
 harpe_status harpe_replica_search(const harpe_problem *problem, double time_s, double least_s,
-                                  int *numbers, harpe_replica_curve *curve, harpe_error *error);
+                                  int dives, int *numbers, harpe_replica_curve *curve,
+                                  harpe_error *error);
 
 /* Returns the lower bound at a time; +infinity below the shortest time. */
 double harpe_replica_curve_at(const harpe_replica_curve *curve, double time_s);

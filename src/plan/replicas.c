@@ -10,9 +10,15 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
+#include "plan/dive.h"
 #include "plan/parallel.h"
 #include "plan/replica_plans.h"
 #include "plan/walk.h"
+
+/* Each order of dives takes about as long as all other steps together, and the third and fourth
+ * order save little. They are left out if there are more different replicas than this. */
+#define MANY_GROUPS 48
+#define DIVES_OF_MANY 2
 
 static const harpe_problem_options no_options = {0};
 
@@ -146,14 +152,15 @@ static harpe_status choose_time(planner *p, harpe_error *error) {
 static harpe_status plan_group(const planner *p, const harpe_replica_problem *replica,
                                harpe_replica_group *group, harpe_error *error) {
     size_t count = (size_t)replica->problem->instruction_count;
+    int dives = p->plans->group_count > MANY_GROUPS ? DIVES_OF_MANY : HARPE_DIVE_ORDERS;
     int *numbers = harpe_calloc(count, sizeof *numbers);
     group->frequency_mhz =
         harpe_calloc(count * (size_t)replica->peer_count, sizeof *group->frequency_mhz);
     harpe_status status =
         numbers && group->frequency_mhz ? HARPE_OK : harpe_fail_memory(error);
     if (status == HARPE_OK)
-        status = harpe_replica_search(replica->problem, p->time_s, p->plans->job.fastest_s, numbers,
-                                      &group->curve, error);
+        status = harpe_replica_search(replica->problem, p->time_s, p->plans->job.fastest_s, dives,
+                                      numbers, &group->curve, error);
     if (status == HARPE_OK) harpe_replica_problem_decode(replica, numbers, group->frequency_mhz);
     free(numbers);
     return status;
