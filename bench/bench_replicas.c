@@ -53,13 +53,20 @@ static void set(arguments *a, int flag, double value) {
 
 static arguments arguments_from_flags(int argc, char **argv) {
     static const struct option flags[] = {
-        {"profile", required_argument, NULL, 'i'},      {"stages", required_argument, NULL, 'n'},
-        {"microbatches", required_argument, NULL, 'm'}, {"blocking", required_argument, NULL, 'w'},
-        {"replicas", required_argument, NULL, 'r'},     {"peers", required_argument, NULL, 'k'},
-        {"speed", required_argument, NULL, 's'},        {"power", required_argument, NULL, 'p'},
-        {"outliers", required_argument, NULL, 'o'},     {"noise", required_argument, NULL, 'z'},
-        {"seed", required_argument, NULL, 'd'},         {"slowdown", required_argument, NULL, 'x'},
-        {"threads", required_argument, NULL, 't'},      {"smooth", required_argument, NULL, 'f'},
+        {"profile", required_argument, NULL, 'i'},
+        {"stages", required_argument, NULL, 'n'},
+        {"microbatches", required_argument, NULL, 'm'},
+        {"blocking", required_argument, NULL, 'w'},
+        {"replicas", required_argument, NULL, 'r'},
+        {"peers", required_argument, NULL, 'k'},
+        {"speed", required_argument, NULL, 's'},
+        {"power", required_argument, NULL, 'p'},
+        {"outliers", required_argument, NULL, 'o'},
+        {"noise", required_argument, NULL, 'z'},
+        {"seed", required_argument, NULL, 'd'},
+        {"slowdown", required_argument, NULL, 'x'},
+        {"threads", required_argument, NULL, 't'},
+        {"smooth", required_argument, NULL, 'f'},
         {NULL, 0, NULL, 0},
     };
     arguments a = {.stages = 8, .microbatches = 24, .slowdown = 1, .blocking_power_w = -1};
@@ -110,7 +117,8 @@ static harpe_replica_profiles *smooth(harpe_replica_profiles *noisy, double most
 }
 
 static harpe_replica_plans *plan(const harpe_replica_profiles *profiles,
-                                 const harpe_schedule *schedule, const arguments *a, double time_s) {
+                                 const harpe_schedule *schedule, const arguments *a,
+                                 double time_s) {
     harpe_error error;
     harpe_replica_plans *plans = NULL;
     harpe_replica_request request = {.threads = a->threads};
@@ -118,8 +126,8 @@ static harpe_replica_plans *plan(const harpe_replica_profiles *profiles,
         request.time_s = time_s;
     else
         request.slowdown = a->slowdown;
-    bench_require(
-        harpe_replica_plans_new(profiles, schedule, NULL, &request, NULL, &plans, &error), &error);
+    bench_require(harpe_replica_plans_new(profiles, schedule, NULL, &request, NULL, &plans, &error),
+                  &error);
     return plans;
 }
 
@@ -134,8 +142,8 @@ static harpe_replica_total evaluate(const harpe_replica_plans *plans, harpe_repl
 }
 
 static void add_total(json_t *object, const char *name, harpe_replica_total total) {
-    json_object_set_new(object, name,
-                        json_pack("{s:f, s:f}", "time_s", total.time_s, "energy_j", total.energy_j));
+    json_object_set_new(
+        object, name, json_pack("{s:f, s:f}", "time_s", total.time_s, "energy_j", total.energy_j));
 }
 
 /* Returns the largest gap of a replica's plan, relative to its bound. */
@@ -189,9 +197,9 @@ int main(int argc, char **argv) {
     harpe_schedule *schedule = NULL;
     harpe_schedule_options shape = {.ranks = a.stages, .microbatches = a.microbatches};
     bench_require(harpe_schedule_new(&shape, &schedule, &error), &error);
-    json_t *object = json_pack("{s:i, s:i, s:i, s:i}", "replicas", a.how.replica_count, "peers",
-                               a.how.peer_count, "stages", a.stages, "microbatches",
-                               a.microbatches);
+    json_t *object =
+        json_pack("{s:i, s:i, s:i, s:i}", "replicas", a.how.replica_count, "peers",
+                  a.how.peer_count, "stages", a.stages, "microbatches", a.microbatches);
     compare(&a, base, schedule, object);
     json_object_set_new(object, "peak_memory_bytes", json_integer(bench_peak_memory_bytes()));
     bench_print(object);

@@ -8,9 +8,9 @@
  *
  * A job has R replicas of one pipeline. Each stage of a replica has K GPUs that work in step
  * (tensor parallel peers); they are called peers here, and numbered from 0. An iteration of the job
- * ends when the slowest replica is ready. A faster replica therefore has time to spare, and its plan
- * uses this time. An instruction of K peers ends when the slowest peer has ended; each peer has a
- * clock of its own, and those that end early wait at their blocking power.
+ * ends when the slowest replica is ready. A faster replica therefore has time to spare, and its
+ * plan uses this time. An instruction of K peers ends when the slowest peer has ended; each peer
+ * has a clock of its own, and those that end early wait at their blocking power.
  *
  * Units, threads and ownership are those of <harpe/plan.h>. Objects do not change after they are
  * made. The profiles and the schedule need not outlive the plans. */
@@ -55,8 +55,7 @@ HARPE_API harpe_status harpe_replica_profiles_parse_csv(const char *text, size_t
  * A GPU's profile has the rows of this peer number in all stages. */
 HARPE_API harpe_status harpe_replica_profiles_new(const harpe_profile *const *profiles,
                                                   int replica_count, int peer_count,
-                                                  harpe_replica_profiles **out,
-                                                  harpe_error *error);
+                                                  harpe_replica_profiles **out, harpe_error *error);
 
 /* How the GPUs of a job differ, for harpe_replica_profiles_vary. Every number is an assumption of
  * the caller. Initialise with zeros, then set the members that you need. */
@@ -64,12 +63,12 @@ typedef struct harpe_variability {
     int replica_count, peer_count; /* 1 .. HARPE_REPLICAS_MAX each, at most 1,000,000 GPUs; 0: 1 */
     double speed_deviation;        /* relative standard deviation of a GPU's times, 0 .. 0.3 */
     double power_deviation;        /* the same of its power, also while it waits, 0 .. 0.3 */
-    double outlier_share;          /* this share of the GPUs, 0 .. 1, is slower by another factor, */
-    double outlier_factor;         /* which is between 1 and this number, 1 .. 10; 0: 1.5 */
-    double noise;                  /* relative standard deviation of each measured number, 0 .. 0.2 */
-    uint64_t seed;                 /* the same seed makes the same GPUs on every machine. The noise
-                                    * does not change the GPUs */
-    uint64_t noise_seed;           /* the same for the noise */
+    double outlier_share;  /* this share of the GPUs, 0 .. 1, is slower by another factor, */
+    double outlier_factor; /* which is between 1 and this number, 1 .. 10; 0: 1.5 */
+    double noise;          /* relative standard deviation of each measured number, 0 .. 0.2 */
+    uint64_t seed;         /* the same seed makes the same GPUs on every machine. The noise
+                            * does not change the GPUs */
+    uint64_t noise_seed;   /* the same for the noise */
 } harpe_variability;
 
 /* Makes the profiles of GPUs that differ by factors from the GPU of `base`. If the base is for
@@ -81,12 +80,12 @@ HARPE_API harpe_status harpe_replica_profiles_vary(const harpe_profile *base,
                                                    harpe_replica_profiles **out,
                                                    harpe_error *error);
 
-/* Removes noise. GPUs of one model differ by factors that are about the same at all clocks. For each
- * stage and instruction, the times of all GPUs are replaced by a factor of the GPU times a number of
- * the clock, which are fitted to the logarithms of all measured times. The energies are replaced in
- * the same way. Numbers that do not fit are left alone: those whose relative standard deviation from
- * the fitted ones is above `most_deviation` (0 to 1; 0.03 is usual), and all numbers if there are
- * fewer than 3 GPUs or clocks. If GPUs really differ in another way, but by less than
+/* Removes noise. GPUs of one model differ by factors that are about the same at all clocks. For
+ * each stage and instruction, the times of all GPUs are replaced by a factor of the GPU times a
+ * number of the clock, which are fitted to the logarithms of all measured times. The energies are
+ * replaced in the same way. Numbers that do not fit are left alone: those whose relative standard
+ * deviation from the fitted ones is above `most_deviation` (0 to 1; 0.03 is usual), and all numbers
+ * if there are fewer than 3 GPUs or clocks. If GPUs really differ in another way, but by less than
  * `most_deviation`, that difference is lost. Free `*out` with harpe_replica_profiles_free. */
 HARPE_API harpe_status harpe_replica_profiles_smooth(const harpe_replica_profiles *profiles,
                                                      double most_deviation,
@@ -129,14 +128,14 @@ typedef struct harpe_replica_total {
 
 /* The result for the whole job. */
 typedef struct harpe_replica_job {
-    harpe_replica_total own;   /* each GPU follows its own plan */
-    double lower_bound_j;      /* no plans with the time of `own` need less energy: the sum of the
-                                * replicas' bounds */
-    double fastest_s;          /* the shortest time of the slowest replica */
-    double minimum_energy_s;   /* the time at which the bound of the job is lowest */
-    int slowest_replica;       /* the replica whose shortest time is fastest_s */
+    harpe_replica_total own; /* each GPU follows its own plan */
+    double lower_bound_j;    /* no plans with the time of `own` need less energy: the sum of the
+                              * replicas' bounds */
+    double fastest_s;        /* the shortest time of the slowest replica */
+    double minimum_energy_s; /* the time at which the bound of the job is lowest */
+    int slowest_replica;     /* the replica whose shortest time is fastest_s */
     int replica_count, peer_count, rank_count;
-    int distinct_count;        /* replicas whose profiles differ; the others share a plan */
+    int distinct_count;              /* replicas whose profiles differ; the others share a plan */
     harpe_replica_total all_maximum; /* every instruction at the highest clock */
     /* One plan for all replicas and peers: made from the longest times and the mean energies of
      * each stage for the same time (or its own shortest time, if that is longer), and evaluated
@@ -177,6 +176,12 @@ HARPE_API const harpe_replica_plan *harpe_replica_plans_at(const harpe_replica_p
  * frontier of the job. The bound is lowest at minimum_energy_s. It is +infinity below the shortest
  * time. O(replicas log vertices). */
 HARPE_API double harpe_replica_plans_bound_at(const harpe_replica_plans *plans, double time_s);
+
+/* Writes `count` (2 or more) points of the frontier of the job, evenly spread from the shortest
+ * time to minimum_energy_s. marginal_w is that just below the point. */
+HARPE_API harpe_status harpe_replica_plans_frontier(const harpe_replica_plans *plans, size_t count,
+                                                    harpe_frontier_vertex *points,
+                                                    harpe_error *error);
 
 /* Returns the clocks of one GPU, in MHz, in the order of its rank's list, and their number in
  * `*count`. NULL: no such GPU. Valid while the plans exist. */

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <harpe/profile.h>
+#include <harpe/replicas.h>
 
 #include "base/error.h"
 #include "base/terminal_progress.h"
@@ -17,9 +18,11 @@
 
 #define STAGES_MAX 4096
 #define DEFAULT_IMBALANCE 1.1
+#define DEFAULT_VARIABILITY 0.08
 
 typedef struct synth_arguments {
     harpe_synth_options options;
+    harpe_variability job;   /* without replicas and peers: one profile */
     const char *output_path; /* NULL: stdout */
     bool force;
     bool json;
@@ -36,6 +39,10 @@ enum flag {
     FLAG_SEED,
     FLAG_FORWARD_TIME,
     FLAG_SPLIT_BACKWARD,
+    FLAG_REPLICAS,
+    FLAG_PEERS,
+    FLAG_VARIABILITY,
+    FLAG_OUTLIERS,
 };
 
 static const struct argp_option flags[] = {
@@ -51,13 +58,44 @@ static const struct argp_option flags[] = {
      "Mean time of a forward at the highest frequency (default 0.05)", 1},
     {"split-backward", FLAG_SPLIT_BACKWARD, NULL, 0,
      "Also backward_input and backward_weight, for zero-bubble schedules", 1},
-    {NULL, 0, NULL, 0, "Output:", 2},
-    {"output", FLAG_OUTPUT, "FILE", 0, "Where to write the CSV (default: standard output)", 2},
-    {"force", FLAG_FORCE, NULL, 0, "Replace an existing file", 2},
-    {"json", 'j', NULL, 0, "Print a summary as JSON (needs --output)", 2},
-    {"quiet", 'q', NULL, 0, "Print no hint about the blocking power on stderr", 2},
+    {NULL, 0, NULL, 0, "GPUs that differ (columns replica and gpu, for harpe plan --replicas):", 2},
+    {"replicas", FLAG_REPLICAS, "R", 0, "Pipeline replicas of a data parallel job", 2},
+    {"gpus-per-stage", FLAG_PEERS, "K", 0, "Tensor parallel GPUs of each stage (default 1)", 2},
+    {"variability", FLAG_VARIABILITY, "X", 0,
+     "Relative standard deviation of the GPUs' speed and power (default 0.08; 0 to 0.3)", 2},
+    {"outliers", FLAG_OUTLIERS, "X", 0,
+     "Share of GPUs that are up to 1.5 times as slow (default 0)", 2},
+    {NULL, 0, NULL, 0, "Output:", 3},
+    {"output", FLAG_OUTPUT, "FILE", 0, "Where to write the CSV (default: standard output)", 3},
+    {"force", FLAG_FORCE, NULL, 0, "Replace an existing file", 3},
+    {"json", 'j', NULL, 0, "Print a summary as JSON (needs --output)", 3},
+    {"quiet", 'q', NULL, 0, "Print no hint about the blocking power on stderr", 3},
     {0},
 };
+
+static error_t parse_job_flag(int key, char *argument, struct argp_state *state) {
+    harpe_variability *job = &((synth_arguments *)state->input)->job;
+    switch (key) {
+    case FLAG_REPLICAS:
+        job->replica_count = harpe_flag_int(state, "--replicas", argument, 1, HARPE_REPLICAS_MAX);
+        return 0;
+    case FLAG_PEERS:
+        job->peer_count =
+            harpe_flag_int(state, "--gpus-per-stage", argument, 1, HARPE_REPLICAS_MAX);
+        return 0;
+    case FLAG_VARIABILITY:
+        job->speed_deviation = harpe_flag_double(state, "--variability", argument, 0, 0.3);
+        return 0;
+    case FLAG_OUTLIERS:
+        job->outlier_share = harpe_flag_double(state, "--outliers", argument, 0, 1);
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static bool has_job(const synth_arguments *arguments) {
+    return arguments->job.replica_count > 0 || arguments->job.peer_count > 0;
+}
 
 static error_t parse_output_flag(int key, char *argument, struct argp_state *state) {
     synth_arguments *arguments = state->input;
@@ -71,8 +109,14 @@ static error_t parse_output_flag(int key, char *argument, struct argp_state *sta
     case ARGP_KEY_END:
         if (arguments->json && !arguments->output_path)
             harpe_flag_fail(state, "--json needs --output: standard output cannot hold both");
+        if (has_job(arguments) && !arguments->output_path)
+            harpe_flag_fail(state, "--replicas and --gpus-per-stage need --output FILE");
+        if (!has_job(arguments) &&
+            (arguments->job.speed_deviation >= 0 || arguments->job.outlier_share > 0))
+            harpe_flag_fail(state, "--variability and --outliers need --replicas or "
+                                   "--gpus-per-stage");
         return 0;
-    default: return ARGP_ERR_UNKNOWN;
+    default: return parse_job_flag(key, argument, state);
     }
 }
 
@@ -119,7 +163,8 @@ static const struct argp argument_parser = {
     .options = flags,
     .parser = parse_flag,
     .doc = "Make a synthetic profile that looks like a measured one, to try Harpe without a "
-           "GPU.\vExample:\n  harpe synth --stages 8 --output profile.csv\n\nSee also: man "
+           "GPU.\vExamples:\n  harpe synth --stages 8 --output profile.csv\n"
+           "  harpe synth --stages 8 --replicas 4 --output gpus.csv\n\nSee also: man "
            "harpe-synth",
     .help_filter = extend_help,
 };
@@ -136,6 +181,28 @@ static harpe_status check_output(const synth_arguments *arguments, harpe_error *
                           path);
     }
     return HARPE_OK;
+}
+
+/* Writes the profiles of all GPUs. The noise of --noise is drawn anew for each GPU. */
+static harpe_status write_job(const synth_arguments *arguments, double blocking_power_w,
+                              harpe_error *error) {
+    harpe_synth_options exact = arguments->options;
+    harpe_variability job = arguments->job;
+    harpe_profile *base = NULL;
+    harpe_replica_profiles *gpus = NULL;
+    exact.noise = 0;
+    job.noise = arguments->options.noise;
+    job.seed = job.noise_seed = arguments->options.seed;
+    if (job.speed_deviation < 0) job.speed_deviation = DEFAULT_VARIABILITY;
+    job.power_deviation = job.speed_deviation;
+    harpe_status status = harpe_profile_synthesize(&exact, &base, NULL, error);
+    if (status == HARPE_OK)
+        status = harpe_replica_profiles_vary(base, blocking_power_w, &job, &gpus, error);
+    if (status == HARPE_OK)
+        status = harpe_replica_profiles_write_csv(gpus, arguments->output_path, error);
+    harpe_replica_profiles_free(gpus);
+    harpe_profile_free(base);
+    return status;
 }
 
 static harpe_status write_profile(const synth_arguments *arguments, const harpe_profile *profile,
@@ -156,11 +223,14 @@ static harpe_status write_profile(const synth_arguments *arguments, const harpe_
 static harpe_status print_json(const synth_arguments *arguments, const harpe_profile *profile,
                                double blocking_power_w, harpe_error *error) {
     const harpe_synth_options *options = &arguments->options;
+    const harpe_variability *job = &arguments->job;
     json_t *object = json_pack(
-        "{s:s, s:i, s:f, s:f, s:I, s:b, s:i, s:f, s:o}", "gpu", options->gpu_model, "stages",
-        options->stages, "imbalance", options->imbalance, "noise", options->noise, "seed",
+        "{s:s, s:i, s:f, s:f, s:I, s:b, s:i, s:f, s:i, s:i, s:o}", "gpu", options->gpu_model,
+        "stages", options->stages, "imbalance", options->imbalance, "noise", options->noise, "seed",
         (json_int_t)options->seed, "split_backward", options->split_backward, "entries",
-        (int)harpe_profile_entry_count(profile), "blocking_power_w", blocking_power_w, "output",
+        (int)harpe_profile_entry_count(profile), "blocking_power_w", blocking_power_w, "replicas",
+        job->replica_count ? job->replica_count : 1, "gpus_per_stage",
+        job->peer_count ? job->peer_count : 1, "output",
         harpe_command_json_text(arguments->output_path));
     return harpe_command_print_json(object, error);
 }
@@ -172,10 +242,12 @@ static harpe_status synthesize(const synth_arguments *arguments, harpe_error *er
     if (status == HARPE_OK)
         status = harpe_profile_synthesize(&arguments->options, &profile, &blocking_power_w, error);
     if (status == HARPE_OK) status = harpe_command_check_signal(error);
-    if (status == HARPE_OK) status = write_profile(arguments, profile, error);
+    if (status == HARPE_OK)
+        status = has_job(arguments) ? write_job(arguments, blocking_power_w, error)
+                                    : write_profile(arguments, profile, error);
     if (status == HARPE_OK && arguments->json) {
         status = print_json(arguments, profile, blocking_power_w, error);
-    } else if (status == HARPE_OK && !arguments->quiet) {
+    } else if (status == HARPE_OK && !arguments->quiet && !has_job(arguments)) {
         fflush(stdout); /* stdout and stderr may be one file; a failure is noticed at exit */
         fprintf(stderr, "Blocking power of this %s: plan with --p2p-power %g\n",
                 arguments->options.gpu_model, blocking_power_w);
@@ -187,6 +259,7 @@ static harpe_status synthesize(const synth_arguments *arguments, harpe_error *er
 int harpe_synth_command(int argc, char **argv) {
     synth_arguments arguments = {
         .options = {.gpu_model = "A100", .stages = 8, .noise = 0.003, .seed = 1},
+        .job = {.speed_deviation = -1}, /* not given */
     };
     argp_parse(&argument_parser, argc, argv, 0, NULL, &arguments);
     if (arguments.options.imbalance <= 0)

@@ -76,7 +76,8 @@ static void add_present(harpe_peer_options *out, const peer *peers, harpe_profil
 /* Moves all peers to their slowest options within `time_s`. */
 static void slow_down(peer *peers, int count, double time_s) {
     for (int g = 0; g < count; g++)
-        while (peers[g].at + 1 < peers[g].count && peers[g].options[peers[g].at + 1].time_s <= time_s)
+        while (peers[g].at + 1 < peers[g].count &&
+               peers[g].options[peers[g].at + 1].time_s <= time_s)
             peers[g].at++;
 }
 

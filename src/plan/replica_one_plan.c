@@ -124,7 +124,8 @@ harpe_status harpe_replica_run_clocks(const harpe_replica_problem *replica,
     else
         clocks = frequency_mhz;
     harpe_plan plan;
-    harpe_status status = harpe_replica_problem_evaluate(replica, clocks, &plan, end_power_w, error);
+    harpe_status status =
+        harpe_replica_problem_evaluate(replica, clocks, &plan, end_power_w, error);
     if (status == HARPE_OK) *out = (harpe_replica_run){plan.time_s, plan.energy_j};
     free(lists);
     return status;

@@ -54,6 +54,9 @@ harpe_status harpe_replica_run_clocks(const harpe_replica_problem *replica,
                                       harpe_replica_run *out, double *end_power_w,
                                       harpe_error *error);
 
+/* Finds the time at which the bound of the job is lowest. */
+harpe_status harpe_replica_find_minimum(harpe_replica_plans *plans, harpe_error *error);
+
 /* Adds up the replicas' runs. The iteration ends with the slowest one. `run_of` returns the run of
  * a group. */
 harpe_replica_total harpe_replica_add_up(const harpe_replica_plans *plans,

@@ -39,10 +39,10 @@ static harpe_status find_ranks(const harpe_schedule *schedule, int *rank_of_stag
 
 harpe_status harpe_replica_problem_check(const harpe_schedule *schedule,
                                          const harpe_problem_options *options, harpe_error *error) {
-    const char *what = options->wait_power_count > 0                       ? "wait powers"
-                       : options->cost_model != HARPE_COST_HULL            ? "a fitted cost model"
-                       : options->gpus_per_stage != 0                      ? "GPUs per stage"
-                                                                           : NULL;
+    const char *what = options->wait_power_count > 0            ? "wait powers"
+                       : options->cost_model != HARPE_COST_HULL ? "a fitted cost model"
+                       : options->gpus_per_stage != 0           ? "GPUs per stage"
+                                                                : NULL;
     if (what)
         return harpe_fail(error, HARPE_NOT_SUPPORTED,
                           "plans for each GPU cannot be made with %s: leave it out", what);
@@ -63,17 +63,15 @@ static harpe_status fill_powers(harpe_replica_problem *made, const harpe_schedul
     int stages = harpe_profile_stage_count(made->gpus[0]);
     int scheduled = harpe_schedule_stage_count(schedule);
     int *rank_of_stage = harpe_calloc((size_t)scheduled, sizeof *rank_of_stage);
-    made->power_w =
-        harpe_calloc((size_t)stages * (size_t)made->peer_count, sizeof *made->power_w);
-    harpe_status status =
-        rank_of_stage && made->power_w ? HARPE_OK : harpe_fail_memory(error);
+    made->power_w = harpe_calloc((size_t)stages * (size_t)made->peer_count, sizeof *made->power_w);
+    harpe_status status = rank_of_stage && made->power_w ? HARPE_OK : harpe_fail_memory(error);
     if (status == HARPE_OK) status = find_ranks(schedule, rank_of_stage, error);
     for (int s = 0; status == HARPE_OK && s < stages; s++) {
         int rank = s < scheduled && rank_of_stage[s] >= 0 ? rank_of_stage[s] : 0;
         for (int g = 0; g < made->peer_count; g++) {
             double *power_w = &made->power_w[(size_t)s * (size_t)made->peer_count + (size_t)g];
-            *power_w = given == 0 ? harpe_profile_blocking_power_w(made->gpus[g], s)
-                       : given == 1 ? options->blocking_power_w[0]
+            *power_w = given == 0             ? harpe_profile_blocking_power_w(made->gpus[g], s)
+                       : given == 1           ? options->blocking_power_w[0]
                        : (size_t)rank < given ? options->blocking_power_w[rank]
                                               : 0;
         }
@@ -233,8 +231,7 @@ void harpe_replica_problem_decode(const harpe_replica_problem *replica, const in
     for (size_t i = 0; i < count; i++) {
         const harpe_peer_options *options =
             &replica->options[replica->entry_of[problem->choice_of[i]]];
-        const int *mhz =
-            options->frequency_mhz + (options->count - (size_t)numbers[i]) * peers;
+        const int *mhz = options->frequency_mhz + (options->count - (size_t)numbers[i]) * peers;
         for (size_t g = 0; g < peers; g++)
             frequency_mhz[g * count + i] = mhz[g];
     }
@@ -301,8 +298,8 @@ static harpe_status fill_points(const harpe_replica_problem *replica, const int 
         if (harpe_problem_is_delay(problem, i)) continue;
         const harpe_profile_entry *const *entries =
             e->entries + replica->entry_of[problem->choice_of[i]] * (size_t)replica->peer_count;
-        harpe_status status = find_peer_points(replica, entries, (size_t)i, frequency_mhz,
-                                               e->peer_points, error);
+        harpe_status status =
+            find_peer_points(replica, entries, (size_t)i, frequency_mhz, e->peer_points, error);
         if (status != HARPE_OK) return status;
         e->together[i] = harpe_peers_together(
             e->peer_points, powers_of(replica, choice->list.stage), replica->peer_count);

@@ -32,8 +32,8 @@ typedef enum column {
 
 static const char *const column_names[COLUMN_COUNT] = {
     "stage", "instruction", "frequency", "time", "energy", "blocking_power", "replica", "gpu"};
-static const char *const other_names[COLUMN_COUNT] = {[COLUMN_REPLICA] = "dp_rank",
-                                                      [COLUMN_PEER] = "tp_rank"};
+static const char *const other_names[COLUMN_COUNT] = {
+    [COLUMN_REPLICA] = "dp_rank", [COLUMN_PEER] = "tp_rank"};
 
 /* One row, and the GPU that it belongs to. */
 typedef struct gpu_row {
@@ -129,8 +129,8 @@ static harpe_status read_place(const reader *r, column c, int *place, harpe_erro
 /* Reads the numbers of the current record. Returns the first invalid column, or COLUMN_COUNT. */
 static column parse_row(const reader *r, harpe_measurement *row, size_t *name_length) {
     static const column columns[HARPE_FIELD_COUNT + 1] = {
-        COLUMN_STAGE,  COLUMN_INSTRUCTION, COLUMN_FREQUENCY, COLUMN_TIME, COLUMN_ENERGY,
-        COLUMN_COUNT,  COLUMN_COUNT,       COLUMN_POWER,     COLUMN_COUNT};
+        COLUMN_STAGE, COLUMN_INSTRUCTION, COLUMN_FREQUENCY, COLUMN_TIME, COLUMN_ENERGY,
+        COLUMN_COUNT, COLUMN_COUNT,       COLUMN_POWER,     COLUMN_COUNT};
     const harpe_csv_field *fields = r->csv.fields;
     const harpe_csv_field *name = &fields[r->index[COLUMN_INSTRUCTION]];
     const harpe_csv_field *time = &fields[r->index[COLUMN_TIME]];
@@ -153,12 +153,9 @@ static column parse_row(const reader *r, harpe_measurement *row, size_t *name_le
 
 static const char *rule_of(column c) {
     static const harpe_profile_field fields[COLUMN_COUNT] = {
-        [COLUMN_STAGE] = HARPE_FIELD_STAGE,
-        [COLUMN_INSTRUCTION] = HARPE_FIELD_INSTRUCTION,
-        [COLUMN_FREQUENCY] = HARPE_FIELD_FREQUENCY,
-        [COLUMN_TIME] = HARPE_FIELD_TIME,
-        [COLUMN_ENERGY] = HARPE_FIELD_ENERGY,
-        [COLUMN_POWER] = HARPE_FIELD_BLOCKING_POWER,
+        [COLUMN_STAGE] = HARPE_FIELD_STAGE,         [COLUMN_INSTRUCTION] = HARPE_FIELD_INSTRUCTION,
+        [COLUMN_FREQUENCY] = HARPE_FIELD_FREQUENCY, [COLUMN_TIME] = HARPE_FIELD_TIME,
+        [COLUMN_ENERGY] = HARPE_FIELD_ENERGY,       [COLUMN_POWER] = HARPE_FIELD_BLOCKING_POWER,
     };
     return harpe_profile_field_rule(fields[c]);
 }

@@ -128,10 +128,24 @@ static harpe_status take_curve(searcher *s, harpe_replica_curve *curve, harpe_er
         memcpy(curve->vertices, walk->frontier.vertices, count * sizeof *curve->vertices);
     if (count == 0) {
         /* The problem has only one time. */
-        curve->vertices[curve->count++] = (harpe_frontier_vertex){
-            .time_s = curve->fastest_s, .lower_bound_j = harpe_walk_bound_j(walk, curve->fastest_s)};
+        curve->vertices[curve->count++] =
+            (harpe_frontier_vertex){.time_s = curve->fastest_s,
+                                    .lower_bound_j = harpe_walk_bound_j(walk, curve->fastest_s)};
     }
     return HARPE_OK;
+}
+
+/* Returns the vertex whose segment contains a time that is not above the slowest vertex. */
+static const harpe_frontier_vertex *vertex_above(const harpe_replica_curve *curve, double time_s) {
+    size_t low = 0, high = curve->count; /* vertices[low].time_s >= time_s */
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (curve->vertices[middle].time_s >= time_s)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &curve->vertices[low];
 }
 
 double harpe_replica_curve_at(const harpe_replica_curve *curve, double time_s) {
@@ -141,17 +155,14 @@ double harpe_replica_curve_at(const harpe_replica_curve *curve, double time_s) {
     const harpe_frontier_vertex *slowest = &curve->vertices[0];
     if (time_s >= slowest->time_s)
         return slowest->lower_bound_j + curve->iteration_power_w * (time_s - slowest->time_s);
-    size_t low = 0, high = curve->count; /* vertices[low].time_s > time_s */
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (curve->vertices[middle].time_s > time_s)
-            low = middle;
-        else
-            high = middle;
-    }
-    const harpe_frontier_vertex *above = &curve->vertices[low];
+    const harpe_frontier_vertex *above = vertex_above(curve, time_s);
     return above->lower_bound_j +
            (above->marginal_w - curve->iteration_power_w) * (above->time_s - time_s);
+}
+
+double harpe_replica_curve_marginal_w(const harpe_replica_curve *curve, double time_s) {
+    if (time_s > curve->vertices[0].time_s) return 0;
+    return vertex_above(curve, fmax(time_s, curve->fastest_s))->marginal_w;
 }
 
 void harpe_replica_curve_clear(harpe_replica_curve *curve) {
@@ -165,8 +176,8 @@ static harpe_status search(searcher *s, double time_s, double least_s, int *numb
                            harpe_replica_curve *curve, harpe_error *error) {
     harpe_walk *walk = &s->walk;
     double most_ps = fmin(time_s * HARPE_PS_PER_S, (double)walk->slowest_ps);
-    int64_t time_ps = harpe_round_down(most_ps), least_ps = harpe_round_down(
-                                                     fmin(least_s * HARPE_PS_PER_S, most_ps));
+    int64_t time_ps = harpe_round_down(most_ps),
+            least_ps = harpe_round_down(fmin(least_s * HARPE_PS_PER_S, most_ps));
     if (time_ps < walk->fastest_ps) time_ps = walk->fastest_ps;
     if (least_ps < walk->fastest_ps) least_ps = walk->fastest_ps;
     harpe_status status = harpe_walk_to(walk, time_ps, error);

@@ -8,8 +8,8 @@
 
 #include "plan/problem.h"
 
-/* A lower bound for each time: that of an iteration which takes this time. It is a convex, piecewise
- * linear function of the time. */
+/* A lower bound for each time: that of an iteration which takes this time. It is a convex,
+ * piecewise linear function of the time. */
 typedef struct harpe_replica_curve {
     size_t count;
     harpe_frontier_vertex *vertices; /* slowest first; owned. Below the last one, the last slope
@@ -19,8 +19,8 @@ typedef struct harpe_replica_curve {
 } harpe_replica_curve;
 
 /* Makes a plan that takes at most `time_s` and needs the least energy if the GPUs wait until then.
- * If the problem's shortest time is a little above `time_s`, because of rounding, the plan takes the
- * shortest time. At most `dives` orders of dives are tried (0 to HARPE_DIVE_ORDERS). `numbers`
+ * If the problem's shortest time is a little above `time_s`, because of rounding, the plan takes
+ * the shortest time. At most `dives` orders of dives are tried (0 to HARPE_DIVE_ORDERS). `numbers`
  * receives the frequencies of the harpe_problem. `curve` receives the bound for all times from
  * `least_s` on. */
 harpe_status harpe_replica_search(const harpe_problem *problem, double time_s, double least_s,
@@ -29,6 +29,10 @@ harpe_status harpe_replica_search(const harpe_problem *problem, double time_s, d
 
 /* Returns the lower bound at a time; +infinity below the shortest time. */
 double harpe_replica_curve_at(const harpe_replica_curve *curve, double time_s);
+
+/* Returns the power that a shorter iteration costs just below a time; 0 beyond the slowest vertex.
+ */
+double harpe_replica_curve_marginal_w(const harpe_replica_curve *curve, double time_s);
 
 void harpe_replica_curve_clear(harpe_replica_curve *curve);
 

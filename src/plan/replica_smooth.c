@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Removes noise from the profiles of GPUs of one model. If such GPUs differ by factors, the logarithm
- * of a time is the sum of a number for the GPU and one for the clock, and both are means over many
- * measurements (a two-way analysis of variance without interaction). The same holds for energies. An
- * instruction whose measurements do not fit this model is left alone. */
+/* Removes noise from the profiles of GPUs of one model. If such GPUs differ by factors, the
+ * logarithm of a time is the sum of a number for the GPU and one for the clock, and both are means
+ * over many measurements (a two-way analysis of variance without interaction). The same holds for
+ * energies. An instruction whose measurements do not fit this model is left alone. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -60,8 +60,8 @@ static void change_row(void *user, harpe_measurement *row) {
     factors by = draw_factors(draw, row->stage);
     double blocking_w = draw->blocking_power_w > 0 ? draw->blocking_power_w : row->blocking_power_w;
     row->time_s *= by.time * noise_factor(draw);
-    row->energy_j *= by.time * by.power * noise_factor(draw) /
-                     harpe_profile_gpu_count(draw->base, row->stage);
+    row->energy_j *=
+        by.time * by.power * noise_factor(draw) / harpe_profile_gpu_count(draw->base, row->stage);
     row->blocking_power_w = blocking_w * by.power;
 }
 
@@ -107,8 +107,8 @@ harpe_status harpe_replica_profiles_vary(const harpe_profile *base, double block
     gpu_draw draw = {
         .base = base,
         .how = variability,
-        .outlier_factor = variability->outlier_factor > 0 ? variability->outlier_factor
-                                                          : DEFAULT_OUTLIER_FACTOR,
+        .outlier_factor =
+            variability->outlier_factor > 0 ? variability->outlier_factor : DEFAULT_OUTLIER_FACTOR,
         .blocking_power_w = blocking_power_w,
     };
     size_t count = (size_t)replicas * (size_t)peers;

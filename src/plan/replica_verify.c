@@ -42,8 +42,7 @@ static harpe_status run_all(const harpe_replica_plans *plans, harpe_replica_cloc
         harpe_replica_problem replica = {0};
         harpe_status status =
             harpe_replica_problem_new(profiles, r, schedule, options, &replica, error);
-        if (status == HARPE_OK)
-            status = run_replica(plans, clocks, &replica, r, out, error);
+        if (status == HARPE_OK) status = run_replica(plans, clocks, &replica, r, out, error);
         harpe_replica_problem_clear(&replica);
         if (status != HARPE_OK) return status;
     }
@@ -112,8 +111,8 @@ static harpe_status check_number(double found, double said, double share, const 
                       replica, what, HARPE_DIGITS(said, 12), HARPE_DIGITS(found, 12));
 }
 
-/* Compares the bound with that of the replica's own frontier. Beyond its T*, that frontier ends, and
- * its last bound plus nothing is a bound too. */
+/* Compares the bound with that of the replica's own frontier. Beyond its T*, that frontier ends,
+ * and its last bound plus nothing is a bound too. */
 static harpe_status check_bound(const harpe_replica_plans *plans,
                                 const harpe_replica_problem *replica, int number,
                                 harpe_error *error) {
@@ -133,11 +132,11 @@ static harpe_status check_bound(const harpe_replica_plans *plans,
         status = check_number(bound_j, plan->lower_bound_j, BOUND_ROUNDING, "the lower bound",
                               number, error);
     else if (plan->lower_bound_j < bound_j - BOUND_ROUNDING * fabs(bound_j))
-        status = harpe_fail(error, HARPE_INTERNAL,
-                            "replica %d: the lower bound %s J is below that of its shortest wait, "
-                            "%s J",
-                            number, HARPE_DIGITS(plan->lower_bound_j, 12),
-                            HARPE_DIGITS(bound_j, 12));
+        status =
+            harpe_fail(error, HARPE_INTERNAL,
+                       "replica %d: the lower bound %s J is below that of its shortest wait, "
+                       "%s J",
+                       number, HARPE_DIGITS(plan->lower_bound_j, 12), HARPE_DIGITS(bound_j, 12));
     if (status == HARPE_OK)
         status = check_number(vertices[0].time_s, plan->fastest_s, SUM_ROUNDING,
                               "the shortest time", number, error);
@@ -175,8 +174,7 @@ harpe_status harpe_replica_plans_verify(const harpe_replica_plans *plans,
         double of_replica_j = 0;
         status = harpe_replica_problem_new(profiles, r, schedule, options ? options : &no_options,
                                            &replica, error);
-        if (status == HARPE_OK)
-            status = check_replica(plans, &replica, r, &of_replica_j, error);
+        if (status == HARPE_OK) status = check_replica(plans, &replica, r, &of_replica_j, error);
         harpe_replica_problem_clear(&replica);
         energy_j += of_replica_j;
         bound_j += plans->plans[r].lower_bound_j;

@@ -30,8 +30,8 @@ typedef struct planner {
     const harpe_replica_request *request;
     const harpe_progress *progress;
     harpe_replica_plans *plans;
-    double time_s;               /* of the job, as wanted */
-    double share_from, share;    /* progress: where this part of the work begins, and its share */
+    double time_s;            /* of the job, as wanted */
+    double share_from, share; /* progress: where this part of the work begins, and its share */
 } planner;
 
 /* ---- Groups ---------------------------------------------------------------------------------- */
@@ -72,8 +72,7 @@ static harpe_status find_groups(planner *p, harpe_error *error) {
         return harpe_fail_memory(error);
     }
     for (size_t r = 0; r < count; r++)
-        sorted[r] =
-            (hashed_replica){harpe_replica_profiles_hash(p->profiles, (int)r), (int)r};
+        sorted[r] = (hashed_replica){harpe_replica_profiles_hash(p->profiles, (int)r), (int)r};
     qsort(sorted, count, sizeof *sorted, compare_hashes);
     for (size_t k = 0; k < count; k++)
         plans->plans[sorted[k].replica].same_as = first_equal(p->profiles, sorted, k);
@@ -156,8 +155,7 @@ static harpe_status plan_group(const planner *p, const harpe_replica_problem *re
     int *numbers = harpe_calloc(count, sizeof *numbers);
     group->frequency_mhz =
         harpe_calloc(count * (size_t)replica->peer_count, sizeof *group->frequency_mhz);
-    harpe_status status =
-        numbers && group->frequency_mhz ? HARPE_OK : harpe_fail_memory(error);
+    harpe_status status = numbers && group->frequency_mhz ? HARPE_OK : harpe_fail_memory(error);
     if (status == HARPE_OK)
         status = harpe_replica_search(replica->problem, p->time_s, p->plans->job.fastest_s, dives,
                                       numbers, &group->curve, error);
@@ -170,13 +168,14 @@ static harpe_status evaluate_group(const planner *p, const harpe_replica_problem
                                    harpe_replica_group *group, harpe_error *error) {
     double *power_w = &group->end_power_w;
     const int *one_plan_mhz = p->plans->one_plan_mhz;
-    harpe_status status = harpe_replica_run_clocks(replica, group->frequency_mhz, false,
-                                                   &group->own, power_w, error);
+    harpe_status status =
+        harpe_replica_run_clocks(replica, group->frequency_mhz, false, &group->own, power_w, error);
     if (status == HARPE_OK)
-        status = harpe_replica_run_clocks(replica, NULL, false, &group->all_maximum, power_w, error);
+        status =
+            harpe_replica_run_clocks(replica, NULL, false, &group->all_maximum, power_w, error);
     if (status == HARPE_OK && one_plan_mhz)
-        status = harpe_replica_run_clocks(replica, one_plan_mhz, true, &group->one_plan, power_w,
-                                          error);
+        status =
+            harpe_replica_run_clocks(replica, one_plan_mhz, true, &group->one_plan, power_w, error);
     return status;
 }
 
@@ -224,42 +223,7 @@ static harpe_status copy_lists(planner *p, harpe_error *error) {
 
 static harpe_replica_run own_of(const harpe_replica_group *group) { return group->own; }
 static harpe_replica_run one_plan_of(const harpe_replica_group *group) { return group->one_plan; }
-static harpe_replica_run maximum_of(const harpe_replica_group *group) {
-    return group->all_maximum;
-}
-
-static int compare_times(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-/* Finds the time at which the bound of the job is lowest. The bound is convex, and its minimum is
- * at a vertex of a replica or at the shortest time. */
-static harpe_status find_minimum(harpe_replica_plans *plans, harpe_error *error) {
-    size_t count = 1, most = 1;
-    for (size_t k = 0; k < plans->group_count; k++)
-        most += plans->groups[k].curve.count;
-    double *times = harpe_calloc(most, sizeof *times);
-    if (!times) return harpe_fail_memory(error);
-    times[0] = plans->job.fastest_s;
-    for (size_t k = 0; k < plans->group_count; k++)
-        for (size_t v = 0; v < plans->groups[k].curve.count; v++)
-            if (plans->groups[k].curve.vertices[v].time_s > times[0])
-                times[count++] = plans->groups[k].curve.vertices[v].time_s;
-    qsort(times + 1, count - 1, sizeof *times, compare_times);
-    size_t low = 0, high = count - 1;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (harpe_replica_plans_bound_at(plans, times[middle]) <=
-            harpe_replica_plans_bound_at(plans, times[middle + 1]))
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    plans->job.minimum_energy_s = times[low];
-    free(times);
-    return HARPE_OK;
-}
+static harpe_replica_run maximum_of(const harpe_replica_group *group) { return group->all_maximum; }
 
 static void fill_results(harpe_replica_plans *plans) {
     harpe_replica_job *job = &plans->job;
@@ -312,7 +276,7 @@ static harpe_status make_plans(planner *p, harpe_error *error) {
     if (status == HARPE_OK) status = run(p, 0.9, plan_step, error);
     if (status != HARPE_OK) return status;
     fill_results(plans);
-    return find_minimum(plans, error);
+    return harpe_replica_find_minimum(plans, error);
 }
 
 harpe_status harpe_replica_plans_new(const harpe_replica_profiles *profiles,
@@ -361,13 +325,6 @@ harpe_replica_job harpe_replica_plans_job(const harpe_replica_plans *plans) { re
 
 const harpe_replica_plan *harpe_replica_plans_at(const harpe_replica_plans *plans, int replica) {
     return replica >= 0 && replica < plans->job.replica_count ? &plans->plans[replica] : NULL;
-}
-
-double harpe_replica_plans_bound_at(const harpe_replica_plans *plans, double time_s) {
-    double bound_j = 0;
-    for (int r = 0; r < plans->job.replica_count; r++)
-        bound_j += harpe_replica_curve_at(&plans->groups[plans->group_of[r]].curve, time_s);
-    return bound_j;
 }
 
 const int *harpe_replica_plans_frequencies(const harpe_replica_plans *plans, int replica, int rank,

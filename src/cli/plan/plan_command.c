@@ -17,17 +17,21 @@
 #include "cli/plan/plan_images.h"
 #include "cli/plan/plan_notes.h"
 #include "cli/plan/plan_output.h"
+#include "cli/plan/plan_replicas.h"
 #include "cli/plan/plan_result.h"
 #include "cli/plan/plan_summary.h"
 #include "cli/plan/problem_options.h"
+#include "cli/plan/replica_output.h"
 
 #define PLAN_COUNT_MAX 100000
 
 typedef struct plan_arguments {
     harpe_problem_input input;
+    harpe_replica_input replicas;
     const char *output_directory;
     const char *export_path; /* --export-graph; NULL: none */
     const char *plans;       /* as given */
+    bool plans_given;
     bool with_plans;
     harpe_plan_request request;
     bool bound_only;
@@ -104,6 +108,7 @@ static const struct argp_option flags[] = {
 static void parse_plans(const struct argp_state *state, const char *text) {
     plan_arguments *arguments = state->input;
     arguments->plans = text;
+    arguments->plans_given = true;
     arguments->with_plans = strcmp(text, "none") != 0;
     arguments->request.choice = HARPE_PLANS_SPREAD;
     arguments->request.count = 0;
@@ -121,16 +126,36 @@ static bool only_exports(const plan_arguments *arguments) {
     return arguments->export_path && !arguments->output_directory && !arguments->bound_only;
 }
 
-static void check_complete(const struct argp_state *state, const plan_arguments *arguments) {
+static bool has_switch(const plan_arguments *arguments) {
     const harpe_clock_switch *change = &arguments->request.clock_switch;
-    bool has_switch = change->minimum_dwell_s > 0 || change->latency_s > 0 ||
-                      change->energy_j > 0 || change->takes_profile;
+    return change->minimum_dwell_s > 0 || change->latency_s > 0 || change->energy_j > 0 ||
+           change->takes_profile;
+}
+
+/* Plans for each GPU are made for one time, and each instruction has its own clock. */
+static void check_replicas(const struct argp_state *state, const plan_arguments *arguments) {
+    const char *flag = arguments->input.graph_path           ? "--graph"
+                       : arguments->export_path              ? "--export-graph"
+                       : arguments->bound_only               ? "--bound-only"
+                       : arguments->request.effort_s > 0     ? "--effort"
+                       : arguments->plans_given              ? "--plans"
+                       : has_switch(arguments)               ? "--min-dwell and costs of changes"
+                       : arguments->input.gpus_per_stage > 0 ? "--gpus-per-stage"
+                       : arguments->input.cost_model != HARPE_COST_HULL ? "--cost-model"
+                                                                        : NULL;
+    if (flag)
+        harpe_flag_fail(state, "--replicas and %s cannot be used together: leave one of them out",
+                        flag);
+}
+
+static void check_complete(const struct argp_state *state, const plan_arguments *arguments) {
+    if (harpe_replica_input_is_given(&arguments->replicas)) check_replicas(state, arguments);
     if (!arguments->bound_only && !arguments->output_directory && !arguments->export_path)
         harpe_flag_fail(state, "--output-dir is missing: name the directory to create");
     if (!arguments->input.graph_path) return;
     if (arguments->export_path)
         harpe_flag_fail(state, "--graph and --export-graph: a graph is not exported again");
-    if (has_switch) {
+    if (has_switch(arguments)) {
         harpe_flag_fail(state, "--graph: --min-dwell, --switch-latency and --switch-energy are for "
                                "pipelines only");
     }
@@ -140,7 +165,10 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     plan_arguments *arguments = state->input;
     harpe_clock_switch *change = &arguments->request.clock_switch;
     switch (key) {
-    case ARGP_KEY_INIT: state->child_inputs[0] = &arguments->input; return 0;
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &arguments->input;
+        state->child_inputs[1] = &arguments->replicas;
+        return 0;
     case FLAG_OUTPUT: arguments->output_directory = argument; return 0;
     case FLAG_FORCE: arguments->force = true; return 0;
     case FLAG_PLANS: parse_plans(state, argument); return 0;
@@ -172,13 +200,15 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     }
 }
 
-static const struct argp_child children[] = {{&harpe_problem_argp, 0, NULL, 0}, {0}};
+static const struct argp_child children[] = {
+    {&harpe_problem_argp, 0, NULL, 0}, {&harpe_replica_argp, 0, NULL, 0}, {0}};
 static const struct argp argument_parser = {
     .options = flags,
     .parser = parse_flag,
     .doc = "Compute the exact time-energy frontier of a training pipeline, and frequency plans "
            "along it.\vExample:\n  harpe plan --inst-profile profile.csv --num-mbs 32 --p2p-power "
-           "84 \\\n      --output-dir plans\n  harpe plan --graph job.json --output-dir plans\n\n"
+           "84 \\\n      --output-dir plans\n  harpe plan --graph job.json --output-dir plans\n"
+           "  harpe plan --inst-profile gpus.csv --replicas --num-mbs 32 --output-dir plans\n\n"
            "See also: man harpe-plan",
     .children = children,
 };
@@ -334,6 +364,70 @@ static void keep_command_line(plan_arguments *arguments, int argc, char **argv) 
         arguments->command_line[i] = argv[i - 1];
 }
 
+/* ---- Replicas -------------------------------------------------------------------------------- */
+
+static json_t *replica_arguments_json(const plan_arguments *arguments) {
+    const harpe_replica_input *replicas = &arguments->replicas;
+    json_t *object = harpe_problem_input_arguments(&arguments->input);
+    json_t *more = json_array();
+    for (size_t i = 0; i < replicas->more_count; i++)
+        json_array_append_new(more, harpe_command_json_text(replicas->more_paths[i]));
+    json_object_set_new(object, "replicas", json_boolean(replicas->has_columns));
+    json_object_set_new(object, "replica", more);
+    json_object_set_new(object, "time_s", json_real(replicas->time_s));
+    json_object_set_new(object, "slowdown", json_real(replicas->slowdown));
+    json_object_set_new(object, "smooth",
+                        replicas->smooth < 0 ? json_null() : json_real(replicas->smooth));
+    return object;
+}
+
+static harpe_status plan_replicas(plan_arguments *arguments, const harpe_progress *progress,
+                                  harpe_replica_result *result, harpe_directory *directory,
+                                  const harpe_replica_command *command, harpe_error *error) {
+    harpe_status status = harpe_replica_result_make(command, progress, result, error);
+    if (status == HARPE_OK && arguments->output_directory)
+        status = harpe_replica_output_write(command, result, directory,
+                                            replica_arguments_json(arguments), error);
+    if (status != HARPE_OK || !arguments->output_directory) return status;
+    status = harpe_command_check_signal(error);
+    if (status == HARPE_OK && arguments->force)
+        status = harpe_plan_directory_check_replaceable(arguments->output_directory, error);
+    return status == HARPE_OK ? harpe_directory_commit(directory, error) : status;
+}
+
+/* Does the work of the command for a job of several replicas. */
+static harpe_status run_replicas(plan_arguments *arguments, harpe_error *error) {
+    harpe_replica_command command = {.input = &arguments->input,
+                                     .replicas = &arguments->replicas,
+                                     .output_directory = arguments->output_directory,
+                                     .threads = arguments->request.threads,
+                                     .verify = arguments->verify,
+                                     .json = arguments->json,
+                                     .quiet = arguments->quiet};
+    harpe_terminal_progress terminal;
+    harpe_progress progress = harpe_terminal_progress_start(&terminal, arguments->quiet);
+    harpe_directory directory = {0};
+    harpe_replica_result result = {0};
+    harpe_status status = open_output(arguments, &directory, error);
+    if (status == HARPE_OK)
+        status = plan_replicas(arguments, &progress, &result, &directory, &command, error);
+    harpe_terminal_progress_clear(&terminal);
+    harpe_directory_abort(&directory);
+    if (status == HARPE_OK)
+        status =
+            harpe_replica_output_print(&command, &result, replica_arguments_json(arguments), error);
+    harpe_replica_result_free(&result);
+    return status;
+}
+
+static int finish_command(plan_arguments *arguments, harpe_status status, harpe_error *error) {
+    harpe_problem_input_free(&arguments->input);
+    harpe_replica_input_free(&arguments->replicas);
+    free(arguments->command_line);
+    name_interruption(status, error);
+    return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("plan", error);
+}
+
 int harpe_plan_command(int argc, char **argv) {
     plan_arguments arguments = {
         .plans = "100",
@@ -341,12 +435,16 @@ int harpe_plan_command(int argc, char **argv) {
     };
     keep_command_line(&arguments, argc, argv);
     argp_parse(&argument_parser, argc, argv, 0, NULL, &arguments);
+    harpe_error error;
+    if (harpe_replica_input_is_given(&arguments.replicas)) {
+        harpe_status status = run_replicas(&arguments, &error);
+        return finish_command(&arguments, status, &error);
+    }
     plan_progress shown = {0};
     shown.shown = harpe_terminal_progress_start(&shown.terminal, arguments.quiet);
     harpe_progress progress = {.report = report_progress, .user = &shown};
     harpe_directory directory = {0};
     harpe_plan_result result = {0};
-    harpe_error error;
     harpe_status status = HARPE_OK;
     if (arguments.output_directory) status = open_output(&arguments, &directory, &error);
     if (status == HARPE_OK) status = solve(&arguments, &progress, &result, &error);
@@ -361,8 +459,5 @@ int harpe_plan_command(int argc, char **argv) {
         harpe_plan_notes_print("plan", &arguments.input, result.dwell_note);
     if (status == HARPE_OK) status = print_result(&arguments, &result, &error);
     harpe_plan_result_free(&result);
-    harpe_problem_input_free(&arguments.input);
-    free(arguments.command_line);
-    name_interruption(status, &error);
-    return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("plan", &error);
+    return finish_command(&arguments, status, &error);
 }

@@ -321,7 +321,7 @@ const struct argp harpe_problem_argp = {
 
 /* ---- Loading --------------------------------------------------------------------------------- */
 
-static harpe_status make_schedule(harpe_problem_input *input, harpe_error *error) {
+harpe_status harpe_problem_input_schedule(harpe_problem_input *input, harpe_error *error) {
     harpe_schedule_request request = {
         .options = {.name = input->schedule_is_file ? NULL : input->schedule_name,
                     .ranks = input->ranks,
@@ -348,9 +348,7 @@ static harpe_problem_options options_of(const harpe_problem_input *input) {
     };
 }
 
-/* Makes the problem. Adds the profile's name to an error that concerns the profile. */
-static harpe_status make_problem(harpe_problem_input *input, harpe_error *error) {
-    harpe_error reason;
+harpe_problem_options harpe_problem_input_options(const harpe_problem_input *input) {
     harpe_problem_options options = options_of(input);
     options.blocking_power_w = input->blocking_power_w;
     options.blocking_power_count = input->blocking_power_count;
@@ -359,6 +357,13 @@ static harpe_status make_problem(harpe_problem_input *input, harpe_error *error)
     if (input->wait_powers)
         options.wait_powers = harpe_wait_powers_rows(input->wait_powers, &options.wait_power_count);
     options.wait_powers_name = input->wait_powers_path;
+    return options;
+}
+
+/* Makes the problem. Adds the profile's name to an error that concerns the profile. */
+static harpe_status make_problem(harpe_problem_input *input, harpe_error *error) {
+    harpe_error reason;
+    harpe_problem_options options = harpe_problem_input_options(input);
     harpe_status status =
         harpe_problem_new(input->profile, input->schedule, &options, &input->problem, &reason);
     if (status == HARPE_OK) return HARPE_OK;
@@ -427,7 +432,7 @@ harpe_status harpe_problem_input_load(harpe_problem_input *input, harpe_error *e
     if (status == HARPE_OK && input->wait_powers_path)
         status = harpe_wait_powers_read_csv(input->wait_powers_path, &input->wait_powers, error);
     if (status == HARPE_OK) status = check_blocking_power(input, error);
-    if (status == HARPE_OK) status = make_schedule(input, error);
+    if (status == HARPE_OK) status = harpe_problem_input_schedule(input, error);
     if (status == HARPE_OK) status = make_problem(input, error);
     return status == HARPE_OK ? take_blocking_powers(input, error) : status;
 }

@@ -56,6 +56,11 @@ void harpe_flag_switch_latency(const struct argp_state *state, const char *text,
 harpe_status harpe_problem_input_load(harpe_problem_input *input, harpe_error *error);
 void harpe_problem_input_free(harpe_problem_input *input);
 
+/* Do parts of this for a command that reads profiles itself: make the schedule for input->profile,
+ * and return the options of a pipeline's problem. */
+harpe_status harpe_problem_input_schedule(harpe_problem_input *input, harpe_error *error);
+harpe_problem_options harpe_problem_input_options(const harpe_problem_input *input);
+
 /* Returns the flags for programs: one JSON object with flags as keys. */
 json_t *harpe_problem_input_arguments(const harpe_problem_input *input);
 /* Returns schedule, ranks, stages, microbatches, instructions and blocking power. */
