@@ -127,10 +127,10 @@ static harpe_status take_curve(searcher *s, harpe_replica_curve *curve, harpe_er
     if (count > 0)
         memcpy(curve->vertices, walk->frontier.vertices, count * sizeof *curve->vertices);
     if (count == 0) {
-        /* The problem has only one time. */
-        curve->vertices[curve->count++] =
-            (harpe_frontier_vertex){.time_s = curve->fastest_s,
-                                    .lower_bound_j = harpe_walk_bound_j(walk, curve->fastest_s)};
+        /* The walk has not left the slowest time. No shorter one is asked for. */
+        double slowest_s = (double)walk->solver.time_ps / HARPE_PS_PER_S;
+        curve->vertices[curve->count++] = (harpe_frontier_vertex){
+            .time_s = slowest_s, .lower_bound_j = harpe_walk_bound_j(walk, slowest_s)};
     }
     return HARPE_OK;
 }

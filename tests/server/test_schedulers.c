@@ -142,6 +142,43 @@ static void schedules_of_stages_go_to_all_their_ranks(void **state) {
     }
 }
 
+/* Lists are ordered by dp_rank, pp_rank and tp_rank, whatever the numbers of the ranks are. */
+static void each_gpu_gets_the_list_of_its_place(void **state) {
+    world *w = *state;
+    make_job(w, 2, 2, 2);
+    for (int r = 0; r < 8; r++) { /* as Megatron numbers its ranks */
+        w->ranks[r].dp_rank = r / 2 % 2;
+        w->ranks[r].pp_rank = r / 4;
+    }
+    char plan[1024] = "[", args[PATH_MAX];
+    for (int list = 0; list < 8; list++)
+        (void)snprintf(plan + strlen(plan), sizeof plan - strlen(plan), "[('forward', %d)], ",
+                       1000 + list);
+    strcat(plan, "]");
+    snprintf(args, sizeof args, "{\"solution_path\": \"%s\"}", write_file(w, "job.py", plan));
+    must(w, open_kind(w, "PointSolution3D", args, TIMEOUT_S));
+    must(w, new_scheduler(w));
+    next(w);
+    for (int r = 0; r < 8; r++) {
+        const harpe_rank_info *rank = &w->ranks[r];
+        int place = 4 * rank->dp_rank + 2 * rank->pp_rank + rank->tp_rank;
+        assert_int_equal(w->schedules[r].rank, r);
+        assert_int_equal(w->schedules[r].instruction_count, 1);
+        assert_int_equal(w->schedules[r].instructions[0].frequency_mhz, 1000 + place);
+    }
+}
+
+static void plan_for_another_number_of_gpus_is_refused(void **state) {
+    world *w = *state;
+    make_job(w, 2, 4, 1);
+    char args[PATH_MAX];
+    snprintf(args, sizeof args, "{\"solution_path\": \"%s\"}", write_file(w, "plan.py", PLAN));
+    must(w, open_kind(w, "3D:PointSolution3D", args, TIMEOUT_S));
+    assert_string_equal(harpe_scheduler_kind_name(w->kind), "PointSolution3D");
+    assert_int_equal(new_scheduler(w), HARPE_INVALID_INPUT);
+    assert_says(w, "holds 2 lists of instructions, but this job needs 4 (one per stage) or 8");
+}
+
 static void stages_offer_what_all_their_ranks_have(void **state) {
     world *w = *state;
     static const int fewer[] = {990, 1200};
@@ -314,6 +351,8 @@ int main(void) {
         SCHEDULER_TEST(highest_frequency_needs_no_arguments),
         SCHEDULER_TEST(highest_frequency_lists_the_microbatches_that_it_is_told),
         SCHEDULER_TEST(schedules_of_stages_go_to_all_their_ranks),
+        SCHEDULER_TEST(each_gpu_gets_the_list_of_its_place),
+        SCHEDULER_TEST(plan_for_another_number_of_gpus_is_refused),
         SCHEDULER_TEST(stages_offer_what_all_their_ranks_have),
         SCHEDULER_TEST(results_of_a_stage_are_combined_element_by_element),
         SCHEDULER_TEST(shared_object_runs_its_rounds_and_its_last_schedule_stays),

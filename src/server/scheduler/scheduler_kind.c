@@ -20,17 +20,17 @@
 typedef struct builtin_row {
     const char *name;
     const harpe_scheduler_class *class;
-    bool is_3d;
     const char *description;
 } builtin_row;
 
 static const builtin_row BUILTIN[] = {
-    {"PointSolution", &harpe_point_solution, false, "a plan file, one list per rank"},
-    {"PointSolution3D", &harpe_point_solution, true, "a plan file, one list per stage"},
-    {"AllMaxFrequency", &harpe_all_max_frequency, false, "highest clocks, for comparison"},
-    {"HighestFrequency", &harpe_highest_frequency, false, "highest clocks, needs no arguments"},
-    {"InstructionProfiler", &harpe_instruction_profiler, false, "measures a profile, then stops"},
-    {"Perseus", &harpe_perseus_scheduler, false, "online: measures, plans and learns"},
+    {"PointSolution", &harpe_point_solution, "a plan file, one list per rank"},
+    {"PointSolution3D", &harpe_point_solution_3d,
+     "a plan file, one list per stage or per GPU"},
+    {"AllMaxFrequency", &harpe_all_max_frequency, "highest clocks, for comparison"},
+    {"HighestFrequency", &harpe_highest_frequency, "highest clocks, needs no arguments"},
+    {"InstructionProfiler", &harpe_instruction_profiler, "measures a profile, then stops"},
+    {"Perseus", &harpe_perseus_scheduler, "online: measures, plans and learns"},
 };
 enum { BUILTIN_COUNT = sizeof BUILTIN / sizeof BUILTIN[0], NAME_LENGTH_MAX = 64 };
 
@@ -203,7 +203,8 @@ static harpe_status open_builtin(harpe_scheduler_kind *kind, const char *name, h
     for (int i = 0; i < BUILTIN_COUNT; i++) {
         if (strcmp(BUILTIN[i].name, class_part(name)) != 0) continue;
         kind->class = BUILTIN[i].class;
-        kind->is_3d = kind->is_3d || BUILTIN[i].is_3d;
+        /* It gives all ranks their schedules itself. */
+        if (kind->class == &harpe_point_solution_3d) kind->is_3d = false;
         return HARPE_OK;
     }
     return harpe_fail(
