@@ -251,9 +251,13 @@ static harpe_status make_gpu(const reader *r, size_t first, size_t end, harpe_pr
                              harpe_error *error) {
     harpe_profile_rows rows = {0};
     harpe_status status = HARPE_OK;
-    for (size_t i = first; i < end && status == HARPE_OK; i++)
-        status = harpe_profile_rows_add(&rows, &r->rows[i].row, r->rows[i].name_length,
-                                        r->rows[i].line, error);
+    for (size_t i = first; i < end && status == HARPE_OK; i++) {
+        const gpu_row *row = &r->rows[i];
+        harpe_error detail;
+        status = harpe_profile_rows_add(&rows, &row->row, row->name_length, row->line, &detail);
+        if (status != HARPE_OK)
+            (void)harpe_fail(error, status, "%s:%u:1: %s", r->csv.name, row->line, detail.message);
+    }
     if (status == HARPE_OK) status = harpe_profile_rows_finish(&rows, r->csv.name, out, error);
     harpe_profile_rows_clear(&rows);
     return status;

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The profiles of all GPUs of a job: reading and writing, variation, and the removal of noise. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "replica_instances.h"
+
+static harpe_status parse(const char *text, harpe_replica_profiles **out, harpe_error *error) {
+    return harpe_replica_profiles_parse_csv(text, strlen(text), "gpus.csv", out, error);
+}
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+static void rows_belong_to_their_gpus(void **state) {
+    (void)state;
+    static const char text[] =
+        "gpu,time,energy,frequency,stage,instruction,replica,blocking_power\n"
+        "1,0.11,21,1400,0,forward,0,61\n"
+        "0,0.10,20,1400,0,forward,0,60\n"
+        "0,0.20,30,1300,0,forward,1,70\n"
+        "1,0.21,31,1300,0,forward,1,71\n"
+        "0,0.202,30,1300,0,forward,1,70\n";
+    harpe_replica_profiles *profiles = NULL;
+    harpe_error error = {.message = ""};
+    assert_ok(parse(text, &profiles, &error), error);
+    assert_int_equal(harpe_replica_profiles_replica_count(profiles), 2);
+    assert_int_equal(harpe_replica_profiles_peer_count(profiles), 2);
+    static const double times[2][2] = {{0.10, 0.11}, {0.201, 0.21}}; /* a repeat is averaged */
+    for (int r = 0; r < 2; r++)
+        for (int g = 0; g < 2; g++) {
+            const harpe_profile *gpu = harpe_replica_profiles_at(profiles, r, g);
+            const harpe_profile_entry *entry = harpe_profile_find(gpu, 0, "forward");
+            assert_int_equal(entry->point_count, 1);
+            assert_near(entry->points[0].time_s, times[r][g], 1e-12);
+            assert_near(harpe_profile_blocking_power_w(gpu, 0), 60 + 10 * r + g, 1e-12);
+            assert_int_equal(harpe_profile_gpu_count(gpu, 0), 1);
+        }
+    assert_null(harpe_replica_profiles_at(profiles, 2, 0));
+    assert_null(harpe_replica_profiles_at(profiles, 0, -1));
+    harpe_replica_profiles_free(profiles);
+}
+
+static void names_of_other_tools_are_accepted(void **state) {
+    (void)state;
+    harpe_replica_profiles *profiles = NULL;
+    assert_int_equal(parse("stage,instruction,frequency,time,energy,dp_rank\n0,f,1,1,1,0\n"
+                           "0,f,1,1,1,1\n",
+                           &profiles, NULL),
+                     HARPE_OK);
+    assert_int_equal(harpe_replica_profiles_replica_count(profiles), 2);
+    harpe_replica_profiles_free(profiles);
+    assert_int_equal(parse("stage,instruction,frequency,time,energy,tp_rank\n0,f,1,1,1,1\n"
+                           "0,f,1,1,1,0\n",
+                           &profiles, NULL),
+                     HARPE_OK);
+    assert_int_equal(harpe_replica_profiles_peer_count(profiles), 2);
+    harpe_replica_profiles_free(profiles);
+}
+
+#define HEADER "replica,gpu,stage,instruction,frequency,time,energy\n"
+
+static void wrong_files_are_refused_where_they_are_wrong(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *message;
+    } cases[] = {
+        {"", "gpus.csv:1:1: the file is empty"},
+        {"stage,instruction,frequency,time\n", "gpus.csv:1:1: missing column 'energy'"},
+        {"stage,instruction,frequency,time,energy\n0,f,1,1,1\n", "missing column 'replica' or"},
+        {HEADER, "gpus.csv:2:1: no rows"},
+        {"replica,dp_rank,stage,instruction,frequency,time,energy\n", "gpus.csv:1:9: this column"},
+        {"replica,rank,stage,instruction,frequency,time,energy\n", "in place of rank and gpus"},
+        {HEADER "0,0,0,f,1,1\n", "gpus.csv:2:11: expected 7 fields"},
+        {HEADER "0,0,0,f,1,1,1,1\n", "gpus.csv:2:15: expected 7 fields"},
+        {HEADER "-1,0,0,f,1,1,1\n", "gpus.csv:2:1: replica must be a whole number from 0 to 65535"},
+        {HEADER "0,65536,0,f,1,1,1\n", "gpus.csv:2:3: gpu must be a whole number"},
+        {HEADER "0,x,0,f,1,1,1\n", "gpus.csv:2:3: gpu must"},
+        {HEADER "0,0,-1,f,1,1,1\n", "gpus.csv:2:5: stage must"},
+        {HEADER "0,0,0,f f,1,1,1\n", "gpus.csv:2:7: instruction must"},
+        {HEADER "0,0,0,f,x,1,1\n", "gpus.csv:2:9: frequency must"},
+        {HEADER "0,0,0,f,1,0,1\n", "gpus.csv:2:11: time must"},
+        {HEADER "0,0,0,f,1,1,-1\n", "gpus.csv:2:13: energy must"},
+        {"replica,stage,instruction,frequency,time,energy,blocking_power\n0,0,f,1,1,1,0\n",
+         "gpus.csv:2:13: blocking_power must"},
+        {HEADER "0,0,0,f,1,1,1\n2,0,0,f,1,1,1\n", "gpu 0 of replica 1 has no rows"},
+        {HEADER "0,0,0,f,1,1,1\n0,1,0,f,1,1,1\n1,0,0,f,1,1,1\n", "gpu 1 of replica 1 has no rows"},
+        {HEADER "0,1,0,f,1,1,1\n", "gpu 0 of replica 0 has no rows"},
+        {HEADER "0,65535,0,f,1,1,1\n65535,0,0,f,1,1,1\n", "gpu 0 of replica 0 has no rows"},
+        {HEADER "0,0,0,f,1,1,1\n1,0,0,b,1,1,1\n", "gpu 0 of replica 1 has no 'f' for stage 0"},
+        {HEADER "0,0,0,f,1,1,1\n1,0,0,f,1,1,1\n1,0,1,f,1,1,1\n",
+         "gpu 0 of replica 0 has no 'f' for stage 1"},
+        {HEADER "0,0,0,f,1,1,1\n0,0,0,f,1,2,1\n", "gpus.csv:3:1: stage 0, instruction 'f'"},
+        {HEADER "0,0,1,f,1,1,1\n", "stage 0 has no rows although stage 1 has"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        harpe_replica_profiles *profiles = NULL;
+        harpe_error error = {.message = ""};
+        assert_int_equal(parse(cases[i].text, &profiles, &error), HARPE_INVALID_INPUT);
+        assert_null(profiles);
+        if (!strstr(error.message, cases[i].message))
+            fail_msg("case %zu: '%s' lacks '%s'", i, error.message, cases[i].message);
+    }
+}
+
+static void written_profiles_are_read_again(void **state) {
+    (void)state;
+    harpe_variability how = {
+        .replica_count = 3, .peer_count = 2, .speed_deviation = 0.1, .power_deviation = 0.1};
+    test_job *job = varied_job(2, 2, &how);
+    char path[] = "/tmp/harpe-gpus-XXXXXX";
+    int descriptor = mkstemp(path);
+    assert_true(descriptor >= 0);
+    (void)close(descriptor);
+    harpe_replica_profiles *again = NULL;
+    harpe_error error = {.message = ""};
+    assert_ok(harpe_replica_profiles_write_csv(job->profiles, path, &error), error);
+    assert_ok(harpe_replica_profiles_read_csv(path, &again, &error), error);
+    for (int r = 0; r < 3; r++) {
+        assert_true(harpe_replica_profiles_hash(job->profiles, r) ==
+                    harpe_replica_profiles_hash(again, r));
+        for (int g = 0; g < 2; g++)
+            assert_near(
+                harpe_profile_blocking_power_w(harpe_replica_profiles_at(again, r, g), 1),
+                harpe_profile_blocking_power_w(harpe_replica_profiles_at(job->profiles, r, g), 1),
+                1e-12);
+    }
+    assert_int_equal(harpe_replica_profiles_read_csv("/nowhere/gpus.csv", &again, &error),
+                     HARPE_NOT_FOUND);
+    harpe_replica_profiles_free(again);
+    (void)unlink(path);
+    job_free(job);
+}
+
+static void profiles_of_several_gpus_are_refused(void **state) {
+    (void)state;
+    test_rows rows = {0};
+    add_row(&rows, 0, "forward", 1400, 0.1, 20);
+    rows.rows[0].gpu_count = 2;
+    harpe_profile *profile = profile_of(&rows);
+    const harpe_profile *gpus[] = {profile};
+    harpe_replica_profiles *profiles = NULL;
+    harpe_error error;
+    assert_int_equal(harpe_replica_profiles_new(gpus, 1, 1, &profiles, &error),
+                     HARPE_INVALID_ARGUMENT);
+    assert_int_equal(harpe_replica_profiles_new(gpus, 0, 1, &profiles, &error),
+                     HARPE_INVALID_ARGUMENT);
+    assert_int_equal(
+        harpe_replica_profiles_new(gpus, HARPE_REPLICAS_MAX, HARPE_REPLICAS_MAX, &profiles, &error),
+        HARPE_LIMIT_EXCEEDED);
+    harpe_profile_free(profile);
+    free(rows.rows);
+}
+
+/* ---- Variation ------------------------------------------------------------------------------- */
+
+static double time_of(const harpe_replica_profiles *profiles, int replica, int peer, int stage,
+                      size_t point) {
+    const harpe_profile *gpu = harpe_replica_profiles_at(profiles, replica, peer);
+    return harpe_profile_find(gpu, stage, "forward")->points[point].time_s;
+}
+
+/* Without noise each GPU is slower by the same factor at all clocks, and the factors have the
+ * wished deviation. */
+static void gpus_differ_by_factors(void **state) {
+    (void)state;
+    harpe_variability how = {.replica_count = 400, .speed_deviation = 0.08, .seed = 6}, flat = {0};
+    test_job *job = varied_job(2, 2, &how), *base = varied_job(2, 2, &flat);
+    double sum = 0, squares = 0;
+    for (int r = 0; r < 400; r++)
+        for (int s = 0; s < 2; s++) {
+            double factor =
+                time_of(job->profiles, r, 0, s, 0) / time_of(base->profiles, 0, 0, s, 0);
+            assert_near(time_of(job->profiles, r, 0, s, 20),
+                        factor * time_of(base->profiles, 0, 0, s, 20), 1e-12);
+            sum += factor;
+            squares += factor * factor;
+        }
+    double mean = sum / 800, deviation = sqrt(squares / 800 - mean * mean);
+    assert_near(mean, 1, 0.01);
+    assert_near(deviation, 0.08, 0.1);
+    job_free(job);
+    job_free(base);
+}
+
+static void outliers_are_slower(void **state) {
+    (void)state;
+    harpe_variability how = {.replica_count = 500, .outlier_share = 0.1, .seed = 8}, flat = {0};
+    test_job *job = varied_job(1, 1, &how), *base = varied_job(1, 1, &flat);
+    int slow = 0;
+    for (int r = 0; r < 500; r++) {
+        double factor = time_of(job->profiles, r, 0, 0, 0) / time_of(base->profiles, 0, 0, 0, 0);
+        assert_true(factor > 1 - 1e-12 && factor <= 1.5 + 1e-12);
+        slow += factor > 1.01;
+    }
+    assert_true(slow > 25 && slow < 75);
+    job_free(job);
+    job_free(base);
+}
+
+static void noise_does_not_change_the_gpus(void **state) {
+    (void)state;
+    harpe_variability how = {.replica_count = 4, .speed_deviation = 0.08, .seed = 6};
+    test_job *exact = varied_job(2, 2, &how);
+    how.noise = 0.01;
+    test_job *noisy = varied_job(2, 2, &how);
+    for (int r = 0; r < 4; r++) {
+        double ratio = 0;
+        for (size_t p = 0; p < 20; p++)
+            ratio += time_of(noisy->profiles, r, 0, 1, p) / time_of(exact->profiles, r, 0, 1, p);
+        assert_near(ratio / 20, 1, 0.01);
+    }
+    job_free(exact);
+    job_free(noisy);
+}
+
+static void impossible_variations_are_refused(void **state) {
+    (void)state;
+    harpe_profile *base = NULL;
+    harpe_replica_profiles *out = NULL;
+    harpe_synth_options options = {.stages = 1, .imbalance = 1};
+    assert_int_equal(harpe_profile_synthesize(&options, &base, NULL, NULL), HARPE_OK);
+    const harpe_variability cases[] = {
+        {.speed_deviation = 0.4}, {.speed_deviation = -1}, {.power_deviation = NAN},
+        {.noise = 0.5},           {.outlier_share = 2},    {.outlier_factor = 0.5},
+        {.replica_count = -1},    {.peer_count = 70000},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_int_equal(harpe_replica_profiles_vary(base, 50, &cases[i], &out, NULL),
+                         HARPE_INVALID_ARGUMENT);
+    assert_int_equal(harpe_replica_profiles_vary(base, -1, &(harpe_variability){0}, &out, NULL),
+                     HARPE_INVALID_ARGUMENT);
+    harpe_profile_free(base);
+}
+
+/* ---- Noise ----------------------------------------------------------------------------------- */
+
+/* Returns the root of the mean square of the relative difference of all times. */
+static double distance(const harpe_replica_profiles *a, const harpe_replica_profiles *b) {
+    double sum = 0;
+    int count = 0;
+    for (int r = 0; r < harpe_replica_profiles_replica_count(a); r++)
+        for (int s = 0; s < 2; s++)
+            for (size_t p = 0; p < 30; p++, count++)
+                sum += pow(time_of(a, r, 0, s, p) / time_of(b, r, 0, s, p) - 1, 2);
+    return sqrt(sum / count);
+}
+
+static void smoothing_removes_noise(void **state) {
+    (void)state;
+    harpe_variability how = {.replica_count = 16, .speed_deviation = 0.08, .seed = 6};
+    test_job *exact = varied_job(2, 2, &how);
+    how.noise = 0.01;
+    test_job *noisy = varied_job(2, 2, &how);
+    harpe_replica_profiles *smooth = NULL, *same = NULL;
+    assert_int_equal(harpe_replica_profiles_smooth(noisy->profiles, 0.03, &smooth, NULL), HARPE_OK);
+    assert_near(distance(noisy->profiles, exact->profiles), 0.01, 0.2);
+    assert_true(distance(smooth, exact->profiles) < 0.004);
+    /* Noise above the limit stays, and exact profiles stay as they are. */
+    harpe_replica_profiles_free(smooth);
+    assert_int_equal(harpe_replica_profiles_smooth(noisy->profiles, 0.005, &smooth, NULL),
+                     HARPE_OK);
+    assert_true(distance(smooth, noisy->profiles) == 0);
+    assert_int_equal(harpe_replica_profiles_smooth(exact->profiles, 0.03, &same, NULL), HARPE_OK);
+    assert_true(distance(same, exact->profiles) < 1e-9);
+    assert_int_equal(harpe_replica_profiles_smooth(exact->profiles, NAN, &same, NULL),
+                     HARPE_INVALID_ARGUMENT);
+    harpe_replica_profiles_free(smooth);
+    harpe_replica_profiles_free(same);
+    job_free(exact);
+    job_free(noisy);
+}
+
+/* GPUs with different clocks are fitted as well. */
+static void smoothing_accepts_gaps(void **state) {
+    (void)state;
+    harpe_profile *gpus[5];
+    test_random random = {3};
+    for (int g = 0; g < 5; g++) {
+        test_rows rows = {0};
+        for (int k = 0; k < 12; k++)
+            if ((k + g) % 3 != 0)
+                add_row(&rows, 0, "forward", 1400 - 15 * k,
+                        (1 + 0.1 * g) * (1 + 0.05 * k) *
+                            (1 + random_between(&random, -1, 1) * 0.01),
+                        100);
+        gpus[g] = profile_of(&rows);
+        free(rows.rows);
+    }
+    harpe_replica_profiles *noisy = NULL, *smooth = NULL;
+    assert_int_equal(
+        harpe_replica_profiles_new((const harpe_profile *const *)gpus, 5, 1, &noisy, NULL),
+        HARPE_OK);
+    assert_int_equal(harpe_replica_profiles_smooth(noisy, 0.03, &smooth, NULL), HARPE_OK);
+    double before = 0, after = 0;
+    for (int g = 0; g < 5; g++) {
+        const harpe_profile_entry *a =
+            harpe_profile_find(harpe_replica_profiles_at(noisy, g, 0), 0, "forward");
+        const harpe_profile_entry *b =
+            harpe_profile_find(harpe_replica_profiles_at(smooth, g, 0), 0, "forward");
+        for (size_t p = 0; p < a->point_count; p++) {
+            double truth = (1 + 0.1 * g) * (1 + 0.05 * (1400 - a->points[p].frequency_mhz) / 15);
+            before += pow(a->points[p].time_s / truth - 1, 2);
+            after += pow(b->points[p].time_s / truth - 1, 2);
+        }
+    }
+    assert_true(after < 0.7 * before);
+    for (int g = 0; g < 5; g++)
+        harpe_profile_free(gpus[g]);
+    harpe_replica_profiles_free(noisy);
+    harpe_replica_profiles_free(smooth);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_belong_to_their_gpus),
+        cmocka_unit_test(names_of_other_tools_are_accepted),
+        cmocka_unit_test(wrong_files_are_refused_where_they_are_wrong),
+        cmocka_unit_test(written_profiles_are_read_again),
+        cmocka_unit_test(profiles_of_several_gpus_are_refused),
+        cmocka_unit_test(gpus_differ_by_factors),
+        cmocka_unit_test(outliers_are_slower),
+        cmocka_unit_test(noise_does_not_change_the_gpus),
+        cmocka_unit_test(impossible_variations_are_refused),
+        cmocka_unit_test(smoothing_removes_noise),
+        cmocka_unit_test(smoothing_accepts_gaps),
+    };
+    return cmocka_run_group_tests_name("replica_profiles", tests, NULL, NULL);
+}
