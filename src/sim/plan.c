@@ -16,6 +16,7 @@
 #include "plan/profile_notes.h"
 #include "plan/schedule.h"
 #include "plan/synth.h"
+#include "sim/given_plan.h"
 
 /* ---- Instructions and messages --------------------------------------------------------------- */
 
@@ -351,24 +352,6 @@ static harpe_status predict_optimum(const harpe_sim_options *options, const char
     return status;
 }
 
-static harpe_status predict_given(const harpe_sim_options *options, harpe_sim_plan *plan,
-                                  harpe_error *error) {
-    harpe_plan_file *file = NULL;
-    harpe_plan given;
-    int *frequency_mhz =
-        harpe_calloc(harpe_problem_instruction_count(plan->problem), sizeof *frequency_mhz);
-    harpe_status status = frequency_mhz ? harpe_plan_file_read(options->plan_path, &file, error)
-                                        : harpe_fail_memory(error);
-    if (status == HARPE_OK)
-        status = harpe_plan_file_match(file, plan->problem, frequency_mhz, error);
-    if (status == HARPE_OK)
-        status = harpe_plan_evaluate(plan->problem, frequency_mhz, &given, NULL, error);
-    if (status == HARPE_OK) plan->fastest = predict(options, &given);
-    harpe_plan_file_free(file);
-    free(frequency_mhz);
-    return status;
-}
-
 static harpe_status make_predictions(const harpe_sim_options *options, const char *directory,
                                      harpe_sim_plan *plan, harpe_error *error) {
     harpe_plan highest;
@@ -379,9 +362,7 @@ static harpe_status make_predictions(const harpe_sim_options *options, const cha
     if (status == HARPE_OK) status = harpe_plan_all_maximum(plan->problem, &highest, error);
     if (status != HARPE_OK) return status;
     plan->all_maximum = predict(options, &highest);
-    status = predict_optimum(options, directory, plan, error);
-    if (status == HARPE_OK && options->plan_path) status = predict_given(options, plan, error);
-    return status;
+    return predict_optimum(options, directory, plan, error);
 }
 
 harpe_status harpe_sim_plan_load(const harpe_sim_options *options, const char *directory,
@@ -391,6 +372,9 @@ harpe_status harpe_sim_plan_load(const harpe_sim_options *options, const char *d
     if (status == HARPE_OK) status = get_profile(options, &plan, error);
     if (status == HARPE_OK) status = write_profile(&plan, directory, error);
     if (status == HARPE_OK) status = make_predictions(options, directory, &plan, error);
+    if (status == HARPE_OK && options->plan_path)
+        status = harpe_sim_predict_given(options, plan.problem, &plan.fastest.time_s,
+                                         &plan.fastest.energy_j, error);
     if (status == HARPE_OK) status = build_program(&plan, error);
     if (status != HARPE_OK) {
         harpe_sim_plan_free(&plan);

@@ -75,6 +75,39 @@ class Simulation(ProgramTest):
         self.assertLess(abs(measured["energy_error_percent"]), percent, measured)
 
 
+class PlanForEachGpu(Simulation):
+    """A plan with a list for each GPU is served to the ranks by their places in the job."""
+
+    def make_plan(self):
+        directory = tempfile.TemporaryDirectory(prefix="harpe-test-")
+        self.addCleanup(directory.cleanup)
+        gpus, plans = f"{directory.name}/gpus.csv", f"{directory.name}/plans"
+        self.succeed("synth", "--stages", 2, "--replicas", 2, "--gpus-per-stage", 2,
+                     "--variability", 0.15, "--output", gpus)
+        self.succeed("plan", "--inst-profile", gpus, "--replicas", "--num-mbs", 4, "--output-dir",
+                     plans)
+        return f"{plans}/job.py"
+
+    def test_ranks_follow_the_lists_of_their_places(self):
+        plan = self.make_plan()
+        job = ["--pp", 2, "--dp", 2, "--tp", 2, "--num-mbs", 4, "--steps", 3]
+        measured = self.report(*job, "--plan", plan)["measured"]
+        self.as_predicted(measured["plan"])
+        # The emulated GPUs are equal, so lists in another order would give another time.
+        lists = [line for line in pathlib.Path(plan).read_text().splitlines() if len(line) > 1]
+        self.assertEqual(len(set(lists)), 8)
+        self.assertGreater(measured["plan"]["savings_percent"], 1)
+
+    def test_plan_for_another_job_is_refused(self):
+        plan = self.make_plan()
+        self.sim("--pp", 2, "--dp", 3, "--num-mbs", 4, "--plan", plan)
+        _, said = self.finish(1)
+        self.assertIn("the plan has 8 ranks, the schedule 2", said)
+        self.sim("--pp", 2, "--dp", 2, "--tp", 2, "--num-mbs", 5, "--plan", plan)
+        _, said = self.finish(1)
+        self.assertIn("list 0 has 8 instructions, but stage 0 runs 10", said)
+
+
 class Offline(Simulation):
     def test_measured_is_as_predicted_and_saves_energy(self):
         measured = self.report("--offline", "--steps", 5)["measured"]
