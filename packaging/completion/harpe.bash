@@ -30,11 +30,11 @@ _harpe() {
         ;;
     esac
     case "$command $prev" in
-    'plan --chunks' | 'plan --epilogue' | 'plan --gpus-per-stage' | 'plan --microbatch-group-size' | 'plan -m' | 'plan --num-mbs' | 'plan -n' | 'plan --num-stages' | 'plan --overhead-power' | 'plan --prologue' | 'plan -p' | 'plan --p2p-power' | 'plan --transfer-time' | 'plan --memory-limit' | 'plan --noise-factor' | 'plan --unit-time' | 'plan --effort' | 'plan --min-dwell' | 'plan --switch-energy' | 'plan --switch-latency' | 'plan --threads')
+    'plan --chunks' | 'plan --epilogue' | 'plan --gpus-per-stage' | 'plan --microbatch-group-size' | 'plan -m' | 'plan --num-mbs' | 'plan -n' | 'plan --num-stages' | 'plan --overhead-power' | 'plan --prologue' | 'plan -p' | 'plan --p2p-power' | 'plan --transfer-time' | 'plan --memory-limit' | 'plan --noise-factor' | 'plan --slowdown' | 'plan --smooth[' | 'plan --time' | 'plan --unit-time' | 'plan --effort' | 'plan --min-dwell' | 'plan --switch-energy' | 'plan --switch-latency' | 'plan --threads')
         compopt +o default 2>/dev/null
         return
         ;;
-    'plan --graph' | 'plan -i' | 'plan --inst-profile' | 'plan --wait-powers' | 'plan --export-graph')
+    'plan --graph' | 'plan -i' | 'plan --inst-profile' | 'plan --wait-powers' | 'plan --replica' | 'plan --export-graph')
         return
         ;;
     'plan -s' | 'plan --schedule')
@@ -87,7 +87,7 @@ _harpe() {
     'graph -o' | 'graph --output')
         return
         ;;
-    'synth --forward-time' | 'synth --imbalance' | 'synth --noise' | 'synth -n' | 'synth --stages' | 'synth --num-stages' | 'synth --seed')
+    'synth --forward-time' | 'synth --imbalance' | 'synth --noise' | 'synth -n' | 'synth --stages' | 'synth --num-stages' | 'synth --seed' | 'synth --gpus-per-stage' | 'synth --outliers' | 'synth --replicas' | 'synth --variability')
         compopt +o default 2>/dev/null
         return
         ;;
@@ -231,11 +231,11 @@ _harpe() {
     esac
     if [ "${cur:0:1}" = - ]; then
         case $command in
-        'plan') COMPREPLY=($(compgen -W '--chunks --epilogue --gpus-per-stage --graph -i --inst-profile --microbatch-group-size -m --num-mbs -n --num-stages --overhead-power --overlap-moe-expert-parallel-comm --prologue -p --p2p-power -s --schedule --transfer-time --wait-powers --cost-model --memory-limit --noise-factor --unit-time --bound-only --effort --export-graph -f --force -j --json --min-dwell --no-pictures -o --output-dir --plans -q --quiet --switch-energy --switch-latency --threads --verify -? --help --usage -V --version' -- "$cur")) ;;
+        'plan') COMPREPLY=($(compgen -W '--chunks --epilogue --gpus-per-stage --graph -i --inst-profile --microbatch-group-size -m --num-mbs -n --num-stages --overhead-power --overlap-moe-expert-parallel-comm --prologue -p --p2p-power -s --schedule --transfer-time --wait-powers --cost-model --memory-limit --noise-factor --replica --replicas --slowdown --smooth[ --time --unit-time --bound-only --effort --export-graph -f --force -j --json --min-dwell --no-pictures -o --output-dir --plans -q --quiet --switch-energy --switch-latency --threads --verify -? --help --usage -V --version' -- "$cur")) ;;
         'choose') COMPREPLY=($(compgen -W '--deadline --max-slowdown --min-energy --power-cap --straggler --time --carbon --carbon-price --energy-price --gpu-hour-price --iterations --max-peak-power --max-swing --overhead-power -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'evaluate') COMPREPLY=($(compgen -W '--chunks --epilogue --gpus-per-stage -i --inst-profile --microbatch-group-size -m --num-mbs -n --num-stages --overhead-power --overlap-moe-expert-parallel-comm --prologue -p --p2p-power -s --schedule --transfer-time --wait-powers --cost-model --memory-limit --noise-factor --unit-time -j --json -P --plan -q --quiet --switch-energy --switch-latency --switch-lead -? --help --usage -V --version' -- "$cur")) ;;
         'graph') COMPREPLY=($(compgen -W '--format --step --blocking-power --compute-share -g --gpu --min-activity -f --force -j --json -o --output -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
-        'synth') COMPREPLY=($(compgen -W '--forward-time -g --gpu --imbalance --noise -n --stages --num-stages --seed --split-backward -f --force -j --json -o --output -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
+        'synth') COMPREPLY=($(compgen -W '--forward-time -g --gpu --imbalance --noise -n --stages --num-stages --seed --split-backward --gpus-per-stage --outliers --replicas --variability -f --force -j --json -o --output -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'gpus') COMPREPLY=($(compgen -W '-a --all --dry-run -j --json --restore -? --help --usage -V --version' -- "$cur")) ;;
         'agent') COMPREPLY=($(compgen -W '--config --metrics-listen --socket --state-dir --zeusd-key --zeusd-listen --zeusd-no-restore --zeusd-socket -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'agent hold') COMPREPLY=($(compgen -W '--clock --gpu --power-limit --wait -? --help --usage -V --version' -- "$cur")) ;;

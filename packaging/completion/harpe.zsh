@@ -65,6 +65,11 @@ _harpe() {
                 '(--cost-model)--cost-model=[hull (default)\: the measured points themselves; exponential\: a fitted curve]:NAME:(hull exponential)' \
                 '(--memory-limit)--memory-limit=[Refuse larger problems]:GIB: ' \
                 '(--noise-factor)--noise-factor=[Relaxed Pareto filter if the exponential model has fewer than 4 points]:X: ' \
+                '(--replica)--replica=[The profile of a further pipeline replica]:FILE:_files' \
+                '(--replicas)--replicas[The profile has the columns replica and gpu]' \
+                '(--slowdown)--slowdown=[An iteration of the job may take X times the shortest time of the slowest replica]:X: ' \
+                '(--smooth[)--smooth[=[Remove noise from the profiles]:X\]: ' \
+                '(--time)--time=[An iteration of the job may take S seconds]:S: ' \
                 '(--unit-time)--unit-time=[Sampling interval of the exponential model in s]:S: ' \
                 '(--bound-only)--bound-only[Compute and write the lower bound]' \
                 '(--effort)--effort=[Improve the plans for SECONDS after they are made]:SECONDS: ' \
@@ -194,6 +199,10 @@ _harpe() {
                 '(-n --stages --num-stages)--num-stages=[Pipeline stages]:N: ' \
                 '(--seed)--seed=[The same seed makes the same profile everywhere]:N: ' \
                 '(--split-backward)--split-backward[Also backward_input and backward_weight, for zero-bubble schedules]' \
+                '(--gpus-per-stage)--gpus-per-stage=[Tensor parallel GPUs of each stage]:K: ' \
+                '(--outliers)--outliers=[Share of GPUs that are up to 1.5 times as slow]:X: ' \
+                '(--replicas)--replicas=[Pipeline replicas of a data parallel job]:R: ' \
+                '(--variability)--variability=[Relative standard deviation of the GPUs'\'' speed and power]:X: ' \
                 '(-f --force)-f[Replace an existing file]' \
                 '(-f --force)--force[Replace an existing file]' \
                 '(-j --json)-j[Print a summary as JSON]' \
