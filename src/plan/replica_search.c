@@ -89,10 +89,10 @@ static bool is_closed(const searcher *s) {
     return s->best_energy_j + waiting_j - bound_j <= CLOSED_GAP * fabs(bound_j);
 }
 
-static harpe_status dive(searcher *s, harpe_dive_order order, harpe_error *error) {
+static harpe_status dive(searcher *s, harpe_dive_order order, int width, harpe_error *error) {
     harpe_assignment *a = &s->assignment;
     bool found = false;
-    harpe_status status = harpe_diver_dive(&s->diver, &s->walk.solver, order, &found, error);
+    harpe_status status = harpe_diver_dive(&s->diver, &s->walk.solver, order, width, &found, error);
     if (status != HARPE_OK || !found) return status;
     for (int32_t i = 0; i < a->count; i++)
         s->ordered[i] = s->diver.option[a->instruction_at[i]];
@@ -109,8 +109,9 @@ static harpe_status dive_all(searcher *s, harpe_error *error) {
         harpe_relaxation_curves_init(&s->curves, s->problem, &s->walk.network, error);
     if (status == HARPE_OK)
         status = harpe_diver_init(&s->diver, s->problem, &s->walk.network, &s->curves, error);
+    int width = s->dives < HARPE_DIVE_ORDERS ? 1 : 2;
     for (int order = 0; status == HARPE_OK && order < s->dives && !is_closed(s); order++)
-        status = dive(s, (harpe_dive_order)order, error);
+        status = dive(s, (harpe_dive_order)order, width, error);
     return status;
 }
 
