@@ -30,7 +30,7 @@ _harpe() {
         ;;
     esac
     case "$command $prev" in
-    'plan --chunks' | 'plan --epilogue' | 'plan --gpus-per-stage' | 'plan --microbatch-group-size' | 'plan -m' | 'plan --num-mbs' | 'plan -n' | 'plan --num-stages' | 'plan --overhead-power' | 'plan --prologue' | 'plan -p' | 'plan --p2p-power' | 'plan --transfer-time' | 'plan --memory-limit' | 'plan --noise-factor' | 'plan --slowdown' | 'plan --smooth[' | 'plan --time' | 'plan --unit-time' | 'plan --effort' | 'plan --min-dwell' | 'plan --switch-energy' | 'plan --switch-latency' | 'plan --threads')
+    'plan --chunks' | 'plan --epilogue' | 'plan --gpus-per-stage' | 'plan --microbatch-group-size' | 'plan -m' | 'plan --num-mbs' | 'plan -n' | 'plan --num-stages' | 'plan --overhead-power' | 'plan --prologue' | 'plan -p' | 'plan --p2p-power' | 'plan --transfer-time' | 'plan --memory-limit' | 'plan --noise-factor' | 'plan --slowdown' | 'plan --smooth[' | 'plan --time' | 'plan --unit-time' | 'plan --effort' | 'plan --min-dwell' | 'plan --switch-energy' | 'plan --threads')
         compopt +o default 2>/dev/null
         return
         ;;
@@ -53,11 +53,15 @@ _harpe() {
         COMPREPLY=($(compgen -W 'all none' -- "$cur"))
         return
         ;;
+    'plan --switch-latency')
+        COMPREPLY=($(compgen -W 'profile' -- "$cur") $(compgen -f -- "$cur"))
+        return
+        ;;
     'choose --deadline' | 'choose --max-slowdown' | 'choose --power-cap' | 'choose --straggler' | 'choose --time' | 'choose --carbon' | 'choose --carbon-price' | 'choose --energy-price' | 'choose --gpu-hour-price' | 'choose --iterations' | 'choose --max-peak-power' | 'choose --max-swing' | 'choose --overhead-power')
         compopt +o default 2>/dev/null
         return
         ;;
-    'evaluate --chunks' | 'evaluate --epilogue' | 'evaluate --gpus-per-stage' | 'evaluate --microbatch-group-size' | 'evaluate -m' | 'evaluate --num-mbs' | 'evaluate -n' | 'evaluate --num-stages' | 'evaluate --overhead-power' | 'evaluate --prologue' | 'evaluate -p' | 'evaluate --p2p-power' | 'evaluate --transfer-time' | 'evaluate --memory-limit' | 'evaluate --noise-factor' | 'evaluate --unit-time' | 'evaluate --switch-energy' | 'evaluate --switch-latency' | 'evaluate --switch-lead')
+    'evaluate --chunks' | 'evaluate --epilogue' | 'evaluate --gpus-per-stage' | 'evaluate --microbatch-group-size' | 'evaluate -m' | 'evaluate --num-mbs' | 'evaluate -n' | 'evaluate --num-stages' | 'evaluate --overhead-power' | 'evaluate --prologue' | 'evaluate -p' | 'evaluate --p2p-power' | 'evaluate --transfer-time' | 'evaluate --memory-limit' | 'evaluate --noise-factor' | 'evaluate --unit-time' | 'evaluate --switch-energy' | 'evaluate --switch-lead')
         compopt +o default 2>/dev/null
         return
         ;;
@@ -70,6 +74,10 @@ _harpe() {
         ;;
     'evaluate --cost-model')
         COMPREPLY=($(compgen -W 'hull exponential' -- "$cur"))
+        return
+        ;;
+    'evaluate --switch-latency')
+        COMPREPLY=($(compgen -W 'profile' -- "$cur") $(compgen -f -- "$cur"))
         return
         ;;
     'graph --format')

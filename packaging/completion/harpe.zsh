@@ -86,7 +86,7 @@ _harpe() {
                 '(-q --quiet)-q[Show no progress and no notes on stderr]' \
                 '(-q --quiet)--quiet[Show no progress and no notes on stderr]' \
                 '(--switch-energy)--switch-energy=[Energy of one change of clock]:J: ' \
-                '(--switch-latency)--switch-latency=[Seconds from the request to the new clock, or '\''profile'\'']:S|profile: ' \
+                '(--switch-latency)--switch-latency=[Seconds from the request to the new clock, '\''profile'\'' for those of the profile, or a file of '\''harpe profile switch'\'']:S|FILE: _alternative "v\:name\:(profile)" "f\:file\:_files"' \
                 '(--threads)--threads=[Make plans on at most N threads]:N: ' \
                 '(--verify)--verify[Verify frontier and plans with independent code]' \
                 '(-\? --help)-\?[Give this help list]' \
@@ -153,7 +153,7 @@ _harpe() {
                 '(-q --quiet)-q[Show no progress and no notes on stderr]' \
                 '(-q --quiet)--quiet[Show no progress and no notes on stderr]' \
                 '(--switch-energy)--switch-energy=[Energy of one change of clock]:J: ' \
-                '(--switch-latency)--switch-latency=[Seconds from the request for a clock to the new clock, or '\''profile'\'']:S|profile: ' \
+                '(--switch-latency)--switch-latency=[Seconds from the request to the new clock, '\''profile'\'' for those of the profile, or a file of '\''harpe profile switch'\'']:S|FILE: _alternative "v\:name\:(profile)" "f\:file\:_files"' \
                 '(--switch-lead)--switch-lead=[The controller asks for a clock up to S seconds before its instruction begins]:S: ' \
                 '(-\? --help)-\?[Give this help list]' \
                 '(-\? --help)--help[Give this help list]' \

@@ -24,6 +24,7 @@ VALUES = {
     ("cost-model", "NAME"): "hull exponential",
     ("plans", "all|N|none"): "all none",
     ("format", "FORMAT"): "kineto chakra",
+    ("switch-latency", "S|FILE"): "profile",
     ("gpu", "MODEL"): "V100 A40 A100 H100",
     ("selector", "NAME"): "zeus-cost energy time max-slowdown",
     ("log-level", "LEVEL"): "debug info warning error",
@@ -33,7 +34,7 @@ VALUES = {
 MORE_VALUES = {("serve", "scheduler"): "PointSolution PointSolution3D AllMaxFrequency "
                                        "HighestFrequency Perseus InstructionProfiler "
                                        "python: program:"}
-FILES = re.compile(r"^(FILE|FILE\.py|NAME\|FILE|WHERE|PROGRAM)$")
+FILES = re.compile(r"^(FILE|FILE\.py|NAME\|FILE|S\|FILE|WHERE|PROGRAM)$")
 OPTION = re.compile(r"^  (?:-(\S), |    )(--\S.*?)(?:(?<=\S)  +(\S.*))?$")
 HEADER = "# Made by packaging/completion/make_completions.py out of harpe's help: do not edit.\n"
 

@@ -43,7 +43,7 @@ harpe_status harpe_clock_switch_check(const harpe_problem *problem, const harpe_
     if (harpe_problem_has_switch_latency(problem)) return HARPE_OK;
     return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                       "the profile has no switching latency: add the column switch_latency, or "
-                      "give the latency as a number");
+                      "give the latency as a number or as a table");
 }
 
 double harpe_clock_switch_latency_s(const harpe_problem *problem, const harpe_clock_switch *cost,

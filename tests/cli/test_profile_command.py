@@ -299,6 +299,9 @@ class Switch(ProgramTest):
             self.assertEqual(values[0], "NVIDIA A100-SXM4-80GB")
             self.assertEqual([int(values[1]), int(values[5])], [row["frequency_mhz"], row["samples"]])
             self.assertAlmostEqual(float(values[2]), row["latency_s"], delta=1e-6)
+        self.profile()
+        self.succeed("plan", "-i", "profile.csv", "-m", 4, "-p", 84, "--plans", 3, "--no-pictures", "-o",
+                     "plans", "--switch-latency", path)
         before = path.read_text()
         result = self.emulated("--clocks", "1410,210", "-r", 1, "--output", path)
         self.assertEqual(result.code, 1, result)

@@ -48,9 +48,9 @@ static const struct argp_option flags[] = {
     {NULL, 0, NULL, 0, "The plans:", 3},
     {"plan", 'P', "FILE", 0,
      "A plan file, or a directory whose *.py files are evaluated; may be given several times", 3},
-    {"switch-latency", FLAG_SWITCH_LATENCY, "S|profile", 0,
-     "Seconds from the request for a clock to the new clock, or 'profile': those of the profile "
-     "(default 0)",
+    {"switch-latency", FLAG_SWITCH_LATENCY, "S|FILE", 0,
+     "Seconds from the request to the new clock, 'profile' for those of the profile, or a file of "
+     "'harpe profile switch' (default 0)",
      3},
     {"switch-lead", FLAG_SWITCH_LEAD, "S", 0,
      "The controller asks for a clock up to S seconds before its instruction begins (default: as "
@@ -77,7 +77,7 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         if (!add_path(&arguments->given, argument)) harpe_flag_fail(state, "out of memory");
         return 0;
     case FLAG_SWITCH_LATENCY:
-        harpe_flag_switch_latency(state, argument, &arguments->change);
+        harpe_flag_switch_latency(state, argument, &arguments->input, &arguments->change);
         return 0;
     case FLAG_SWITCH_LEAD:
         arguments->lead_s = harpe_flag_double(state, "--switch-lead", argument, 0, 3600);

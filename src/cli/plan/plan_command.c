@@ -90,9 +90,9 @@ static const struct argp_option flags[] = {
      3},
     {"min-dwell", FLAG_MIN_DWELL, "S", 0,
      "Make plans in which each clock holds for at least S seconds (default 0)", 3},
-    {"switch-latency", FLAG_SWITCH_LATENCY, "S|profile", 0,
-     "Seconds from the request to the new clock, or 'profile': those of the profile; each change "
-     "can be requested in time (default 0)",
+    {"switch-latency", FLAG_SWITCH_LATENCY, "S|FILE", 0,
+     "Seconds from the request to the new clock, 'profile' for those of the profile, or a file of "
+     "'harpe profile switch'; each change can be requested in time (default 0)",
      3},
     {"switch-energy", FLAG_SWITCH_ENERGY, "J", 0,
      "Energy of one change of clock; changes that save less are removed (default 0)", 3},
@@ -177,7 +177,9 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     case FLAG_MIN_DWELL:
         change->minimum_dwell_s = harpe_flag_double(state, "--min-dwell", argument, 0, 3600);
         return 0;
-    case FLAG_SWITCH_LATENCY: harpe_flag_switch_latency(state, argument, change); return 0;
+    case FLAG_SWITCH_LATENCY:
+        harpe_flag_switch_latency(state, argument, &arguments->input, change);
+        return 0;
     case FLAG_SWITCH_ENERGY:
         change->energy_j = harpe_flag_double(state, "--switch-energy", argument, 0, 1e6);
         return 0;
@@ -238,9 +240,11 @@ static json_t *arguments_json(const plan_arguments *arguments) {
     json_object_set_new(object, "bound_only", json_boolean(arguments->bound_only));
     const harpe_clock_switch *change = &arguments->request.clock_switch;
     json_object_set_new(object, "min_dwell_s", json_real(change->minimum_dwell_s));
+    const char *table = arguments->input.switch_table_path;
     json_object_set_new(object, "switch_latency_s",
-                        change->takes_profile ? json_string("profile")
-                                              : json_real(change->latency_s));
+                        table                   ? harpe_command_json_text(table)
+                        : change->takes_profile ? json_string("profile")
+                                                : json_real(change->latency_s));
     json_object_set_new(object, "switch_energy_j", json_real(change->energy_j));
     json_object_set_new(object, "effort_s", json_real(arguments->request.effort_s));
     return object;

@@ -11,11 +11,13 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/plan/graph_input.h"
 #include "plan/problem.h"
 #include "plan/schedule.h"
+#include "plan/switch_table.h"
 
 #define BLOCKING_POWER_MAX_W 1e5
 #define DEFAULT_SCHEDULE "1f1b"
@@ -416,10 +418,31 @@ static harpe_status take_blocking_powers(harpe_problem_input *input, harpe_error
 }
 
 void harpe_flag_switch_latency(const struct argp_state *state, const char *text,
-                               harpe_clock_switch *change) {
-    change->takes_profile = strcmp(text, "profile") == 0;
+                               harpe_problem_input *input, harpe_clock_switch *change) {
+    size_t length = strlen(text);
+    bool is_file = strchr(text, '/') || (length > 4 && strcmp(text + length - 4, ".csv") == 0);
+    double number;
+    input->switch_table_path = is_file ? text : NULL;
+    change->takes_profile = is_file || strcmp(text, "profile") == 0;
+    change->latency_s = 0;
+    if (change->takes_profile) return;
+    if (!harpe_parse_double(text, length, &number))
+        harpe_flag_fail(state,
+                        "--switch-latency: expected a number of seconds, 'profile' or a file "
+                        "*.csv, found '%s'",
+                        text);
     change->latency_s =
-        change->takes_profile ? 0 : harpe_flag_double(state, "--switch-latency", text, 0, 3600);
+        harpe_flag_double(state, "--switch-latency", text, 0, HARPE_SWITCH_LATENCY_MAX_S);
+}
+
+static harpe_status take_switch_table(harpe_problem_input *input, harpe_error *error) {
+    if (!input->switch_table_path) return HARPE_OK;
+    harpe_switch_table table;
+    harpe_status status = harpe_switch_table_read_csv(input->switch_table_path, &table, error);
+    if (status != HARPE_OK) return status;
+    status = harpe_switch_table_apply(&table, input->problem, error);
+    harpe_switch_table_clear(&table);
+    return status;
 }
 
 harpe_status harpe_problem_input_load(harpe_problem_input *input, harpe_error *error) {
@@ -434,6 +457,7 @@ harpe_status harpe_problem_input_load(harpe_problem_input *input, harpe_error *e
     if (status == HARPE_OK) status = check_blocking_power(input, error);
     if (status == HARPE_OK) status = harpe_problem_input_schedule(input, error);
     if (status == HARPE_OK) status = make_problem(input, error);
+    if (status == HARPE_OK) status = take_switch_table(input, error);
     return status == HARPE_OK ? take_blocking_powers(input, error) : status;
 }
 

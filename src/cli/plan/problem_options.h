@@ -28,7 +28,8 @@ typedef struct harpe_problem_input {
     char **epilogue;
     double *blocking_power_w; /* owned */
     size_t blocking_power_count;
-    const char *wait_powers_path; /* NULL: each rank has one power */
+    const char *wait_powers_path;  /* NULL: each rank has one power */
+    const char *switch_table_path; /* NULL: no table of switching latencies */
     double overhead_power_w;
     double transfer_time_s;
     harpe_cost_model cost_model;
@@ -48,9 +49,10 @@ typedef struct harpe_problem_input {
  * required flag is missing. */
 extern const struct argp harpe_problem_argp;
 
-/* Reads the value of --switch-latency: a number of seconds, or "profile". */
+/* Reads the value of --switch-latency: a number of seconds, "profile", or a CSV file, which
+ * harpe_problem_input_load reads. The problem's latencies are then those of the file. */
 void harpe_flag_switch_latency(const struct argp_state *state, const char *text,
-                               harpe_clock_switch *change);
+                               harpe_problem_input *input, harpe_clock_switch *change);
 
 /* Reads the profile, builds or reads the schedule, and joins them; or reads the graph. */
 harpe_status harpe_problem_input_load(harpe_problem_input *input, harpe_error *error);
