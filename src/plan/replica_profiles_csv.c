@@ -128,9 +128,18 @@ static harpe_status read_place(const reader *r, column c, int *place, harpe_erro
 
 /* Reads the numbers of the current record. Returns the first invalid column, or COLUMN_COUNT. */
 static column parse_row(const reader *r, harpe_measurement *row, size_t *name_length) {
-    static const column columns[HARPE_FIELD_COUNT + 1] = {
-        COLUMN_STAGE, COLUMN_INSTRUCTION, COLUMN_FREQUENCY, COLUMN_TIME, COLUMN_ENERGY,
-        COLUMN_COUNT, COLUMN_COUNT,       COLUMN_POWER,     COLUMN_COUNT};
+    static const column columns[] = {
+        [HARPE_FIELD_STAGE] = COLUMN_STAGE,
+        [HARPE_FIELD_INSTRUCTION] = COLUMN_INSTRUCTION,
+        [HARPE_FIELD_FREQUENCY] = COLUMN_FREQUENCY,
+        [HARPE_FIELD_TIME] = COLUMN_TIME,
+        [HARPE_FIELD_ENERGY] = COLUMN_ENERGY,
+        [HARPE_FIELD_RANK] = COLUMN_COUNT, /* this and the others without a column are valid */
+        [HARPE_FIELD_GPUS] = COLUMN_COUNT,
+        [HARPE_FIELD_BLOCKING_POWER] = COLUMN_POWER,
+        [HARPE_FIELD_SWITCH_LATENCY] = COLUMN_COUNT,
+        [HARPE_FIELD_COUNT] = COLUMN_COUNT,
+    };
     const harpe_csv_field *fields = r->csv.fields;
     const harpe_csv_field *name = &fields[r->index[COLUMN_INSTRUCTION]];
     const harpe_csv_field *time = &fields[r->index[COLUMN_TIME]];
