@@ -44,6 +44,9 @@ HARPE_PFO_WAITING = 1
 HARPE_PFO_MEASURING = 2
 HARPE_PFO_REPORTING = 3
 HARPE_PFO_OFF = 4
+HARPE_REPLICA_OWN_PLANS = 0
+HARPE_REPLICA_ONE_PLAN = 1
+HARPE_REPLICA_ALL_MAXIMUM = 2
 HARPE_JOB_REQUEST_SLOWDOWN = 0
 HARPE_JOB_REQUEST_ITERATION_TIME = 1
 HARPE_JOB_REQUEST_POWER_CAP = 2
@@ -285,6 +288,26 @@ class harpe_power_limit_device(C.Structure):
 
 
 class harpe_power_limit_options(C.Structure):
+    pass
+
+
+class harpe_variability(C.Structure):
+    pass
+
+
+class harpe_replica_request(C.Structure):
+    pass
+
+
+class harpe_replica_total(C.Structure):
+    pass
+
+
+class harpe_replica_job(C.Structure):
+    pass
+
+
+class harpe_replica_plan(C.Structure):
     pass
 
 
@@ -756,6 +779,46 @@ harpe_power_limit_options._fields_ = [
     ("world_size", C.c_int),
     ("log", harpe_log),
 ]
+harpe_variability._fields_ = [
+    ("replica_count", C.c_int),
+    ("peer_count", C.c_int),
+    ("speed_deviation", C.c_double),
+    ("power_deviation", C.c_double),
+    ("outlier_share", C.c_double),
+    ("outlier_factor", C.c_double),
+    ("noise", C.c_double),
+    ("seed", C.c_uint64),
+    ("noise_seed", C.c_uint64),
+]
+harpe_replica_request._fields_ = [
+    ("time_s", C.c_double),
+    ("slowdown", C.c_double),
+    ("threads", C.c_int),
+]
+harpe_replica_total._fields_ = [
+    ("time_s", C.c_double),
+    ("energy_j", C.c_double),
+]
+harpe_replica_job._fields_ = [
+    ("own", harpe_replica_total),
+    ("lower_bound_j", C.c_double),
+    ("fastest_s", C.c_double),
+    ("minimum_energy_s", C.c_double),
+    ("slowest_replica", C.c_int),
+    ("replica_count", C.c_int),
+    ("peer_count", C.c_int),
+    ("rank_count", C.c_int),
+    ("distinct_count", C.c_int),
+    ("all_maximum", harpe_replica_total),
+    ("one_plan", harpe_replica_total),
+]
+harpe_replica_plan._fields_ = [
+    ("time_s", C.c_double),
+    ("energy_j", C.c_double),
+    ("lower_bound_j", C.c_double),
+    ("fastest_s", C.c_double),
+    ("same_as", C.c_int),
+]
 harpe_scheduler_job._fields_ = [
     ("job", C.POINTER(harpe_job_info)),
     ("ranks", C.POINTER(harpe_rank_info)),
@@ -980,6 +1043,28 @@ FUNCTIONS = {
     "harpe_ranks_free": (None, [C.POINTER(harpe_rank_info), C.c_size_t]),
     "harpe_ranks_load": (C.c_int, [C.c_char_p, C.POINTER(C.POINTER(harpe_rank_info)), C.POINTER(C.c_size_t), C.POINTER(harpe_error)]),
     "harpe_ranks_save": (C.c_int, [C.c_char_p, C.POINTER(harpe_rank_info), C.c_size_t, C.POINTER(harpe_error)]),
+    "harpe_replica_plans_at": (C.POINTER(harpe_replica_plan), [C.c_void_p, C.c_int]),
+    "harpe_replica_plans_bound_at": (C.c_double, [C.c_void_p, C.c_double]),
+    "harpe_replica_plans_evaluate": (C.c_int, [C.c_void_p, C.c_int, C.c_void_p, C.c_void_p, C.POINTER(harpe_problem_options), C.POINTER(harpe_replica_total), C.POINTER(harpe_error)]),
+    "harpe_replica_plans_free": (None, [C.c_void_p]),
+    "harpe_replica_plans_frequencies": (C.POINTER(C.c_int), [C.c_void_p, C.c_int, C.c_int, C.c_int, C.POINTER(C.c_size_t)]),
+    "harpe_replica_plans_frontier": (C.c_int, [C.c_void_p, C.c_size_t, C.POINTER(harpe_frontier_vertex), C.POINTER(harpe_error)]),
+    "harpe_replica_plans_instruction_name": (C.c_char_p, [C.c_void_p, C.c_int, C.c_size_t]),
+    "harpe_replica_plans_job": (harpe_replica_job, [C.c_void_p]),
+    "harpe_replica_plans_new": (C.c_int, [C.c_void_p, C.c_void_p, C.POINTER(harpe_problem_options), C.POINTER(harpe_replica_request), C.POINTER(harpe_progress), C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
+    "harpe_replica_plans_verify": (C.c_int, [C.c_void_p, C.c_void_p, C.c_void_p, C.POINTER(harpe_problem_options), C.POINTER(harpe_error)]),
+    "harpe_replica_plans_write": (C.c_int, [C.c_void_p, C.c_char_p, C.POINTER(harpe_error)]),
+    "harpe_replica_plans_write_one": (C.c_int, [C.c_void_p, C.c_int, C.c_char_p, C.POINTER(harpe_error)]),
+    "harpe_replica_profiles_at": (C.c_void_p, [C.c_void_p, C.c_int, C.c_int]),
+    "harpe_replica_profiles_free": (None, [C.c_void_p]),
+    "harpe_replica_profiles_new": (C.c_int, [C.POINTER(C.c_void_p), C.c_int, C.c_int, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
+    "harpe_replica_profiles_parse_csv": (C.c_int, [C.c_char_p, C.c_size_t, C.c_char_p, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
+    "harpe_replica_profiles_peer_count": (C.c_int, [C.c_void_p]),
+    "harpe_replica_profiles_read_csv": (C.c_int, [C.c_char_p, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
+    "harpe_replica_profiles_replica_count": (C.c_int, [C.c_void_p]),
+    "harpe_replica_profiles_smooth": (C.c_int, [C.c_void_p, C.c_double, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
+    "harpe_replica_profiles_vary": (C.c_int, [C.c_void_p, C.c_double, C.POINTER(harpe_variability), C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
+    "harpe_replica_profiles_write_csv": (C.c_int, [C.c_void_p, C.c_char_p, C.POINTER(harpe_error)]),
     "harpe_schedule_description_at": (C.c_char_p, [C.c_int]),
     "harpe_schedule_for_profile": (C.c_int, [C.c_void_p, C.POINTER(harpe_schedule_request), C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
     "harpe_schedule_free": (None, [C.c_void_p]),

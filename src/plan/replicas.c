@@ -107,8 +107,9 @@ static harpe_status run(planner *p, double share,
                              .step = step,
                              .report = report,
                              .user = p};
-    bool stopped = false;
-    harpe_status status = harpe_parallel_do(&of, &stopped, error);
+    bool stopped = !report(p, 0); /* small jobs may end before the next report */
+    harpe_status status = HARPE_OK;
+    if (!stopped) status = harpe_parallel_do(&of, &stopped, error);
     if (status == HARPE_OK && stopped)
         status = harpe_fail(error, HARPE_INTERRUPTED, "interrupted while making plans");
     return status;

@@ -96,8 +96,9 @@ uint64_t harpe_synth_random_stream(uint64_t seed, uint64_t a, uint64_t b, uint64
     return next_random(&state);
 }
 
-/* The sum of twelve uniform numbers minus 6 has mean 0 and variance 1. The Box-Muller method would need a logarithm and a cosine, which differ between
- * C libraries. The sum is computed in whole numbers, which are exact. */
+/* The sum of twelve uniform numbers minus 6 has mean 0 and variance 1. The Box-Muller method would
+ * need a logarithm and a cosine, which differ between C libraries. The sum is computed in whole
+ * numbers, which are exact. */
 double harpe_synth_random_normal(uint64_t *state) {
     int64_t sum = 0;
     for (int i = 0; i < 12; i++)
@@ -263,10 +264,10 @@ static size_t fill_rows(const harpe_synth_options *options, const gpu_model *gpu
             if (instructions[i].is_split && !options->split_backward) continue;
             for (int k = last_clock(gpu); clock_mhz(gpu, k) >= LOWEST_SHARE * gpu->max_mhz; k--) {
                 if (rows)
-                    rows[count] =
-                        measure(gpu, &instructions[i], stage, clock_mhz(gpu, k),
-                                mean_s * work[stage], options->noise,
-                                harpe_synth_random_stream(options->seed, 2 + i, (uint64_t)stage, (uint64_t)k));
+                    rows[count] = measure(gpu, &instructions[i], stage, clock_mhz(gpu, k),
+                                          mean_s * work[stage], options->noise,
+                                          harpe_synth_random_stream(options->seed, 2 + i,
+                                                                    (uint64_t)stage, (uint64_t)k));
                 count++;
             }
         }

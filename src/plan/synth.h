@@ -26,8 +26,8 @@ bool harpe_synth_clock_at(const char *model_name, int index, harpe_synth_clock *
  * highest clock, the part `compute_share` scales with the clock. */
 double harpe_synth_stretch(double compute_share, double share_of_highest);
 
-/* Returns the state of a separate random number generator for every place (a, b, c) of a profile, so
- * that additional instructions do not change the noise of the others. */
+/* Returns the state of a separate random number generator for every place (a, b, c) of a profile,
+ * so that additional instructions do not change the noise of the others. */
 uint64_t harpe_synth_random_stream(uint64_t seed, uint64_t a, uint64_t b, uint64_t c);
 
 /* Returns a random number with mean 0 and variance 1, limited to -4 .. 4. It is the same on every

@@ -143,7 +143,7 @@ class Phases(OnlineTest):
     @disturbed
     def test_the_example_learns_a_plan_for_its_phases(self):
         started = self.start_online(num_microbatches=1, epilogue=["reduce", "optimizer"],
-                                    slowdown=1.05, frequency_stride=2)
+                                    slowdown=1.05, learning="sweep", frequency_stride=14)
         ranks = [subprocess.Popen(
             [sys.executable, EXAMPLE, "--emulated", "--steps", "1000000", "--server",
              f"http://127.0.0.1:{started.port}"], text=True, stdout=subprocess.PIPE,

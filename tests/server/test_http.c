@@ -392,10 +392,10 @@ static void tls_is_spoken_with_a_certificate(void **state) {
     say(plain, GET("/a"));
     expect_end(plain);
     run_in(folder, harpe_http_port(w->http),
-           "curl -sS --max-time 20 --cacert cert --data-binary @body $U/echo -o echoed "
-           "--next -sS --max-time 20 --cacert cert $U/large -o large "
-           "--next -sS --max-time 20 --cacert cert $U/stream?q=30 -o streamed "
-           "--next -sS --max-time 20 --cacert cert $U/work -o worked && cmp body echoed && "
+           "curl -sS --max-time 300 --cacert cert --data-binary @body $U/echo -o echoed "
+           "--next -sS --max-time 300 --cacert cert $U/large -o large "
+           "--next -sS --max-time 300 --cacert cert $U/stream?q=30 -o streamed "
+           "--next -sS --max-time 300 --cacert cert $U/work -o worked && cmp body echoed && "
            "test $(stat -c %s streamed) = 3000030 && "
            "test $(stat -c %s large) = 33554432 && test $(cat worked) = worked");
     expect_end(silent); /* it has never begun the handshake */

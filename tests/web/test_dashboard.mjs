@@ -16,7 +16,8 @@ const { world, browser, test, picture, end } = await startTests();
 
 /* A job of 4 ranks, of which 2 are registered, and a job that trains. */
 const online = await world.serve("online", "--scheduler", "Perseus", "--scheduler-args",
-    JSON.stringify({ num_microbatches: 8, frequency_stride: 3, drift_tolerance: 0.2 }));
+    JSON.stringify({ num_microbatches: 8, learning: "sweep", frequency_stride: 3,
+        drift_tolerance: 0.2 }));
 const { url } = online;
 const half = await call(url, "/register_job", { pp_degree: 4, dp_degree: 1, tp_degree: 1, world_size: 4,
     job_metadata: "language model" });

@@ -13,7 +13,7 @@
 #include "server/scheduler/figures.h"
 #include "server/scheduler/scheduler_file.h"
 
-extern const harpe_scheduler_class harpe_point_solution; /* a plan file, one list per rank */
+extern const harpe_scheduler_class harpe_point_solution;    /* a plan file, one list per rank */
 extern const harpe_scheduler_class harpe_point_solution_3d; /* one list per stage, or per GPU */
 extern const harpe_scheduler_class harpe_all_max_frequency;
 extern const harpe_scheduler_class harpe_highest_frequency;    /* the same, without arguments */
