@@ -33,10 +33,11 @@ typedef struct harpe_frequency_controller harpe_frequency_controller;
 typedef struct harpe_frequency_controller_options {
     harpe_gpus *gpus; /* used to find the GPU; the controller sets nothing through it */
     int gpu;          /* index in `gpus` */
-    /* True: no clock is set before its instruction begins. False: if the GPU's clock changes late,
-     * the controller of a pipeline frequency optimizer sets clocks earlier by the time that a
-     * change takes, once it knows when instructions begin. */
-    bool reacts_only;
+    /* True: if the GPU's clock changes late, the controller of a pipeline frequency optimizer sets
+     * clocks earlier by the time that a change takes, once it knows when instructions begin. On a
+     * busy machine it may take delays of the machine for delays of the GPU, and then set clocks too
+     * early. False: no clock is set before its instruction begins. */
+    bool may_anticipate;
     const char *zeusd_socket; /* NULL: $ZEUSD_SOCK_PATH or $ZEUSD_HOST_PORT; "": the driver */
     /* Shortest time between two writes to the GPU, in seconds of GPU time. A request that comes
      * sooner waits, and is dropped if a newer request replaces it. 0: 0.01 s; negative: no
@@ -128,7 +129,7 @@ HARPE_API size_t harpe_frequency_controller_switch_latencies(
 
 /* What the controller does because clocks change late. */
 typedef struct harpe_frequency_controller_anticipation {
-    bool is_active; /* changes take longer than half a millisecond, and reacts_only is false */
+    bool is_active; /* changes take longer than half a millisecond, and may_anticipate is true */
     uint64_t anticipated; /* driver calls before the instruction began; harpe_frequency_controller_
                            * count does not count them as written */
     uint64_t returned;    /* driver calls that took such a call back, because an instruction lasted

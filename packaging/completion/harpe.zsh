@@ -459,9 +459,9 @@ _harpe() {
                 '(--schedule)--schedule=[Pipeline schedule]:NAME:(1f1b early-recomputation-1f1b gpipe interleaved-1f1b zb-h1 zb-v dualpipe-v dualpipe-v-deepseek dualpipe)' \
                 '(--seed)--seed=[Seed of the synthesised profile and of the physics]:N: ' \
                 '(--tp)--tp=[GPUs that share a stage]:N: ' \
+                '(--anticipate)--anticipate[Set clocks that change late before their instructions begin]' \
                 '(--offline)--offline[Serve the plan of T_min made from the profile, instead of learning it online]' \
                 '(--plan)--plan=[Serve this plan]:FILE.py:_files' \
-                '(--react)--react[Set no clock before its instruction begins]' \
                 '(--scheduler)--scheduler=[The server'\''s scheduler]:NAME:(Perseus)' \
                 '(--scheduler-args)--scheduler-args=[Its arguments]:JSON: ' \
                 '(--server)--server=[Use a running server, with its own scheduler]:URL: ' \

@@ -357,7 +357,7 @@ harpe_gpu_writes._fields_ = [
 harpe_frequency_controller_options._fields_ = [
     ("gpus", C.c_void_p),
     ("gpu", C.c_int),
-    ("reacts_only", C.c_bool),
+    ("may_anticipate", C.c_bool),
     ("zeusd_socket", C.c_char_p),
     ("minimum_dwell_s", C.c_double),
     ("poll_interval_s", C.c_double),

@@ -200,7 +200,8 @@ harpe_frequency_controller_start_unless(const harpe_frequency_controller_options
     controller->log = options->log;
     status = fill_header(options, &controller->header, error);
     if (status == HARPE_OK) status = make_slot(controller, error);
-    if (status == HARPE_OK) atomic_store(&controller->slot->reacts_only, options->reacts_only);
+    if (status == HARPE_OK)
+        atomic_store(&controller->slot->may_anticipate, options->may_anticipate);
     if (status == HARPE_OK && !harpe_zeusd_is_given(&controller->header.zeusd.place))
         (void)harpe_lease_find_agent(options->gpus, controller->agent);
     if (status == HARPE_OK) status = start_first(controller, error);

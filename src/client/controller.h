@@ -87,10 +87,10 @@ typedef struct harpe_controller_changes {
 typedef struct harpe_controller_slot {
     alignas(128) _Atomic uint64_t request; /* starts the cache line that the trainer writes */
     _Atomic uint64_t clock_requests;
-    _Atomic uint64_t wakes;       /* system calls to wake the controller */
-    _Atomic uint64_t note_count;  /* of all notes; note i is at index i modulo
-                                   * HARPE_CONTROLLER_NOTES */
-    _Atomic uint32_t reacts_only; /* not 0: no clock before its instruction begins */
+    _Atomic uint64_t wakes;          /* system calls to wake the controller */
+    _Atomic uint64_t note_count;     /* of all notes; note i is at index i modulo
+                                      * HARPE_CONTROLLER_NOTES */
+    _Atomic uint32_t may_anticipate; /* not 0: clocks may be set before instructions begin */
     alignas(128) harpe_position_note notes[HARPE_CONTROLLER_NOTES];
 
     alignas(128) _Atomic uint32_t is_parked; /* the futex on which an idle controller waits */

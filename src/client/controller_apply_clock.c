@@ -188,7 +188,7 @@ static bool anticipates(applier *self, uint64_t request) {
     if (!self->anticipation) return false;
     read_notes(self);
     bool is_late = harpe_switch_times_update(self->switch_times, real_per_gpu_time(self));
-    bool is_wanted = is_late && atomic_load(&self->slot->reacts_only) == 0;
+    bool is_wanted = is_late && atomic_load(&self->slot->may_anticipate) != 0;
     if (atomic_load_explicit(&self->slot->wants_ends, memory_order_relaxed) != is_wanted)
         atomic_store(&self->slot->wants_ends, is_wanted);
     if (!is_wanted || !harpe_anticipation_is_following(self->anticipation)) return false;

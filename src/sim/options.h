@@ -47,7 +47,7 @@ typedef struct harpe_sim_options {
     const char *scheduler, *scheduler_args; /* NULL: see is_offline, plan_path */
     const char *plan_path;
     bool is_offline;
-    bool reacts_only;       /* no clock is set before its instruction begins */
+    bool may_anticipate;    /* clocks that change late are set before their instructions begin */
     const char *server_url; /* NULL: start a server */
     harpe_sim_event straggler, kill_rank, restart_server;
     bool is_mpi, is_json, is_quiet;

@@ -285,7 +285,9 @@ static harpe_status start_optimizer(rank_run *run, harpe_error *error) {
         .broadcast_user = run,
         .gpus = run->gpus,
         /* many ranks share few cores here, so no rank may poll without a pause */
-        .controller = {.reacts_only = job->reacts_only, .poll_interval_s = -1, .zeusd_socket = ""},
+        .controller = {.may_anticipate = job->may_anticipate,
+                       .poll_interval_s = -1,
+                       .zeusd_socket = ""},
         .log = {pass_log, run},
     };
     return harpe_pipeline_frequency_new(&options, &run->optimizer, error);

@@ -76,10 +76,10 @@ static int stop_machine(void **state) {
     return scratch_remove(state);
 }
 
-static void start(bool reacts_only) {
+static void start(bool may_anticipate) {
     harpe_error error = {0};
     harpe_frequency_controller_options options = {
-        .gpus = gpus, .reacts_only = reacts_only, .minimum_dwell_s = -1};
+        .gpus = gpus, .may_anticipate = may_anticipate, .minimum_dwell_s = -1};
     if (harpe_frequency_controller_start(&options, &controller, &error) != HARPE_OK)
         fail_msg("%s", error.message);
 }
@@ -132,7 +132,7 @@ static harpe_frequency_controller_anticipation early(void) {
 
 static void clocks_are_there_when_their_instructions_begin(void **state) {
     (void)state;
-    start(false);
+    start(true);
     assert_false(early().is_active);
     run_until_in_time(with_waits, 3, 1);
     assert_true(early().is_active);
@@ -152,7 +152,7 @@ static void clocks_are_there_when_their_instructions_begin(void **state) {
 
 static void without_anticipation_no_clock_is_early(void **state) {
     (void)state;
-    start(true);
+    start(false);
     (void)run_step(with_waits, 3, 1); /* the controller has set the first clock at its start */
     for (int step = 0; step < 8; step++)
         assert_int_equal(run_step(with_waits, 3, 1), 0);
@@ -162,7 +162,7 @@ static void without_anticipation_no_clock_is_early(void **state) {
 
 static void a_gpu_that_obeys_at_once_is_not_anticipated(void **state) {
     (void)state;
-    start(false);
+    start(true);
     for (int step = 0; step < 5; step++)
         (void)run_step(with_waits, 3, 1);
     assert_false(early().is_active);
@@ -171,7 +171,7 @@ static void a_gpu_that_obeys_at_once_is_not_anticipated(void **state) {
 
 static void a_stall_takes_an_early_request_back(void **state) {
     (void)state;
-    start(false);
+    start(true);
     double give_up_at = harpe_clock_s() + LIMIT_S;
     run_until_in_time(with_waits, 3, 1); /* it knows the latencies now */
     while (early().returned == 0) {
@@ -191,7 +191,7 @@ static void a_stall_takes_an_early_request_back(void **state) {
 
 static void an_evaluation_runs_at_the_clocks_that_are_requested(void **state) {
     (void)state;
-    start(false);
+    start(true);
     run_until_in_time(with_waits, 3, 1);
     for (int i = 0; i < 3; i++) {
         int mhz = i == 1 ? 900 : 1410;
@@ -210,7 +210,7 @@ static void an_evaluation_runs_at_the_clocks_that_are_requested(void **state) {
 static void a_killed_controller_is_replaced_and_learns_again(void **state) {
     (void)state;
     harpe_error error = {0};
-    start(false);
+    start(true);
     run_until_in_time(with_waits, 3, 1);
     assert_int_equal(kill(atomic_load(&controller->process), SIGKILL), 0);
     double give_up_at = harpe_clock_s() + LIMIT_S;

@@ -292,7 +292,6 @@ static harpe_status start(trial *self, harpe_error *error) {
     if (status != HARPE_OK) return status;
     harpe_frequency_controller_options how = {.gpus = self->gpus,
                                               .gpu = request->gpu,
-                                              .reacts_only = true,
                                               .minimum_dwell_s = -1,
                                               .poll_interval_s = -1,
                                               .log = harpe_command_log("harpe profile")};

@@ -16,7 +16,7 @@ enum flag {
     FLAG_GPU = 0x100,
     FLAG_IMBALANCE,
     FLAG_PHYSICS,
-    FLAG_REACT,
+    FLAG_ANTICIPATE,
     FLAG_FORWARD_TIME,
     FLAG_SEED,
     FLAG_POWER,
@@ -68,7 +68,8 @@ static const struct argp_option flags[] = {
     {"forward-time", FLAG_FORWARD_TIME, "S", 0, "Synthesised: mean forward time (0.05)", 1},
     {"seed", FLAG_SEED, "N", 0, "Seed of the synthesised profile and of the physics (1)", 1},
     {NULL, 0, NULL, 0, "The optimizer:", 2},
-    {"react", FLAG_REACT, NULL, 0, "Set no clock before its instruction begins", 2},
+    {"anticipate", FLAG_ANTICIPATE, NULL, 0,
+     "Set clocks that change late before their instructions begin", 2},
     {"offline", FLAG_OFFLINE, NULL, 0,
      "Serve the plan of T_min made from the profile, instead of learning it online", 2},
     {"plan", FLAG_PLAN, "FILE.py", 0, "Serve this plan", 2},
@@ -211,7 +212,7 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         return 0;
     case FLAG_SCHEDULER: options->scheduler = argument; return 0;
     case FLAG_PLAN: options->plan_path = argument; return 0;
-    case FLAG_REACT: options->reacts_only = true; return 0;
+    case FLAG_ANTICIPATE: options->may_anticipate = true; return 0;
     case FLAG_OFFLINE: options->is_offline = true; return 0;
     case FLAG_SERVER: options->server_url = argument; return 0;
     case FLAG_STRAGGLER:
