@@ -71,6 +71,34 @@ class harpe_error(C.Structure):
     pass
 
 
+class harpe_fleet_plan(C.Structure):
+    pass
+
+
+class harpe_fleet_job(C.Structure):
+    pass
+
+
+class harpe_fleet_budget(C.Structure):
+    pass
+
+
+class harpe_fleet_price(C.Structure):
+    pass
+
+
+class harpe_fleet_split(C.Structure):
+    pass
+
+
+class harpe_fleet_choice(C.Structure):
+    pass
+
+
+class harpe_fleet_use(C.Structure):
+    pass
+
+
 class harpe_gpus_options(C.Structure):
     pass
 
@@ -335,6 +363,54 @@ harpe_error._fields_ = [
     ("status", C.c_int),
     ("vendor_code", C.c_int),
     ("message", C.c_char * 1024),
+]
+harpe_fleet_plan._fields_ = [
+    ("time_s", C.c_double),
+    ("power_w", C.c_double),
+]
+harpe_fleet_job._fields_ = [
+    ("name", C.c_char_p),
+    ("group", C.c_int),
+    ("weight", C.c_double),
+    ("max_slowdown", C.c_double),
+    ("plan_count", C.c_size_t),
+    ("plans", C.POINTER(harpe_fleet_plan)),
+]
+harpe_fleet_budget._fields_ = [
+    ("watts", C.c_double),
+    ("margin", C.c_double),
+    ("overhead", C.c_double),
+]
+harpe_fleet_price._fields_ = [
+    ("energy_per_kwh", C.c_double),
+    ("carbon_g_per_kwh", C.c_double),
+    ("carbon_per_kg", C.c_double),
+    ("value_per_s", C.c_double),
+]
+harpe_fleet_split._fields_ = [
+    ("job_count", C.c_size_t),
+    ("power_w", C.c_double),
+    ("weighted_slowdown", C.c_double),
+    ("objective", C.c_double),
+    ("lower_bound", C.c_double),
+    ("is_optimal", C.c_bool),
+    ("is_feasible", C.c_bool),
+]
+harpe_fleet_choice._fields_ = [
+    ("plan", C.c_size_t),
+    ("time_s", C.c_double),
+    ("power_w", C.c_double),
+    ("slowdown", C.c_double),
+    ("gain_per_w", C.c_double),
+    ("price_per_w", C.c_double),
+]
+harpe_fleet_use._fields_ = [
+    ("budget_w", C.c_double),
+    ("limit_w", C.c_double),
+    ("power_w", C.c_double),
+    ("least_w", C.c_double),
+    ("missing_w", C.c_double),
+    ("price_per_w", C.c_double),
 ]
 harpe_gpus_options._fields_ = [
     ("library_path", C.c_char_p),
@@ -853,6 +929,25 @@ FUNCTIONS = {
     "harpe_callback_set_add": (C.c_int, [C.c_void_p, C.POINTER(harpe_training_callback), C.POINTER(harpe_error)]),
     "harpe_callback_set_free": (None, [C.c_void_p]),
     "harpe_callback_set_new": (C.c_int, [C.POINTER(harpe_training_callback), C.c_size_t, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
+    "harpe_fleet_add": (C.c_int, [C.c_void_p, C.POINTER(harpe_fleet_job), C.POINTER(C.c_int), C.POINTER(harpe_error)]),
+    "harpe_fleet_add_group": (C.c_int, [C.c_void_p, C.c_char_p, C.c_int, C.POINTER(C.c_int), C.POINTER(harpe_error)]),
+    "harpe_fleet_choice_of": (C.c_int, [C.c_void_p, C.c_int, C.POINTER(harpe_fleet_choice), C.POINTER(harpe_error)]),
+    "harpe_fleet_free": (None, [C.c_void_p]),
+    "harpe_fleet_group_count": (C.c_int, [C.c_void_p]),
+    "harpe_fleet_group_name": (C.c_char_p, [C.c_void_p, C.c_int]),
+    "harpe_fleet_group_parent": (C.c_int, [C.c_void_p, C.c_int]),
+    "harpe_fleet_job_name": (C.c_char_p, [C.c_void_p, C.c_int]),
+    "harpe_fleet_new": (C.c_int, [C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
+    "harpe_fleet_parse_json": (C.c_int, [C.c_char_p, C.c_size_t, C.c_char_p, C.c_double, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
+    "harpe_fleet_read_json": (C.c_int, [C.c_char_p, C.c_double, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
+    "harpe_fleet_remove": (C.c_int, [C.c_void_p, C.c_int, C.POINTER(harpe_error)]),
+    "harpe_fleet_set_budget": (C.c_int, [C.c_void_p, C.c_int, C.POINTER(harpe_fleet_budget), C.POINTER(harpe_error)]),
+    "harpe_fleet_set_price": (C.c_int, [C.c_void_p, C.POINTER(harpe_fleet_price), C.POINTER(harpe_error)]),
+    "harpe_fleet_set_watts": (C.c_int, [C.c_void_p, C.POINTER(C.c_double), C.c_size_t, C.POINTER(harpe_error)]),
+    "harpe_fleet_solve": (C.c_int, [C.c_void_p, C.POINTER(harpe_fleet_split), C.POINTER(harpe_error)]),
+    "harpe_fleet_update": (C.c_int, [C.c_void_p, C.c_int, C.POINTER(harpe_fleet_job), C.POINTER(harpe_error)]),
+    "harpe_fleet_use_of": (C.c_int, [C.c_void_p, C.c_int, C.POINTER(harpe_fleet_use), C.POINTER(harpe_error)]),
+    "harpe_fleet_verify": (C.c_int, [C.c_void_p, C.POINTER(harpe_error)]),
     "harpe_frequency_controller_anticipates": (harpe_frequency_controller_anticipation, [C.c_void_p]),
     "harpe_frequency_controller_check": (C.c_int, [C.c_void_p, C.POINTER(harpe_error)]),
     "harpe_frequency_controller_count": (harpe_frequency_controller_counts, [C.c_void_p]),

@@ -22,7 +22,7 @@ import tempfile
 FLOORS = [
     ["base"],
     ["plan", "gpu", "pfo", "http", "http/client"],
-    ["draw", "trace", "monitor", "lease"],
+    ["draw", "fleet", "trace", "monitor", "lease"],
     ["powerlimit", "client", "server/store", "server/scheduler"],
     ["server/scheduler/perseus"],
     ["server/engine"],
