@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Draws frontiers, pipelines and cost models from plain arrays, without the planner. Times are in
- * seconds, energies in joules, powers in watts. The caller owns all input. A picture is appended to
- * a harpe_text, from which it can be written to a file. The same input gives the same bytes.
- * Several threads may draw at the same time. All numbers must be finite. Drawing time and size of
- * the picture are limited for every input, because details that are too small to be seen are not
- * drawn. */
+/* Draws frontiers, pipelines, fleets and cost models from plain arrays, without the planner. Times
+ * are in seconds, energies in joules, powers in watts. The caller owns all input. A picture is
+ * appended to a harpe_text, from which it can be written to a file. The same input gives the same
+ * bytes. Several threads may draw at the same time. All numbers must be finite. Drawing time and
+ * size of the picture are limited for every input, because details that are too small to be seen
+ * are not drawn. */
 #ifndef HARPE_DRAW_DRAW_H
 #define HARPE_DRAW_DRAW_H
 
@@ -107,6 +107,35 @@ harpe_status harpe_draw_pipeline(const harpe_pipeline_picture *picture, harpe_im
  * time; free it with free(). O(boxes * log boxes). */
 harpe_status harpe_pipeline_critical_path(const harpe_pipeline_box *boxes, size_t box_count,
                                           size_t **path, size_t *path_count, harpe_error *error);
+
+/* ---- Fleets ---------------------------------------------------------------------------------- */
+
+/* A power that is constant from each sample to the next. */
+typedef struct harpe_fleet_line {
+    const char *label;
+    size_t count;
+    const double *at_s; /* rising */
+    const double *power_w;
+} harpe_fleet_line;
+
+typedef struct harpe_fleet_band {
+    double from_s, to_s;
+    const char *label; /* shown by formats with tooltips; may be NULL */
+} harpe_fleet_band;
+
+typedef struct harpe_fleet_picture {
+    const char *title;              /* may be NULL */
+    double end_s;                   /* the picture shows the time from 0 to here */
+    const harpe_fleet_line *budget; /* NULL: none */
+    const harpe_fleet_line *lines;  /* 1 to 4; the first is drawn on top */
+    size_t line_count;
+    const harpe_fleet_band *bands;
+    size_t band_count;
+} harpe_fleet_picture;
+
+/* Draws the power of a fleet over time against its budget. */
+harpe_status harpe_draw_fleet(const harpe_fleet_picture *picture, harpe_image_format format,
+                              harpe_text *out, harpe_error *error);
 
 /* ---- Cost models ----------------------------------------------------------------------------- */
 
