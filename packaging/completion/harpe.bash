@@ -10,7 +10,7 @@ _harpe() {
         prev=${COMP_WORDS[COMP_CWORD - 2]}
     fi
     if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W 'plan choose evaluate graph synth gpus agent run emulate power-limit serve jobs store train-sim profile monitor help --help --usage --version' -- "$cur"))
+        COMPREPLY=($(compgen -W 'plan choose evaluate graph synth gpus agent run emulate power-limit fleet serve jobs store train-sim profile monitor help --help --usage --version' -- "$cur"))
         return
     fi
     # Behind -- it is another program's line.
@@ -20,7 +20,7 @@ _harpe() {
         return
     done
     if [ "$command" = help ]; then
-        COMPREPLY=($(compgen -W 'plan choose evaluate graph synth gpus agent run emulate power-limit serve jobs store train-sim profile monitor' -- "$cur"))
+        COMPREPLY=($(compgen -W 'plan choose evaluate graph synth gpus agent run emulate power-limit fleet serve jobs store train-sim profile monitor' -- "$cur"))
         return
     fi
     case $command in
@@ -159,6 +159,13 @@ _harpe() {
         COMPREPLY=($(compgen -W 'zeus-cost energy time max-slowdown' -- "$cur"))
         return
         ;;
+    'fleet --at')
+        compopt +o default 2>/dev/null
+        return
+        ;;
+    'fleet --prices' | 'fleet -o' | 'fleet --output')
+        return
+        ;;
     'serve --listen' | 'serve --port' | 'serve --scheduler-args' | 'serve --allowed-hosts' | 'serve --set')
         compopt +o default 2>/dev/null
         return
@@ -254,6 +261,7 @@ _harpe() {
         'power-limit') COMPREPLY=($(compgen -W '' -- "$cur")) ;;
         'power-limit replay') COMPREPLY=($(compgen -W '--epoch-steps --epochs --eta --factor --selector --pl-step --profile-steps --wait-steps --warmup-steps -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'power-limit run') COMPREPLY=($(compgen -W '--no-guard --profile --eta --factor --selector --pl-step --profile-steps --wait-steps --warmup-steps -j --json -? --help --usage -V --version' -- "$cur")) ;;
+        'fleet') COMPREPLY=($(compgen -W '--at --prices -f --force -j --json -o --output -? --help --usage -V --version' -- "$cur")) ;;
         'serve') COMPREPLY=($(compgen -W '--listen --port --scheduler --scheduler-args --dump-dir --no-dump --state-dir --store --allowed-hosts --insecure --tls-cert --tls-key --token-file --config --print-settings --set --log-format --log-level -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'jobs') COMPREPLY=($(compgen -W '--ca-file --server --token-file -j --json -q --quiet -y --yes -? --help --usage -V --version' -- "$cur")) ;;
         'store') COMPREPLY=($(compgen -W '--config --state-dir --store --force -j --json -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
@@ -270,6 +278,7 @@ _harpe() {
         jobs) COMPREPLY=($(compgen -W 'list link show watch evict' -- "$cur")) ;;
         monitor) COMPREPLY=($(compgen -W 'energy power' -- "$cur")) ;;
         graph) COMPREPLY=($(compgen -W 'import' -- "$cur")) ;;
+        fleet) COMPREPLY=($(compgen -W 'solve simulate' -- "$cur")) ;;
         store) COMPREPLY=($(compgen -W 'backup check restore accept' -- "$cur")) ;;
         agent) COMPREPLY=($(compgen -W 'hold status restore' -- "$cur")) ;;
         esac

@@ -18,6 +18,7 @@ _harpe() {
             'run:Run a training script with the adapter that fits it'
             'emulate:Run a command on emulated GPUs'
             'power-limit:Find the GPU power limit that suits a job'
+            'fleet:Split a power budget over many jobs'
             'serve:Coordinate jobs\: the pipeline frequency optimizer'\''s server'
             'jobs:Show the jobs of a server, or evict a job'
             'store:Back up, check or restore the store of a server'
@@ -374,6 +375,24 @@ _harpe() {
                 '(-V --version)--version[Print program version]' \
                 '*:file:_files'
             ;;
+        'fleet')
+            _arguments -s -S \
+                '(--at)--at=[solve\: the moment, with its jobs, events and price (default 0)]:SECONDS: ' \
+                '(--prices)--prices=[Read the prices from a CSV file]:FILE:_files' \
+                '(-f --force)-f[simulate\: replace an existing picture]' \
+                '(-f --force)--force[simulate\: replace an existing picture]' \
+                '(-j --json)-j[Print JSON]' \
+                '(-j --json)--json[Print JSON]' \
+                '(-o --output)-o+[simulate\: draw the power against the budget (.svg, .png or .pdf)]:FILE:_files' \
+                '(-o --output)--output=[simulate\: draw the power against the budget (.svg, .png or .pdf)]:FILE:_files' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '1:what:(solve simulate)' \
+                '*:file:_files'
+            ;;
         'serve')
             _arguments -s -S \
                 '(--listen)--listen=[Address to listen on]:ADDR\[\:PORT\]: ' \
@@ -547,7 +566,7 @@ _harpe() {
                 '*:file:_files'
             ;;
         help)
-            _values command plan choose evaluate graph synth gpus agent run emulate power-limit serve jobs store train-sim profile monitor
+            _values command plan choose evaluate graph synth gpus agent run emulate power-limit fleet serve jobs store train-sim profile monitor
             ;;
         esac
         ;;

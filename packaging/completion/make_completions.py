@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 # of its own.
 SUBCOMMANDS = {"power-limit": ["replay", "run"], "profile": ["p2p", "convert"],
                "jobs": ["list", "link", "show", "watch", "evict"], "monitor": ["energy", "power"],
-               "graph": ["import"],
+               "graph": ["import"], "fleet": ["solve", "simulate"],
                "store": ["backup", "check", "restore", "accept"],
                "agent": ["hold", "status", "restore"]}
 HAVE_OWN_OPTIONS = ("power-limit", "profile", "agent")

@@ -14,6 +14,7 @@ int harpe_agent_command(int argc, char **argv);
 int harpe_emulate_command(int argc, char **argv);
 int harpe_monitor_command(int argc, char **argv);
 int harpe_power_limit_command(int argc, char **argv);
+int harpe_fleet_command(int argc, char **argv);
 int harpe_serve_command(int argc, char **argv);
 int harpe_jobs_command(int argc, char **argv);
 int harpe_store_command(int argc, char **argv);

@@ -35,6 +35,7 @@ static const harpe_command commands[] = {
     {"run", "Run a training script with the adapter that fits it", harpe_run_command},
     {"emulate", "Run a command on emulated GPUs", harpe_emulate_command},
     {"power-limit", "Find the GPU power limit that suits a job", harpe_power_limit_command},
+    {"fleet", "Split a power budget over many jobs", harpe_fleet_command},
     {"serve", "Coordinate jobs: the pipeline frequency optimizer's server", harpe_serve_command},
     {"jobs", "Show the jobs of a server, or evict a job", harpe_jobs_command},
     {"store", "Back up, check or restore the store of a server", harpe_store_command},

@@ -238,6 +238,9 @@ TRACES = """for rank in 0 1; do
 echo '[{"ph": "X", "cat": "kernel", "name": "k", "ts": 0, "dur": 50000}]' >rank$rank.json
 done
 """
+FLEET = """echo '{"jobs": [{"name": "a", "plans": [{"time": 1, "power": 400}, {"time": 1.1, "power": 300}]}],
+"budgets": [{"watts": 400}], "events": [{"from": 61200, "duration": 3600, "share": 0.2}]}' >fleet.json
+"""
 SMALL_PLANS = "harpe plan -q -i profile.csv -m 8 -p 70 -o {} --plans 5 --no-pictures >made\n"
 # Rank 0 owns stages 0 and 3, rank 1 owns stages 1 and 2, and the backward is split, as in `zb-v`.
 SCHEDULE_FILE = """harpe synth --stages 4 --split-backward --quiet --force --output profile.csv
@@ -248,6 +251,7 @@ END
 """
 # The files that a page's examples find in their directory, by page and by a word of the example.
 FIXTURES = [
+    ("harpe-fleet.1", "", FLEET),
     ("harpe-graph.1", "", TRACES),
     ("harpe-plan.1", "job.json", GRAPH),
     ("harpe-plan.1", "zbv.csv", SCHEDULE_FILE),

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""harpe fleet: the split against all choices of plans, budgets that cannot hold, the numbers of a
+simulated day, its picture, and mistakes."""
+import itertools
+import random
+import xml.etree.ElementTree
+
+from program import *
+
+TWO = [{"name": "a", "plans": [{"time": 1.0, "power": 400}, {"time": 1.1, "power": 300}]},
+       {"name": "b", "plans": [{"time": 2.0, "power": 500}, {"time": 2.02, "power": 400},
+                               {"time": 2.1, "power": 300}]}]
+DAY = {"jobs": [dict(job, gpus=1, priority=number) for number, job in enumerate(TWO)],
+       "budgets": [{"watts": 800}], "horizon": 7200, "reaction": 10, "prices": [{"price": 0.1}],
+       "value": 0.01, "events": [{"from": 3600, "duration": 600, "share": 0.2, "notice": 60}]}
+
+
+def slowdown(job, plan):
+    return job["plans"][plan]["time"] / job["plans"][0]["time"]
+
+
+def best(fleet):
+    """Returns the least weighted slowdown of all choices within the budgets, or None."""
+    found = None
+    for choice in itertools.product(*(range(len(job["plans"])) for job in fleet["jobs"])):
+        jobs = list(zip(fleet["jobs"], choice))
+        if any(slowdown(*one) > one[0].get("max_slowdown", 1e9) for one in jobs):
+            continue
+        if any(sum(job["plans"][plan]["power"] for job, plan in jobs
+                   if budget.get("group") in (None, job.get("group"))) > budget["watts"] + 1e-9
+               for budget in fleet["budgets"]):
+            continue
+        lost = sum(job["weight"] * (slowdown(job, plan) - 1) for job, plan in jobs)
+        found = lost if found is None else min(found, lost)
+    return found
+
+
+def generated(rng):
+    jobs = []
+    for number in range(rng.randint(1, 4)):
+        time, power = rng.uniform(0.1, 20), rng.uniform(100, 5000)
+        plans = [{"time": time * (1 + 0.1 * k), "power": power * rng.uniform(0.85, 1) ** k}
+                 for k in range(rng.randint(1, 6))]
+        jobs.append({"name": f"job {number}", "weight": rng.choice([0, 0.5, 1, 3]), "plans": plans})
+        if rng.random() < 0.5:
+            jobs[-1]["group"] = "row"
+        if rng.random() < 0.3:
+            jobs[-1]["max_slowdown"] = 1.25
+    most = sum(job["plans"][0]["power"] for job in jobs)
+    return {"jobs": jobs, "budgets": [{"watts": most * rng.uniform(0.7, 1.05)},
+                                      {"group": "row", "watts": most * rng.uniform(0.4, 0.9)}]}
+
+
+class Fleet(ProgramTest):
+    def fleet(self, content, name="fleet.json"):
+        return self.write(name, content if isinstance(content, (str, bytes)) else json.dumps(content))
+
+    # ---- solve ----
+
+    def test_the_split_is_the_best_choice(self):
+        rng = random.Random(5)
+        infeasible = 0
+        for _ in range(60):
+            fleet = generated(rng)
+            result = self.run_harpe("fleet", "solve", self.fleet(fleet), "--json")
+            split, expected = result.json(), best(fleet)
+            self.assertEqual(split["feasible"], expected is not None, fleet)
+            self.assertEqual(result.code, 0 if split["feasible"] else 3)
+            infeasible += expected is None
+            if expected is None:
+                continue
+            self.assertAlmostEqual(split["weighted_slowdown"], expected, delta=1e-9, msg=fleet)
+            self.assertLessEqual(split["lower_bound"], expected + 1e-9)
+            self.assertTrue(split["optimal"])
+            power = 0.0
+            for job, chosen in zip(fleet["jobs"], split["jobs"]):
+                plan = job["plans"][chosen["plan"]]
+                self.assertEqual(chosen["name"], job["name"])
+                self.assertAlmostEqual(chosen["time"], plan["time"])
+                self.assertAlmostEqual(chosen["power_w"], plan["power"])
+                self.assertAlmostEqual(chosen["slowdown"], slowdown(job, chosen["plan"]))
+                power += plan["power"]
+            self.assertAlmostEqual(split["power_w"], power, delta=1e-6)
+        self.assertTrue(0 < infeasible < 40)
+
+    def test_budgets_that_cannot_hold(self):
+        path = self.fleet({"jobs": [dict(TWO[0], group="row 1"), TWO[1]], "budgets": [
+            {"watts": 500}, {"group": "row 1", "watts": 225, "margin": 0.1, "overhead": 1.2}]})
+        result = self.run_harpe("fleet", "solve", path, "--json")
+        self.assertEqual(result.code, 3, result)
+        self.assertEqual(result.err.splitlines(), [
+            f"harpe fleet: {path}: the budget of the whole fleet, 500.0 W, is 100.0 W too small: its jobs draw at "
+            "least 600.0 W within the slowdowns that they accept, which needs a budget of 600.0 W",
+            f"harpe fleet: {path}: the budget of group 'row 1', 225.0 W, is 175.0 W too small: its jobs draw at "
+            "least 300.0 W within the slowdowns that they accept, which needs a budget of 400.0 W"])
+        split = result.json()
+        self.assertFalse(split["feasible"])
+        self.assertEqual([job["plan"] for job in split["jobs"]], [1, 2])
+        self.assertEqual([budget["group"] for budget in split["budgets"]], [None, "row 1"])
+        self.assertAlmostEqual(split["budgets"][1]["missing_w"], 300 * 1.2 / 0.9 - 225)
+        self.assertAlmostEqual(split["budgets"][1]["limit_w"], 225 * 0.9 / 1.2)
+        table = self.run_harpe("fleet", "solve", path)
+        self.assertEqual((table.code, table.err), (3, result.err))
+        self.assertIn("No split is within the budgets", table.out)
+        self.assertEqual(table.out.count("too small"), 2)
+
+    def test_the_table_has_units(self):
+        out = self.succeed("fleet", "solve", self.fleet({
+            "jobs": [*TWO, {"name": "storage", "power": 1000}], "budgets": [{"watts": 1700}]})).out
+        rows = [line.split() for line in out.splitlines()]
+        self.assertIn(["a", "-", "0", "1.000", "s", "400.0", "W", "1.0000", "0"], rows)
+        self.assertIn("b - 2 2.100 s 300.0 W 1.0500 0.4".split(), rows)
+        self.assertIn("storage - load - 1000 W".split(), rows)
+        self.assertIn("3 jobs draw 1700 W, weighted slowdown 0.05", out)
+        self.assertIn("No split within the budgets is better", out)
+
+    def test_a_moment_has_its_events_and_prices(self):
+        path = self.fleet(DAY)
+        self.assertEqual(self.succeed("fleet", "solve", path, "--json").json()["power_w"], 800)
+        later = self.succeed("fleet", "solve", path, "--json", "--at", 3600).json()
+        self.assertEqual((later["power_w"], later["budgets"][0]["budget_w"]), (600, 640))
+        prices = self.write("prices.csv", "time_s,price_per_kwh\n0,0.1\n100,5000\n")
+        dear = self.succeed("fleet", "solve", path, "--json", "--at", 100, "--prices", prices).json()
+        self.assertEqual(dear["power_w"], 600)
+        cost = 0.01 * (0.1 + 0.05) + 5000 / 3.6e6 * (300 * 1.1 + 300 * 1.05)
+        self.assertAlmostEqual(dear["objective"], cost)
+
+    def test_hostile_names_are_shown_safely(self):
+        name = "\u001b[31m \u00e9 </svg>"
+        path = self.fleet({"jobs": [{"name": "\u00e9 </svg>" * 20, "power": 1}], "budgets": []})
+        self.assertNotIn("\x1b", self.succeed("fleet", "solve", path).out)
+        path = self.fleet({"jobs": [{"name": name, "power": 1}], "budgets": []})
+        self.assertNotIn("\x1b", self.refuse(1, "control character", "fleet", "solve", path).err)
+
+    # ---- simulate ----
+
+    def test_a_day_by_hand(self):
+        day = self.succeed("fleet", "simulate", self.fleet(DAY), "--json").json()
+        self.assertEqual(day["horizon_s"], 7200)
+        split = day["split"]
+        # 640 W fit from 10 s before the event, one reaction, until 10 s after it, when b is faster
+        # again. Before and after, b draws 400 W.
+        self.assertEqual(split["breaches"], [])
+        self.assertAlmostEqual(split["energy_j"], 800 * 7200 - 200 * 620, delta=200 * 20)
+        self.assertAlmostEqual(split["cost"], split["energy_j"] / 3.6e6 * 0.1)
+        fast, slow = 1 / 1.0 - 1 / 1.1, 1 / 1.01 - 1 / 1.05
+        a, b = split["jobs"]
+        self.assertAlmostEqual(a["done_s"], 7200 - fast * 620, delta=fast * 20)
+        self.assertAlmostEqual(b["done_s"], 7200 / 1.01 - slow * 620, delta=slow * 20)
+        lost = sum(job["here_s"] / job["done_s"] - 1 for job in (a, b))
+        self.assertAlmostEqual(split["weighted_slowdown"], lost)
+        # a has the lower priority, and stops: 500 W are left.
+        stop = day["stop_lowest"]
+        self.assertEqual((stop["jobs_without_work"], stop["stopped_s"]), (1, 7200))
+        self.assertAlmostEqual(stop["energy_j"], 500 * 7200)
+        # A cap of 400 W for each GPU holds both jobs between their plans.
+        cap = day["uniform_cap"]
+        self.assertEqual(cap["breaches"], [])
+        self.assertAlmostEqual(cap["energy_j"], 800 * 7200 - 160 * 620, delta=160 * 20)
+
+    def test_an_event_without_notice_is_a_breach(self):
+        fleet = dict(DAY, events=[{"from": 3600, "duration": 600, "watts": 160}])
+        path = self.fleet(fleet)
+        split = self.succeed("fleet", "simulate", path, "--json").json()["split"]
+        self.assertEqual(split["breaches"], [{"group": None, "from_s": 3600.0, "to_s": 3610.0,
+                                              "worst_w": 160.0}])
+        self.assertEqual(split["breach_s"], 10)
+        out = self.succeed("fleet", "simulate", path).out
+        self.assertIn("whole fleet", out)
+        self.assertIn("from 3600 s for 10 s, up to 160.0 W above the budget", out)
+
+    def test_pictures(self):
+        path = self.fleet(DAY)
+        for name in ("day.svg", "day.png", "day.pdf"):
+            self.succeed("fleet", "simulate", path, "--output", name)
+            self.assertGreater((self.path / name).stat().st_size, 1000)
+        text = "".join(xml.etree.ElementTree.parse(self.path / "day.svg").getroot().itertext())
+        for words in ("budget", "split", "uniform cap", "stop lowest", "event", "time (h)"):
+            self.assertIn(words, text)
+        self.refuse(1, "day.svg: already exists", "fleet", "simulate", path, "--output", "day.svg")
+        before = (self.path / "day.svg").read_bytes()
+        self.succeed("fleet", "simulate", path, "--output", "day.svg", "--force")
+        self.assertEqual((self.path / "day.svg").read_bytes(), before)
+        self.refuse(2, "must end in .svg, .png or .pdf", "fleet", "simulate", path, "-o", "day.gif")
+
+    # ---- mistakes ----
+
+    def test_mistakes_in_the_file(self):
+        for content, message in (
+                ("", "not JSON"), ("{", "not JSON"), ({"jobs": [{"name": "x"}]}, "job 'x' has neither"),
+                ({"jobs": TWO, "budgets": [{"watts": -5}]}, "budget 0 (the first is 0): \"watts\" must be 0"),
+                ({"jobs": TWO, "budgets": [{"group": "r", "wats": 5}]}, "group 'r': \"wats\" is not a known"),
+                ({"jobs": [dict(TWO[0], group="row")]}, "job 'a': no entry of \"budgets\" names the group 'row'")):
+            for action in ("solve", "simulate"):
+                self.refuse(1, message, "fleet", action, self.fleet(content))
+        self.refuse(1, "nothing.json", "fleet", "solve", "nothing.json")
+
+    def test_mistakes_on_the_command_line(self):
+        path = self.fleet(DAY)
+        for words, message in (((), "an action is missing"), (("solve",), "file is missing"),
+                               (("split", path), "split"), (("solve", path, path), "one file"),
+                               (("solve", path, "--output", "x.svg"), "--output is only for simulate"),
+                               (("simulate", path, "--at", 5), "--at is only for solve"),
+                               (("simulate", path, "--force"), "--force is only for --output"),
+                               (("solve", path, "--at", -1), "--at")):
+            self.refuse(2, message, "fleet", *words)
+        self.refuse(1, "time_s and price_per_kwh", "fleet", "solve", path, "--prices",
+                    self.write("prices.csv", "time_s\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()
