@@ -143,6 +143,9 @@ HARPE_API harpe_status harpe_fleet_add(harpe_fleet *fleet, const harpe_fleet_job
 HARPE_API harpe_status harpe_fleet_update(harpe_fleet *fleet, int job,
                                           const harpe_fleet_job *description, harpe_error *error);
 HARPE_API harpe_status harpe_fleet_remove(harpe_fleet *fleet, int job, harpe_error *error);
+/* Returns a number that is above the numbers of all jobs, for a loop over them. Some numbers below
+ * it may have no job. */
+HARPE_API int harpe_fleet_job_end(const harpe_fleet *fleet);
 /* Returns the name of a job, or NULL if there is no such job. */
 HARPE_API const char *harpe_fleet_job_name(const harpe_fleet *fleet, int job);
 

@@ -936,6 +936,7 @@ FUNCTIONS = {
     "harpe_fleet_group_count": (C.c_int, [C.c_void_p]),
     "harpe_fleet_group_name": (C.c_char_p, [C.c_void_p, C.c_int]),
     "harpe_fleet_group_parent": (C.c_int, [C.c_void_p, C.c_int]),
+    "harpe_fleet_job_end": (C.c_int, [C.c_void_p]),
     "harpe_fleet_job_name": (C.c_char_p, [C.c_void_p, C.c_int]),
     "harpe_fleet_new": (C.c_int, [C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
     "harpe_fleet_parse_json": (C.c_int, [C.c_char_p, C.c_size_t, C.c_char_p, C.c_double, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),

@@ -370,6 +370,8 @@ harpe_status harpe_fleet_remove(harpe_fleet *fleet, int job, harpe_error *error)
     return HARPE_OK;
 }
 
+int harpe_fleet_job_end(const harpe_fleet *fleet) { return (int)fleet->job_slots; }
+
 const char *harpe_fleet_job_name(const harpe_fleet *fleet, int job) {
     if (job < 0 || (size_t)job >= fleet->job_slots || !fleet->jobs[job].is_used) return NULL;
     return fleet->jobs[job].name;
