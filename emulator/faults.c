@@ -102,6 +102,9 @@ static bool parse_entry(const char *text, size_t length, emulator_faults *faults
     } else if (is_word(text, name_length, "counter_restart_after")) {
         target = &faults->counter_restart_after_s;
         unit = 1;
+    } else if (is_word(text, name_length, "counter_factor")) {
+        target = &faults->counter_factor;
+        unit = 1;
     }
     return target && parse_number(value, value_length, unit, target);
 }
@@ -112,6 +115,7 @@ bool emulator_faults_parse(const char *text, emulator_faults *faults) {
                                 .slow_get_gpu = -1,
                                 .energy_step_s = -1,
                                 .counter_restart_after_s = -1,
+                                .counter_factor = 1,
                                 .enforced_limit_w = -1};
     bool is_good = true;
     while (*text) {

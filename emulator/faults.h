@@ -37,6 +37,7 @@ typedef struct emulator_faults {
     bool has_mig;                   /* MIG is enabled on GPUs that have it */
     double energy_step_s;           /* below 0: the model's own */
     double counter_restart_after_s; /* below 0: never */
+    double counter_factor;          /* the counter shows the energy times this; 1: correct */
     double enforced_limit_w; /* limit from outside of the driver; 0: none; below 0: unchanged */
 } emulator_faults;
 

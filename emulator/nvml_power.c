@@ -109,7 +109,9 @@ static unsigned long long counter_mj(emulator_call *call) {
     emulator_state *state = call->state;
     if (emulator_counter_restart_is_due(&call->faults, call->index, state->now_ns))
         state->counter_origin_mj = state->counter_mj;
-    return (unsigned long long)(state->counter_mj - state->counter_origin_mj);
+    double shown_mj =
+        call->faults.counter_factor * (double)(state->counter_mj - state->counter_origin_mj);
+    return (unsigned long long)shown_mj;
 }
 
 NVML_CALL(nvmlDeviceGetTotalEnergyConsumption, nvmlDevice_t device, unsigned long long *energy) {
