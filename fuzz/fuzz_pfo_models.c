@@ -106,7 +106,22 @@ static void check_breakdowns(const harpe_breakdown *breakdowns, size_t count) {
     }
 }
 
+/* A known conduct is possible, and does not change when it is written and read again. */
+static void check_conduct(const char *text, size_t length) {
+    harpe_conduct conduct = harpe_conduct_read(text, length);
+    require(conduct.is_known || conduct.steps == 0);
+    require(conduct.as_planned <= conduct.steps && conduct.misfits_measured <= conduct.misfits);
+    require(isfinite(conduct.counter_j) && conduct.counter_j >= 0);
+    char *json = strdup("{\"rank\":0,\"iter_time\":[],\"iter_energy\":[]}");
+    require(json && harpe_conduct_append(&conduct, &json, NULL) == HARPE_OK);
+    harpe_conduct again = harpe_conduct_read(json, strlen(json));
+    require(again.is_known && again.steps == conduct.steps && again.left_out == conduct.left_out &&
+            again.counter_j == conduct.counter_j);
+    free(json);
+}
+
 static void check_result(const char *text, size_t length) {
+    check_conduct(text, length);
     harpe_problems problems = {0};
     harpe_profiling_result result = {0};
     int rank = -1;

@@ -11,6 +11,7 @@
 
 #include <harpe/pfo.h>
 
+#include "pfo/conduct.h"
 #include "pfo/validation.h"
 
 /* Each function decodes a request body with at most 64 levels. On success it fills `*out` and
@@ -32,12 +33,16 @@ bool harpe_profiling_result_scan(const char *body, size_t length, int *rank);
 typedef struct harpe_result_totals {
     size_t iterations; /* number of iterations for which a time was reported */
     double time_s, energy_j;
+    harpe_conduct conduct; /* only the scan reads it; see harpe_conduct_read */
 } harpe_result_totals;
 
 /* Does the same, and adds up iter_time and iter_energy. */
 bool harpe_profiling_result_scan_totals(const char *body, size_t length, int *rank,
                                         harpe_result_totals *totals);
 harpe_result_totals harpe_profiling_result_totals(const harpe_profiling_result *result);
+
+/* Reads the conduct in the text of a result. It is unknown if the text has none. */
+harpe_conduct harpe_conduct_read(const char *text, size_t length);
 
 /* Decodes a query value such as "3" for `name` (location ["query", name]). `text` NULL: missing. */
 bool harpe_query_int_decode(const char *name, const char *text, int64_t *out,

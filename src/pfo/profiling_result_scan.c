@@ -178,6 +178,27 @@ harpe_result_totals harpe_profiling_result_totals(const harpe_profiling_result *
     return totals;
 }
 
+/* ---- The conduct ----------------------------------------------------------------------------- */
+
+static bool take_conduct_member(scan *s) {
+    name own;
+    double value;
+    bool is_integer;
+    if (!take_name(s, &own)) return false;
+    const char *first = s->at;
+    if (!take_number(s)) return false;
+    size_t length = (size_t)(s->at - first);
+    if (harpe_scan_number(first, length, &value, &is_integer) != length) return false;
+    harpe_conduct_set(&s->totals.conduct, own.bytes, own.length, value);
+    return true;
+}
+
+static bool take_conduct(scan *s) {
+    if (!take_all(s, '{', '}', take_conduct_member)) return false;
+    harpe_conduct_settle(&s->totals.conduct);
+    return true;
+}
+
 /* ---- Breakdowns and members ------------------------------------------------------------------ */
 
 /* Returns true if the name is new. A name that occurs again replaces the earlier name's value, so
@@ -210,12 +231,13 @@ typedef enum member {
     ITER_ENERGY,
     TIME_BREAKDOWN,
     ENERGY_BREAKDOWN,
+    CONDUCT,
     MEMBER_COUNT,
 } member;
 
 static member member_of(const name *own) {
-    static const char *const names[MEMBER_COUNT] = {"rank", "iter_time", "iter_energy",
-                                                    "time_breakdown", "energy_breakdown"};
+    static const char *const names[MEMBER_COUNT] = {
+        "rank", "iter_time", "iter_energy", "time_breakdown", "energy_breakdown", "conduct"};
     for (int i = 0; i < MEMBER_COUNT; i++)
         if (strlen(names[i]) == own->length && memcmp(names[i], own->bytes, own->length) == 0)
             return (member)i;
@@ -236,6 +258,7 @@ static bool take_member(scan *s, unsigned *seen, int *rank) {
     case ITER_ENERGY: return take_energies(s);
     case TIME_BREAKDOWN:
     case ENERGY_BREAKDOWN: return take_breakdown(s);
+    case CONDUCT: return take_conduct(s);
     default: return false;
     }
 }
