@@ -153,6 +153,12 @@ harpe_pipeline_frequency_get_status(harpe_pipeline_frequency_optimizer *optimize
  * that never obeys is measured as it is. */
 HARPE_API uint64_t
 harpe_pipeline_frequency_spoiled_steps(const harpe_pipeline_frequency_optimizer *optimizer);
+/* Tells the server how many tokens one step of the whole job trains, over all ranks, so that its
+ * reports have the energy per token. The next results contain the number; one rank suffices. 0: not
+ * known; at most 1000000000. Another way is the word "tokens_per_step=N" in `job_metadata`. Does
+ * nothing in a forked child. Fails with HARPE_INVALID_ARGUMENT for another number. */
+HARPE_API harpe_status harpe_pipeline_frequency_set_tokens_per_step(
+    harpe_pipeline_frequency_optimizer *optimizer, int64_t tokens, harpe_error *error);
 /* The old name of harpe_pipeline_frequency_get_status. */
 HARPE_API harpe_pipeline_frequency_status
 harpe_pipeline_frequency_look(harpe_pipeline_frequency_optimizer *optimizer)

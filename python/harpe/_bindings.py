@@ -1057,6 +1057,7 @@ FUNCTIONS = {
     "harpe_pipeline_frequency_on_instruction_end": (None, [C.c_void_p, C.c_char_p]),
     "harpe_pipeline_frequency_on_step_begin": (None, [C.c_void_p]),
     "harpe_pipeline_frequency_on_step_end": (None, [C.c_void_p]),
+    "harpe_pipeline_frequency_set_tokens_per_step": (C.c_int, [C.c_void_p, C.c_int64, C.POINTER(harpe_error)]),
     "harpe_pipeline_frequency_spoiled_steps": (C.c_uint64, [C.c_void_p]),
     "harpe_pipeline_frequency_wait_for_round": (C.c_int, [C.c_void_p, C.c_int64, C.c_double, C.POINTER(harpe_error)]),
     "harpe_plan_all_maximum": (C.c_int, [C.c_void_p, C.POINTER(harpe_plan), C.POINTER(harpe_error)]),

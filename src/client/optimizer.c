@@ -229,6 +229,19 @@ harpe_pipeline_frequency_spoiled_steps(const harpe_pipeline_frequency_optimizer 
     return atomic_load_explicit(&optimizer->spoiled_steps, memory_order_relaxed);
 }
 
+harpe_status
+harpe_pipeline_frequency_set_tokens_per_step(harpe_pipeline_frequency_optimizer *optimizer,
+                                             int64_t tokens, harpe_error *error) {
+    if (tokens < 0 || tokens > HARPE_TOKENS_MAX) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "tokens per step: expected 1 to %d, or 0 for not known",
+                          HARPE_TOKENS_MAX);
+    }
+    if (harpe_pipeline_is_elsewhere(optimizer)) return HARPE_OK;
+    atomic_store_explicit(&optimizer->tokens_per_step, tokens, memory_order_relaxed);
+    return HARPE_OK;
+}
+
 harpe_pipeline_frequency_status
 harpe_pipeline_frequency_look(harpe_pipeline_frequency_optimizer *optimizer) {
     return harpe_pipeline_frequency_get_status(optimizer);

@@ -12,6 +12,7 @@
 #include <harpe/instruction_profiler.h>
 #include <harpe/pipeline_frequency.h>
 
+#include "client/optimizer_conduct.h"
 #include "client/schedule_follow.h"
 #include "client/stream_events.h"
 #include "http/client/connection.h"
@@ -24,6 +25,7 @@
 typedef struct harpe_pipeline_training {
     harpe_follower follower;
     bool is_measuring;         /* true if this step is measured */
+    bool was_measuring;        /* true if this step was to be measured when it began */
     bool measures_mismatches;  /* true if steps that do not fit are measured too */
     bool has_lost_events;      /* events of this step were lost, so its measurements are useless */
     int asked_mhz;             /* the clock requested last; 0: unknown */
@@ -72,6 +74,7 @@ typedef struct harpe_conversation {
                                      * its steps was last measured */
     size_t measured_steps;          /* steps of the last schedule that are measured so far */
     char *report;                   /* the result to be sent */
+    harpe_conduct told;             /* the conduct that is in the reports so far */
     int failed_reports;             /* failed attempts to make this round's result */
     int64_t failed_report_since_ns; /* time of the first failed attempt */
     bool has_told_few_steps;
@@ -124,6 +127,8 @@ struct harpe_pipeline_frequency_optimizer {
     atomic_bool has_lost_events;
     atomic_bool is_stopping;
     harpe_mismatch_note note;
+    harpe_conduct_counts conduct;
+    _Atomic int64_t tokens_per_step; /* of the whole job; 0: not known */
 
     /* Used by the optimizer's own thread. */
     harpe_conversation conversation;

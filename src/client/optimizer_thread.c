@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "client/optimizer_answers.h"
 #include "client/optimizer_internal.h"
+#include "client/profiler_internal.h"
 
 #define FIRST_PAUSE_S 0.1
 #define LONGEST_PAUSE_S 5.0
@@ -325,6 +326,21 @@ static void ask_for_schedule(harpe_pipeline *optimizer) {
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
+/* Adds the conduct since the last report. If there is no memory, the next report has it. */
+static void append_conduct(harpe_pipeline *optimizer, char **report) {
+    harpe_profiler_conduct profiled = harpe_profiler_conduct_of(optimizer->profiler);
+    harpe_conduct *told = &optimizer->conversation.told;
+    harpe_conduct now = harpe_conduct_counted(&optimizer->conduct);
+    now.lost += (int64_t)profiled.lost_steps;
+    now.left_out += (int64_t)profiled.lost_steps;
+    harpe_conduct since = harpe_conduct_since(&now, told);
+    since.tokens_per_step = atomic_load_explicit(&optimizer->tokens_per_step, memory_order_relaxed);
+    since.counter_j = profiled.energy.counter_j;
+    since.power_j = profiled.energy.power_j;
+    since.energy_uncertainty_j = profiled.energy.uncertainty_j;
+    if (harpe_conduct_append(&since, report, NULL) == HARPE_OK) *told = now;
+}
+
 /* Makes a report, which the caller frees. With 0 steps the report says that there is no result. */
 static harpe_status make_report(harpe_pipeline *optimizer, size_t steps, char **report,
                                 harpe_error *error) {
@@ -336,6 +352,7 @@ static harpe_status make_report(harpe_pipeline *optimizer, size_t steps, char **
                                             steps, optimizer->options.rank, &result, error);
     }
     if (status == HARPE_OK) status = harpe_profiling_result_format(&result, report, error);
+    if (status == HARPE_OK) append_conduct(optimizer, report);
     harpe_profiling_result_free(&result);
     return status;
 }

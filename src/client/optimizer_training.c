@@ -92,12 +92,16 @@ static uint64_t count_disobeyed(const harpe_pipeline *optimizer) {
                       : 0;
 }
 
+static bool has_disobeyed(const harpe_pipeline *optimizer) {
+    return count_disobeyed(optimizer) != optimizer->training.disobeyed_before;
+}
+
 /* Returns true if the step must not be measured, because the GPU had another clock than it was
  * asked for. */
 static bool is_spoiled(harpe_pipeline *optimizer) {
     harpe_pipeline_training *training = &optimizer->training;
     int64_t series = training->follower.schedule ? training->follower.schedule->series : -1;
-    if (count_disobeyed(optimizer) == training->disobeyed_before) return false;
+    if (!has_disobeyed(optimizer)) return false;
     if (series != training->spoiled_series) training->spoiled_in_series = 0;
     training->spoiled_series = series;
     if (training->spoiled_in_series == MOST_SPOILED) return false;
@@ -114,17 +118,36 @@ void harpe_pipeline_frequency_on_step_begin(harpe_pipeline_frequency_optimizer *
     harpe_follower_begin_step(&training->follower, &optimizer->exchange);
     atomic_store_explicit(&optimizer->steps, ++training->steps, memory_order_relaxed);
     training->has_lost_events = false;
+    training->was_measuring = false;
+    training->disobeyed_before = count_disobeyed(optimizer);
     const harpe_followed_schedule *schedule = training->follower.schedule;
     bool is_lost = harpe_follower_is_lost(&training->follower);
     bool is_warm = training->follower.fitting_steps >= (size_t)optimizer->options.warmup_iterations;
     if (!schedule || (!is_warm && !is_lost)) return;
     if (schedule->series != atomic_load_explicit(&optimizer->measured_series, memory_order_relaxed))
         return;
-    training->is_measuring = true;
-    training->disobeyed_before = count_disobeyed(optimizer);
+    training->is_measuring = training->was_measuring = true;
     training->measures_mismatches = is_lost;
     send_event(optimizer, &(harpe_stream_event){.kind = HARPE_STREAM_EVENT_BEGIN_STEP,
                                                 .series = schedule->series});
+}
+
+/* Counts the step for the report of its conduct. Steps without a schedule do not count. */
+static void count_step(harpe_pipeline *optimizer, bool is_measured) {
+    const harpe_pipeline_training *training = &optimizer->training;
+    if (!training->follower.schedule) return;
+    harpe_step_conduct step = {.fits = training->follower.fits,
+                               .obeyed = !has_disobeyed(optimizer),
+                               .is_lost = training->was_measuring && training->has_lost_events,
+                               .was_to_be_measured = training->was_measuring,
+                               .is_measured = is_measured};
+    if (!step.obeyed) {
+        const harpe_controller_slot *slot =
+            atomic_load_explicit(&optimizer->controller, memory_order_acquire)->slot;
+        step.wanted_mhz = atomic_load_explicit(&slot->wanted_mhz, memory_order_relaxed);
+        step.held_mhz = atomic_load_explicit(&slot->held_mhz, memory_order_relaxed);
+    }
+    harpe_conduct_count(&optimizer->conduct, &step);
 }
 
 void harpe_pipeline_frequency_on_step_end(harpe_pipeline_frequency_optimizer *optimizer) {
@@ -136,11 +159,9 @@ void harpe_pipeline_frequency_on_step_end(harpe_pipeline_frequency_optimizer *op
     if (!harpe_follower_end_step(&training->follower, &mismatch))
         note_mismatch(optimizer, &mismatch);
     if (training->has_lost_events) stop_measuring(optimizer);
+    if (training->is_measuring && is_spoiled(optimizer)) stop_measuring(optimizer);
+    count_step(optimizer, training->is_measuring);
     if (!training->is_measuring) return;
-    if (is_spoiled(optimizer)) {
-        stop_measuring(optimizer);
-        return;
-    }
     training->is_measuring = false;
     send_event(optimizer, &(harpe_stream_event){.kind = HARPE_STREAM_EVENT_END_STEP});
 }

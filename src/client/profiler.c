@@ -143,6 +143,7 @@ static void settle(harpe_instruction_profiler *profiler) {
             profiler->known_count++;
             continue;
         }
+        profiler->unmeasured_steps++;
         remove_steps(profiler, profiler->known_count, 1);
     }
 }
@@ -162,6 +163,7 @@ typedef struct energy_reading {
     harpe_status status;
     uint64_t counter_mj;
     uint32_t power_mw;
+    bool has_power; /* power was read beside the counter */
     harpe_error failure;
 } energy_reading;
 
@@ -175,6 +177,13 @@ static void read_energy(harpe_instruction_profiler *profiler, energy_reading *ou
         out->status = source->power_mw(source->user, profiler->gpu, &out->power_mw, &out->failure);
     }
     out->ended_ns = source->clock_ns(source->user);
+    /* Reads the check without the lock, because only this thread writes it. */
+    if (out->status != HARPE_OK || !profiler->has_counter || profiler->has_no_power ||
+        !harpe_energy_check_is_due(&profiler->check, out->ended_ns))
+        return;
+    harpe_status status = source->power_mw(source->user, profiler->gpu, &out->power_mw, NULL);
+    out->has_power = status == HARPE_OK;
+    profiler->has_no_power = status == HARPE_NOT_SUPPORTED;
 }
 
 static void add_reading(harpe_instruction_profiler *profiler, const energy_reading *reading) {
@@ -188,6 +197,16 @@ static void add_reading(harpe_instruction_profiler *profiler, const energy_readi
                                                reading->counter_mj)) {
         profiler->warnings.restarts++;
     }
+}
+
+/* Compares the counter with the power, from the curve's last change on. */
+static void check_energy(harpe_instruction_profiler *profiler, const energy_reading *reading) {
+    const harpe_energy_curve *curve = &profiler->curve;
+    const harpe_curve_point *last = curve->count > 0 ? &curve->points[curve->count - 1] : NULL;
+    if (!last || curve->has_gap || last->follows_gap) harpe_energy_check_break(&profiler->check);
+    if (!last || curve->has_gap || !profiler->has_counter || !reading->has_power) return;
+    harpe_energy_check_add(&profiler->check, reading->ended_ns, reading->power_mw * 1e-3,
+                           last->time_ns, last->blur_ns, last->energy_j);
 }
 
 /* Handles a driver that always returns the same counter value. Reads power instead, or measures
@@ -280,6 +299,7 @@ int64_t harpe_profiler_tick(void *user) {
     drain(profiler);
     if (profiler->has_energy) {
         add_reading(profiler, &reading);
+        check_energy(profiler, &reading);
         watch_counter(profiler, &reading);
     }
     settle(profiler);
@@ -293,6 +313,17 @@ int64_t harpe_profiler_tick(void *user) {
 
 bool harpe_profiler_is_ours(const harpe_instruction_profiler *profiler) {
     return !profiler->ticker || harpe_ticker_is_ours(profiler->ticker);
+}
+
+harpe_profiler_conduct harpe_profiler_conduct_of(harpe_instruction_profiler *profiler) {
+    if (!harpe_profiler_is_ours(profiler)) return (harpe_profiler_conduct){0};
+    pthread_mutex_lock(&profiler->lock);
+    harpe_profiler_conduct conduct = {
+        .lost_steps = profiler->builder.spoiled_steps + profiler->unmeasured_steps +
+                      atomic_load_explicit(&profiler->recorder.dropped_steps, memory_order_relaxed),
+        .energy = harpe_energy_check_compare(&profiler->check)};
+    pthread_mutex_unlock(&profiler->lock);
+    return conduct;
 }
 
 /* ---- Making and freeing ---------------------------------------------------------------------- */

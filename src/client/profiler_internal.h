@@ -8,6 +8,7 @@
 
 #include <harpe/instruction_profiler.h>
 
+#include "client/energy_check.h"
 #include "client/energy_curve.h"
 #include "client/profiler_energy.h"
 #include "client/profiler_steps.h"
@@ -32,8 +33,9 @@ typedef struct harpe_profiler_warnings {
 struct harpe_instruction_profiler {
     harpe_recorder recorder;
     harpe_energy_source source;
-    bool has_energy;  /* false: only times; changed with the lock held */
-    bool has_counter; /* false: power is integrated */
+    bool has_energy;   /* false: only times; changed with the lock held */
+    bool has_counter;  /* false: power is integrated */
+    bool has_no_power; /* power cannot be compared with the counter; used only by the thread */
     int gpu;
     int64_t period_ns; /* GPU time */
     harpe_log log;
@@ -53,6 +55,8 @@ struct harpe_instruction_profiler {
     size_t span_count;           /* number of spans in all steps */
     harpe_power_model forgotten; /* sums over the steps that were removed */
     harpe_profiler_warnings warnings;
+    harpe_energy_check check;  /* compares the counter with the power */
+    uint64_t unmeasured_steps; /* steps that were removed because their energy is not known */
 };
 
 /* Works like harpe_instruction_profiler_new with any source. If `has_thread` is false, only
@@ -67,6 +71,13 @@ int64_t harpe_profiler_tick(void *user);
 
 /* Returns false in a forked child. There, the lock may be held by a thread that does not exist. */
 bool harpe_profiler_is_ours(const harpe_instruction_profiler *profiler);
+
+/* What a rank reports about its measurements. */
+typedef struct harpe_profiler_conduct {
+    uint64_t lost_steps; /* steps whose time stamps or energies were lost, since the start */
+    harpe_energy_comparison energy;
+} harpe_profiler_conduct;
+harpe_profiler_conduct harpe_profiler_conduct_of(harpe_instruction_profiler *profiler);
 
 /* Removes the first `count` steps after adding them to the sums. Call it with the lock held. */
 void harpe_profiler_forget(harpe_instruction_profiler *profiler, size_t count);

@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/scratch.h"
+#include "client/profiler_internal.h"
 
 #define EMULATOR HARPE_BINARY_DIR "/emulator/libnvidia-ml.so.1"
 
@@ -110,8 +111,39 @@ static void compare(const char *path, const char *truth_path) {
     harpe_profile_free(expected);
 }
 
+/* Trains until the counter was compared with the power, and checks their ratio. A busy machine
+ * disturbs the samples of power. */
+static void check_counter(harpe_instruction_profiler *profiler, run_instruction work,
+                          double factor) {
+    harpe_energy_comparison got = {0};
+    for (int tries = 0; tries < TRIES && !(got.power_j > 0); tries++) {
+        double took_s;
+        assert_int_equal(work(0, 0, "forward", &took_s), 0);
+        got = harpe_profiler_conduct_of(profiler).energy;
+    }
+    assert_true(got.power_j > 0 && got.uncertainty_j > 0);
+    double ratio = got.counter_j / got.power_j, within = got.uncertainty_j / got.power_j;
+    print_message("counter %.3f +- %.3f times the power\n", ratio, within);
+    assert_true(fabs(ratio / factor - 1) < 0.1 + 2 * within);
+    if (factor > 1.3 && within < 0.1) assert_true(got.counter_j - got.power_j > got.uncertainty_j);
+}
+
+/* A counter that shows twice the energy is found. */
+static void check_wrong_counter(harpe_gpus *gpus, run_instruction work, const char *faults_path) {
+    FILE *file = fopen(faults_path, "w");
+    assert_non_null(file);
+    fputs("counter_factor=2\n", file);
+    fclose(file);
+    harpe_instruction_profiler_options options = {.gpus = gpus, .log = {log_line, NULL}};
+    harpe_instruction_profiler *profiler = NULL;
+    assert_int_equal(harpe_instruction_profiler_new(&options, &profiler, NULL), HARPE_OK);
+    check_counter(profiler, work, 2);
+    harpe_instruction_profiler_free(profiler);
+}
+
 static void energies_are_those_of_the_profile(void **state) {
-    char truth_path[512], path[512], cluster[64];
+    char truth_path[512], path[512], faults_path[512], cluster[64];
+    snprintf(faults_path, sizeof faults_path, "%s", scratch_path(*state, "faults"));
     snprintf(truth_path, sizeof truth_path, "%s", scratch_path(*state, "truth.csv"));
     snprintf(path, sizeof path, "%s", scratch_path(*state, "got.csv"));
     snprintf(cluster, sizeof cluster, "profiler-test-%d", (int)getpid());
@@ -123,6 +155,7 @@ static void energies_are_those_of_the_profile(void **state) {
     setenv("HARPE_EMULATOR_CLUSTER", cluster, 1);
     setenv("HARPE_EMULATOR_TIME_SCALE", "5", 1);
     setenv("HARPE_EMULATOR_PROFILE", truth_path, 1);
+    setenv("HARPE_EMULATOR_FAULTS_FILE", faults_path, 1);
     unsetenv("CUDA_VISIBLE_DEVICES");
     void *library = dlopen(EMULATOR, RTLD_NOW);
     assert_non_null(library);
@@ -150,7 +183,9 @@ static void energies_are_those_of_the_profile(void **state) {
         fail_msg("%s", error.message);
     double waiting_w = harpe_instruction_profiler_waiting_power_w(profiler);
     print_message("waiting %.1f W\n", waiting_w);
+    check_counter(profiler, work, 1);
     harpe_instruction_profiler_free(profiler);
+    check_wrong_counter(gpus, work, faults_path);
     harpe_gpus_close(gpus);
     dlclose(library);
     char memory[128];

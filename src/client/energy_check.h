@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Compares a GPU's energy counter with its integrated power, because the two may disagree
+ * (https://github.com/ml-energy/zeus/issues/181). Power is sampled about ten times a second, by the
+ * thread that reads the counter anyway. The check uses no clock, lock or driver. */
+#ifndef HARPE_CLIENT_ENERGY_CHECK_H
+#define HARPE_CLIENT_ENERGY_CHECK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Initialise with zeros. */
+typedef struct harpe_energy_check {
+    bool has_sample; /* the last sample, with which the next one is connected */
+    int64_t sampled_ns;
+    double sampled_w, sampled_j;
+    double edge_j2; /* square of the uncertainty of the last sample's energy */
+    /* Sums over all samples and over the time between connected samples. */
+    double samples, sum_w, sum_w2;
+    double intervals, time_s, counter_j, power_j;
+    double edges_j2; /* squares of the uncertainties at the begin of each unbroken stretch */
+} harpe_energy_check;
+
+/* The energies of the same time. All are 0 if too little was sampled. */
+typedef struct harpe_energy_comparison {
+    double counter_j, power_j;
+    double uncertainty_j; /* half-width of the 95 % confidence interval of the difference */
+} harpe_energy_comparison;
+
+/* Returns true if a sample is due. The times between samples vary, because training steps are
+ * periodic, and samples with a fixed period could always hit the same part of a step. */
+bool harpe_energy_check_is_due(const harpe_energy_check *check, int64_t now_ns);
+/* Adds a sample of power. The counter last changed at `changed_ns`, within `blur_ns` in both
+ * directions, to `counter_j`. */
+void harpe_energy_check_add(harpe_energy_check *check, int64_t now_ns, double power_w,
+                            int64_t changed_ns, int64_t blur_ns, double counter_j);
+/* Ends a stretch, because the counter restarted or could not be read. */
+void harpe_energy_check_break(harpe_energy_check *check);
+harpe_energy_comparison harpe_energy_check_compare(const harpe_energy_check *check);
+
+#endif
