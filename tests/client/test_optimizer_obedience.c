@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A GPU that has another clock than the optimizer has set: its steps are not measured, the log says
- * so once, and the rounds go on all the same. */
+ * so once, the server's report says how many steps it were, and the rounds go on all the same. */
 #include <dlfcn.h>
+#include <jansson.h>
 
 #include "client/controller_obedience.h"
 #include "client/training_world.h"
 #include "gpu/nvml_abi.h"
+#include "http/client/connection.h"
 
 /* Functions of the emulator. Another program could call those of NVML. */
 typedef struct emulator {
@@ -66,6 +68,87 @@ static int run_until_round(training *one, int64_t round) {
     return steps;
 }
 
+/* Returns a part of the server's report of the job. */
+static json_t *read_report(training *one, const char *url, const char *part) {
+    harpe_connection *connection;
+    harpe_connection_options how = {.server_url = url};
+    assert_int_equal(harpe_connection_new(&how, &connection, NULL), HARPE_OK);
+    char job_id[256];
+    snprintf(job_id, sizeof job_id, "%s",
+             harpe_pipeline_frequency_get_status(one->optimizer).job_id);
+    harpe_request request = {.path = "/jobs/", .segment = job_id};
+    harpe_answer answer;
+    harpe_error error;
+    assert_int_equal(harpe_connection_call(connection, &request, &answer, &error), HARPE_OK);
+    assert_int_equal(answer.http_status, 200);
+    json_t *job = json_loadb(answer.body, answer.length, 0, NULL);
+    json_t *found = json_object_get(json_object_get(job, "report"), part);
+    assert_non_null(found);
+    json_incref(found);
+    json_decref(job);
+    harpe_connection_free(connection);
+    return found;
+}
+
+static json_int_t count_of(const json_t *object, const char *name) {
+    const json_t *value = json_object_get(object, name);
+    assert_true(json_is_integer(value));
+    return json_integer_value(value);
+}
+
+/* Everything ran as planned. */
+static void check_obedient(training *one, const char *url) {
+    json_t *steps = read_report(one, url, "steps");
+    assert_true(count_of(steps, "run") > 0);
+    assert_int_equal(count_of(steps, "as_planned"), count_of(steps, "run"));
+    assert_int_equal(count_of(steps, "disobeyed"), 0);
+    assert_int_equal(count_of(steps, "left_out"), 0);
+    assert_true(json_is_null(json_object_get(steps, "disobedience")));
+    json_decref(steps);
+    json_t *rounds = read_report(one, url, "rounds");
+    assert_int_equal(count_of(rounds, "disobeyed"), 0);
+    json_decref(rounds);
+}
+
+/* The reports of at least three rounds have the steps of the disobedient GPU. */
+static void check_disobedient(training *one, const char *url) {
+    json_t *steps = read_report(one, url, "steps");
+    assert_in_range(count_of(steps, "disobeyed"), 3, count_of(steps, "run"));
+    assert_int_equal(count_of(steps, "as_planned"),
+                     count_of(steps, "run") - count_of(steps, "disobeyed"));
+    assert_in_range(count_of(steps, "left_out"), 3, count_of(steps, "disobeyed"));
+    json_t *clocks = json_object_get(steps, "disobedience");
+    assert_int_equal(count_of(clocks, "rank"), 0);
+    assert_int_equal(count_of(clocks, "wanted_mhz"), 1200);
+    assert_int_equal(count_of(clocks, "held_mhz"), 600);
+    json_decref(steps);
+    json_t *rounds = read_report(one, url, "rounds");
+    assert_in_range(count_of(rounds, "disobeyed"), 2, count_of(rounds, "observed"));
+    assert_true(count_of(rounds, "spoiled") >= count_of(rounds, "disobeyed"));
+    json_decref(rounds);
+}
+
+/* The server knows the energy per token after the next result. */
+static void check_tokens(training *one, const char *url) {
+    harpe_error error;
+    assert_int_equal(harpe_pipeline_frequency_set_tokens_per_step(one->optimizer, -1, &error),
+                     HARPE_INVALID_ARGUMENT);
+    assert_int_equal(
+        harpe_pipeline_frequency_set_tokens_per_step(one->optimizer, 1000000001, &error),
+        HARPE_INVALID_ARGUMENT);
+    json_t *tokens = read_report(one, url, "per_token");
+    assert_true(json_is_null(tokens));
+    json_decref(tokens);
+    assert_int_equal(harpe_pipeline_frequency_set_tokens_per_step(one->optimizer, 512, &error),
+                     HARPE_OK);
+    int64_t round = harpe_pipeline_frequency_get_status(one->optimizer).round;
+    (void)run_until_round(one, round + 2);
+    tokens = read_report(one, url, "per_token");
+    assert_int_equal(count_of(tokens, "tokens_per_step"), 512);
+    assert_true(json_number_value(json_object_get(tokens, "energy")) > 0);
+    json_decref(tokens);
+}
+
 static void rounds_go_on_on_a_gpu_that_does_not_obey(void **state) {
     scratch *files = *state;
     write_plan_of_one_clock(files->root);
@@ -77,6 +160,7 @@ static void rounds_go_on_on_a_gpu_that_does_not_obey(void **state) {
     (void)run_until_round(one, 2);
     assert_int_equal(spoiled(one), 0);
     assert_int_equal(count_warnings(one), 0);
+    check_obedient(one, host.url);
 
     assert_int_equal(gpus.lock(gpus.gpu, 600, 600), 0);
     int64_t round = harpe_pipeline_frequency_get_status(one->optimizer).round;
@@ -85,6 +169,8 @@ static void rounds_go_on_on_a_gpu_that_does_not_obey(void **state) {
     assert_in_range(spoiled(one), 3, 40);
     assert_int_equal(count_lines(one, "GPU 0 runs at 600 MHz although 1200 MHz are set"), 1);
     assert_int_equal(count_warnings(one), 1);
+    check_disobedient(one, host.url);
+    check_tokens(one, host.url);
 
     assert_int_equal(gpus.lock(gpus.gpu, 1200, 1200), 0);
     run_long_step(one);

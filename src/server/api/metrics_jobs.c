@@ -67,6 +67,94 @@ static double plan_energy(const harpe_figures *figures) {
     return if_planned(figures, figures->plan_energy_j);
 }
 
+/* ---- Values of the report -------------------------------------------------------------------- */
+
+static double if_measured(const harpe_figures *figures, double value) {
+    return if_saved(figures, figures->baseline.rounds > 0 ? value : NAN);
+}
+
+static double baseline_energy(const harpe_figures *figures) {
+    return if_measured(figures, figures->baseline.energy_j);
+}
+
+static double baseline_energy_uncertainty(const harpe_figures *figures) {
+    return if_measured(figures, figures->baseline.energy_uncertainty_j);
+}
+
+static double baseline_time(const harpe_figures *figures) {
+    return if_measured(figures, figures->baseline.time_s);
+}
+
+static double baseline_time_uncertainty(const harpe_figures *figures) {
+    return if_measured(figures, figures->baseline.time_uncertainty_s);
+}
+
+static double baseline_iterations(const harpe_figures *figures) {
+    return if_measured(figures, (double)figures->baseline.iterations);
+}
+
+static double baseline_measured_at(const harpe_figures *figures) {
+    return if_measured(figures, (double)figures->baseline.last_wall_s);
+}
+
+static double saved_is_significant(const harpe_figures *figures) {
+    return if_saved(figures, fabs(figures->saved_energy_j) > figures->saved_energy_uncertainty_j);
+}
+
+static double lost_is_significant(const harpe_figures *figures) {
+    return if_saved(figures, fabs(figures->lost_time_s) > figures->lost_time_uncertainty_s);
+}
+
+static double if_told(const harpe_figures *figures, int64_t value) {
+    return figures->conduct.steps > 0 ? (double)value : NAN;
+}
+
+static double steps(const harpe_figures *figures) {
+    return if_told(figures, figures->conduct.steps);
+}
+
+static double steps_as_planned(const harpe_figures *figures) {
+    return if_told(figures, figures->conduct.as_planned);
+}
+
+static double steps_left_out(const harpe_figures *figures) {
+    return if_told(figures, figures->conduct.left_out);
+}
+
+static double rounds_observed(const harpe_figures *figures) {
+    return (double)figures->conduct.rounds;
+}
+
+static double rounds_spoiled(const harpe_figures *figures) {
+    return (double)figures->conduct.spoiled_rounds;
+}
+
+static double if_compared(const harpe_figures *figures, double value) {
+    return figures->conduct.compared_ranks > 0 ? value : NAN;
+}
+
+static double counter_ratio(const harpe_figures *figures) {
+    const harpe_energy_pair *all = &figures->conduct.all;
+    return if_compared(figures, all->counter_j / all->power_j);
+}
+
+static double counter_ratio_uncertainty(const harpe_figures *figures) {
+    const harpe_energy_pair *all = &figures->conduct.all;
+    return if_compared(figures, all->uncertainty_j / all->power_j);
+}
+
+static double counter_agrees(const harpe_figures *figures) {
+    const harpe_conduct_sums *sums = &figures->conduct;
+    bool agrees = harpe_energy_pair_agrees(&sums->all, 1) &&
+                  harpe_energy_pair_agrees(&sums->worst, sums->compared_ranks);
+    return if_compared(figures, agrees);
+}
+
+static double energy_per_token(const harpe_figures *figures) {
+    double tokens = (double)figures->tokens_per_step * (double)figures->iterations;
+    return tokens > 0 && figures->used_energy_j > 0 ? figures->used_energy_j / tokens : NAN;
+}
+
 static const job_metric METRICS[] = {
     {"energy_joules_total", "counter", "Energy of the reported iterations, all ranks.", energy},
     {"iteration_seconds_total", "counter", "Time of the reported iterations.", duration},
@@ -89,6 +177,47 @@ static const job_metric METRICS[] = {
      plan_time},
     {"plan_iteration_joules", "gauge", "Predicted energy of an iteration of the running plan.",
      plan_energy},
+    {"baseline_iteration_joules", "gauge",
+     "Energy of an iteration at the highest clocks, as the job measured it.", baseline_energy},
+    {"baseline_iteration_uncertainty_joules", "gauge",
+     "Half-width of the 95 % confidence interval of harpe_job_baseline_iteration_joules.",
+     baseline_energy_uncertainty},
+    {"baseline_iteration_seconds", "gauge",
+     "Time of an iteration at the highest clocks, as the job measured it.", baseline_time},
+    {"baseline_iteration_uncertainty_seconds", "gauge",
+     "Half-width of the 95 % confidence interval of harpe_job_baseline_iteration_seconds.",
+     baseline_time_uncertainty},
+    {"baseline_iterations", "gauge", "Iterations from which the baseline was measured.",
+     baseline_iterations},
+    {"baseline_measured_timestamp_seconds", "gauge",
+     "Time at which the last round of the baseline ended, since 1970.", baseline_measured_at},
+    {"energy_saved_is_significant", "gauge",
+     "1: the 95 % confidence interval of the saved energy does not contain 0; 0: it is noise.",
+     saved_is_significant},
+    {"time_lost_is_significant", "gauge",
+     "1: the 95 % confidence interval of the lost time does not contain 0; 0: it is noise.",
+     lost_is_significant},
+    {"steps_total", "counter", "Steps with a schedule, summed over the ranks.", steps},
+    {"steps_as_planned_total", "counter",
+     "Steps that fitted the schedule while the GPU had the set clocks, summed over the ranks.",
+     steps_as_planned},
+    {"steps_left_out_total", "counter",
+     "Steps that were to be measured and are in no result, summed over the ranks.", steps_left_out},
+    {"rounds_observed_total", "counter", "Rounds with the results of all ranks.", rounds_observed},
+    {"rounds_spoiled_total", "counter",
+     "Rounds whose measurements are spoiled, for at least one reason.", rounds_spoiled},
+    {"energy_counter_ratio", "gauge",
+     "Energy of the counters divided by the integrated power of the same time, all ranks.",
+     counter_ratio},
+    {"energy_counter_ratio_uncertainty", "gauge",
+     "Half-width of the 95 % confidence interval of harpe_job_energy_counter_ratio.",
+     counter_ratio_uncertainty},
+    {"energy_counter_agrees", "gauge",
+     "0: the counters of all ranks or of one rank differ from the power by more than the "
+     "uncertainty; 1: they agree.",
+     counter_agrees},
+    {"energy_per_token_joules", "gauge",
+     "Energy of the reported iterations divided by their tokens, all ranks.", energy_per_token},
 };
 enum { METRIC_COUNT = sizeof METRICS / sizeof *METRICS };
 
@@ -97,13 +226,14 @@ enum { PHASE_COUNT = sizeof PHASES / sizeof *PHASES };
 
 /* ---- Text ------------------------------------------------------------------------------------ */
 
+/* `label` NULL: no label besides the job's id. */
 static void append_sample(harpe_text *text, const char *name, const harpe_job *job,
-                          const char *phase, double value) {
+                          const char *label, const char *label_value, double value) {
     harpe_text_printf(text, "harpe_job_%s{", name);
     harpe_metrics_text_label(text, "job_id", job->id);
-    if (phase) {
+    if (label) {
         harpe_text_append(text, ",", 1);
-        harpe_metrics_text_label(text, "phase", phase);
+        harpe_metrics_text_label(text, label, label_value);
     }
     harpe_text_append(text, "}", 1);
     harpe_metrics_text_value(text, value); /* infinite: an uncertainty that is not known */
@@ -127,7 +257,7 @@ static void append_metric(harpe_text *text, const harpe_jobs *jobs, const job_me
     const harpe_job *job = next_job(jobs ? jobs->table.newest : NULL);
     for (int shown = 0; job && shown < JOBS_MAX; job = next_job(job->older), shown++) {
         double value = metric->value(&job->figures);
-        if (!isnan(value)) append_sample(text, metric->name, job, NULL, value);
+        if (!isnan(value)) append_sample(text, metric->name, job, NULL, NULL, value);
     }
 }
 
@@ -137,8 +267,19 @@ static void append_phases(harpe_text *text, const harpe_jobs *jobs) {
     for (int shown = 0; job && shown < JOBS_MAX; job = next_job(job->older), shown++) {
         const char *phase = job->figures.phase;
         for (int p = 0; phase && p < PHASE_COUNT; p++)
-            append_sample(text, "phase", job, PHASES[p], strcmp(phase, PHASES[p]) == 0);
+            append_sample(text, "phase", job, "phase", PHASES[p], strcmp(phase, PHASES[p]) == 0);
     }
+}
+
+static void append_reasons(harpe_text *text, const harpe_jobs *jobs) {
+    static const char name[] = "rounds_spoiled_by_reason_total";
+    append_head(text, name, "counter",
+                "Spoiled rounds by reason. A round with several reasons counts for each of them.");
+    const harpe_job *job = next_job(jobs ? jobs->table.newest : NULL);
+    for (int shown = 0; job && shown < JOBS_MAX; job = next_job(job->older), shown++)
+        for (int s = 0; s < HARPE_SPOILS; s++)
+            append_sample(text, name, job, "reason", harpe_spoil_names[s],
+                          (double)job->figures.conduct.spoiled[s]);
 }
 
 void harpe_metrics_append_jobs(harpe_text *text, const harpe_jobs *jobs) {
@@ -151,4 +292,5 @@ void harpe_metrics_append_jobs(harpe_text *text, const harpe_jobs *jobs) {
     for (int m = 0; m < METRIC_COUNT; m++)
         append_metric(text, jobs, &METRICS[m]);
     append_phases(text, jobs);
+    append_reasons(text, jobs);
 }

@@ -16,19 +16,26 @@ static void end_round(harpe_job *job) {
     figures->used_time_s += totals->time_s;
     figures->used_energy_j += totals->energy_j;
     figures->power_w = totals->time_s > 0 ? totals->energy_j / totals->time_s : 0;
+    harpe_conduct_sums_end_round(&figures->conduct, &job->conduct_round);
 }
 
 /* An iteration of a job takes as long as an iteration of its slowest rank. */
-void harpe_job_count_result(harpe_job *job, const harpe_result_totals *totals) {
+void harpe_job_count_result(harpe_job *job, int rank, const harpe_result_totals *totals) {
     harpe_result_totals *sum = &job->round_totals;
     if (job->totalled_round != job->round) {
         *sum = (harpe_result_totals){0};
+        job->conduct_round = (harpe_conduct_round){0};
         job->totalled = 0;
         job->totalled_round = job->round;
     }
     sum->energy_j += totals->energy_j;
     sum->time_s = fmax(sum->time_s, totals->time_s);
     if (totals->iterations > sum->iterations) sum->iterations = totals->iterations;
+    int64_t reasons = totals->iterations == 0 ? 1 << HARPE_SPOIL_MISSING : 0;
+    harpe_conduct_sums_add_rank(&job->figures.conduct, &job->conduct_round, rank, reasons,
+                                &totals->conduct);
+    if (totals->conduct.tokens_per_step > 0)
+        job->figures.tokens_per_step = totals->conduct.tokens_per_step;
     if (++job->totalled == job->info.world_size) end_round(job);
 }
 
@@ -36,11 +43,20 @@ void harpe_job_take_figures(harpe_job *job, const harpe_figures *figures) {
     harpe_figures counted = job->figures;
     job->figures = *figures;
     job->figures.power_w = counted.power_w;
+    job->figures.conduct = counted.conduct;
+    job->figures.tokens_per_step = counted.tokens_per_step;
     /* These values must never decrease, so the larger one is used. */
     job->figures.iterations =
         counted.iterations > figures->iterations ? counted.iterations : figures->iterations;
     job->figures.used_time_s = fmax(counted.used_time_s, figures->used_time_s);
     job->figures.used_energy_j = fmax(counted.used_energy_j, figures->used_energy_j);
+}
+
+void harpe_job_take_conduct(harpe_job *job, const harpe_conduct_sums *conduct,
+                            int64_t tokens_per_step) {
+    harpe_figures *figures = &job->figures;
+    if (conduct->rounds > 0) figures->conduct = *conduct;
+    if (tokens_per_step > 0) figures->tokens_per_step = tokens_per_step;
 }
 
 /* ---- Showing --------------------------------------------------------------------------------- */

@@ -6,10 +6,13 @@
 #include "base/text.h"
 #include "server/engine/job_state.h"
 
-/* Adds a result that is stored. */
-void harpe_job_count_result(harpe_job *job, const harpe_result_totals *totals);
+/* Adds a result of `rank` that is stored. */
+void harpe_job_count_result(harpe_job *job, int rank, const harpe_result_totals *totals);
 /* Takes over the figures of the job's scheduler. */
 void harpe_job_take_figures(harpe_job *job, const harpe_figures *figures);
+/* Takes over what the scheduler has counted, unless it reads no results. */
+void harpe_job_take_conduct(harpe_job *job, const harpe_conduct_sums *conduct,
+                            int64_t tokens_per_step);
 /* Appends the figures as a JSON object. */
 void harpe_job_append_figures(harpe_text *text, const harpe_job *job);
 

@@ -125,8 +125,9 @@ struct harpe_job {
     bool is_marked;        /* it is in the list of marked jobs */
     harpe_job *next_marked;
 
-    harpe_figures figures;            /* with the figures of the scheduler */
-    harpe_result_totals round_totals; /* of the results that came in `totalled_round` */
+    harpe_figures figures;             /* with the figures of the scheduler */
+    harpe_result_totals round_totals;  /* of the results that came in `totalled_round` */
+    harpe_conduct_round conduct_round; /* of the same results */
     int64_t totalled_round;
     int totalled; /* the number of these results */
 

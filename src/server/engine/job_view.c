@@ -16,6 +16,7 @@
 #include "server/engine/job.h"
 #include "server/engine/job_figures.h"
 #include "server/engine/job_ranks.h"
+#include "server/engine/job_report.h"
 #include "server/engine/job_times.h"
 #include "server/engine/replies.h"
 
@@ -123,6 +124,8 @@ void harpe_show_job(const harpe_job *job, harpe_call *call) {
         append(&text, job->is_finished ? ",\"scheduler_is_finished\":true"
                                        : ",\"scheduler_is_finished\":false");
         append_string(&text, ",\"failure\":", job->failure);
+        append(&text, ",\"report\":");
+        harpe_job_append_report(&text, job);
         append(&text, ",\"ranks\":[");
     }
     size_t start = text.length; /* the metadata may be longer than a piece */
@@ -198,13 +201,18 @@ static void append_rank_states(harpe_text *text, const harpe_job *job) {
     }
 }
 
-static void append_row(harpe_text *text, const harpe_job *job) {
+static void append_row_members(harpe_text *text, const harpe_job *job) {
     append_summary(text, job, ROW_METADATA_BYTES);
     append_string(text, ",\"scheduler\":", harpe_scheduler_kind_name(job->jobs->options.scheduler));
     append_string(text, ",\"failure\":", job->failure);
     append(text, ",\"rank_states\":{");
     append_rank_states(text, job);
-    append(text, "}}");
+    append(text, "}");
+}
+
+static void append_row(harpe_text *text, const harpe_job *job) {
+    append_row_members(text, job);
+    append(text, "}");
 }
 
 static char *finish(harpe_text *text) {
@@ -215,7 +223,10 @@ static char *finish(harpe_text *text) {
 
 char *harpe_job_row(const harpe_job *job) {
     harpe_text text = {0};
-    append_row(&text, job);
+    append_row_members(&text, job);
+    append(&text, ",\"report\":");
+    harpe_job_append_report(&text, job);
+    append(&text, "}");
     return finish(&text);
 }
 

@@ -14,7 +14,8 @@ typedef struct harpe_job harpe_job;
 
 /* Answers a call of the kind HARPE_CALL_SHOW. */
 void harpe_show_job(const harpe_job *job, harpe_call *call);
-/* Returns one job as JSON, with its ranks grouped by state. Returns NULL if memory runs out. */
+/* Returns one job as JSON, with its report and with its ranks grouped by state. Returns NULL if
+ * memory runs out. */
 char *harpe_job_row(const harpe_job *job);
 /* Returns the rows of all jobs that changed after version `since`, newest job first, and the ids of
  * the jobs that were evicted since. Returns NULL if memory runs out. */

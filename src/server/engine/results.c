@@ -151,7 +151,7 @@ static void result_is_stored(void *user, harpe_status status, const harpe_error 
     operation->body = NULL;
     slot->has_reported = true;
     job->reported++;
-    harpe_job_count_result(job, &self->totals);
+    harpe_job_count_result(job, rank, &self->totals);
     harpe_job_changed(job);
     job->jobs->counts.results++;
     harpe_reply_null(call, job->round);
@@ -230,6 +230,8 @@ static void decode_result(void *user) {
                                                           &result, &operation->problems);
     self->rank = result.rank;
     self->totals = harpe_profiling_result_totals(&result);
+    if (operation->is_decoded)
+        self->totals.conduct = harpe_conduct_read(operation->body, operation->length);
     harpe_profiling_result_free(&result);
 }
 

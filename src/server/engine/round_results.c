@@ -51,24 +51,28 @@ static harpe_status find_text(const harpe_stored_round *from, const harpe_round_
 
 harpe_status harpe_round_results_decode(const harpe_stored_round *from,
                                         const harpe_round_results *results,
-                                        harpe_profiling_result **out, harpe_error *error) {
+                                        harpe_profiling_result **out, harpe_conduct **conducts,
+                                        harpe_error *error) {
     size_t count = (size_t)results->count;
     harpe_profiling_result *list = harpe_calloc(count, sizeof *list);
-    if (!list) return harpe_fail_memory(error);
-    harpe_status status = HARPE_OK;
+    harpe_conduct *told = harpe_calloc(count, sizeof *told);
+    harpe_status status = list && told ? HARPE_OK : harpe_fail_memory(error);
     for (int r = 0; r < results->count && status == HARPE_OK; r++) {
         harpe_result_text text;
         char *read;
         status = find_text(from, results, r, &text, &read, error);
         if (status == HARPE_OK)
             status = harpe_profiling_result_parse(text.text, text.length, &list[r], error);
+        if (status == HARPE_OK) told[r] = harpe_conduct_read(text.text, text.length);
         free(read);
     }
     if (status != HARPE_OK) {
-        harpe_profiling_results_free(list, count);
+        if (list) harpe_profiling_results_free(list, count);
+        free(told);
         return status;
     }
     *out = list;
+    *conducts = told;
     return HARPE_OK;
 }
 

@@ -19,11 +19,12 @@ typedef struct harpe_stored_round {
     const char *job_id;
     int64_t round;
 } harpe_stored_round;
-/* Makes an array with one decoded result per rank. Free it with harpe_profiling_results_free. Call
- * this on a worker. */
+/* Makes an array with one decoded result per rank, and an array with their conducts. Free them with
+ * harpe_profiling_results_free and free(). Call this on a worker. */
 harpe_status harpe_round_results_decode(const harpe_stored_round *from,
                                         const harpe_round_results *results,
-                                        harpe_profiling_result **out, harpe_error *error);
+                                        harpe_profiling_result **out, harpe_conduct **conducts,
+                                        harpe_error *error);
 /* Appends all results as one JSON list. Call this on a worker. */
 harpe_status harpe_round_results_format(const harpe_stored_round *from,
                                         const harpe_round_results *results, harpe_text *to,

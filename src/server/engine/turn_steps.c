@@ -21,9 +21,13 @@ harpe_status harpe_turn_observe(harpe_turn *turn, harpe_scheduler *scheduler, in
     harpe_stored_round from = {job->jobs->options.store, job->id, round};
     size_t count = (size_t)job->info.world_size;
     harpe_profiling_result *list = NULL;
-    harpe_status status = harpe_round_results_decode(&from, results, &list, &turn->error);
+    harpe_conduct *conducts = NULL;
+    harpe_status status =
+        harpe_round_results_decode(&from, results, &list, &conducts, &turn->error);
     if (status != HARPE_OK) return status;
     status = harpe_scheduler_observe(scheduler, list, count, &turn->error);
+    if (status == HARPE_OK) harpe_scheduler_count_conduct(scheduler, list, conducts, count);
+    free(conducts);
     harpe_profiling_results_free(list, count);
     return status;
 }
@@ -67,6 +71,8 @@ harpe_status harpe_turn_conclude(harpe_turn *turn, harpe_turn_outcome *outcome,
     }
     outcome->is_finished = harpe_scheduler_is_finished(scheduler);
     outcome->has_figures = harpe_scheduler_figures(scheduler, &outcome->figures);
+    outcome->conduct = harpe_scheduler_conduct(scheduler);
+    outcome->tokens_per_step = harpe_scheduler_tokens_per_step(scheduler);
     harpe_scheduler_take_file(scheduler, &outcome->file);
     if (status != HARPE_OK || harpe_scheduler_needs_history(scheduler)) return status;
     return save_state(turn, outcome, scheduler);
@@ -80,6 +86,7 @@ void harpe_apply_turn(const harpe_turn *turn, harpe_turn_outcome *outcome) {
     harpe_job *job = turn->job;
     job->is_finished = outcome->is_finished;
     if (outcome->has_figures) harpe_job_take_figures(job, &outcome->figures);
+    harpe_job_take_conduct(job, &outcome->conduct, outcome->tokens_per_step);
     harpe_dump_profile(job, &outcome->file);
     harpe_round_text *next = outcome->next;
     outcome->next = NULL;

@@ -16,6 +16,8 @@ typedef struct harpe_turn_outcome {
     size_t state_length;
     harpe_figures figures;
     bool has_figures;
+    harpe_conduct_sums conduct;
+    int64_t tokens_per_step;   /* 0: not known */
     harpe_scheduler_file file; /* a file to write; path NULL: none */
 } harpe_turn_outcome;
 

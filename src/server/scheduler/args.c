@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "pfo/conduct.h"
 #include "server/scheduler/builtin.h"
 
 static const harpe_scheduler_argument *find(const harpe_scheduler_argument *known,
@@ -72,18 +73,27 @@ harpe_status harpe_scheduler_args_read(const char *scheduler, const char *args_j
 
 /* ---- What a job says of itself --------------------------------------------------------------- */
 
-int harpe_scheduler_job_microbatches(const harpe_job_info *job) {
-    static const char name[] = "num_microbatches=";
+/* Returns the N of a word NAME=N in a job's metadata, from 1 to `maximum`, or 0. */
+static int64_t number_in_metadata(const harpe_job_info *job, const char *name, int64_t maximum) {
     static const char separators[] = " \t,;+";
+    size_t name_length = strlen(name);
     const char *word = job->job_metadata ? job->job_metadata : "";
     for (; *word; word += strcspn(word, separators)) {
         word += strspn(word, separators);
-        if (strncmp(word, name, sizeof name - 1) != 0) continue;
-        const char *digits = word + sizeof name - 1;
+        if (strncmp(word, name, name_length) != 0) continue;
+        const char *digits = word + name_length;
         size_t length = strspn(digits, "0123456789");
-        long number = length > 0 && length < 8 ? strtol(digits, NULL, 10) : 0;
+        long long number = length > 0 && length < 11 ? strtoll(digits, NULL, 10) : 0;
         bool is_whole = strcspn(digits, separators) == length;
-        if (is_whole && number >= 1 && number <= HARPE_JOB_MICROBATCHES_MAX) return (int)number;
+        if (is_whole && number >= 1 && number <= maximum) return number;
     }
     return 0;
+}
+
+int harpe_scheduler_job_microbatches(const harpe_job_info *job) {
+    return (int)number_in_metadata(job, "num_microbatches=", HARPE_JOB_MICROBATCHES_MAX);
+}
+
+int64_t harpe_scheduler_job_tokens(const harpe_job_info *job) {
+    return number_in_metadata(job, "tokens_per_step=", HARPE_TOKENS_MAX);
 }

@@ -65,5 +65,7 @@ harpe_status harpe_scheduler_args_read(const char *scheduler, const char *args_j
  * the number of microbatches. */
 enum { HARPE_JOB_MICROBATCHES_MAX = 1000000 };
 int harpe_scheduler_job_microbatches(const harpe_job_info *job);
+/* Returns the N of a word "tokens_per_step=N", the tokens of all ranks in one step, or 0. */
+int64_t harpe_scheduler_job_tokens(const harpe_job_info *job);
 
 #endif

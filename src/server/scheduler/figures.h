@@ -8,6 +8,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "server/scheduler/conduct_sums.h"
+
+/* The measured baseline. Uncertainties are half-widths of 95 % confidence intervals; INFINITY: not
+ * known. */
+typedef struct harpe_figures_baseline {
+    double time_s, time_uncertainty_s; /* of an iteration */
+    double energy_j, energy_uncertainty_j;
+    int64_t iterations, rounds;        /* on which it is based */
+    int64_t first_round, last_round;   /* the first and the last of these rounds */
+    int64_t first_wall_s, last_wall_s; /* when they ended, in s since 1970 */
+} harpe_figures_baseline;
+
 typedef struct harpe_figures {
     /* Sums over all reported iterations; 0: none were reported. */
     int64_t iterations;
@@ -19,6 +31,10 @@ typedef struct harpe_figures {
     bool has_savings;
     double saved_energy_j, saved_energy_uncertainty_j, energy_baseline_j;
     double lost_time_s, lost_time_uncertainty_s, time_baseline_s;
+    harpe_figures_baseline baseline;
+
+    harpe_conduct_sums conduct;
+    int64_t tokens_per_step; /* of the whole job; 0: not known */
 
     const char *phase; /* static; NULL: the scheduler has no phases */
     int64_t plan;      /* number of the running plan, from 0, of `plan_count`; -1: none */

@@ -7,6 +7,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "server/scheduler/builtin.h"
 #include "server/scheduler/schedule_set.h"
 #include "server/scheduler/scheduler_kind.h"
@@ -22,6 +23,7 @@ struct harpe_scheduler {
     void *state;
     harpe_schedule_set *last;
     harpe_frequency_schedule *schedules; /* one per rank */
+    harpe_conduct_sums conduct;
     bool is_created, has_ended, has_spoken;
     bool has_news; /* results or a job request came after the last schedules, so the scheduler must
                       be asked */
@@ -165,6 +167,13 @@ harpe_status harpe_scheduler_observe(harpe_scheduler *scheduler,
     return status;
 }
 
+void harpe_scheduler_count_conduct(harpe_scheduler *scheduler,
+                                   const harpe_profiling_result *results,
+                                   const harpe_conduct *conducts, size_t count) {
+    const harpe_frequency_schedule *schedules = scheduler->last ? scheduler->schedules : NULL;
+    harpe_conduct_sums_add(&scheduler->conduct, results, conducts, schedules, count);
+}
+
 bool harpe_scheduler_is_lost(const harpe_scheduler *scheduler) {
     return harpe_scheduler_kind_can_return(scheduler->kind) &&
            harpe_program_is_lost(scheduler->state);
@@ -191,12 +200,48 @@ bool harpe_scheduler_needs_history(const harpe_scheduler *scheduler) {
     return class->observe && !class->save && !harpe_scheduler_is_finished(scheduler);
 }
 
+static bool is_online(const harpe_scheduler *scheduler) {
+    const harpe_scheduler_class *class = scheduler->kind->class;
+    return class == &harpe_perseus_scheduler || class == &harpe_instruction_profiler;
+}
+
+/* Adds the conduct to the JSON object that an online scheduler has saved. The scheduler ignores
+ * this member. */
+static harpe_status save_conduct(const harpe_scheduler *scheduler, char **text, size_t *length,
+                                 harpe_error *error) {
+    json_t *json = harpe_conduct_sums_save(&scheduler->conduct);
+    char *conduct = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    harpe_text whole = {0};
+    json_decref(json);
+    harpe_text_append(&whole, *text, *length - 1); /* without the brace at its end */
+    harpe_text_printf(&whole, ",\"conduct\":%s}", conduct ? conduct : "null");
+    bool is_made = conduct && !whole.failed;
+    free(conduct);
+    free(is_made ? *text : whole.data);
+    if (!is_made) {
+        free(*text);
+        *text = NULL;
+        return harpe_fail_memory(error);
+    }
+    *text = whole.data;
+    *length = whole.length;
+    return HARPE_OK;
+}
+
+static void load_conduct(harpe_scheduler *scheduler, const char *text, size_t length) {
+    json_t *json = json_loadb(text, length, 0, NULL);
+    (void)harpe_conduct_sums_load(&scheduler->conduct, json_object_get(json, "conduct"));
+    json_decref(json);
+}
+
 harpe_status harpe_scheduler_save(const harpe_scheduler *scheduler, char **text, size_t *length,
                                   harpe_error *error) {
     const harpe_scheduler_class *class = scheduler->kind->class;
     if (!class->save)
         return harpe_fail(error, HARPE_NOT_SUPPORTED, "%s has no state to save", class->name);
-    return class->save(scheduler->state, text, length, error);
+    harpe_status status = class->save(scheduler->state, text, length, error);
+    if (status != HARPE_OK || !is_online(scheduler)) return status;
+    return save_conduct(scheduler, text, length, error);
 }
 
 harpe_status harpe_scheduler_load(harpe_scheduler *scheduler, const char *text, size_t length,
@@ -204,7 +249,9 @@ harpe_status harpe_scheduler_load(harpe_scheduler *scheduler, const char *text, 
     const harpe_scheduler_class *class = scheduler->kind->class;
     if (!class->load)
         return harpe_fail(error, HARPE_NOT_SUPPORTED, "%s has no state to load", class->name);
-    return class->load(scheduler->state, text, length, error);
+    harpe_status status = class->load(scheduler->state, text, length, error);
+    if (status == HARPE_OK && is_online(scheduler)) load_conduct(scheduler, text, length);
+    return status;
 }
 
 harpe_status harpe_scheduler_handle_request(harpe_scheduler *scheduler,
@@ -229,9 +276,13 @@ harpe_status harpe_scheduler_frontier(const harpe_scheduler *scheduler, char **j
     return class->frontier(scheduler->state, json, error);
 }
 
-static bool is_online(const harpe_scheduler *scheduler) {
-    const harpe_scheduler_class *class = scheduler->kind->class;
-    return class == &harpe_perseus_scheduler || class == &harpe_instruction_profiler;
+harpe_conduct_sums harpe_scheduler_conduct(const harpe_scheduler *scheduler) {
+    return scheduler->conduct;
+}
+
+int64_t harpe_scheduler_tokens_per_step(const harpe_scheduler *scheduler) {
+    int64_t told = scheduler->conduct.tokens_per_step;
+    return told > 0 ? told : harpe_scheduler_job_tokens(&scheduler->job);
 }
 
 bool harpe_scheduler_figures(const harpe_scheduler *scheduler, harpe_figures *out) {

@@ -10,6 +10,7 @@
 
 #include <harpe/scheduler.h>
 
+#include "server/scheduler/conduct_sums.h"
 #include "server/scheduler/figures.h"
 #include "server/scheduler/scheduler_file.h"
 
@@ -65,6 +66,15 @@ harpe_status harpe_scheduler_next(harpe_scheduler *scheduler,
 harpe_status harpe_scheduler_observe(harpe_scheduler *scheduler,
                                      const harpe_profiling_result *results, size_t count,
                                      harpe_error *error);
+/* Adds what the ranks of a round say of their conduct, in the order of ranks, to the sums of
+ * harpe_scheduler_conduct. Call it after harpe_scheduler_observe, with the same results. */
+void harpe_scheduler_count_conduct(harpe_scheduler *scheduler,
+                                   const harpe_profiling_result *results,
+                                   const harpe_conduct *conducts, size_t count);
+/* Returns the sums over all rounds that the scheduler has observed, also before a restart. */
+harpe_conduct_sums harpe_scheduler_conduct(const harpe_scheduler *scheduler);
+/* Returns the tokens of a step, as a rank or the job's metadata has them; 0: not known. */
+int64_t harpe_scheduler_tokens_per_step(const harpe_scheduler *scheduler);
 /* Returns true if the scheduler still reads results. */
 bool harpe_scheduler_observes(const harpe_scheduler *scheduler);
 /* Returns true if the scheduler's state was lost in a failed call. A new scheduler can get the

@@ -186,6 +186,22 @@ static void find_plan(const harpe_perseus *self, harpe_figures *out) {
     out->plan_energy_j = plan->energy_j + self->outside_energy_j + self->shift_energy_j;
 }
 
+static void find_baseline(const harpe_savings *savings, harpe_figures_baseline *out) {
+    const harpe_baseline *baseline = &savings->baseline;
+    harpe_estimate time = harpe_savings_baseline(savings, HARPE_TIME);
+    harpe_estimate energy = harpe_savings_baseline(savings, HARPE_ENERGY);
+    *out = (harpe_figures_baseline){.time_s = time.value,
+                                    .time_uncertainty_s = time.uncertainty,
+                                    .energy_j = energy.value,
+                                    .energy_uncertainty_j = energy.uncertainty,
+                                    .iterations = (int64_t)baseline->mean[HARPE_TIME].iterations,
+                                    .rounds = (int64_t)baseline->mean[HARPE_TIME].rounds,
+                                    .first_round = baseline->first_round,
+                                    .last_round = baseline->last_round,
+                                    .first_wall_s = baseline->first_wall_s,
+                                    .last_wall_s = baseline->last_wall_s};
+}
+
 void harpe_perseus_figures(const void *state, harpe_figures *out) {
     const harpe_perseus *self = state;
     harpe_savings all = all_savings(self);
@@ -203,4 +219,5 @@ void harpe_perseus_figures(const void *state, harpe_figures *out) {
     out->saved_energy_uncertainty_j = energy.uncertainty;
     out->lost_time_s = 0.0 - time.value;
     out->lost_time_uncertainty_s = time.uncertainty;
+    find_baseline(&self->savings, &out->baseline);
 }

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finds out which rounds are spoiled, from the results and from what the ranks say of their own
+ * conduct. Results of clients that say nothing can still show misfits, jitter and missing ranks. */
+#include "server/scheduler/conduct_sums.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+
+const char *const harpe_spoil_names[HARPE_SPOILS] = {"misfit", "disobeyed", "jitter", "missing"};
+
+/* A step is a burst of jitter if it takes over 10 % more time than the median of its round and
+ * exceeds the median by more than 6 standard deviations. */
+enum { JITTER_OF_AT_LEAST = 3 };
+static const double jitter_factor = 1.1, jitter_deviations = 6;
+static const double deviations_per_mad = 1.4826; /* of the normal distribution */
+
+/* ---- Reasons --------------------------------------------------------------------------------- */
+
+static int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sorts the values. */
+static double median(double *values, size_t count) {
+    qsort(values, count, sizeof *values, compare_doubles);
+    return 0.5 * (values[(count - 1) / 2] + values[count / 2]);
+}
+
+static bool has_jitter(const double *time_s, size_t count) {
+    if (count < JITTER_OF_AT_LEAST) return false;
+    double *sorted = harpe_calloc(count, sizeof *sorted);
+    if (!sorted) return false;
+    memcpy(sorted, time_s, count * sizeof *sorted);
+    double middle_s = median(sorted, count), longest_s = sorted[count - 1];
+    for (size_t i = 0; i < count; i++)
+        sorted[i] = fabs(sorted[i] - middle_s);
+    double deviation_s = deviations_per_mad * median(sorted, count);
+    free(sorted);
+    return longest_s > jitter_factor * middle_s &&
+           longest_s - middle_s > jitter_deviations * deviation_s;
+}
+
+static size_t count_runs(const harpe_frequency_schedule *schedule, const char *instruction) {
+    size_t runs = 0;
+    for (size_t i = 0; i < schedule->instruction_count; i++)
+        runs += strcmp(schedule->instructions[i].instruction, instruction) == 0;
+    return runs;
+}
+
+/* Returns true if the result has an iteration in which an instruction ran more or less often than
+ * in the schedule. The empty schedule allows every iteration. */
+static bool has_misfit(const harpe_profiling_result *result,
+                       const harpe_frequency_schedule *schedule) {
+    if (!schedule || schedule->instruction_count == 0) return false;
+    for (size_t b = 0; b < result->time_breakdown_count; b++) {
+        const harpe_breakdown *breakdown = &result->time_breakdown[b];
+        size_t runs = count_runs(schedule, breakdown->instruction);
+        for (size_t i = 0; i < breakdown->iteration_count; i++)
+            if (breakdown->counts[i] != runs) return true;
+    }
+    return false;
+}
+
+static int64_t reasons_of(const harpe_profiling_result *result,
+                          const harpe_frequency_schedule *schedule) {
+    int64_t reasons = 0;
+    if (result->iteration_time_count == 0 && result->time_breakdown_count == 0)
+        reasons |= 1 << HARPE_SPOIL_MISSING;
+    if (has_misfit(result, schedule)) reasons |= 1 << HARPE_SPOIL_MISFIT;
+    if (has_jitter(result->iteration_time_s, result->iteration_time_count))
+        reasons |= 1 << HARPE_SPOIL_JITTER;
+    return reasons;
+}
+
+/* ---- Energies -------------------------------------------------------------------------------- */
+
+/* The largest of n differences exceeds its own 95 % interval more often than in 5 % of all cases.
+ * sqrt(2 ln(n / 0.05)) standard deviations bound the largest of n normal values in at least 95 % of
+ * all cases. */
+bool harpe_energy_pair_agrees(const harpe_energy_pair *pair, int64_t ranks) {
+    double factor = ranks > 1 ? sqrt(2 * log((double)ranks / 0.05)) / 1.96 : 1;
+    return fabs(pair->counter_j - pair->power_j) <= factor * pair->uncertainty_j;
+}
+
+static double deviation_of(const harpe_energy_pair *pair) {
+    return fabs(pair->counter_j - pair->power_j) / fmax(pair->uncertainty_j, 1e-9);
+}
+
+/* A rank reports the energies since its start, so its latest report replaces the earlier ones. */
+static void compare_energies(harpe_conduct_round *round, int rank, const harpe_conduct *own) {
+    harpe_energy_pair pair = {own->counter_j, own->power_j, own->energy_uncertainty_j};
+    if (!(pair.counter_j > 0 && pair.power_j > 0)) return;
+    round->all.counter_j += pair.counter_j;
+    round->all.power_j += pair.power_j;
+    round->all.uncertainty_j = hypot(round->all.uncertainty_j, pair.uncertainty_j);
+    if (round->compared_ranks++ > 0 && deviation_of(&pair) <= deviation_of(&round->worst)) return;
+    round->worst = pair;
+    round->worst_rank = rank;
+}
+
+/* ---- Adding ---------------------------------------------------------------------------------- */
+
+static void add_steps(harpe_conduct_sums *sums, const harpe_conduct *own, int rank) {
+    sums->steps += own->steps;
+    sums->as_planned += own->as_planned;
+    sums->misfits += own->misfits;
+    sums->disobeyed += own->disobeyed;
+    sums->lost += own->lost;
+    sums->left_out += own->left_out;
+    if (own->tokens_per_step > 0) sums->tokens_per_step = own->tokens_per_step;
+    if (own->disobeyed == 0) return;
+    sums->wanted_mhz = own->wanted_mhz;
+    sums->held_mhz = own->held_mhz;
+    sums->disobedient_rank = rank;
+}
+
+void harpe_conduct_sums_add_rank(harpe_conduct_sums *sums, harpe_conduct_round *round, int rank,
+                                 int64_t reasons, const harpe_conduct *conduct) {
+    if (conduct->misfits_measured > 0) reasons |= 1 << HARPE_SPOIL_MISFIT;
+    if (conduct->disobeyed > 0) reasons |= 1 << HARPE_SPOIL_DISOBEYED;
+    if (reasons != 0 && round->reasons == 0) round->first_rank = rank;
+    round->reasons |= reasons;
+    round->ranks++;
+    round->is_told = round->is_told || conduct->is_known;
+    compare_energies(round, rank, conduct);
+    add_steps(sums, conduct, rank);
+}
+
+void harpe_conduct_sums_end_round(harpe_conduct_sums *sums, const harpe_conduct_round *round) {
+    if (round->reasons != 0) {
+        sums->spoiled_rounds++;
+        sums->last_round = sums->rounds;
+        sums->last_reasons = round->reasons;
+        sums->last_rank = round->first_rank;
+    }
+    for (int s = 0; s < HARPE_SPOILS; s++)
+        sums->spoiled[s] += round->reasons >> s & 1;
+    sums->rounds++;
+    sums->told_rounds += round->is_told;
+    if (round->compared_ranks == 0) return;
+    sums->compared_ranks = round->compared_ranks;
+    sums->all = round->all;
+    sums->worst = round->worst;
+    sums->worst_rank = round->worst_rank;
+}
+
+void harpe_conduct_sums_add(harpe_conduct_sums *sums, const harpe_profiling_result *results,
+                            const harpe_conduct *conducts,
+                            const harpe_frequency_schedule *schedules, size_t count) {
+    harpe_conduct_round round = {0};
+    for (size_t r = 0; r < count; r++) {
+        int64_t reasons = reasons_of(&results[r], schedules ? &schedules[r] : NULL);
+        harpe_conduct_sums_add_rank(sums, &round, results[r].rank, reasons, &conducts[r]);
+    }
+    harpe_conduct_sums_end_round(sums, &round);
+}
+
+/* ---- The stored state ------------------------------------------------------------------------ */
+
+#define PAIR "[f,f,f]"
+
+json_t *harpe_conduct_sums_save(const harpe_conduct_sums *sums) {
+    return json_pack(
+        "{s:[I,I,I,I,I,I],s:[I,I,I,I,I,I],s:[I,I,I,I,I,I,I,I],s:[I,I],s:" PAIR ",s:" PAIR "}",
+        "rounds", (json_int_t)sums->rounds, (json_int_t)sums->spoiled_rounds,
+        (json_int_t)sums->spoiled[0], (json_int_t)sums->spoiled[1], (json_int_t)sums->spoiled[2],
+        (json_int_t)sums->spoiled[3], "last", (json_int_t)sums->last_round,
+        (json_int_t)sums->last_reasons, (json_int_t)sums->last_rank, (json_int_t)sums->wanted_mhz,
+        (json_int_t)sums->held_mhz, (json_int_t)sums->disobedient_rank, "steps",
+        (json_int_t)sums->told_rounds, (json_int_t)sums->steps, (json_int_t)sums->as_planned,
+        (json_int_t)sums->misfits, (json_int_t)sums->disobeyed, (json_int_t)sums->lost,
+        (json_int_t)sums->left_out, (json_int_t)sums->tokens_per_step, "compared",
+        (json_int_t)sums->compared_ranks, (json_int_t)sums->worst_rank, "all", sums->all.counter_j,
+        sums->all.power_j, sums->all.uncertainty_j, "worst", sums->worst.counter_j,
+        sums->worst.power_j, sums->worst.uncertainty_j);
+}
+
+static bool load_list(const json_t *json, const char *name, double *into, size_t count) {
+    const json_t *list = json_object_get(json, name);
+    if (json_array_size(list) != count) return false;
+    for (size_t i = 0; i < count; i++) {
+        into[i] = json_number_value(json_array_get(list, i));
+        if (!(into[i] >= -1 && into[i] < 1e15)) return false;
+    }
+    return true;
+}
+
+bool harpe_conduct_sums_load(harpe_conduct_sums *sums, const json_t *json) {
+    double n[6], l[6], s[8], c[2], a[3], w[3];
+    if (!load_list(json, "rounds", n, 6) || !load_list(json, "last", l, 6) ||
+        !load_list(json, "steps", s, 8) || !load_list(json, "compared", c, 2) ||
+        !load_list(json, "all", a, 3) || !load_list(json, "worst", w, 3))
+        return false;
+    *sums = (harpe_conduct_sums){
+        .rounds = (int64_t)n[0],
+        .spoiled_rounds = (int64_t)n[1],
+        .spoiled = {(int64_t)n[2], (int64_t)n[3], (int64_t)n[4], (int64_t)n[5]},
+        .last_round = (int64_t)l[0],
+        .last_reasons = (int64_t)l[1],
+        .last_rank = (int64_t)l[2],
+        .wanted_mhz = (int64_t)l[3],
+        .held_mhz = (int64_t)l[4],
+        .disobedient_rank = (int64_t)l[5],
+        .told_rounds = (int64_t)s[0],
+        .steps = (int64_t)s[1],
+        .as_planned = (int64_t)s[2],
+        .misfits = (int64_t)s[3],
+        .disobeyed = (int64_t)s[4],
+        .lost = (int64_t)s[5],
+        .left_out = (int64_t)s[6],
+        .tokens_per_step = (int64_t)s[7],
+        .compared_ranks = (int64_t)c[0],
+        .worst_rank = (int64_t)c[1],
+        .all = {a[0], a[1], a[2]},
+        .worst = {w[0], w[1], w[2]}};
+    return true;
+}
