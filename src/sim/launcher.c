@@ -199,6 +199,16 @@ static void ask_server(launcher *self) {
     }
 }
 
+/* Reads the job with its report, after the last round. */
+static void read_report(launcher *self) {
+    json_t *job;
+    if (self->run->server->is_published || !atomic_load(&self->board->job_id_is_known)) return;
+    long status = ask_about_job(self, "/jobs/", "", NULL, &job);
+    if (status == 200 && json_is_object(json_object_get(job, "report")))
+        self->story->job = json_incref(job);
+    json_decref(job);
+}
+
 /* ---- Events ---------------------------------------------------------------------------------- */
 
 /* Reports a straggler, as a cluster monitor does when a GPU throttles. */
@@ -402,6 +412,7 @@ harpe_status harpe_sim_launch(harpe_sim_run *run, harpe_error *error) {
     self.progress = harpe_terminal_progress_start(&self.terminal, run->options->is_quiet);
     harpe_status status = watch(&self, error);
     end_ranks(&self);
+    read_report(&self);
     harpe_terminal_progress_clear(&self.terminal);
     run->story.step_count = steps_done(&self);
     return status;

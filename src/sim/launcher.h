@@ -24,6 +24,7 @@ typedef struct harpe_sim_story {
     double server_gone_s; /* real time until the server answered again */
     int step_count;       /* number of steps that all ranks finished */
     json_t *frontier;     /* the server's last frontier, owned; NULL: none */
+    json_t *job;          /* the server's page of the job at the end, owned; NULL: none */
 } harpe_sim_story;
 
 typedef struct harpe_sim_run {

@@ -91,6 +91,7 @@ static harpe_status run_on_board(harpe_sim_run *run, const char *directory,
     status = harpe_sim_launch(run, error);
     if (status == HARPE_OK) status = report(run, error);
     json_decref(run->story.frontier);
+    json_decref(run->story.job);
     harpe_sim_board_close(run->board);
     return status;
 }

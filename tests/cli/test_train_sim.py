@@ -340,6 +340,22 @@ class Online(Simulation):
         self.assertLess(min(one["uncertainty"][1] for one in planned),
                         0.05 * highest["energy_j"] + 10 * spread_j)
 
+    def test_the_report_of_the_server_comes_at_the_end(self):
+        arguments = ("--pp", 2, "--num-mbs", 4, "--steps", 12, "--scheduler-args", '{"frequency_stride": 12}',
+                     "--learning-limit", LIMIT_S)
+        report = self.report(*arguments)
+        trust, saved = report["report"], report["figures"]["saved"]
+        self.assertEqual(trust["energy_is_significant"], abs(saved["energy"]) > saved["energy_uncertainty"])
+        self.assertGreater(trust["baseline"]["iterations"], 0)
+        self.assertGreater(trust["steps"]["run"], 2 * 12)
+        self.assertEqual(trust["steps"]["misfit"], 0)
+        self.assertEqual(trust["rounds"]["misfit"], 0)
+        self.assertIsNone(trust["per_token"])
+        self.sim("--time-scale", 20, *arguments)
+        out, _ = self.finish()
+        for name in ("saved:", "time lost:", "baseline:", "rounds:", "steps:"):
+            self.assertEqual(len(re.findall(f"^  {name}  ", out, re.MULTILINE)), 1, out)
+
     def test_a_restarted_rank_that_dies_ends_the_run(self):
         process = self.sim("--offline", "--steps", 1000, "--time-scale", 5, "--kill-rank", "2@+1")
         first = self.ranks_other_than(set())

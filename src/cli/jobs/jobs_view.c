@@ -11,7 +11,8 @@
 
 #include "base/clean.h"
 #include "cli/command.h"
-#include "cli/jobs/jobs_figures.h"
+#include "cli/job_figures.h"
+#include "cli/job_report.h"
 
 enum { RANGES_SHOWN = 16 };
 
@@ -106,7 +107,7 @@ static void append_row(const harpe_jobs_table *table, const json_t *job, harpe_t
     if (!is_folded) harpe_text_printf(text, "  %7" PRId64, number_of(job, "ranks_waiting"));
     harpe_text_printf(text, "  ");
     append_round(text, job, 5);
-    harpe_jobs_figures_cells(job, cells);
+    harpe_job_figures_cells(job, cells);
     harpe_text_printf(text, "  %-8s  %8s  %17s", cells[0], cells[1], cells[2]);
     if (!is_folded) {
         harpe_text_printf(text, "  %8s  ", cells[3]);
@@ -228,7 +229,8 @@ void harpe_jobs_view_job(const json_t *job, harpe_text *text) {
                       " reported, of %" PRId64 "\n",
                       number_of(job, "ranks_registered"), number_of(job, "ranks_waiting"),
                       number_of(job, "ranks_reported"), world_size);
-    harpe_jobs_figures_lines(job, text);
+    harpe_job_figures_lines(job, text);
+    harpe_job_report_lines(job, text);
     append_ranges(text, "  missing:    ", ranks, is_missing);
     if (number_of(job, "ranks_waiting") > 0)
         append_ranges(text, "  waited for: ", ranks, is_not_asking);
@@ -249,7 +251,7 @@ void harpe_jobs_view_progress(const json_t *job, bool quiet, harpe_text *text) {
                       " reported",
                       number_of(job, "world_size"), number_of(job, "ranks_registered"),
                       number_of(job, "ranks_waiting"), number_of(job, "ranks_reported"));
-    harpe_jobs_figures_progress(job, text);
+    harpe_job_figures_progress(job, text);
     const char *failure = json_string_value(json_object_get(job, "failure"));
     if (failure) {
         harpe_text_printf(text, ": ");

@@ -5,7 +5,10 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/text.h"
 #include "cli/command.h"
+#include "cli/job_figures.h"
+#include "cli/job_report.h"
 #include "sim/summary.h"
 
 static double percent_over(double value, double reference) {
@@ -112,6 +115,18 @@ static void print_events(const harpe_sim_run *run) {
     printf("\n");
 }
 
+/* Prints what the server says of the whole job, as harpe jobs does. */
+static void print_trust(const harpe_sim_run *run) {
+    harpe_text text = {0};
+    if (!run->story.job) return;
+    harpe_job_figures_savings(run->story.job, &text);
+    harpe_job_report_lines(run->story.job, &text);
+    if (text.length > 0 && !text.failed)
+        printf("\n%s  the server's report of the whole job%s\n%s", harpe_bold_start(),
+               harpe_bold_end(), text.data);
+    harpe_text_free(&text);
+}
+
 static void print_report(const harpe_sim_run *run, const harpe_sim_summary *sums) {
     const harpe_sim_options *options = run->options;
     printf("%d emulated %s (pp %d, dp %d, tp %d), %s, %d microbatches, %s; time runs %g times as "
@@ -124,6 +139,7 @@ static void print_report(const harpe_sim_run *run, const harpe_sim_summary *sums
     print_sides(run, sums);
     print_history(sums);
     print_events(run);
+    print_trust(run);
 }
 
 /* ---- For programs ---------------------------------------------------------------------------- */
@@ -221,6 +237,9 @@ static json_t *show_report(const harpe_sim_run *run, const harpe_sim_summary *su
     json_object_set_new(object, "ranks", show_ranks(run));
     json_object_set_new(object, "steps", show_steps(run));
     json_object_set(object, "frontier", run->story.frontier ? run->story.frontier : json_null());
+    json_t *job = run->story.job;
+    json_object_set(object, "figures", job ? json_object_get(job, "figures") : json_null());
+    json_object_set(object, "report", job ? json_object_get(job, "report") : json_null());
     return object;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Formats the figures of a job. A saving is always shown with its uncertainty. If a saving is not
  * larger than its uncertainty, the text is "within noise" instead. */
-#include "cli/jobs/jobs_figures.h"
+#include "cli/job_figures.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -62,7 +62,7 @@ static void print_phase(char *into, size_t size, const json_t *figures) {
         (void)snprintf(into, size, "%s", phase ? phase : "-");
 }
 
-void harpe_jobs_figures_cells(const json_t *job, char cells[HARPE_JOB_CELLS][HARPE_JOB_CELL_SIZE]) {
+void harpe_job_figures_cells(const json_t *job, char cells[HARPE_JOB_CELLS][HARPE_JOB_CELL_SIZE]) {
     const json_t *figures = json_object_get(job, "figures");
     const json_t *saved = json_object_get(figures, "saved");
     double energy_j = number_of(figures, "energy"), power_w = number_of(figures, "power");
@@ -122,12 +122,9 @@ static void append_plan(const json_t *figures, harpe_text *text) {
                       HARPE_TIME(number_of(plan, "time")), HARPE_ENERGY(number_of(plan, "energy")));
 }
 
-void harpe_jobs_figures_lines(const json_t *job, harpe_text *text) {
+void harpe_job_figures_savings(const json_t *job, harpe_text *text) {
     const json_t *figures = json_object_get(job, "figures");
     const json_t *saved = json_object_get(figures, "saved");
-    if (!figures) return;
-    append_plan(figures, text);
-    append_used(figures, text);
     if (json_is_object(saved)) {
         append_estimate(text, "saved:", number_of(saved, "energy"),
                         uncertainty_of(saved, "energy_uncertainty"),
@@ -140,9 +137,17 @@ void harpe_jobs_figures_lines(const json_t *job, harpe_text *text) {
     }
 }
 
-void harpe_jobs_figures_progress(const json_t *job, harpe_text *text) {
+void harpe_job_figures_lines(const json_t *job, harpe_text *text) {
+    const json_t *figures = json_object_get(job, "figures");
+    if (!figures) return;
+    append_plan(figures, text);
+    append_used(figures, text);
+    harpe_job_figures_savings(job, text);
+}
+
+void harpe_job_figures_progress(const json_t *job, harpe_text *text) {
     char cells[HARPE_JOB_CELLS][HARPE_JOB_CELL_SIZE];
-    harpe_jobs_figures_cells(job, cells);
+    harpe_job_figures_cells(job, cells);
     if (strcmp(cells[0], "-") != 0) harpe_text_printf(text, ", %s", cells[0]);
     if (strcmp(cells[1], "-") != 0) harpe_text_printf(text, ", %s used", cells[1]);
     if (strcmp(cells[3], "-") != 0) harpe_text_printf(text, ", %s", cells[3]);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Formats a job's energy, savings, power, phase and plan as text, from "figures" in a server's
  * JSON. Figures that a server does not send are shown as '-'. */
-#ifndef HARPE_CLI_JOBS_JOBS_FIGURES_H
-#define HARPE_CLI_JOBS_JOBS_FIGURES_H
+#ifndef HARPE_CLI_JOB_FIGURES_H
+#define HARPE_CLI_JOB_FIGURES_H
 
 #include <jansson.h>
 
@@ -12,11 +12,13 @@
 
 /* The cells of a row, in this order: phase, energy, saved, power. */
 enum { HARPE_JOB_CELLS = 4, HARPE_JOB_CELL_SIZE = HARPE_NUMBER_SIZE };
-void harpe_jobs_figures_cells(const json_t *job, char cells[HARPE_JOB_CELLS][HARPE_JOB_CELL_SIZE]);
+void harpe_job_figures_cells(const json_t *job, char cells[HARPE_JOB_CELLS][HARPE_JOB_CELL_SIZE]);
 /* Appends the lines with figures to the page of one job. */
-void harpe_jobs_figures_lines(const json_t *job, harpe_text *text);
+void harpe_job_figures_lines(const json_t *job, harpe_text *text);
+/* Appends the savings and the lost time with their uncertainties. */
+void harpe_job_figures_savings(const json_t *job, harpe_text *text);
 /* Appends the text after the state in a line of progress, such as ", plan 3, 677.0 W, saved 13.9 %
  * +- 0.1 %". */
-void harpe_jobs_figures_progress(const json_t *job, harpe_text *text);
+void harpe_job_figures_progress(const json_t *job, harpe_text *text);
 
 #endif
