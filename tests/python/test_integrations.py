@@ -264,6 +264,15 @@ class Megatron(unittest.TestCase):
             with mock.patch.dict(sys.modules, {of_script.__name__: of_script}):
                 megatron.install(config, Recorder()).uninstall()
 
+    def test_tokens_per_step_come_from_the_settings(self):
+        for settings, tokens in (({}, {}), ({"global_batch_size": 64}, {}),
+                                 ({"global_batch_size": 64, "seq_length": 2048}, {"tokens_per_step": 131072}),
+                                 ({"global_batch_size": 64, "seq_length": None}, {}),
+                                 ({"global_batch_size": 64, "seq_length": 2048, "rampup_batch_size": [8, 8, 100]}, {}),
+                                 ({"global_batch_size": 10**6, "seq_length": 2048}, {})):
+            places = [types.SimpleNamespace(), types.SimpleNamespace(**settings)]
+            self.assertEqual(megatron._tokens_per_step(places), tokens)
+
     def test_steps_without_a_backward_are_told_once(self):
         recorder, log = Recorder(), training.Lines()
         self.addCleanup(log.close)

@@ -5,6 +5,7 @@ import ctypes
 import http.server
 import importlib.util
 import inspect
+import json
 import os
 import pickle
 import re
@@ -16,6 +17,7 @@ import tempfile
 import threading
 import time
 import unittest
+import urllib.request
 from unittest import mock
 
 import training
@@ -102,6 +104,26 @@ class Rounds(training.TrainingTest):
         callbacks.on_train_end()
         self.assertEqual(one.status().state, "off")
 
+    def test_the_server_hears_how_many_tokens_a_step_has(self):
+        url = self.serve()
+        one = self.optimizer(url, tokens_per_step=4096)
+
+        def tokens():
+            if not one.job_id:
+                return None
+            with urllib.request.urlopen(f"{url}/jobs/{one.job_id}", timeout=60) as answer:
+                found = json.load(answer)["report"]["per_token"]
+            return found and found["tokens_per_step"]
+
+        self.wait_until(lambda: tokens() == 4096, "no tokens", lambda: training.run_step(one))
+        one.set_tokens_per_step(100)
+        self.wait_until(lambda: tokens() == 100, "no other tokens", lambda: training.run_step(one))
+        for wrong in (-1, 1000000001):
+            with self.assertRaisesRegex(InvalidArgumentError, "tokens_per_step"):
+                one.set_tokens_per_step(wrong)
+        one.close()
+        one.set_tokens_per_step(7)  # does nothing
+
     def test_measure_only_leaves_clocks_alone(self):
         one = self.optimizer(self.serve(), leave_clocks_alone=True)
         self.wait_until(lambda: one.status().round >= 1, "no rounds",
@@ -167,7 +189,7 @@ class Arguments(training.TrainingTest):
                             (dict(server_url="ftp://x"), "ftp"), (dict(mark="now"), "mark"),
                             (dict(iterations=0), "iterations"), (dict(device_id=-1), "device_id"),
                             (dict(warmup_iterations=-1), "warmup_iterations"),
-                            (dict(job_key=""), "job_key"), (dict(world_size=0), "world_size")):
+                            (dict(job_key=""), "job_key"), (dict(tokens_per_step=-1), "tokens_per_step"), (dict(world_size=0), "world_size")):
             with self.subTest(wrong), self.assertRaisesRegex(ValueError, said):
                 PipelineFrequencyOptimizer(**dict(good, **wrong))
         with self.assertRaises(TypeError):

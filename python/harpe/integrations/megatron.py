@@ -183,6 +183,22 @@ def _ranks(groups: Any, given: Collection[str]) -> Dict[str, int]:
     return found
 
 
+def _tokens_per_step(settings: List[Any]) -> Dict[str, int]:
+    """Returns the tokens of a step of the whole job, if Megatron-LM's arguments have them and the
+    batch keeps its size."""
+    for place in settings:
+        batch, length = (getattr(place, name, None) for name in ("global_batch_size", "seq_length"))
+        if not isinstance(batch, int) or not isinstance(length, int):
+            continue
+        if getattr(place, "rampup_batch_size", None) is None and 0 < batch * length <= 1000000000:
+            return {"tokens_per_step": batch * length}
+    return {}
+
+
+def _facts(groups: Any, given: Collection[str], settings: List[Any]) -> Dict[str, int]:
+    return {**_ranks(groups, given), **_tokens_per_step(settings)}
+
+
 # ---- Marks ----
 
 class _MarkedTimer:
@@ -308,7 +324,8 @@ def install(timers: Any, optimizer: Optional[Callback] = None, *,
     optimizer: the optimizer that receives the events; None: a new PipelineFrequencyOptimizer for
         this rank of Megatron.
     server_url, options: arguments of the new optimizer; see its class. Ranks and degrees that are
-        not among them come from Megatron.
+        not among them come from Megatron, and so does tokens_per_step: Megatron-LM's
+        global_batch_size times seq_length, unless the batch size ramps up.
     pg_collection: the ProcessGroupCollection of a job that gives its own process groups to
         Megatron; None: Megatron's parallel_state has the groups.
 
@@ -335,7 +352,7 @@ def install(timers: Any, optimizer: Optional[Callback] = None, *,
                                    "uninstall that optimizer first", b.HARPE_INVALID_ARGUMENT)
     for place in settings:
         _refuse_what_cannot_be_marked(place)
-    one = installed(optimizer, server_url, partial(_ranks, pg_collection, options), options)
+    one = installed(optimizer, server_url, partial(_facts, pg_collection, options, settings), options)
     marked = _marked_class(kind, _marks(one))
     marked._harpe_installed = one
     timers.__class__ = marked

@@ -173,7 +173,8 @@ class PipelineFrequencyOptimizer(Callback):
                  synchronize: Optional[Callable[[], Any]] = None, iterations: int = 5,
                  warmup_iterations: int = 1, leave_clocks_alone: bool = False,
                  minimum_dwell_s: Optional[float] = None,
-                 poll_interval_s: Optional[float] = None) -> None:
+                 poll_interval_s: Optional[float] = None,
+                 tokens_per_step: Optional[int] = None) -> None:
         """rank, dp_rank, pp_rank, tp_rank: this process in the job and in each group, from 0.
         device_id: its GPU, an index among the visible ones.
         dp_degree, pp_degree, tp_degree, world_size: sizes; the first three multiply to the last.
@@ -201,6 +202,7 @@ class PipelineFrequencyOptimizer(Callback):
         minimum_dwell_s: least time in s between two changes of the clock; None: 0.01.
         poll_interval_s: time in s after which the controller checks again for changes; None: 20e-6;
             0: the controller sleeps until it is woken, which costs a system call per change.
+        tokens_per_step: tokens that the whole job trains in a step; see set_tokens_per_step.
 
         Raises ValueError for values outside these ranges, and if several ranks have no way to find
         each other; HarpeError for other failures. If the constructor uses a broadcast, it is a
@@ -249,6 +251,12 @@ class PipelineFrequencyOptimizer(Callback):
         self._finalizer = weakref.finalize(self, handle.close)
         call_at_end_of_worker(handle.close)
         self._handle = handle
+        if tokens_per_step is not None:
+            try:
+                self.set_tokens_per_step(tokens_per_step)
+            except BaseException:
+                self.close()
+                raise
 
     def _waiting(self, synchronize: Optional[Callable[[], Any]]) -> Callable[[], Any]:
         if synchronize is not None:
@@ -301,6 +309,20 @@ class PipelineFrequencyOptimizer(Callback):
     def on_train_end(self) -> None:
         """Training has ended: the same as close()."""
         self.close()
+
+    # ---- Tokens ----
+
+    def set_tokens_per_step(self, tokens: int) -> None:
+        """Tells the server how many tokens one step of the whole job trains, over all ranks, so
+        that its reports have the energy per token. The next results contain the number. One rank
+        suffices. 0: not known. Raises ValueError for a number below 0 or above 1000000000."""
+        tokens = operator.index(tokens)
+        if not 0 <= tokens <= 1000000000:
+            raise InvalidArgumentError(
+                f"tokens_per_step: expected 1 to 1000000000, or 0 for not known, not {tokens}",
+                b.HARPE_INVALID_ARGUMENT)
+        if self._handle.address is not None:
+            call(lib.harpe_pipeline_frequency_set_tokens_per_step, self._handle.address, tokens)
 
     # ---- State ----
 
