@@ -7,6 +7,7 @@ import { ago, change, joules, percent, ranges, seconds, watts } from "./format.j
 import { describePlan, frontierChart, planNumber } from "./frontier_chart.js";
 import { missingRanks, stateBadge } from "./jobs_view.js";
 import { follow, onDemand } from "./live.js";
+import { HELP, reportFacts } from "./report_words.js";
 import { roundChart } from "./round_chart.js";
 import { baselineWords, recentWords, savedWords } from "./savings_words.js";
 import { timeline } from "./timeline.js";
@@ -16,16 +17,21 @@ const PHASES = {
     count: "counting microbatches", sweep: "trying frequencies", explore: "exploring frequencies", plan: "running a plan", hold: "holding the highest clocks",
 };
 
-/** Creates a list of names and values. `set(name, text)` adds or changes a value. */
+/** Creates a sign that opens a help text. */
+function helpOn(name, text) {
+    return text ? h("details", { class: "help" }, h("summary", { "aria-label": `About ${name}` }, "?"), h("p", null, text)) : null;
+}
+
+/** Creates a list of names and values. `set(name, text, help)` adds or changes a value. */
 function facts() {
     const element = h("dl", { class: "facts" });
     const known = new Map();
-    return { element, set(name, value) {
+    return { element, set(name, value, help = HELP[name]) {
         let cell = known.get(name);
         if (!cell) {
             cell = h("dd");
             known.set(name, cell);
-            element.append(h("div", null, h("dt", null, name), cell));
+            element.append(h("div", null, h("dt", null, name, helpOn(name, help)), cell));
         }
         if (value instanceof Node) {
             if (cell.firstChild !== value) cell.replaceChildren(value);
@@ -97,6 +103,7 @@ export function showJob(content, id, tell) {
     const now = facts();
     const failure = h("p", { class: "problem", role: "alert", hidden: true });
     const ranks = rankList();
+    const report = facts();
     const selection = facts();
     const stages = stageTable();
     const rounds = roundChart();
@@ -126,10 +133,11 @@ export function showJob(content, id, tell) {
     const pipelineSection = section("Pipeline", pipelineNote, picture.element);
     const stageSection = section("Measured and predicted", stages.element);
     const roundSection = section("Rounds", rounds.element);
-    for (const one of [pipelineSection, stageSection, roundSection]) one.hidden = true;
+    const reportSection = section("Report", report.element);
+    for (const one of [reportSection, pipelineSection, stageSection, roundSection]) one.hidden = true;
 
     content.append(h("p", null, h("a", { href: "#/" }, "← All jobs")), h("h1", null, id), now.element, failure,
-        section("Ranks", ranks.element), section("Frontier", waiting, frontierBody), pipelineSection, stageSection, roundSection);
+        section("Ranks", ranks.element), reportSection, section("Frontier", waiting, frontierBody), pipelineSection, stageSection, roundSection);
     document.title = `Harpe: ${id}`;
     now.set("State", state.badge);
 
@@ -149,6 +157,8 @@ export function showJob(content, id, tell) {
             now.set("Power", `${watts(figures.power)} in the last round`);
             now.set("Saved so far", savedWords(figures.saved) ?? "no baseline measured");
         }
+        reportSection.hidden = !job.report;
+        for (const [name, text, help] of job.report ? reportFacts(job.report) : []) report.set(name, text, help);
         failure.hidden = !job.failure;
         setText(failure, job.failure ? `✖ ${job.failure}` : "");
         ranks.set(job);

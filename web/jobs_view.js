@@ -75,7 +75,8 @@ function makeRow(job) {
             setText(cells.round, next.round < 0 ? "–" : `${next.round}`);
             setText(missing, missingRanks(next));
             const { energy, energy_uncertainty: within } = next.figures?.saved ?? {};
-            setText(soFar, energy > within && within !== null ? `${joules(energy)} ± ${joules(within)} so far` : "");
+            setText(soFar, within === null || !(Math.abs(energy) > within) ? ""
+                : `${joules(Math.abs(energy))} ± ${joules(within)} ${energy < 0 ? "more used" : ""} so far`.replace("  ", " "));
             setText(power, next.figures?.power > 0 ? watts(next.figures.power) : "–");
             setText(used, next.figures?.energy > 0 ? joules(next.figures.energy) : "");
             this.age();

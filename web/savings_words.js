@@ -34,7 +34,7 @@ export function savedWords(saved) {
     const isTime = timeWithin !== null && Math.abs(time) > timeWithin;
     return `${within(Math.abs(energy), energyWithin, joules)}${isEnergy ? energy < 0 ? " more used" : "" : ", within noise"} ` +
         `(${percentWithin(energy / saved.energy_baseline, energyWithin === null ? null : energyWithin / saved.energy_baseline)}), ` +
-        `${within(Math.abs(time), timeWithin, seconds)} ${isTime ? time < 0 ? "less" : "more" : "of time, within noise"}; measuring included`;
+        `${within(Math.abs(time), timeWithin, seconds)} ${isTime ? time < 0 ? "less time" : "more time" : "of time, within noise"}; measuring included`;
 }
 
 /** Describes the baseline of the savings. */

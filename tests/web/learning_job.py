@@ -33,10 +33,22 @@ class Served:
             connection.close()
 
 
+def conduct_of(rank, round_):
+    """In the third round the GPU of rank 1 disobeys, and its counter shows too much."""
+    disobeyed = 2 if (rank, round_) == (1, 2) else 0
+    return {"steps": 6, "as_planned": 6 - disobeyed, "disobeyed": disobeyed, "left_out": disobeyed,
+            "wanted_mhz": 1200 if disobeyed else 0, "held_mhz": 600 if disobeyed else 0,
+            "tokens_per_step": 2048, "counter_energy": 1100.0 if rank == 1 else 1000.0,
+            "power_energy": 1000.0, "energy_uncertainty": 8.0}
+
+
 def main():
     url, stages, microbatches, metadata, pause_s = sys.argv[1:]
     frequencies = list(range(1410, 700, -30))
     job = Pipeline(Served(url), int(stages), int(microbatches), frequencies, metadata=metadata)
+    plain = job.results
+    job.results = lambda schedules: [dict(result, conduct=conduct_of(rank, job.round))
+                                     for rank, result in enumerate(plain(schedules))]
     while True:
         job.run_round()
         time.sleep(float(pause_s))

@@ -88,6 +88,27 @@ await test("opens_a_job_and_follows_it_to_its_plan", async () => {
     await page.getByText(/% of the energy/).waitFor();
 });
 
+await test("says_how_far_the_figures_can_be_trusted", async () => {
+    const report = page.getByRole("region", { name: "Report" });
+    await report.getByText(/^1 of \d+ spoiled: a GPU did not obey its clock in 1 round; the last was round 2, by rank 1$/).waitFor();
+    await report.getByText(/^99\.\d % as planned \(\d+ of \d+, summed over the ranks\), 2 left out of the measurements; 2 at a wrong clock, the last on rank 1: 600 MHz instead of 1200 MHz$/).waitFor();
+    await report.getByText(/^1\.0250 ± 0\.0040 times the integrated power: they differ by more than the uncertainty \(4 ranks\); rank 1 differs: 1\.1000 ± 0\.0080$/).waitFor();
+    await report.getByText(/J ± .* less than .* at the highest clocks; 2048 tokens in a step$/).waitFor();
+    await page.getByText(/an iteration, measured \d+ times in \d+ rounds \(\d+–\d+\)/).waitFor();
+    // Each figure has a help text, which opens with the keyboard.
+    for (const name of ["Saved so far", "Saves", "Baseline", "Energy used", "Power", "Rounds", "Steps", "Energy counter", "Energy per token"]) {
+        const help = page.locator("details.help", { has: page.getByLabel(`About ${name}`, { exact: true }) });
+        const text = help.locator("p");
+        assert.equal(await text.isVisible(), false, name);
+        await help.locator("summary").focus();
+        await page.keyboard.press("Enter");
+        await text.waitFor();
+        assert.ok((await text.textContent()).length > 40, name);
+        await page.keyboard.press("Enter");
+        await text.waitFor({ state: "hidden" });
+    }
+});
+
 const slider = page.getByRole("slider");
 
 await test("chooses_a_plan_with_the_keyboard_alone", async () => {
