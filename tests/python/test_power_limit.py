@@ -414,7 +414,9 @@ class OnGpus(unittest.TestCase):
                               "assert lib.harpe_gpus_open(None, C.byref(gpus), None) == 0\n"
                               "assert lib.harpe_gpu_power_limit(gpus, 0, C.byref(limit), None) == 0\n"
                               "assert limit.value == 1000 * held, (limit, held)")
-        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        # On a busy machine, reading the counters can take long enough for a warning.
+        lines = [line for line in result.stderr.splitlines() if "reading the counters took" not in line]
+        self.assertEqual((result.returncode, lines), (0, []))
 
     def test_a_copy_is_inert(self):
         optimizer = self.optimizer()
