@@ -28,7 +28,9 @@
 #define BACK_LIMIT_S 60.0
 /* Length of the run after a straggler. The server needs several rounds to notice that its answer is
  * wrong, and to correct it. */
-enum { STEPS_AFTER_ANSWER = 8, ROUNDS_AFTER_ANSWER = 4, STEPS_WITHOUT_ANSWER = 60 };
+enum { STEPS_AFTER_ANSWER = 8, ROUNDS_AFTER_ANSWER = 4 };
+/* Without an answer. A round usually has 8 steps; beside a slow server it has many more. */
+enum { STEPS_WITHOUT_ANSWER = 60, ROUNDS_WITHOUT_ANSWER = 4, STEPS_OF_ROUNDS = 600 };
 
 typedef struct launcher {
     harpe_sim_run *run;
@@ -322,6 +324,13 @@ static void note_progress(launcher *self) {
         story->answered_step = step;
 }
 
+/* Returns whether the server has had `rounds` rounds to act after the round `from`, or whether so
+ * many steps have run since `step` that they will not come. The published server has no rounds. */
+static bool had_rounds(const launcher *self, int64_t from, int rounds, int step) {
+    return self->run->server->is_published || current_round(self) >= from + rounds ||
+           steps_done(self) > step + STEPS_OF_ROUNDS;
+}
+
 static bool is_over(const launcher *self) {
     const harpe_sim_options *options = self->run->options;
     const harpe_sim_story *story = self->story;
@@ -329,10 +338,13 @@ static bool is_over(const launcher *self) {
     if (story->steady_step < 0 || done - story->steady_step <= options->steps) return false;
     if (options->straggler.is_given) {
         if (story->straggler_step < 0) return false;
-        if (story->answered_step < 0) return done > story->straggler_step + STEPS_WITHOUT_ANSWER;
-        if (done <= story->answered_step + STEPS_AFTER_ANSWER) return false;
-        if (current_round(self) < story->straggler_round + ROUNDS_AFTER_ANSWER)
-            return done > story->answered_step + STEPS_WITHOUT_ANSWER;
+        if (story->answered_step < 0)
+            return done > story->straggler_step + STEPS_WITHOUT_ANSWER &&
+                   had_rounds(self, round_of(self->board, story->straggler_step),
+                              ROUNDS_WITHOUT_ANSWER, story->straggler_step);
+        if (done <= story->answered_step + STEPS_AFTER_ANSWER ||
+            !had_rounds(self, story->straggler_round, ROUNDS_AFTER_ANSWER, story->answered_step))
+            return false;
     }
     return (!options->kill_rank.is_given || story->kill_step >= 0) &&
            (!options->restart_server.is_given || story->restart_step >= 0);
