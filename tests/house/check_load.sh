@@ -4,6 +4,7 @@
 #
 # Usage: check_load.sh <project root>
 set -u
+unset REPEAT LOAD TESTS # set if this test runs in a round of the script
 source=$(cd -- "$1" && pwd)
 folder=$(mktemp -d)
 trap 'rm -rf -- "$folder"' EXIT
