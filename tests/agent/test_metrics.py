@@ -349,7 +349,7 @@ class Leases(AgentTest):
 
     def test_a_gpu_that_cannot_be_restored_is_told(self):
         nvml, agent = self.start_agent("2xA100")
-        self.hold(agent, "--gpu", "1", "--clock", "1200")
+        holder = self.hold(agent, "--gpu", "1", "--clock", "1200")
         self.wait_until(lambda: nvml.number("nvmlDeviceGetClockInfo", nvml.gpu(1), 0) == 1200)
         agent.faults.write_text("no_permission")
         self.kill_helper(agent)
@@ -359,6 +359,7 @@ class Leases(AgentTest):
         names = [(gpu, control) for gpu in (0, 1) for control in ("clocks", "power")]
         self.assertEqual([agent.of_gpu(gpu, metrics)[f"gpu_not_restored {control}"]
                           for gpu, control in names], [0, 0, 1, 0])
+        self.end_holder(holder)  # it would set its clock again
         agent.faults.write_text("")
         self.wait_until(lambda: agent.count("gpus_not_restored") == 0)
         self.assertEqual(agent.of_gpu(1)["gpu_not_restored clocks"], 0)

@@ -201,9 +201,18 @@ class Trial:
     def start_server(self):
         start = time.monotonic()
         program = [sys.executable, str(pathlib.Path(counting_scheduler.__file__).resolve())]
-        self.server = Server(self.directory, "--store", self.directory / "harpe.db",
-                             "--dump-dir", self.directory / "dump", "--log-level", "info",
-                             "--scheduler", f"program:exec {shlex.join(program)}", port=self.port)
+        self.server = None
+        while self.server is None:
+            try:
+                self.server = Server(self.directory, "--store", self.directory / "harpe.db",
+                                     "--dump-dir", self.directory / "dump", "--log-level", "info",
+                                     "--scheduler", f"program:exec {shlex.join(program)}",
+                                     port=self.port)
+            except AssertionError as problem:
+                # The killed server may have been starting a program. The new process keeps the
+                # listening socket until it runs the program.
+                if "it is taken" not in str(problem) or time.monotonic() > start + STUCK_S:
+                    raise
         self.longest_restart_s = max(self.longest_restart_s, time.monotonic() - start)
 
     async def run(self, progress):
