@@ -429,7 +429,7 @@ class LibraryTest(ProgramTest):
                     self.start_library(at_load=fault)
 
     def test_what_it_prints_and_logs_reaches_the_log(self):
-        self.start_library()
+        self.start_library("--set", "scheduler_timeout=3600")
         for fault in ("print", "print later"):
             job = register(self.server, job_metadata=fault)
             self.assertEqual(self.train(self.server, job, 3), 1002)
@@ -439,7 +439,7 @@ class LibraryTest(ProgramTest):
     def test_a_killed_process_is_replaced_and_knows_what_it_knew(self):
         for with_state in (False, True):
             with self.subTest(with_state=with_state):
-                self.start_library(with_state=with_state)
+                self.start_library("--set", "scheduler_timeout=3600", with_state=with_state)
                 job = register(self.server)
                 self.train(self.server, job, 3)
                 for _ in range(2):
