@@ -96,7 +96,7 @@ def dump(package):
     else:
         python, environment = sys.executable, dict(os.environ)
     done = subprocess.run([str(python), "-W", "ignore", "-c", DUMP, package, json.dumps(MIRRORED)],
-                          env=environment, text=True, timeout=120, capture_output=True,
+                          env=environment, text=True, timeout=600, capture_output=True,
                           check=False, cwd="/")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
