@@ -26,6 +26,7 @@ FLOORS = [
     ["powerlimit", "client", "server/store", "server/scheduler"],
     ["server/scheduler/perseus"],
     ["server/engine"],
+    ["server/fleet"],
     ["server/cluster"],
     ["server/api"],
     ["server"],

@@ -6,11 +6,13 @@
 #include "http/http.h"
 #include "server/api/latencies.h"
 #include "server/engine/jobs.h"
+#include "server/fleet/steering.h"
 #include "server/store/store.h"
 
-/* Returns the metrics in Prometheus' text format; free them with free(). `jobs` is NULL while
- * another server leads, because that server counts the jobs. `http` may be NULL. */
-char *harpe_metrics_format(const harpe_jobs *jobs, const harpe_store *store, const harpe_http *http,
+/* Returns the metrics in Prometheus' text format; free them with free(). `jobs` and `steering` are
+ * NULL while another server leads, because that server counts the jobs. `http` may be NULL. */
+char *harpe_metrics_format(const harpe_jobs *jobs, const harpe_steering *steering,
+                           const harpe_store *store, const harpe_http *http,
                            const harpe_latencies *latencies);
 
 #endif

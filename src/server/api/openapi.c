@@ -4,6 +4,7 @@
 
 #include <harpe/version.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,6 +68,87 @@ static const char SCHEMAS[] =
     "\"integer\",\"minimum\":0}}},"
     "\"Detail\":{\"type\":\"object\",\"properties\":{\"detail\":{}}}}";
 
+/* The schemas of the fleet. */
+static const char FLEET_SCHEMAS[] =
+    "{"
+    "\"Fleet\":{\"type\":\"object\",\"properties\":{"
+    "\"at\":{\"type\":\"number\",\"minimum\":0},"
+    "\"revision\":{\"type\":\"integer\"},"
+    "\"state\":{\"enum\":[\"none\",\"within\",\"lowering\",\"over\",\"infeasible\"]},"
+    "\"power\":{\"type\":[\"object\",\"null\"]},"
+    "\"weighted_slowdown\":{\"type\":\"number\",\"minimum\":0},"
+    "\"lower_bound\":{\"type\":[\"number\",\"null\"]},"
+    "\"objective\":{\"type\":[\"number\",\"null\"]},"
+    "\"budgets\":{\"type\":\"array\",\"items\":{\"type\":\"object\"}},"
+    "\"groups\":{\"type\":\"array\",\"items\":{\"type\":\"object\"}},"
+    "\"jobs_total\":{\"type\":\"integer\"},"
+    "\"jobs\":{\"type\":\"array\",\"items\":{\"type\":\"object\"}},"
+    "\"events\":{\"type\":\"array\",\"items\":{\"type\":\"object\"}},"
+    "\"price\":{\"type\":[\"object\",\"null\"]},"
+    "\"energy\":{\"type\":[\"object\",\"null\"]}}},"
+    "\"FleetHistory\":{\"type\":\"object\",\"properties\":{"
+    "\"at\":{\"type\":\"array\",\"items\":{\"type\":[\"number\",\"null\"]}},"
+    "\"measured_w\":{\"type\":\"array\",\"items\":{\"type\":[\"number\",\"null\"]}},"
+    "\"counted_w\":{\"type\":\"array\",\"items\":{\"type\":[\"number\",\"null\"]}},"
+    "\"limit_w\":{\"type\":\"array\",\"items\":{\"type\":[\"number\",\"null\"]}}}},"
+    "\"FleetBudget\":{\"type\":\"object\",\"required\":[\"watts\"],\"properties\":{"
+    "\"group\":{\"type\":[\"string\",\"null\"]},"
+    "\"watts\":{\"type\":\"number\",\"minimum\":0},"
+    "\"margin\":{\"type\":\"number\",\"minimum\":0,\"maximum\":0.99},"
+    "\"overhead\":{\"type\":\"number\",\"minimum\":1,\"maximum\":10}}},"
+    "\"FleetGroup\":{\"type\":\"object\",\"properties\":{"
+    "\"parent\":{\"type\":[\"string\",\"null\"]}}},"
+    "\"FleetTerms\":{\"type\":\"object\",\"properties\":{"
+    "\"group\":{\"type\":[\"string\",\"null\"]},"
+    "\"weight\":{\"type\":[\"number\",\"null\"]},"
+    "\"max_slowdown\":{\"type\":[\"number\",\"null\"]},"
+    "\"priority\":{\"type\":[\"number\",\"null\"]},"
+    "\"most_w\":{\"type\":[\"number\",\"null\"]},"
+    "\"highest_w\":{\"type\":[\"number\",\"null\"]}}},"
+    "\"FleetLoad\":{\"type\":\"object\",\"required\":[\"watts\"],\"properties\":{"
+    "\"watts\":{\"type\":\"number\",\"minimum\":0},"
+    "\"group\":{\"type\":[\"string\",\"null\"]}}},"
+    "\"FleetMember\":{\"type\":\"object\",\"required\":[\"plans\"],\"properties\":{"
+    "\"plans\":{\"type\":\"array\",\"minItems\":1,\"maxItems\":1000,\"items\":{\"type\":\"object\","
+    "\"required\":[\"time\",\"power\"],\"properties\":{\"time\":{\"type\":\"number\"},\"power\":{"
+    "\"type\":\"number\"}}}},"
+    "\"name\":{\"type\":[\"string\",\"null\"]},"
+    "\"group\":{\"type\":[\"string\",\"null\"]},"
+    "\"weight\":{\"type\":[\"number\",\"null\"]},"
+    "\"max_slowdown\":{\"type\":[\"number\",\"null\"]},"
+    "\"priority\":{\"type\":[\"number\",\"null\"]},"
+    "\"most_w\":{\"type\":[\"number\",\"null\"]}}},"
+    "\"FleetReport\":{\"type\":\"object\",\"properties\":{"
+    "\"plan\":{\"type\":[\"integer\",\"null\"]},"
+    "\"power\":{\"type\":[\"number\",\"null\"]}}},"
+    "\"FleetPlan\":{\"type\":\"object\",\"properties\":{"
+    "\"plan\":{\"type\":\"integer\"},"
+    "\"watts\":{\"type\":[\"number\",\"null\"]},"
+    "\"time_s\":{\"type\":[\"number\",\"null\"]}}},"
+    "\"FleetEvent\":{\"type\":\"object\",\"description\":\"watts or share, not "
+    "both\",\"required\":[\"duration_s\"],\"properties\":{"
+    "\"from\":{\"type\":[\"number\",\"null\"]},"
+    "\"duration_s\":{\"type\":\"number\",\"minimum\":0},"
+    "\"watts\":{\"type\":[\"number\",\"null\"]},"
+    "\"share\":{\"type\":[\"number\",\"null\"]},"
+    "\"group\":{\"type\":[\"string\",\"null\"]},"
+    "\"notice_s\":{\"type\":[\"number\",\"null\"]},"
+    "\"ramp_s\":{\"type\":[\"number\",\"null\"]},"
+    "\"note\":{\"type\":[\"string\",\"null\"]},"
+    "\"key\":{\"type\":[\"string\",\"null\"]},"
+    "\"may_exceed_slowdown\":{\"type\":\"boolean\"}}},"
+    "\"FleetPromise\":{\"type\":\"object\",\"properties\":{"
+    "\"id\":{\"type\":\"integer\"},"
+    "\"promised_w\":{\"type\":[\"number\",\"null\"]},"
+    "\"missing_w\":{\"type\":\"number\",\"minimum\":0}}},"
+    "\"FleetPrices\":{\"type\":\"object\",\"required\":[\"series\"],\"properties\":{"
+    "\"currency\":{\"type\":[\"string\",\"null\"]},"
+    "\"carbon_per_kg\":{\"type\":\"number\",\"minimum\":0},"
+    "\"value_per_s\":{\"type\":\"number\",\"minimum\":0},"
+    "\"series\":{\"type\":\"array\",\"items\":{\"type\":\"object\",\"required\":[\"at\",\"energy_"
+    "per_kwh\"],\"properties\":{\"at\":{\"type\":\"number\"},\"energy_per_kwh\":{\"type\":"
+    "\"number\"},\"carbon_g_per_kwh\":{\"type\":\"number\"}}}}}}}";
+
 static json_t *content(const char *schema) {
     json_t *type =
         schema ? json_pack("{s:s+}", "$ref", "#/components/schemas/", schema) : json_object();
@@ -88,13 +170,24 @@ static json_t *parameter(const char *name, const char *where, bool is_required, 
 
 static json_t *parameters(const harpe_route *route) {
     json_t *list = json_array();
-    if (route->job_segment >= 0)
-        json_array_append_new(list, parameter("job_id", "path", true, "string"));
+    if (route->job_segment >= 0) {
+        const char *brace = strchr(route->path, '{');
+        char name[32];
+        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(brace + 1, "}"), brace + 1);
+        json_array_append_new(list, parameter(name, "path", true, "string"));
+    }
     if (route->needs_rank) json_array_append_new(list, parameter("rank", "query", true, "integer"));
     if (route->takes_round)
         json_array_append_new(list, parameter("round", "query", false, "integer"));
     if (route->call == HARPE_CALL_PIPELINE)
         json_array_append_new(list, parameter("plan", "query", false, "integer"));
+    if (route->call == HARPE_CALL_FLEET_DELETE_BUDGET)
+        json_array_append_new(list, parameter("group", "query", false, "string"));
+    if (route->call == HARPE_CALL_FLEET_HISTORY) {
+        json_array_append_new(list, parameter("from", "query", false, "number"));
+        json_array_append_new(list, parameter("to", "query", false, "number"));
+        json_array_append_new(list, parameter("points", "query", false, "integer"));
+    }
     if (route->call == HARPE_CALL_LIST) {
         json_array_append_new(list, parameter("limit", "query", false, "integer"));
         json_array_append_new(list, parameter("offset", "query", false, "integer"));
@@ -143,6 +236,14 @@ static void add_route(json_t *paths, const harpe_route *route) {
     json_object_set_new(path, method, operation(route));
 }
 
+static json_t *all_schemas(void) {
+    json_t *schemas = json_loads(SCHEMAS, 0, NULL);
+    json_t *fleet = json_loads(FLEET_SCHEMAS, 0, NULL);
+    json_object_update(schemas, fleet);
+    json_decref(fleet);
+    return schemas;
+}
+
 char *harpe_routes_openapi(void) {
     json_t *paths = json_object();
     for (const harpe_route *route = harpe_route_table; route->method; route++)
@@ -150,7 +251,7 @@ char *harpe_routes_openapi(void) {
     json_t *document =
         json_pack("{s:s, s:{s:s, s:s}, s:o, s:{s:o}}", "openapi", "3.1.0", "info", "title",
                   "Harpe's pipeline frequency optimizer", "version", harpe_version(), "paths",
-                  paths, "components", "schemas", json_loads(SCHEMAS, 0, NULL));
+                  paths, "components", "schemas", all_schemas());
     char *text = document ? json_dumps(document, JSON_COMPACT) : NULL;
     json_decref(document);
     return text;

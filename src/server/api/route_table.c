@@ -5,7 +5,7 @@
 
 /* Limits for bodies that the loop's thread decodes, and for bodies that are always small. A job has
  * at most 65,536 bytes of metadata, and JSON may use six bytes for each. */
-enum { JOB_BYTES = 512 << 10, SMALL_BYTES = 64 << 10 };
+enum { JOB_BYTES = 512 << 10, SMALL_BYTES = 64 << 10, PRICES_BYTES = 1 << 20 };
 
 const harpe_route harpe_route_table[] = {
     /* The published protocol. */
@@ -47,6 +47,47 @@ const harpe_route harpe_route_table[] = {
      NULL,
      "A plan of the job, instruction by instruction (plan: its number; default: the running plan)",
      0},
+    /* Many jobs under one power budget. */
+    {"GET", "/fleet", HARPE_PAGE_NONE, HARPE_CALL_FLEET_SHOW, -1, false, false, NULL, "Fleet",
+     "The power of all jobs, budgets, events, prices and energy", 0},
+    {"GET", "/fleet/history", HARPE_PAGE_NONE, HARPE_CALL_FLEET_HISTORY, -1, false, false, NULL,
+     "FleetHistory", "Power and limit of the last day: at most points points, between from and to",
+     0},
+    {"PUT", "/fleet/budget", HARPE_PAGE_NONE, HARPE_CALL_FLEET_PUT_BUDGET, -1, false, false,
+     "FleetBudget", "Null", "Set the power budget of a group, or of the whole fleet", SMALL_BYTES},
+    {"DELETE", "/fleet/budget", HARPE_PAGE_NONE, HARPE_CALL_FLEET_DELETE_BUDGET, -1, false, false,
+     NULL, "Null", "Remove the power budget of a group", 0},
+    {"PUT", "/fleet/groups/{name}", HARPE_PAGE_NONE, HARPE_CALL_FLEET_PUT_GROUP, 2, false, false,
+     "FleetGroup", "Null", "Make a group, or move it into another group", SMALL_BYTES},
+    {"DELETE", "/fleet/groups/{name}", HARPE_PAGE_NONE, HARPE_CALL_FLEET_DELETE_GROUP, 2, false,
+     false, NULL, "Null", "Remove a group that is not used", 0},
+    {"PUT", "/fleet/jobs/{job_id}", HARPE_PAGE_NONE, HARPE_CALL_FLEET_PUT_JOB, 2, false, false,
+     "FleetTerms", "Null",
+     "Set group, weight, largest slowdown and priority of a job; goes before what the job says",
+     SMALL_BYTES},
+    {"PUT", "/fleet/loads/{name}", HARPE_PAGE_NONE, HARPE_CALL_FLEET_PUT_LOAD, 2, false, false,
+     "FleetLoad", "Null", "Declare a load that cannot be steered", SMALL_BYTES},
+    {"DELETE", "/fleet/loads/{name}", HARPE_PAGE_NONE, HARPE_CALL_FLEET_DELETE_LOAD, 2, false,
+     false, NULL, "Null", "Remove a load", 0},
+    {"PUT", "/fleet/members/{name}", HARPE_PAGE_NONE, HARPE_CALL_FLEET_PUT_MEMBER, 2, false, false,
+     "FleetMember", "Null",
+     "Declare a job that is not registered here, with its plans; it asks for its plan by reports",
+     SMALL_BYTES},
+    {"DELETE", "/fleet/members/{name}", HARPE_PAGE_NONE, HARPE_CALL_FLEET_DELETE_MEMBER, 2, false,
+     false, NULL, "Null", "Remove a declared job", 0},
+    {"POST", "/fleet/members/{name}", HARPE_PAGE_NONE, HARPE_CALL_FLEET_REPORT, 2, false, false,
+     "FleetReport", "FleetPlan",
+     "Report the plan and the measured power of a declared job; answers the plan that it must run",
+     SMALL_BYTES},
+    {"POST", "/fleet/events", HARPE_PAGE_NONE, HARPE_CALL_FLEET_POST_EVENT, -1, false, false,
+     "FleetEvent", "FleetPromise",
+     "Announce a time with less power; answers what is promised and what is missing", SMALL_BYTES},
+    {"DELETE", "/fleet/events/{id}", HARPE_PAGE_NONE, HARPE_CALL_FLEET_DELETE_EVENT, 2, false,
+     false, NULL, "Null", "Cancel an event; if it runs, its ramp begins", 0},
+    {"PUT", "/fleet/prices", HARPE_PAGE_NONE, HARPE_CALL_FLEET_PUT_PRICES, -1, false, false,
+     "FleetPrices", "Null", "Set the prices of energy over time", PRICES_BYTES},
+    {"DELETE", "/fleet/prices", HARPE_PAGE_NONE, HARPE_CALL_FLEET_DELETE_PRICES, -1, false, false,
+     NULL, "Null", "Remove the prices", 0},
     {"GET", "/events", HARPE_PAGE_EVENTS, 0, -1, false, false, NULL, NULL,
      "Changes of all jobs as they happen (server-sent events)", 0},
     {"GET", "/jobs/{job_id}/events", HARPE_PAGE_EVENTS, 0, 1, false, false, NULL, NULL,

@@ -31,7 +31,7 @@ typedef struct harpe_route {
 } harpe_route;
 
 /* The most rows of the table, including the last row, which has a NULL method. */
-enum { HARPE_ROUTES_MAX = 20 };
+enum { HARPE_ROUTES_MAX = 48 };
 extern const harpe_route harpe_route_table[];
 
 #endif

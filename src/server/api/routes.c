@@ -14,6 +14,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/metrics_text.h"
+#include "base/number.h"
+#include "base/text.h"
 #include "pfo/models.h"
 #include "server/api/events.h"
 #include "server/api/latencies.h"
@@ -201,6 +203,26 @@ static bool read_body(harpe_http_request *request, const harpe_route *route, har
     return false;
 }
 
+/* Returns the name of what a call is about: a segment of the path, or parts of the query; or an
+ * empty text. Returns NULL if memory runs out. */
+static char *name_of(harpe_http_request *request, const harpe_route *route) {
+    if (route->job_segment >= 0) return strdup(harpe_http_segment(request, route->job_segment));
+    const char *group = harpe_http_query(request, "group");
+    if (route->call == HARPE_CALL_FLEET_DELETE_BUDGET) return strdup(group ? group : "");
+    if (route->call != HARPE_CALL_FLEET_HISTORY) return strdup("");
+    static const char *const names[] = {"from", "to", "points"};
+    harpe_text text = {0};
+    for (int i = 0; i < 3; i++) {
+        double value = 0;
+        const char *given = harpe_http_query(request, names[i]);
+        if (given) (void)harpe_parse_double(given, strlen(given), &value);
+        if (i > 0) harpe_text_append(&text, " ", 1);
+        harpe_text_number(&text, value);
+    }
+    if (text.failed) harpe_text_free(&text);
+    return text.data;
+}
+
 static void start_call(harpe_routes *routes, harpe_http_request *request,
                        const harpe_route *route) {
     exchange *self = harpe_calloc(1, sizeof *self);
@@ -215,9 +237,9 @@ static void start_call(harpe_routes *routes, harpe_http_request *request,
     self->call.asked_ns = harpe_clock_boot_ns();
     self->call.answer = on_answer;
     self->call.gives_way = on_gives_way;
-    if (route->job_segment >= 0)
-        self->call.job_id = strdup(harpe_http_segment(request, route->job_segment));
-    if (route->job_segment >= 0 && !self->call.job_id) {
+    bool has_name = route->job_segment >= 0 || route->call >= HARPE_CALL_FLEET_SHOW;
+    if (has_name) self->call.job_id = name_of(request, route);
+    if (has_name && !self->call.job_id) {
         answer_text(request, 503, JSON_TYPE, NULL, NULL);
     } else if (read_query(request, route, &self->call) && read_body(request, route, &self->call)) {
         harpe_http_set_data(request, self);
@@ -316,6 +338,7 @@ static void answer_page(harpe_routes *routes, harpe_http_request *request,
     case HARPE_PAGE_METRICS:
         answer_text(request, 200, HARPE_METRICS_CONTENT_TYPE,
                     harpe_metrics_format(harpe_peers_jobs(routes->options.peers),
+                                         harpe_peers_steering(routes->options.peers),
                                          routes->options.store, routes->http, routes->latencies),
                     NULL);
         return;

@@ -15,6 +15,7 @@
 #define HARPE_SERVER_CLUSTER_PEERS_H
 
 #include "server/engine/jobs.h"
+#include "server/fleet/steering.h"
 
 typedef struct harpe_peers harpe_peers;
 
@@ -44,5 +45,7 @@ const char *harpe_peers_fault(const harpe_peers *peers);
 
 /* Returns the engine's jobs, or NULL while this server does not lead. */
 const harpe_jobs *harpe_peers_jobs(const harpe_peers *peers);
+/* Returns the fleet of these jobs, or NULL while this server does not lead. */
+const harpe_steering *harpe_peers_steering(const harpe_peers *peers);
 
 #endif

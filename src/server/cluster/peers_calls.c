@@ -198,9 +198,16 @@ static void ask_leader(const harpe_peers *peers, harpe_pending *pending) {
     harpe_message_queue_send(peers->queue, message);
 }
 
+void harpe_peers_handle_here(harpe_peers *peers, harpe_call *call) {
+    if (harpe_steering_takes(peers->steering, call))
+        harpe_steering_handle(peers->steering, call);
+    else
+        harpe_jobs_handle(peers->jobs, call);
+}
+
 void harpe_peers_place(harpe_peers *peers, harpe_call *call, bool is_remote) {
     if (harpe_peers_lead(peers)) {
-        harpe_jobs_handle(peers->jobs, call);
+        harpe_peers_handle_here(peers, call);
         return;
     }
     if (call->length > LONGEST_BODY) {
@@ -221,7 +228,7 @@ void harpe_peers_place_all(harpe_peers *peers, bool is_new) {
         next = pending->following;
         if (is_new && pending->asked != 0) ask_again(pending);
         if (leads)
-            harpe_jobs_handle(peers->jobs, remove_pending(peers, pending));
+            harpe_peers_handle_here(peers, remove_pending(peers, pending));
         else
             ask_leader(peers, pending);
     }
@@ -272,9 +279,14 @@ void harpe_peers_forget(harpe_peers *peers, harpe_call *call) {
         return;
     }
     /* The call is in at most one of these engines. */
-    if (peers->jobs) harpe_jobs_forget(peers->jobs, call);
-    for (int i = 0; i < peers->retired_count; i++)
+    if (peers->jobs) {
+        harpe_steering_forget(peers->steering, call);
+        harpe_jobs_forget(peers->jobs, call);
+    }
+    for (int i = 0; i < peers->retired_count; i++) {
+        harpe_steering_forget(peers->retired_steering[i], call);
         harpe_jobs_forget(peers->retired[i], call);
+    }
 }
 
 void harpe_peers_delivered(harpe_peers *peers, const harpe_call *call, int64_t round,

@@ -7,6 +7,7 @@
 #include "server/cluster/message_queue.h"
 #include "server/cluster/peers.h"
 #include "server/engine/pools.h"
+#include "server/fleet/steering.h"
 
 /* A call that this server's engine has not received. Either the call waits until this server is
  * confirmed as the leader, or it was sent to the leader. */
@@ -35,9 +36,11 @@ enum { HARPE_RETIRED_MAX = 4 };
 
 struct harpe_peers {
     harpe_jobs_options engine;
-    harpe_jobs *jobs; /* NULL: another server leads, or no server leads */
+    harpe_jobs *jobs;         /* NULL: another server leads, or no server leads */
+    harpe_steering *steering; /* of `jobs` */
     /* Engines from earlier times of leading that still finish their work. */
     harpe_jobs *retired[HARPE_RETIRED_MAX];
+    harpe_steering *retired_steering[HARPE_RETIRED_MAX];
     int retired_count;
     bool is_stopping;
 
@@ -68,6 +71,8 @@ bool harpe_peers_lead(const harpe_peers *peers);
 /* ---- Calls (peers_calls.c) ------------------------------------------------------------------- */
 
 void harpe_peers_answer(harpe_call *call, int http_status, const char *detail);
+/* Gives a call to the engine of this server, or to its fleet. */
+void harpe_peers_handle_here(harpe_peers *peers, harpe_call *call);
 /* Gives `call` to the engine here, or sends it to the leader, or lets it wait. */
 void harpe_peers_place(harpe_peers *peers, harpe_call *call, bool is_remote);
 /* Places all waiting calls again. `is_new`: the leader or the id of this server has changed. */

@@ -29,6 +29,8 @@ static void tick(void *user);
 
 const harpe_jobs *harpe_peers_jobs(const harpe_peers *peers) { return peers->jobs; }
 
+const harpe_steering *harpe_peers_steering(const harpe_peers *peers) { return peers->steering; }
+
 bool harpe_peers_lead(const harpe_peers *peers) {
     if (!peers->queue) return true;
     if (!peers->jobs) return false;
@@ -58,9 +60,20 @@ static void give_up_lead(harpe_peers *peers) {
     peers->lead_at_ns = harpe_clock_boot_ns() + try_every_ns;
 }
 
+/* Makes the engine and the fleet, and loads both. */
+static harpe_status load_jobs(harpe_peers *peers, harpe_error *error) {
+    harpe_status status = harpe_jobs_new(&peers->engine, &peers->jobs, error);
+    if (status != HARPE_OK) return status;
+    status = harpe_steering_new(&peers->engine, peers->jobs, &peers->steering, error);
+    if (status == HARPE_OK) return HARPE_OK;
+    harpe_jobs_free(peers->jobs);
+    peers->jobs = NULL;
+    return status;
+}
+
 static void begin_to_lead(harpe_peers *peers) {
     harpe_error error;
-    if (harpe_jobs_new(&peers->engine, &peers->jobs, &error)) {
+    if (load_jobs(peers, &error) != HARPE_OK) {
         harpe_log_line(&peers->engine.log, HARPE_LOG_ERROR, "cannot load the jobs: %s",
                        error.message);
         /* Another server may be able to load them. */
@@ -79,8 +92,11 @@ static void stop_leading(harpe_peers *peers) {
     harpe_log_line(&peers->engine.log, HARPE_LOG_WARNING, "this server leads no longer");
     give_up_lead(peers);
     harpe_jobs *jobs = peers->jobs;
+    harpe_steering_stop(peers->steering);
+    peers->retired_steering[peers->retired_count] = peers->steering;
     peers->retired[peers->retired_count++] = jobs;
     peers->jobs = NULL;
+    peers->steering = NULL;
     harpe_call *held = harpe_jobs_retire(jobs);
     for (harpe_call *next; held; held = next) {
         next = held->next;
@@ -120,11 +136,16 @@ static bool is_confirmed(const harpe_peers *peers) {
 
 static void free_idle_retired(harpe_peers *peers) {
     int left = 0;
-    for (int i = 0; i < peers->retired_count; i++)
-        if (harpe_jobs_are_idle(peers->retired[i]))
+    for (int i = 0; i < peers->retired_count; i++) {
+        if (harpe_jobs_are_idle(peers->retired[i]) &&
+            harpe_steering_is_idle(peers->retired_steering[i])) {
+            harpe_steering_free(peers->retired_steering[i]);
             harpe_jobs_free(peers->retired[i]);
-        else
-            peers->retired[left++] = peers->retired[i];
+            continue;
+        }
+        peers->retired_steering[left] = peers->retired_steering[i];
+        peers->retired[left++] = peers->retired[i];
+    }
     peers->retired_count = left;
 }
 
@@ -202,9 +223,8 @@ harpe_status harpe_peers_new(const harpe_jobs_options *engine, harpe_peers **out
     if (!peers) return harpe_fail_memory(error);
     peers->engine = *engine;
     (void)!getrandom(&peers->tag, sizeof peers->tag, 0);
-    harpe_status status = harpe_store_is_shared(engine->store)
-                              ? join_others(peers, error)
-                              : harpe_jobs_new(engine, &peers->jobs, error);
+    harpe_status status =
+        harpe_store_is_shared(engine->store) ? join_others(peers, error) : load_jobs(peers, error);
     if (status != HARPE_OK) {
         harpe_peers_free(peers);
         return status;
@@ -221,23 +241,32 @@ void harpe_peers_stop(harpe_peers *peers) {
     peers->timer = NULL;
     harpe_peers_drop_remotes(peers);
     harpe_peers_refuse_all(peers);
-    if (peers->jobs) harpe_jobs_stop(peers->jobs);
+    if (peers->jobs) {
+        harpe_steering_stop(peers->steering);
+        harpe_jobs_stop(peers->jobs);
+    }
     for (int i = 0; i < peers->retired_count; i++)
         harpe_jobs_stop(peers->retired[i]);
 }
 
 bool harpe_peers_are_idle(const harpe_peers *peers) {
     for (int i = 0; i < peers->retired_count; i++)
-        if (!harpe_jobs_are_idle(peers->retired[i])) return false;
-    return !peers->jobs || harpe_jobs_are_idle(peers->jobs);
+        if (!harpe_jobs_are_idle(peers->retired[i]) ||
+            !harpe_steering_is_idle(peers->retired_steering[i]))
+            return false;
+    return !peers->jobs ||
+           (harpe_jobs_are_idle(peers->jobs) && harpe_steering_is_idle(peers->steering));
 }
 
 void harpe_peers_free(harpe_peers *peers) {
     if (!peers) return;
     harpe_peers_stop(peers);
     harpe_message_queue_close(peers->queue);
+    harpe_steering_free(peers->steering);
     harpe_jobs_free(peers->jobs);
-    for (int i = 0; i < peers->retired_count; i++)
+    for (int i = 0; i < peers->retired_count; i++) {
+        harpe_steering_free(peers->retired_steering[i]);
         harpe_jobs_free(peers->retired[i]);
+    }
     free(peers);
 }

@@ -33,6 +33,24 @@ typedef enum harpe_call_kind {
      * or -1. */
     HARPE_CALL_CHANGES,
     HARPE_CALL_END, /* job_id; body: {"rank": 3}: the training of this rank ends */
+    /* Calls of the fleet, which src/server/fleet handles. job_id: the name of what the call is
+     * about, or NULL. */
+    HARPE_CALL_FLEET_SHOW,
+    HARPE_CALL_FLEET_HISTORY,    /* job_id: "FROM TO POINTS" */
+    HARPE_CALL_FLEET_PUT_BUDGET, /* body: a budget with its group */
+    HARPE_CALL_FLEET_DELETE_BUDGET,
+    HARPE_CALL_FLEET_PUT_GROUP,
+    HARPE_CALL_FLEET_DELETE_GROUP,
+    HARPE_CALL_FLEET_PUT_JOB,
+    HARPE_CALL_FLEET_PUT_LOAD,
+    HARPE_CALL_FLEET_DELETE_LOAD,
+    HARPE_CALL_FLEET_PUT_MEMBER,
+    HARPE_CALL_FLEET_DELETE_MEMBER,
+    HARPE_CALL_FLEET_REPORT, /* a declared member reports, and gets its plan */
+    HARPE_CALL_FLEET_POST_EVENT,
+    HARPE_CALL_FLEET_DELETE_EVENT,
+    HARPE_CALL_FLEET_PUT_PRICES,
+    HARPE_CALL_FLEET_DELETE_PRICES,
 } harpe_call_kind;
 
 typedef struct harpe_call_answer {

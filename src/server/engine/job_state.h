@@ -146,6 +146,7 @@ struct harpe_job {
     bool dump_has_failed; /* a dump has failed, and the failure was logged */
     bool dumps_were_given_up;
     bool is_restoring;                /* its dumps may be on disk already */
+    void *member;                     /* for src/server/fleet; NULL at first */
     harpe_profile_dump *profile_dump; /* NULL: none waits or is being written */
 };
 

@@ -10,4 +10,5 @@ const harpe_pool_kind harpe_pools[HARPE_POOL_COUNT + 1] = {
     [HARPE_POOL_SCHEDULE] = {"scheduler", "job", 0},
     [HARPE_POOL_PLAN] = {"planning", "job", PLAN_NICENESS},
     [HARPE_POOL_DUMP] = {"dump", "job", 0},
+    [HARPE_POOL_FLEET] = {"splitting power budgets", "job", 0},
 };

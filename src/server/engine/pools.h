@@ -12,6 +12,7 @@ typedef enum harpe_pool {
     HARPE_POOL_SCHEDULE, /* schedulers that compute little, or that wait for another program */
     HARPE_POOL_PLAN,     /* schedulers that compute plans; their threads have a lower priority */
     HARPE_POOL_DUMP,     /* files for people */
+    HARPE_POOL_FLEET,    /* splits of power budgets */
     HARPE_POOL_COUNT,
 } harpe_pool;
 

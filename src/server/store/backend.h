@@ -26,6 +26,10 @@ typedef struct harpe_store_backend {
                          harpe_status (*record)(void *user, const harpe_change *change,
                                                 harpe_error *error),
                          void *user, harpe_error *error);
+    harpe_status (*load_notes)(void *state,
+                               harpe_status (*record)(void *user, const harpe_change *change,
+                                                      harpe_error *error),
+                               void *user, harpe_error *error);
     harpe_status (*read_result)(void *state, const char *job_id, int64_t round, int rank,
                                 char **text, size_t *length, harpe_error *error);
     /* Checks that the store is still in the place where it was opened. Called on the store's

@@ -32,6 +32,8 @@ typedef enum harpe_change_kind {
     HARPE_CHANGE_PROBE,  /* made by the store itself: a test that writes a row and removes it */
     HARPE_CHANGE_UPTIME, /* belongs to no job; number: the seconds for which servers have run with
                             the store */
+    HARPE_CHANGE_NOTE,   /* belongs to no job; job_id: the key of the note; text: the note. An empty
+                            text removes the note */
 } harpe_change_kind;
 
 /* One record. `job_id` and `text` point to memory of the caller, which must stay valid until `done`

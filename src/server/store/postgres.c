@@ -309,6 +309,18 @@ static harpe_status load(void *state, const char *job_id,
     return status;
 }
 
+static harpe_status load_notes(void *state,
+                               harpe_status (*record)(void *user, const harpe_change *change,
+                                                      harpe_error *error),
+                               void *user, harpe_error *error) {
+    postgres_store *store = state;
+    pthread_mutex_lock(&store->lock);
+    harpe_status status = need_reader(store, error);
+    if (status == HARPE_OK) status = harpe_pg_load_notes(store->reader, record, user, error);
+    pthread_mutex_unlock(&store->lock);
+    return status;
+}
+
 static harpe_status read_result(void *state, const char *job_id, int64_t round, int rank,
                                 char **text, size_t *length, harpe_error *error) {
     postgres_store *store = state;
@@ -328,6 +340,7 @@ const harpe_store_backend harpe_store_postgres = {
     .description = description,
     .write = write_batch,
     .load = load,
+    .load_notes = load_notes,
     .read_result = read_result,
     .own = own,
     .disown = disown,

@@ -124,6 +124,25 @@ harpe_status harpe_pg_load(PGconn *connection, const char *job_id,
     return harpe_pg_execute(connection, "COMMIT", error);
 }
 
+harpe_status harpe_pg_load_notes(PGconn *connection,
+                                 harpe_status (*record)(void *user, const harpe_change *change,
+                                                        harpe_error *error),
+                                 void *user, harpe_error *error) {
+    static const harpe_pg_parameters none = {.count = 0};
+    PGresult *rows;
+    harpe_status status = harpe_pg_query(connection, HARPE_SCHEMA_NOTES, &none, &rows, error);
+    int count = PQntuples(rows);
+    for (int i = 0; i < count && status == HARPE_OK; i++) {
+        harpe_change change = {.kind = HARPE_CHANGE_NOTE,
+                               .job_id = PQgetvalue(rows, i, 0),
+                               .text = PQgetvalue(rows, i, 1),
+                               .length = (size_t)PQgetlength(rows, i, 1)};
+        status = record(user, &change, error);
+    }
+    PQclear(rows);
+    return status;
+}
+
 harpe_status harpe_pg_read_result(PGconn *connection, const char *job_id, int64_t round, int rank,
                                   char **text, size_t *length, harpe_error *error) {
     static const Oid types[] = {HARPE_PG_TEXT, HARPE_PG_INT8, HARPE_PG_INT8};

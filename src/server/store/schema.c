@@ -72,6 +72,10 @@ const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT] = {
 
     {HARPE_CHANGE_UPTIME, "INSERT INTO uptime (is_one, seconds) VALUES (1, $4)"
                           " ON CONFLICT (is_one) DO UPDATE SET seconds = excluded.seconds"},
+
+    {HARPE_CHANGE_NOTE, "INSERT INTO notes (key, text) VALUES ($1, $5)"
+                        " ON CONFLICT (key) DO UPDATE SET text = excluded.text"},
+    {HARPE_CHANGE_NOTE, "DELETE FROM notes WHERE key = $1 AND length(text) = 0"},
 };
 
 const harpe_schema_write harpe_schema_reads[HARPE_SCHEMA_READ_COUNT] = {

@@ -35,7 +35,8 @@ enum { HARPE_SCHEMA_VERSION = 1 };
     "CREATE TABLE IF NOT EXISTS deleted (number " COUNTED_KEY ", id TEXT NOT NULL UNIQUE," \
     " deleted_at BIGINT NOT NULL);" \
     "CREATE TABLE IF NOT EXISTS heard (job BIGINT PRIMARY KEY, uptime_s BIGINT NOT NULL);" \
-    "CREATE TABLE IF NOT EXISTS uptime (is_one BIGINT PRIMARY KEY, seconds BIGINT NOT NULL);"
+    "CREATE TABLE IF NOT EXISTS uptime (is_one BIGINT PRIMARY KEY, seconds BIGINT NOT NULL);" \
+    "CREATE TABLE IF NOT EXISTS notes (key TEXT PRIMARY KEY, text " BYTES " NOT NULL);"
 
 /* Tables through which several servers on one PostgreSQL communicate: heartbeats, the leader, and
  * messages. They contain no state of jobs. Job ids are stored as bytes, because a client may send
@@ -69,7 +70,7 @@ typedef struct harpe_schema_write {
     const char *sql;
 } harpe_schema_write;
 
-enum { HARPE_SCHEMA_WRITE_COUNT = 27 };
+enum { HARPE_SCHEMA_WRITE_COUNT = 29 };
 extern const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT];
 
 /* Reads the records of the job whose number is $1: rows of round, rank, number, text. text is NULL
@@ -89,6 +90,8 @@ extern const harpe_schema_write harpe_schema_reads[HARPE_SCHEMA_READ_COUNT];
 /* Reads the seconds for which servers have run with the store, and an empty id. There may be no
  * row. */
 #define HARPE_SCHEMA_UPTIME "SELECT seconds, '' FROM uptime"
+/* Reads key and text of every note, by key. */
+#define HARPE_SCHEMA_NOTES "SELECT key, text FROM notes ORDER BY key"
 /* Reads the text of the result of job $1, round $2, rank $3. */
 #define HARPE_SCHEMA_RESULT \
     "SELECT results.text FROM results JOIN jobs ON jobs.number = results.job" \

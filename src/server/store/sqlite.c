@@ -519,6 +519,7 @@ const harpe_store_backend harpe_store_sqlite = {
     .description = description,
     .write = write_batch,
     .load = harpe_sqlite_load,
+    .load_notes = harpe_sqlite_load_notes,
     .read_result = harpe_sqlite_read_result,
     .check = check,
 };
@@ -531,5 +532,6 @@ const harpe_store_backend harpe_store_memory = {
     .description = description,
     .write = write_batch,
     .load = harpe_sqlite_load,
+    .load_notes = harpe_sqlite_load_notes,
     .read_result = harpe_sqlite_read_result,
 };

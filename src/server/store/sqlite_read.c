@@ -100,6 +100,29 @@ harpe_status harpe_sqlite_load(void *state, const char *job_id,
     return status;
 }
 
+harpe_status harpe_sqlite_load_notes(void *state,
+                                     harpe_status (*record)(void *user, const harpe_change *change,
+                                                            harpe_error *error),
+                                     void *user, harpe_error *error) {
+    harpe_sqlite *store = state;
+    sqlite3_stmt *statement = NULL;
+    pthread_mutex_lock(&store->lock);
+    harpe_status status = harpe_sqlite_prepare(store, HARPE_SCHEMA_NOTES, &statement, error);
+    int result = status == HARPE_OK ? sqlite3_step(statement) : SQLITE_DONE;
+    for (; result == SQLITE_ROW && status == HARPE_OK; result = sqlite3_step(statement)) {
+        const char *text = sqlite3_column_blob(statement, 1); /* NULL when empty */
+        harpe_change change = {.kind = HARPE_CHANGE_NOTE,
+                               .job_id = (const char *)sqlite3_column_text(statement, 0),
+                               .text = text ? text : "",
+                               .length = (size_t)sqlite3_column_bytes(statement, 1)};
+        status = change.job_id ? record(user, &change, error) : harpe_fail_memory(error);
+    }
+    if (status == HARPE_OK && result != SQLITE_DONE) status = harpe_sqlite_fail(store, error);
+    sqlite3_finalize(statement);
+    pthread_mutex_unlock(&store->lock);
+    return status;
+}
+
 /* Copies the blob in the first column and adds a NUL. */
 static harpe_status copy_blob(sqlite3_stmt *statement, char **text, size_t *length,
                               harpe_error *error) {

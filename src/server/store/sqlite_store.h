@@ -88,11 +88,15 @@ void harpe_sqlite_backups_start(harpe_sqlite *store, harpe_log log);
 /* accepts NULL */
 void harpe_sqlite_backups_stop(harpe_sqlite_backups *backups);
 
-/* The back-end's load and read_result (sqlite_read.c). */
+/* The back-end's load, load_notes and read_result (sqlite_read.c). */
 harpe_status harpe_sqlite_load(void *state, const char *job_id,
                                harpe_status (*record)(void *user, const harpe_change *change,
                                                       harpe_error *error),
                                void *user, harpe_error *error);
+harpe_status harpe_sqlite_load_notes(void *state,
+                                     harpe_status (*record)(void *user, const harpe_change *change,
+                                                            harpe_error *error),
+                                     void *user, harpe_error *error);
 harpe_status harpe_sqlite_read_result(void *state, const char *job_id, int64_t round, int rank,
                                       char **text, size_t *length, harpe_error *error);
 

@@ -392,6 +392,13 @@ harpe_status harpe_store_load(harpe_store *store, const char *job_id,
     return store->backend->load(store->state, job_id, record, user, error);
 }
 
+harpe_status harpe_store_load_notes(harpe_store *store,
+                                    harpe_status (*record)(void *user, const harpe_change *change,
+                                                           harpe_error *error),
+                                    void *user, harpe_error *error) {
+    return store->backend->load_notes(store->state, record, user, error);
+}
+
 harpe_status harpe_store_read_result(harpe_store *store, const char *job_id, int64_t round,
                                      int rank, char **text, size_t *length, harpe_error *error) {
     return store->backend->read_result(store->state, job_id, round, rank, text, length, error);

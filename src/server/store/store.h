@@ -47,6 +47,12 @@ harpe_status harpe_store_load(harpe_store *store, const char *job_id,
                                                      harpe_error *error),
                               void *user, harpe_error *error);
 
+/* Calls `record` for every NOTE, by key. Call it under the conditions of harpe_store_load. */
+harpe_status harpe_store_load_notes(harpe_store *store,
+                                    harpe_status (*record)(void *user, const harpe_change *change,
+                                                           harpe_error *error),
+                                    void *user, harpe_error *error);
+
 /* Reads the text of one stored result. HARPE_NOT_FOUND: there is none. Blocks for one read, so call
  * it on a worker. */
 harpe_status harpe_store_read_result(harpe_store *store, const char *job_id, int64_t round,

@@ -48,13 +48,19 @@ static harpe_status check_pages(const harpe_store_file *file, harpe_store_report
     return HARPE_OK;
 }
 
-/* Checks that the server's statements fit the tables. */
+/* Checks that the server's statements fit the tables. A store of an earlier version may have no
+ * notes; the next server makes their table. */
 static void check_tables(const harpe_store_file *file, harpe_store_report *report) {
+    int64_t has_notes = 1;
+    (void)harpe_sqlite_integer(
+        &file->view, "SELECT count(*) FROM sqlite_master WHERE name = 'notes'", &has_notes, NULL);
     for (size_t i = 0; i < HARPE_SCHEMA_WRITE_COUNT + HARPE_SCHEMA_READ_COUNT; i++) {
         const char *sql = i < HARPE_SCHEMA_WRITE_COUNT
                               ? harpe_schema_writes[i].sql
                               : harpe_schema_reads[i - HARPE_SCHEMA_WRITE_COUNT].sql;
         sqlite3_stmt *statement = NULL;
+        bool is_write = i < HARPE_SCHEMA_WRITE_COUNT;
+        if (is_write && harpe_schema_writes[i].kind == HARPE_CHANGE_NOTE && !has_notes) continue;
         if (sqlite3_prepare_v2(file->view.db, sql, -1, &statement, NULL) != SQLITE_OK)
             add_problem(report, "a table does not have the columns that a server needs: %s",
                         sqlite3_errmsg(file->view.db));

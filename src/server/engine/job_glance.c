@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows the state of all jobs to the fleet. This file changes no job. */
+#include "server/engine/job_glance.h"
+
+#include <time.h>
+
+#include "base/clock.h"
+#include "server/engine/job.h"
+#include "server/engine/job_table.h"
+
+void harpe_jobs_glance(harpe_jobs *jobs, void (*visit)(void *user, const harpe_job_glance *glance),
+                       void *user) {
+    for (harpe_job *job = jobs->table.newest, *older; job; job = older) {
+        older = job->older;
+        if (!job->is_stored || job->is_evicted) continue;
+        bool is_over = harpe_job_round_is_over(job);
+        harpe_job_glance glance = {.id = job->id,
+                                   .metadata = job->info.job_metadata,
+                                   .world_size = job->info.world_size,
+                                   .has_begun = job->registered == job->info.world_size,
+                                   .has_ended = harpe_job_has_ended(job),
+                                   .has_failed = job->failure != NULL,
+                                   .is_ready = job->is_ready,
+                                   .round = job->round,
+                                   .reported_round = is_over ? job->round : job->round - 1,
+                                   .figures = &job->figures,
+                                   .member = &job->member};
+        visit(user, &glance);
+    }
+}
+
+double harpe_jobs_wall_s(const harpe_jobs *jobs) {
+    if (jobs->options.wall_clock_s) return jobs->options.wall_clock_s();
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+double harpe_jobs_steady_s(const harpe_jobs *jobs) {
+    return jobs->options.steady_clock_s ? jobs->options.steady_clock_s() : harpe_clock_s();
+}
+
+int64_t harpe_jobs_round_of(const harpe_jobs *jobs, const char *job_id) {
+    const harpe_job *job = harpe_job_table_find(&jobs->table, job_id);
+    return job ? job->round : -1;
+}
+
+bool harpe_jobs_have(const harpe_jobs *jobs, const char *job_id) {
+    const harpe_job *job = harpe_job_table_find(&jobs->table, job_id);
+    return job && !job->is_evicted;
+}

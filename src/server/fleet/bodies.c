@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads the requests that change the fleet's settings. Each becomes a note with the same members,
+ * in which every value was checked. A member that is not known is an error, because a word with a
+ * typing error would otherwise change nothing. */
+#include "server/fleet/bodies.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/clean.h"
+#include "base/error.h"
+#include "server/fleet/fleet_events.h"
+#include "server/fleet/groups.h"
+#include "server/fleet/limits.h"
+#include "server/fleet/member.h"
+
+typedef struct body {
+    harpe_fleet_state *state;
+    const char *id;
+    const json_t *json; /* an object */
+    double now_s;
+    int http_status;
+    harpe_error *error;
+} body;
+
+static bool HARPE_PRINTF(3, 4) refuse(body *self, int http_status, const char *format, ...) {
+    char message[HARPE_ERROR_MESSAGE_SIZE];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    harpe_clean_in_place(message);
+    self->http_status = http_status;
+    (void)harpe_fail(self->error, HARPE_INVALID_INPUT, "%s", message);
+    return false;
+}
+
+/* ---- Values ---------------------------------------------------------------------------------- */
+
+/* Checks that the object has no other members than those of `names`, which ends with NULL. */
+static bool knows_all(body *self, const char *const *names) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)self->json, key, value) {
+        size_t i = 0;
+        while (names[i] && strcmp(names[i], key) != 0)
+            i++;
+        if (names[i]) continue;
+        char list[256] = "";
+        for (i = 0; names[i]; i++)
+            (void)snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s",
+                           i > 0 ? ", " : "", names[i]);
+        return refuse(self, 422, "%.80s is not known here: the members are %s", key, list);
+    }
+    return true;
+}
+
+/* Reads a number. A member that is missing or null leaves `*value`. */
+static bool read_number(body *self, const json_t *object, const char *name, double least,
+                        double most, double *value) {
+    const json_t *member = json_object_get(object, name);
+    if (!member || json_is_null(member)) return true;
+    double number = json_is_number(member) ? json_number_value(member) : NAN;
+    if (!(number >= least && number <= most))
+        return refuse(self, 422, "%s must be a number from %g to %g", name, least, most);
+    *value = number;
+    return true;
+}
+
+static bool need_number(body *self, const char *name, double least, double most, double *value) {
+    const json_t *member = json_object_get(self->json, name);
+    if (!member || json_is_null(member)) return refuse(self, 422, "%s is missing", name);
+    return read_number(self, self->json, name, least, most, value);
+}
+
+static bool check_name(body *self, const char *what, const char *name) {
+    size_t length = strlen(name);
+    if (length == 0 || length > HARPE_FLEET_TEXT_MAX)
+        return refuse(self, 422, "%s must have 1 to %d bytes", what, HARPE_FLEET_TEXT_MAX);
+    for (const char *c = name; *c;) {
+        size_t step;
+        if (!harpe_character_is_safe(harpe_character(c, &step)))
+            return refuse(self, 422, "%s must not have control characters", what);
+        c += step;
+    }
+    return true;
+}
+
+/* Reads a text. A member that is missing or null is "". */
+static bool read_text(body *self, const char *name, const char **text) {
+    const json_t *member = json_object_get(self->json, name);
+    *text = "";
+    if (!member || json_is_null(member)) return true;
+    if (!json_is_string(member)) return refuse(self, 422, "%s must be a text", name);
+    *text = json_string_value(member);
+    return !**text || check_name(self, name, *text);
+}
+
+static bool make(body *self, const char *prefix, const char *id, json_t *object,
+                 harpe_fleet_note *out) {
+    if (asprintf(&out->key, "%s%s", prefix, id) < 0) out->key = NULL;
+    out->text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    json_decref(object);
+    if (out->key && out->text) return true;
+    return refuse(self, 503, "the server is out of memory: try again later");
+}
+
+static bool make_nothing(body *self, const char *prefix, const char *id, harpe_fleet_note *out) {
+    if (harpe_notes_of_nothing(prefix, id, out)) return true;
+    return refuse(self, 503, "the server is out of memory: try again later");
+}
+
+static json_t *number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+
+/* ---- Budgets and groups ---------------------------------------------------------------------- */
+
+static bool put_budget(body *self, harpe_fleet_note *out) {
+    static const char *const names[] = {"group", "watts", "margin", "overhead", NULL};
+    const char *group;
+    double watts = 0, margin = 0, overhead = 1;
+    if (!knows_all(self, names) || !read_text(self, "group", &group) ||
+        !need_number(self, "watts", 0, 1e12, &watts) ||
+        !read_number(self, self->json, "margin", 0, 0.99, &margin) ||
+        !read_number(self, self->json, "overhead", 1, 10, &overhead))
+        return false;
+    return make(self, "budget/", group,
+                json_pack("{s:f,s:f,s:f}", "watts", watts, "margin", margin, "overhead", overhead),
+                out);
+}
+
+static int need_group(body *self, const char *name) {
+    int group = harpe_groups_find(self->state, name);
+    if (group < 0)
+        (void)refuse(self, 404,
+                     "there is no group %.200s: a job of it must register, or PUT /fleet/groups/ "
+                     "must make it",
+                     name);
+    return group;
+}
+
+static bool delete_budget(body *self, harpe_fleet_note *out) {
+    int group = need_group(self, self->id ? self->id : "");
+    if (group < 0) return false;
+    if (self->state->groups[group].budget.watts < 0)
+        return refuse(self, 404, "%s%.200s has no budget", group ? "the group " : "the whole fleet",
+                      self->state->groups[group].name);
+    return make_nothing(self, "budget", self->state->groups[group].name, out);
+}
+
+static bool put_group(body *self, harpe_fleet_note *out) {
+    static const char *const names[] = {"parent", NULL};
+    const char *name;
+    if (!check_name(self, "the name of a group", self->id) || !knows_all(self, names) ||
+        !read_text(self, "parent", &name))
+        return false;
+    int parent = need_group(self, name);
+    if (parent < 0) return false;
+    int group = harpe_groups_find(self->state, self->id);
+    if (group >= 0 && !harpe_groups_may_contain(self->state, parent, group))
+        return refuse(self, 409,
+                      "the group %.100s cannot be inside of %.100s: it would contain "
+                      "itself, or be more than %d levels deep",
+                      self->id, name, HARPE_FLEET_DEPTH_MAX - 1);
+    return make(self, "group/", self->id,
+                *name ? json_pack("{s:s}", "parent", name) : json_pack("{s:n}", "parent"), out);
+}
+
+static bool delete_group(body *self, harpe_fleet_note *out) {
+    int group = need_group(self, self->id);
+    if (group <= 0) return false;
+    if (harpe_groups_is_used(self->state, group))
+        return refuse(self, 409,
+                      "the group %.200s has a budget, or jobs, loads or groups are in it: remove "
+                      "these first",
+                      self->id);
+    return make_nothing(self, "group", self->id, out);
+}
+
+/* ---- Members --------------------------------------------------------------------------------- */
+
+/* Reads the terms that the body has. A member that is null takes the term back. */
+static bool read_terms(body *self, harpe_member_terms *terms) {
+    static const struct {
+        const char *name;
+        size_t offset;
+        double least, most;
+    } numbers[] = {
+        {"weight", offsetof(harpe_member_terms, weight), 0, 1e12},
+        {"max_slowdown", offsetof(harpe_member_terms, max_slowdown), 1, 1e9},
+        {"priority", offsetof(harpe_member_terms, priority), -1e6, 1e6},
+        {"most_w", offsetof(harpe_member_terms, most_w), 0, 1e9},
+        {"highest_w", offsetof(harpe_member_terms, highest_w), 0, 1e9},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        double *value = (double *)(void *)((char *)terms + numbers[i].offset);
+        if (json_is_null(json_object_get(self->json, numbers[i].name))) *value = NAN;
+        if (!read_number(self, self->json, numbers[i].name, numbers[i].least, numbers[i].most,
+                         value))
+            return false;
+    }
+    const json_t *group = json_object_get(self->json, "group");
+    const char *name;
+    if (!read_text(self, "group", &name)) return false;
+    if (!group) return true;
+    terms->has_group = json_is_string(group);
+    (void)snprintf(terms->group, sizeof terms->group, "%s", name);
+    return true;
+}
+
+static bool put_job(body *self, harpe_fleet_note *out) {
+    static const char *const names[] = {"group",     "weight", "max_slowdown", "priority", "most_w",
+                                        "highest_w", NULL};
+    harpe_member_terms terms = harpe_member_no_terms();
+    for (size_t i = 0; i < self->state->override_count; i++)
+        if (strcmp(self->state->overrides[i].id, self->id) == 0)
+            terms = self->state->overrides[i].terms;
+    if (!knows_all(self, names) || !read_terms(self, &terms)) return false;
+    if (harpe_notes_of_terms(self->id, &terms, out)) return true;
+    return refuse(self, 503, "the server is out of memory: try again later");
+}
+
+static bool has_place(body *self, harpe_member_kind kind) {
+    size_t count = 0;
+    for (size_t i = 0; i < self->state->member_count; i++)
+        count += self->state->members[i]->kind == kind;
+    if (count < HARPE_FLEET_MEMBERS_MAX || harpe_member_find(self->state, kind, self->id))
+        return true;
+    return refuse(self, 429, "there are already %d of these: remove those that are not needed",
+                  HARPE_FLEET_MEMBERS_MAX);
+}
+
+static bool put_load(body *self, harpe_fleet_note *out) {
+    static const char *const names[] = {"watts", "group", NULL};
+    const char *group;
+    double watts = 0;
+    if (!check_name(self, "the name of a load", self->id) || !knows_all(self, names) ||
+        !need_number(self, "watts", 0, 1e9, &watts) || !read_text(self, "group", &group) ||
+        !has_place(self, HARPE_MEMBER_LOAD))
+        return false;
+    return make(self, "load/", self->id, json_pack("{s:f,s:s}", "watts", watts, "group", group),
+                out);
+}
+
+static bool delete_member(body *self, harpe_member_kind kind, harpe_fleet_note *out) {
+    bool is_load = kind == HARPE_MEMBER_LOAD;
+    if (!harpe_member_find(self->state, kind, self->id))
+        return refuse(self, 404, "there is no %s %.200s", is_load ? "load" : "member", self->id);
+    return make_nothing(self, is_load ? "load" : "member", self->id, out);
+}
+
+static json_t *read_plans(body *self) {
+    const json_t *list = json_object_get(self->json, "plans");
+    size_t count = json_array_size(list);
+    if (count < 1 || count > HARPE_FLEET_PLANS_MAX / 10) {
+        (void)refuse(self, 422, "plans must be a list of 1 to %d objects with time and power",
+                     HARPE_FLEET_PLANS_MAX / 10);
+        return NULL;
+    }
+    json_t *pairs = json_array();
+    for (size_t i = 0; i < count; i++) {
+        double time_s = NAN, power_w = NAN;
+        const json_t *plan = json_array_get(list, i);
+        bool is_read = read_number(self, plan, "time", 1e-9, 1e9, &time_s) &&
+                       read_number(self, plan, "power", 0, 1e8, &power_w);
+        if (!is_read || isnan(time_s) || isnan(power_w)) {
+            if (is_read) (void)refuse(self, 422, "plan %zu must have time and power", i);
+            json_decref(pairs);
+            return NULL;
+        }
+        json_array_append_new(pairs, json_pack("[f,f]", time_s, power_w));
+    }
+    return pairs;
+}
+
+static bool put_declared(body *self, harpe_fleet_note *out) {
+    static const char *const names[] = {"plans",    "group",  "weight", "max_slowdown",
+                                        "priority", "most_w", "name",   NULL};
+    harpe_member_terms terms = harpe_member_no_terms();
+    const char *name;
+    if (!check_name(self, "the name of a member", self->id) || !knows_all(self, names) ||
+        !read_terms(self, &terms) || !read_text(self, "name", &name) ||
+        !has_place(self, HARPE_MEMBER_DECLARED))
+        return false;
+    json_t *plans = read_plans(self);
+    if (!plans) return false;
+    json_t *object = json_pack("{s:o,s:s,s:s,s:o,s:o,s:o,s:o}", "plans", plans, "name",
+                               *name ? name : self->id, "group", terms.group, "weight",
+                               number(terms.weight), "max_slowdown", number(terms.max_slowdown),
+                               "priority", number(terms.priority), "most_w", number(terms.most_w));
+    return make(self, "member/", self->id, object, out);
+}
+
+/* ---- Events ---------------------------------------------------------------------------------- */
+
+static bool read_event(body *self, harpe_fleet_event *event) {
+    static const char *const names[] = {
+        "from", "duration_s",          "watts", "share", "group", "notice_s", "ramp_s", "note",
+        "key",  "may_exceed_slowdown", NULL};
+    const char *group, *note, *key;
+    double notice_s = NAN;
+    if (!knows_all(self, names) || !read_text(self, "group", &group) ||
+        !read_text(self, "note", &note) || !read_text(self, "key", &key) ||
+        !read_number(self, self->json, "from", 0, 1e11, &event->from_s) ||
+        !need_number(self, "duration_s", 1, 1e9, &event->duration_s) ||
+        !read_number(self, self->json, "watts", 0, 1e12, &event->watts) ||
+        !read_number(self, self->json, "share", 0, 1, &event->share) ||
+        !read_number(self, self->json, "notice_s", 0, 1e9, &notice_s) ||
+        !read_number(self, self->json, "ramp_s", 0, 1e7, &event->ramp_s))
+        return false;
+    if (isnan(event->watts) == isnan(event->share))
+        return refuse(self, 422, "an event needs watts or share, and not both");
+    if (event->from_s + event->duration_s < self->now_s)
+        return refuse(self, 422, "the event is over already: from is a Unix time in seconds");
+    int number_of_group = need_group(self, group);
+    if (number_of_group < 0) return false;
+    const harpe_fleet_group_state *own = &self->state->groups[number_of_group];
+    event->notice_s = !isnan(notice_s) ? notice_s : fmax(0, event->from_s - self->now_s);
+    event->base_w = own->counted_w;
+    event->may_exceed = json_is_true(json_object_get(self->json, "may_exceed_slowdown"));
+    (void)snprintf(event->group, sizeof event->group, "%s", group);
+    (void)snprintf(event->note, sizeof event->note, "%s", note);
+    (void)snprintf(event->key, sizeof event->key, "%s", key);
+    return true;
+}
+
+static bool post_event(body *self, harpe_fleet_note *out) {
+    harpe_fleet_state *state = self->state;
+    harpe_fleet_event event = {.posted_s = self->now_s,
+                               .from_s = self->now_s,
+                               .watts = NAN,
+                               .share = NAN,
+                               .highest_w = -1};
+    if (!read_event(self, &event)) return false;
+    const harpe_fleet_event *known = NULL;
+    size_t current = 0;
+    for (size_t i = 0; i < state->event_count; i++) {
+        if (*event.key && strcmp(state->events[i].key, event.key) == 0) known = &state->events[i];
+        current += harpe_fleet_event_counts(&state->events[i], self->now_s, INFINITY);
+    }
+    if (!known && current >= HARPE_FLEET_EVENTS_MAX)
+        return refuse(self, 429, "there are already %d events that are not over",
+                      HARPE_FLEET_EVENTS_MAX);
+    event.id = ++state->last_event;
+    if (harpe_notes_of_event(known ? known : &event, out)) return true;
+    return refuse(self, 503, "the server is out of memory: try again later");
+}
+
+static bool delete_event(body *self, harpe_fleet_note *out) {
+    char *end;
+    int64_t id = strtoll(self->id, &end, 10);
+    const harpe_fleet_event *event =
+        *end || !*self->id ? NULL : harpe_fleet_event_find(self->state, id);
+    if (!event) return refuse(self, 404, "there is no event %.100s", self->id);
+    harpe_fleet_event changed = *event;
+    if (!(changed.cancelled_s > 0) && self->now_s < harpe_fleet_event_end_s(event))
+        changed.cancelled_s = self->now_s;
+    if (harpe_notes_of_event(&changed, out)) return true;
+    return refuse(self, 503, "the server is out of memory: try again later");
+}
+
+/* ---- Prices ---------------------------------------------------------------------------------- */
+
+static json_t *read_series(body *self) {
+    const json_t *list = json_object_get(self->json, "series");
+    size_t count = json_array_size(list);
+    if (count < 1 || count > HARPE_FLEET_SERIES_MAX) {
+        (void)refuse(self, 422,
+                     "series must be a list of 1 to %d objects with at and "
+                     "energy_per_kwh",
+                     HARPE_FLEET_SERIES_MAX);
+        return NULL;
+    }
+    json_t *rows = json_array();
+    double before_s = -1;
+    for (size_t i = 0; i < count; i++) {
+        double at_s = NAN, energy = NAN, carbon = 0;
+        const json_t *row = json_array_get(list, i);
+        bool is_read = read_number(self, row, "at", 0, 1e11, &at_s) &&
+                       read_number(self, row, "energy_per_kwh", 0, 1e6, &energy) &&
+                       read_number(self, row, "carbon_g_per_kwh", 0, 1e6, &carbon);
+        if (!is_read || isnan(energy) || !(at_s > before_s)) {
+            if (is_read)
+                (void)refuse(self, 422,
+                             "entry %zu of series must have at and energy_per_kwh, and "
+                             "at must grow from entry to entry",
+                             i);
+            json_decref(rows);
+            return NULL;
+        }
+        before_s = at_s;
+        json_array_append_new(rows, json_pack("[f,f,f]", at_s, energy, carbon));
+    }
+    return rows;
+}
+
+static bool put_prices(body *self, harpe_fleet_note *out) {
+    static const char *const names[] = {"currency", "carbon_per_kg", "value_per_s", "series", NULL};
+    const char *currency;
+    double carbon_per_kg = 0, value_per_s = 1;
+    if (!knows_all(self, names) || !read_text(self, "currency", &currency) ||
+        !read_number(self, self->json, "carbon_per_kg", 0, 1e6, &carbon_per_kg) ||
+        !read_number(self, self->json, "value_per_s", 1e-9, 1e6, &value_per_s))
+        return false;
+    if (strlen(currency) > 15) return refuse(self, 422, "currency must have at most 15 bytes");
+    json_t *series = read_series(self);
+    if (!series) return false;
+    json_t *object =
+        json_pack("{s:s,s:f,s:f,s:o,s:f}", "currency", currency, "carbon_per_kg", carbon_per_kg,
+                  "value_per_s", value_per_s, "series", series, "read", self->now_s);
+    return make(self, "prices", "", object, out);
+}
+
+static bool delete_prices(body *self, harpe_fleet_note *out) {
+    if (self->state->prices.count == 0) return refuse(self, 404, "no prices are set");
+    if (!harpe_notes_of_nothing("", "", out))
+        return refuse(self, 503, "the server is out of memory: try again later");
+    free(out->key);
+    out->key = strdup("prices");
+    return out->key ? true : refuse(self, 503, "the server is out of memory: try again later");
+}
+
+/* ---- All of them ----------------------------------------------------------------------------- */
+
+static bool read_any(body *self, harpe_call_kind kind, harpe_fleet_note *out) {
+    switch (kind) {
+    case HARPE_CALL_FLEET_PUT_BUDGET: return put_budget(self, out);
+    case HARPE_CALL_FLEET_DELETE_BUDGET: return delete_budget(self, out);
+    case HARPE_CALL_FLEET_PUT_GROUP: return put_group(self, out);
+    case HARPE_CALL_FLEET_DELETE_GROUP: return delete_group(self, out);
+    case HARPE_CALL_FLEET_PUT_JOB: return put_job(self, out);
+    case HARPE_CALL_FLEET_PUT_LOAD: return put_load(self, out);
+    case HARPE_CALL_FLEET_DELETE_LOAD: return delete_member(self, HARPE_MEMBER_LOAD, out);
+    case HARPE_CALL_FLEET_PUT_MEMBER: return put_declared(self, out);
+    case HARPE_CALL_FLEET_DELETE_MEMBER: return delete_member(self, HARPE_MEMBER_DECLARED, out);
+    case HARPE_CALL_FLEET_POST_EVENT: return post_event(self, out);
+    case HARPE_CALL_FLEET_DELETE_EVENT: return delete_event(self, out);
+    case HARPE_CALL_FLEET_PUT_PRICES: return put_prices(self, out);
+    case HARPE_CALL_FLEET_DELETE_PRICES: return delete_prices(self, out);
+    default: return refuse(self, 404, "the fleet does not know this request");
+    }
+}
+
+static bool has_body(harpe_call_kind kind) {
+    return kind == HARPE_CALL_FLEET_PUT_BUDGET || kind == HARPE_CALL_FLEET_PUT_GROUP ||
+           kind == HARPE_CALL_FLEET_PUT_JOB || kind == HARPE_CALL_FLEET_PUT_LOAD ||
+           kind == HARPE_CALL_FLEET_PUT_MEMBER || kind == HARPE_CALL_FLEET_POST_EVENT ||
+           kind == HARPE_CALL_FLEET_PUT_PRICES;
+}
+
+harpe_status harpe_bodies_read(harpe_fleet_state *state, harpe_call_kind kind, const char *id,
+                               const char *text, size_t length, double now_s, harpe_fleet_note *out,
+                               int *http_status, harpe_error *error) {
+    json_error_t reason;
+    json_t *json = has_body(kind) ? json_loadb(text ? text : "", text ? length : 0,
+                                               JSON_REJECT_DUPLICATES, &reason)
+                                  : json_object();
+    body self = {state, id ? id : "", json, now_s, 422, error};
+    *out = (harpe_fleet_note){0};
+    bool is_read = json_is_object(json) ? read_any(&self, kind, out)
+                                        : refuse(&self, 422, "the body must be a JSON object");
+    json_decref(json);
+    if (!is_read) harpe_fleet_note_clear(out);
+    *http_status = is_read ? 200 : self.http_status;
+    return is_read ? HARPE_OK : HARPE_INVALID_INPUT;
+}
+
+harpe_status harpe_bodies_read_report(const char *text, size_t length, int64_t *plan,
+                                      double *power_w, harpe_error *error) {
+    static const char *const names[] = {"plan", "power", NULL};
+    json_t *json = json_loadb(text ? text : "", text ? length : 0, JSON_REJECT_DUPLICATES, NULL);
+    body self = {.json = json, .error = error};
+    double number_of_plan = -1;
+    *power_w = -1;
+    bool is_read = json_is_object(json) ? knows_all(&self, names) &&
+                                              read_number(&self, json, "plan", 0,
+                                                          HARPE_FLEET_PLANS_MAX, &number_of_plan) &&
+                                              read_number(&self, json, "power", 0, 1e9, power_w)
+                                        : refuse(&self, 422, "the body must be a JSON object");
+    *plan = (int64_t)number_of_plan;
+    json_decref(json);
+    return is_read ? HARPE_OK : HARPE_INVALID_INPUT;
+}
+
+bool harpe_bodies_read_watts(const char *text, size_t length, double *watts) {
+    json_t *json = json_loadb(text ? text : "", text ? length : 0, 0, NULL);
+    const json_t *member = json_object_get(json, "watts");
+    *watts = json_is_number(member) ? json_number_value(member) : -1;
+    json_decref(json);
+    return *watts >= 0 && *watts <= 1e9;
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Brings the members of the fleet up to date with the engine's jobs: which jobs there are, whether
+ * they answer, what they have measured, and whether they follow their caps.
+ *
+ * A job takes a cap between two rounds. When it has accepted the cap after round k was handed out,
+ * round k + 1 is the first round under the cap, and the results of all ranks for round k + 1 show
+ * that every rank has run under it. */
+#include "server/fleet/engine_link.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/fleet/groups.h"
+#include "server/fleet/member.h"
+#include "server/fleet/price_energy.h"
+
+/* A prediction of the same plan that differs by more than this part comes from other plans. */
+#define SAME_PLAN 1e-6
+
+typedef struct look {
+    harpe_fleet_state *state;
+    harpe_fleet_now now;
+    uint64_t stamp;
+    bool is_short_of_memory;
+} look;
+
+/* ---- Which jobs there are -------------------------------------------------------------------- */
+
+static harpe_member *find_member(look *self, const harpe_job_glance *glance) {
+    if (*glance->member) return *glance->member;
+    /* A member that comes from the store. */
+    harpe_member *member = harpe_member_find(self->state, HARPE_MEMBER_JOB, glance->id);
+    if (!member) member = harpe_member_add(self->state, HARPE_MEMBER_JOB, glance->id);
+    if (!member) return NULL;
+    char name[HARPE_FLEET_TEXT_MAX + 1];
+    member->said = harpe_member_read_words(glance->metadata, name);
+    char *copy = *name ? strdup(name) : NULL;
+    if (copy) {
+        free(member->name);
+        member->name = copy;
+    }
+    for (size_t i = 0; i < self->state->override_count; i++)
+        if (strcmp(self->state->overrides[i].id, glance->id) == 0)
+            member->told = self->state->overrides[i].terms;
+    member->world_size = (size_t)glance->world_size;
+    member->is_dirty = true;
+    harpe_groups_place(self->state, member);
+    harpe_member_hear(member, self->now);
+    *glance->member = member;
+    return member;
+}
+
+/* ---- What a job has measured ----------------------------------------------------------------- */
+
+/* Finds the first round that runs the running plan. */
+static void follow_plan(harpe_member *member, const harpe_job_glance *glance) {
+    harpe_member_rounds *rounds = &member->rounds;
+    int64_t plan = glance->figures->phase && !member->is_learning ? glance->figures->plan : -1;
+    if (plan == rounds->plan) return;
+    rounds->plan = plan;
+    rounds->plan_from = glance->round + (glance->reported_round == glance->round);
+}
+
+static double predicted_w(const harpe_member *member) {
+    const harpe_member_rounds *rounds = &member->rounds;
+    bool is_known = rounds->plan >= 0 && (size_t)rounds->plan < member->plan_count &&
+                    rounds->reported >= rounds->plan_from && !member->is_learning;
+    return is_known ? member->plans[rounds->plan].power_w : 0;
+}
+
+static void take_report(look *self, harpe_member *member, const harpe_job_glance *glance) {
+    harpe_member_rounds *rounds = &member->rounds;
+    if (glance->reported_round <= rounds->reported) return;
+    bool is_first = rounds->reported_s == 0;
+    double passed_s = self->now.steady_s - rounds->reported_s;
+    int64_t passed = glance->reported_round - rounds->reported;
+    /* A slow round counts at once, and a fast one gradually. */
+    if (!is_first) member->round_s = fmax(passed_s / (double)passed, 0.7 * member->round_s);
+    rounds->reported = glance->reported_round;
+    rounds->reported_s = self->now.steady_s;
+    if (glance->figures->power_w > 0)
+        harpe_member_measure(member, glance->figures->power_w, predicted_w(member));
+    if (glance->reported_round > rounds->follows_after) harpe_member_confirm(member);
+}
+
+static void take_energy(look *self, harpe_member *member, const harpe_figures *figures) {
+    harpe_member_rounds *rounds = &member->rounds;
+    double saved_j = figures->has_savings ? figures->saved_energy_j : 0;
+    if (rounds->has_energy && figures->used_energy_j >= rounds->used_j)
+        harpe_fleet_energy_add(self->state, self->now.wall_s,
+                               figures->used_energy_j - rounds->used_j, saved_j - rounds->saved_j);
+    rounds->used_j = figures->used_energy_j;
+    rounds->saved_j = saved_j;
+    rounds->uncertainty_j = figures->has_savings && isfinite(figures->saved_energy_uncertainty_j)
+                                ? figures->saved_energy_uncertainty_j
+                                : 0;
+    rounds->has_energy = true;
+}
+
+/* ---- Which plans it has ---------------------------------------------------------------------- */
+
+static bool differs(double a, double b) { return fabs(a - b) > SAME_PLAN * fabs(b); }
+
+/* Returns true if the job's prediction for its running plan is not that of the plans that were
+ * read. */
+static bool has_other_plans(const harpe_member *member, const harpe_figures *figures) {
+    const harpe_member_rounds *rounds = &member->rounds;
+    if (member->plan_count == 0 || rounds->plan_count < 0) return true;
+    if (!figures->phase || figures->plan < 0) return false;
+    if (figures->plan_count != rounds->plan_count) return true;
+    if ((size_t)figures->plan >= member->plan_count) return true;
+    const harpe_fleet_plan *plan = &member->plans[figures->plan];
+    return differs(figures->plan_time_s - rounds->shift_time_s, plan->time_s) ||
+           differs(figures->plan_energy_j - rounds->shift_energy_j, plan->power_w * plan->time_s);
+}
+
+static void look_at_plans(harpe_member *member, const harpe_job_glance *glance) {
+    const harpe_figures *figures = glance->figures;
+    bool was_learning = member->is_learning;
+    /* After a restart the phase is not known until the scheduler is made. */
+    if (figures->phase) member->is_learning = strcmp(figures->phase, "plan") != 0;
+    if (member->is_learning != was_learning) member->is_dirty = true;
+    if (member->is_learning) member->rounds.plan_count = -1;
+    member->rounds.wants_plans = glance->is_ready && !glance->has_failed && !member->is_refused &&
+                                 !member->is_learning && has_other_plans(member, figures);
+}
+
+static void note_failure(harpe_member *member, const harpe_job_glance *glance) {
+    if (!glance->has_failed || member->is_refused) return;
+    member->is_refused = member->is_dirty = true;
+    (void)snprintf(member->reason, sizeof member->reason,
+                   "its scheduler has failed, so it cannot be steered");
+}
+
+/* ---- All jobs -------------------------------------------------------------------------------- */
+
+static void visit(void *user, const harpe_job_glance *glance) {
+    look *self = user;
+    if (glance->has_ended) {
+        *glance->member = NULL;
+        return;
+    }
+    if (!glance->has_begun) return;
+    harpe_member *member = find_member(self, glance);
+    if (!member) {
+        self->is_short_of_memory = true;
+        return;
+    }
+    member->stamp = self->stamp;
+    /* Other requests may come from someone else than the job. */
+    bool is_heard =
+        glance->round != member->rounds.round || glance->reported_round != member->rounds.reported;
+    if (is_heard) harpe_member_hear(member, self->now);
+    note_failure(member, glance);
+    look_at_plans(member, glance);
+    follow_plan(member, glance);
+    take_report(self, member, glance);
+    take_energy(self, member, glance->figures);
+    member->rounds.round = glance->round;
+}
+
+void harpe_engine_link_look(harpe_fleet_state *state, harpe_jobs *jobs, harpe_fleet_now now,
+                            uint64_t stamp, void (*gone)(void *user, const harpe_member *member),
+                            void *user) {
+    look self = {.state = state, .now = now, .stamp = stamp};
+    harpe_jobs_glance(jobs, visit, &self);
+    /* Without memory for a new member, no member is taken as gone. */
+    for (size_t i = state->member_count; i-- > 0 && !self.is_short_of_memory;) {
+        harpe_member *member = state->members[i];
+        if (member->kind != HARPE_MEMBER_JOB || member->stamp == stamp) continue;
+        state->energy.gone_variance += pow(member->rounds.uncertainty_j, 2);
+        gone(user, member);
+        harpe_member_remove(state, i);
+    }
+    for (size_t i = 0; i < state->member_count; i++)
+        harpe_member_watch(state->members[i], now);
+}

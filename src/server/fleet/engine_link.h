@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The fleet's view of the engine's jobs. */
+#ifndef HARPE_SERVER_FLEET_ENGINE_LINK_H
+#define HARPE_SERVER_FLEET_ENGINE_LINK_H
+
+#include "server/engine/job_glance.h"
+#include "server/fleet/fleet_state.h"
+
+/* Brings the members up to date with the jobs. `gone` is called for each member that is removed
+ * because its job is gone. `stamp` must be a new number in each call. */
+void harpe_engine_link_look(harpe_fleet_state *state, harpe_jobs *jobs, harpe_fleet_now now,
+                            uint64_t stamp, void (*gone)(void *user, const harpe_member *member),
+                            void *user);
+
+#endif

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Events. Shares of several events multiply, and then their watts are subtracted. After its end an
+ * event gives its watts back in steps below a straight ramp. */
+#include "server/fleet/fleet_events.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "server/fleet/groups.h"
+
+enum { RAMP_STEPS = 20, KEPT = 200 };
+#define KEPT_S (7 * 86400.0)
+
+harpe_fleet_event *harpe_fleet_event_find(const harpe_fleet_state *state, int64_t id) {
+    for (size_t i = 0; i < state->event_count; i++)
+        if (state->events[i].id == id) return &state->events[i];
+    return NULL;
+}
+
+double harpe_fleet_event_end_s(const harpe_fleet_event *event) {
+    double end_s = event->from_s + event->duration_s;
+    return event->cancelled_s > 0 ? fmin(end_s, event->cancelled_s) : end_s;
+}
+
+double harpe_fleet_event_notice_s(const harpe_fleet_event *event) {
+    return fmax(event->posted_s, event->from_s - event->notice_s);
+}
+
+static bool never_began(const harpe_fleet_event *event) {
+    return event->cancelled_s > 0 && event->cancelled_s <= event->from_s;
+}
+
+harpe_fleet_event_state harpe_fleet_event_state_of(const harpe_fleet_event *event, double at_s) {
+    double end_s = harpe_fleet_event_end_s(event);
+    if (never_began(event)) return HARPE_EVENT_CANCELLED;
+    if (at_s < event->from_s)
+        return at_s < harpe_fleet_event_notice_s(event) ? HARPE_EVENT_PLANNED
+                                                        : HARPE_EVENT_ANNOUNCED;
+    if (at_s < end_s) return HARPE_EVENT_ACTIVE;
+    if (at_s < end_s + event->ramp_s) return HARPE_EVENT_RAMP;
+    return event->cancelled_s > 0 ? HARPE_EVENT_CANCELLED : HARPE_EVENT_OVER;
+}
+
+const char *harpe_fleet_event_state_name(harpe_fleet_event_state state) {
+    static const char *const names[] = {
+        [HARPE_EVENT_PLANNED] = "planned", [HARPE_EVENT_ANNOUNCED] = "announced",
+        [HARPE_EVENT_ACTIVE] = "active",   [HARPE_EVENT_RAMP] = "ramp",
+        [HARPE_EVENT_OVER] = "over",       [HARPE_EVENT_CANCELLED] = "cancelled"};
+    return names[state];
+}
+
+/* Returns the part of its watts that the event takes at a moment: 1 while it runs, then less in
+ * steps. A step begins when the straight ramp has reached the step's level. */
+static double part_at(const harpe_fleet_event *event, double at_s) {
+    double end_s = harpe_fleet_event_end_s(event);
+    if (never_began(event) || at_s < event->from_s) return 0;
+    if (at_s < end_s) return 1;
+    if (!(event->ramp_s > 0) || at_s >= end_s + event->ramp_s) return 0;
+    return 1 - floor((at_s - end_s) / event->ramp_s * RAMP_STEPS) / RAMP_STEPS;
+}
+
+double harpe_fleet_events_watts(const harpe_fleet_state *state, int group, double at_s) {
+    const harpe_fleet_group_state *own = &state->groups[group];
+    double base_w = own->budget.watts, factor = 1, less_w = 0;
+    bool has_event = false;
+    for (size_t i = 0; i < state->event_count; i++) {
+        const harpe_fleet_event *event = &state->events[i];
+        double part = strcmp(event->group, own->name) == 0 ? part_at(event, at_s) : 0;
+        if (part <= 0) continue;
+        has_event = true;
+        if (base_w < 0) base_w = event->base_w;
+        if (isnan(event->share))
+            less_w += event->watts * part;
+        else
+            factor *= 1 - event->share * part;
+    }
+    if (base_w < 0 || (own->budget.watts < 0 && !has_event)) return -1;
+    return fmax(0, base_w * factor - less_w);
+}
+
+double harpe_fleet_event_promised_w(const harpe_fleet_state *state,
+                                    const harpe_fleet_event *event) {
+    int group = harpe_groups_find(state, event->group);
+    if (group < 0) return event->base_w;
+    double watts = harpe_fleet_events_watts(state, group, event->from_s);
+    return watts < 0 ? event->base_w : watts;
+}
+
+bool harpe_fleet_event_counts(const harpe_fleet_event *event, double at_s, double until_s) {
+    return !never_began(event) && event->from_s <= until_s &&
+           at_s < harpe_fleet_event_end_s(event) + event->ramp_s;
+}
+
+void harpe_fleet_events_prune(harpe_fleet_state *state, double at_s) {
+    size_t kept = 0, count = state->event_count;
+    for (size_t i = 0; i < count; i++) {
+        const harpe_fleet_event *event = &state->events[i];
+        double over_s = harpe_fleet_event_end_s(event) + event->ramp_s;
+        bool is_over = never_began(event) || at_s >= over_s;
+        bool is_old = is_over && (at_s >= over_s + KEPT_S || count - i > KEPT);
+        if (!is_old) state->events[kept++] = *event;
+    }
+    state->event_count = kept;
+}

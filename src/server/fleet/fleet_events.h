@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Events: times in which a budget is smaller. */
+#ifndef HARPE_SERVER_FLEET_FLEET_EVENTS_H
+#define HARPE_SERVER_FLEET_FLEET_EVENTS_H
+
+#include "server/fleet/fleet_state.h"
+
+/* The time in which a fleet must be under a new budget after the notice, in s. */
+#define HARPE_FLEET_GRACE_S 30.0
+
+harpe_fleet_event *harpe_fleet_event_find(const harpe_fleet_state *state, int64_t id);
+harpe_fleet_event_state harpe_fleet_event_state_of(const harpe_fleet_event *event, double at_s);
+const char *harpe_fleet_event_state_name(harpe_fleet_event_state state);
+/* Returns the time at which the event is known to the fleet, and the time at which it ends. */
+double harpe_fleet_event_notice_s(const harpe_fleet_event *event);
+double harpe_fleet_event_end_s(const harpe_fleet_event *event);
+/* Returns the watts at the meter that a group may have at a moment: its budget less the events that
+ * run then. Negative: any. */
+double harpe_fleet_events_watts(const harpe_fleet_state *state, int group, double at_s);
+/* Returns the same for the first moment of the event, for the event's own group. */
+double harpe_fleet_event_promised_w(const harpe_fleet_state *state, const harpe_fleet_event *event);
+/* Returns true if the event has begun or begins before `until_s`, and its ramp is not over. */
+bool harpe_fleet_event_counts(const harpe_fleet_event *event, double at_s, double until_s);
+/* Removes the oldest events that are over if there are many. */
+void harpe_fleet_events_prune(harpe_fleet_state *state, double at_s);
+
+#endif

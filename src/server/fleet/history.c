@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The history of the fleet's power: two rings, one of 10 s and one of minutes. */
+#include "server/fleet/history.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/array.h"
+
+enum { SHORT_POINTS = 360, LONG_POINTS = 1440, QUANTITIES = 3 };
+
+typedef struct point {
+    double at_s; /* the beginning of its time; 0: none */
+    double sums[QUANTITIES];
+    int count;
+    bool has_limit;
+} point;
+
+typedef struct ring {
+    double step_s;
+    size_t size;
+    point *points;
+} ring;
+
+struct harpe_fleet_history {
+    ring rings[2]; /* 10 s, and minutes */
+    point short_points[SHORT_POINTS];
+    point long_points[LONG_POINTS];
+};
+
+harpe_fleet_history *harpe_fleet_history_new(void) {
+    harpe_fleet_history *history = harpe_calloc(1, sizeof *history);
+    if (!history) return NULL;
+    history->rings[0] = (ring){10, SHORT_POINTS, history->short_points};
+    history->rings[1] = (ring){60, LONG_POINTS, history->long_points};
+    return history;
+}
+
+void harpe_fleet_history_free(harpe_fleet_history *history) { free(history); }
+
+static point *place_of(const ring *own, double at_s) {
+    double index = floor(at_s / own->step_s);
+    return &own->points[(size_t)fmod(index, (double)own->size)];
+}
+
+void harpe_fleet_history_add(harpe_fleet_history *history, double at_s, double measured_w,
+                             double counted_w, double limit_w) {
+    if (!(at_s > 0 && at_s < 1e12)) return;
+    for (int r = 0; r < 2; r++) {
+        const ring *own = &history->rings[r];
+        double start_s = floor(at_s / own->step_s) * own->step_s;
+        point *place = place_of(own, at_s);
+        if (place->at_s != start_s) *place = (point){.at_s = start_s};
+        place->sums[0] += measured_w;
+        place->sums[1] += counted_w;
+        /* The lowest limit of the time counts. */
+        bool is_lower = limit_w >= 0 && (!place->has_limit || limit_w < place->sums[2]);
+        if (is_lower) place->sums[2] = limit_w;
+        place->has_limit = place->has_limit || limit_w >= 0;
+        place->count++;
+    }
+}
+
+/* ---- Showing --------------------------------------------------------------------------------- */
+
+static int compare_points(const void *a, const void *b) {
+    const point *x = a;
+    const point *y = b;
+    return (x->at_s > y->at_s) - (x->at_s < y->at_s);
+}
+
+/* Collects the points of a time, oldest first: minutes, and then those of 10 s. */
+static size_t collect(const harpe_fleet_history *history, double from_s, double to_s, point *into) {
+    const ring *fine = &history->rings[0];
+    double fine_s = INFINITY;
+    size_t count = 0;
+    for (size_t i = 0; i < fine->size; i++)
+        if (fine->points[i].count > 0) fine_s = fmin(fine_s, fine->points[i].at_s);
+    for (int r = 0; r < 2; r++) {
+        const ring *own = &history->rings[r];
+        for (size_t i = 0; i < own->size; i++) {
+            const point *one = &own->points[i];
+            bool is_asked = one->count > 0 && one->at_s >= from_s && one->at_s <= to_s;
+            if (is_asked && (r == 0 || one->at_s + own->step_s <= fine_s)) into[count++] = *one;
+        }
+    }
+    qsort(into, count, sizeof *into, compare_points);
+    return count;
+}
+
+static double value_of(const point *one, int quantity) {
+    if (quantity < 0) return one->at_s;
+    if (quantity < 2) return one->sums[quantity] / one->count;
+    return one->has_limit ? one->sums[2] : NAN;
+}
+
+static void append_row(harpe_text *text, const char *name, const point *points, size_t count,
+                       size_t stride, int quantity) {
+    harpe_text_printf(text, "%s[", name);
+    for (size_t i = 0; i < count; i += stride) {
+        double value = value_of(&points[i], quantity);
+        if (i > 0) harpe_text_printf(text, ",");
+        if (isfinite(value))
+            harpe_text_number(text, round(value * 10) / 10);
+        else
+            harpe_text_printf(text, "null");
+    }
+    harpe_text_printf(text, "]");
+}
+
+void harpe_fleet_history_show(const harpe_fleet_history *history, double from_s, double to_s,
+                              size_t points, harpe_text *text) {
+    point *list = harpe_calloc(SHORT_POINTS + LONG_POINTS, sizeof *list);
+    size_t count = list ? collect(history, from_s, to_s, list) : 0;
+    size_t stride = points > 0 && count > points ? (count + points - 1) / points : 1;
+    append_row(text, "{\"at\":", list, count, stride, -1);
+    append_row(text, ",\"measured_w\":", list, count, stride, 0);
+    append_row(text, ",\"counted_w\":", list, count, stride, 1);
+    append_row(text, ",\"limit_w\":", list, count, stride, 2);
+    harpe_text_printf(text, "}");
+    if (!list) text->failed = true;
+    free(list);
+}
+
+/* ---- Keeping --------------------------------------------------------------------------------- */
+
+void harpe_fleet_history_save(const harpe_fleet_history *history, harpe_text *text) {
+    const ring *own = &history->rings[1];
+    const char *comma = "";
+    harpe_text_printf(text, "{\"minutes\":[");
+    for (size_t i = 0; i < own->size; i++) {
+        const point *one = &own->points[i];
+        if (one->count == 0) continue;
+        harpe_text_printf(text, "%s[", comma);
+        harpe_text_number(text, one->at_s);
+        for (int q = 0; q < QUANTITIES; q++) {
+            double value = value_of(one, q);
+            harpe_text_printf(text, ",");
+            harpe_text_number(text, isfinite(value) ? round(value * 10) / 10 : -1);
+        }
+        harpe_text_printf(text, "]");
+        comma = ",";
+    }
+    harpe_text_printf(text, "]}");
+}
+
+void harpe_fleet_history_load(harpe_fleet_history *history, const char *text, size_t length) {
+    json_t *object = json_loadb(text, length, 0, NULL);
+    const json_t *list = json_object_get(object, "minutes");
+    for (size_t i = 0; i < json_array_size(list) && i < LONG_POINTS; i++) {
+        const json_t *row = json_array_get(list, i);
+        double values[4];
+        for (size_t v = 0; v < 4; v++)
+            values[v] = json_number_value(json_array_get(row, v));
+        if (!(values[0] > 0 && values[0] < 1e12)) continue;
+        point *place = place_of(&history->rings[1], values[0]);
+        *place = (point){.at_s = values[0],
+                         .sums = {values[1], values[2], values[3]},
+                         .count = 1,
+                         .has_limit = values[3] >= 0};
+    }
+    json_decref(object);
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Limits of groups. The limit of a group for its members is watts * (1 - margin) / overhead, where
+ * watts is the budget less the events of the moment. Before an event the fleet already keeps the
+ * event's limit, so early that all members can follow. */
+#include "server/fleet/limits.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "server/fleet/fleet_events.h"
+#include "server/fleet/groups.h"
+#include "server/fleet/member.h"
+
+#define LEAD_S 5.0
+#define LEAD_ROUNDS 2.0
+
+bool harpe_limits_are_set(const harpe_fleet_state *state, double at_s) {
+    if (state->prices.count > 0) return true;
+    for (size_t g = 0; g < state->group_count; g++)
+        if (state->groups[g].budget.watts >= 0) return true;
+    for (size_t i = 0; i < state->event_count; i++)
+        if (harpe_fleet_event_counts(&state->events[i], at_s, INFINITY)) return true;
+    return false;
+}
+
+double harpe_limits_lead_s(const harpe_fleet_state *state) {
+    double longest_s = 0;
+    for (size_t i = 0; i < state->member_count; i++) {
+        const harpe_member *member = state->members[i];
+        if (harpe_member_can_follow(member)) longest_s = fmax(longest_s, member->round_s);
+    }
+    return LEAD_S + LEAD_ROUNDS * longest_s;
+}
+
+double harpe_limits_of_members_w(const harpe_fleet_group_state *group, double watts) {
+    double overhead = group->budget.overhead > 0 ? group->budget.overhead : 1;
+    return watts < 0 ? INFINITY : watts * (1 - group->budget.margin) / overhead;
+}
+
+/* ---- Limits ---------------------------------------------------------------------------------- */
+
+static double least_of(double a, double b) { return a < 0 ? b : b < 0 ? a : fmin(a, b); }
+
+static void set_limit(harpe_fleet_state *state, int g, double at_s, double lead_s) {
+    harpe_fleet_group_state *group = &state->groups[g];
+    group->now_watts = group->ahead_watts = harpe_fleet_events_watts(state, g, at_s);
+    for (size_t i = 0; i < state->event_count; i++) {
+        const harpe_fleet_event *event = &state->events[i];
+        if (event->from_s <= at_s || strcmp(event->group, group->name) != 0) continue;
+        bool is_known = at_s >= harpe_fleet_event_notice_s(event);
+        if (!is_known || !harpe_fleet_event_counts(event, at_s, at_s + lead_s)) continue;
+        group->ahead_watts =
+            least_of(group->ahead_watts, harpe_fleet_events_watts(state, g, event->from_s));
+    }
+    group->limit_w = harpe_limits_of_members_w(group, group->now_watts);
+    group->ahead_w = harpe_limits_of_members_w(group, group->ahead_watts);
+}
+
+/* ---- Sums ------------------------------------------------------------------------------------ */
+
+void harpe_limits_sum(harpe_fleet_state *state) {
+    for (size_t g = 0; g < state->group_count; g++) {
+        harpe_fleet_group_state *group = &state->groups[g];
+        group->counted_w = group->planned_w = group->measured_w = group->least_w = 0;
+    }
+    for (size_t i = 0; i < state->member_count; i++) {
+        const harpe_member *member = state->members[i];
+        double counted_w = harpe_member_counted_w(member);
+        double planned_w = harpe_member_planned_w(member);
+        double least_w = harpe_member_least_w(member, member->may_exceed);
+        /* A power that was never measured is counted. */
+        double measured_w = member->measured_w >= 0 ? member->measured_w : counted_w;
+        for (int g = member->group; g >= 0; g = state->groups[g].parent) {
+            harpe_fleet_group_state *group = &state->groups[g];
+            group->counted_w += counted_w;
+            group->planned_w += planned_w;
+            group->measured_w += measured_w;
+            group->least_w += least_w;
+        }
+    }
+}
+
+static bool is_inside(const harpe_fleet_state *state, int group, int of) {
+    while (group >= 0 && group != of)
+        group = state->groups[group].parent;
+    return group == of;
+}
+
+/* ---- Slower than accepted -------------------------------------------------------------------- */
+
+static int compare_priorities(const void *a, const void *b) {
+    double x = harpe_member_priority(*(harpe_member *const *)a);
+    double y = harpe_member_priority(*(harpe_member *const *)b);
+    return (x > y) - (x < y);
+}
+
+static void permit(harpe_member *member, bool may_exceed) {
+    if (member->may_exceed == may_exceed) return;
+    member->may_exceed = may_exceed;
+    member->is_dirty = true;
+}
+
+/* Lets members of the group exceed their slowdown, those of the lowest priority first, until the
+ * rest can keep the limit. `permitted` says which members have got this permission. */
+static void permit_group(harpe_fleet_state *state, int g, harpe_member **sorted, bool *permitted) {
+    double least_w = 0, limit_w = state->groups[g].ahead_w;
+    for (size_t i = 0; i < state->member_count; i++)
+        if (is_inside(state, sorted[i]->group, g))
+            least_w += harpe_member_least_w(sorted[i], permitted[i]);
+    for (size_t i = 0; i < state->member_count && least_w > limit_w; i++) {
+        harpe_member *member = sorted[i];
+        if (permitted[i] || !is_inside(state, member->group, g)) continue;
+        permitted[i] = true;
+        least_w -= harpe_member_least_w(member, false) - harpe_member_least_w(member, true);
+    }
+}
+
+static bool exceeds_in_group(const harpe_fleet_state *state, int g, double at_s, double until_s) {
+    for (size_t i = 0; i < state->event_count; i++) {
+        const harpe_fleet_event *event = &state->events[i];
+        if (event->may_exceed && strcmp(event->group, state->groups[g].name) == 0 &&
+            harpe_fleet_event_counts(event, at_s, until_s) &&
+            at_s >= harpe_fleet_event_notice_s(event))
+            return true;
+    }
+    return false;
+}
+
+static void permit_all(harpe_fleet_state *state, double at_s, double until_s) {
+    harpe_member **sorted = NULL;
+    bool *permitted = NULL;
+    for (size_t g = 0; g < state->group_count; g++) {
+        if (!exceeds_in_group(state, (int)g, at_s, until_s)) continue;
+        if (!sorted) {
+            sorted = harpe_calloc(state->member_count, sizeof(harpe_member *));
+            permitted = harpe_calloc(state->member_count, sizeof *permitted);
+            if (!sorted || !permitted) break; /* without memory nobody may exceed */
+            memcpy(sorted, state->members, state->member_count * sizeof(harpe_member *));
+            qsort(sorted, state->member_count, sizeof(harpe_member *), compare_priorities);
+        }
+        permit_group(state, (int)g, sorted, permitted);
+    }
+    bool is_complete = sorted && permitted;
+    for (size_t i = 0; i < state->member_count; i++)
+        permit(is_complete ? sorted[i] : state->members[i], is_complete && permitted[i]);
+    free(sorted);
+    free(permitted);
+}
+
+void harpe_limits_update(harpe_fleet_state *state, harpe_fleet_now now) {
+    double lead_s = harpe_limits_lead_s(state);
+    for (size_t g = 0; g < state->group_count; g++)
+        set_limit(state, (int)g, now.wall_s, lead_s);
+    permit_all(state, now.wall_s, now.wall_s + lead_s);
+    harpe_limits_sum(state);
+}
+
+double harpe_limits_missing_w(const harpe_fleet_state *state, int group, double watts,
+                              bool may_exceed) {
+    const harpe_fleet_group_state *own = &state->groups[group];
+    double least_w = 0;
+    for (size_t i = 0; i < state->member_count; i++) {
+        const harpe_member *member = state->members[i];
+        if (is_inside(state, member->group, group))
+            least_w += harpe_member_least_w(member, may_exceed || member->may_exceed);
+    }
+    double overhead = own->budget.overhead > 0 ? own->budget.overhead : 1;
+    double missing_w = least_w * overhead / (1 - own->budget.margin) - watts;
+    return missing_w > 1e-6 * (1 + watts) ? missing_w : 0;
+}
+
+/* ---- What came ------------------------------------------------------------------------------- */
+
+/* Returns the time from which on the event must be kept. */
+static double hold_s(const harpe_fleet_state *state, const harpe_fleet_event *event) {
+    double grace_s = fmax(HARPE_FLEET_GRACE_S, harpe_limits_lead_s(state));
+    return fmax(event->from_s, harpe_fleet_event_notice_s(event) + grace_s);
+}
+
+static bool watch_event(const harpe_fleet_state *state, harpe_fleet_event *event, double at_s) {
+    int g = harpe_groups_find(state, event->group);
+    if (g < 0 || harpe_fleet_event_state_of(event, at_s) != HARPE_EVENT_ACTIVE) return false;
+    const harpe_fleet_group_state *group = &state->groups[g];
+    double overhead = group->budget.overhead > 0 ? group->budget.overhead : 1;
+    double meter_w = group->measured_w * overhead;
+    bool is_kept = meter_w <= group->now_watts * (1 + 1e-9);
+    bool has_changed = is_kept && !(event->reached_s > 0);
+    if (has_changed) event->reached_s = at_s;
+    if (at_s < hold_s(state, event)) return has_changed;
+    if (!is_kept && !event->is_breached) {
+        event->breaches++;
+        has_changed = true;
+    }
+    event->is_breached = !is_kept;
+    event->highest_w = fmax(event->highest_w, meter_w);
+    return has_changed;
+}
+
+bool harpe_limits_watch(harpe_fleet_state *state, harpe_fleet_now now) {
+    bool has_changed = false;
+    for (size_t g = 0; g < state->group_count; g++) {
+        harpe_fleet_group_state *group = &state->groups[g];
+        double overhead = group->budget.overhead > 0 ? group->budget.overhead : 1;
+        bool is_over =
+            group->now_watts >= 0 && group->measured_w * overhead > group->now_watts * (1 + 1e-9);
+        group->breaches += is_over && !group->is_over;
+        group->is_over = is_over;
+    }
+    for (size_t i = 0; i < state->event_count; i++)
+        if (watch_event(state, &state->events[i], now.wall_s)) has_changed = true;
+    return has_changed;
+}

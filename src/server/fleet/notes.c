@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads and writes the fleet's notes. */
+#include "server/fleet/notes.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "server/fleet/fleet_events.h"
+#include "server/fleet/groups.h"
+#include "server/fleet/member.h"
+
+void harpe_fleet_note_clear(harpe_fleet_note *note) {
+    free(note->key);
+    free(note->text);
+    *note = (harpe_fleet_note){0};
+}
+
+/* ---- Reading values -------------------------------------------------------------------------- */
+
+static double number_of(const json_t *object, const char *name, double otherwise) {
+    const json_t *value = json_object_get(object, name);
+    return json_is_number(value) ? json_number_value(value) : otherwise;
+}
+
+static void copy_text(const json_t *object, const char *name, char *into, size_t size) {
+    const char *text = json_string_value(json_object_get(object, name));
+    (void)snprintf(into, size, "%s", text ? text : "");
+}
+
+static harpe_member_terms terms_of(const json_t *object) {
+    harpe_member_terms terms = {.weight = number_of(object, "weight", NAN),
+                                .max_slowdown = number_of(object, "max_slowdown", NAN),
+                                .priority = number_of(object, "priority", NAN),
+                                .most_w = number_of(object, "most_w", NAN),
+                                .highest_w = number_of(object, "highest_w", NAN)};
+    copy_text(object, "group", terms.group, sizeof terms.group);
+    terms.has_group = json_is_string(json_object_get(object, "group"));
+    return terms;
+}
+
+/* Returns plans of a list of [time, power]. NULL: there is none, or no memory. */
+static harpe_fleet_plan *plans_of(const json_t *list, size_t *count) {
+    size_t size = json_array_size(list);
+    harpe_fleet_plan *plans = size > 0 ? harpe_calloc(size, sizeof *plans) : NULL;
+    *count = plans ? size : 0;
+    for (size_t i = 0; i < *count; i++) {
+        const json_t *pair = json_array_get(list, i);
+        plans[i] = (harpe_fleet_plan){json_number_value(json_array_get(pair, 0)),
+                                      json_number_value(json_array_get(pair, 1))};
+    }
+    return plans;
+}
+
+/* ---- One function per kind ------------------------------------------------------------------- */
+
+/* `object` NULL: the note is removed. */
+typedef harpe_status apply_note(harpe_fleet_state *state, const char *id, const json_t *object,
+                                bool is_loading, harpe_error *error);
+
+static harpe_status apply_budget(harpe_fleet_state *state, const char *id, const json_t *object,
+                                 bool is_loading, harpe_error *error) {
+    (void)is_loading;
+    int group = harpe_groups_need(state, id);
+    if (group < 0) return harpe_fail_memory(error);
+    state->groups[group].budget =
+        (harpe_fleet_budget){.watts = number_of(object, "watts", -1),
+                             .margin = number_of(object, "margin", 0),
+                             .overhead = number_of(object, "overhead", 1)};
+    return HARPE_OK;
+}
+
+static harpe_status apply_group(harpe_fleet_state *state, const char *id, const json_t *object,
+                                bool is_loading, harpe_error *error) {
+    (void)is_loading;
+    if (!object) {
+        int gone = harpe_groups_find(state, id);
+        if (gone > 0 && !harpe_groups_is_used(state, gone)) harpe_groups_remove(state, gone);
+        return HARPE_OK;
+    }
+    const char *name = json_string_value(json_object_get(object, "parent"));
+    int group = harpe_groups_need(state, id);
+    int parent = group < 0 ? -1 : harpe_groups_need(state, name ? name : "");
+    if (parent < 0) return harpe_fail_memory(error);
+    if (harpe_groups_may_contain(state, parent, group))
+        harpe_groups_set_parent(state, group, parent);
+    return HARPE_OK;
+}
+
+static harpe_status apply_override(harpe_fleet_state *state, const char *id, const json_t *object,
+                                   bool is_loading, harpe_error *error) {
+    (void)is_loading;
+    harpe_member_terms terms = terms_of(object);
+    size_t i = 0;
+    while (i < state->override_count && strcmp(state->overrides[i].id, id) != 0)
+        i++;
+    if (!object && i < state->override_count) {
+        free(state->overrides[i].id);
+        state->overrides[i] = state->overrides[--state->override_count];
+    } else if (object && i < state->override_count) {
+        state->overrides[i].terms = terms;
+    } else if (object) {
+        char *copy = strdup(id);
+        if (!copy || !HARPE_ARRAY_RESERVE(state->overrides, state->override_capacity, i + 1)) {
+            free(copy);
+            return harpe_fail_memory(error);
+        }
+        state->overrides[state->override_count++] = (harpe_fleet_override){copy, terms};
+    }
+    harpe_member *member = harpe_member_find(state, HARPE_MEMBER_JOB, id);
+    if (!member) return HARPE_OK;
+    member->told = terms;
+    member->is_dirty = true;
+    harpe_groups_place(state, member);
+    return HARPE_OK;
+}
+
+static void remove_member(harpe_fleet_state *state, harpe_member_kind kind, const char *id) {
+    for (size_t i = 0; i < state->member_count; i++) {
+        if (state->members[i]->kind != kind || strcmp(state->members[i]->id, id) != 0) continue;
+        harpe_member_remove(state, i);
+        return;
+    }
+}
+
+static harpe_member *need_member(harpe_fleet_state *state, harpe_member_kind kind, const char *id) {
+    harpe_member *member = harpe_member_find(state, kind, id);
+    return member ? member : harpe_member_add(state, kind, id);
+}
+
+static harpe_status apply_load(harpe_fleet_state *state, const char *id, const json_t *object,
+                               bool is_loading, harpe_error *error) {
+    (void)is_loading;
+    if (!object) {
+        remove_member(state, HARPE_MEMBER_LOAD, id);
+        return HARPE_OK;
+    }
+    harpe_member *member = need_member(state, HARPE_MEMBER_LOAD, id);
+    if (!member) return harpe_fail_memory(error);
+    member->measured_w = number_of(object, "watts", 0);
+    member->told = terms_of(object);
+    member->is_dirty = true;
+    harpe_groups_place(state, member);
+    return HARPE_OK;
+}
+
+static harpe_status apply_declared(harpe_fleet_state *state, const char *id, const json_t *object,
+                                   bool is_loading, harpe_error *error) {
+    (void)is_loading;
+    if (!object) {
+        remove_member(state, HARPE_MEMBER_DECLARED, id);
+        return HARPE_OK;
+    }
+    size_t count;
+    harpe_fleet_plan *plans = plans_of(json_object_get(object, "plans"), &count);
+    harpe_member *member = plans ? need_member(state, HARPE_MEMBER_DECLARED, id) : NULL;
+    const char *name = json_string_value(json_object_get(object, "name"));
+    char *copy = strdup(name ? name : id);
+    if (!member || !copy) {
+        free(plans);
+        free(copy);
+        return harpe_fail_memory(error);
+    }
+    free(member->name);
+    member->name = copy;
+    member->said = terms_of(object);
+    harpe_member_set_plans(member, plans, count);
+    harpe_groups_place(state, member);
+    return HARPE_OK;
+}
+
+static int compare_events(const void *a, const void *b) {
+    const harpe_fleet_event *x = a;
+    const harpe_fleet_event *y = b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static harpe_status apply_event(harpe_fleet_state *state, const char *id, const json_t *object,
+                                bool is_loading, harpe_error *error) {
+    (void)is_loading;
+    harpe_fleet_event event = {.id = strtoll(id, NULL, 10),
+                               .posted_s = number_of(object, "posted", 0),
+                               .from_s = number_of(object, "from", 0),
+                               .duration_s = number_of(object, "duration_s", 0),
+                               .notice_s = number_of(object, "notice_s", 0),
+                               .ramp_s = number_of(object, "ramp_s", 0),
+                               .watts = number_of(object, "watts", NAN),
+                               .share = number_of(object, "share", NAN),
+                               .base_w = number_of(object, "base_w", 0),
+                               .cancelled_s = number_of(object, "cancelled", 0),
+                               .may_exceed = json_is_true(json_object_get(object, "may_exceed")),
+                               .reached_s = number_of(object, "reached", 0),
+                               .highest_w = number_of(object, "highest_w", -1),
+                               .breaches = (int64_t)number_of(object, "breaches", 0)};
+    copy_text(object, "group", event.group, sizeof event.group);
+    copy_text(object, "note", event.note, sizeof event.note);
+    copy_text(object, "key", event.key, sizeof event.key);
+    harpe_fleet_event *known = harpe_fleet_event_find(state, event.id);
+    if (!object) {
+        if (known) {
+            size_t index = (size_t)(known - state->events);
+            memmove(known, known + 1, (--state->event_count - index) * sizeof *known);
+        }
+        return HARPE_OK;
+    }
+    if (!known) {
+        if (!HARPE_ARRAY_RESERVE(state->events, state->event_capacity, state->event_count + 1))
+            return harpe_fail_memory(error);
+        known = &state->events[state->event_count++];
+    }
+    *known = event;
+    qsort(state->events, state->event_count, sizeof *state->events, compare_events);
+    if (event.id > state->last_event) state->last_event = event.id;
+    return HARPE_OK;
+}
+
+static harpe_status apply_prices(harpe_fleet_state *state, const char *id, const json_t *object,
+                                 bool is_loading, harpe_error *error) {
+    (void)id, (void)is_loading;
+    const json_t *list = json_object_get(object, "series");
+    size_t count = json_array_size(list);
+    harpe_fleet_price_point *points = count > 0 ? harpe_calloc(count, sizeof *points) : NULL;
+    if (count > 0 && !points) return harpe_fail_memory(error);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *row = json_array_get(list, i);
+        points[i] = (harpe_fleet_price_point){json_number_value(json_array_get(row, 0)),
+                                              json_number_value(json_array_get(row, 1)),
+                                              json_number_value(json_array_get(row, 2))};
+    }
+    free(state->prices.points);
+    state->prices = (harpe_fleet_prices){.carbon_per_kg = number_of(object, "carbon_per_kg", 0),
+                                         .value_per_s = number_of(object, "value_per_s", 0),
+                                         .points = points,
+                                         .count = count,
+                                         .period_s = number_of(object, "period_s", 0),
+                                         .read_s = number_of(object, "read", 0)};
+    copy_text(object, "currency", state->prices.currency, sizeof state->prices.currency);
+    copy_text(object, "url", state->prices.url, sizeof state->prices.url);
+    return HARPE_OK;
+}
+
+static harpe_status apply_energy(harpe_fleet_state *state, const char *id, const json_t *object,
+                                 bool is_loading, harpe_error *error) {
+    (void)id, (void)error;
+    if (!is_loading) return HARPE_OK; /* the state may be newer */
+    state->energy = (harpe_fleet_energy){
+        .since_s = number_of(object, "since", 0),
+        .used_j = number_of(object, "used_j", 0),
+        .saved_j = number_of(object, "saved_j", 0),
+        .cost = number_of(object, "cost", 0),
+        .cost_saved = number_of(object, "cost_saved", 0),
+        .carbon_kg = number_of(object, "carbon_kg", 0),
+        .carbon_kg_saved = number_of(object, "carbon_kg_saved", 0),
+        .gone_variance = number_of(object, "gone_variance", 0),
+        .has_price = json_is_true(json_object_get(object, "has_price")),
+    };
+    return HARPE_OK;
+}
+
+static harpe_status load_cap(harpe_fleet_state *state, harpe_member_kind kind, const char *id,
+                             const json_t *object, harpe_error *error) {
+    harpe_member *member = need_member(state, kind, id);
+    if (!member) return harpe_fail_memory(error);
+    member->cap_w = number_of(object, "cap_w", INFINITY);
+    member->most_w = fmax(member->cap_w, number_of(object, "most_w", INFINITY));
+    member->scale = fmax(1, number_of(object, "scale", 1));
+    member->unplanned_w = fmax(0, number_of(object, "unplanned_w", 0));
+    member->was_steered = member->is_stored = true;
+    /* It is not known whether the member was given the cap, so it gets it again. */
+    member->is_waiting = member->has_command = member->most_w > member->cap_w;
+    return HARPE_OK;
+}
+
+static harpe_status apply_cap(harpe_fleet_state *state, const char *id, const json_t *object,
+                              bool is_loading, harpe_error *error) {
+    if (!is_loading || !object) return HARPE_OK;
+    return load_cap(state, HARPE_MEMBER_JOB, id, object, error);
+}
+
+static harpe_status apply_declared_cap(harpe_fleet_state *state, const char *id,
+                                       const json_t *object, bool is_loading, harpe_error *error) {
+    if (!is_loading || !object) return HARPE_OK;
+    return load_cap(state, HARPE_MEMBER_DECLARED, id, object, error);
+}
+
+static harpe_status apply_plans(harpe_fleet_state *state, const char *id, const json_t *object,
+                                bool is_loading, harpe_error *error) {
+    if (!is_loading || !object) return HARPE_OK;
+    size_t count;
+    harpe_fleet_plan *plans = plans_of(json_object_get(object, "plans"), &count);
+    harpe_member *member = plans ? need_member(state, HARPE_MEMBER_JOB, id) : NULL;
+    if (!member) {
+        free(plans);
+        return plans ? harpe_fail_memory(error) : HARPE_OK;
+    }
+    harpe_member_set_plans(member, plans, count);
+    return HARPE_OK;
+}
+
+/* ---- Applying -------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *prefix;
+    apply_note *apply;
+} KINDS[] = {
+    {"budget/", apply_budget},       {"group/", apply_group},     {"job/", apply_override},
+    {"load/", apply_load},           {"member/", apply_declared}, {"event/", apply_event},
+    {"prices", apply_prices},        {"energy", apply_energy},    {"cap/", apply_cap},
+    {"cap-of/", apply_declared_cap}, {"plans/", apply_plans},
+};
+
+harpe_status harpe_notes_apply(harpe_fleet_state *state, const char *key, const char *text,
+                               size_t length, bool is_loading, harpe_error *error) {
+    json_t *object = length > 0 ? json_loadb(text, length, 0, NULL) : NULL;
+    harpe_status status = HARPE_OK;
+    if (length > 0 && !json_is_object(object))
+        status = harpe_fail(error, HARPE_INVALID_INPUT,
+                            "the store's note %.300s cannot be read; replace the store by a backup "
+                            "with harpe store restore",
+                            key);
+    for (size_t i = 0; i < sizeof KINDS / sizeof *KINDS && status == HARPE_OK; i++) {
+        size_t prefix = strlen(KINDS[i].prefix);
+        if (strncmp(key, KINDS[i].prefix, prefix) != 0) continue;
+        status = KINDS[i].apply(state, key + prefix, object, is_loading, error);
+        break;
+    }
+    if (status == HARPE_OK && !is_loading) {
+        state->revision++;
+        state->must_solve = true;
+    }
+    json_decref(object);
+    return status;
+}
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+/* Takes over `object`. */
+static bool finish(const char *prefix, const char *id, json_t *object, harpe_fleet_note *out) {
+    *out = (harpe_fleet_note){0};
+    if (asprintf(&out->key, "%s%s", prefix, id) < 0) out->key = NULL;
+    if (object) out->text = json_dumps(object, JSON_COMPACT);
+    json_decref(object);
+    if (out->key && out->text) return true;
+    harpe_fleet_note_clear(out);
+    return false;
+}
+
+/* A number that is not finite is null. */
+static json_t *number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+
+bool harpe_notes_of_cap(const harpe_member *member, harpe_fleet_note *out) {
+    json_t *object = json_pack("{s:o,s:o,s:f,s:f}", "cap_w", number(member->cap_w), "most_w",
+                               number(member->most_w), "scale", member->scale, "unplanned_w",
+                               member->unplanned_w);
+    bool is_job = member->kind == HARPE_MEMBER_JOB;
+    return finish(is_job ? "cap/" : "cap-of/", member->id, object, out);
+}
+
+bool harpe_notes_of_plans(const harpe_member *member, harpe_fleet_note *out) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < member->plan_count; i++)
+        json_array_append_new(
+            list, json_pack("[f,f]", member->plans[i].time_s, member->plans[i].power_w));
+    return finish("plans/", member->id, json_pack("{s:o}", "plans", list), out);
+}
+
+bool harpe_notes_of_event(const harpe_fleet_event *event, harpe_fleet_note *out) {
+    char id[24];
+    (void)snprintf(id, sizeof id, "%" PRId64, event->id);
+    json_t *object = json_pack(
+        "{s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:f,s:f,s:b,s:f,s:f,s:I,s:s,s:s,s:s}", "posted",
+        event->posted_s, "from", event->from_s, "duration_s", event->duration_s, "notice_s",
+        event->notice_s, "ramp_s", event->ramp_s, "watts", number(event->watts), "share",
+        number(event->share), "base_w", event->base_w, "cancelled", event->cancelled_s,
+        "may_exceed", (int)event->may_exceed, "reached", event->reached_s, "highest_w",
+        event->highest_w, "breaches", (json_int_t)event->breaches, "group", event->group, "note",
+        event->note, "key", event->key);
+    return finish("event/", id, object, out);
+}
+
+bool harpe_notes_of_energy(const harpe_fleet_energy *energy, harpe_fleet_note *out) {
+    json_t *object = json_pack(
+        "{s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:b}", "since", energy->since_s, "used_j", energy->used_j,
+        "saved_j", energy->saved_j, "cost", energy->cost, "cost_saved", energy->cost_saved,
+        "carbon_kg", energy->carbon_kg, "carbon_kg_saved", energy->carbon_kg_saved, "gone_variance",
+        energy->gone_variance, "has_price", (int)energy->has_price);
+    return finish("energy", "", object, out);
+}
+
+bool harpe_notes_of_terms(const char *id, const harpe_member_terms *terms, harpe_fleet_note *out) {
+    json_t *object =
+        json_pack("{s:o,s:o,s:o,s:o,s:o}", "weight", number(terms->weight), "max_slowdown",
+                  number(terms->max_slowdown), "priority", number(terms->priority), "most_w",
+                  number(terms->most_w), "highest_w", number(terms->highest_w));
+    if (object && terms->has_group) json_object_set_new(object, "group", json_string(terms->group));
+    return finish("job/", id, object, out);
+}
+
+bool harpe_notes_of_nothing(const char *prefix, const char *id, harpe_fleet_note *out) {
+    *out = (harpe_fleet_note){.text = strdup("")};
+    if (asprintf(&out->key, "%s/%s", prefix, id) < 0) out->key = NULL;
+    if (out->key && out->text) return true;
+    harpe_fleet_note_clear(out);
+    return false;
+}

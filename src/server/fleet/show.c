@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes the fleet as JSON for clients that only read. This file changes nothing. */
+#include "server/fleet/show.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/fleet/decide.h"
+#include "server/fleet/fleet_events.h"
+#include "server/fleet/groups.h"
+#include "server/fleet/limits.h"
+#include "server/fleet/member.h"
+
+enum { JOBS_SHOWN = 2000, EVENTS_SHOWN = 200 };
+
+/* ---- Values ---------------------------------------------------------------------------------- */
+
+static void append(harpe_text *text, const char *bytes) {
+    harpe_text_append(text, bytes, strlen(bytes));
+}
+
+static void append_number(harpe_text *text, const char *name, double value) {
+    append(text, name);
+    if (isfinite(value))
+        harpe_text_number(text, value);
+    else
+        append(text, "null");
+}
+
+/* Writes null if `value` is NULL or empty. */
+static void append_string(harpe_text *text, const char *name, const char *value) {
+    json_t *string = value && *value ? json_string(value) : NULL;
+    char *quoted = string ? json_dumps(string, JSON_ENCODE_ANY) : NULL;
+    append(text, name);
+    append(text, quoted ? quoted : "null");
+    free(quoted);
+    json_decref(string);
+}
+
+static double if_not_negative(double value) { return value >= 0 ? value : NAN; }
+static double overhead_of(const harpe_fleet_group_state *group) {
+    return group->budget.overhead > 0 ? group->budget.overhead : 1;
+}
+
+/* ---- States ---------------------------------------------------------------------------------- */
+
+/* Returns true if members of the group were told to draw less and have not confirmed it. */
+static bool is_lowering(const harpe_fleet_state *state) {
+    for (size_t i = 0; i < state->member_count; i++) {
+        const harpe_member *member = state->members[i];
+        if (member->is_waiting && !member->is_silent && member->cap_w < member->most_w) return true;
+    }
+    return false;
+}
+
+const char *harpe_fleet_state_name(const harpe_fleet_state *state, double at_s) {
+    bool is_over = false, is_missing = false;
+    if (!harpe_limits_are_set(state, at_s)) return "none";
+    for (size_t g = 0; g < state->group_count; g++) {
+        const harpe_fleet_group_state *group = &state->groups[g];
+        bool exceeds = fmax(group->counted_w, group->measured_w) > group->limit_w * (1 + 1e-9);
+        is_over = is_over || exceeds;
+        is_missing = is_missing || (exceeds && group->least_w > group->limit_w * (1 + 1e-9));
+    }
+    if (!is_over) return "within";
+    if (is_missing) return "infeasible";
+    return is_lowering(state) || state->must_solve || state->is_solving ? "lowering" : "over";
+}
+
+const char *harpe_fleet_member_state_name(const harpe_member *member) {
+    if (member->kind == HARPE_MEMBER_LOAD || member->is_refused) return "not steered";
+    if (member->plan_count == 0 || member->is_learning) return "learning";
+    if (member->is_silent) return "silent";
+    bool wants_more =
+        member->has_target && member->plans[member->target].power_w > member->cap_w * (1 + 1e-9);
+    if (member->is_waiting) return member->cap_w < member->most_w ? "lowering" : "raising";
+    return wants_more ? "raising" : "follows";
+}
+
+static const char *reason_of(const harpe_member *member) {
+    const char *state = harpe_fleet_member_state_name(member);
+    if (*member->reason) return member->reason;
+    if (strcmp(state, "silent") == 0)
+        return "it has not answered, so it is counted with the highest power that it may draw";
+    if (strcmp(state, "raising") == 0 && !member->is_waiting)
+        return "waits until jobs that draw less have confirmed it";
+    if (strcmp(state, "learning") == 0)
+        return "its plans are not known, so it is counted with the highest power that it may draw";
+    return NULL;
+}
+
+double harpe_fleet_weighted_slowdown(const harpe_fleet_state *state) {
+    double sum = 0;
+    for (size_t i = 0; i < state->member_count; i++) {
+        const harpe_member *member = state->members[i];
+        if (!harpe_member_can_follow(member)) continue;
+        size_t plan = harpe_member_plan_within(member, member->cap_w);
+        sum += harpe_member_weight(member) *
+               (member->plans[plan].time_s / member->plans[0].time_s - 1);
+    }
+    return sum;
+}
+
+/* ---- Rows ------------------------------------------------------------------------------------ */
+
+static void append_budget(harpe_text *text, const harpe_fleet_state *state, int g) {
+    const harpe_fleet_group_state *group = &state->groups[g];
+    double overhead = overhead_of(group), part = overhead / (1 - group->budget.margin);
+    append_string(text, "{\"group\":", group->name);
+    append_number(text, ",\"watts\":", if_not_negative(group->budget.watts));
+    append_number(text, ",\"margin\":", group->budget.margin);
+    append_number(text, ",\"overhead\":", overhead);
+    append_number(text, ",\"now_watts\":", if_not_negative(group->now_watts));
+    append_number(text, ",\"limit_w\":", group->limit_w);
+    append_number(text, ",\"power_w\":", group->planned_w);
+    append_number(text, ",\"measured_w\":", group->measured_w);
+    append_number(text, ",\"counted_w\":", group->counted_w);
+    append_number(text, ",\"least_w\":", group->least_w);
+    bool is_missing = group->least_w > group->limit_w * (1 + 1e-9);
+    append_number(text,
+                  ",\"missing_w\":", is_missing ? group->least_w * part - group->now_watts : 0);
+    append_number(text, ",\"price_per_kw\":", group->price_per_w * 1000);
+    harpe_text_printf(text, ",\"breaches\":%" PRIu64 "}", group->breaches);
+}
+
+static void append_times(harpe_text *text, const harpe_member *member) {
+    bool has_plans = member->plan_count > 0;
+    size_t plan = harpe_member_plan_within(member, member->cap_w);
+    if (!has_plans) {
+        append(text, ",\"plan\":null,\"plans\":0,\"time_s\":null,\"fastest_time_s\":null,"
+                     "\"slowdown\":null");
+        return;
+    }
+    double time_s = member->plans[plan].time_s, fastest_s = member->plans[0].time_s;
+    harpe_text_printf(text, ",\"plan\":%zu,\"plans\":%zu", plan, member->plan_count);
+    append_number(text, ",\"time_s\":", time_s);
+    append_number(text, ",\"fastest_time_s\":", fastest_s);
+    append_number(text, ",\"slowdown\":", time_s / fastest_s);
+}
+
+static void append_job(harpe_text *text, const harpe_fleet_state *state,
+                       const harpe_member *member) {
+    static const char *const kinds[] = {[HARPE_MEMBER_JOB] = "pipeline",
+                                        [HARPE_MEMBER_DECLARED] = "power limit",
+                                        [HARPE_MEMBER_LOAD] = "load"};
+    double max_slowdown = harpe_member_max_slowdown(member);
+    append_string(text, "{\"job_id\":", member->id);
+    append_string(text, ",\"name\":", member->name);
+    append_string(text, ",\"group\":", state->groups[member->group].name);
+    append_string(text, ",\"kind\":", kinds[member->kind]);
+    append_number(text, ",\"weight\":", harpe_member_weight(member));
+    append_number(text, ",\"max_slowdown\":", max_slowdown > 0 ? max_slowdown : NAN);
+    append_number(text, ",\"priority\":", harpe_member_priority(member));
+    append_times(text, member);
+    append_number(text, ",\"planned_w\":", harpe_member_planned_w(member));
+    append_number(text, ",\"measured_w\":", if_not_negative(member->measured_w));
+    append_number(text, ",\"counted_w\":", harpe_member_counted_w(member));
+    append_number(text, ",\"gain_per_kw\":", member->gain_per_w * 1000);
+    append_string(text, ",\"state\":", harpe_fleet_member_state_name(member));
+    append_string(text, ",\"reason\":", reason_of(member));
+    append_number(text, ",\"answered_at\":", member->heard_wall_s > 0 ? member->heard_wall_s : NAN);
+    append(text, "}");
+}
+
+static double missing_of(const harpe_fleet_state *state, const harpe_fleet_event *event) {
+    int group = harpe_groups_find(state, event->group);
+    return group < 0
+               ? 0
+               : harpe_limits_missing_w(state, group, harpe_fleet_event_promised_w(state, event),
+                                        event->may_exceed);
+}
+
+static void append_event(harpe_text *text, const harpe_fleet_state *state,
+                         const harpe_fleet_event *event, double at_s) {
+    harpe_fleet_event_state now = harpe_fleet_event_state_of(event, at_s);
+    bool is_past = now == HARPE_EVENT_OVER || now == HARPE_EVENT_CANCELLED;
+    harpe_text_printf(text, "{\"id\":%" PRId64, event->id);
+    append_string(text, ",\"group\":", event->group);
+    append_number(text, ",\"from\":", event->from_s);
+    append_number(text, ",\"duration_s\":", event->duration_s);
+    append_number(text, ",\"watts\":", event->watts);
+    append_number(text, ",\"share\":", event->share);
+    append_number(text, ",\"notice_s\":", event->notice_s);
+    append_number(text, ",\"ramp_s\":", event->ramp_s);
+    append_string(text, ",\"note\":", event->note);
+    append(text,
+           event->may_exceed ? ",\"may_exceed_slowdown\":true" : ",\"may_exceed_slowdown\":false");
+    append_string(text, ",\"state\":", harpe_fleet_event_state_name(now));
+    append_number(text, ",\"promised_w\":", harpe_fleet_event_promised_w(state, event));
+    append_number(text, ",\"missing_w\":", is_past ? 0 : missing_of(state, event));
+    append_number(text, ",\"reached_at\":", event->reached_s > 0 ? event->reached_s : NAN);
+    append_number(text, ",\"highest_w\":", if_not_negative(event->highest_w));
+    harpe_text_printf(text, ",\"breaches\":%" PRId64 "}", event->breaches);
+}
+
+static void append_price(harpe_text *text, const harpe_fleet_state *state, double at_s) {
+    const harpe_fleet_prices *prices = &state->prices;
+    harpe_fleet_price price = harpe_decide_price(state, at_s);
+    if (prices->count == 0) {
+        append(text, ",\"price\":null");
+        return;
+    }
+    append_number(text, ",\"price\":{\"energy_per_kwh\":", price.energy_per_kwh);
+    append_number(text, ",\"carbon_g_per_kwh\":", price.carbon_g_per_kwh);
+    append_number(text, ",\"carbon_per_kg\":", price.carbon_per_kg);
+    append_number(text, ",\"value_per_s\":", price.value_per_s);
+    append_string(text, ",\"currency\":", prices->currency);
+    harpe_text_printf(text, ",\"series\":%zu", prices->count);
+    append_string(text, ",\"source\":", *prices->url ? prices->url : "file");
+    append_number(text, ",\"read_at\":", prices->read_s);
+    append(text, "}");
+}
+
+static void append_energy(harpe_text *text, const harpe_fleet_state *state) {
+    const harpe_fleet_energy *energy = &state->energy;
+    static const double joules = 3.6e6;
+    double variance = energy->gone_variance;
+    for (size_t i = 0; i < state->member_count; i++)
+        variance += pow(state->members[i]->rounds.uncertainty_j, 2);
+    append_number(text, ",\"energy\":{\"since\":", energy->since_s > 0 ? energy->since_s : NAN);
+    append_number(text, ",\"used_kwh\":", energy->used_j / joules);
+    append_number(text, ",\"saved_kwh\":", energy->saved_j / joules);
+    append_number(text, ",\"saved_kwh_uncertainty\":", sqrt(variance) / joules);
+    append_number(text, ",\"cost\":", energy->has_price ? energy->cost : NAN);
+    append_number(text, ",\"cost_saved\":", energy->has_price ? energy->cost_saved : NAN);
+    append_number(text, ",\"carbon_kg\":", energy->has_price ? energy->carbon_kg : NAN);
+    append_number(text, ",\"carbon_kg_saved\":", energy->has_price ? energy->carbon_kg_saved : NAN);
+    append(text, "}");
+}
+
+/* ---- All of it ------------------------------------------------------------------------------- */
+
+static void append_lists(harpe_text *text, const harpe_fleet_state *state, double at_s) {
+    const char *comma = "";
+    append(text, ",\"budgets\":[");
+    for (size_t g = 0; g < state->group_count; g++) {
+        if (state->groups[g].budget.watts < 0 && state->groups[g].now_watts < 0) continue;
+        append(text, comma);
+        append_budget(text, state, (int)g);
+        comma = ",";
+    }
+    append(text, "],\"groups\":[");
+    for (size_t g = 1; g < state->group_count; g++) {
+        append_string(text, g > 1 ? ",{\"name\":" : "{\"name\":", state->groups[g].name);
+        append_string(text, ",\"parent\":", state->groups[state->groups[g].parent].name);
+        append(text, "}");
+    }
+    harpe_text_printf(text, "],\"jobs_total\":%zu,\"jobs\":[", state->member_count);
+    for (size_t i = 0; i < state->member_count && i < JOBS_SHOWN; i++) {
+        if (i > 0) append(text, ",");
+        append_job(text, state, state->members[i]);
+    }
+    append(text, "],\"events\":[");
+    size_t first = state->event_count > EVENTS_SHOWN ? state->event_count - EVENTS_SHOWN : 0;
+    for (size_t i = first; i < state->event_count; i++) {
+        if (i > first) append(text, ",");
+        append_event(text, state, &state->events[i], at_s);
+    }
+    append(text, "]");
+}
+
+void harpe_fleet_show(const harpe_fleet_state *state, harpe_fleet_now now, harpe_text *text) {
+    const harpe_fleet_group_state *all = &state->groups[0];
+    bool has_split = state->has_split && harpe_limits_are_set(state, now.wall_s);
+    append_number(text, "{\"at\":", now.wall_s);
+    harpe_text_printf(text, ",\"revision\":%" PRIu64, state->revision);
+    append_string(text, ",\"state\":", harpe_fleet_state_name(state, now.wall_s));
+    append_number(text, ",\"power\":{\"measured_w\":", all->measured_w);
+    append_number(text, ",\"planned_w\":", all->planned_w);
+    append_number(text, ",\"counted_w\":", all->counted_w);
+    append_number(text, ",\"limit_w\":", all->limit_w);
+    append_number(text, "},\"weighted_slowdown\":", harpe_fleet_weighted_slowdown(state));
+    append_number(text, ",\"lower_bound\":", has_split ? state->split.lower_bound : NAN);
+    append_number(text, ",\"objective\":", has_split ? state->split.objective : NAN);
+    append_lists(text, state, now.wall_s);
+    append_price(text, state, now.wall_s);
+    append_energy(text, state);
+    append(text, "}");
+}
+
+void harpe_fleet_show_event_answer(const harpe_fleet_state *state, int64_t id, harpe_text *text) {
+    const harpe_fleet_event *event = harpe_fleet_event_find(state, id);
+    harpe_text_printf(text, "{\"id\":%" PRId64, id);
+    append_number(text,
+                  ",\"promised_w\":", event ? harpe_fleet_event_promised_w(state, event) : NAN);
+    append_number(text, ",\"missing_w\":", event ? missing_of(state, event) : 0);
+    append(text, "}");
+}
+
+void harpe_fleet_show_plan(const harpe_member *member, harpe_text *text) {
+    size_t plan = harpe_member_plan_within(member, member->cap_w);
+    harpe_text_printf(text, "{\"plan\":%zu", plan);
+    append_number(text,
+                  ",\"watts\":", plan < member->plan_count ? member->plans[plan].power_w : NAN);
+    append_number(text,
+                  ",\"time_s\":", plan < member->plan_count ? member->plans[plan].time_s : NAN);
+    append(text, "}");
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The fleet as JSON. */
+#ifndef HARPE_SERVER_FLEET_SHOW_H
+#define HARPE_SERVER_FLEET_SHOW_H
+
+#include "base/text.h"
+#include "server/fleet/fleet_state.h"
+
+/* Returns "none", "within", "lowering", "over" or "infeasible". */
+const char *harpe_fleet_state_name(const harpe_fleet_state *state, double at_s);
+/* Returns the sum of weight * (slowdown - 1) of the members that follow plans. */
+double harpe_fleet_weighted_slowdown(const harpe_fleet_state *state);
+/* Returns "follows", "lowering", "raising", "learning", "silent" or "not steered". */
+const char *harpe_fleet_member_state_name(const harpe_member *member);
+/* Appends everything, after harpe_limits_update. */
+void harpe_fleet_show(const harpe_fleet_state *state, harpe_fleet_now now, harpe_text *text);
+/* Appends what POST /fleet/events answers. */
+void harpe_fleet_show_event_answer(const harpe_fleet_state *state, int64_t id, harpe_text *text);
+/* Appends what a declared member gets: its plan and its cap. */
+void harpe_fleet_show_plan(const harpe_member *member, harpe_text *text);
+
+#endif

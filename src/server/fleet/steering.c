@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs the fleet on the server's loop. A timer looks at the jobs, gives what has changed to the
+ * solver on a worker, and decides caps. A cap is stored before it is given to its job. So after a
+ * crash, the stored caps include every cap that a job may follow. */
+#include "server/fleet/steering.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "server/engine/job_glance.h"
+#include "server/engine/replies.h"
+#include "server/fleet/bodies.h"
+#include "server/fleet/decide.h"
+#include "server/fleet/engine_link.h"
+#include "server/fleet/fleet_events.h"
+#include "server/fleet/groups.h"
+#include "server/fleet/history.h"
+#include "server/fleet/limits.h"
+#include "server/fleet/member.h"
+#include "server/fleet/metrics_fleet.h"
+#include "server/fleet/notes.h"
+#include "server/fleet/show.h"
+#include "server/fleet/steering_state.h"
+#include "server/fleet/steering_work.h"
+
+enum {
+    TICK_MS = 500,
+    KEEP_S = 300,      /* between two records of history and energy */
+    EVENT_WAIT_S = 10, /* a new event waits so long for the plans of jobs, before it is answered */
+};
+
+static void tick(void *user);
+
+static harpe_fleet_now now_of(const harpe_steering *self) {
+    return (harpe_fleet_now){harpe_jobs_wall_s(self->jobs), harpe_jobs_steady_s(self->jobs)};
+}
+
+/* ---- Looking --------------------------------------------------------------------------------- */
+
+static void job_is_gone(void *user, const harpe_member *member) {
+    harpe_steering *self = user;
+    if (member->was_steered) harpe_steering_erase(self, "cap", member->id);
+    if (member->rounds.plan_count >= 0) harpe_steering_erase(self, "plans", member->id);
+    bool has_override = false;
+    for (size_t i = 0; i < self->state.override_count; i++)
+        has_override = has_override || strcmp(self->state.overrides[i].id, member->id) == 0;
+    /* What an operator said stays if the job has only ended, because it may come back. */
+    if (has_override && !harpe_jobs_have(self->jobs, member->id))
+        harpe_steering_erase(self, "job", member->id);
+}
+
+static void look(harpe_steering *self) {
+    harpe_fleet_now now = now_of(self);
+    harpe_engine_link_look(&self->state, self->jobs, now, ++self->stamp, job_is_gone, self);
+    harpe_limits_update(&self->state, now);
+}
+
+/* ---- Deciding -------------------------------------------------------------------------------- */
+
+static void solve(void *user) { harpe_decide_solve(&((harpe_steering *)user)->state); }
+
+static void is_solved(void *user) {
+    harpe_steering *self = user;
+    harpe_error error = {0};
+    self->state.is_solving = false;
+    if (self->is_stopping) return;
+    if (harpe_decide_take(&self->state, &error) != HARPE_OK) {
+        harpe_log_line(&self->options.log, HARPE_LOG_ERROR,
+                       "the power budgets cannot be split: %s; tries again", error.message);
+        return;
+    }
+    look(self);
+    harpe_decide_caps(&self->state, now_of(self));
+    harpe_steering_send_commands(self);
+}
+
+/* Splits the budgets again if something has changed. */
+static void decide(harpe_steering *self) {
+    harpe_fleet_state *state = &self->state;
+    harpe_fleet_now now = now_of(self);
+    if (state->is_solving) return;
+    if (harpe_decide_prepare(state, now)) {
+        state->is_solving = true;
+        self->solve_work =
+            (harpe_work){.work = solve, .done = is_solved, .user = self, .pool = HARPE_POOL_FLEET};
+        harpe_workers_submit(self->options.workers, &self->solve_work);
+        return;
+    }
+    harpe_limits_sum(state);
+    harpe_decide_caps(state, now);
+}
+
+/* ---- What came ------------------------------------------------------------------------------- */
+
+static void keep(harpe_steering *self, harpe_fleet_now now) {
+    const harpe_fleet_group_state *all = &self->state.groups[0];
+    harpe_fleet_history_add(self->history, now.wall_s, all->measured_w, all->counted_w,
+                            isfinite(all->limit_w) ? all->limit_w : -1);
+    if (harpe_limits_watch(&self->state, now))
+        for (size_t i = 0; i < self->state.event_count; i++)
+            if (harpe_fleet_event_state_of(&self->state.events[i], now.wall_s) ==
+                HARPE_EVENT_ACTIVE)
+                harpe_steering_keep_event(self, &self->state.events[i]);
+    if (now.steady_s - self->kept_s < KEEP_S) return;
+    self->kept_s = now.steady_s;
+    harpe_steering_keep_sums(self);
+    harpe_fleet_events_prune(&self->state, now.wall_s);
+}
+
+/* ---- The timer ------------------------------------------------------------------------------- */
+
+static bool has_commands(const harpe_steering *self) {
+    for (size_t i = 0; i < self->state.member_count; i++) {
+        const harpe_member *member = self->state.members[i];
+        if (member->has_command || member->is_sending || member->was_steered) return true;
+    }
+    return false;
+}
+
+static void run_later(harpe_steering *self) {
+    harpe_error error;
+    if (self->timer || self->is_stopping) return;
+    if (harpe_loop_after(self->options.loop, TICK_MS, tick, self, &self->timer, &error))
+        harpe_log_line(&self->options.log, HARPE_LOG_ERROR,
+                       "cannot steer power budgets: out of memory");
+}
+
+static void answer_waiting(harpe_steering *self, bool all);
+
+static void tick(void *user) {
+    harpe_steering *self = user;
+    self->timer = NULL;
+    if (self->is_stopping) return;
+    look(self);
+    harpe_fleet_now now = now_of(self);
+    bool is_set = harpe_limits_are_set(&self->state, now.wall_s);
+    bool is_asked = self->waiting.count > 0;
+    if (is_set || is_asked) harpe_steering_read_plans(self, now);
+    if (is_set) {
+        decide(self);
+        keep(self, now);
+    } else {
+        harpe_decide_release(&self->state, now);
+    }
+    harpe_steering_send_commands(self);
+    if (is_asked) answer_waiting(self, false);
+    if (is_set || has_commands(self) || self->waiting.count > 0) run_later(self);
+}
+
+/* Begins to steer if something is set. */
+static void wake(harpe_steering *self) {
+    if (self->timer) harpe_timer_cancel(self->timer);
+    self->timer = NULL;
+    tick(self);
+}
+
+/* ---- Settings -------------------------------------------------------------------------------- */
+
+static void answer_text(harpe_call *call, harpe_text *text) {
+    if (text->failed) {
+        harpe_text_free(text);
+        harpe_reply_out_of_memory(call);
+        return;
+    }
+    harpe_reply(call, 200, text->data, text->length, -1);
+}
+
+static void setting_is_stored(harpe_steering *self, const harpe_fleet_note *note, harpe_call *call,
+                              harpe_status status, const harpe_error *fault) {
+    harpe_error error = {0};
+    harpe_text text = {0};
+    if (status == HARPE_OK) {
+        status = harpe_notes_apply(&self->state, note->key, note->text, strlen(note->text), false,
+                                   &error);
+        fault = &error;
+    }
+    if (status != HARPE_OK) {
+        harpe_reply_not_stored(call, fault);
+        return;
+    }
+    if (!self->is_stopping) wake(self);
+    if (!call) return;
+    if (call->kind == HARPE_CALL_FLEET_POST_EVENT) {
+        harpe_fleet_show_event_answer(&self->state, strtoll(note->key + strlen("event/"), NULL, 10),
+                                      &text);
+        answer_text(call, &text);
+        return;
+    }
+    harpe_reply_null(call, -1);
+}
+
+static void change_setting(harpe_steering *self, harpe_call_kind kind, harpe_call *call,
+                           const char *text, size_t length) {
+    harpe_fleet_note note;
+    harpe_error error = {0};
+    int http_status;
+    if (harpe_bodies_read(&self->state, kind, call->job_id, text, length, now_of(self).wall_s,
+                          &note, &http_status, &error) != HARPE_OK) {
+        harpe_reply_detail(call, http_status, "%s", error.message);
+        return;
+    }
+    harpe_steering_store(self, &note, call, setting_is_stored);
+}
+
+/* ---- Events that wait for plans -------------------------------------------------------------- */
+
+static bool lacks_plans(const harpe_steering *self) {
+    for (size_t i = 0; i < self->state.member_count; i++) {
+        const harpe_member *member = self->state.members[i];
+        bool has_none = member->kind == HARPE_MEMBER_JOB && member->plan_count == 0;
+        if (has_none && (member->rounds.wants_plans || member->rounds.is_reading)) return true;
+    }
+    return false;
+}
+
+/* Handles the events that waited for plans, so that their answers say what can be had. */
+static void answer_waiting(harpe_steering *self, bool all) {
+    harpe_call_list ready = {0};
+    bool is_late = now_of(self).steady_s - self->waiting_s > EVENT_WAIT_S;
+    if (!all && !is_late && lacks_plans(self)) return;
+    for (harpe_call *call; (call = harpe_calls_take_first(&self->waiting));)
+        harpe_calls_append(&ready, call);
+    for (harpe_call *call; (call = harpe_calls_take_first(&ready));)
+        change_setting(self, call->kind, call, call->body, call->length);
+}
+
+static void post_event(harpe_steering *self, harpe_call *call) {
+    look(self);
+    if (!lacks_plans(self)) {
+        change_setting(self, call->kind, call, call->body, call->length);
+        return;
+    }
+    if (self->waiting.count == 0) self->waiting_s = now_of(self).steady_s;
+    harpe_calls_append(&self->waiting, call);
+    harpe_steering_read_plans(self, now_of(self));
+    run_later(self);
+}
+
+/* ---- Other calls ----------------------------------------------------------------------------- */
+
+static void show(harpe_steering *self, harpe_call *call) {
+    harpe_text text = {0};
+    look(self);
+    harpe_fleet_show(&self->state, now_of(self), &text);
+    answer_text(call, &text);
+}
+
+static void show_history(const harpe_steering *self, harpe_call *call) {
+    harpe_text text = {0};
+    char *end = call->job_id;
+    double now_s = now_of(self).wall_s;
+    double from_s = end ? strtod(end, &end) : 0;
+    double to_s = end ? strtod(end, &end) : 0;
+    double points = end ? strtod(end, &end) : 0;
+    harpe_fleet_history_show(self->history, from_s, to_s > 0 ? to_s : now_s,
+                             points > 0 && points < 1e6 ? (size_t)points : 0, &text);
+    answer_text(call, &text);
+}
+
+/* A declared member says what it does, and gets its plan. Until its last cap is stored, it gets the
+ * slower one of the plan that it has and the new one. */
+static void take_report(harpe_steering *self, harpe_call *call) {
+    harpe_member *member = harpe_member_find(&self->state, HARPE_MEMBER_DECLARED, call->job_id);
+    harpe_fleet_now now = now_of(self);
+    harpe_error error = {0};
+    harpe_text text = {0};
+    int64_t plan;
+    double power_w;
+    if (!member) {
+        harpe_reply_detail(call, 404, "there is no member %.200s: PUT /fleet/members/ declares it",
+                           call->job_id);
+        return;
+    }
+    if (harpe_bodies_read_report(call->body, call->length, &plan, &power_w, &error) != HARPE_OK) {
+        harpe_reply_detail(call, 422, "%s", error.message);
+        return;
+    }
+    harpe_member_follow(member, plan, power_w, now);
+    if (member->has_command && plan >= 0) {
+        harpe_member slower = *member;
+        slower.cap_w = fmin(member->cap_w, member->plans[plan].power_w);
+        harpe_fleet_show_plan(&slower, &text);
+    } else {
+        harpe_fleet_show_plan(member, &text);
+    }
+    answer_text(call, &text);
+}
+
+/* Returns true, with a body for PUT /fleet/jobs, if a client's power cap is valid. */
+static bool cap_body(const harpe_call *call, char *into, size_t size) {
+    double watts;
+    harpe_text number = {0};
+    if (!harpe_bodies_read_watts(call->body, call->length, &watts)) return false;
+    if (watts > 0)
+        harpe_text_number(&number, watts);
+    else
+        harpe_text_printf(&number, "null");
+    bool is_made = !number.failed && number.length < size / 2;
+    if (is_made) (void)snprintf(into, size, "{\"most_w\":%s}", number.data);
+    harpe_text_free(&number);
+    return is_made;
+}
+
+bool harpe_steering_takes(const harpe_steering *self, const harpe_call *call) {
+    char body[120];
+    if (call->kind >= HARPE_CALL_FLEET_SHOW) return true;
+    if (call->kind != HARPE_CALL_POWER_CAP || !self) return false;
+    const harpe_member *member = harpe_member_find(&self->state, HARPE_MEMBER_JOB, call->job_id);
+    return member && member->was_steered && cap_body(call, body, sizeof body);
+}
+
+void harpe_steering_handle(harpe_steering *self, harpe_call *call) {
+    char body[120];
+    call->held_by = NULL;
+    call->operation = NULL;
+    call->next = NULL;
+    if (self->is_stopping) {
+        harpe_reply_stopping(call);
+        return;
+    }
+    switch (call->kind) {
+    case HARPE_CALL_FLEET_SHOW: show(self, call); break;
+    case HARPE_CALL_FLEET_HISTORY: show_history(self, call); break;
+    case HARPE_CALL_FLEET_REPORT: take_report(self, call); break;
+    case HARPE_CALL_FLEET_POST_EVENT: post_event(self, call); break;
+    case HARPE_CALL_FLEET_PUT_JOB:
+        if (harpe_jobs_have(self->jobs, call->job_id))
+            change_setting(self, call->kind, call, call->body, call->length);
+        else
+            harpe_reply_detail(call, 404, "no job %.512s is known here: register it first",
+                               call->job_id);
+        break;
+    case HARPE_CALL_POWER_CAP:
+        if (cap_body(call, body, sizeof body))
+            change_setting(self, HARPE_CALL_FLEET_PUT_JOB, call, body, strlen(body));
+        else
+            harpe_reply_out_of_memory(call);
+        break;
+    default: change_setting(self, call->kind, call, call->body, call->length); break;
+    }
+}
+
+void harpe_steering_forget(harpe_steering *self, harpe_call *call) {
+    if (call->list == &self->waiting) harpe_calls_remove(call);
+    harpe_steering_drop_call(self, call);
+}
+
+/* ---- Metrics --------------------------------------------------------------------------------- */
+
+void harpe_steering_metrics(const harpe_steering *self, harpe_text *text) {
+    harpe_fleet_metrics(&self->state, now_of(self), text);
+}
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+static harpe_status load_note(void *user, const harpe_change *record, harpe_error *error) {
+    harpe_steering *self = user;
+    if (strcmp(record->job_id, "history") == 0) {
+        harpe_fleet_history_load(self->history, record->text, record->length);
+        return HARPE_OK;
+    }
+    return harpe_notes_apply(&self->state, record->job_id, record->text, record->length, true,
+                             error);
+}
+
+harpe_status harpe_steering_new(const harpe_jobs_options *options, harpe_jobs *jobs,
+                                harpe_steering **out, harpe_error *error) {
+    harpe_steering *self = harpe_calloc(1, sizeof *self);
+    if (!self) return harpe_fail_memory(error);
+    self->options = *options;
+    self->jobs = jobs;
+    self->history = harpe_fleet_history_new();
+    harpe_status status = self->history && harpe_groups_begin(&self->state)
+                              ? harpe_store_load_notes(options->store, load_note, self, error)
+                              : harpe_fail_memory(error);
+    if (status != HARPE_OK) {
+        harpe_steering_free(self);
+        return status;
+    }
+    self->kept_s = now_of(self).steady_s;
+    for (size_t i = 0; i < self->state.member_count; i++)
+        harpe_groups_place(&self->state, self->state.members[i]);
+    bool is_set = harpe_limits_are_set(&self->state, now_of(self).wall_s);
+    if (is_set || has_commands(self)) run_later(self);
+    *out = self;
+    return HARPE_OK;
+}
+
+void harpe_steering_stop(harpe_steering *self) {
+    if (!self || self->is_stopping) return;
+    harpe_timer_cancel(self->timer);
+    self->timer = NULL;
+    self->is_stopping = true;
+    for (harpe_call *call; (call = harpe_calls_take_first(&self->waiting));)
+        harpe_reply_stopping(call);
+}
+
+bool harpe_steering_is_idle(const harpe_steering *self) {
+    return !self->state.is_solving && harpe_steering_has_no_work(self);
+}
+
+void harpe_steering_free(harpe_steering *self) {
+    if (!self) return;
+    harpe_steering_stop(self);
+    harpe_steering_drop_work(self);
+    harpe_fleet_state *state = &self->state;
+    for (size_t i = 0; i < state->member_count; i++)
+        harpe_member_free(state->members[i]);
+    for (size_t i = 0; i < state->override_count; i++)
+        free(state->overrides[i].id);
+    free(state->members);
+    free(state->overrides);
+    free(state->events);
+    free(state->prices.points);
+    harpe_groups_free(state);
+    harpe_decide_free(state);
+    harpe_fleet_history_free(self->history);
+    free(self);
+}

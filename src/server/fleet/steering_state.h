@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The structure of the fleet's host on the loop. steering.c and steering_work.c share it. */
+#ifndef HARPE_SERVER_FLEET_STEERING_STATE_H
+#define HARPE_SERVER_FLEET_STEERING_STATE_H
+
+#include "server/engine/call.h"
+#include "server/engine/jobs.h"
+#include "server/engine/pools.h"
+#include "server/fleet/fleet_state.h"
+#include "server/fleet/history.h"
+#include "server/fleet/steering.h"
+
+struct harpe_fleet_work;
+
+struct harpe_steering {
+    harpe_jobs_options options;
+    harpe_jobs *jobs;
+    harpe_fleet_state state;
+    harpe_fleet_history *history;
+    harpe_timer *timer; /* NULL: nothing is steered, or it stops */
+    bool is_stopping;
+    uint64_t stamp; /* of the last look at the jobs */
+    harpe_work solve_work;
+    struct harpe_fleet_work *work; /* in flight: notes that are stored, and calls to jobs */
+    int reading;                   /* frontiers that are being read */
+    harpe_call_list waiting;       /* new events that wait for plans */
+    double waiting_s;              /* since this steady time */
+    double kept_s;                 /* steady time of the last record of sums */
+};
+
+#endif
