@@ -1,0 +1,616 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The fleet's decisions with a clock of the test's own and invented jobs: no lost answer makes a
+ * budget break, lowering goes before raising, nobody is slower than accepted, and a restart
+ * continues with the same split. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/fleet/bodies.h"
+#include "server/fleet/decide.h"
+#include "server/fleet/fleet_events.h"
+#include "server/fleet/groups.h"
+#include "server/fleet/history.h"
+#include "server/fleet/limits.h"
+#include "server/fleet/member.h"
+#include "server/fleet/notes.h"
+#include "server/fleet/show.h"
+
+enum { JOBS_MAX = 12, PLANS_MAX = 12 };
+#define TICK_S 0.5
+
+/* A job as it really is. */
+typedef struct real_job {
+    harpe_member *member;
+    double factor; /* of its power, which the plans do not know */
+    double round_s;
+    double ends_s;  /* of its round */
+    size_t plan;    /* that it runs */
+    bool is_capped; /* its round runs under the last cap */
+    double hangs_until_s;
+    bool is_measured; /* the member has measured the factor */
+} real_job;
+
+static void set_factor(real_job *job, double factor) {
+    job->factor = factor;
+    job->is_measured = false;
+}
+
+typedef struct world {
+    harpe_fleet_state state;
+    uint64_t random;
+    real_job jobs[JOBS_MAX];
+    size_t job_count;
+    double now_s;
+    size_t raises;
+} world;
+
+static harpe_fleet_now now_of(const world *w) { return (harpe_fleet_now){w->now_s, w->now_s}; }
+
+/* splitmix64 (Steele, Lea, Flood 2014). */
+static uint64_t random_bits(world *w) {
+    uint64_t z = (w->random += 0x9E3779B97F4A7C15U);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
+    return z ^ (z >> 31);
+}
+
+static double between(world *w, double low, double high) {
+    return low + (high - low) * ((double)(random_bits(w) >> 11) * 0x1p-53);
+}
+
+static size_t any(world *w, size_t count) { return (size_t)(random_bits(w) % count); }
+
+/* ---- Settings -------------------------------------------------------------------------------- */
+
+/* Makes a request as a client does. Returns the HTTP status. */
+static int try_set(world *w, harpe_call_kind kind, const char *id, const char *body) {
+    harpe_fleet_note note;
+    harpe_error error = {0};
+    int status;
+    if (harpe_bodies_read(&w->state, kind, id, body, body ? strlen(body) : 0, w->now_s, &note,
+                          &status, &error) != HARPE_OK) {
+        assert_true(error.message[0] && !strchr(error.message, '\n'));
+        return status;
+    }
+    if (harpe_notes_apply(&w->state, note.key, note.text, strlen(note.text), false, &error))
+        fail_msg("%s", error.message);
+    harpe_fleet_note_clear(&note);
+    return 200;
+}
+
+static void set(world *w, harpe_call_kind kind, const char *id, const char *format, ...) {
+    char body[2000];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(body, sizeof body, format, arguments);
+    va_end(arguments);
+    int status = try_set(w, kind, id, body);
+    if (status != 200) fail_msg("%d for %s", status, body);
+}
+
+static void begin(world *w, uint64_t seed) {
+    *w = (world){.now_s = 1e9};
+    w->random = seed * 7919;
+    assert_true(harpe_groups_begin(&w->state));
+}
+
+static void end(world *w) {
+    harpe_fleet_state *state = &w->state;
+    harpe_decide_free(state);
+    for (size_t i = 0; i < state->member_count; i++)
+        harpe_member_free(state->members[i]);
+    for (size_t i = 0; i < state->override_count; i++)
+        free(state->overrides[i].id);
+    free(state->members);
+    free(state->overrides);
+    free(state->events);
+    free(state->prices.points);
+    harpe_groups_free(state);
+}
+
+/* Adds a job with plans whose power falls from `highest_w`. */
+static real_job *add_job(world *w, const char *group, double highest_w, size_t plans) {
+    char name[16];
+    (void)snprintf(name, sizeof name, "job%zu", w->job_count);
+    real_job *job = &w->jobs[w->job_count++];
+    harpe_fleet_plan *list = calloc(plans, sizeof *list);
+    double time_s = between(w, 0.5, 20), power_w = highest_w;
+    for (size_t i = 0; i < plans; i++) {
+        list[i] = (harpe_fleet_plan){time_s, power_w};
+        time_s *= between(w, 1.001, 1.06);
+        power_w *= between(w, 0.88, 0.99);
+    }
+    harpe_member *member = harpe_member_add(&w->state, HARPE_MEMBER_JOB, name);
+    member->world_size = 4;
+    member->said.weight = between(w, 0.1, 10);
+    if (*group) {
+        (void)snprintf(member->said.group, sizeof member->said.group, "%s", group);
+        member->said.has_group = true;
+    }
+    harpe_groups_place(&w->state, member);
+    harpe_member_set_plans(member, list, plans);
+    harpe_member_hear(member, now_of(w));
+    *job = (real_job){
+        .member = member, .factor = 1, .is_measured = true, .round_s = between(w, 0.3, 12)};
+    job->ends_s = w->now_s + job->round_s;
+    return job;
+}
+
+/* ---- Time ------------------------------------------------------------------------------------ */
+
+static double real_power(const real_job *job) {
+    return job->member->plans[job->plan].power_w * job->factor;
+}
+
+/* Ends a round: the job reports it, and takes its cap for the next one. */
+static void end_round(world *w, real_job *job) {
+    harpe_member *member = job->member;
+    harpe_member_hear(member, now_of(w));
+    member->round_s = job->round_s;
+    job->is_measured = true;
+    harpe_member_measure(member, real_power(job), member->plans[job->plan].power_w);
+    if (job->is_capped) harpe_member_confirm(member);
+    job->is_capped = !member->has_command;
+    if (job->is_capped) job->plan = harpe_member_plan_within(member, member->cap_w);
+    job->ends_s = w->now_s + job->round_s;
+}
+
+static double counted_in(const world *w, int group) {
+    double sum_w = 0;
+    for (size_t i = 0; i < w->state.member_count; i++) {
+        int g = w->state.members[i]->group;
+        while (g >= 0 && g != group)
+            g = w->state.groups[g].parent;
+        if (g == group) sum_w += harpe_member_counted_w(w->state.members[i]);
+    }
+    return sum_w;
+}
+
+/* Checks that a member that was raised has kept the limits of its groups. */
+static void check_raise(world *w, const harpe_member *member) {
+    w->raises++;
+    for (int g = member->group; g >= 0; g = w->state.groups[g].parent)
+        assert_true(counted_in(w, g) <= w->state.groups[g].ahead_w + 0.01);
+}
+
+static void decide(world *w) {
+    harpe_error error = {0};
+    double caps[JOBS_MAX];
+    if (harpe_decide_prepare(&w->state, now_of(w))) {
+        harpe_decide_solve(&w->state);
+        if (harpe_decide_take(&w->state, &error)) fail_msg("%s", error.message);
+        if (harpe_fleet_verify(w->state.solver, &error)) fail_msg("%s", error.message);
+    }
+    harpe_limits_sum(&w->state);
+    for (size_t j = 0; j < w->job_count; j++)
+        caps[j] = w->jobs[j].member->cap_w;
+    harpe_decide_caps(&w->state, now_of(w));
+    for (size_t j = 0; j < w->job_count; j++) {
+        harpe_member *member = w->jobs[j].member;
+        if (member->cap_w > caps[j]) check_raise(w, member);
+        /* A command needs some time, and some are lost for a while. */
+        if (member->has_command) w->jobs[j].is_capped = false;
+        if (member->has_command && between(w, 0, 1) < 0.7) member->has_command = false;
+    }
+}
+
+static void check_powers(const world *w) {
+    for (size_t j = 0; j < w->job_count; j++) {
+        const real_job *job = &w->jobs[j];
+        double counted_w = harpe_member_counted_w(job->member);
+        if (job->is_measured && real_power(job) > counted_w * (1 + 1e-9))
+            fail_msg("%s draws %g W, and %g W are counted", job->member->id, real_power(job),
+                     counted_w);
+        /* The target counts: after an event that permits more, a job speeds up when there is room.
+         */
+        const harpe_member *member = job->member;
+        double most = harpe_member_max_slowdown(member);
+        if (!member->has_target || !(most > 0) || member->may_exceed) continue;
+        double slowdown = member->plans[member->target].time_s / member->plans[0].time_s;
+        assert_true(slowdown <= most * (1 + 1e-9));
+    }
+}
+
+static void pass(world *w, double seconds) {
+    for (double until_s = w->now_s + seconds; w->now_s < until_s;) {
+        w->now_s += TICK_S;
+        for (size_t j = 0; j < w->job_count; j++) {
+            real_job *job = &w->jobs[j];
+            if (w->now_s >= job->ends_s && w->now_s >= job->hangs_until_s) end_round(w, job);
+        }
+        for (size_t i = 0; i < w->state.member_count; i++)
+            harpe_member_watch(w->state.members[i], now_of(w));
+        harpe_limits_update(&w->state, now_of(w));
+        decide(w);
+        (void)harpe_limits_watch(&w->state, now_of(w));
+        check_powers(w);
+    }
+}
+
+/* Returns false if a group's members draw more than its limit although they could draw less. */
+static bool is_kept(const world *w) {
+    for (size_t g = 0; g < w->state.group_count; g++) {
+        const harpe_fleet_group_state *group = &w->state.groups[g];
+        double limit_w = fmax(group->limit_w, group->least_w);
+        if (counted_in(w, (int)g) > limit_w * (1 + 1e-6) + 0.01) return false;
+    }
+    return true;
+}
+
+/* ---- Properties ------------------------------------------------------------------------------ */
+
+static void make_fleet(world *w) {
+    static const char *const groups[] = {"", "a", "b", "c"};
+    double sum_w = 0;
+    set(w, HARPE_CALL_FLEET_PUT_GROUP, "a", "{}");
+    set(w, HARPE_CALL_FLEET_PUT_GROUP, "b", "{\"parent\":\"a\"}");
+    set(w, HARPE_CALL_FLEET_PUT_GROUP, "c", "{\"parent\":null}");
+    size_t jobs = 2 + any(w, JOBS_MAX - 2);
+    for (size_t j = 0; j < jobs; j++) {
+        double highest_w = between(w, 100, 5000);
+        real_job *job = add_job(w, groups[any(w, 4)], highest_w, 1 + any(w, PLANS_MAX));
+        if (any(w, 3) == 0) job->member->said.max_slowdown = between(w, 1, 1.3);
+        sum_w += highest_w;
+    }
+    if (any(w, 2)) set(w, HARPE_CALL_FLEET_PUT_LOAD, "pumps", "{\"watts\":%g}", sum_w / 20);
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":%g,\"margin\":0.02,\"overhead\":1.2}",
+        between(w, 0.6, 1.4) * sum_w * 1.2);
+    if (any(w, 2))
+        set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"group\":\"a\",\"watts\":%g}",
+            between(w, 0.2, 1) * sum_w);
+}
+
+/* Something happens: an event, a job that hangs, another weight, or another budget. */
+static void disturb(world *w) {
+    real_job *job = &w->jobs[any(w, w->job_count)];
+    switch (any(w, 6)) {
+    case 0:
+    case 1:
+        set(w, HARPE_CALL_FLEET_POST_EVENT, NULL,
+            "{\"from\":%.3f,\"duration_s\":%g,\"share\":%g,\"notice_s\":%g,\"ramp_s\":%g}",
+            w->now_s + between(w, 0, 90), between(w, 20, 200), between(w, 0.05, 0.4),
+            between(w, 0, 90), between(w, 0, 60));
+        break;
+    case 2: job->hangs_until_s = w->now_s + between(w, 10, 200); break;
+    case 3: set_factor(job, between(w, 0.9, 1.1)); break;
+    case 4:
+        set(w, HARPE_CALL_FLEET_PUT_JOB, job->member->id, "{\"weight\":%g}", between(w, 0, 20));
+        break;
+    default:
+        set(w, HARPE_CALL_FLEET_POST_EVENT, NULL,
+            "{\"duration_s\":%g,\"watts\":%g,\"group\":\"a\",\"may_exceed_slowdown\":true}",
+            between(w, 20, 100), between(w, 10, 3000));
+        break;
+    }
+}
+
+static void budgets_hold_whatever_is_lost(void **state) {
+    (void)state;
+    size_t raises = 0;
+    const char *scale = getenv("HARPE_TEST_SCALE");
+    int trials = 40 * (scale ? atoi(scale) : 1);
+    for (int trial = 0; trial < trials; trial++) {
+        world w;
+        begin(&w, (uint64_t)trial + 1);
+        make_fleet(&w);
+        pass(&w, 150);
+        if (!is_kept(&w)) fail_msg("trial %d: a budget is broken after the start", trial);
+        for (int i = 0; i < 10; i++) {
+            disturb(&w);
+            pass(&w, between(&w, 1, 60));
+        }
+        for (size_t j = 0; j < w.job_count; j++)
+            w.jobs[j].hangs_until_s = 0;
+        pass(&w, 500); /* events and ramps are over */
+        if (!is_kept(&w)) fail_msg("trial %d: a budget is broken in the steady state", trial);
+        raises += w.raises;
+        end(&w);
+    }
+    assert_true(raises > 100);
+}
+
+/* A job that hangs while it may draw much is counted with that, so the others draw less. */
+static void silent_job_is_counted_with_what_it_may_draw(void **state) {
+    (void)state;
+    world w;
+    begin(&w, 5);
+    for (int j = 0; j < 4; j++)
+        add_job(&w, "", 1000, 10)->round_s = 2;
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":4000}");
+    pass(&w, 60);
+    assert_true(counted_in(&w, 0) <= 4000.01);
+    w.jobs[0].hangs_until_s = w.now_s + 1000;
+    double stuck_w = real_power(&w.jobs[0]);
+    pass(&w, 1);
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":3300}");
+    pass(&w, 120);
+    assert_string_equal(harpe_fleet_member_state_name(w.jobs[0].member), "silent");
+    assert_true(harpe_member_counted_w(w.jobs[0].member) >= stuck_w);
+    assert_true(counted_in(&w, 0) <= 3300.01);
+    end(&w);
+}
+
+static void power_above_the_plan_is_corrected_within_two_rounds(void **state) {
+    (void)state;
+    world w;
+    begin(&w, 6);
+    for (int j = 0; j < 3; j++)
+        add_job(&w, "", 1000, 12)->round_s = 5;
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":2500}");
+    pass(&w, 100);
+    for (int j = 0; j < 3; j++)
+        set_factor(&w.jobs[j], 1.08);
+    /* One round that measures, and one that ends after the job got its new cap. A command is lost
+     * with some probability in a tick, so there is one more round of time. */
+    pass(&w, 3 * 5 + 5);
+    double sum_w = 0;
+    for (int j = 0; j < 3; j++)
+        sum_w += real_power(&w.jobs[j]);
+    assert_true(sum_w <= 2500.01);
+    assert_true(w.jobs[0].member->scale >= 1.08);
+    end(&w);
+}
+
+/* ---- Events ---------------------------------------------------------------------------------- */
+
+static void fleet_is_under_an_event_with_notice_when_it_begins(void **state) {
+    (void)state;
+    world w;
+    begin(&w, 7);
+    for (int j = 0; j < 5; j++)
+        add_job(&w, "", 1000, 12)->round_s = 8;
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":5000}");
+    pass(&w, 60);
+    set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL,
+        "{\"from\":%.3f,\"duration_s\":100,\"share\":0.2,\"notice_s\":60,\"ramp_s\":100}",
+        w.now_s + 100);
+    double from_s = w.now_s + 100;
+    pass(&w, 50);
+    assert_true(counted_in(&w, 0) > 4000); /* not long before the event */
+    pass(&w, from_s - w.now_s);
+    assert_true(counted_in(&w, 0) <= 4000.01);
+    pass(&w, 90);
+    assert_true(counted_in(&w, 0) <= 4000.01);
+    const harpe_fleet_event *event = &w.state.events[0];
+    assert_int_equal(event->breaches, 0);
+    assert_true(event->reached_s > 0 && event->highest_w <= 4000.01);
+    pass(&w, 60); /* in the ramp */
+    double limit_w = 4000 + 1000 * (w.now_s - from_s - 100) / 100;
+    assert_true(counted_in(&w, 0) <= limit_w);
+    pass(&w, 200);
+    assert_true(counted_in(&w, 0) > 4500);
+    end(&w);
+}
+
+static void event_that_cannot_be_met_says_by_how_much(void **state) {
+    (void)state;
+    world w;
+    harpe_text text = {0};
+    begin(&w, 8);
+    real_job *job = add_job(&w, "", 1000, 12);
+    job->member->said.max_slowdown = 1;
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1250,\"overhead\":1.25}");
+    pass(&w, 60);
+    set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":100,\"watts\":250}");
+    harpe_fleet_show_event_answer(&w.state, 1, &text);
+    assert_string_equal(text.data, "{\"id\":1,\"promised_w\":1000,\"missing_w\":250}");
+    harpe_text_free(&text);
+    pass(&w, 60);
+    assert_string_equal(harpe_fleet_state_name(&w.state, w.now_s), "infeasible");
+    assert_int_equal(job->plan, 0);
+    set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL,
+        "{\"duration_s\":50,\"watts\":100,\"may_exceed_slowdown\":true}");
+    pass(&w, 40);
+    assert_true(job->plan > 0);
+    pass(&w, 200);
+    assert_int_equal(job->plan, 0);
+    end(&w);
+}
+
+static void event_is_repeated_by_its_key_and_cancelled(void **state) {
+    (void)state;
+    world w;
+    begin(&w, 9);
+    add_job(&w, "", 1000, 12);
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
+    pass(&w, 40);
+    for (int i = 0; i < 2; i++)
+        set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL,
+            "{\"duration_s\":1000,\"share\":0.3,\"key\":\"k\",\"ramp_s\":20}");
+    assert_int_equal(w.state.event_count, 1);
+    pass(&w, 60);
+    assert_true(counted_in(&w, 0) <= 700.01);
+    set(&w, HARPE_CALL_FLEET_DELETE_EVENT, "1", "");
+    pass(&w, 10);
+    assert_true(counted_in(&w, 0) <= 1000);
+    assert_string_equal(
+        harpe_fleet_event_state_name(harpe_fleet_event_state_of(&w.state.events[0], w.now_s)),
+        "ramp");
+    pass(&w, 60);
+    assert_true(counted_in(&w, 0) > 900);
+    assert_int_equal(try_set(&w, HARPE_CALL_FLEET_DELETE_EVENT, "7", NULL), 404);
+    assert_int_equal(try_set(&w, HARPE_CALL_FLEET_DELETE_EVENT, "x", NULL), 404);
+    end(&w);
+}
+
+/* ---- Restart --------------------------------------------------------------------------------- */
+
+static void keep(world *to, harpe_fleet_note *note) {
+    harpe_error error = {0};
+    if (harpe_notes_apply(&to->state, note->key, note->text, strlen(note->text), true, &error))
+        fail_msg("%s", error.message);
+    harpe_fleet_note_clear(note);
+}
+
+static void restart_continues_with_the_same_split(void **state) {
+    (void)state;
+    world w, again;
+    harpe_fleet_note note;
+    begin(&w, 10);
+    begin(&again, 10);
+    for (int j = 0; j < 6; j++)
+        set_factor(add_job(&w, j % 2 ? "a" : "", 1000, 12), 1.02);
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":5000}");
+    pass(&w, 200);
+    again.now_s = w.now_s;
+    again.state.groups[0].budget = w.state.groups[0].budget;
+    for (int j = 0; j < 6; j++) {
+        const harpe_member *member = w.jobs[j].member;
+        assert_true(harpe_notes_of_cap(member, &note));
+        keep(&again, &note);
+        assert_true(harpe_notes_of_plans(member, &note));
+        keep(&again, &note);
+        harpe_member *copy = again.state.members[j];
+        copy->said = member->said;
+        harpe_groups_place(&again.state, copy);
+        again.jobs[j] = w.jobs[j];
+        again.jobs[j].member = copy;
+        again.job_count++;
+        assert_true(copy->cap_w == member->cap_w && copy->most_w == member->most_w);
+        assert_false(copy->has_command);
+    }
+    pass(&again, 30);
+    for (int j = 0; j < 6; j++)
+        assert_int_equal(again.jobs[j].plan, w.jobs[j].plan);
+    assert_int_equal(again.raises, 0);
+    end(&again);
+    end(&w);
+}
+
+/* ---- Settings -------------------------------------------------------------------------------- */
+
+static void wrong_settings_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        harpe_call_kind kind;
+        const char *id, *body;
+        int status;
+    } cases[] = {
+        {HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{", 422},
+        {HARPE_CALL_FLEET_PUT_BUDGET, NULL, "[]", 422},
+        {HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{}", 422},
+        {HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":-1}", 422},
+        {HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1,\"margin\":1}", 422},
+        {HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1,\"overhead\":0.5}", 422},
+        {HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1,\"wats\":1}", 422},
+        {HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":\"1\"}", 422},
+        {HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1,\"group\":\"a\\u0007\"}", 422},
+        {HARPE_CALL_FLEET_DELETE_BUDGET, NULL, NULL, 404},
+        {HARPE_CALL_FLEET_DELETE_BUDGET, "nowhere", NULL, 404},
+        {HARPE_CALL_FLEET_PUT_GROUP, "x", "{\"parent\":\"nowhere\"}", 404},
+        {HARPE_CALL_FLEET_PUT_GROUP, "a", "{\"parent\":\"a\"}", 409},
+        {HARPE_CALL_FLEET_PUT_GROUP, "a", "{\"parent\":\"b\"}", 409},
+        {HARPE_CALL_FLEET_DELETE_GROUP, "a", NULL, 409},
+        {HARPE_CALL_FLEET_PUT_JOB, "j", "{\"max_slowdown\":0.9}", 422},
+        {HARPE_CALL_FLEET_PUT_LOAD, "l", "{}", 422},
+        {HARPE_CALL_FLEET_DELETE_LOAD, "l", NULL, 404},
+        {HARPE_CALL_FLEET_PUT_MEMBER, "m", "{\"plans\":[]}", 422},
+        {HARPE_CALL_FLEET_PUT_MEMBER, "m", "{\"plans\":[{\"time\":1}]}", 422},
+        {HARPE_CALL_FLEET_PUT_MEMBER, "m", "{\"plans\":[1]}", 422},
+        {HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":10}", 422},
+        {HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":10,\"share\":1.5}", 422},
+        {HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":10,\"share\":0.5,\"watts\":1}", 422},
+        {HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":9,\"share\":0.5,\"from\":5}", 422},
+        {HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":9,\"share\":0,\"group\":\"z\"}", 404},
+        {HARPE_CALL_FLEET_PUT_PRICES, NULL, "{\"series\":[]}", 422},
+        {HARPE_CALL_FLEET_PUT_PRICES, NULL,
+         "{\"series\":[{\"at\":2,\"energy_per_kwh\":1},{\"at\":1,\"energy_per_kwh\":1}]}", 422},
+        {HARPE_CALL_FLEET_DELETE_PRICES, NULL, NULL, 404},
+    };
+    world w;
+    begin(&w, 11);
+    set(&w, HARPE_CALL_FLEET_PUT_GROUP, "a", "{}");
+    set(&w, HARPE_CALL_FLEET_PUT_GROUP, "b", "{\"parent\":\"a\"}");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int status = try_set(&w, cases[i].kind, cases[i].id, cases[i].body);
+        if (status != cases[i].status)
+            fail_msg("%s: %d", cases[i].body ? cases[i].body : "", status);
+    }
+    assert_int_equal(w.state.group_count, 3);
+    assert_int_equal(w.state.event_count, 0);
+    end(&w);
+}
+
+static void metadata_says_the_terms(void **state) {
+    (void)state;
+    char name[HARPE_FLEET_TEXT_MAX + 1];
+    harpe_member_terms terms = harpe_member_read_words(
+        "llama tokens_per_step=9 fleet_group=row1,fleet_weight=2.5+fleet_max_slowdown=1.2;"
+        "fleet_priority=-3 fleet_name=chat fleet_weight=x fleet_highest_w=1e99",
+        name);
+    assert_string_equal(name, "chat");
+    assert_string_equal(terms.group, "row1");
+    assert_true(terms.weight == 2.5 && terms.max_slowdown == 1.2 && terms.priority == -3);
+    assert_true(isnan(terms.highest_w) && isnan(terms.most_w));
+    terms = harpe_member_read_words(NULL, name);
+    assert_true(!terms.has_group && isnan(terms.weight) && !*name);
+}
+
+/* With a price alone, each job runs where energy and time cost least. */
+static void price_chooses_the_cheapest_plan(void **state) {
+    (void)state;
+    world w;
+    begin(&w, 12);
+    real_job *job = add_job(&w, "", 1000, 12);
+    job->member->said.weight = 1;
+    set(&w, HARPE_CALL_FLEET_PUT_PRICES, NULL,
+        "{\"currency\":\"EUR\",\"value_per_s\":0.001,\"series\":["
+        "{\"at\":0,\"energy_per_kwh\":0.0001},{\"at\":%.1f,\"energy_per_kwh\":100}]}",
+        w.now_s + 100);
+    pass(&w, 90);
+    assert_int_equal(job->plan, 0);
+    pass(&w, 90);
+    assert_true(job->plan > 0);
+    end(&w);
+}
+
+static void history_is_kept_for_a_day(void **state) {
+    (void)state;
+    harpe_fleet_history *history = harpe_fleet_history_new();
+    harpe_fleet_history *again = harpe_fleet_history_new();
+    harpe_text text = {0}, saved = {0}, second = {0};
+    double start_s = 1200000000;
+    for (int i = 0; i < 200000; i += 5)
+        harpe_fleet_history_add(history, start_s + i, 100 + i % 10, 200, i < 199000 ? -1 : 300);
+    harpe_fleet_history_show(history, start_s + 199940, start_s + 200000, 0, &text);
+    assert_string_equal(text.data,
+                        "{\"at\":[1200199940,1200199950,1200199960,1200199970,1200199980,"
+                        "1200199990],\"measured_w\":[102.5,102.5,102.5,102.5,102.5,102.5],"
+                        "\"counted_w\":[200,200,200,200,200,200],"
+                        "\"limit_w\":[300,300,300,300,300,300]}");
+    harpe_fleet_history_save(history, &saved);
+    harpe_fleet_history_load(again, saved.data, saved.length);
+    harpe_fleet_history_show(again, start_s, start_s + 199000, 2, &second);
+    assert_non_null(strstr(second.data, "\"limit_w\":[null,null]}"));
+    harpe_text_free(&text);
+    harpe_text_free(&saved);
+    harpe_text_free(&second);
+    harpe_fleet_history_free(history);
+    harpe_fleet_history_free(again);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(budgets_hold_whatever_is_lost),
+        cmocka_unit_test(silent_job_is_counted_with_what_it_may_draw),
+        cmocka_unit_test(power_above_the_plan_is_corrected_within_two_rounds),
+        cmocka_unit_test(fleet_is_under_an_event_with_notice_when_it_begins),
+        cmocka_unit_test(event_that_cannot_be_met_says_by_how_much),
+        cmocka_unit_test(event_is_repeated_by_its_key_and_cancelled),
+        cmocka_unit_test(restart_continues_with_the_same_split),
+        cmocka_unit_test(wrong_settings_are_refused),
+        cmocka_unit_test(metadata_says_the_terms),
+        cmocka_unit_test(price_chooses_the_cheapest_plan),
+        cmocka_unit_test(history_is_kept_for_a_day),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
