@@ -184,7 +184,7 @@ static void check_raise(world *w, const harpe_member *member) {
 
 static void decide(world *w) {
     harpe_error error = {0};
-    double caps[JOBS_MAX];
+    double counted[JOBS_MAX];
     if (harpe_decide_prepare(&w->state, now_of(w))) {
         harpe_decide_solve(&w->state);
         if (harpe_decide_take(&w->state, &error)) fail_msg("%s", error.message);
@@ -192,11 +192,11 @@ static void decide(world *w) {
     }
     harpe_limits_sum(&w->state);
     for (size_t j = 0; j < w->job_count; j++)
-        caps[j] = w->jobs[j].member->cap_w;
+        counted[j] = harpe_member_counted_w(w->jobs[j].member);
     harpe_decide_caps(&w->state, now_of(w));
     for (size_t j = 0; j < w->job_count; j++) {
         harpe_member *member = w->jobs[j].member;
-        if (member->cap_w > caps[j]) check_raise(w, member);
+        if (harpe_member_counted_w(member) > counted[j]) check_raise(w, member);
         /* A command needs some time, and some are lost for a while. */
         if (member->has_command) w->jobs[j].is_capped = false;
         if (member->has_command && between(w, 0, 1) < 0.7) member->has_command = false;

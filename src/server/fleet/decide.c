@@ -17,6 +17,12 @@
 #define FIXED_FALL 0.02
 /* The solver counts in microwatts; sums of doubles are less exact. */
 #define ROUNDING_W 1e-3
+/* How far below the slowest plan a cap may be, with and without a largest slowdown; caps that are
+ * the same; and how much slower than its slowest plan a member must accept to be. */
+#define STRETCH_BOUNDED 0.9
+#define STRETCH_MOST 0.7
+#define STRETCH_SAME 0.03
+#define STRETCH_ROOM 1.1
 
 harpe_fleet_price harpe_decide_price(const harpe_fleet_state *state, double at_s) {
     const harpe_fleet_prices *prices = &state->prices;
@@ -260,6 +266,35 @@ static void lower_silent(harpe_fleet_state *state, harpe_member *member, harpe_f
     if (cap_w < member->cap_w * (1 - 1e-9)) harpe_member_decide(member, cap_w, now);
 }
 
+/* Returns the least part of their least power that a group of the member has. 1: budgets hold. */
+static double shortage_of(const harpe_fleet_state *state, const harpe_member *member) {
+    double part = 1;
+    for (int g = member->group; g >= 0; g = state->groups[g].parent) {
+        const harpe_fleet_group_state *group = &state->groups[g];
+        if (group->least_w > group->ahead_w * (1 + 1e-9))
+            part = fmin(part, group->ahead_w / group->least_w);
+    }
+    return part;
+}
+
+/* Returns the cap for the target of a member. If its budgets cannot hold and it accepts to be
+ * slower than its slowest plan, the cap is lower than that plan's power: a job that explores then
+ * measures lower clocks and gets slower plans. Until then it runs its slowest plan. */
+static double wanted_cap(const harpe_fleet_state *state, const harpe_member *member) {
+    double cap_w = member->plans[member->target].power_w;
+    double max_slowdown = member->may_exceed ? 0 : harpe_member_max_slowdown(member);
+    double slowest_s = member->plans[member->plan_count - 1].time_s;
+    bool may_be_slower =
+        max_slowdown == 0 || slowest_s * STRETCH_ROOM <= max_slowdown * member->plans[0].time_s;
+    double part = shortage_of(state, member);
+    if (member->kind != HARPE_MEMBER_JOB || member->target + 1 < member->plan_count ||
+        !may_be_slower || part >= 1)
+        return cap_w;
+    double lower_w = cap_w * fmax(part, max_slowdown > 0 ? STRETCH_BOUNDED : STRETCH_MOST);
+    bool is_near = member->cap_w < cap_w && fabs(member->cap_w - lower_w) < STRETCH_SAME * cap_w;
+    return is_near ? member->cap_w : lower_w;
+}
+
 static int compare_gains(const void *a, const void *b) {
     const harpe_member *x = *(harpe_member *const *)a;
     const harpe_member *y = *(harpe_member *const *)b;
@@ -272,7 +307,7 @@ static void raise_members(harpe_fleet_state *state, harpe_member **list, size_t 
     qsort(list, count, sizeof(harpe_member *), compare_gains);
     for (size_t i = 0; i < count; i++) {
         harpe_member *member = list[i];
-        double cap_w = member->plans[member->target].power_w;
+        double cap_w = wanted_cap(state, member);
         double before_w = harpe_member_counted_w(member);
         double more_w = harpe_member_counted_with(member, cap_w) - before_w;
         if (more_w > 0 && !has_room(state, member, more_w)) continue;
@@ -288,7 +323,7 @@ void harpe_decide_caps(harpe_fleet_state *state, harpe_fleet_now now) {
         harpe_member *member = state->members[i];
         lower_silent(state, member, now);
         if (!harpe_member_can_follow(member) || !member->has_target) continue;
-        double cap_w = member->plans[member->target].power_w;
+        double cap_w = wanted_cap(state, member);
         if (cap_w < member->cap_w)
             harpe_member_decide(member, cap_w, now);
         else if (cap_w > member->cap_w && !member->is_waiting && rising)

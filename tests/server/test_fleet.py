@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Budgets, events and prices of a real `harpe serve`: requests of clients, real jobs of
+`harpe train-sim`, an event in the middle, and a server that is killed during it."""
+import json
+import signal
+import subprocess
+import time
+import unittest
+
+from server import HARPE, LIMIT_S, ServerTest, clean_environment
+
+# All clocks are measured at once, and a busy machine is no drift.
+PERSEUS = {"learning": "sweep", "frequency_stride": 8, "drift_tolerance": 1}
+JOBS = 3
+
+
+class FleetTest(ServerTest):
+    def put(self, server, target, **body):
+        self.expect(server.call("PUT", target, body), 200)
+
+    def fleet(self, server):
+        return self.expect(server.get("/fleet"), 200).json
+
+    def wait_for(self, server, holds, what):
+        end = time.monotonic() + LIMIT_S
+        while True:
+            fleet = self.fleet(server)
+            if holds(fleet):
+                return fleet
+            self.assertLess(time.monotonic(), end, f"{what}: {json.dumps(fleet, indent=1)[:6000]}")
+            time.sleep(0.1)
+
+
+class SettingsTest(FleetTest):
+    def test_nothing_is_steered_without_budgets(self):
+        server = self.start()
+        fleet = self.fleet(server)
+        self.assertEqual(fleet["state"], "none")
+        self.assertEqual((fleet["budgets"], fleet["jobs"], fleet["events"]), ([], [], []))
+        self.assertIsNone(fleet["price"])
+        self.assertNotIn("harpe_fleet_", server.get("/metrics").body.decode())
+
+    def test_settings_survive_a_kill(self):
+        server = self.start()
+        self.put(server, "/fleet/groups/room", parent=None)
+        self.put(server, "/fleet/groups/row1", parent="room")
+        self.put(server, "/fleet/budget", group="row1", watts=1000, margin=0.1, overhead=1.25)
+        self.put(server, "/fleet/loads/pumps", watts=120, group="row1")
+        self.put(server, "/fleet/members/limit", group="row1", weight=2,
+                 plans=[{"time": 1, "power": 500}, {"time": 1.2, "power": 400}])
+        self.put(server, "/fleet/prices", currency="EUR", value_per_s=1, carbon_per_kg=0.1,
+                 series=[{"at": 0, "energy_per_kwh": 0.2, "carbon_g_per_kwh": 300}])
+        event = self.expect(server.post("/fleet/events", {
+            "from": time.time() + 1000, "duration_s": 100, "watts": 500, "group": "row1",
+            "notice_s": 60, "ramp_s": 30, "note": "grid"}), 200).json
+        self.assertEqual(event["promised_w"], 500)
+        before = self.wait_for(server, lambda f: f["jobs"] and f["state"] == "within", "settled")
+        server.kill()
+        server = self.start()
+        after = self.fleet(server)
+        self.assertEqual(after["price"], before["price"])
+        self.assertCountEqual(after["groups"], before["groups"])
+        for name in ("group", "watts", "margin", "overhead", "limit_w"):
+            self.assertEqual(after["budgets"][0][name], before["budgets"][0][name])
+        self.assertEqual([job["job_id"] for job in after["jobs"]], ["limit", "pumps"])
+        self.assertEqual(after["events"][0]["state"], "planned")
+        self.expect(server.call("DELETE", f"/fleet/events/{event['id']}"), 200)
+        self.expect(server.call("DELETE", "/fleet/budget?group=row1"), 200)
+        self.expect(server.call("DELETE", "/fleet/prices"), 200)
+        self.assertEqual(self.fleet(server)["state"], "none")
+        server.kill()
+        self.assertEqual(self.fleet(self.start())["state"], "none")
+
+    def test_declared_member_follows(self):
+        server = self.start()
+        plans = [{"time": 1, "power": 500}, {"time": 1.2, "power": 400}]
+        self.expect_detail(server.post("/fleet/members/limit", {}), 404, "limit")
+        self.put(server, "/fleet/members/limit", plans=plans)
+        self.put(server, "/fleet/budget", watts=450)
+        runs = 0
+
+        def is_kept(fleet):
+            nonlocal runs
+            report = {"plan": runs, "power": plans[runs]["power"]}
+            runs = self.expect(server.post("/fleet/members/limit", report), 200).json["plan"]
+            return fleet["state"] == "within" and fleet["jobs"][0]["state"] == "follows"
+
+        fleet = self.wait_for(server, is_kept, "kept")
+        self.assertEqual(runs, 1)
+        self.assertEqual(fleet["power"]["counted_w"], 400)
+        self.assertEqual(fleet["jobs"][0]["state"], "follows")
+        self.assertIn('harpe_fleet_limit_watts{group=""} 450',
+                      server.get("/metrics").body.decode())
+        self.expect(server.call("DELETE", "/fleet/members/limit"), 200)
+
+    def test_wrong_requests_change_nothing(self):
+        server = self.start()
+        self.expect_detail(server.call("PUT", "/fleet/budget", {"watts": -1}), 422, "watts")
+        self.expect_detail(server.call("PUT", "/fleet/budget", {"wats": 1}), 422, "wats")
+        self.expect_detail(server.call("PUT", "/fleet/jobs/none", {"weight": 1}), 404, "none")
+        self.expect_detail(server.call("DELETE", "/fleet/budget"), 404, "whole fleet")
+        self.expect_detail(server.post("/fleet/events", {"duration_s": 5}), 422, "share")
+        self.expect(server.call("PATCH", "/fleet/budget", {}), 405)
+        self.assertEqual(self.fleet(server)["state"], "none")
+
+
+class JobsTest(FleetTest):
+    def setUp(self):
+        super().setUp()
+        self.jobs = []
+        self.addCleanup(self.end_jobs)
+
+    def serve(self, port=0):
+        return self.start("--scheduler-args", json.dumps(PERSEUS), scheduler="Perseus", port=port)
+
+    def train(self, server, seed):
+        log = open(self.path / f"job{seed}.log", "wb")
+        self.addCleanup(log.close)
+        self.jobs.append(subprocess.Popen(
+            [HARPE, "train-sim", "--server", f"http://127.0.0.1:{server.port}", "--pp", "1",
+             "--num-mbs", "2", "--forward-time", "0.1", "--steps", "10000", "--time-scale", "4",
+             "--seed", str(seed), "--learning-limit", str(2 * LIMIT_S)],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            env=clean_environment()))
+
+    def end_jobs(self):
+        for job in self.jobs:
+            job.send_signal(signal.SIGTERM)
+        for job in self.jobs:
+            job.wait(LIMIT_S)
+
+    def test_event_is_kept_and_survives_a_kill(self):
+        server = self.serve()
+        for seed in range(JOBS):
+            self.train(server, seed)
+        self.put(server, "/fleet/budget", watts=100000)
+        ready = self.wait_for(
+            server, lambda f: len(f["jobs"]) == JOBS and
+            all(job["state"] == "follows" and job["plan"] == 0 for job in f["jobs"]), "learnt")
+        for job in ready["jobs"]:
+            self.assertGreater(job["plans"], 1)
+            self.put(server, f"/fleet/jobs/{job['job_id']}", max_slowdown=1.5)
+        least_w = self.fleet(server)["budgets"][0]["least_w"]
+        full_w = ready["power"]["counted_w"]
+        less_w = (full_w - least_w) / 2
+        budget_w = 1.05 * full_w
+        self.put(server, "/fleet/budget", watts=budget_w)
+        event = self.expect(server.post("/fleet/events", {
+            "duration_s": 100000, "watts": budget_w - full_w + less_w, "ramp_s": 1}), 200).json
+        self.assertEqual(event["missing_w"], 0)
+        during = self.wait_for(
+            server, lambda f: f["state"] == "within" and f["events"][0]["reached_at"] and
+            all(job["state"] == "follows" for job in f["jobs"]), "lowered")
+        self.assertLessEqual(during["power"]["counted_w"], event["promised_w"] + 0.01)
+        self.assertTrue(any(job["plan"] > 0 for job in during["jobs"]))
+        for job in during["jobs"]:
+            self.assertLessEqual(job["slowdown"], 1.5)
+        port = server.port
+        server.kill()
+        server = self.serve(port)
+        again = self.fleet(server)
+        plans = lambda fleet: {job["job_id"]: (job["plan"], job["plans"]) for job in fleet["jobs"]}
+        self.assertEqual(plans(again), plans(during))
+        self.assertEqual(again["events"][0]["state"], "active")
+        self.wait_for(server, lambda f: f["state"] == "within" and
+                      all(job["measured_w"] for job in f["jobs"]), "measured after the kill")
+        self.expect(server.call("DELETE", f"/fleet/events/{event['id']}"), 200)
+        after = self.wait_for(server, lambda f: f["events"][0]["state"] == "cancelled" and
+                              all(job["plan"] == 0 and job["state"] == "follows"
+                                  for job in f["jobs"]), "back")
+        self.assertEqual(after["weighted_slowdown"], 0)
+        self.assertGreater(after["energy"]["used_kwh"], 0)
+        history = self.expect(server.get("/fleet/history?points=100"), 200).json
+        self.assertGreater(len(history["at"]), 0)
+
+    def test_cap_of_a_client_is_the_highest(self):
+        server = self.serve()
+        self.train(server, 1)
+        self.put(server, "/fleet/budget", watts=100000)
+        fleet = self.wait_for(server, lambda f: f["jobs"] and
+                              f["jobs"][0]["state"] == "follows", "learnt")
+        job = fleet["jobs"][0]
+        cap_w = job["planned_w"] * 0.95
+        self.expect(server.post(f"/power_cap/{job['job_id']}", {"watts": cap_w}), 200, None)
+        self.wait_for(server, lambda f: f["jobs"][0]["state"] == "follows" and
+                      f["jobs"][0]["plan"] > 0, "capped")
+        self.expect(server.call("DELETE", "/fleet/budget"), 200)
+        self.wait_for(server, lambda f: f["state"] == "none", "released")
+        frontier = self.expect(server.get(f"/jobs/{job['job_id']}/frontier"), 200).json
+        self.assertAlmostEqual(frontier["wishes"]["power_cap"], cap_w, places=3)
+
+
+if __name__ == "__main__":
+    unittest.main()
