@@ -11,7 +11,7 @@ import unittest
 from server import HARPE, LIMIT_S, ServerTest, clean_environment
 
 # All clocks are measured at once, and a busy machine is no drift.
-PERSEUS = {"learning": "sweep", "frequency_stride": 8, "drift_tolerance": 1}
+PERSEUS = {"learning": "sweep", "frequency_stride": 16, "drift_tolerance": 1}
 JOBS = 3
 
 
@@ -181,7 +181,8 @@ class JobsTest(FleetTest):
         fleet = self.wait_for(server, lambda f: f["jobs"] and
                               f["jobs"][0]["state"] == "follows", "learnt")
         job = fleet["jobs"][0]
-        cap_w = job["planned_w"] * 0.95
+        # Planned powers include a factor for what was measured, which caps do not.
+        cap_w = job["planned_w"] * 0.75
         self.expect(server.post(f"/power_cap/{job['job_id']}", {"watts": cap_w}), 200, None)
         self.wait_for(server, lambda f: f["jobs"][0]["state"] == "follows" and
                       f["jobs"][0]["plan"] > 0, "capped")
