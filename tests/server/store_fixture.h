@@ -157,7 +157,7 @@ static inline void store_one(fixture *f, harpe_change change) { store_changes(f,
 
 static const char *const kind_names[] = {"JOB",     "RANK",  "ROUND",       "RESULT", "STATE",
                                          "FAILED",  "SEEN",  "JOB_REQUEST", "END",    "BACK",
-                                         "DELETED", "PROBE", "UPTIME", "NOTE"};
+                                         "DELETED", "PROBE", "UPTIME",      "NOTE"};
 
 static inline harpe_status append_record(void *user, const harpe_change *change,
                                          harpe_error *error) {

@@ -8,8 +8,8 @@
 #include "server/engine/pools.h"
 #include "server/fleet/fleet_state.h"
 #include "server/fleet/history.h"
-#include "server/fleet/steering.h"
 
+typedef struct harpe_steering harpe_steering;
 struct harpe_fleet_work;
 
 struct harpe_steering {
