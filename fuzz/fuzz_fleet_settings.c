@@ -3,6 +3,7 @@
  * rest is the body. A request that is accepted is applied, and the fleet is shown and decided. A
  * refused request must have an error of one line. Also reads the input as a frontier and as the
  * words of a job's metadata. */
+#include <jansson.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -47,7 +48,9 @@ static void decide_and_show(harpe_fleet_state *state) {
     require(state->solve_status == HARPE_OK);
     harpe_decide_caps(state, now);
     harpe_fleet_show(state, now, &text);
-    require(!text.failed && !strstr(text.data, "nan") && !strstr(text.data, "inf,"));
+    json_t *shown = text.failed ? NULL : json_loadb(text.data, text.length, 0, NULL);
+    require(json_is_object(shown));
+    json_decref(shown);
     harpe_text_free(&text);
 }
 

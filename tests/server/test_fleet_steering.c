@@ -87,7 +87,8 @@ static int try_set(world *w, harpe_call_kind kind, const char *id, const char *b
     return 200;
 }
 
-static void set(world *w, harpe_call_kind kind, const char *id, const char *format, ...) {
+static void HARPE_PRINTF(4, 5)
+    set(world *w, harpe_call_kind kind, const char *id, const char *format, ...) {
     char body[2000];
     va_list arguments;
     va_start(arguments, format);
