@@ -312,7 +312,11 @@ bool harpe_steering_takes(const harpe_steering *self, const harpe_call *call) {
     if (call->kind >= HARPE_CALL_FLEET_SHOW) return true;
     if (call->kind != HARPE_CALL_POWER_CAP || !self) return false;
     const harpe_member *member = harpe_member_find(&self->state, HARPE_MEMBER_JOB, call->job_id);
-    return member && member->was_steered && cap_body(call, body, sizeof body);
+    /* Also before the first cap of the fleet, which would replace that of the client. */
+    bool is_ours =
+        member && !member->is_refused &&
+        (member->was_steered || harpe_limits_are_set(&self->state, harpe_jobs_wall_s(self->jobs)));
+    return is_ours && cap_body(call, body, sizeof body);
 }
 
 void harpe_steering_handle(harpe_steering *self, harpe_call *call) {
