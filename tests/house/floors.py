@@ -21,7 +21,7 @@ import tempfile
 # A folder may include itself, all folders on lower floors, and include/harpe.
 FLOORS = [
     ["base"],
-    ["plan", "gpu", "pfo", "http", "http/client"],
+    ["plan", "gpu", "pfo", "rights", "http", "http/client"],
     ["draw", "fleet", "trace", "monitor", "lease"],
     ["powerlimit", "client", "server/store", "server/scheduler"],
     ["server/scheduler/perseus"],
