@@ -66,6 +66,8 @@ static const struct {
     {"log-format", "log_format"},
     {"state-dir", "state_dir"},
     {"allowed-hosts", "allowed_hosts"},
+    {"tokens", "tokens"},
+    {"audit-log", "audit_log"},
 };
 enum { SIMPLE_COUNT = sizeof SIMPLE / sizeof SIMPLE[0] };
 
@@ -91,6 +93,10 @@ static const struct argp_option flags[] = {
     {"no-dump", FLAG_NO_DUMP, NULL, 0, "Do not write these files", 3},
     {"token-file", FLAG_SETTING + 5, "FILE", 0,
      "File whose first line clients must send as bearer token", 4},
+    {"tokens", FLAG_SETTING + 13, "FILE", 0,
+     "File of tokens with names, roles and groups (harpe fleet token)", 4},
+    {"audit-log", FLAG_SETTING + 14, "FILE", 0,
+     "Append requests that steer to FILE (with --tokens: audit.log in the state directory)", 4},
     {"allowed-hosts", FLAG_SETTING + 12, "NAMES", 0,
      "More host names that clients may use for a server without a token; .DOMAIN: all names below "
      "it",

@@ -43,6 +43,9 @@ typedef struct harpe_http_handler {
     bool (*only_looks)(void *user, const char *method, const char *path);
     /* Returns true if this path needs the token. Optional (NULL: all paths do). */
     bool (*needs_token)(void *user, const char *method, const char *path);
+    /* Returns true if this is a bearer token that the handler knows, besides `token` of the
+     * options. Optional (NULL: no other token). If it is set, paths need a token. */
+    bool (*knows_token)(void *user, const char *token);
     /* Returns true if users other than the server's may request this path. Optional (NULL: no
      * path). */
     bool (*is_for_others)(void *user, const char *method, const char *path);
@@ -125,6 +128,15 @@ void *harpe_http_data(const harpe_http_request *request);
  * only request this path, because the path is open to clients without the token or to other users.
  */
 bool harpe_http_is_trusted(const harpe_http_request *request);
+/* Returns the bearer token that the request has, or NULL. */
+const char *harpe_http_bearer(const harpe_http_request *request);
+/* Returns true if the request has the `token` of the server's options. */
+bool harpe_http_has_own_token(const harpe_http_request *request);
+/* Room for a numeric address with a zone. */
+enum { HARPE_HTTP_ADDRESS_SIZE = 64 };
+/* Writes the numeric address of the client, or "" for a Unix socket. */
+void harpe_http_client_address(const harpe_http_request *request,
+                               char out[HARPE_HTTP_ADDRESS_SIZE]);
 /* The process at the other end of a Unix connection. It is the process that connected; another
  * process may have got the connection from it later. */
 typedef struct harpe_http_peer {

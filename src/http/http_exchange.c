@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/socket.h>
 
 #include "base/array.h"
@@ -81,10 +80,15 @@ static bool is_same_secret(const char *given, const char *expected) {
     return difference == 0;
 }
 
-static bool has_token(const harpe_http *http, const harpe_http_request *request) {
-    const char *given = harpe_http_header(request, "authorization");
-    if (!given || strncasecmp(given, "Bearer ", 7) != 0) return false;
-    return is_same_secret(given + 7, http->token);
+/* Returns true if the client has a token or needs none. */
+static bool may_enter(const harpe_http *http, harpe_http_request *request) {
+    const harpe_http_handler *handler = &http->handler;
+    const char *given = harpe_http_bearer(request);
+    if (!http->token && !handler->knows_token) return true;
+    if (!given) return false;
+    request->has_own_token = http->token && is_same_secret(given, http->token);
+    return request->has_own_token ||
+           (handler->knows_token && handler->knows_token(handler->user, given));
 }
 
 /* Returns 0 if the request may be made, otherwise the status to refuse it with. */
@@ -92,7 +96,7 @@ static int check_client(const harpe_http *http, harpe_http_request *request, con
     const harpe_http_handler *handler = &http->handler;
     const char *method = request->head.method, *path = request->head.target;
     bool is_of_other = request->connection->is_of_other;
-    request->is_trusted = !is_of_other && (!http->token || has_token(http, request));
+    request->is_trusted = !is_of_other && may_enter(http, request);
     if (request->is_trusted) return 0;
     if (is_of_other) {
         *why = http->own_user_only;

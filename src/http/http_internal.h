@@ -81,7 +81,8 @@ struct harpe_http_request {
     harpe_http_head head;
     char *query;        /* raw, after the '?'; NULL: none */
     bool wants_no_body; /* HEAD */
-    bool is_trusted;    /* it has the token, or none is needed */
+    bool is_trusted;    /* it has a token, or none is needed */
+    bool has_own_token; /* it has the token of the options */
     char *body;
     size_t body_length, body_capacity, body_limit;
     size_t body_memory; /* its share of http->body_memory, until it is answered */

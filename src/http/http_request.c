@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A request as the handler sees it: one block of memory with its head, made when the head is
  * complete, and a body that grows as it arrives. This file reads no socket. */
+#include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
 
 #include "base/array.h"
 #include "http/http_internal.h"
@@ -139,6 +142,24 @@ char *harpe_http_take_body(harpe_http_request *request, size_t *length) {
 void harpe_http_set_data(harpe_http_request *request, void *data) { request->data = data; }
 
 void *harpe_http_data(const harpe_http_request *request) { return request->data; }
+
+const char *harpe_http_bearer(const harpe_http_request *request) {
+    const char *given = harpe_http_header(request, "authorization");
+    return given && strncasecmp(given, "Bearer ", 7) == 0 ? given + 7 : NULL;
+}
+
+bool harpe_http_has_own_token(const harpe_http_request *request) { return request->has_own_token; }
+
+void harpe_http_client_address(const harpe_http_request *request,
+                               char out[HARPE_HTTP_ADDRESS_SIZE]) {
+    struct sockaddr_storage peer = {0};
+    socklen_t length = sizeof peer;
+    bool is_known = !harpe_http_is_unix(request->connection->http) &&
+                    getpeername(request->connection->fd, (struct sockaddr *)&peer, &length) == 0 &&
+                    getnameinfo((const struct sockaddr *)&peer, length, out,
+                                HARPE_HTTP_ADDRESS_SIZE, NULL, 0, NI_NUMERICHOST) == 0;
+    if (!is_known) *out = '\0';
+}
 
 bool harpe_http_is_trusted(const harpe_http_request *request) { return request->is_trusted; }
 

@@ -54,6 +54,10 @@ static const setting SETTINGS[] = {
     {"store_password_file", TEXT, AT(store_password_file), "", 0, 0,
      "its first line is the password for the PostgreSQL of store"},
     {"token_file", TEXT, AT(token_file), "", 0, 0, "its first line is the bearer token"},
+    {"tokens", TEXT, AT(tokens), "", 0, 0,
+     "file of tokens with names, roles and groups (harpe fleet token)"},
+    {"audit_log", TEXT, AT(audit_log), "", 0, 0,
+     "file to which requests that steer are appended; with tokens: audit.log in state_dir"},
     {"tls_cert", TEXT, AT(tls_cert), "", 0, 0, "certificate chain, PEM"},
     {"tls_key", TEXT, AT(tls_key), "", 0, 0, "its private key, PEM"},
     {"allowed_hosts", TEXT, AT(allowed_hosts), "", 0, 0,
@@ -234,12 +238,18 @@ bool harpe_settings_on_loopback(const harpe_settings *settings) {
     return strncmp(settings->listen, "127.", 4) == 0 || strcmp(settings->listen, "::1") == 0;
 }
 
+bool harpe_settings_need_token(const harpe_settings *settings) {
+    return *settings->token_file || *settings->tokens;
+}
+
 bool harpe_settings_own_user_only(const harpe_settings *settings) {
-    return harpe_settings_on_loopback(settings) && !*settings->token_file && !settings->insecure;
+    return harpe_settings_on_loopback(settings) && !harpe_settings_need_token(settings) &&
+           !settings->insecure;
 }
 
 harpe_status harpe_settings_check(const harpe_settings *settings, harpe_error *error) {
-    if (!harpe_settings_on_loopback(settings) && !*settings->token_file && !settings->insecure)
+    if (!harpe_settings_on_loopback(settings) && !harpe_settings_need_token(settings) &&
+        !settings->insecure)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "listen: %.64s can be reached by others: give --token-file, or "
                           "--insecure if everyone there may control your jobs",
@@ -279,6 +289,7 @@ static bool is_in_state_dir(const harpe_settings *settings, const char *name, co
 
 bool harpe_settings_use_state_dir(const harpe_settings *settings) {
     return is_in_state_dir(settings, "store", settings->store) ||
+           (*settings->audit_log && is_in_state_dir(settings, "audit_log", settings->audit_log)) ||
            (settings->dump_data && is_in_state_dir(settings, "dump_dir", settings->dump_dir));
 }
 
@@ -339,6 +350,9 @@ harpe_status harpe_settings_complete(harpe_settings *settings, const char *const
         status = set_path(&settings->store, directory, length, "/harpe.db", error);
     if (status == HARPE_OK && length > 0 && origin_of(settings, "dump_dir") == HARPE_FROM_DEFAULT)
         status = set_path(&settings->dump_dir, directory, length, "/dump", error);
+    if (status == HARPE_OK && length > 0 && *settings->tokens &&
+        origin_of(settings, "audit_log") == HARPE_FROM_DEFAULT)
+        status = set_path(&settings->audit_log, directory, length, "/audit.log", error);
     if (status == HARPE_OK && origin_of(settings, "scheduler") == HARPE_FROM_DEFAULT &&
         args_name_a_plan(settings))
         status = set_text(&settings->scheduler, "PointSolution", "scheduler", error);

@@ -42,6 +42,9 @@ typedef struct harpe_settings {
     char *store;     /* a file, "sqlite:FILE", "postgresql://..." or "memory"; STATE_DIR/harpe.db */
     char *store_password_file; /* a file whose first line is the password for PostgreSQL */
     char *token_file;          /* a file whose first line is the bearer token */
+    char *tokens; /* a file of tokens with names, roles and groups (src/rights/tokens.h) */
+    char
+        *audit_log; /* a file for records of requests that steer; STATE_DIR/audit.log with tokens */
     char *tls_cert, *tls_key;
     char *allowed_hosts;          /* further host names that are accepted; "a,.b.example" */
     bool insecure;                /* serve every client that reaches the address, without a token */
@@ -83,6 +86,8 @@ harpe_status harpe_settings_complete(harpe_settings *settings, const char *const
 bool harpe_settings_use_state_dir(const harpe_settings *settings);
 /* Returns true if `listen` is a loopback address. */
 bool harpe_settings_on_loopback(const harpe_settings *settings);
+/* Returns true if clients need a token. */
+bool harpe_settings_need_token(const harpe_settings *settings);
 /* Returns true for a loopback address without token and without `insecure`. The server then serves
  * only its own user and root. */
 bool harpe_settings_own_user_only(const harpe_settings *settings);

@@ -153,9 +153,9 @@ harpe_status harpe_tokens_add(harpe_tokens *tokens, const char *name, harpe_role
         return harpe_fail(error, HARPE_ALREADY_EXISTS,
                           "there is a token '%s' already: remove it first, or choose another name",
                           name);
-    if (tokens->count >= HARPE_TOKENS_MAX)
+    if (tokens->count >= HARPE_NAMED_TOKENS_MAX)
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "there are %d tokens already: remove some",
-                          HARPE_TOKENS_MAX);
+                          HARPE_NAMED_TOKENS_MAX);
     (void)snprintf(token.name, sizeof token.name, "%s", name);
     if (!HARPE_ARRAY_RESERVE(tokens->tokens, tokens->capacity, tokens->count + 1))
         return harpe_fail_memory(error);
@@ -234,7 +234,7 @@ static harpe_status add_line(harpe_tokens *tokens, const char *line, size_t leng
     harpe_named_token token = {0};
     const char *fault = read_token(line, length, &token);
     if (!fault && harpe_tokens_named(tokens, token.name)) fault = "an earlier line has this name";
-    if (!fault && tokens->count >= HARPE_TOKENS_MAX) fault = "there are too many tokens";
+    if (!fault && tokens->count >= HARPE_NAMED_TOKENS_MAX) fault = "there are too many tokens";
     if (!fault && !HARPE_ARRAY_RESERVE(tokens->tokens, tokens->capacity, tokens->count + 1))
         fault = "the memory for it is missing";
     if (!fault) {

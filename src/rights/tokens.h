@@ -28,7 +28,7 @@ typedef enum harpe_role {
 enum {
     HARPE_TOKEN_NAME_MAX = 64, /* bytes */
     HARPE_TOKEN_SALT_BYTES = 16,
-    HARPE_TOKENS_MAX = 10000,
+    HARPE_NAMED_TOKENS_MAX = 10000,
 };
 
 typedef struct harpe_named_token {

@@ -161,7 +161,10 @@ static void write_user(char *into, size_t size, uid_t uid) {
 void harpe_server_whom(const harpe_settings *settings, char *line, size_t size) {
     char user[120];
     write_user(user, sizeof user, geteuid());
-    if (*settings->token_file)
+    if (*settings->tokens)
+        (void)snprintf(line, size, "clients need a token of %.300s%s%.300s", settings->tokens,
+                       *settings->token_file ? ", or the token in " : "", settings->token_file);
+    else if (*settings->token_file)
         (void)snprintf(line, size, "clients need the token in %.300s", settings->token_file);
     else if (harpe_settings_own_user_only(settings))
         (void)snprintf(line, size,

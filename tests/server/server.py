@@ -313,6 +313,14 @@ def register(server, pp=1, dp=1, tp=1, ranks=True, **more):
     return job
 
 
+def register_many_as(server, count, headers):
+    """Registers jobs of one rank with these headers. Returns their ids in this order."""
+    answers = [server.call("POST", "/register_job", job_info(1, 1, 1), headers)
+               for _ in range(count)]
+    assert all(answer.status == 200 for answer in answers), answers
+    return [answer.json for answer in answers]
+
+
 def register_many(server, count, pp=1, **more):
     """Registers jobs without ranks on one connection. Returns their ids in this order."""
     connection = server.connect()
@@ -325,5 +333,5 @@ def register_many(server, count, pp=1, **more):
 
 __all__ = ["Answer", "Connection", "HARPE", "Job", "LIMIT_S", "Server", "ServerTest",
            "clean_environment", "job_info", "json", "os", "plan_for", "register",
-           "register_many", "result_of", "schedule_of", "signal", "socket", "subprocess",
+           "register_many", "register_many_as", "result_of", "schedule_of", "signal", "socket", "subprocess",
            "threading", "time", "unittest"]

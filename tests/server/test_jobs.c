@@ -446,11 +446,11 @@ static void list_and_show_tell_the_state(void **state) {
     expect(ask_register_rank(e, second, 2, 2), 200, "null");
     (void)whole_round(e, first, 2, 0, -1);
     expect(ask_result(e, first, 1, -1, 4), 200, "null");
-    char *list = harpe_jobs_list(e->jobs, NULL, 0, 100);
+    char *list = harpe_jobs_list(e->jobs, NULL, NULL, 0, 100);
     assert_true(strstr(list, second) < strstr(list, first));
     assert_non_null(strstr(list, "\"state\":\"registering\""));
     free(list);
-    list = harpe_jobs_list(e->jobs, NULL, 1, 1);
+    list = harpe_jobs_list(e->jobs, NULL, NULL, 1, 1);
     assert_null(strstr(list, second));
     assert_non_null(strstr(list, "\"ranks_reported\":1"));
     free(list);

@@ -7,6 +7,7 @@
 #include "base/terminal_progress.h"
 #include "cli/command.h"
 #include "cli/commands.h"
+#include "cli/fleet/fleet_actions.h"
 #include "cli/fleet/fleet_commands.h"
 #include "fleet/fleet_json.h"
 
@@ -77,7 +78,18 @@ static const struct argp argument_parser = {
         "fleet.json --output day.svg\n\nSee also: man harpe-fleet, man 5 harpe-fleet",
 };
 
+/* Runs an action that has options of its own, and returns true. */
+static bool run_other(int argc, char **argv, int *exit_code) {
+    if (argc < 2 || strcmp(argv[1], "token") != 0) return false;
+    static char name[] = "harpe fleet token";
+    argv[1] = name;
+    *exit_code = harpe_fleet_token_command(argc - 1, argv + 1);
+    return true;
+}
+
 int harpe_fleet_command(int argc, char **argv) {
+    int other;
+    if (run_other(argc, argv, &other)) return other;
     parsing p = {.action = ACTION_NONE};
     argp_parse(&argument_parser, argc, argv, 0, NULL, &p);
     harpe_fleet_file file = {.job_count = 0};

@@ -91,6 +91,7 @@ static void free_stream(stream *self) {
     free(self->held_rows.body);
     harpe_text_free(&self->waiting);
     free(self->call.job_id);
+    free(self->call.scope);
     free(self);
 }
 
@@ -297,16 +298,23 @@ static void show_life(void *user) {
 
 /* ---- Streams --------------------------------------------------------------------------------- */
 
-static stream *add_stream(harpe_events *events, harpe_http_request *request, const char *job_id) {
+static stream *add_stream(harpe_events *events, harpe_http_request *request, const char *job_id,
+                          const char *scope) {
     stream *self = harpe_calloc(1, sizeof *self);
     char *id = job_id ? strdup(job_id) : NULL;
-    if (!self || (job_id && !id)) {
+    char *own_scope = scope ? strdup(scope) : NULL;
+    if (!self || (job_id && !id) || (scope && !own_scope)) {
         free(self);
         free(id);
+        free(own_scope);
         return NULL;
     }
-    self->call = (harpe_call){
-        .kind = HARPE_CALL_CHANGES, .job_id = id, .rank = -1, .round = -1, .answer = on_answer};
+    self->call = (harpe_call){.kind = HARPE_CALL_CHANGES,
+                              .job_id = id,
+                              .scope = own_scope,
+                              .rank = -1,
+                              .round = -1,
+                              .answer = on_answer};
     self->events = events;
     self->request = request;
     self->next = events->first;
@@ -316,9 +324,10 @@ static stream *add_stream(harpe_events *events, harpe_http_request *request, con
     return self;
 }
 
-void harpe_events_open(harpe_events *events, harpe_http_request *request, const char *job_id) {
+void harpe_events_open(harpe_events *events, harpe_http_request *request, const char *job_id,
+                       const char *scope) {
     static char many[] = "{\"detail\":\"too many streams are open: close one or try again later\"}";
-    stream *self = events->count < STREAMS_MAX ? add_stream(events, request, job_id) : NULL;
+    stream *self = events->count < STREAMS_MAX ? add_stream(events, request, job_id, scope) : NULL;
     if (!self) {
         harpe_http_answer(request, 503, "application/json", many, strlen(many), false, NULL);
         return;
@@ -335,6 +344,22 @@ void harpe_events_open(harpe_events *events, harpe_http_request *request, const 
      * client that the stream works. */
     if (!wants_body || self->call.round >= 0) send_life(self);
     if (wants_body) ask(self);
+}
+
+void harpe_events_check(harpe_events *events,
+                        bool (*may_go_on)(void *user, const harpe_http_request *request,
+                                          const char *scope),
+                        void *user) {
+    for (stream *self = events->first, *next; self; self = next) {
+        next = self->next;
+        if (may_go_on(user, self->request, self->call.scope)) continue;
+        if (self->is_asking && events->peers) harpe_peers_forget(events->peers, &self->call);
+        self->is_asking = false;
+        if (self->has_begun)
+            break_off(self);
+        else
+            end(self);
+    }
 }
 
 harpe_events *harpe_events_new(harpe_loop *loop, harpe_peers *peers) {

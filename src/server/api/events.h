@@ -20,8 +20,14 @@ void harpe_events_leave_peers(harpe_events *events);
 /* Opens a stream of one job, or of all jobs if `job_id` is NULL. Copies `job_id`. If no stream can
  * be opened, answers `request` at once. Otherwise the request's data belongs to the stream from
  * then on. */
-void harpe_events_open(harpe_events *events, harpe_http_request *request, const char *job_id);
+void harpe_events_open(harpe_events *events, harpe_http_request *request, const char *job_id,
+                       const char *scope);
 /* Returns true if `data`, the data of a request, belongs to a stream. */
+/* Ends the streams for which `may_go_on` returns false. It gets the stream's request and scope. */
+void harpe_events_check(harpe_events *events,
+                        bool (*may_go_on)(void *user, const harpe_http_request *request,
+                                          const char *scope),
+                        void *user);
 bool harpe_events_owns(const void *data);
 /* The function `sent` of a harpe_http_handler. */
 void harpe_events_sent(void *data);

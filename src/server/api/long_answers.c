@@ -55,6 +55,7 @@ static bool watch_window(harpe_long_answers *all) {
 static void free_answer(long_answer *self) {
     if (self->call.list == &self->all->waiting) harpe_calls_remove(&self->call);
     free(self->call.job_id);
+    free(self->call.scope);
     free(self);
 }
 
@@ -204,11 +205,13 @@ void harpe_long_answers_begin(harpe_long_answers *answers, harpe_http_request *r
     long_answer *self = harpe_calloc(1, sizeof *self);
     if (!self) {
         free(call->job_id);
+        free(call->scope);
         answer_out_of_memory(request);
         return;
     }
     self->call = (harpe_call){.kind = call->kind,
                               .job_id = call->job_id,
+                              .scope = call->scope,
                               .rank = call->rank,
                               .round = call->round,
                               .answer = on_answer};

@@ -21,8 +21,8 @@ void harpe_long_answers_free(harpe_long_answers *answers);
 void harpe_long_answers_leave_peers(harpe_long_answers *answers);
 
 /* Answers `request` with the data that `call` asks for: HARPE_CALL_LIST with a limit in `round`, or
- * HARPE_CALL_SHOW. Uses only the kind, job_id (taken over), rank and round of `call`. The request's
- * data belongs to the answer from then on. */
+ * HARPE_CALL_SHOW. Uses only the kind, job_id, scope (both taken over), rank and round of `call`.
+ * The request's data belongs to the answer from then on. */
 void harpe_long_answers_begin(harpe_long_answers *answers, harpe_http_request *request,
                               const harpe_route *route, const harpe_call *call);
 /* Returns true if `data`, the data of a request, belongs to a long answer. */

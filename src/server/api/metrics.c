@@ -87,12 +87,12 @@ static void append_http(harpe_text *text, const harpe_http *http) {
 }
 
 char *harpe_metrics_format(const harpe_jobs *jobs, const harpe_steering *steering,
-                           const harpe_store *store, const harpe_http *http,
+                           const char *scope, const harpe_store *store, const harpe_http *http,
                            const harpe_latencies *latencies) {
     harpe_text text = {0};
     append_jobs(&text, jobs);
-    harpe_metrics_append_jobs(&text, jobs);
-    if (steering) harpe_steering_metrics(steering, &text);
+    harpe_metrics_append_jobs(&text, jobs, scope);
+    if (steering && !scope) harpe_steering_metrics(steering, &text);
     append_store(&text, store);
     if (http) append_http(&text, http);
     harpe_latencies_format(latencies, &text);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/metrics_text.h"
+#include "server/engine/job_group.h"
 #include "server/engine/job_state.h"
 
 enum { JOBS_MAX = 1000 };
@@ -245,52 +246,63 @@ static void append_head(harpe_text *text, const char *name, const char *type, co
     harpe_metrics_text_head(text, full_name, type, help);
 }
 
-/* Returns the next job after `job` that has metrics; NULL: none. */
-static const harpe_job *next_job(const harpe_job *job) {
-    while (job && !job->is_stored)
+/* Returns the next job from `job` on that has metrics and is in the scope; NULL: none. */
+static const harpe_job *next_job(const harpe_job *job, const char *scope) {
+    while (job && !(job->is_stored && harpe_job_is_in_scope(job, scope)))
         job = job->older;
     return job;
 }
 
-static void append_metric(harpe_text *text, const harpe_jobs *jobs, const job_metric *metric) {
+static void append_metric(harpe_text *text, const harpe_jobs *jobs, const char *scope,
+                          const job_metric *metric) {
     append_head(text, metric->name, metric->type, metric->help);
-    const harpe_job *job = next_job(jobs ? jobs->table.newest : NULL);
-    for (int shown = 0; job && shown < JOBS_MAX; job = next_job(job->older), shown++) {
+    const harpe_job *job = next_job(jobs ? jobs->table.newest : NULL, scope);
+    for (int shown = 0; job && shown < JOBS_MAX; job = next_job(job->older, scope), shown++) {
         double value = metric->value(&job->figures);
         if (!isnan(value)) append_sample(text, metric->name, job, NULL, NULL, value);
     }
 }
 
-static void append_phases(harpe_text *text, const harpe_jobs *jobs) {
+static void append_phases(harpe_text *text, const harpe_jobs *jobs, const char *scope) {
     append_head(text, "phase", "gauge", "1 for the phase that an online job is in.");
-    const harpe_job *job = next_job(jobs ? jobs->table.newest : NULL);
-    for (int shown = 0; job && shown < JOBS_MAX; job = next_job(job->older), shown++) {
+    const harpe_job *job = next_job(jobs ? jobs->table.newest : NULL, scope);
+    for (int shown = 0; job && shown < JOBS_MAX; job = next_job(job->older, scope), shown++) {
         const char *phase = job->figures.phase;
         for (int p = 0; phase && p < PHASE_COUNT; p++)
             append_sample(text, "phase", job, "phase", PHASES[p], strcmp(phase, PHASES[p]) == 0);
     }
 }
 
-static void append_reasons(harpe_text *text, const harpe_jobs *jobs) {
+static void append_reasons(harpe_text *text, const harpe_jobs *jobs, const char *scope) {
     static const char name[] = "rounds_spoiled_by_reason_total";
     append_head(text, name, "counter",
                 "Spoiled rounds by reason. A round with several reasons counts for each of them.");
-    const harpe_job *job = next_job(jobs ? jobs->table.newest : NULL);
-    for (int shown = 0; job && shown < JOBS_MAX; job = next_job(job->older), shown++)
+    const harpe_job *job = next_job(jobs ? jobs->table.newest : NULL, scope);
+    for (int shown = 0; job && shown < JOBS_MAX; job = next_job(job->older, scope), shown++)
         for (int s = 0; s < HARPE_SPOILS; s++)
             append_sample(text, name, job, "reason", harpe_spoil_names[s],
                           (double)job->figures.conduct.spoiled[s]);
 }
 
-void harpe_metrics_append_jobs(harpe_text *text, const harpe_jobs *jobs) {
-    size_t count = jobs ? jobs->counts.jobs : 0;
+static size_t count_jobs(const harpe_jobs *jobs, const char *scope) {
+    size_t count = 0;
+    if (!jobs) return 0;
+    if (!scope) return jobs->counts.jobs;
+    for (const harpe_job *job = next_job(jobs->table.newest, scope); job;
+         job = next_job(job->older, scope))
+        count++;
+    return count;
+}
+
+void harpe_metrics_append_jobs(harpe_text *text, const harpe_jobs *jobs, const char *scope) {
+    size_t count = count_jobs(jobs, scope);
     harpe_text_printf(text,
                       "# HELP harpe_jobs_left_out Jobs that harpe_job_ metrics leave out: only the "
                       "newest %d are included.\n# TYPE harpe_jobs_left_out gauge\n"
                       "harpe_jobs_left_out %zu\n",
                       JOBS_MAX, count > JOBS_MAX ? count - JOBS_MAX : 0);
     for (int m = 0; m < METRIC_COUNT; m++)
-        append_metric(text, jobs, &METRICS[m]);
-    append_phases(text, jobs);
-    append_reasons(text, jobs);
+        append_metric(text, jobs, scope, &METRICS[m]);
+    append_phases(text, jobs, scope);
+    append_reasons(text, jobs, scope);
 }

@@ -6,7 +6,8 @@
 #include "base/text.h"
 #include "server/engine/jobs.h"
 
-/* Appends the metrics of single jobs. `jobs` may be NULL, as for harpe_metrics_format. */
-void harpe_metrics_append_jobs(harpe_text *text, const harpe_jobs *jobs);
+/* Appends the metrics of single jobs of the groups of `scope` (NULL: all). `jobs` may be NULL, as
+ * for harpe_metrics_format. */
+void harpe_metrics_append_jobs(harpe_text *text, const harpe_jobs *jobs, const char *scope);
 
 #endif

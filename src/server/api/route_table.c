@@ -3,6 +3,8 @@
  * in the engine for a call. */
 #include "server/api/route_table.h"
 
+#include <string.h>
+
 /* Limits for bodies that the loop's thread decodes, and for bodies that are always small. A job has
  * at most 65,536 bytes of metadata, and JSON may use six bytes for each. */
 enum { JOB_BYTES = 512 << 10, SMALL_BYTES = 64 << 10, PRICES_BYTES = 1 << 20 };
@@ -98,8 +100,37 @@ const harpe_route harpe_route_table[] = {
      "Counters and latencies in Prometheus' text format", 0},
     {"GET", "/openapi.json", HARPE_PAGE_OPENAPI, 0, -1, false, false, NULL, NULL,
      "This description", 0},
+    {"GET", "/fleet/audit", HARPE_PAGE_AUDIT, 0, -1, false, false, NULL, NULL,
+     "Who has asked for a change and what came of it, newest first: at most limit records", 0},
     {0},
 };
+
+/* Returns the right of a page. */
+static harpe_right right_of_page(harpe_page page) {
+    switch (page) {
+    case HARPE_PAGE_INFO: /* training clients ask for it first */
+    case HARPE_PAGE_OPENAPI: return HARPE_RIGHT_ENTER;
+    case HARPE_PAGE_AUDIT: return HARPE_RIGHT_OVERSEE;
+    default: return HARPE_RIGHT_READ;
+    }
+}
+
+harpe_right harpe_route_right(const harpe_route *route) {
+    if (route->page) return right_of_page(route->page);
+    switch (route->call) {
+    case HARPE_CALL_REGISTER_JOB:
+    case HARPE_CALL_REGISTER_RANK:
+    case HARPE_CALL_SCHEDULE:
+    case HARPE_CALL_RESULT:
+    case HARPE_CALL_END: return HARPE_RIGHT_TRAIN;
+    default: return strcmp(route->method, "GET") == 0 ? HARPE_RIGHT_READ : HARPE_RIGHT_STEER;
+    }
+}
+
+bool harpe_route_is_audited(const harpe_route *route) {
+    return harpe_route_right(route) == HARPE_RIGHT_STEER ||
+           (!route->page && route->call == HARPE_CALL_END);
+}
 
 _Static_assert(sizeof harpe_route_table / sizeof *harpe_route_table <= HARPE_ROUTES_MAX,
                "latencies.c has too few places");

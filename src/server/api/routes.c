@@ -17,6 +17,9 @@
 #include "base/number.h"
 #include "base/text.h"
 #include "pfo/models.h"
+#include "rights/scope.h"
+#include "server/api/access.h"
+#include "server/api/audit.h"
 #include "server/api/events.h"
 #include "server/api/latencies.h"
 #include "server/api/long_answers.h"
@@ -33,6 +36,8 @@ struct harpe_routes {
     harpe_latencies *latencies;
     harpe_events *events;
     harpe_long_answers *long_answers;
+    harpe_access *access;
+    harpe_audit *audit; /* NULL: no audit log */
 };
 
 /* A request that became a call. It exists until its answer was sent. */
@@ -43,6 +48,9 @@ typedef struct exchange {
     harpe_http_request *request; /* NULL once it was answered */
     int64_t answered_round;
     bool is_withheld; /* the schedule was not sent, because the client cannot run it */
+    bool is_outside;  /* the engine does not have the call: the audit log is written or read */
+    harpe_audit_note note;
+    harpe_call_answer answer; /* waits until the audit log is written */
 } exchange;
 
 static const char JSON_TYPE[] = "application/json";
@@ -75,15 +83,18 @@ static void answer_problems(harpe_http_request *request, harpe_problems *problem
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
 static void free_exchange(exchange *self) {
+    harpe_audit_note_clear(&self->note);
+    free(self->answer.body);
     free(self->call.job_id);
+    free(self->call.scope);
     free(self->call.body);
     free(self);
 }
 
 /* Sends the answer. Keeps the exchange of a schedule until it was sent, because the engine needs to
  * know whether the schedule arrived. Other exchanges end here. */
-static void on_answer(harpe_call *call, const harpe_call_answer *answer) {
-    exchange *self = (exchange *)call;
+static void send_answer(exchange *self, const harpe_call_answer *answer) {
+    const harpe_call *call = &self->call;
     harpe_http_request *request = self->request;
     char round[24];
     snprintf(round, sizeof round, "%lld", (long long)answer->round);
@@ -104,6 +115,32 @@ static void on_answer(harpe_call *call, const harpe_call_answer *answer) {
     harpe_http_answer(request, answer->http_status, JSON_TYPE, answer->body, answer->length, true,
                       answer->round >= 0 ? headers : NULL);
     if (!is_schedule) free_exchange(self);
+}
+
+/* The answer waits until its record is in the audit log. */
+static void is_recorded(void *user) {
+    exchange *self = user;
+    harpe_call_answer answer = self->answer;
+    self->is_outside = false;
+    self->answer = (harpe_call_answer){0};
+    if (self->request) {
+        send_answer(self, &answer);
+        return;
+    }
+    free(answer.body);
+    free_exchange(self);
+}
+
+static void on_answer(harpe_call *call, const harpe_call_answer *answer) {
+    exchange *self = (exchange *)call;
+    if (!self->note.what) {
+        send_answer(self, answer);
+        return;
+    }
+    self->is_outside = true;
+    self->answer = *answer;
+    harpe_audit_write(self->routes->audit, &self->note, answer->http_status, answer->body,
+                      answer->length, is_recorded, self);
 }
 
 /* Lets HTTP close this connection first when connections run out. */
@@ -142,7 +179,12 @@ static void on_gone(void *user, harpe_http_request *request) {
         harpe_long_answers_gone(self);
         return;
     }
+    if (self->is_outside) {
+        self->request = NULL;
+        return;
+    }
     if (routes->options.peers) harpe_peers_forget(routes->options.peers, &self->call);
+    if (self->note.what) harpe_audit_write(routes->audit, &self->note, 499, NULL, 0, NULL, NULL);
     free_exchange(self);
 }
 
@@ -223,8 +265,17 @@ static char *name_of(harpe_http_request *request, const harpe_route *route) {
     return text.data;
 }
 
-static void start_call(harpe_routes *routes, harpe_http_request *request,
-                       const harpe_route *route) {
+/* Prepares the record of a request for the audit log, and the groups of the client. Returns false
+ * if memory runs out. */
+static bool note_client(exchange *self, const harpe_client *client) {
+    const harpe_route *route = self->route;
+    if (client->scope && !(self->call.scope = strdup(client->scope))) return false;
+    return !self->routes->audit || !harpe_route_is_audited(route) ||
+           harpe_audit_note_take(&self->note, self->request, client);
+}
+
+static void start_call(harpe_routes *routes, harpe_http_request *request, const harpe_route *route,
+                       const harpe_client *client) {
     exchange *self = harpe_calloc(1, sizeof *self);
     if (!self) {
         answer_text(request, 503, JSON_TYPE, NULL, NULL);
@@ -239,7 +290,7 @@ static void start_call(harpe_routes *routes, harpe_http_request *request,
     self->call.gives_way = on_gives_way;
     bool has_name = route->job_segment >= 0 || route->call >= HARPE_CALL_FLEET_SHOW;
     if (has_name) self->call.job_id = name_of(request, route);
-    if (has_name && !self->call.job_id) {
+    if ((has_name && !self->call.job_id) || !note_client(self, client)) {
         answer_text(request, 503, JSON_TYPE, NULL, NULL);
     } else if (read_query(request, route, &self->call) && read_body(request, route, &self->call)) {
         harpe_http_set_data(request, self);
@@ -268,8 +319,20 @@ static bool read_place(harpe_http_request *request, harpe_call *call) {
     return call->job_id != NULL;
 }
 
-static void begin_list(harpe_routes *routes, harpe_http_request *request,
-                       const harpe_route *route) {
+/* Begins a long answer with a copy of the scope. */
+static void begin_long_answer(harpe_routes *routes, harpe_http_request *request,
+                              const harpe_route *route, const char *scope, harpe_call *call) {
+    call->scope = scope ? strdup(scope) : NULL;
+    if (!scope || call->scope) {
+        harpe_long_answers_begin(routes->long_answers, request, route, call);
+        return;
+    }
+    free(call->job_id);
+    answer_text(request, 503, JSON_TYPE, NULL, NULL);
+}
+
+static void begin_list(harpe_routes *routes, harpe_http_request *request, const harpe_route *route,
+                       const char *scope) {
     harpe_call call = {.kind = HARPE_CALL_LIST, .rank = 0, .round = 1000};
     harpe_problems problems = {0};
     read_number(request, "offset", INT32_MAX, &call.rank, &problems);
@@ -277,15 +340,15 @@ static void begin_list(harpe_routes *routes, harpe_http_request *request,
     if (harpe_problems_count(&problems) > 0)
         answer_problems(request, &problems);
     else if (read_place(request, &call))
-        harpe_long_answers_begin(routes->long_answers, request, route, &call);
+        begin_long_answer(routes, request, route, scope, &call);
 }
 
-static void begin_show(harpe_routes *routes, harpe_http_request *request,
-                       const harpe_route *route) {
+static void begin_show(harpe_routes *routes, harpe_http_request *request, const harpe_route *route,
+                       const char *scope) {
     harpe_call call = {.kind = HARPE_CALL_SHOW, .round = -1};
     call.job_id = strdup(harpe_http_segment(request, route->job_segment));
     if (call.job_id)
-        harpe_long_answers_begin(routes->long_answers, request, route, &call);
+        begin_long_answer(routes, request, route, scope, &call);
     else
         answer_text(request, 503, JSON_TYPE, NULL, NULL);
 }
@@ -321,8 +384,47 @@ static void answer_health(const harpe_routes *routes, harpe_http_request *reques
     harpe_http_answer(request, 200, JSON_TYPE, body, strlen(body), false, NULL);
 }
 
-static void answer_page(harpe_routes *routes, harpe_http_request *request,
-                        const harpe_route *route) {
+static void audit_is_read(void *user, char *json, const harpe_error *error) {
+    exchange *self = user;
+    if (!self->request) {
+        free(json);
+        free_exchange(self);
+        return;
+    }
+    harpe_http_set_data(self->request, NULL);
+    if (json)
+        answer_text(self->request, 200, JSON_TYPE, json, NULL);
+    else
+        answer_detail(self->request, 503, error->message, NULL);
+    free_exchange(self);
+}
+
+static void answer_audit(harpe_routes *routes, harpe_http_request *request,
+                         const harpe_route *route) {
+    int64_t limit = 100;
+    harpe_problems problems = {0};
+    read_number(request, "limit", 10000, &limit, &problems);
+    if (harpe_problems_count(&problems) > 0) {
+        answer_problems(request, &problems);
+        return;
+    }
+    if (!routes->audit) {
+        answer_detail(request, 404, "this server has no audit log: start it with --audit-log FILE",
+                      NULL);
+        return;
+    }
+    exchange *self = harpe_calloc(1, sizeof *self);
+    if (!self) {
+        answer_text(request, 503, JSON_TYPE, NULL, NULL);
+        return;
+    }
+    *self = (exchange){.routes = routes, .route = route, .request = request, .is_outside = true};
+    harpe_http_set_data(request, self);
+    harpe_audit_read(routes->audit, (int)limit, audit_is_read, self);
+}
+
+static void answer_page(harpe_routes *routes, harpe_http_request *request, const harpe_route *route,
+                        const char *scope) {
     switch (route->page) {
     case HARPE_PAGE_NONE: return;
     case HARPE_PAGE_INFO: answer_info(routes, request); return;
@@ -330,15 +432,17 @@ static void answer_page(harpe_routes *routes, harpe_http_request *request,
     case HARPE_PAGE_EVENTS:
         harpe_events_open(routes->events, request,
                           route->job_segment >= 0 ? harpe_http_segment(request, route->job_segment)
-                                                  : NULL);
+                                                  : NULL,
+                          scope);
         return;
+    case HARPE_PAGE_AUDIT: answer_audit(routes, request, route); return;
     case HARPE_PAGE_OPENAPI:
         answer_text(request, 200, JSON_TYPE, harpe_routes_openapi(), NULL);
         return;
     case HARPE_PAGE_METRICS:
         answer_text(request, 200, HARPE_METRICS_CONTENT_TYPE,
                     harpe_metrics_format(harpe_peers_jobs(routes->options.peers),
-                                         harpe_peers_steering(routes->options.peers),
+                                         harpe_peers_steering(routes->options.peers), scope,
                                          routes->options.store, routes->http, routes->latencies),
                     NULL);
         return;
@@ -368,7 +472,7 @@ static bool matches(const harpe_route *route, harpe_http_request *request) {
 static const char *fault_of(const harpe_routes *routes, const harpe_http_request *request,
                             const harpe_route *route) {
     const harpe_settings *settings = routes->options.settings;
-    if (*settings->token_file) return NULL;
+    if (harpe_settings_need_token(settings)) return NULL;
     if (route && route->page == HARPE_PAGE_HEALTH) return NULL;
     harpe_origin_rules rules = {
         .listen = settings->listen,
@@ -379,18 +483,61 @@ static const char *fault_of(const harpe_routes *routes, const harpe_http_request
     return harpe_origin_fault(request, rules);
 }
 
-static void serve(harpe_routes *routes, harpe_http_request *request, const harpe_route *route) {
+/* Answers a request that was refused before it became a call, and writes it to the audit log. */
+static void refuse(harpe_routes *routes, harpe_http_request *request, const harpe_route *route,
+                   const harpe_client *client, int status, const char *fault) {
+    harpe_audit_note note;
+    if (routes->audit && harpe_route_is_audited(route) &&
+        harpe_audit_note_take(&note, request, client)) {
+        json_t *detail = json_pack("{s:s}", "detail", fault);
+        char *answer = detail ? json_dumps(detail, JSON_COMPACT) : NULL;
+        harpe_audit_write(routes->audit, &note, status, answer, answer ? strlen(answer) : 0, NULL,
+                          NULL);
+        free(answer);
+        json_decref(detail);
+        harpe_audit_note_clear(&note);
+    }
+    answer_detail(request, status, fault, NULL);
+}
+
+/* Answers a request that the client may not make now, and returns true. */
+static bool is_refused(harpe_routes *routes, harpe_http_request *request, const harpe_route *route,
+                       harpe_client *client) {
+    char line[HARPE_ERROR_MESSAGE_SIZE + 200];
     const char *fault = fault_of(routes, request, route);
-    if (fault)
-        answer_detail(request, 403, fault, NULL);
-    else if (route->page)
-        answer_page(routes, request, route);
+    bool is_open = route->page == HARPE_PAGE_HEALTH;
+    bool is_known = is_open || harpe_access_client(routes->access, request, client);
+    if (!is_known) {
+        const harpe_http_header_field headers[] = {{"www-authenticate", "Bearer"}, {NULL, NULL}};
+        answer_detail(request, 401, "a valid bearer token is needed", headers);
+        return true;
+    }
+    if (fault) {
+        refuse(routes, request, route, client, 403, fault);
+        return true;
+    }
+    if (!is_open && harpe_access_fault(client, route, line, sizeof line)) {
+        refuse(routes, request, route, client, 403, line);
+        return true;
+    }
+    const char *mute = routes->audit ? harpe_audit_fault(routes->audit) : NULL;
+    if (!mute || !harpe_route_is_audited(route)) return false;
+    (void)snprintf(line, sizeof line, "nothing was changed, because %.600s", mute);
+    refuse(routes, request, route, client, 503, line);
+    return true;
+}
+
+static void serve(harpe_routes *routes, harpe_http_request *request, const harpe_route *route) {
+    harpe_client client = {.role = HARPE_ROLE_NONE};
+    if (is_refused(routes, request, route, &client)) return;
+    if (route->page)
+        answer_page(routes, request, route, client.scope);
     else if (route->call == HARPE_CALL_LIST)
-        begin_list(routes, request, route);
+        begin_list(routes, request, route, client.scope);
     else if (route->call == HARPE_CALL_SHOW)
-        begin_show(routes, request, route);
+        begin_show(routes, request, route, client.scope);
     else
-        start_call(routes, request, route);
+        start_call(routes, request, route, &client);
 }
 
 /* Returns true if the route accepts the method. HEAD counts as GET, except for a rank's schedule:
@@ -454,6 +601,24 @@ static bool needs_token(void *user, const char *method, const char *path) {
     return strcmp(path, "/healthz") != 0 && !harpe_is_page(method, path);
 }
 
+static bool knows_token(void *user, const char *token) {
+    const harpe_routes *routes = user;
+    return harpe_access_knows(routes->access, token);
+}
+
+/* Returns true if the token of a stream still has the same groups and may read. */
+static bool may_follow(void *user, const harpe_http_request *request, const char *scope) {
+    const harpe_routes *routes = user;
+    harpe_client client;
+    return harpe_access_client(routes->access, request, &client) && client.role != HARPE_ROLE_JOB &&
+           harpe_scope_equal(client.scope, scope);
+}
+
+static void tokens_have_changed(void *user) {
+    harpe_routes *routes = user;
+    harpe_events_check(routes->events, may_follow, routes);
+}
+
 static bool is_for_others(void *user, const char *method, const char *path) {
     (void)user, (void)method;
     return strcmp(path, "/healthz") == 0;
@@ -475,6 +640,20 @@ harpe_status harpe_routes_new(const harpe_routes_options *options, harpe_routes 
         harpe_routes_free(routes);
         return harpe_fail_memory(error);
     }
+    const harpe_settings *settings = options->settings;
+    if (*settings->audit_log) {
+        routes->audit = harpe_audit_new(options->workers, settings->audit_log, options->log);
+        if (!routes->audit) {
+            harpe_routes_free(routes);
+            return harpe_fail_memory(error);
+        }
+    }
+    harpe_status status = harpe_access_new(options->loop, options->workers, settings, options->log,
+                                           tokens_have_changed, routes, &routes->access, error);
+    if (status != HARPE_OK) {
+        harpe_routes_free(routes);
+        return status;
+    }
     *out = routes;
     return HARPE_OK;
 }
@@ -484,6 +663,8 @@ void harpe_routes_free(harpe_routes *routes) {
     harpe_latencies_free(routes->latencies);
     harpe_events_free(routes->events);
     harpe_long_answers_free(routes->long_answers);
+    harpe_audit_free(routes->audit);
+    harpe_access_free(routes->access);
     free(routes);
 }
 
@@ -503,6 +684,7 @@ harpe_http_handler harpe_routes_handler(harpe_routes *routes) {
         .body_limit = body_limit,
         .only_looks = only_looks,
         .needs_token = needs_token,
+        .knows_token = harpe_access_has_tokens(routes->access) ? knows_token : NULL,
         .is_for_others = is_for_others,
         .sent = on_sent,
         .user = routes,

@@ -14,7 +14,7 @@ typedef struct harpe_routes_options {
     harpe_loop *loop;
     harpe_peers *peers;
     harpe_store *store;
-    const harpe_workers *workers;
+    harpe_workers *workers;
     const harpe_settings *settings;
     harpe_log log;
 } harpe_routes_options;

@@ -7,13 +7,18 @@
 #include <stdint.h>
 
 typedef enum harpe_message_kind {
-    HARPE_MESSAGE_ASK,       /* a call; value: its kind */
+    /* A call; value: its kind, and in the bits from HARPE_SCOPE_SHIFT on the length of its scope,
+     * with which the body begins. A call with a scope has a job_id: if it has none of its own, the
+     * job_id is "" and HARPE_SCOPE_NO_ID is set. So servers that know no scope refuse the call. */
+    HARPE_MESSAGE_ASK,
     HARPE_MESSAGE_ANSWER,    /* value: HTTP status */
     HARPE_MESSAGE_FORGET,    /* the client of the call has disconnected */
     HARPE_MESSAGE_DELIVERED, /* a schedule was sent to the client; value: 1 if it arrived, otherwise
                                 0 */
     HARPE_MESSAGE_GONE,      /* `peer` is gone; made by this server, never sent */
 } harpe_message_kind;
+
+enum { HARPE_SCOPE_NO_ID = 1 << 15, HARPE_SCOPE_SHIFT = 16 };
 
 typedef struct harpe_message {
     struct harpe_message *next;

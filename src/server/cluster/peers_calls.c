@@ -113,19 +113,23 @@ static harpe_message *message_of(const harpe_peers *peers, const harpe_pending *
     harpe_message *message = harpe_peers_new_message(peers, HARPE_MESSAGE_ASK, peers->view.leader,
                                                      pending->number, call->kind);
     if (!message) return NULL;
+    size_t scope_length = call->scope ? strlen(call->scope) : 0;
+    const char *job_id = call->job_id || !call->scope ? call->job_id : "";
+    bool has_body = call->body || call->scope;
+    message->value |= (int64_t)scope_length << HARPE_SCOPE_SHIFT;
+    if (call->scope && !call->job_id) message->value |= HARPE_SCOPE_NO_ID;
     message->rank = call->rank;
     message->round = call->round;
-    message->length = call->length;
-    if (call->job_id) message->job_id = strdup(call->job_id);
-    if (call->body) message->body = malloc(call->length + 1);
-    if ((call->job_id && !message->job_id) || (call->body && !message->body)) {
+    message->length = scope_length + call->length;
+    if (job_id) message->job_id = strdup(job_id);
+    if (has_body) message->body = malloc(message->length + 1);
+    if ((job_id && !message->job_id) || (has_body && !message->body)) {
         harpe_message_free(message);
         return NULL;
     }
-    if (call->body) {
-        memcpy(message->body, call->body, call->length);
-        message->body[call->length] = '\0';
-    }
+    if (call->scope) memcpy(message->body, call->scope, scope_length);
+    if (call->body) memcpy(message->body + scope_length, call->body, call->length);
+    if (has_body) message->body[message->length] = '\0';
     return message;
 }
 

@@ -41,6 +41,7 @@ static void unlink_remote(harpe_peers *peers, harpe_remote *remote) {
 
 static void free_remote(harpe_remote *remote) {
     free(remote->call.job_id);
+    free(remote->call.scope);
     free(remote->call.body);
     free(remote);
 }
@@ -67,9 +68,32 @@ static void answer_remote(harpe_call *call, const harpe_call_answer *answer) {
     free_remote(remote);
 }
 
+/* Moves the scope from the beginning of a question's body to `*scope`. Returns false if the
+ * question is damaged or if memory runs out. */
+static bool take_scope(harpe_message *message, char **scope) {
+    uint64_t length = (uint64_t)message->value >> HARPE_SCOPE_SHIFT;
+    *scope = NULL;
+    if (length == 0) return true;
+    if (length > message->length || !message->job_id) return false;
+    *scope = strndup(message->body, (size_t)length);
+    if (!*scope) return false;
+    message->length -= (size_t)length;
+    memmove(message->body, message->body + length, message->length + 1);
+    if (message->value & HARPE_SCOPE_NO_ID) {
+        free(message->job_id);
+        message->job_id = NULL;
+    }
+    message->value &= HARPE_SCOPE_NO_ID - 1;
+    return true;
+}
+
 static harpe_remote *add_remote(harpe_peers *peers, harpe_message *message) {
     harpe_remote *remote = harpe_calloc(1, sizeof *remote);
-    if (!remote) return NULL;
+    char *scope = NULL;
+    if (!remote || !take_scope(message, &scope)) {
+        free(remote);
+        return NULL;
+    }
     *remote = (harpe_remote){.number = message->call,
                              .server = message->peer,
                              .peers = peers,
@@ -79,11 +103,13 @@ static harpe_remote *add_remote(harpe_peers *peers, harpe_message *message) {
                                 .round = message->round,
                                 .asked_ns = message->sent_ns,
                                 .job_id = message->job_id,
+                                .scope = scope,
                                 .body = message->body,
                                 .length = message->length,
                                 .answer = answer_remote,
                                 .user = remote};
     if (!tsearch(remote, &peers->remotes_by_number, compare_remote)) {
+        free(scope);
         free(remote);
         return NULL;
     }

@@ -66,6 +66,7 @@ typedef struct harpe_call harpe_call;
 struct harpe_call {
     harpe_call_kind kind;
     char *job_id; /* malloc'ed; may be any text */
+    char *scope;  /* malloc'ed; the groups of the client's token (rights/scope.h); NULL: all */
     int64_t rank, round;
     int64_t asked_ns; /* when the client sent it, harpe_clock_boot_ns; 0: not known */
     char *body;       /* malloc'ed; the engine may take it over, and then sets it to NULL */

@@ -14,6 +14,7 @@
 #include <sys/random.h>
 
 #include "base/clock.h"
+#include "rights/scope.h"
 #include "server/engine/call.h"
 #include "server/engine/job_table.h"
 #include "server/engine/job_view.h"
@@ -28,6 +29,7 @@ static const int64_t turn_ns = 5000000;
 /* The text of the last answer. The next watcher may get the same text. */
 typedef struct telling {
     harpe_job *job; /* NULL: all jobs */
+    char *scope;    /* of the watcher of all jobs */
     int64_t since;
     char *text; /* NULL: no answer yet */
     size_t length;
@@ -63,7 +65,7 @@ static int64_t version_of(const harpe_jobs *jobs, const harpe_job *job) {
 /* Answers with a piece of the list of all jobs. Only clients that have just connected ask for it,
  * so the text is not kept for other watchers. */
 static void reply_piece(const harpe_jobs *jobs, harpe_call *call) {
-    char *piece = harpe_jobs_piece(jobs, call->rank);
+    char *piece = harpe_jobs_piece(jobs, call->scope, call->rank);
     if (piece && !*piece) {
         free(piece);
         harpe_reply_detail(call, 503, "another server leads now: ask again");
@@ -72,17 +74,35 @@ static void reply_piece(const harpe_jobs *jobs, harpe_call *call) {
     harpe_reply(call, piece ? 200 : 503, piece, piece ? strlen(piece) : 0, jobs->version);
 }
 
+static void free_telling(telling *told) {
+    free(told->text);
+    free(told->scope);
+}
+
+/* Returns true if a watcher of this job (NULL: of all jobs) gets the same text. */
+static bool is_same_text(const telling *last, const harpe_job *job, int64_t since,
+                         const char *scope) {
+    if (!last->text || last->job != job) return false;
+    return job || (last->since == since && harpe_scope_equal(last->scope, scope));
+}
+
+static void tell_anew(harpe_jobs *jobs, harpe_job *job, int64_t since, const char *scope,
+                      telling *last) {
+    free_telling(last);
+    *last = (telling){.job = job, .since = since};
+    if (scope && !(last->scope = strdup(scope))) return;
+    last->text = job ? harpe_job_row(job) : harpe_jobs_rows(jobs, scope, since);
+    last->length = last->text ? strlen(last->text) : 0;
+}
+
 static void reply(harpe_jobs *jobs, harpe_job *job, harpe_call *call, telling *last) {
     int64_t since = is_known(jobs, call->round) ? call->round : -1;
     if (!job && since < 0) {
         reply_piece(jobs, call);
         return;
     }
-    if (!last->text || last->job != job || (!job && last->since != since)) {
-        free(last->text);
-        *last = (telling){job, since, job ? harpe_job_row(job) : harpe_jobs_rows(jobs, since), 0};
-        last->length = last->text ? strlen(last->text) : 0;
-    }
+    if (!is_same_text(last, job, since, call->scope))
+        tell_anew(jobs, job, since, call->scope, last);
     char *text = last->text ? malloc(last->length + 1) : NULL;
     if (text) memcpy(text, last->text, last->length + 1);
     harpe_reply(call, text ? 200 : 503, text, last->length, jobs->version);
@@ -110,7 +130,7 @@ static void tell(void *user) {
     size_t left = jobs->watchers.count;
     for (; left > 0 && harpe_clock_ns() < end_ns; left--)
         look_again(jobs, harpe_calls_take_first(&jobs->watchers), &last);
-    free(last.text);
+    free_telling(&last);
     if (left > 0) tell_after(jobs, TELL_ON_AFTER_MS);
 }
 
@@ -118,7 +138,7 @@ void harpe_ask_for_changes(harpe_jobs *jobs, harpe_job *job, harpe_call *call) {
     if (!is_known(jobs, call->round)) {
         telling once = {0};
         reply(jobs, job, call, &once);
-        free(once.text);
+        free_telling(&once);
         return;
     }
     harpe_calls_append(&jobs->watchers, call);

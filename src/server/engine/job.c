@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/array.h"
+#include "server/engine/job_group.h"
 #include "server/engine/job_ranks.h"
 #include "server/engine/round_results.h"
 #include "server/engine/round_text.h"
@@ -15,7 +16,10 @@
 
 harpe_job *harpe_job_new(harpe_jobs *jobs, char *id, harpe_job_info *info) {
     harpe_job *job = harpe_calloc(1, sizeof *job);
-    if (!job) return NULL;
+    if (!job || (info && !harpe_metadata_group(info->job_metadata, &job->group))) {
+        free(job);
+        return NULL;
+    }
     job->jobs = jobs;
     job->id = id;
     job->round = -1;
@@ -51,6 +55,7 @@ void harpe_job_free(harpe_job *job) {
     job->users = 0;
     harpe_job_release(job);
     free(job->id);
+    free(job->group);
     free(job);
 }
 

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "server/engine/job.h"
 #include "server/engine/job_figures.h"
+#include "server/engine/job_group.h"
 #include "server/engine/job_ranks.h"
 #include "server/engine/job_report.h"
 #include "server/engine/job_times.h"
@@ -221,6 +222,11 @@ static char *finish(harpe_text *text) {
     return NULL;
 }
 
+/* Returns true if lists that a client with this scope gets contain the job. */
+static bool is_shown(const harpe_job *job, const char *scope) {
+    return job->is_stored && harpe_job_is_in_scope(job, scope);
+}
+
 char *harpe_job_row(const harpe_job *job) {
     harpe_text text = {0};
     append_row_members(&text, job);
@@ -230,12 +236,12 @@ char *harpe_job_row(const harpe_job *job) {
     return finish(&text);
 }
 
-char *harpe_jobs_rows(const harpe_jobs *jobs, int64_t since) {
+char *harpe_jobs_rows(const harpe_jobs *jobs, const char *scope, int64_t since) {
     harpe_text text = {0};
     const char *comma = "";
     append(&text, "{\"whole\":false,\"jobs\":[");
     for (const harpe_job *job = jobs->table.newest; job; job = job->older) {
-        if (!job->is_stored || job->version <= since) continue;
+        if (!is_shown(job, scope) || job->version <= since) continue;
         append(&text, comma);
         append_row(&text, job);
         comma = ",";
@@ -244,6 +250,7 @@ char *harpe_jobs_rows(const harpe_jobs *jobs, int64_t since) {
     comma = "";
     for (const harpe_job *job = jobs->table.evicted_count > 0 ? jobs->table.last_evicted : NULL;
          job && job->version > since; job = job->older) {
+        if (!harpe_job_is_in_scope(job, scope)) continue;
         append_string(&text, comma, job->id);
         comma = ",";
     }
@@ -277,30 +284,40 @@ static bool is_after(const harpe_job_table *table, const harpe_job *job, const p
     return is_known ? job->serial < after->serial : job->registered_s <= after->registered_s;
 }
 
-static const harpe_job *next_stored(const harpe_job *job) {
-    while (job && !job->is_stored)
+static const harpe_job *next_shown(const harpe_job *job, const char *scope) {
+    while (job && !is_shown(job, scope))
         job = job->older;
     return job;
 }
 
-static const harpe_job *first_after(const harpe_job_table *table, const char *after) {
+static const harpe_job *first_after(const harpe_job_table *table, const char *scope,
+                                    const char *after) {
     place from;
-    const harpe_job *job = next_stored(table->newest);
+    const harpe_job *job = next_shown(table->newest, scope);
     if (!after || !read_place(after, &from)) return job;
     while (job && !is_after(table, job, &from))
-        job = next_stored(job->older);
+        job = next_shown(job->older, scope);
     return job;
 }
 
-char *harpe_jobs_piece(const harpe_jobs *jobs, int64_t from) {
+/* Returns the number of all jobs that a client with this scope sees. */
+static size_t count_shown(const harpe_jobs *jobs, const char *scope) {
+    size_t count = 0;
+    if (!scope) return jobs->counts.jobs;
+    for (const harpe_job *job = jobs->table.newest; job; job = job->older)
+        count += is_shown(job, scope);
+    return count;
+}
+
+char *harpe_jobs_piece(const harpe_jobs *jobs, const char *scope, int64_t from) {
     const harpe_job_table *table = &jobs->table;
     if (from >= 0 && (from < table->first_serial || from > table->last_serial)) return strdup("");
-    const harpe_job *job = next_stored(table->newest);
+    const harpe_job *job = next_shown(table->newest, scope);
     while (job && from >= 0 && job->serial > from)
-        job = next_stored(job->older);
+        job = next_shown(job->older, scope);
     harpe_text rows = {0};
     const char *comma = "";
-    for (; job && rows.length < PIECE_BYTES; job = next_stored(job->older)) {
+    for (; job && rows.length < PIECE_BYTES; job = next_shown(job->older, scope)) {
         append(&rows, comma);
         append_row(&rows, job);
         comma = ",";
@@ -313,21 +330,22 @@ char *harpe_jobs_piece(const harpe_jobs *jobs, int64_t from) {
     return finish(&text);
 }
 
-char *harpe_jobs_list(const harpe_jobs *jobs, const char *after, size_t offset, size_t limit) {
-    const harpe_job *job = first_after(&jobs->table, after);
+char *harpe_jobs_list(const harpe_jobs *jobs, const char *scope, const char *after, size_t offset,
+                      size_t limit) {
+    const harpe_job *job = first_after(&jobs->table, scope, after);
     for (; job && offset > 0; offset--)
-        job = next_stored(job->older);
+        job = next_shown(job->older, scope);
     harpe_text rows = {0};
     const harpe_job *last = NULL;
     size_t count = 0;
-    for (; job && count < limit && rows.length < PIECE_BYTES; job = next_stored(job->older)) {
+    for (; job && count < limit && rows.length < PIECE_BYTES; job = next_shown(job->older, scope)) {
         if (count++ > 0) append(&rows, ",");
         append_summary(&rows, job, ROW_METADATA_BYTES);
         append(&rows, "}");
         last = job;
     }
     harpe_text text = {0};
-    harpe_text_printf(&text, "%zu %zu ", count, jobs->counts.jobs);
+    harpe_text_printf(&text, "%zu %zu ", count, count_shown(jobs, scope));
     if (job && last)
         harpe_text_printf(&text, "%" PRId64 ".%" PRId64 "\n", last->registered_s, last->serial);
     else

@@ -17,14 +17,17 @@ void harpe_show_job(const harpe_job *job, harpe_call *call);
 /* Returns one job as JSON, with its report and with its ranks grouped by state. Returns NULL if
  * memory runs out. */
 char *harpe_job_row(const harpe_job *job);
+
+/* The functions below show only jobs of the groups of `scope` (NULL: all jobs). */
+
 /* Returns the rows of all jobs that changed after version `since`, newest job first, and the ids of
  * the jobs that were evicted since. Returns NULL if memory runs out. */
-char *harpe_jobs_rows(const harpe_jobs *jobs, int64_t since);
+char *harpe_jobs_rows(const harpe_jobs *jobs, const char *scope, int64_t since);
 /* Returns a piece of the rows of all jobs, newest first. The text begins with the place of the next
  * piece (-1: there is no next piece) and a line feed. Then it contains the rows, with commas
  * between them. `from` is the place of this piece (-1: the place of the newest job). The text is
  * empty if `from` is a place of another engine. Returns NULL if memory runs out. */
-char *harpe_jobs_piece(const harpe_jobs *jobs, int64_t from);
+char *harpe_jobs_piece(const harpe_jobs *jobs, const char *scope, int64_t from);
 
 /* Returns a piece of the list of all jobs, newest first. The piece begins after the place `after`
  * (NULL: at the newest job) and skips `offset` jobs. It has at most `limit` jobs, and fewer if
@@ -35,7 +38,8 @@ char *harpe_jobs_piece(const harpe_jobs *jobs, int64_t from);
  * The text begins with a line "COUNT TOTAL PLACE": the number of rows in this piece, the number of
  * all jobs, and the place after these rows ("-" if no job follows). Then it contains the rows as
  * JSON objects, separated by commas. Free it with free(). Returns NULL if memory runs out. */
-char *harpe_jobs_list(const harpe_jobs *jobs, const char *after, size_t offset, size_t limit);
+char *harpe_jobs_list(const harpe_jobs *jobs, const char *scope, const char *after, size_t offset,
+                      size_t limit);
 /* Returns true if `text` can be a place. */
 bool harpe_jobs_is_place(const char *text);
 

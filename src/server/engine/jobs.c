@@ -16,6 +16,7 @@
 #include "server/engine/held_requests.h"
 #include "server/engine/in_flight.h"
 #include "server/engine/job.h"
+#include "server/engine/job_group.h"
 #include "server/engine/job_ranks.h"
 #include "server/engine/job_requests.h"
 #include "server/engine/job_table.h"
@@ -166,7 +167,8 @@ void harpe_jobs_handle(harpe_jobs *jobs, harpe_call *call) {
         return;
     }
     if (call->kind == HARPE_CALL_LIST) {
-        char *list = harpe_jobs_list(jobs, call->job_id, (size_t)call->rank, (size_t)call->round);
+        char *list = harpe_jobs_list(jobs, call->scope, call->job_id, (size_t)call->rank,
+                                     (size_t)call->round);
         harpe_reply(call, list ? 200 : 503, list, list ? strlen(list) : 0, -1);
         return;
     }
@@ -178,6 +180,10 @@ void harpe_jobs_handle(harpe_jobs *jobs, harpe_call *call) {
     if (!job || !job->is_stored) {
         harpe_reply_detail(call, 404, "no job %.512s is known here: register it first",
                            call->job_id);
+        return;
+    }
+    if (!harpe_job_is_in_scope(job, call->scope)) {
+        harpe_reply_out_of_scope(call, job, call->scope);
         return;
     }
     if (job->is_evicted) {

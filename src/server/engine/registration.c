@@ -14,6 +14,7 @@
 #include "server/engine/ends.h"
 #include "server/engine/held_requests.h"
 #include "server/engine/job.h"
+#include "server/engine/job_group.h"
 #include "server/engine/job_ranks.h"
 #include "server/engine/job_table.h"
 #include "server/engine/job_times.h"
@@ -27,6 +28,7 @@ enum { METADATA_BYTES = 65536 };
 typedef struct job_registration {
     harpe_operation operation;
     harpe_job_info info; /* of the body; written by the worker */
+    char *scope;         /* of the call, whose client may be gone; NULL: all groups */
 } job_registration;
 
 typedef struct rank_registration {
@@ -89,12 +91,18 @@ static void job_is_stored(void *user, harpe_status status, const harpe_error *er
 /* Returns true if the registration has the key of an existing job. This is the case for the job's
  * other ranks and for retries. Returns false for a new job. A job is also new if its key belongs to
  * an ended job with other degrees. */
-static bool job_is_known(harpe_operation *operation, const harpe_job_info *info) {
+static bool job_is_known(harpe_operation *operation, const harpe_job_info *info,
+                         const char *scope) {
     const harpe_job *job =
         info->job_key ? harpe_job_table_find_key(&operation->jobs->table, info->job_key) : NULL;
     if (!job) return false;
     if (job->registration || job->eviction) {
         harpe_operation_wait_for(operation, job->registration ? job->registration : job->eviction);
+        return true;
+    }
+    if (!harpe_job_is_in_scope(job, scope)) {
+        harpe_reply_out_of_scope(harpe_operation_take_call(operation), job, scope);
+        harpe_operation_end(operation);
         return true;
     }
     bool has_same_shape = info->pp_degree == job->info.pp_degree &&
@@ -188,6 +196,24 @@ static void decode_job(void *user) {
                                                   &operation->problems);
 }
 
+/* Answers the registration and returns true if the client's token is not for the job's group. */
+static bool is_out_of_scope(job_registration *self) {
+    harpe_operation *operation = &self->operation;
+    char *group = NULL;
+    if (!self->scope) return false;
+    if (!harpe_metadata_group(self->info.job_metadata, &group)) {
+        harpe_reply_out_of_memory(end_operation(operation));
+        return true;
+    }
+    bool is_inside = harpe_group_is_in_scope(operation->jobs, group, self->scope);
+    if (!is_inside) {
+        harpe_reply_wrong_group(harpe_operation_take_call(operation), group, self->scope);
+        harpe_operation_end(operation);
+    }
+    free(group);
+    return !is_inside;
+}
+
 static void job_is_decoded(void *user) {
     job_registration *self = user;
     harpe_operation *operation = &self->operation;
@@ -199,7 +225,8 @@ static void job_is_decoded(void *user) {
         harpe_operation_end(operation);
         return;
     }
-    if (job_is_known(operation, info)) return;
+    if (is_out_of_scope(self)) return;
+    if (job_is_known(operation, info, self->scope)) return;
     if (!job_is_within_limits(jobs, operation, info)) {
         harpe_operation_end(operation);
         return;
@@ -225,13 +252,20 @@ static void job_is_decoded(void *user) {
 }
 
 static void free_job_registration(harpe_operation *operation) {
-    harpe_job_info_free(&((job_registration *)operation)->info);
+    job_registration *self = (job_registration *)operation;
+    harpe_job_info_free(&self->info);
+    free(self->scope);
 }
 
 void harpe_register_job(harpe_jobs *jobs, harpe_call *call) {
     job_registration *self =
         harpe_operation_new_kind(jobs, NULL, call, sizeof *self, free_job_registration);
-    if (self) harpe_operation_decode(&self->operation, decode_job, job_is_decoded);
+    if (!self) return;
+    self->scope = call->scope ? strdup(call->scope) : NULL;
+    if (call->scope && !self->scope)
+        harpe_reply_out_of_memory(end_operation(&self->operation));
+    else
+        harpe_operation_decode(&self->operation, decode_job, job_is_decoded);
 }
 
 /* ---- Ranks ----------------------------------------------------------------------------------- */

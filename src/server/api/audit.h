@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The audit log: who asked for a change, and what came of it. It is a file of JSON objects, one on
+ * each line, to which the server only appends. A request that steers is answered when its record is
+ * on disk.
+ *
+ * It is a file and not a table of the store, because each of several servers on one PostgreSQL has
+ * requests of its own, also refused ones, and only the server that leads may write to the store. */
+#ifndef HARPE_SERVER_API_AUDIT_H
+#define HARPE_SERVER_API_AUDIT_H
+
+#include <harpe/callback.h>
+
+#include "http/http.h"
+#include "http/workers.h"
+#include "server/api/access.h"
+
+typedef struct harpe_audit harpe_audit;
+
+enum { HARPE_AUDIT_BODY_BYTES = 1000 }; /* of a request's body that a record has at most */
+
+/* Who asks for what. The texts belong to the note. */
+typedef struct harpe_audit_note {
+    char *who, *what, *body; /* NULL: none */
+    const char *role;
+    char address[HARPE_HTTP_ADDRESS_SIZE];
+} harpe_audit_note;
+
+/* Describes a request whose body has come. Returns false if memory runs out. */
+bool harpe_audit_note_take(harpe_audit_note *note, const harpe_http_request *request,
+                           const harpe_client *client);
+void harpe_audit_note_clear(harpe_audit_note *note);
+
+/* `path` must stay valid. NULL: out of memory. */
+harpe_audit *harpe_audit_new(harpe_workers *workers, const char *path, harpe_log log);
+/* Calls each `done` that was not called yet. Call it when no worker runs. NULL is allowed. */
+void harpe_audit_free(harpe_audit *audit);
+
+/* Appends a record. `answer` is the JSON of the answer; a "detail" in it becomes part of the
+ * record. Calls `done` on the loop when the record is on disk, or when that has failed. `done` may
+ * be NULL.
+ */
+void harpe_audit_write(harpe_audit *audit, const harpe_audit_note *note, int http_status,
+                       const char *answer, size_t length, void (*done)(void *user), void *user);
+/* Returns why the last record could not be written, or NULL. */
+const char *harpe_audit_fault(const harpe_audit *audit);
+
+/* Reads the newest `limit` records and calls `done` on the loop with a JSON list, newest first,
+ * which it frees with free(). `json` is NULL if this has failed; `error` then says why. */
+void harpe_audit_read(harpe_audit *audit, int limit,
+                      void (*done)(void *user, char *json, const harpe_error *error), void *user);
+
+#endif

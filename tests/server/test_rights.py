@@ -1,0 +1,470 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tokens with roles and groups, and the audit log: each role at each kind of route, what a token of
+a group sees, tokens that are added and removed while the server runs, and records that survive
+kill -9. The servers are real, and so is the program that makes the tokens."""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import time
+import unittest
+
+import postgres
+import server
+from event_stream import Stream
+from server import HARPE, LIMIT_S, ServerTest, clean_environment, job_info
+
+ROLES = ("viewer", "job", "operator")
+# Each kind of request, with the roles that may make it. {id} is a job.
+REQUESTS = (
+    ("GET", "/jobs", None, ("viewer", "operator")),
+    ("GET", "/jobs/{id}", None, ("viewer", "operator")),
+    ("GET", "/jobs/{id}/frontier", None, ("viewer", "operator")),
+    ("GET", "/metrics", None, ("viewer", "operator")),
+    ("GET", "/info", None, ROLES),
+    ("GET", "/openapi.json", None, ROLES),
+    ("GET", "/fleet/audit", None, ("operator",)),
+    ("POST", "/register_job", job_info(1, 1, 1), ("job", "operator")),
+    ("POST", "/register_rank/{id}", {}, ("job", "operator")),
+    ("POST", "/result/{id}", {}, ("job", "operator")),
+    ("POST", "/end/{id}", {"rank": 0}, ("job", "operator")),
+    ("POST", "/straggler/{id}", {"slowdown": 1.1}, ("operator",)),
+    ("POST", "/power_cap/{id}", {"watts": 900}, ("operator",)),
+    ("POST", "/plan/{id}", {"time": 1}, ("operator",)),
+    ("DELETE", "/jobs/{id}", None, ("operator",)),
+)
+
+
+class Rights(ServerTest):
+    def setUp(self):
+        super().setUp()
+        self.file = self.path / "tokens"
+        self.tokens = {}
+
+    def harpe(self, *words, code=0):
+        done = subprocess.run([HARPE, "fleet", "token", *map(str, words), "--tokens", self.file],
+                              text=True, capture_output=True, timeout=LIMIT_S,
+                              env=clean_environment())
+        self.assertEqual(done.returncode, code, done)
+        return done
+
+    def add(self, name, role, *groups):
+        words = [word for group in groups for word in ("--group", group)]
+        token = self.harpe("add", name, "--role", role, *words).stdout.strip()
+        self.tokens[name] = token
+        return token
+
+    def add_roles(self):
+        for role in ROLES:
+            self.add(role, role)
+
+    def as_(self, name):
+        return {"Authorization": f"Bearer {self.tokens[name]}"}
+
+    def call(self, running, name, method, target, body=None):
+        return running.call(method, target, body, self.as_(name))
+
+    def start_with_tokens(self, *arguments, **options):
+        return self.start("--tokens", self.file, *arguments, **options)
+
+    def register(self, running, name, group=None, status=200, key=None):
+        info = job_info(1, 1, 1)
+        info["job_metadata"] = f"model=x fleet_group={group}" if group else None
+        if key:
+            info["job_key"] = key
+        answer = self.call(running, name, "POST", "/register_job", info)
+        self.expect(answer, status)
+        return answer.json
+
+    def wait_for_status(self, running, name, target, status):
+        self.wait_until(lambda: self.call(running, name, "GET", target).status == status,
+                        f"{name} gets {status} for {target}: {running.log()}")
+
+
+class Roles(Rights):
+    def test_each_role_at_each_kind_of_route(self):
+        self.add_roles()
+        running = self.start_with_tokens()
+        for method, target, body, allowed in REQUESTS:
+            for role in ROLES:
+                with self.subTest(method=method, target=target, role=role):
+                    target_id = self.register(running, "operator")
+                    answer = self.call(running, role, method, target.replace("{id}", target_id),
+                                       body)
+                    if role in allowed:
+                        self.assertNotIn(answer.status, (401, 403), answer)
+                    else:
+                        self.expect_detail(answer, 403, "role", f"'{role}'")
+                        rows = self.call(running, "viewer", "GET", f"/jobs/{target_id}")
+                        self.expect(rows, 200)  # a refused request changes nothing
+
+    def test_who_has_no_token_gets_401(self):
+        self.add_roles()
+        running = self.start_with_tokens()
+        token = self.tokens["operator"]
+        for wrong in (None, "", "x", token[:-1], token + "x", token.split(".")[0],
+                      "viewer." + token.split(".")[1], "." + token.split(".")[1], "nobody.x"):
+            headers = {} if wrong is None else {"Authorization": f"Bearer {wrong}"}
+            for method, target in (("GET", "/jobs"), ("DELETE", "/jobs/x"), ("GET", "/nowhere"),
+                                   ("GET", "/events"), ("GET", "/fleet/audit")):
+                with self.subTest(wrong=wrong, target=target):
+                    answer = running.call(method, target, None, headers)
+                    self.expect_detail(answer, 401, "token")
+        for open_to_all in ("/healthz", "/"):
+            self.expect(running.get(open_to_all), 200)
+
+    def test_the_token_of_a_token_file_is_an_operator_too(self):
+        self.add("viewer", "viewer")
+        (self.path / "one").write_text("plain-token\n")
+        running = self.start_with_tokens("--token-file", self.path / "one")
+        plain = {"Authorization": "Bearer plain-token"}
+        job = self.expect(running.call("POST", "/register_job", job_info(1, 1, 1), plain), 200).json
+        self.expect(self.call(running, "viewer", "GET", f"/jobs/{job}"), 200)
+        self.expect(running.call("DELETE", f"/jobs/{job}", None, plain), 200)
+        record = running.call("GET", "/fleet/audit?limit=1", None, plain).json[0]
+        self.assertEqual((record["who"], record["role"]), ("token file", "operator"))
+        self.assertIn("or the token in", running.log())
+
+    def test_without_tokens_nothing_changes(self):
+        running = self.start()
+        job = self.expect(running.post("/register_job", job_info(1, 1, 1)), 200).json
+        self.expect(running.get("/jobs"), 200)
+        self.expect(running.call("DELETE", f"/jobs/{job}"), 200)
+        self.expect_detail(running.get("/fleet/audit"), 404, "--audit-log")
+        self.assertEqual([p.name for p in self.path.iterdir() if "audit" in p.name], [])
+
+    def test_an_audit_log_needs_no_tokens(self):
+        running = self.start("--audit-log", self.path / "steps.log")
+        job = self.expect(running.post("/register_job", job_info(1, 1, 1)), 200).json
+        self.expect(running.call("DELETE", f"/jobs/{job}"), 200)
+        record, = self.expect(running.get("/fleet/audit"), 200).json
+        self.assertEqual((record["who"], record["what"]), (None, f"DELETE /jobs/{job}"))
+        self.assertEqual((self.path / "steps.log").stat().st_mode & 0o777, 0o600)
+
+
+class Groups(Rights):
+    def setUp(self):
+        super().setUp()
+        self.add("all", "operator")
+        self.add("row1", "viewer", "row1")
+        self.add("both", "viewer", "row1", "row2")
+        self.add("train1", "job", "row1")
+        self.add("steer1", "operator", "row1")
+
+    def start_with_jobs(self):
+        running = self.start_with_tokens()
+        return running, {group: self.register(running, "all", group)
+                         for group in ("row1", "row2", None)}
+
+    def ids(self, running, name, target="/jobs"):
+        answer = self.expect(self.call(running, name, "GET", target), 200).json
+        self.assertEqual(answer["count"], len(answer["jobs"]))
+        return {job["job_id"] for job in answer["jobs"]}
+
+    def check_what_is_seen(self, running, jobs):
+        self.assertEqual(self.ids(running, "all"), set(jobs.values()))
+        self.assertEqual(self.ids(running, "row1"), {jobs["row1"]})
+        self.assertEqual(self.ids(running, "both"), {jobs["row1"], jobs["row2"]})
+        self.assertEqual(self.ids(running, "steer1"), {jobs["row1"]})
+        self.expect(self.call(running, "row1", "GET", f"/jobs/{jobs['row1']}"), 200)
+        for group in ("row2", None):
+            for end in ("", "/frontier", "/pipeline", "/events"):
+                answer = self.call(running, "row1", "GET", f"/jobs/{jobs[group]}{end}")
+                self.expect_detail(answer, 403, jobs[group], "row1", group or "no group")
+
+    def test_lists_and_jobs(self):
+        running, jobs = self.start_with_jobs()
+        self.check_what_is_seen(running, jobs)
+
+    def test_pages_of_a_list(self):
+        running = self.start_with_tokens()
+        mine = [self.register(running, "all", "row1" if i % 3 == 0 else "row2")
+                for i in range(9)][::3]
+        seen, target = [], "/jobs?limit=1"
+        while target:
+            page = self.expect(self.call(running, "row1", "GET", target), 200).json
+            seen += [job["job_id"] for job in page["jobs"]]
+            target = page["next"] and f"/jobs?limit=1&after={page['next']}"
+        self.assertEqual(seen, mine[::-1])
+        page = self.expect(self.call(running, "row1", "GET", "/jobs?offset=2"), 200).json
+        self.assertEqual([job["job_id"] for job in page["jobs"]], mine[:1])
+
+    def test_groups_survive_a_restart(self):
+        running, jobs = self.start_with_jobs()
+        running.kill()
+        self.check_what_is_seen(self.start_with_tokens(), jobs)
+
+    def test_events(self):
+        running, jobs = self.start_with_jobs()
+        connection = self.connect(running)
+        connection.send("GET", "/events", headers=self.as_("row1"))
+        stream = Stream(connection, target=None)
+        first = stream.next()[1]
+        self.assertEqual({job["job_id"] for job in first["jobs"]}, {jobs["row1"]})
+        self.expect(self.call(running, "all", "DELETE", f"/jobs/{jobs['row2']}"), 200)
+        hidden = self.register(running, "all", "row2")
+        shown = self.register(running, "all", "row1")
+        known = set()
+        while shown not in known:
+            event = stream.next()[1]
+            known |= {job["job_id"] for job in event["jobs"]} | set(event["gone"])
+        self.assertNotIn(hidden, known)
+        self.assertNotIn(jobs["row2"], known)
+        self.expect(self.call(running, "all", "DELETE", f"/jobs/{shown}"), 200)
+        stream.until(lambda event: shown in event["gone"])
+
+    def test_metrics(self):
+        running, jobs = self.start_with_jobs()
+        text = self.expect(self.call(running, "row1", "GET", "/metrics"), 200).body.decode()
+        shown = set(re.findall(r'job_id="([^"]+)"', text))
+        self.assertEqual(shown, {jobs["row1"]})
+
+    def test_a_job_token_registers_only_jobs_of_its_groups(self):
+        running, jobs = self.start_with_jobs()
+        mine = self.register(running, "train1", "row1")
+        for group in ("row2", None, "row1x"):
+            with self.subTest(group=group):
+                info = job_info(1, 1, 1)
+                info["job_metadata"] = f"fleet_group={group}" if group else "a b"
+                answer = self.call(running, "train1", "POST", "/register_job", info)
+                self.expect_detail(answer, 403, "row1", "fleet_group", group or "no group")
+        before = self.ids(running, "all")
+        self.assertEqual(before, set(jobs.values()) | {mine})
+        for name in ("register_rank", "result", "end"):
+            answer = self.call(running, "train1", "POST", f"/{name}/{jobs['row2']}", {"rank": 0})
+            self.expect_detail(answer, 403, "row2", "row1")
+        answer = self.call(running, "train1", "GET", f"/schedule/{jobs['row2']}?rank=0")
+        self.expect_detail(answer, 403, "row2")
+
+    def test_a_key_opens_no_job_of_another_group(self):
+        running = self.start_with_tokens()
+        theirs = self.register(running, "all", "row2", key="same")
+        answer = self.register(running, "train1", "row1", 403, key="same")
+        self.assertIn("row2", answer["detail"])
+        self.assertEqual(self.ids(running, "all"), {theirs})
+
+    def test_an_operator_of_a_group(self):
+        running, jobs = self.start_with_jobs()
+        for method, target, body in (("POST", "/straggler/", {"slowdown": 1.1}),
+                                     ("POST", "/power_cap/", {"watts": 1}),
+                                     ("POST", "/plan/", {"time": 1}), ("DELETE", "/jobs/", None)):
+            answer = self.call(running, "steer1", method, target + jobs["row2"], body)
+            self.expect_detail(answer, 403, "row2", "row1")
+        self.expect(self.call(running, "steer1", "DELETE", f"/jobs/{jobs['row1']}"), 200)
+        self.expect_detail(self.call(running, "steer1", "GET", "/fleet/audit"), 403,
+                           "whole fleet", "steer1")
+
+
+class Changes(Rights):
+    def test_tokens_are_added_and_removed_while_the_server_runs(self):
+        self.add("first", "operator")
+        running = self.start_with_tokens()
+        self.add("second", "viewer")
+        self.wait_for_status(running, "second", "/jobs", 200)
+        connection = self.connect(running)
+        connection.send("GET", "/events", headers=self.as_("second"))
+        stream = Stream(connection, target=None)
+        self.assertIsNotNone(stream.next())
+        self.harpe("remove", "second")
+        self.wait_for_status(running, "second", "/jobs", 401)
+        self.assertTrue(stream.is_closed(), "the stream of a removed token goes on")
+        self.expect(self.call(running, "first", "GET", "/jobs"), 200)
+
+    def test_a_token_of_the_same_name_is_another_token(self):
+        self.add("first", "operator")
+        running = self.start_with_tokens()
+        old = self.tokens["first"]
+        self.harpe("remove", "first")
+        self.add("first", "viewer")
+        self.wait_for_status(running, "first", "/jobs", 200)
+        answer = running.get("/jobs", Authorization=f"Bearer {old}")
+        self.expect_detail(answer, 401, "token")
+        self.expect_detail(self.call(running, "first", "DELETE", "/jobs/x"), 403, "viewer")
+
+    def test_a_damaged_file_changes_nothing(self):
+        self.add("first", "operator")
+        running = self.start_with_tokens()
+        for damage, words in ((lambda: self.file.write_text("first viewer\n"), "line 1"),
+                              (lambda: self.file.chmod(0o644), "chmod 600"),
+                              (self.file.unlink, "No such file")):
+            damage()
+            self.wait_until(lambda: words in running.log(), running.log())
+            self.expect(self.call(running, "first", "GET", "/jobs"), 200)
+        self.add("second", "viewer")
+        self.wait_for_status(running, "second", "/jobs", 200)
+        self.expect(self.call(running, "first", "GET", "/jobs"), 401)
+
+    def test_a_server_does_not_start_with_a_bad_file(self):
+        self.add("first", "operator")
+        for damage, words in ((lambda: self.file.chmod(0o640), "chmod 600"),
+                              (lambda: (self.file.chmod(0o600), self.file.write_text("x\n")),
+                               "line 1"),
+                              (self.file.unlink, "No such file")):
+            damage()
+            done = subprocess.run([HARPE, "serve", "--tokens", self.file, "--port", "0",
+                                   "--state-dir", self.path], text=True, capture_output=True,
+                                  timeout=LIMIT_S, env=clean_environment())
+            self.assertEqual(done.returncode, 2, done)
+            self.assertIn(words, done.stderr)
+
+    def test_the_program(self):
+        self.add("a-viewer", "viewer", "row1", "row2")
+        self.add("boss", "operator")
+        self.assertEqual(self.file.stat().st_mode & 0o777, 0o600)
+        listed = self.harpe("list").stdout
+        for words in ("a-viewer", "viewer", "row1,row2", "boss", "operator", "all"):
+            self.assertIn(words, listed)
+        rows = json.loads(self.harpe("list", "--json").stdout)["tokens"]
+        self.assertEqual([(row["name"], row["role"], row["groups"]) for row in rows],
+                         [("a-viewer", "viewer", ["row1", "row2"]), ("boss", "operator", [])])
+        for token in self.tokens.values():
+            self.assertNotIn(token.split(".")[1], self.file.read_text() + listed)
+        self.assertIn("already", self.harpe("add", "boss", "--role", "job", code=1).stderr)
+        self.assertIn("no token", self.harpe("remove", "nobody", code=1).stderr)
+        self.assertIn("name", self.harpe("add", "a b", "--role", "job", code=2).stderr)
+        self.assertIn("--role", self.harpe("add", "x", code=2).stderr)
+        self.assertIn("group", self.harpe("add", "x", "--role", "job", "--group", "a,b",
+                                          code=2).stderr)
+
+
+class Audit(Rights):
+    def records(self, running, name="operator", limit=100):
+        return self.expect(self.call(running, name, "GET", f"/fleet/audit?limit={limit}"), 200).json
+
+    def test_what_a_record_has(self):
+        self.add_roles()
+        running = self.start_with_tokens()
+        job = self.register(running, "job")
+        before = time.time()
+        self.expect(self.call(running, "viewer", "POST", f"/power_cap/{job}", {"watts": 5}), 403)
+        self.expect(self.call(running, "operator", "POST", f"/power_cap/{job}", {"watts": 5}), 409)
+        self.expect(self.call(running, "operator", "DELETE", f"/jobs/{job}"), 200)
+        self.expect(self.call(running, "operator", "GET", "/jobs"), 200)
+        evicted, conflict, refused = self.records(running)
+        self.assertEqual(
+            [{name: row[name] for name in ("who", "role", "address", "what", "request", "status")}
+             for row in (evicted, conflict, refused)],
+            [{"who": "operator", "role": "operator", "address": "127.0.0.1",
+              "what": f"DELETE /jobs/{job}", "request": None, "status": 200},
+             {"who": "operator", "role": "operator", "address": "127.0.0.1",
+              "what": f"POST /power_cap/{job}", "request": '{"watts": 5}', "status": 409},
+             {"who": "viewer", "role": "viewer", "address": "127.0.0.1",
+              "what": f"POST /power_cap/{job}", "request": '{"watts": 5}', "status": 403}])
+        self.assertIsNone(evicted["detail"])
+        self.assertIn("ranks are registered", conflict["detail"])
+        self.assertIn("role operator", refused["detail"])
+        for row in (evicted, conflict, refused):
+            self.assertGreater(row["at"], before - 1)
+            self.assertLess(row["at"], time.time() + 1)
+        self.assertEqual(self.records(running, limit=1), [evicted])
+        self.assertEqual(self.records(running, limit=0), [])
+        self.expect(self.call(running, "operator", "GET", "/fleet/audit?limit=x"), 422)
+
+    def test_records_survive_kill_9(self):
+        self.add_roles()
+        running = self.start_with_tokens()
+        jobs = server.register_many_as(running, 20, self.as_("job"))
+        for job in jobs:
+            self.expect(self.call(running, "operator", "DELETE", f"/jobs/{job}"), 200)
+        running.kill()
+        again = self.start_with_tokens()
+        self.assertEqual([row["what"] for row in self.records(again)],
+                         [f"DELETE /jobs/{job}" for job in reversed(jobs)])
+
+    def test_a_record_that_was_cut_off_damages_no_other(self):
+        self.add_roles()
+        log = self.path / "audit.log"
+        log.write_text('{"what":"one"}\n{"what":"tw')
+        running = self.start_with_tokens()
+        self.expect(self.call(running, "operator", "DELETE", "/jobs/x"), 404)
+        self.assertEqual([row["what"] for row in self.records(running)], ["DELETE /jobs/x", "one"])
+
+    def test_a_renamed_log_begins_again(self):
+        self.add_roles()
+        running = self.start_with_tokens()
+        log = self.path / "audit.log"
+        self.expect(self.call(running, "operator", "DELETE", "/jobs/x"), 404)
+        log.rename(self.path / "audit.log.1")
+        self.assertEqual(self.records(running), [])
+        self.expect(self.call(running, "operator", "DELETE", "/jobs/y"), 404)
+        self.assertEqual([row["what"] for row in self.records(running)], ["DELETE /jobs/y"])
+
+    def test_nothing_is_changed_without_a_record(self):
+        self.add_roles()
+        log = self.path / "place" / "audit.log"
+        log.parent.mkdir()
+        running = self.start_with_tokens("--audit-log", log)
+        job, other = server.register_many_as(running, 2, self.as_("job"))
+        log.parent.rename(self.path / "gone")
+        self.expect(self.call(running, "operator", "DELETE", f"/jobs/{other}"), 200)
+        self.expect_detail(self.call(running, "operator", "DELETE", f"/jobs/{job}"), 503,
+                           "nothing was changed", str(log))
+        self.expect(self.call(running, "operator", "GET", f"/jobs/{job}"), 200)
+        (self.path / "gone").rename(log.parent)
+        self.wait_until(lambda: self.call(running, "operator", "DELETE", f"/jobs/{job}").status
+                        == 200, running.log())
+
+    def test_many_ends_at_once(self):
+        self.add_roles()
+        running = self.start_with_tokens()
+        job = self.register(running, "job")
+        connections = [self.connect(running) for _ in range(40)]
+        for connection in connections:
+            connection.send("POST", f"/end/{job}", {"rank": 0}, self.as_("job"))
+        for connection in connections[20:]:
+            connection.reset()
+        for connection in connections[:20]:
+            self.assertNotIn(connection.receive().status, (401, 403, 503))
+        self.assertEqual(running.stop(), 0)
+        for line in (self.path / "audit.log").read_text().splitlines():
+            self.assertEqual(json.loads(line)["what"], f"POST /end/{job}")
+
+
+@unittest.skipIf(postgres.programs() is None, "PostgreSQL is not installed")
+class TwoServers(Rights):
+    """The server that the client talks to checks the token; the server that leads has the jobs."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.database = postgres.Postgres()
+        cls.addClassCleanup(cls.database.close)
+
+    def serve(self, name):
+        (self.path / name).mkdir()
+        running = server.Server(self.path / name, "--store", self.database.where, "--no-dump",
+                                "--scheduler", "HighestFrequency", "--tokens", self.file)
+        self.addCleanup(running.kill)
+        return running
+
+    def test_groups_travel_with_calls(self):
+        self.add("all", "operator")
+        self.add("row1", "viewer", "row1")
+        self.add("train1", "job", "row1")
+        servers = [self.serve("a"), self.serve("b")]
+        self.wait_until(lambda: all(self.call(one, "all", "GET", "/jobs").status == 200
+                                    for one in servers), "both servers answer")
+        mine = self.register(servers[0], "train1", "row1")
+        other = self.register(servers[1], "all", "row2")
+        for running in servers:
+            rows = self.expect(self.call(running, "row1", "GET", "/jobs"), 200).json
+            self.assertEqual(([row["job_id"] for row in rows["jobs"]], rows["count"]), ([mine], 1))
+            self.expect(self.call(running, "row1", "GET", f"/jobs/{mine}"), 200)
+            self.expect_detail(self.call(running, "row1", "GET", f"/jobs/{other}"), 403, "row2")
+            answer = self.register(running, "train1", "row2", 403)
+            self.assertIn("row1", answer["detail"])
+            self.expect_detail(self.call(running, "row1", "DELETE", f"/jobs/{mine}"), 403, "role")
+            self.expect(running.get("/jobs"), 401)
+            connection = self.connect(running)
+            connection.send("GET", "/events", headers=self.as_("row1"))
+            first = Stream(connection, target=None).next()[1]
+            self.assertEqual([job["job_id"] for job in first["jobs"]], [mine])
+        self.expect(self.call(servers[1], "all", "DELETE", f"/jobs/{other}"), 200)
+        record = self.expect(self.call(servers[1], "all", "GET", "/fleet/audit"), 200).json[0]
+        self.assertEqual((record["what"], record["status"]), (f"DELETE /jobs/{other}", 200))
+
+
+if __name__ == "__main__":
+    unittest.main()
