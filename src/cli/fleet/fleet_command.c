@@ -33,8 +33,15 @@ static const struct argp_option flags[] = {
     {0},
 };
 
+static const char *const actions[] = {"solve", "simulate", "status", "budget", "group", "job",
+                                      "load",  "event",    "prices", "audit",  "token", NULL};
+
 static void finish(const parsing *p, struct argp_state *state) {
-    if (p->action == ACTION_NONE) harpe_flag_fail(state, "an action is missing: solve or simulate");
+    if (p->action == ACTION_NONE)
+        harpe_flag_fail(state, "an action is missing: solve or simulate, or status, budget, group, "
+                               "job, load, event, prices, audit or token");
+    if (p->action > ACTION_SIMULATE)
+        harpe_flag_fail(state, "%s must be the first word", actions[p->action]);
     if (!p->arguments.path) harpe_flag_fail(state, "the fleet's file is missing");
     if (p->action != ACTION_SOLVE && p->has_at) harpe_flag_fail(state, "--at is only for solve");
     if (p->action != ACTION_SIMULATE && p->arguments.output_path)
@@ -44,7 +51,6 @@ static void finish(const parsing *p, struct argp_state *state) {
 }
 
 static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    static const char *const actions[] = {"solve", "simulate", NULL};
     parsing *p = state->input;
     switch (key) {
     case FLAG_AT:
@@ -71,20 +77,28 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
 static const struct argp argument_parser = {
     .options = flags,
     .parser = parse_flag,
-    .args_doc = "solve FILE\nsimulate FILE",
+    .args_doc = "solve FILE\nsimulate FILE\nstatus|budget|group|job|load|event|prices|audit|token",
     .doc =
         "Split a power budget over many jobs, so that they lose least time, or simulate a day of "
         "such a fleet.\vExamples:\n  harpe fleet solve fleet.json\n  harpe fleet simulate "
-        "fleet.json --output day.svg\n\nSee also: man harpe-fleet, man 5 harpe-fleet",
+        "fleet.json --output day.svg\n  harpe fleet budget set 60000\n  harpe fleet event "
+        "--help\n\nSee also: man harpe-fleet, man 5 harpe-fleet",
 };
 
 /* Runs an action that has options of its own, and returns true. */
 static bool run_other(int argc, char **argv, int *exit_code) {
-    if (argc < 2 || strcmp(argv[1], "token") != 0) return false;
-    static char name[] = "harpe fleet token";
-    argv[1] = name;
-    *exit_code = harpe_fleet_token_command(argc - 1, argv + 1);
-    return true;
+    static const char *const nouns[] = {"token", "status", "budget", "group", "job",
+                                        "load",  "event",  "prices", "audit"};
+    static char name[40];
+    for (size_t i = 0; argc > 1 && i < sizeof nouns / sizeof *nouns; i++) {
+        if (strcmp(argv[1], nouns[i]) != 0) continue;
+        (void)snprintf(name, sizeof name, "harpe fleet %s", nouns[i]);
+        argv[1] = name;
+        *exit_code = i == 0 ? harpe_fleet_token_command(argc - 1, argv + 1)
+                            : harpe_fleet_server_command(argc - 1, argv + 1);
+        return true;
+    }
+    return false;
 }
 
 int harpe_fleet_command(int argc, char **argv) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe jobs`: lists the jobs of a coordination server, shows, watches or evicts one of them, and
- * prints the address of the dashboard. This file reads the flags and runs one action. jobs_client.c
- * makes the requests, and jobs_view.c makes the texts. */
+ * prints the address of the dashboard. This file reads the flags and runs one action.
+ * server_client.c makes the requests, and jobs_view.c makes the texts. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -15,11 +15,9 @@
 #include "base/terminal_progress.h"
 #include "cli/command.h"
 #include "cli/commands.h"
-#include "cli/jobs/jobs_client.h"
 #include "cli/jobs/jobs_pages.h"
 #include "cli/jobs/jobs_view.h"
-
-#define DEFAULT_SERVER "http://127.0.0.1:7787"
+#include "cli/server_client.h"
 
 enum { POLL_MS = 500 };
 
@@ -33,7 +31,7 @@ typedef enum jobs_action {
 static const char *const action_names[] = {"list", "link", "show", "watch", "evict", NULL};
 
 typedef struct jobs_arguments {
-    harpe_jobs_client_options client;
+    harpe_server_client_options client;
     jobs_action action;
     const char *id; /* or the beginning of an id */
     bool json;
@@ -46,7 +44,8 @@ typedef struct jobs_arguments {
 enum { FLAG_SERVER = 256, FLAG_TOKEN_FILE, FLAG_CA_FILE };
 
 static const struct argp_option flags[] = {
-    {"server", FLAG_SERVER, "URL", 0, "The server (HARPE_SERVER, else " DEFAULT_SERVER ")", 1},
+    {"server", FLAG_SERVER, "URL", 0, "The server (HARPE_SERVER, else " HARPE_DEFAULT_SERVER ")",
+     1},
     {"token-file", FLAG_TOKEN_FILE, "FILE", 0,
      "File whose first line is the server's bearer token (HARPE_TOKEN)", 1},
     {"ca-file", FLAG_CA_FILE, "FILE", 0, "Trust these certificate authorities (PEM)", 1},
@@ -128,7 +127,7 @@ static harpe_status print_page(harpe_jobs_table *table, const json_t *jobs, harp
 }
 
 /* Prints each page when it arrives, because the number of jobs is unlimited. */
-static harpe_status list(const jobs_arguments *arguments, harpe_jobs_client *client,
+static harpe_status list(const jobs_arguments *arguments, harpe_server_client *client,
                          harpe_error *error) {
     harpe_jobs_pages pages = {.client = client};
     harpe_jobs_table table = {.quiet = arguments->quiet, .columns = columns_of_terminal()};
@@ -149,10 +148,10 @@ static harpe_status list(const jobs_arguments *arguments, harpe_jobs_client *cli
     return status;
 }
 
-static harpe_status show(const jobs_arguments *arguments, harpe_jobs_client *client, const char *id,
-                         harpe_error *error) {
+static harpe_status show(const jobs_arguments *arguments, harpe_server_client *client,
+                         const char *id, harpe_error *error) {
     json_t *job;
-    harpe_status status = harpe_jobs_client_call(client, "GET", id, &job, error);
+    harpe_status status = harpe_server_client_call(client, "GET", id, &job, error);
     if (status != HARPE_OK) return status;
     if (arguments->json) return harpe_command_print_json(job, error);
     harpe_text text = {0};
@@ -172,12 +171,12 @@ static bool is_confirmed(const char *id) {
     return fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y');
 }
 
-static harpe_status evict(const jobs_arguments *arguments, harpe_jobs_client *client,
+static harpe_status evict(const jobs_arguments *arguments, harpe_server_client *client,
                           const char *id, harpe_error *error) {
     if (!arguments->yes && isatty(STDIN_FILENO) && !is_confirmed(id))
         return harpe_fail(error, HARPE_PERMISSION_DENIED, "not confirmed; %s stays", id);
     json_t *answer;
-    harpe_status status = harpe_jobs_client_call(client, "DELETE", id, &answer, error);
+    harpe_status status = harpe_server_client_call(client, "DELETE", id, &answer, error);
     if (status != HARPE_OK) return status;
     json_decref(answer);
     if (arguments->json)
@@ -274,11 +273,11 @@ static bool is_over(watching *watch, const json_t *job, harpe_status *status, ha
 }
 
 /* Watches a job. If the server stops after the job was seen, waits until the server runs again. */
-static harpe_status follow(watching *watch, harpe_jobs_client *client, const char *id,
+static harpe_status follow(watching *watch, harpe_server_client *client, const char *id,
                            harpe_error *error) {
     do {
         json_t *job;
-        harpe_status status = harpe_jobs_client_call(client, "GET", id, &job, error);
+        harpe_status status = harpe_server_client_call(client, "GET", id, &job, error);
         if (status == HARPE_OK) {
             status = show_progress(watch, job, error);
             bool ends = status == HARPE_OK && is_over(watch, job, &status, error);
@@ -296,7 +295,7 @@ static harpe_status follow(watching *watch, harpe_jobs_client *client, const cha
     return HARPE_OK;
 }
 
-static harpe_status watch(const jobs_arguments *arguments, harpe_jobs_client *client,
+static harpe_status watch(const jobs_arguments *arguments, harpe_server_client *client,
                           const char *id, harpe_error *error) {
     const char *terminal = getenv("TERM");
     bool is_capable = isatty(STDOUT_FILENO) && terminal && strcmp(terminal, "dumb") != 0;
@@ -309,10 +308,10 @@ static harpe_status watch(const jobs_arguments *arguments, harpe_jobs_client *cl
     return status;
 }
 
-static harpe_status print_link(const jobs_arguments *arguments, harpe_jobs_client *client,
+static harpe_status print_link(const jobs_arguments *arguments, harpe_server_client *client,
                                harpe_error *error) {
     harpe_text link = {0};
-    harpe_status status = harpe_jobs_client_link(client, &link, error);
+    harpe_status status = harpe_server_client_link(client, &link, error);
     if (status == HARPE_OK && arguments->json)
         status = harpe_command_print_json(json_pack("{s:s}", "link", link.data), error);
     else if (status == HARPE_OK)
@@ -323,7 +322,7 @@ static harpe_status print_link(const jobs_arguments *arguments, harpe_jobs_clien
 
 /* ---- The command ----------------------------------------------------------------------------- */
 
-static harpe_status run(const jobs_arguments *arguments, harpe_jobs_client *client,
+static harpe_status run(const jobs_arguments *arguments, harpe_server_client *client,
                         harpe_error *error) {
     if (arguments->action == ACTION_LIST) return list(arguments, client, error);
     if (arguments->action == ACTION_LINK) return print_link(arguments, client, error);
@@ -350,12 +349,12 @@ int harpe_jobs_command(int argc, char **argv) {
             "dashboard's address. ID may be the beginning of an id if only one id begins with it.",
     };
     const char *server = getenv("HARPE_SERVER");
-    jobs_arguments arguments = {.client.server = server && *server ? server : DEFAULT_SERVER};
-    harpe_jobs_client *client = NULL;
+    jobs_arguments arguments = {.client.server = server && *server ? server : HARPE_DEFAULT_SERVER};
+    harpe_server_client *client = NULL;
     harpe_error error;
     argp_parse(&parser, argc, argv, 0, NULL, &arguments);
-    harpe_status status = harpe_jobs_client_open(&arguments.client, &client, &error);
+    harpe_status status = harpe_server_client_open(&arguments.client, &client, &error);
     if (status == HARPE_OK) status = run(&arguments, client, &error);
-    harpe_jobs_client_close(client);
+    harpe_server_client_close(client);
     return status != HARPE_OK ? harpe_command_fail("jobs", &error) : HARPE_EXIT_OK;
 }

@@ -45,8 +45,8 @@ harpe_status harpe_jobs_pages_next(harpe_jobs_pages *pages, const json_t **jobs,
     pages->answer = NULL;
     *jobs = NULL;
     if (pages->is_over) return HARPE_OK;
-    harpe_status status = harpe_jobs_client_list(pages->client, *pages->after ? pages->after : NULL,
-                                                 pages->shown, &pages->answer, error);
+    harpe_status status = harpe_server_client_list(
+        pages->client, *pages->after ? pages->after : NULL, pages->shown, &pages->answer, error);
     if (status != HARPE_OK) return status;
     *jobs = json_object_get(pages->answer, "jobs");
     if (!is_list(*jobs))
@@ -156,7 +156,7 @@ static harpe_status tell_found(search *self, char **found, harpe_error *error) {
     return HARPE_OK;
 }
 
-harpe_status harpe_jobs_find(harpe_jobs_client *client, const char *id, char **found,
+harpe_status harpe_jobs_find(harpe_server_client *client, const char *id, char **found,
                              harpe_error *error) {
     harpe_jobs_pages pages = {.client = client};
     search self = {.id = id};

@@ -3,11 +3,11 @@
 #ifndef HARPE_CLI_JOBS_JOBS_PAGES_H
 #define HARPE_CLI_JOBS_JOBS_PAGES_H
 
-#include "cli/jobs/jobs_client.h"
+#include "cli/server_client.h"
 
 /* Set `client` and leave the other members 0. */
 typedef struct harpe_jobs_pages {
-    harpe_jobs_client *client;
+    harpe_server_client *client;
     json_t *answer;  /* the current page */
     char after[128]; /* the place where the next page begins; "": not known */
     size_t shown;    /* number of jobs of all pages so far */
@@ -27,7 +27,7 @@ void harpe_jobs_pages_free(harpe_jobs_pages *pages);
  * form `id` may be. The caller frees `*found` with free(). Returns HARPE_NOT_FOUND if there is no
  * such job; the message names a similar id. Returns HARPE_INVALID_ARGUMENT if there are several
  * such jobs. */
-harpe_status harpe_jobs_find(harpe_jobs_client *client, const char *id, char **found,
+harpe_status harpe_jobs_find(harpe_server_client *client, const char *id, char **found,
                              harpe_error *error);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sends the requests of `harpe jobs` to the coordination server: chooses the token, and explains
- * answers other than 200 to the user. */
-#include "cli/jobs/jobs_client.h"
+/* Sends the requests of `harpe jobs` and `harpe fleet` to the coordination server: chooses the
+ * token, and explains answers other than 200 to the user. */
+#include "cli/server_client.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,11 +12,10 @@
 #include "base/machine_token.h"
 #include "base/terminal_progress.h"
 #include "base/token.h"
-#include "http/client/connection.h"
 
 #define CONNECT_LIMIT_S 5.0
 
-struct harpe_jobs_client {
+struct harpe_server_client {
     harpe_connection *connection;
     const char *server; /* address of the server, without a slash at the end */
     char *token;        /* the token given by the user; NULL: none */
@@ -35,8 +34,8 @@ static bool has_no_signal(void *user) {
     return harpe_terminal_progress_signal() == 0;
 }
 
-static harpe_status open_client(harpe_jobs_client *client, const harpe_jobs_client_options *options,
-                                harpe_error *error) {
+static harpe_status open_client(harpe_server_client *client,
+                                const harpe_server_client_options *options, harpe_error *error) {
     harpe_status status = harpe_server_url_check("--server", options->server, error);
     if (status == HARPE_OK) status = read_token(options->token_file, &client->token, error);
     if (status != HARPE_OK) return status;
@@ -52,20 +51,20 @@ static harpe_status open_client(harpe_jobs_client *client, const harpe_jobs_clie
     return status;
 }
 
-harpe_status harpe_jobs_client_open(const harpe_jobs_client_options *options,
-                                    harpe_jobs_client **out, harpe_error *error) {
-    harpe_jobs_client *client = harpe_calloc(1, sizeof *client);
+harpe_status harpe_server_client_open(const harpe_server_client_options *options,
+                                      harpe_server_client **out, harpe_error *error) {
+    harpe_server_client *client = harpe_calloc(1, sizeof *client);
     if (!client) return harpe_fail_memory(error);
     harpe_status status = open_client(client, options, error);
     if (status != HARPE_OK) {
-        harpe_jobs_client_close(client);
+        harpe_server_client_close(client);
         return status;
     }
     *out = client;
     return HARPE_OK;
 }
 
-void harpe_jobs_client_close(harpe_jobs_client *client) {
+void harpe_server_client_close(harpe_server_client *client) {
     if (!client) return;
     harpe_connection_free(client->connection);
     if (client->token) explicit_bzero(client->token, strlen(client->token));
@@ -75,7 +74,7 @@ void harpe_jobs_client_close(harpe_jobs_client *client) {
 
 /* ---- Requests -------------------------------------------------------------------------------- */
 
-static harpe_status tell_refusal(const harpe_jobs_client *client, const harpe_answer *answer,
+static harpe_status tell_refusal(const harpe_server_client *client, const harpe_answer *answer,
                                  const char *job_id, const json_t *body, harpe_error *error) {
     long code = answer->http_status;
     const char *detail = json_string_value(json_object_get(body, "detail"));
@@ -86,6 +85,9 @@ static harpe_status tell_refusal(const harpe_jobs_client *client, const harpe_an
                 ? "does not accept the token; give the right one with --token-file FILE"
                 : "requires a token; give it with --token-file FILE",
             client->token ? "" : harpe_token_hint());
+    if (detail && code == 403)
+        return harpe_fail(error, HARPE_PERMISSION_DENIED, "%.200s refused: %.700s", client->server,
+                          detail);
     if (detail && job_id && (code == 404 || code == 410))
         return harpe_fail(error, HARPE_NOT_FOUND, "%.600s", detail);
     if (detail && code != 404)
@@ -98,7 +100,7 @@ static harpe_status tell_refusal(const harpe_jobs_client *client, const harpe_an
 
 /* Sends the request and reads the answer. `job_id` is NULL if the request does not concern a single
  * job. */
-static harpe_status perform(harpe_jobs_client *client, const harpe_request *request,
+static harpe_status perform(harpe_server_client *client, const harpe_request *request,
                             const char *job_id, json_t **out, harpe_error *error) {
     harpe_answer answer;
     harpe_status status = harpe_connection_call(client->connection, request, &answer, error);
@@ -114,14 +116,19 @@ static harpe_status perform(harpe_jobs_client *client, const harpe_request *requ
     return status;
 }
 
-harpe_status harpe_jobs_client_call(harpe_jobs_client *client, const char *method,
-                                    const char *job_id, json_t **answer, harpe_error *error) {
+harpe_status harpe_server_client_request(harpe_server_client *client, const harpe_request *request,
+                                         json_t **answer, harpe_error *error) {
+    return perform(client, request, request->segment, answer, error);
+}
+
+harpe_status harpe_server_client_call(harpe_server_client *client, const char *method,
+                                      const char *job_id, json_t **answer, harpe_error *error) {
     harpe_request request = {.method = method, .path = "/jobs/", .segment = job_id};
     return perform(client, &request, job_id, answer, error);
 }
 
-harpe_status harpe_jobs_client_list(harpe_jobs_client *client, const char *after, size_t offset,
-                                    json_t **answer, harpe_error *error) {
+harpe_status harpe_server_client_list(harpe_server_client *client, const char *after, size_t offset,
+                                      json_t **answer, harpe_error *error) {
     char number[24];
     (void)snprintf(number, sizeof number, "%zu", offset);
     harpe_request request = {.path = after ? "/jobs?limit=1000&after=" : "/jobs?limit=1000&offset=",
@@ -129,8 +136,8 @@ harpe_status harpe_jobs_client_list(harpe_jobs_client *client, const char *after
     return perform(client, &request, NULL, answer, error);
 }
 
-harpe_status harpe_jobs_client_link(harpe_jobs_client *client, harpe_text *link,
-                                    harpe_error *error) {
+harpe_status harpe_server_client_link(harpe_server_client *client, harpe_text *link,
+                                      harpe_error *error) {
     char *of_machine = client->token ? NULL : harpe_token_of_machine(client->server);
     const char *token = client->token ? client->token : of_machine;
     harpe_text_printf(link, "%s/", client->server);

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Formats the state of a server's fleet. Texts come from other machines, so they are cleaned and
+ * cut. A member that is missing or null is shown as "-". */
+#include "cli/fleet/fleet_view.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/format.h"
+#include "cli/command.h"
+
+enum { WIDE_COLUMNS = 118 }; /* the width of the whole table of jobs */
+
+typedef struct cell {
+    char text[96];
+} cell;
+
+/* ---- Fields ---------------------------------------------------------------------------------- */
+
+static const json_t *at(const json_t *object, const char *name) {
+    return json_object_get(object, name);
+}
+
+static double number(const json_t *object, const char *name) {
+    return json_number_value(at(object, name));
+}
+
+static cell dash(void) { return (cell){"-"}; }
+
+static cell text(const json_t *object, const char *name, size_t limit) {
+    const char *value = json_string_value(at(object, name));
+    cell out = dash();
+    if (!value || !*value) return out;
+    (void)harpe_clean_text(out.text, limit + 1 < sizeof out.text ? limit + 1 : sizeof out.text,
+                           value);
+    return out;
+}
+
+static cell group(const json_t *object, size_t limit) {
+    cell out = text(object, "group", limit);
+    if (strcmp(out.text, "-") == 0) (void)snprintf(out.text, sizeof out.text, "whole fleet");
+    return out;
+}
+
+static cell power(const json_t *object, const char *name) {
+    cell out = dash();
+    if (json_is_number(at(object, name)))
+        (void)snprintf(out.text, sizeof out.text, "%s", HARPE_POWER(number(object, name)));
+    return out;
+}
+
+static cell digits(const json_t *object, const char *name, int significant) {
+    cell out = dash();
+    if (json_is_number(at(object, name)))
+        (void)snprintf(out.text, sizeof out.text, "%s",
+                       HARPE_DIGITS(number(object, name), significant));
+    return out;
+}
+
+static cell duration(const json_t *object, const char *name) {
+    cell out = dash();
+    if (json_is_number(at(object, name)))
+        (void)snprintf(out.text, sizeof out.text, "%s s", HARPE_DIGITS(number(object, name), 4));
+    return out;
+}
+
+/* Formats a time of day in UTC: "2026-11-25 21:30:05". */
+static cell moment(const json_t *object, const char *name) {
+    cell out = dash();
+    double seconds = number(object, name);
+    time_t whole = (time_t)seconds;
+    struct tm utc;
+    if (json_is_number(at(object, name)) && seconds >= 0 && seconds < 1e11 &&
+        gmtime_r(&whole, &utc))
+        (void)strftime(out.text, sizeof out.text, "%Y-%m-%d %H:%M:%S", &utc);
+    return out;
+}
+
+static void heading(const char *line) {
+    printf("%s%s%s\n", harpe_bold_start(), line, harpe_bold_end());
+}
+
+/* ---- Tables ---------------------------------------------------------------------------------- */
+
+void harpe_fleet_print_budgets(const json_t *fleet) {
+    char line[160];
+    size_t i;
+    const json_t *budget;
+    (void)snprintf(line, sizeof line, "%-16s %9s %9s %9s %9s %9s %9s", "budget", "watts",
+                   "jobs may", "planned", "measured", "counted", "at least");
+    heading(line);
+    json_array_foreach(at(fleet, "budgets"), i, budget) {
+        printf("%-16s %9s %9s %9s %9s %9s %9s%s\n", group(budget, 16).text,
+               power(budget, "now_watts").text, power(budget, "limit_w").text,
+               power(budget, "power_w").text, power(budget, "measured_w").text,
+               power(budget, "counted_w").text, power(budget, "least_w").text,
+               number(budget, "missing_w") > 0 ? "  too small" : "");
+        if (number(budget, "missing_w") > 0)
+            printf("  %s is missing\n", power(budget, "missing_w").text);
+    }
+}
+
+void harpe_fleet_print_groups(const json_t *fleet) {
+    size_t i;
+    const json_t *row;
+    char line[100];
+    (void)snprintf(line, sizeof line, "%-32s %s", "group", "inside");
+    heading(line);
+    json_array_foreach(at(fleet, "groups"), i, row) {
+        cell parent = text(row, "parent", 40);
+        printf("%-32s %s\n", text(row, "name", 32).text,
+               strcmp(parent.text, "-") == 0 ? "whole fleet" : parent.text);
+    }
+}
+
+static cell plan_of(const json_t *job) {
+    cell out = dash();
+    if (json_is_integer(at(job, "plan")))
+        (void)snprintf(out.text, sizeof out.text, "%d/%d", (int)number(job, "plan"),
+                       (int)number(job, "plans"));
+    return out;
+}
+
+static cell slowdown_of(const json_t *job) {
+    cell out = dash();
+    if (json_is_number(at(job, "slowdown")))
+        (void)harpe_format_fixed(out.text, number(job, "slowdown"), 3);
+    return out;
+}
+
+/* Prints a job in two lines if the terminal is narrow. */
+static void print_job(const json_t *job, bool is_wide) {
+    const char *label = json_string_value(at(job, "name"));
+    cell name = text(job, label && *label ? "name" : "job_id", is_wide ? 32 : 78);
+    if (is_wide)
+        printf("%-32s ", name.text);
+    else
+        printf("%s\n  ", name.text);
+    printf("%-12s %-12s %7s %9s %9s %8s", text(job, "group", 12).text, text(job, "state", 12).text,
+           plan_of(job).text, power(job, "planned_w").text, power(job, "measured_w").text,
+           slowdown_of(job).text);
+    if (is_wide)
+        printf(" %9s %11s", power(job, "counted_w").text, digits(job, "gain_per_kw", 4).text);
+    puts("");
+    cell reason = text(job, "reason", 74);
+    if (strcmp(reason.text, "-") != 0) printf("    %s\n", reason.text);
+}
+
+void harpe_fleet_print_jobs(const json_t *fleet, int columns) {
+    char line[160];
+    bool is_wide = columns == 0 || columns >= WIDE_COLUMNS;
+    int length = snprintf(line, sizeof line, is_wide ? "%-32s " : "%s\n  ", "job");
+    size_t used = (size_t)length;
+    (void)snprintf(line + used, sizeof line - used, "%-12s %-12s %7s %9s %9s %8s%s", "group",
+                   "state", "plan", "planned", "measured", "slowdown",
+                   is_wide ? "   counted gain per kW" : "");
+    heading(line);
+    size_t i;
+    const json_t *job;
+    json_array_foreach(at(fleet, "jobs"), i, job) print_job(job, is_wide);
+    double total = number(fleet, "jobs_total");
+    if (total > (double)json_array_size(at(fleet, "jobs")))
+        printf("%.0f jobs more\n", total - (double)json_array_size(at(fleet, "jobs")));
+}
+
+static cell less_of(const json_t *event) {
+    cell out = dash();
+    if (number(event, "watts") > 0)
+        out = power(event, "watts");
+    else if (number(event, "share") > 0)
+        (void)harpe_format_percent(out.text, 100 * number(event, "share"));
+    return out;
+}
+
+void harpe_fleet_print_events(const json_t *fleet) {
+    char line[160];
+    size_t i;
+    const json_t *event;
+    (void)snprintf(line, sizeof line, "%5s %-14s %-19s %9s %9s %-9s %9s", "event", "group",
+                   "from (UTC)", "for", "less", "state", "promised");
+    heading(line);
+    json_array_foreach(at(fleet, "events"), i, event) {
+        printf("%5.0f %-14s %-19s %9s %9s %-9s %9s\n", number(event, "id"), group(event, 14).text,
+               moment(event, "from").text, duration(event, "duration_s").text, less_of(event).text,
+               text(event, "state", 9).text, power(event, "promised_w").text);
+        if (number(event, "missing_w") > 0)
+            printf("      %s is missing: the jobs cannot draw so little\n",
+                   power(event, "missing_w").text);
+        if (number(event, "breaches") > 0)
+            printf("      exceeded %.0f times, highest %s\n", number(event, "breaches"),
+                   power(event, "highest_w").text);
+    }
+}
+
+void harpe_fleet_print_prices(const json_t *fleet) {
+    const json_t *price = at(fleet, "price");
+    if (!json_is_object(price)) {
+        puts("no prices are set");
+        return;
+    }
+    cell currency = text(price, "currency", 12);
+    printf("energy %s %s per kWh, carbon dioxide %s g per kWh and %s %s per kg, time %s %s per s\n",
+           digits(price, "energy_per_kwh", 6).text, currency.text,
+           digits(price, "carbon_g_per_kwh", 6).text, digits(price, "carbon_per_kg", 6).text,
+           currency.text, digits(price, "value_per_s", 6).text, currency.text);
+    printf("%.0f prices from %s, read at %s UTC\n", number(price, "series"),
+           text(price, "source", 60).text, moment(price, "read_at").text);
+}
+
+/* ---- The whole ------------------------------------------------------------------------------- */
+
+static void print_energy(const json_t *fleet) {
+    const json_t *energy = at(fleet, "energy");
+    if (!json_is_number(at(energy, "used_kwh"))) return;
+    printf("energy %s kWh since %s UTC, saved %s kWh +- %s kWh", digits(energy, "used_kwh", 5).text,
+           moment(energy, "since").text, digits(energy, "saved_kwh", 5).text,
+           digits(energy, "saved_kwh_uncertainty", 3).text);
+    if (json_is_number(at(energy, "cost")))
+        printf(", cost %s, saved %s", digits(energy, "cost", 6).text,
+               digits(energy, "cost_saved", 6).text);
+    puts("");
+}
+
+void harpe_fleet_print_status(const json_t *fleet, int columns) {
+    const json_t *sums = at(fleet, "power");
+    printf("state %s at %s UTC\n", text(fleet, "state", 20).text, moment(fleet, "at").text);
+    printf("power %s measured, %s planned, %s counted, limit %s\n", power(sums, "measured_w").text,
+           power(sums, "planned_w").text, power(sums, "counted_w").text,
+           power(sums, "limit_w").text);
+    printf("weighted slowdown %s, lower bound %s\n", digits(fleet, "weighted_slowdown", 5).text,
+           digits(fleet, "lower_bound", 5).text);
+    print_energy(fleet);
+    static const struct {
+        const char *name;
+        void (*print)(const json_t *fleet);
+    } parts[] = {{"budgets", harpe_fleet_print_budgets}, {"events", harpe_fleet_print_events}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (json_array_size(at(fleet, parts[i].name)) == 0) continue;
+        puts("");
+        parts[i].print(fleet);
+    }
+    puts("");
+    harpe_fleet_print_jobs(fleet, columns);
+}
+
+void harpe_fleet_print_promise(const json_t *answer) {
+    printf("event %.0f: ", number(answer, "id"));
+    if (number(answer, "missing_w") > 0)
+        printf("cannot be met: %s promised, %s is missing\n", power(answer, "promised_w").text,
+               power(answer, "missing_w").text);
+    else
+        printf("%s promised\n", power(answer, "promised_w").text);
+}
+
+void harpe_fleet_print_audit(const json_t *records) {
+    char line[120];
+    size_t i;
+    const json_t *record;
+    (void)snprintf(line, sizeof line, "%-19s %-16s %-8s %6s %s", "time (UTC)", "token", "role",
+                   "status", "request");
+    heading(line);
+    json_array_foreach(records, i, record) {
+        printf("%-19s %-16s %-8s %6.0f %s\n", moment(record, "at").text,
+               text(record, "who", 16).text, text(record, "role", 8).text, number(record, "status"),
+               text(record, "what", 90).text);
+        cell body = text(record, "request", 90), detail = text(record, "detail", 90);
+        if (strcmp(body.text, "-") != 0) printf("  %s\n", body.text);
+        if (strcmp(detail.text, "-") != 0) printf("  %s\n", detail.text);
+    }
+}
