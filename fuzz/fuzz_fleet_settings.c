@@ -47,7 +47,7 @@ static void decide_and_show(harpe_fleet_state *state) {
     }
     require(state->solve_status == HARPE_OK);
     harpe_decide_caps(state, now);
-    harpe_fleet_show(state, now, &text);
+    harpe_fleet_show(state, NULL, now, &text);
     json_t *shown = text.failed ? NULL : json_loadb(text.data, text.length, 0, NULL);
     require(json_is_object(shown));
     json_decref(shown);

@@ -32,7 +32,7 @@ _harpe() {
     arguments)
         local command=$words[1]
         case $command in
-        power-limit | profile | agent)
+        power-limit | profile | agent | fleet)
             if ((CURRENT > 2)); then
                 command="$command $words[2]"
                 shift words
@@ -390,7 +390,335 @@ _harpe() {
                 '(--usage)--usage[Give a short usage message]' \
                 '(-V --version)-V[Print program version]' \
                 '(-V --version)--version[Print program version]' \
-                '1:what:(solve simulate)' \
+                '1:what:(solve simulate status budget group job load event prices audit token)' \
+                '*:file:_files'
+            ;;
+        'fleet solve')
+            _arguments -s -S \
+                '(--at)--at=[solve\: the moment, with its jobs, events and price (default 0)]:SECONDS: ' \
+                '(--prices)--prices=[Read the prices from a CSV file]:FILE:_files' \
+                '(-f --force)-f[simulate\: replace an existing picture]' \
+                '(-f --force)--force[simulate\: replace an existing picture]' \
+                '(-j --json)-j[Print JSON]' \
+                '(-j --json)--json[Print JSON]' \
+                '(-o --output)-o+[simulate\: draw the power against the budget (.svg, .png or .pdf)]:FILE:_files' \
+                '(-o --output)--output=[simulate\: draw the power against the budget (.svg, .png or .pdf)]:FILE:_files' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'fleet simulate')
+            _arguments -s -S \
+                '(--at)--at=[solve\: the moment, with its jobs, events and price (default 0)]:SECONDS: ' \
+                '(--prices)--prices=[Read the prices from a CSV file]:FILE:_files' \
+                '(-f --force)-f[simulate\: replace an existing picture]' \
+                '(-f --force)--force[simulate\: replace an existing picture]' \
+                '(-j --json)-j[Print JSON]' \
+                '(-j --json)--json[Print JSON]' \
+                '(-o --output)-o+[simulate\: draw the power against the budget (.svg, .png or .pdf)]:FILE:_files' \
+                '(-o --output)--output=[simulate\: draw the power against the budget (.svg, .png or .pdf)]:FILE:_files' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'fleet status')
+            _arguments -s -S \
+                '(--group)--group=[The group]:NAME: ' \
+                '(--margin)--margin=[budget set]:SHARE: ' \
+                '(--max-slowdown)--max-slowdown=[job set]:FACTOR: ' \
+                '(--overhead)--overhead=[budget set]:FACTOR: ' \
+                '(--parent)--parent=[group set]:NAME: ' \
+                '(--priority)--priority=[job set]:N: ' \
+                '(--weight)--weight=[job set]:N: ' \
+                '(--exceed-slowdown)--exceed-slowdown[event add]' \
+                '(--for)--for=[event add]:SECONDS: ' \
+                '(--from)--from=[event add, prices set]:TIME: ' \
+                '(--note)--note=[event add]:TEXT: ' \
+                '(--notice)--notice=[event add]:SECONDS: ' \
+                '(--ramp)--ramp=[event add]:SECONDS: ' \
+                '(--share)--share=[event add]:SHARE: ' \
+                '(--watts)--watts=[event add]:W: ' \
+                '(--carbon-price)--carbon-price=[prices\: cost of 1 kg of carbon dioxide]:N: ' \
+                '(--currency)--currency=[prices\: the currency, such as EUR]:NAME: ' \
+                '(--period)--period=[prices follow]:SECONDS: ' \
+                '(--time-value)--time-value=[prices\: what a second of a job of weight 1 is worth]:N: ' \
+                '(--url)--url=[prices follow]:URL: ' \
+                '(--limit)--limit=[audit\: at most so many records (100)]:N: ' \
+                '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
+                '(--server)--server=[The server]:URL: ' \
+                '(--token-file)--token-file=[File whose first line is the server'\''s bearer token]:FILE:_files' \
+                '(-j --json)-j[Print the server'\''s answer as JSON]' \
+                '(-j --json)--json[Print the server'\''s answer as JSON]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'fleet budget')
+            _arguments -s -S \
+                '(--group)--group=[The group]:NAME: ' \
+                '(--margin)--margin=[budget set]:SHARE: ' \
+                '(--max-slowdown)--max-slowdown=[job set]:FACTOR: ' \
+                '(--overhead)--overhead=[budget set]:FACTOR: ' \
+                '(--parent)--parent=[group set]:NAME: ' \
+                '(--priority)--priority=[job set]:N: ' \
+                '(--weight)--weight=[job set]:N: ' \
+                '(--exceed-slowdown)--exceed-slowdown[event add]' \
+                '(--for)--for=[event add]:SECONDS: ' \
+                '(--from)--from=[event add, prices set]:TIME: ' \
+                '(--note)--note=[event add]:TEXT: ' \
+                '(--notice)--notice=[event add]:SECONDS: ' \
+                '(--ramp)--ramp=[event add]:SECONDS: ' \
+                '(--share)--share=[event add]:SHARE: ' \
+                '(--watts)--watts=[event add]:W: ' \
+                '(--carbon-price)--carbon-price=[prices\: cost of 1 kg of carbon dioxide]:N: ' \
+                '(--currency)--currency=[prices\: the currency, such as EUR]:NAME: ' \
+                '(--period)--period=[prices follow]:SECONDS: ' \
+                '(--time-value)--time-value=[prices\: what a second of a job of weight 1 is worth]:N: ' \
+                '(--url)--url=[prices follow]:URL: ' \
+                '(--limit)--limit=[audit\: at most so many records (100)]:N: ' \
+                '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
+                '(--server)--server=[The server]:URL: ' \
+                '(--token-file)--token-file=[File whose first line is the server'\''s bearer token]:FILE:_files' \
+                '(-j --json)-j[Print the server'\''s answer as JSON]' \
+                '(-j --json)--json[Print the server'\''s answer as JSON]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'fleet group')
+            _arguments -s -S \
+                '(--group)--group=[The group]:NAME: ' \
+                '(--margin)--margin=[budget set]:SHARE: ' \
+                '(--max-slowdown)--max-slowdown=[job set]:FACTOR: ' \
+                '(--overhead)--overhead=[budget set]:FACTOR: ' \
+                '(--parent)--parent=[group set]:NAME: ' \
+                '(--priority)--priority=[job set]:N: ' \
+                '(--weight)--weight=[job set]:N: ' \
+                '(--exceed-slowdown)--exceed-slowdown[event add]' \
+                '(--for)--for=[event add]:SECONDS: ' \
+                '(--from)--from=[event add, prices set]:TIME: ' \
+                '(--note)--note=[event add]:TEXT: ' \
+                '(--notice)--notice=[event add]:SECONDS: ' \
+                '(--ramp)--ramp=[event add]:SECONDS: ' \
+                '(--share)--share=[event add]:SHARE: ' \
+                '(--watts)--watts=[event add]:W: ' \
+                '(--carbon-price)--carbon-price=[prices\: cost of 1 kg of carbon dioxide]:N: ' \
+                '(--currency)--currency=[prices\: the currency, such as EUR]:NAME: ' \
+                '(--period)--period=[prices follow]:SECONDS: ' \
+                '(--time-value)--time-value=[prices\: what a second of a job of weight 1 is worth]:N: ' \
+                '(--url)--url=[prices follow]:URL: ' \
+                '(--limit)--limit=[audit\: at most so many records (100)]:N: ' \
+                '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
+                '(--server)--server=[The server]:URL: ' \
+                '(--token-file)--token-file=[File whose first line is the server'\''s bearer token]:FILE:_files' \
+                '(-j --json)-j[Print the server'\''s answer as JSON]' \
+                '(-j --json)--json[Print the server'\''s answer as JSON]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'fleet job')
+            _arguments -s -S \
+                '(--group)--group=[The group]:NAME: ' \
+                '(--margin)--margin=[budget set]:SHARE: ' \
+                '(--max-slowdown)--max-slowdown=[job set]:FACTOR: ' \
+                '(--overhead)--overhead=[budget set]:FACTOR: ' \
+                '(--parent)--parent=[group set]:NAME: ' \
+                '(--priority)--priority=[job set]:N: ' \
+                '(--weight)--weight=[job set]:N: ' \
+                '(--exceed-slowdown)--exceed-slowdown[event add]' \
+                '(--for)--for=[event add]:SECONDS: ' \
+                '(--from)--from=[event add, prices set]:TIME: ' \
+                '(--note)--note=[event add]:TEXT: ' \
+                '(--notice)--notice=[event add]:SECONDS: ' \
+                '(--ramp)--ramp=[event add]:SECONDS: ' \
+                '(--share)--share=[event add]:SHARE: ' \
+                '(--watts)--watts=[event add]:W: ' \
+                '(--carbon-price)--carbon-price=[prices\: cost of 1 kg of carbon dioxide]:N: ' \
+                '(--currency)--currency=[prices\: the currency, such as EUR]:NAME: ' \
+                '(--period)--period=[prices follow]:SECONDS: ' \
+                '(--time-value)--time-value=[prices\: what a second of a job of weight 1 is worth]:N: ' \
+                '(--url)--url=[prices follow]:URL: ' \
+                '(--limit)--limit=[audit\: at most so many records (100)]:N: ' \
+                '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
+                '(--server)--server=[The server]:URL: ' \
+                '(--token-file)--token-file=[File whose first line is the server'\''s bearer token]:FILE:_files' \
+                '(-j --json)-j[Print the server'\''s answer as JSON]' \
+                '(-j --json)--json[Print the server'\''s answer as JSON]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'fleet load')
+            _arguments -s -S \
+                '(--group)--group=[The group]:NAME: ' \
+                '(--margin)--margin=[budget set]:SHARE: ' \
+                '(--max-slowdown)--max-slowdown=[job set]:FACTOR: ' \
+                '(--overhead)--overhead=[budget set]:FACTOR: ' \
+                '(--parent)--parent=[group set]:NAME: ' \
+                '(--priority)--priority=[job set]:N: ' \
+                '(--weight)--weight=[job set]:N: ' \
+                '(--exceed-slowdown)--exceed-slowdown[event add]' \
+                '(--for)--for=[event add]:SECONDS: ' \
+                '(--from)--from=[event add, prices set]:TIME: ' \
+                '(--note)--note=[event add]:TEXT: ' \
+                '(--notice)--notice=[event add]:SECONDS: ' \
+                '(--ramp)--ramp=[event add]:SECONDS: ' \
+                '(--share)--share=[event add]:SHARE: ' \
+                '(--watts)--watts=[event add]:W: ' \
+                '(--carbon-price)--carbon-price=[prices\: cost of 1 kg of carbon dioxide]:N: ' \
+                '(--currency)--currency=[prices\: the currency, such as EUR]:NAME: ' \
+                '(--period)--period=[prices follow]:SECONDS: ' \
+                '(--time-value)--time-value=[prices\: what a second of a job of weight 1 is worth]:N: ' \
+                '(--url)--url=[prices follow]:URL: ' \
+                '(--limit)--limit=[audit\: at most so many records (100)]:N: ' \
+                '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
+                '(--server)--server=[The server]:URL: ' \
+                '(--token-file)--token-file=[File whose first line is the server'\''s bearer token]:FILE:_files' \
+                '(-j --json)-j[Print the server'\''s answer as JSON]' \
+                '(-j --json)--json[Print the server'\''s answer as JSON]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'fleet event')
+            _arguments -s -S \
+                '(--group)--group=[The group]:NAME: ' \
+                '(--margin)--margin=[budget set]:SHARE: ' \
+                '(--max-slowdown)--max-slowdown=[job set]:FACTOR: ' \
+                '(--overhead)--overhead=[budget set]:FACTOR: ' \
+                '(--parent)--parent=[group set]:NAME: ' \
+                '(--priority)--priority=[job set]:N: ' \
+                '(--weight)--weight=[job set]:N: ' \
+                '(--exceed-slowdown)--exceed-slowdown[event add]' \
+                '(--for)--for=[event add]:SECONDS: ' \
+                '(--from)--from=[event add, prices set]:TIME: ' \
+                '(--note)--note=[event add]:TEXT: ' \
+                '(--notice)--notice=[event add]:SECONDS: ' \
+                '(--ramp)--ramp=[event add]:SECONDS: ' \
+                '(--share)--share=[event add]:SHARE: ' \
+                '(--watts)--watts=[event add]:W: ' \
+                '(--carbon-price)--carbon-price=[prices\: cost of 1 kg of carbon dioxide]:N: ' \
+                '(--currency)--currency=[prices\: the currency, such as EUR]:NAME: ' \
+                '(--period)--period=[prices follow]:SECONDS: ' \
+                '(--time-value)--time-value=[prices\: what a second of a job of weight 1 is worth]:N: ' \
+                '(--url)--url=[prices follow]:URL: ' \
+                '(--limit)--limit=[audit\: at most so many records (100)]:N: ' \
+                '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
+                '(--server)--server=[The server]:URL: ' \
+                '(--token-file)--token-file=[File whose first line is the server'\''s bearer token]:FILE:_files' \
+                '(-j --json)-j[Print the server'\''s answer as JSON]' \
+                '(-j --json)--json[Print the server'\''s answer as JSON]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'fleet prices')
+            _arguments -s -S \
+                '(--group)--group=[The group]:NAME: ' \
+                '(--margin)--margin=[budget set]:SHARE: ' \
+                '(--max-slowdown)--max-slowdown=[job set]:FACTOR: ' \
+                '(--overhead)--overhead=[budget set]:FACTOR: ' \
+                '(--parent)--parent=[group set]:NAME: ' \
+                '(--priority)--priority=[job set]:N: ' \
+                '(--weight)--weight=[job set]:N: ' \
+                '(--exceed-slowdown)--exceed-slowdown[event add]' \
+                '(--for)--for=[event add]:SECONDS: ' \
+                '(--from)--from=[event add, prices set]:TIME: ' \
+                '(--note)--note=[event add]:TEXT: ' \
+                '(--notice)--notice=[event add]:SECONDS: ' \
+                '(--ramp)--ramp=[event add]:SECONDS: ' \
+                '(--share)--share=[event add]:SHARE: ' \
+                '(--watts)--watts=[event add]:W: ' \
+                '(--carbon-price)--carbon-price=[prices\: cost of 1 kg of carbon dioxide]:N: ' \
+                '(--currency)--currency=[prices\: the currency, such as EUR]:NAME: ' \
+                '(--period)--period=[prices follow]:SECONDS: ' \
+                '(--time-value)--time-value=[prices\: what a second of a job of weight 1 is worth]:N: ' \
+                '(--url)--url=[prices follow]:URL: ' \
+                '(--limit)--limit=[audit\: at most so many records (100)]:N: ' \
+                '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
+                '(--server)--server=[The server]:URL: ' \
+                '(--token-file)--token-file=[File whose first line is the server'\''s bearer token]:FILE:_files' \
+                '(-j --json)-j[Print the server'\''s answer as JSON]' \
+                '(-j --json)--json[Print the server'\''s answer as JSON]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'fleet audit')
+            _arguments -s -S \
+                '(--group)--group=[The group]:NAME: ' \
+                '(--margin)--margin=[budget set]:SHARE: ' \
+                '(--max-slowdown)--max-slowdown=[job set]:FACTOR: ' \
+                '(--overhead)--overhead=[budget set]:FACTOR: ' \
+                '(--parent)--parent=[group set]:NAME: ' \
+                '(--priority)--priority=[job set]:N: ' \
+                '(--weight)--weight=[job set]:N: ' \
+                '(--exceed-slowdown)--exceed-slowdown[event add]' \
+                '(--for)--for=[event add]:SECONDS: ' \
+                '(--from)--from=[event add, prices set]:TIME: ' \
+                '(--note)--note=[event add]:TEXT: ' \
+                '(--notice)--notice=[event add]:SECONDS: ' \
+                '(--ramp)--ramp=[event add]:SECONDS: ' \
+                '(--share)--share=[event add]:SHARE: ' \
+                '(--watts)--watts=[event add]:W: ' \
+                '(--carbon-price)--carbon-price=[prices\: cost of 1 kg of carbon dioxide]:N: ' \
+                '(--currency)--currency=[prices\: the currency, such as EUR]:NAME: ' \
+                '(--period)--period=[prices follow]:SECONDS: ' \
+                '(--time-value)--time-value=[prices\: what a second of a job of weight 1 is worth]:N: ' \
+                '(--url)--url=[prices follow]:URL: ' \
+                '(--limit)--limit=[audit\: at most so many records (100)]:N: ' \
+                '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
+                '(--server)--server=[The server]:URL: ' \
+                '(--token-file)--token-file=[File whose first line is the server'\''s bearer token]:FILE:_files' \
+                '(-j --json)-j[Print the server'\''s answer as JSON]' \
+                '(-j --json)--json[Print the server'\''s answer as JSON]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'fleet token')
+            _arguments -s -S \
+                '(--group)--group=[add\: only for jobs of this group; may be repeated (default\: all groups)]:NAME: ' \
+                '(--role)--role=[add\: viewer, job or operator]:ROLE: ' \
+                '(--tokens)--tokens=[The file of tokens of harpe serve --tokens]:FILE:_files' \
+                '(-j --json)-j[Print JSON]' \
+                '(-j --json)--json[Print JSON]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
                 '*:file:_files'
             ;;
         'serve')
@@ -404,10 +732,12 @@ _harpe() {
                 '(--state-dir)--state-dir=[Keep jobs and dumps in DIR]:DIR:_files -/' \
                 '(--store)--store=[SQLite file]:WHERE:_files' \
                 '(--allowed-hosts)--allowed-hosts=[More host names that clients may use for a server without a token]:NAMES: ' \
+                '(--audit-log)--audit-log=[Append requests that steer to FILE]:FILE:_files' \
                 '(--insecure)--insecure[Serve every client that reaches the address, without a token]' \
                 '(--tls-cert)--tls-cert=[Certificate chain, PEM]:FILE:_files' \
                 '(--tls-key)--tls-key=[Its private key, PEM]:FILE:_files' \
                 '(--token-file)--token-file=[File whose first line clients must send as bearer token]:FILE:_files' \
+                '(--tokens)--tokens=[File of tokens with names, roles and groups]:FILE:_files' \
                 '(--config)--config=[Read NAME=value lines]:FILE:_files' \
                 '(--print-settings)--print-settings[Print all settings and where they come from]' \
                 '(--set)--set=[Any setting by name]:NAME=VALUE: ' \

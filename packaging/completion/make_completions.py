@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 # of its own.
 SUBCOMMANDS = {"power-limit": ["replay", "run"], "profile": ["p2p", "convert"],
                "jobs": ["list", "link", "show", "watch", "evict"], "monitor": ["energy", "power"],
-               "graph": ["import"], "fleet": ["solve", "simulate"],
+               "graph": ["import"], "fleet": ["solve", "simulate", "status", "budget", "group",
+                                                     "job", "load", "event", "prices", "audit", "token"],
                "store": ["backup", "check", "restore", "accept"],
                "agent": ["hold", "status", "restore"]}
-HAVE_OWN_OPTIONS = ("power-limit", "profile", "agent")
+HAVE_OWN_OPTIONS = ("power-limit", "profile", "agent", "fleet")
 # Values of options, by option and the name of its argument; every one must be in the help text.
 VALUES = {
     ("cost-model", "NAME"): "hull exponential",

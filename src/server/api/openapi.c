@@ -248,10 +248,11 @@ char *harpe_routes_openapi(void) {
     json_t *paths = json_object();
     for (const harpe_route *route = harpe_route_table; route->method; route++)
         add_route(paths, route);
-    json_t *document =
-        json_pack("{s:s, s:{s:s, s:s}, s:o, s:{s:o}}", "openapi", "3.1.0", "info", "title",
-                  "Harpe's pipeline frequency optimizer", "version", harpe_version(), "paths",
-                  paths, "components", "schemas", all_schemas());
+    json_t *document = json_pack(
+        "{s:s, s:{s:s, s:s}, s:o, s:{s:o, s:{s:{s:s, s:s}}}, s:[{s:[]}, {}]}", "openapi", "3.1.0",
+        "info", "title", "Harpe's pipeline frequency optimizer", "version", harpe_version(),
+        "paths", paths, "components", "schemas", all_schemas(), "securitySchemes", "bearer", "type",
+        "http", "scheme", "bearer", "security", "bearer");
     char *text = document ? json_dumps(document, JSON_COMPACT) : NULL;
     json_decref(document);
     return text;

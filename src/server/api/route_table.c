@@ -122,7 +122,8 @@ harpe_right harpe_route_right(const harpe_route *route) {
     case HARPE_CALL_REGISTER_RANK:
     case HARPE_CALL_SCHEDULE:
     case HARPE_CALL_RESULT:
-    case HARPE_CALL_END: return HARPE_RIGHT_TRAIN;
+    case HARPE_CALL_END:
+    case HARPE_CALL_FLEET_REPORT: return HARPE_RIGHT_TRAIN;
     default: return strcmp(route->method, "GET") == 0 ? HARPE_RIGHT_READ : HARPE_RIGHT_STEER;
     }
 }

@@ -8,8 +8,6 @@
 #include "rights/scope.h"
 #include "server/engine/replies.h"
 
-enum { NESTING_MAX = 64 }; /* ends the walk if groups form a circle */
-
 bool harpe_metadata_group(const char *metadata, char **group) {
     static const char separators[] = " \t\r\n,;+", name[] = "fleet_group=";
     *group = NULL;
@@ -25,19 +23,8 @@ bool harpe_metadata_group(const char *metadata, char **group) {
     return true;
 }
 
-bool harpe_group_is_in_scope(const harpe_jobs *jobs, const char *group, const char *scope) {
-    const harpe_jobs_options *options = &jobs->options;
-    for (int depth = 0; depth < NESTING_MAX; depth++) {
-        if (harpe_scope_covers(scope, group)) return true;
-        group =
-            group && options->group_parent ? options->group_parent(options->groups, group) : NULL;
-        if (!group) return false;
-    }
-    return false;
-}
-
 bool harpe_job_is_in_scope(const harpe_job *job, const char *scope) {
-    return !scope || harpe_group_is_in_scope(job->jobs, job->group, scope);
+    return harpe_scope_covers(scope, job->group);
 }
 
 void harpe_reply_out_of_scope(harpe_call *call, const harpe_job *job, const char *scope) {

@@ -10,8 +10,7 @@
  */
 bool harpe_metadata_group(const char *metadata, char **group);
 
-/* Returns true if the scope covers the group, or a group around it. `group` may be NULL. */
-bool harpe_group_is_in_scope(const harpe_jobs *jobs, const char *group, const char *scope);
+/* Returns true if the scope covers the job's group. */
 bool harpe_job_is_in_scope(const harpe_job *job, const char *scope);
 
 /* Answers 403: the client's token is not for the group of this job. */

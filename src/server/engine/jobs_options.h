@@ -24,10 +24,6 @@ typedef struct harpe_jobs_options {
     /* The largest number of connections that this server has at a time. Each waiting rank needs a
      * connection. 0: no limit. */
     int connections;
-    /* Returns the group around a group, or NULL if there is none. `groups` is passed to it. NULL:
-     * no group is inside another. */
-    const char *(*group_parent)(const void *groups, const char *group);
-    const void *groups;
     /* NULL: the clocks of the system. Tests set their own clocks. The wall clock may be changed at
      * any moment, so its times are only shown to people. The steady clock measures how long jobs
      * are idle. */

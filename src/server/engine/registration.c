@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "rights/scope.h"
 #include "server/engine/dumps.h"
 #include "server/engine/ends.h"
 #include "server/engine/held_requests.h"
@@ -205,7 +206,7 @@ static bool is_out_of_scope(job_registration *self) {
         harpe_reply_out_of_memory(end_operation(operation));
         return true;
     }
-    bool is_inside = harpe_group_is_in_scope(operation->jobs, group, self->scope);
+    bool is_inside = harpe_scope_covers(self->scope, group);
     if (!is_inside) {
         harpe_reply_wrong_group(harpe_operation_take_call(operation), group, self->scope);
         harpe_operation_end(operation);

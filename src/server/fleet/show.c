@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rights/scope.h"
 #include "server/fleet/decide.h"
 #include "server/fleet/fleet_events.h"
 #include "server/fleet/groups.h"
@@ -233,36 +234,61 @@ static void append_energy(harpe_text *text, const harpe_fleet_state *state) {
 
 /* ---- All of it ------------------------------------------------------------------------------- */
 
-static void append_lists(harpe_text *text, const harpe_fleet_state *state, double at_s) {
+static void append_groups(harpe_text *text, const harpe_fleet_state *state, const char *scope) {
     const char *comma = "";
     append(text, ",\"budgets\":[");
     for (size_t g = 0; g < state->group_count; g++) {
         if (state->groups[g].budget.watts < 0 && state->groups[g].now_watts < 0) continue;
+        if (!harpe_scope_covers(scope, state->groups[g].name)) continue;
         append(text, comma);
         append_budget(text, state, (int)g);
         comma = ",";
     }
+    comma = "";
     append(text, "],\"groups\":[");
     for (size_t g = 1; g < state->group_count; g++) {
-        append_string(text, g > 1 ? ",{\"name\":" : "{\"name\":", state->groups[g].name);
+        if (!harpe_scope_covers(scope, state->groups[g].name)) continue;
+        append(text, comma);
+        append_string(text, "{\"name\":", state->groups[g].name);
         append_string(text, ",\"parent\":", state->groups[state->groups[g].parent].name);
         append(text, "}");
-    }
-    harpe_text_printf(text, "],\"jobs_total\":%zu,\"jobs\":[", state->member_count);
-    for (size_t i = 0; i < state->member_count && i < JOBS_SHOWN; i++) {
-        if (i > 0) append(text, ",");
-        append_job(text, state, state->members[i]);
-    }
-    append(text, "],\"events\":[");
-    size_t first = state->event_count > EVENTS_SHOWN ? state->event_count - EVENTS_SHOWN : 0;
-    for (size_t i = first; i < state->event_count; i++) {
-        if (i > first) append(text, ",");
-        append_event(text, state, &state->events[i], at_s);
+        comma = ",";
     }
     append(text, "]");
 }
 
-void harpe_fleet_show(const harpe_fleet_state *state, harpe_fleet_now now, harpe_text *text) {
+static void append_jobs(harpe_text *text, const harpe_fleet_state *state, const char *scope) {
+    size_t shown = 0, total = 0;
+    append(text, ",\"jobs\":[");
+    for (size_t i = 0; i < state->member_count; i++) {
+        const harpe_member *member = state->members[i];
+        if (!harpe_scope_covers(scope, state->groups[member->group].name)) continue;
+        total++;
+        if (shown >= JOBS_SHOWN) continue;
+        if (shown++ > 0) append(text, ",");
+        append_job(text, state, member);
+    }
+    harpe_text_printf(text, "],\"jobs_total\":%zu", total);
+}
+
+static void append_lists(harpe_text *text, const harpe_fleet_state *state, const char *scope,
+                         double at_s) {
+    append_groups(text, state, scope);
+    append_jobs(text, state, scope);
+    const char *comma = "";
+    append(text, ",\"events\":[");
+    size_t first = state->event_count > EVENTS_SHOWN ? state->event_count - EVENTS_SHOWN : 0;
+    for (size_t i = first; i < state->event_count; i++) {
+        if (!harpe_scope_covers(scope, state->events[i].group)) continue;
+        append(text, comma);
+        append_event(text, state, &state->events[i], at_s);
+        comma = ",";
+    }
+    append(text, "]");
+}
+
+void harpe_fleet_show(const harpe_fleet_state *state, const char *scope, harpe_fleet_now now,
+                      harpe_text *text) {
     const harpe_fleet_group_state *all = &state->groups[0];
     bool has_split = state->has_split && harpe_limits_are_set(state, now.wall_s);
     append_number(text, "{\"at\":", now.wall_s);
@@ -275,7 +301,7 @@ void harpe_fleet_show(const harpe_fleet_state *state, harpe_fleet_now now, harpe
     append_number(text, "},\"weighted_slowdown\":", harpe_fleet_weighted_slowdown(state));
     append_number(text, ",\"lower_bound\":", has_split ? state->split.lower_bound : NAN);
     append_number(text, ",\"objective\":", has_split ? state->split.objective : NAN);
-    append_lists(text, state, now.wall_s);
+    append_lists(text, state, scope, now.wall_s);
     append_price(text, state, now.wall_s);
     append_energy(text, state);
     append(text, "}");

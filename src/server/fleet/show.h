@@ -13,7 +13,10 @@ double harpe_fleet_weighted_slowdown(const harpe_fleet_state *state);
 /* Returns "follows", "lowering", "raising", "learning", "silent" or "not steered". */
 const char *harpe_fleet_member_state_name(const harpe_member *member);
 /* Appends everything, after harpe_limits_update. */
-void harpe_fleet_show(const harpe_fleet_state *state, harpe_fleet_now now, harpe_text *text);
+/* Jobs, budgets, groups and events of other groups than those of `scope` (NULL: all) are left out.
+ */
+void harpe_fleet_show(const harpe_fleet_state *state, const char *scope, harpe_fleet_now now,
+                      harpe_text *text);
 /* Appends what POST /fleet/events answers. */
 void harpe_fleet_show_event_answer(const harpe_fleet_state *state, int64_t id, harpe_text *text);
 /* Appends what a declared member gets: its plan and its cap. */

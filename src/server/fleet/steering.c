@@ -3,6 +3,7 @@
  * solver on a worker, and decides caps. A cap is stored before it is given to its job. So after a
  * crash, the stored caps include every cap that a job may follow. */
 #include "server/fleet/steering.h"
+#include "server/fleet/fleet_scope.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -247,7 +248,7 @@ static void post_event(harpe_steering *self, harpe_call *call) {
 static void show(harpe_steering *self, harpe_call *call) {
     harpe_text text = {0};
     look(self);
-    harpe_fleet_show(&self->state, now_of(self), &text);
+    harpe_fleet_show(&self->state, call->scope, now_of(self), &text);
     answer_text(call, &text);
 }
 
@@ -319,6 +320,16 @@ bool harpe_steering_takes(const harpe_steering *self, const harpe_call *call) {
     return is_ours && cap_body(call, body, sizeof body);
 }
 
+/* Answers the call and returns true if it is about groups for which its client has no token. */
+static bool is_out_of_scope(harpe_steering *self, harpe_call *call) {
+    char line[640];
+    if (!call->scope) return false;
+    look(self); /* new jobs have groups too */
+    if (harpe_fleet_is_in_scope(&self->state, call, line, sizeof line)) return false;
+    harpe_reply_detail(call, 403, "%s", line);
+    return true;
+}
+
 void harpe_steering_handle(harpe_steering *self, harpe_call *call) {
     char body[120];
     call->held_by = NULL;
@@ -328,6 +339,7 @@ void harpe_steering_handle(harpe_steering *self, harpe_call *call) {
         harpe_reply_stopping(call);
         return;
     }
+    if (is_out_of_scope(self, call)) return;
     switch (call->kind) {
     case HARPE_CALL_FLEET_SHOW: show(self, call); break;
     case HARPE_CALL_FLEET_HISTORY: show_history(self, call); break;

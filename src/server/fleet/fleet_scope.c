@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Compares the groups that a call changes with the groups of its client. Prices, groups and the
+ * history are of the whole fleet. */
+#include "server/fleet/fleet_scope.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "rights/scope.h"
+#include "server/fleet/fleet_events.h"
+#include "server/fleet/member.h"
+
+/* Writes the line and returns false if the scope does not cover the group. */
+static bool covers(const harpe_call *call, const char *group, char *line, size_t size) {
+    char words[256];
+    if (harpe_scope_covers(call->scope, group)) return true;
+    bool is_whole = !group || !*group;
+    (void)snprintf(line, size, "this is about %s%.200s, and the token is only for %s",
+                   is_whole ? "the whole fleet" : "the group ", is_whole ? "" : group,
+                   harpe_scope_words(call->scope, words, sizeof words));
+    return false;
+}
+
+/* Compares the group in a body. `is_optional`: a body without a group changes no group. */
+static bool covers_body(const harpe_call *call, bool is_optional, char *line, size_t size) {
+    json_t *body = json_loadb(call->body ? call->body : "", call->body ? call->length : 0, 0, NULL);
+    const json_t *group = json_object_get(body, "group");
+    bool may = (!group && is_optional) || covers(call, json_string_value(group), line, size);
+    json_decref(body);
+    return may;
+}
+
+/* Compares the group of a member. A load or declared job that does not exist has no group; a job
+ * that is no member yet has one that is not known here. */
+static bool covers_member(const harpe_fleet_state *state, const harpe_call *call,
+                          harpe_member_kind kind, char *line, size_t size) {
+    const harpe_member *member = harpe_member_find(state, kind, call->job_id ? call->job_id : "");
+    if (member) return covers(call, state->groups[member->group].name, line, size);
+    if (kind != HARPE_MEMBER_JOB) return true;
+    (void)snprintf(line, size,
+                   "job %.200s has not registered all its ranks, so its group cannot be compared "
+                   "with %s: wait, or use a token for the whole fleet",
+                   call->job_id ? call->job_id : "", call->scope);
+    return false;
+}
+
+static bool covers_event(const harpe_fleet_state *state, const harpe_call *call, char *line,
+                         size_t size) {
+    int64_t id = strtoll(call->job_id ? call->job_id : "", NULL, 10);
+    const harpe_fleet_event *event = harpe_fleet_event_find(state, id);
+    return !event || covers(call, event->group, line, size);
+}
+
+bool harpe_fleet_is_in_scope(const harpe_fleet_state *state, const harpe_call *call, char *line,
+                             size_t size) {
+    harpe_member_kind kind = HARPE_MEMBER_DECLARED;
+    if (!call->scope) return true;
+    switch (call->kind) {
+    case HARPE_CALL_FLEET_SHOW: return true; /* it shows only groups of the scope */
+    case HARPE_CALL_FLEET_PUT_BUDGET:
+    case HARPE_CALL_FLEET_POST_EVENT: return covers_body(call, false, line, size);
+    case HARPE_CALL_FLEET_DELETE_BUDGET: return covers(call, call->job_id, line, size);
+    case HARPE_CALL_FLEET_DELETE_EVENT: return covers_event(state, call, line, size);
+    case HARPE_CALL_POWER_CAP: return covers_member(state, call, HARPE_MEMBER_JOB, line, size);
+    case HARPE_CALL_FLEET_PUT_JOB:
+        return covers_member(state, call, HARPE_MEMBER_JOB, line, size) &&
+               covers_body(call, true, line, size);
+    case HARPE_CALL_FLEET_PUT_LOAD: kind = HARPE_MEMBER_LOAD; /* fall through */
+    case HARPE_CALL_FLEET_PUT_MEMBER:
+        return covers_member(state, call, kind, line, size) && covers_body(call, false, line, size);
+    case HARPE_CALL_FLEET_DELETE_LOAD: kind = HARPE_MEMBER_LOAD; /* fall through */
+    case HARPE_CALL_FLEET_DELETE_MEMBER:
+    case HARPE_CALL_FLEET_REPORT: return covers_member(state, call, kind, line, size);
+    default: return covers(call, NULL, line, size);
+    }
+}

@@ -1,0 +1,122 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""`harpe fleet` against a real server with tokens: every action changes what `harpe fleet --json`
+shows afterwards, and tokens of a group reach nothing else."""
+import json
+import os
+import subprocess
+import unittest
+
+import server
+import test_rights
+from server import HARPE, LIMIT_S, clean_environment
+
+
+class Fleet(test_rights.Rights):
+    def setUp(self):
+        super().setUp()
+        self.add("all", "operator")
+        self.add("row1", "operator", "row1")
+        self.add("look1", "viewer", "row1")
+        self.running = self.start_with_tokens()
+
+    def fleet(self, name, words, code=0):
+        done = subprocess.run(
+            [HARPE, "fleet", *words.split()], text=True, capture_output=True, timeout=LIMIT_S,
+            env=clean_environment({"HARPE_SERVER": f"http://127.0.0.1:{self.running.port}",
+                                   "HARPE_TOKEN": self.tokens[name]}))
+        self.assertEqual(done.returncode, code, done)
+        return done
+
+    def register_whole(self, group):
+        """Registers a job with its rank, and waits until it is in the fleet."""
+        job = self.register(self.running, "all", group)
+        rank = server.Job(job, 1, 1, 1).rank(0)
+        self.expect(self.call(self.running, "all", "POST", f"/register_rank/{job}", rank), 200)
+        self.wait_until(lambda: any(row["job_id"] == job for row in self.shown()["jobs"]),
+                        "the job is in the fleet")
+        return job
+
+    def shown(self, name="all"):
+        return json.loads(self.fleet(name, "status --json").stdout)
+
+    def test_each_action(self):
+        self.fleet("all", "group set room")
+        self.fleet("all", "group set row1 --parent room")
+        self.assertEqual([(g["name"], g["parent"]) for g in self.shown()["groups"]][-1],
+                         ("row1", "room"))
+        self.fleet("all", "budget set 60000 --margin 0.02 --overhead 1.25")
+        self.fleet("all", "budget set 500 --group row1")
+        budgets = {b["group"] or None: b for b in self.shown()["budgets"]}
+        self.assertEqual((budgets[None]["watts"], budgets[None]["margin"],
+                          budgets[None]["overhead"], budgets["row1"]["watts"]),
+                         (60000, 0.02, 1.25, 500))
+        self.fleet("all", "load set cooling 400 --group row1")
+        loads = [j for j in self.shown()["jobs"] if j["kind"] == "load"]
+        self.assertEqual([(j["name"], j["group"], j["planned_w"]) for j in loads],
+                         [("cooling", "row1", 400)])
+        self.fleet("all", "event add --share 0.25 --for 3600 --from +7200 --note x")
+        event, = self.shown()["events"]
+        self.assertEqual((event["share"], event["duration_s"], event["note"]), (0.25, 3600, "x"))
+        self.fleet("all", f"event cancel {event['id']}")
+        self.assertEqual(self.shown()["events"][0]["state"], "cancelled")
+        (self.path / "p.csv").write_text("time_s,price_per_kwh\n0,0.2\n3600,0.1\n")
+        self.fleet("all", f"prices set {self.path / 'p.csv'} --currency EUR")
+        price = self.shown()["price"]
+        self.assertEqual((price["energy_per_kwh"], price["currency"], price["series"]),
+                         (0.2, "EUR", 2))
+        job = self.register_whole("row2")
+        self.fleet("all", f"job set {job} --weight 3 --group row1")
+        row = next(j for j in self.shown()["jobs"] if j["job_id"] == job)
+        self.assertEqual((row["weight"], row["group"]), (3, "row1"))
+        for view in ("status", "budget", "group", "job", "event", "prices", "audit"):
+            self.assertNotEqual(self.fleet("all", view).stdout, "")
+        self.fleet("all", "prices remove")
+        self.fleet("all", "load remove cooling")
+        self.fleet("all", "budget remove --group row1")
+        self.fleet("all", "budget remove")
+        shown = self.shown()
+        self.assertEqual((shown["price"], shown["budgets"]), (None, []))
+        audit = json.loads(self.fleet("all", "audit --json --limit 1").stdout)
+        self.assertEqual((audit[0]["who"], audit[0]["what"]), ("all", "DELETE /fleet/budget"))
+
+    def test_a_token_of_a_group_reaches_nothing_else(self):
+        other = self.register_whole("row2")
+        mine = self.register_whole("row1")
+        early = self.register(self.running, "all", "row2")
+        self.fleet("all", "budget set 60000")
+        self.fleet("all", "budget set 50000 --group row2")
+        self.fleet("all", "load set cooling 400 --group row2")
+        self.fleet("all", "event add --share 0.1 --for 3600 --from +7200 --group row2")
+        before = self.shown()
+        for words in ("budget set 5", "budget set 5 --group row2", "budget remove",
+                      "budget remove --group row2", "group set row3", "group remove row2",
+                      "load set cooling 1 --group row1", "load set x 1", "load remove cooling",
+                      "event add --share 0.1 --for 60", "event cancel 1",
+                      f"job set {other} --weight 9", f"job set {other} --group row1",
+                      f"job set {mine} --group row2", f"job set {early} --weight 9", "prices remove", "audit"):
+            with self.subTest(words=words):
+                if "cancel" in words:
+                    words = f"event cancel {before['events'][0]['id']}"
+                refused = self.fleet("row1", words, 1)
+                self.assertIn("row1", refused.stderr)
+                self.assertEqual(refused.stderr.count("\n"), 1)
+        after = self.shown()
+        for part in ("budgets", "groups", "events"):
+            self.assertEqual([(row.get("group"), row.get("watts"), row.get("name"))
+                              for row in after[part]],
+                             [(row.get("group"), row.get("watts"), row.get("name"))
+                              for row in before[part]])
+        self.fleet("row1", "budget set 700 --group row1")
+        self.fleet("row1", f"job set {mine} --weight 2")
+        shown = self.shown("look1")
+        self.assertEqual([b["group"] for b in shown["budgets"]], ["row1"])
+        self.assertEqual([j["job_id"] for j in shown["jobs"]], [mine])
+        self.assertEqual((shown["events"], [g["name"] for g in shown["groups"]]), ([], ["row1"]))
+        self.assertIn("role", self.fleet("look1", "budget set 1 --group row1", 1).stderr)
+
+
+del test_rights.Rights  # its own tests are in test_rights.py
+
+if __name__ == "__main__":
+    unittest.main()
