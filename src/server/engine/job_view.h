@@ -17,6 +17,9 @@ void harpe_show_job(const harpe_job *job, harpe_call *call);
 /* Returns one job as JSON, with its report and with its ranks grouped by state. Returns NULL if
  * memory runs out. */
 char *harpe_job_row(const harpe_job *job);
+/* Returns the job's final report as JSON: a row with the report and the time of the eviction,
+ * without ranks. Returns NULL if memory runs out. */
+char *harpe_job_final_report(const harpe_job *job, int64_t evicted_s);
 /* Returns the rows of all jobs that changed after version `since`, newest job first, and the ids of
  * the jobs that were evicted since. Returns NULL if memory runs out. */
 char *harpe_jobs_rows(const harpe_jobs *jobs, int64_t since);
