@@ -16,15 +16,16 @@ typedef struct harpe_jobs_client_options {
     const char *server;     /* http://HOST:PORT */
     const char *token_file; /* NULL: $HARPE_TOKEN, or the token of the machine's service */
     const char *ca_file;    /* NULL: the system's certificate authorities */
+    bool wants_finished;    /* asks for final reports of evicted jobs, and not for jobs */
 } harpe_jobs_client_options;
 
 harpe_status harpe_jobs_client_open(const harpe_jobs_client_options *options,
                                     harpe_jobs_client **out, harpe_error *error);
 void harpe_jobs_client_close(harpe_jobs_client *client); /* NULL is allowed */
 
-/* Sends a request to /jobs/ID. Returns HARPE_NOT_FOUND if the server does not have the job, or no
- * longer has it. Returns HARPE_UNAVAILABLE if no answer came or the server has failed; the caller
- * may then try again. The caller releases `*answer` with json_decref. */
+/* Sends a request to /jobs/ID or /finished/ID. Returns HARPE_NOT_FOUND if the server does not have
+ * the job, or no longer has it. Returns HARPE_UNAVAILABLE if no answer came or the server has
+ * failed; the caller may then try again. The caller releases `*answer` with json_decref. */
 harpe_status harpe_jobs_client_call(harpe_jobs_client *client, const char *method,
                                     const char *job_id, json_t **answer, harpe_error *error);
 
@@ -32,6 +33,9 @@ harpe_status harpe_jobs_client_call(harpe_jobs_client *client, const char *metho
  * NULL, the list leaves out the newest `offset` jobs. */
 harpe_status harpe_jobs_client_list(harpe_jobs_client *client, const char *after, size_t offset,
                                     json_t **answer, harpe_error *error);
+
+/* Returns the command that lists what this client asks for. */
+const char *harpe_jobs_client_lister(const harpe_jobs_client *client);
 
 /* Appends the address of the dashboard, for a browser, to `link`. The address ends in
  * "#token=TOKEN" if the client has a token. Browsers do not send the part after "#". */
