@@ -78,8 +78,11 @@ async function request(path, options) {
 }
 
 export const get = async (path, signal) => (await request(path, { signal })).json();
-export const post = async (path, body) => (await request(path, {
-    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) })).json();
+const send = async (method, path, body) => (await request(path, {
+    method, headers: { "content-type": "application/json" }, body: JSON.stringify(body) })).json();
+export const post = (path, body) => send("POST", path, body);
+export const put = (path, body) => send("PUT", path, body);
+export const remove = async (path) => (await request(path, { method: "DELETE" })).json();
 
 const SILENCE_MS = 40000; // the server sends a sign of life every 15 s
 
@@ -124,3 +127,30 @@ export async function* events(path, signal) {
 }
 
 export const jobPath = (id) => `/jobs/${encodeURIComponent(id)}`;
+export const finishedPath = (id) => `/finished/${encodeURIComponent(id)}`;
+
+/** Returns all final reports that the server keeps, newest first. A server of an earlier version has
+ * none. */
+export async function finishedJobs(signal) {
+    const jobs = [];
+    try {
+        for (;;) {
+            const page = await get(`/finished?limit=1000&offset=${jobs.length}`, signal);
+            jobs.push(...page.jobs);
+            if (page.jobs.length === 0 || jobs.length >= page.count) return jobs;
+        }
+    } catch (error) {
+        if (error.status === 404) return [];
+        throw error;
+    }
+}
+
+/** Returns the price of energy and carbon, or null if the server knows none. */
+export async function fleetPrice(signal) {
+    try {
+        return (await get("/fleet", signal)).price ?? null;
+    } catch (error) {
+        if ([403, 404].includes(error.status)) return null;
+        throw error;
+    }
+}

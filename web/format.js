@@ -18,6 +18,65 @@ function quantity(value, unit, count = 4) {
 
 export const joules = (value) => quantity(value, "J");
 export const watts = (value) => quantity(value, "W");
+/** Formats an energy in J in Wh, kWh or MWh, as bills do. */
+export const wattHours = (value) => quantity(value / 3600, "Wh", 3);
+
+/** Formats a value of three digits with its uncertainty in the same unit. An uncertainty below the
+ * last digit is shown as this digit. */
+function within(value, uncertainty, [scale, unit]) {
+    const size = Math.max(Math.abs(value), uncertainty) / scale;
+    const decimals = size > 0 ? Math.min(12, Math.max(0, 2 - Math.floor(Math.log10(size)))) : 0;
+    const least = uncertainty > 0 ? 10 ** -decimals : 0;
+    return `${fixed(value / scale, decimals)} ± ${Math.max(uncertainty / scale, least).toFixed(decimals)} ${unit}`;
+}
+
+const largest = (units, size) => units.find(([scale]) => size >= scale * 0.9995) ?? units.at(-1);
+
+/** Formats an energy in J: "41.2 ± 0.8 kWh". */
+export function wattHoursWithin(value, uncertainty) {
+    const units = PREFIXES.map(([scale, prefix]) => [3600 * scale, `${prefix}Wh`]);
+    return within(value, uncertainty, largest(units, Math.max(Math.abs(value), uncertainty)));
+}
+
+const MASSES = [[1000, "t CO₂"], [1, "kg CO₂"], [0.001, "g CO₂"]];
+
+/** Formats a mass of carbon dioxide in kg. */
+export function carbon(kilograms) {
+    const [scale, unit] = kilograms === 0 ? MASSES[1] : largest(MASSES, Math.abs(kilograms));
+    return `${digits(kilograms / scale, 3)} ${unit}`;
+}
+export const carbonWithin = (value, uncertainty) => within(value, uncertainty, largest(MASSES, Math.max(Math.abs(value), uncertainty)));
+
+const moneyDecimals = (size) => size >= 1000 ? 0 : size >= 1 || size === 0 ? 2 : 4;
+
+/** Formats an amount of money. */
+export function money(value, currency) {
+    const decimals = moneyDecimals(Math.abs(value));
+    const amount = value.toLocaleString("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
+    return currency ? `${amount} ${currency}` : amount;
+}
+export function moneyWithin(value, uncertainty, currency) {
+    const decimals = moneyDecimals(Math.max(Math.abs(value), uncertainty));
+    return `${fixed(value, decimals)} ± ${Math.max(uncertainty, 10 ** -decimals).toFixed(decimals)} ${currency ?? ""}`.trimEnd();
+}
+
+/** Formats a duration in s: "90 s", "12 min", "3 h 20 min". */
+export function duration(value) {
+    if (!Number.isFinite(value)) return "–";
+    if (value < 120) return `${digits(value, 2)} s`;
+    const minutes = Math.round(value / 60);
+    if (minutes < 120) return `${minutes} min`;
+    const hours = Math.floor(minutes / 60);
+    return minutes % 60 ? `${hours} h ${minutes % 60} min` : `${hours} h`;
+}
+
+const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+
+/** Formats a time of day; with the date if it is more than 20 h from now. */
+export function when(atSeconds, nowSeconds = Date.now() / 1000) {
+    return (Math.abs(nowSeconds - atSeconds) < 72000 ? CLOCK : DAY).format(new Date(1000 * atSeconds));
+}
 
 /** Uses seconds without a prefix in texts where people compare times. */
 export function seconds(value) {

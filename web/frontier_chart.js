@@ -140,7 +140,8 @@ function drawData(frontier, scales, selected) {
         parts.push(svg("circle", { class: "current", cx: x, cy: y, r: 9 }),
             svg("text", { class: "strong", x: x + 12, y: y - 8 }, "running"));
     }
-    for (const one of plannedRounds(frontier).slice(-CLOUD_ROUNDS)) {
+    const cloud = plannedRounds({ measured: frontier.shown ?? frontier.measured });
+    for (const one of cloud.slice(-CLOUD_ROUNDS)) {
         if (one.time > scales.x1 || one.energy > scales.y1 || one.time < scales.x0 || one.energy < scales.y0) continue;
         const [x, y] = [scales.x(one.time), scales.y(one.energy)];
         parts.push(svg("path", { class: "measured", d: `M${x - 3} ${y - 3}L${x + 3} ${y + 3}M${x - 3} ${y + 3}L${x + 3} ${y - 3}` }));

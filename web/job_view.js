@@ -1,50 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // One job: its current state, its frontier with the forms for job requests, the pipeline of the
 // selected plan, measurements compared with predictions, and its rounds and ranks.
-import { get, jobPath } from "./api.js";
+import { finishedPath, get, jobPath } from "./api.js";
 import { h, setText } from "./dom.js";
+import { facts, section } from "./figures.js";
 import { ago, change, joules, percent, ranges, seconds, watts } from "./format.js";
 import { describePlan, frontierChart, planNumber } from "./frontier_chart.js";
-import { missingRanks, stateBadge } from "./jobs_view.js";
+import { missingRanks } from "./jobs_view.js";
 import { follow, onDemand } from "./live.js";
-import { HELP, reportFacts } from "./report_words.js";
+import { jobName, nameAndId } from "./names.js";
+import { HELP, reportFacts, SECTION_HELP } from "./report_words.js";
 import { roundChart } from "./round_chart.js";
 import { baselineWords, recentWords, savedWords } from "./savings_words.js";
+import { stateBadge } from "./state.js";
 import { timeline } from "./timeline.js";
 import { wishForms } from "./wishes.js";
 
 const PHASES = {
     count: "counting microbatches", sweep: "trying frequencies", explore: "exploring frequencies", plan: "running a plan", hold: "holding the highest clocks",
 };
-
-/** Creates a sign that opens a help text. */
-function helpOn(name, text) {
-    return text ? h("details", { class: "help" }, h("summary", { "aria-label": `About ${name}` }, "?"), h("p", null, text)) : null;
-}
-
-/** Creates a list of names and values. `set(name, text, help)` adds or changes a value. */
-function facts() {
-    const element = h("dl", { class: "facts" });
-    const known = new Map();
-    return { element, set(name, value, help = HELP[name]) {
-        let cell = known.get(name);
-        if (!cell) {
-            cell = h("dd");
-            known.set(name, cell);
-            element.append(h("div", null, h("dt", null, name, helpOn(name, help)), cell));
-        }
-        if (value instanceof Node) {
-            if (cell.firstChild !== value) cell.replaceChildren(value);
-        } else {
-            setText(cell, value);
-        }
-    } };
-}
-
-function section(title, ...children) {
-    const id = title.toLowerCase().replaceAll(" ", "-");
-    return h("section", { "aria-labelledby": id }, h("h2", { id }, title), ...children);
-}
 
 /* ---- Measured against predicted ---- */
 
@@ -100,13 +74,17 @@ function selectionFacts(list, frontier, index) {
 export function showJob(content, id, tell) {
     const path = jobPath(id);
     const state = stateBadge();
-    const now = facts();
+    const heading = h("h1", null, id);
+    const now = facts(HELP);
     const failure = h("p", { class: "problem", role: "alert", hidden: true });
     const ranks = rankList();
-    const report = facts();
-    const selection = facts();
+    const report = facts(HELP);
+    const selection = facts(HELP);
     const stages = stageTable();
-    const rounds = roundChart();
+    const rounds = roundChart((shown) => {
+        frontier.shown = shown;
+        if (frontier.plans) chart.set(frontier, shownPlan());
+    });
     const picture = timeline();
     const pipelineNote = h("p", { class: "note", role: "status" });
     let known = null; // the job
@@ -130,20 +108,22 @@ export function showJob(content, id, tell) {
     const frontierBody = h("div", { class: "split", hidden: true }, chart.element,
         h("div", { class: "side" }, h("h3", null, "Selected plan"), selection.element,
             h("div", { class: "buttons" }, runButton, followButton), h("h3", null, "Job requests"), wishes.element));
-    const pipelineSection = section("Pipeline", pipelineNote, picture.element);
-    const stageSection = section("Measured and predicted", stages.element);
-    const roundSection = section("Rounds", rounds.element);
-    const reportSection = section("Report", report.element);
+    const pipelineSection = section("Pipeline", SECTION_HELP.Pipeline, pipelineNote, picture.element);
+    const stageSection = section("Measured and predicted", SECTION_HELP["Measured and predicted"], stages.element);
+    const roundSection = section("Rounds", SECTION_HELP.Rounds, rounds.element);
+    const reportSection = section("Report", SECTION_HELP.Report, report.element);
     for (const one of [reportSection, pipelineSection, stageSection, roundSection]) one.hidden = true;
 
-    content.append(h("p", null, h("a", { href: "#/" }, "← All jobs")), h("h1", null, id), now.element, failure,
-        section("Ranks", ranks.element), reportSection, section("Frontier", waiting, frontierBody), pipelineSection, stageSection, roundSection);
+    content.append(h("p", null, h("a", { href: "#/" }, "← All jobs")), heading, now.element, failure,
+        section("Ranks", SECTION_HELP.Ranks, ranks.element), reportSection, section("Frontier", SECTION_HELP.Frontier, waiting, frontierBody), pipelineSection, stageSection, roundSection);
     document.title = `Harpe: ${id}`;
     now.set("State", state.badge);
 
     function showFacts(job) {
         tell(null);
         known = job;
+        if (document.title !== `Harpe: ${jobName(job)}`) heading.replaceChildren(...nameAndId(job).filter(Boolean));
+        document.title = `Harpe: ${jobName(job)}`;
         state.set(job.state, job.last_seen);
         now.set("Round", job.round < 0 ? "none yet" : `${job.round}`);
         now.set("Ranks", `${job.ranks_registered} of ${job.world_size} (PP ${job.pp_degree}, DP ${job.dp_degree}, TP ${job.tp_degree})`);
@@ -208,6 +188,7 @@ export function showJob(content, id, tell) {
         stageSection.hidden = !hasPlans || !isPipelineShown;
         roundSection.hidden = frontier.measured.length === 0;
         rounds.set(frontier);
+        frontier.shown = rounds.rounds();
         if (!hasPlans) {
             setText(waiting, planlessness());
             return;
@@ -245,7 +226,7 @@ export function showJob(content, id, tell) {
     function isGone(error) {
         state.set(error.status === 404 ? "unknown" : "evicted");
         failure.hidden = false;
-        setText(failure, `✖ ${error.message}`);
+        failure.replaceChildren(`✖ ${error.message}`, ...error.status === 410 ? [" ", h("a", { href: `#${finishedPath(id)}` }, "Its final report")] : []);
         setText(waiting, "");
         wishes.element.hidden = runButton.hidden = true;
         frontierFresh.stop();

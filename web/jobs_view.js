@@ -1,38 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 // All jobs, newest first, one row each. A row is created once, and later only its changed texts are
 // set, so that the page stays fast with a thousand jobs. The server sends only the jobs that have
-// changed. It does not send savings; the page requests savings for the rows that are in sight.
-import { get, jobPath } from "./api.js";
+// changed. It does not send savings; the page requests savings for the rows that are in sight. The
+// sums above the list include the final reports of finished jobs.
+import { finishedJobs, fleetPrice, get, jobPath } from "./api.js";
 import { h, setText } from "./dom.js";
-import { ago, joules, percent, ranges, watts } from "./format.js";
+import { columnHelp, facts, tableHead } from "./figures.js";
+import { ago, joules, percent, ranges, wattHours, wattHoursWithin, watts } from "./format.js";
 import { follow, onDemand } from "./live.js";
+import { jobName, nameAndId } from "./names.js";
+import { stateBadge } from "./state.js";
+import { showTotals, TOTALS_HELP } from "./totals.js";
 
 const SAVINGS_EVERY_MS = 3000;
 const SAVINGS_WITHIN_MS = 2000;
 const SAVINGS_AT_ONCE = 2;
+const TOTALS_EVERY_MS = 60000;
 
-/** These signs differ in shape, and every common font (WGL4) has them. The word is shown beside the
- * sign. */
-export const SIGNS = { registering: "○", preparing: "◊", gathering: "≡", running: "►", observing: "●",
-                       ended: "■", failed: "×", evicted: "–", quiet: "…" };
-/** A published client does not report its end. After this time without requests, its job has ended
- * or waits. */
-const QUIET_AFTER_S = 300;
+const COLUMNS = [
+    ["State", "What the job does now: registering (its ranks announce themselves), preparing (the server plans), gathering (ranks ask for schedules), running, " +
+        "observing (the server reads results), ended, failed. Quiet means that no request has come for five minutes."],
+    ["Ranks", "Processes that have registered, of all processes of the job, and what the others are waiting for."],
+    ["Round", "The number of the schedule that runs now, from 0."],
+    ["Saves", "Energy that the newest ten rounds of a plan saved, against the job's own baseline, with the 95 % confidence interval; below it, what the job saved since it began."],
+    ["Power, used", "Average power of all ranks in the last round, and the energy of all reported iterations."],
+    ["Last seen", "The time of the job's last request."],
+];
+
 /** The text before the first savings are known. */
 const PHASE_WORDS = { count: "counting", sweep: "measuring", explore: "exploring", plan: "not measured yet", hold: "holds its clocks" };
-
-export function stateBadge() {
-    const sign = h("span", { "aria-hidden": "true" });
-    const word = h("span");
-    const badge = h("span", { class: "state" }, sign, " ", word);
-    return { badge, set(told, lastSeen = Infinity) {
-        const isSilent = Date.now() / 1000 - lastSeen > QUIET_AFTER_S;
-        const state = isSilent && ["running", "gathering", "registering"].includes(told) ? "quiet" : told;
-        setText(sign, SIGNS[state] ?? "?");
-        setText(word, state);
-        badge.dataset.state = state;
-    } };
-}
 
 /** Lists the ranks for which the job waits, in words. Returns "" if it waits for none. */
 export function missingRanks(job) {
@@ -55,8 +51,8 @@ function makeRow(job) {
                     power: h("td", { class: "number" }, power, used),
                     seen: h("td", { class: "number" }) };
     const row = h("tr", null,
-        h("th", { scope: "row" }, h("a", { href: `#${jobPath(job.job_id)}` }, job.job_id),
-            job.job_metadata ? h("span", { class: "note" }, job.job_metadata) : null),
+        h("th", { scope: "row" }, h("a", { href: `#${jobPath(job.job_id)}` }, nameAndId(job)),
+            job.job_metadata && job.job_metadata !== jobName(job) ? h("span", { class: "note" }, job.job_metadata) : null),
         h("td", null, state.badge), h("td", null, ranks, missing), cells.round, cells.savings, cells.power, cells.seen);
     for (const [name, cell] of [["Round", cells.round], ["Saves", cells.savings], ["Power", cells.power], ["Last seen", cells.seen]])
         cell.dataset.label = name;
@@ -94,17 +90,21 @@ function makeRow(job) {
     };
 }
 
+const plural = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+
 export function showJobs(content, tell) {
     const count = h("p", { class: "note", role: "status" });
     const filter = h("input", { type: "search", id: "filter", placeholder: "name, state …" });
     const body = h("tbody");
     const table = h("table", { class: "jobs" },
-        h("thead", null, h("tr", null, ["Job", "State", "Ranks", "Round", "Saves", "Power, used", "Last seen"].map(
-            (name, i) => h("th", { scope: "col", class: i > 2 ? "number" : null }, name)))), body);
+        tableHead(["Job", "State", "Ranks", "Round", "Saves", "Power, used", "Last seen"], 3), body);
+    const columns = columnHelp(COLUMNS);
+    const headline = h("p", { class: "headline" });
+    const totals = facts(TOTALS_HELP, "facts big");
     const empty = h("p", { class: "empty", hidden: true }, "No job is registered. To register one, start a training process with this server as its ",
         h("code", null, "server_url"), ". For a demonstration, run ", h("code", null, `harpe train-sim --server ${location.origin}`));
-    content.append(h("h1", null, "Jobs"), h("div", { class: "toolbar" },
-        h("label", { for: "filter" }, "Show"), filter, count), table, empty);
+    content.append(h("h1", null, "Jobs"), headline, totals.element, h("div", { class: "toolbar" },
+        h("label", { for: "filter" }, "Show"), filter, count), table, columns, empty);
     document.title = "Harpe: jobs";
 
     const rows = new Map();
@@ -125,6 +125,28 @@ export function showJobs(content, tell) {
     }
     filter.addEventListener("input", applyFilter);
 
+    /* ---- All jobs together ---- */
+
+    let finished = [];
+    let price = null;
+
+    function sum() {
+        const live = [...rows.values()].map((row) => row.job);
+        const { used, saved, uncertainty, compared } = showTotals(totals, live, finished, price);
+        const isSaved = compared > 0 && saved > uncertainty;
+        setText(headline, used === 0 ? "" : `${plural(live.length, "job")} and ${plural(finished.length, "finished job")} used ${wattHours(used)}` +
+            (isSaved ? ` and saved ${wattHoursWithin(saved, uncertainty)}.` : "."));
+        totals.element.hidden = used === 0;
+    }
+
+    const around = onDemand(async (signal) => Promise.all([finishedJobs(signal), fleetPrice(signal)]), ([reports, found]) => {
+        finished = reports;
+        price = found;
+        sum();
+    }, () => {});
+    around();
+    const aroundClock = setInterval(() => document.hidden || around(), TOTALS_EVERY_MS);
+
     function forget(id) {
         const { row } = rows.get(id);
         sight.unobserve(row);
@@ -136,6 +158,7 @@ export function showJobs(content, tell) {
     function show({ whole, jobs, gone }) {
         tell(null);
         for (const id of gone) if (rows.has(id)) forget(id);
+        if (gone.length > 0) around();
         if (whole) {
             const known = new Set(jobs.map((job) => job.job_id));
             for (const id of [...rows.keys()]) if (!known.has(id)) forget(id);
@@ -152,7 +175,8 @@ export function showJobs(content, tell) {
             row.set(job);
         }
         empty.hidden = rows.size > 0;
-        table.hidden = rows.size === 0;
+        table.hidden = columns.hidden = rows.size === 0;
+        sum();
         applyFilter();
         savings();
     }
@@ -189,7 +213,9 @@ export function showJobs(content, tell) {
     return () => {
         end();
         savings.stop();
+        around.stop();
         clearInterval(clock);
+        clearInterval(aroundClock);
         sight.disconnect();
     };
 }

@@ -60,6 +60,23 @@ export function follow(path, show, fail) {
     };
 }
 
+/** Calls `load(signal)` every `interval` ms while the page is visible, and `show` with each result.
+ * Returns a function that stops it, and that has a method `now`. */
+export function poll(load, show, fail, interval) {
+    const again = onDemand(load, show, fail);
+    const look = () => document.hidden || again();
+    const clock = setInterval(look, interval);
+    document.addEventListener("visibilitychange", look);
+    again();
+    const stop = () => {
+        clearInterval(clock);
+        document.removeEventListener("visibilitychange", look);
+        again.stop();
+    };
+    stop.now = again;
+    return stop;
+}
+
 /** Returns a function that requests a call of `load(signal)`, and that has a method `stop`. Calls of
  * `load` run one at a time, at least `interval` ms apart, and `show` receives each result. After a
  * failure the call is repeated automatically. */

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Selects the view by the address: #/ shows all jobs, #/jobs/ID one job. A view is a function that
-// fills an element and returns a function that ends the view.
+// Selects the view by the address: #/ shows all jobs, #/jobs/ID one job, #/fleet the power of all
+// jobs, #/finished final reports, #/finished/ID one of them. A view is a function that fills an
+// element and returns a function that ends the view.
 import { get, takeToken } from "./api.js";
 import { setText } from "./dom.js";
+import { showFinished, showFinishedJob } from "./finished_view.js";
+import { showFleet } from "./fleet_view.js";
 import { showJob } from "./job_view.js";
 import { showJobs } from "./jobs_view.js";
 
@@ -20,13 +23,29 @@ function problemOf(error) {
     return error instanceof TypeError ? "the server does not answer; trying again" : error.message;
 }
 
-/** Returns the job that the address names, or null. */
-function namedJob() {
+/** Returns the view that the address names, and the job in it or null. */
+function namedView() {
     const [, name, id] = location.hash.split("/");
     try {
-        return name === "jobs" && id ? decodeURIComponent(id) : null;
+        return [name, id ? decodeURIComponent(id) : null];
     } catch {
-        return null; // the address is not valid text
+        return ["", null]; // the address is not valid text
+    }
+}
+
+/** Shows the view. Returns a function that ends it. */
+function open([name, id], tell) {
+    if (name === "jobs" && id) return showJob(content, id, tell);
+    if (name === "finished") return id ? showFinishedJob(content, id, tell) : showFinished(content, tell);
+    return name === "fleet" ? showFleet(content, tell) : showJobs(content, tell);
+}
+
+/** Marks the link of the view that is shown. */
+function mark([name]) {
+    const shown = ["fleet", "finished"].includes(name) ? `#/${name}` : "#/";
+    for (const link of document.querySelectorAll("nav a")) {
+        if (link.getAttribute("href") === shown) link.setAttribute("aria-current", "page");
+        else link.removeAttribute("aria-current");
     }
 }
 
@@ -37,8 +56,9 @@ function route(event) {
     report(null);
     content.replaceChildren();
     const tell = (error) => report(error ? problemOf(error) : null);
-    const id = namedJob();
-    end = id === null ? showJobs(content, tell) : showJob(content, id, tell);
+    const view = namedView();
+    mark(view);
+    end = open(view, tell);
     if (event) {
         scrollTo(0, 0);
         content.focus({ preventScroll: true });

@@ -62,6 +62,16 @@ export function reportFacts(report) {
 
 /** Help texts of the other figures of a job. */
 export const HELP = {
+    State: "What the job does now. Quiet means that no request has come for five minutes: a published client does not report its end.",
+    Round: "The number of the schedule that runs now, from 0. All ranks of a job change their schedule together.",
+    Ranks: "Processes of the job that have registered, of all, and how they are divided: into pipeline stages (PP), replicas of the data (DP) and slices of the tensors (TP).",
+    Waiting: "Ranks that have asked for their next schedule. It is handed out when all ranks have asked; the ranks for which the others wait are named.",
+    Scheduler: "The part of the server that chooses the clocks of this job.",
+    "Last seen": "The time of the job's last request, by the clock of the server.",
+    Phase: "Whether the job learns its frequencies, runs a plan, or keeps its highest clocks, and why.",
+    Plan: "Plans are numbered from the fastest, 0, to the one with the least energy.",
+    Evicted: "The time at which the server removed the job, on request or because it had sent no request for a long time.",
+    Registered: "The time at which the job announced itself to the server.",
     "Energy used": "Sum over all reported iterations and all ranks, from the energy counters of the GPUs.",
     Power: "Average power of all ranks in the last round: energy divided by time.",
     "Saved so far": "All reported iterations, also those that tried frequencies, against the baseline. ± is the half-width of the 95 % confidence interval; " +
@@ -73,4 +83,15 @@ export const HELP = {
     Energy: "Predicted energy of an iteration of this plan, all ranks, against the prediction for the highest clocks. What was really saved is above, with its uncertainty.",
     "Average power": "Predicted energy of an iteration divided by its predicted time, all ranks.",
     "Above the lower bound": "No plan of this time can need less energy than the lower bound. The share is an upper limit of what a better plan could save.",
+};
+
+/** Help texts of the parts of a job's page. */
+export const SECTION_HELP = {
+    Ranks: "The ranks in each state. A rank is one process of the job, and usually has one GPU.",
+    Report: "How far the figures of this job can be trusted.",
+    Frontier: "Each point is a plan: the time of an iteration against its energy. The dashed line is the lower bound, below which no plan can be. " +
+        "Crosses are measured rounds that ran a plan, within the time that is selected below Rounds.",
+    Pipeline: "The instructions of the selected plan in the order of time, a lane for each pipeline stage. All values are predictions.",
+    "Measured and predicted": "Time and energy of each stage's instructions as planned, and as the last round of this plan measured them.",
+    Rounds: "Energy and time of an iteration in each round, as measured. The dashed line is the measured baseline at the highest clocks. The server keeps the last 200 rounds.",
 };

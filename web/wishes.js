@@ -2,29 +2,11 @@
 // Job requests: another plan, a straggler, a power cap. The user confirms a text that describes the
 // change before the page sends a request.
 import { jobPath, post } from "./api.js";
+import { confirmed } from "./confirm.js";
 import { h, setText } from "./dom.js";
 import { joules, seconds, watts } from "./format.js";
 import { describePlan, planNumber } from "./frontier_chart.js";
 import { outsideOf, wishOutsideOf } from "./savings.js";
-
-/** Shows a question. Returns true if the user confirms. */
-function confirmed(title, text) {
-    return new Promise((resolve) => {
-        const dialog = h("dialog", { class: "confirm", "aria-labelledby": "confirm-title",
-            /* A key that was already held down when the dialog opened does not answer it. */
-            onkeydown: (event) => event.repeat && event.preventDefault() }, h("form", { method: "dialog" },
-            h("h2", { id: "confirm-title" }, title), h("p", null, text),
-            h("div", { class: "buttons" },
-                h("button", { value: "no" }, "Leave it"),
-                h("button", { value: "yes", class: "primary", autofocus: true }, "Do it"))));
-        dialog.addEventListener("close", () => {
-            dialog.remove();
-            resolve(dialog.returnValue === "yes");
-        });
-        document.body.append(dialog);
-        dialog.showModal();
-    });
-}
 
 const KINDS = {
     plan: {

@@ -19,6 +19,7 @@ struct harpe_server_client {
     harpe_connection *connection;
     const char *server; /* address of the server, without a slash at the end */
     char *token;        /* the token given by the user; NULL: none */
+    bool wants_finished;
 };
 
 /* ---- Opening --------------------------------------------------------------------------------- */
@@ -48,6 +49,7 @@ static harpe_status open_client(harpe_server_client *client,
                                     .go_on = has_no_signal};
     status = harpe_connection_new(&how, &client->connection, error);
     if (status == HARPE_OK) client->server = harpe_connection_server(client->connection);
+    client->wants_finished = options->wants_finished;
     return status;
 }
 
@@ -123,7 +125,9 @@ harpe_status harpe_server_client_request(harpe_server_client *client, const harp
 
 harpe_status harpe_server_client_call(harpe_server_client *client, const char *method,
                                       const char *job_id, json_t **answer, harpe_error *error) {
-    harpe_request request = {.method = method, .path = "/jobs/", .segment = job_id};
+    harpe_request request = {.method = method,
+                             .path = client->wants_finished ? "/finished/" : "/jobs/",
+                             .segment = job_id};
     return perform(client, &request, job_id, answer, error);
 }
 
@@ -131,9 +135,17 @@ harpe_status harpe_server_client_list(harpe_server_client *client, const char *a
                                       json_t **answer, harpe_error *error) {
     char number[24];
     (void)snprintf(number, sizeof number, "%zu", offset);
+    if (client->wants_finished) {
+        harpe_request finished = {.path = "/finished?limit=1000&offset=", .segment = number};
+        return perform(client, &finished, NULL, answer, error);
+    }
     harpe_request request = {.path = after ? "/jobs?limit=1000&after=" : "/jobs?limit=1000&offset=",
                              .segment = after ? after : number};
     return perform(client, &request, NULL, answer, error);
+}
+
+const char *harpe_server_client_lister(const harpe_server_client *client) {
+    return client->wants_finished ? "harpe jobs finished" : "harpe jobs";
 }
 
 harpe_status harpe_server_client_link(harpe_server_client *client, harpe_text *link,

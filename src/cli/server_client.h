@@ -17,6 +17,7 @@ typedef struct harpe_server_client_options {
     const char *server;     /* http://HOST:PORT */
     const char *token_file; /* NULL: $HARPE_TOKEN, or the token of the machine's service */
     const char *ca_file;    /* NULL: the system's certificate authorities */
+    bool wants_finished;    /* asks for final reports of evicted jobs, and not for jobs */
 } harpe_server_client_options;
 
 harpe_status harpe_server_client_open(const harpe_server_client_options *options,
@@ -31,9 +32,9 @@ void harpe_server_client_close(harpe_server_client *client); /* NULL is allowed 
 harpe_status harpe_server_client_request(harpe_server_client *client, const harpe_request *request,
                                          json_t **answer, harpe_error *error);
 
-/* Sends a request to /jobs/ID. Returns HARPE_NOT_FOUND if the server does not have the job, or no
- * longer has it. Returns HARPE_UNAVAILABLE if no answer came or the server has failed; the caller
- * may then try again. The caller releases `*answer` with json_decref. */
+/* Sends a request to /jobs/ID or /finished/ID. Returns HARPE_NOT_FOUND if the server does not have
+ * the job, or no longer has it. Returns HARPE_UNAVAILABLE if no answer came or the server has
+ * failed; the caller may then try again. The caller releases `*answer` with json_decref. */
 harpe_status harpe_server_client_call(harpe_server_client *client, const char *method,
                                       const char *job_id, json_t **answer, harpe_error *error);
 
@@ -41,6 +42,9 @@ harpe_status harpe_server_client_call(harpe_server_client *client, const char *m
  * NULL, the list leaves out the newest `offset` jobs. */
 harpe_status harpe_server_client_list(harpe_server_client *client, const char *after, size_t offset,
                                       json_t **answer, harpe_error *error);
+
+/* Returns the command that lists what this client asks for. */
+const char *harpe_server_client_lister(const harpe_server_client *client);
 
 /* Appends the address of the dashboard, for a browser, to `link`. The address ends in
  * "#token=TOKEN" if the client has a token. Browsers do not send the part after "#". */

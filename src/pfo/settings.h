@@ -21,7 +21,7 @@ typedef enum harpe_settings_origin {
     HARPE_FROM_FLAG,
 } harpe_settings_origin;
 
-enum { HARPE_SETTINGS_MAX = 32 };
+enum { HARPE_SETTINGS_MAX = 40 };
 
 /* Values of settings. They own their texts. A text that is not set is "". The comments give the
  * defaults. */
@@ -36,10 +36,12 @@ typedef struct harpe_settings {
     int64_t max_job_idle_time_s; /* 604800 */
 
     /* Settings that only Harpe has. */
-    char *listen;    /* 127.0.0.1 */
-    int port;        /* 7787; 0: any free port */
-    char *state_dir; /* directory of store and dump_dir, unless these are set */
-    char *store;     /* a file, "sqlite:FILE", "postgresql://..." or "memory"; STATE_DIR/harpe.db */
+    int64_t max_finished_jobs;       /* 1000 */
+    int64_t max_finished_job_time_s; /* 7776000: 90 days */
+    char *listen;                    /* 127.0.0.1 */
+    int port;                        /* 7787; 0: any free port */
+    char *state_dir;                 /* directory of store and dump_dir, unless these are set */
+    char *store; /* a file, "sqlite:FILE", "postgresql://..." or "memory"; STATE_DIR/harpe.db */
     char *store_password_file; /* a file whose first line is the password for PostgreSQL */
     char *token_file;          /* a file whose first line is the bearer token */
     char *tokens; /* a file of tokens with names, roles and groups (src/rights/tokens.h) */

@@ -339,6 +339,23 @@ class Figures(JobsTest):
         self.assertIn(f"plan {frontier['current']}, ", line := watched.stdout.readline())
         self.assertIn(f"saved: {found[1]} % +- {found[2]} %", line)
 
+    def test_final_report_has_the_figures_of_the_evicted_job(self):
+        job = self.start_online()
+        job.run_until_planned()
+        job.run_round()
+        lines = self.shown(job)
+        self.assertEqual(self.jobs("finished").out, "No final reports.\n")
+        self.jobs("evict", job.id, "--yes")
+        self.assertEqual(self.jobs("finished", "--quiet").out, f"{job.id}\n")
+        listed = self.jobs("finished", "--json").json()
+        self.assertEqual((listed["count"], listed["jobs"][0]["job_id"]), (1, job.id))
+        out = self.jobs("finished", job.id[:5]).out
+        final = dict(line.strip().split(":", 1) for line in out.splitlines() if ":" in line)
+        for name in ("energy", "saved", "time lost", "rounds"):
+            self.assertEqual(final[name], lines[name])
+        self.assertIn("ago", final["evicted"])
+        self.refused(1, "there is no job 'zzz'; harpe jobs finished lists them", "finished", "zzz")
+
     def test_what_is_noise_is_called_so(self):
         job = self.start_online()
         self.assertNotIn("saved", self.shown(job))
@@ -447,7 +464,7 @@ class Failures(JobsTest):
 
     def test_wrong_usage_is_one_line(self):
         self.start()
-        self.refused(2, "expected list, link, show, watch or evict", "shwo")
+        self.refused(2, "expected list, link, show, watch, evict or finished", "shwo")
         self.refused(2, "show needs a job's id", "show")
         self.refused(2, "link takes no job", "link", "some")
         self.refused(2, "--yes is for evict", "link", "--yes")

@@ -419,6 +419,86 @@ static void timer_evicts_a_job_that_idles(void **state) {
     free(job);
 }
 
+/* ---- Final reports --------------------------------------------------------------------------- */
+
+static void evict(engine *e, const char *job) {
+    expect(ask(e, HARPE_CALL_EVICT, job, 0, -1, NULL), 200, "null");
+    engine_settle(e);
+}
+
+static char *finished_job(engine *e, const char *metadata) {
+    char *job = job_of(e, 2, metadata);
+    (void)whole_round(e, job, 2, 0, 5);
+    evict(e, job);
+    return job;
+}
+
+static void final_report_of_an_evicted_job_survives_restarts(void **state) {
+    engine *e = *state;
+    engine_start(e);
+    expect(ask(e, HARPE_CALL_FINISHED, NULL, 0, -1, NULL), 200, "{\"jobs\":[],\"count\":0}");
+    char *first = finished_job(e, "first");
+    char *second = finished_job(e, "second");
+    char *idle = job_of(e, 2, "had no round");
+    evict(e, idle);
+    for (int run = 0; run < 3; run++) {
+        asked *list = ask(e, HARPE_CALL_FINISHED, NULL, 0, -1, NULL);
+        expect(list, 200, "\"count\":2}");
+        expect(ask(e, HARPE_CALL_FINISHED, NULL, 1, 1, NULL), 200, "\"job_metadata\":\"first\"");
+        expect(ask(e, HARPE_CALL_FINISHED, NULL, 0, 1, NULL), 200, "\"job_metadata\":\"second\"");
+        expect(ask(e, HARPE_CALL_FINISHED, first, 0, -1, NULL), 200, "\"iterations\":");
+        expect(ask(e, HARPE_CALL_FINISHED, second, 0, -1, NULL), 200, "\"report\":{");
+        expect(ask(e, HARPE_CALL_FINISHED, idle, 0, -1, NULL), 404, "max_finished_jobs");
+        expect(ask(e, HARPE_CALL_SHOW, first, 0, -1, NULL), 410, first);
+        engine_restart(e);
+    }
+    free(first);
+    free(second);
+    free(idle);
+}
+
+static void only_the_newest_final_reports_are_kept(void **state) {
+    engine *e = *state;
+    char *jobs[5];
+    e->settings.max_finished_jobs = 3;
+    engine_start(e);
+    for (int i = 0; i < 5; i++)
+        jobs[i] = finished_job(e, "one of many");
+    for (int run = 0; run < 3; run++) {
+        for (int i = 0; i < 5; i++)
+            expect(ask(e, HARPE_CALL_FINISHED, jobs[i], 0, -1, NULL), i < 2 ? 404 : 200, jobs[i]);
+        if (run == 1) e->settings.max_finished_jobs = 10; /* the others have been deleted */
+        engine_restart(e);
+    }
+    e->settings.max_finished_jobs = 0;
+    engine_restart(e);
+    expect(ask(e, HARPE_CALL_FINISHED, NULL, 0, -1, NULL), 200, "\"count\":0}");
+    for (int i = 0; i < 5; i++)
+        free(jobs[i]);
+}
+
+static void old_final_reports_are_forgotten(void **state) {
+    engine *e = *state;
+    e->settings.max_finished_job_time_s = 500;
+    start_with_clocks(e, 10000);
+    char *old = finished_job(e, "old");
+    pass(e, 300);
+    char *young = finished_job(e, "young");
+    engine_restart(e);
+    engine_clock_s = 4.0e9; /* a wrong wall clock deletes no report */
+    pass(e, 200);
+    expect(ask(e, HARPE_CALL_FINISHED, old, 0, -1, NULL), 200, "old");
+    pass(e, 2);
+    expect(ask(e, HARPE_CALL_FINISHED, old, 0, -1, NULL), 404, "500 s");
+    expect(ask(e, HARPE_CALL_FINISHED, young, 0, -1, NULL), 200, "young");
+    engine_restart(e);
+    expect(ask(e, HARPE_CALL_FINISHED, NULL, 0, -1, NULL), 200, "\"count\":1}");
+    pass(e, 301);
+    expect(ask(e, HARPE_CALL_FINISHED, NULL, 0, -1, NULL), 200, "\"count\":0}");
+    free(old);
+    free(young);
+}
+
 static void eviction_does_not_wait_for_a_slow_scheduler(void **state) {
     engine *e = *state;
     free(e->settings.dump_dir);
@@ -498,6 +578,9 @@ int main(void) {
         ENGINE_TEST(idle_time_of_several_runs_is_added),
         ENGINE_TEST(job_that_sends_requests_after_a_restart_is_young),
         ENGINE_TEST(timer_evicts_a_job_that_idles),
+        ENGINE_TEST(final_report_of_an_evicted_job_survives_restarts),
+        ENGINE_TEST(only_the_newest_final_reports_are_kept),
+        ENGINE_TEST(old_final_reports_are_forgotten),
         ENGINE_TEST(eviction_does_not_wait_for_a_slow_scheduler),
         ENGINE_TEST(list_and_show_tell_the_state),
         ENGINE_TEST(stopping_engine_answers_all),

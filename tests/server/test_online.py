@@ -6,6 +6,7 @@ library."""
 import random
 import re
 import statistics
+import time
 
 from server import *
 
@@ -157,6 +158,7 @@ class Online(ServerTest):
     def test_a_job_from_nothing_saves_energy_and_answers_a_straggler(self):
         server = self.start_online(num_microbatches=6)
         job = self.pipeline(server, 4, 6, noise=0.003)
+        began_at = time.time()
         job.run_round()
         first_s, first_j = job.time_s, job.energy_j
         job.run_until_planned()
@@ -170,6 +172,9 @@ class Online(ServerTest):
         self.assertLess(job.energy_j, 0.95 * first_j)
         self.assertAlmostEqual(frontier["blocking_power"] / BLOCKING_W, 1, delta=0.05)
         self.assertEqual(len(frontier["measured"]), job.round)
+        ended_at = [one["ended_at"] for one in frontier["measured"]]
+        self.assertEqual(ended_at, sorted(ended_at))
+        self.assertGreaterEqual(ended_at[0], int(began_at))
         self.assertGreater(len(frontier["vertices"]), 1)
 
         self.expect(server.post(f"/straggler/{job.id}", {"slowdown": 1.2}), 200)

@@ -109,6 +109,31 @@ static void ends_of_ranks_come_and_go(void **state) {
     assert_loads(f, NULL, "JOB b 0 0 1 b\nDELETED a 0 0 77 \n");
 }
 
+/* The round of the deletion is the uptime, and its rank the number of reports that are kept. */
+static void final_reports_stay_in_a_bounded_number(void **state) {
+    fixture *f = *state;
+    static const char *const names[] = {"a", "b", "c", "d"};
+    for (int i = 0; i < 4; i++) {
+        store_one(f, change_of(HARPE_CHANGE_JOB, names[i], 0, 0, 1, "{}"));
+        store_one(f, change_of(HARPE_CHANGE_DELETED, names[i], 100 * i, 2, 10 + i,
+                               i == 2 ? NULL : "report"));
+    }
+    store_one(f, change_of(HARPE_CHANGE_DELETED, "d", 900, 2, 99, "again"));
+    static const char deleted[] = "DELETED a 0 0 10 \nDELETED b 0 0 11 \nDELETED c 0 0 12 \n"
+                                  "DELETED d 0 0 13 \n";
+    char expected[400];
+    (void)snprintf(expected, sizeof expected, "%s%s", deleted,
+                   "FINISHED b 100 0 11 report\nFINISHED d 300 0 13 report\n");
+    assert_loads(f, NULL, expected);
+    assert_loads(f, "b", "DELETED b 0 0 11 \n");
+    store_one(f, change_of(HARPE_CHANGE_UPTIME, "", 101, 0, 400, NULL));
+    (void)snprintf(expected, sizeof expected, "UPTIME  0 0 400 \n%s%s", deleted,
+                   "FINISHED d 300 0 13 report\n");
+    assert_loads(f, NULL, expected);
+    if (survives(f)) reopen_store(f);
+    if (survives(f)) assert_loads(f, NULL, expected);
+}
+
 /* The round of a JOB record contains the time of the last request. */
 static void running_time_of_servers_and_jobs_comes_back(void **state) {
     fixture *f = *state;
@@ -767,6 +792,7 @@ int main(void) {
         TEST(same_record_again_replaces),
         TEST(ends_of_ranks_come_and_go),
         TEST(running_time_of_servers_and_jobs_comes_back),
+        TEST(final_reports_stay_in_a_bounded_number),
         TEST(latest_job_request_of_a_kind_counts_and_comes_last),
         TEST(state_takes_older_results_away),
         TEST(deleted_job_leaves_a_marker_only),

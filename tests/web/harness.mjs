@@ -9,7 +9,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 const packages = createRequire(join(process.env.HARPE_WEB_PACKAGES, "from-here.js"));
-export const { chromium } = packages("playwright-core");
+export const { chromium, firefox } = packages("playwright-core");
+/** The browser of the test: chromium, or firefox (Debian's own, through WebDriver BiDi). */
+export const BROWSER = process.env.HARPE_WEB_BROWSER ?? "chromium";
 export const AXE = readFileSync(packages.resolve("axe-core/axe.min.js"), "utf8");
 const HARPE = process.env.HARPE;
 const LIMIT_MS = 300000; // of every wait: far more than a loaded machine needs
@@ -77,6 +79,15 @@ export class World {
     }
 }
 
+/** Starts a browser. Firefox gets its colour scheme at the start, because it cannot be told later. */
+export function launch(colorScheme = "light") {
+    if (BROWSER === "firefox")
+        return firefox.launch({ channel: "moz-firefox", executablePath: process.env.FIREFOX, timeout: LIMIT_MS,
+            firefoxUserPrefs: { "layout.css.prefers-color-scheme.content-override": colorScheme === "dark" ? 0 : 1 } });
+    return chromium.launch({ executablePath: process.env.CHROMIUM, timeout: LIMIT_MS,
+        args: process.getuid() === 0 ? ["--no-sandbox"] : [] });
+}
+
 /** Runs a file of tests. Leaves nothing behind, whatever fails. */
 export async function startTests() {
     const world = new World();
@@ -86,8 +97,7 @@ export async function startTests() {
             await world.end();
             process.exit(1);
         });
-    const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, timeout: LIMIT_MS,
-        args: process.getuid() === 0 ? ["--no-sandbox"] : [] });
+    const browser = await launch();
     const pictures = process.env.HARPE_PICTURES;
     if (pictures) mkdirSync(pictures, { recursive: true });
     let failures = 0;

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs the packages of the browser tests into a folder of the build, once, and runs a test of
-# this directory. Exits with 77 and a line if node, npm, Chromium or the packages are not available.
+# this directory. Exits with 77 and a line if node, npm, the browser or the packages are not available.
 #
-# Usage: run.sh <folder for packages> <test.mjs>
+# Usage: run.sh <folder for packages> <test.mjs> [chromium|firefox]
 set -eu
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 packages=$1
@@ -12,7 +12,9 @@ skip() {
     exit 77
 }
 
-CHROMIUM=$(command -v chromium) || skip 'there is no chromium'
+HARPE_WEB_BROWSER=${3:-chromium}
+CHROMIUM=$(command -v chromium) || [ "$HARPE_WEB_BROWSER" != chromium ] || skip 'there is no chromium'
+FIREFOX=$(command -v firefox-esr) || [ "$HARPE_WEB_BROWSER" != firefox ] || skip 'there is no firefox-esr'
 command -v node >/dev/null || skip 'there is no node'
 command -v npm >/dev/null || skip 'there is no npm'
 
@@ -24,5 +26,5 @@ if ! cmp -s "$here/package-lock.json" "$packages/done"; then
     cp "$here/package-lock.json" "$packages/done"
 fi
 
-export CHROMIUM HARPE_WEB_PACKAGES=$packages
+export CHROMIUM FIREFOX HARPE_WEB_BROWSER HARPE_WEB_PACKAGES=$packages
 exec node "$here/$2"

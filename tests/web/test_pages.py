@@ -40,7 +40,7 @@ class Pages(ServerTest):
         names = re.search(r"names\[\] = \{(.*?)\};", (SOURCE / "src/server/engine/job.c").read_text(), re.DOTALL)
         states = set(re.findall(r'"(\w+)"', names.group(1)))
         self.assertIn("ended", states)
-        table = re.search(r"SIGNS = \{(.*?)\}", (WEB / "jobs_view.js").read_text(), re.DOTALL).group(1)
+        table = re.search(r"SIGNS = \{(.*?)\}", (WEB / "state.js").read_text(), re.DOTALL).group(1)
         signs = dict(re.findall(r'(\w+): "(.)"', table))
         self.assertEqual(set(signs), states | {"quiet"})
         self.assertEqual(len(set(signs.values())), len(signs), signs)

@@ -26,9 +26,11 @@ typedef enum jobs_action {
     ACTION_LINK,
     ACTION_SHOW,
     ACTION_WATCH,
-    ACTION_EVICT
+    ACTION_EVICT,
+    ACTION_FINISHED,
 } jobs_action;
-static const char *const action_names[] = {"list", "link", "show", "watch", "evict", NULL};
+static const char *const action_names[] = {"list",  "link",     "show", "watch",
+                                           "evict", "finished", NULL};
 
 typedef struct jobs_arguments {
     harpe_server_client_options client;
@@ -50,7 +52,8 @@ static const struct argp_option flags[] = {
      "File whose first line is the server's bearer token (HARPE_TOKEN)", 1},
     {"ca-file", FLAG_CA_FILE, "FILE", 0, "Trust these certificate authorities (PEM)", 1},
     {"json", 'j', NULL, 0, "Print JSON", 2},
-    {"quiet", 'q', NULL, 0, "Print only ids (list), the state (show, watch), nothing (evict)", 2},
+    {"quiet", 'q', NULL, 0,
+     "Print only ids (list, finished), the state (show, watch), nothing (evict)", 2},
     {"yes", 'y', NULL, 0, "Evict without a question", 2},
     {0},
 };
@@ -61,7 +64,7 @@ static void check_usage(const jobs_arguments *arguments, const struct argp_state
         harpe_flag_fail(state, "list takes no job, got '%s'; see one with show", arguments->id);
     if (arguments->action == ACTION_LINK && arguments->id)
         harpe_flag_fail(state, "link takes no job, got '%s'", arguments->id);
-    if (arguments->action > ACTION_LINK && !arguments->id)
+    if (arguments->action > ACTION_LINK && arguments->action != ACTION_FINISHED && !arguments->id)
         harpe_flag_fail(state, "%s needs a job's id, or its beginning; harpe jobs lists them",
                         name);
     if (arguments->yes && arguments->action != ACTION_EVICT)
@@ -87,7 +90,10 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
             harpe_flag_fail(state, "unexpected argument '%s'", argument);
         }
         return 0;
-    case ARGP_KEY_END: check_usage(arguments, state); return 0;
+    case ARGP_KEY_END:
+        check_usage(arguments, state);
+        arguments->client.wants_finished = arguments->action == ACTION_FINISHED;
+        return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -143,7 +149,7 @@ static harpe_status list(const jobs_arguments *arguments, harpe_server_client *c
     if (status == HARPE_OK && arguments->json)
         status = harpe_command_print_json_end(json_pack("{s:I}", "count", count), error);
     if (status == HARPE_OK && !arguments->json && !arguments->quiet && !table.has_head)
-        printf("No jobs.\n");
+        printf(arguments->action == ACTION_FINISHED ? "No final reports.\n" : "No jobs.\n");
     harpe_jobs_pages_free(&pages);
     return status;
 }
@@ -324,12 +330,14 @@ static harpe_status print_link(const jobs_arguments *arguments, harpe_server_cli
 
 static harpe_status run(const jobs_arguments *arguments, harpe_server_client *client,
                         harpe_error *error) {
-    if (arguments->action == ACTION_LIST) return list(arguments, client, error);
+    if (arguments->action == ACTION_LIST ||
+        (arguments->action == ACTION_FINISHED && !arguments->id))
+        return list(arguments, client, error);
     if (arguments->action == ACTION_LINK) return print_link(arguments, client, error);
     char *id;
     harpe_status status = harpe_jobs_find(client, arguments->id, &id, error);
     if (status != HARPE_OK) return status;
-    if (arguments->action == ACTION_SHOW)
+    if (arguments->action == ACTION_SHOW || arguments->action == ACTION_FINISHED)
         status = show(arguments, client, id, error);
     else if (arguments->action == ACTION_WATCH)
         status = watch(arguments, client, id, error);
@@ -343,10 +351,11 @@ int harpe_jobs_command(int argc, char **argv) {
     const struct argp parser = {
         .options = flags,
         .parser = parse_flag,
-        .args_doc = "[list]\nlink\nshow ID\nwatch ID\nevict ID",
+        .args_doc = "[list]\nlink\nshow ID\nwatch ID\nevict ID\nfinished [ID]",
         .doc =
             "Show the jobs of a coordination server (harpe serve), or evict a job. link prints the "
-            "dashboard's address. ID may be the beginning of an id if only one id begins with it.",
+            "dashboard's address. finished lists the final reports of evicted jobs, or shows one. "
+            "ID may be the beginning of an id if only one id begins with it.",
     };
     const char *server = getenv("HARPE_SERVER");
     jobs_arguments arguments = {.client.server = server && *server ? server : HARPE_DEFAULT_SERVER};

@@ -130,12 +130,12 @@ static harpe_status search_page(search *self, const json_t *jobs, harpe_error *e
     return self->matches == 0 ? note_closest(self, jobs, error) : HARPE_OK;
 }
 
-static harpe_status tell_found(search *self, char **found, harpe_error *error) {
+static harpe_status tell_found(search *self, const char *lister, char **found, harpe_error *error) {
     if (self->matches == 0 && self->fits > 1)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "%zu jobs fit '%.200s'; give more of the id (harpe jobs --quiet prints "
+                          "%zu jobs fit '%.200s'; give more of the id (%s --quiet prints "
                           "whole ids)",
-                          self->fits, self->id);
+                          self->fits, self->id, lister);
     if (self->matches == 0 && self->fits == 1) {
         *found = self->fitting;
         self->fitting = NULL;
@@ -145,8 +145,8 @@ static harpe_status tell_found(search *self, char **found, harpe_error *error) {
         return harpe_fail(error, HARPE_NOT_FOUND, "there is no job '%.200s'; did you mean '%s'?",
                           self->id, self->closest);
     if (self->matches == 0)
-        return harpe_fail(error, HARPE_NOT_FOUND, "there is no job '%.200s'; harpe jobs lists them",
-                          self->id);
+        return harpe_fail(error, HARPE_NOT_FOUND, "there is no job '%.200s'; %s lists them",
+                          self->id, lister);
     if (self->matches > 1 && !self->is_exact)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "%zu jobs begin with '%.200s'; give more of the id", self->matches,
@@ -166,7 +166,8 @@ harpe_status harpe_jobs_find(harpe_server_client *client, const char *id, char *
         status = harpe_jobs_pages_next(&pages, &jobs, error);
         if (status == HARPE_OK && jobs) status = search_page(&self, jobs, error);
     } while (status == HARPE_OK && jobs && !self.is_exact);
-    if (status == HARPE_OK) status = tell_found(&self, found, error);
+    if (status == HARPE_OK)
+        status = tell_found(&self, harpe_server_client_lister(client), found, error);
     harpe_jobs_pages_free(&pages);
     free(self.match);
     free(self.fitting);

@@ -239,6 +239,10 @@ void harpe_jobs_view_job(const json_t *job, harpe_text *text) {
     harpe_text_printf(text, "\n  last seen:  ");
     append_ago(text, number_of(job, "last_seen"));
     harpe_text_printf(text, "\n");
+    if (!json_object_get(job, "evicted_at")) return;
+    harpe_text_printf(text, "  evicted:    ");
+    append_ago(text, number_of(job, "evicted_at"));
+    harpe_text_printf(text, "\n");
 }
 
 void harpe_jobs_view_progress(const json_t *job, bool quiet, harpe_text *text) {

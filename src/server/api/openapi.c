@@ -188,11 +188,14 @@ static json_t *parameters(const harpe_route *route) {
         json_array_append_new(list, parameter("to", "query", false, "number"));
         json_array_append_new(list, parameter("points", "query", false, "integer"));
     }
-    if (route->call == HARPE_CALL_LIST) {
+    bool is_list = route->call == HARPE_CALL_LIST ||
+                   (route->call == HARPE_CALL_FINISHED && route->job_segment < 0);
+    if (is_list) {
         json_array_append_new(list, parameter("limit", "query", false, "integer"));
         json_array_append_new(list, parameter("offset", "query", false, "integer"));
-        json_array_append_new(list, parameter("after", "query", false, "string"));
     }
+    if (route->call == HARPE_CALL_LIST)
+        json_array_append_new(list, parameter("after", "query", false, "string"));
     return list;
 }
 

@@ -49,6 +49,12 @@ const harpe_route harpe_route_table[] = {
      NULL,
      "A plan of the job, instruction by instruction (plan: its number; default: the running plan)",
      0},
+    {"GET", "/finished", HARPE_PAGE_NONE, HARPE_CALL_FINISHED, -1, false, false, NULL, NULL,
+     "Final reports of evicted jobs, newest first: at most limit reports (100), after the first "
+     "offset reports",
+     0},
+    {"GET", "/finished/{job_id}", HARPE_PAGE_NONE, HARPE_CALL_FINISHED, 1, false, false, NULL, NULL,
+     "The final report of an evicted job", 0},
     /* Many jobs under one power budget. */
     {"GET", "/fleet", HARPE_PAGE_NONE, HARPE_CALL_FLEET_SHOW, -1, false, false, NULL, "Fleet",
      "The power of all jobs, budgets, events, prices and energy", 0},

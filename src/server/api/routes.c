@@ -223,6 +223,10 @@ static bool read_query(harpe_http_request *request, const harpe_route *route, ha
     if (route->takes_round && harpe_http_query(request, "round"))
         (void)harpe_query_int_decode("round", harpe_http_query(request, "round"), &round,
                                      &problems);
+    if (route->call == HARPE_CALL_FINISHED && route->job_segment < 0) {
+        read_number(request, "offset", INT32_MAX, &rank, &problems);
+        read_number(request, "limit", 1000, &round, &problems);
+    }
     if (harpe_problems_count(&problems) > 0) {
         answer_problems(request, &problems);
         return false;

@@ -33,6 +33,9 @@ typedef enum harpe_call_kind {
      * or -1. */
     HARPE_CALL_CHANGES,
     HARPE_CALL_END, /* job_id; body: {"rank": 3}: the training of this rank ends */
+    /* Final reports of evicted jobs: see finished.h. job_id, or NULL for a list; rank: how many to
+     * skip; round: how many to list at most, or -1. */
+    HARPE_CALL_FINISHED,
     /* Calls of the fleet, which src/server/fleet handles. job_id: the name of what the call is
      * about, or NULL. */
     HARPE_CALL_FLEET_SHOW,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Evicts jobs on request, or after they have sent no request for max_job_idle_time. The server
- * keeps the id of an evicted job. This file also stores the time of each job's last request
- * regularly.
+ * keeps the id of an evicted job, and its final report for a time (finished.c). This file also
+ * stores the time of each job's last request regularly.
  *
  * Idle time is measured with harpe_jobs_uptime_s, the time for which servers have run with this
  * store, and never with the wall clock. The uptime is stored every minute. It continues after a
@@ -10,6 +10,7 @@
 #include "server/engine/eviction.h"
 
 #include "base/log.h"
+#include "server/engine/finished.h"
 #include "server/engine/held_requests.h"
 #include "server/engine/job.h"
 #include "server/engine/job_table.h"
@@ -51,6 +52,7 @@ static void deletion_is_stored(void *user, harpe_status status, const harpe_erro
     if (status != HARPE_OK) {
         harpe_reply_not_stored(call, error);
     } else {
+        harpe_finished_add(job->jobs, &operation->change);
         remove_job(job);
         harpe_reply_null(call, -1);
         /* If a turn is in flight, the job is released when the turn ends. */
@@ -65,6 +67,7 @@ void harpe_evict(harpe_job *job, harpe_call *call) {
     if (!operation) return;
     job->eviction = operation;
     operation->change.number = harpe_jobs_now_s(job->jobs);
+    harpe_finished_prepare(job, operation);
     harpe_operation_store(operation, HARPE_CHANGE_DELETED, deletion_is_stored);
 }
 
@@ -95,6 +98,7 @@ static void store_uptime(harpe_jobs *jobs) {
     harpe_operation *operation = harpe_operation_new(jobs, NULL, NULL);
     if (!operation) return;
     operation->change.number = harpe_jobs_uptime_s(jobs);
+    operation->change.round = harpe_finished_forget_old(jobs);
     harpe_operation_store(operation, HARPE_CHANGE_UPTIME, uptime_is_stored);
 }
 

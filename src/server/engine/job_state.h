@@ -8,6 +8,7 @@
 
 #include "pfo/models.h"
 #include "server/engine/call.h"
+#include "server/engine/finished_state.h"
 #include "server/engine/jobs_options.h"
 
 typedef struct harpe_jobs harpe_jobs;
@@ -213,9 +214,10 @@ struct harpe_jobs {
     harpe_in_flight *in_flight;
     harpe_call_list again;                 /* calls that will be handled again */
     harpe_job *first_marked, *last_marked; /* jobs for harpe_job_advance */
-    bool has_news;                         /* the watchers have not been told of all changes */
-    harpe_posted posted;                   /* makes the loop handle `again` and the marked jobs */
-    void (*drain)(harpe_jobs *jobs);       /* does that at once */
+    harpe_finished finished;
+    bool has_news;                   /* the watchers have not been told of all changes */
+    harpe_posted posted;             /* makes the loop handle `again` and the marked jobs */
+    void (*drain)(harpe_jobs *jobs); /* does that at once */
     bool is_posted, is_draining;
     harpe_call_list unregistered; /* held calls of ranks that are not registered, oldest first */
     harpe_timer *idle_timer;

@@ -236,6 +236,19 @@ char *harpe_job_row(const harpe_job *job) {
     return finish(&text);
 }
 
+char *harpe_job_final_report(const harpe_job *job, int64_t evicted_s) {
+    harpe_text text = {0};
+    append_summary(&text, job, ROW_METADATA_BYTES);
+    append_string(&text,
+                  ",\"scheduler\":", harpe_scheduler_kind_name(job->jobs->options.scheduler));
+    append_string(&text, ",\"failure\":", job->failure);
+    append_int(&text, ",\"evicted_at\":", evicted_s);
+    append(&text, ",\"report\":");
+    harpe_job_append_report(&text, job);
+    append(&text, "}");
+    return finish(&text);
+}
+
 char *harpe_jobs_rows(const harpe_jobs *jobs, const char *scope, int64_t since) {
     harpe_text text = {0};
     const char *comma = "";

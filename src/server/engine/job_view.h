@@ -17,6 +17,9 @@ void harpe_show_job(const harpe_job *job, harpe_call *call);
 /* Returns one job as JSON, with its report and with its ranks grouped by state. Returns NULL if
  * memory runs out. */
 char *harpe_job_row(const harpe_job *job);
+/* Returns the job's final report as JSON: a row with the report and the time of the eviction,
+ * without ranks. Returns NULL if memory runs out. */
+char *harpe_job_final_report(const harpe_job *job, int64_t evicted_s);
 
 /* The functions below show only jobs of the groups of `scope` (NULL: all jobs). */
 

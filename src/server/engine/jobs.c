@@ -13,6 +13,7 @@
 #include "server/engine/dumps.h"
 #include "server/engine/ends.h"
 #include "server/engine/eviction.h"
+#include "server/engine/finished.h"
 #include "server/engine/held_requests.h"
 #include "server/engine/in_flight.h"
 #include "server/engine/job.h"
@@ -135,6 +136,7 @@ void harpe_jobs_free(harpe_jobs *jobs) {
         first->drop(first);
     }
     harpe_job_table_free(&jobs->table);
+    harpe_finished_free(&jobs->finished);
     free(jobs);
 }
 
@@ -170,6 +172,10 @@ void harpe_jobs_handle(harpe_jobs *jobs, harpe_call *call) {
         char *list = harpe_jobs_list(jobs, call->scope, call->job_id, (size_t)call->rank,
                                      (size_t)call->round);
         harpe_reply(call, list ? 200 : 503, list, list ? strlen(list) : 0, -1);
+        return;
+    }
+    if (call->kind == HARPE_CALL_FINISHED) {
+        harpe_finished_answer(jobs, call);
         return;
     }
     if (call->kind == HARPE_CALL_CHANGES && !call->job_id) {

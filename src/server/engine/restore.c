@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "server/engine/dumps.h"
 #include "server/engine/ends.h"
+#include "server/engine/finished.h"
 #include "server/engine/job.h"
 #include "server/engine/job_ranks.h"
 #include "server/engine/job_requests.h"
@@ -210,6 +211,10 @@ static harpe_status load_record(void *user, const harpe_change *record, harpe_er
     if (record->kind == HARPE_CHANGE_JOB) return load_job(self, record, error);
     if (record->kind == HARPE_CHANGE_DELETED) return add_job(self, record, NULL, error);
     if (record->kind == HARPE_CHANGE_UPTIME) return load_uptime(self->jobs, record, error);
+    if (record->kind == HARPE_CHANGE_FINISHED) {
+        harpe_finished_add(self->jobs, record);
+        return HARPE_OK;
+    }
     harpe_job *job = self->job;
     if (!job || strcmp(job->id, record->job_id) != 0)
         return unreadable(record, "records without a job", error);

@@ -27,13 +27,16 @@ typedef enum harpe_change_kind {
     HARPE_CHANGE_JOB_REQUEST, /* number: harpe_scheduler_job_request; text: value */
     HARPE_CHANGE_END,         /* rank: its training has ended; number: time of the end */
     HARPE_CHANGE_BACK,        /* rank: its training had ended, and runs again */
-    HARPE_CHANGE_DELETED,     /* deletes the job and all of its records; the id is kept, so that
-                                 requests for it get 410. number: time of the deletion */
-    HARPE_CHANGE_PROBE,  /* made by the store itself: a test that writes a row and removes it */
-    HARPE_CHANGE_UPTIME, /* belongs to no job; number: the seconds for which servers have run with
-                            the store */
-    HARPE_CHANGE_NOTE,   /* belongs to no job; job_id: the key of the note; text: the note. An empty
-                            text removes the note */
+    /* Deletes the job and all of its records; the id is kept, so that requests for it get 410.
+     * number: time of the deletion. text: the job's final report, or nothing. If there is a report,
+     * round is the uptime, and rank the number of reports that are kept. */
+    HARPE_CHANGE_DELETED,
+    HARPE_CHANGE_PROBE,    /* made by the store itself: a test that writes a row and removes it */
+    HARPE_CHANGE_UPTIME,   /* belongs to no job; number: the seconds for which servers have run with
+                              the store. round: final reports of an earlier uptime are deleted */
+    HARPE_CHANGE_FINISHED, /* only read back: the final report of a deleted job, as in DELETED */
+    HARPE_CHANGE_NOTE, /* belongs to no job; job_id: the key of the note; text: the note. An empty
+                          text removes the note */
 } harpe_change_kind;
 
 /* One record. `job_id` and `text` point to memory of the caller, which must stay valid until `done`

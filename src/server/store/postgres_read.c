@@ -46,9 +46,9 @@ static harpe_status read_records(const record_reader *reader, harpe_change_kind 
     }
 }
 
-/* Runs all statements of one job in one round trip. */
-static harpe_status read_job(const record_reader *reader, int64_t number, const char *id,
-                             harpe_error *error) {
+/* Runs the statements `first` up to `end` (not included) in one round trip. */
+static harpe_status read_range(const record_reader *reader, size_t first, size_t end,
+                               int64_t number, const char *id, harpe_error *error) {
     static const Oid types[] = {HARPE_PG_INT8};
     static const int lengths[] = {8};
     static const int formats[] = {1};
@@ -56,16 +56,27 @@ static harpe_status read_job(const record_reader *reader, int64_t number, const 
     const char *values[] = {key.bytes};
     PGconn *connection = reader->connection;
     bool is_sent = PQenterPipelineMode(connection) == 1;
-    for (size_t i = 0; i < HARPE_SCHEMA_READ_COUNT && is_sent; i++) {
+    for (size_t i = first; i < end && is_sent; i++) {
         is_sent = PQsendQueryParams(connection, harpe_schema_reads[i].sql, 1, types, values,
                                     lengths, formats, 1) == 1;
     }
     if (!is_sent || PQpipelineSync(connection) != 1) return harpe_pg_fail(connection, error);
     harpe_status status = HARPE_OK;
-    for (size_t i = 0; i < HARPE_SCHEMA_READ_COUNT && status == HARPE_OK; i++)
+    for (size_t i = first; i < end && status == HARPE_OK; i++)
         status = read_records(reader, harpe_schema_reads[i].kind, id, error);
     if (status != HARPE_OK) return status;
     return harpe_pg_end_pipeline(connection, error);
+}
+
+static harpe_status read_job(const record_reader *reader, int64_t number, const char *id,
+                             harpe_error *error) {
+    return read_range(reader, 0, HARPE_SCHEMA_JOB_READ_COUNT, number, id, error);
+}
+
+static harpe_status read_finished(const record_reader *reader, int64_t number, const char *id,
+                                  harpe_error *error) {
+    return read_range(reader, HARPE_SCHEMA_JOB_READ_COUNT, HARPE_SCHEMA_READ_COUNT, number, id,
+                      error);
 }
 
 static harpe_status read_deleted(const record_reader *reader, int64_t number, const char *id,
@@ -120,6 +131,8 @@ harpe_status harpe_pg_load(PGconn *connection, const char *job_id,
         status = for_each_id(&reader, job_id ? HARPE_SCHEMA_ONE_DELETED : HARPE_SCHEMA_DELETED,
                              job_id, read_deleted, error);
     }
+    if (status == HARPE_OK && !job_id)
+        status = for_each_id(&reader, HARPE_SCHEMA_FINISHED, NULL, read_finished, error);
     if (status != HARPE_OK) return status;
     return harpe_pg_execute(connection, "COMMIT", error);
 }

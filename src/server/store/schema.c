@@ -57,6 +57,11 @@ const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT] = {
      "INSERT INTO deleted (id, deleted_at) VALUES ($1, $4) ON CONFLICT (id) DO NOTHING"},
     {HARPE_CHANGE_DELETED,
      "DELETE FROM deleted WHERE number <= (SELECT max(number) FROM deleted) - " MARKERS_KEPT},
+    {HARPE_CHANGE_DELETED, "INSERT INTO finished (id, finished_at, uptime_s, text)"
+                           " SELECT $1, $4, $2, $5 WHERE length($5) > 0"
+                           " ON CONFLICT (id) DO NOTHING"},
+    {HARPE_CHANGE_DELETED, "DELETE FROM finished WHERE length($5) > 0"
+                           " AND number <= (SELECT max(number) FROM finished) - $3"},
     {HARPE_CHANGE_DELETED, "DELETE FROM ranks WHERE job = " JOB_NUMBER},
     {HARPE_CHANGE_DELETED, "DELETE FROM rounds WHERE job = " JOB_NUMBER},
     {HARPE_CHANGE_DELETED, "DELETE FROM results WHERE job = " JOB_NUMBER},
@@ -72,6 +77,7 @@ const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT] = {
 
     {HARPE_CHANGE_UPTIME, "INSERT INTO uptime (is_one, seconds) VALUES (1, $4)"
                           " ON CONFLICT (is_one) DO UPDATE SET seconds = excluded.seconds"},
+    {HARPE_CHANGE_UPTIME, "DELETE FROM finished WHERE uptime_s < $2"},
 
     {HARPE_CHANGE_NOTE, "INSERT INTO notes (key, text) VALUES ($1, $5)"
                         " ON CONFLICT (key) DO UPDATE SET text = excluded.text"},
@@ -97,4 +103,6 @@ const harpe_schema_write harpe_schema_reads[HARPE_SCHEMA_READ_COUNT] = {
                           ", failed FROM jobs WHERE number = $1 AND failed IS NOT NULL"},
     {HARPE_CHANGE_SEEN, "SELECT " NOTHING ", " NOTHING
                         ", seen_at, NULL FROM jobs WHERE number = $1 AND seen_at IS NOT NULL"},
+    {HARPE_CHANGE_FINISHED,
+     "SELECT uptime_s, " NOTHING ", finished_at, text FROM finished WHERE number = $1"},
 };

@@ -34,6 +34,8 @@ enum { HARPE_SCHEMA_VERSION = 1 };
     " PRIMARY KEY (job, rank));" \
     "CREATE TABLE IF NOT EXISTS deleted (number " COUNTED_KEY ", id TEXT NOT NULL UNIQUE," \
     " deleted_at BIGINT NOT NULL);" \
+    "CREATE TABLE IF NOT EXISTS finished (number " COUNTED_KEY ", id TEXT NOT NULL UNIQUE," \
+    " finished_at BIGINT NOT NULL, uptime_s BIGINT NOT NULL, text " BYTES " NOT NULL);" \
     "CREATE TABLE IF NOT EXISTS heard (job BIGINT PRIMARY KEY, uptime_s BIGINT NOT NULL);" \
     "CREATE TABLE IF NOT EXISTS uptime (is_one BIGINT PRIMARY KEY, seconds BIGINT NOT NULL);" \
     "CREATE TABLE IF NOT EXISTS notes (key TEXT PRIMARY KEY, text " BYTES " NOT NULL);"
@@ -70,13 +72,14 @@ typedef struct harpe_schema_write {
     const char *sql;
 } harpe_schema_write;
 
-enum { HARPE_SCHEMA_WRITE_COUNT = 29 };
+enum { HARPE_SCHEMA_WRITE_COUNT = 32 };
 extern const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT];
 
 /* Reads the records of the job whose number is $1: rows of round, rank, number, text. text is NULL
  * if the record has no text. The texts of results are not read. The rows are in the order of
- * harpe_store_load. */
-enum { HARPE_SCHEMA_READ_COUNT = 9 };
+ * harpe_store_load. The statements after those of a job read the final report whose number is $1.
+ */
+enum { HARPE_SCHEMA_JOB_READ_COUNT = 9, HARPE_SCHEMA_READ_COUNT = 10 };
 extern const harpe_schema_write harpe_schema_reads[HARPE_SCHEMA_READ_COUNT];
 
 /* These statements read number and id of every job, the oldest first, or of the job with the id
@@ -87,6 +90,8 @@ extern const harpe_schema_write harpe_schema_reads[HARPE_SCHEMA_READ_COUNT];
  * job with the id $1. */
 #define HARPE_SCHEMA_DELETED "SELECT deleted_at, id FROM deleted ORDER BY number"
 #define HARPE_SCHEMA_ONE_DELETED "SELECT deleted_at, id FROM deleted WHERE id = $1"
+/* Reads number and id of every final report, the oldest first. */
+#define HARPE_SCHEMA_FINISHED "SELECT number, id FROM finished ORDER BY number"
 /* Reads the seconds for which servers have run with the store, and an empty id. There may be no
  * row. */
 #define HARPE_SCHEMA_UPTIME "SELECT seconds, '' FROM uptime"

@@ -41,9 +41,14 @@ static harpe_status read_records(const record_reader *reader, size_t index, int6
 static harpe_status read_job(const record_reader *reader, int64_t number, const char *id,
                              harpe_error *error) {
     harpe_status status = HARPE_OK;
-    for (size_t i = 0; i < HARPE_SCHEMA_READ_COUNT && status == HARPE_OK; i++)
+    for (size_t i = 0; i < HARPE_SCHEMA_JOB_READ_COUNT && status == HARPE_OK; i++)
         status = read_records(reader, i, number, id, error);
     return status;
+}
+
+static harpe_status read_finished(const record_reader *reader, int64_t number, const char *id,
+                                  harpe_error *error) {
+    return read_records(reader, HARPE_SCHEMA_JOB_READ_COUNT, number, id, error);
 }
 
 static harpe_status read_deleted(const record_reader *reader, int64_t number, const char *id,
@@ -96,6 +101,8 @@ harpe_status harpe_sqlite_load(void *state, const char *job_id,
         status = for_each_id(&reader, job_id ? HARPE_SCHEMA_ONE_DELETED : HARPE_SCHEMA_DELETED,
                              job_id, read_deleted, error);
     }
+    if (status == HARPE_OK && !job_id)
+        status = for_each_id(&reader, HARPE_SCHEMA_FINISHED, NULL, read_finished, error);
     pthread_mutex_unlock(&store->lock);
     return status;
 }

@@ -32,6 +32,7 @@ typedef struct harpe_perseus_measured {
     int64_t iterations;
     /* As in harpe_savings_terms. */
     double systematic_s, systematic_j, weight_s, weight_j;
+    int64_t ended_wall_s; /* when the round ended, in s since 1970; 0: not known. For people */
 } harpe_perseus_measured;
 
 /* The usual deviation of rounds from their plans, in s or J. Only the rounds that are closest to

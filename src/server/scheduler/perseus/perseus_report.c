@@ -77,10 +77,12 @@ json_t *harpe_perseus_show_round(const harpe_perseus *self,
     if (is_compared(measured))
         uncertainty = json_pack("[o,o]", number_or_null(uncertainty_of(self, measured, HARPE_TIME)),
                                 number_or_null(uncertainty_of(self, measured, HARPE_ENERGY)));
-    return json_pack("{s:I,s:f,s:f,s:I,s:o,s:o}", "round", (json_int_t)measured->round, "time",
+    json_t *ended_at =
+        measured->ended_wall_s > 0 ? json_integer(measured->ended_wall_s) : json_null();
+    return json_pack("{s:I,s:f,s:f,s:I,s:o,s:o,s:o}", "round", (json_int_t)measured->round, "time",
                      measured->time_s, "energy", measured->energy_j, "iterations",
                      (json_int_t)measured->iterations, "baseline", baseline, "uncertainty",
-                     uncertainty);
+                     uncertainty, "ended_at", ended_at);
 }
 
 /* ---- Sums ------------------------------------------------------------------------------------ */

@@ -54,6 +54,16 @@ static json_t *save_history(const harpe_perseus *self) {
     return list;
 }
 
+/* Writes the times of the same rounds. They are a list of their own, because earlier versions
+ * accept only the numbers above. */
+static json_t *save_times(const harpe_perseus *self) {
+    json_t *list = json_array();
+    for (int64_t r = first_kept(self); r < self->round; r++)
+        json_array_append_new(list,
+                              json_integer(self->history[r % HARPE_PERSEUS_HISTORY].ended_wall_s));
+    return list;
+}
+
 /* Writes [first round with the shift, shift of time, shift of energy, the usual deviations and
  * their rounds]. */
 static json_t *save_comparison(const harpe_perseus *self) {
@@ -76,7 +86,7 @@ harpe_status harpe_perseus_save(const void *state, char **text, size_t *length,
     const harpe_online_requests *requests = &self->requests;
     json_t *json = json_pack(
         "{s:i,s:s,s:s,s:i,s:b,s:f,s:[f,f,f,f],s:[f,f,f,f],s:I,s:i,s:I,s:o,s:[i,I,i,I],s:i,s:b,s:b,"
-        "s:f,s:o,s:o,s:o}",
+        "s:f,s:o,s:o,s:o,s:o}",
         "version", VERSION, "phase", PHASES[self->phase], "reason", self->hold_reason,
         "count_misses", self->count_misses, "is_profile_written", self->is_profile_made,
         "blocking_power", self->blocking_power_w, "outside", self->outside_time_s,
@@ -89,7 +99,8 @@ harpe_status harpe_perseus_save(const void *state, char **text, size_t *length,
         "misfit_was_told", self->mismatch_was_told, "is_plan_new", self->is_plan_new,
         "undisturbed_time", self->plans ? self->plans->undisturbed_s : 0.0, "savings",
         harpe_savings_save(&self->savings), "savings_again",
-        harpe_savings_save(&self->savings_again), "comparison", save_comparison(self));
+        harpe_savings_save(&self->savings_again), "comparison", save_comparison(self),
+        "measured_at", save_times(self));
     if (json && self->pipeline &&
         (json_object_set_new(json, "microbatches", json_integer(self->pipeline->microbatches)) ||
          json_object_set_new(json, "sweep", harpe_sweep_save(self->sweep)) ||
@@ -124,9 +135,18 @@ static bool load_history(harpe_perseus *self, const json_t *saved) {
         if (!load_numbers(one, n, HISTORY_NUMBERS) && !load_numbers(one, n, HISTORY_NUMBERS_BEFORE))
             return false;
         self->history[r % HARPE_PERSEUS_HISTORY] = (harpe_perseus_measured){
-            r, n[0], n[1], n[2], n[3], (int64_t)n[4], n[5], n[6], n[7], n[8]};
+            r, n[0], n[1], n[2], n[3], (int64_t)n[4], n[5], n[6], n[7], n[8], 0};
     }
     return true;
+}
+
+/* A state of an earlier version has no times. */
+static void load_times(harpe_perseus *self, const json_t *saved) {
+    int64_t first = first_kept(self);
+    if ((int64_t)json_array_size(saved) != self->round - first) return;
+    for (int64_t r = first; r < self->round; r++)
+        self->history[r % HARPE_PERSEUS_HISTORY].ended_wall_s =
+            json_integer_value(json_array_get(saved, (size_t)(r - first)));
 }
 
 static bool load_phase(harpe_perseus *self, const char *name) {
@@ -191,6 +211,7 @@ static bool load_plain(harpe_perseus *self, const json_t *json) {
         !load_history(self, json_object_get(json, "measured")) || !load_savings(self, json) ||
         !load_phase(self, json_string_value(json_object_get(json, "phase"))))
         return false;
+    load_times(self, json_object_get(json, "measured_at"));
     (void)snprintf(self->hold_reason, sizeof self->hold_reason, "%s", reason);
     self->outside_time_s = outside[0];
     self->outside_energy_j = outside[1];

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Keeps the final reports of evicted jobs in a ring, and answers requests for them. The age of a
+ * report is measured in running time of the server, as idle time is, so that a wrong wall clock
+ * deletes no report. */
+#include "server/engine/finished.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/text.h"
+#include "server/engine/job_times.h"
+#include "server/engine/job_view.h"
+#include "server/engine/replies.h"
+
+enum {
+    REPORT_BYTES = 16384, /* a longer report is not kept; a usual one has 2000 */
+    LISTED = 100,         /* reports in a list, if the client names no number */
+};
+
+static harpe_finished_job *at(const harpe_finished *finished, size_t index) {
+    return &finished->jobs[(finished->first + index) % finished->capacity];
+}
+
+static void drop_oldest(harpe_finished *finished) {
+    harpe_finished_job *oldest = at(finished, 0);
+    free(oldest->id);
+    free(oldest->text);
+    finished->first = (finished->first + 1) % finished->capacity;
+    finished->count--;
+}
+
+void harpe_finished_free(harpe_finished *finished) {
+    while (finished->count > 0)
+        drop_oldest(finished);
+    free(finished->jobs);
+    *finished = (harpe_finished){0};
+}
+
+/* ---- Keeping --------------------------------------------------------------------------------- */
+
+void harpe_finished_prepare(const harpe_job *job, harpe_operation *operation) {
+    const harpe_jobs *jobs = job->jobs;
+    int64_t kept = jobs->options.settings->max_finished_jobs;
+    if (kept == 0 || (job->round < 0 && !job->failure)) return;
+    char *text = harpe_job_final_report(job, operation->change.number);
+    size_t length = text ? strlen(text) : 0;
+    if (length == 0 || length > REPORT_BYTES) {
+        free(text);
+        return;
+    }
+    free(operation->body);
+    operation->body = text;
+    operation->change.text = text;
+    operation->change.length = length;
+    operation->change.round = harpe_jobs_uptime_s(jobs);
+    operation->change.rank = (int)kept;
+}
+
+/* Returns true if the ring has a free place. */
+static bool make_room(harpe_finished *finished, size_t capacity) {
+    if (capacity == 0) return false;
+    if (!finished->jobs) {
+        finished->jobs = harpe_calloc(capacity, sizeof *finished->jobs);
+        if (!finished->jobs) return false;
+        finished->capacity = capacity;
+    }
+    if (finished->count == finished->capacity) drop_oldest(finished);
+    return true;
+}
+
+/* If memory runs out, the report stays in the store, and the next server shows it. */
+void harpe_finished_add(harpe_jobs *jobs, const harpe_change *change) {
+    harpe_finished *finished = &jobs->finished;
+    if (change->length == 0) return;
+    harpe_finished_job job = {.id = strdup(change->job_id),
+                              .text = strndup(change->text, change->length),
+                              .uptime_s = change->round};
+    if (!job.id || !job.text ||
+        !make_room(finished, (size_t)jobs->options.settings->max_finished_jobs)) {
+        free(job.id);
+        free(job.text);
+        return;
+    }
+    *at(finished, finished->count) = job;
+    finished->count++;
+}
+
+int64_t harpe_finished_forget_old(harpe_jobs *jobs) {
+    harpe_finished *finished = &jobs->finished;
+    int64_t first_s = harpe_jobs_uptime_s(jobs) - jobs->options.settings->max_finished_job_time_s;
+    while (finished->count > 0 && at(finished, 0)->uptime_s < first_s)
+        drop_oldest(finished);
+    return first_s > 0 ? first_s : 0;
+}
+
+/* ---- Answering ------------------------------------------------------------------------------- */
+
+static void answer_list(const harpe_finished *finished, harpe_call *call) {
+    size_t skipped = call->rank > 0 ? (size_t)call->rank : 0;
+    size_t limit = call->round < 0 ? LISTED : (size_t)call->round;
+    harpe_text text = {0};
+    harpe_text_printf(&text, "{\"jobs\":[");
+    for (size_t i = skipped; i < finished->count && i - skipped < limit; i++) {
+        const harpe_finished_job *job = at(finished, finished->count - 1 - i);
+        if (i > skipped) harpe_text_append(&text, ",", 1);
+        harpe_text_append(&text, job->text, strlen(job->text));
+    }
+    harpe_text_printf(&text, "],\"count\":%zu}", finished->count);
+    if (text.failed) {
+        harpe_text_free(&text);
+        harpe_reply_out_of_memory(call);
+        return;
+    }
+    harpe_reply(call, 200, text.data, text.length, -1);
+}
+
+void harpe_finished_answer(const harpe_jobs *jobs, harpe_call *call) {
+    const harpe_finished *finished = &jobs->finished;
+    if (!call->job_id) {
+        answer_list(finished, call);
+        return;
+    }
+    for (size_t i = finished->count; i-- > 0;) {
+        const harpe_finished_job *job = at(finished, i);
+        if (strcmp(job->id, call->job_id) != 0) continue;
+        char *text = strdup(job->text);
+        harpe_reply(call, text ? 200 : 503, text, text ? strlen(text) : 0, -1);
+        return;
+    }
+    harpe_reply_detail(call, 404,
+                       "there is no final report of job %.512s: the server keeps %lld reports, and "
+                       "each for %lld s (max_finished_jobs, max_finished_job_time)",
+                       call->job_id, (long long)jobs->options.settings->max_finished_jobs,
+                       (long long)jobs->options.settings->max_finished_job_time_s);
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The data of finished.c. Plain data. */
+#ifndef HARPE_SERVER_ENGINE_FINISHED_STATE_H
+#define HARPE_SERVER_ENGINE_FINISHED_STATE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct harpe_finished_job {
+    char *id;
+    char *text; /* JSON */
+    int64_t uptime_s;
+} harpe_finished_job;
+
+/* A ring: the oldest report is at `first`. */
+typedef struct harpe_finished {
+    harpe_finished_job *jobs;
+    size_t capacity, first, count;
+} harpe_finished;
+
+#endif

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opens the views of all jobs, of finished jobs, of one job and of the fleet in a browser, with a
+// real server and jobs that learn. Sets a budget and begins an event in the page, and waits until the
+// jobs follow. Looks at each view in light and dark colours and on a phone; axe-core must find
+// nothing. The rare states of a fleet come from fleet_sample.mjs. run.sh runs it with Chromium and
+// with Firefox.
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { fleet, historyOf, idleFleet } from "./fleet_sample.mjs";
+import { accessibilityProblems, BROWSER, call, followLink, launch, openPage, sleep, startTests, until } from "./harness.mjs";
+
+const { world, browser, test, picture, end } = await startTests();
+const { url } = await world.serve("views", "--scheduler", "Perseus", "--scheduler-args",
+    JSON.stringify({ num_microbatches: 8, learning: "sweep", frequency_stride: 3, drift_tolerance: 0.2 }));
+const learner = (name, metadata, pause) => world.run(name, "python3", fileURLToPath(new URL("learning_job.py", import.meta.url)),
+    url, "4", "8", metadata, pause);
+const jobs = async () => (await call(url, "/jobs")).jobs;
+const idOf = async (word) => (await jobs()).find((one) => one.job_metadata.includes(word))?.job_id;
+const send = async (method, path, body) => {
+    const response = await fetch(url + path, { method, headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+    assert.equal(response.status, 200, `${path}: ${await response.text()}`);
+};
+
+/* A job that is evicted after some rounds of its plan, and two that train. */
+const past = learner("past", "name=old-run tokens_per_step=2048", "0.01");
+const pastId = await until(() => idOf("old-run"), "the first job registers").catch((error) => { throw new Error(`${error.message}: ${past.log()}`); });
+await until(async () => {
+    const { phase, saved } = (await jobs()).find((one) => one.job_id === pastId).figures;
+    return phase === "plan" && saved?.energy > 0;
+}, "the first job runs its plan", 900000);
+process.kill(-past.child.pid, "SIGTERM");
+await send("DELETE", `/jobs/${encodeURIComponent(pastId)}`);
+learner("first", "train-sim", "0.2");
+learner("second", "fleet_name=second fleet_group=row1", "0.2");
+const firstId = await until(() => idOf("train-sim"), "a job registers");
+
+const { page, complaints } = await openPage(browser, url);
+
+/** Opens every help text in the page, and checks that every figure has one. */
+async function checkHelp() {
+    const missing = await page.evaluate(() => [...document.querySelectorAll("dl.facts dt, dl.big dt, .section-head")]
+        .filter((one) => one.offsetParent && !(one.querySelector(".help p")?.textContent.length > 30)).map((one) => one.textContent));
+    assert.deepEqual(missing, []);
+}
+
+/** Goes to another view of an open page. Only the part of the address after # changes, so the browser
+ * does not load the page again. */
+const go = (shown, hash) => shown.evaluate((next) => { location.hash = next; }, hash);
+
+async function open(hash, ready) {
+    await go(page, hash);
+    await ready().first().waitFor();
+}
+
+await test("titles_are_names_and_ids_stand_beside_them", async () => {
+    await page.getByRole("link", { name: /^train-sim 2/ }).waitFor();
+    await page.getByRole("link", { name: /^second 2/ }).waitFor();
+    assert.equal(await page.locator("tbody .name", { hasText: "second" }).textContent(), "second");
+    await followLink(page, page.getByRole("link", { name: /^train-sim 2/ }));
+    await page.getByRole("heading", { level: 1, name: `train-sim ${firstId}` }).waitFor();
+    assert.equal(await page.title(), "Harpe: train-sim");
+});
+
+await test("names_come_from_any_metadata", async () => {
+    const names = await page.evaluate(async () => {
+        const { jobName } = await import("/dashboard/names.js");
+        return ["", null, "num_microbatches=24 tokens_per_step=4", "GPT-3 num_microbatches=24", "x name=gpt-xl y", "{\"name\": \"from json\"}", "{broken",
+                "a=b=c d", "x".repeat(200)].map((job_metadata) => jobName({ job_id: "ID", job_metadata }))
+            .concat(jobName({ job_id: "2026-11-25-22-07-02+dp1+pp4+tp1+Perseus+language_model", name: null }), jobName({ job_id: "ID", name: "given" }));
+    });
+    assert.deepEqual(names, ["ID", "ID", "ID", "GPT-3", "gpt-xl", "from json", "ID", "d", `${"x".repeat(79)}…`, "language model", "given"]);
+});
+
+await test("sums_up_energy_of_all_jobs", async () => {
+    await open("#/", () => page.locator(".headline"));
+    await page.locator(".headline").getByText(/^2 jobs and 1 finished job used \S+ k?Wh and saved \S+ ± \S+ k?Wh\.$/).waitFor();
+    await page.getByText(/^\S+ ± \S+ k?Wh \(\d+\.\d+ % ± \d\.\d+ %\)$/).waitFor();
+    assert.equal(await page.locator("dt", { hasText: "Money" }).count(), 0); // no price is known
+    await checkHelp();
+    await page.getByText("What the columns mean").click();
+    await page.getByText("Processes that have registered").waitFor();
+});
+
+await test("sums_are_those_of_the_figures", async () => {
+    const sums = await page.evaluate(async () => {
+        const { savedText, sumOf } = await import("/dashboard/totals.js");
+        const saved = (energy, energy_uncertainty, energy_baseline) => ({ energy, energy_uncertainty, energy_baseline });
+        const sum = sumOf([{ figures: { energy: 9e6, power: 10, saved: saved(1e6, 3e5, 1e7) } }, { figures: { energy: 8e6, power: 20, saved: saved(2e6, 4e5, 1e7) } },
+            { figures: { energy: 7e6, power: null, saved: null } }, { figures: { energy: 0 } }, {}, { figures: { energy: 6e6, power: 1, saved: saved(1e6, null, 7e6) } }]);
+        return [sum, savedText(sum), savedText({ saved: -100, uncertainty: 200, baseline: 1e5 })];
+    });
+    assert.deepEqual(sums[0], { jobs: 4, used: 3e7, power: 31, compared: 2, saved: 3e6, squares: 2.5e11, baseline: 2e7, uncertainty: 5e5 });
+    assert.equal(sums[1], "833 ± 139 Wh (15.0 % ± 2.5 %)");
+    assert.match(sums[2], /^\d+\.\d ± \d+\.\d mWh more used \(-0\.1 % ± 0\.2 %\), within noise$/);
+});
+
+await test("keeps_finished_jobs_with_their_report", async () => {
+    await followLink(page, page.getByRole("link", { name: "Finished" }));
+    await followLink(page, page.getByRole("link", { name: /^old-run 2/ }));
+    await page.getByRole("heading", { level: 1, name: "old-run" }).waitFor();
+    await page.getByText(/% as planned/).waitFor();
+    await page.getByText(/an? iteration|Wh .* in \d+ iterations/).first().waitFor();
+    await checkHelp();
+    // The page of the job itself names the report.
+    await go(page, `#/jobs/${encodeURIComponent(pastId)}`);
+    await followLink(page, page.getByRole("link", { name: "Its final report" }));
+    await page.getByRole("heading", { level: 1, name: "old-run" }).waitFor();
+    complaints.length = 0; // the browser logs the answer 410
+});
+
+await test("shows_the_rounds_of_a_time_with_the_keyboard", async () => {
+    await open(`#/jobs/${encodeURIComponent(firstId)}`, () => page.getByRole("slider"));
+    await page.getByText(/^\d+ rounds, \d+ to \d+$/).waitFor();
+    await checkHelp();
+    await page.getByRole("radio", { name: "All" }).focus();
+    await page.keyboard.press("ArrowLeft");
+    assert.equal(await page.getByRole("radio", { name: "Last day" }).isChecked(), true);
+    await page.keyboard.press("ArrowLeft");
+    assert.equal(await page.getByRole("radio", { name: "Last hour" }).isChecked(), true);
+    await page.getByText(/^\d+ rounds, \d+ to \d+$/).waitFor();
+    // Rounds of two hours ago are not of the last hour. The answer is the server's but for the times.
+    const answer = await call(url, `/jobs/${encodeURIComponent(firstId)}/frontier`);
+    answer.measured.forEach((one, i) => { one.ended_at -= i < 5 ? 7200 : 0; });
+    answer.round += 1000; // the page takes it for a change
+    const [first, sixth, last] = [answer.measured[0], answer.measured[5], answer.measured.at(-1)].map((one) => one.round);
+    await page.route(/\/frontier$/, (route) => route.fulfill({ json: answer }));
+    await page.getByText(`${last - sixth + 1} rounds, ${sixth} to ${last}`, { exact: true }).waitFor();
+    await page.getByRole("radio", { name: "Last day" }).check();
+    await page.getByText(`${last - first + 1} rounds, ${first} to ${last}`, { exact: true }).waitFor();
+    await page.unrouteAll({ behavior: "ignoreErrors" });
+});
+
+await test("says_how_to_set_a_budget", async () => {
+    await followLink(page, page.getByRole("link", { name: "Fleet" }));
+    await page.getByText(/^harpe fleet budget 60000 --server http/).waitFor();
+    await page.getByText("No budget is set.").waitFor();
+    await page.getByText("There has been no event.").waitFor();
+    await checkHelp();
+});
+
+await test("a_budget_of_the_form_is_followed_by_the_jobs", async () => {
+    const before = (await until(async () => {
+        const now = await call(url, "/fleet");
+        return now.power.measured_w > 1500 && now.jobs.length === 2 && now;
+    }, "both jobs run", 900000)).power.measured_w;
+    await until(async () => (await jobs()).every((one) => one.figures.phase === "plan"), "both jobs run plans", 900000);
+    const budget = Math.round(before * 0.93);
+    await page.getByLabel("Budget (kW)").fill(`${budget / 1000}`);
+    await page.getByRole("button", { name: "Set the budget …" }).click();
+    await page.getByRole("dialog").getByText(/The whole fleet draws at most/).waitFor();
+    await page.getByRole("button", { name: "Do it" }).click();
+    await page.getByText("✔ The server has accepted the change.").waitFor();
+    await until(async () => {
+        const { power, state } = await call(url, "/fleet");
+        return state === "within" && power.measured_w <= budget && power.limit_w === budget;
+    }, "the jobs draw less");
+    await page.locator("dd").getByText("within the budget").waitFor();
+    await page.getByRole("row", { name: /^train-sim .* follows .* % .* of 0–\d+/ }).waitFor();
+    await page.getByRole("row", { name: /^second .*row1 .* follows/ }).waitFor();
+});
+
+await test("an_event_shows_what_was_promised_and_what_came", async () => {
+    await page.getByLabel("Less power (%)").fill("5");
+    await page.getByRole("button", { name: "Begin the event …" }).click();
+    await page.getByRole("dialog").getByText(/5\.0 % less for 60 min, beginning now/).waitFor();
+    await page.getByRole("button", { name: "Do it" }).click();
+    const row = page.getByRole("row", { name: /from the dashboard/ });
+    await row.getByText("active").waitFor();
+    const { promised_w: promised } = (await call(url, "/fleet")).events[0];
+    await row.getByText(/^at most 1\.\d+ kW$/).waitFor();
+    await row.getByText(/^reached .*; no breach$/).waitFor();
+    const { power } = await call(url, "/fleet");
+    assert.ok(power.measured_w <= promised, `${power.measured_w} of ${promised} W`);
+    await row.getByRole("button", { name: "Cancel event 1" }).click();
+    await page.getByRole("button", { name: "Do it" }).click();
+    await row.locator(".state").getByText(/coming back|cancelled/).waitFor();
+});
+
+await test("power_over_time_is_told_in_words", async () => {
+    const plot = page.getByRole("slider", { name: "Power over time" });
+    await until(async () => Number(await plot.getAttribute("aria-valuemax")) >= 1, "the history has two points");
+    await plot.focus();
+    await page.keyboard.press("End");
+    assert.match(await plot.getAttribute("aria-valuetext"), /^\d\d:\d\d: measured 1\.\d+ kW, counted 1\.\d+ kW, limit 1\.\d+ kW$/);
+    await page.getByText("Power as numbers").click();
+    await page.getByRole("region", { name: "Power as numbers" }).getByText(/^1\.\d+ kW$/).first().waitFor();
+});
+
+await test("the_list_tells_money_and_carbon_at_the_price_of_the_fleet", async () => {
+    await send("PUT", "/fleet/prices", { currency: "EUR", value_per_s: 0.001, carbon_per_kg: 0,
+        series: [{ at: Math.floor(Date.now() / 1000) - 60, energy_per_kwh: 0.25, carbon_g_per_kwh: 300 }] });
+    await page.reload();
+    await page.getByText(/per kWh, 300 g CO₂ per kWh/).waitFor();
+    await followLink(page, page.getByRole("link", { name: "Jobs", exact: true }));
+    await page.getByText(/^0\.\d+ EUR, saved \d.* ± .* EUR$/).waitFor();
+    await page.getByText(/^\S+ k?g CO₂, saved /).waitFor();
+    await checkHelp();
+});
+
+await test("a_budget_is_removed_after_a_question", async () => {
+    await open("#/fleet", () => page.getByRole("button", { name: "Remove the budget of the whole fleet" }));
+    await page.getByRole("button", { name: "Remove the budget of the whole fleet" }).click();
+    await page.getByRole("button", { name: "Leave it" }).click();
+    assert.equal((await call(url, "/fleet")).budgets.length, 1);
+    await page.getByRole("button", { name: "Remove the budget of the whole fleet" }).click();
+    await page.getByRole("button", { name: "Do it" }).click();
+    await until(async () => (await call(url, "/fleet")).budgets.length === 0, "the budget is gone");
+    await page.getByText("No budget is set.").waitFor();
+});
+
+/** Answers the fleet's requests of a page with a sample. */
+async function answerWith(shown, sample) {
+    await shown.route(/\/fleet$/, (route) => route.fulfill({ json: sample }));
+    await shown.route(/\/fleet\/history\?/, (route) => {
+        const query = new URL(route.request().url()).searchParams;
+        return route.fulfill({ json: historyOf(...["from", "to", "points"].map((name) => Number(query.get(name)))) });
+    });
+}
+
+await test("tells_the_rare_states_of_a_fleet", async () => {
+    const { page: odd, complaints: heard } = await openPage(browser, url);
+    await answerWith(odd, fleet);
+    await go(odd, "#/fleet");
+    await odd.getByText("41.00 kW of 45.00 kW: lowering the power. The fleet has saved 112 ± 3 kWh.").waitFor();
+    await odd.getByText("400.0 W are missing").waitFor();
+    await odd.getByText("at most 9.400 kW; 400.0 W more than the event asks for").waitFor();
+    await odd.getByText("reached after 30 s; then 9.900 kW at most, 500.0 W above; 2 breaches").waitFor();
+    await odd.getByText("reached in time; then 44.80 kW at most; no breach").waitFor();
+    await odd.getByText("cancelled before it held").waitFor();
+    await odd.getByText("<b>bold</b>").first().waitFor(); // shown as text
+    await odd.getByText("206.10 EUR").waitFor();
+    await odd.unrouteAll({ behavior: "ignoreErrors" });
+    await answerWith(odd, idleFleet);
+    await odd.getByText("The fleet is not steered").waitFor();
+    const many = { ...fleet, jobs_total: 3000, jobs: Array.from({ length: 2000 }, (_, i) => ({ ...fleet.jobs[0], job_id: `job${i}`, name: `job ${i}`, measured_w: i })) };
+    await odd.unrouteAll({ behavior: "ignoreErrors" });
+    await answerWith(odd, many);
+    await odd.getByText("The server shows 2000 of 3000 jobs.").waitFor();
+    assert.equal(await odd.locator(".share").count(), 200);
+    await odd.getByRole("button", { name: "Show all 2000 jobs" }).click();
+    await until(async () => await odd.locator(".share").count() === 2000, "all jobs are listed");
+    assert.deepEqual(heard, []);
+    await odd.context().close();
+});
+
+await test("has_nothing_to_complain_about", async () => assert.deepEqual(complaints, []));
+
+const VIEWS = [
+    ["jobs", "#/", (shown) => shown.getByRole("link", { name: /^train-sim 2/ })],
+    ["fleet", "#/fleet", (shown) => shown.getByText("grid operator")],
+    ["finished", "#/finished", (shown) => shown.getByRole("link", { name: /^old-run 2/ })],
+    ["finished-job", `#/finished/${encodeURIComponent(pastId)}`, (shown) => shown.getByText(/% as planned/)],
+    ["job", `#/jobs/${encodeURIComponent(firstId)}`, (shown) => shown.getByText(/^\d+ rounds, /)],
+];
+
+for (const colorScheme of ["light", "dark"]) {
+    const own = colorScheme === "light" ? browser : await launch("dark");
+    for (const width of [1280, 360]) {
+        const { page: shown, complaints: heard } = await openPage(own, url, { viewport: { width, height: 900 }, colorScheme });
+        await answerWith(shown, fleet);
+        for (const [name, hash, ready] of VIEWS) {
+            await test(`${name}_is_accessible_in_${colorScheme}_at_${width}_px`, async () => {
+                await go(shown, hash);
+                await ready(shown).first().waitFor();
+                assert.equal(await shown.evaluate(() => matchMedia("(prefers-color-scheme: dark)").matches), colorScheme === "dark");
+                await sleep(400); // colours change gradually
+                const wide = await shown.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+                assert.ok(wide <= 0, `the page is ${wide} px too wide`);
+                if (BROWSER === "chromium" && width === 1280 && name === "fleet")
+                    await picture(shown, `dashboard-fleet-${colorScheme}`, { fullPage: true, clip: { x: 0, y: 0, width: 1280, height: 1380 } });
+                for (const help of await shown.locator(".help summary, .columns summary").all().then((all) => all.slice(0, 4))) await help.click();
+                assert.deepEqual(heard, []);
+                assert.deepEqual(await accessibilityProblems(shown), []);
+                if (process.env.HARPE_VIEW_PICTURES)
+                    await shown.screenshot({ path: join(process.env.HARPE_VIEW_PICTURES, `${BROWSER}-${name}-${colorScheme}-${width}.png`), fullPage: true });
+                heard.length = 0; // the tools add a style, which the page's policy forbids
+            });
+        }
+        await shown.context().close();
+    }
+    if (own !== browser) await own.close();
+}
+
+await end();

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forms of the fleet's page: set or remove a budget, begin or cancel an event. The user confirms a
+// text that describes the change before the page sends a request. The server checks the rights.
+import { post, put, remove } from "./api.js";
+import { confirmed } from "./confirm.js";
+import { h, setText } from "./dom.js";
+import { duration, percent, watts } from "./format.js";
+import { groupName } from "./fleet_words.js";
+
+function field(id, label, attributes) {
+    const input = h("input", { id, type: "number", step: "any", required: true, ...attributes });
+    return { input, element: h("div", null, h("label", { for: id }, label), input) };
+}
+
+function groupField(id) {
+    const select = h("select", { id });
+    let known = "";
+    return { select, element: h("div", null, h("label", { for: id }, "For"), select), set(groups) {
+        const names = ["", ...groups.map((group) => group.name)];
+        if (known === names.join("\n")) return;
+        known = names.join("\n");
+        const before = select.value;
+        select.replaceChildren(...names.map((name) => h("option", { value: name }, groupName(name))));
+        if (names.includes(before)) select.value = before;
+    } };
+}
+
+/** Calls `afterwards()` after the server has accepted a request. */
+export function fleetForms(afterwards) {
+    const status = h("p", { class: "note", role: "status" });
+
+    async function change(title, text, send) {
+        if (!await confirmed(title, text)) return;
+        try {
+            const answer = await send();
+            setText(status, `✔ The server has accepted the change.${answer?.missing_w > 0
+                ? ` ${watts(answer.missing_w)} are missing: the event cannot be met completely.` : ""}`);
+            afterwards();
+        } catch (error) {
+            setText(status, `✖ ${error.message}`);
+        }
+    }
+
+    const budgetGroup = groupField("budget-group");
+    const budget = field("budget-watts", "Budget (kW)", { min: 0 });
+    const budgetForm = h("form", { onsubmit: (event) => {
+        event.preventDefault();
+        const group = budgetGroup.select.value || null;
+        const limit = 1000 * Number(budget.input.value);
+        change("Set the budget?", `The ${groupName(group)} draws at most ${watts(limit)} from now on. Jobs slow down if that is necessary.`,
+            () => put("/fleet/budget", { group, watts: limit }));
+    } }, h("h3", null, "Set a budget"), budgetGroup.element, budget.element, h("button", null, "Set the budget …"));
+
+    const eventGroup = groupField("event-group");
+    const share = field("event-share", "Less power (%)", { min: 0.1, max: 100, value: 25 });
+    const minutes = field("event-minutes", "For (min)", { min: 1, value: 60 });
+    const notice = field("event-notice", "Begins in (min)", { min: 0, value: 0 });
+    const eventForm = h("form", { onsubmit: (event) => {
+        event.preventDefault();
+        const group = eventGroup.select.value || null;
+        const [less, length, wait] = [share, minutes, notice].map(({ input }) => Number(input.value));
+        change("Begin the event?", `The ${groupName(group)} draws ${percent(less / 100)} less for ${duration(60 * length)}, ` +
+            `${wait > 0 ? `beginning in ${duration(60 * wait)}` : "beginning now"}. Then the power comes back in a ramp.`,
+            () => post("/fleet/events", { group, from: Date.now() / 1000 + 60 * wait, duration_s: 60 * length, share: less / 100, notice_s: 60 * wait, note: "from the dashboard" }));
+    } }, h("h3", null, "Ask for less power"), eventGroup.element, share.element, minutes.element, notice.element, h("button", null, "Begin the event …"));
+
+    return {
+        element: h("div", { class: "forms" }, budgetForm, eventForm, status),
+        set(fleet) {
+            for (const group of [budgetGroup, eventGroup]) group.set(fleet.groups ?? []);
+        },
+        removeBudget: (one) => change("Remove the budget?", `The power of the ${groupName(one.group)} is not limited by this budget any more.`,
+            () => remove(`/fleet/budget${one.group ? `?group=${encodeURIComponent(one.group)}` : ""}`)),
+        cancelEvent: (event) => change("Cancel the event?", event.state === "active" ? "The event ends now, and the power comes back in its ramp." : "The event does not take place.",
+            () => remove(`/fleet/events/${event.id}`)),
+    };
+}

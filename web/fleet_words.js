@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Describes the fleet in words: states, events, and the help texts of its figures.
+import { duration, percent, watts, when } from "./format.js";
+
+/** [sign, words, tone] of each state of the fleet. The signs differ in shape. "bad" is drawn in the
+ * colour of warnings, "good" in green. */
+export const FLEET_STATES = {
+    none: ["○", "not steered"], within: ["●", "within the budget", "good"], lowering: ["▼", "lowering the power"],
+    over: ["×", "above the budget", "bad"], infeasible: ["×", "the budget cannot be met", "bad"],
+};
+
+/** [sign, words, tone] of each state of a job in the fleet. */
+export const JOB_STATES = {
+    follows: ["●", "follows", "good"], lowering: ["▼", "lowering"], raising: ["▲", "raising"], learning: ["≡", "learning"],
+    silent: ["…", "silent", "bad"], "not steered": ["○", "not steered"],
+};
+
+/** [sign, words, tone] of each state of an event. */
+export const EVENT_STATES = {
+    planned: ["○", "planned"], announced: ["◊", "announced"], active: ["►", "active", "good"], ramp: ["▲", "coming back"],
+    over: ["■", "over"], cancelled: ["–", "cancelled"],
+};
+
+
+export const groupName = (group) => group || "whole fleet";
+
+/** Describes what an event asks for: "25 % less" or "10 kW less". */
+export const eventSize = ({ watts: less, share }) => less !== null && less !== undefined ? `${watts(less)} less` : `${percent(share)} less`;
+
+export function eventTime({ from, duration_s: length, notice_s: notice, ramp_s: ramp }) {
+    const more = [notice > 0 ? `${duration(notice)} notice` : "", ramp > 0 ? `back within ${duration(ramp)}` : ""].filter(Boolean);
+    return `${when(from)} to ${when(from + length)}${more.length ? `; ${more.join(", ")}` : ""}`;
+}
+
+/** Describes what the server has promised for an event. */
+export function promiseWords({ promised_w: promised, missing_w: missing }) {
+    const most = promised === null || promised === undefined ? "–" : `at most ${watts(promised)}`;
+    return missing > 0 ? `${most}; ${watts(missing)} more than the event asks for` : most;
+}
+
+/** Describes what was measured while the event had to hold. */
+export function resultWords(event) {
+    const { state, from, reached_at: reached, highest_w: highest, promised_w: promised, breaches } = event;
+    if (state === "planned" || state === "announced") return "not begun";
+    if (state === "cancelled" && !reached) return "cancelled before it held";
+    const parts = [];
+    if (reached) parts.push(reached - from <= 1 ? "reached in time" : `reached after ${duration(reached - from)}`);
+    else parts.push("not reached");
+    if (highest !== null && highest !== undefined)
+        parts.push(`then ${watts(highest)} at most${promised && highest > promised ? `, ${watts(highest - promised)} above` : ""}`);
+    parts.push(breaches > 0 ? `${breaches} ${breaches === 1 ? "breach" : "breaches"}` : "no breach");
+    return parts.join("; ");
+}
+
+/** Describes the slowdown of a job against its fastest plan: "4.2 %". */
+export function slowdownWords({ slowdown }) {
+    return !Number.isFinite(slowdown) ? "–" : slowdown < 1.0005 ? "none" : percent(slowdown - 1);
+}
+
+/** Help texts of the figures of the fleet. */
+export const FLEET_HELP = {
+    State: "Whether the measured and the counted power are within the limit. Not steered means that there is no budget, event or price.",
+    "Power measured": "Sum of the powers that the jobs reported last. Loads that cannot be steered count with their declared power.",
+    "Power limit": "The budget of the whole fleet now, less events and ramps, with its safety margin.",
+    "Power counted": "The power that the server must assume: a job that does not answer is counted with what it may draw. The limit holds for this figure.",
+    "Power planned": "Sum of the powers of the plans that the jobs have now, by prediction.",
+    "Weighted slowdown": "Sum over all jobs of weight × (time of the plan ÷ time of the fastest plan − 1). No choice of plans can be below the lower bound.",
+    "Energy used": "Energy of all jobs since the fleet was first steered or the server began to count.",
+    "Energy saved": "Against the baselines that the jobs measured at their highest clocks. ± is the half-width of the 95 % confidence interval.",
+    Cost: "Energy at the price that held when it was used.",
+    "Cost saved": "Saved energy at the price that held when it was saved.",
+    Carbon: "Energy times the carbon intensity that held when it was used.",
+    "Carbon saved": "Saved energy times the carbon intensity that held when it was saved.",
+    "Price now": "The present price of energy, its carbon intensity, and where the server reads them.",
+};
+
+export const SECTION_HELP = {
+    "Power over time": "Measured is what the jobs report. Counted is what the server must assume, and stays at or below the limit in the steady state. " +
+        "The server keeps a day: one point every 10 s for the last hour, and one a minute before.",
+    Jobs: "Each job's share of the power. At the best split, every job that can still change pays the same time for its last watt.",
+    Budgets: "Watts for the whole fleet and for groups. A group counts its own jobs and those of the groups in it.",
+    "Change the budget": "These forms do what harpe fleet budget and harpe fleet event do. If the server requires a token, they need the token of an operator.",
+    Events: "Times with less power. What was promised is the limit that the server announced before the event; what came is the highest power that was measured while it had to hold.",
+};
+
+export const JOB_COLUMNS = [
+    ["State", "Follows: runs its plan. Lowering, raising: goes to another plan with its next iteration. Learning: has no plans yet. Silent: does not answer, and is counted with what it may draw."],
+    ["Power", "Measured power, or planned power while nothing is measured, and its share of all jobs. The bar shows the share."],
+    ["Slowdown", "How much longer an iteration takes than with the job's fastest plan, and the largest slowdown that the job accepts."],
+    ["Gain per kW", "Marginal time per watt: how much the weighted slowdown would fall for the job's next watts, as a rate for 1 kW. 0.5 means: 10 W more make an iteration of a job of weight 1 shorter by 0.5 % of its fastest time. The job with the highest figure gets the next watt."],
+    ["Plan", "The number of the plan that runs, from 0, the fastest, and the number of the job's plans."],
+    ["Weight", "The value of the job's time against that of other jobs, and its priority."],
+];
+export const BUDGET_COLUMNS = [
+    ["Limit now", "The budget less events and ramps, with its margin; below it, the watts that were set, and the factor for machines and cooling if there is one."],
+    ["Planned", "Power of the plans that the jobs of this budget have now."],
+    ["Measured", "Power that these jobs reported last."],
+    ["Counted", "Power that the server must assume. The limit holds for this figure."],
+    ["Least", "The least power that is possible within the slowdowns that the jobs accept. If it is above the limit, watts are missing."],
+    ["Price per kW", "How much the weighted slowdown would fall with more watts in this budget, as a rate for 1 kW. 0: the budget does not slow any job."],
+];
+export const EVENT_COLUMNS = [
+    ["State", "Planned, announced (the power is being lowered), active, coming back (the power rises in a ramp), over or cancelled."],
+    ["Asked", "How much less power, and for which group."],
+    ["Time", "When the event holds, how long before it was announced, and the time of the ramp after it."],
+    ["Promised", "The power limit during the event. If an event cannot be met, the watts that are missing are told before it begins."],
+    ["Came", "When the power was below the limit, the highest power that was measured while the event had to hold, and the number of breaches."],
+];

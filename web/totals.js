@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Energy, money and carbon of several jobs together. The savings of jobs are measured independently,
+// so the square of a sum's uncertainty is the sum of the squares.
+import { carbon, carbonWithin, money, moneyWithin, percentWithin, wattHours, wattHoursWithin, watts } from "./format.js";
+
+const JOULES_PER_KWH = 3.6e6;
+
+/** Returns the sums over the figures of jobs: energies in J, power in W. */
+export function sumOf(jobs) {
+    const sum = { jobs: 0, used: 0, power: 0, compared: 0, saved: 0, squares: 0, baseline: 0 };
+    for (const { figures } of jobs) {
+        if (!(figures?.energy > 0)) continue;
+        sum.jobs++;
+        sum.used += figures.energy;
+        sum.power += figures.power ?? 0;
+        const { saved } = figures;
+        if (!saved || saved.energy_uncertainty === null || !(saved.energy_baseline > 0)) continue;
+        sum.compared++;
+        sum.saved += saved.energy;
+        sum.squares += saved.energy_uncertainty ** 2;
+        sum.baseline += saved.energy_baseline;
+    }
+    return { ...sum, uncertainty: Math.sqrt(sum.squares) };
+}
+
+/** Describes saved energy in J: "41.2 ± 0.8 kWh (11.3 % ± 0.2 %)". */
+export function savedText({ saved, uncertainty, baseline }) {
+    const isMore = saved < 0;
+    const words = `${wattHoursWithin(Math.abs(saved), uncertainty)}${isMore ? " more used" : ""}`;
+    const share = baseline > 0 ? ` (${percentWithin(saved / baseline, uncertainty / baseline)})` : "";
+    return Math.abs(saved) > uncertainty ? words + share : `${words}${share}, within noise`;
+}
+
+/** Sets the figures of all jobs in a list of facts. `price` is that of GET /fleet, or null. */
+export function showTotals(list, live, finished, price) {
+    const sum = sumOf([...live, ...finished]);
+    list.set("Power now", watts(sumOf(live.filter((job) => job.state !== "ended" && job.state !== "failed")).power));
+    list.set("Energy used", wattHours(sum.used));
+    list.set("Energy saved", sum.compared > 0 ? savedText(sum) : "no baseline measured yet");
+    const kwh = [sum.used, sum.saved, sum.uncertainty].map((value) => value / JOULES_PER_KWH);
+    const both = (rate, format, within) => format(rate * kwh[0]) + (sum.compared > 0 ? `, saved ${within(rate * kwh[1], rate * kwh[2])}` : "");
+    if (price?.energy_per_kwh > 0)
+        list.set("Money", both(price.energy_per_kwh, (value) => money(value, price.currency),
+            (value, uncertainty) => moneyWithin(value, uncertainty, price.currency)));
+    else
+        list.remove("Money");
+    if (price?.carbon_g_per_kwh > 0)
+        list.set("Carbon", both(price.carbon_g_per_kwh / 1000, carbon, carbonWithin));
+    else
+        list.remove("Carbon");
+    return sum;
+}
+
+/** Help texts of the figures. */
+export const TOTALS_HELP = {
+    "Power now": "Sum over the jobs that have not ended: the average power of a job's ranks in its last round.",
+    "Energy used": "Sum over all jobs on this page and all final reports that the server keeps. It comes from the energy counters of the GPUs: machines and cooling are not in it.",
+    "Energy saved": "Against the baselines that the jobs measured at their highest clocks, energy for measuring included. Only jobs with a baseline count. " +
+        "± is the half-width of the 95 % confidence interval; if the interval contains 0, the figure is called noise.",
+    Money: "Energy times the present price of the fleet. Energy that was used at an earlier price is counted with the present price too.",
+    Carbon: "Energy times the present carbon intensity of the fleet, in kg of carbon dioxide.",
+};
