@@ -307,6 +307,15 @@ static bool find_factor(const harpe_clock_curve *curve, const harpe_sweep_list *
     return weights > 0;
 }
 
+/* Returns true if the own measurement at a clock is not what the factor says. It may come from a
+ * single round. */
+static bool is_other(double own, double by_factor, double weight,
+                     const harpe_replica_noise *round_noise,
+                     const harpe_replica_noise *run_noise) {
+    double error = hypot(deviation_of(round_noise), deviation_of(run_noise) / sqrt(weight));
+    return fabs(log(own / by_factor)) > fmax(CLOCK_MIN, CLOCK_ERRORS * error);
+}
+
 bool harpe_replica_curves_point(const harpe_replica_curves *self, const harpe_sweep *sweep,
                                 int replica, int entry, int frequency_mhz,
                                 harpe_profile_point *out) {
@@ -327,10 +336,10 @@ bool harpe_replica_curves_point(const harpe_replica_curves *self, const harpe_sw
     out->time_s *= exp(factor[TIME]);
     out->energy_j *= exp(factor[ENERGY]);
     if (!own || !(own->weight > 0)) return true;
-    double error = deviation_of(&self->run_noise) / sqrt(own->weight);
-    double most = fmax(CLOCK_MIN, CLOCK_ERRORS * error);
-    if (fabs(log(own->time_s / out->time_s)) > most) out->time_s = own->time_s;
-    if (fabs(log(own->energy_j / out->energy_j)) > most) out->energy_j = own->energy_j;
+    if (is_other(own->time_s, out->time_s, own->weight, &self->time_noise, &self->run_noise))
+        out->time_s = own->time_s;
+    if (is_other(own->energy_j, out->energy_j, own->weight, &self->energy_noise, &self->run_noise))
+        out->energy_j = own->energy_j;
     return true;
 }
 
