@@ -239,10 +239,6 @@ static void move_curves(harpe_replica_curves *self, int replica, int rank) {
         }
     }
     harpe_replica_gpu *gpu = harpe_replica_gpu_at(self, replica, rank);
-    if (gpu->streak > 0 && self->patience < PATIENCE_MAX) {
-        self->patience++;
-        self->calm = 0;
-    }
     gpu->rounds = 1;
     gpu->streak = 0;
 }
@@ -266,7 +262,7 @@ static void learn(harpe_replica_curves *self, const harpe_replica_runs *round, i
 }
 
 bool harpe_replica_curves_observe(harpe_replica_curves *self, const harpe_replica_runs *round) {
-    bool has_changed = false;
+    bool has_changed = false, has_slowed = false;
     double *energy_log = harpe_calloc((size_t)self->replica_count, sizeof *energy_log);
     if (!energy_log) return false; /* the round is not used */
     if (self->patience > 0 && ++self->calm > (double)(CALM_ROUNDS << self->patience)) {
@@ -278,6 +274,7 @@ bool harpe_replica_curves_observe(harpe_replica_curves *self, const harpe_replic
         for (int r = 0; r < self->replica_count; r++) {
             harpe_replica_gpu *gpu = harpe_replica_gpu_at(self, r, p);
             bool is_certain = count_streak(self, gpu);
+            has_slowed = has_slowed || (is_certain && gpu->streak > 0);
             if (is_certain) move_curves(self, r, p);
             has_changed = has_changed || is_certain;
             if (gpu->streak == 0) learn(self, &round[r], r, p);
@@ -285,6 +282,10 @@ bool harpe_replica_curves_observe(harpe_replica_curves *self, const harpe_replic
         learn_noise(self, p, energy_log);
     }
     free(energy_log);
+    if (has_slowed && self->patience < PATIENCE_MAX) {
+        self->patience++; /* not before: all GPUs of a round need the same number of rounds */
+        self->calm = 0;
+    }
     return has_changed;
 }
 
