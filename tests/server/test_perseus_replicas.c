@@ -70,8 +70,8 @@ static void make_problem(replica_job *s, int replica) {
     explored_must(base, harpe_profile_new(rows, count, &profile, &base->error));
     explored_must(base, harpe_schedule_new(&options, &schedule, &base->error));
     harpe_problem_free(s->problems[replica]);
-    explored_must(base, harpe_problem_new(profile, schedule, &how, &s->problems[replica],
-                                          &base->error));
+    explored_must(base,
+                  harpe_problem_new(profile, schedule, &how, &s->problems[replica], &base->error));
     harpe_schedule_free(schedule);
     harpe_profile_free(profile);
 }
@@ -105,8 +105,7 @@ static replica_job *job_new(uint64_t seed, int replicas) {
                                         .dp_rank = n % replicas,
                                         .pp_rank = n / replicas,
                                         .available_frequencies_mhz = s->base->mhz,
-                                        .available_frequency_count =
-                                            (size_t)s->base->clock_count};
+                                        .available_frequency_count = (size_t)s->base->clock_count};
     make_problems(s);
     return s;
 }
@@ -149,8 +148,7 @@ static double fastest_s(const replica_job *s) {
     double slowest_s = 0;
     for (int r = 0; r < s->replicas; r++) {
         harpe_plan plan;
-        explored_must(s->base,
-                      harpe_plan_all_maximum(s->problems[r], &plan, &s->base->error));
+        explored_must(s->base, harpe_plan_all_maximum(s->problems[r], &plan, &s->base->error));
         slowest_s = fmax(slowest_s, plan.time_s);
     }
     return slowest_s;
@@ -160,10 +158,9 @@ static double highest_j(const replica_job *s) {
     double slowest_s = fastest_s(s), energy_j = 0;
     for (int r = 0; r < s->replicas; r++) {
         harpe_plan plan;
-        explored_must(s->base,
-                      harpe_plan_all_maximum(s->problems[r], &plan, &s->base->error));
-        energy_j += plan.energy_j +
-                    s->base->stages * s->base->blocking_w * (slowest_s - plan.time_s);
+        explored_must(s->base, harpe_plan_all_maximum(s->problems[r], &plan, &s->base->error));
+        energy_j +=
+            plan.energy_j + s->base->stages * s->base->blocking_w * (slowest_s - plan.time_s);
     }
     return energy_j;
 }
@@ -195,8 +192,7 @@ static void job_next(replica_job *s) {
     read_clocks(s, 0, first);
     for (int r = 0; r < s->replicas; r++) {
         read_clocks(s, r, base->frequency_mhz);
-        s->runs_own =
-            s->runs_own || memcmp(first, base->frequency_mhz, count * sizeof *first) != 0;
+        s->runs_own = s->runs_own || memcmp(first, base->frequency_mhz, count * sizeof *first) != 0;
         explored_must(base, harpe_plan_evaluate(s->problems[r], base->frequency_mhz, &plans[r],
                                                 NULL, &base->error));
         s->ran_s = fmax(s->ran_s, plans[r].time_s);
@@ -484,8 +480,7 @@ static void energy_differs_and_time_does_not(void **state) {
         (void)learn(s);
         (void)run(s, 8, 0.005);
         json_t *json = frontier_of(s);
-        const json_t *list =
-            json_object_get(json_object_get(json, "replicas"), "replicas");
+        const json_t *list = json_object_get(json_object_get(json, "replicas"), "replicas");
         const json_t *odd = json_array_get(list, 2);
         assert_true(json_is_true(json_array_get(json_object_get(odd, "differs"), 0)));
         double energy = json_number_value(json_array_get(json_object_get(odd, "energy"), 0));

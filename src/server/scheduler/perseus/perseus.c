@@ -304,8 +304,7 @@ static bool find_clocks(const harpe_perseus *self, int *frequency_mhz) {
     else if (self->phase != HARPE_PERSEUS_SWEEP)
         return false;
     for (size_t i = 0; i < pipeline->instruction_count; i++)
-        frequency_mhz[i] =
-            mhz ? mhz[i] : harpe_sweep_frequency_mhz(sweep, pipeline->entry_of[i]);
+        frequency_mhz[i] = mhz ? mhz[i] : harpe_sweep_frequency_mhz(sweep, pipeline->entry_of[i]);
     return true;
 }
 
@@ -317,8 +316,8 @@ static harpe_status observe_replicas(harpe_perseus *self, harpe_online_round *ro
     int *mhz = harpe_calloc(self->pipeline->instruction_count, sizeof *mhz);
     if (!mhz) return harpe_fail_memory(error);
     bool is_known = find_clocks(self, mhz);
-    harpe_status status = harpe_perseus_replicas_observe(self, is_known ? mhz : NULL, results,
-                                                         count, round, error);
+    harpe_status status =
+        harpe_perseus_replicas_observe(self, is_known ? mhz : NULL, results, count, round, error);
     free(mhz);
     return status;
 }

@@ -95,8 +95,7 @@ harpe_status harpe_perseus_replicas_begin_round(harpe_perseus *self, const int *
     harpe_replica_classes_choose(
         own->classes, harpe_online_allowed_s(own->classes->fastest_s, self->plans->undisturbed_s,
                                              self->args.slowdown, &self->requests, outside));
-    harpe_status status =
-        harpe_replica_classes_gain(own->classes, shared_mhz, &own->gain, error);
+    harpe_status status = harpe_replica_classes_gain(own->classes, shared_mhz, &own->gain, error);
     if (status != HARPE_OK) return status;
     own->runs_own = true;
     memcpy(own->shared_mhz, shared_mhz, instructions * sizeof *own->shared_mhz);
@@ -241,13 +240,13 @@ static void log_classes(const harpe_perseus *self) {
     int replica = 0, rank = 0;
     find_most_different(own->curves, &replica, &rank);
     const harpe_replica_gpu *gpu = harpe_replica_gpu_at(own->curves, replica, rank);
-    harpe_perseus_log(self, HARPE_LOG_INFO,
-                      "replicas differ: on pipeline rank %d, data parallel replica %d takes %+.1f %% "
-                      "time and %+.1f %% energy compared with the others; %d plans for %d replicas, "
-                      "whose slowest takes at least %s",
-                      rank, replica, 100 * expm1(gpu->time_log), 100 * expm1(gpu->energy_log),
-                      own->classes->count, own->curves->replica_count,
-                      HARPE_TIME(own->classes->fastest_s));
+    harpe_perseus_log(
+        self, HARPE_LOG_INFO,
+        "replicas differ: on pipeline rank %d, data parallel replica %d takes %+.1f %% "
+        "time and %+.1f %% energy compared with the others; %d plans for %d replicas, "
+        "whose slowest takes at least %s",
+        rank, replica, 100 * expm1(gpu->time_log), 100 * expm1(gpu->energy_log),
+        own->classes->count, own->curves->replica_count, HARPE_TIME(own->classes->fastest_s));
 }
 
 /* Returns true if a GPU's relative time differs from that of the present plans. */
@@ -328,15 +327,14 @@ static json_t *save_clocks(const int *mhz, size_t count) {
 json_t *harpe_perseus_replicas_save(const harpe_perseus *self) {
     const harpe_perseus_replicas *own = self->replicas;
     size_t count = self->pipeline->instruction_count;
-    json_t *json = json_pack("{s:o,s:b,s:b,s:[f,f]}", "curves",
-                             harpe_replica_curves_save(own->curves), "has_plans",
-                             own->classes != NULL, "is_stale", own->is_stale, "gain",
-                             own->gain.time_s, own->gain.energy_j);
+    json_t *json =
+        json_pack("{s:o,s:b,s:b,s:[f,f]}", "curves", harpe_replica_curves_save(own->curves),
+                  "has_plans", own->classes != NULL, "is_stale", own->is_stale, "gain",
+                  own->gain.time_s, own->gain.energy_j);
     if (!json || !own->runs_own) return json;
     json_object_set_new(json, "shared", save_clocks(own->shared_mhz, count));
-    json_object_set_new(
-        json, "clocks",
-        save_clocks(own->ran_mhz, count * (size_t)own->curves->replica_count));
+    json_object_set_new(json, "clocks",
+                        save_clocks(own->ran_mhz, count * (size_t)own->curves->replica_count));
     return json;
 }
 
@@ -382,13 +380,12 @@ static json_t *show_replica(const harpe_perseus_replicas *own, int replica) {
     }
     json_t *plan = json_null();
     if (own->classes) {
-        const harpe_replica_class *class =
-            &own->classes->list[own->classes->class_of[replica]];
+        const harpe_replica_class *class = &own->classes->list[own->classes->class_of[replica]];
         const harpe_plan *fastest = harpe_plan_set_at(class->plans->set, 0);
         const harpe_plan *chosen = harpe_plan_set_at(class->plans->set, class->chosen);
-        plan = json_pack("{s:f,s:f,s:f,s:i}", "time", chosen->time_s, "energy", chosen->energy_j,
-                         "fastest_time", fastest->time_s, "number",
-                         own->classes->class_of[replica]);
+        plan =
+            json_pack("{s:f,s:f,s:f,s:i}", "time", chosen->time_s, "energy", chosen->energy_j,
+                      "fastest_time", fastest->time_s, "number", own->classes->class_of[replica]);
     }
     return json_pack("{s:o,s:o,s:o,s:o}", "time", time, "energy", energy, "differs", differs,
                      "plan", plan);

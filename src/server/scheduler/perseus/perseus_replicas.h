@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans of their own for data parallel replicas whose GPUs differ. An iteration of the job ends when
- * the slowest replica is ready, so the plans of the others take its time. As long as no difference
- * is significant, all replicas run the shared plan and this code changes nothing. */
+/* Plans of their own for data parallel replicas whose GPUs differ. An iteration of the job ends
+ * when the slowest replica is ready, so the plans of the others take its time. As long as no
+ * difference is significant, all replicas run the shared plan and this code changes nothing. */
 #ifndef HARPE_SERVER_SCHEDULER_PERSEUS_PERSEUS_REPLICAS_H
 #define HARPE_SERVER_SCHEDULER_PERSEUS_PERSEUS_REPLICAS_H
 

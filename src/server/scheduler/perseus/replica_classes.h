@@ -41,9 +41,8 @@ void harpe_replica_classes_free(harpe_replica_classes *classes);
 void harpe_replica_classes_choose(harpe_replica_classes *classes, double allowed_s);
 
 /* Computes time and energy of the job's iteration minus those with `shared_mhz` on all replicas. */
-harpe_status harpe_replica_classes_gain(const harpe_replica_classes *classes,
-                                        const int *shared_mhz, harpe_online_mean *out,
-                                        harpe_error *error);
+harpe_status harpe_replica_classes_gain(const harpe_replica_classes *classes, const int *shared_mhz,
+                                        harpe_online_mean *out, harpe_error *error);
 const int *harpe_replica_classes_clocks(const harpe_replica_classes *classes, int replica);
 
 #endif

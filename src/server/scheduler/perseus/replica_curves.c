@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Learns the curves of each replica's GPUs, and compares them. The noise of a GPU's time is measured
- * from round to round, because GPUs differ for a moment in ways that the spread within a round does
- * not show. */
+/* Learns the curves of each replica's GPUs, and compares them. The noise of a GPU's time is
+ * measured from round to round, because GPUs differ for a moment in ways that the spread within a
+ * round does not show. */
 #include "server/scheduler/perseus/replica_curves.h"
 
 #include <math.h>
@@ -137,8 +137,7 @@ typedef struct sums {
     double measured[QUANTITIES], expected[QUANTITIES];
 } sums;
 
-static void add_run(sums *to, const harpe_online_clock_runs *runs,
-                    const harpe_clock_point *known) {
+static void add_run(sums *to, const harpe_online_clock_runs *runs, const harpe_clock_point *known) {
     double count = (double)runs->run_count;
     to->measured[TIME] += count * runs->mean.time_s;
     to->measured[ENERGY] += count * runs->mean.energy_j;
@@ -311,8 +310,7 @@ static bool find_factor(const harpe_clock_curve *curve, const harpe_sweep_list *
 /* Returns true if the own measurement at a clock is not what the factor says. It may come from a
  * single round. */
 static bool is_other(double own, double by_factor, double weight,
-                     const harpe_replica_noise *round_noise,
-                     const harpe_replica_noise *run_noise) {
+                     const harpe_replica_noise *round_noise, const harpe_replica_noise *run_noise) {
     double error = hypot(deviation_of(round_noise), deviation_of(run_noise) / sqrt(weight));
     return fabs(log(own / by_factor)) > fmax(CLOCK_MIN, CLOCK_ERRORS * error);
 }
@@ -386,10 +384,9 @@ static bool compare_gpu(harpe_replica_curves *self, int replica, int rank, const
     double errors = harpe_replica_curves_errors(self) * sqrt(2 / fmax(1, gpu->rounds));
     gpu->time_log = log(sum[TIME] / median[TIME]);
     gpu->energy_log = log(sum[ENERGY] / median[ENERGY]);
-    gpu->differs = is_beyond(gpu, gpu->time_log, TIME_MIN,
-                             errors * deviation_of(&self->time_noise)) ||
-                   is_beyond(gpu, gpu->energy_log, ENERGY_MIN,
-                             errors * deviation_of(&self->energy_noise));
+    gpu->differs =
+        is_beyond(gpu, gpu->time_log, TIME_MIN, errors * deviation_of(&self->time_noise)) ||
+        is_beyond(gpu, gpu->energy_log, ENERGY_MIN, errors * deviation_of(&self->energy_noise));
     return gpu->differs;
 }
 
@@ -429,9 +426,9 @@ json_t *harpe_replica_curves_save(const harpe_replica_curves *self) {
         for (size_t c = 0; c < self->curves[i].count; c++) {
             const harpe_clock_point *point = &self->curves[i].points[c];
             if (point->weight > 0)
-                json_array_append_new(points, json_pack("[i,f,f,f]", self->curves[i].mhz[c],
-                                                        point->weight, point->time_s,
-                                                        point->energy_j));
+                json_array_append_new(points,
+                                      json_pack("[i,f,f,f]", self->curves[i].mhz[c], point->weight,
+                                                point->time_s, point->energy_j));
         }
         json_array_append_new(curves, points);
     }

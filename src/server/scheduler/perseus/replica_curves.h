@@ -2,7 +2,8 @@
 /* What is known about the GPUs of each data parallel replica: a curve of time and energy over the
  * clock for each (replica, stage, instruction), and whether the GPUs of a stage differ between
  * replicas. The tensor parallel GPUs of one stage and replica work in step and count as one. This
- * code makes no plans. docs/online.md ("Replicas that differ") has the tests and their certainty. */
+ * code makes no plans. docs/online.md ("Replicas that differ") has the tests and their certainty.
+ */
 #ifndef HARPE_SERVER_SCHEDULER_PERSEUS_REPLICA_CURVES_H
 #define HARPE_SERVER_SCHEDULER_PERSEUS_REPLICA_CURVES_H
 
@@ -17,13 +18,13 @@
 
 /* The GPUs of one stage of one replica. */
 typedef struct harpe_replica_gpu {
-    double rounds;        /* in which it was measured at known clocks; a change begins anew */
-    int streak;           /* rounds in a row clearly slower than before; negative: faster */
-    bool differs;         /* from the other replicas */
-    double time_log;      /* log of its time relative to the others, see _compare */
-    double energy_log;    /* the same of its energy */
-    double round_log;     /* log of its time in the last round relative to its curve */
-    bool is_round_known;  /* round_log was measured */
+    double rounds;       /* in which it was measured at known clocks; a change begins anew */
+    int streak;          /* rounds in a row clearly slower than before; negative: faster */
+    bool differs;        /* from the other replicas */
+    double time_log;     /* log of its time relative to the others, see _compare */
+    double energy_log;   /* the same of its energy */
+    double round_log;    /* log of its time in the last round relative to its curve */
+    bool is_round_known; /* round_log was measured */
 } harpe_replica_gpu;
 
 /* The pooled variance of a GPU's time, or energy, from round to round. */
