@@ -7,7 +7,6 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "server/scheduler/perseus/perseus_replicas.h"
 
 void harpe_perseus_log(const harpe_perseus *self, harpe_log_level level, const char *format, ...) {
     char prefix[208];
@@ -70,7 +69,6 @@ harpe_status harpe_perseus_begin_sweep(harpe_perseus *self, int microbatches, ha
     harpe_status status = harpe_online_pipeline_new(&self->args.schedule, self->job->job->pp_degree,
                                                     microbatches, &self->pipeline, error);
     if (status == HARPE_OK) status = harpe_perseus_new_sweep(self, &self->sweep, error);
-    if (status == HARPE_OK) status = harpe_perseus_replicas_new(self, error);
     if (status == HARPE_OK) status = harpe_perseus_begin_learning(self, error);
     return status;
 }

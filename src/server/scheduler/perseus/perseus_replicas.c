@@ -10,7 +10,6 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
-#include "server/scheduler/perseus/perseus_plan.h"
 #include "server/scheduler/perseus/replica_classes.h"
 #include "server/scheduler/perseus/replica_curves.h"
 
@@ -84,8 +83,9 @@ static void find_lowest(harpe_perseus_replicas *own, size_t instructions) {
 
 harpe_status harpe_perseus_replicas_begin_round(harpe_perseus *self, const int *shared_mhz,
                                                 harpe_error *error) {
+    harpe_status status = self->replicas ? HARPE_OK : harpe_perseus_replicas_new(self, error);
     harpe_perseus_replicas *own = self->replicas;
-    if (!own) return HARPE_OK;
+    if (status != HARPE_OK || !own) return status;
     own->runs_own = false;
     own->gain = (harpe_online_mean){0, 0};
     /* A power cap is one sum over all replicas, which the shared plans keep. */
@@ -95,7 +95,7 @@ harpe_status harpe_perseus_replicas_begin_round(harpe_perseus *self, const int *
     harpe_replica_classes_choose(
         own->classes, harpe_online_allowed_s(own->classes->fastest_s, self->plans->undisturbed_s,
                                              self->args.slowdown, &self->requests, outside));
-    harpe_status status = harpe_replica_classes_gain(own->classes, shared_mhz, &own->gain, error);
+    status = harpe_replica_classes_gain(own->classes, shared_mhz, &own->gain, error);
     if (status != HARPE_OK) return status;
     own->runs_own = true;
     memcpy(own->shared_mhz, shared_mhz, instructions * sizeof *own->shared_mhz);
@@ -291,7 +291,9 @@ static harpe_status make_classes(harpe_perseus *self, harpe_error *error) {
 
 /* Returns true if the GPUs differ from each other. */
 static bool compare(const harpe_perseus *self) {
-    const int *mhz = harpe_plan_set_at(self->plans->set, harpe_perseus_chosen(self))->frequency_mhz;
+    size_t chosen = harpe_online_plans_choose(self->plans, self->args.slowdown, &self->requests,
+                                              harpe_perseus_outside(self));
+    const int *mhz = harpe_plan_set_at(self->plans->set, chosen)->frequency_mhz;
     return harpe_replica_curves_compare(self->replicas->curves, self->sweep, mhz);
 }
 
@@ -349,9 +351,11 @@ static bool load_clocks(int *mhz, size_t count, const json_t *saved) {
 }
 
 bool harpe_perseus_replicas_load(harpe_perseus *self, const json_t *json) {
+    if (!json) return true; /* an older state has no replicas */
+    if (!self->replicas && harpe_perseus_replicas_new(self, NULL) != HARPE_OK) return false;
     harpe_perseus_replicas *own = self->replicas;
     size_t count = self->pipeline->instruction_count;
-    if (!own || !json) return true; /* an older state has no replicas */
+    if (!own) return true;
     const json_t *clocks = json_object_get(json, "clocks"), *gain = json_object_get(json, "gain");
     if (!harpe_replica_curves_load(own->curves, json_object_get(json, "curves"))) return false;
     own->gain.time_s = json_number_value(json_array_get(gain, 0));

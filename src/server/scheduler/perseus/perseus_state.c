@@ -279,8 +279,7 @@ static harpe_status load_sweep(harpe_perseus *self, const json_t *json, harpe_er
     else if (is_learning && json_object_get(json, "sweep_again"))
         status = load_sweep_again(self, json, error);
     if (status == HARPE_OK) status = load_exploration(self, json, error);
-    if (status == HARPE_OK &&
-        !harpe_perseus_replicas_load(self, json_object_get(json, "replicas")))
+    if (status == HARPE_OK && !harpe_perseus_replicas_load(self, json_object_get(json, "replicas")))
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "the stored replicas do not fit this job's schedule: start the server "
                           "with the scheduler arguments that it had, or register the job anew");
