@@ -63,12 +63,12 @@ fi
 if [ -z "${PROFILE:-}" ]; then
     title '2. A training job on those GPUs, and nobody tells it anything'
     say '  Eight ranks, a controller for each GPU and a server run as processes. The scheduler tries'
-    say '  frequencies where they make a step at most 1 % longer, makes plans from the measurements,'
-    say '  and runs a plan.'
-    [ -t 2 ] || say '  This takes about a minute and a half.'
+    say '  frequencies only where they make a step at most 1 % longer, makes plans from the'
+    say '  measurements, and runs a plan. On a busy machine steps are longer, and the plan is worse.'
+    [ -t 2 ] || say '  This takes one to two minutes, and longer on a busy machine.'
     say
     show train-sim --inst-profile "$profile" --pp 8 --num-mbs "$microbatches" \
-        --time-scale 10 --scheduler-args '{"frequency_stride": 4}' --steps 5
+        --time-scale 10 --steps 5
 else
     title '2. The training job: left out, its GPUs are made-up ones'
     say '  With your own profile: harpe train-sim --inst-profile file.csv (harpe train-sim --help)'

@@ -18,6 +18,7 @@ typedef struct harpe_sim_step {
     double energy_j;          /* energy of the rank's GPU */
     int64_t round;            /* round of the schedule that it ran; -1: none */
     uint64_t clock_writes;    /* number of changes of clock of the rank's GPU */
+    int64_t host_late_ns; /* the longest delay with which this machine woke the rank, as GPU time */
 } harpe_sim_step;
 
 /* The meeting of all ranks. It computes a maximum, like an all-reduce. */

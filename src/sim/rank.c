@@ -39,6 +39,7 @@ typedef struct rank_run {
     int64_t begin_ns;                              /* start of the step */
     double late_ns;                                /* real time; see look_at_clock */
     int64_t await_until_ns;                        /* real time; see awaits_clock */
+    int64_t host_late_ns;                          /* of this step; see look_at_clock */
 } rank_run;
 
 /* ---- Emulator -------------------------------------------------------------------------------- */
@@ -102,10 +103,15 @@ static void sleep_ns(double real_ns) {
 /* Waits a short time. The caller then reports the beginning of an instruction or step to the
  * optimizer. The optimizer measures with the host's clock. If the host wakes up 0.2 ms late and the
  * GPU's time runs 20 times as fast, the error is 4 ms of GPU time. So every report is delayed by a
- * short fixed time, which hides late wake-ups. Returns the host's time. */
-static int64_t look_at_clock(const rank_run *run, int64_t at_ns) {
-    sleep_ns((double)(at_ns - run->now_ns()) / run->board->time_scale + run->late_ns);
-    return harpe_clock_ns();
+ * short fixed time, which hides late wake-ups. Longer delays are noted. Returns the host's time. */
+static int64_t look_at_clock(rank_run *run, int64_t at_ns) {
+    double wait_ns = (double)(at_ns - run->now_ns()) / run->board->time_scale + run->late_ns;
+    double until_ns = (double)harpe_clock_ns() + wait_ns;
+    sleep_ns(wait_ns);
+    int64_t now_ns = harpe_clock_ns();
+    int64_t late_ns = (int64_t)(((double)now_ns - until_ns) * run->board->time_scale);
+    if (late_ns > run->host_late_ns) run->host_late_ns = late_ns;
+    return now_ns;
 }
 
 /* Delays the report of the end by as much as that of the start, so that the measured duration is
@@ -199,6 +205,7 @@ static harpe_status run_step(rank_run *run, uint32_t step, bool *stop, harpe_err
     }
     tell_status(run, &record);
     run->done_ns = run->begin_ns;
+    run->host_late_ns = 0;
     double slowdown = slowdown_now(run, step);
     for (size_t i = plan->rank_start[run->pp_rank]; i < plan->rank_start[run->pp_rank + 1]; i++) {
         status = run_instruction(run, &plan->instructions[i], slowdown, error);
@@ -216,6 +223,7 @@ static harpe_status run_step(rank_run *run, uint32_t step, bool *stop, harpe_err
     record.end_ns = agreed_ns;
     record.energy_j = after_j - before_j;
     record.clock_writes = after - before;
+    record.host_late_ns = run->host_late_ns;
     run->board->step[step][run->job->rank] = record;
     return HARPE_OK;
 }

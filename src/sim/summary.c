@@ -61,6 +61,36 @@ static harpe_status prepare(const harpe_sim_run *run, harpe_sim_summary *sums, h
     return is_done ? HARPE_OK : harpe_fail_memory(error);
 }
 
+double harpe_sim_late_s(const harpe_sim_run *run, int step) {
+    int64_t late_ns = 0;
+    for (int r = 0; r < run->board->world_size; r++)
+        if (run->board->step[step][r].host_late_ns > late_ns)
+            late_ns = run->board->step[step][r].host_late_ns;
+    return 1e-9 * (double)late_ns;
+}
+
+static void find_slow(const harpe_sim_run *run, harpe_sim_summary *sums) {
+    harpe_sim_slow *slow = &sums->slow;
+    double usual_s = sums->kinds[HARPE_SIM_HIGHEST_CLOCKS].time_s;
+    int end = run->story.straggler_step >= 0 ? run->story.straggler_step : run->story.step_count;
+    slow->slowest = -1;
+    for (int step = HARPE_SIM_BASELINE_STEPS; step < end && usual_s > 0; step++) {
+        const harpe_sim_step *first = &run->board->step[step][0];
+        double time_s = 1e-9 * (double)(first->end_ns - first->begin_ns);
+        double late_s = harpe_sim_late_s(run, step);
+        if (first->end_ns == 0) continue;
+        slow->steps++;
+        if (time_s > usual_s * (1 + HARPE_SIM_SLOW_SHARE)) {
+            slow->slow_steps++;
+            slow->late_steps += late_s > HARPE_SIM_SLOW_SHARE * usual_s;
+        }
+        if (time_s <= slow->slowest_s) continue;
+        slow->slowest = step;
+        slow->slowest_s = time_s;
+        slow->late_s = late_s;
+    }
+}
+
 static void sum_up(const harpe_sim_run *run, harpe_sim_summary *sums) {
     for (int step = 1; step < run->story.step_count; step++) { /* the first step warms up */
         const harpe_sim_step *ranks = run->board->step[step];
@@ -79,6 +109,7 @@ static void sum_up(const harpe_sim_run *run, harpe_sim_summary *sums) {
         kind->time_s = median(kind->times_s, kind->steps);
         kind->energy_j = median(kind->energies_j, kind->steps);
     }
+    find_slow(run, sums);
 }
 
 void harpe_sim_summary_free(harpe_sim_summary *summary) {

@@ -27,9 +27,25 @@ typedef struct harpe_sim_stretch {
     double *times_s, *energies_j;          /* of each step, sorted */
 } harpe_sim_stretch;
 
+/* Steps that took longer than those at the highest clocks. Steps with a straggler do not count. */
+typedef struct harpe_sim_slow {
+    int steps;                  /* all steps that were compared */
+    int slowest;                /* number of the slowest step; -1: none */
+    double slowest_s, late_s;   /* its time, and how late this machine woke a rank in it */
+    int slow_steps, late_steps; /* over HARPE_SIM_SLOW_SHARE slower; of them, with a rank that woke
+                                 * up later than that share of a step */
+} harpe_sim_slow;
+
+#define HARPE_SIM_SLOW_SHARE 0.01
+
 typedef struct harpe_sim_summary {
     harpe_sim_stretch kinds[HARPE_SIM_KINDS];
+    harpe_sim_slow slow;
 } harpe_sim_summary;
+
+/* Returns the longest delay with which this machine woke a rank in a step, in seconds of GPU
+ * time. */
+double harpe_sim_late_s(const harpe_sim_run *run, int step);
 
 /* Sums up the steps that all ranks finished. The first step is a warm-up and does not count. */
 harpe_status harpe_sim_summary_make(const harpe_sim_run *run, harpe_sim_summary *out,

@@ -95,6 +95,22 @@ static void print_history(const harpe_sim_summary *sums) {
     }
 }
 
+/* Prints the slowest step. On a busy machine the ranks wake up late, and the time scale multiplies
+ * the delay; steps to which this happened are counted. */
+static void print_slow(const harpe_sim_summary *sums) {
+    const harpe_sim_slow *slow = &sums->slow;
+    double usual_s = sums->kinds[HARPE_SIM_HIGHEST_CLOCKS].time_s;
+    if (slow->slowest < 0) return;
+    printf("\n  slowest of %d steps: %+.2f %% time (step %d), compared with the highest clocks\n",
+           slow->steps, percent_over(slow->slowest_s, usual_s), slow->slowest);
+    if (slow->slow_steps == 0) return;
+    printf(
+        "  over %g %% slower: %d steps. In %d of them this machine was busy: it woke a rank late "
+        "by more than\n  %g %% of a step (%.3f s of GPU time in the slowest step)\n",
+        100 * HARPE_SIM_SLOW_SHARE, slow->slow_steps, slow->late_steps, 100 * HARPE_SIM_SLOW_SHARE,
+        slow->late_s);
+}
+
 static void print_events(const harpe_sim_run *run) {
     const harpe_sim_story *story = &run->story;
     const harpe_sim_options *options = run->options;
@@ -138,6 +154,7 @@ static void print_report(const harpe_sim_run *run, const harpe_sim_summary *sums
     if (options->physics) printf("Physics of the GPUs: %s\n\n", options->physics);
     print_sides(run, sums);
     print_history(sums);
+    print_slow(sums);
     print_events(run);
     print_trust(run);
 }
@@ -179,10 +196,11 @@ static json_t *show_steps(const harpe_sim_run *run) {
             writes += (json_int_t)ranks[r].clock_writes;
             if (ranks[r].round < round) round = ranks[r].round;
         }
-        json_array_append_new(steps, json_pack("{s:I, s:f, s:f, s:I}", "round", (json_int_t)round,
-                                               "time_s",
+        json_array_append_new(steps, json_pack("{s:I, s:f, s:f, s:I, s:f}", "round",
+                                               (json_int_t)round, "time_s",
                                                1e-9 * (double)(ranks[0].end_ns - ranks[0].begin_ns),
-                                               "energy_j", energy_j, "clock_writes", writes));
+                                               "energy_j", energy_j, "clock_writes", writes,
+                                               "host_late_s", harpe_sim_late_s(run, step)));
     }
     return steps;
 }

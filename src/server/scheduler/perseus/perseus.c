@@ -34,6 +34,7 @@
 #include "server/scheduler/perseus/perseus_job.h"
 #include "server/scheduler/perseus/perseus_pipeline.h"
 #include "server/scheduler/perseus/perseus_plan.h"
+#include "server/scheduler/perseus/perseus_replicas.h"
 #include "server/scheduler/perseus/perseus_report.h"
 #include "server/scheduler/perseus/perseus_savings.h"
 #include "server/scheduler/perseus/perseus_state.h"
@@ -45,6 +46,7 @@ enum { MISSES_MAX = 3 };
 
 static void free_learnt(harpe_perseus *self) {
     harpe_perseus_forget_seen(self);
+    harpe_perseus_replicas_free(self->replicas);
     harpe_online_plans_free(self->plans);
     harpe_explorer_free(self->explorer);
     harpe_sweep_free(self->sweep_again);
@@ -103,6 +105,8 @@ static harpe_status write_rank(const harpe_perseus *self, const harpe_rank_info 
     const harpe_online_pipeline *pipeline = self->pipeline;
     const harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
     size_t end = pipeline->rank_offset[rank->pp_rank + 1];
+    const int *own_mhz = harpe_perseus_replicas_clocks(self, rank->dp_rank);
+    if (own_mhz) plan_mhz = own_mhz;
     for (size_t i = pipeline->rank_offset[rank->pp_rank]; i < end; i++) {
         int entry = pipeline->entry_of[i];
         int mhz = plan_mhz ? plan_mhz[i] : harpe_sweep_frequency_mhz(sweep, entry);
@@ -128,7 +132,9 @@ harpe_status harpe_perseus_next(void *state, harpe_schedule_writer *writer, harp
         plan_mhz = self->explorer->frequency_mhz;
     }
     if (self->phase == HARPE_PERSEUS_SWEEP) writer->mark_trial(writer);
-    harpe_status status = HARPE_OK;
+    bool runs_plan = self->phase == HARPE_PERSEUS_PLAN && !self->explores;
+    harpe_status status =
+        harpe_perseus_replicas_begin_round(self, runs_plan ? plan_mhz : NULL, error);
     for (int r = 0; r < self->job->job->world_size && status == HARPE_OK; r++)
         status = write_rank(self, &self->job->ranks[r], plan_mhz, writer, error);
     return status;
@@ -222,6 +228,7 @@ static bool counts_again(harpe_perseus *self, const harpe_profiling_result *resu
     harpe_perseus before = *self;
     self->seen = (harpe_perseus_seen){0};
     self->plans = NULL;
+    self->replicas = NULL;
     self->explorer = NULL;
     self->sweep = self->sweep_again = NULL;
     self->pipeline = NULL;
@@ -286,6 +293,36 @@ static harpe_status count_savings(harpe_perseus *self, const harpe_online_round 
     return HARPE_OK;
 }
 
+/* Writes the clocks that all replicas had in this round. Returns false if they are not known. */
+static bool find_clocks(const harpe_perseus *self, int *frequency_mhz) {
+    const harpe_online_pipeline *pipeline = self->pipeline;
+    const harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
+    const int *mhz = NULL;
+    if (harpe_perseus_is_exploring(self))
+        mhz = self->explorer->frequency_mhz;
+    else if (self->phase == HARPE_PERSEUS_PLAN && !self->is_plan_new)
+        mhz = harpe_plan_set_at(self->plans->set, self->running)->frequency_mhz;
+    else if (self->phase != HARPE_PERSEUS_SWEEP)
+        return false;
+    for (size_t i = 0; i < pipeline->instruction_count; i++)
+        frequency_mhz[i] = mhz ? mhz[i] : harpe_sweep_frequency_mhz(sweep, pipeline->entry_of[i]);
+    return true;
+}
+
+/* Learns how the replicas differ. */
+static harpe_status observe_replicas(harpe_perseus *self, harpe_online_round *round,
+                                     const harpe_profiling_result *results, size_t count,
+                                     harpe_error *error) {
+    if (!self->replicas) return HARPE_OK;
+    int *mhz = harpe_calloc(self->pipeline->instruction_count, sizeof *mhz);
+    if (!mhz) return harpe_fail_memory(error);
+    bool is_known = find_clocks(self, mhz);
+    harpe_status status =
+        harpe_perseus_replicas_observe(self, is_known ? mhz : NULL, results, count, round, error);
+    free(mhz);
+    return status;
+}
+
 static harpe_status observe_round(harpe_perseus *self, const harpe_profiling_result *results,
                                   size_t count, harpe_error *error) {
     int64_t number = self->round++;
@@ -301,9 +338,10 @@ static harpe_status observe_round(harpe_perseus *self, const harpe_profiling_res
     measured->energy_j = round.iteration_energy_j;
     measured->iterations = (int64_t)round.iterations;
     self->mismatches = round.problem[0] ? self->mismatches + 1 : 0;
+    status = observe_replicas(self, &round, results, count, error);
     /* Savings of a round with new clocks need the times of these clocks. */
     bool is_planned = self->phase == HARPE_PERSEUS_PLAN;
-    if (is_planned && self->explores)
+    if (status == HARPE_OK && is_planned && self->explores)
         status = harpe_perseus_learn(self, &round, results, count, error);
     if (status == HARPE_OK) status = count_savings(self, &round, results, count, measured, error);
     if (status == HARPE_OK && self->phase == HARPE_PERSEUS_EXPLORE)
@@ -316,6 +354,7 @@ static harpe_status observe_round(harpe_perseus *self, const harpe_profiling_res
         tell_mismatch(self, &round);
         status = take_round(self, &round, error);
     }
+    if (status == HARPE_OK) harpe_perseus_replicas_plan(self);
     harpe_online_round_free(&round);
     return status;
 }

@@ -63,6 +63,9 @@ typedef struct harpe_perseus_seen {
     size_t plan;
 } harpe_perseus_seen;
 
+/* See perseus_replicas.h. */
+typedef struct harpe_perseus_replicas harpe_perseus_replicas;
+
 typedef struct harpe_perseus {
     const harpe_scheduler_job *job;
     const char *name; /* name of the scheduler */
@@ -76,12 +79,14 @@ typedef struct harpe_perseus {
     harpe_sweep *sweep_again; /* the current sweep if there are already plans; NULL: none */
     harpe_explorer *explorer; /* of the current sweep; NULL: a sweep learns */
     bool explores, explores_next; /* with a plan: this round and the next one are explorations */
-    bool is_profile_made;         /* the profile was made and handed over */
-    harpe_scheduler_file file;    /* the profile, until it is taken */
+    harpe_perseus_replicas *replicas; /* NULL: the job has one replica, or too many */
+    bool is_profile_made;             /* the profile was made and handed over */
+    harpe_scheduler_file file;        /* the profile, until it is taken */
     int mismatches;         /* rounds in a row without the measurements that they should have */
     bool mismatch_was_told; /* the mismatch was logged */
 
     harpe_online_plans *plans; /* NULL until the first sweep is over */
+    uint64_t plans_number;     /* counts the sets of plans that were made */
     bool is_plan_new;          /* the current round runs none of the plans */
     double *blocking_powers_w; /* per GPU of each pipeline rank */
     double blocking_power_w;   /* their mean */

@@ -89,6 +89,7 @@ harpe_status harpe_perseus_make_plans(harpe_perseus *self, double undisturbed_s,
     harpe_perseus_forget_seen(self);
     harpe_online_plans_free(self->plans);
     self->plans = plans;
+    self->plans_number++;
     return HARPE_OK;
 }
 

@@ -12,6 +12,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "plan/evaluate.h"
+#include "server/scheduler/perseus/perseus_replicas.h"
 
 /* A change must exceed this number of standard errors. */
 #define CLEARLY 3.5
@@ -270,9 +271,10 @@ static double waiting_power_w(const harpe_perseus *self) {
 static void find_deviation(const comparison *self, double held_s, double *deviation) {
     const harpe_perseus *perseus = self->self;
     double expected[HARPE_QUANTITIES];
+    harpe_online_mean gain = harpe_perseus_replicas_gain(perseus);
     for (int q = 0; q < HARPE_QUANTITIES; q++)
-        expected[q] =
-            self->now_ran.value[q] + baseline_of(perseus, q) - self->swept_highest.value[q];
+        expected[q] = self->now_ran.value[q] + baseline_of(perseus, q) -
+                      self->swept_highest.value[q] + mean_of(&gain, q);
     double wait_s = fmax(0, held_s - expected[HARPE_TIME]);
     expected[HARPE_TIME] += wait_s;
     expected[HARPE_ENERGY] += waiting_power_w(perseus) * wait_s;
@@ -408,7 +410,9 @@ harpe_status harpe_perseus_count_planned(harpe_perseus *self, const int *frequen
     bool is_whole = measured->time_s > 0 && measured->energy_j > 0 && !round->ran_other_steps;
     bool is_known = harpe_savings_has_baseline(&self->savings, HARPE_TIME) &&
                     harpe_savings_has_baseline(&self->savings, HARPE_ENERGY);
-    if (is_whole && runs_at_highest(self, frequency_mhz)) {
+    const int *lowest_mhz = harpe_perseus_replicas_lowest(self);
+    if (!lowest_mhz) lowest_mhz = frequency_mhz;
+    if (is_whole && runs_at_highest(self, lowest_mhz)) {
         count_highest(self, &own, measured);
         return HARPE_OK;
     }
@@ -428,7 +432,7 @@ harpe_status harpe_perseus_count_planned(harpe_perseus *self, const int *frequen
         compared.highest && compared.changes && highest ? HARPE_OK : harpe_fail_memory(error);
     if (status == HARPE_OK)
         status = harpe_online_round_read_highest(self->pipeline, self->job->ranks, results, count,
-                                                 frequency_mhz, highest, compared.highest, error);
+                                                 lowest_mhz, highest, compared.highest, error);
     if (status == HARPE_OK) {
         compare(&compared);
         if (isinf(compared.terms.systematic[HARPE_TIME])) {

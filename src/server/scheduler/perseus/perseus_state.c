@@ -13,6 +13,7 @@
 #include "server/scheduler/perseus/explorer_state.h"
 #include "server/scheduler/perseus/perseus_job.h"
 #include "server/scheduler/perseus/perseus_plan.h"
+#include "server/scheduler/perseus/perseus_replicas.h"
 #include "server/scheduler/perseus/perseus_report.h"
 #include "server/scheduler/perseus/sweep_state.h"
 
@@ -106,6 +107,8 @@ harpe_status harpe_perseus_save(const void *state, char **text, size_t *length,
          json_object_set_new(json, "sweep", harpe_sweep_save(self->sweep)) ||
          (self->sweep_again &&
           json_object_set_new(json, "sweep_again", harpe_sweep_save(self->sweep_again))) ||
+         (self->replicas &&
+          json_object_set_new(json, "replicas", harpe_perseus_replicas_save(self))) ||
          (self->explorer && save_exploration(self, json)))) {
         json_decref(json);
         json = NULL;
@@ -296,7 +299,12 @@ static harpe_status load_sweep(harpe_perseus *self, const json_t *json, harpe_er
         load_plans(self, json);
     else if (is_learning && json_object_get(json, "sweep_again"))
         status = load_sweep_again(self, json, error);
-    return status == HARPE_OK ? load_exploration(self, json, error) : status;
+    if (status == HARPE_OK) status = load_exploration(self, json, error);
+    if (status == HARPE_OK && !harpe_perseus_replicas_load(self, json_object_get(json, "replicas")))
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "the stored replicas do not fit this job's schedule: start the server "
+                          "with the scheduler arguments that it had, or register the job anew");
+    return status;
 }
 
 /* Hands the profile over again, because the last server may have been killed before it wrote the
@@ -391,6 +399,8 @@ harpe_status harpe_perseus_frontier(const void *state, char **text, harpe_error 
         harpe_perseus_show_baseline(self), "wishes", show_requests(&self->requests));
     if (json && self->sweep) json_object_set_new(json, "sweep", show_sweep(self));
     if (json && self->explorer) json_object_set_new(json, "exploration", show_exploration(self));
+    if (json && self->replicas)
+        json_object_set_new(json, "replicas", harpe_perseus_replicas_show(self));
     if (json && *self->hold_reason)
         json_object_set_new(json, "reason", json_string(self->hold_reason));
     if (json && self->phase == HARPE_PERSEUS_PLAN) {

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "server/scheduler/perseus/perseus_plan.h"
+#include "server/scheduler/perseus/perseus_replicas.h"
 
 /* The largest relative change of an entry that is corrected. If an entry has changed more, the
  * shape of its curve has probably changed too. */
@@ -84,9 +85,10 @@ static time_energy predict(const harpe_perseus *self, const harpe_plan *plan,
                            const harpe_online_round *round) {
     double wait_s = straggler_wait_s(self, plan, round->iteration_time_s);
     double waiting_j = self->blocking_power_w * self->job->job->world_size * wait_s;
-    return (time_energy){plan->time_s + self->outside_time_s + self->shift_time_s + wait_s,
-                         plan->energy_j + self->outside_energy_j + self->shift_energy_j +
-                             waiting_j};
+    harpe_online_mean gain = harpe_perseus_replicas_gain(self);
+    return (time_energy){
+        plan->time_s + self->outside_time_s + self->shift_time_s + wait_s + gain.time_s,
+        plan->energy_j + self->outside_energy_j + self->shift_energy_j + waiting_j + gain.energy_j};
 }
 
 /* ---- Correcting ------------------------------------------------------------------------------ */

@@ -63,7 +63,8 @@ static void add_to_mean(harpe_savings_mean *mean, double value, double iteration
     mean->rounds++;
     mean->iterations += iterations;
     mean->mean += from_mean * iterations / mean->iterations;
-    mean->squares += iterations * from_mean * (value - mean->mean);
+    /* Rounding can make the product of two tiny differences negative. */
+    mean->squares += iterations * fmax(0, from_mean * (value - mean->mean));
 }
 
 static void add_noise(harpe_savings *savings, const harpe_savings_round *round) {

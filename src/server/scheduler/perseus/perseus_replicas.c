@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connects the replicas' curves and classes with the job: reads each replica's results, makes plans
+ * when replicas differ, and says what the plans change for the watch and the savings. */
+#include "server/scheduler/perseus/perseus_replicas.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "base/format.h"
+#include "server/scheduler/perseus/replica_classes.h"
+#include "server/scheduler/perseus/replica_curves.h"
+
+/* More replicas run the shared plan: their curves would make the stored state too large. */
+enum { REPLICAS_MAX = 64 };
+
+/* New plans are made when a GPU's time has moved by this share since the last ones. */
+#define MOVED 0.005
+
+struct harpe_perseus_replicas {
+    harpe_replica_curves *curves;
+    harpe_replica_classes *classes; /* NULL: all replicas run the shared plan */
+    uint64_t plans_number;          /* of the shared plans at that time */
+    double *planned_log;            /* [GPU]: relative times for which the classes were made */
+    bool is_stale;                  /* a GPU has changed, and the classes are not yet made again */
+    /* The clocks of this round: [replica][instruction]. */
+    bool runs_own;
+    int *ran_mhz;
+    int *shared_mhz, *lowest_mhz; /* [instruction] */
+    harpe_online_mean gain;
+};
+
+/* ---- Making it ------------------------------------------------------------------------------- */
+
+void harpe_perseus_replicas_free(harpe_perseus_replicas *own) {
+    if (!own) return;
+    harpe_replica_classes_free(own->classes);
+    harpe_replica_curves_free(own->curves);
+    free(own->planned_log);
+    free(own->ran_mhz);
+    free(own->shared_mhz);
+    free(own->lowest_mhz);
+    free(own);
+}
+
+harpe_status harpe_perseus_replicas_new(harpe_perseus *self, harpe_error *error) {
+    int count = self->job->job->dp_degree;
+    harpe_perseus_replicas_free(self->replicas);
+    self->replicas = NULL;
+    if (!self->makes_plans || count < 2 || count > REPLICAS_MAX) return HARPE_OK;
+    harpe_perseus_replicas *own = harpe_calloc(1, sizeof *own);
+    if (!own) return harpe_fail_memory(error);
+    size_t replicas = (size_t)count, instructions = self->pipeline->instruction_count;
+    harpe_status status =
+        harpe_replica_curves_new(self->pipeline, self->sweep, count, &own->curves, error);
+    own->planned_log =
+        harpe_calloc(replicas * (size_t)self->pipeline->rank_count, sizeof *own->planned_log);
+    own->ran_mhz = harpe_calloc(replicas * instructions, sizeof *own->ran_mhz);
+    own->shared_mhz = harpe_calloc(instructions, sizeof *own->shared_mhz);
+    own->lowest_mhz = harpe_calloc(instructions, sizeof *own->lowest_mhz);
+    bool has_memory = own->planned_log && own->ran_mhz && own->shared_mhz && own->lowest_mhz;
+    if (status == HARPE_OK && !has_memory) status = harpe_fail_memory(error);
+    if (status != HARPE_OK) {
+        harpe_perseus_replicas_free(own);
+        return status;
+    }
+    self->replicas = own;
+    return HARPE_OK;
+}
+
+/* ---- Clocks of a round ----------------------------------------------------------------------- */
+
+static void find_lowest(harpe_perseus_replicas *own, size_t instructions) {
+    memcpy(own->lowest_mhz, own->shared_mhz, instructions * sizeof *own->lowest_mhz);
+    for (int r = 0; r < own->curves->replica_count; r++)
+        for (size_t i = 0; i < instructions; i++) {
+            int mhz = own->ran_mhz[(size_t)r * instructions + i];
+            if (mhz < own->lowest_mhz[i]) own->lowest_mhz[i] = mhz;
+        }
+}
+
+harpe_status harpe_perseus_replicas_begin_round(harpe_perseus *self, const int *shared_mhz,
+                                                harpe_error *error) {
+    harpe_status status = self->replicas ? HARPE_OK : harpe_perseus_replicas_new(self, error);
+    harpe_perseus_replicas *own = self->replicas;
+    if (status != HARPE_OK || !own) return status;
+    own->runs_own = false;
+    own->gain = (harpe_online_mean){0, 0};
+    /* A power cap is one sum over all replicas, which the shared plans keep. */
+    if (!shared_mhz || !own->classes || self->requests.power_cap_w > 0) return HARPE_OK;
+    size_t instructions = self->pipeline->instruction_count;
+    harpe_online_outside outside = harpe_perseus_outside(self);
+    harpe_replica_classes_choose(
+        own->classes, harpe_online_allowed_s(own->classes->fastest_s, self->plans->undisturbed_s,
+                                             self->args.slowdown, &self->requests, outside));
+    status = harpe_replica_classes_gain(own->classes, shared_mhz, &own->gain, error);
+    if (status != HARPE_OK) return status;
+    own->runs_own = true;
+    memcpy(own->shared_mhz, shared_mhz, instructions * sizeof *own->shared_mhz);
+    for (int r = 0; r < own->curves->replica_count; r++)
+        memcpy(own->ran_mhz + (size_t)r * instructions,
+               harpe_replica_classes_clocks(own->classes, r), instructions * sizeof *own->ran_mhz);
+    find_lowest(own, instructions);
+    return HARPE_OK;
+}
+
+const int *harpe_perseus_replicas_clocks(const harpe_perseus *self, int replica) {
+    const harpe_perseus_replicas *own = self->replicas;
+    if (!own || !own->runs_own) return NULL;
+    return own->ran_mhz + (size_t)replica * self->pipeline->instruction_count;
+}
+
+const int *harpe_perseus_replicas_lowest(const harpe_perseus *self) {
+    return self->replicas && self->replicas->runs_own ? self->replicas->lowest_mhz : NULL;
+}
+
+harpe_online_mean harpe_perseus_replicas_gain(const harpe_perseus *self) {
+    return self->replicas ? self->replicas->gain : (harpe_online_mean){0, 0};
+}
+
+/* ---- Results --------------------------------------------------------------------------------- */
+
+/* Reads the runs of one replica. */
+static harpe_status read_replica(const harpe_perseus *self, int replica, const int *frequency_mhz,
+                                 const harpe_profiling_result *results, size_t count,
+                                 harpe_replica_runs *out, harpe_error *error) {
+    harpe_rank_info *ranks = harpe_calloc(count, sizeof *ranks);
+    harpe_profiling_result *its = harpe_calloc(count, sizeof *its);
+    size_t own = 0;
+    harpe_status status = ranks && its ? HARPE_OK : harpe_fail_memory(error);
+    for (size_t r = 0; r < count && status == HARPE_OK; r++) {
+        if (self->job->ranks[r].dp_rank != replica) continue;
+        ranks[own] = self->job->ranks[r];
+        its[own++] = results[r];
+    }
+    if (status == HARPE_OK)
+        status = harpe_online_round_read_clocks(self->pipeline, ranks, its, own, frequency_mhz,
+                                                &out->runs, &out->count, error);
+    free(ranks);
+    free(its);
+    return status;
+}
+
+/* Sums the points of an entry's runs at these clocks. */
+static harpe_online_mean sum_points(const harpe_perseus *self, int replica, int entry,
+                                    const int *frequency_mhz) {
+    const harpe_online_pipeline *pipeline = self->pipeline;
+    harpe_online_mean sum = {0, 0};
+    int p = pipeline->entries[entry].pipeline_rank;
+    for (size_t i = pipeline->rank_offset[p]; i < pipeline->rank_offset[p + 1]; i++) {
+        harpe_profile_point point;
+        if (pipeline->entry_of[i] != entry ||
+            !harpe_replica_curves_point(self->replicas->curves, self->sweep, replica, entry,
+                                        frequency_mhz[i], &point))
+            continue;
+        sum.time_s += point.time_s;
+        sum.energy_j += point.energy_j;
+    }
+    return sum;
+}
+
+/* Computes what a replica would have measured of one run of an entry at the clocks of the shared
+ * plan. Both values are 0 if it was not measured. */
+static harpe_online_mean at_shared_clocks(const harpe_perseus *self, int replica, int entry,
+                                          const harpe_replica_runs *runs) {
+    harpe_online_mean measured = {0, 0};
+    double count = (double)self->pipeline->entries[entry].run_count;
+    for (size_t k = 0; k < runs->count; k++) {
+        if (runs->runs[k].entry != entry) continue;
+        if (!(runs->runs[k].mean.time_s > 0)) return (harpe_online_mean){0, 0};
+        measured.time_s += (double)runs->runs[k].run_count * runs->runs[k].mean.time_s;
+        measured.energy_j += (double)runs->runs[k].run_count * runs->runs[k].mean.energy_j;
+    }
+    harpe_online_mean ran =
+        sum_points(self, replica, entry, harpe_perseus_replicas_clocks(self, replica));
+    harpe_online_mean shared = sum_points(self, replica, entry, self->replicas->shared_mhz);
+    if (!(ran.time_s > 0 && ran.energy_j > 0)) return (harpe_online_mean){0, 0};
+    return (harpe_online_mean){measured.time_s * shared.time_s / ran.time_s / count,
+                               measured.energy_j * shared.energy_j / ran.energy_j / count};
+}
+
+static void replace_entries(const harpe_perseus *self, const harpe_replica_runs *replicas,
+                            harpe_online_round *round) {
+    for (size_t e = 0; e < self->pipeline->entry_count; e++) {
+        harpe_online_mean *mean = &round->entries[e];
+        if (!(mean->time_s > 0)) continue;
+        *mean = (harpe_online_mean){0, 0};
+        bool is_measured = true;
+        for (int r = 0; r < self->replicas->curves->replica_count && is_measured; r++) {
+            harpe_online_mean own = at_shared_clocks(self, r, (int)e, &replicas[r]);
+            is_measured = own.time_s > 0;
+            mean->time_s = fmax(mean->time_s, own.time_s);
+            mean->energy_j += own.energy_j;
+        }
+        if (!is_measured) *mean = (harpe_online_mean){0, 0};
+    }
+}
+
+harpe_status harpe_perseus_replicas_observe(harpe_perseus *self, const int *frequency_mhz,
+                                            const harpe_profiling_result *results, size_t count,
+                                            harpe_online_round *round, harpe_error *error) {
+    harpe_perseus_replicas *own = self->replicas;
+    if (!own || round->problem[0] || (!frequency_mhz && !own->runs_own)) return HARPE_OK;
+    int replicas = own->curves->replica_count;
+    harpe_replica_runs *runs = harpe_calloc((size_t)replicas, sizeof *runs);
+    harpe_status status = runs ? HARPE_OK : harpe_fail_memory(error);
+    for (int r = 0; r < replicas && status == HARPE_OK; r++) {
+        const int *ran = harpe_perseus_replicas_clocks(self, r);
+        status = read_replica(self, r, ran ? ran : frequency_mhz, results, count, &runs[r], error);
+    }
+    if (status == HARPE_OK) {
+        if (own->runs_own) replace_entries(self, runs, round);
+        own->is_stale = harpe_replica_curves_observe(own->curves, runs) || own->is_stale;
+    }
+    for (int r = 0; r < replicas && runs; r++)
+        free(runs[r].runs);
+    free(runs);
+    return status;
+}
+
+/* ---- Planning -------------------------------------------------------------------------------- */
+
+/* Finds the GPU whose time differs most from the others of its stage. */
+static void find_most_different(const harpe_replica_curves *curves, int *replica, int *rank) {
+    double most = -1;
+    for (int r = 0; r < curves->replica_count; r++)
+        for (int p = 0; p < curves->rank_count; p++) {
+            const harpe_replica_gpu *gpu = harpe_replica_gpu_at(curves, r, p);
+            if (!gpu->differs || fabs(gpu->time_log) <= most) continue;
+            most = fabs(gpu->time_log);
+            *replica = r;
+            *rank = p;
+        }
+}
+
+static void log_classes(const harpe_perseus *self) {
+    const harpe_perseus_replicas *own = self->replicas;
+    int replica = 0, rank = 0;
+    find_most_different(own->curves, &replica, &rank);
+    const harpe_replica_gpu *gpu = harpe_replica_gpu_at(own->curves, replica, rank);
+    harpe_perseus_log(
+        self, HARPE_LOG_INFO,
+        "replicas differ: on pipeline rank %d, data parallel replica %d takes %+.1f %% "
+        "time and %+.1f %% energy compared with the others; %d plans for %d replicas, "
+        "whose slowest takes at least %s",
+        rank, replica, 100 * expm1(gpu->time_log), 100 * expm1(gpu->energy_log),
+        own->classes->count, own->curves->replica_count, HARPE_TIME(own->classes->fastest_s));
+}
+
+/* Returns true if a GPU's relative time differs from that of the present plans. */
+static bool has_moved(const harpe_perseus_replicas *own) {
+    const harpe_replica_curves *curves = own->curves;
+    for (int r = 0; r < curves->replica_count; r++)
+        for (int p = 0; p < curves->rank_count; p++) {
+            double errors = 2 * harpe_replica_curves_error(curves, r, p);
+            double planned = own->planned_log[r * curves->rank_count + p];
+            double moved = harpe_replica_gpu_at(curves, r, p)->time_log - planned;
+            if (fabs(moved) > fmax(MOVED, errors)) return true;
+        }
+    return false;
+}
+
+static void drop_classes(harpe_perseus *self) {
+    harpe_perseus_replicas *own = self->replicas;
+    if (!own->classes) return;
+    harpe_replica_classes_free(own->classes);
+    own->classes = NULL;
+    harpe_perseus_log(self, HARPE_LOG_INFO, "the replicas differ no longer: all run one plan");
+}
+
+static harpe_status make_classes(harpe_perseus *self, harpe_error *error) {
+    harpe_perseus_replicas *own = self->replicas;
+    const harpe_replica_curves *curves = own->curves;
+    harpe_replica_classes *made;
+    harpe_replica_classes_request request = {self->sweep, self->blocking_powers_w,
+                                             self->job->job->tp_degree, self->args.plans};
+    harpe_status status = harpe_replica_classes_new(curves, &request, &made, error);
+    if (status != HARPE_OK) return status;
+    harpe_replica_classes_free(own->classes);
+    own->classes = made;
+    own->plans_number = self->plans_number;
+    own->is_stale = false;
+    for (int r = 0; r < curves->replica_count; r++)
+        for (int p = 0; p < curves->rank_count; p++)
+            own->planned_log[r * curves->rank_count + p] =
+                harpe_replica_gpu_at(curves, r, p)->time_log;
+    return HARPE_OK;
+}
+
+/* Returns true if the GPUs differ from each other. */
+static bool compare(const harpe_perseus *self) {
+    size_t chosen = harpe_online_plans_choose(self->plans, self->args.slowdown, &self->requests,
+                                              harpe_perseus_outside(self));
+    const int *mhz = harpe_plan_set_at(self->plans->set, chosen)->frequency_mhz;
+    return harpe_replica_curves_compare(self->replicas->curves, self->sweep, mhz);
+}
+
+void harpe_perseus_replicas_plan(harpe_perseus *self) {
+    harpe_perseus_replicas *own = self->replicas;
+    harpe_error reason = {0};
+    if (!own || self->phase != HARPE_PERSEUS_PLAN || self->explores_next) return;
+    if (!compare(self)) {
+        own->is_stale = false;
+        drop_classes(self);
+        return;
+    }
+    bool is_current = own->classes && own->plans_number == self->plans_number && !own->is_stale;
+    if (is_current && !has_moved(own)) return;
+    if (make_classes(self, &reason) == HARPE_OK) {
+        log_classes(self);
+        return;
+    }
+    harpe_perseus_log(self, HARPE_LOG_WARNING, "the replicas get no plans of their own: %s",
+                      reason.message);
+    drop_classes(self);
+}
+
+/* ---- State ----------------------------------------------------------------------------------- */
+
+static json_t *save_clocks(const int *mhz, size_t count) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(list, json_integer(mhz[i]));
+    return list;
+}
+
+json_t *harpe_perseus_replicas_save(const harpe_perseus *self) {
+    const harpe_perseus_replicas *own = self->replicas;
+    size_t count = self->pipeline->instruction_count;
+    json_t *json =
+        json_pack("{s:o,s:b,s:b,s:[f,f]}", "curves", harpe_replica_curves_save(own->curves),
+                  "has_plans", own->classes != NULL, "is_stale", own->is_stale, "gain",
+                  own->gain.time_s, own->gain.energy_j);
+    if (!json || !own->runs_own) return json;
+    json_object_set_new(json, "shared", save_clocks(own->shared_mhz, count));
+    json_object_set_new(json, "clocks",
+                        save_clocks(own->ran_mhz, count * (size_t)own->curves->replica_count));
+    return json;
+}
+
+static bool load_clocks(int *mhz, size_t count, const json_t *saved) {
+    if (json_array_size(saved) != count) return false;
+    for (size_t i = 0; i < count; i++) {
+        json_int_t value = json_integer_value(json_array_get(saved, i));
+        if (value <= 0 || value > 1000000) return false;
+        mhz[i] = (int)value;
+    }
+    return true;
+}
+
+bool harpe_perseus_replicas_load(harpe_perseus *self, const json_t *json) {
+    if (!json) return true; /* an older state has no replicas */
+    if (!self->replicas && harpe_perseus_replicas_new(self, NULL) != HARPE_OK) return false;
+    harpe_perseus_replicas *own = self->replicas;
+    size_t count = self->pipeline->instruction_count;
+    if (!own) return true;
+    const json_t *clocks = json_object_get(json, "clocks"), *gain = json_object_get(json, "gain");
+    if (!harpe_replica_curves_load(own->curves, json_object_get(json, "curves"))) return false;
+    own->gain.time_s = json_number_value(json_array_get(gain, 0));
+    own->gain.energy_j = json_number_value(json_array_get(gain, 1));
+    if (!isfinite(own->gain.time_s) || !isfinite(own->gain.energy_j)) return false;
+    own->runs_own = clocks != NULL;
+    if (clocks && (!load_clocks(own->shared_mhz, count, json_object_get(json, "shared")) ||
+                   !load_clocks(own->ran_mhz, count * (size_t)own->curves->replica_count, clocks)))
+        return false;
+    if (clocks) find_lowest(own, count);
+    if (json_is_true(json_object_get(json, "has_plans"))) harpe_perseus_replicas_plan(self);
+    own->is_stale = json_is_true(json_object_get(json, "is_stale"));
+    return true;
+}
+
+/* ---- Showing --------------------------------------------------------------------------------- */
+
+static json_t *show_replica(const harpe_perseus_replicas *own, int replica) {
+    const harpe_replica_curves *curves = own->curves;
+    json_t *time = json_array(), *energy = json_array(), *differs = json_array();
+    for (int p = 0; p < curves->rank_count; p++) {
+        const harpe_replica_gpu *gpu = harpe_replica_gpu_at(curves, replica, p);
+        json_array_append_new(time, json_real(exp(gpu->time_log)));
+        json_array_append_new(energy, json_real(exp(gpu->energy_log)));
+        json_array_append_new(differs, json_boolean(gpu->differs));
+    }
+    json_t *plan = json_null();
+    if (own->classes) {
+        const harpe_replica_class *class = &own->classes->list[own->classes->class_of[replica]];
+        const harpe_plan *fastest = harpe_plan_set_at(class->plans->set, 0);
+        const harpe_plan *chosen = harpe_plan_set_at(class->plans->set, class->chosen);
+        plan =
+            json_pack("{s:f,s:f,s:f,s:i}", "time", chosen->time_s, "energy", chosen->energy_j,
+                      "fastest_time", fastest->time_s, "number", own->classes->class_of[replica]);
+    }
+    return json_pack("{s:o,s:o,s:o,s:o}", "time", time, "energy", energy, "differs", differs,
+                     "plan", plan);
+}
+
+json_t *harpe_perseus_replicas_show(const harpe_perseus *self) {
+    const harpe_perseus_replicas *own = self->replicas;
+    json_t *list = json_array();
+    for (int r = 0; r < own->curves->replica_count; r++)
+        json_array_append_new(list, show_replica(own, r));
+    return json_pack("{s:b,s:f,s:[f,f],s:o}", "have_own_plans", own->runs_own, "certainty",
+                     1 - HARPE_REPLICA_FALSE_ALARM, "gain", own->gain.time_s, own->gain.energy_j,
+                     "replicas", list);
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is known about the GPUs of each data parallel replica: a curve of time and energy over the
+ * clock for each (replica, stage, instruction), and whether the GPUs of a stage differ between
+ * replicas. The tensor parallel GPUs of one stage and replica work in step and count as one. This
+ * code makes no plans. docs/online.md ("Replicas that differ") has the tests and their certainty.
+ */
+#ifndef HARPE_SERVER_SCHEDULER_PERSEUS_REPLICA_CURVES_H
+#define HARPE_SERVER_SCHEDULER_PERSEUS_REPLICA_CURVES_H
+
+#include <jansson.h>
+
+#include "server/scheduler/perseus/clock_curve.h"
+#include "server/scheduler/perseus/online_round.h"
+#include "server/scheduler/perseus/sweep.h"
+
+/* The probability that equal GPUs seem to differ in one comparison of all GPUs. */
+#define HARPE_REPLICA_FALSE_ALARM 0.001
+
+/* The GPUs of one stage of one replica. */
+typedef struct harpe_replica_gpu {
+    double rounds;       /* in which it was measured at known clocks; a change begins anew */
+    int streak;          /* rounds in a row clearly slower than before; negative: faster */
+    bool differs;        /* from the other replicas */
+    double time_log;     /* log of its time relative to the others, see _compare */
+    double energy_log;   /* the same of its energy */
+    double round_log;    /* log of its time in the last round relative to its curve */
+    bool is_round_known; /* round_log was measured */
+} harpe_replica_gpu;
+
+/* The pooled variance of a GPU's time, or energy, from round to round. */
+typedef struct harpe_replica_noise {
+    double squares, freedom;
+} harpe_replica_noise;
+
+typedef struct harpe_replica_curves {
+    const harpe_online_pipeline *pipeline;
+    int replica_count, rank_count; /* rank_count: pipeline ranks */
+    int **mhz;                     /* the clocks of each pipeline rank, owned */
+    harpe_clock_curve *curves;     /* [replica][entry] */
+    double *change;                /* [replica][entry][2]: logs of the last round's change */
+    harpe_replica_gpu *gpus;       /* [replica][pipeline rank] */
+    harpe_replica_noise time_noise, energy_noise, run_noise;
+    int patience; /* doubles the rounds after which a GPU counts as slower */
+    double calm;  /* rounds since the patience changed */
+} harpe_replica_curves;
+
+/* Makes curves without observations. The clocks are copied from the sweep; `pipeline` must outlive
+ * the curves. Free with harpe_replica_curves_free. */
+harpe_status harpe_replica_curves_new(const harpe_online_pipeline *pipeline,
+                                      const harpe_sweep *sweep, int replica_count,
+                                      harpe_replica_curves **out, harpe_error *error);
+void harpe_replica_curves_free(harpe_replica_curves *curves);
+
+/* The results of one replica in a round: its runs at each clock. */
+typedef struct harpe_replica_runs {
+    harpe_online_clock_runs *runs;
+    size_t count;
+} harpe_replica_runs;
+
+/* Learns from a round. `replicas` has the runs of each replica. Returns true if the time of a GPU
+ * has changed clearly: its curves have its new time then. */
+bool harpe_replica_curves_observe(harpe_replica_curves *curves, const harpe_replica_runs *replicas);
+
+/* Writes the expected time and energy of one run of an entry on a replica at a clock of the sweep.
+ * Noise is removed as harpe_replica_profiles_smooth does: the replica's factor relative to all
+ * replicas, unless the own measurement at this clock clearly differs from it. Returns false if the
+ * sweep does not have the clock. */
+bool harpe_replica_curves_point(const harpe_replica_curves *curves, const harpe_sweep *sweep,
+                                int replica, int entry, int frequency_mhz,
+                                harpe_profile_point *out);
+
+/* Compares the GPUs of each stage at these clocks, one per instruction, and sets `differs`. A GPU
+ * that differs stays so until the difference is below half of the threshold. Returns true if any
+ * GPU differs. */
+bool harpe_replica_curves_compare(harpe_replica_curves *curves, const harpe_sweep *sweep,
+                                  const int *frequency_mhz);
+
+/* Returns the relative standard error of a GPU's time. */
+double harpe_replica_curves_error(const harpe_replica_curves *curves, int replica, int rank);
+/* Returns the number of standard errors that a difference must exceed. */
+double harpe_replica_curves_errors(const harpe_replica_curves *curves);
+
+static inline harpe_replica_gpu *harpe_replica_gpu_at(const harpe_replica_curves *curves,
+                                                      int replica, int rank) {
+    return &curves->gpus[(size_t)replica * (size_t)curves->rank_count + (size_t)rank];
+}
+
+json_t *harpe_replica_curves_save(const harpe_replica_curves *curves);
+/* Returns false if the data does not fit the job. */
+bool harpe_replica_curves_load(harpe_replica_curves *curves, const json_t *json);
+
+#endif

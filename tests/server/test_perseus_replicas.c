@@ -1,0 +1,569 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Data parallel replicas whose GPUs differ: invented jobs in virtual time. Each replica gets a plan
+ * of its own when the difference is significant and only then, and no iteration is longer than that
+ * of the slowest replica at its highest clocks. HARPE_TEST_SCALE multiplies the number of jobs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "server/explored_job.h"
+
+enum { REPLICAS_MAX = 8, LEARNING_MAX = 80 };
+
+typedef struct replica_job {
+    explored_job *base; /* the physics of a usual replica */
+    int replicas;
+    double time_factor[REPLICAS_MAX][EXPLORED_STAGES_MAX];
+    double energy_factor[REPLICAS_MAX][EXPLORED_STAGES_MAX];
+    int throttle_mhz[REPLICAS_MAX]; /* of all its stages; 0: not throttled */
+    double run_noise;               /* of each run */
+    double gpu_noise;               /* of a GPU in a round, the same for all its runs */
+    harpe_problem *problems[REPLICAS_MAX];
+    harpe_job_info info;
+    harpe_rank_info ranks[REPLICAS_MAX * EXPLORED_STAGES_MAX];
+    harpe_profiling_result results[REPLICAS_MAX * EXPLORED_STAGES_MAX];
+    double ran_s, ran_j; /* the true iteration of the last round */
+    bool runs_own;       /* the replicas had different clocks */
+} replica_job;
+
+static int scale(void) {
+    const char *text = getenv("HARPE_TEST_SCALE");
+    return text && atoi(text) > 0 ? atoi(text) : 1;
+}
+
+/* ---- Physics --------------------------------------------------------------------------------- */
+
+static const harpe_profile_point *point_at(const harpe_profile_entry *entry, int mhz) {
+    for (size_t i = 0; i < entry->point_count; i++)
+        if (entry->points[i].frequency_mhz == mhz) return &entry->points[i];
+    fail_msg("no %d MHz", mhz);
+    return NULL;
+}
+
+static void make_problem(replica_job *s, int replica) {
+    static harpe_measurement rows[2 * EXPLORED_STAGES_MAX * EXPLORED_CLOCKS_MAX];
+    explored_job *base = s->base;
+    size_t count = 0;
+    for (size_t e = 0; e < harpe_profile_entry_count(base->truth); e++) {
+        const harpe_profile_entry *entry = harpe_profile_entry_at(base->truth, e);
+        for (size_t i = 0; i < entry->point_count; i++) {
+            int mhz = entry->points[i].frequency_mhz, limit = s->throttle_mhz[replica];
+            const harpe_profile_point *point =
+                point_at(entry, limit > 0 && mhz > limit ? limit : mhz);
+            rows[count++] = (harpe_measurement){
+                .stage = entry->stage,
+                .rank = -1,
+                .instruction = entry->instruction,
+                .frequency_mhz = mhz,
+                .time_s = point->time_s * s->time_factor[replica][entry->stage],
+                .energy_j = point->energy_j * s->energy_factor[replica][entry->stage],
+                .gpu_count = 1};
+        }
+    }
+    harpe_profile *profile;
+    harpe_schedule *schedule;
+    harpe_schedule_options options = {.ranks = base->stages, .microbatches = base->microbatches};
+    harpe_problem_options how = {.blocking_power_w = &base->blocking_w, .blocking_power_count = 1};
+    explored_must(base, harpe_profile_new(rows, count, &profile, &base->error));
+    explored_must(base, harpe_schedule_new(&options, &schedule, &base->error));
+    harpe_problem_free(s->problems[replica]);
+    explored_must(base,
+                  harpe_problem_new(profile, schedule, &how, &s->problems[replica], &base->error));
+    harpe_schedule_free(schedule);
+    harpe_profile_free(profile);
+}
+
+static void make_problems(replica_job *s) {
+    for (int r = 0; r < s->replicas; r++)
+        make_problem(s, r);
+}
+
+/* Makes a job whose replicas are equal. */
+static replica_job *job_new(uint64_t seed, int replicas) {
+    replica_job *s = calloc(1, sizeof *s);
+    assert_non_null(s);
+    do {
+        if (s->base) explored_free(s->base);
+        s->base = explored_random(seed++);
+    } while (s->base->stages > 5 || s->base->microbatches > 12 || s->base->clock_count < 8);
+    s->base->outside_s = 0;
+    s->replicas = replicas;
+    for (int r = 0; r < replicas; r++)
+        for (int p = 0; p < EXPLORED_STAGES_MAX; p++)
+            s->time_factor[r][p] = s->energy_factor[r][p] = 1;
+    int stages = s->base->stages;
+    s->info = (harpe_job_info){.job_id = "job",
+                               .pp_degree = stages,
+                               .dp_degree = replicas,
+                               .tp_degree = 1,
+                               .world_size = stages * replicas};
+    for (int n = 0; n < s->info.world_size; n++)
+        s->ranks[n] = (harpe_rank_info){.rank = n,
+                                        .dp_rank = n % replicas,
+                                        .pp_rank = n / replicas,
+                                        .available_frequencies_mhz = s->base->mhz,
+                                        .available_frequency_count = (size_t)s->base->clock_count};
+    make_problems(s);
+    return s;
+}
+
+static void job_free(replica_job *s) {
+    for (int r = 0; r < s->replicas; r++)
+        harpe_problem_free(s->problems[r]);
+    explored_free(s->base);
+    free(s);
+}
+
+static void job_start(replica_job *s, const char *more) {
+    char args[256];
+    explored_job *base = s->base;
+    harpe_log log = {explored_log, base};
+    base->logs = getenv("HARPE_TEST_LOGS") != NULL;
+    (void)snprintf(args, sizeof args, "{\"num_microbatches\": %d, \"plans\": 20%s}",
+                   base->microbatches, more);
+    explored_must(base, harpe_scheduler_kind_open("Perseus", args, "{}", 10, log,
+                                                  &base->scheduler_kind, &base->error));
+    explored_must(base, harpe_scheduler_new(base->scheduler_kind, &s->info, s->ranks, NULL,
+                                            &base->scheduler, &base->error));
+}
+
+/* Replaces the scheduler by one that has loaded its state. */
+static void job_restart(replica_job *s) {
+    explored_job *base = s->base;
+    char *text;
+    size_t length;
+    explored_must(base, harpe_scheduler_save(base->scheduler, &text, &length, &base->error));
+    harpe_scheduler_free(base->scheduler);
+    explored_must(base, harpe_scheduler_new(base->scheduler_kind, &s->info, s->ranks, NULL,
+                                            &base->scheduler, &base->error));
+    explored_must(base, harpe_scheduler_load(base->scheduler, text, length, &base->error));
+    free(text);
+}
+
+/* Returns the time of the slowest replica at its highest clocks. */
+static double fastest_s(const replica_job *s) {
+    double slowest_s = 0;
+    for (int r = 0; r < s->replicas; r++) {
+        harpe_plan plan;
+        explored_must(s->base, harpe_plan_all_maximum(s->problems[r], &plan, &s->base->error));
+        slowest_s = fmax(slowest_s, plan.time_s);
+    }
+    return slowest_s;
+}
+
+static double highest_j(const replica_job *s) {
+    double slowest_s = fastest_s(s), energy_j = 0;
+    for (int r = 0; r < s->replicas; r++) {
+        harpe_plan plan;
+        explored_must(s->base, harpe_plan_all_maximum(s->problems[r], &plan, &s->base->error));
+        energy_j +=
+            plan.energy_j + s->base->stages * s->base->blocking_w * (slowest_s - plan.time_s);
+    }
+    return energy_j;
+}
+
+/* ---- Rounds ---------------------------------------------------------------------------------- */
+
+static const harpe_frequency_schedule *schedule_of(const replica_job *s, int replica, int stage) {
+    return &s->base->schedules[stage * s->replicas + replica];
+}
+
+static void read_clocks(const replica_job *s, int replica, int *frequency_mhz) {
+    size_t at = 0;
+    for (int p = 0; p < s->base->stages; p++) {
+        const harpe_frequency_schedule *list = schedule_of(s, replica, p);
+        for (size_t i = 0; i < list->instruction_count; i++)
+            frequency_mhz[at++] = list->instructions[i].frequency_mhz;
+    }
+}
+
+/* Computes the true iteration of the next schedules. */
+static void job_next(replica_job *s) {
+    explored_job *base = s->base;
+    size_t count = harpe_problem_instruction_count(base->problem);
+    harpe_plan plans[REPLICAS_MAX];
+    int *first = calloc(count, sizeof *first);
+    explored_must(base, harpe_scheduler_next(base->scheduler, &base->schedules, &base->error));
+    s->runs_own = false;
+    s->ran_s = s->ran_j = 0;
+    read_clocks(s, 0, first);
+    for (int r = 0; r < s->replicas; r++) {
+        read_clocks(s, r, base->frequency_mhz);
+        s->runs_own = s->runs_own || memcmp(first, base->frequency_mhz, count * sizeof *first) != 0;
+        explored_must(base, harpe_plan_evaluate(s->problems[r], base->frequency_mhz, &plans[r],
+                                                NULL, &base->error));
+        s->ran_s = fmax(s->ran_s, plans[r].time_s);
+    }
+    for (int r = 0; r < s->replicas; r++)
+        s->ran_j +=
+            plans[r].energy_j + base->stages * base->blocking_w * (s->ran_s - plans[r].time_s);
+    free(first);
+}
+
+static void write_rank(replica_job *s, int replica, int stage) {
+    static const char *const names[] = {"forward", "backward"};
+    explored_job *base = s->base;
+    size_t runs = (size_t)base->microbatches, k = (size_t)base->iterations;
+    const harpe_frequency_schedule *list = schedule_of(s, replica, stage);
+    harpe_breakdown *breakdowns = explored_alloc(base, 4, sizeof *breakdowns);
+    double *iterations = explored_alloc(base, 2 * k, sizeof *iterations);
+    size_t *shape = explored_alloc(base, 2 * k, sizeof *shape);
+    double gpu = 1 + s->gpu_noise * explored_normal(base);
+    for (size_t i = 0; i < k; i++) {
+        shape[i] = runs;
+        shape[k + i] = i * runs;
+        iterations[i] = s->ran_s;
+        iterations[k + i] = base->stages > 0 ? s->ran_j / s->info.world_size : 0;
+    }
+    for (int n = 0; n < 2; n++) {
+        double *values = explored_alloc(base, 2 * k * runs, sizeof *values);
+        for (size_t i = 0; i < k; i++) {
+            size_t at = 0, first = 0;
+            for (int p = 0; p < stage; p++)
+                first += harpe_problem_rank_length(s->problems[replica], p);
+            for (size_t j = 0; j < list->instruction_count; j++) {
+                if (strcmp(list->instructions[j].instruction, names[n]) != 0) continue;
+                const harpe_profile_point *point = base->points[first + j];
+                double factor = gpu * (1 + s->run_noise * explored_normal(base));
+                values[i * runs + at] = point->time_s * factor;
+                values[(k + i) * runs + at++] = point->energy_j * factor;
+            }
+        }
+        breakdowns[n] = (harpe_breakdown){names[n], k, shape, shape + k, values};
+        breakdowns[2 + n] = (harpe_breakdown){names[n], k, shape, shape + k, values + k * runs};
+    }
+    int rank = stage * s->replicas + replica;
+    s->results[rank] = (harpe_profiling_result){
+        rank, iterations, k, iterations + k, k, breakdowns, 2, breakdowns + 2, 2};
+}
+
+static void job_observe(replica_job *s) {
+    explored_job *base = s->base;
+    harpe_arena_free(&base->arena);
+    for (int r = 0; r < s->replicas; r++) {
+        read_clocks(s, r, base->frequency_mhz);
+        explored_must(base, harpe_evaluate_find_points(s->problems[r], base->frequency_mhz,
+                                                       base->points, &base->error));
+        for (int p = 0; p < base->stages; p++)
+            write_rank(s, r, p);
+    }
+    explored_must(base, harpe_scheduler_observe(base->scheduler, s->results,
+                                                (size_t)s->info.world_size, &base->error));
+}
+
+/* Runs rounds and returns how many of them had clocks of their own for a replica. Each is at most
+ * `slack` longer than the slowest replica at its highest clocks. */
+static int run(replica_job *s, int rounds, double slack) {
+    int own = 0;
+    for (int i = 0; i < rounds; i++) {
+        job_next(s);
+        own += s->runs_own;
+        if (s->ran_s > fastest_s(s) * (1 + slack))
+            fail_msg("%s x %d: %.2f %% slower than the slowest replica", s->base->kind, s->replicas,
+                     100 * (s->ran_s / fastest_s(s) - 1));
+        job_observe(s);
+    }
+    return own;
+}
+
+/* Learns until there are plans. Returns the number of rounds with own clocks. */
+static int learn(replica_job *s) {
+    int own = 0, rounds = 0;
+    for (; !explored_is_in(s->base, "plan"); rounds++) {
+        assert_true(rounds < LEARNING_MAX);
+        own += run(s, 1, 0.0101);
+    }
+    return own;
+}
+
+static json_t *frontier_of(const replica_job *s) {
+    char *text;
+    explored_must(s->base, harpe_scheduler_frontier(s->base->scheduler, &text, &s->base->error));
+    json_t *json = json_loads(text, 0, NULL);
+    assert_non_null(json);
+    free(text);
+    return json;
+}
+
+/* ---- Equal replicas -------------------------------------------------------------------------- */
+
+static void one_replica_has_no_others(void **state) {
+    (void)state;
+    replica_job *s = job_new(100, 1);
+    job_start(s, "");
+    assert_int_equal(learn(s), 0);
+    json_t *json = frontier_of(s);
+    assert_null(json_object_get(json, "replicas"));
+    json_decref(json);
+    job_free(s);
+}
+
+static void equal_replicas_share_a_plan(void **state) {
+    static const double run_noise[] = {0, 0.005, 0.03, 0.03, 0};
+    static const double gpu_noise[] = {0, 0, 0, 0.03, 0.01};
+    (void)state;
+    for (int i = 0; i < 5 * scale(); i++) {
+        replica_job *s = job_new((uint64_t)(200 + 10 * i), 2 + i % 2 * 3);
+        s->run_noise = run_noise[i % 5];
+        s->gpu_noise = gpu_noise[i % 5];
+        job_start(s, "");
+        int own = 0, rounds = 0;
+        for (; !explored_is_in(s->base, "plan") && rounds < LEARNING_MAX; rounds++)
+            own += run(s, 1, 0.1);
+        for (int more = 0; more < 25; more++)
+            own += run(s, 1, 0.1);
+        assert_int_equal(own, 0);
+        job_free(s);
+    }
+}
+
+/* ---- A slower replica ------------------------------------------------------------------------ */
+
+static void slow_down(replica_job *s, int replica, double factor) {
+    for (int p = 0; p < s->base->stages; p++)
+        s->time_factor[replica][p] = s->energy_factor[replica][p] = factor;
+    make_problem(s, replica);
+}
+
+/* Computes the energy if all replicas run the plan that replica `r` has now. */
+static double energy_of_one_plan(replica_job *s, int r) {
+    double slowest_s = 0, energy_j = 0;
+    harpe_plan plans[REPLICAS_MAX];
+    read_clocks(s, r, s->base->frequency_mhz);
+    for (int i = 0; i < s->replicas; i++) {
+        explored_must(s->base, harpe_plan_evaluate(s->problems[i], s->base->frequency_mhz,
+                                                   &plans[i], NULL, &s->base->error));
+        slowest_s = fmax(slowest_s, plans[i].time_s);
+    }
+    for (int i = 0; i < s->replicas; i++)
+        energy_j += plans[i].energy_j +
+                    s->base->stages * s->base->blocking_w * (slowest_s - plans[i].time_s);
+    return energy_j;
+}
+
+/* The energy is less than with one plan for all; the promise of the time holds. */
+static void own_plans_save(replica_job *s, int slow, double slack) {
+    (void)run(s, 3, slack);
+    job_next(s);
+    assert_true(s->runs_own);
+    double one_j = energy_of_one_plan(s, slow);
+    print_message("%s x %d: %.2f %% less energy than one plan, %.2f %% less than the highest "
+                  "clocks; time %+.3f %%\n",
+                  s->base->kind, s->replicas, 100 * (1 - s->ran_j / one_j),
+                  100 * (1 - s->ran_j / highest_j(s)), 100 * (s->ran_s / fastest_s(s) - 1));
+    assert_true(s->ran_j < one_j);
+    assert_true(s->ran_s <= fastest_s(s) * (1 + slack));
+    job_observe(s);
+}
+
+static void a_slower_replica_is_noticed(void **state) {
+    static const double noise[] = {0, 0.003, 0.01};
+    (void)state;
+    for (int i = 0; i < 6 * scale(); i++) {
+        replica_job *s = job_new((uint64_t)(300 + 10 * i), i % 2 ? 2 : 5);
+        s->run_noise = noise[i % 3];
+        slow_down(s, s->replicas - 1, 1.1);
+        job_start(s, i % 2 ? ", \"learning\": \"sweep\"" : "");
+        int rounds = 0;
+        for (; !explored_is_in(s->base, "plan"); rounds++) {
+            assert_true(rounds < 2 * LEARNING_MAX);
+            (void)run(s, 1, i % 2 ? 3 : 0.0101);
+        }
+        own_plans_save(s, s->replicas - 1, 0.005);
+        job_free(s);
+    }
+}
+
+static void replicas_slow_in_different_stages(void **state) {
+    (void)state;
+    for (int i = 0; i < 4 * scale(); i++) {
+        replica_job *s = job_new((uint64_t)(400 + 10 * i), 4);
+        s->run_noise = 0.003;
+        s->time_factor[1][0] = 1.08;
+        s->time_factor[2][s->base->stages - 1] = 1.12;
+        s->time_factor[3][s->base->stages / 2] = 0.94;
+        make_problems(s);
+        job_start(s, "");
+        for (int rounds = 0; !explored_is_in(s->base, "plan"); rounds++) {
+            assert_true(rounds < LEARNING_MAX);
+            (void)run(s, 1, 0.12); /* the explorer takes the slowest GPU of each stage */
+        }
+        (void)run(s, 3, 0.005);
+        job_next(s);
+        assert_true(s->runs_own);
+        assert_true(s->ran_j < highest_j(s));
+        job_observe(s);
+        job_free(s);
+    }
+}
+
+/* A GPU that is throttled is as slow as its clock, but at lower clocks it is as fast as others. */
+static void a_throttled_replica(void **state) {
+    (void)state;
+    for (int i = 0; i < 4 * scale(); i++) {
+        replica_job *s = job_new((uint64_t)(500 + 10 * i), 3);
+        s->run_noise = 0.002;
+        s->throttle_mhz[1] = s->base->mhz[s->base->clock_count / 5 + 1];
+        make_problems(s);
+        job_start(s, "");
+        (void)learn(s);
+        (void)run(s, 12, 0.005);
+        job_free(s);
+    }
+}
+
+/* ---- Changes --------------------------------------------------------------------------------- */
+
+static void a_straggler_comes_and_goes(void **state) {
+    (void)state;
+    for (int i = 0; i < 6 * scale(); i++) {
+        replica_job *s = job_new((uint64_t)(600 + 10 * i), i % 2 ? 2 : 4);
+        s->run_noise = i % 3 * 0.004;
+        job_start(s, "");
+        assert_int_equal(learn(s), 0);
+        assert_int_equal(run(s, 5, 0.005), 0);
+        slow_down(s, 1, 1.15);
+        double slow_s = fastest_s(s);
+        (void)run(s, 4, 0.01);
+        own_plans_save(s, 1, 0.01);
+        for (int r = 0; r < 5; r++) {
+            if (r == 2) job_restart(s);
+            (void)run(s, 1, 0.01);
+        }
+        slow_down(s, 1, 1);
+        for (int r = 0; r < 3; r++) { /* it is noticed after two rounds */
+            job_next(s);
+            assert_true(s->ran_s <= slow_s * 1.005);
+            if (r < 2) job_observe(s);
+        }
+        assert_false(s->runs_own);
+        job_observe(s);
+        (void)run(s, 6, 0.01);
+        job_free(s);
+    }
+}
+
+/* More and more rounds are needed before a GPU counts as slower, so that the plans do not change
+ * all the time. */
+static void a_replica_that_flickers(void **state) {
+    (void)state;
+    replica_job *s = job_new(700, 3);
+    job_start(s, "");
+    (void)learn(s);
+    int changes = 0;
+    bool was_own = false;
+    for (int i = 0; i < 96; i++) {
+        slow_down(s, 1, i / 4 % 2 ? 1.12 : 1);
+        job_next(s);
+        changes += s->runs_own != was_own;
+        was_own = s->runs_own;
+        job_observe(s);
+    }
+    assert_in_range(changes, 1, 24);
+    job_free(s);
+}
+
+/* ---- Energy only ----------------------------------------------------------------------------- */
+
+static void energy_differs_and_time_does_not(void **state) {
+    (void)state;
+    for (int i = 0; i < 3 * scale(); i++) {
+        replica_job *s = job_new((uint64_t)(800 + 10 * i), 3);
+        s->run_noise = 0.003;
+        for (int p = 0; p < s->base->stages; p++)
+            s->energy_factor[2][p] = 1.15;
+        make_problem(s, 2);
+        job_start(s, "");
+        (void)learn(s);
+        (void)run(s, 8, 0.005);
+        json_t *json = frontier_of(s);
+        const json_t *list = json_object_get(json_object_get(json, "replicas"), "replicas");
+        const json_t *odd = json_array_get(list, 2);
+        assert_true(json_is_true(json_array_get(json_object_get(odd, "differs"), 0)));
+        double energy = json_number_value(json_array_get(json_object_get(odd, "energy"), 0));
+        double time = json_number_value(json_array_get(json_object_get(odd, "time"), 0));
+        assert_true(fabs(energy - 1.15) < 0.02);
+        assert_true(fabs(time - 1) < 0.01);
+        json_decref(json);
+        job_free(s);
+    }
+}
+
+/* ---- Restarts -------------------------------------------------------------------------------- */
+
+static void a_restart_changes_nothing(void **state) {
+    (void)state;
+    replica_job *a = job_new(900, 3), *b = job_new(900, 3);
+    replica_job *both[] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        both[i]->run_noise = 0.004;
+        slow_down(both[i], 1, 1.08);
+        job_start(both[i], "");
+    }
+    for (int round = 0; round < 40; round++) {
+        if (round == 25)
+            for (int i = 0; i < 2; i++)
+                slow_down(both[i], 2, 1.2);
+        job_next(a);
+        job_next(b);
+        assert_true(fabs(a->ran_s - b->ran_s) < 1e-9 * a->ran_s);
+        assert_true(fabs(a->ran_j - b->ran_j) < 1e-6 * a->ran_j);
+        job_restart(b);
+        job_next(b);
+        job_observe(a);
+        job_observe(b);
+        job_restart(b);
+    }
+    job_free(a);
+    job_free(b);
+}
+
+/* ---- Job requests ---------------------------------------------------------------------------- */
+
+static void requests_hold_for_all_replicas(void **state) {
+    (void)state;
+    replica_job *s = job_new(1000, 3);
+    slow_down(s, 1, 1.1);
+    job_start(s, "");
+    (void)learn(s);
+    (void)run(s, 3, 0.005);
+    double highest_s = fastest_s(s);
+    explored_must(s->base,
+                  harpe_scheduler_handle_request(s->base->scheduler, HARPE_JOB_REQUEST_PLAN_TIME,
+                                                 1.1 * highest_s, &s->base->error));
+    (void)run(s, 25, 0.1001);
+    job_next(s);
+    assert_true(s->runs_own);
+    assert_true(s->ran_s > 1.02 * highest_s);
+    job_observe(s);
+    explored_must(s->base,
+                  harpe_scheduler_handle_request(s->base->scheduler, HARPE_JOB_REQUEST_PLAN_TIME, 0,
+                                                 &s->base->error));
+    explored_must(s->base,
+                  harpe_scheduler_handle_request(s->base->scheduler, HARPE_JOB_REQUEST_POWER_CAP,
+                                                 0.9 * s->ran_j / s->ran_s, &s->base->error));
+    job_next(s);
+    assert_false(s->runs_own); /* the plans for a cap are shared */
+    job_observe(s);
+    job_free(s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_replica_has_no_others),
+        cmocka_unit_test(equal_replicas_share_a_plan),
+        cmocka_unit_test(a_slower_replica_is_noticed),
+        cmocka_unit_test(replicas_slow_in_different_stages),
+        cmocka_unit_test(a_throttled_replica),
+        cmocka_unit_test(a_straggler_comes_and_goes),
+        cmocka_unit_test(a_replica_that_flickers),
+        cmocka_unit_test(energy_differs_and_time_does_not),
+        cmocka_unit_test(a_restart_changes_nothing),
+        cmocka_unit_test(requests_hold_for_all_replicas),
+    };
+    cmocka_set_test_filter(getenv("HARPE_TEST_FILTER"));
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
