@@ -340,7 +340,7 @@ def solve(graph: Any, *, resources: Any = None, plans: Union[int, str, Sequence[
             second. If it returns False, the work stops and raises HarpeError; while plans are
             improved with an effort, only the effort ends. An exception in it reaches the caller.
         effort: Time in s for which the plans and their lower bounds are improved, as in
-            harpe.plan.solve(). Not for graphs with deadlines.
+            harpe.plan.solve().
         threads: The most threads that make plans; 0: one for each core.
         attr_name: Attribute of a DiGraph's nodes that has an operation of lowtime, usually "op".
             The other attributes of the nodes are then ignored. A dummy operation takes no time.

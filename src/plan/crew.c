@@ -46,7 +46,10 @@ static harpe_status tools_init(harpe_tools *tools, const harpe_problem *problem,
     size_t count = (size_t)problem->instruction_count;
     tools->option = harpe_calloc(count, sizeof *tools->option);
     tools->ordered = harpe_calloc(count, sizeof *tools->ordered);
-    if (!tools->option || !tools->ordered) return harpe_fail_memory(error);
+    tools->base = harpe_calloc(count, sizeof *tools->base);
+    tools->own = harpe_calloc(count, sizeof *tools->own);
+    if (!tools->option || !tools->ordered || !tools->base || !tools->own)
+        return harpe_fail_memory(error);
     harpe_status status = harpe_assignment_init(&tools->assignment, problem, error);
     if (status == HARPE_OK)
         status = harpe_splicer_init(&tools->splicer, problem->instruction_count, error);
@@ -58,6 +61,8 @@ static harpe_status tools_init(harpe_tools *tools, const harpe_problem *problem,
 static void tools_clear(harpe_tools *tools) {
     free(tools->option);
     free(tools->ordered);
+    free(tools->base);
+    free(tools->own);
     harpe_assignment_clear(&tools->assignment);
     harpe_splicer_clear(&tools->splicer);
     harpe_diver_clear(&tools->diver);

@@ -20,10 +20,12 @@ typedef struct harpe_tools {
     harpe_diver diver;
     harpe_walk walk; /* begun by the first step that needs it */
     bool is_walking;
-    harpe_bounder bounder; /* made by the first step that needs it */
+    harpe_progress walk_progress; /* ends the walk if the run must end */
+    harpe_bounder bounder;        /* made by the first step that needs it */
     bool is_bounding;
-    int32_t *option;  /* [instruction] */
-    int32_t *ordered; /* [position], as in harpe_assignment */
+    int32_t *option;     /* [instruction] */
+    int32_t *ordered;    /* [position], as in harpe_assignment */
+    int32_t *base, *own; /* [position]: a draft as a step of an effort found and improved it */
 } harpe_tools;
 
 typedef struct harpe_crew {

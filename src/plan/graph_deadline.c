@@ -13,17 +13,13 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/format.h"
-#include "plan/plan_set_contents.h"
+#include "plan/deadline_variant.h"
 #include "plan/walk.h"
 
 #define SAME_ENERGY \
     1e-12 /* relative difference of two energies that are equal but for rounding \
            */
 #define ROUNDING_PS 3
-#define DEFAULT_PLANS 100
-/* Plans made besides those for the times that were asked for. */
-#define BESIDE_ASKED 8
-#define MOST_PLANS 10000000
 
 /* The energy near a time: at most the energy of any plan, at every time. */
 typedef struct line {
@@ -32,18 +28,10 @@ typedef struct line {
     double slope_w;  /* dE/dT */
 } line;
 
-/* The problem at one iteration time. The variant shares everything with the problem except for the
- * delays that stand for deadlines. */
 typedef struct solver {
     const harpe_problem *problem;
     const harpe_progress *progress;
-    harpe_problem variant;
-    harpe_graph_layout layout;
-    harpe_choice *choices;
-    double *delay_s; /* [deadline_count] */
-    harpe_profile_point *points;
-    harpe_option *options;
-    double no_energy_j;
+    harpe_deadline_variant variant;
     int64_t fastest_ps, slowest_ps; /* T_min; the time with everything at its slowest */
     int64_t minimum_energy_ps;      /* T* */
     line *lines;                    /* of the frontier, fastest first */
@@ -61,41 +49,13 @@ static harpe_status report(const solver *s, const char *phase, double fraction,
 
 /* ---- The problem at one time ----------------------------------------------------------------- */
 
-static void set_time(solver *s, int64_t time_ps) {
-    const harpe_graph_layout *layout = s->problem->graph;
-    for (size_t d = 0; d < layout->deadline_count; d++) {
-        int64_t left_ps = time_ps - harpe_round_down(layout->deadline_s[d] * HARPE_PS_PER_S);
-        double delay_s = left_ps > 0 ? (double)left_ps / HARPE_PS_PER_S : 0;
-        s->delay_s[d] = s->points[d].time_s = s->options[d].time_s = delay_s;
-    }
-}
-
 static harpe_status solver_init(solver *s, const harpe_problem *problem,
                                 const harpe_progress *progress, harpe_error *error) {
-    const harpe_graph_layout *layout = problem->graph;
-    size_t deadlines = layout->deadline_count;
-    *s = (solver){.problem = problem, .progress = progress, .variant = *problem, .layout = *layout};
-    s->choices = harpe_calloc(problem->choice_count, sizeof *s->choices);
-    s->delay_s = harpe_calloc(deadlines, sizeof *s->delay_s);
-    s->points = harpe_calloc(deadlines, sizeof *s->points);
-    s->options = harpe_calloc(deadlines, sizeof *s->options);
-    if (!s->choices || !s->delay_s || !s->points || !s->options) return harpe_fail_memory(error);
-    memcpy(s->choices, problem->choices, problem->choice_count * sizeof *s->choices);
-    for (size_t d = 0; d < deadlines; d++) {
-        harpe_choice *choice = &s->choices[problem->choice_of[layout->deadline_instruction[d]]];
-        s->points[d] = choice->points[0];
-        s->options[d] = choice->list.options[0];
-        choice->points = &s->points[d];
-        choice->list.options = &s->options[d];
-        choice->list.curve_time_s = &s->delay_s[d];
-        choice->list.curve_effective_energy_j = &s->no_energy_j;
-    }
-    s->layout.deadline_count = 0;
-    s->variant.graph = &s->layout;
-    s->variant.choices = s->choices;
+    *s = (solver){.problem = problem, .progress = progress};
+    harpe_status status = harpe_deadline_variant_init(&s->variant, problem, error);
+    if (status != HARPE_OK) return status;
     harpe_walk walk;
-    set_time(s, 0);
-    harpe_status status = harpe_walk_begin(&walk, &s->variant, NULL, error);
+    status = harpe_walk_begin(&walk, &s->variant.problem, NULL, error);
     if (status != HARPE_OK) return status;
     s->fastest_ps = walk.fastest_ps;
     s->slowest_ps = walk.slowest_ps;
@@ -104,10 +64,7 @@ static harpe_status solver_init(solver *s, const harpe_problem *problem,
 }
 
 static void solver_clear(solver *s) {
-    free(s->choices);
-    free(s->delay_s);
-    free(s->points);
-    free(s->options);
+    harpe_deadline_variant_clear(&s->variant);
     free(s->lines);
 }
 
@@ -118,8 +75,8 @@ static harpe_status solve_at(solver *s, int64_t time_ps, line *out, bool *is_bey
     harpe_status status = report(s, "solving", 0, error);
     if (status != HARPE_OK) return status;
     harpe_walk walk;
-    set_time(s, time_ps);
-    status = harpe_walk_begin(&walk, &s->variant, NULL, error);
+    harpe_deadline_variant_set_time(&s->variant, time_ps);
+    status = harpe_walk_begin(&walk, &s->variant.problem, NULL, error);
     if (status != HARPE_OK) return status;
     *is_beyond = time_ps > walk.minimum_energy_ps;
     if (!*is_beyond) status = harpe_walk_to(&walk, time_ps, error);
@@ -127,7 +84,8 @@ static harpe_status solve_at(solver *s, int64_t time_ps, line *out, bool *is_bey
         int64_t flow_uw = walk.solver.flow_uw;
         const harpe_graph_layout *layout = s->problem->graph;
         for (size_t d = 0; d < layout->deadline_count; d++)
-            if (s->delay_s[d] > 0) /* otherwise the end of the iteration is the earlier limit */
+            if (s->variant.delay_s[d] >
+                0) /* otherwise the end of the iteration is the earlier limit */
                 flow_uw -= walk.solver.edges[layout->deadline_instruction[d]].flow;
         double iteration_w = harpe_problem_iteration_power_w(s->problem);
         *out = (line){
@@ -296,183 +254,14 @@ harpe_status harpe_deadline_frontier(const harpe_problem *problem, const harpe_p
     return HARPE_OK;
 }
 
-/* ---- Plans ----------------------------------------------------------------------------------- */
-
-/* Makes the plan of least energy that was found for an iteration of at most `time_ps`. */
-static harpe_status make_plan(solver *s, int64_t time_ps, harpe_plan *out, harpe_error *error) {
-    double time_s = (double)time_ps / HARPE_PS_PER_S;
-    harpe_plan_request request = {
-        .choice = HARPE_PLANS_AT, .count = 1, .times_s = &time_s, .time_count = 1};
-    harpe_plan_set *set = NULL;
-    set_time(s, time_ps);
-    harpe_status status = harpe_plan_set_new(&s->variant, &request, NULL, NULL, &set, error);
-    if (status != HARPE_OK) return status;
-    size_t count = (size_t)s->problem->instruction_count;
-    int *frequency_mhz = harpe_calloc(count, sizeof *frequency_mhz);
-    if (frequency_mhz) {
-        memcpy(frequency_mhz, set->plans[0].frequency_mhz, count * sizeof *frequency_mhz);
-        status = harpe_plan_evaluate(s->problem, frequency_mhz, out, NULL, error);
-    } else {
-        status = harpe_fail_memory(error);
-    }
-    harpe_plan_set_free(set);
-    if (status != HARPE_OK) free(frequency_mhz);
-    return status;
-}
-
-/* Returns the i-th time for which a plan is made: those that were asked for, then some that are
- * spread from the fastest time to the longest of them. */
-static double asked_s(const harpe_plan_request *request, double fastest_s, size_t i) {
-    if (i < request->time_count) return request->times_s[i];
-    double longest_s = fastest_s;
-    for (size_t k = 0; k < request->time_count; k++)
-        longest_s = fmax(longest_s, request->times_s[k]);
-    double share = (double)(i - request->time_count) / BESIDE_ASKED;
-    return fastest_s + share * (longest_s - fastest_s);
-}
-
-/* Lists the times of plans, in ps. */
-static harpe_status list_times(const solver *s, const harpe_plan_request *request,
-                               const harpe_frontier *frontier, int64_t **times_ps, size_t *count,
-                               harpe_error *error) {
-    size_t spread = request->count > 0 ? (size_t)request->count : DEFAULT_PLANS;
-    *count = request->choice == HARPE_PLANS_AT    ? request->time_count + BESIDE_ASKED
-             : request->choice == HARPE_PLANS_ALL ? frontier->count
-                                                  : spread;
-    *times_ps = harpe_calloc(*count, sizeof **times_ps);
-    if (!*times_ps) return harpe_fail_memory(error);
-    double fastest_s = (double)s->fastest_ps / HARPE_PS_PER_S;
-    double length_ps = (double)(s->minimum_energy_ps - s->fastest_ps);
-    for (size_t i = 0; i < *count; i++) {
-        double share = *count > 1 ? (double)i / (double)(*count - 1) : 1;
-        double time_s = request->choice == HARPE_PLANS_AT    ? asked_s(request, fastest_s, i)
-                        : request->choice == HARPE_PLANS_ALL ? frontier->vertices[i].time_s
-                                                             : fastest_s;
-        if (!(time_s >= fastest_s - harpe_time_slack_s(fastest_s))) {
-            return harpe_fail(error, HARPE_INFEASIBLE,
-                              "no plan runs in %s s: the fastest takes %s s",
-                              HARPE_DIGITS(time_s, 9), HARPE_DIGITS(fastest_s, 9));
-        }
-        double most_ps = fmin(time_s * HARPE_PS_PER_S, (double)s->minimum_energy_ps);
-        int64_t time_ps = harpe_round_down(most_ps);
-        if (request->choice == HARPE_PLANS_SPREAD)
-            time_ps = s->fastest_ps + (int64_t)(share * length_ps);
-        (*times_ps)[i] = time_ps > s->fastest_ps ? time_ps : s->fastest_ps;
-    }
-    return HARPE_OK;
-}
-
-static int compare_plans(const void *left, const void *right) {
-    const harpe_plan *a = left, *b = right;
-    if (a->time_s != b->time_s) return a->time_s < b->time_s ? -1 : 1;
-    return (a->energy_j > b->energy_j) - (a->energy_j < b->energy_j);
-}
-
-/* Keeps the plans that need less energy than all faster plans. */
-static void drop_dominated(harpe_plan_set *set) {
-    size_t kept = 0;
-    qsort(set->plans, set->count, sizeof *set->plans, compare_plans);
-    for (size_t i = 0; i < set->count; i++) {
-        const harpe_plan *last = kept > 0 ? &set->plans[kept - 1] : NULL;
-        double least_j = last ? last->energy_j - 1e-12 * fabs(last->energy_j) : INFINITY;
-        if (set->plans[i].energy_j < least_j)
-            set->plans[kept++] = set->plans[i];
-        else
-            free((void *)set->plans[i].frequency_mhz);
-    }
-    set->count = kept;
-}
-
-/* Gives each time that was asked for the plan of least energy that is not slower: another one than
- * its own may need less, because its own was made for an iteration of the whole time. */
-static harpe_status pick_asked(const harpe_problem *problem, const harpe_plan_request *request,
-                               harpe_plan_set *set, harpe_error *error) {
-    harpe_plan *picked = harpe_calloc(request->time_count, sizeof *picked);
-    if (!picked) return harpe_fail_memory(error);
-    size_t size = (size_t)problem->instruction_count * sizeof(int), count = 0;
-    for (; count < request->time_count; count++) {
-        const harpe_plan *best = &set->plans[count];
-        double longest_s = request->times_s[count];
-        longest_s += harpe_time_slack_s(longest_s);
-        for (size_t i = 0; i < set->count; i++)
-            if (set->plans[i].time_s <= longest_s && set->plans[i].energy_j < best->energy_j)
-                best = &set->plans[i];
-        int *frequency_mhz = harpe_calloc((size_t)problem->instruction_count, sizeof(int));
-        if (!frequency_mhz) break;
-        memcpy(frequency_mhz, best->frequency_mhz, size);
-        picked[count] = *best;
-        picked[count].frequency_mhz = frequency_mhz;
-    }
-    for (size_t i = 0; i < set->count; i++)
-        free((void *)set->plans[i].frequency_mhz);
-    free(set->plans);
-    set->plans = picked;
-    set->count = count;
-    return count == request->time_count ? HARPE_OK : harpe_fail_memory(error);
-}
-
-static harpe_status make_plans(solver *s, const harpe_plan_request *request,
-                               const harpe_frontier *frontier, harpe_plan_set *set,
-                               harpe_error *error) {
-    int64_t *times_ps = NULL;
-    size_t count = 0;
-    harpe_status status = list_times(s, request, frontier, &times_ps, &count, error);
-    if (status == HARPE_OK) {
-        set->plans = harpe_calloc(count, sizeof *set->plans);
-        if (!set->plans) status = harpe_fail_memory(error);
-    }
-    for (size_t i = 0; i < count && status == HARPE_OK; i++) {
-        status = report(s, "planning", (double)i / (double)count, error);
-        if (status == HARPE_OK) status = make_plan(s, times_ps[i], &set->plans[i], error);
-        if (status == HARPE_OK) set->count++;
-    }
-    free(times_ps);
-    if (status != HARPE_OK) return status;
-    if (request->choice != HARPE_PLANS_AT)
-        drop_dominated(set);
-    else
-        status = pick_asked(s->problem, request, set, error);
-    if (status != HARPE_OK) return status;
-    for (size_t i = 0; i < set->count; i++)
-        set->plans[i].lower_bound_j = harpe_frontier_bound_at(frontier, set->plans[i].time_s);
-    return HARPE_OK;
-}
-
-harpe_status harpe_deadline_plans(const harpe_problem *problem, const harpe_plan_request *request,
-                                  const harpe_progress *progress, harpe_frontier **frontier,
-                                  harpe_plan_set **out, harpe_error *error) {
-    const harpe_clock_switch *change = &request->clock_switch;
-    if (change->latency_s > 0 || change->energy_j > 0 || change->minimum_dwell_s > 0)
-        return harpe_fail(error, HARPE_NOT_SUPPORTED, "changes of clock have no cost in a graph");
-    solver s;
-    harpe_frontier *solved = NULL;
-    harpe_plan_set *set = harpe_calloc(1, sizeof *set);
-    harpe_status status = solver_init(&s, problem, progress, error);
-    if (status == HARPE_OK && !set) status = harpe_fail_memory(error);
-    if (status == HARPE_OK) status = solve_frontier(&s, &solved, error);
-    double began_s = harpe_clock_s();
-    if (status == HARPE_OK) status = make_plans(&s, request, solved, set, error);
-    if (status == HARPE_OK) status = report(&s, "planning", 1, error);
-    solver_clear(&s);
-    if (status != HARPE_OK || !frontier) {
-        if (status != HARPE_OK) harpe_plan_set_free(set);
-        harpe_frontier_free(solved);
-    } else {
-        solved->work.assign_s = harpe_clock_s() - began_s;
-        *frontier = solved;
-    }
-    if (status == HARPE_OK) *out = set;
-    return status;
-}
-
 /* ---- Verification ---------------------------------------------------------------------------- */
 
 static harpe_status verify_at(solver *s, const harpe_frontier *frontier, double time_s,
                               double rounding_j, harpe_error *error) {
     harpe_frontier *found = NULL;
-    set_time(s, harpe_round_down(time_s * HARPE_PS_PER_S));
-    harpe_status status = harpe_frontier_new(&s->variant, NULL, &found, error);
-    if (status == HARPE_OK) status = harpe_frontier_verify(&s->variant, found, 3, error);
+    harpe_deadline_variant_set_time(&s->variant, harpe_round_down(time_s * HARPE_PS_PER_S));
+    harpe_status status = harpe_frontier_new(&s->variant.problem, NULL, &found, error);
+    if (status == HARPE_OK) status = harpe_frontier_verify(&s->variant.problem, found, 3, error);
     if (status == HARPE_OK && time_s <= found->vertices[found->count - 1].time_s) {
         double proven_j = harpe_frontier_bound_at(found, time_s);
         double claimed_j = harpe_frontier_bound_at(frontier, time_s);

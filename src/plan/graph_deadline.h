@@ -14,14 +14,11 @@ static inline bool harpe_problem_has_deadlines(const harpe_problem *problem) {
     return problem->graph && problem->graph->deadline_count > 0;
 }
 
-/* Do the same as harpe_frontier_new, harpe_plan_set_new and harpe_frontier_verify, for problems
- * with deadlines. The frontier takes two walks for each vertex, and each plan takes one walk.
- * `rounding_j` is the difference of two energies that rounding explains. */
+/* Do the same as harpe_frontier_new and harpe_frontier_verify, for problems with deadlines. The
+ * frontier takes two walks for each vertex. `rounding_j` is the difference of two energies that
+ * rounding explains. */
 harpe_status harpe_deadline_frontier(const harpe_problem *problem, const harpe_progress *progress,
                                      harpe_frontier **out, harpe_error *error);
-harpe_status harpe_deadline_plans(const harpe_problem *problem, const harpe_plan_request *request,
-                                  const harpe_progress *progress, harpe_frontier **frontier,
-                                  harpe_plan_set **out, harpe_error *error);
 harpe_status harpe_deadline_verify(const harpe_problem *problem, const harpe_frontier *frontier,
                                    size_t samples, double rounding_j, harpe_error *error);
 

@@ -11,6 +11,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/format.h"
+#include "plan/deadline_plans.h"
+#include "plan/effort.h"
 #include "plan/graph_deadline.h"
 #include "plan/plan_set_contents.h"
 #include "plan/plan_times.h"
@@ -28,6 +30,9 @@
 #define SPLICE_ROUNDS 2
 /* If the first joins took longer than this share of an effort, the effort does not repeat them. */
 #define MOST_JOINING 0.1
+/* If the walk along the frontier took longer than this share of an effort, the effort makes only
+ * windows, which need no walk. */
+#define MOST_WALKING 0.05
 /* The parts of the reported progress: for finding T*, for rounding, and for refining. Joins have
  * the rest. If there is an effort, all of this together has the last part. */
 #define SOLVING_SHARE 0.1
@@ -444,22 +449,23 @@ static harpe_status join_again(maker *m, const harpe_search *search, bool *stopp
  * first two parts leave. */
 static harpe_status search_for(maker *m, const harpe_search *search, double effort_s,
                                harpe_error *error) {
-    static const double part[] = {0.1, 0.6, 0.3}, part_of_left[] = {0.1, 2.0 / 3, 1};
+    static const double with_bounds[] = {0.1, 2.0 / 3, 1}, without_bounds[] = {0, 1, 0};
+    const double *part_of_left = harpe_effort_can_bound(search) ? with_bounds : without_bounds;
     bool has_time_to_join = m->join_s < MOST_JOINING * effort_s;
-    double end_s = harpe_clock_s() + effort_s, share = (1 - m->share_from - m->share);
+    double end_s = harpe_clock_s() + effort_s;
     bool stopped = false;
     harpe_status status = HARPE_OK;
     for (int k = 0; k < 3 && status == HARPE_OK && !stopped; k++) {
         double for_s = part_of_left[k] * fmax(0, end_s - harpe_clock_s());
         m->share_from += m->share;
-        m->share = part[k] * share;
+        m->share = part_of_left[k] * (1 - m->share_from);
         m->phase = k == 1 ? "improving" : "bounding";
         if (k == 1)
-            status = harpe_search_for(search, for_s, &stopped, error);
+            status = harpe_effort_improve(search, for_s, &stopped, error);
         else
-            status = harpe_search_bounds(search, for_s,
-                                         k == 0 ? HARPE_BOUND_FIRST_TURN : HARPE_BOUND_LATER_TURNS,
-                                         &stopped, error);
+            status = harpe_effort_bound(search, for_s,
+                                        k == 0 ? HARPE_BOUND_FIRST_TURN : HARPE_BOUND_LATER_TURNS,
+                                        &stopped, error);
         if (k == 1 && status == HARPE_OK && !stopped && has_time_to_join)
             status = join_again(m, search, &stopped, error);
     }
@@ -550,6 +556,7 @@ static harpe_status improve_all(maker *m, const harpe_plan_request *request,
     harpe_search search = {
         .problem = m->problem,
         .frontier = frontier,
+        .may_walk = frontier->work.solve_s < MOST_WALKING * request->effort_s,
         .crew = &m->crew,
         .drafts = m->drafts,
         .draft_count = m->draft_count,
@@ -598,10 +605,6 @@ harpe_status harpe_plan_set_new(const harpe_problem *problem, const harpe_plan_r
     if (!request) request = &defaults;
     harpe_status status = check_request(problem, request, error);
     if (status != HARPE_OK) return status;
-    if (harpe_problem_has_deadlines(problem) && request->effort_s > 0)
-        return harpe_fail(
-            error, HARPE_NOT_SUPPORTED,
-            "plans of a graph with deadlines cannot be improved: leave the effort out");
     if (harpe_problem_has_deadlines(problem))
         return harpe_deadline_plans(problem, request, progress, frontier, out, error);
     double began_s = harpe_clock_s();

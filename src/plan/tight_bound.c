@@ -203,6 +203,16 @@ int64_t harpe_cut_deadline_ps(int64_t time_ps, int32_t instruction_count) {
     return time_ps + instruction_count + (int64_t)(2 * SUM_ROUNDING * (double)time_ps) + 1;
 }
 
+bool harpe_cut_end_at(harpe_cut *cut, int64_t variant_ps, double iteration_w) {
+    if (!isfinite(harpe_cut_at(cut, (double)variant_ps / HARPE_PS_PER_S))) return false;
+    double deadline_s = (double)cut->deadline_ps / HARPE_PS_PER_S;
+    double rounding_j = ROUNDING * fabs((cut->slope_w - iteration_w) * deadline_s);
+    cut->energy_j += (cut->slope_w - iteration_w) * deadline_s - rounding_j;
+    cut->slope_w = iteration_w;
+    cut->variant_ps = variant_ps;
+    return true;
+}
+
 double harpe_cut_at(const harpe_cut *cut, double time_s) {
     if (time_s * HARPE_PS_PER_S * (1 + SUM_ROUNDING) > (double)cut->deadline_ps) return -INFINITY;
     return cut->energy_j + cut->slope_w * time_s;

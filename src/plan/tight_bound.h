@@ -30,7 +30,10 @@ typedef struct harpe_cut {
     size_t block_size;  /* instructions of a block, at most HARPE_BLOCK_MOST_MEMBERS */
     size_t missing;     /* instructions that the first block has less than the others */
     size_t most_boxes;  /* of a block */
-    bool is_exact;      /* no bound is higher: there is only one block, and it is exact */
+    /* Above 0: the bound is for a graph with deadlines, and was found for its variant at this time,
+     * in which the iteration ends at the deadline of the bound. */
+    int64_t variant_ps;
+    bool is_exact; /* no bound is higher: there is only one block, and it is exact */
 } harpe_cut;
 
 typedef struct harpe_bounder {
@@ -60,6 +63,12 @@ void harpe_bounder_clear(harpe_bounder *bounder);
  * the walk is there. */
 harpe_status harpe_bounder_cut(harpe_bounder *bounder, const harpe_frontier_solver *solver,
                                harpe_cut *cut, harpe_error *error);
+
+/* Turns the bound of a variant into one for the graph with deadlines, whatever the time of a plan
+ * within the deadline. A faster plan is one of the variant if the iteration waits for its end.
+ * Returns false if the bound says nothing about iterations of the variant's time, and therefore
+ * nothing about the graph. */
+bool harpe_cut_end_at(harpe_cut *cut, int64_t variant_ps, double iteration_w);
 
 /* The parts of harpe_bounder_cut, to do it again: divides, and bounds one block. */
 void harpe_bounder_divide(harpe_bounder *bounder, const harpe_frontier_solver *solver,

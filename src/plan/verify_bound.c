@@ -10,6 +10,8 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "plan/deadline_variant.h"
+#include "plan/graph_deadline.h"
 #include "plan/plan_set_contents.h"
 #include "plan/tight_bound.h"
 #include "plan/walk.h"
@@ -292,7 +294,11 @@ static harpe_status check_cut(checker *c, const harpe_cut *cut, harpe_error *err
             return fail_check("an instruction is not in exactly one block", error);
     }
     double slope_w = harpe_problem_iteration_power_w(c->problem);
-    if (!cut->is_flat) slope_w -= (double)c->walk->solver.flow_uw / HARPE_UW_PER_W;
+    double flow_w = cut->is_flat ? 0 : (double)c->walk->solver.flow_uw / HARPE_UW_PER_W;
+    if (cut->variant_ps > 0) /* the iteration ends at the deadline */
+        sum_j -= flow_w * ((double)cut->deadline_ps / HARPE_PS_PER_S);
+    else
+        slope_w -= flow_w;
     bool is_proven = fabs(slope_w - cut->slope_w) <= RELATIVE_TOLERANCE * (1 + fabs(slope_w)) &&
                      cut->energy_j + flow_rounding_j(c, c->network->instruction_count) <=
                          sum_j + RELATIVE_TOLERANCE * size_j;
@@ -386,6 +392,25 @@ static harpe_status verify_bounds(const harpe_problem *problem, const harpe_plan
     return status;
 }
 
+/* Proves the bound of each plan in the variant in which it was found. */
+static harpe_status verify_variants(const harpe_problem *problem, const harpe_plan_set *plans,
+                                    harpe_error *error) {
+    harpe_deadline_variant variant;
+    harpe_status status = harpe_deadline_variant_init(&variant, problem, error);
+    for (size_t i = 0; i < plans->count && status == HARPE_OK; i++) {
+        harpe_cut *cut = &plans->cuts[i];
+        harpe_plan_set one = {.plans = &plans->plans[i], .count = 1, .cuts = cut};
+        if (cut->deadline_ps == 0) continue;
+        if (!isfinite(harpe_cut_at(cut, (double)cut->variant_ps / HARPE_PS_PER_S)) ||
+            cut->variant_ps == 0)
+            status = fail_check("it is not that of a graph with deadlines", error);
+        harpe_deadline_variant_set_time(&variant, cut->variant_ps);
+        if (status == HARPE_OK) status = verify_bounds(&variant.problem, &one, error);
+    }
+    harpe_deadline_variant_clear(&variant);
+    return status;
+}
+
 harpe_status harpe_plan_set_verify(const harpe_problem *problem, const harpe_frontier *frontier,
                                    const harpe_plan_set *plans, harpe_error *error) {
     bool has_cuts = false;
@@ -400,5 +425,7 @@ harpe_status harpe_plan_set_verify(const harpe_problem *problem, const harpe_fro
         }
         status = harpe_plan_verify(problem, frontier, &plan, error);
     }
-    return status == HARPE_OK && has_cuts ? verify_bounds(problem, plans, error) : status;
+    if (status != HARPE_OK || !has_cuts) return status;
+    return harpe_problem_has_deadlines(problem) ? verify_variants(problem, plans, error)
+                                                : verify_bounds(problem, plans, error);
 }

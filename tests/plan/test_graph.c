@@ -47,10 +47,7 @@ static solution solve_with_overhead(const harpe_graph *graph, double overhead_w,
     harpe_error error = {.message = ""};
     assert_ok(harpe_plan_set_new(s.problem, request, NULL, &s.frontier, &s.plans, &error), error);
     assert_ok(harpe_frontier_verify(s.problem, s.frontier, 0, &error), error);
-    for (size_t i = 0; i < harpe_plan_set_count(s.plans); i++) {
-        assert_ok(harpe_plan_verify(s.problem, s.frontier, harpe_plan_set_at(s.plans, i), &error),
-                  error);
-    }
+    assert_ok(harpe_plan_set_verify(s.problem, s.frontier, s.plans, &error), error);
     s.runs = calloc(harpe_graph_activity_count(graph), sizeof *s.runs);
     return s;
 }
@@ -397,6 +394,72 @@ static void plans_match_the_enumeration(void **state) {
 static void plans_with_deadlines_match_the_enumeration(void **state) {
     (void)state;
     check_enumeration(21, true, test_trials(300));
+}
+
+/* Checks the bound of each plan against all plans of a graph, and counts the plans that are proven
+ * to be the best of their time. */
+static int count_proven(const random_graph *g, const harpe_plan_set *plans) {
+    int option[ACTIVITIES_MAX] = {0}, proven = 0;
+    double start_s[ACTIVITIES_MAX];
+    do {
+        harpe_plan one = run(g, option, start_s);
+        if (!meets_deadlines(g, option, start_s)) continue;
+        for (size_t i = 0; i < harpe_plan_set_count(plans); i++) {
+            const harpe_plan *plan = harpe_plan_set_at(plans, i);
+            if (fabs(one.time_s - plan->time_s) > 1e-12 * plan->time_s) continue;
+            assert_true(one.energy_j >= plan->lower_bound_j * (1 - 1e-9) - 1e-9);
+        }
+    } while (next_options(g, option));
+    for (size_t i = 0; i < harpe_plan_set_count(plans); i++) {
+        const harpe_plan *plan = harpe_plan_set_at(plans, i);
+        proven += plan->energy_j <= plan->lower_bound_j + 2e-6 * fabs(plan->energy_j);
+    }
+    return proven;
+}
+
+/* An effort makes no plan of a graph with deadlines worse, its bounds are below all plans, and most
+ * plans reach them. The effort ends by itself when nothing is left. */
+static void an_effort_improves_plans_with_deadlines(void **state) {
+    (void)state;
+    test_random random = {22};
+    int proven_before = 0, proven = 0, all = 0;
+    for (int trial = 0; trial < test_trials(60); trial++) {
+        random_graph g;
+        make_random_graph(&g, 7, &random);
+        add_deadlines(&g, &random);
+        harpe_graph *graph = graph_of_random(&g, &random);
+        if (!graph) continue;
+        harpe_plan_request request = {.count = 5};
+        solution before = solve(graph, &request);
+        double times_s[5];
+        size_t count = harpe_plan_set_count(before.plans);
+        for (size_t i = 0; i < count; i++)
+            times_s[i] = harpe_plan_set_at(before.plans, i)->time_s;
+        if (trial % 2)
+            request = (harpe_plan_request){
+                .choice = HARPE_PLANS_AT, .times_s = times_s, .time_count = count};
+        request.effort_s = 1000;
+        solution after = solve(graph, &request);
+        for (size_t i = 0; i < count; i++) {
+            double best_j = INFINITY;
+            for (size_t k = 0; k < harpe_plan_set_count(after.plans); k++) {
+                const harpe_plan *plan = harpe_plan_set_at(after.plans, k);
+                if (plan->time_s <= times_s[i] * (1 + 1e-9)) best_j = fmin(best_j, plan->energy_j);
+            }
+            double was_j = harpe_plan_set_at(before.plans, i)->energy_j;
+            assert_true(best_j <= was_j + 1e-9 * fabs(was_j));
+        }
+        proven_before += count_proven(&g, before.plans);
+        proven += count_proven(&g, after.plans);
+        all += (int)harpe_plan_set_count(after.plans);
+        for (size_t i = 0; i < harpe_plan_set_count(after.plans); i++)
+            check_runs(&g, graph, &after, harpe_plan_set_at(after.plans, i));
+        solution_clear(&before);
+        solution_clear(&after);
+        harpe_graph_free(graph);
+    }
+    printf("%d plans, %d proven; %d before the effort\n", all, proven, proven_before);
+    assert_true(proven > proven_before);
 }
 
 /* ---- An independent LP ----------------------------------------------------------------------- */
@@ -769,6 +832,7 @@ int main(void) {
         cmocka_unit_test(fixed_time_without_energy_costs_waiting),
         cmocka_unit_test(plans_match_the_enumeration),
         cmocka_unit_test(plans_with_deadlines_match_the_enumeration),
+        cmocka_unit_test(an_effort_improves_plans_with_deadlines),
 #ifdef HARPE_HAVE_CLP
         cmocka_unit_test(frontier_matches_lp_optimum),
         cmocka_unit_test(frontier_with_deadlines_matches_lp_optimum),

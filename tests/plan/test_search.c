@@ -8,6 +8,8 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <dirent.h>
+#include <sched.h>
 
 #include "base/clock.h"
 #include "search_parts.h"
@@ -155,6 +157,90 @@ static void effort_works_on_the_asked_plans(void **state) {
     harpe_problem_free(problem);
 }
 
+/* Counts the threads of this process that make plans, except for the first one. */
+static int count_helpers(void) {
+    DIR *tasks = opendir("/proc/self/task");
+    assert_non_null(tasks);
+    int count = 0;
+    for (struct dirent *task = readdir(tasks); task; task = readdir(tasks)) {
+        char path[300], name[32] = "";
+        (void)snprintf(path, sizeof path, "/proc/self/task/%s/comm", task->d_name);
+        FILE *file = fopen(path, "r");
+        if (!file) continue; /* it has ended, or "." */
+        if (fgets(name, sizeof name, file)) count += strncmp(name, "harpe-plan", 10) == 0;
+        (void)fclose(file);
+    }
+    (void)closedir(tasks);
+    return count;
+}
+
+/* Stops the effort once, when the wanted number of threads was seen. */
+static bool watch_threads(void *user, const char *phase, double fraction) {
+    int *wanted = user;
+    (void)fraction;
+    if (*wanted == 0 || strncmp(phase, "improving", 9) != 0 || count_helpers() < *wanted)
+        return true;
+    *wanted = 0;
+    return false;
+}
+
+/* All threads work on a single plan. */
+static void a_single_plan_occupies_all_threads(void **state) {
+    (void)state;
+    cpu_set_t cores;
+    assert_int_equal(sched_getaffinity(0, sizeof cores, &cores), 0);
+    int threads = CPU_COUNT(&cores) < 4 ? CPU_COUNT(&cores) : 4, wanted = threads - 1;
+    if (threads < 2) skip();
+    harpe_problem *problem = usual_problem(86, 6, 12, 12);
+    harpe_frontier *frontier = NULL;
+    harpe_plan_set *plans = NULL;
+    harpe_error error = {.message = ""};
+    assert_ok(harpe_frontier_new(problem, NULL, &frontier, &error), error);
+    size_t count = 0;
+    const harpe_frontier_vertex *v = harpe_frontier_vertices(frontier, &count);
+    double middle_s = (v[0].time_s + v[count - 1].time_s) / 2;
+    harpe_frontier_free(frontier);
+    const harpe_plan_request request = {.choice = HARPE_PLANS_AT,
+                                        .times_s = &middle_s,
+                                        .time_count = 1,
+                                        .count = 3,
+                                        .threads = threads,
+                                        .effort_s = 120};
+    const harpe_progress progress = {watch_threads, &wanted};
+    assert_ok(harpe_plan_set_new(problem, &request, &progress, &frontier, &plans, &error), error);
+    assert_int_equal(wanted, 0);
+    assert_ok(harpe_plan_set_verify(problem, frontier, plans, &error), error);
+    harpe_plan_set_free(plans);
+    harpe_frontier_free(frontier);
+    harpe_problem_free(problem);
+}
+
+/* Above 2,000 instructions there are dives only with an effort. */
+static void an_effort_improves_a_large_problem(void **state) {
+    (void)state;
+    harpe_problem *problem = usual_problem(87, 6, 180, 12);
+    assert_true(problem->instruction_count > 2000);
+    harpe_plan_request request = {.count = 3};
+    harpe_frontier *frontier = NULL;
+    harpe_plan_set *before = plans_of(problem, &request), *after = NULL;
+    harpe_error error = {.message = ""};
+    double was_j = harpe_plan_set_at(before, 1)->energy_j, is_j = was_j;
+    double time_s = harpe_plan_set_at(before, 1)->time_s;
+    request = (harpe_plan_request){
+        .choice = HARPE_PLANS_AT, .times_s = &time_s, .time_count = 1, .count = 3, .effort_s = 2};
+    for (; is_j >= was_j * (1 - 1e-7) && request.effort_s < 200; request.effort_s *= 4) {
+        assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, &after, &error), error);
+        assert_ok(harpe_plan_set_verify(problem, frontier, after, &error), error);
+        is_j = harpe_plan_set_at(after, 0)->energy_j;
+        assert_true(harpe_plan_set_at(after, 0)->time_s <= time_s * (1 + 1e-9));
+        harpe_plan_set_free(after);
+        harpe_frontier_free(frontier);
+    }
+    assert_true(is_j < was_j * (1 - 1e-7));
+    harpe_plan_set_free(before);
+    harpe_problem_free(problem);
+}
+
 /* ---- Stopping -------------------------------------------------------------------------------- */
 
 typedef struct listener {
@@ -250,6 +336,8 @@ int main(void) {
         cmocka_unit_test(effort_ends_when_nothing_is_left),
         cmocka_unit_test(bad_efforts_and_threads_are_refused),
         cmocka_unit_test(effort_works_on_the_asked_plans),
+        cmocka_unit_test(a_single_plan_occupies_all_threads),
+        cmocka_unit_test(an_effort_improves_a_large_problem),
         cmocka_unit_test(reports_can_stop_each_phase),
         cmocka_unit_test(sets_do_not_depend_on_threads),
     };

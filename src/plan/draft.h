@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Drafts of plans, and what a thread of a crew does with one of them. */
+#ifndef HARPE_PLAN_DRAFT_H
+#define HARPE_PLAN_DRAFT_H
+
+#include "plan/crew.h"
+
+/* Without an effort, larger problems are not dived, because the time of a dive grows faster than
+ * the number of instructions. */
+#define HARPE_MOST_DIVED 2000
+/* A relative gap below this is a rounding error: the draft cannot be improved. */
+#define HARPE_CLOSED_GAP 1e-10
+
+/* A plan that is not finished. */
+typedef struct harpe_draft {
+    int32_t *option;     /* by position, as in harpe_assignment */
+    int64_t deadline_ps; /* the draft takes at most this time */
+    int64_t longest_ps;  /* with a cost of changes, the plan may take this time, even above T* */
+    bool is_asked;       /* deadline_ps is a time that was asked for */
+    double time_s, energy_j; /* blocking included */
+    int *frequency_mhz; /* the finished plan, by instruction; NULL before harpe_search_finish */
+    harpe_cut cut;      /* a bound at the deadline that is higher than the relaxation's, if any */
+} harpe_draft;
+
+typedef struct harpe_search {
+    const harpe_problem *problem;
+    const harpe_frontier *frontier;
+    harpe_crew *crew;
+    harpe_draft *drafts;
+    size_t draft_count;
+    bool may_walk; /* an effort: the threads have time to walk along the frontier again */
+    /* Receives the part of a function's work that is done, 0 to 1, and the present mean gap of the
+     * drafts (only the functions of effort.h; otherwise NAN). Returns false to
+     * stop. NULL: none. */
+    bool (*report)(void *user, double done, double mean_gap);
+    void *user;
+} harpe_search;
+
+/* Copies an assignment into a draft, but not the deadline. */
+void harpe_draft_take(harpe_draft *draft, const harpe_assignment *assignment);
+
+/* Returns the distance of a draft to the relaxation's bound at its time, relative to the bound. */
+double harpe_draft_gap(const harpe_frontier *frontier, const harpe_draft *draft);
+
+/* Replaces the draft by the assignment if this is nearer to the lower bound. */
+void harpe_draft_keep_better(const harpe_search *search, harpe_draft *draft,
+                             const harpe_assignment *assignment);
+
+/* Brings the thread's own walk to a time, with a new walk if it has passed this time. A run that
+ * takes the drafts in the order of harpe_draft_order needs one walk for each thread. Fails with
+ * HARPE_INTERRUPTED if the run must end. */
+harpe_status harpe_draft_walk_to(const harpe_search *search, harpe_tools *tools, int64_t time_ps,
+                                 harpe_error *error);
+
+/* Dives at the draft's deadline, and keeps the result if it is better. */
+harpe_status harpe_draft_dive(const harpe_search *search, harpe_tools *tools, harpe_draft *draft,
+                              harpe_dive_order order, int width, harpe_error *error);
+
+/* Returns the width of the first dives. The time of a dive grows faster than the number of
+ * instructions. */
+int harpe_draft_usual_width(const harpe_search *search);
+
+/* Writes the numbers of the drafts, the one with the slowest deadline first. Free `*order`. */
+harpe_status harpe_draft_order(const harpe_search *search, size_t **order, harpe_error *error);
+
+#endif
