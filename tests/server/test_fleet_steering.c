@@ -430,7 +430,7 @@ static void event_is_repeated_by_its_key_and_cancelled(void **state) {
     assert_int_equal(w.state.event_count, 1);
     pass(&w, 60);
     assert_true(counted_in(&w, 0) <= 700.01);
-    set(&w, HARPE_CALL_FLEET_DELETE_EVENT, "1", "");
+    set(&w, HARPE_CALL_FLEET_DELETE_EVENT, "1", "%s", "");
     pass(&w, 10);
     assert_true(counted_in(&w, 0) <= 1000);
     assert_string_equal(
