@@ -115,6 +115,7 @@ static bool meet(void *user, int64_t *time_ns, bool *stop) {
     harpe_sim_board *board = ((harpe_sim_memory_transport *)user)->board;
     harpe_sim_meeting *meeting = &board->meeting;
     uint32_t over = atomic_load(&meeting->over);
+    if (atomic_load(&board->abort)) return false; /* a single rank never waits */
     raise_to(&meeting->latest_ns, *time_ns);
     raise_to(&meeting->stop, *stop);
     if (atomic_fetch_add(&meeting->arrived, 1) + 1 == (uint32_t)board->world_size) {

@@ -401,6 +401,16 @@ class Ending(Simulation):
         self.assertEqual(out, "")
         self.assertIn("interrupted", err)
 
+    def test_a_single_rank_is_not_killed(self):
+        """It meets no other rank. The launcher kills ranks that do not end within 60 s."""
+        self.sim("--pp", 1, "--steps", 10000, "--time-scale", 20, "--offline")
+        self.wait_for(lambda: len([line for line in processes_with(self.mark)
+                                   if b"train-sim" in line]) >= 3)
+        began = time.monotonic()
+        self.process.send_signal(signal.SIGINT)
+        self.finish(128 + signal.SIGINT)
+        self.assertLess(time.monotonic() - began, 55)
+
     def test_people_get_a_table(self):
         self.sim("--offline", "--steps", 2, "--time-scale", 20)
         out, err = self.finish()

@@ -109,7 +109,6 @@ class JobsTest(FleetTest):
     def setUp(self):
         super().setUp()
         self.jobs = []
-        self.addCleanup(self.end_jobs)
 
     def serve(self, port=0):
         return self.start("--scheduler-args", json.dumps(PERSEUS), scheduler="Perseus", port=port)
@@ -123,12 +122,14 @@ class JobsTest(FleetTest):
              "--seed", str(seed), "--learning-limit", str(2 * LIMIT_S)],
             stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
             env=clean_environment()))
+        # Before the server, for which a job would wait.
+        self.addCleanup(self.end_jobs)
 
     def end_jobs(self):
         for job in self.jobs:
             job.send_signal(signal.SIGTERM)
-        for job in self.jobs:
-            job.wait(LIMIT_S)
+        while self.jobs:
+            self.jobs.pop().wait(LIMIT_S)
 
     def test_event_is_kept_and_survives_a_kill(self):
         server = self.serve()

@@ -197,6 +197,46 @@ class Groups(Rights):
         running.kill()
         self.check_what_is_seen(self.start_with_tokens(), jobs)
 
+    def finish(self, running, group, filler=""):
+        """Runs a round of a job and evicts it, so that a final report remains."""
+        info = job_info(1, 1, 1, job_metadata=filler + (f"fleet_group={group}" if group else "x"))
+        job = self.expect(self.call(running, "all", "POST", "/register_job", info), 200).json
+        rank = server.Job(job, 1, 1, 1).rank(0)
+        self.expect(self.call(running, "all", "POST", f"/register_rank/{job}", rank), 200)
+        self.expect(self.call(running, "all", "GET", f"/schedule/{job}?rank=0"), 200)
+        self.expect(self.call(running, "all", "DELETE", f"/jobs/{job}"), 200)
+        return job
+
+    def check_finished(self, running, jobs):
+        mine, other, none, long = jobs
+        self.assertEqual(self.ids(running, "all", "/finished"), set(jobs))
+        self.assertEqual(self.ids(running, "both", "/finished"), {mine, other, long})
+        for name in ("row1", "steer1"):
+            self.assertEqual(self.ids(running, name, "/finished"), {mine, long})
+        for offset, rows in ((0, [long]), (1, [mine]), (2, [])):
+            page = self.expect(self.call(running, "row1", "GET",
+                                         f"/finished?limit=1&offset={offset}"), 200).json
+            self.assertEqual(([job["job_id"] for job in page["jobs"]], page["count"]), (rows, 2))
+        for job, group in ((mine, "row1"), (long, "row1"), (other, "row2"), (none, None)):
+            report = self.expect(self.call(running, "all", "GET", f"/finished/{job}"), 200).json
+            self.assertEqual(report["group"], group)
+            answer = self.call(running, "row1", "GET", f"/finished/{job}")
+            if group == "row1":
+                self.assertEqual(self.expect(answer, 200).json, report)
+            else:
+                unknown = self.call(running, "row1", "GET", "/finished/nobody")
+                self.assertEqual(self.expect_detail(answer, 404, job).replace(job, "nobody"),
+                                 self.expect_detail(unknown, 404, "nobody"))
+
+    def test_final_reports(self):
+        running = self.start_with_tokens()
+        # The report contains only the beginning of the last one's metadata.
+        jobs = [self.finish(running, "row1"), self.finish(running, "row2"),
+                self.finish(running, None), self.finish(running, "row1", "model=y " * 40)]
+        self.check_finished(running, jobs)
+        running.kill()
+        self.check_finished(self.start_with_tokens(), jobs)
+
     def test_events(self):
         running, jobs = self.start_with_jobs()
         connection = self.connect(running)

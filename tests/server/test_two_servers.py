@@ -291,6 +291,78 @@ class TwoServers(OnPostgres):
         self.assertEqual(first.receive().status, 200)
         first.close()
 
+    # ---- Power budgets ----
+
+    def put(self, server, target, **body):
+        answer = server.call("PUT", target, body)
+        self.assertEqual(answer.status, 200, answer)
+
+    @staticmethod
+    def settings(server):
+        """Returns what the server shows of the fleet, without times and without what is measured."""
+        fleet = server.get("/fleet").json
+        keep = lambda rows, *names: [[row[name] for name in names] for row in rows]
+        return {"budgets": keep(fleet["budgets"], "group", "watts", "margin", "overhead", "limit_w"),
+                "groups": sorted(keep(fleet["groups"], "name", "parent")),
+                "jobs": sorted(keep(fleet["jobs"], "job_id", "group", "kind", "weight")),
+                "events": keep(fleet["events"], "id", "group", "state", "promised_w", "note"),
+                "price": fleet["price"]}
+
+    def run_member(self, server, watts):
+        """A declared job reports to `server` until it has the plan with this power and the budget
+        is kept."""
+        plan, target = 0, "/fleet/members/limit"
+        kept = lambda fleet: fleet["power"]["counted_w"] == watts and fleet["state"] == "within"
+        end = time.monotonic() + LIMIT_S
+        while True:
+            answer = server.post(target, {"plan": plan, "power": self.PLANS[plan]["power"]})
+            self.assertEqual(answer.status, 200, answer)
+            plan = answer.json["plan"]
+            fleet = server.get("/fleet").json
+            if self.PLANS[plan]["power"] == watts and kept(fleet):
+                return
+            self.assertLess(time.monotonic(), end, fleet)
+            time.sleep(0.05)
+
+    PLANS = [{"time": 1, "power": 500}, {"time": 1.2, "power": 400}, {"time": 1.5, "power": 300}]
+
+    def test_a_fleet_that_is_set_at_the_follower_survives_the_leader(self):
+        leader, follower = self.leader(), self.follower()
+        self.put(follower, "/fleet/groups/room", parent=None)
+        self.put(follower, "/fleet/groups/row1", parent="room")
+        self.put(follower, "/fleet/budget", watts=450, margin=0, overhead=1)
+        self.put(follower, "/fleet/budget", group="row1", watts=5000, margin=0.1, overhead=1.25)
+        self.put(follower, "/fleet/members/limit", group="row1", weight=3, plans=self.PLANS)
+        self.put(follower, "/fleet/prices", currency="EUR", value_per_s=1,
+                 series=[{"at": 0, "energy_per_kwh": 0.2, "carbon_g_per_kwh": 300}])
+        event = {"from": time.time() + 5000, "duration_s": 100, "watts": 50, "key": "grid-7"}
+        posted = follower.post("/fleet/events", event).json
+        self.assertEqual(posted["promised_w"], 400)
+        self.assertEqual(follower.post("/fleet/events", event).json["id"], posted["id"])
+        shown = self.settings(leader)
+        self.assertEqual(shown, self.settings(follower))
+        self.assertEqual([row[:2] for row in shown["budgets"]], [[None, 450], ["row1", 5000]])
+        self.assertEqual([row[3] for row in shown["jobs"]], [3])
+        self.assertEqual([row[:3] for row in shown["events"]], [[posted["id"], None, "announced"]])
+        self.run_member(follower, 400)
+        refused = follower.call("PUT", "/fleet/budget", {"watts": -1})
+        self.assertEqual((refused.status, "watts" in refused.json["detail"]), (422, True))
+        leader.kill()
+        self.servers = [follower, self.start()]
+        self.wait_until(lambda: self.leader() is not None, "another server leads")
+        leader, follower = self.leader(), self.follower()
+        for server in (leader, follower):
+            self.assertEqual(self.settings(server), shown)
+        self.run_member(follower, 400)
+        self.put(follower, "/fleet/budget", watts=350)
+        self.run_member(leader, 300)
+        self.wait_until(lambda: follower.get("/fleet/history").json["at"], "the history has a point")
+        for target in (f"/fleet/events/{posted['id']}", "/fleet/budget", "/fleet/budget?group=row1",
+                       "/fleet/prices", "/fleet/members/limit"):
+            answer = follower.call("DELETE", target)
+            self.assertEqual(answer.status, 200, answer)
+        self.wait_until(lambda: leader.get("/fleet").json["state"] == "none", "nothing is steered")
+
     # ---- One call, from any server ----
 
     def test_what_is_asked_twice_is_done_once(self):

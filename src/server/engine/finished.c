@@ -4,12 +4,15 @@
  * deletes no report. */
 #include "server/engine/finished.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/text.h"
+#include "rights/scope.h"
+#include "server/engine/job_group.h"
 #include "server/engine/job_times.h"
 #include "server/engine/job_view.h"
 #include "server/engine/replies.h"
@@ -23,10 +26,14 @@ static harpe_finished_job *at(const harpe_finished *finished, size_t index) {
     return &finished->jobs[(finished->first + index) % finished->capacity];
 }
 
+static void free_job(harpe_finished_job *job) {
+    free(job->id);
+    free(job->text);
+    free(job->group);
+}
+
 static void drop_oldest(harpe_finished *finished) {
-    harpe_finished_job *oldest = at(finished, 0);
-    free(oldest->id);
-    free(oldest->text);
+    free_job(at(finished, 0));
     finished->first = (finished->first + 1) % finished->capacity;
     finished->count--;
 }
@@ -70,6 +77,23 @@ static bool make_room(harpe_finished *finished, size_t capacity) {
     return true;
 }
 
+/* Finds the group in a report. A report of an older version has only the metadata, which may be
+ * shortened: then it has no group, and only tokens for the whole fleet see it. Returns false if
+ * memory runs out. */
+static bool read_group(const harpe_change *change, char **group) {
+    json_t *report = json_loadb(change->text, change->length, 0, NULL);
+    const json_t *own = json_object_get(report, "group");
+    bool is_older = !own && !json_object_get(report, "job_metadata_is_shortened");
+    bool is_read = true;
+    *group = NULL;
+    if (is_older)
+        is_read =
+            harpe_metadata_group(json_string_value(json_object_get(report, "job_metadata")), group);
+    if (json_is_string(own)) is_read = (*group = strdup(json_string_value(own))) != NULL;
+    json_decref(report);
+    return is_read;
+}
+
 /* If memory runs out, the report stays in the store, and the next server shows it. */
 void harpe_finished_add(harpe_jobs *jobs, const harpe_change *change) {
     harpe_finished *finished = &jobs->finished;
@@ -77,10 +101,9 @@ void harpe_finished_add(harpe_jobs *jobs, const harpe_change *change) {
     harpe_finished_job job = {.id = strdup(change->job_id),
                               .text = strndup(change->text, change->length),
                               .uptime_s = change->round};
-    if (!job.id || !job.text ||
+    if (!job.id || !job.text || !read_group(change, &job.group) ||
         !make_room(finished, (size_t)jobs->options.settings->max_finished_jobs)) {
-        free(job.id);
-        free(job.text);
+        free_job(&job);
         return;
     }
     *at(finished, finished->count) = job;
@@ -97,17 +120,26 @@ int64_t harpe_finished_forget_old(harpe_jobs *jobs) {
 
 /* ---- Answering ------------------------------------------------------------------------------- */
 
+/* To a client with this scope, a report of another group does not exist. */
+static bool is_shown(const harpe_finished_job *job, const char *scope) {
+    return harpe_scope_covers(scope, job->group);
+}
+
 static void answer_list(const harpe_finished *finished, harpe_call *call) {
     size_t skipped = call->rank > 0 ? (size_t)call->rank : 0;
     size_t limit = call->round < 0 ? LISTED : (size_t)call->round;
+    size_t shown = 0;
     harpe_text text = {0};
     harpe_text_printf(&text, "{\"jobs\":[");
-    for (size_t i = skipped; i < finished->count && i - skipped < limit; i++) {
-        const harpe_finished_job *job = at(finished, finished->count - 1 - i);
-        if (i > skipped) harpe_text_append(&text, ",", 1);
+    for (size_t i = finished->count; i-- > 0;) {
+        const harpe_finished_job *job = at(finished, i);
+        if (!is_shown(job, call->scope)) continue;
+        shown++;
+        if (shown <= skipped || shown - skipped > limit) continue;
+        if (shown > skipped + 1) harpe_text_append(&text, ",", 1);
         harpe_text_append(&text, job->text, strlen(job->text));
     }
-    harpe_text_printf(&text, "],\"count\":%zu}", finished->count);
+    harpe_text_printf(&text, "],\"count\":%zu}", shown);
     if (text.failed) {
         harpe_text_free(&text);
         harpe_reply_out_of_memory(call);
@@ -124,7 +156,7 @@ void harpe_finished_answer(const harpe_jobs *jobs, harpe_call *call) {
     }
     for (size_t i = finished->count; i-- > 0;) {
         const harpe_finished_job *job = at(finished, i);
-        if (strcmp(job->id, call->job_id) != 0) continue;
+        if (strcmp(job->id, call->job_id) != 0 || !is_shown(job, call->scope)) continue;
         char *text = strdup(job->text);
         harpe_reply(call, text ? 200 : 503, text, text ? strlen(text) : 0, -1);
         return;

@@ -21,7 +21,7 @@ void harpe_finished_add(harpe_jobs *jobs, const harpe_change *change);
 /* Forgets reports that are too old. Returns the uptime before which they were made, or 0. */
 int64_t harpe_finished_forget_old(harpe_jobs *jobs);
 /* Answers a call of the kind HARPE_CALL_FINISHED: {"jobs": [...], "count": N}, the newest first, or
- * one report. */
+ * one report. Only reports of jobs whose groups the scope of the call covers. */
 void harpe_finished_answer(const harpe_jobs *jobs, harpe_call *call);
 void harpe_finished_free(harpe_finished *finished);
 

@@ -8,7 +8,8 @@
 
 typedef struct harpe_finished_job {
     char *id;
-    char *text; /* JSON */
+    char *text;  /* JSON */
+    char *group; /* of the job; NULL: none */
     int64_t uptime_s;
 } harpe_finished_job;
 

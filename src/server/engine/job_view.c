@@ -242,6 +242,7 @@ char *harpe_job_final_report(const harpe_job *job, int64_t evicted_s) {
     append_string(&text,
                   ",\"scheduler\":", harpe_scheduler_kind_name(job->jobs->options.scheduler));
     append_string(&text, ",\"failure\":", job->failure);
+    append_string(&text, ",\"group\":", job->group);
     append_int(&text, ",\"evicted_at\":", evicted_s);
     append(&text, ",\"report\":");
     harpe_job_append_report(&text, job);
