@@ -446,9 +446,7 @@ _harpe() {
                 '(--watts)--watts=[event add]:W: ' \
                 '(--carbon-price)--carbon-price=[prices\: cost of 1 kg of carbon dioxide]:N: ' \
                 '(--currency)--currency=[prices\: the currency, such as EUR]:NAME: ' \
-                '(--period)--period=[prices follow]:SECONDS: ' \
                 '(--time-value)--time-value=[prices\: what a second of a job of weight 1 is worth]:N: ' \
-                '(--url)--url=[prices follow]:URL: ' \
                 '(--limit)--limit=[audit\: at most so many records (100)]:N: ' \
                 '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
                 '(--server)--server=[The server]:URL: ' \
@@ -481,9 +479,7 @@ _harpe() {
                 '(--watts)--watts=[event add]:W: ' \
                 '(--carbon-price)--carbon-price=[prices\: cost of 1 kg of carbon dioxide]:N: ' \
                 '(--currency)--currency=[prices\: the currency, such as EUR]:NAME: ' \
-                '(--period)--period=[prices follow]:SECONDS: ' \
                 '(--time-value)--time-value=[prices\: what a second of a job of weight 1 is worth]:N: ' \
-                '(--url)--url=[prices follow]:URL: ' \
                 '(--limit)--limit=[audit\: at most so many records (100)]:N: ' \
                 '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
                 '(--server)--server=[The server]:URL: ' \
@@ -516,9 +512,7 @@ _harpe() {
                 '(--watts)--watts=[event add]:W: ' \
                 '(--carbon-price)--carbon-price=[prices\: cost of 1 kg of carbon dioxide]:N: ' \
                 '(--currency)--currency=[prices\: the currency, such as EUR]:NAME: ' \
-                '(--period)--period=[prices follow]:SECONDS: ' \
                 '(--time-value)--time-value=[prices\: what a second of a job of weight 1 is worth]:N: ' \
-                '(--url)--url=[prices follow]:URL: ' \
                 '(--limit)--limit=[audit\: at most so many records (100)]:N: ' \
                 '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
                 '(--server)--server=[The server]:URL: ' \
@@ -551,9 +545,7 @@ _harpe() {
                 '(--watts)--watts=[event add]:W: ' \
                 '(--carbon-price)--carbon-price=[prices\: cost of 1 kg of carbon dioxide]:N: ' \
                 '(--currency)--currency=[prices\: the currency, such as EUR]:NAME: ' \
-                '(--period)--period=[prices follow]:SECONDS: ' \
                 '(--time-value)--time-value=[prices\: what a second of a job of weight 1 is worth]:N: ' \
-                '(--url)--url=[prices follow]:URL: ' \
                 '(--limit)--limit=[audit\: at most so many records (100)]:N: ' \
                 '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
                 '(--server)--server=[The server]:URL: ' \
@@ -586,9 +578,7 @@ _harpe() {
                 '(--watts)--watts=[event add]:W: ' \
                 '(--carbon-price)--carbon-price=[prices\: cost of 1 kg of carbon dioxide]:N: ' \
                 '(--currency)--currency=[prices\: the currency, such as EUR]:NAME: ' \
-                '(--period)--period=[prices follow]:SECONDS: ' \
                 '(--time-value)--time-value=[prices\: what a second of a job of weight 1 is worth]:N: ' \
-                '(--url)--url=[prices follow]:URL: ' \
                 '(--limit)--limit=[audit\: at most so many records (100)]:N: ' \
                 '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
                 '(--server)--server=[The server]:URL: ' \
@@ -621,9 +611,7 @@ _harpe() {
                 '(--watts)--watts=[event add]:W: ' \
                 '(--carbon-price)--carbon-price=[prices\: cost of 1 kg of carbon dioxide]:N: ' \
                 '(--currency)--currency=[prices\: the currency, such as EUR]:NAME: ' \
-                '(--period)--period=[prices follow]:SECONDS: ' \
                 '(--time-value)--time-value=[prices\: what a second of a job of weight 1 is worth]:N: ' \
-                '(--url)--url=[prices follow]:URL: ' \
                 '(--limit)--limit=[audit\: at most so many records (100)]:N: ' \
                 '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
                 '(--server)--server=[The server]:URL: ' \
@@ -656,9 +644,7 @@ _harpe() {
                 '(--watts)--watts=[event add]:W: ' \
                 '(--carbon-price)--carbon-price=[prices\: cost of 1 kg of carbon dioxide]:N: ' \
                 '(--currency)--currency=[prices\: the currency, such as EUR]:NAME: ' \
-                '(--period)--period=[prices follow]:SECONDS: ' \
                 '(--time-value)--time-value=[prices\: what a second of a job of weight 1 is worth]:N: ' \
-                '(--url)--url=[prices follow]:URL: ' \
                 '(--limit)--limit=[audit\: at most so many records (100)]:N: ' \
                 '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
                 '(--server)--server=[The server]:URL: ' \
@@ -691,9 +677,7 @@ _harpe() {
                 '(--watts)--watts=[event add]:W: ' \
                 '(--carbon-price)--carbon-price=[prices\: cost of 1 kg of carbon dioxide]:N: ' \
                 '(--currency)--currency=[prices\: the currency, such as EUR]:NAME: ' \
-                '(--period)--period=[prices follow]:SECONDS: ' \
                 '(--time-value)--time-value=[prices\: what a second of a job of weight 1 is worth]:N: ' \
-                '(--url)--url=[prices follow]:URL: ' \
                 '(--limit)--limit=[audit\: at most so many records (100)]:N: ' \
                 '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
                 '(--server)--server=[The server]:URL: ' \

@@ -70,8 +70,6 @@ REQUESTS = (
      {"currency": "EUR", "carbon_per_kg": 0.1, "value_per_s": 2,
       "series": [{"at": 1764100000, "energy_per_kwh": 0.2, "carbon_g_per_kwh": 300},
                  {"at": 1764103600, "energy_per_kwh": 0.1, "carbon_g_per_kwh": 200}]}),
-    ("prices follow --url http://p/ --period 60", "PUT", "/fleet/prices",
-     {"url": "http://p/", "period_s": 60}),
     ("prices remove", "DELETE", "/fleet/prices", None),
     ("audit", "GET", "/fleet/audit", None),
     ("audit --limit 5", "GET", "/fleet/audit?limit=5", None),
@@ -84,7 +82,7 @@ WRONG = (
     ("load", "set or remove"), ("event add --for 5", "--watts"),
     ("event add --watts 5", "--for"), ("event add --watts 5 --share 0.1 --for 5", "only one"),
     ("event add --share 1.5 --for 5", "--share"), ("event add --watts 5 --for 5 --from x", "--from"),
-    ("prices follow", "--url"), ("prices set no.csv", "no.csv"), ("audit --limit x", "--limit"),
+    ("prices set no.csv", "no.csv"), ("audit --limit x", "--limit"),
 )
 
 

@@ -32,8 +32,6 @@ const harpe_fleet_option harpe_fleet_options[HARPE_FLEET_OPTION_COUNT] = {
     [HARPE_FLEET_CARBON_PRICE] = {"carbon-price", "carbon_per_kg", HARPE_FLEET_SHAPE_NUMBER, 0,
                                   1e6},
     [HARPE_FLEET_TIME_VALUE] = {"time-value", "value_per_s", HARPE_FLEET_SHAPE_NUMBER, 1e-9, 1e6},
-    [HARPE_FLEET_URL] = {"url", "url", HARPE_FLEET_SHAPE_TEXT, 0, 0},
-    [HARPE_FLEET_PERIOD] = {"period", "period_s", HARPE_FLEET_SHAPE_NUMBER, 1, 1e7},
     [HARPE_FLEET_LIMIT] = {"limit", "limit", HARPE_FLEET_SHAPE_NUMBER, 0, 10000},
 };
 
@@ -67,13 +65,6 @@ const harpe_fleet_action harpe_fleet_actions[] = {
     {"event", "cancel", {"ID"}, 0, 0, "DELETE", "/fleet/events/"},
     {"prices", NULL, {NULL}, 0, 0, "GET", "/fleet"},
     {"prices", "set", {"FILE"}, OF_PRICES | BIT(FROM), 0, "PUT", "/fleet/prices"},
-    {"prices",
-     "follow",
-     {NULL},
-     OF_PRICES | BIT(URL) | BIT(PERIOD),
-     BIT(URL),
-     "PUT",
-     "/fleet/prices"},
     {"prices", "remove", {NULL}, 0, 0, "DELETE", "/fleet/prices"},
     {"audit", NULL, {NULL}, BIT(LIMIT), 0, "GET", "/fleet/audit"},
     {0},

@@ -42,8 +42,6 @@ enum {
     HARPE_FLEET_CURRENCY,
     HARPE_FLEET_CARBON_PRICE,
     HARPE_FLEET_TIME_VALUE,
-    HARPE_FLEET_URL,
-    HARPE_FLEET_PERIOD,
     HARPE_FLEET_LIMIT,
     HARPE_FLEET_OPTION_COUNT,
 };
@@ -73,7 +71,7 @@ typedef struct harpe_fleet_values {
 /* Makes the body of a request. `words` has as many words as the action takes. The caller frees it
  * with free(). */
 harpe_status harpe_fleet_body(const harpe_fleet_action *action, const harpe_fleet_values *values,
-                              const char *const *words, double now_s, char **body,
+                              const char *const *words, double now_s, char **out,
                               harpe_error *error);
 
 #endif

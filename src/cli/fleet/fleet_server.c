@@ -64,8 +64,6 @@ static const struct argp_option flags[] = {
     {"carbon-price", OPTION(CARBON_PRICE), "N", 0, "prices: cost of 1 kg of carbon dioxide", 3},
     {"time-value", OPTION(TIME_VALUE), "N", 0,
      "prices: what a second of a job of weight 1 is worth", 3},
-    {"url", OPTION(URL), "URL", 0, "prices follow: where the server reads the prices", 3},
-    {"period", OPTION(PERIOD), "SECONDS", 0, "prices follow: how often it reads them", 3},
     {"limit", OPTION(LIMIT), "N", 0, "audit: at most so many records (100)", 4},
     {"server", FLAG_SERVER, "URL", 0, "The server (HARPE_SERVER, else " HARPE_DEFAULT_SERVER ")",
      5},
@@ -265,7 +263,7 @@ int harpe_fleet_server_command(int argc, char **argv) {
         .doc = "Show or steer the fleet of a server (harpe serve).\v"
                "Actions:\n  status\n  budget [set WATTS | remove]\n  group [set NAME | remove "
                "NAME]\n  job [set ID]\n  load set NAME WATTS | load remove NAME\n  event [add | "
-               "cancel ID]\n  prices [set FILE | follow | remove]\n  audit\n\nSee also: man "
+               "cancel ID]\n  prices [set FILE | remove]\n  audit\n\nSee also: man "
                "harpe-fleet",
     };
     const char *server = getenv("HARPE_SERVER");

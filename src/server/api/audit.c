@@ -166,7 +166,8 @@ static char *record_of(const harpe_audit_note *note, int http_status, const char
                        size_t length) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    double at = (double)now.tv_sec + (double)(now.tv_nsec / 1000000) / 1000;
+    long ms = now.tv_nsec / 1000000;
+    double at = (double)now.tv_sec + (double)ms / 1000;
     json_t *record = json_pack(
         "{s:f, s:s?, s:s?, s:s?, s:s, s:s?, s:i, s:o?}", "at", at, "who", note->who, "role",
         note->role, "address", *note->address ? note->address : NULL, "what", note->what, "request",

@@ -110,6 +110,11 @@ static harpe_status set_limits(harpe_fleet_state *state, harpe_error *error) {
     return status;
 }
 
+static bool are_equal(const harpe_fleet_price *a, const harpe_fleet_price *b) {
+    return a->energy_per_kwh == b->energy_per_kwh && a->carbon_g_per_kwh == b->carbon_g_per_kwh &&
+           a->carbon_per_kg == b->carbon_per_kg && a->value_per_s == b->value_per_s;
+}
+
 static harpe_status set_price(harpe_fleet_state *state, double at_s, harpe_error *error) {
     harpe_fleet_price price = harpe_decide_price(state, at_s);
     double overhead = state->groups[0].budget.overhead;
@@ -117,7 +122,7 @@ static harpe_status set_price(harpe_fleet_state *state, double at_s, harpe_error
         price.energy_per_kwh *= overhead;
         price.carbon_g_per_kwh *= overhead;
     }
-    if (memcmp(&price, &state->solver_price, sizeof price) == 0) return HARPE_OK;
+    if (are_equal(&price, &state->solver_price)) return HARPE_OK;
     harpe_status status = harpe_fleet_set_price(state->solver, &price, error);
     if (status != HARPE_OK) return status;
     state->solver_price = price;

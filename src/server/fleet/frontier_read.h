@@ -17,7 +17,7 @@ typedef struct harpe_frontier_plans {
 
 /* Reads the JSON of GET /jobs/{id}/frontier. `count` is 0 if the job has no plans yet. Free the
  * plans with free(). Can be called on any thread. */
-harpe_status harpe_frontier_plans_read(const char *json, size_t length, harpe_frontier_plans *out,
+harpe_status harpe_frontier_plans_read(const char *text, size_t length, harpe_frontier_plans *out,
                                        harpe_error *error);
 
 #endif

@@ -77,8 +77,8 @@ static void free_work(fleet_work *work) {
 bool harpe_steering_has_no_work(const harpe_steering *self) { return !self->work; }
 
 void harpe_steering_drop_work(harpe_steering *self) {
-    while (self->work) {
-        fleet_work *work = self->work;
+    for (fleet_work *work = self->work, *next; work; work = next) {
+        next = work->following;
         if (work->is_called) harpe_jobs_forget(self->jobs, &work->call);
         if (work->client) harpe_reply_stopping(work->client);
         free_work(work);
