@@ -12,7 +12,7 @@
 
 /* Makes the replicas of a job with several, for the present pipeline and sweep. */
 harpe_status harpe_perseus_replicas_new(harpe_perseus *self, harpe_error *error);
-void harpe_perseus_replicas_free(harpe_perseus_replicas *replicas);
+void harpe_perseus_replicas_free(harpe_perseus_replicas *own);
 
 /* Chooses the plans of the round that begins. `shared_mhz` are the clocks of the shared plan; NULL:
  * all replicas run the same clocks in this round. */

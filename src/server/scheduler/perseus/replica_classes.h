@@ -34,15 +34,15 @@ typedef struct harpe_replica_classes_request {
 harpe_status harpe_replica_classes_new(const harpe_replica_curves *curves,
                                        const harpe_replica_classes_request *request,
                                        harpe_replica_classes **out, harpe_error *error);
-void harpe_replica_classes_free(harpe_replica_classes *classes);
+void harpe_replica_classes_free(harpe_replica_classes *self);
 
 /* Chooses the slowest plan of each class that ends within `allowed_s`. A class that is faster keeps
  * the uncertainty of its time as a reserve. */
-void harpe_replica_classes_choose(harpe_replica_classes *classes, double allowed_s);
+void harpe_replica_classes_choose(harpe_replica_classes *self, double allowed_s);
 
 /* Computes time and energy of the job's iteration minus those with `shared_mhz` on all replicas. */
-harpe_status harpe_replica_classes_gain(const harpe_replica_classes *classes, const int *shared_mhz,
+harpe_status harpe_replica_classes_gain(const harpe_replica_classes *self, const int *shared_mhz,
                                         harpe_online_mean *out, harpe_error *error);
-const int *harpe_replica_classes_clocks(const harpe_replica_classes *classes, int replica);
+const int *harpe_replica_classes_clocks(const harpe_replica_classes *self, int replica);
 
 #endif

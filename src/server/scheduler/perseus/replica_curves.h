@@ -49,7 +49,7 @@ typedef struct harpe_replica_curves {
 harpe_status harpe_replica_curves_new(const harpe_online_pipeline *pipeline,
                                       const harpe_sweep *sweep, int replica_count,
                                       harpe_replica_curves **out, harpe_error *error);
-void harpe_replica_curves_free(harpe_replica_curves *curves);
+void harpe_replica_curves_free(harpe_replica_curves *self);
 
 /* The results of one replica in a round: its runs at each clock. */
 typedef struct harpe_replica_runs {
@@ -59,34 +59,34 @@ typedef struct harpe_replica_runs {
 
 /* Learns from a round. `replicas` has the runs of each replica. Returns true if the time of a GPU
  * has changed clearly: its curves have its new time then. */
-bool harpe_replica_curves_observe(harpe_replica_curves *curves, const harpe_replica_runs *replicas);
+bool harpe_replica_curves_observe(harpe_replica_curves *self, const harpe_replica_runs *round);
 
 /* Writes the expected time and energy of one run of an entry on a replica at a clock of the sweep.
  * Noise is removed as harpe_replica_profiles_smooth does: the replica's factor relative to all
  * replicas, unless the own measurement at this clock clearly differs from it. Returns false if the
  * sweep does not have the clock. */
-bool harpe_replica_curves_point(const harpe_replica_curves *curves, const harpe_sweep *sweep,
+bool harpe_replica_curves_point(const harpe_replica_curves *self, const harpe_sweep *sweep,
                                 int replica, int entry, int frequency_mhz,
                                 harpe_profile_point *out);
 
 /* Compares the GPUs of each stage at these clocks, one per instruction, and sets `differs`. A GPU
  * that differs stays so until the difference is below half of the threshold. Returns true if any
  * GPU differs. */
-bool harpe_replica_curves_compare(harpe_replica_curves *curves, const harpe_sweep *sweep,
+bool harpe_replica_curves_compare(harpe_replica_curves *self, const harpe_sweep *sweep,
                                   const int *frequency_mhz);
 
 /* Returns the relative standard error of a GPU's time. */
-double harpe_replica_curves_error(const harpe_replica_curves *curves, int replica, int rank);
+double harpe_replica_curves_error(const harpe_replica_curves *self, int replica, int rank);
 /* Returns the number of standard errors that a difference must exceed. */
-double harpe_replica_curves_errors(const harpe_replica_curves *curves);
+double harpe_replica_curves_errors(const harpe_replica_curves *self);
 
 static inline harpe_replica_gpu *harpe_replica_gpu_at(const harpe_replica_curves *curves,
                                                       int replica, int rank) {
     return &curves->gpus[(size_t)replica * (size_t)curves->rank_count + (size_t)rank];
 }
 
-json_t *harpe_replica_curves_save(const harpe_replica_curves *curves);
+json_t *harpe_replica_curves_save(const harpe_replica_curves *self);
 /* Returns false if the data does not fit the job. */
-bool harpe_replica_curves_load(harpe_replica_curves *curves, const json_t *json);
+bool harpe_replica_curves_load(harpe_replica_curves *self, const json_t *json);
 
 #endif
