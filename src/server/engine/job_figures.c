@@ -7,6 +7,8 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "base/json_text.h"
+
 /* ---- Counting -------------------------------------------------------------------------------- */
 
 static void end_round(harpe_job *job) {
@@ -61,33 +63,25 @@ void harpe_job_take_conduct(harpe_job *job, const harpe_conduct_sums *conduct,
 
 /* ---- Showing --------------------------------------------------------------------------------- */
 
-static void append_number(harpe_text *text, const char *name, double value) {
-    harpe_text_printf(text, "%s", name);
-    if (isfinite(value))
-        harpe_text_number(text, value);
-    else
-        harpe_text_printf(text, "null");
-}
-
 static void append_saved(harpe_text *text, const harpe_figures *figures) {
     if (!figures->has_savings) {
         harpe_text_printf(text, ",\"saved\":null");
         return;
     }
-    append_number(text, ",\"saved\":{\"energy\":", figures->saved_energy_j);
-    append_number(text, ",\"energy_uncertainty\":", figures->saved_energy_uncertainty_j);
-    append_number(text, ",\"energy_baseline\":", figures->energy_baseline_j);
-    append_number(text, ",\"time\":", figures->lost_time_s);
-    append_number(text, ",\"time_uncertainty\":", figures->lost_time_uncertainty_s);
-    append_number(text, ",\"time_baseline\":", figures->time_baseline_s);
+    harpe_json_number(text, ",\"saved\":{\"energy\":", figures->saved_energy_j);
+    harpe_json_number(text, ",\"energy_uncertainty\":", figures->saved_energy_uncertainty_j);
+    harpe_json_number(text, ",\"energy_baseline\":", figures->energy_baseline_j);
+    harpe_json_number(text, ",\"time\":", figures->lost_time_s);
+    harpe_json_number(text, ",\"time_uncertainty\":", figures->lost_time_uncertainty_s);
+    harpe_json_number(text, ",\"time_baseline\":", figures->time_baseline_s);
     harpe_text_printf(text, "}");
 }
 
 void harpe_job_append_figures(harpe_text *text, const harpe_job *job) {
     const harpe_figures *figures = &job->figures;
-    append_number(text, "{\"energy\":", figures->used_energy_j);
-    append_number(text, ",\"time\":", figures->used_time_s);
-    append_number(text, ",\"power\":", figures->power_w);
+    harpe_json_number(text, "{\"energy\":", figures->used_energy_j);
+    harpe_json_number(text, ",\"time\":", figures->used_time_s);
+    harpe_json_number(text, ",\"power\":", figures->power_w);
     harpe_text_printf(text, ",\"iterations\":%" PRId64, figures->iterations);
     append_saved(text, figures);
     if (figures->phase)
@@ -100,7 +94,7 @@ void harpe_job_append_figures(harpe_text *text, const harpe_job *job) {
     }
     harpe_text_printf(text, ",\"plan\":{\"number\":%" PRId64 ",\"of\":%" PRId64, figures->plan,
                       figures->plan_count);
-    append_number(text, ",\"time\":", figures->plan_time_s);
-    append_number(text, ",\"energy\":", figures->plan_energy_j);
+    harpe_json_number(text, ",\"time\":", figures->plan_time_s);
+    harpe_json_number(text, ",\"energy\":", figures->plan_energy_j);
     harpe_text_printf(text, "}}");
 }

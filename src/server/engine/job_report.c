@@ -7,15 +7,9 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* ---- Numbers --------------------------------------------------------------------------------- */
+#include "base/json_text.h"
 
-static void append_number(harpe_text *text, const char *name, double value) {
-    harpe_text_printf(text, "%s", name);
-    if (isfinite(value))
-        harpe_text_number(text, value);
-    else
-        harpe_text_printf(text, "null");
-}
+/* ---- Numbers --------------------------------------------------------------------------------- */
 
 static void append_count(harpe_text *text, const char *name, int64_t value) {
     harpe_text_printf(text, "%s%" PRId64, name, value);
@@ -32,10 +26,10 @@ static void append_baseline(harpe_text *text, const harpe_figures *figures) {
         harpe_text_printf(text, "null");
         return;
     }
-    append_number(text, "{\"time\":", baseline->time_s);
-    append_number(text, ",\"time_uncertainty\":", baseline->time_uncertainty_s);
-    append_number(text, ",\"energy\":", baseline->energy_j);
-    append_number(text, ",\"energy_uncertainty\":", baseline->energy_uncertainty_j);
+    harpe_json_number(text, "{\"time\":", baseline->time_s);
+    harpe_json_number(text, ",\"time_uncertainty\":", baseline->time_uncertainty_s);
+    harpe_json_number(text, ",\"energy\":", baseline->energy_j);
+    harpe_json_number(text, ",\"energy_uncertainty\":", baseline->energy_uncertainty_j);
     append_count(text, ",\"iterations\":", baseline->iterations);
     append_count(text, ",\"rounds\":", baseline->rounds);
     append_count(text, ",\"between_rounds\":[", baseline->first_round);
@@ -93,7 +87,8 @@ static void append_steps(harpe_text *text, const harpe_conduct_sums *sums) {
     }
     append_count(text, "{\"run\":", sums->steps);
     append_count(text, ",\"as_planned\":", sums->as_planned);
-    append_number(text, ",\"share_as_planned\":", (double)sums->as_planned / (double)sums->steps);
+    harpe_json_number(text,
+                      ",\"share_as_planned\":", (double)sums->as_planned / (double)sums->steps);
     append_count(text, ",\"misfit\":", sums->misfits);
     append_count(text, ",\"disobeyed\":", sums->disobeyed);
     append_count(text, ",\"lost\":", sums->lost);
@@ -112,10 +107,10 @@ static void append_steps(harpe_text *text, const harpe_conduct_sums *sums) {
 /* ---- Energies -------------------------------------------------------------------------------- */
 
 static void append_pair(harpe_text *text, const harpe_energy_pair *pair, int64_t ranks) {
-    append_number(text, "\"counter\":", pair->counter_j);
-    append_number(text, ",\"power\":", pair->power_j);
-    append_number(text, ",\"ratio\":", pair->counter_j / pair->power_j);
-    append_number(text, ",\"ratio_uncertainty\":", pair->uncertainty_j / pair->power_j);
+    harpe_json_number(text, "\"counter\":", pair->counter_j);
+    harpe_json_number(text, ",\"power\":", pair->power_j);
+    harpe_json_number(text, ",\"ratio\":", pair->counter_j / pair->power_j);
+    harpe_json_number(text, ",\"ratio_uncertainty\":", pair->uncertainty_j / pair->power_j);
     harpe_text_printf(text, ",\"agrees\":%s", word_of(harpe_energy_pair_agrees(pair, ranks)));
 }
 
@@ -142,12 +137,12 @@ static void append_per_token(harpe_text *text, const harpe_figures *figures) {
         return;
     }
     append_count(text, "{\"tokens_per_step\":", figures->tokens_per_step);
-    append_number(text, ",\"energy\":", figures->used_energy_j / tokens);
+    harpe_json_number(text, ",\"energy\":", figures->used_energy_j / tokens);
     double known = figures->has_savings ? 1 : NAN;
-    append_number(text, ",\"saved\":", known * figures->saved_energy_j / tokens);
-    append_number(text,
-                  ",\"saved_uncertainty\":", known * figures->saved_energy_uncertainty_j / tokens);
-    append_number(text, ",\"baseline\":", known * figures->energy_baseline_j / tokens);
+    harpe_json_number(text, ",\"saved\":", known * figures->saved_energy_j / tokens);
+    harpe_json_number(
+        text, ",\"saved_uncertainty\":", known * figures->saved_energy_uncertainty_j / tokens);
+    harpe_json_number(text, ",\"baseline\":", known * figures->energy_baseline_j / tokens);
     harpe_text_printf(text, "}}");
 }
 

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/clean.h"
+#include "base/json_text.h"
 #include "base/number.h"
 #include "base/text.h"
 #include "server/engine/job.h"
@@ -20,10 +21,6 @@
 #include "server/engine/job_report.h"
 #include "server/engine/job_times.h"
 #include "server/engine/replies.h"
-
-static void append(harpe_text *text, const char *bytes) {
-    harpe_text_append(text, bytes, strlen(bytes));
-}
 
 /* Does not use snprintf, because snprintf would take most of the time: a job of 32,768 ranks has
  * 130,000 numbers. */
@@ -36,30 +33,8 @@ static void append_int(harpe_text *text, const char *name, int64_t value) {
         left /= 10;
     } while (left > 0);
     if (value < 0) *--first = '-';
-    append(text, name);
+    harpe_json_raw(text, name);
     harpe_text_append(text, first, (size_t)(digits + sizeof digits - first));
-}
-
-/* Makes a JSON string of a text that is not valid UTF-8, for example because it was cut when it was
- * stored. */
-static json_t *clean_string(const char *value) {
-    char *clean = strdup(value);
-    if (!clean) return NULL;
-    harpe_clean_in_place(clean);
-    json_t *string = json_string(clean);
-    free(clean);
-    return string;
-}
-
-/* Writes null if `value` is NULL. */
-static void append_string(harpe_text *text, const char *name, const char *value) {
-    json_t *string = json_string(value);
-    if (!string && value) string = clean_string(value);
-    char *quoted = string ? json_dumps(string, JSON_ENCODE_ANY) : NULL;
-    append(text, name);
-    append(text, quoted ? quoted : "null");
-    free(quoted);
-    json_decref(string);
 }
 
 /* Writes at most `limit` bytes of the metadata, and a member that is true if the metadata is
@@ -68,20 +43,20 @@ static void append_metadata(harpe_text *text, const char *value, size_t limit) {
     static const char name[] = ",\"job_metadata\":";
     char beginning[256];
     if (!value || strlen(value) <= limit) {
-        append_string(text, name, value);
+        harpe_json_string(text, name, value);
         return;
     }
     (void)snprintf(beginning, sizeof beginning, "%.*s...", (int)harpe_cut_length(value, limit),
                    value);
-    append_string(text, name, beginning);
-    append(text, ",\"job_metadata_is_shortened\":true");
+    harpe_json_string(text, name, beginning);
+    harpe_json_raw(text, ",\"job_metadata_is_shortened\":true");
 }
 
 /* Writes a job's row of the list, without the closing brace. */
 static void append_summary(harpe_text *text, const harpe_job *job, size_t metadata_limit) {
     const harpe_job_info *info = &job->info;
-    append_string(text, "{\"job_id\":", job->id);
-    append_string(text, ",\"state\":", harpe_job_state_name(harpe_job_state_of(job)));
+    harpe_json_string(text, "{\"job_id\":", job->id);
+    harpe_json_string(text, ",\"state\":", harpe_job_state_name(harpe_job_state_of(job)));
     append_int(text, ",\"world_size\":", info->world_size);
     append_int(text, ",\"pp_degree\":", info->pp_degree);
     append_int(text, ",\"dp_degree\":", info->dp_degree);
@@ -93,7 +68,7 @@ static void append_summary(harpe_text *text, const harpe_job *job, size_t metada
     append_int(text, ",\"round\":", job->round);
     append_int(text, ",\"registered_at\":", harpe_job_registered_s(job));
     append_int(text, ",\"last_seen\":", harpe_job_seen_s(job));
-    append(text, ",\"figures\":");
+    harpe_json_raw(text, ",\"figures\":");
     harpe_job_append_figures(text, job);
 }
 
@@ -102,9 +77,9 @@ enum { PIECE_BYTES = 65536 };
 
 static void append_rank(harpe_text *text, const harpe_job *job, int rank) {
     append_int(text, rank == 0 ? "{\"rank\":" : ",{\"rank\":", rank);
-    append(text, ",\"state\":\"");
-    append(text, harpe_rank_state_name(job, rank));
-    append(text, "\"");
+    harpe_json_raw(text, ",\"state\":\"");
+    harpe_json_raw(text, harpe_rank_state_name(job, rank));
+    harpe_json_raw(text, "\"");
     const harpe_rank *slot = harpe_job_rank(job, rank);
     if (slot && slot->is_registered) {
         const harpe_rank_info *info = &slot->info;
@@ -112,7 +87,7 @@ static void append_rank(harpe_text *text, const harpe_job *job, int rank) {
         append_int(text, ",\"pp_rank\":", info->pp_rank);
         append_int(text, ",\"tp_rank\":", info->tp_rank);
     }
-    append(text, "}");
+    harpe_json_raw(text, "}");
 }
 
 void harpe_show_job(const harpe_job *job, harpe_call *call) {
@@ -120,20 +95,20 @@ void harpe_show_job(const harpe_job *job, harpe_call *call) {
     int rank = call->rank > 0 ? (int)call->rank : 0;
     if (rank == 0) {
         append_summary(&text, job, SIZE_MAX);
-        append_string(&text,
-                      ",\"scheduler\":", harpe_scheduler_kind_name(job->jobs->options.scheduler));
-        append(&text, job->is_finished ? ",\"scheduler_is_finished\":true"
-                                       : ",\"scheduler_is_finished\":false");
-        append_string(&text, ",\"failure\":", job->failure);
-        append(&text, ",\"report\":");
+        harpe_json_string(
+            &text, ",\"scheduler\":", harpe_scheduler_kind_name(job->jobs->options.scheduler));
+        harpe_json_raw(&text, job->is_finished ? ",\"scheduler_is_finished\":true"
+                                               : ",\"scheduler_is_finished\":false");
+        harpe_json_string(&text, ",\"failure\":", job->failure);
+        harpe_json_raw(&text, ",\"report\":");
         harpe_job_append_report(&text, job);
-        append(&text, ",\"ranks\":[");
+        harpe_json_raw(&text, ",\"ranks\":[");
     }
     size_t start = text.length; /* the metadata may be longer than a piece */
     for (; rank < job->info.world_size && text.length - start < PIECE_BYTES; rank++)
         append_rank(&text, job, rank);
     bool is_last = rank >= job->info.world_size;
-    if (is_last) append(&text, "]}");
+    if (is_last) harpe_json_raw(&text, "]}");
     if (text.failed) {
         harpe_text_free(&text);
         harpe_reply_out_of_memory(call);
@@ -158,7 +133,7 @@ typedef struct rank_ranges {
 static void append_range(rank_ranges *ranges, int first, int last) {
     if (++ranges->count > RANGES_MAX + 1) return;
     if (ranges->count == RANGES_MAX + 1) {
-        append(&ranges->text, ",...");
+        harpe_json_raw(&ranges->text, ",...");
         return;
     }
     append_int(&ranges->text, ranges->count > 1 ? "," : "", first);
@@ -192,11 +167,11 @@ static void append_rank_states(harpe_text *text, const harpe_job *job) {
             if (strcmp(RANK_STATES[s], name) == 0) append_range(&all[s], first, last);
     }
     for (int s = 0; s < RANK_STATE_COUNT; s++) {
-        append(text, s > 0 ? ",\"" : "\"");
-        append(text, RANK_STATES[s]);
-        append(text, "\":\"");
-        if (all[s].text.length > 0) append(text, all[s].text.data);
-        append(text, "\"");
+        harpe_json_raw(text, s > 0 ? ",\"" : "\"");
+        harpe_json_raw(text, RANK_STATES[s]);
+        harpe_json_raw(text, "\":\"");
+        if (all[s].text.length > 0) harpe_json_raw(text, all[s].text.data);
+        harpe_json_raw(text, "\"");
         text->failed = text->failed || all[s].text.failed;
         harpe_text_free(&all[s].text);
     }
@@ -204,16 +179,17 @@ static void append_rank_states(harpe_text *text, const harpe_job *job) {
 
 static void append_row_members(harpe_text *text, const harpe_job *job) {
     append_summary(text, job, ROW_METADATA_BYTES);
-    append_string(text, ",\"scheduler\":", harpe_scheduler_kind_name(job->jobs->options.scheduler));
-    append_string(text, ",\"failure\":", job->failure);
-    append(text, ",\"rank_states\":{");
+    harpe_json_string(text,
+                      ",\"scheduler\":", harpe_scheduler_kind_name(job->jobs->options.scheduler));
+    harpe_json_string(text, ",\"failure\":", job->failure);
+    harpe_json_raw(text, ",\"rank_states\":{");
     append_rank_states(text, job);
-    append(text, "}");
+    harpe_json_raw(text, "}");
 }
 
 static void append_row(harpe_text *text, const harpe_job *job) {
     append_row_members(text, job);
-    append(text, "}");
+    harpe_json_raw(text, "}");
 }
 
 static char *finish(harpe_text *text) {
@@ -230,45 +206,45 @@ static bool is_shown(const harpe_job *job, const char *scope) {
 char *harpe_job_row(const harpe_job *job) {
     harpe_text text = {0};
     append_row_members(&text, job);
-    append(&text, ",\"report\":");
+    harpe_json_raw(&text, ",\"report\":");
     harpe_job_append_report(&text, job);
-    append(&text, "}");
+    harpe_json_raw(&text, "}");
     return finish(&text);
 }
 
 char *harpe_job_final_report(const harpe_job *job, int64_t evicted_s) {
     harpe_text text = {0};
     append_summary(&text, job, ROW_METADATA_BYTES);
-    append_string(&text,
-                  ",\"scheduler\":", harpe_scheduler_kind_name(job->jobs->options.scheduler));
-    append_string(&text, ",\"failure\":", job->failure);
-    append_string(&text, ",\"group\":", job->group);
+    harpe_json_string(&text,
+                      ",\"scheduler\":", harpe_scheduler_kind_name(job->jobs->options.scheduler));
+    harpe_json_string(&text, ",\"failure\":", job->failure);
+    harpe_json_string(&text, ",\"group\":", job->group);
     append_int(&text, ",\"evicted_at\":", evicted_s);
-    append(&text, ",\"report\":");
+    harpe_json_raw(&text, ",\"report\":");
     harpe_job_append_report(&text, job);
-    append(&text, "}");
+    harpe_json_raw(&text, "}");
     return finish(&text);
 }
 
 char *harpe_jobs_rows(const harpe_jobs *jobs, const char *scope, int64_t since) {
     harpe_text text = {0};
     const char *comma = "";
-    append(&text, "{\"whole\":false,\"jobs\":[");
+    harpe_json_raw(&text, "{\"whole\":false,\"jobs\":[");
     for (const harpe_job *job = jobs->table.newest; job; job = job->older) {
         if (!is_shown(job, scope) || job->version <= since) continue;
-        append(&text, comma);
+        harpe_json_raw(&text, comma);
         append_row(&text, job);
         comma = ",";
     }
-    append(&text, "],\"gone\":[");
+    harpe_json_raw(&text, "],\"gone\":[");
     comma = "";
     for (const harpe_job *job = jobs->table.evicted_count > 0 ? jobs->table.last_evicted : NULL;
          job && job->version > since; job = job->older) {
         if (!harpe_job_is_in_scope(job, scope)) continue;
-        append_string(&text, comma, job->id);
+        harpe_json_string(&text, comma, job->id);
         comma = ",";
     }
-    append(&text, "]}");
+    harpe_json_raw(&text, "]}");
     return finish(&text);
 }
 
@@ -332,7 +308,7 @@ char *harpe_jobs_piece(const harpe_jobs *jobs, const char *scope, int64_t from) 
     harpe_text rows = {0};
     const char *comma = "";
     for (; job && rows.length < PIECE_BYTES; job = next_shown(job->older, scope)) {
-        append(&rows, comma);
+        harpe_json_raw(&rows, comma);
         append_row(&rows, job);
         comma = ",";
     }
@@ -353,9 +329,9 @@ char *harpe_jobs_list(const harpe_jobs *jobs, const char *scope, const char *aft
     const harpe_job *last = NULL;
     size_t count = 0;
     for (; job && count < limit && rows.length < PIECE_BYTES; job = next_shown(job->older, scope)) {
-        if (count++ > 0) append(&rows, ",");
+        if (count++ > 0) harpe_json_raw(&rows, ",");
         append_summary(&rows, job, ROW_METADATA_BYTES);
-        append(&rows, "}");
+        harpe_json_raw(&rows, "}");
         last = job;
     }
     harpe_text text = {0};
@@ -363,7 +339,7 @@ char *harpe_jobs_list(const harpe_jobs *jobs, const char *scope, const char *aft
     if (job && last)
         harpe_text_printf(&text, "%" PRId64 ".%" PRId64 "\n", last->registered_s, last->serial);
     else
-        append(&text, "-\n");
+        harpe_json_raw(&text, "-\n");
     if (rows.length > 0) harpe_text_append(&text, rows.data, rows.length);
     text.failed = text.failed || rows.failed;
     harpe_text_free(&rows);

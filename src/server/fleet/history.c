@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/array.h"
+#include "base/json_text.h"
 
 enum { SHORT_POINTS = 360, LONG_POINTS = 1440, QUANTITIES = 3 };
 
@@ -98,14 +99,8 @@ static double value_of(const point *one, int quantity) {
 static void append_row(harpe_text *text, const char *name, const point *points, size_t count,
                        size_t stride, int quantity) {
     harpe_text_printf(text, "%s[", name);
-    for (size_t i = 0; i < count; i += stride) {
-        double value = value_of(&points[i], quantity);
-        if (i > 0) harpe_text_printf(text, ",");
-        if (isfinite(value))
-            harpe_text_number(text, round(value * 10) / 10);
-        else
-            harpe_text_printf(text, "null");
-    }
+    for (size_t i = 0; i < count; i += stride)
+        harpe_json_number(text, i > 0 ? "," : "", round(value_of(&points[i], quantity) * 10) / 10);
     harpe_text_printf(text, "]");
 }
 
