@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows the state of all jobs to the fleet. This file changes no job. */
+/* Walks over all jobs of the engine and describes each of them. This file changes no job. */
 #include "server/engine/job_glance.h"
 
-#include <time.h>
-
-#include "base/clock.h"
 #include "server/engine/job.h"
 #include "server/engine/job_table.h"
 
@@ -27,17 +24,6 @@ void harpe_jobs_glance(harpe_jobs *jobs, void (*visit)(void *user, const harpe_j
                                    .member = &job->member};
         visit(user, &glance);
     }
-}
-
-double harpe_jobs_wall_s(const harpe_jobs *jobs) {
-    if (jobs->options.wall_clock_s) return jobs->options.wall_clock_s();
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-double harpe_jobs_steady_s(const harpe_jobs *jobs) {
-    return jobs->options.steady_clock_s ? jobs->options.steady_clock_s() : harpe_clock_s();
 }
 
 int64_t harpe_jobs_round_of(const harpe_jobs *jobs, const char *job_id) {

@@ -23,13 +23,10 @@ typedef struct harpe_job_glance {
     void **member; /* the caller may keep a pointer here, as long as the job exists */
 } harpe_job_glance;
 
-/* Calls `visit` for each job that was not evicted. `visit` must not call the
- * engine. Pointers are valid during the call. */
+/* Calls `visit` for each job that was not evicted. `visit` must not call the engine. The pointers
+ * of a glance are valid until `visit` returns. */
 void harpe_jobs_glance(harpe_jobs *jobs, void (*visit)(void *user, const harpe_job_glance *glance),
                        void *user);
-/* Returns the wall clock of the engine, in s since 1970. */
-double harpe_jobs_wall_s(const harpe_jobs *jobs);
-double harpe_jobs_steady_s(const harpe_jobs *jobs);
 /* Returns the round of a job that was handed out last, or -1. */
 int64_t harpe_jobs_round_of(const harpe_jobs *jobs, const char *job_id);
 /* Returns true if the job exists and was not evicted. */

@@ -8,18 +8,23 @@
 
 #include "base/clock.h"
 
-int64_t harpe_jobs_now_s(const harpe_jobs *jobs) {
-    return jobs->options.wall_clock_s ? (int64_t)jobs->options.wall_clock_s() : (int64_t)time(NULL);
+double harpe_jobs_wall_s(const harpe_jobs *jobs) {
+    if (jobs->options.wall_clock_s) return jobs->options.wall_clock_s();
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static double steady_s(const harpe_jobs_options *options) {
-    return options->steady_clock_s ? options->steady_clock_s() : harpe_clock_s();
+int64_t harpe_jobs_now_s(const harpe_jobs *jobs) { return (int64_t)harpe_jobs_wall_s(jobs); }
+
+double harpe_jobs_steady_s(const harpe_jobs *jobs) {
+    return jobs->options.steady_clock_s ? jobs->options.steady_clock_s() : harpe_clock_s();
 }
 
-void harpe_jobs_start_uptime(harpe_jobs *jobs) { jobs->steady_start_s = steady_s(&jobs->options); }
+void harpe_jobs_start_uptime(harpe_jobs *jobs) { jobs->steady_start_s = harpe_jobs_steady_s(jobs); }
 
 int64_t harpe_jobs_uptime_s(const harpe_jobs *jobs) {
-    return jobs->earlier_uptime_s + (int64_t)(steady_s(&jobs->options) - jobs->steady_start_s);
+    return jobs->earlier_uptime_s + (int64_t)(harpe_jobs_steady_s(jobs) - jobs->steady_start_s);
 }
 
 enum { STEP_S = 2 }; /* a smaller difference comes from rounding: the clock was not set */

@@ -7,9 +7,13 @@
 
 #include "server/engine/job_state.h"
 
-/* Returns the time of the wall clock, in s since 1970. It is only for people, because this clock
- * may jump. */
+/* Returns the time of the wall clock, in s since 1970. This clock may jump, so it serves only for
+ * times that people see or name. */
+double harpe_jobs_wall_s(const harpe_jobs *jobs);
+/* Returns the same in whole seconds. */
 int64_t harpe_jobs_now_s(const harpe_jobs *jobs);
+/* Returns the time of a clock that never jumps, in s. Its zero has no meaning. */
+double harpe_jobs_steady_s(const harpe_jobs *jobs);
 /* Starts to count the uptime of this server. */
 void harpe_jobs_start_uptime(harpe_jobs *jobs);
 /* Returns the number of seconds for which servers have run with this store, as measured by their

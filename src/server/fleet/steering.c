@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "server/engine/job_glance.h"
+#include "server/engine/job_times.h"
 #include "server/engine/replies.h"
 #include "server/fleet/bodies.h"
 #include "server/fleet/decide.h"
