@@ -40,7 +40,7 @@ function open([name, id], tell) {
     return name === "fleet" ? showFleet(content, tell) : showJobs(content, tell);
 }
 
-/** Marks the link of the view that is shown. */
+/** Marks the link in the navigation that leads to the view on the screen. */
 function mark([name]) {
     const shown = ["fleet", "finished"].includes(name) ? `#/${name}` : "#/";
     for (const link of document.querySelectorAll("nav a")) {

@@ -17,7 +17,7 @@ typedef struct harpe_server_client_options {
     const char *server;     /* http://HOST:PORT */
     const char *token_file; /* NULL: $HARPE_TOKEN, or the token of the machine's service */
     const char *ca_file;    /* NULL: the system's certificate authorities */
-    bool wants_finished;    /* asks for final reports of evicted jobs, and not for jobs */
+    bool wants_finished;    /* true: ask for final reports of evicted jobs; false: for jobs */
 } harpe_server_client_options;
 
 harpe_status harpe_server_client_open(const harpe_server_client_options *options,
@@ -43,7 +43,8 @@ harpe_status harpe_server_client_call(harpe_server_client *client, const char *m
 harpe_status harpe_server_client_list(harpe_server_client *client, const char *after, size_t offset,
                                       json_t **answer, harpe_error *error);
 
-/* Returns the command that lists what this client asks for. */
+/* Returns the command that lists the jobs or final reports that this client asks for, such as
+ * "harpe jobs". Messages name this command. */
 const char *harpe_server_client_lister(const harpe_server_client *client);
 
 /* Appends the address of the dashboard, for a browser, to `link`. The address ends in

@@ -392,7 +392,9 @@ static harpe_status verify_bounds(const harpe_problem *problem, const harpe_plan
     return status;
 }
 
-/* Proves the bound of each plan in the variant in which it was found. */
+/* Proves the bound of each plan of a graph with deadlines. The effort has found the bound of a plan
+ * in a variant of the problem whose deadlines include the plan's own time, so this function makes
+ * the same variant and proves the bound there. */
 static harpe_status verify_variants(const harpe_problem *problem, const harpe_plan_set *plans,
                                     harpe_error *error) {
     harpe_deadline_variant variant;

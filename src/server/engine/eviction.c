@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Evicts jobs on request, or after they have sent no request for max_job_idle_time. The server
- * keeps the id of an evicted job, and its final report for a time (finished.c). This file also
- * stores the time of each job's last request regularly.
+ * keeps the ids of evicted jobs. It also keeps their final reports until there are too many of them
+ * or they are too old; finished.c does that. This file also stores the time of each job's last
+ * request regularly.
  *
  * Idle time is measured with harpe_jobs_uptime_s, the time for which servers have run with this
  * store, and never with the wall clock. The uptime is stored every minute. It continues after a

@@ -18,7 +18,8 @@
 void harpe_finished_prepare(const harpe_job *job, harpe_operation *operation);
 /* Keeps the report of a stored change: DELETED or FINISHED. */
 void harpe_finished_add(harpe_jobs *jobs, const harpe_change *change);
-/* Forgets reports that are too old. Returns the uptime before which they were made, or 0. */
+/* Removes the reports that are older than `max_finished_job_time`. Returns the uptime, in s, before
+ * which all removed reports were made. Returns 0 if the server has not run for so long. */
 int64_t harpe_finished_forget_old(harpe_jobs *jobs);
 /* Answers a call of the kind HARPE_CALL_FINISHED: {"jobs": [...], "count": N}, the newest first, or
  * one report. Only reports of jobs whose groups the scope of the call covers. */

@@ -90,7 +90,7 @@ extern const harpe_schema_write harpe_schema_reads[HARPE_SCHEMA_READ_COUNT];
  * job with the id $1. */
 #define HARPE_SCHEMA_DELETED "SELECT deleted_at, id FROM deleted ORDER BY number"
 #define HARPE_SCHEMA_ONE_DELETED "SELECT deleted_at, id FROM deleted WHERE id = $1"
-/* Reads number and id of every final report, the oldest first. */
+/* This statement reads the number and id of each final report, the oldest first. */
 #define HARPE_SCHEMA_FINISHED "SELECT number, id FROM finished ORDER BY number"
 /* Reads the seconds for which servers have run with the store, and an empty id. There may be no
  * row. */

@@ -18,29 +18,33 @@ void harpe_perseus_replicas_free(harpe_perseus_replicas *own);
  * all replicas run the same clocks in this round. */
 harpe_status harpe_perseus_replicas_begin_round(harpe_perseus *self, const int *shared_mhz,
                                                 harpe_error *error);
-/* Returns the clocks of a replica in this round, or NULL if it runs those of all. */
+/* Returns the clocks of a replica in this round, one for each instruction. Returns NULL if the
+ * replica runs the clocks of the shared plan. */
 const int *harpe_perseus_replicas_clocks(const harpe_perseus *self, int replica);
-/* Returns for each instruction the lowest clock of any replica in this round, or NULL if all run
- * the same clocks. */
+/* Returns the lowest clock of each instruction over all replicas in this round. Returns NULL if all
+ * replicas run the same clocks. */
 const int *harpe_perseus_replicas_lowest(const harpe_perseus *self);
-/* Returns the time and energy of an iteration with the plans of this round minus those with the
- * shared plan. */
+/* Compares the plans of this round with the shared plan. Returns the differences of an iteration's
+ * time (in s) and energy (in J): those with the plans of this round, minus those with the shared
+ * plan on all replicas. */
 harpe_online_mean harpe_perseus_replicas_gain(const harpe_perseus *self);
 
-/* Learns from the results of a round. `frequency_mhz` are the clocks that all replicas ran, unless
- * they had clocks of their own. In that case the entries of `round` are replaced by what the
- * replicas would have measured at the clocks of the shared plan. */
+/* Learns from the results of a round. `frequency_mhz` has the clocks of the shared plan. If
+ * replicas ran clocks of their own, this function replaces the entries of `round` by the times and
+ * energies that it expects at the clocks of the shared plan. */
 harpe_status harpe_perseus_replicas_observe(harpe_perseus *self, const int *frequency_mhz,
                                             const harpe_profiling_result *results, size_t count,
                                             harpe_online_round *round, harpe_error *error);
-/* Makes or drops plans after a round, if the replicas have changed or there are new shared plans.
- * Failures are logged; all replicas run the shared plan then. */
+/* Makes or removes the replicas' own plans after a round, if the replicas have changed or there are
+ * new shared plans. If this fails, the function logs the reason, and all replicas run the shared
+ * plan. */
 void harpe_perseus_replicas_plan(harpe_perseus *self);
 
 json_t *harpe_perseus_replicas_save(const harpe_perseus *self);
-/* Returns false if the data does not fit the job. Call it when there are plans again. */
+/* Reads what harpe_perseus_replicas_save wrote. Returns false if the data does not fit the job.
+ * After a restart, call it when the shared plans exist again. */
 bool harpe_perseus_replicas_load(harpe_perseus *self, const json_t *json);
-/* Shows the replicas as a part of the frontier. */
+/* Returns the replicas as a member of the frontier's JSON. */
 json_t *harpe_perseus_replicas_show(const harpe_perseus *self);
 
 #endif

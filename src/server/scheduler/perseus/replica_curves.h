@@ -57,21 +57,23 @@ typedef struct harpe_replica_runs {
     size_t count;
 } harpe_replica_runs;
 
-/* Learns from a round. `replicas` has the runs of each replica. Returns true if the time of a GPU
- * has changed clearly: its curves have its new time then. */
+/* Learns from a round. `round` has the runs of each replica. Returns true if the time of a GPU has
+ * changed by more than noise explains. The curves of this GPU then have the new time. */
 bool harpe_replica_curves_observe(harpe_replica_curves *self, const harpe_replica_runs *round);
 
-/* Writes the expected time and energy of one run of an entry on a replica at a clock of the sweep.
- * Noise is removed as harpe_replica_profiles_smooth does: the replica's factor relative to all
- * replicas, unless the own measurement at this clock clearly differs from it. Returns false if the
- * sweep does not have the clock. */
+/* Estimates what one run of an instruction costs on a replica at a clock of the sweep, and writes
+ * time (in s) and energy (in J) to `*out`. `entry` is the number of the instruction in the sweep.
+ * The estimate is the mean of all replicas, times the factor by which this replica differs from
+ * them. If the replica's own measurement at this clock clearly differs from that, the measurement
+ * is taken instead. harpe_replica_profiles_smooth removes noise in the same way. Returns false if
+ * the sweep does not have the clock. */
 bool harpe_replica_curves_point(const harpe_replica_curves *self, const harpe_sweep *sweep,
                                 int replica, int entry, int frequency_mhz,
                                 harpe_profile_point *out);
 
-/* Compares the GPUs of each stage at these clocks, one per instruction, and sets `differs`. A GPU
- * that differs stays so until the difference is below half of the threshold. Returns true if any
- * GPU differs. */
+/* Compares the GPUs of each stage at the clocks `frequency_mhz`, one for each instruction, and sets
+ * the member `differs` of each GPU. A GPU counts as different until its difference falls below half
+ * of the threshold. Returns true if any GPU differs. */
 bool harpe_replica_curves_compare(harpe_replica_curves *self, const harpe_sweep *sweep,
                                   const int *frequency_mhz);
 
