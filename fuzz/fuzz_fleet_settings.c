@@ -11,8 +11,8 @@
 
 #include "server/fleet/bodies.h"
 #include "server/fleet/decide.h"
+#include "server/fleet/fleet_life.h"
 #include "server/fleet/frontier_read.h"
-#include "server/fleet/groups.h"
 #include "server/fleet/limits.h"
 #include "server/fleet/member.h"
 #include "server/fleet/show.h"
@@ -21,19 +21,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void require(bool holds) {
     if (!holds) abort();
-}
-
-static void free_state(harpe_fleet_state *state) {
-    harpe_decide_free(state);
-    for (size_t i = 0; i < state->member_count; i++)
-        harpe_member_free(state->members[i]);
-    for (size_t i = 0; i < state->override_count; i++)
-        free(state->overrides[i].id);
-    free(state->members);
-    free(state->overrides);
-    free(state->events);
-    free(state->prices.points);
-    harpe_groups_free(state);
 }
 
 static void decide_and_show(harpe_fleet_state *state) {
@@ -59,7 +46,7 @@ static void change_settings(harpe_call_kind kind, const char *body, size_t lengt
     harpe_fleet_note note;
     harpe_error error = {.message = ""};
     int http_status;
-    require(harpe_groups_begin(&state));
+    require(harpe_fleet_begin(&state));
     harpe_status status =
         harpe_bodies_read(&state, kind, "name", body, length, 1000, &note, &http_status, &error);
     if (status == HARPE_OK) {
@@ -71,7 +58,7 @@ static void change_settings(harpe_call_kind kind, const char *body, size_t lengt
         require(http_status >= 400 && error.message[0] && !strchr(error.message, '\n'));
         require(!note.key && !note.text);
     }
-    free_state(&state);
+    harpe_fleet_end(&state);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -55,7 +55,7 @@ function setEnergy(list, { energy, price }) {
     }
     const parts = !price ? [] : [isNumber(price.energy_per_kwh) ? `${money(price.energy_per_kwh, price.currency)} per kWh` : "",
         isNumber(price.carbon_g_per_kwh) ? `${price.carbon_g_per_kwh.toPrecision(3)} g CO₂ per kWh` : "",
-        price.source ? `from ${price.source}` : "", price.read_at ? `read ${ago(price.read_at)}` : ""].filter(Boolean);
+        price.set_at ? `set ${ago(price.set_at)}` : ""].filter(Boolean);
     if (parts.length > 0) list.set("Price now", parts.join(", "));
     else list.remove("Price now");
 }

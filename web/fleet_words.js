@@ -38,7 +38,8 @@ export function promiseWords({ promised_w: promised, missing_w: missing }) {
     return missing > 0 ? `${most}; ${watts(missing)} more than the event asks for` : most;
 }
 
-/** Describes what was measured while the event had to hold. */
+/** Describes the result of an event: whether and when the power came below the promise, and the
+ * highest power that was measured from then on. */
 export function resultWords(event) {
     const { state, from, reached_at: reached, highest_w: highest, promised_w: promised, breaches } = event;
     if (state === "planned" || state === "announced") return "not begun";

@@ -32,8 +32,8 @@ FLEET = {
                 "promised_w": 33000, "missing_w": 500, "reached_at": None, "highest_w": 34000,
                 "breaches": 2}],
     "price": {"energy_per_kwh": 0.21, "carbon_g_per_kwh": 300, "carbon_per_kg": 0.1,
-              "value_per_s": 0.01, "currency": "EUR", "series": 96, "source": "file",
-              "read_at": 1764100000},
+              "value_per_s": 0.01, "currency": "EUR", "series": 96,
+              "set_at": 1764100000},
     "energy": {"since": 1764000000, "used_kwh": 123.4, "saved_kwh": 5.6,
                "saved_kwh_uncertainty": 0.7, "cost": None, "cost_saved": None,
                "carbon_kg": None, "carbon_kg_saved": None}}

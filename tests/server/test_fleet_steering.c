@@ -17,6 +17,7 @@
 #include "server/fleet/bodies.h"
 #include "server/fleet/decide.h"
 #include "server/fleet/fleet_events.h"
+#include "server/fleet/fleet_life.h"
 #include "server/fleet/groups.h"
 #include "server/fleet/history.h"
 #include "server/fleet/limits.h"
@@ -101,22 +102,10 @@ static void HARPE_PRINTF(4, 5)
 static void begin(world *w, uint64_t seed) {
     *w = (world){.now_s = 1e9};
     w->random = seed * 7919;
-    assert_true(harpe_groups_begin(&w->state));
+    assert_true(harpe_fleet_begin(&w->state));
 }
 
-static void end(world *w) {
-    harpe_fleet_state *state = &w->state;
-    harpe_decide_free(state);
-    for (size_t i = 0; i < state->member_count; i++)
-        harpe_member_free(state->members[i]);
-    for (size_t i = 0; i < state->override_count; i++)
-        free(state->overrides[i].id);
-    free(state->members);
-    free(state->overrides);
-    free(state->events);
-    free(state->prices.points);
-    harpe_groups_free(state);
-}
+static void end(world *w) { harpe_fleet_end(&w->state); }
 
 /* Adds a job with plans whose power falls from `highest_w`. */
 static real_job *add_job(world *w, const char *group, double highest_w, size_t plans) {
@@ -334,7 +323,7 @@ static void silent_job_is_counted_with_what_it_may_draw(void **state) {
     pass(&w, 1);
     set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":3300}");
     pass(&w, 120);
-    assert_string_equal(harpe_fleet_member_state_name(w.jobs[0].member), "silent");
+    assert_string_equal(harpe_fleet_member_state_name(w.jobs[0].member, true), "silent");
     assert_true(harpe_member_counted_w(w.jobs[0].member) >= stuck_w);
     assert_true(counted_in(&w, 0) <= 3300.01);
     end(&w);
@@ -599,6 +588,51 @@ static void history_is_kept_for_a_day(void **state) {
     harpe_fleet_history_free(again);
 }
 
+static void note_gone(void *user, int64_t id) {
+    int64_t *sum = user;
+    *sum += id;
+}
+
+/* An event that is over is kept for a week. Then it is removed, and the caller hears of it, so that
+ * it also leaves the store. */
+static void old_events_are_removed_and_named(void **state) {
+    (void)state;
+    world w;
+    begin(&w, 13);
+    add_job(&w, "", 1000, 12);
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
+    for (int i = 0; i < 2; i++)
+        set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":%d,\"watts\":10}",
+            10 + i * 1000);
+    int64_t gone = 0;
+    double day_s = 86400, from_s = w.now_s;
+    harpe_fleet_events_prune(&w.state, from_s + 10 + 7 * day_s - 1, note_gone, &gone);
+    assert_int_equal(gone, 0);
+    harpe_fleet_events_prune(&w.state, from_s + 10 + 7 * day_s + 1, note_gone, &gone);
+    assert_int_equal(gone, 1);
+    assert_int_equal(w.state.event_count, 1);
+    assert_int_equal(w.state.events[0].id, 2);
+    end(&w);
+}
+
+static void state_of_a_job_says_what_happens_to_it(void **state) {
+    (void)state;
+    world w;
+    begin(&w, 14);
+    real_job *job = add_job(&w, "", 1000, 12);
+    pass(&w, 10);
+    assert_string_equal(harpe_fleet_member_state_name(job->member, false), "not steered");
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":600}");
+    pass(&w, 60);
+    assert_string_equal(harpe_fleet_member_state_name(job->member, true), "follows");
+    /* No plan is as low as this budget: the cap lies below all plans, and nothing is raised. */
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1}");
+    pass(&w, 60);
+    assert_int_equal(job->plan, 11);
+    assert_string_equal(harpe_fleet_member_state_name(job->member, true), "follows");
+    end(&w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(budgets_hold_whatever_is_lost),
@@ -612,6 +646,8 @@ int main(void) {
         cmocka_unit_test(metadata_says_the_terms),
         cmocka_unit_test(price_chooses_the_cheapest_plan),
         cmocka_unit_test(history_is_kept_for_a_day),
+        cmocka_unit_test(old_events_are_removed_and_named),
+        cmocka_unit_test(state_of_a_job_says_what_happens_to_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

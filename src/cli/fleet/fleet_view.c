@@ -204,8 +204,7 @@ void harpe_fleet_print_prices(const json_t *fleet) {
            digits(price, "energy_per_kwh", 6).text, currency.text,
            digits(price, "carbon_g_per_kwh", 6).text, digits(price, "carbon_per_kg", 6).text,
            currency.text, digits(price, "value_per_s", 6).text, currency.text);
-    printf("%.0f prices from %s, read at %s UTC\n", number(price, "series"),
-           text(price, "source", 60).text, moment(price, "read_at").text);
+    printf("%.0f prices, set at %s UTC\n", number(price, "series"), moment(price, "set_at").text);
 }
 
 /* ---- The whole ------------------------------------------------------------------------------- */

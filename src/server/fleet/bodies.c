@@ -102,21 +102,18 @@ static bool read_text(body *self, const char *name, const char **text) {
     return !**text || check_name(self, name, *text);
 }
 
+static bool refuse_out_of_memory(body *self) {
+    return refuse(self, 503, "the server is out of memory: try again later");
+}
+
 static bool make(body *self, const char *prefix, const char *id, json_t *object,
                  harpe_fleet_note *out) {
-    if (asprintf(&out->key, "%s%s", prefix, id) < 0) out->key = NULL;
-    out->text = object ? json_dumps(object, JSON_COMPACT) : NULL;
-    json_decref(object);
-    if (out->key && out->text) return true;
-    return refuse(self, 503, "the server is out of memory: try again later");
+    return harpe_notes_make(prefix, id, object, out) || refuse_out_of_memory(self);
 }
 
 static bool make_nothing(body *self, const char *prefix, const char *id, harpe_fleet_note *out) {
-    if (harpe_notes_of_nothing(prefix, id, out)) return true;
-    return refuse(self, 503, "the server is out of memory: try again later");
+    return harpe_notes_of_nothing(prefix, id, out) || refuse_out_of_memory(self);
 }
-
-static json_t *number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
 /* ---- Budgets and groups ---------------------------------------------------------------------- */
 
@@ -150,7 +147,7 @@ static bool delete_budget(body *self, harpe_fleet_note *out) {
     if (self->state->groups[group].budget.watts < 0)
         return refuse(self, 404, "%s%.200s has no budget", group ? "the group " : "the whole fleet",
                       self->state->groups[group].name);
-    return make_nothing(self, "budget", self->state->groups[group].name, out);
+    return make_nothing(self, "budget/", self->state->groups[group].name, out);
 }
 
 static bool put_group(body *self, harpe_fleet_note *out) {
@@ -179,7 +176,7 @@ static bool delete_group(body *self, harpe_fleet_note *out) {
                       "the group %.200s has a budget, or jobs, loads or groups are in it: remove "
                       "these first",
                       self->id);
-    return make_nothing(self, "group", self->id, out);
+    return make_nothing(self, "group/", self->id, out);
 }
 
 /* ---- Members --------------------------------------------------------------------------------- */
@@ -221,8 +218,7 @@ static bool put_job(body *self, harpe_fleet_note *out) {
         if (strcmp(self->state->overrides[i].id, self->id) == 0)
             terms = self->state->overrides[i].terms;
     if (!knows_all(self, names) || !read_terms(self, &terms)) return false;
-    if (harpe_notes_of_terms(self->id, &terms, out)) return true;
-    return refuse(self, 503, "the server is out of memory: try again later");
+    return harpe_notes_of_terms(self->id, &terms, out) || refuse_out_of_memory(self);
 }
 
 static bool has_place(body *self, harpe_member_kind kind) {
@@ -251,7 +247,7 @@ static bool delete_member(body *self, harpe_member_kind kind, harpe_fleet_note *
     bool is_load = kind == HARPE_MEMBER_LOAD;
     if (!harpe_member_find(self->state, kind, self->id))
         return refuse(self, 404, "there is no %s %.200s", is_load ? "load" : "member", self->id);
-    return make_nothing(self, is_load ? "load" : "member", self->id, out);
+    return make_nothing(self, is_load ? "load/" : "member/", self->id, out);
 }
 
 static json_t *read_plans(body *self) {
@@ -289,10 +285,11 @@ static bool put_declared(body *self, harpe_fleet_note *out) {
         return false;
     json_t *plans = read_plans(self);
     if (!plans) return false;
-    json_t *object = json_pack("{s:o,s:s,s:s,s:o,s:o,s:o,s:o}", "plans", plans, "name",
-                               *name ? name : self->id, "group", terms.group, "weight",
-                               number(terms.weight), "max_slowdown", number(terms.max_slowdown),
-                               "priority", number(terms.priority), "most_w", number(terms.most_w));
+    json_t *object =
+        json_pack("{s:o,s:s,s:s,s:o,s:o,s:o,s:o}", "plans", plans, "name", *name ? name : self->id,
+                  "group", terms.group, "weight", harpe_notes_number(terms.weight), "max_slowdown",
+                  harpe_notes_number(terms.max_slowdown), "priority",
+                  harpe_notes_number(terms.priority), "most_w", harpe_notes_number(terms.most_w));
     return make(self, "member/", self->id, object, out);
 }
 
@@ -347,8 +344,7 @@ static bool post_event(body *self, harpe_fleet_note *out) {
         return refuse(self, 429, "there are already %d events that are not over",
                       HARPE_FLEET_EVENTS_MAX);
     event.id = ++state->last_event;
-    if (harpe_notes_of_event(known ? known : &event, out)) return true;
-    return refuse(self, 503, "the server is out of memory: try again later");
+    return harpe_notes_of_event(known ? known : &event, out) || refuse_out_of_memory(self);
 }
 
 static bool delete_event(body *self, harpe_fleet_note *out) {
@@ -360,8 +356,7 @@ static bool delete_event(body *self, harpe_fleet_note *out) {
     harpe_fleet_event changed = *event;
     if (!(changed.cancelled_s > 0) && self->now_s < harpe_fleet_event_end_s(event))
         changed.cancelled_s = self->now_s;
-    if (harpe_notes_of_event(&changed, out)) return true;
-    return refuse(self, 503, "the server is out of memory: try again later");
+    return harpe_notes_of_event(&changed, out) || refuse_out_of_memory(self);
 }
 
 /* ---- Prices ---------------------------------------------------------------------------------- */
@@ -412,17 +407,13 @@ static bool put_prices(body *self, harpe_fleet_note *out) {
     if (!series) return false;
     json_t *object =
         json_pack("{s:s,s:f,s:f,s:o,s:f}", "currency", currency, "carbon_per_kg", carbon_per_kg,
-                  "value_per_s", value_per_s, "series", series, "read", self->now_s);
+                  "value_per_s", value_per_s, "series", series, "set", self->now_s);
     return make(self, "prices", "", object, out);
 }
 
 static bool delete_prices(body *self, harpe_fleet_note *out) {
     if (self->state->prices.count == 0) return refuse(self, 404, "no prices are set");
-    if (!harpe_notes_of_nothing("", "", out))
-        return refuse(self, 503, "the server is out of memory: try again later");
-    free(out->key);
-    out->key = strdup("prices");
-    return out->key ? true : refuse(self, 503, "the server is out of memory: try again later");
+    return make_nothing(self, "prices", "", out);
 }
 
 /* ---- All of them ----------------------------------------------------------------------------- */

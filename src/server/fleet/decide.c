@@ -117,11 +117,8 @@ static bool are_equal(const harpe_fleet_price *a, const harpe_fleet_price *b) {
 
 static harpe_status set_price(harpe_fleet_state *state, double at_s, harpe_error *error) {
     harpe_fleet_price price = harpe_decide_price(state, at_s);
-    double overhead = state->groups[0].budget.overhead;
-    if (overhead > 1) {
-        price.energy_per_kwh *= overhead;
-        price.carbon_g_per_kwh *= overhead;
-    }
+    price.energy_per_kwh *= state->groups[0].budget.overhead;
+    price.carbon_g_per_kwh *= state->groups[0].budget.overhead;
     if (are_equal(&price, &state->solver_price)) return HARPE_OK;
     harpe_status status = harpe_fleet_set_price(state->solver, &price, error);
     if (status != HARPE_OK) return status;

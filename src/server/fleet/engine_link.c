@@ -41,9 +41,6 @@ static harpe_member *find_member(look *self, const harpe_job_glance *glance) {
         free(member->name);
         member->name = copy;
     }
-    for (size_t i = 0; i < self->state->override_count; i++)
-        if (strcmp(self->state->overrides[i].id, glance->id) == 0)
-            member->told = self->state->overrides[i].terms;
     member->world_size = (size_t)glance->world_size;
     member->is_dirty = true;
     harpe_groups_place(self->state, member);

@@ -91,14 +91,18 @@ bool harpe_fleet_event_counts(const harpe_fleet_event *event, double at_s, doubl
            at_s < harpe_fleet_event_end_s(event) + event->ramp_s;
 }
 
-void harpe_fleet_events_prune(harpe_fleet_state *state, double at_s) {
+void harpe_fleet_events_prune(harpe_fleet_state *state, double at_s,
+                              void (*gone)(void *user, int64_t id), void *user) {
     size_t kept = 0, count = state->event_count;
     for (size_t i = 0; i < count; i++) {
         const harpe_fleet_event *event = &state->events[i];
         double over_s = harpe_fleet_event_end_s(event) + event->ramp_s;
         bool is_over = never_began(event) || at_s >= over_s;
         bool is_old = is_over && (at_s >= over_s + KEPT_S || count - i > KEPT);
-        if (!is_old) state->events[kept++] = *event;
+        if (is_old)
+            gone(user, event->id);
+        else
+            state->events[kept++] = *event;
     }
     state->event_count = kept;
 }

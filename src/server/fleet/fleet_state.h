@@ -112,7 +112,7 @@ typedef struct harpe_member {
 typedef struct harpe_fleet_group_state {
     char *name;                /* "" for group 0, the whole fleet */
     int parent;                /* -1 for group 0 */
-    harpe_fleet_budget budget; /* watts < 0: none */
+    harpe_fleet_budget budget; /* watts < 0: none; the overhead is at least 1 */
 
     /* Computed by limits.c. Sums include the groups inside. Of members, without the overhead,
      * except the first two, which are what the meter of the budget shows. */
@@ -165,8 +165,7 @@ typedef struct harpe_fleet_prices {
     double carbon_per_kg, value_per_s;
     harpe_fleet_price_point *points; /* by time */
     size_t count;
-    char url[1024]; /* "": none */
-    double period_s, read_s;
+    double set_s;
 } harpe_fleet_prices;
 
 /* ---- All of it ------------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "server/fleet/member.h"
 
 static int add(harpe_fleet_state *state, const char *name, int parent) {
     if (state->group_count >= HARPE_FLEET_GROUPS_MAX / 10 ||
@@ -94,9 +95,7 @@ void harpe_groups_remove(harpe_fleet_state *state, int group) {
 }
 
 void harpe_groups_place(harpe_fleet_state *state, harpe_member *member) {
-    const char *name = NULL;
-    name = member->told.has_group ? member->told.group : member->said.group;
-    int group = harpe_groups_need(state, name);
+    int group = harpe_groups_need(state, harpe_member_group_name(member));
     if (group < 0) group = 0;
     if (group != member->group) member->is_dirty = true;
     member->group = group;

@@ -35,8 +35,7 @@ double harpe_limits_lead_s(const harpe_fleet_state *state) {
 }
 
 double harpe_limits_of_members_w(const harpe_fleet_group_state *group, double watts) {
-    double overhead = group->budget.overhead > 0 ? group->budget.overhead : 1;
-    return watts < 0 ? INFINITY : watts * (1 - group->budget.margin) / overhead;
+    return watts < 0 ? INFINITY : watts * (1 - group->budget.margin) / group->budget.overhead;
 }
 
 /* ---- Limits ---------------------------------------------------------------------------------- */
@@ -166,8 +165,7 @@ double harpe_limits_missing_w(const harpe_fleet_state *state, int group, double 
         if (is_inside(state, member->group, group))
             least_w += harpe_member_least_w(member, may_exceed || member->may_exceed);
     }
-    double overhead = own->budget.overhead > 0 ? own->budget.overhead : 1;
-    double missing_w = least_w * overhead / (1 - own->budget.margin) - watts;
+    double missing_w = least_w * own->budget.overhead / (1 - own->budget.margin) - watts;
     return missing_w > 1e-6 * (1 + watts) ? missing_w : 0;
 }
 
@@ -183,8 +181,7 @@ static bool watch_event(const harpe_fleet_state *state, harpe_fleet_event *event
     int g = harpe_groups_find(state, event->group);
     if (g < 0 || harpe_fleet_event_state_of(event, at_s) != HARPE_EVENT_ACTIVE) return false;
     const harpe_fleet_group_state *group = &state->groups[g];
-    double overhead = group->budget.overhead > 0 ? group->budget.overhead : 1;
-    double meter_w = group->measured_w * overhead;
+    double meter_w = group->measured_w * group->budget.overhead;
     bool is_kept = meter_w <= group->now_watts * (1 + 1e-9);
     bool has_changed = is_kept && !(event->reached_s > 0);
     if (has_changed) event->reached_s = at_s;
@@ -202,9 +199,8 @@ bool harpe_limits_watch(harpe_fleet_state *state, harpe_fleet_now now) {
     bool has_changed = false;
     for (size_t g = 0; g < state->group_count; g++) {
         harpe_fleet_group_state *group = &state->groups[g];
-        double overhead = group->budget.overhead > 0 ? group->budget.overhead : 1;
-        bool is_over =
-            group->now_watts >= 0 && group->measured_w * overhead > group->now_watts * (1 + 1e-9);
+        bool is_over = group->now_watts >= 0 &&
+                       group->measured_w * group->budget.overhead > group->now_watts * (1 + 1e-9);
         group->breaches += is_over && !group->is_over;
         group->is_over = is_over;
     }

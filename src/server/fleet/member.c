@@ -161,6 +161,10 @@ double harpe_member_priority(const harpe_member *member) {
     return first_said(member->told.priority, member->said.priority, 0);
 }
 
+double harpe_member_own_most_w(const harpe_member *member) {
+    return first_said(member->told.most_w, member->said.most_w, INFINITY);
+}
+
 const char *harpe_member_group_name(const harpe_member *member) {
     return member->told.has_group   ? member->told.group
            : member->said.has_group ? member->said.group
@@ -206,8 +210,7 @@ size_t harpe_member_plan_within(const harpe_member *member, double cap_w) {
 }
 
 size_t harpe_member_first_plan(const harpe_member *member) {
-    double most_w = first_said(member->told.most_w, member->said.most_w, INFINITY);
-    return harpe_member_plan_within(member, most_w);
+    return harpe_member_plan_within(member, harpe_member_own_most_w(member));
 }
 
 /* ---- Powers ---------------------------------------------------------------------------------- */

@@ -23,6 +23,7 @@ harpe_member_terms harpe_member_read_words(const char *metadata, char *name);
 double harpe_member_weight(const harpe_member *member);
 double harpe_member_max_slowdown(const harpe_member *member); /* 0: any */
 double harpe_member_priority(const harpe_member *member);
+double harpe_member_own_most_w(const harpe_member *member);      /* INFINITY: no cap of its own */
 const char *harpe_member_group_name(const harpe_member *member); /* "": the whole fleet */
 
 /* Takes over `plans`, sorts them, and drops plans that are not valid. `count` 0: none. */

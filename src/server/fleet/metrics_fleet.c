@@ -64,7 +64,8 @@ static void append_members(const harpe_fleet_state *state, harpe_text *text) {
     double counts[STATES] = {0};
     for (size_t i = 0; i < state->member_count; i++)
         for (size_t s = 0; s < STATES; s++)
-            counts[s] += strcmp(harpe_fleet_member_state_name(state->members[i]), states[s]) == 0;
+            counts[s] +=
+                strcmp(harpe_fleet_member_state_name(state->members[i], true), states[s]) == 0;
     harpe_metrics_text_head(text, name, "gauge", "Jobs and loads of the fleet, by state");
     for (size_t s = 0; s < STATES; s++) {
         harpe_text_printf(text, "%s{", name);

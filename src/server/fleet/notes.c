@@ -237,10 +237,8 @@ static harpe_status apply_prices(harpe_fleet_state *state, const char *id, const
                                          .value_per_s = number_of(object, "value_per_s", 0),
                                          .points = points,
                                          .count = count,
-                                         .period_s = number_of(object, "period_s", 0),
-                                         .read_s = number_of(object, "read", 0)};
+                                         .set_s = number_of(object, "set", 0)};
     copy_text(object, "currency", state->prices.currency, sizeof state->prices.currency);
-    copy_text(object, "url", state->prices.url, sizeof state->prices.url);
     return HARPE_OK;
 }
 
@@ -339,26 +337,34 @@ harpe_status harpe_notes_apply(harpe_fleet_state *state, const char *key, const 
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-/* Takes over `object`. */
-static bool finish(const char *prefix, const char *id, json_t *object, harpe_fleet_note *out) {
-    *out = (harpe_fleet_note){0};
+json_t *harpe_notes_number(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static bool finish(const char *prefix, const char *id, char *text, harpe_fleet_note *out) {
+    *out = (harpe_fleet_note){.text = text};
     if (asprintf(&out->key, "%s%s", prefix, id) < 0) out->key = NULL;
-    if (object) out->text = json_dumps(object, JSON_COMPACT);
-    json_decref(object);
     if (out->key && out->text) return true;
     harpe_fleet_note_clear(out);
     return false;
 }
 
-/* A number that is not finite is null. */
-static json_t *number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+bool harpe_notes_make(const char *prefix, const char *id, json_t *object, harpe_fleet_note *out) {
+    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    json_decref(object);
+    return finish(prefix, id, text, out);
+}
+
+bool harpe_notes_of_nothing(const char *prefix, const char *id, harpe_fleet_note *out) {
+    return finish(prefix, id, strdup(""), out);
+}
 
 bool harpe_notes_of_cap(const harpe_member *member, harpe_fleet_note *out) {
-    json_t *object = json_pack("{s:o,s:o,s:f,s:f}", "cap_w", number(member->cap_w), "most_w",
-                               number(member->most_w), "scale", member->scale, "unplanned_w",
-                               member->unplanned_w);
+    json_t *object = json_pack("{s:o,s:o,s:f,s:f}", "cap_w", harpe_notes_number(member->cap_w),
+                               "most_w", harpe_notes_number(member->most_w), "scale", member->scale,
+                               "unplanned_w", member->unplanned_w);
     bool is_job = member->kind == HARPE_MEMBER_JOB;
-    return finish(is_job ? "cap/" : "cap-of/", member->id, object, out);
+    return harpe_notes_make(is_job ? "cap/" : "cap-of/", member->id, object, out);
 }
 
 bool harpe_notes_of_plans(const harpe_member *member, harpe_fleet_note *out) {
@@ -366,7 +372,7 @@ bool harpe_notes_of_plans(const harpe_member *member, harpe_fleet_note *out) {
     for (size_t i = 0; i < member->plan_count; i++)
         json_array_append_new(
             list, json_pack("[f,f]", member->plans[i].time_s, member->plans[i].power_w));
-    return finish("plans/", member->id, json_pack("{s:o}", "plans", list), out);
+    return harpe_notes_make("plans/", member->id, json_pack("{s:o}", "plans", list), out);
 }
 
 bool harpe_notes_of_event(const harpe_fleet_event *event, harpe_fleet_note *out) {
@@ -375,12 +381,12 @@ bool harpe_notes_of_event(const harpe_fleet_event *event, harpe_fleet_note *out)
     json_t *object = json_pack(
         "{s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:f,s:f,s:b,s:f,s:f,s:I,s:s,s:s,s:s}", "posted",
         event->posted_s, "from", event->from_s, "duration_s", event->duration_s, "notice_s",
-        event->notice_s, "ramp_s", event->ramp_s, "watts", number(event->watts), "share",
-        number(event->share), "base_w", event->base_w, "cancelled", event->cancelled_s,
-        "may_exceed", (int)event->may_exceed, "reached", event->reached_s, "highest_w",
-        event->highest_w, "breaches", (json_int_t)event->breaches, "group", event->group, "note",
-        event->note, "key", event->key);
-    return finish("event/", id, object, out);
+        event->notice_s, "ramp_s", event->ramp_s, "watts", harpe_notes_number(event->watts),
+        "share", harpe_notes_number(event->share), "base_w", event->base_w, "cancelled",
+        event->cancelled_s, "may_exceed", (int)event->may_exceed, "reached", event->reached_s,
+        "highest_w", event->highest_w, "breaches", (json_int_t)event->breaches, "group",
+        event->group, "note", event->note, "key", event->key);
+    return harpe_notes_make("event/", id, object, out);
 }
 
 bool harpe_notes_of_energy(const harpe_fleet_energy *energy, harpe_fleet_note *out) {
@@ -389,22 +395,15 @@ bool harpe_notes_of_energy(const harpe_fleet_energy *energy, harpe_fleet_note *o
         "saved_j", energy->saved_j, "cost", energy->cost, "cost_saved", energy->cost_saved,
         "carbon_kg", energy->carbon_kg, "carbon_kg_saved", energy->carbon_kg_saved, "gone_variance",
         energy->gone_variance, "has_price", (int)energy->has_price);
-    return finish("energy", "", object, out);
+    return harpe_notes_make("energy", "", object, out);
 }
 
 bool harpe_notes_of_terms(const char *id, const harpe_member_terms *terms, harpe_fleet_note *out) {
     json_t *object =
-        json_pack("{s:o,s:o,s:o,s:o,s:o}", "weight", number(terms->weight), "max_slowdown",
-                  number(terms->max_slowdown), "priority", number(terms->priority), "most_w",
-                  number(terms->most_w), "highest_w", number(terms->highest_w));
+        json_pack("{s:o,s:o,s:o,s:o,s:o}", "weight", harpe_notes_number(terms->weight),
+                  "max_slowdown", harpe_notes_number(terms->max_slowdown), "priority",
+                  harpe_notes_number(terms->priority), "most_w", harpe_notes_number(terms->most_w),
+                  "highest_w", harpe_notes_number(terms->highest_w));
     if (object && terms->has_group) json_object_set_new(object, "group", json_string(terms->group));
-    return finish("job/", id, object, out);
-}
-
-bool harpe_notes_of_nothing(const char *prefix, const char *id, harpe_fleet_note *out) {
-    *out = (harpe_fleet_note){.text = strdup("")};
-    if (asprintf(&out->key, "%s/%s", prefix, id) < 0) out->key = NULL;
-    if (out->key && out->text) return true;
-    harpe_fleet_note_clear(out);
-    return false;
+    return harpe_notes_make("job/", id, object, out);
 }

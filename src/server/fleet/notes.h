@@ -9,7 +9,8 @@
 #ifndef HARPE_SERVER_FLEET_NOTES_H
 #define HARPE_SERVER_FLEET_NOTES_H
 
-#include "base/text.h"
+#include <jansson.h>
+
 #include "server/fleet/fleet_state.h"
 
 typedef struct harpe_fleet_note {
@@ -23,13 +24,19 @@ void harpe_fleet_note_clear(harpe_fleet_note *note);
 harpe_status harpe_notes_apply(harpe_fleet_state *state, const char *key, const char *text,
                                size_t length, bool is_loading, harpe_error *error);
 
+/* Makes the note KEY, where KEY is `prefix` and `id`. Takes over `object` (NULL: memory ran out).
+ * Returns false if memory runs out. */
+bool harpe_notes_make(const char *prefix, const char *id, json_t *object, harpe_fleet_note *out);
+/* Returns a JSON number, or null if `value` is not finite. */
+json_t *harpe_notes_number(double value);
+
 /* Make notes of the present state. They return false if memory runs out. */
 bool harpe_notes_of_cap(const harpe_member *member, harpe_fleet_note *out);
 bool harpe_notes_of_plans(const harpe_member *member, harpe_fleet_note *out);
 bool harpe_notes_of_event(const harpe_fleet_event *event, harpe_fleet_note *out);
 bool harpe_notes_of_energy(const harpe_fleet_energy *energy, harpe_fleet_note *out);
 bool harpe_notes_of_terms(const char *id, const harpe_member_terms *terms, harpe_fleet_note *out);
-/* Makes a note without text, which removes "PREFIX/ID". */
+/* Makes a note without text, which removes KEY. */
 bool harpe_notes_of_nothing(const char *prefix, const char *id, harpe_fleet_note *out);
 
 #endif

@@ -7,7 +7,7 @@
 
 void harpe_fleet_energy_add(harpe_fleet_state *state, double at_s, double used_j, double saved_j) {
     harpe_fleet_energy *energy = &state->energy;
-    double overhead = state->groups[0].budget.overhead > 1 ? state->groups[0].budget.overhead : 1;
+    double overhead = state->groups[0].budget.overhead;
     if (energy->since_s == 0) energy->since_s = at_s;
     used_j *= overhead;
     saved_j *= overhead;

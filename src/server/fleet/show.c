@@ -3,11 +3,10 @@
 #include "server/fleet/show.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/json_text.h"
 #include "rights/scope.h"
 #include "server/fleet/decide.h"
 #include "server/fleet/fleet_events.h"
@@ -19,32 +18,12 @@ enum { JOBS_SHOWN = 2000, EVENTS_SHOWN = 200 };
 
 /* ---- Values ---------------------------------------------------------------------------------- */
 
-static void append(harpe_text *text, const char *bytes) {
-    harpe_text_append(text, bytes, strlen(bytes));
-}
-
-static void append_number(harpe_text *text, const char *name, double value) {
-    append(text, name);
-    if (isfinite(value))
-        harpe_text_number(text, value);
-    else
-        append(text, "null");
-}
-
-/* Writes null if `value` is NULL or empty. */
-static void append_string(harpe_text *text, const char *name, const char *value) {
-    json_t *string = value && *value ? json_string(value) : NULL;
-    char *quoted = string ? json_dumps(string, JSON_ENCODE_ANY) : NULL;
-    append(text, name);
-    append(text, quoted ? quoted : "null");
-    free(quoted);
-    json_decref(string);
+/* Writes null if `value` is empty. */
+static void append_name(harpe_text *text, const char *name, const char *value) {
+    harpe_json_string(text, name, *value ? value : NULL);
 }
 
 static double if_not_negative(double value) { return value >= 0 ? value : NAN; }
-static double overhead_of(const harpe_fleet_group_state *group) {
-    return group->budget.overhead > 0 ? group->budget.overhead : 1;
-}
 
 /* ---- States ---------------------------------------------------------------------------------- */
 
@@ -71,18 +50,17 @@ const char *harpe_fleet_state_name(const harpe_fleet_state *state, double at_s) 
     return is_lowering(state) || state->must_solve || state->is_solving ? "lowering" : "over";
 }
 
-const char *harpe_fleet_member_state_name(const harpe_member *member) {
-    if (member->kind == HARPE_MEMBER_LOAD || member->is_refused) return "not steered";
+const char *harpe_fleet_member_state_name(const harpe_member *member, bool is_set) {
+    if (member->kind == HARPE_MEMBER_LOAD || member->is_refused || !is_set) return "not steered";
     if (member->plan_count == 0 || member->is_learning) return "learning";
     if (member->is_silent) return "silent";
-    bool wants_more =
-        member->has_target && member->plans[member->target].power_w > member->cap_w * (1 + 1e-9);
     if (member->is_waiting) return member->cap_w < member->most_w ? "lowering" : "raising";
-    return wants_more ? "raising" : "follows";
+    /* A cap below all plans, so that the job explores, is a cap for the slowest plan. */
+    size_t plan = harpe_member_plan_within(member, member->cap_w);
+    return member->has_target && member->target < plan ? "raising" : "follows";
 }
 
-static const char *reason_of(const harpe_member *member) {
-    const char *state = harpe_fleet_member_state_name(member);
+static const char *reason_of(const harpe_member *member, const char *state) {
     if (*member->reason) return member->reason;
     if (strcmp(state, "silent") == 0)
         return "it has not answered, so it is counted with the highest power that it may draw";
@@ -109,21 +87,21 @@ double harpe_fleet_weighted_slowdown(const harpe_fleet_state *state) {
 
 static void append_budget(harpe_text *text, const harpe_fleet_state *state, int g) {
     const harpe_fleet_group_state *group = &state->groups[g];
-    double overhead = overhead_of(group), part = overhead / (1 - group->budget.margin);
-    append_string(text, "{\"group\":", group->name);
-    append_number(text, ",\"watts\":", if_not_negative(group->budget.watts));
-    append_number(text, ",\"margin\":", group->budget.margin);
-    append_number(text, ",\"overhead\":", overhead);
-    append_number(text, ",\"now_watts\":", if_not_negative(group->now_watts));
-    append_number(text, ",\"limit_w\":", group->limit_w);
-    append_number(text, ",\"power_w\":", group->planned_w);
-    append_number(text, ",\"measured_w\":", group->measured_w);
-    append_number(text, ",\"counted_w\":", group->counted_w);
-    append_number(text, ",\"least_w\":", group->least_w);
+    double overhead = group->budget.overhead, part = overhead / (1 - group->budget.margin);
+    append_name(text, "{\"group\":", group->name);
+    harpe_json_number(text, ",\"watts\":", if_not_negative(group->budget.watts));
+    harpe_json_number(text, ",\"margin\":", group->budget.margin);
+    harpe_json_number(text, ",\"overhead\":", overhead);
+    harpe_json_number(text, ",\"now_watts\":", if_not_negative(group->now_watts));
+    harpe_json_number(text, ",\"limit_w\":", group->limit_w);
+    harpe_json_number(text, ",\"power_w\":", group->planned_w);
+    harpe_json_number(text, ",\"measured_w\":", group->measured_w);
+    harpe_json_number(text, ",\"counted_w\":", group->counted_w);
+    harpe_json_number(text, ",\"least_w\":", group->least_w);
     bool is_missing = group->least_w > group->limit_w * (1 + 1e-9);
-    append_number(text,
-                  ",\"missing_w\":", is_missing ? group->least_w * part - group->now_watts : 0);
-    append_number(text, ",\"price_per_kw\":", group->price_per_w * 1000);
+    harpe_json_number(text,
+                      ",\"missing_w\":", is_missing ? group->least_w * part - group->now_watts : 0);
+    harpe_json_number(text, ",\"price_per_kw\":", group->price_per_w * 1000);
     harpe_text_printf(text, ",\"breaches\":%" PRIu64 "}", group->breaches);
 }
 
@@ -131,39 +109,41 @@ static void append_times(harpe_text *text, const harpe_member *member) {
     bool has_plans = member->plan_count > 0;
     size_t plan = harpe_member_plan_within(member, member->cap_w);
     if (!has_plans) {
-        append(text, ",\"plan\":null,\"plans\":0,\"time_s\":null,\"fastest_time_s\":null,"
-                     "\"slowdown\":null");
+        harpe_json_raw(text, ",\"plan\":null,\"plans\":0,\"time_s\":null,\"fastest_time_s\":null,"
+                             "\"slowdown\":null");
         return;
     }
     double time_s = member->plans[plan].time_s, fastest_s = member->plans[0].time_s;
     harpe_text_printf(text, ",\"plan\":%zu,\"plans\":%zu", plan, member->plan_count);
-    append_number(text, ",\"time_s\":", time_s);
-    append_number(text, ",\"fastest_time_s\":", fastest_s);
-    append_number(text, ",\"slowdown\":", time_s / fastest_s);
+    harpe_json_number(text, ",\"time_s\":", time_s);
+    harpe_json_number(text, ",\"fastest_time_s\":", fastest_s);
+    harpe_json_number(text, ",\"slowdown\":", time_s / fastest_s);
 }
 
-static void append_job(harpe_text *text, const harpe_fleet_state *state,
-                       const harpe_member *member) {
+static void append_job(harpe_text *text, const harpe_fleet_state *state, const harpe_member *member,
+                       bool is_set) {
     static const char *const kinds[] = {[HARPE_MEMBER_JOB] = "pipeline",
                                         [HARPE_MEMBER_DECLARED] = "power limit",
                                         [HARPE_MEMBER_LOAD] = "load"};
+    const char *state_name = harpe_fleet_member_state_name(member, is_set);
     double max_slowdown = harpe_member_max_slowdown(member);
-    append_string(text, "{\"job_id\":", member->id);
-    append_string(text, ",\"name\":", member->name);
-    append_string(text, ",\"group\":", state->groups[member->group].name);
-    append_string(text, ",\"kind\":", kinds[member->kind]);
-    append_number(text, ",\"weight\":", harpe_member_weight(member));
-    append_number(text, ",\"max_slowdown\":", max_slowdown > 0 ? max_slowdown : NAN);
-    append_number(text, ",\"priority\":", harpe_member_priority(member));
+    append_name(text, "{\"job_id\":", member->id);
+    append_name(text, ",\"name\":", member->name);
+    append_name(text, ",\"group\":", state->groups[member->group].name);
+    append_name(text, ",\"kind\":", kinds[member->kind]);
+    harpe_json_number(text, ",\"weight\":", harpe_member_weight(member));
+    harpe_json_number(text, ",\"max_slowdown\":", max_slowdown > 0 ? max_slowdown : NAN);
+    harpe_json_number(text, ",\"priority\":", harpe_member_priority(member));
     append_times(text, member);
-    append_number(text, ",\"planned_w\":", harpe_member_planned_w(member));
-    append_number(text, ",\"measured_w\":", if_not_negative(member->measured_w));
-    append_number(text, ",\"counted_w\":", harpe_member_counted_w(member));
-    append_number(text, ",\"gain_per_kw\":", member->gain_per_w * 1000);
-    append_string(text, ",\"state\":", harpe_fleet_member_state_name(member));
-    append_string(text, ",\"reason\":", reason_of(member));
-    append_number(text, ",\"answered_at\":", member->heard_wall_s > 0 ? member->heard_wall_s : NAN);
-    append(text, "}");
+    harpe_json_number(text, ",\"planned_w\":", harpe_member_planned_w(member));
+    harpe_json_number(text, ",\"measured_w\":", if_not_negative(member->measured_w));
+    harpe_json_number(text, ",\"counted_w\":", harpe_member_counted_w(member));
+    harpe_json_number(text, ",\"gain_per_kw\":", member->gain_per_w * 1000);
+    append_name(text, ",\"state\":", state_name);
+    harpe_json_string(text, ",\"reason\":", reason_of(member, state_name));
+    harpe_json_number(text,
+                      ",\"answered_at\":", member->heard_wall_s > 0 ? member->heard_wall_s : NAN);
+    harpe_json_raw(text, "}");
 }
 
 static double missing_of(const harpe_fleet_state *state, const harpe_fleet_event *event) {
@@ -179,21 +159,21 @@ static void append_event(harpe_text *text, const harpe_fleet_state *state,
     harpe_fleet_event_state now = harpe_fleet_event_state_of(event, at_s);
     bool is_past = now == HARPE_EVENT_OVER || now == HARPE_EVENT_CANCELLED;
     harpe_text_printf(text, "{\"id\":%" PRId64, event->id);
-    append_string(text, ",\"group\":", event->group);
-    append_number(text, ",\"from\":", event->from_s);
-    append_number(text, ",\"duration_s\":", event->duration_s);
-    append_number(text, ",\"watts\":", event->watts);
-    append_number(text, ",\"share\":", event->share);
-    append_number(text, ",\"notice_s\":", event->notice_s);
-    append_number(text, ",\"ramp_s\":", event->ramp_s);
-    append_string(text, ",\"note\":", event->note);
-    append(text,
-           event->may_exceed ? ",\"may_exceed_slowdown\":true" : ",\"may_exceed_slowdown\":false");
-    append_string(text, ",\"state\":", harpe_fleet_event_state_name(now));
-    append_number(text, ",\"promised_w\":", harpe_fleet_event_promised_w(state, event));
-    append_number(text, ",\"missing_w\":", is_past ? 0 : missing_of(state, event));
-    append_number(text, ",\"reached_at\":", event->reached_s > 0 ? event->reached_s : NAN);
-    append_number(text, ",\"highest_w\":", if_not_negative(event->highest_w));
+    append_name(text, ",\"group\":", event->group);
+    harpe_json_number(text, ",\"from\":", event->from_s);
+    harpe_json_number(text, ",\"duration_s\":", event->duration_s);
+    harpe_json_number(text, ",\"watts\":", event->watts);
+    harpe_json_number(text, ",\"share\":", event->share);
+    harpe_json_number(text, ",\"notice_s\":", event->notice_s);
+    harpe_json_number(text, ",\"ramp_s\":", event->ramp_s);
+    append_name(text, ",\"note\":", event->note);
+    harpe_json_raw(text, event->may_exceed ? ",\"may_exceed_slowdown\":true"
+                                           : ",\"may_exceed_slowdown\":false");
+    append_name(text, ",\"state\":", harpe_fleet_event_state_name(now));
+    harpe_json_number(text, ",\"promised_w\":", harpe_fleet_event_promised_w(state, event));
+    harpe_json_number(text, ",\"missing_w\":", is_past ? 0 : missing_of(state, event));
+    harpe_json_number(text, ",\"reached_at\":", event->reached_s > 0 ? event->reached_s : NAN);
+    harpe_json_number(text, ",\"highest_w\":", if_not_negative(event->highest_w));
     harpe_text_printf(text, ",\"breaches\":%" PRId64 "}", event->breaches);
 }
 
@@ -201,18 +181,17 @@ static void append_price(harpe_text *text, const harpe_fleet_state *state, doubl
     const harpe_fleet_prices *prices = &state->prices;
     harpe_fleet_price price = harpe_decide_price(state, at_s);
     if (prices->count == 0) {
-        append(text, ",\"price\":null");
+        harpe_json_raw(text, ",\"price\":null");
         return;
     }
-    append_number(text, ",\"price\":{\"energy_per_kwh\":", price.energy_per_kwh);
-    append_number(text, ",\"carbon_g_per_kwh\":", price.carbon_g_per_kwh);
-    append_number(text, ",\"carbon_per_kg\":", price.carbon_per_kg);
-    append_number(text, ",\"value_per_s\":", price.value_per_s);
-    append_string(text, ",\"currency\":", prices->currency);
+    harpe_json_number(text, ",\"price\":{\"energy_per_kwh\":", price.energy_per_kwh);
+    harpe_json_number(text, ",\"carbon_g_per_kwh\":", price.carbon_g_per_kwh);
+    harpe_json_number(text, ",\"carbon_per_kg\":", price.carbon_per_kg);
+    harpe_json_number(text, ",\"value_per_s\":", price.value_per_s);
+    append_name(text, ",\"currency\":", prices->currency);
     harpe_text_printf(text, ",\"series\":%zu", prices->count);
-    append_string(text, ",\"source\":", *prices->url ? prices->url : "file");
-    append_number(text, ",\"read_at\":", prices->read_s);
-    append(text, "}");
+    harpe_json_number(text, ",\"set_at\":", prices->set_s);
+    harpe_json_raw(text, "}");
 }
 
 static void append_energy(harpe_text *text, const harpe_fleet_state *state) {
@@ -221,52 +200,56 @@ static void append_energy(harpe_text *text, const harpe_fleet_state *state) {
     double variance = energy->gone_variance;
     for (size_t i = 0; i < state->member_count; i++)
         variance += pow(state->members[i]->rounds.uncertainty_j, 2);
-    append_number(text, ",\"energy\":{\"since\":", energy->since_s > 0 ? energy->since_s : NAN);
-    append_number(text, ",\"used_kwh\":", energy->used_j / joules);
-    append_number(text, ",\"saved_kwh\":", energy->saved_j / joules);
-    append_number(text, ",\"saved_kwh_uncertainty\":", sqrt(variance) / joules);
-    append_number(text, ",\"cost\":", energy->has_price ? energy->cost : NAN);
-    append_number(text, ",\"cost_saved\":", energy->has_price ? energy->cost_saved : NAN);
-    append_number(text, ",\"carbon_kg\":", energy->has_price ? energy->carbon_kg : NAN);
-    append_number(text, ",\"carbon_kg_saved\":", energy->has_price ? energy->carbon_kg_saved : NAN);
-    append(text, "}");
+    harpe_json_number(text, ",\"energy\":{\"since\":", energy->since_s > 0 ? energy->since_s : NAN);
+    harpe_json_number(text, ",\"used_kwh\":", energy->used_j / joules);
+    harpe_json_number(text, ",\"saved_kwh\":", energy->saved_j / joules);
+    harpe_json_number(text, ",\"saved_kwh_uncertainty\":",
+                      state->groups[0].budget.overhead * sqrt(variance) / joules);
+    harpe_json_number(text, ",\"cost\":", energy->has_price ? energy->cost : NAN);
+    harpe_json_number(text, ",\"cost_saved\":", energy->has_price ? energy->cost_saved : NAN);
+    harpe_json_number(text, ",\"carbon_kg\":", energy->has_price ? energy->carbon_kg : NAN);
+    harpe_json_number(text,
+                      ",\"carbon_kg_saved\":", energy->has_price ? energy->carbon_kg_saved : NAN);
+    harpe_json_raw(text, "}");
 }
 
 /* ---- All of it ------------------------------------------------------------------------------- */
 
 static void append_groups(harpe_text *text, const harpe_fleet_state *state, const char *scope) {
     const char *comma = "";
-    append(text, ",\"budgets\":[");
+    harpe_json_raw(text, ",\"budgets\":[");
     for (size_t g = 0; g < state->group_count; g++) {
         if (state->groups[g].budget.watts < 0 && state->groups[g].now_watts < 0) continue;
         if (!harpe_scope_covers(scope, state->groups[g].name)) continue;
-        append(text, comma);
+        harpe_json_raw(text, comma);
         append_budget(text, state, (int)g);
         comma = ",";
     }
     comma = "";
-    append(text, "],\"groups\":[");
+    harpe_json_raw(text, "],\"groups\":[");
     for (size_t g = 1; g < state->group_count; g++) {
         if (!harpe_scope_covers(scope, state->groups[g].name)) continue;
-        append(text, comma);
-        append_string(text, "{\"name\":", state->groups[g].name);
-        append_string(text, ",\"parent\":", state->groups[state->groups[g].parent].name);
-        append(text, "}");
+        harpe_json_raw(text, comma);
+        append_name(text, "{\"name\":", state->groups[g].name);
+        append_name(text, ",\"parent\":", state->groups[state->groups[g].parent].name);
+        harpe_json_raw(text, "}");
         comma = ",";
     }
-    append(text, "]");
+    harpe_json_raw(text, "]");
 }
 
-static void append_jobs(harpe_text *text, const harpe_fleet_state *state, const char *scope) {
+static void append_jobs(harpe_text *text, const harpe_fleet_state *state, const char *scope,
+                        double at_s) {
+    bool is_set = harpe_limits_are_set(state, at_s);
     size_t shown = 0, total = 0;
-    append(text, ",\"jobs\":[");
+    harpe_json_raw(text, ",\"jobs\":[");
     for (size_t i = 0; i < state->member_count; i++) {
         const harpe_member *member = state->members[i];
         if (!harpe_scope_covers(scope, state->groups[member->group].name)) continue;
         total++;
         if (shown >= JOBS_SHOWN) continue;
-        if (shown++ > 0) append(text, ",");
-        append_job(text, state, member);
+        if (shown++ > 0) harpe_json_raw(text, ",");
+        append_job(text, state, member, is_set);
     }
     harpe_text_printf(text, "],\"jobs_total\":%zu", total);
 }
@@ -274,54 +257,54 @@ static void append_jobs(harpe_text *text, const harpe_fleet_state *state, const 
 static void append_lists(harpe_text *text, const harpe_fleet_state *state, const char *scope,
                          double at_s) {
     append_groups(text, state, scope);
-    append_jobs(text, state, scope);
+    append_jobs(text, state, scope, at_s);
     const char *comma = "";
-    append(text, ",\"events\":[");
+    harpe_json_raw(text, ",\"events\":[");
     size_t first = state->event_count > EVENTS_SHOWN ? state->event_count - EVENTS_SHOWN : 0;
     for (size_t i = first; i < state->event_count; i++) {
         if (!harpe_scope_covers(scope, state->events[i].group)) continue;
-        append(text, comma);
+        harpe_json_raw(text, comma);
         append_event(text, state, &state->events[i], at_s);
         comma = ",";
     }
-    append(text, "]");
+    harpe_json_raw(text, "]");
 }
 
 void harpe_fleet_show(const harpe_fleet_state *state, const char *scope, harpe_fleet_now now,
                       harpe_text *text) {
     const harpe_fleet_group_state *all = &state->groups[0];
     bool has_split = state->has_split && harpe_limits_are_set(state, now.wall_s);
-    append_number(text, "{\"at\":", now.wall_s);
+    harpe_json_number(text, "{\"at\":", now.wall_s);
     harpe_text_printf(text, ",\"revision\":%" PRIu64, state->revision);
-    append_string(text, ",\"state\":", harpe_fleet_state_name(state, now.wall_s));
-    append_number(text, ",\"power\":{\"measured_w\":", all->measured_w);
-    append_number(text, ",\"planned_w\":", all->planned_w);
-    append_number(text, ",\"counted_w\":", all->counted_w);
-    append_number(text, ",\"limit_w\":", all->limit_w);
-    append_number(text, "},\"weighted_slowdown\":", harpe_fleet_weighted_slowdown(state));
-    append_number(text, ",\"lower_bound\":", has_split ? state->split.lower_bound : NAN);
-    append_number(text, ",\"objective\":", has_split ? state->split.objective : NAN);
+    append_name(text, ",\"state\":", harpe_fleet_state_name(state, now.wall_s));
+    harpe_json_number(text, ",\"power\":{\"measured_w\":", all->measured_w);
+    harpe_json_number(text, ",\"planned_w\":", all->planned_w);
+    harpe_json_number(text, ",\"counted_w\":", all->counted_w);
+    harpe_json_number(text, ",\"limit_w\":", all->limit_w);
+    harpe_json_number(text, "},\"weighted_slowdown\":", harpe_fleet_weighted_slowdown(state));
+    harpe_json_number(text, ",\"lower_bound\":", has_split ? state->split.lower_bound : NAN);
+    harpe_json_number(text, ",\"objective\":", has_split ? state->split.objective : NAN);
     append_lists(text, state, scope, now.wall_s);
     append_price(text, state, now.wall_s);
     append_energy(text, state);
-    append(text, "}");
+    harpe_json_raw(text, "}");
 }
 
 void harpe_fleet_show_event_answer(const harpe_fleet_state *state, int64_t id, harpe_text *text) {
     const harpe_fleet_event *event = harpe_fleet_event_find(state, id);
     harpe_text_printf(text, "{\"id\":%" PRId64, id);
-    append_number(text,
-                  ",\"promised_w\":", event ? harpe_fleet_event_promised_w(state, event) : NAN);
-    append_number(text, ",\"missing_w\":", event ? missing_of(state, event) : 0);
-    append(text, "}");
+    harpe_json_number(text,
+                      ",\"promised_w\":", event ? harpe_fleet_event_promised_w(state, event) : NAN);
+    harpe_json_number(text, ",\"missing_w\":", event ? missing_of(state, event) : 0);
+    harpe_json_raw(text, "}");
 }
 
 void harpe_fleet_show_plan(const harpe_member *member, harpe_text *text) {
     size_t plan = harpe_member_plan_within(member, member->cap_w);
     harpe_text_printf(text, "{\"plan\":%zu", plan);
-    append_number(text,
-                  ",\"watts\":", plan < member->plan_count ? member->plans[plan].power_w : NAN);
-    append_number(text,
-                  ",\"time_s\":", plan < member->plan_count ? member->plans[plan].time_s : NAN);
-    append(text, "}");
+    harpe_json_number(text,
+                      ",\"watts\":", plan < member->plan_count ? member->plans[plan].power_w : NAN);
+    harpe_json_number(text,
+                      ",\"time_s\":", plan < member->plan_count ? member->plans[plan].time_s : NAN);
+    harpe_json_raw(text, "}");
 }

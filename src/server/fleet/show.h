@@ -10,11 +10,11 @@
 const char *harpe_fleet_state_name(const harpe_fleet_state *state, double at_s);
 /* Returns the sum of weight * (slowdown - 1) of the members that follow plans. */
 double harpe_fleet_weighted_slowdown(const harpe_fleet_state *state);
-/* Returns "follows", "lowering", "raising", "learning", "silent" or "not steered". */
-const char *harpe_fleet_member_state_name(const harpe_member *member);
-/* Appends everything, after harpe_limits_update. */
-/* Jobs, budgets, groups and events of other groups than those of `scope` (NULL: all) are left out.
- */
+/* Returns "follows", "lowering", "raising", "learning", "silent" or "not steered". `is_set`: a
+ * budget, an event or a price is set. Without one, nothing is steered. */
+const char *harpe_fleet_member_state_name(const harpe_member *member, bool is_set);
+/* Appends everything. Call harpe_limits_update before. Leaves out jobs, budgets, groups and events
+ * of groups that `scope` (NULL: all) does not cover. */
 void harpe_fleet_show(const harpe_fleet_state *state, const char *scope, harpe_fleet_now now,
                       harpe_text *text);
 /* Appends what POST /fleet/events answers. */

@@ -3,7 +3,6 @@
  * solver on a worker, and decides caps. A cap is stored before it is given to its job. So after a
  * crash, the stored caps include every cap that a job may follow. */
 #include "server/fleet/steering.h"
-#include "server/fleet/fleet_scope.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -21,6 +20,8 @@
 #include "server/fleet/decide.h"
 #include "server/fleet/engine_link.h"
 #include "server/fleet/fleet_events.h"
+#include "server/fleet/fleet_life.h"
+#include "server/fleet/fleet_scope.h"
 #include "server/fleet/groups.h"
 #include "server/fleet/history.h"
 #include "server/fleet/limits.h"
@@ -47,14 +48,14 @@ static harpe_fleet_now now_of(const harpe_steering *self) {
 
 static void job_is_gone(void *user, const harpe_member *member) {
     harpe_steering *self = user;
-    if (member->was_steered) harpe_steering_erase(self, "cap", member->id);
-    if (member->rounds.plan_count >= 0) harpe_steering_erase(self, "plans", member->id);
+    if (member->was_steered) harpe_steering_erase(self, "cap/", member->id);
+    if (member->plan_count > 0) harpe_steering_erase(self, "plans/", member->id);
     bool has_override = false;
     for (size_t i = 0; i < self->state.override_count; i++)
         has_override = has_override || strcmp(self->state.overrides[i].id, member->id) == 0;
     /* What an operator said stays if the job has only ended, because it may come back. */
     if (has_override && !harpe_jobs_have(self->jobs, member->id))
-        harpe_steering_erase(self, "job", member->id);
+        harpe_steering_erase(self, "job/", member->id);
 }
 
 static void look(harpe_steering *self) {
@@ -100,6 +101,12 @@ static void decide(harpe_steering *self) {
 
 /* ---- What came ------------------------------------------------------------------------------- */
 
+static void event_is_gone(void *user, int64_t id) {
+    char number[24];
+    (void)snprintf(number, sizeof number, "%" PRId64, id);
+    harpe_steering_erase(user, "event/", number);
+}
+
 static void keep(harpe_steering *self, harpe_fleet_now now) {
     const harpe_fleet_group_state *all = &self->state.groups[0];
     harpe_fleet_history_add(self->history, now.wall_s, all->measured_w, all->counted_w,
@@ -112,7 +119,7 @@ static void keep(harpe_steering *self, harpe_fleet_now now) {
     if (now.steady_s - self->kept_s < KEEP_S) return;
     self->kept_s = now.steady_s;
     harpe_steering_keep_sums(self);
-    harpe_fleet_events_prune(&self->state, now.wall_s);
+    harpe_fleet_events_prune(&self->state, now.wall_s, event_is_gone, self);
 }
 
 /* ---- The timer ------------------------------------------------------------------------------- */
@@ -393,7 +400,7 @@ harpe_status harpe_steering_new(const harpe_jobs_options *options, harpe_jobs *j
     self->options = *options;
     self->jobs = jobs;
     self->history = harpe_fleet_history_new();
-    harpe_status status = self->history && harpe_groups_begin(&self->state)
+    harpe_status status = self->history && harpe_fleet_begin(&self->state)
                               ? harpe_store_load_notes(options->store, load_note, self, error)
                               : harpe_fail_memory(error);
     if (status != HARPE_OK) {
@@ -426,17 +433,7 @@ void harpe_steering_free(harpe_steering *self) {
     if (!self) return;
     harpe_steering_stop(self);
     harpe_steering_drop_work(self);
-    harpe_fleet_state *state = &self->state;
-    for (size_t i = 0; i < state->member_count; i++)
-        harpe_member_free(state->members[i]);
-    for (size_t i = 0; i < state->override_count; i++)
-        free(state->overrides[i].id);
-    free(state->members);
-    free(state->overrides);
-    free(state->events);
-    free(state->prices.points);
-    harpe_groups_free(state);
-    harpe_decide_free(state);
+    harpe_fleet_end(&self->state);
     harpe_fleet_history_free(self->history);
     free(self);
 }

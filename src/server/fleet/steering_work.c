@@ -166,7 +166,7 @@ static void cap_is_answered(harpe_call *call, const harpe_call_answer *answer) {
             member->rounds.follows_after = harpe_jobs_round_of(self->jobs, work->id);
             if (isinf(member->cap_w)) {
                 member->was_steered = member->is_waiting = false;
-                harpe_steering_erase(self, "cap", member->id);
+                harpe_steering_erase(self, "cap/", member->id);
             }
         } else if (answer->http_status != 200 && answer->http_status != 503) {
             member->is_refused = member->is_dirty = true;
@@ -182,12 +182,11 @@ static void cap_is_answered(harpe_call *call, const harpe_call_answer *answer) {
 static void send_cap(harpe_steering *self, harpe_member *member) {
     fleet_work *work = new_work(self, WORK_CAP);
     harpe_text body = {0};
-    double most_w = !isnan(member->told.most_w)   ? member->told.most_w
-                    : !isnan(member->said.most_w) ? member->said.most_w
-                                                  : 0;
+    double own_w = harpe_member_own_most_w(member);
+    double released_w = isinf(own_w) ? 0 : own_w; /* 0: no cap */
     harpe_text_printf(&body, "{\"watts\":");
-    /* A little more, because the job computes the power of its plan again. 0: no cap. */
-    harpe_text_number(&body, isinf(member->cap_w) ? most_w : member->cap_w * (1 + 1e-9));
+    /* A little more, because the job computes the power of its plan again. */
+    harpe_text_number(&body, isinf(member->cap_w) ? released_w : member->cap_w * (1 + 1e-9));
     harpe_text_printf(&body, "}");
     if (work) {
         work->id = strdup(member->id);
@@ -229,7 +228,7 @@ static void cap_is_stored(harpe_steering *self, const harpe_fleet_note *note, ha
     member->is_sending = member->has_command = false;
     if (isinf(member->cap_w)) {
         member->was_steered = member->is_waiting = false;
-        harpe_steering_erase(self, "cap-of", member->id);
+        harpe_steering_erase(self, "cap-of/", member->id);
     }
 }
 
