@@ -106,7 +106,7 @@ export function fleetBudgets(remove) {
 
 function eventRow(event, cancel) {
     const isOpen = !["over", "cancelled"].includes(event.state);
-    const result = cell("Came", null, resultWords(event));
+    const result = cell("Result", null, resultWords(event));
     if (event.breaches > 0) result.dataset.tone = "bad";
     return h("tr", null, h("th", { scope: "row" }, event.note || `Event ${event.id}`, note(event.note ? `event ${event.id}` : "")),
         cell("State", null, stateWords(event.state, EVENT_STATES)),
@@ -120,7 +120,7 @@ function eventRow(event, cancel) {
 export function fleetEvents(cancel) {
     const body = h("tbody");
     const table = h("table", { class: "jobs fleet" }, h("thead", null, h("tr", null,
-        ["Event", "State", "Asked", "Time", "Promised", "Came"].map((name) => h("th", { scope: "col" }, name)), h("td"))), body);
+        ["Event", "State", "Asked", "Time", "Promised", "Result"].map((name) => h("th", { scope: "col" }, name)), h("td"))), body);
     const empty = h("p", { class: "note" }, "There has been no event.");
     const columns = columnHelp(EVENT_COLUMNS);
     return { element: h("div", null, empty, table, columns), set(events) {

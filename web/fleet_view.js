@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The power of all jobs together: power now against the budget, the last day, the share of each job,
-// budgets, and events with what was promised and what came.
+// budgets, and events with their promised and measured power.
 import { get } from "./api.js";
 import { h, setText } from "./dom.js";
 import { facts, section } from "./figures.js";

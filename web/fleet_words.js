@@ -21,7 +21,6 @@ export const EVENT_STATES = {
     over: ["■", "over"], cancelled: ["–", "cancelled"],
 };
 
-
 export const groupName = (group) => group || "whole fleet";
 
 /** Describes what an event asks for: "25 % less" or "10 kW less". */
@@ -72,7 +71,7 @@ export const FLEET_HELP = {
     "Cost saved": "Saved energy at the price that held when it was saved.",
     Carbon: "Energy times the carbon intensity that held when it was used.",
     "Carbon saved": "Saved energy times the carbon intensity that held when it was saved.",
-    "Price now": "The present price of energy, its carbon intensity, and where the server reads them.",
+    "Price now": "The present price of energy, its carbon intensity, and when the prices were set.",
 };
 
 export const SECTION_HELP = {
@@ -81,11 +80,11 @@ export const SECTION_HELP = {
     Jobs: "Each job's share of the power. At the best split, every job that can still change pays the same time for its last watt.",
     Budgets: "Watts for the whole fleet and for groups. A group counts its own jobs and those of the groups in it.",
     "Change the budget": "These forms do what harpe fleet budget and harpe fleet event do. If the server requires a token, they need the token of an operator.",
-    Events: "Times with less power. What was promised is the limit that the server announced before the event; what came is the highest power that was measured while it had to hold.",
+    Events: "Times with less power. What was promised is the limit that the server announced before the event; the result is the highest power that was measured while the limit had to hold.",
 };
 
 export const JOB_COLUMNS = [
-    ["State", "Follows: runs its plan. Lowering, raising: goes to another plan with its next iteration. Learning: has no plans yet. Silent: does not answer, and is counted with what it may draw."],
+    ["State", "Follows: runs its plan. Lowering, raising: gets another plan, and changes to it after its present round. Learning: has no plans yet. Silent: does not answer, and is counted with what it may draw."],
     ["Power", "Measured power, or planned power while nothing is measured, and its share of all jobs. The bar shows the share."],
     ["Slowdown", "How much longer an iteration takes than with the job's fastest plan, and the largest slowdown that the job accepts."],
     ["Gain per kW", "Marginal time per watt: how much the weighted slowdown would fall for the job's next watts, as a rate for 1 kW. 0.5 means: 10 W more make an iteration of a job of weight 1 shorter by 0.5 % of its fastest time. The job with the highest figure gets the next watt."],
@@ -105,5 +104,5 @@ export const EVENT_COLUMNS = [
     ["Asked", "How much less power, and for which group."],
     ["Time", "When the event holds, how long before it was announced, and the time of the ramp after it."],
     ["Promised", "The power limit during the event. If an event cannot be met, the watts that are missing are told before it begins."],
-    ["Came", "When the power was below the limit, the highest power that was measured while the event had to hold, and the number of breaches."],
+    ["Result", "When the power was below the limit, the highest power that was measured while the event had to hold, and the number of breaches."],
 ];
