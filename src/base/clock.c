@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The monotonic clocks measure how long something took. They do not give the time of day.
+/* The monotonic clocks measure how long something took. Only CLOCK_REALTIME gives the time of day.
  * CLOCK_MONOTONIC stops while the machine is suspended, and CLOCK_BOOTTIME does not. */
 #include "base/clock.h"
 
@@ -7,7 +7,7 @@
 
 static int64_t read_clock(clockid_t clock) {
     struct timespec now;
-    /* This cannot fail: both clocks exist on every Linux, and the pointer is valid. */
+    /* This cannot fail: all three clocks exist on every Linux, and the pointer is valid. */
     (void)clock_gettime(clock, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
@@ -15,5 +15,7 @@ static int64_t read_clock(clockid_t clock) {
 int64_t harpe_clock_ns(void) { return read_clock(CLOCK_MONOTONIC); }
 
 int64_t harpe_clock_boot_ns(void) { return read_clock(CLOCK_BOOTTIME); }
+
+double harpe_clock_wall_s(void) { return (double)read_clock(CLOCK_REALTIME) * 1e-9; }
 
 double harpe_clock_s(void) { return (double)harpe_clock_ns() * 1e-9; }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The monotonic clock, and the clock that also counts the time in which the machine is suspended.
- */
+/* The monotonic clock, the clock that also counts the time in which the machine is suspended, and
+ * the time of day. */
 #ifndef HARPE_BASE_CLOCK_H
 #define HARPE_BASE_CLOCK_H
 
@@ -12,5 +12,9 @@ double harpe_clock_s(void);   /* CLOCK_MONOTONIC in s */
 /* Returns CLOCK_BOOTTIME in ns. This clock continues while the machine is suspended. Use it for
  * deadlines promised to other machines, whose clocks do not stop. */
 int64_t harpe_clock_boot_ns(void);
+
+/* Returns the time of day, in seconds since 1970. It jumps if somebody sets the clock. Use it only
+ * for times that people see or that programs record. */
+double harpe_clock_wall_s(void);
 
 #endif

@@ -6,9 +6,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "monitor/monitor_state.h"
@@ -177,12 +177,6 @@ static void synchronize(harpe_monitor *monitor) {
 
 /* ---- Begin ----------------------------------------------------------------------------------- */
 
-static double unix_time_s(void) {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
 harpe_status harpe_monitor_begin(harpe_monitor *monitor, const char *name, bool restart,
                                  harpe_error *error) {
     harpe_status status = check_call(monitor, name, error);
@@ -197,7 +191,7 @@ harpe_status harpe_monitor_begin(harpe_monitor *monitor, const char *name, bool 
 
     synchronize(monitor);
     harpe_error reason;
-    window->start_time_s = unix_time_s();
+    window->start_time_s = harpe_clock_wall_s();
     status = harpe_window_read_start(monitor, &window->start, &reason);
     leave(monitor, window, status == HARPE_OK ? HARPE_WINDOW_OPEN : HARPE_WINDOW_CLOSED);
     return status == HARPE_OK ? HARPE_OK : fail_window(name, &reason, error);

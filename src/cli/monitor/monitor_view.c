@@ -7,9 +7,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "cli/command.h"
 #include "monitor/monitor.h"
@@ -71,10 +71,8 @@ harpe_status harpe_monitor_view_update(harpe_monitor_session *session, const cha
     harpe_window_measurement now = {0};
     harpe_status status = harpe_monitor_peek(session->monitor, window, &now, error);
     if (status != HARPE_OK) return status;
-    struct timespec clock;
-    (void)clock_gettime(CLOCK_REALTIME, &clock);
     double interval_s = now.time_s - view->time_s;
-    view->unix_time_s = (double)clock.tv_sec + (double)clock.tv_nsec / 1e9;
+    view->unix_time_s = harpe_clock_wall_s();
     view->time_s = now.time_s;
     for (size_t i = 0; i < session->gpu_count; i++) {
         harpe_gpu_view *gpu = &view->gpus[i];

@@ -4,15 +4,11 @@
 #include "server/engine/job_times.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/clock.h"
 
 double harpe_jobs_wall_s(const harpe_jobs *jobs) {
-    if (jobs->options.wall_clock_s) return jobs->options.wall_clock_s();
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    return jobs->options.wall_clock_s ? jobs->options.wall_clock_s() : harpe_clock_wall_s();
 }
 
 int64_t harpe_jobs_now_s(const harpe_jobs *jobs) { return (int64_t)harpe_jobs_wall_s(jobs); }
