@@ -535,6 +535,7 @@ complete -c harpe -n '__fish_seen_subcommand_from train-sim' -l steps -x -d 'Ste
 complete -c harpe -n '__fish_seen_subcommand_from train-sim' -l straggler -x -d 'Throttle the rank\'s GPU from this step on, and report it to the server'
 complete -c harpe -n '__fish_seen_subcommand_from train-sim' -l time-scale -x -d 'The GPUs\' time runs X times as fast'
 complete -c harpe -n '__fish_seen_subcommand_from train-sim' -l json -d 'Print the result as JSON'
+complete -c harpe -n '__fish_seen_subcommand_from train-sim' -l log-steps -r -F -d 'Write a line of JSON to FILE after each step'
 complete -c harpe -n '__fish_seen_subcommand_from train-sim' -s 'q' -l quiet -d 'Show no progress and no warnings'
 complete -c harpe -n '__fish_seen_subcommand_from train-sim' -s '?' -l help -d 'Give this help list'
 complete -c harpe -n '__fish_seen_subcommand_from train-sim' -l usage -d 'Give a short usage message'

@@ -806,6 +806,7 @@ _harpe() {
                 '(--straggler)--straggler=[Throttle the rank'\''s GPU from this step on, and report it to the server]:RANK@STEP=FACTOR: ' \
                 '(--time-scale)--time-scale=[The GPUs'\'' time runs X times as fast]:X: ' \
                 '(--json)--json[Print the result as JSON]' \
+                '(--log-steps)--log-steps=[Write a line of JSON to FILE after each step]:FILE:_files' \
                 '(-q --quiet)-q[Show no progress and no warnings]' \
                 '(-q --quiet)--quiet[Show no progress and no warnings]' \
                 '(-\? --help)-\?[Give this help list]' \

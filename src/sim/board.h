@@ -15,6 +15,7 @@
 /* One step of one rank. The rank writes it. Times are emulated. */
 typedef struct harpe_sim_step {
     int64_t begin_ns, end_ns; /* the same for all ranks */
+    double ended_at_s;        /* real time at the end of the step, seconds since 1970 */
     double energy_j;          /* energy of the rank's GPU */
     int64_t round;            /* round of the schedule that it ran; -1: none */
     uint64_t clock_writes;    /* number of changes of clock of the rank's GPU */

@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "base/terminal_progress.h"
 #include "sim/rank.h"
+#include "sim/step_log.h"
 
 #define LOOK_MS 20
 #define ASK_PERIOD_S 0.1
@@ -41,6 +42,7 @@ typedef struct launcher {
     int64_t current_plan; /* the server's plan when the straggler was reported */
     harpe_terminal_progress terminal;
     harpe_progress progress;
+    harpe_sim_step_log step_log;
 } launcher;
 
 /* ---- Ranks ----------------------------------------------------------------------------------- */
@@ -398,6 +400,8 @@ static harpe_status watch(launcher *self, harpe_error *error) {
         if (!atomic_load(&self->board->stop)) status = have_events(self, idle_mhz, error);
         left = reap(self, &failed);
         if (status == HARPE_OK) status = check_limits(self, failed, error);
+        if (status == HARPE_OK)
+            status = harpe_sim_step_log_write(&self->step_log, self->run, steps_done(self), error);
         show(self);
         if (atomic_load(&self->board->steps) == seen)
             harpe_sim_wait(&self->board->steps, seen, LOOK_MS);
@@ -422,10 +426,14 @@ harpe_status harpe_sim_launch(harpe_sim_run *run, harpe_error *error) {
                                    .kill_step = -1,
                                    .restart_step = -1};
     self.progress = harpe_terminal_progress_start(&self.terminal, run->options->is_quiet);
-    harpe_status status = watch(&self, error);
+    harpe_status status = harpe_sim_step_log_open(run->options, &self.step_log, error);
+    if (status == HARPE_OK) status = watch(&self, error);
     end_ranks(&self);
     read_report(&self);
     harpe_terminal_progress_clear(&self.terminal);
     run->story.step_count = steps_done(&self);
-    return status;
+    harpe_status logged = harpe_sim_step_log_write(&self.step_log, run, run->story.step_count,
+                                                   status == HARPE_OK ? error : NULL);
+    harpe_sim_step_log_close(&self.step_log);
+    return status == HARPE_OK ? logged : status;
 }

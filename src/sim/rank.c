@@ -221,6 +221,7 @@ static harpe_status run_step(rank_run *run, uint32_t step, bool *stop, harpe_err
         harpe_pipeline_frequency_on_step_end(run->optimizer);
     }
     record.end_ns = agreed_ns;
+    record.ended_at_s = harpe_clock_wall_s();
     record.energy_j = after_j - before_j;
     record.clock_writes = after - before;
     record.host_late_ns = run->host_late_ns;

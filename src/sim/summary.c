@@ -22,19 +22,33 @@ static harpe_sim_kind kind_of(const harpe_sim_story *story, int step, int64_t ro
                                                                       : HARPE_SIM_LEARNING;
 }
 
-static void add_step(harpe_sim_stretch *to, const harpe_sim_step *ranks, int world_size,
-                     int64_t round) {
-    double time_s = 1e-9 * (double)(ranks[0].end_ns - ranks[0].begin_ns), energy_j = 0;
-    for (int r = 0; r < world_size; r++) {
-        energy_j += ranks[r].energy_j;
-        to->clock_writes += (double)ranks[r].clock_writes;
+harpe_sim_step_sum harpe_sim_sum_step(const harpe_sim_run *run, int step) {
+    const harpe_sim_step *ranks = run->board->step[step];
+    int64_t late_ns = 0;
+    harpe_sim_step_sum sum = {.is_whole = true,
+                              .round = ranks[0].round,
+                              .time_s = 1e-9 * (double)(ranks[0].end_ns - ranks[0].begin_ns)};
+    for (int r = 0; r < run->board->world_size; r++) {
+        const harpe_sim_step *rank = &ranks[r];
+        sum.is_whole = sum.is_whole && rank->end_ns != 0;
+        if (rank->round < sum.round) sum.round = rank->round;
+        if (rank->host_late_ns > late_ns) late_ns = rank->host_late_ns;
+        if (rank->ended_at_s > sum.ended_at_s) sum.ended_at_s = rank->ended_at_s;
+        sum.energy_j += rank->energy_j;
+        sum.clock_writes += rank->clock_writes;
     }
-    to->times_s[to->steps] = time_s;
-    to->energies_j[to->steps] = energy_j;
-    to->total_s += time_s;
-    to->total_j += energy_j;
-    if (to->steps++ == 0 || round < to->first_round) to->first_round = round;
-    if (round > to->last_round) to->last_round = round;
+    sum.host_late_s = 1e-9 * (double)late_ns;
+    return sum;
+}
+
+static void add_step(harpe_sim_stretch *to, const harpe_sim_step_sum *step) {
+    to->clock_writes += (double)step->clock_writes;
+    to->times_s[to->steps] = step->time_s;
+    to->energies_j[to->steps] = step->energy_j;
+    to->total_s += step->time_s;
+    to->total_j += step->energy_j;
+    if (to->steps++ == 0 || step->round < to->first_round) to->first_round = step->round;
+    if (step->round > to->last_round) to->last_round = step->round;
 }
 
 static int compare(const void *a, const void *b) {
@@ -61,48 +75,30 @@ static harpe_status prepare(const harpe_sim_run *run, harpe_sim_summary *sums, h
     return is_done ? HARPE_OK : harpe_fail_memory(error);
 }
 
-double harpe_sim_late_s(const harpe_sim_run *run, int step) {
-    int64_t late_ns = 0;
-    for (int r = 0; r < run->board->world_size; r++)
-        if (run->board->step[step][r].host_late_ns > late_ns)
-            late_ns = run->board->step[step][r].host_late_ns;
-    return 1e-9 * (double)late_ns;
-}
-
 static void find_slow(const harpe_sim_run *run, harpe_sim_summary *sums) {
     harpe_sim_slow *slow = &sums->slow;
     double usual_s = sums->kinds[HARPE_SIM_HIGHEST_CLOCKS].time_s;
     int end = run->story.straggler_step >= 0 ? run->story.straggler_step : run->story.step_count;
     slow->slowest = -1;
     for (int step = HARPE_SIM_BASELINE_STEPS; step < end && usual_s > 0; step++) {
-        const harpe_sim_step *first = &run->board->step[step][0];
-        double time_s = 1e-9 * (double)(first->end_ns - first->begin_ns);
-        double late_s = harpe_sim_late_s(run, step);
-        if (first->end_ns == 0) continue;
+        harpe_sim_step_sum sum = harpe_sim_sum_step(run, step);
+        if (!sum.is_whole) continue;
         slow->steps++;
-        if (time_s > usual_s * (1 + HARPE_SIM_SLOW_SHARE)) {
+        if (sum.time_s > usual_s * (1 + HARPE_SIM_SLOW_SHARE)) {
             slow->slow_steps++;
-            slow->late_steps += late_s > HARPE_SIM_SLOW_SHARE * usual_s;
+            slow->late_steps += sum.host_late_s > HARPE_SIM_SLOW_SHARE * usual_s;
         }
-        if (time_s <= slow->slowest_s) continue;
+        if (sum.time_s <= slow->slowest_s) continue;
         slow->slowest = step;
-        slow->slowest_s = time_s;
-        slow->late_s = late_s;
+        slow->slowest_s = sum.time_s;
+        slow->late_s = sum.host_late_s;
     }
 }
 
 static void sum_up(const harpe_sim_run *run, harpe_sim_summary *sums) {
     for (int step = 1; step < run->story.step_count; step++) { /* the first step warms up */
-        const harpe_sim_step *ranks = run->board->step[step];
-        int64_t round = INT64_MAX;
-        bool is_whole = true;
-        for (int r = 0; r < run->board->world_size; r++) {
-            is_whole = is_whole && ranks[r].end_ns != 0;
-            if (ranks[r].round < round) round = ranks[r].round;
-        }
-        if (!is_whole) continue;
-        add_step(&sums->kinds[kind_of(&run->story, step, round)], ranks, run->board->world_size,
-                 round);
+        harpe_sim_step_sum sum = harpe_sim_sum_step(run, step);
+        if (sum.is_whole) add_step(&sums->kinds[kind_of(&run->story, step, sum.round)], &sum);
     }
     for (int k = 0; k < HARPE_SIM_KINDS; k++) {
         harpe_sim_stretch *kind = &sums->kinds[k];

@@ -411,6 +411,29 @@ class Ending(Simulation):
         self.finish(128 + signal.SIGINT)
         self.assertLess(time.monotonic() - began, 55)
 
+    def test_each_step_is_logged_as_it_ends(self):
+        directory = tempfile.TemporaryDirectory(prefix="harpe-test-")
+        self.addCleanup(directory.cleanup)
+        log = pathlib.Path(directory.name) / "steps.jsonl"
+        report = self.report("--offline", "--steps", 4, "--pp", 2, "--log-steps", log)
+        steps = [json.loads(line) for line in log.read_text().splitlines()]
+        self.assertEqual(steps, report["steps"])
+        ends = [step["ended_at"] for step in steps]
+        self.assertEqual(ends, sorted(ends))
+        self.assertLess(abs(time.time() - ends[-1]), LIMIT_S)
+        # Interrupted, it keeps the steps that have ended.
+        self.sim("--offline", "--steps", 10000, "--pp", 2, "--time-scale", 20, "--log-steps", log)
+        self.wait_for(lambda: log.exists() and 20 <= len(log.read_text().splitlines()) < 10000)
+        self.process.send_signal(signal.SIGINT)
+        self.finish(128 + signal.SIGINT)
+        self.assertGreaterEqual(len([json.loads(line) for line in log.read_text().splitlines()]), 20)
+
+    def test_a_step_log_that_cannot_be_written_ends_the_run(self):
+        self.refuse(1, "No space left", "train-sim", "--offline", "--quiet", "--log-steps",
+                    "/dev/full")
+        self.refuse(1, "cannot write", "train-sim", "--offline", "--quiet", "--log-steps",
+                    "/no/such/directory/steps")
+
     def test_people_get_a_table(self):
         self.sim("--offline", "--steps", 2, "--time-scale", 20)
         out, err = self.finish()

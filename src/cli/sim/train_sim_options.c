@@ -41,6 +41,7 @@ enum flag {
     FLAG_RESTART_SERVER,
     FLAG_MPI,
     FLAG_JSON,
+    FLAG_LOG_STEPS,
 };
 
 static const struct argp_option flags[] = {
@@ -90,6 +91,7 @@ static const struct argp_option flags[] = {
     {"mpi", FLAG_MPI, NULL, 0, "Run as a rank of mpirun, and communicate through MPI", 3},
     {NULL, 0, NULL, 0, "Output:", 4},
     {"json", FLAG_JSON, NULL, 0, "Print the result as JSON", 4},
+    {"log-steps", FLAG_LOG_STEPS, "FILE", 0, "Write a line of JSON to FILE after each step", 4},
     {"quiet", FLAG_QUIET, NULL, 0, "Show no progress and no warnings", 4},
     {0},
 };
@@ -226,6 +228,7 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         return 0;
     case FLAG_MPI: options->is_mpi = true; return 0;
     case FLAG_JSON: options->is_json = true; return 0;
+    case FLAG_LOG_STEPS: options->step_log_path = argument; return 0;
     case FLAG_QUIET: options->is_quiet = true; return 0;
     case ARGP_KEY_ARG: harpe_flag_fail(state, "train-sim takes no arguments, got '%s'", argument);
     case FLAG_SCHEDULER_ARGS:

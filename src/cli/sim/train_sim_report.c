@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/job_figures.h"
 #include "cli/job_report.h"
+#include "sim/step_log.h"
 #include "sim/summary.h"
 
 static double percent_over(double value, double reference) {
@@ -186,22 +187,8 @@ static json_t *show_stretch(const harpe_sim_run *run, const harpe_sim_summary *s
 
 static json_t *show_steps(const harpe_sim_run *run) {
     json_t *steps = json_array();
-    for (int step = 0; step < run->story.step_count; step++) {
-        const harpe_sim_step *ranks = run->board->step[step];
-        double energy_j = 0;
-        json_int_t writes = 0;
-        int64_t round = ranks[0].round;
-        for (int r = 0; r < run->board->world_size; r++) {
-            energy_j += ranks[r].energy_j;
-            writes += (json_int_t)ranks[r].clock_writes;
-            if (ranks[r].round < round) round = ranks[r].round;
-        }
-        json_array_append_new(steps, json_pack("{s:I, s:f, s:f, s:I, s:f}", "round",
-                                               (json_int_t)round, "time_s",
-                                               1e-9 * (double)(ranks[0].end_ns - ranks[0].begin_ns),
-                                               "energy_j", energy_j, "clock_writes", writes,
-                                               "host_late_s", harpe_sim_late_s(run, step)));
-    }
+    for (int step = 0; step < run->story.step_count; step++)
+        json_array_append_new(steps, harpe_sim_show_step(run, step));
     return steps;
 }
 
