@@ -11,6 +11,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/hex.h"
 #include "base/number.h"
 #include "base/text.h"
 #include "rights/scope.h"
@@ -117,11 +118,6 @@ static harpe_status draw(void *bytes, size_t length, harpe_error *error) {
     return harpe_fail_errno(error, errno, "the kernel gives no random numbers for a token");
 }
 
-static void put_hex(char *text, const unsigned char *bytes, size_t length) {
-    for (size_t i = 0; i < length; i++)
-        (void)snprintf(text + 2 * i, 3, "%02x", bytes[i]);
-}
-
 /* Makes the token's salt, secret, hash and text. */
 static harpe_status make_secret(harpe_named_token *token, char **text, harpe_error *error) {
     unsigned char random[SECRET_BYTES];
@@ -129,7 +125,7 @@ static harpe_status make_secret(harpe_named_token *token, char **text, harpe_err
     harpe_status status = draw(random, sizeof random, error);
     if (status == HARPE_OK) status = draw(token->salt, sizeof token->salt, error);
     if (status != HARPE_OK) return status;
-    put_hex(secret, random, sizeof random);
+    harpe_hex_put(secret, random, sizeof random);
     hash_secret(token->salt, secret, token->hash);
     if (asprintf(text, "%s.%s", token->name, secret) < 0) status = harpe_fail_memory(error);
     explicit_bzero(random, sizeof random);
@@ -189,19 +185,8 @@ static int split(const char *line, size_t length, field fields[FIELDS + 1]) {
     return count;
 }
 
-static int hex_digit(char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static bool read_hex(field text, unsigned char *out, size_t size) {
-    if (text.length != 2 * size) return false;
-    for (size_t i = 0; i < size; i++) {
-        int high = hex_digit(text.text[2 * i]);
-        int low = hex_digit(text.text[2 * i + 1]);
-        if (high < 0 || low < 0) return false;
-        out[i] = (unsigned char)(high << 4 | low);
-    }
-    return true;
+    return text.length == 2 * size && harpe_hex_take(text.text, out, size);
 }
 
 /* Reads a line. Returns NULL, or what is wrong with it. */
@@ -273,8 +258,8 @@ char *harpe_tokens_format(const harpe_tokens *tokens) {
     for (size_t i = 0; i < tokens->count; i++) {
         const harpe_named_token *token = &tokens->tokens[i];
         char salt[2 * HARPE_TOKEN_SALT_BYTES + 1], hash[2 * HARPE_SHA256_BYTES + 1];
-        put_hex(salt, token->salt, sizeof token->salt);
-        put_hex(hash, token->hash, sizeof token->hash);
+        harpe_hex_put(salt, token->salt, sizeof token->salt);
+        harpe_hex_put(hash, token->hash, sizeof token->hash);
         harpe_text_printf(&text, "%s %s %s %" PRId64 " %s %s\n", token->name, ROLES[token->role],
                           token->scope ? token->scope : "*", token->added_s, salt, hash);
     }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hex.h"
 #include "base/log.h"
 #include "server/scheduler/program.h"
 
@@ -15,35 +16,18 @@ static const char WHAT[] = "scheduler library";
 /* ---- States in JSON -------------------------------------------------------------------------- */
 
 char *harpe_library_to_hex(const char *bytes, size_t length) {
-    static const char digits[] = "0123456789abcdef";
     char *hex = malloc(2 * length + 1);
-    if (!hex) return NULL;
-    for (size_t i = 0; i < length; i++) {
-        unsigned char byte = (unsigned char)bytes[i];
-        hex[2 * i] = digits[byte >> 4];
-        hex[2 * i + 1] = digits[byte & 15];
-    }
-    hex[2 * length] = '\0';
+    if (hex) harpe_hex_put(hex, bytes, length);
     return hex;
-}
-
-static int digit_value(char digit) {
-    if (digit >= '0' && digit <= '9') return digit - '0';
-    return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
 }
 
 char *harpe_library_from_hex(const char *hex, size_t *length) {
     size_t digits = strlen(hex);
     char *bytes = digits % 2 == 0 ? malloc(digits / 2 + 1) : NULL;
     if (!bytes) return NULL;
-    for (size_t i = 0; i < digits / 2; i++) {
-        int high = digit_value(hex[2 * i]);
-        int low = digit_value(hex[2 * i + 1]);
-        if (high < 0 || low < 0) {
-            free(bytes);
-            return NULL;
-        }
-        bytes[i] = (char)(high << 4 | low);
+    if (!harpe_hex_take(hex, bytes, digits / 2)) {
+        free(bytes);
+        return NULL;
     }
     bytes[digits / 2] = '\0';
     *length = digits / 2;
