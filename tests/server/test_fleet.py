@@ -8,7 +8,7 @@ import subprocess
 import time
 import unittest
 
-from server import HARPE, LIMIT_S, ServerTest, clean_environment
+from server import HARPE, LIMIT_S, Job, ServerTest, clean_environment, job_info
 
 # All clocks are measured at once, and a busy machine is no drift.
 PERSEUS = {"learning": "sweep", "frequency_stride": 16, "drift_tolerance": 1}
@@ -93,6 +93,35 @@ class SettingsTest(FleetTest):
         self.assertIn('harpe_fleet_limit_watts{group=""} 450',
                       server.get("/metrics").body.decode())
         self.expect(server.call("DELETE", "/fleet/members/limit"), 200)
+
+    def test_the_same_event_posted_twice_at_once_is_one_event(self):
+        server = self.start()
+        self.put(server, "/fleet/budget", watts=1000)
+        for number in range(20):
+            body = {"duration_s": 1000, "watts": 1, "key": f"key{number}"}
+            connections = [self.connect(server) for _ in range(4)]
+            for connection in connections:
+                connection.send("POST", "/fleet/events", body)
+            ids = {self.expect(connection.receive(), 200).json["id"] for connection in connections}
+            self.assertEqual(len(ids), 1)
+            for connection in connections:
+                connection.close()
+        self.assertEqual(len(self.fleet(server)["events"]), 20)
+
+    def test_two_changes_of_a_job_at_once_are_both_kept(self):
+        server = self.start()
+        job = Job(self.expect(server.post("/register_job", job_info(1, 1, 1)), 200).json, 1, 1, 1)
+        self.expect(server.post(f"/register_rank/{job.id}", job.rank(0)), 200)
+        self.put(server, "/fleet/budget", watts=1000)
+        for number in range(1, 21):
+            connections = [self.connect(server) for _ in range(2)]
+            for connection, term in zip(connections, ("weight", "priority")):
+                connection.send("PUT", f"/fleet/jobs/{job.id}", {term: number})
+            for connection in connections:
+                self.expect(connection.receive(), 200)
+                connection.close()
+            row, = self.fleet(server)["jobs"]
+            self.assertEqual((row["weight"], row["priority"]), (number, number))
 
     def test_wrong_requests_change_nothing(self):
         server = self.start()
@@ -191,8 +220,18 @@ class JobsTest(FleetTest):
         self.wait_for(server, lambda f: f["state"] == "none", "released")
         target = f"/jobs/{job['job_id']}/frontier"
         # The job gets its cap back after the cap is stored.
-        self.wait_until(lambda: abs(self.expect(server.get(target), 200).json["wishes"]["power_cap"]
-                                    - cap_w) < 1e-3, "the client's cap is back")
+        own_cap = lambda: self.expect(server.get(target), 200).json["wishes"]["power_cap"]
+        self.wait_until(lambda: abs(own_cap() - cap_w) < 1e-3, "the client's cap is back")
+        # A cap that was set before the fleet steers is kept too, and no other term replaces it.
+        lower_w = 0.9 * cap_w
+        self.put(server, f"/fleet/jobs/{job['job_id']}", most_w=None)
+        self.expect(server.post(f"/power_cap/{job['job_id']}", {"watts": lower_w}), 200, None)
+        self.put(server, "/fleet/budget", watts=100000)
+        self.wait_for(server, lambda f: f["jobs"][0]["state"] == "follows", "steered again")
+        self.put(server, f"/fleet/jobs/{job['job_id']}", weight=2)
+        self.expect(server.call("DELETE", "/fleet/budget"), 200)
+        self.wait_for(server, lambda f: f["state"] == "none", "released again")
+        self.wait_until(lambda: abs(own_cap() - lower_w) < 1e-3, "the lower cap is back")
 
 
 if __name__ == "__main__":

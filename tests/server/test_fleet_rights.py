@@ -107,6 +107,10 @@ class Fleet(test_rights.Rights):
                               for row in after[part]],
                              [(row.get("group"), row.get("watts"), row.get("name"))
                               for row in before[part]])
+        terms = ("job_id", "group", "weight", "max_slowdown", "priority", "planned_w")
+        jobs = [[{row["job_id"]: [row[name] for name in terms]} for row in shown["jobs"]]
+                for shown in (before, after)]
+        self.assertEqual(*jobs)
         self.fleet("row1", "budget set 700 --group row1")
         self.fleet("row1", f"job set {mine} --weight 2")
         shown = self.shown("look1")

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,6 +129,7 @@ static real_job *add_job(world *w, const char *group, double highest_w, size_t p
     }
     harpe_groups_place(&w->state, member);
     harpe_member_set_plans(member, list, plans);
+    member->rounds.plan_count = (int64_t)plans;
     harpe_member_hear(member, now_of(w));
     *job = (real_job){
         .member = member, .factor = 1, .is_measured = true, .round_s = between(w, 0.3, 12)};
@@ -534,15 +536,14 @@ static void metadata_says_the_terms(void **state) {
     (void)state;
     char name[HARPE_FLEET_TEXT_MAX + 1];
     harpe_member_terms terms = harpe_member_read_words(
-        "llama tokens_per_step=9 fleet_group=row1,fleet_weight=2.5+fleet_max_slowdown=1.2;"
+        "llama tokens_per_step=9,fleet_weight=2.5+fleet_max_slowdown=1.2;"
         "fleet_priority=-3 fleet_name=chat fleet_weight=x fleet_highest_w=1e99",
         name);
     assert_string_equal(name, "chat");
-    assert_string_equal(terms.group, "row1");
     assert_true(terms.weight == 2.5 && terms.max_slowdown == 1.2 && terms.priority == -3);
     assert_true(isnan(terms.highest_w) && isnan(terms.most_w));
     terms = harpe_member_read_words(NULL, name);
-    assert_true(!terms.has_group && isnan(terms.weight) && !*name);
+    assert_true(isnan(terms.weight) && !*name);
 }
 
 /* With a price alone, each job runs where energy and time cost least. */
@@ -633,6 +634,138 @@ static void state_of_a_job_says_what_happens_to_it(void **state) {
     end(&w);
 }
 
+/* Two reports of a declared member: one with a plan that does not exist, and one without a plan,
+ * while the store has not yet taken a higher cap. */
+static void declared_member_waits_for_a_stored_cap(void **state) {
+    (void)state;
+    world w;
+    harpe_text text = {0};
+    begin(&w, 15);
+    set(&w, HARPE_CALL_FLEET_PUT_MEMBER, "m",
+        "{\"plans\":[{\"time\":1,\"power\":500},{\"time\":1.2,\"power\":400}]}");
+    harpe_member *member = harpe_member_find(&w.state, HARPE_MEMBER_DECLARED, "m");
+    member->stored_w = 400;
+    harpe_member_decide(member, 500, now_of(&w));
+    harpe_member_follow(member, 5000, 450, now_of(&w));
+    harpe_fleet_show_plan(member, fmin(member->cap_w, member->stored_w), &text);
+    assert_string_equal(text.data, "{\"plan\":1,\"watts\":400,\"time_s\":1.2}");
+    harpe_text_free(&text);
+    end(&w);
+}
+
+/* A key makes a request of the same group harmless. Another group may use the same key. */
+static void key_of_an_event_counts_in_its_group(void **state) {
+    (void)state;
+    world w;
+    begin(&w, 16);
+    for (int i = 0; i < 2; i++)
+        set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000,\"group\":\"row%d\"}", i);
+    for (int i = 0; i < 4; i++)
+        set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL,
+            "{\"duration_s\":100,\"watts\":10,\"key\":\"k\",\"group\":\"row%d\"}", i % 2);
+    assert_int_equal(w.state.event_count, 2);
+    assert_string_equal(w.state.events[0].group, "row0");
+    assert_string_equal(w.state.events[1].group, "row1");
+    end(&w);
+}
+
+static void too_many_groups_are_refused(void **state) {
+    (void)state;
+    world w;
+    harpe_error error;
+    begin(&w, 17);
+    for (int i = 0; !harpe_groups_are_full(&w.state); i++) {
+        char name[24];
+        (void)snprintf(name, sizeof name, "g%d", i);
+        assert_true(harpe_groups_need(&w.state, name) >= 0);
+    }
+    assert_int_equal(
+        try_set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1,\"group\":\"more\"}"), 429);
+    assert_int_equal(try_set(&w, HARPE_CALL_FLEET_PUT_GROUP, "more", "{}"), 429);
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1,\"group\":\"g1\"}");
+    /* A store of an older version may have such a note. The server starts nevertheless. */
+    assert_int_equal(harpe_notes_apply(&w.state, "budget/more", "{}", 2, true, &error), HARPE_OK);
+    assert_int_equal(harpe_notes_apply(&w.state, "budget/more", "{}", 2, false, &error),
+                     HARPE_LIMIT_EXCEEDED);
+    end(&w);
+}
+
+/* A member leaves while the solver works. Its power is shared again afterwards. */
+static void member_that_leaves_during_a_solution_frees_its_power(void **state) {
+    (void)state;
+    world w;
+    harpe_error error;
+    begin(&w, 18);
+    for (int i = 0; i < 2; i++)
+        add_job(&w, "", 1000, 12);
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1200}");
+    harpe_limits_update(&w.state, now_of(&w));
+    assert_true(harpe_decide_prepare(&w.state, now_of(&w)));
+    harpe_member_remove(&w.state, 1);
+    harpe_decide_solve(&w.state);
+    assert_int_equal(harpe_decide_take(&w.state, &error), HARPE_OK);
+    assert_true(harpe_decide_prepare(&w.state, now_of(&w)));
+    w.job_count = 1;
+    pass(&w, 120);
+    assert_int_equal(w.jobs[0].plan, 0);
+    end(&w);
+}
+
+static void events_that_run_are_always_shown(void **state) {
+    (void)state;
+    world w;
+    harpe_text text = {0};
+    begin(&w, 19);
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000,\"group\":\"row\"}");
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
+    set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL,
+        "{\"duration_s\":100000,\"watts\":7,\"group\":\"row\"}");
+    for (int i = 0; i < 250; i++) {
+        set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":1,\"watts\":1}");
+        w.now_s += 2;
+    }
+    harpe_fleet_show(&w.state, "row", now_of(&w), &text);
+    json_t *json = json_loads(text.data, 0, NULL);
+    assert_int_equal(json_array_size(json_object_get(json, "events")), 1);
+    json_decref(json);
+    harpe_text_free(&text);
+    harpe_fleet_show(&w.state, NULL, now_of(&w), &text);
+    json = json_loads(text.data, 0, NULL);
+    json_t *events = json_object_get(json, "events");
+    assert_int_equal(json_array_size(events), 201); /* the newest 200 that are over */
+    assert_true(json_number_value(json_object_get(json_array_get(events, 0), "watts")) == 7);
+    json_decref(json);
+    harpe_text_free(&text);
+    end(&w);
+}
+
+/* After a pause, a ring still has old points, and gaps where new ones have replaced them. */
+static void history_has_no_hole_after_a_pause(void **state) {
+    (void)state;
+    harpe_text text = {0};
+    harpe_fleet_history *history = harpe_fleet_history_new();
+    double now_s = 1e9;
+    assert_non_null(history);
+    for (int i = 0; i < 360; i++, now_s += 10)
+        harpe_fleet_history_add(history, now_s, 1, 1, -1);
+    double pause_s = now_s;
+    now_s += 1800;
+    for (int i = 0; i < 90; i++, now_s += 10)
+        harpe_fleet_history_add(history, now_s, 2, 2, -1);
+    harpe_fleet_history_show(history, pause_s - 3600, now_s, 0, &text);
+    json_t *json = json_loads(text.data, 0, NULL);
+    const json_t *at = json_object_get(json, "at");
+    /* Except for the pause, no two points are more than a minute apart. */
+    for (size_t i = 1; i < json_array_size(at); i++) {
+        double before_s = json_number_value(json_array_get(at, i - 1));
+        double step_s = json_number_value(json_array_get(at, i)) - before_s;
+        if (step_s > 60) assert_true(before_s < pause_s && before_s + step_s >= pause_s + 1740);
+    }
+    json_decref(json);
+    harpe_text_free(&text);
+    harpe_fleet_history_free(history);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(budgets_hold_whatever_is_lost),
@@ -648,6 +781,12 @@ int main(void) {
         cmocka_unit_test(history_is_kept_for_a_day),
         cmocka_unit_test(old_events_are_removed_and_named),
         cmocka_unit_test(state_of_a_job_says_what_happens_to_it),
+        cmocka_unit_test(declared_member_waits_for_a_stored_cap),
+        cmocka_unit_test(key_of_an_event_counts_in_its_group),
+        cmocka_unit_test(too_many_groups_are_refused),
+        cmocka_unit_test(member_that_leaves_during_a_solution_frees_its_power),
+        cmocka_unit_test(events_that_run_are_always_shown),
+        cmocka_unit_test(history_has_no_hole_after_a_pause),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

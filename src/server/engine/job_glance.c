@@ -13,6 +13,7 @@ void harpe_jobs_glance(harpe_jobs *jobs, void (*visit)(void *user, const harpe_j
         bool is_over = harpe_job_round_is_over(job);
         harpe_job_glance glance = {.id = job->id,
                                    .metadata = job->info.job_metadata,
+                                   .group = job->group,
                                    .world_size = job->info.world_size,
                                    .has_begun = job->registered == job->info.world_size,
                                    .has_ended = harpe_job_has_ended(job),

@@ -12,6 +12,7 @@ typedef struct harpe_jobs harpe_jobs;
 
 typedef struct harpe_job_glance {
     const char *id, *metadata; /* metadata may be NULL */
+    const char *group;         /* NULL: none */
     int world_size;
     bool has_begun; /* all ranks have registered */
     bool has_ended;

@@ -117,6 +117,15 @@ static bool make_nothing(body *self, const char *prefix, const char *id, harpe_f
 
 /* ---- Budgets and groups ---------------------------------------------------------------------- */
 
+/* Returns true if the group exists or can be made. */
+static bool has_room_for(body *self, const char *group) {
+    if (harpe_groups_find(self->state, group) >= 0 || !harpe_groups_are_full(self->state))
+        return true;
+    return refuse(self, 429,
+                  "there are already %zu groups: remove some of them, or use one of them",
+                  self->state->group_count);
+}
+
 static bool put_budget(body *self, harpe_fleet_note *out) {
     static const char *const names[] = {"group", "watts", "margin", "overhead", NULL};
     const char *group;
@@ -124,7 +133,7 @@ static bool put_budget(body *self, harpe_fleet_note *out) {
     if (!knows_all(self, names) || !read_text(self, "group", &group) ||
         !need_number(self, "watts", 0, 1e12, &watts) ||
         !read_number(self, self->json, "margin", 0, 0.99, &margin) ||
-        !read_number(self, self->json, "overhead", 1, 10, &overhead))
+        !read_number(self, self->json, "overhead", 1, 10, &overhead) || !has_room_for(self, group))
         return false;
     return make(self, "budget/", group,
                 json_pack("{s:f,s:f,s:f}", "watts", watts, "margin", margin, "overhead", overhead),
@@ -154,7 +163,7 @@ static bool put_group(body *self, harpe_fleet_note *out) {
     static const char *const names[] = {"parent", NULL};
     const char *name;
     if (!check_name(self, "the name of a group", self->id) || !knows_all(self, names) ||
-        !read_text(self, "parent", &name))
+        !read_text(self, "parent", &name) || !has_room_for(self, self->id))
         return false;
     int parent = need_group(self, name);
     if (parent < 0) return false;
@@ -337,7 +346,9 @@ static bool post_event(body *self, harpe_fleet_note *out) {
     const harpe_fleet_event *known = NULL;
     size_t current = 0;
     for (size_t i = 0; i < state->event_count; i++) {
-        if (*event.key && strcmp(state->events[i].key, event.key) == 0) known = &state->events[i];
+        if (*event.key && strcmp(state->events[i].key, event.key) == 0 &&
+            strcmp(state->events[i].group, event.group) == 0)
+            known = &state->events[i];
         current += harpe_fleet_event_counts(&state->events[i], self->now_s, INFINITY);
     }
     if (!known && current >= HARPE_FLEET_EVENTS_MAX)

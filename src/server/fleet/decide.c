@@ -17,11 +17,13 @@
 #define FIXED_FALL 0.02
 /* The solver counts in microwatts; sums of doubles are less exact. */
 #define ROUNDING_W 1e-3
-/* How far below the slowest plan a cap may be, with and without a largest slowdown; caps that are
- * the same; and how much slower than its slowest plan a member must accept to be. */
+/* A cap below the slowest plan is at least this part of its power: for a member with a largest
+ * slowdown, and for others. */
 #define STRETCH_BOUNDED 0.9
 #define STRETCH_MOST 0.7
+/* Such a cap is not changed by less than this part. */
 #define STRETCH_SAME 0.03
+/* Only a member that accepts to be this much slower than its slowest plan gets such a cap. */
 #define STRETCH_ROOM 1.1
 
 harpe_fleet_price harpe_decide_price(const harpe_fleet_state *state, double at_s) {
@@ -178,6 +180,7 @@ static bool has_new_power(const harpe_member *member) {
 
 static harpe_status put_members(harpe_fleet_state *state, harpe_error *error) {
     harpe_status status = HARPE_OK;
+    if (state->removed_count > 0) state->must_solve = true; /* their power is free */
     for (size_t i = 0; i < state->removed_count && status == HARPE_OK; i++)
         status = harpe_fleet_remove(state->solver, state->removed[i], error);
     state->removed_count = 0;

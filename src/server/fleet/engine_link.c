@@ -36,6 +36,10 @@ static harpe_member *find_member(look *self, const harpe_job_glance *glance) {
     if (!member) return NULL;
     char name[HARPE_FLEET_TEXT_MAX + 1];
     member->said = harpe_member_read_words(glance->metadata, name);
+    /* The engine has read the group, by which it also decides who may see the job. */
+    member->said.has_group = glance->group != NULL;
+    (void)snprintf(member->said.group, sizeof member->said.group, "%s",
+                   glance->group ? glance->group : "");
     char *copy = *name ? strdup(name) : NULL;
     if (copy) {
         free(member->name);

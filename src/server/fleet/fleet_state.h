@@ -81,6 +81,7 @@ typedef struct harpe_member {
     /* Caps are predicted powers. INFINITY: no cap. */
     double cap_w;        /* the last one that was decided */
     double most_w;       /* the highest one that it may follow now */
+    double stored_w;     /* of a declared member: the last one that is in the store */
     bool was_steered;    /* some cap was decided */
     bool is_waiting;     /* the last cap is not confirmed */
     bool has_command;    /* the last cap was not given to the member yet */
@@ -114,8 +115,8 @@ typedef struct harpe_fleet_group_state {
     int parent;                /* -1 for group 0 */
     harpe_fleet_budget budget; /* watts < 0: none; the overhead is at least 1 */
 
-    /* Computed by limits.c. Sums include the groups inside. Of members, without the overhead,
-     * except the first two, which are what the meter of the budget shows. */
+    /* Computed by limits.c. Sums include the groups inside. They are powers of members, without the
+     * overhead, except the first two, which are powers at the meter of the budget. */
     double now_watts;   /* the budget less events and ramps; negative: none */
     double ahead_watts; /* the least of now_watts from now until members can follow */
     double limit_w;     /* of now_watts; INFINITY: none */
@@ -135,14 +136,15 @@ typedef struct harpe_fleet_event {
     char key[HARPE_FLEET_TEXT_MAX + 1]; /* of the client, so that a repeated request changes
                                          * nothing; "": none */
     double posted_s, from_s, duration_s, notice_s, ramp_s;
-    double watts, share; /* one of them is NAN */
-    double base_w;       /* the power at the meter when it was posted, for a group without budget */
-    double cancelled_s;  /* 0: not cancelled */
-    bool may_exceed;     /* jobs may be slower than they accept */
-    double reached_s;    /* when the measured power came below the promise; 0: not yet */
-    double highest_w;    /* the highest measured power while it had to hold; negative: none */
-    int64_t breaches;    /* how often the measured power was above the promise meanwhile */
-    bool is_breached;    /* it was, in the last tick */
+    double watts, share;   /* one of them is NAN */
+    double base_w;         /* the counted power when it was posted, for a group without budget */
+    double cancelled_s;    /* 0: not cancelled */
+    bool may_exceed;       /* jobs may be slower than they accept */
+    double reached_s;      /* when the measured power came below the promise; 0: not yet */
+    double highest_w;      /* the highest measured power while it had to hold; negative: none */
+    double kept_highest_w; /* the one that is in the store */
+    int64_t breaches;      /* how often the measured power was above the promise meanwhile */
+    bool is_breached;      /* it was, in the last tick */
 } harpe_fleet_event;
 
 typedef enum harpe_fleet_event_state {

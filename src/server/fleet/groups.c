@@ -8,8 +8,14 @@
 #include "base/array.h"
 #include "server/fleet/member.h"
 
+enum { GROUPS_MAX = HARPE_FLEET_GROUPS_MAX / 10 };
+
+bool harpe_groups_are_full(const harpe_fleet_state *state) {
+    return state->group_count >= GROUPS_MAX;
+}
+
 static int add(harpe_fleet_state *state, const char *name, int parent) {
-    if (state->group_count >= HARPE_FLEET_GROUPS_MAX / 10 ||
+    if (harpe_groups_are_full(state) ||
         !HARPE_ARRAY_RESERVE(state->groups, state->group_capacity, state->group_count + 1))
         return -1;
     harpe_fleet_group_state group = {

@@ -12,6 +12,8 @@ void harpe_groups_free(harpe_fleet_state *state);
 int harpe_groups_find(const harpe_fleet_state *state, const char *name);
 /* Returns the number of the group, which is made inside of the whole fleet if it does not exist.
  * Returns -1 if memory runs out or there are too many groups. */
+/* Returns true if no group can be added. */
+bool harpe_groups_are_full(const harpe_fleet_state *state);
 int harpe_groups_need(harpe_fleet_state *state, const char *name);
 /* Returns true if `parent` may become the parent of `group`: it is not inside of it, and not too
  * deep. */

@@ -71,19 +71,31 @@ static int compare_points(const void *a, const void *b) {
     return (x->at_s > y->at_s) - (x->at_s < y->at_s);
 }
 
+/* Returns the time of the first point that belongs to the ring's present turn. After a pause, older
+ * points are still in the ring, with gaps where newer ones have replaced them. */
+static double first_s(const ring *own) {
+    double newest_s = -INFINITY, first = INFINITY;
+    for (size_t i = 0; i < own->size; i++)
+        if (own->points[i].count > 0) newest_s = fmax(newest_s, own->points[i].at_s);
+    for (size_t i = 0; i < own->size; i++) {
+        double at_s = own->points[i].at_s;
+        bool is_old = at_s <= newest_s - (double)own->size * own->step_s;
+        if (own->points[i].count > 0 && !is_old) first = fmin(first, at_s);
+    }
+    return first;
+}
+
 /* Collects the points of a time, oldest first: minutes, and then those of 10 s. */
 static size_t collect(const harpe_fleet_history *history, double from_s, double to_s, point *into) {
-    const ring *fine = &history->rings[0];
-    double fine_s = INFINITY;
+    double fine_s = first_s(&history->rings[0]);
     size_t count = 0;
-    for (size_t i = 0; i < fine->size; i++)
-        if (fine->points[i].count > 0) fine_s = fmin(fine_s, fine->points[i].at_s);
     for (int r = 0; r < 2; r++) {
         const ring *own = &history->rings[r];
+        double own_s = r == 0 ? fine_s : first_s(own);
         for (size_t i = 0; i < own->size; i++) {
             const point *one = &own->points[i];
-            bool is_asked = one->count > 0 && one->at_s >= from_s && one->at_s <= to_s;
-            if (is_asked && (r == 0 || one->at_s + own->step_s <= fine_s)) into[count++] = *one;
+            bool is_asked = one->count > 0 && one->at_s >= fmax(from_s, own_s) && one->at_s <= to_s;
+            if (is_asked && (r == 0 || one->at_s < fine_s)) into[count++] = *one;
         }
     }
     qsort(into, count, sizeof *into, compare_points);

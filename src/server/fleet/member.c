@@ -54,6 +54,7 @@ harpe_member *harpe_member_add(harpe_fleet_state *state, harpe_member_kind kind,
                              .measured_w = -1,
                              .cap_w = INFINITY,
                              .most_w = INFINITY,
+                             .stored_w = INFINITY,
                              .solver_job = -1,
                              .is_dirty = true,
                              .rounds = {.round = -1,
@@ -127,10 +128,6 @@ harpe_member_terms harpe_member_read_words(const char *metadata, char *name) {
         word += strspn(word, separators);
         size_t length = strcspn(word, separators), n;
         const char *v;
-        if (begins(word, length, "fleet_group=", &v, &n)) {
-            read_text(v, n, terms.group);
-            terms.has_group = terms.group[0] != '\0';
-        }
         if (begins(word, length, "fleet_name=", &v, &n)) read_text(v, n, name);
         if (begins(word, length, "fleet_weight=", &v, &n))
             read_number(v, n, 0, 1e12, &terms.weight);
@@ -196,9 +193,14 @@ void harpe_member_set_plans(harpe_member *member, harpe_fleet_plan *plans, size_
     member->is_dirty = true;
 }
 
+bool harpe_member_is_unread(const harpe_member *member) {
+    return member->kind == HARPE_MEMBER_JOB && !member->was_steered &&
+           member->rounds.plan_count < 0;
+}
+
 bool harpe_member_can_follow(const harpe_member *member) {
     return member->kind != HARPE_MEMBER_LOAD && member->plan_count > 0 && !member->is_learning &&
-           !member->is_refused && !member->is_silent;
+           !member->is_refused && !member->is_silent && !harpe_member_is_unread(member);
 }
 
 size_t harpe_member_plan_within(const harpe_member *member, double cap_w) {

@@ -63,11 +63,18 @@ static harpe_fleet_plan *plans_of(const json_t *list, size_t *count) {
 typedef harpe_status apply_note(harpe_fleet_state *state, const char *id, const json_t *object,
                                 bool is_loading, harpe_error *error);
 
+/* A group too many must not prevent the start of the server. */
+static harpe_status cannot_add_group(const harpe_fleet_state *state, const char *id,
+                                     bool is_loading, harpe_error *error) {
+    if (!harpe_groups_are_full(state)) return harpe_fail_memory(error);
+    if (is_loading) return HARPE_OK;
+    return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "there are too many groups for %.200s", id);
+}
+
 static harpe_status apply_budget(harpe_fleet_state *state, const char *id, const json_t *object,
                                  bool is_loading, harpe_error *error) {
-    (void)is_loading;
     int group = harpe_groups_need(state, id);
-    if (group < 0) return harpe_fail_memory(error);
+    if (group < 0) return cannot_add_group(state, id, is_loading, error);
     state->groups[group].budget =
         (harpe_fleet_budget){.watts = number_of(object, "watts", -1),
                              .margin = number_of(object, "margin", 0),
@@ -77,7 +84,6 @@ static harpe_status apply_budget(harpe_fleet_state *state, const char *id, const
 
 static harpe_status apply_group(harpe_fleet_state *state, const char *id, const json_t *object,
                                 bool is_loading, harpe_error *error) {
-    (void)is_loading;
     if (!object) {
         int gone = harpe_groups_find(state, id);
         if (gone > 0 && !harpe_groups_is_used(state, gone)) harpe_groups_remove(state, gone);
@@ -86,7 +92,7 @@ static harpe_status apply_group(harpe_fleet_state *state, const char *id, const 
     const char *name = json_string_value(json_object_get(object, "parent"));
     int group = harpe_groups_need(state, id);
     int parent = group < 0 ? -1 : harpe_groups_need(state, name ? name : "");
-    if (parent < 0) return harpe_fail_memory(error);
+    if (parent < 0) return cannot_add_group(state, id, is_loading, error);
     if (harpe_groups_may_contain(state, parent, group))
         harpe_groups_set_parent(state, group, parent);
     return HARPE_OK;
@@ -208,6 +214,8 @@ static harpe_status apply_event(harpe_fleet_state *state, const char *id, const 
         }
         return HARPE_OK;
     }
+    event.kept_highest_w = event.highest_w;
+    if (known) event.is_breached = known->is_breached;
     if (!known) {
         if (!HARPE_ARRAY_RESERVE(state->events, state->event_capacity, state->event_count + 1))
             return harpe_fail_memory(error);
@@ -264,7 +272,7 @@ static harpe_status load_cap(harpe_fleet_state *state, harpe_member_kind kind, c
                              const json_t *object, harpe_error *error) {
     harpe_member *member = need_member(state, kind, id);
     if (!member) return harpe_fail_memory(error);
-    member->cap_w = number_of(object, "cap_w", INFINITY);
+    member->cap_w = member->stored_w = number_of(object, "cap_w", INFINITY);
     member->most_w = fmax(member->cap_w, number_of(object, "most_w", INFINITY));
     member->scale = fmax(1, number_of(object, "scale", 1));
     member->unplanned_w = fmax(0, number_of(object, "unplanned_w", 0));

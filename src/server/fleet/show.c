@@ -254,20 +254,39 @@ static void append_jobs(harpe_text *text, const harpe_fleet_state *state, const 
     harpe_text_printf(text, "],\"jobs_total\":%zu", total);
 }
 
+static bool is_over(const harpe_fleet_event *event, double at_s) {
+    harpe_fleet_event_state state = harpe_fleet_event_state_of(event, at_s);
+    return state == HARPE_EVENT_OVER || state == HARPE_EVENT_CANCELLED;
+}
+
+/* Appends all events that are not over, and the newest ones that are. */
+static void append_events(harpe_text *text, const harpe_fleet_state *state, const char *scope,
+                          double at_s) {
+    const char *comma = "";
+    size_t over = 0, skipped = 0;
+    for (size_t i = 0; i < state->event_count; i++)
+        over +=
+            harpe_scope_covers(scope, state->events[i].group) && is_over(&state->events[i], at_s);
+    harpe_json_raw(text, ",\"events\":[");
+    for (size_t i = 0; i < state->event_count; i++) {
+        const harpe_fleet_event *event = &state->events[i];
+        if (!harpe_scope_covers(scope, event->group)) continue;
+        if (is_over(event, at_s) && over - skipped > EVENTS_SHOWN) {
+            skipped++;
+            continue;
+        }
+        harpe_json_raw(text, comma);
+        append_event(text, state, event, at_s);
+        comma = ",";
+    }
+    harpe_json_raw(text, "]");
+}
+
 static void append_lists(harpe_text *text, const harpe_fleet_state *state, const char *scope,
                          double at_s) {
     append_groups(text, state, scope);
     append_jobs(text, state, scope, at_s);
-    const char *comma = "";
-    harpe_json_raw(text, ",\"events\":[");
-    size_t first = state->event_count > EVENTS_SHOWN ? state->event_count - EVENTS_SHOWN : 0;
-    for (size_t i = first; i < state->event_count; i++) {
-        if (!harpe_scope_covers(scope, state->events[i].group)) continue;
-        harpe_json_raw(text, comma);
-        append_event(text, state, &state->events[i], at_s);
-        comma = ",";
-    }
-    harpe_json_raw(text, "]");
+    append_events(text, state, scope, at_s);
 }
 
 void harpe_fleet_show(const harpe_fleet_state *state, const char *scope, harpe_fleet_now now,
@@ -299,8 +318,8 @@ void harpe_fleet_show_event_answer(const harpe_fleet_state *state, int64_t id, h
     harpe_json_raw(text, "}");
 }
 
-void harpe_fleet_show_plan(const harpe_member *member, harpe_text *text) {
-    size_t plan = harpe_member_plan_within(member, member->cap_w);
+void harpe_fleet_show_plan(const harpe_member *member, double cap_w, harpe_text *text) {
+    size_t plan = harpe_member_plan_within(member, cap_w);
     harpe_text_printf(text, "{\"plan\":%zu", plan);
     harpe_json_number(text,
                       ",\"watts\":", plan < member->plan_count ? member->plans[plan].power_w : NAN);

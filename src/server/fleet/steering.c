@@ -50,12 +50,6 @@ static void job_is_gone(void *user, const harpe_member *member) {
     harpe_steering *self = user;
     if (member->was_steered) harpe_steering_erase(self, "cap/", member->id);
     if (member->plan_count > 0) harpe_steering_erase(self, "plans/", member->id);
-    bool has_override = false;
-    for (size_t i = 0; i < self->state.override_count; i++)
-        has_override = has_override || strcmp(self->state.overrides[i].id, member->id) == 0;
-    /* What an operator said stays if the job has only ended, because it may come back. */
-    if (has_override && !harpe_jobs_have(self->jobs, member->id))
-        harpe_steering_erase(self, "job/", member->id);
 }
 
 static void look(harpe_steering *self) {
@@ -107,18 +101,34 @@ static void event_is_gone(void *user, int64_t id) {
     harpe_steering_erase(user, "event/", number);
 }
 
+/* What an operator has said of a job stays until the job is evicted. */
+static void forget_gone_jobs(harpe_steering *self) {
+    for (size_t i = self->state.override_count; i-- > 0;) {
+        harpe_error error;
+        harpe_fleet_note note;
+        const char *id = self->state.overrides[i].id;
+        if (harpe_jobs_have(self->jobs, id) || !harpe_notes_of_nothing("job/", id, &note)) continue;
+        (void)harpe_notes_apply(&self->state, note.key, "", 0, false, &error);
+        harpe_steering_store(self, &note, NULL, NULL);
+    }
+}
+
 static void keep(harpe_steering *self, harpe_fleet_now now) {
     const harpe_fleet_group_state *all = &self->state.groups[0];
     harpe_fleet_history_add(self->history, now.wall_s, all->measured_w, all->counted_w,
                             isfinite(all->limit_w) ? all->limit_w : -1);
-    if (harpe_limits_watch(&self->state, now))
-        for (size_t i = 0; i < self->state.event_count; i++)
-            if (harpe_fleet_event_state_of(&self->state.events[i], now.wall_s) ==
-                HARPE_EVENT_ACTIVE)
-                harpe_steering_keep_event(self, &self->state.events[i]);
+    bool has_changed = harpe_limits_watch(&self->state, now);
+    for (size_t i = 0; i < self->state.event_count; i++) {
+        harpe_fleet_event *event = &self->state.events[i];
+        bool is_active = harpe_fleet_event_state_of(event, now.wall_s) == HARPE_EVENT_ACTIVE;
+        /* The highest power rises often, so it is stored with something else, or at the end. */
+        bool is_due = is_active ? has_changed : event->highest_w > event->kept_highest_w;
+        if (is_due) harpe_steering_keep_event(self, event);
+    }
     if (now.steady_s - self->kept_s < KEEP_S) return;
     self->kept_s = now.steady_s;
     harpe_steering_keep_sums(self);
+    forget_gone_jobs(self);
     harpe_fleet_events_prune(&self->state, now.wall_s, event_is_gone, self);
 }
 
@@ -140,16 +150,24 @@ static void run_later(harpe_steering *self) {
                        "cannot steer power budgets: out of memory");
 }
 
-static void answer_waiting(harpe_steering *self, bool all);
+static void answer_waiting(harpe_steering *self);
+
+/* While nothing was set, clients may have set caps, so the frontiers must be read again. */
+static void forget_own_caps(const harpe_steering *self) {
+    for (size_t i = 0; i < self->state.member_count; i++)
+        if (!self->state.members[i]->was_steered) self->state.members[i]->rounds.plan_count = -1;
+}
 
 static void tick(void *user) {
     harpe_steering *self = user;
     self->timer = NULL;
     if (self->is_stopping) return;
-    look(self);
     harpe_fleet_now now = now_of(self);
     bool is_set = harpe_limits_are_set(&self->state, now.wall_s);
     bool is_asked = self->waiting.count > 0;
+    if (is_set && !self->was_set) forget_own_caps(self);
+    self->was_set = is_set;
+    look(self);
     if (is_set || is_asked) harpe_steering_read_plans(self, now);
     if (is_set) {
         decide(self);
@@ -158,7 +176,7 @@ static void tick(void *user) {
         harpe_decide_release(&self->state, now);
     }
     harpe_steering_send_commands(self);
-    if (is_asked) answer_waiting(self, false);
+    if (is_asked) answer_waiting(self);
     if (is_set || has_commands(self) || self->waiting.count > 0) run_later(self);
 }
 
@@ -185,6 +203,7 @@ static void setting_is_stored(harpe_steering *self, const harpe_fleet_note *note
     harpe_error error = {0};
     harpe_text text = {0};
     if (status == HARPE_OK) {
+        if (!self->is_stopping) look(self); /* what was used until now has the old price */
         status = harpe_notes_apply(&self->state, note->key, note->text, strlen(note->text), false,
                                    &error);
         fault = &error;
@@ -204,17 +223,93 @@ static void setting_is_stored(harpe_steering *self, const harpe_fleet_note *note
     harpe_reply_null(call, -1);
 }
 
-static void change_setting(harpe_steering *self, harpe_call_kind kind, harpe_call *call,
-                           const char *text, size_t length) {
+/* Two events with the same key must be one event, so events are stored one after another. */
+static void event_is_stored(harpe_steering *self, const harpe_fleet_note *note, harpe_call *call,
+                            harpe_status status, const harpe_error *fault) {
+    self->is_posting = false;
+    setting_is_stored(self, note, call, status, fault);
+    if (!self->is_stopping) answer_waiting(self);
+}
+
+/* Reads a setting, and stores it. Returns false if the call was answered instead. */
+static bool change_setting(harpe_steering *self, harpe_call_kind kind, harpe_call *call,
+                           const char *text, size_t length, harpe_note_stored *stored) {
     harpe_fleet_note note;
     harpe_error error = {0};
     int http_status;
     if (harpe_bodies_read(&self->state, kind, call->job_id, text, length, now_of(self).wall_s,
                           &note, &http_status, &error) != HARPE_OK) {
         harpe_reply_detail(call, http_status, "%s", error.message);
+        return false;
+    }
+    harpe_steering_store(self, &note, call, stored);
+    return true;
+}
+
+/* ---- Terms of jobs --------------------------------------------------------------------------- */
+
+/* Returns true, with a body for PUT /fleet/jobs, if a client's power cap is valid. */
+static bool cap_body(const harpe_call *call, char *into, size_t size) {
+    double watts;
+    harpe_text number = {0};
+    if (!harpe_bodies_read_watts(call->body, call->length, &watts)) return false;
+    if (watts > 0)
+        harpe_text_number(&number, watts);
+    else
+        harpe_text_printf(&number, "null");
+    bool is_made = !number.failed && number.length < size / 2;
+    if (is_made) (void)snprintf(into, size, "{\"most_w\":%s}", number.data);
+    harpe_text_free(&number);
+    return is_made;
+}
+
+static void change_jobs(harpe_steering *self);
+
+static void terms_are_stored(harpe_steering *self, const harpe_fleet_note *note, harpe_call *call,
+                             harpe_status status, const harpe_error *fault) {
+    self->is_changing_job = false;
+    setting_is_stored(self, note, call, status, fault);
+    if (!self->is_stopping) change_jobs(self);
+}
+
+/* The cap of a client. A job that has been released in the meantime gets it at once. */
+static void own_cap_is_stored(harpe_steering *self, const harpe_fleet_note *note, harpe_call *call,
+                              harpe_status status, const harpe_error *fault) {
+    terms_are_stored(self, note, call, status, fault);
+    if (status != HARPE_OK || self->is_stopping) return;
+    harpe_member *member =
+        harpe_member_find(&self->state, HARPE_MEMBER_JOB, note->key + strlen("job/"));
+    if (!member || !isinf(member->cap_w)) return;
+    harpe_member_decide(member, INFINITY, now_of(self));
+    wake(self);
+}
+
+static void change_job(harpe_steering *self, harpe_call *call) {
+    char body[120];
+    self->is_changing_job = true; /* harpe_steering_store may call terms_are_stored at once */
+    if (!harpe_jobs_have(self->jobs, call->job_id)) {
+        harpe_reply_detail(call, 404, "no job %.512s is known here: register it first",
+                           call->job_id);
+    } else if (call->kind == HARPE_CALL_FLEET_PUT_JOB) {
+        if (change_setting(self, call->kind, call, call->body, call->length, terms_are_stored))
+            return;
+    } else if (!cap_body(call, body, sizeof body)) {
+        harpe_reply_out_of_memory(call);
+    } else if (change_setting(self, HARPE_CALL_FLEET_PUT_JOB, call, body, strlen(body),
+                              own_cap_is_stored)) {
         return;
     }
-    harpe_steering_store(self, &note, call, setting_is_stored);
+    self->is_changing_job = false;
+}
+
+/* Changes the terms of jobs one after another: new terms are the last ones with a change, so that
+ * two changes at once would lose one. */
+static void change_jobs(harpe_steering *self) {
+    while (!self->is_changing_job) {
+        harpe_call *call = harpe_calls_take_first(&self->job_changes);
+        if (!call) return;
+        change_job(self, call);
+    }
 }
 
 /* ---- Events that wait for plans -------------------------------------------------------------- */
@@ -222,31 +317,32 @@ static void change_setting(harpe_steering *self, harpe_call_kind kind, harpe_cal
 static bool lacks_plans(const harpe_steering *self) {
     for (size_t i = 0; i < self->state.member_count; i++) {
         const harpe_member *member = self->state.members[i];
-        bool has_none = member->kind == HARPE_MEMBER_JOB && member->plan_count == 0;
+        bool has_none = member->kind == HARPE_MEMBER_JOB &&
+                        (member->plan_count == 0 || harpe_member_is_unread(member));
         if (has_none && (member->rounds.wants_plans || member->rounds.is_reading)) return true;
     }
     return false;
 }
 
-/* Handles the events that waited for plans, so that their answers say what can be had. */
-static void answer_waiting(harpe_steering *self, bool all) {
-    harpe_call_list ready = {0};
+/* Handles the events that wait: for plans, so that the answers say what can be had, and for the
+ * event before. */
+static void answer_waiting(harpe_steering *self) {
     bool is_late = now_of(self).steady_s - self->waiting_s > EVENT_WAIT_S;
-    if (!all && !is_late && lacks_plans(self)) return;
-    for (harpe_call *call; (call = harpe_calls_take_first(&self->waiting));)
-        harpe_calls_append(&ready, call);
-    for (harpe_call *call; (call = harpe_calls_take_first(&ready));)
-        change_setting(self, call->kind, call, call->body, call->length);
+    if (!is_late && lacks_plans(self)) return;
+    while (!self->is_posting) {
+        harpe_call *call = harpe_calls_take_first(&self->waiting);
+        if (!call) return;
+        self->is_posting = true;
+        if (!change_setting(self, call->kind, call, call->body, call->length, event_is_stored))
+            self->is_posting = false;
+    }
 }
 
 static void post_event(harpe_steering *self, harpe_call *call) {
-    look(self);
-    if (!lacks_plans(self)) {
-        change_setting(self, call->kind, call, call->body, call->length);
-        return;
-    }
     if (self->waiting.count == 0) self->waiting_s = now_of(self).steady_s;
     harpe_calls_append(&self->waiting, call);
+    answer_waiting(self);
+    if (self->waiting.count == 0) return;
     harpe_steering_read_plans(self, now_of(self));
     run_later(self);
 }
@@ -255,7 +351,6 @@ static void post_event(harpe_steering *self, harpe_call *call) {
 
 static void show(harpe_steering *self, harpe_call *call) {
     harpe_text text = {0};
-    look(self);
     harpe_fleet_show(&self->state, call->scope, now_of(self), &text);
     answer_text(call, &text);
 }
@@ -272,8 +367,8 @@ static void show_history(const harpe_steering *self, harpe_call *call) {
     answer_text(call, &text);
 }
 
-/* A declared member says what it does, and gets its plan. Until its last cap is stored, it gets the
- * slower one of the plan that it has and the new one. */
+/* A declared member says what it does, and gets its plan. A cap that is higher than the last stored
+ * one is not given to it before it is stored. */
 static void take_report(harpe_steering *self, harpe_call *call) {
     harpe_member *member = harpe_member_find(&self->state, HARPE_MEMBER_DECLARED, call->job_id);
     harpe_fleet_now now = now_of(self);
@@ -291,29 +386,8 @@ static void take_report(harpe_steering *self, harpe_call *call) {
         return;
     }
     harpe_member_follow(member, plan, power_w, now);
-    if (member->has_command && plan >= 0) {
-        harpe_member slower = *member;
-        slower.cap_w = fmin(member->cap_w, member->plans[plan].power_w);
-        harpe_fleet_show_plan(&slower, &text);
-    } else {
-        harpe_fleet_show_plan(member, &text);
-    }
+    harpe_fleet_show_plan(member, fmin(member->cap_w, member->stored_w), &text);
     answer_text(call, &text);
-}
-
-/* Returns true, with a body for PUT /fleet/jobs, if a client's power cap is valid. */
-static bool cap_body(const harpe_call *call, char *into, size_t size) {
-    double watts;
-    harpe_text number = {0};
-    if (!harpe_bodies_read_watts(call->body, call->length, &watts)) return false;
-    if (watts > 0)
-        harpe_text_number(&number, watts);
-    else
-        harpe_text_printf(&number, "null");
-    bool is_made = !number.failed && number.length < size / 2;
-    if (is_made) (void)snprintf(into, size, "{\"most_w\":%s}", number.data);
-    harpe_text_free(&number);
-    return is_made;
 }
 
 bool harpe_steering_takes(const harpe_steering *self, const harpe_call *call) {
@@ -332,14 +406,12 @@ bool harpe_steering_takes(const harpe_steering *self, const harpe_call *call) {
 static bool is_out_of_scope(harpe_steering *self, harpe_call *call) {
     char line[640];
     if (!call->scope) return false;
-    look(self); /* new jobs have groups too */
     if (harpe_fleet_is_in_scope(&self->state, call, line, sizeof line)) return false;
     harpe_reply_detail(call, 403, "%s", line);
     return true;
 }
 
 void harpe_steering_handle(harpe_steering *self, harpe_call *call) {
-    char body[120];
     call->held_by = NULL;
     call->operation = NULL;
     call->next = NULL;
@@ -347,6 +419,9 @@ void harpe_steering_handle(harpe_steering *self, harpe_call *call) {
         harpe_reply_stopping(call);
         return;
     }
+    /* A report of a member needs nothing of the jobs, unless its client has a token of some groups.
+     */
+    if (call->scope || call->kind != HARPE_CALL_FLEET_REPORT) look(self);
     if (is_out_of_scope(self, call)) return;
     switch (call->kind) {
     case HARPE_CALL_FLEET_SHOW: show(self, call); break;
@@ -354,24 +429,18 @@ void harpe_steering_handle(harpe_steering *self, harpe_call *call) {
     case HARPE_CALL_FLEET_REPORT: take_report(self, call); break;
     case HARPE_CALL_FLEET_POST_EVENT: post_event(self, call); break;
     case HARPE_CALL_FLEET_PUT_JOB:
-        if (harpe_jobs_have(self->jobs, call->job_id))
-            change_setting(self, call->kind, call, call->body, call->length);
-        else
-            harpe_reply_detail(call, 404, "no job %.512s is known here: register it first",
-                               call->job_id);
-        break;
     case HARPE_CALL_POWER_CAP:
-        if (cap_body(call, body, sizeof body))
-            change_setting(self, HARPE_CALL_FLEET_PUT_JOB, call, body, strlen(body));
-        else
-            harpe_reply_out_of_memory(call);
+        harpe_calls_append(&self->job_changes, call);
+        change_jobs(self);
         break;
-    default: change_setting(self, call->kind, call, call->body, call->length); break;
+    default:
+        (void)change_setting(self, call->kind, call, call->body, call->length, setting_is_stored);
     }
 }
 
 void harpe_steering_forget(harpe_steering *self, harpe_call *call) {
-    if (call->list == &self->waiting) harpe_calls_remove(call);
+    if (!self) return;
+    if (call->list == &self->waiting || call->list == &self->job_changes) harpe_calls_remove(call);
     harpe_steering_drop_call(self, call);
 }
 
@@ -423,10 +492,12 @@ void harpe_steering_stop(harpe_steering *self) {
     self->is_stopping = true;
     for (harpe_call *call; (call = harpe_calls_take_first(&self->waiting));)
         harpe_reply_stopping(call);
+    for (harpe_call *call; (call = harpe_calls_take_first(&self->job_changes));)
+        harpe_reply_stopping(call);
 }
 
 bool harpe_steering_is_idle(const harpe_steering *self) {
-    return !self->state.is_solving && harpe_steering_has_no_work(self);
+    return !self || (!self->state.is_solving && harpe_steering_has_no_work(self));
 }
 
 void harpe_steering_free(harpe_steering *self) {

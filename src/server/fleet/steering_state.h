@@ -19,12 +19,16 @@ struct harpe_steering {
     harpe_fleet_history *history;
     harpe_timer *timer; /* NULL: nothing is steered, or it stops */
     bool is_stopping;
+    bool was_set;   /* at the last tick, a budget, an event or a price was set */
     uint64_t stamp; /* of the last look at the jobs */
     harpe_work solve_work;
     struct harpe_fleet_work *work; /* in flight: notes that are stored, and calls to jobs */
     int reading;                   /* frontiers that are being read */
-    harpe_call_list waiting;       /* new events that wait for plans */
+    harpe_call_list waiting;       /* new events that wait for plans, or for the one before */
     double waiting_s;              /* since this steady time */
+    bool is_posting;               /* an event is being stored; others wait */
+    harpe_call_list job_changes;   /* new terms and caps of jobs that wait for the one before */
+    bool is_changing_job;          /* new terms of a job are being stored */
     double kept_s;                 /* steady time of the last record of sums */
 };
 

@@ -12,6 +12,7 @@
 #include "base/array.h"
 #include "base/clean.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "server/engine/job_glance.h"
 #include "server/engine/replies.h"
@@ -36,7 +37,7 @@ typedef struct harpe_fleet_work {
     harpe_call call;
     bool is_called; /* the engine has the call */
     char *id;       /* of the member */
-    double cap_w;
+    double cap_w, given_w;
     char *json; /* the frontier */
     size_t length;
     harpe_work work;
@@ -131,9 +132,11 @@ void harpe_steering_erase(harpe_steering *self, const char *prefix, const char *
         harpe_steering_store(self, &note, NULL, NULL);
 }
 
-void harpe_steering_keep_event(harpe_steering *self, const harpe_fleet_event *event) {
+void harpe_steering_keep_event(harpe_steering *self, harpe_fleet_event *event) {
     harpe_fleet_note note;
-    if (harpe_notes_of_event(event, &note)) harpe_steering_store(self, &note, NULL, NULL);
+    if (!harpe_notes_of_event(event, &note)) return;
+    event->kept_highest_w = event->highest_w;
+    harpe_steering_store(self, &note, NULL, NULL);
 }
 
 void harpe_steering_keep_sums(harpe_steering *self) {
@@ -152,6 +155,14 @@ void harpe_steering_keep_sums(harpe_steering *self) {
 
 /* ---- Caps ------------------------------------------------------------------------------------ */
 
+/* Returns the cap that the engine gets. A member that is released gets its client's cap again; 0:
+ * none. Other caps are a little higher, because the job computes the power of its plan again. */
+static double watts_for(const harpe_member *member) {
+    double own_w = harpe_member_own_most_w(member);
+    if (isinf(member->cap_w)) return isinf(own_w) ? 0 : own_w;
+    return member->cap_w * (1 + 1e-9);
+}
+
 /* Takes the answer of the engine to a cap. */
 static void cap_is_answered(harpe_call *call, const harpe_call_answer *answer) {
     fleet_work *work = call->user;
@@ -159,7 +170,7 @@ static void cap_is_answered(harpe_call *call, const harpe_call_answer *answer) {
     harpe_member *member = harpe_member_find(&self->state, HARPE_MEMBER_JOB, work->id);
     work->is_called = false;
     if (member) {
-        bool is_last = member->cap_w == work->cap_w;
+        bool is_last = member->cap_w == work->cap_w && watts_for(member) == work->given_w;
         member->is_sending = false;
         if (answer->http_status == 200 && is_last) {
             member->has_command = false;
@@ -182,11 +193,8 @@ static void cap_is_answered(harpe_call *call, const harpe_call_answer *answer) {
 static void send_cap(harpe_steering *self, harpe_member *member) {
     fleet_work *work = new_work(self, WORK_CAP);
     harpe_text body = {0};
-    double own_w = harpe_member_own_most_w(member);
-    double released_w = isinf(own_w) ? 0 : own_w; /* 0: no cap */
     harpe_text_printf(&body, "{\"watts\":");
-    /* A little more, because the job computes the power of its plan again. */
-    harpe_text_number(&body, isinf(member->cap_w) ? released_w : member->cap_w * (1 + 1e-9));
+    harpe_text_number(&body, watts_for(member));
     harpe_text_printf(&body, "}");
     if (work) {
         work->id = strdup(member->id);
@@ -197,6 +205,7 @@ static void send_cap(harpe_steering *self, harpe_member *member) {
                                   .answer = cap_is_answered,
                                   .user = work};
         work->cap_w = member->cap_w;
+        work->given_w = watts_for(member);
     }
     if (!work || body.failed || !work->id || !work->call.job_id) {
         member->is_sending = false; /* the next tick tries again */
@@ -226,6 +235,7 @@ static void cap_is_stored(harpe_steering *self, const harpe_fleet_note *note, ha
         return;
     }
     member->is_sending = member->has_command = false;
+    member->stored_w = member->cap_w;
     if (isinf(member->cap_w)) {
         member->was_steered = member->is_waiting = false;
         harpe_steering_erase(self, "cap-of/", member->id);
@@ -253,13 +263,33 @@ static void parse_frontier(void *user) {
     (void)harpe_frontier_plans_read(work->json, work->length, &work->plans, &work->error);
 }
 
-/* Keeps a cap that a client had set before the fleet began to steer the job. */
-static void keep_own_cap(harpe_steering *self, harpe_member *member, double cap_w) {
+/* Keeps a cap that a client had set before the fleet began to steer the job. Returns false if the
+ * frontier must be read again for it. */
+static bool keep_own_cap(harpe_steering *self, const harpe_member *member, double cap_w) {
     harpe_fleet_note note;
-    if (member->was_steered || !(cap_w > 0) || !isnan(member->told.most_w)) return;
-    member->told.most_w = cap_w;
-    if (harpe_notes_of_terms(member->id, &member->told, &note))
-        harpe_steering_store(self, &note, NULL, NULL);
+    harpe_error error;
+    harpe_member_terms terms = member->told;
+    if (member->was_steered || !(cap_w > 0) || !isnan(terms.most_w)) return true;
+    if (self->is_changing_job) return false; /* the change would replace it */
+    terms.most_w = cap_w;
+    if (!harpe_notes_of_terms(member->id, &terms, &note)) return false;
+    if (harpe_notes_apply(&self->state, note.key, note.text, strlen(note.text), false, &error) !=
+        HARPE_OK) {
+        harpe_fleet_note_clear(&note);
+        return false;
+    }
+    harpe_steering_store(self, &note, NULL, NULL);
+    return true;
+}
+
+/* Steers the member no longer. */
+static void refuse_member(const harpe_steering *self, harpe_member *member, const char *what,
+                          const char *detail) {
+    (void)snprintf(member->reason, sizeof member->reason, "%s: %.150s", what, detail ? detail : "");
+    harpe_clean_in_place(member->reason);
+    member->is_refused = member->is_dirty = true;
+    harpe_log_line(&self->options.log, HARPE_LOG_WARNING, "job %.200s is not steered: %s",
+                   member->id, member->reason);
 }
 
 static void frontier_is_parsed(void *user) {
@@ -270,22 +300,18 @@ static void frontier_is_parsed(void *user) {
     if (member) member->rounds.is_reading = false;
     if (member && work->plans.count > 0 && !self->is_stopping) {
         harpe_member_rounds *rounds = &member->rounds;
-        rounds->plan_count = (int64_t)work->plans.count;
+        bool is_kept = keep_own_cap(self, member, work->plans.power_cap_w);
+        rounds->plan_count = is_kept ? (int64_t)work->plans.count : -1;
         rounds->shift_time_s = work->plans.shift_time_s;
         rounds->shift_energy_j = work->plans.shift_energy_j;
-        keep_own_cap(self, member, work->plans.power_cap_w);
         harpe_member_set_plans(member, work->plans.plans, work->plans.count);
         work->plans.plans = NULL;
         if (harpe_notes_of_plans(member, &note)) harpe_steering_store(self, &note, NULL, NULL);
+    } else if (member && work->error.status != HARPE_OK &&
+               work->error.status != HARPE_OUT_OF_MEMORY) {
+        refuse_member(self, member, "its frontier cannot be read", work->error.message);
     }
     free_work(work);
-}
-
-static void refuse_member(harpe_member *member, const harpe_call_answer *answer) {
-    (void)snprintf(member->reason, sizeof member->reason, "it has no frontier: %.150s",
-                   answer->body ? answer->body : "");
-    harpe_clean_in_place(member->reason);
-    member->is_refused = member->is_dirty = true;
 }
 
 static void frontier_is_answered(harpe_call *call, const harpe_call_answer *answer) {
@@ -304,7 +330,8 @@ static void frontier_is_answered(harpe_call *call, const harpe_call_answer *answ
         return;
     }
     if (member) member->rounds.is_reading = false;
-    if (member && answer->http_status == 409) refuse_member(member, answer);
+    if (member && answer->http_status == 409)
+        refuse_member(self, member, "it has no frontier", answer->body);
     free(answer->body);
     free_work(work);
 }

@@ -16,7 +16,7 @@ void harpe_steering_store(harpe_steering *self, harpe_fleet_note *note, harpe_ca
                           harpe_note_stored *stored);
 /* Removes a note from the store. */
 void harpe_steering_erase(harpe_steering *self, const char *prefix, const char *id);
-void harpe_steering_keep_event(harpe_steering *self, const harpe_fleet_event *event);
+void harpe_steering_keep_event(harpe_steering *self, harpe_fleet_event *event);
 /* Stores history and energy. */
 void harpe_steering_keep_sums(harpe_steering *self);
 
