@@ -66,7 +66,11 @@ static harpe_status load_jobs(harpe_peers *peers, harpe_error *error) {
     if (status != HARPE_OK) return status;
     status = harpe_steering_new(&peers->engine, peers->jobs, &peers->steering, error);
     if (status == HARPE_OK) return HARPE_OK;
-    harpe_jobs_free(peers->jobs);
+    /* The engine has already given work to the loop and to the store, so it ends like one that has
+     * led. It holds no calls. */
+    (void)harpe_jobs_retire(peers->jobs);
+    peers->retired_steering[peers->retired_count] = NULL;
+    peers->retired[peers->retired_count++] = peers->jobs;
     peers->jobs = NULL;
     return status;
 }
