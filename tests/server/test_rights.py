@@ -35,6 +35,12 @@ REQUESTS = (
     ("POST", "/power_cap/{id}", {"watts": 900}, ("operator",)),
     ("POST", "/plan/{id}", {"time": 1}, ("operator",)),
     ("DELETE", "/jobs/{id}", None, ("operator",)),
+    ("GET", "/fleet", None, ("viewer", "operator")),
+    ("GET", "/fleet/history", None, ("viewer", "operator")),
+    ("PUT", "/fleet/budget", {"watts": 1e9}, ("operator",)),
+    ("PUT", "/fleet/jobs/{id}", {"weight": 2}, ("operator",)),
+    ("POST", "/fleet/events", {"duration_s": 5, "watts": 1}, ("operator",)),
+    ("POST", "/fleet/members/x", {"plan": 0}, ("job", "operator")),
 )
 
 
@@ -196,6 +202,29 @@ class Groups(Rights):
         running, jobs = self.start_with_jobs()
         running.kill()
         self.check_what_is_seen(self.start_with_tokens(), jobs)
+
+    def test_the_client_of_an_evicted_job_hears_of_it_after_a_restart(self):
+        running, jobs = self.start_with_jobs()
+        self.expect(self.call(running, "all", "DELETE", f"/jobs/{jobs['row1']}"), 200)
+        running.kill()
+        running = self.start_with_tokens()
+        answer = self.call(running, "train1", "GET", f"/schedule/{jobs['row1']}?rank=0")
+        self.expect(answer, 410)  # the client registers again
+
+    def test_a_job_is_in_one_group_for_tokens_and_for_the_fleet(self):
+        """A token of row1 registers jobs whose metadata could be read in two ways."""
+        running, _ = self.start_with_jobs()
+        for words in ("fleet_group=row1 fleet_group=row2", "fleet_group=row1\nx",
+                      "fleet_group=" + 200 * "y" + " fleet_group=row1"):
+            with self.subTest(words=words[-40:]):
+                info = job_info(1, 1, 1, job_metadata=words)
+                job = self.expect(self.call(running, "train1", "POST", "/register_job", info),
+                                  200).json
+                rank = server.Job(job, 1, 1, 1).rank(0)
+                self.expect(self.call(running, "train1", "POST", f"/register_rank/{job}", rank), 200)
+                fleet = self.expect(self.call(running, "all", "GET", "/fleet"), 200).json
+                groups = {row["job_id"]: row["group"] for row in fleet["jobs"]}
+                self.assertEqual(groups[job], "row1")
 
     def finish(self, running, group, filler=""):
         """Runs a round of a job and evicts it, so that a final report remains."""
@@ -403,6 +432,14 @@ class Audit(Rights):
         self.assertEqual(self.records(running, limit=0), [])
         self.expect(self.call(running, "operator", "GET", "/fleet/audit?limit=x"), 422)
 
+    def test_a_body_that_is_no_json_is_recorded_too(self):
+        self.add_roles()
+        running = self.start_with_tokens()
+        headers = self.as_("operator") | {"Content-Type": "text/plain"}
+        self.expect(running.call("PUT", "/fleet/budget", b"watts=5", headers), 422)
+        record, = self.records(running)
+        self.assertEqual((record["what"], record["status"]), ("PUT /fleet/budget", 422))
+
     def test_records_survive_kill_9(self):
         self.add_roles()
         running = self.start_with_tokens()
@@ -459,7 +496,9 @@ class Audit(Rights):
         for connection in connections[:20]:
             self.assertNotIn(connection.receive().status, (401, 403, 503))
         self.assertEqual(running.stop(), 0)
-        for line in (self.path / "audit.log").read_text().splitlines():
+        lines = (self.path / "audit.log").read_text().splitlines()
+        self.assertGreaterEqual(len(lines), 20)  # each answer waits for its record
+        for line in lines:
             self.assertEqual(json.loads(line)["what"], f"POST /end/{job}")
 
 

@@ -20,7 +20,7 @@ typedef struct harpe_client {
 } harpe_client;
 
 /* Reads the file of tokens that the settings name; they stay valid until harpe_access_free.
- * `has_changed` is called when the tokens are others. */
+ * `has_changed` is called after the tokens have changed. */
 harpe_status harpe_access_new(harpe_loop *loop, harpe_workers *workers,
                               const harpe_settings *settings, harpe_log log,
                               void (*has_changed)(void *user), void *user, harpe_access **out,

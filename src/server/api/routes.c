@@ -300,6 +300,8 @@ static void start_call(harpe_routes *routes, harpe_http_request *request, const 
         harpe_http_set_data(request, self);
         harpe_peers_handle(routes->options.peers, &self->call);
         return;
+    } else if (self->note.what) {
+        harpe_audit_write(routes->audit, &self->note, 422, NULL, 0, NULL, NULL);
     }
     free_exchange(self);
 }

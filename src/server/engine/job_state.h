@@ -93,7 +93,7 @@ struct harpe_job {
     harpe_job *older, *newer; /* by time of registration; of evicted jobs by time of eviction */
 
     harpe_job_info info;
-    char *group;                   /* of its metadata, or as an operator has set it; NULL: none */
+    char *group;                   /* of its metadata; NULL: none */
     int64_t registered_s;          /* wall clock, s since 1970 */
     int64_t serial;                /* in the table; later ones have larger numbers */
     int64_t seen_s;                /* wall clock at the last request; see harpe_job_seen_s */

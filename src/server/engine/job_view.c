@@ -335,7 +335,8 @@ char *harpe_jobs_list(const harpe_jobs *jobs, const char *scope, const char *aft
         last = job;
     }
     harpe_text text = {0};
-    harpe_text_printf(&text, "%zu %zu ", count, count_shown(jobs, scope));
+    bool is_last = !job || count >= limit; /* only the last piece needs the number of all jobs */
+    harpe_text_printf(&text, "%zu %zu ", count, is_last ? count_shown(jobs, scope) : 0);
     if (job && last)
         harpe_text_printf(&text, "%" PRId64 ".%" PRId64 "\n", last->registered_s, last->serial);
     else

@@ -188,12 +188,14 @@ void harpe_jobs_handle(harpe_jobs *jobs, harpe_call *call) {
                            call->job_id);
         return;
     }
-    if (!harpe_job_is_in_scope(job, call->scope)) {
-        harpe_reply_out_of_scope(call, job, call->scope);
-        return;
-    }
+    /* The group of an evicted job is not known after a restart, and its client must hear of the
+     * eviction. */
     if (job->is_evicted) {
         harpe_reply_evicted(call, job->id);
+        return;
+    }
+    if (!harpe_job_is_in_scope(job, call->scope)) {
+        harpe_reply_out_of_scope(call, job, call->scope);
         return;
     }
     if (job->eviction) {
