@@ -343,6 +343,7 @@ class Figures(JobsTest):
         job = self.start_online()
         job.run_until_planned()
         job.run_round()
+        job.frontier()  # it comes after the scheduler has taken the round's results
         lines = self.shown(job)
         self.assertEqual(self.jobs("finished").out, "No final reports.\n")
         self.jobs("evict", job.id, "--yes")
