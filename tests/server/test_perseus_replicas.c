@@ -302,8 +302,8 @@ static void one_replica_has_no_others(void **state) {
 }
 
 static void equal_replicas_share_a_plan(void **state) {
-    static const double run_noise[] = {0, 0.005, 0.03, 0.03, 0};
-    static const double gpu_noise[] = {0, 0, 0, 0.03, 0.01};
+    static const double run_noise[] = {0.005, 0.03, 0, 0, 0.03};
+    static const double gpu_noise[] = {0, 0.03, 0.01, 0, 0};
     (void)state;
     for (int i = 0; i < 3 * scale(); i++) {
         replica_job *s = job_new((uint64_t)(200 + 10 * i), 2 + i % 2 * 3);
@@ -313,6 +313,7 @@ static void equal_replicas_share_a_plan(void **state) {
         int own = 0, rounds = 0;
         for (; !explored_is_in(s->base, "plan") && rounds < LEARNING_MAX; rounds++)
             own += run(s, 1, 0.1);
+        assert_true(rounds < LEARNING_MAX);
         for (int more = 0; more < 25; more++)
             own += run(s, 1, 0.1);
         assert_int_equal(own, 0);
@@ -446,6 +447,27 @@ static void a_straggler_comes_and_goes(void **state) {
     }
 }
 
+/* A change of 15 % is no noise, so that a later change of 5 % is noticed as well. */
+static void a_large_change_hides_no_small_one(void **state) {
+    (void)state;
+    replica_job *s = job_new(650, 4);
+    s->run_noise = 0.002;
+    job_start(s, "");
+    assert_int_equal(learn(s), 0);
+    assert_int_equal(run(s, 5, 0.005), 0);
+    slow_down(s, 1, 1.15);
+    (void)run(s, 6, 0.01);
+    slow_down(s, 1, 1);
+    (void)run(s, 6, 0.16);
+    slow_down(s, 2, 1.05);
+    /* After the first one, a slower GPU is noticed in its fourth round. */
+    (void)run(s, 5, 0.06);
+    job_next(s);
+    assert_true(s->runs_own);
+    job_observe(s);
+    job_free(s);
+}
+
 /* More and more rounds are needed before a GPU counts as slower, so that the plans do not change
  * all the time. */
 static void a_replica_that_flickers(void **state) {
@@ -462,7 +484,8 @@ static void a_replica_that_flickers(void **state) {
         was_own = s->runs_own;
         job_observe(s);
     }
-    assert_in_range(changes, 1, 24);
+    print_message("%d changes of plans, %d of the speed\n", changes, 96 / 4 - 1);
+    assert_in_range(changes, 1, 8);
     job_free(s);
 }
 
@@ -559,6 +582,7 @@ int main(void) {
         cmocka_unit_test(replicas_slow_in_different_stages),
         cmocka_unit_test(a_throttled_replica),
         cmocka_unit_test(a_straggler_comes_and_goes),
+        cmocka_unit_test(a_large_change_hides_no_small_one),
         cmocka_unit_test(a_replica_that_flickers),
         cmocka_unit_test(energy_differs_and_time_does_not),
         cmocka_unit_test(a_restart_changes_nothing),

@@ -24,6 +24,7 @@ struct harpe_perseus_replicas {
     harpe_replica_classes *classes; /* NULL: all replicas run the shared plan */
     uint64_t plans_number;          /* of the shared plans at that time */
     double *planned_log;            /* [GPU]: relative times for which the classes were made */
+    bool has_failed;                /* the last attempt to make classes failed */
     bool is_stale;                  /* a GPU has changed, and the classes are not yet made again */
     /* The clocks of this round: [replica][instruction]. */
     bool runs_own;
@@ -81,6 +82,15 @@ static void find_lowest(harpe_perseus_replicas *own, size_t instructions) {
         }
 }
 
+/* Chooses the plan of each class by the requests. */
+static void choose_plans(harpe_perseus *self) {
+    harpe_replica_classes *classes = self->replicas->classes;
+    harpe_replica_classes_choose(
+        classes,
+        harpe_online_allowed_s(classes->fastest_s, self->plans->undisturbed_s, self->args.slowdown,
+                               &self->requests, harpe_perseus_outside(self)));
+}
+
 harpe_status harpe_perseus_replicas_begin_round(harpe_perseus *self, const int *shared_mhz,
                                                 harpe_error *error) {
     harpe_status status = self->replicas ? HARPE_OK : harpe_perseus_replicas_new(self, error);
@@ -91,10 +101,7 @@ harpe_status harpe_perseus_replicas_begin_round(harpe_perseus *self, const int *
     /* A power cap is one sum over all replicas, which the shared plans keep. */
     if (!shared_mhz || !own->classes || self->requests.power_cap_w > 0) return HARPE_OK;
     size_t instructions = self->pipeline->instruction_count;
-    harpe_online_outside outside = harpe_perseus_outside(self);
-    harpe_replica_classes_choose(
-        own->classes, harpe_online_allowed_s(own->classes->fastest_s, self->plans->undisturbed_s,
-                                             self->args.slowdown, &self->requests, outside));
+    choose_plans(self);
     status = harpe_replica_classes_gain(own->classes, shared_mhz, &own->gain, error);
     if (status != HARPE_OK) return status;
     own->runs_own = true;
@@ -262,12 +269,9 @@ static bool has_moved(const harpe_perseus_replicas *own) {
     return false;
 }
 
-static void drop_classes(harpe_perseus *self) {
-    harpe_perseus_replicas *own = self->replicas;
-    if (!own->classes) return;
+static void drop_classes(harpe_perseus_replicas *own) {
     harpe_replica_classes_free(own->classes);
     own->classes = NULL;
-    harpe_perseus_log(self, HARPE_LOG_INFO, "the replicas differ no longer: all run one plan");
 }
 
 static harpe_status make_classes(harpe_perseus *self, harpe_error *error) {
@@ -286,6 +290,7 @@ static harpe_status make_classes(harpe_perseus *self, harpe_error *error) {
         for (int p = 0; p < curves->rank_count; p++)
             own->planned_log[r * curves->rank_count + p] =
                 harpe_replica_gpu_at(curves, r, p)->time_log;
+    choose_plans(self);
     return HARPE_OK;
 }
 
@@ -303,18 +308,22 @@ void harpe_perseus_replicas_plan(harpe_perseus *self) {
     if (!own || self->phase != HARPE_PERSEUS_PLAN || self->explores_next) return;
     if (!compare(self)) {
         own->is_stale = false;
-        drop_classes(self);
+        if (own->classes)
+            harpe_perseus_log(self, HARPE_LOG_INFO,
+                              "the replicas no longer differ: all run one plan");
+        drop_classes(own);
         return;
     }
     bool is_current = own->classes && own->plans_number == self->plans_number && !own->is_stale;
     if (is_current && !has_moved(own)) return;
-    if (make_classes(self, &reason) == HARPE_OK) {
+    bool is_made = make_classes(self, &reason) == HARPE_OK;
+    if (is_made)
         log_classes(self);
-        return;
-    }
-    harpe_perseus_log(self, HARPE_LOG_WARNING, "the replicas get no plans of their own: %s",
-                      reason.message);
-    drop_classes(self);
+    else if (!own->has_failed) /* the next rounds try again, and do not repeat the warning */
+        harpe_perseus_log(self, HARPE_LOG_WARNING, "the replicas get no plans of their own: %s",
+                          reason.message);
+    own->has_failed = !is_made;
+    if (!is_made) drop_classes(own);
 }
 
 /* ---- State ----------------------------------------------------------------------------------- */

@@ -238,8 +238,9 @@ static void move_curves(harpe_replica_curves *self, int replica, int rank) {
         }
     }
     harpe_replica_gpu *gpu = harpe_replica_gpu_at(self, replica, rank);
-    gpu->rounds = 1;
+    gpu->rounds = 0; /* learn() counts this round */
     gpu->streak = 0;
+    gpu->is_round_known = false; /* a change is no noise */
 }
 
 static void learn(harpe_replica_curves *self, const harpe_replica_runs *round, int replica,
