@@ -401,7 +401,8 @@ static harpe_status watch(launcher *self, harpe_error *error) {
         left = reap(self, &failed);
         if (status == HARPE_OK) status = check_limits(self, failed, error);
         if (status == HARPE_OK)
-            status = harpe_sim_step_log_write(&self->step_log, self->run, steps_done(self), error);
+            status =
+                harpe_sim_step_log_write(&self->step_log, self->board, steps_done(self), error);
         show(self);
         if (atomic_load(&self->board->steps) == seen)
             harpe_sim_wait(&self->board->steps, seen, LOOK_MS);
@@ -432,8 +433,8 @@ harpe_status harpe_sim_launch(harpe_sim_run *run, harpe_error *error) {
     read_report(&self);
     harpe_terminal_progress_clear(&self.terminal);
     run->story.step_count = steps_done(&self);
-    harpe_status logged = harpe_sim_step_log_write(&self.step_log, run, run->story.step_count,
-                                                   status == HARPE_OK ? error : NULL);
+    harpe_status logged = harpe_sim_step_log_write(
+        &self.step_log, run->board, run->story.step_count, status == HARPE_OK ? error : NULL);
     harpe_sim_step_log_close(&self.step_log);
     return status == HARPE_OK ? logged : status;
 }

@@ -5,14 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "sim/summary.h"
-
-json_t *harpe_sim_show_step(const harpe_sim_run *run, int step) {
-    harpe_sim_step_sum sum = harpe_sim_sum_step(run, step);
-    return json_pack("{s:f, s:I, s:f, s:f, s:I, s:f}", "ended_at", sum.ended_at_s, "round",
-                     (json_int_t)sum.round, "time_s", sum.time_s, "energy_j", sum.energy_j,
-                     "clock_writes", (json_int_t)sum.clock_writes, "host_late_s", sum.host_late_s);
-}
+#include "sim/steps.h"
 
 static harpe_status fail_write(const harpe_sim_step_log *log, harpe_error *error) {
     return harpe_fail(error, HARPE_IO_ERROR, "cannot write %s: %s", log->path, strerror(errno));
@@ -26,11 +19,11 @@ harpe_status harpe_sim_step_log_open(const harpe_sim_options *options, harpe_sim
     return out->file ? HARPE_OK : fail_write(out, error);
 }
 
-harpe_status harpe_sim_step_log_write(harpe_sim_step_log *log, const harpe_sim_run *run, int count,
-                                      harpe_error *error) {
+harpe_status harpe_sim_step_log_write(harpe_sim_step_log *log, const harpe_sim_board *board,
+                                      int count, harpe_error *error) {
     if (!log->file || log->written >= count) return HARPE_OK;
     for (; log->written < count; log->written++) {
-        json_t *step = harpe_sim_show_step(run, log->written);
+        json_t *step = harpe_sim_show_step(board, log->written);
         bool is_written =
             step && json_dumpf(step, log->file, JSON_COMPACT | JSON_REAL_PRECISION(15)) == 0 &&
             fputc('\n', log->file) != EOF;

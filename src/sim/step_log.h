@@ -4,10 +4,9 @@
 #ifndef HARPE_SIM_STEP_LOG_H
 #define HARPE_SIM_STEP_LOG_H
 
-#include <jansson.h>
 #include <stdio.h>
 
-#include "sim/launcher.h"
+#include "sim/board.h"
 
 typedef struct harpe_sim_step_log {
     const char *path;
@@ -19,11 +18,8 @@ typedef struct harpe_sim_step_log {
 harpe_status harpe_sim_step_log_open(const harpe_sim_options *options, harpe_sim_step_log *out,
                                      harpe_error *error);
 /* Writes the steps that were not written before, up to the step before `count`. */
-harpe_status harpe_sim_step_log_write(harpe_sim_step_log *log, const harpe_sim_run *run, int count,
-                                      harpe_error *error);
+harpe_status harpe_sim_step_log_write(harpe_sim_step_log *log, const harpe_sim_board *board,
+                                      int count, harpe_error *error);
 void harpe_sim_step_log_close(harpe_sim_step_log *log);
-
-/* Returns a step as a JSON object, a new reference; NULL if memory runs out. */
-json_t *harpe_sim_show_step(const harpe_sim_run *run, int step);
 
 #endif

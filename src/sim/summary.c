@@ -7,6 +7,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "sim/steps.h"
 
 static const char *const kind_names[] = {
     "highest clocks", "no schedule yet",     "learning",
@@ -20,25 +21,6 @@ static harpe_sim_kind kind_of(const harpe_sim_story *story, int step, int64_t ro
     if (round < 0) return HARPE_SIM_NO_SCHEDULE;
     return story->planned_round >= 0 && round >= story->planned_round ? HARPE_SIM_PLANNED
                                                                       : HARPE_SIM_LEARNING;
-}
-
-harpe_sim_step_sum harpe_sim_sum_step(const harpe_sim_run *run, int step) {
-    const harpe_sim_step *ranks = run->board->step[step];
-    int64_t late_ns = 0;
-    harpe_sim_step_sum sum = {.is_whole = true,
-                              .round = ranks[0].round,
-                              .time_s = 1e-9 * (double)(ranks[0].end_ns - ranks[0].begin_ns)};
-    for (int r = 0; r < run->board->world_size; r++) {
-        const harpe_sim_step *rank = &ranks[r];
-        sum.is_whole = sum.is_whole && rank->end_ns != 0;
-        if (rank->round < sum.round) sum.round = rank->round;
-        if (rank->host_late_ns > late_ns) late_ns = rank->host_late_ns;
-        if (rank->ended_at_s > sum.ended_at_s) sum.ended_at_s = rank->ended_at_s;
-        sum.energy_j += rank->energy_j;
-        sum.clock_writes += rank->clock_writes;
-    }
-    sum.host_late_s = 1e-9 * (double)late_ns;
-    return sum;
 }
 
 static void add_step(harpe_sim_stretch *to, const harpe_sim_step_sum *step) {
@@ -81,7 +63,7 @@ static void find_slow(const harpe_sim_run *run, harpe_sim_summary *sums) {
     int end = run->story.straggler_step >= 0 ? run->story.straggler_step : run->story.step_count;
     slow->slowest = -1;
     for (int step = HARPE_SIM_BASELINE_STEPS; step < end && usual_s > 0; step++) {
-        harpe_sim_step_sum sum = harpe_sim_sum_step(run, step);
+        harpe_sim_step_sum sum = harpe_sim_sum_step(run->board, step);
         if (!sum.is_whole) continue;
         slow->steps++;
         if (sum.time_s > usual_s * (1 + HARPE_SIM_SLOW_SHARE)) {
@@ -97,7 +79,7 @@ static void find_slow(const harpe_sim_run *run, harpe_sim_summary *sums) {
 
 static void sum_up(const harpe_sim_run *run, harpe_sim_summary *sums) {
     for (int step = 1; step < run->story.step_count; step++) { /* the first step warms up */
-        harpe_sim_step_sum sum = harpe_sim_sum_step(run, step);
+        harpe_sim_step_sum sum = harpe_sim_sum_step(run->board, step);
         if (sum.is_whole) add_step(&sums->kinds[kind_of(&run->story, step, sum.round)], &sum);
     }
     for (int k = 0; k < HARPE_SIM_KINDS; k++) {

@@ -43,19 +43,6 @@ typedef struct harpe_sim_summary {
     harpe_sim_slow slow;
 } harpe_sim_summary;
 
-/* One step of all ranks together. */
-typedef struct harpe_sim_step_sum {
-    bool is_whole;   /* all ranks have finished it */
-    int64_t round;   /* the earliest round that a rank ran; -1: none */
-    double time_s;   /* of the emulated GPUs */
-    double energy_j; /* of all GPUs */
-    uint64_t clock_writes;
-    double host_late_s; /* the longest delay with which this machine woke a rank, as GPU time */
-    double ended_at_s;  /* real time at its end, seconds since 1970 */
-} harpe_sim_step_sum;
-
-harpe_sim_step_sum harpe_sim_sum_step(const harpe_sim_run *run, int step);
-
 /* Sums up the steps that all ranks finished. The first step is a warm-up and does not count. */
 harpe_status harpe_sim_summary_make(const harpe_sim_run *run, harpe_sim_summary *out,
                                     harpe_error *error);

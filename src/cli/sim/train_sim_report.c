@@ -9,7 +9,7 @@
 #include "cli/command.h"
 #include "cli/job_figures.h"
 #include "cli/job_report.h"
-#include "sim/step_log.h"
+#include "sim/steps.h"
 #include "sim/summary.h"
 
 static double percent_over(double value, double reference) {
@@ -188,7 +188,7 @@ static json_t *show_stretch(const harpe_sim_run *run, const harpe_sim_summary *s
 static json_t *show_steps(const harpe_sim_run *run) {
     json_t *steps = json_array();
     for (int step = 0; step < run->story.step_count; step++)
-        json_array_append_new(steps, harpe_sim_show_step(run, step));
+        json_array_append_new(steps, harpe_sim_show_step(run->board, step));
     return steps;
 }
 
