@@ -44,9 +44,11 @@ export function columnHelp(columns) {
         h("dl", null, columns.map(([name, text]) => h("div", null, h("dt", null, name), h("dd", null, text)))));
 }
 
-/** Creates the head of a table. Columns from `firstNumber` on are numbers. */
+/** Creates the head of a table. Columns from `firstNumber` on are numbers. A column of buttons has the
+ * name "". */
 export function tableHead(names, firstNumber = Infinity) {
-    return h("thead", null, h("tr", null, names.map((name, i) => h("th", { scope: "col", class: i >= firstNumber ? "number" : null }, name))));
+    return h("thead", null, h("tr", null, names.map((name, i) => name === "" ? h("td")
+        : h("th", { scope: "col", class: i >= firstNumber ? "number" : null }, name))));
 }
 
 /** Creates a cell that shows its column's name where a narrow page has no head. */

@@ -3,7 +3,7 @@
 import { finishedJobs, finishedPath, get } from "./api.js";
 import { h, setText } from "./dom.js";
 import { cell, columnHelp, facts, section, tableHead } from "./figures.js";
-import { ago, joules, percent, percentWithin, wattHours, when } from "./format.js";
+import { ago, joules, percentWithin, plural, wattHours, when } from "./format.js";
 import { poll } from "./live.js";
 import { jobName, nameAndId } from "./names.js";
 import { HELP, reportFacts, SECTION_HELP } from "./report_words.js";
@@ -25,7 +25,7 @@ const COLUMNS = [
 function savedShare({ saved }) {
     if (!saved || !(saved.energy_baseline > 0)) return "no baseline";
     const within = saved.energy_uncertainty === null ? null : saved.energy_uncertainty / saved.energy_baseline;
-    return within === null ? percent(saved.energy / saved.energy_baseline) : percentWithin(saved.energy / saved.energy_baseline, within);
+    return percentWithin(saved.energy / saved.energy_baseline, within);
 }
 
 /** Shows how the job ended. A job that has not reported its end was evicted in another state. */
@@ -71,7 +71,7 @@ export function showFinished(content, tell) {
         body.replaceChildren(...fitting.slice(0, limit).map(row));
         more.hidden = fitting.length <= limit;
         setText(more, `Show all ${fitting.length} jobs`);
-        setText(count, fitting.length === jobs.length ? (jobs.length === 1 ? "1 job" : `${jobs.length} jobs`) : `${fitting.length} of ${jobs.length} jobs`);
+        setText(count, fitting.length === jobs.length ? plural(jobs.length, "job") : `${fitting.length} of ${jobs.length} jobs`);
         empty.hidden = jobs.length > 0;
         table.hidden = columns.hidden = jobs.length === 0;
     }

@@ -18,16 +18,15 @@ export function stateWords(state, states) {
     return badge;
 }
 
-const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
-const power = (value) => isNumber(value) ? watts(value) : "–";
+const power = (value) => Number.isFinite(value) ? watts(value) : "–";
 const note = (text) => text ? h("span", { class: "note" }, text) : null;
 
 /** Describes how much the weighted slowdown would fall with 1 kW more. */
-const perKilowatt = (value) => isNumber(value) ? value === 0 ? "0" : value.toPrecision(3) : "–";
+const perKilowatt = (value) => Number.isFinite(value) ? value === 0 ? "0" : value.toPrecision(3) : "–";
 
 /* ---- Jobs ---- */
 
-const powerOf = (job) => isNumber(job.measured_w) ? job.measured_w : job.planned_w ?? 0;
+const powerOf = (job) => Number.isFinite(job.measured_w) ? job.measured_w : job.planned_w ?? 0;
 
 function jobRow(job, total) {
     const share = total > 0 ? powerOf(job) / total : 0;
@@ -38,11 +37,11 @@ function jobRow(job, total) {
         h("th", { scope: "row" }, title, note([job.group, job.kind === "load" ? "load that is not steered" : job.kind === "power limit" ? "power limit only" : ""]
             .filter(Boolean).join(" · "))),
         cell("State", null, stateWords(job.state, JOB_STATES), note(job.reason)),
-        cell("Power", "number", `${power(powerOf(job))}`, note(percent(share)), bar),
+        cell("Power", "number", power(powerOf(job)), note(percent(share)), bar),
         cell("Slowdown", "number", slowdownWords(job), job.max_slowdown && job.kind !== "load" ? note(`at most ${percent(job.max_slowdown - 1)}`) : null),
         cell("Gain per kW", "number", perKilowatt(job.gain_per_kw)),
         cell("Plan", "number", job.plans > 0 ? `${job.plan} of 0–${job.plans - 1}` : "–"),
-        cell("Weight", "number", isNumber(job.weight) ? `${job.weight}` : "–", job.priority ? note(`priority ${job.priority}`) : null));
+        cell("Weight", "number", Number.isFinite(job.weight) ? `${job.weight}` : "–", job.priority ? note(`priority ${job.priority}`) : null));
 }
 
 /** Shows at most SHOWN jobs, those with most power, until the user asks for all. */
@@ -76,7 +75,7 @@ export function fleetJobs() {
 /* ---- Budgets ---- */
 
 function budgetRow(budget, remove) {
-    const set = [isNumber(budget.watts) ? watts(budget.watts) : "an event,", budget.overhead > 1 ? `counted × ${budget.overhead} for machines and cooling` : "",
+    const set = [Number.isFinite(budget.watts) ? watts(budget.watts) : "an event,", budget.overhead > 1 ? `counted × ${budget.overhead} for machines and cooling` : "",
                  budget.margin > 0 ? `${percent(budget.margin)} margin` : ""].filter(Boolean).join(", ");
     return h("tr", null, h("th", { scope: "row" }, groupName(budget.group)),
         cell("Limit now", "number", power(budget.limit_w), note(`of ${set}`)),
@@ -84,15 +83,14 @@ function budgetRow(budget, remove) {
         cell("Counted", "number", power(budget.counted_w)),
         cell("Least", "number", power(budget.least_w), budget.missing_w > 0 ? h("span", { class: "note bad" }, `${watts(budget.missing_w)} are missing`) : null),
         cell("Price per kW", "number", perKilowatt(budget.price_per_kw)),
-        cell("", null, !isNumber(budget.watts) ? null : h("button", { type: "button", "aria-label": `Remove the budget of the ${groupName(budget.group)}`, onclick: () => remove(budget) }, "Remove …")));
+        cell("", null, !Number.isFinite(budget.watts) ? null : h("button", { type: "button", "aria-label": `Remove the budget of the ${groupName(budget.group)}`, onclick: () => remove(budget) }, "Remove …")));
 }
 
 /** `remove(budget)` is called when the user asks for it. */
 export function fleetBudgets(remove) {
     const body = h("tbody");
-    const table = h("table", { class: "jobs fleet" }, h("thead", null, h("tr", null,
-        ["Group", "Limit now", "Planned", "Measured", "Counted", "Least", "Price per kW"].map((name, i) => h("th", { scope: "col", class: i > 0 ? "number" : null }, name)),
-        h("td"))), body);
+    const table = h("table", { class: "jobs fleet" },
+        tableHead(["Group", "Limit now", "Planned", "Measured", "Counted", "Least", "Price per kW", ""], 1), body);
     const empty = h("p", { class: "note" }, "No budget is set.");
     const columns = columnHelp(BUDGET_COLUMNS);
     return { element: h("div", null, empty, table, columns), set(budgets) {
@@ -119,8 +117,7 @@ function eventRow(event, cancel) {
 /** `cancel(event)` is called when the user asks for it. */
 export function fleetEvents(cancel) {
     const body = h("tbody");
-    const table = h("table", { class: "jobs fleet" }, h("thead", null, h("tr", null,
-        ["Event", "State", "Asked", "Time", "Promised", "Result"].map((name) => h("th", { scope: "col" }, name)), h("td"))), body);
+    const table = h("table", { class: "jobs fleet" }, tableHead(["Event", "State", "Asked", "Time", "Promised", "Result", ""]), body);
     const empty = h("p", { class: "note" }, "There has been no event.");
     const columns = columnHelp(EVENT_COLUMNS);
     return { element: h("div", null, empty, table, columns), set(events) {

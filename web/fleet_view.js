@@ -4,7 +4,7 @@
 import { get } from "./api.js";
 import { h, setText } from "./dom.js";
 import { facts, section } from "./figures.js";
-import { ago, carbon, money, percent, wattHours, wattHoursWithin, watts, when } from "./format.js";
+import { ago, carbon, JOULES_PER_KWH, money, percent, wattHours, wattHoursWithin, watts, when } from "./format.js";
 import { fleetForms } from "./fleet_forms.js";
 import { fleetBudgets, fleetEvents, fleetJobs, stateWords } from "./fleet_tables.js";
 import { FLEET_HELP, FLEET_STATES, SECTION_HELP } from "./fleet_words.js";
@@ -17,35 +17,33 @@ const HISTORY_EVERY_MS = 10000;
 const POINTS = 720;
 /** The shortest time on the chart. A server that has just begun to steer has few points. */
 const LEAST_S = 600;
-const JOULES_PER_KWH = 3.6e6;
 
 const kilowattHours = (kwh) => wattHours(JOULES_PER_KWH * kwh);
-const kilowattHoursWithin = (kwh, within) => isNumber(within) ? wattHoursWithin(JOULES_PER_KWH * kwh, JOULES_PER_KWH * within) : kilowattHours(kwh);
+const kilowattHoursWithin = (kwh, within) => Number.isFinite(within) ? wattHoursWithin(JOULES_PER_KWH * kwh, JOULES_PER_KWH * within) : kilowattHours(kwh);
 const plain = (value) => value === 0 ? "0" : value.toPrecision(3);
-const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 
 function setPower(list, { power, state, weighted_slowdown: slowdown, lower_bound: bound }) {
     list.set("State", stateWords(state, FLEET_STATES));
     const limit = power.limit_w;
-    list.set("Power measured", isNumber(limit) && limit > 0 ? `${watts(power.measured_w)}, ${percent(power.measured_w / limit)} of the limit` : watts(power.measured_w));
-    list.set("Power limit", isNumber(limit) ? watts(limit) : "none");
+    list.set("Power measured", Number.isFinite(limit) && limit > 0 ? `${watts(power.measured_w)}, ${percent(power.measured_w / limit)} of the limit` : watts(power.measured_w));
+    list.set("Power limit", Number.isFinite(limit) ? watts(limit) : "none");
     list.set("Power counted", watts(power.counted_w));
     list.set("Power planned", watts(power.planned_w));
-    if (isNumber(slowdown) && state !== "none")
-        list.set("Weighted slowdown", `${plain(slowdown)}${isNumber(bound) ? `, lower bound ${plain(bound)}` : ""}`);
+    if (Number.isFinite(slowdown) && state !== "none")
+        list.set("Weighted slowdown", `${plain(slowdown)}${Number.isFinite(bound) ? `, lower bound ${plain(bound)}` : ""}`);
     else
         list.remove("Weighted slowdown");
 }
 
 function setOrRemove(list, name, value, format) {
-    if (isNumber(value)) list.set(name, format(value));
+    if (Number.isFinite(value)) list.set(name, format(value));
     else list.remove(name);
 }
 
 function setEnergy(list, { energy, price }) {
     if (energy) {
-        list.set("Energy used", isNumber(energy.since) ? `${kilowattHours(energy.used_kwh)} since ${when(energy.since)}` : kilowattHours(energy.used_kwh));
-        list.set("Energy saved", isNumber(energy.saved_kwh)
+        list.set("Energy used", Number.isFinite(energy.since) ? `${kilowattHours(energy.used_kwh)} since ${when(energy.since)}` : kilowattHours(energy.used_kwh));
+        list.set("Energy saved", Number.isFinite(energy.saved_kwh)
             ? kilowattHoursWithin(energy.saved_kwh, energy.saved_kwh_uncertainty) : "no baseline measured yet");
         const amount = (value) => money(value, price?.currency ?? "");
         setOrRemove(list, "Cost", energy.cost, amount);
@@ -53,8 +51,8 @@ function setEnergy(list, { energy, price }) {
         setOrRemove(list, "Carbon", energy.carbon_kg, carbon);
         setOrRemove(list, "Carbon saved", energy.carbon_kg_saved, carbon);
     }
-    const parts = !price ? [] : [isNumber(price.energy_per_kwh) ? `${money(price.energy_per_kwh, price.currency)} per kWh` : "",
-        isNumber(price.carbon_g_per_kwh) ? `${price.carbon_g_per_kwh.toPrecision(3)} g CO₂ per kWh` : "",
+    const parts = !price ? [] : [Number.isFinite(price.energy_per_kwh) ? `${money(price.energy_per_kwh, price.currency)} per kWh` : "",
+        Number.isFinite(price.carbon_g_per_kwh) ? `${price.carbon_g_per_kwh.toPrecision(3)} g CO₂ per kWh` : "",
         price.set_at ? `set ${ago(price.set_at)}` : ""].filter(Boolean);
     if (parts.length > 0) list.set("Price now", parts.join(", "));
     else list.remove("Price now");
@@ -86,7 +84,7 @@ export function showFleet(content, tell) {
     function show(fleet) {
         tell(null);
         const { power, state, energy: sums } = fleet;
-        setText(headline, state === "none" ? "" : `${watts(power.measured_w)}${isNumber(power.limit_w) ? ` of ${watts(power.limit_w)}` : ""}: ${FLEET_STATES[state]?.[1] ?? state}.` +
+        setText(headline, state === "none" ? "" : `${watts(power.measured_w)}${Number.isFinite(power.limit_w) ? ` of ${watts(power.limit_w)}` : ""}: ${FLEET_STATES[state]?.[1] ?? state}.` +
             (sums?.saved_kwh > (sums?.saved_kwh_uncertainty ?? Infinity) ? ` The fleet has saved ${kilowattHoursWithin(sums.saved_kwh, sums.saved_kwh_uncertainty)}.` : ""));
         setPower(now, fleet);
         setEnergy(energy, fleet);

@@ -16,6 +16,9 @@ function quantity(value, unit, count = 4) {
     return `${digits(value / scale, count)} ${prefix}${unit}`;
 }
 
+/** The joules of 1 kWh. */
+export const JOULES_PER_KWH = 3.6e6;
+
 export const joules = (value) => quantity(value, "J");
 export const watts = (value) => quantity(value, "W");
 /** Formats an energy in J in Wh, kWh or MWh, as bills do. */
@@ -113,6 +116,9 @@ export function change(fraction, more, less, same = "the same") {
     if (Math.abs(fraction) < 0.0005) return same;
     return `${percent(Math.abs(fraction))} ${fraction > 0 ? more : less}`;
 }
+
+/** "1 job", "2 jobs" */
+export const plural = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 
 export function ago(whenSeconds, nowSeconds = Date.now() / 1000) {
     const age = Math.max(0, Math.floor(nowSeconds - whenSeconds));

@@ -6,7 +6,7 @@
 import { finishedJobs, fleetPrice, get, jobPath } from "./api.js";
 import { h, setText } from "./dom.js";
 import { columnHelp, facts, tableHead } from "./figures.js";
-import { ago, joules, percent, ranges, wattHours, wattHoursWithin, watts } from "./format.js";
+import { ago, joules, percent, plural, ranges, wattHours, wattHoursWithin, watts } from "./format.js";
 import { follow, onDemand } from "./live.js";
 import { jobName, nameAndId } from "./names.js";
 import { stateBadge } from "./state.js";
@@ -90,8 +90,6 @@ function makeRow(job) {
     };
 }
 
-const plural = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
-
 export function showJobs(content, tell) {
     const count = h("p", { class: "note", role: "status" });
     const filter = h("input", { type: "search", id: "filter", placeholder: "name, state …" });
@@ -121,7 +119,7 @@ export function showJobs(content, tell) {
             row.row.hidden = !row.matches(words);
             if (!row.row.hidden) visible++;
         }
-        setText(count, visible === rows.size ? (rows.size === 1 ? "1 job" : `${rows.size} jobs`) : `${visible} of ${rows.size} jobs`);
+        setText(count, visible === rows.size ? plural(rows.size, "job") : `${visible} of ${rows.size} jobs`);
     }
     filter.addEventListener("input", applyFilter);
 

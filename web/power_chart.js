@@ -13,10 +13,9 @@ const STEPS_S = [60, 300, 600, 900, 1800, 3600, 7200, 10800, 14400, 21600];
 const GAP_S = 300;
 
 const LINES = [["limit_w", "limit", "limit"], ["counted_w", "counted", "counted"], ["measured_w", "history", "measured"]];
-const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 
 function scalesOf(history, from, to, width) {
-    const values = LINES.flatMap(([name]) => history[name].filter(isNumber));
+    const values = LINES.flatMap(([name]) => history[name].filter(Number.isFinite));
     const high = Math.max(1, ...values) * 1.08;
     const right = width - MARGIN.right;
     const bottom = HEIGHT - MARGIN.bottom;
@@ -57,7 +56,7 @@ function pathOf(history, name, scales) {
     let last = null;
     history.at.forEach((at, i) => {
         const value = history[name][i];
-        if (!isNumber(value)) {
+        if (!Number.isFinite(value)) {
             last = null;
             return;
         }
@@ -75,7 +74,7 @@ const legendEntry = (kind, text) => h("span", null,
 
 function valuesAt(history, index) {
     const told = [["measured", history.measured_w], ["counted", history.counted_w], ["limit", history.limit_w]];
-    return told.map(([name, list]) => `${name} ${isNumber(list[index]) ? watts(list[index]) : "–"}`);
+    return told.map(([name, list]) => `${name} ${Number.isFinite(list[index]) ? watts(list[index]) : "–"}`);
 }
 
 /** `set(history, from, to)` shows what GET /fleet/history has answered for this time. */
@@ -158,7 +157,7 @@ export function powerChart() {
         for (let i = count - 1; i >= 0; i -= step)
             rows.push(h("tr", null, h("th", { scope: "row" }, when(history.at[i])),
                 ...["measured_w", "counted_w", "limit_w"].map((name) => h("td", { class: "number" },
-                    isNumber(history[name][i]) ? watts(history[name][i]) : "–"))));
+                    Number.isFinite(history[name][i]) ? watts(history[name][i]) : "–"))));
         body.replaceChildren(...rows);
     }
 

@@ -3,7 +3,7 @@
 // clocks. A table below the chart has the numbers.
 import { h, setText, svg } from "./dom.js";
 import { tableHead } from "./figures.js";
-import { ago, joules, seconds, tickLabel, ticks, when } from "./format.js";
+import { ago, joules, plural, seconds, tickLabel, ticks, when } from "./format.js";
 import { savingsOfRound } from "./savings_words.js";
 import { timeRange } from "./time_range.js";
 
@@ -60,7 +60,7 @@ export function roundChart(onRange) {
 
     function describe() {
         const last = frontier.measured.at(-1);
-        if (shown.length > 0) return shown.length === 1 ? "1 round" : `${shown.length} rounds, ${shown[0].round} to ${shown.at(-1).round}`;
+        if (shown.length > 0) return plural(shown.length, "round") + (shown.length > 1 ? `, ${shown[0].round} to ${shown.at(-1).round}` : "");
         return `No round has ended in the ${range.name()}${last?.ended_at ? `; the last one ended ${ago(last.ended_at)}` : ""}.`;
     }
 

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Energy, money and carbon of several jobs together. The savings of jobs are measured independently,
 // so the square of a sum's uncertainty is the sum of the squares.
-import { carbon, carbonWithin, money, moneyWithin, percentWithin, wattHours, wattHoursWithin, watts } from "./format.js";
-
-const JOULES_PER_KWH = 3.6e6;
+import { carbon, carbonWithin, JOULES_PER_KWH, money, moneyWithin, percentWithin, wattHours, wattHoursWithin, watts } from "./format.js";
 
 /** Returns the sums over the figures of jobs: energies in J, power in W. */
 export function sumOf(jobs) {
