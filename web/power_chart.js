@@ -105,6 +105,9 @@ export function powerChart() {
         const last = history.at.length - 1;
         plot.setAttribute("aria-valuemax", Math.max(last, 0));
         tell(Math.min(cursor, last));
+        if (tip.hidden) return;
+        if (last < 0) hideTip();
+        else showTip(cursor); // the cursor and the tip of the data before are gone
     }
 
     function tell(index) {

@@ -183,6 +183,18 @@ await test("power_over_time_is_told_in_words", async () => {
     await plot.focus();
     await page.keyboard.press("End");
     assert.match(await plot.getAttribute("aria-valuetext"), /^\d\d:\d\d: measured 1\.\d+ kW, counted 1\.\d+ kW, limit 1\.\d+ kW$/);
+    /* What the cursor shows stays, and is of the new data, when the chart is drawn again. */
+    const paper = page.locator(".plot.power > svg");
+    const before = await paper.getAttribute("width");
+    const size = page.viewportSize();
+    await page.setViewportSize({ ...size, width: size.width - 40 });
+    await until(async () => await paper.getAttribute("width") !== before, "the chart is drawn again");
+    assert.equal(await paper.locator(".cursor").count(), 1);
+    assert.equal(await page.locator(".plot.power .tip").isVisible(), true);
+    assert.ok(Number(await paper.locator(".cursor").getAttribute("x1")) < Number(await paper.getAttribute("width")));
+    await page.setViewportSize(size);
+    await page.keyboard.press("Tab");
+    await until(async () => await paper.locator(".cursor").count() === 0, "the cursor goes with the focus");
     await page.getByText("Power as numbers").click();
     await page.getByRole("region", { name: "Power as numbers" }).getByText(/^1\.\d+ kW$/).first().waitFor();
 });
