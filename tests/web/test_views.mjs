@@ -164,9 +164,18 @@ await test("an_event_shows_what_was_promised_and_what_came", async () => {
     await page.getByLabel("Less power (%)").fill("5");
     await page.getByRole("button", { name: "Begin the event …" }).click();
     await page.getByRole("dialog").getByText(/5\.0 % less for 60 min, beginning now/).waitFor();
+    await page.evaluate(() => { // not every browser tells the body of a request
+        const { fetch } = window;
+        window.fetch = (path, options) => {
+            if (options.method === "POST") window.harpeSent = options.body;
+            return fetch(path, options);
+        };
+    });
     await page.getByRole("button", { name: "Do it" }).click();
     const row = page.getByRole("row", { name: /from the dashboard/ });
     await row.getByText("active").waitFor();
+    const sent = JSON.parse(await page.evaluate(() => window.harpeSent));
+    assert.deepEqual(Object.keys(sent).sort(), ["duration_s", "group", "note", "notice_s", "share"]); // now is the server's
     const { promised_w: promised } = (await call(url, "/fleet")).events[0];
     await row.getByText(/^at most 1\.\d+ kW$/).waitFor();
     await row.getByText(/^reached .*; no breach$/).waitFor();
