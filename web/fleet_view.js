@@ -61,7 +61,7 @@ function setEnergy(list, { energy, price }) {
 /** Says how to begin, while nothing steers the fleet. */
 const beginning = () => h("div", { class: "empty", hidden: true },
     h("p", null, "The fleet is not steered: there is no budget, no event and no price. Jobs run as they would alone."),
-    h("p", null, "To set a budget of 60 kW for all jobs, use the form below, or run ", h("code", null, `harpe fleet budget 60000 --server ${location.origin}`)));
+    h("p", null, "To set a budget of 60 kW for all jobs, use the form below, or run ", h("code", null, `harpe fleet budget set 60000 --server ${location.origin}`)));
 
 export function showFleet(content, tell) {
     const headline = h("p", { class: "headline", role: "status" });

@@ -133,7 +133,7 @@ await test("shows_the_rounds_of_a_time_with_the_keyboard", async () => {
 
 await test("says_how_to_set_a_budget", async () => {
     await followLink(page, page.getByRole("link", { name: "Fleet" }));
-    await page.getByText(/^harpe fleet budget 60000 --server http/).waitFor();
+    await page.getByText(/^harpe fleet budget set 60000 --server http/).waitFor();
     await page.getByText("No budget is set.").waitFor();
     await page.getByText("There has been no event.").waitFor();
     await checkHelp();
