@@ -14,7 +14,7 @@ function tokenDialog(wasWrong) {
     return { input, dialog: h("dialog", { "aria-labelledby": "token-title" }, h("form", { method: "dialog" },
         h("h2", { id: "token-title" }, "This server requires a token"),
         wasWrong ? h("p", { class: "problem", role: "alert" }, "That token was not accepted.") : null,
-        h("p", null, "Enter the content of the file that was given to harpe serve with --token-file. ",
+        h("p", null, "Enter the token that the administrator gave you, or the first line of the file of --token-file. ",
             "The token is kept in this tab only."),
         h("label", { for: "token" }, "Token"), input,
         h("div", { class: "buttons" }, h("button", { class: "primary", value: "given" }, "Go on")))) };

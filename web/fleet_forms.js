@@ -5,7 +5,9 @@ import { post, put, remove } from "./api.js";
 import { confirmed } from "./confirm.js";
 import { h, setText } from "./dom.js";
 import { duration, percent, watts } from "./format.js";
-import { groupName } from "./fleet_words.js";
+import { groupName, groupWords } from "./fleet_words.js";
+
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 function field(id, label, attributes) {
     const input = h("input", { id, type: "number", step: "any", required: true, ...attributes });
@@ -47,7 +49,7 @@ export function fleetForms(afterwards) {
         event.preventDefault();
         const group = budgetGroup.select.value || null;
         const limit = 1000 * Number(budget.input.value);
-        change("Set the budget?", `The ${groupName(group)} draws at most ${watts(limit)} from now on. Jobs slow down if that is necessary.`,
+        change("Set the budget?", `${capital(groupWords(group))} draws at most ${watts(limit)} from now on. Jobs slow down if that is necessary.`,
             () => put("/fleet/budget", { group, watts: limit }));
     } }, h("h3", null, "Set a budget"), budgetGroup.element, budget.element, h("button", null, "Set the budget …"));
 
@@ -59,7 +61,7 @@ export function fleetForms(afterwards) {
         event.preventDefault();
         const group = eventGroup.select.value || null;
         const [less, length, wait] = [share, minutes, notice].map(({ input }) => Number(input.value));
-        change("Begin the event?", `The ${groupName(group)} draws ${percent(less / 100)} less for ${duration(60 * length)}, ` +
+        change("Begin the event?", `${capital(groupWords(group))} draws ${percent(less / 100)} less for ${duration(60 * length)}, ` +
             `${wait > 0 ? `beginning in ${duration(60 * wait)}` : "beginning now"}. Then the power comes back in a ramp.`,
             () => post("/fleet/events", { group, from: wait > 0 ? Date.now() / 1000 + 60 * wait : undefined, // the server's clock says what now is
                                           duration_s: 60 * length, share: less / 100, notice_s: 60 * wait, note: "from the dashboard" }));
@@ -70,7 +72,7 @@ export function fleetForms(afterwards) {
         set(fleet) {
             for (const group of [budgetGroup, eventGroup]) group.set(fleet.groups ?? []);
         },
-        removeBudget: (one) => change("Remove the budget?", `The power of the ${groupName(one.group)} is not limited by this budget any more.`,
+        removeBudget: (one) => change("Remove the budget?", `The power of ${groupWords(one.group)} is not limited by this budget any more.`,
             () => remove(`/fleet/budget${one.group ? `?group=${encodeURIComponent(one.group)}` : ""}`)),
         cancelEvent: (event) => change("Cancel the event?", event.state === "active" ? "The event ends now, and the power comes back in its ramp." : "The event does not take place.",
             () => remove(`/fleet/events/${event.id}`)),

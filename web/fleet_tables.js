@@ -4,7 +4,7 @@ import { jobPath } from "./api.js";
 import { h, setText } from "./dom.js";
 import { cell, columnHelp, tableHead } from "./figures.js";
 import { duration, percent, watts } from "./format.js";
-import { BUDGET_COLUMNS, EVENT_COLUMNS, EVENT_STATES, eventSize, eventTime, groupName, JOB_COLUMNS, JOB_STATES, promiseWords,
+import { BUDGET_COLUMNS, EVENT_COLUMNS, EVENT_STATES, eventSize, eventTime, groupName, groupWords, JOB_COLUMNS, JOB_STATES, promiseWords,
          resultWords, slowdownWords } from "./fleet_words.js";
 import { nameAndId } from "./names.js";
 
@@ -75,7 +75,7 @@ export function fleetJobs() {
 /* ---- Budgets ---- */
 
 function budgetRow(budget, remove) {
-    const set = [Number.isFinite(budget.watts) ? watts(budget.watts) : "an event,", budget.overhead > 1 ? `counted × ${budget.overhead} for machines and cooling` : "",
+    const set = [Number.isFinite(budget.watts) ? watts(budget.watts) : "an event", budget.overhead > 1 ? `counted × ${budget.overhead} for machines and cooling` : "",
                  budget.margin > 0 ? `${percent(budget.margin)} margin` : ""].filter(Boolean).join(", ");
     return h("tr", null, h("th", { scope: "row" }, groupName(budget.group)),
         cell("Limit now", "number", power(budget.limit_w), note(`of ${set}`)),
@@ -83,7 +83,7 @@ function budgetRow(budget, remove) {
         cell("Counted", "number", power(budget.counted_w)),
         cell("Least", "number", power(budget.least_w), budget.missing_w > 0 ? h("span", { class: "note bad" }, `${watts(budget.missing_w)} are missing`) : null),
         cell("Price per kW", "number", perKilowatt(budget.price_per_kw)),
-        cell("", null, !Number.isFinite(budget.watts) ? null : h("button", { type: "button", "aria-label": `Remove the budget of the ${groupName(budget.group)}`, onclick: () => remove(budget) }, "Remove …")));
+        cell("", null, !Number.isFinite(budget.watts) ? null : h("button", { type: "button", "aria-label": `Remove the budget of ${groupWords(budget.group)}`, onclick: () => remove(budget) }, "Remove …")));
 }
 
 /** `remove(budget)` is called when the user asks for it. */

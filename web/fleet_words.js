@@ -22,6 +22,8 @@ export const EVENT_STATES = {
 };
 
 export const groupName = (group) => group || "whole fleet";
+/** Names a group inside of a sentence. */
+export const groupWords = (group) => group ? `group ${group}` : "the whole fleet";
 
 /** Describes what an event asks for: "25 % less" or "10 kW less". */
 export const eventSize = ({ watts: less, share }) => less !== null && less !== undefined ? `${watts(less)} less` : `${percent(share)} less`;
@@ -65,12 +67,12 @@ export const FLEET_HELP = {
     "Power counted": "The power that the server must assume: a job that does not answer is counted with what it may draw. The limit holds for this figure.",
     "Power planned": "Sum of the powers of the plans that the jobs have now, by prediction.",
     "Weighted slowdown": "Sum over all jobs of weight × (time of the plan ÷ time of the fastest plan − 1). No choice of plans can be below the lower bound.",
-    "Energy used": "Energy of all jobs since the fleet was first steered or the server began to count.",
-    "Energy saved": "Against the baselines that the jobs measured at their highest clocks. ± is the half-width of the 95 % confidence interval.",
-    Cost: "Energy at the price that held when it was used.",
-    "Cost saved": "Saved energy at the price that held when it was saved.",
-    Carbon: "Energy times the carbon intensity that held when it was used.",
-    "Carbon saved": "Saved energy times the carbon intensity that held when it was saved.",
+    "Energy used": "Energy of all jobs since the fleet was first steered or the server began to count. The factor for machines and cooling is included.",
+    "Energy saved": "Against the baselines that the jobs measured at their highest clocks. The factor for machines and cooling is included. ± is the half-width of the 95 % confidence interval.",
+    Cost: "Energy at the price that held when it was used, plus the price of its carbon. The factor for machines and cooling is included.",
+    "Cost saved": "Saved energy at the price that held when it was saved, plus the price of its carbon. The factor for machines and cooling is included.",
+    Carbon: "Energy times the carbon intensity that held when it was used. The factor for machines and cooling is included.",
+    "Carbon saved": "Saved energy times the carbon intensity that held when it was saved. The factor for machines and cooling is included.",
     "Price now": "The present price of energy, its carbon intensity, and when the prices were set.",
 };
 

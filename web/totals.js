@@ -56,5 +56,5 @@ export const TOTALS_HELP = {
     "Energy saved": "Against the baselines that the jobs measured at their highest clocks, energy for measuring included. Only jobs with a baseline count. " +
         "± is the half-width of the 95 % confidence interval; if the interval contains 0, the figure is called noise.",
     Money: "Energy times the present price of the fleet. Energy that was used at an earlier price is counted with the present price too.",
-    Carbon: "Energy times the present carbon intensity of the fleet, in kg of carbon dioxide.",
+    Carbon: "Energy times the present carbon intensity of the fleet.",
 };

@@ -245,6 +245,10 @@ await test("tells_the_rare_states_of_a_fleet", async () => {
     await go(odd, "#/fleet");
     await odd.getByText("41.00 kW of 45.00 kW: lowering the power. The fleet has saved 112 ± 3 kWh.").waitFor();
     await odd.getByText("400.0 W are missing").waitFor();
+    await odd.getByText("of an event, 2.0 % margin", { exact: true }).waitFor();
+    await odd.getByRole("button", { name: "Remove the budget of group row2" }).click();
+    await odd.getByRole("dialog").getByText("The power of group row2 is not limited by this budget any more.").waitFor();
+    await odd.getByRole("button", { name: "Leave it" }).click();
     await odd.getByText("at most 9.400 kW; 400.0 W more than the event asks for").waitFor();
     await odd.getByText("reached after 30 s; then 9.900 kW at most, 500.0 W above; 2 breaches").waitFor();
     await odd.getByText("reached in time; then 44.80 kW at most; no breach").waitFor();
