@@ -3,6 +3,7 @@
  * cut. A member that is missing or null is shown as "-". */
 #include "cli/fleet/fleet_view.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -77,19 +78,22 @@ static cell moment(const json_t *object, const char *name) {
     return out;
 }
 
-static void heading(const char *line) {
-    printf("%s%s%s\n", harpe_bold_start(), line, harpe_bold_end());
+static void HARPE_PRINTF(1, 2) heading(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    printf("%s", harpe_bold_start());
+    (void)vprintf(format, arguments);
+    printf("%s\n", harpe_bold_end());
+    va_end(arguments);
 }
 
 /* ---- Tables ---------------------------------------------------------------------------------- */
 
 void harpe_fleet_print_budgets(const json_t *fleet) {
-    char line[160];
     size_t i;
     const json_t *budget;
-    (void)snprintf(line, sizeof line, "%-16s %9s %9s %9s %9s %9s %9s", "budget", "watts",
-                   "jobs may", "planned", "measured", "counted", "at least");
-    heading(line);
+    heading("%-16s %9s %9s %9s %9s %9s %9s", "budget", "watts", "jobs may", "planned", "measured",
+            "counted", "at least");
     json_array_foreach(at(fleet, "budgets"), i, budget) {
         printf("%-16s %9s %9s %9s %9s %9s %9s%s\n", group(budget, 16).text,
                power(budget, "now_watts").text, power(budget, "limit_w").text,
@@ -104,9 +108,7 @@ void harpe_fleet_print_budgets(const json_t *fleet) {
 void harpe_fleet_print_groups(const json_t *fleet) {
     size_t i;
     const json_t *row;
-    char line[100];
-    (void)snprintf(line, sizeof line, "%-32s %s", "group", "inside");
-    heading(line);
+    heading("%-32s %s", "group", "inside");
     json_array_foreach(at(fleet, "groups"), i, row) {
         cell parent = text(row, "parent", 40);
         printf("%-32s %s\n", text(row, "name", 32).text,
@@ -148,14 +150,10 @@ static void print_job(const json_t *job, bool is_wide) {
 }
 
 void harpe_fleet_print_jobs(const json_t *fleet, int columns) {
-    char line[160];
     bool is_wide = columns == 0 || columns >= WIDE_COLUMNS;
-    int length = snprintf(line, sizeof line, is_wide ? "%-32s " : "%s\n  ", "job");
-    size_t used = (size_t)length;
-    (void)snprintf(line + used, sizeof line - used, "%-12s %-12s %7s %9s %9s %8s%s", "group",
-                   "state", "plan", "planned", "measured", "slowdown",
-                   is_wide ? "   counted gain per kW" : "");
-    heading(line);
+    heading(is_wide ? "%-32s %-12s %-12s %7s %9s %9s %8s%s" : "%s\n  %-12s %-12s %7s %9s %9s %8s%s",
+            "job", "group", "state", "plan", "planned", "measured", "slowdown",
+            is_wide ? "   counted gain per kW" : "");
     size_t i;
     const json_t *job;
     json_array_foreach(at(fleet, "jobs"), i, job) print_job(job, is_wide);
@@ -174,12 +172,10 @@ static cell less_of(const json_t *event) {
 }
 
 void harpe_fleet_print_events(const json_t *fleet) {
-    char line[160];
     size_t i;
     const json_t *event;
-    (void)snprintf(line, sizeof line, "%5s %-14s %-19s %9s %9s %-9s %9s", "event", "group",
-                   "from (UTC)", "for", "less", "state", "promised");
-    heading(line);
+    heading("%5s %-14s %-19s %9s %9s %-9s %9s", "event", "group", "from (UTC)", "for", "less",
+            "state", "promised");
     json_array_foreach(at(fleet, "events"), i, event) {
         printf("%5.0f %-14s %-19s %9s %9s %-9s %9s\n", number(event, "id"), group(event, 14).text,
                moment(event, "from").text, duration(event, "duration_s").text, less_of(event).text,
@@ -253,12 +249,9 @@ void harpe_fleet_print_promise(const json_t *answer) {
 }
 
 void harpe_fleet_print_audit(const json_t *records) {
-    char line[120];
     size_t i;
     const json_t *record;
-    (void)snprintf(line, sizeof line, "%-19s %-16s %-8s %6s %s", "time (UTC)", "token", "role",
-                   "status", "request");
-    heading(line);
+    heading("%-19s %-16s %-8s %6s %s", "time (UTC)", "token", "role", "status", "request");
     json_array_foreach(records, i, record) {
         printf("%-19s %-16s %-8s %6.0f %s\n", moment(record, "at").text,
                text(record, "who", 16).text, text(record, "role", 8).text, number(record, "status"),
