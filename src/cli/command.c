@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clean.h"
@@ -157,6 +158,12 @@ int harpe_command_spawn(char *const *command, const posix_spawn_file_actions_t *
 int harpe_command_fail_to_run(const char *name, const char *program, int code) {
     fprintf(stderr, "harpe %s: cannot run '%.200s': %s\n", name, program, strerror(code));
     return code == ENOENT ? HARPE_EXIT_NO_SUCH_COMMAND : HARPE_EXIT_CANNOT_RUN;
+}
+
+int harpe_command_columns(void) {
+    struct winsize size = {0};
+    if (!isatty(STDOUT_FILENO)) return 0;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
 const char *harpe_bold_start(void) { return stdout_has_colours() ? "\033[1m" : ""; }

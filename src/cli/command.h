@@ -68,6 +68,9 @@ int harpe_command_spawn(char *const *command, const posix_spawn_file_actions_t *
  * could not be started, and returns the exit code. `code` is an errno. */
 int harpe_command_fail_to_run(const char *name, const char *program, int code);
 
+/* Returns the width of the terminal, or 0 if stdout is not a terminal. Rows may then have any
+ * width. */
+int harpe_command_columns(void);
 /* Returns escapes for bold headings; empty unless stdout is a terminal and NO_COLOR is unset. */
 const char *harpe_bold_start(void);
 const char *harpe_bold_end(void);

@@ -33,6 +33,7 @@ static const struct argp_option flags[] = {
     {0},
 };
 
+/* Those after simulate have options of their own. */
 static const char *const actions[] = {"solve", "simulate", "status", "budget", "group", "job",
                                       "load",  "event",    "prices", "audit",  "token", NULL};
 
@@ -87,15 +88,14 @@ static const struct argp argument_parser = {
 
 /* Runs an action that has options of its own, and returns true. */
 static bool run_other(int argc, char **argv, int *exit_code) {
-    static const char *const nouns[] = {"token", "status", "budget", "group", "job",
-                                        "load",  "event",  "prices", "audit"};
     static char name[40];
-    for (size_t i = 0; argc > 1 && i < sizeof nouns / sizeof *nouns; i++) {
-        if (strcmp(argv[1], nouns[i]) != 0) continue;
-        (void)snprintf(name, sizeof name, "harpe fleet %s", nouns[i]);
+    for (int i = ACTION_SIMULATE + 1; argc > 1 && actions[i]; i++) {
+        if (strcmp(argv[1], actions[i]) != 0) continue;
+        (void)snprintf(name, sizeof name, "harpe fleet %s", actions[i]);
         argv[1] = name;
-        *exit_code = i == 0 ? harpe_fleet_token_command(argc - 1, argv + 1)
-                            : harpe_fleet_server_command(argc - 1, argv + 1);
+        *exit_code = strcmp(actions[i], "token") == 0
+                         ? harpe_fleet_token_command(argc - 1, argv + 1)
+                         : harpe_fleet_server_command(argc - 1, argv + 1);
         return true;
     }
     return false;

@@ -10,7 +10,7 @@
 
 #include "fleet/fleet_file.h"
 
-/* Exit status for budgets that cannot hold. */
+/* Exit status for budgets that cannot hold, and for an event that cannot be met. */
 #define HARPE_FLEET_EXIT_INFEASIBLE 3
 
 typedef struct harpe_fleet_arguments {

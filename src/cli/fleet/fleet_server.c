@@ -6,21 +6,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/terminal_progress.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/fleet/fleet_actions.h"
+#include "cli/fleet/fleet_commands.h"
 #include "cli/fleet/fleet_request.h"
 #include "cli/fleet/fleet_view.h"
 #include "cli/server_client.h"
 
-/* Exit status for an event that cannot be met; the same as for budgets of harpe fleet solve. */
-enum { EXIT_INFEASIBLE = 3 };
 enum { FLAG_OPTION = 256, FLAG_SERVER = 400, FLAG_TOKEN_FILE, FLAG_CA_FILE };
 enum { GIVEN_MAX = 1 + HARPE_FLEET_WORDS_MAX };
 
@@ -164,13 +161,6 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
 
 /* ---- The answer ------------------------------------------------------------------------------ */
 
-/* Returns the width of the terminal, or 0 if standard output is none. */
-static int columns_of_terminal(void) {
-    struct winsize size = {0};
-    if (!isatty(STDOUT_FILENO)) return 0;
-    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
-
 static void print_answer(const server_arguments *arguments, const json_t *answer) {
     const char *noun = arguments->noun;
     if (strcmp(noun, "audit") == 0)
@@ -180,13 +170,13 @@ static void print_answer(const server_arguments *arguments, const json_t *answer
     else if (strcmp(arguments->action->method, "GET") != 0)
         return; /* a change that succeeded prints nothing */
     else if (strcmp(noun, "status") == 0)
-        harpe_fleet_print_status(answer, columns_of_terminal());
+        harpe_fleet_print_status(answer, harpe_command_columns());
     else if (strcmp(noun, "budget") == 0)
         harpe_fleet_print_budgets(answer);
     else if (strcmp(noun, "group") == 0)
         harpe_fleet_print_groups(answer);
     else if (strcmp(noun, "job") == 0)
-        harpe_fleet_print_jobs(answer, columns_of_terminal());
+        harpe_fleet_print_jobs(answer, harpe_command_columns());
     else if (strcmp(noun, "event") == 0)
         harpe_fleet_print_events(answer);
     else
@@ -210,7 +200,7 @@ static harpe_status show(const server_arguments *arguments, const json_t *answer
         print_answer(arguments, answer);
     bool is_missing = strcmp(arguments->action->method, "POST") == 0 &&
                       json_number_value(json_object_get(answer, "missing_w")) > 0;
-    *exit_code = is_missing ? EXIT_INFEASIBLE : HARPE_EXIT_OK;
+    *exit_code = is_missing ? HARPE_FLEET_EXIT_INFEASIBLE : HARPE_EXIT_OK;
     if (status == HARPE_OK && (fflush(stdout) != 0 || ferror(stdout)))
         status = harpe_fail(error, HARPE_IO_ERROR, "cannot write to standard output");
     return status;

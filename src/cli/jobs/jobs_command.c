@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -118,14 +117,6 @@ static harpe_status print_text(harpe_text *text, harpe_error *error) {
 
 /* ---- List, show, evict ----------------------------------------------------------------------- */
 
-/* Returns the width of the terminal, or 0 if standard output is not a terminal. Rows may then have
- * any width. */
-static int columns_of_terminal(void) {
-    struct winsize size = {0};
-    if (!isatty(STDOUT_FILENO)) return 0;
-    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
-
 static harpe_status print_page(harpe_jobs_table *table, const json_t *jobs, harpe_error *error) {
     harpe_text text = {0};
     harpe_jobs_view_page(table, jobs, &text);
@@ -136,7 +127,7 @@ static harpe_status print_page(harpe_jobs_table *table, const json_t *jobs, harp
 static harpe_status list(const jobs_arguments *arguments, harpe_server_client *client,
                          harpe_error *error) {
     harpe_jobs_pages pages = {.client = client};
-    harpe_jobs_table table = {.quiet = arguments->quiet, .columns = columns_of_terminal()};
+    harpe_jobs_table table = {.quiet = arguments->quiet, .columns = harpe_command_columns()};
     json_int_t count = 0;
     const json_t *jobs;
     harpe_status status = harpe_jobs_pages_next(&pages, &jobs, error);
