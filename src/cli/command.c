@@ -60,7 +60,8 @@ static void print_escaped(const char *text, const char *end) {
 }
 
 static char *format_json(const json_t *value) {
-    return value ? json_dumps(value, JSON_INDENT(2) | JSON_REAL_PRECISION(JSON_DIGITS)) : NULL;
+    size_t flags = JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(JSON_DIGITS);
+    return value ? json_dumps(value, flags) : NULL;
 }
 
 harpe_status harpe_command_print_json(json_t *value, harpe_error *error) {

@@ -39,9 +39,9 @@ int harpe_command_fail(const char *command, const harpe_error *error);
  * reports no progress. */
 harpe_status harpe_command_check_signal(harpe_error *error);
 
-/* Prints `value` as one JSON object on stdout, and releases it. */
+/* Prints `value` as one JSON value on stdout, usually an object, and releases it. */
 harpe_status harpe_command_print_json(json_t *value, harpe_error *error);
-/* Print such an object in parts. Call harpe_command_print_json_rows once for each part of the array
+/* Print an object in parts. Call harpe_command_print_json_rows once for each part of the array
  * `name`; `is_first` is true for the first part. Then call harpe_command_print_json_end with the
  * other members, of which there must be at least one. `others` is released. A closed standard
  * output is a failure. */

@@ -173,6 +173,14 @@ class Fleet(ProgramTest):
         self.assertEqual(self.fleet("audit --json", (200, [{"who": "a"}])).json(), [{"who": "a"}])
         self.assertEqual(self.fleet("budget set 5 --json").json(), None)
 
+    def test_texts_of_others_do_not_reach_the_terminal_as_json(self):
+        hostile = {"groups": [{"name": "a\x9b2J\x9d0;t\u202e\u2066\u200f\ufeff\U000e0041 caf\u00e9", "parent": None}]}
+        for words, answer in (("group", hostile), ("audit", [hostile]), ("status", "\x9b2J\u202e")):
+            ran = self.fleet(words + " --json", (200, answer))
+            bad = [hex(ord(c)) for c in ran.out if 0x7f <= ord(c) < 0xa0 or c in "\u202e\u2066\u200f\ufeff\U000e0041"]
+            self.assertEqual(bad, [], words)
+            self.assertEqual(ran.json(), answer)
+
     def test_tables(self):
         out = self.fleet("status", (200, FLEET)).out
         for words in ("state within at 2025-11-25 19:46:40 UTC", "41.00 kW measured", "limit -",

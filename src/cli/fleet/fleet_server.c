@@ -183,19 +183,11 @@ static void print_answer(const server_arguments *arguments, const json_t *answer
         harpe_fleet_print_prices(answer);
 }
 
-static harpe_status print_json(const json_t *answer, harpe_error *error) {
-    char *text = json_dumps(answer, JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
-    if (!text) return harpe_fail_memory(error);
-    puts(text);
-    free(text);
-    return HARPE_OK;
-}
-
-static harpe_status show(const server_arguments *arguments, const json_t *answer, int *exit_code,
+static harpe_status show(const server_arguments *arguments, json_t *answer, int *exit_code,
                          harpe_error *error) {
     harpe_status status = HARPE_OK;
     if (arguments->json)
-        status = print_json(answer, error);
+        status = harpe_command_print_json(json_incref(answer), error);
     else
         print_answer(arguments, answer);
     bool is_missing = strcmp(arguments->action->method, "POST") == 0 &&
