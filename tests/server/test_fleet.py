@@ -123,6 +123,24 @@ class SettingsTest(FleetTest):
             row, = self.fleet(server)["jobs"]
             self.assertEqual((row["weight"], row["priority"]), (number, number))
 
+    def test_the_description_of_the_protocol_has_the_least_values(self):
+        server = self.start()
+        api = server.get("/openapi.json").json
+        bodies = {"FleetBudget": ("PUT", "/fleet/budget", {"watts": 1}),
+                  "FleetEvent": ("POST", "/fleet/events", {"duration_s": 60, "watts": 5}),
+                  "FleetPrices": ("PUT", "/fleet/prices", {"series": [{"at": 0, "energy_per_kwh": 1}]})}
+        for schema, (method, target, body) in bodies.items():
+            least = {name: about["minimum"] for name, about in
+                     api["components"]["schemas"][schema]["properties"].items() if "minimum" in about}
+            self.assertTrue(least)
+            for name, minimum in least.items():
+                with self.subTest(schema=schema, name=name):
+                    self.expect(server.call(method, target, body | {name: minimum}), 200)
+                    below = minimum / 2 if minimum > 0 else -1
+                    self.expect(server.call(method, target, body | {name: below}), 422)
+        (limit,) = api["paths"]["/fleet/audit"]["get"]["parameters"]
+        self.assertEqual((limit["name"], limit["in"], limit["required"]), ("limit", "query", False))
+
     def test_wrong_requests_change_nothing(self):
         server = self.start()
         self.expect_detail(server.call("PUT", "/fleet/budget", {"watts": -1}), 422, "watts")

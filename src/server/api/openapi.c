@@ -128,7 +128,7 @@ static const char FLEET_SCHEMAS[] =
     "\"FleetEvent\":{\"type\":\"object\",\"description\":\"watts or share, not "
     "both\",\"required\":[\"duration_s\"],\"properties\":{"
     "\"from\":{\"type\":[\"number\",\"null\"]},"
-    "\"duration_s\":{\"type\":\"number\",\"minimum\":0},"
+    "\"duration_s\":{\"type\":\"number\",\"minimum\":1},"
     "\"watts\":{\"type\":[\"number\",\"null\"]},"
     "\"share\":{\"type\":[\"number\",\"null\"]},"
     "\"group\":{\"type\":[\"string\",\"null\"]},"
@@ -144,7 +144,7 @@ static const char FLEET_SCHEMAS[] =
     "\"FleetPrices\":{\"type\":\"object\",\"required\":[\"series\"],\"properties\":{"
     "\"currency\":{\"type\":[\"string\",\"null\"]},"
     "\"carbon_per_kg\":{\"type\":\"number\",\"minimum\":0},"
-    "\"value_per_s\":{\"type\":\"number\",\"minimum\":0},"
+    "\"value_per_s\":{\"type\":\"number\",\"minimum\":1e-9},"
     "\"series\":{\"type\":\"array\",\"items\":{\"type\":\"object\",\"required\":[\"at\",\"energy_"
     "per_kwh\"],\"properties\":{\"at\":{\"type\":\"number\"},\"energy_per_kwh\":{\"type\":"
     "\"number\"},\"carbon_g_per_kwh\":{\"type\":\"number\"}}}}}}}";
@@ -188,6 +188,8 @@ static json_t *parameters(const harpe_route *route) {
         json_array_append_new(list, parameter("to", "query", false, "number"));
         json_array_append_new(list, parameter("points", "query", false, "integer"));
     }
+    if (route->page == HARPE_PAGE_AUDIT)
+        json_array_append_new(list, parameter("limit", "query", false, "integer"));
     bool is_list = route->call == HARPE_CALL_LIST ||
                    (route->call == HARPE_CALL_FINISHED && route->job_segment < 0);
     if (is_list) {
