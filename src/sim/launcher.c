@@ -107,15 +107,28 @@ static int reap(launcher *self, int *failed) {
     return left;
 }
 
+static void kill_late_ranks(launcher *self) {
+    harpe_terminal_progress_clear(&self->terminal);
+    for (int r = 0; r < self->board->world_size; r++) {
+        if (self->pid[r] <= 0) continue;
+        fprintf(stderr, "harpe train-sim: rank %d did not end within %.0f s, and was killed\n", r,
+                END_LIMIT_S);
+        kill(self->pid[r], SIGKILL);
+    }
+}
+
 /* Ends the ranks. Each rank leaves when it next waits for a message. */
 static void end_ranks(launcher *self) {
     double until_s = harpe_clock_s() + END_LIMIT_S;
+    bool is_late = false;
     int failed;
     atomic_store(&self->board->abort, 1);
     while (reap(self, &failed) > 0) {
-        for (int r = 0; r < self->board->world_size && harpe_clock_s() > until_s; r++)
-            if (self->pid[r] > 0) kill(self->pid[r], SIGKILL);
-        if (self->run->options->is_mpi && harpe_clock_s() > until_s) return;
+        if (!is_late && harpe_clock_s() > until_s) {
+            is_late = true;
+            if (self->run->options->is_mpi) return;
+            kill_late_ranks(self);
+        }
         usleep(2000);
     }
 }

@@ -402,14 +402,14 @@ class Ending(Simulation):
         self.assertIn("interrupted", err)
 
     def test_a_single_rank_is_not_killed(self):
-        """It meets no other rank. The launcher kills ranks that do not end within 60 s."""
+        """It meets no other rank. The launcher kills ranks that do not end within 60 s, and says so."""
         self.sim("--pp", 1, "--steps", 10000, "--time-scale", 20, "--offline")
         self.wait_for(lambda: len([line for line in processes_with(self.mark)
                                    if b"train-sim" in line]) >= 3)
-        began = time.monotonic()
         self.process.send_signal(signal.SIGINT)
-        self.finish(128 + signal.SIGINT)
-        self.assertLess(time.monotonic() - began, 55)
+        _, err = self.finish(128 + signal.SIGINT)
+        self.assertIn("interrupted", err)
+        self.assertNotIn("killed", err)
 
     def test_each_step_is_logged_as_it_ends(self):
         directory = tempfile.TemporaryDirectory(prefix="harpe-test-")
