@@ -27,13 +27,15 @@ typedef struct harpe_sim_stretch {
     double *times_s, *energies_j;          /* of each step, sorted */
 } harpe_sim_stretch;
 
-/* Steps that took longer than those at the highest clocks. Steps with a straggler do not count. */
+/* The steps, compared with the typical step at the highest clocks. Steps with a straggler do not
+ * count. */
 typedef struct harpe_sim_slow {
-    int steps;                  /* all steps that were compared */
-    int slowest;                /* number of the slowest step; -1: none */
-    double slowest_s, late_s;   /* its time, and how late this machine woke a rank in it */
-    int slow_steps, late_steps; /* over HARPE_SIM_SLOW_SHARE slower; of them, with a rank that woke
-                                 * up later than that share of a step */
+    int steps;        /* steps that were compared */
+    int slowest;      /* number of the slowest step; -1: none */
+    double slowest_s; /* its time */
+    double late_s;    /* how late this machine woke a rank in it */
+    int slow_steps;   /* steps that were slower by more than HARPE_SIM_SLOW_SHARE */
+    int late_steps;   /* of them, steps in which a rank woke up late by more than that share */
 } harpe_sim_slow;
 
 #define HARPE_SIM_SLOW_SHARE 0.01
