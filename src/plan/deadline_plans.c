@@ -67,13 +67,14 @@ static bool report_solving(void *user, const char *phase, double fraction) {
     return report(user, phase, SOLVING_SHARE * fraction);
 }
 
-/* Receives the progress of the improvement of one plan. Reports that of all plans. */
+/* Receives the progress of the improvement of one plan. Reports that of all plans. Returns false
+ * once: the search for this plan ends then, and must still finish what it has found. */
 static bool report_effort(void *user, const char *phase, double fraction) {
     maker *m = user;
     char text[48];
     (void)phase;
     (void)fraction;
-    if (m->is_stopped) return false;
+    if (m->is_stopped) return true;
     double done = (harpe_clock_s() - m->began_s) / m->request->effort_s;
     double begun = SOLVING_SHARE + PLANNING_SHARE;
     (void)snprintf(text, sizeof text, "improving, mean gap %.4f %%,",
@@ -202,7 +203,8 @@ static harpe_status improve_all(maker *m, const int64_t *times_ps, size_t count,
         set_gap(m, i, &m->plans[i]);
     harpe_status status = HARPE_OK;
     for (size_t i = 0; i < count && status == HARPE_OK; i++) {
-        if (!report_effort(m, "", 0)) break;
+        (void)report_effort(m, "", 0);
+        if (m->is_stopped) break;
         double now_s = harpe_clock_s();
         double until_s = now_s + (end_s - now_s) / (double)(count - i);
         status = improve(m, i, times_ps[i], until_s, error);
