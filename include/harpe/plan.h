@@ -300,9 +300,9 @@ typedef struct harpe_plan_request {
     harpe_clock_switch clock_switch;
     /* Seconds for which the plans and their lower bounds are improved after the plans are made, 0
      * to 1e6. The improvement ends early if all plans reach their bounds. With the exponential cost
-     * model no bound is raised. 0: a fixed amount of work, so that the same request always gives
-     * the same plans. All threads also work on a single plan. The plans of a graph with deadlines
-     * are improved one after the other, each for its part of the time. */
+     * model no bound is raised. The plans of a graph with deadlines are improved one after the
+     * other, each for its part of the time. All threads work even on a single plan. 0: a fixed
+     * amount of work, so that the same request always gives the same plans. */
     double effort_s;
     int threads; /* the most threads that may make and improve plans; 0: one for each core that the
                   * process may use. Without an effort the plans do not depend on it */

@@ -30,8 +30,7 @@ typedef struct harpe_search {
     size_t draft_count;
     bool may_walk; /* an effort: the threads have time to walk along the frontier again */
     /* Receives the part of a function's work that is done, 0 to 1, and the present mean gap of the
-     * drafts (only the functions of effort.h; otherwise NAN). Returns false to
-     * stop. NULL: none. */
+     * drafts (only the functions of effort.h; otherwise NAN). Returns false to stop. NULL: none. */
     bool (*report)(void *user, double done, double mean_gap);
     void *user;
 } harpe_search;

@@ -15,7 +15,8 @@
 
 /* Positions that local search may recompute after windows. */
 #define WINDOW_SEARCH_VISITS UINT64_C(100000)
-/* An effort dives in all orders with beams of a first width, and doubles it so often, minus one. */
+/* An effort dives in all orders with a first width, then again with twice the width, in DIVE_ROUNDS
+ * rounds. */
 #define DIVE_ROUNDS 4
 /* Events that the windows of one turn of a draft may touch, which takes about 20 ms. */
 #define VISITS_PER_TURN UINT64_C(1000000)

@@ -405,7 +405,7 @@ static harpe_status verify_variants(const harpe_problem *problem, const harpe_pl
         if (cut->deadline_ps == 0) continue;
         if (!isfinite(harpe_cut_at(cut, (double)cut->variant_ps / HARPE_PS_PER_S)) ||
             cut->variant_ps == 0)
-            status = fail_check("it is not that of a graph with deadlines", error);
+            status = fail_check("it was not found for a graph with deadlines", error);
         harpe_deadline_variant_set_time(&variant, cut->variant_ps);
         if (status == HARPE_OK) status = verify_bounds(&variant.problem, &one, error);
     }
