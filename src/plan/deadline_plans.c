@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "plan/deadline_variant.h"
+#include "plan/draft.h"
 #include "plan/graph_deadline.h"
 #include "plan/plan_set_contents.h"
 #include "plan/walk.h"
@@ -26,8 +27,6 @@
 /* A bound that was found at one time is best for plans of this time. A plan may be faster than its
  * time, and is then improved again at its own time, at most so often. */
 #define MOST_ROUNDS 6
-/* A relative gap below this is a rounding error. */
-#define CLOSED_GAP 1e-10
 
 typedef struct maker {
     const harpe_problem *problem;
@@ -104,13 +103,9 @@ static double gap_of(const maker *m, const harpe_plan *plan) {
     return (plan->energy_j - bound_j) / fabs(bound_j);
 }
 
-/* Returns true if a plan reaches its bound, up to rounding errors. */
 static bool is_closed(const maker *m, const harpe_plan *plan) {
     const harpe_cut *cut;
-    double bound_j = bound_of(m, plan, &cut);
-    double rounding_j = CLOSED_GAP * fabs(bound_j) +
-                        2 * HARPE_FLOW_ROUNDING_W * m->problem->instruction_count * plan->time_s;
-    return plan->energy_j - bound_j <= rounding_j;
+    return harpe_draft_reaches(m->problem, plan->time_s, plan->energy_j, bound_of(m, plan, &cut));
 }
 
 /* Adds a plan of the variant, evaluated with the deadlines. */

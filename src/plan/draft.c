@@ -27,6 +27,12 @@ double harpe_draft_gap(const harpe_frontier *frontier, const harpe_draft *draft)
     return (draft->energy_j - bound_j) / fabs(bound_j);
 }
 
+bool harpe_draft_reaches(const harpe_problem *problem, double time_s, double energy_j,
+                         double bound_j) {
+    double flow_rounding_j = HARPE_FLOW_ROUNDING_W * problem->instruction_count * time_s;
+    return energy_j - bound_j <= HARPE_CLOSED_GAP * fabs(bound_j) + 2 * flow_rounding_j;
+}
+
 void harpe_draft_keep_better(const harpe_search *search, harpe_draft *draft,
                              const harpe_assignment *assignment) {
     harpe_draft found = {.time_s = (double)harpe_assignment_time_ps(assignment) / HARPE_PS_PER_S};

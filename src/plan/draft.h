@@ -41,6 +41,11 @@ void harpe_draft_take(harpe_draft *draft, const harpe_assignment *assignment);
 /* Returns the distance of a draft to the relaxation's bound at its time, relative to the bound. */
 double harpe_draft_gap(const harpe_frontier *frontier, const harpe_draft *draft);
 
+/* Returns true if the energy of a plan reaches a bound at its time, up to rounding errors. Such a
+ * plan cannot be improved. */
+bool harpe_draft_reaches(const harpe_problem *problem, double time_s, double energy_j,
+                         double bound_j);
+
 /* Replaces the draft by the assignment if this is nearer to the lower bound. */
 void harpe_draft_keep_better(const harpe_search *search, harpe_draft *draft,
                              const harpe_assignment *assignment);

@@ -51,21 +51,21 @@ static harpe_status end_of_step(harpe_tools *tools, harpe_status status) {
 
 /* ---- Gaps ------------------------------------------------------------------------------------ */
 
-/* Returns the distance of a draft to the highest known bound, relative to the bound. */
+/* Returns the highest known bound of a draft. */
+static double bound_of(const harpe_search *search, const harpe_draft *draft) {
+    return fmax(harpe_frontier_bound_at(search->frontier, draft->time_s),
+                harpe_cut_at(&draft->cut, draft->time_s));
+}
+
+/* Returns the distance of a draft to its bound, relative to the bound. */
 static double tight_gap(const harpe_search *search, const harpe_draft *draft) {
-    double bound_j = fmax(harpe_frontier_bound_at(search->frontier, draft->time_s),
-                          harpe_cut_at(&draft->cut, draft->time_s));
+    double bound_j = bound_of(search, draft);
     return (draft->energy_j - bound_j) / fabs(bound_j);
 }
 
-/* Returns true if the draft reaches its bound, up to rounding errors. */
 static bool is_closed(const harpe_search *search, const harpe_draft *draft) {
-    double bound_j = fmax(harpe_frontier_bound_at(search->frontier, draft->time_s),
-                          harpe_cut_at(&draft->cut, draft->time_s));
-    double rounding_j = HARPE_CLOSED_GAP * fabs(bound_j) + 2 * HARPE_FLOW_ROUNDING_W *
-                                                               search->problem->instruction_count *
-                                                               draft->time_s;
-    return draft->energy_j - bound_j <= rounding_j;
+    return harpe_draft_reaches(search->problem, draft->time_s, draft->energy_j,
+                               bound_of(search, draft));
 }
 
 static bool is_optimal(const harpe_draft *draft) {
@@ -85,20 +85,21 @@ static bool report_gap(void *user, size_t begun) {
 
 /* ---- Copies of drafts ------------------------------------------------------------------------ */
 
-/* Copies the draft of a step. */
-static work_copy begin_work(run_user *u, harpe_tools *tools, size_t number, size_t turn) {
+/* Copies the draft of a step. Returns false if the draft reaches its bound, so that nothing is left
+ * to do. */
+static bool begin_work(run_user *u, harpe_tools *tools, size_t number, size_t turn, work_copy *w) {
     size_t size = (size_t)u->search->problem->instruction_count * sizeof *tools->own;
-    work_copy w = {.draft = &u->search->drafts[u->order[number % u->count]],
-                   .turn = turn * u->lanes + number / u->count};
+    *w = (work_copy){.draft = &u->search->drafts[u->order[number % u->count]],
+                     .turn = turn * u->lanes + number / u->count};
     (void)pthread_mutex_lock(&u->lock);
-    w.base = *w.draft;
-    memcpy(tools->base, w.draft->option, size);
+    w->base = *w->draft;
+    memcpy(tools->base, w->draft->option, size);
     (void)pthread_mutex_unlock(&u->lock);
     memcpy(tools->own, tools->base, size);
-    w.own = w.base;
-    w.base.option = tools->base;
-    w.own.option = tools->own;
-    return w;
+    w->own = w->base;
+    w->base.option = tools->base;
+    w->own.option = tools->own;
+    return !is_closed(u->search, &w->base);
 }
 
 static bool has_same_plan(const harpe_draft *a, const harpe_draft *b) {
@@ -228,8 +229,8 @@ static harpe_status improve_step(void *user, harpe_tools *tools, size_t number, 
                                  bool *is_done, harpe_error *error) {
     run_user *u = user;
     const harpe_search *search = u->search;
-    work_copy w = begin_work(u, tools, number, turn);
-    *is_done = is_closed(search, &w.base);
+    work_copy w;
+    *is_done = !begin_work(u, tools, number, turn, &w);
     if (*is_done) return HARPE_OK;
     size_t dives = w.turn / 2;
     harpe_status status;
@@ -335,8 +336,8 @@ static harpe_status bound_step(void *user, harpe_tools *tools, size_t number, si
                                bool *is_done, harpe_error *error) {
     run_user *u = user;
     const harpe_search *search = u->search;
-    work_copy w = begin_work(u, tools, number, turn);
-    *is_done = is_closed(search, &w.base) || is_optimal(&w.base);
+    work_copy w;
+    *is_done = !begin_work(u, tools, number, turn, &w) || is_optimal(&w.base);
     if (*is_done) return HARPE_OK;
     bool is_first = u->turns == HARPE_BOUND_FIRST_TURN;
     harpe_cut cut = cut_of_turn(search->problem, is_first ? 0 : w.turn + 1);
