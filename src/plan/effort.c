@@ -280,6 +280,12 @@ typedef struct bound_turn {
     size_t block_size, most_boxes;
 } bound_turn;
 
+/* Each turn then searches the whole problem again with more boxes, so lanes would do the same work
+ * twice. */
+static bool is_one_block(const harpe_problem *problem) {
+    return problem->instruction_count <= HARPE_BLOCK_MOST_MEMBERS;
+}
+
 static harpe_cut cut_of_turn(const harpe_problem *problem, size_t turn) {
     static const bound_turn turns[] = {
         {8, 16, 500}, {2, 24, 1000}, {8, 32, 2000}, {4, 40, 3000}, {8, 64, 4000},
@@ -287,7 +293,7 @@ static harpe_cut cut_of_turn(const harpe_problem *problem, size_t turn) {
     size_t last = sizeof turns / sizeof turns[0] - 1, more = turn > last ? turn - last : 0;
     const bound_turn *of = &turns[turn < last ? turn : last];
     int ranks = of->ranks_together < problem->rank_count ? of->ranks_together : problem->rank_count;
-    if (problem->instruction_count <= HARPE_BLOCK_MOST_MEMBERS)
+    if (is_one_block(problem))
         return (harpe_cut){.is_flat = true,
                            .ranks_together = problem->rank_count,
                            .block_size = HARPE_BLOCK_MOST_MEMBERS,
@@ -342,10 +348,9 @@ static harpe_status bound_step(void *user, harpe_tools *tools, size_t number, si
     bool is_first = u->turns == HARPE_BOUND_FIRST_TURN;
     harpe_cut cut = cut_of_turn(search->problem, is_first ? 0 : w.turn + 1);
     harpe_status status = bound(search, tools, &w.own, cut, error);
-    if (status != HARPE_OK || harpe_crew_is_over(tools)) return end_of_step(tools, status);
-    end_work(u, tools, &w);
-    *is_done = is_first;
-    return HARPE_OK;
+    if (status == HARPE_OK) end_work(u, tools, &w); /* also if the time has ended meanwhile */
+    *is_done = is_first && status == HARPE_OK;
+    return end_of_step(tools, status);
 }
 
 static bool has_fitted_curve(const harpe_problem *problem) {
@@ -363,7 +368,8 @@ bool harpe_effort_can_bound(const harpe_search *search) {
 harpe_status harpe_effort_bound(const harpe_search *search, double effort_s,
                                 harpe_bound_turns turns, bool *stopped, harpe_error *error) {
     run_user u = {.search = search, .turns = turns};
-    u.lanes = turns == HARPE_BOUND_FIRST_TURN ? 1 : search->crew->member_count;
+    bool has_one_lane = turns == HARPE_BOUND_FIRST_TURN || is_one_block(search->problem);
+    u.lanes = has_one_lane ? 1 : search->crew->member_count;
     *stopped = false;
     if (!harpe_effort_can_bound(search)) return HARPE_OK;
     u.order = harpe_calloc(search->draft_count + 1, sizeof *u.order);
