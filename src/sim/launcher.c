@@ -413,9 +413,10 @@ static harpe_status watch(launcher *self, harpe_error *error) {
         if (!atomic_load(&self->board->stop)) status = have_events(self, idle_mhz, error);
         left = reap(self, &failed);
         if (status == HARPE_OK) status = check_limits(self, failed, error);
+        /* Rank 0 counts a step. That the others have recorded it is certain only one step later. */
         if (status == HARPE_OK)
             status =
-                harpe_sim_step_log_write(&self->step_log, self->board, steps_done(self), error);
+                harpe_sim_step_log_write(&self->step_log, self->board, steps_done(self) - 1, error);
         show(self);
         if (atomic_load(&self->board->steps) == seen)
             harpe_sim_wait(&self->board->steps, seen, LOOK_MS);
