@@ -25,7 +25,7 @@ function fromWords(text) {
 }
 
 /** Returns the metadata in an id, which ends in it; other signs than letters are replaced there. */
-const metadataOf = (id) => /^[\d-]+\+dp\d+\+pp\d+\+tp\d+\+[^+]*\+(.+)$/.exec(id)?.[1].replaceAll("_", " ") ?? "";
+const metadataOf = (id) => /^[\d-]+(?:\.\d+)?\+dp\d+\+pp\d+\+tp\d+\+[^+]*\+(.+)$/.exec(id)?.[1].replaceAll("_", " ") ?? "";
 
 /** Returns the name of a job, or its id if it has no name. A job of the fleet comes without its
  * metadata. */

@@ -10,7 +10,7 @@ import { fileURLToPath } from "node:url";
 import { fleet, historyOf, idleFleet } from "./fleet_sample.mjs";
 import { accessibilityProblems, BROWSER, call, followLink, launch, openPage, sleep, startTests, until } from "./harness.mjs";
 
-const { world, browser, test, picture, end } = await startTests();
+const { world, browser, test, end } = await startTests();
 const { url } = await world.serve("views", "--scheduler", "Perseus", "--scheduler-args",
     JSON.stringify({ num_microbatches: 8, learning: "sweep", frequency_stride: 3, drift_tolerance: 0.2 }));
 const learner = (name, metadata, pause) => world.run(name, "python3", fileURLToPath(new URL("learning_job.py", import.meta.url)),
@@ -67,9 +67,10 @@ await test("names_come_from_any_metadata", async () => {
         const { jobName } = await import("/dashboard/names.js");
         return ["", null, "num_microbatches=24 tokens_per_step=4", "GPT-3 num_microbatches=24", "x name=gpt-xl y", "{\"name\": \"from json\"}", "{broken",
                 "a=b=c d", "x".repeat(200)].map((job_metadata) => jobName({ job_id: "ID", job_metadata }))
-            .concat(jobName({ job_id: "2026-11-25-22-07-02+dp1+pp4+tp1+Perseus+language_model", name: null }), jobName({ job_id: "ID", name: "given" }));
+            .concat(jobName({ job_id: "2026-11-25-22-07-02+dp1+pp4+tp1+Perseus+language_model", name: null }), jobName({ job_id: "ID", name: "given" }),
+                    jobName({ job_id: "2026-11-25-22-07-02.3+dp1+pp4+tp1+Perseus+gpt" })); // the fourth job of a second
     });
-    assert.deepEqual(names, ["ID", "ID", "ID", "GPT-3", "gpt-xl", "from json", "ID", "d", `${"x".repeat(79)}…`, "language model", "given"]);
+    assert.deepEqual(names, ["ID", "ID", "ID", "GPT-3", "gpt-xl", "from json", "ID", "d", `${"x".repeat(79)}…`, "language model", "given", "gpt"]);
 });
 
 await test("sums_up_energy_of_all_jobs", async () => {
@@ -292,8 +293,6 @@ for (const colorScheme of ["light", "dark"]) {
                 await sleep(400); // colours change gradually
                 const wide = await shown.evaluate(() => document.documentElement.scrollWidth - innerWidth);
                 assert.ok(wide <= 0, `the page is ${wide} px too wide`);
-                if (BROWSER === "chromium" && width === 1280 && name === "fleet")
-                    await picture(shown, `dashboard-fleet-${colorScheme}`, { fullPage: true, clip: { x: 0, y: 0, width: 1280, height: 1380 } });
                 for (const help of await shown.locator(".help summary, .columns summary").all().then((all) => all.slice(0, 4))) await help.click();
                 assert.deepEqual(heard, []);
                 assert.deepEqual(await accessibilityProblems(shown), []);
