@@ -52,7 +52,7 @@ export function showFinished(content, tell) {
     const columns = columnHelp(COLUMNS);
     const more = h("button", { type: "button", hidden: true, onclick: () => { limit = Infinity; show(jobs); } });
     const empty = h("p", { class: "empty", hidden: true }, "No job has been evicted yet. The server evicts a job on request (",
-        h("code", null, "harpe jobs evict ID"), "), or when it has sent no request for the time max_job_idle_time, a week by default, and keeps its final report.");
+        h("code", null, "harpe jobs evict ID"), "), or when the job has sent no request for the time max_job_idle_time (by default a week). The server keeps the job's final report.");
     content.append(h("h1", null, "Finished jobs"),
         h("p", { class: "note" }, "Final reports of jobs that the server has evicted. Jobs that have ended are in the list of jobs until then."),
         h("div", { class: "toolbar" }, h("label", { for: "filter" }, "Show"), filter, count), table, more, columns, empty);

@@ -63,7 +63,7 @@ export function fleetForms(afterwards) {
         const [less, length, wait] = [share, minutes, notice].map(({ input }) => Number(input.value));
         change("Begin the event?", `${capital(groupWords(group))} draws ${percent(less / 100)} less for ${duration(60 * length)}, ` +
             `${wait > 0 ? `beginning in ${duration(60 * wait)}` : "beginning now"}. Then the power comes back in a ramp.`,
-            () => post("/fleet/events", { group, from: wait > 0 ? Date.now() / 1000 + 60 * wait : undefined, // the server's clock says what now is
+            () => post("/fleet/events", { group, from: wait > 0 ? Date.now() / 1000 + 60 * wait : undefined, // without `from`, the event begins now by the server's clock
                                           duration_s: 60 * length, share: less / 100, notice_s: 60 * wait, note: "from the dashboard" }));
     } }, h("h3", null, "Ask for less power"), eventGroup.element, share.element, minutes.element, notice.element, h("button", null, "Begin the event …"));
 

@@ -63,7 +63,7 @@ export function slowdownWords({ slowdown }) {
 export const FLEET_HELP = {
     State: "Whether the measured and the counted power are within the limit. Not steered means that there is no budget, event or price.",
     "Power measured": "Sum of the powers that the jobs reported last. Loads that cannot be steered count with their declared power.",
-    "Power limit": "The budget of the whole fleet now, less events and ramps, with its safety margin.",
+    "Power limit": "The budget of the whole fleet now, less events, ramps and the safety margin.",
     "Power counted": "The power that the server must assume: a job that does not answer is counted with what it may draw. The limit holds for this figure.",
     "Power planned": "Sum of the powers of the plans that the jobs have now, by prediction.",
     "Weighted slowdown": "Sum over all jobs of weight × (time of the plan ÷ time of the fastest plan − 1). No choice of plans can be below the lower bound.",
@@ -79,14 +79,14 @@ export const FLEET_HELP = {
 export const SECTION_HELP = {
     "Power over time": "Measured is what the jobs report. Counted is what the server must assume, and stays at or below the limit in the steady state. " +
         "The server keeps a day: one point every 10 s for the last hour, and one a minute before.",
-    Jobs: "Each job's share of the power. At the best split, every job that can still change pays the same time for its last watt.",
+    Jobs: "Each job's share of the power. At the best split, the gain per kW is about the same for all jobs that can still change.",
     Budgets: "Watts for the whole fleet and for groups. A group counts its own jobs and those of the groups in it.",
     "Change the budget": "These forms do what harpe fleet budget and harpe fleet event do. If the server requires a token, they need the token of an operator.",
     Events: "Times with less power. What was promised is the limit that the server announced before the event; the result is the highest power that was measured while the limit had to hold.",
 };
 
 export const JOB_COLUMNS = [
-    ["State", "Follows: runs its plan. Lowering, raising: gets another plan, and changes to it after its present round. Learning: has no plans yet. Silent: does not answer, and is counted with what it may draw."],
+    ["State", "Follows: runs its plan. Lowering, raising: gets another plan, and changes to it after its present round. Learning: has no plans yet, or still measures clocks. Silent: does not answer, and is counted with what it may draw."],
     ["Power", "Measured power, or planned power while nothing is measured, and its share of all jobs. The bar shows the share."],
     ["Slowdown", "How much longer an iteration takes than with the job's fastest plan, and the largest slowdown that the job accepts."],
     ["Gain per kW", "Marginal time per watt: how much the weighted slowdown would fall for the job's next watts, as a rate for 1 kW. 0.5 means: 10 W more make an iteration of a job of weight 1 shorter by 0.5 % of its fastest time. The job with the highest figure gets the next watt."],
@@ -94,7 +94,7 @@ export const JOB_COLUMNS = [
     ["Weight", "The value of the job's time against that of other jobs, and its priority."],
 ];
 export const BUDGET_COLUMNS = [
-    ["Limit now", "The budget less events and ramps, with its margin; below it, the watts that were set, and the factor for machines and cooling if there is one."],
+    ["Limit now", "The budget less events, ramps and margin; below it, the watts that were set, and the factor for machines and cooling if there is one."],
     ["Planned", "Power of the plans that the jobs of this budget have now."],
     ["Measured", "Power that these jobs reported last."],
     ["Counted", "Power that the server must assume. The limit holds for this figure."],
@@ -105,6 +105,6 @@ export const EVENT_COLUMNS = [
     ["State", "Planned, announced (the power is being lowered), active, coming back (the power rises in a ramp), over or cancelled."],
     ["Asked", "How much less power, and for which group."],
     ["Time", "When the event holds, how long before it was announced, and the time of the ramp after it."],
-    ["Promised", "The power limit during the event. If an event cannot be met, the watts that are missing are told before it begins."],
+    ["Promised", "The power limit during the event. If an event cannot be met, the server says before it begins how many watts are missing."],
     ["Result", "When the power was below the limit, the highest power that was measured while the event had to hold, and the number of breaches."],
 ];

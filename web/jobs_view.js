@@ -16,7 +16,7 @@ const SAVINGS_EVERY_MS = 3000;
 const SAVINGS_WITHIN_MS = 2000;
 const SAVINGS_AT_ONCE = 2;
 const TOTALS_EVERY_MS = 60000;
-const TOTALS_AT_MOST_EVERY_MS = 3000; // each job that goes makes them old
+const TOTALS_AT_MOST_EVERY_MS = 3000; // they are out of date when a job is evicted
 
 const COLUMNS = [
     ["State", "What the job does now: registering (its ranks announce themselves), preparing (the server plans), gathering (ranks ask for schedules), running, " +
