@@ -92,7 +92,7 @@ static void HARPE_PRINTF(1, 2) heading(const char *format, ...) {
 void harpe_fleet_print_budgets(const json_t *fleet) {
     size_t i;
     const json_t *budget;
-    heading("%-16s %9s %9s %9s %9s %9s %9s", "budget", "watts", "jobs may", "planned", "measured",
+    heading("%-16s %9s %9s %9s %9s %9s %9s", "budget", "watts", "limit", "planned", "measured",
             "counted", "at least");
     json_array_foreach(at(fleet, "budgets"), i, budget) {
         printf("%-16s %9s %9s %9s %9s %9s %9s%s\n", group(budget, 16).text,

@@ -23,7 +23,8 @@
 #define STRETCH_MOST 0.7
 /* Such a cap is not changed by less than this part. */
 #define STRETCH_SAME 0.03
-/* Only a member that accepts to be this much slower than its slowest plan gets such a cap. */
+/* Only a member whose largest slowdown allows at least this factor times the time of its slowest
+ * plan gets such a cap. */
 #define STRETCH_ROOM 1.1
 
 harpe_fleet_price harpe_decide_price(const harpe_fleet_state *state, double at_s) {

@@ -21,7 +21,8 @@ double harpe_fleet_events_watts(const harpe_fleet_state *state, int group, doubl
 double harpe_fleet_event_promised_w(const harpe_fleet_state *state, const harpe_fleet_event *event);
 /* Returns true if the event has begun or begins before `until_s`, and its ramp is not over. */
 bool harpe_fleet_event_counts(const harpe_fleet_event *event, double at_s, double until_s);
-/* Removes each event that was over for a week, or that is over and older than the newest 200. Calls
+/* Removes each event that ended more than a week ago, and each event that is over and not among the
+ * newest 200. Calls
  * `gone` for each of them, so that the caller can remove it from the store. */
 void harpe_fleet_events_prune(harpe_fleet_state *state, double at_s,
                               void (*gone)(void *user, int64_t id), void *user);

@@ -63,7 +63,7 @@ static harpe_fleet_plan *plans_of(const json_t *list, size_t *count) {
 typedef harpe_status apply_note(harpe_fleet_state *state, const char *id, const json_t *object,
                                 bool is_loading, harpe_error *error);
 
-/* A group too many must not prevent the start of the server. */
+/* Too many groups must not prevent the server from starting. */
 static harpe_status cannot_add_group(const harpe_fleet_state *state, const char *id,
                                      bool is_loading, harpe_error *error) {
     if (!harpe_groups_are_full(state)) return harpe_fail_memory(error);

@@ -101,7 +101,7 @@ static void event_is_gone(void *user, int64_t id) {
     harpe_steering_erase(user, "event/", number);
 }
 
-/* What an operator has said of a job stays until the job is evicted. */
+/* The terms that an operator has set for a job stay until the job is evicted. */
 static void forget_gone_jobs(harpe_steering *self) {
     for (size_t i = self->state.override_count; i-- > 0;) {
         harpe_error error;
@@ -203,7 +203,7 @@ static void setting_is_stored(harpe_steering *self, const harpe_fleet_note *note
     harpe_error error = {0};
     harpe_text text = {0};
     if (status == HARPE_OK) {
-        if (!self->is_stopping) look(self); /* what was used until now has the old price */
+        if (!self->is_stopping) look(self); /* energy used until now counts at the old price */
         status = harpe_notes_apply(&self->state, note->key, note->text, strlen(note->text), false,
                                    &error);
         fault = &error;
@@ -302,8 +302,8 @@ static void change_job(harpe_steering *self, harpe_call *call) {
     self->is_changing_job = false;
 }
 
-/* Changes the terms of jobs one after another: new terms are the last ones with a change, so that
- * two changes at once would lose one. */
+/* Changes the terms of jobs one after another: a change starts from the stored terms, so one of
+ * two changes at the same time would be lost. */
 static void change_jobs(harpe_steering *self) {
     while (!self->is_changing_job) {
         harpe_call *call = harpe_calls_take_first(&self->job_changes);
@@ -324,8 +324,8 @@ static bool lacks_plans(const harpe_steering *self) {
     return false;
 }
 
-/* Handles the events that wait: for plans, so that the answers say what can be had, and for the
- * event before. */
+/* Handles the new events that wait. They wait for plans, because the answer says what the jobs can
+ * reach, and until the previous event is stored. */
 static void answer_waiting(harpe_steering *self) {
     bool is_late = now_of(self).steady_s - self->waiting_s > EVENT_WAIT_S;
     if (!is_late && lacks_plans(self)) return;

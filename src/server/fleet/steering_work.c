@@ -282,7 +282,7 @@ static bool keep_own_cap(harpe_steering *self, const harpe_member *member, doubl
     return true;
 }
 
-/* Steers the member no longer. */
+/* Stops steering the member. */
 static void refuse_member(const harpe_steering *self, harpe_member *member, const char *what,
                           const char *detail) {
     (void)snprintf(member->reason, sizeof member->reason, "%s: %.150s", what, detail ? detail : "");
