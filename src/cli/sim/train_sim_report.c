@@ -105,10 +105,12 @@ static void print_slow(const harpe_sim_summary *sums) {
     printf("\n  slowest of %d steps: %+.2f %% time (step %d), compared with the highest clocks\n",
            slow->steps, percent_over(slow->slowest_s, usual_s), slow->slowest);
     if (slow->slow_steps == 0) return;
-    printf("  %d %s more than %g %% slower. In %d of them this machine was busy: it woke a rank "
-           "late by more\n  than %g %% of a step (%.3f s of GPU time in the slowest step)\n",
-           slow->slow_steps, slow->slow_steps == 1 ? "step was" : "steps were",
-           100 * HARPE_SIM_SLOW_SHARE, slow->late_steps, 100 * HARPE_SIM_SLOW_SHARE, slow->late_s);
+    printf(
+        "  %d %s more than %g %% slower. In %d of them this machine woke a rank late by more than\n"
+        "  %g %% of a step (%.3f s of GPU time in the slowest step); delays of "
+        "controllers are not known\n",
+        slow->slow_steps, slow->slow_steps == 1 ? "step was" : "steps were",
+        100 * HARPE_SIM_SLOW_SHARE, slow->late_steps, 100 * HARPE_SIM_SLOW_SHARE, slow->late_s);
 }
 
 static void print_events(const harpe_sim_run *run) {
