@@ -11,17 +11,13 @@
 
 #include "server/explored_job.h"
 #include "server/scheduler/perseus/clock_curve.h"
+#include "server/trials.h"
 
 enum { JOBS = 16, ROUNDS_MAX = 80 };
 
 /* The uncertainty of the measured times is in the promise as well: see docs/online.md. */
 #define PROMISE 0.01
 #define GOAL_MEAN 0.01
-
-static int scale(void) {
-    const char *text = getenv("HARPE_TEST_SCALE");
-    return text && atoi(text) > 0 ? atoi(text) : 1;
-}
 
 static void start(explored_job *s, const char *more) {
     char args[256];
@@ -33,7 +29,7 @@ static void start(explored_job *s, const char *more) {
 /* ---- The promise ----------------------------------------------------------------------------- */
 
 static void no_round_is_slower_than_promised(void **state) {
-    int jobs = JOBS * scale(), close = 0, easy = 0;
+    int jobs = JOBS * trial_scale(), close = 0, easy = 0;
     (void)state;
     for (int i = 0; i < jobs; i++) {
         explored_job *s = explored_random((uint64_t)(90000 + i));

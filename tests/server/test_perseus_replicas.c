@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "server/explored_job.h"
+#include "server/trials.h"
 
 enum { REPLICAS_MAX = 8, LEARNING_MAX = 80 };
 
@@ -28,11 +29,6 @@ typedef struct replica_job {
     double ran_s, ran_j; /* the true iteration of the last round */
     bool runs_own;       /* the replicas had different clocks */
 } replica_job;
-
-static int scale(void) {
-    const char *text = getenv("HARPE_TEST_SCALE");
-    return text && atoi(text) > 0 ? atoi(text) : 1;
-}
 
 /* ---- Physics --------------------------------------------------------------------------------- */
 
@@ -305,7 +301,7 @@ static void equal_replicas_share_a_plan(void **state) {
     static const double run_noise[] = {0.005, 0.03, 0, 0, 0.03};
     static const double gpu_noise[] = {0, 0.03, 0.01, 0, 0};
     (void)state;
-    for (int i = 0; i < 3 * scale(); i++) {
+    for (int i = 0; i < trials(3); i++) {
         replica_job *s = job_new((uint64_t)(200 + 10 * i), 2 + i % 2 * 3);
         s->run_noise = run_noise[i % 5];
         s->gpu_noise = gpu_noise[i % 5];
@@ -363,7 +359,7 @@ static void own_plans_save(replica_job *s, int slow, double slack) {
 static void a_slower_replica_is_noticed(void **state) {
     static const double noise[] = {0, 0.003, 0.01};
     (void)state;
-    for (int i = 0; i < 3 * scale(); i++) {
+    for (int i = 0; i < trials(3); i++) {
         replica_job *s = job_new((uint64_t)(300 + 10 * i), i % 2 ? 2 : 5);
         s->run_noise = noise[i % 3];
         slow_down(s, s->replicas - 1, 1.1);
@@ -380,7 +376,7 @@ static void a_slower_replica_is_noticed(void **state) {
 
 static void replicas_slow_in_different_stages(void **state) {
     (void)state;
-    for (int i = 0; i < 2 * scale(); i++) {
+    for (int i = 0; i < trials(2); i++) {
         replica_job *s = job_new((uint64_t)(400 + 10 * i), 4);
         s->run_noise = 0.003;
         s->time_factor[1][0] = 1.08;
@@ -404,7 +400,7 @@ static void replicas_slow_in_different_stages(void **state) {
 /* A GPU that is throttled is as slow as its clock, but at lower clocks it is as fast as others. */
 static void a_throttled_replica(void **state) {
     (void)state;
-    for (int i = 0; i < 2 * scale(); i++) {
+    for (int i = 0; i < trials(2); i++) {
         replica_job *s = job_new((uint64_t)(500 + 10 * i), 3);
         s->run_noise = 0.002;
         s->throttle_mhz[1] = s->base->mhz[s->base->clock_count / 5 + 1];
@@ -420,7 +416,7 @@ static void a_throttled_replica(void **state) {
 
 static void a_straggler_comes_and_goes(void **state) {
     (void)state;
-    for (int i = 0; i < 3 * scale(); i++) {
+    for (int i = 0; i < trials(3); i++) {
         replica_job *s = job_new((uint64_t)(600 + 10 * i), i % 2 ? 2 : 4);
         s->run_noise = i % 3 * 0.004;
         job_start(s, "");
@@ -493,7 +489,7 @@ static void a_replica_that_flickers(void **state) {
 
 static void energy_differs_and_time_does_not(void **state) {
     (void)state;
-    for (int i = 0; i < 2 * scale(); i++) {
+    for (int i = 0; i < trials(2); i++) {
         replica_job *s = job_new((uint64_t)(800 + 10 * i), 3);
         s->run_noise = 0.003;
         for (int p = 0; p < s->base->stages; p++)

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "server/planned_pipeline.h"
+#include "server/trials.h"
 
 /* ---- The truth ------------------------------------------------------------------------------- */
 
@@ -170,12 +171,6 @@ static void tell_story(const story *it, double noise, int seed, int quiet_rounds
     }
     judge(s, &real, into, it->name, noise, seed);
     simulated_free(s);
-}
-
-static int trial_scale(void) {
-    const char *text = getenv("HARPE_TEST_SCALE");
-    int scale = text ? atoi(text) : 1;
-    return scale > 0 ? scale : 1;
 }
 
 static void the_interval_contains_the_truth(void **state) {
