@@ -49,8 +49,8 @@ class PipelineLoop(ServerTest):
 
     def test_a_job_of_two_processes_goes_through_rounds(self):
         server = self.start(plan=plan_1f1b(2, 4))
-        # A controller that a busy machine wakes late sets only the last of several clocks. The slower
-        # the GPUs' time runs, the fewer are left out.
+        # The controller is a process. If a busy machine wakes it late, several requests for clocks wait
+        # for it, and it sets only the last of them. If the GPUs' time runs slower, fewer requests wait.
         for scale in (10, 1):
             lines, log = self.run_ranks(2, "--key", f"two{scale}", "--server",
                                         f"http://127.0.0.1:{server.port}", "--steps", 80,

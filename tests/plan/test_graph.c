@@ -396,8 +396,9 @@ static void plans_with_deadlines_match_the_enumeration(void **state) {
     check_enumeration(21, true, test_trials(300));
 }
 
-/* Checks the bound of each plan against all plans of a graph that are not slower, and counts the
- * plans that are proven to be the best of their time. A faster plan may wait until this time. */
+/* Enumerates all choices of options of a graph. Checks that no choice that is as fast as a plan
+ * needs less energy than the plan's bound. A faster choice waits until the plan's time. Returns how
+ * many plans reach their bound, and are thus proven to be the best of their time. */
 static int count_proven(const random_graph *g, const harpe_plan_set *plans) {
     int option[ACTIVITIES_MAX] = {0}, proven = 0;
     double start_s[ACTIVITIES_MAX], waiting_w = 0;
@@ -420,8 +421,9 @@ static int count_proven(const random_graph *g, const harpe_plan_set *plans) {
     return proven;
 }
 
-/* An effort makes no plan of a graph with deadlines worse, its bounds are below all plans, and most
- * plans reach them. The effort ends by itself when nothing is left. */
+/* An effort on a graph with deadlines makes no plan worse. No choice of options needs less energy
+ * than its bounds, and most plans reach their bounds. The effort ends by itself when no plan can be
+ * improved. */
 static void an_effort_improves_plans_with_deadlines(void **state) {
     (void)state;
     test_random random = {22};

@@ -594,8 +594,8 @@ static void note_gone(void *user, int64_t id) {
     *sum += id;
 }
 
-/* An event that is over is kept for a week. Then it is removed, and the caller hears of it, so that
- * it also leaves the store. */
+/* An event is kept for a week after its end. Then harpe_fleet_events_prune removes it, and tells
+ * the caller its number, so that the caller can remove it from the store. */
 static void old_events_are_removed_and_named(void **state) {
     (void)state;
     world w;
@@ -626,7 +626,8 @@ static void state_of_a_job_says_what_happens_to_it(void **state) {
     set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":600}");
     pass(&w, 60);
     assert_string_equal(harpe_fleet_member_state_name(job->member, true), "follows");
-    /* No plan is as low as this budget: the cap lies below all plans, and nothing is raised. */
+    /* All plans need more than this budget, so the cap is below all plans. The job runs its slowest
+     * plan, and is not raised. */
     set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1}");
     pass(&w, 60);
     assert_int_equal(job->plan, 11);
@@ -634,8 +635,8 @@ static void state_of_a_job_says_what_happens_to_it(void **state) {
     end(&w);
 }
 
-/* Two reports of a declared member: one with a plan that does not exist, and one without a plan,
- * while the store has not yet taken a higher cap. */
+/* A declared member reports a plan that does not exist, while a higher cap is not stored yet. Its
+ * answer has the plan of the cap that is stored. */
 static void declared_member_waits_for_a_stored_cap(void **state) {
     (void)state;
     world w;
@@ -653,7 +654,8 @@ static void declared_member_waits_for_a_stored_cap(void **state) {
     end(&w);
 }
 
-/* A key makes a request of the same group harmless. Another group may use the same key. */
+/* A second request with the same key and group makes no second event. Another group may use the
+ * same key. */
 static void key_of_an_event_counts_in_its_group(void **state) {
     (void)state;
     world w;
@@ -683,14 +685,15 @@ static void too_many_groups_are_refused(void **state) {
         try_set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1,\"group\":\"more\"}"), 429);
     assert_int_equal(try_set(&w, HARPE_CALL_FLEET_PUT_GROUP, "more", "{}"), 429);
     set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1,\"group\":\"g1\"}");
-    /* A store of an older version may have such a note. The server starts nevertheless. */
+    /* Older versions stored a budget for a group that could not be made. A server must start with
+     * such a store. */
     assert_int_equal(harpe_notes_apply(&w.state, "budget/more", "{}", 2, true, &error), HARPE_OK);
     assert_int_equal(harpe_notes_apply(&w.state, "budget/more", "{}", 2, false, &error),
                      HARPE_LIMIT_EXCEEDED);
     end(&w);
 }
 
-/* A member leaves while the solver works. Its power is shared again afterwards. */
+/* A member leaves while the solver works. The next solution gives its power to the others. */
 static void member_that_leaves_during_a_solution_frees_its_power(void **state) {
     (void)state;
     world w;
@@ -711,10 +714,19 @@ static void member_that_leaves_during_a_solution_frees_its_power(void **state) {
     end(&w);
 }
 
+/* Returns what GET /fleet shows to a client with this scope, a new reference. */
+static json_t *shown(const world *w, const char *scope) {
+    harpe_text text = {0};
+    harpe_fleet_show(&w->state, scope, now_of(w), &text);
+    json_t *json = json_loads(text.data, 0, NULL);
+    harpe_text_free(&text);
+    assert_non_null(json);
+    return json;
+}
+
 static void events_that_run_are_always_shown(void **state) {
     (void)state;
     world w;
-    harpe_text text = {0};
     begin(&w, 19);
     set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000,\"group\":\"row\"}");
     set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
@@ -724,22 +736,19 @@ static void events_that_run_are_always_shown(void **state) {
         set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":1,\"watts\":1}");
         w.now_s += 2;
     }
-    harpe_fleet_show(&w.state, "row", now_of(&w), &text);
-    json_t *json = json_loads(text.data, 0, NULL);
+    json_t *json = shown(&w, "row");
     assert_int_equal(json_array_size(json_object_get(json, "events")), 1);
     json_decref(json);
-    harpe_text_free(&text);
-    harpe_fleet_show(&w.state, NULL, now_of(&w), &text);
-    json = json_loads(text.data, 0, NULL);
+    json = shown(&w, NULL);
     json_t *events = json_object_get(json, "events");
     assert_int_equal(json_array_size(events), 201); /* the newest 200 that are over */
     assert_true(json_number_value(json_object_get(json_array_get(events, 0), "watts")) == 7);
     json_decref(json);
-    harpe_text_free(&text);
     end(&w);
 }
 
-/* After a pause, a ring still has old points, and gaps where new ones have replaced them. */
+/* After a pause, new points have replaced some old points of the ring. The history must not show
+ * the gaps between the old points that are left. */
 static void history_has_no_hole_after_a_pause(void **state) {
     (void)state;
     harpe_text text = {0};
