@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The monotonic clocks measure how long something took. Only CLOCK_REALTIME gives the time of day.
- * CLOCK_MONOTONIC stops while the machine is suspended, and CLOCK_BOOTTIME does not. */
+/* CLOCK_MONOTONIC and CLOCK_BOOTTIME measure how long something took. CLOCK_REALTIME is the time of
+ * day. CLOCK_MONOTONIC stops while the machine is suspended, and CLOCK_BOOTTIME does not. */
 #include "base/clock.h"
 
 #include <time.h>

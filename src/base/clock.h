@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The monotonic clock, the clock that also counts the time in which the machine is suspended, and
- * the time of day. */
+/* Reads three clocks of the system: one that stops while the machine is suspended, one that does
+ * not stop, and the time of day. */
 #ifndef HARPE_BASE_CLOCK_H
 #define HARPE_BASE_CLOCK_H
 
