@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans of their own for data parallel replicas whose GPUs differ. An iteration of the job ends
- * when the slowest replica is ready, so the plans of the others take its time. As long as no
- * difference is significant, all replicas run the shared plan and this code changes nothing. */
+/* Gives each data parallel replica a plan of its own if the GPUs of the replicas differ. An
+ * iteration of the job ends when the slowest replica is ready, so the plans of the faster replicas
+ * may take as long. While no difference is significant, all replicas run the shared plan. */
 #ifndef HARPE_SERVER_SCHEDULER_PERSEUS_PERSEUS_REPLICAS_H
 #define HARPE_SERVER_SCHEDULER_PERSEUS_PERSEUS_REPLICAS_H
 
@@ -10,7 +10,8 @@
 #include "server/scheduler/perseus/online_round.h"
 #include "server/scheduler/perseus/perseus_job.h"
 
-/* Makes the replicas of a job with several, for the present pipeline and sweep. */
+/* Replaces `self->replicas` by new ones for the present pipeline and sweep. They are NULL if the
+ * job makes no plans, or has one replica or too many. */
 harpe_status harpe_perseus_replicas_new(harpe_perseus *self, harpe_error *error);
 void harpe_perseus_replicas_free(harpe_perseus_replicas *own);
 
@@ -35,9 +36,10 @@ harpe_online_mean harpe_perseus_replicas_gain(const harpe_perseus *self);
 harpe_status harpe_perseus_replicas_observe(harpe_perseus *self, const int *frequency_mhz,
                                             const harpe_profiling_result *results, size_t count,
                                             harpe_online_round *round, harpe_error *error);
-/* Makes or removes the replicas' own plans after a round, if the replicas have changed or there are
- * new shared plans. If this fails, the function logs the reason, and all replicas run the shared
- * plan. */
+/* Call it after each round. If the replicas differ, it makes plans for each of them, unless the
+ * present ones still fit. If the replicas no longer differ, it removes these plans. If it cannot
+ * make plans, it logs the reason once, all replicas run the shared plan, and the next call tries
+ * again. */
 void harpe_perseus_replicas_plan(harpe_perseus *self);
 
 json_t *harpe_perseus_replicas_save(const harpe_perseus *self);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is known about the GPUs of each data parallel replica: a curve of time and energy over the
- * clock for each (replica, stage, instruction), and whether the GPUs of a stage differ between
- * replicas. The tensor parallel GPUs of one stage and replica work in step and count as one. This
- * code makes no plans. docs/online.md ("Replicas that differ") has the tests and their certainty.
+/* Keeps what was measured of the GPUs of each data parallel replica: a curve of time and energy
+ * over the clock for each (replica, stage, instruction). Decides whether the GPUs of a stage differ
+ * between replicas. The tensor parallel GPUs of one stage and replica work in step and count as
+ * one. This code makes no plans. docs/online.md ("Replicas that differ") has the tests and their
+ * certainty.
  */
 #ifndef HARPE_SERVER_SCHEDULER_PERSEUS_REPLICA_CURVES_H
 #define HARPE_SERVER_SCHEDULER_PERSEUS_REPLICA_CURVES_H
@@ -18,12 +19,13 @@
 
 /* The GPUs of one stage of one replica. */
 typedef struct harpe_replica_gpu {
-    double rounds;       /* in which it was measured at known clocks; a change begins anew */
-    int streak;          /* rounds in a row clearly slower than before; negative: faster */
-    bool differs;        /* from the other replicas */
-    double time_log;     /* log of its time relative to the others, see _compare */
-    double energy_log;   /* the same of its energy */
-    double round_log;    /* log of its time in the last round relative to its curve */
+    double rounds;     /* number of rounds that measured it at known clocks since its last change */
+    int streak;        /* number of rounds in a row in which it was clearly slower than before;
+                        * negative: faster */
+    bool differs;      /* it differs from the GPUs of the same stage in the other replicas */
+    double time_log;   /* log of its time relative to the others, see _compare */
+    double energy_log; /* the same of its energy */
+    double round_log;  /* log of its time in the last round relative to its curve */
     bool is_round_known; /* round_log was measured */
 } harpe_replica_gpu;
 
@@ -63,10 +65,11 @@ bool harpe_replica_curves_observe(harpe_replica_curves *self, const harpe_replic
 
 /* Estimates what one run of an instruction costs on a replica at a clock of the sweep, and writes
  * time (in s) and energy (in J) to `*out`. `entry` is the number of the instruction in the sweep.
- * The estimate is the mean of all replicas, times the factor by which this replica differs from
- * them. If the replica's own measurement at this clock clearly differs from that, the measurement
- * is taken instead. harpe_replica_profiles_smooth removes noise in the same way. Returns false if
- * the sweep does not have the clock. */
+ * The sweep has the mean over all replicas. This function multiplies it by the factor by which the
+ * replica usually differs from the mean. If the replica itself was measured at this clock, and the
+ * measurement clearly differs from the product, the function returns the measurement.
+ * harpe_replica_profiles_smooth removes noise in the same way. Returns false if the sweep does not
+ * have the clock. */
 bool harpe_replica_curves_point(const harpe_replica_curves *self, const harpe_sweep *sweep,
                                 int replica, int entry, int frequency_mhz,
                                 harpe_profile_point *out);
