@@ -71,8 +71,9 @@ static int compare_points(const void *a, const void *b) {
     return (x->at_s > y->at_s) - (x->at_s < y->at_s);
 }
 
-/* Returns the time of the first point that belongs to the ring's present turn. After a pause, older
- * points are still in the ring, with gaps where newer ones have replaced them. */
+/* Returns the time of the oldest point that is younger than the ring is long. After a pause the
+ * ring also holds older points. Newer points have replaced some of these, so that the rest has
+ * gaps. */
 static double first_s(const ring *own) {
     double newest_s = -INFINITY, first = INFINITY;
     for (size_t i = 0; i < own->size; i++)
@@ -85,7 +86,8 @@ static double first_s(const ring *own) {
     return first;
 }
 
-/* Collects the points of a time, oldest first: minutes, and then those of 10 s. */
+/* Copies the points from `from_s` to `to_s` into `into`, sorted by time, and returns their number.
+ * Uses the points of 10 s where there are any, and minutes before them. */
 static size_t collect(const harpe_fleet_history *history, double from_s, double to_s, point *into) {
     double fine_s = first_s(&history->rings[0]);
     size_t count = 0;

@@ -17,8 +17,8 @@ void harpe_fleet_history_add(harpe_fleet_history *history, double at_s, double m
 /* Appends at most `points` points from `from_s` to `to_s` as JSON. */
 void harpe_fleet_history_show(const harpe_fleet_history *history, double from_s, double to_s,
                               size_t points, harpe_text *text);
-/* Appends the minutes, with the one that is not over, as a JSON object, and reads them back. A
- * minute that is read back counts as one sample. */
+/* _save appends all minutes as a JSON object, also the minute that has not ended. _load reads them
+ * back. A minute that was read back counts as one sample. */
 void harpe_fleet_history_save(const harpe_fleet_history *history, harpe_text *text);
 void harpe_fleet_history_load(harpe_fleet_history *history, const char *text, size_t length);
 

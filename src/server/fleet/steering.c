@@ -203,7 +203,8 @@ static void setting_is_stored(harpe_steering *self, const harpe_fleet_note *note
     harpe_error error = {0};
     harpe_text text = {0};
     if (status == HARPE_OK) {
-        if (!self->is_stopping) look(self); /* energy used until now counts at the old price */
+        bool is_price = strcmp(note->key, "prices") == 0;
+        if (is_price && !self->is_stopping) look(self); /* energy until now has the old price */
         status = harpe_notes_apply(&self->state, note->key, note->text, strlen(note->text), false,
                                    &error);
         fault = &error;
