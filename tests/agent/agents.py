@@ -28,6 +28,18 @@ def wait_until(reached, within_s=LIMIT_S, pause_s=0.002):
     return time.monotonic() - start
 
 
+def open_files(process):
+    """Returns what the descriptors of a process refer to, such as a path or "socket:[1234]". The
+    process may open and close files meanwhile."""
+    found = set()
+    for descriptor in os.listdir(f"/proc/{process}/fd"):
+        try:
+            found.add(os.readlink(f"/proc/{process}/fd/{descriptor}"))
+        except FileNotFoundError:  # it is closed since the list was read
+            pass
+    return found
+
+
 class Machine:
     """Emulated GPUs with a name of their own, and a directory for the sockets of agents."""
     count = 0

@@ -379,8 +379,7 @@ class Rules(AgentTest):
         state = os.open(self.machine.state, os.O_RDONLY)
         fcntl.flock(state, fcntl.LOCK_EX)
         agent = self.agent(ready=False)
-        descriptors = pathlib.Path(f"/proc/{agent.process.pid}/fd")
-        self.wait(lambda: str(self.machine.state) in {os.path.realpath(file) for file in descriptors.iterdir()},
+        self.wait(lambda: str(self.machine.state) in agents.open_files(agent.process.pid),
                   "the agent opens its state directory")
         os.close(state)
         self.wait(lambda: agent.status() is not None, "the agent runs")

@@ -16,6 +16,7 @@ import struct
 import time
 import unittest
 
+from agents import open_files
 from metrics_agent import Agent, AgentTest, parse, promtool
 from nvml_client import LIMIT_S, PciInfo
 
@@ -381,9 +382,7 @@ class Server(AgentTest):
         _, agent = self.start_agent("A100", listen=None)
         self.assertIsNone(agent.address)
         listening = pathlib.Path(f"/proc/{agent.process.pid}/net/tcp").read_text()
-        sockets = set()
-        for file in pathlib.Path(f"/proc/{agent.process.pid}/fd").iterdir():
-            sockets.update(re.findall(r"socket:\[(\d+)\]", os.readlink(file)))
+        sockets = set(re.findall(r"socket:\[(\d+)\]", " ".join(open_files(agent.process.pid))))
         self.assertEqual({line.split()[9] for line in listening.splitlines()[1:]} & sockets, set())
 
     def test_addresses(self):
