@@ -219,8 +219,11 @@ static void pass(world *w, double seconds) {
             real_job *job = &w->jobs[j];
             if (w->now_s >= job->ends_s && w->now_s >= job->hangs_until_s) end_round(w, job);
         }
-        for (size_t i = 0; i < w->state.member_count; i++)
-            harpe_member_watch(w->state.members[i], now_of(w));
+        for (size_t i = 0; i < w->state.member_count; i++) {
+            harpe_member *member = w->state.members[i];
+            bool is_over = harpe_limits_are_exceeded(&w->state, member->group);
+            harpe_member_watch(member, is_over, now_of(w));
+        }
         harpe_limits_update(&w->state, now_of(w));
         decide(w);
         (void)harpe_limits_watch(&w->state, now_of(w));
@@ -380,6 +383,80 @@ static void fleet_is_under_an_event_with_notice_when_it_begins(void **state) {
     assert_true(counted_in(&w, 0) <= limit_w);
     pass(&w, 200);
     assert_true(counted_in(&w, 0) > 4500);
+    end(&w);
+}
+
+/* A job that stops answering just before an event without notice: the others are lower in time. */
+static void event_is_kept_although_a_job_does_not_answer(void **state) {
+    (void)state;
+    int late = 0;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        world w;
+        begin(&w, 100 + seed);
+        double round_s = between(&w, 0.5, 10);
+        for (int j = 0; j < 8; j++)
+            add_job(&w, "", 1000, 12)->round_s = round_s * between(&w, 0.5, 1);
+        set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":7800}");
+        pass(&w, 60 + between(&w, 0, 10));
+        real_job *job = &w.jobs[any(&w, 8)];
+        job->hangs_until_s = w.now_s + between(&w, 40, 80);
+        set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":200,\"share\":0.25}");
+        pass(&w, 30);
+        if (counted_in(&w, 0) > 0.75 * 7800 + 0.01)
+            fail_msg("seed %d: %g W count, and the limit is %g W", (int)seed, counted_in(&w, 0),
+                     0.75 * 7800);
+        late += real_power(job) > job->member->cap_w * (1 + 1e-9);
+        pass(&w, 160); /* it answers again, and the others are as before */
+        assert_false(job->member->is_overdue);
+        assert_true(counted_in(&w, 0) > 0.7 * 7800);
+        assert_true(w.state.events[0].breaches == 0);
+        end(&w);
+    }
+    assert_true(late > 20);
+}
+
+/* A job is given time for its answer as long as that costs nothing. */
+static void answer_is_not_overdue_while_the_budget_holds(void **state) {
+    (void)state;
+    world w;
+    begin(&w, 11);
+    for (int j = 0; j < 4; j++)
+        add_job(&w, "", 1000, 12)->round_s = 1;
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":3500}");
+    pass(&w, 60);
+    real_job *job = &w.jobs[1];
+    job->hangs_until_s = w.now_s + 25;
+    pass(&w, 20);
+    assert_false(job->member->is_overdue || job->member->is_silent);
+    assert_true(harpe_member_can_follow(job->member));
+    end(&w);
+}
+
+/* A pause of a member that reports is not taken for its usual time between reports. */
+static void pause_is_no_longer_round(void **state) {
+    (void)state;
+    world w;
+    begin(&w, 12);
+    set(&w, HARPE_CALL_FLEET_PUT_MEMBER, "m",
+        "{\"plans\":[{\"time\":1,\"power\":500},{\"time\":1.1,\"power\":400}]}");
+    harpe_member *member = harpe_member_find(&w.state, HARPE_MEMBER_DECLARED, "m");
+    for (int i = 0; i < 5; i++) {
+        w.now_s += 5;
+        harpe_member_follow(member, 0, 500, now_of(&w));
+    }
+    assert_float_equal(member->round_s, 5, 1e-9);
+    w.now_s += 20;
+    harpe_member_follow(member, 0, 500, now_of(&w));
+    assert_float_equal(member->round_s, 10, 1e-6);
+    for (int i = 0; i < 5; i++) {
+        w.now_s += 5;
+        harpe_member_follow(member, 0, 500, now_of(&w));
+    }
+    w.now_s += 80;
+    harpe_member_watch(member, false, now_of(&w));
+    assert_true(member->is_silent);
+    harpe_member_follow(member, 0, 500, now_of(&w));
+    assert_float_equal(member->round_s, 5, 1e-9);
     end(&w);
 }
 
@@ -781,6 +858,9 @@ int main(void) {
         cmocka_unit_test(silent_job_is_counted_with_what_it_may_draw),
         cmocka_unit_test(power_above_the_plan_is_corrected_within_two_rounds),
         cmocka_unit_test(fleet_is_under_an_event_with_notice_when_it_begins),
+        cmocka_unit_test(event_is_kept_although_a_job_does_not_answer),
+        cmocka_unit_test(answer_is_not_overdue_while_the_budget_holds),
+        cmocka_unit_test(pause_is_no_longer_round),
         cmocka_unit_test(event_that_cannot_be_met_says_by_how_much),
         cmocka_unit_test(event_is_repeated_by_its_key_and_cancelled),
         cmocka_unit_test(restart_continues_with_the_same_split),

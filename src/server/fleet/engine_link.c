@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "server/fleet/groups.h"
+#include "server/fleet/limits.h"
 #include "server/fleet/member.h"
 #include "server/fleet/price_energy.h"
 
@@ -175,6 +176,8 @@ void harpe_engine_link_look(harpe_fleet_state *state, harpe_jobs *jobs, harpe_fl
         gone(user, member);
         harpe_member_remove(state, i);
     }
-    for (size_t i = 0; i < state->member_count; i++)
-        harpe_member_watch(state->members[i], now);
+    for (size_t i = 0; i < state->member_count; i++) {
+        harpe_member *member = state->members[i];
+        harpe_member_watch(member, harpe_limits_are_exceeded(state, member->group), now);
+    }
 }

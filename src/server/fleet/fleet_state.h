@@ -90,6 +90,7 @@ typedef struct harpe_member {
     double heard_wall_s; /* the same time of the wall clock */
     double round_s;      /* how long a round takes; 0: not known */
     bool is_silent;      /* has not answered for too long */
+    bool is_overdue;     /* does not answer while a budget needs its lower cap */
 
     /* The solution. */
     int solver_job;    /* -1: none */

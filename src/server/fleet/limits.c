@@ -81,6 +81,12 @@ void harpe_limits_sum(harpe_fleet_state *state) {
     }
 }
 
+bool harpe_limits_are_exceeded(const harpe_fleet_state *state, int group) {
+    for (int g = group; g >= 0; g = state->groups[g].parent)
+        if (state->groups[g].counted_w > state->groups[g].ahead_w * (1 + 1e-9)) return true;
+    return false;
+}
+
 static bool is_inside(const harpe_fleet_state *state, int group, int of) {
     while (group >= 0 && group != of)
         group = state->groups[group].parent;

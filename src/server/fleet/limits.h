@@ -16,6 +16,9 @@ double harpe_limits_lead_s(const harpe_fleet_state *state);
 void harpe_limits_update(harpe_fleet_state *state, harpe_fleet_now now);
 /* Computes only the sums of powers. */
 void harpe_limits_sum(harpe_fleet_state *state);
+/* Returns true if the counted power of the group, or of a group around it, is above its limit, or
+ * above the limit of an event for which it must be lowered now. */
+bool harpe_limits_are_exceeded(const harpe_fleet_state *state, int group);
 /* Compares the measured power with limits and promises. Returns true if an event has changed in a
  * way that must be stored. */
 bool harpe_limits_watch(harpe_fleet_state *state, harpe_fleet_now now);

@@ -19,6 +19,10 @@
 /* A member is silent if it does not answer for SILENT_S, or for SILENT_ROUNDS of its rounds. */
 #define SILENT_S 30.0
 #define SILENT_ROUNDS 3.0
+/* While a budget is exceeded, an answer is overdue after OVERDUE_ROUNDS of the member's rounds, but
+ * not before OVERDUE_S. Then the others are lowered in its place. */
+#define OVERDUE_ROUNDS 1.5
+#define OVERDUE_S 3.0
 /* A factor is rounded up to this step, so that noise does not change it in every round. It falls
  * only if it is too high by FALL. */
 #define SCALE_STEP 0.0025
@@ -200,7 +204,8 @@ bool harpe_member_is_unread(const harpe_member *member) {
 
 bool harpe_member_can_follow(const harpe_member *member) {
     return member->kind != HARPE_MEMBER_LOAD && member->plan_count > 0 && !member->is_learning &&
-           !member->is_refused && !member->is_silent && !harpe_member_is_unread(member);
+           !member->is_refused && !member->is_silent && !member->is_overdue &&
+           !harpe_member_is_unread(member);
 }
 
 size_t harpe_member_plan_within(const harpe_member *member, double cap_w) {
@@ -308,8 +313,11 @@ void harpe_member_measure(harpe_member *member, double power_w, double predicted
 void harpe_member_follow(harpe_member *member, int64_t plan, double power_w, harpe_fleet_now now) {
     bool is_known = plan >= 0 && (size_t)plan < member->plan_count;
     double plan_w = is_known ? member->plans[plan].power_w : 0;
-    if (member->heard_s > 0)
-        member->round_s = fmax(now.steady_s - member->heard_s, 0.7 * member->round_s);
+    double passed_s = now.steady_s - member->heard_s;
+    /* A pause is not a longer round, so it counts with at most twice the round. */
+    if (member->round_s > 0) passed_s = fmin(passed_s, 2 * member->round_s);
+    if (member->heard_s > 0 && !member->is_silent)
+        member->round_s = fmax(passed_s, 0.7 * member->round_s);
     harpe_member_hear(member, now);
     if (power_w >= 0) harpe_member_measure(member, power_w, plan_w);
     if (!is_known) return;
@@ -319,7 +327,7 @@ void harpe_member_follow(harpe_member *member, int64_t plan, double power_w, har
         member->most_w = fmax(member->most_w, plan_w);
 }
 
-void harpe_member_watch(harpe_member *member, harpe_fleet_now now) {
+void harpe_member_watch(harpe_member *member, bool is_exceeded, harpe_fleet_now now) {
     if (member->kind == HARPE_MEMBER_LOAD) return;
     /* A member that is new here, or comes from the store. */
     if (member->heard_s == 0) member->heard_s = now.steady_s;
@@ -328,6 +336,11 @@ void harpe_member_watch(harpe_member *member, harpe_fleet_now now) {
     bool is_unheard = now.steady_s - member->heard_s > patience_s;
     bool is_late = member->is_waiting && now.steady_s - member->sent_s > patience_s;
     bool is_silent = member->plan_count > 0 && (is_unheard || is_late);
-    if (is_silent != member->is_silent) member->is_dirty = true;
+    bool is_lowered = member->is_waiting && member->cap_w < member->most_w;
+    double overdue_s = fmax(OVERDUE_S, OVERDUE_ROUNDS * member->round_s);
+    bool is_overdue = (is_exceeded || member->is_overdue) && is_lowered && member->round_s > 0 &&
+                      now.steady_s - member->heard_s > overdue_s;
+    if (is_silent != member->is_silent || is_overdue != member->is_overdue) member->is_dirty = true;
     member->is_silent = is_silent;
+    member->is_overdue = is_overdue;
 }

@@ -61,7 +61,7 @@ void harpe_member_measure(harpe_member *member, double power_w, double predicted
 /* A declared member reports the plan that it runs (-1: not said) and its power (negative: not
  * said). */
 void harpe_member_follow(harpe_member *member, int64_t plan, double power_w, harpe_fleet_now now);
-/* Finds out whether the member is silent. */
-void harpe_member_watch(harpe_member *member, harpe_fleet_now now);
+/* Finds out whether the member is silent or overdue. `is_exceeded`: a limit of its groups is. */
+void harpe_member_watch(harpe_member *member, bool is_exceeded, harpe_fleet_now now);
 
 #endif
