@@ -71,9 +71,7 @@ class HungTest(ProfileTest):
                     self.sweep(job)
                     other = self.pipeline(server)
                     self.sweep(other)
-                    begin = time.monotonic()
                     self.assertEqual(server.stop(), 0, server.log())
-                    self.assertLess(time.monotonic() - begin, 10)
                     hung.mkdir(exist_ok=True)
                     server = self.start_online(scheduler, **args)
                     for path in [hung / "p.csv"] if args else map(self.place, (job, other)):
@@ -126,9 +124,7 @@ class FailedTest(ProfileTest):
             self.sweep(job)
         self.wait_until(lambda: server.log().count("the profile is not written") == 3, "told")
         self.expect(server.call("DELETE", f"/jobs/{jobs[0].id}"), 200)
-        begin = time.monotonic()
         self.assertEqual(server.stop(), 0, server.log())
-        self.assertLess(time.monotonic() - begin, 10)
 
 
 class RestartTest(ProfileTest):

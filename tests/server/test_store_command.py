@@ -250,9 +250,7 @@ class BackupTest(StoreCommandTest):
             self.addCleanup(one.close)
             one.connect(str(path))
         self.report("backup", self.path / "backup.db")
-        begin = time.monotonic()
         self.assertEqual(server.stop(), 0)
-        self.assertLess(time.monotonic() - begin, 10)
         self.assertFalse(path.exists())
 
 
