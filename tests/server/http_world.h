@@ -104,9 +104,13 @@ static void release(world *w) {
         }
 }
 
+static atomic_bool is_work_held; /* the work of /work does not end before this is false */
+
 static void work_slowly(void *user) {
     (void)user;
     usleep(200000);
+    while (atomic_load(&is_work_held))
+        usleep(1000);
 }
 
 static void worked(void *user) {

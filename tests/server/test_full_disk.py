@@ -166,9 +166,7 @@ class FullDumpsTest(FullDiskTest):
     def test_dumps_are_made_up_for_by_the_next_server(self):
         for end in (lambda server: server.kill(), lambda server: server.stop()):
             disk, server, filler, job = self.run_on_a_full_disk(f"dump-{time.monotonic_ns()}")
-            begin = time.monotonic()
             end(server)
-            self.assertLess(time.monotonic() - begin, 10)
             filler.unlink()
             server = self.start("--dump-dir", disk)
             self.wait_until(lambda: self.complete(disk / job.id), "all dumps")

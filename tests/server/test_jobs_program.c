@@ -31,7 +31,7 @@ static harpe_scheduler_kind *start_with(engine *e, const char *source) {
     (void)snprintf(path, sizeof path, "%s/mortal.py", e->directory);
     assert_int_equal(harpe_file_write(path, source, strlen(source), NULL), HARPE_OK);
     (void)snprintf(name, sizeof name, "program:python3 %s %s/starts", path, e->directory);
-    assert_int_equal(harpe_scheduler_kind_open(name, "{}", "{}", 20, log, &kind, NULL), HARPE_OK);
+    assert_int_equal(harpe_scheduler_kind_open(name, "{}", "{}", 300, log, &kind, NULL), HARPE_OK);
     e->kind = *kind;
     engine_start(e);
     return kind;

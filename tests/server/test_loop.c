@@ -82,12 +82,20 @@ static void note_c(void *user) { note(user, 'c'); }
 
 static void timers_fire_in_the_order_of_their_times(void **state) {
     world *w = *state;
-    harpe_loop_after(w->loop, 30, note_c, w, NULL, NULL);
-    harpe_loop_after(w->loop, 10, note_a, w, NULL, NULL);
-    harpe_loop_after(w->loop, 20, note_b, w, NULL, NULL);
-    harpe_loop_after(w->loop, 40, stop, w, NULL, NULL);
-    int64_t begin_ns = harpe_clock_ns();
-    run(w);
+    int64_t begin_ns;
+    bool is_prompt;
+    do { /* a timer's time begins with its call, and a call may be late */
+        w->calls = 0;
+        memset(w->order, 0, sizeof w->order);
+        int64_t first_ns = harpe_clock_ns();
+        harpe_loop_after(w->loop, 30, note_c, w, NULL, NULL);
+        harpe_loop_after(w->loop, 10, note_a, w, NULL, NULL);
+        harpe_loop_after(w->loop, 20, note_b, w, NULL, NULL);
+        harpe_loop_after(w->loop, 40, stop, w, NULL, NULL);
+        begin_ns = harpe_clock_ns();
+        is_prompt = begin_ns - first_ns < 5 * 1000000LL;
+        run(w);
+    } while (!is_prompt);
     assert_string_equal(w->order, "abc");
     assert_true(harpe_clock_ns() - begin_ns >= 40 * 1000000LL);
 }
@@ -430,6 +438,7 @@ typedef struct subject_piece {
 
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool has_begun;
+static int ended; /* used on the loop's thread only */
 
 static void write_name(void *user) {
     subject_piece *self = user;
@@ -441,7 +450,7 @@ static void write_name(void *user) {
 
 static void name_is_written(void *user) {
     const subject_piece *self = user;
-    if (self->w->calls == 16) harpe_loop_stop(self->w->loop);
+    if (++ended == 16) harpe_loop_stop(self->w->loop);
 }
 
 /* One thread. The first piece is in progress while the others arrive. */

@@ -69,11 +69,13 @@ class Pipeline(ServerTest):
             self.assertEqual(len(frequencies) == 1, number == -2, frequencies)
         self.add_up(self.expect(server.get(f"{job}/pipeline"), 200).json)
 
-        def measured():
-            shown = server.get(f"{job}/pipeline").json
-            return shown["measured_round"] is not None and shown
-        self.wait_until(measured, "a round ran the plan")
-        for entry in measured()["entries"]:
+        measured = []
+
+        def is_measured():
+            measured[:] = [server.get(f"{job}/pipeline").json]
+            return measured[0]["measured_round"] is not None
+        self.wait_until(is_measured, "a round ran the plan")
+        for entry in measured[0]["entries"]:
             self.assertEqual(entry["runs"], MICROBATCHES)
             self.assertGreater(entry["measured"][0], 0)
         self.expect_detail(server.get(f"{job}/pipeline?plan=100000"), 409, "no plan 100000")
