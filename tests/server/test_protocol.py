@@ -841,6 +841,32 @@ class Life(ServerTest):
         (self.path / "broken.pem").write_text("-----BEGIN CERTIFICATE-----\nAAAA\n"
                                               "-----END CERTIFICATE-----\n")
 
+    def test_a_client_says_what_is_wrong_with_a_connection(self):
+        if not shutil.which("openssl"):
+            self.skipTest("openssl is not installed")
+        self.make_certificates()
+        server = self.start("--tls-cert", self.path / "good.pem", "--tls-key", self.path / "good.key")
+        good = self.path / "good.pem"
+
+        def said(url, *options):
+            done = subprocess.run([HARPE, "jobs", "--server", f"{url}:{server.port}", *options],
+                                  capture_output=True, text=True, timeout=LIMIT_S, check=False)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            return done.stderr
+        self.assertIn("is not trusted", message := said("https://localhost"))
+        self.assertIn("name its authority with --ca-file", message)
+        message = said("https://localhost", "--ca-file", self.path / "nowhere.pem")
+        self.assertIn("certificate authorities cannot be read", message)
+        self.assertIn("nowhere.pem", message)
+        message = said("https://127.0.0.1", "--ca-file", good)
+        self.assertIn("is for another name", message)
+        self.assertIn("localhost", message)
+        self.assertIn("and not with https://?", said("http://localhost"))
+        done = subprocess.run([HARPE, "jobs", "--server", f"https://localhost:{server.port}", "--ca-file", good],
+                              capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
     def test_what_is_wrong_with_a_certificate_is_said(self):
         if not shutil.which("openssl"):
             self.skipTest("openssl is not installed")

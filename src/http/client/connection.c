@@ -318,8 +318,17 @@ static harpe_status tell_transfer(const harpe_connection *connection, harpe_erro
     case CURLE_COULDNT_CONNECT:
         return harpe_fail(error, HARPE_UNAVAILABLE,
                           "no server answers at %.200s; is harpe serve running there?", server);
-    case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "the certificate authorities cannot be read: %s; they are given %s",
+                          reason, connection->ca_name);
+    case CURLE_PEER_FAILED_VERIFICATION:
+        /* curl has one code for both, and the text of each TLS library contains these words. */
+        if (strstr(reason, "subject name"))
+            return harpe_fail(error, HARPE_PERMISSION_DENIED,
+                              "the certificate of %.200s is for another name (%s); use the name "
+                              "in the certificate as the address",
+                              server, reason);
         return harpe_fail(error, HARPE_PERMISSION_DENIED,
                           "%.200s is not trusted (%s); name its authority %s", server, reason,
                           connection->ca_name);
@@ -328,6 +337,11 @@ static harpe_status tell_transfer(const harpe_connection *connection, harpe_erro
                           "%.200s does not speak TLS as https:// needs (%s); is it http://?",
                           server, reason);
     default:
+        /* A server that expects TLS closes the connection, or answers something else than HTTP. */
+        if (strncmp(server, "http://", 7) == 0)
+            return harpe_fail(error, HARPE_UNAVAILABLE,
+                              "%s; is harpe serve running at %.200s, and not with https://?",
+                              reason, server);
         return harpe_fail(error, HARPE_UNAVAILABLE, "%s; is harpe serve running at %.200s?", reason,
                           server);
     }
