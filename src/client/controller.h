@@ -108,6 +108,8 @@ typedef struct harpe_controller_slot {
     _Atomic uint32_t wanted_mhz, held_mhz;
     _Atomic uint64_t reasons;
     _Atomic uint32_t disobeys;
+    /* Of the last look at a GPU that did not obey; 0: there was none. */
+    _Atomic uint32_t disobeyed_wanted_mhz, disobeyed_held_mhz;
     /* Used only if the trainer started the controller. The controller of a node agent keeps its
      * changes to itself, because a trainer without privileges can write to the slot. */
     harpe_controller_changes changes;

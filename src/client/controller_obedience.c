@@ -151,7 +151,11 @@ static void look(harpe_obedience *obedience) {
     atomic_store(&slot->held_mhz, held_mhz);
     atomic_store(&slot->reasons, reasons);
     atomic_store(&slot->disobeys, disobeys);
-    if (disobeys) atomic_fetch_add(&slot->disobeyed, 1);
+    if (disobeys) {
+        atomic_store(&slot->disobeyed_wanted_mhz, last_mhz);
+        atomic_store(&slot->disobeyed_held_mhz, held_mhz);
+        atomic_fetch_add(&slot->disobeyed, 1);
+    }
     atomic_fetch_add(&slot->looks, 1);
 }
 

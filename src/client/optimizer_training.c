@@ -144,8 +144,8 @@ static void count_step(harpe_pipeline *optimizer, bool is_measured) {
     if (!step.obeyed) {
         const harpe_controller_slot *slot =
             atomic_load_explicit(&optimizer->controller, memory_order_acquire)->slot;
-        step.wanted_mhz = atomic_load_explicit(&slot->wanted_mhz, memory_order_relaxed);
-        step.held_mhz = atomic_load_explicit(&slot->held_mhz, memory_order_relaxed);
+        step.wanted_mhz = atomic_load_explicit(&slot->disobeyed_wanted_mhz, memory_order_relaxed);
+        step.held_mhz = atomic_load_explicit(&slot->disobeyed_held_mhz, memory_order_relaxed);
     }
     harpe_conduct_count(&optimizer->conduct, &step);
 }

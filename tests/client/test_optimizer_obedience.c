@@ -179,6 +179,7 @@ static void rounds_go_on_on_a_gpu_that_does_not_obey(void **state) {
     round = harpe_pipeline_frequency_get_status(one->optimizer).round;
     (void)run_until_round(one, round + 2);
     assert_int_equal(spoiled(one), before);
+    check_disobedient(one, host.url); /* the clocks of the time when it did not obey */
     assert_int_equal(gpus.wait(0, 0), 0);
     harpe_pipeline_frequency_free(one->optimizer);
     free(one);
