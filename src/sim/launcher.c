@@ -183,6 +183,13 @@ static void ask_whether_finished(launcher *self) {
     json_decref(job);
 }
 
+static void note_change(harpe_sim_story *story, int64_t round, bool is_learned) {
+    int count = story->change_count;
+    if (count > 0 && story->changes[count - 1].is_learned == is_learned) return;
+    if (count == HARPE_SIM_CHANGES) return;
+    story->changes[story->change_count++] = (harpe_sim_change){round, is_learned};
+}
+
 static void read_frontier(launcher *self, json_t *frontier) {
     harpe_sim_story *story = self->story;
     const char *phase = json_string_value(json_object_get(frontier, "phase"));
@@ -190,6 +197,7 @@ static void read_frontier(launcher *self, json_t *frontier) {
     json_t *current = json_object_get(frontier, "current");
     bool is_learned = phase && (strcmp(phase, "plan") == 0 || strcmp(phase, "hold") == 0);
     if (is_learned && story->planned_round < 0) story->planned_round = next_round;
+    if (phase) note_change(story, next_round, is_learned);
     if (current && story->straggler_step >= 0 && story->straggler_round < 0 &&
         json_integer_value(current) != self->current_plan)
         story->straggler_round = next_round;

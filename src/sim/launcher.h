@@ -10,13 +10,24 @@
 #include "sim/plan.h"
 #include "sim/server.h"
 
+enum { HARPE_SIM_CHANGES = 32 };
+
+/* From this round on, the job runs plans, or learns. */
+typedef struct harpe_sim_change {
+    int64_t round;
+    bool is_learned;
+} harpe_sim_change;
+
 /* The times of events. Steps are numbered as on the board, including the baseline; -1: the event
  * has not happened. */
 typedef struct harpe_sim_story {
     int64_t planned_round; /* the first round after learning */
-    int steady_step;       /* the first step in which all ranks ran that round */
-    int straggler_step;    /* step at which the server learned of the straggler */
-    int answered_step;     /* the first step in which all ranks ran the answer */
+    /* A server that throws its plans away learns again. Empty if the server shows no frontier. */
+    harpe_sim_change changes[HARPE_SIM_CHANGES];
+    int change_count;
+    int steady_step;    /* the first step in which all ranks ran that round */
+    int straggler_step; /* step at which the server learned of the straggler */
+    int answered_step;  /* the first step in which all ranks ran the answer */
     int64_t straggler_round;
     int kill_step, restart_step;
     double gpu_back_s;    /* real time from the kill until the GPU's clocks were reset */

@@ -13,14 +13,20 @@ static const char *const kind_names[] = {
     "highest clocks", "no schedule yet",     "learning",
     "plan",           "straggler, old plan", "straggler, new plan"};
 
+static bool is_planned(const harpe_sim_story *story, int64_t round) {
+    bool is_learned = story->planned_round >= 0 && round >= story->planned_round;
+    for (int i = 0; i < story->change_count && story->changes[i].round <= round; i++)
+        is_learned = story->changes[i].is_learned;
+    return is_learned;
+}
+
 static harpe_sim_kind kind_of(const harpe_sim_story *story, int step, int64_t round) {
     if (step < HARPE_SIM_BASELINE_STEPS) return HARPE_SIM_HIGHEST_CLOCKS;
     if (story->straggler_step >= 0 && step >= story->straggler_step)
         return story->answered_step >= 0 && round >= story->straggler_round ? HARPE_SIM_ANSWERED
                                                                             : HARPE_SIM_UNANSWERED;
     if (round < 0) return HARPE_SIM_NO_SCHEDULE;
-    return story->planned_round >= 0 && round >= story->planned_round ? HARPE_SIM_PLANNED
-                                                                      : HARPE_SIM_LEARNING;
+    return is_planned(story, round) ? HARPE_SIM_PLANNED : HARPE_SIM_LEARNING;
 }
 
 static void add_step(harpe_sim_stretch *to, const harpe_sim_step_sum *step) {

@@ -99,6 +99,24 @@ static void steps_are_sorted_by_what_ran(void **state) {
     harpe_sim_summary_free(&sums);
 }
 
+/* After a drift the server measures again, and later it plans again. */
+static void plans_that_were_thrown_away_are_learnt_again(void **state) {
+    world *w = *state;
+    for (int i = 0; i < HARPE_SIM_BASELINE_STEPS; i++)
+        add(w, 100, 10, -1, -1);
+    for (int round = 0; round < 10; round++)
+        add(w, 100, 10, round, round);
+    w->run.story.planned_round = 2;
+    w->run.story.changes[0] = (harpe_sim_change){0, false};
+    w->run.story.changes[1] = (harpe_sim_change){2, true};
+    w->run.story.changes[2] = (harpe_sim_change){5, false};
+    w->run.story.changes[3] = (harpe_sim_change){9, true};
+    w->run.story.change_count = 4;
+    harpe_sim_summary sums = sum_up(w);
+    assert_counts(&sums, (int[HARPE_SIM_KINDS]){HARPE_SIM_BASELINE_STEPS - 1, 0, 6, 4, 0, 0});
+    harpe_sim_summary_free(&sums);
+}
+
 /* Without an answer, no step of a straggler belongs to its plan. */
 static void straggler_without_an_answer_runs_the_old_plan(void **state) {
     world *w = *state;
@@ -147,6 +165,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(run_without_steps_is_empty, open_world, close_world),
         cmocka_unit_test_setup_teardown(steps_are_sorted_by_what_ran, open_world, close_world),
+        cmocka_unit_test_setup_teardown(plans_that_were_thrown_away_are_learnt_again, open_world,
+                                        close_world),
         cmocka_unit_test_setup_teardown(straggler_without_an_answer_runs_the_old_plan, open_world,
                                         close_world),
         cmocka_unit_test_setup_teardown(what_a_step_takes_is_the_median, open_world, close_world),
