@@ -266,7 +266,7 @@ static void rounds_are_kept_until_they_are_dumped(void **state) {
     engine_settle(e);
     assert_int_equal(mkfifo(dump_path(e, job, "1.prof.json"), 0600), 0);
     (void)whole_round(e, job, 2, 0, 5);
-    engine_settle(e); /* its dumps are written */
+    engine_settle(e);            /* its dumps are written */
     for (int k = 1; k < 14; k++) /* more than may wait with their results */
         (void)whole_round(e, job, 2, k, 5);
     assert_false(is_stored(e, job, 0));

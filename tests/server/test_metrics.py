@@ -60,6 +60,21 @@ class Metrics(Online):
         self.assertEqual(listed["phase"], "plan")
         self.assertEqual(listed["plan"]["number"], frontier["current"])
 
+    def test_a_job_that_has_ended_draws_no_power_and_runs_no_plan(self):
+        server = self.start_online(num_microbatches=4)
+        job = self.pipeline(server, 2, 4)
+        job.run_until_planned()
+        job.frontier()  # after the scheduler has observed the results
+        before = self.of_job(server, job.id)
+        self.assertEqual((before["phase plan"], before["power_watts"] > 0), (1, True))
+        for rank in range(2):
+            self.expect(server.post(f"/end/{job.id}", {"rank": rank}), 200)
+        after = self.of_job(server, job.id)
+        self.assertEqual({name for name in after if "plan" in name or "phase" in name or "power_watts" in name},
+                         set())
+        self.assertEqual(after["energy_joules_total"], before["energy_joules_total"])
+        self.assertEqual(after["energy_saved_joules"], before["energy_saved_joules"])
+
     def test_before_a_baseline_nothing_is_claimed(self):
         server = self.start_online(num_microbatches=4)
         job = self.pipeline(server, 2, 4)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/metrics_text.h"
+#include "server/engine/job.h"
 #include "server/engine/job_group.h"
 #include "server/engine/job_state.h"
 
@@ -253,13 +254,22 @@ static const harpe_job *next_job(const harpe_job *job, const char *scope) {
     return job;
 }
 
+/* Such a value says nothing of a job that has ended or failed. */
+static bool is_of_now(const job_metric *metric) {
+    return metric->value == power || metric->value == plan || metric->value == plan_time ||
+           metric->value == plan_energy;
+}
+
+static bool runs(const harpe_job *job) { return !harpe_job_has_ended(job) && !job->failure; }
+
 static void append_metric(harpe_text *text, const harpe_jobs *jobs, const char *scope,
                           const job_metric *metric) {
     append_head(text, metric->name, metric->type, metric->help);
     const harpe_job *job = next_job(jobs ? jobs->table.newest : NULL, scope);
     for (int shown = 0; job && shown < JOBS_MAX; job = next_job(job->older, scope), shown++) {
         double value = metric->value(&job->figures);
-        if (!isnan(value)) append_sample(text, metric->name, job, NULL, NULL, value);
+        if (!isnan(value) && (runs(job) || !is_of_now(metric)))
+            append_sample(text, metric->name, job, NULL, NULL, value);
     }
 }
 
@@ -267,7 +277,7 @@ static void append_phases(harpe_text *text, const harpe_jobs *jobs, const char *
     append_head(text, "phase", "gauge", "1 for the phase that an online job is in.");
     const harpe_job *job = next_job(jobs ? jobs->table.newest : NULL, scope);
     for (int shown = 0; job && shown < JOBS_MAX; job = next_job(job->older, scope), shown++) {
-        const char *phase = job->figures.phase;
+        const char *phase = runs(job) ? job->figures.phase : NULL;
         for (int p = 0; phase && p < PHASE_COUNT; p++)
             append_sample(text, "phase", job, "phase", PHASES[p], strcmp(phase, PHASES[p]) == 0);
     }

@@ -179,12 +179,13 @@ static harpe_status observe_count(harpe_perseus *self, const harpe_profiling_res
 static void log_sweep(const harpe_perseus *self, const harpe_sweep *sweep) {
     const harpe_sweep_cost *cost = &sweep->cost;
     double extra_j = harpe_perseus_sweep_extra_energy_j(self);
-    harpe_perseus_log(
-        self, HARPE_LOG_INFO,
-        "sweep finished: %zu rounds, %zu iterations; it took %s more and %s %s than at "
-        "the highest frequency",
-        cost->rounds, cost->iterations, HARPE_TIME(harpe_perseus_sweep_extra_time_s(self)),
-        HARPE_ENERGY(fabs(extra_j)), extra_j > 0 ? "more" : "less");
+    double extra_s = harpe_perseus_sweep_extra_time_s(self);
+    harpe_perseus_log(self, HARPE_LOG_INFO,
+                      "sweep finished: %zu rounds, %zu iterations; it took %s %s and %s %s than at "
+                      "the highest frequency",
+                      cost->rounds, cost->iterations, HARPE_TIME(fabs(extra_s)),
+                      extra_s > 0 ? "longer" : "less", HARPE_ENERGY(fabs(extra_j)),
+                      extra_j > 0 ? "more" : "less");
 }
 
 static harpe_status observe_sweep(harpe_perseus *self, const harpe_online_round *round,

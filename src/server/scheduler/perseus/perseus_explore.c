@@ -73,11 +73,12 @@ harpe_status harpe_perseus_learn(harpe_perseus *self, const harpe_online_round *
 static void log_exploration(const harpe_perseus *self) {
     const harpe_sweep_cost *cost = &harpe_perseus_sweep_under_way(self)->cost;
     double extra_j = harpe_perseus_sweep_extra_energy_j(self);
+    double extra_s = harpe_perseus_sweep_extra_time_s(self);
     harpe_perseus_log(self, HARPE_LOG_INFO,
                       "exploration finished: %zu rounds, %zu iterations, %zu clocks measured; it "
-                      "took %s more and %s %s than at the highest frequency",
+                      "took %s %s and %s %s than at the highest frequency",
                       cost->rounds, cost->iterations, harpe_explorer_measured(self->explorer),
-                      HARPE_TIME(harpe_perseus_sweep_extra_time_s(self)),
+                      HARPE_TIME(fabs(extra_s)), extra_s > 0 ? "longer" : "less",
                       HARPE_ENERGY(fabs(extra_j)), extra_j > 0 ? "more" : "less");
 }
 
