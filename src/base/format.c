@@ -84,7 +84,7 @@ char *harpe_format_digits(char buffer[HARPE_NUMBER_SIZE], double value, int sign
     return harpe_format_compact(buffer, value, decimals_for(value, significant));
 }
 
-static char *format_with_unit(char buffer[HARPE_NUMBER_SIZE], double value, harpe_unit unit) {
+char *harpe_format_in(char buffer[HARPE_NUMBER_SIZE], double value, harpe_unit unit) {
     double scaled = value * unit.per_si;
     harpe_format_fixed(buffer, scaled, decimals_for(scaled, 4));
     size_t length = strlen(buffer);
@@ -93,17 +93,17 @@ static char *format_with_unit(char buffer[HARPE_NUMBER_SIZE], double value, harp
 }
 
 char *harpe_format_time(char buffer[HARPE_NUMBER_SIZE], double seconds) {
-    return format_with_unit(buffer, seconds, harpe_time_unit(fabs(seconds)));
+    return harpe_format_in(buffer, seconds, harpe_time_unit(fabs(seconds)));
 }
 
 char *harpe_format_energy(char buffer[HARPE_NUMBER_SIZE], double joules) {
-    return format_with_unit(buffer, joules, harpe_energy_unit(fabs(joules)));
+    return harpe_format_in(buffer, joules, harpe_energy_unit(fabs(joules)));
 }
 
 char *harpe_format_power(char buffer[HARPE_NUMBER_SIZE], double watts) {
     bool is_large = fabs(watts) >= 1e4;
-    return format_with_unit(buffer, watts,
-                            is_large ? (harpe_unit){"kW", 1e-3} : (harpe_unit){"W", 1.0});
+    return harpe_format_in(buffer, watts,
+                           is_large ? (harpe_unit){"kW", 1e-3} : (harpe_unit){"W", 1.0});
 }
 
 char *harpe_format_percent(char buffer[HARPE_NUMBER_SIZE], double percent) {

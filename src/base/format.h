@@ -33,6 +33,8 @@ char *harpe_format_digits(char buffer[HARPE_NUMBER_SIZE], double value, int sign
 char *harpe_format_time(char buffer[HARPE_NUMBER_SIZE], double seconds);
 char *harpe_format_energy(char buffer[HARPE_NUMBER_SIZE], double joules);
 char *harpe_format_power(char buffer[HARPE_NUMBER_SIZE], double watts);
+/* Formats about four significant digits and the unit that is given. */
+char *harpe_format_in(char buffer[HARPE_NUMBER_SIZE], double value, harpe_unit unit);
 /* Calls harpe_format_digits in an expression, such as an argument of printf. The text is valid to
  * the end of the block. */
 #define HARPE_DIGITS(value, significant) \

@@ -90,11 +90,12 @@ static void append_used(const json_t *figures, harpe_text *text) {
                       iterations == 1 ? "" : "s", HARPE_POWER(number_of(figures, "power")));
 }
 
-/* Appends "42.48 kJ +- 88.65 J (13.9 % +- 0.03 %)". */
+/* Appends "42.48 kJ +- 0.08865 kJ (13.9 % +- 0.03 %)". */
 static void append_estimate(harpe_text *text, const char *title, double value, double uncertainty,
-                            double whole, char *(*format)(char *buffer, double value)) {
+                            double whole, harpe_unit (*unit_of)(double largest)) {
     char size[HARPE_NUMBER_SIZE], half[HARPE_NUMBER_SIZE], share[HARPE_JOB_CELL_SIZE];
-    (void)format(size, value);
+    harpe_unit unit = unit_of(fmax(fabs(value), isfinite(uncertainty) ? uncertainty : 0));
+    (void)harpe_format_in(size, value, unit);
     print_share(share, sizeof share, value, uncertainty, whole);
     if (!(uncertainty > 0)) {
         harpe_text_printf(text, "  %-11s nothing is compared yet\n", title);
@@ -102,7 +103,7 @@ static void append_estimate(harpe_text *text, const char *title, double value, d
     }
     harpe_text_printf(text, "  %-11s %s", title, size);
     if (isfinite(uncertainty)) {
-        (void)format(half, uncertainty);
+        (void)harpe_format_in(half, uncertainty, unit);
         harpe_text_printf(text, " +- %s", half);
     }
     harpe_text_printf(text, " (%s)\n", share);
@@ -128,10 +129,10 @@ void harpe_job_figures_savings(const json_t *job, harpe_text *text) {
     if (json_is_object(saved)) {
         append_estimate(text, "saved:", number_of(saved, "energy"),
                         uncertainty_of(saved, "energy_uncertainty"),
-                        number_of(saved, "energy_baseline"), harpe_format_energy);
+                        number_of(saved, "energy_baseline"), harpe_energy_unit);
         append_estimate(text, "time lost:", number_of(saved, "time"),
                         uncertainty_of(saved, "time_uncertainty"),
-                        number_of(saved, "time_baseline"), harpe_format_time);
+                        number_of(saved, "time_baseline"), harpe_time_unit);
     } else if (number_of(figures, "energy") > 0) {
         harpe_text_printf(text, "  saved:      no baseline measured\n");
     }

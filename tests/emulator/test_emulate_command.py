@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 
 from nvml_client import HARPE, LIMIT_S, PRELOAD
@@ -49,6 +50,27 @@ class EmulateTest(unittest.TestCase):
         self.assertEqual(self.emulate("--gpus", "4xB300", "--", "true").returncode, 2)
         self.assertEqual(self.emulate("--faults", "nonsense", "--", "true").returncode, 2)
         self.assertEqual(self.emulate().returncode, 2)
+
+    def test_emulate_refuses_a_profile_that_cannot_be_followed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "profile.csv")
+            head = "stage,instruction,frequency,time,energy\n0,forward,1410,0.05,20\n"
+            for text, words in ((None, ["No such file"]), ("x,y\n1,2\n", [":1:", "missing columns"]),
+                                (head + "0,forward,1200,fast,18\n", [":3:", "fast"]),
+                                (head + "0,forward,1410,0.5,35\n", [":3:", "line 2"])):
+                with self.subTest(text):
+                    if text:
+                        with open(path, "w", encoding="ascii") as file:
+                            file.write(text)
+                    result = self.emulate("--profile", path, "--", "echo", "ran")
+                    self.assertNotEqual(result.returncode, 0)
+                    self.assertEqual(result.stdout, "")
+                    self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+                    for word in (path, *words):
+                        self.assertIn(word, result.stderr)
+            with open(path, "w", encoding="ascii") as file:
+                file.write(head + "0,forward,1200,0.055,18\n0,forward,1200,0.0551,18.01\n")
+            self.assertEqual(self.emulate("--profile", path, "--", "true").returncode, 0)
 
     def test_emulate_passes_signals_on(self):
         process = self.begin("--", "sh", "-c", "trap 'echo got; exit 3' TERM; echo ready; "

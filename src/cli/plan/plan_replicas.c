@@ -20,24 +20,24 @@
 enum flag { FLAG_REPLICAS = 0x300, FLAG_REPLICA, FLAG_TIME, FLAG_SLOWDOWN, FLAG_SMOOTH };
 
 static const struct argp_option flags[] = {
-    {NULL, 0, NULL, 0, "A plan for each GPU of a data or tensor parallel job:", 2},
+    {NULL, 0, NULL, 0, "A plan for each GPU of a data or tensor parallel job:", 3},
     {"replicas", FLAG_REPLICAS, NULL, 0,
-     "The profile has the columns replica and gpu: it is of all GPUs of all pipeline replicas", 2},
+     "The profile has the columns replica and gpu: it is of all GPUs of all pipeline replicas", 3},
     {"replica", FLAG_REPLICA, "FILE", 0,
      "The profile of a further pipeline replica; give it once for each replica but the first, "
      "whose "
      "profile is --inst-profile",
-     2},
+     3},
     {"time", FLAG_TIME, "S", 0,
      "An iteration of the job may take S seconds (default: the shortest time of the slowest "
      "replica)",
-     2},
+     3},
     {"slowdown", FLAG_SLOWDOWN, "X", 0,
-     "An iteration of the job may take X times the shortest time of the slowest replica", 2},
+     "An iteration of the job may take X times the shortest time of the slowest replica", 3},
     {"smooth", FLAG_SMOOTH, "X", OPTION_ARG_OPTIONAL,
      "Remove noise from the profiles: GPUs that differ by the same factor at all clocks, up to a "
      "standard deviation of X (default 0.03), are taken to differ by this factor alone",
-     2},
+     3},
     {0},
 };
 

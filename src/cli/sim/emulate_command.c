@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <harpe/profile.h>
+
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/commands.h"
@@ -135,11 +137,21 @@ static harpe_status emulate(const emulate_arguments *arguments, int *exit_code,
     return status;
 }
 
+/* The emulator itself reads the profile when the first instruction runs, and cannot refuse it. */
+static harpe_status check_profile(const char *path, harpe_error *error) {
+    harpe_profile *profile;
+    if (!path) return HARPE_OK;
+    harpe_status status = harpe_profile_read_csv(path, &profile, error);
+    if (status == HARPE_OK) harpe_profile_free(profile);
+    return status;
+}
+
 int harpe_emulate_command(int argc, char **argv) {
     emulate_arguments arguments = {0};
     argp_parse(&argument_parser, argc, argv, ARGP_IN_ORDER, NULL, &arguments);
     harpe_error error;
     int exit_code = HARPE_EXIT_OK;
-    harpe_status status = emulate(&arguments, &exit_code, &error);
+    harpe_status status = check_profile(arguments.options.profile, &error);
+    if (status == HARPE_OK) status = emulate(&arguments, &exit_code, &error);
     return status == HARPE_OK ? exit_code : harpe_command_fail("emulate", &error);
 }
