@@ -73,9 +73,13 @@ harpe_status harpe_scheduler_args_read(const char *scheduler, const char *args_j
 
 /* ---- What a job says of itself --------------------------------------------------------------- */
 
-/* Returns the N of a word NAME=N in a job's metadata, from 1 to `maximum`, or 0. */
-static int64_t number_in_metadata(const harpe_job_info *job, const char *name, int64_t maximum) {
-    static const char separators[] = " \t,;+";
+static const char separators[] = " \t,;+";
+static const char MICROBATCHES[] = "num_microbatches=", TOKENS[] = "tokens_per_step=";
+
+/* Returns the N of a word NAME=N in a job's metadata, from 1 to `maximum`, or 0. `wrong` receives
+ * the first such word that has no such N, or NULL; it may be NULL itself. */
+static int64_t number_in_metadata(const harpe_job_info *job, const char *name, int64_t maximum,
+                                  const char **wrong) {
     size_t name_length = strlen(name);
     const char *word = job->job_metadata ? job->job_metadata : "";
     for (; *word; word += strcspn(word, separators)) {
@@ -86,14 +90,31 @@ static int64_t number_in_metadata(const harpe_job_info *job, const char *name, i
         long long number = length > 0 && length < 11 ? strtoll(digits, NULL, 10) : 0;
         bool is_whole = strcspn(digits, separators) == length;
         if (is_whole && number >= 1 && number <= maximum) return number;
+        if (wrong && !*wrong) *wrong = word;
     }
     return 0;
 }
 
 int harpe_scheduler_job_microbatches(const harpe_job_info *job) {
-    return (int)number_in_metadata(job, "num_microbatches=", HARPE_JOB_MICROBATCHES_MAX);
+    return (int)number_in_metadata(job, MICROBATCHES, HARPE_JOB_MICROBATCHES_MAX, NULL);
 }
 
 int64_t harpe_scheduler_job_tokens(const harpe_job_info *job) {
-    return number_in_metadata(job, "tokens_per_step=", HARPE_TOKENS_MAX);
+    return number_in_metadata(job, TOKENS, HARPE_TOKENS_MAX, NULL);
+}
+
+bool harpe_scheduler_job_wrong_word(const harpe_job_info *job, char *word, int64_t *maximum) {
+    const char *wrong = NULL;
+    *maximum = HARPE_JOB_MICROBATCHES_MAX;
+    (void)number_in_metadata(job, MICROBATCHES, *maximum, &wrong);
+    if (!wrong) {
+        *maximum = HARPE_TOKENS_MAX;
+        (void)number_in_metadata(job, TOKENS, *maximum, &wrong);
+    }
+    if (!wrong) return false;
+    size_t length = strcspn(wrong, separators);
+    if (length > HARPE_JOB_WORD_MAX) length = HARPE_JOB_WORD_MAX;
+    memcpy(word, wrong, length);
+    word[length] = '\0';
+    return true;
 }

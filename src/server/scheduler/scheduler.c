@@ -2,11 +2,14 @@
 /* One job's scheduler, in the form that the engine uses. It keeps the last schedules, and returns
  * them in all later rounds when the scheduler has finished. With the 3D wrapper it gives the
  * schedule of a stage to all ranks of the stage. This code runs on workers. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/format.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "server/scheduler/builtin.h"
 #include "server/scheduler/schedule_set.h"
@@ -47,8 +50,21 @@ static harpe_status copy_job(harpe_scheduler *scheduler, const harpe_job_info *j
     return scheduler->directory ? HARPE_OK : harpe_fail_memory(error);
 }
 
+/* A client that gives a number by its metadata gets no other answer. */
+static void tell_wrong_word(const harpe_scheduler *scheduler) {
+    char word[HARPE_JOB_WORD_MAX + 1], shown[sizeof word];
+    int64_t maximum;
+    if (harpe_scheduler_job_wrong_word(&scheduler->job, word, &maximum))
+        harpe_log_line(&scheduler->kind->log, HARPE_LOG_WARNING,
+                       "%.200s: %s in the job's metadata is ignored: it is no number from 1 to "
+                       "%" PRId64,
+                       scheduler->job.job_id ? scheduler->job.job_id : "",
+                       harpe_clean_text(shown, sizeof shown, word), maximum);
+}
+
 static harpe_status start(harpe_scheduler *scheduler, harpe_error *error) {
     const harpe_scheduler_kind *kind = scheduler->kind;
+    tell_wrong_word(scheduler);
     scheduler->seen = (harpe_host_job){
         .base = {&scheduler->job, scheduler->ranks, kind->settings_json, kind->args_json,
                  scheduler->directory, kind->log},
