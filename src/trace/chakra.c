@@ -113,16 +113,22 @@ static bool read_waits(const harpe_wire_field *field, uint64_t *waits, size_t *c
     return bytes.next == bytes.end;
 }
 
+/* Reads or counts the dependencies in the fields with this number. */
+static bool read_waits_of(harpe_wire bytes, uint32_t number, uint64_t *waits, size_t *count) {
+    harpe_wire_field field;
+    while (harpe_wire_field_next(&bytes, &field))
+        if (field.number == number && !read_waits(&field, waits, count)) return false;
+    return true;
+}
+
+/* Puts the control dependencies first. */
 static harpe_status read_all_waits(const reader *r, harpe_wire bytes, harpe_chakra_node *node) {
     for (int pass = 0; pass < 2; pass++) {
-        harpe_wire rest = bytes;
-        harpe_wire_field field;
         size_t count = 0;
-        while (harpe_wire_field_next(&rest, &field)) {
-            bool is_wait = field.number == NODE_CTRL_DEPS || field.number == NODE_DATA_DEPS;
-            if (is_wait && !read_waits(&field, node->waits, &count))
-                return fail_message(r, "the dependencies of the node are damaged");
-        }
+        bool is_sound = read_waits_of(bytes, NODE_CTRL_DEPS, node->waits, &count);
+        node->parent_count = count;
+        is_sound = is_sound && read_waits_of(bytes, NODE_DATA_DEPS, node->waits, &count);
+        if (!is_sound) return fail_message(r, "the dependencies of the node are damaged");
         node->wait_count = count;
         if (pass == 1 || count == 0) break;
         node->waits = harpe_arena_alloc(&r->trace->arena, count, sizeof *node->waits);

@@ -159,6 +159,7 @@ static harpe_status read_node(const reader *r, const json_t *object) {
     if (status == HARPE_OK) status = read_members(r, object, &node);
     if (status == HARPE_OK) status = read_attributes(r, json_object_get(object, "attr"), &node);
     if (status == HARPE_OK) status = read_waits(r, control, "ctrl_deps", &node);
+    node.parent_count = node.wait_count;
     if (status == HARPE_OK) status = read_waits(r, data, "data_deps", &node);
     return status == HARPE_OK ? harpe_chakra_add_node(r->trace, &node, r->error) : status;
 }

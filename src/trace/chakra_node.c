@@ -64,6 +64,7 @@ harpe_status harpe_chakra_add_node(harpe_trace *trace, const harpe_chakra_node *
         .sequence = -1,
         .id = node->id,
         .wait_count = node->wait_count,
+        .parent_count = node->parent_count,
         .waits = node->waits,
     };
     bool is_computation = node->type == HARPE_CHAKRA_COMP_NODE && !node->is_on_cpu;

@@ -25,7 +25,7 @@ typedef struct harpe_chakra_node {
     const char *group;           /* HARPE_CHAKRA_GROUP; lives as long as the trace; NULL: missing */
     int64_t source, target, tag; /* comm_src, comm_dst, comm_tag; -1: missing */
     int64_t collective;          /* comm_type; -1: missing */
-    size_t wait_count;
+    size_t wait_count, parent_count; /* the first are parents: control dependencies */
     uint64_t *waits;
 } harpe_chakra_node;
 

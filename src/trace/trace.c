@@ -38,20 +38,75 @@ static int compare_ids(const void *left, const void *right) {
 
 static harpe_status resolve_event(harpe_trace *trace, harpe_trace_event *event,
                                   const id_entry *entries, harpe_error *error) {
+    size_t kept = 0, parents = 0;
     for (size_t k = 0; k < event->wait_count; k++) {
         const id_entry wanted = {.id = event->waits[k]};
         const id_entry *found =
             bsearch(&wanted, entries, trace->event_count, sizeof *entries, compare_ids);
+        /* Chakra's converter leaves out nodes that only call others, such as the thread. */
+        if (!found && k < event->parent_count) continue;
         if (!found) {
             return harpe_fail(error, HARPE_INVALID_INPUT,
                               "%s: node %" PRIu64 " waits for node %" PRIu64
                               ", which is not in the file: is the file complete?",
                               trace->file, event->id, wanted.id);
         }
-        event->waits[k] = found->index;
+        event->waits[kept++] = found->index;
+        if (k < event->parent_count) parents = kept;
     }
+    event->wait_count = kept;
+    event->parent_count = parents;
     return HARPE_OK;
 }
+
+/* ---- Parents in cycles ----------------------------------------------------------------------- */
+
+/* Returns true if the waits of the trace contain a cycle. `next` has an entry for each event: 0
+ * before its visit, then 1 + the number of its waits that were followed; SIZE_MAX at its end. */
+static bool follow_waits(const harpe_trace *trace, size_t *next, size_t *stack) {
+    for (size_t first = 0; first < trace->event_count; first++) {
+        size_t depth = 0;
+        if (next[first] != 0) continue;
+        next[first] = 1;
+        stack[depth++] = first;
+        while (depth > 0) {
+            const harpe_trace_event *event = &trace->events[stack[depth - 1]];
+            size_t followed = next[stack[depth - 1]] - 1;
+            if (followed == event->wait_count) {
+                next[stack[--depth]] = SIZE_MAX;
+                continue;
+            }
+            next[stack[depth - 1]]++;
+            size_t wanted = event->waits[followed];
+            if (next[wanted] == SIZE_MAX) continue;
+            if (next[wanted] != 0) return true;
+            next[wanted] = 1;
+            stack[depth++] = wanted;
+        }
+    }
+    return false;
+}
+
+/* Chakra's converter may let a call wait for what it calls. Then the parents mean only who called,
+ * and the other dependencies are the order, as Chakra's own feeder takes them. */
+static harpe_status drop_parents_in_cycles(harpe_trace *trace, harpe_error *error) {
+    size_t *next = harpe_calloc(trace->event_count, sizeof *next);
+    size_t *stack = harpe_calloc(trace->event_count, sizeof *stack);
+    bool has_memory = next && stack;
+    bool has_cycle = has_memory && follow_waits(trace, next, stack);
+    free(next);
+    free(stack);
+    trace->has_no_parents = has_cycle;
+    for (size_t i = 0; i < trace->event_count && has_cycle; i++) {
+        harpe_trace_event *event = &trace->events[i];
+        event->waits += event->parent_count;
+        event->wait_count -= event->parent_count;
+        event->parent_count = 0;
+    }
+    return has_memory ? HARPE_OK : harpe_fail_memory(error);
+}
+
+/* ---- Ids ------------------------------------------------------------------------------------- */
 
 harpe_status harpe_trace_resolve(harpe_trace *trace, harpe_error *error) {
     id_entry *entries = harpe_calloc(trace->event_count, sizeof *entries);
@@ -70,7 +125,7 @@ harpe_status harpe_trace_resolve(harpe_trace *trace, harpe_error *error) {
     for (size_t i = 0; i < trace->event_count && status == HARPE_OK; i++)
         status = resolve_event(trace, &trace->events[i], entries, error);
     free(entries);
-    return status;
+    return status == HARPE_OK ? drop_parents_in_cycles(trace, error) : status;
 }
 
 void harpe_trace_free(harpe_trace *trace) {

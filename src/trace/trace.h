@@ -35,9 +35,10 @@ typedef struct harpe_trace_event {
     int64_t source, target, tag; /* of a send or receive; ranks */
     int64_t sequence;            /* -1: unknown */
     /* Of a trace with dependencies: its number in the file, and the numbers of others. After
-     * harpe_trace_resolve, `waits` are indices of events. */
+     * harpe_trace_resolve, `waits` are indices of events. The first `parent_count` of them are
+     * dropped if the file does not contain them. */
     uint64_t id;
-    size_t wait_count;
+    size_t wait_count, parent_count;
     uint64_t *waits;
 } harpe_trace_event;
 
@@ -47,6 +48,7 @@ typedef struct harpe_trace {
     const char *file;
     int64_t rank;          /* -1: the trace does not say */
     bool has_dependencies; /* otherwise the starts of the events are known */
+    bool has_no_parents;   /* parents were dropped, because with them nodes wait in a cycle */
     int64_t step;          /* number of the step that was read; -1: the whole trace */
     size_t event_count, event_capacity;
     harpe_trace_event *events;

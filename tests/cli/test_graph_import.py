@@ -339,10 +339,11 @@ class BadInput(ImportTest):
                           delimited(b"") + delimited(field(1, 1) + field(10, b"\x0a\xff")))
         self.refuse_trace("two nodes have the id 5", chakra_protobuf([node, node]))
         self.refuse_trace("node 5 waits for node 18446744073709551615",
-                          chakra_protobuf([{**node, "waits": [2 ** 64 - 1]}]))
-        self.refuse_trace("can never start", chakra_protobuf([{**node, "waits": [5]}]))
+                          chakra_protobuf([{**node, "waits": [5, 2 ** 64 - 1]}]))
+        # The first is a control dependency, the others are data dependencies.
+        self.refuse_trace("can never start", chakra_protobuf([{**node, "waits": [5, 5]}]))
         self.refuse_trace("can never start", chakra_protobuf(
-            [{**node, "waits": [6]}, {**node, "id": 6, "waits": [5]}]))
+            [{**node, "waits": [5, 6]}, {**node, "id": 6, "waits": [5, 5]}]))
         self.refuse_trace("its duration is", chakra_protobuf([{**node, "time": 2 ** 64 - 1}]))
         self.refuse_trace("its type is 99", delimited(b"") + delimited(field(1, 1) + field(3, 99)))
         self.refuse_trace("the graph has no activity that takes", chakra_protobuf([{**node, "time": 0}]))
@@ -354,6 +355,24 @@ class BadInput(ImportTest):
         self.refuse_trace('"type" is not a type', '{"version": "1"}{"id": "1", "type": "X"}')
         self.refuse_trace('"data_deps" must contain ids',
                           '{"version": "1"}{"dataDeps": ["18446744073709551616"]}')
+
+    def test_chakra_parents(self):
+        """Chakra's converter leaves out the threads, which are the parents of their first calls. A
+        call may wait for what it calls; then parents mean no order."""
+        nodes = [{"id": number, "name": f"n{number}", "type": "COMP_NODE", "time": 30000, "waits": waits,
+                  "attributes": {"is_cpu_op": False}} for number, waits in
+                 ((10, [3]), (11, [3, 10]), (12, [11, 11]))]
+        self.write("good.et", chakra_protobuf(nodes))
+        told = self.succeed("graph", "import", "good.et", "-o", "job.json", "--json").json()
+        self.assertEqual(told["without_ctrl_deps"], 0)
+        self.assertAlmostEqual(told["longest_s"], 0.09)
+        nodes[0]["waits"] = [12]
+        self.write("cycle.et", chakra_protobuf(nodes))
+        told = self.succeed("graph", "import", "cycle.et", "-o", "cycle.json", "--json").json()
+        self.assertEqual(told["without_ctrl_deps"], 1)
+        self.assertAlmostEqual(told["longest_s"], 0.09)
+        self.assertIn("ctrl_deps are not used in 1 trace",
+                      self.succeed("graph", "import", "cycle.et", "-o", "cycle.json", "-f").out)
 
     def test_traces_that_do_not_fit(self):
         pipeline = Pipeline([30000, 34000], [60000, 65000], 2)

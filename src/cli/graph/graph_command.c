@@ -159,6 +159,13 @@ static const char *ending(size_t count, const char *one, const char *several) {
     return count == 1 ? one : several;
 }
 
+static size_t count_without_parents(const harpe_trace *traces, size_t count) {
+    size_t found = 0;
+    for (size_t i = 0; i < count; i++)
+        found += traces[i].has_no_parents;
+    return found;
+}
+
 static void print_summary(const graph_arguments *arguments, const harpe_trace *traces,
                           const harpe_trace_graph_counts *counts) {
     printf("%zu trace%s", arguments->trace_count, ending(arguments->trace_count, "", "s"));
@@ -177,6 +184,10 @@ static void print_summary(const graph_arguments *arguments, const harpe_trace *t
         printf("%zu communication%s (%s s) inside of activities: waits between ranks are not "
                "planned there\n",
                counts->inside, ending(counts->inside, "", "s"), HARPE_DIGITS(counts->inside_s, 4));
+    size_t without_parents = count_without_parents(traces, arguments->trace_count);
+    if (without_parents > 0)
+        printf("ctrl_deps are not used in %zu trace%s: with them, nodes wait for each other\n",
+               without_parents, ending(without_parents, "", "s"));
     if (!arguments->options.gpu_model)
         printf("All times are fixed: give --gpu to plan with other clocks\n");
 }
@@ -185,12 +196,13 @@ static harpe_status print_json(const graph_arguments *arguments, const harpe_tra
                                const harpe_trace_graph_counts *counts, harpe_error *error) {
     int64_t step = traces[0].step;
     json_t *object = json_pack(
-        "{s:I, s:o, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:o}", "traces",
+        "{s:I, s:o, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:o}", "traces",
         (json_int_t)arguments->trace_count, "step", step < 0 ? json_null() : json_integer(step),
         "longest_s", counts->longest_s, "computing", (json_int_t)counts->computing,
         "with_several_clocks", (json_int_t)counts->with_options, "communications",
         (json_int_t)counts->communications, "without_partner", (json_int_t)counts->without_others,
-        "inside", (json_int_t)counts->inside, "inside_s", counts->inside_s, "output",
+        "inside", (json_int_t)counts->inside, "inside_s", counts->inside_s, "without_ctrl_deps",
+        (json_int_t)count_without_parents(traces, arguments->trace_count), "output",
         harpe_command_json_text(arguments->output_path));
     return harpe_command_print_json(object, error);
 }
