@@ -43,20 +43,41 @@ harpe_status harpe_command_check_signal(harpe_error *error) {
 
 /* ---- Output ---------------------------------------------------------------------------------- */
 
-/* Prints JSON. Escapes characters that JSON allows, but that can control a terminal. */
-static void print_escaped(const char *text, const char *end) {
+/* Appends JSON. Escapes characters that JSON allows, but that can control a terminal. */
+static void escape(harpe_text *out, const char *text, const char *end) {
     size_t length;
     for (; text < end; text += length) {
         int32_t code = harpe_character(text, &length);
         if (code > '~' && !harpe_character_is_safe(code))
             if (code > 0xffff)
-                printf("\\u%04x\\u%04x", 0xd800u + ((unsigned)(code - 0x10000) >> 10),
-                       0xdc00u + ((unsigned)code & 0x3ffu));
+                harpe_text_printf(out, "\\u%04x\\u%04x",
+                                  0xd800u + ((unsigned)(code - 0x10000) >> 10),
+                                  0xdc00u + ((unsigned)code & 0x3ffu));
             else
-                printf("\\u%04x", (unsigned)code);
+                harpe_text_printf(out, "\\u%04x", (unsigned)code);
         else
-            (void)fwrite(text, 1, length, stdout);
+            harpe_text_append(out, text, length);
     }
+}
+
+/* Prints JSON, with the escapes of escape(). */
+static harpe_status print_escaped(const char *text, const char *end, harpe_error *error) {
+    harpe_text out = {0};
+    escape(&out, text, end);
+    harpe_status status = out.failed ? harpe_fail_memory(error) : HARPE_OK;
+    if (status == HARPE_OK && out.length > 0) (void)fwrite(out.data, 1, out.length, stdout);
+    harpe_text_free(&out);
+    return status;
+}
+
+void harpe_command_append_json_line(harpe_text *text, const json_t *value) {
+    char *line = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (line)
+        escape(text, line, line + strlen(line));
+    else
+        text->failed = true;
+    free(line);
+    harpe_text_append(text, "\n", 1);
 }
 
 static char *format_json(const json_t *value) {
@@ -68,10 +89,10 @@ harpe_status harpe_command_print_json(json_t *value, harpe_error *error) {
     char *text = format_json(value);
     json_decref(value);
     if (!text) return harpe_fail_memory(error);
-    print_escaped(text, text + strlen(text));
+    harpe_status status = print_escaped(text, text + strlen(text), error);
     (void)putchar('\n');
     free(text);
-    return HARPE_OK;
+    return status;
 }
 
 harpe_status harpe_command_print_json_rows(const char *name, const json_t *rows, bool is_first,
@@ -88,8 +109,9 @@ harpe_status harpe_command_print_json_rows(const char *name, const json_t *rows,
         const char *start = strchr(text, '{');
         const char *end = strrchr(text, '}');
         printf(index > 0 || !is_first ? ",\n    " : "\n    ");
-        if (start && end) print_escaped(start, end + 1);
+        harpe_status status = start && end ? print_escaped(start, end + 1, error) : HARPE_OK;
         free(text);
+        if (status != HARPE_OK) return status;
     }
     errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout))
@@ -102,10 +124,10 @@ harpe_status harpe_command_print_json_end(json_t *others, harpe_error *error) {
     json_decref(others);
     if (!text) return harpe_fail_memory(error);
     printf("\n  ],");
-    print_escaped(text + 1, text + strlen(text)); /* without its opening brace */
+    harpe_status status = print_escaped(text + 1, text + strlen(text), error); /* without its "{" */
     (void)putchar('\n');
     free(text);
-    return HARPE_OK;
+    return status;
 }
 
 void harpe_command_say(const char *before, const char *line) {

@@ -15,6 +15,8 @@
 #include <harpe/callback.h>
 #include <harpe/status.h>
 
+#include "base/text.h"
+
 enum {
     HARPE_EXIT_OK = 0,
     HARPE_EXIT_FAILURE = 1,
@@ -48,6 +50,10 @@ harpe_status harpe_command_print_json(json_t *value, harpe_error *error);
 harpe_status harpe_command_print_json_rows(const char *name, const json_t *rows, bool is_first,
                                            harpe_error *error);
 harpe_status harpe_command_print_json_end(json_t *others, harpe_error *error);
+
+/* Appends `value` as JSON on one line, without characters that can control a terminal. `text` fails
+ * if memory runs out. */
+void harpe_command_append_json_line(harpe_text *text, const json_t *value);
 
 /* Prints "<before>: <line>" to stderr, without characters that can control a terminal. It is used
  * for log lines, which may contain texts from outside. */

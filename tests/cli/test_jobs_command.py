@@ -78,11 +78,17 @@ class Looking(JobsTest):
         server = self.start()
         job = register(server, pp=4, ranks=False, job_metadata="a\x1b[2J\x9b2J\x9d0;t\x07\x7f"
                        "\u202e\u2066\u2028\u200f\ufeff\U000e0041 caf\u00e9 \u65e5b")
-        for arguments in (("show", job.id), ("list",), ("--json",), ("show", job.id, "--json")):
-            out = self.jobs(*arguments).out
+        process = self.watch(job.id, "--json")
+        watched = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        texts = {arguments: self.jobs(*arguments).out for arguments in (
+            ("show", job.id), ("list",), ("--json",), ("show", job.id, "--json"))}
+        for arguments, out in (texts | {"watch --json": watched}).items():
             bad = [hex(ord(c)) for c in out if c != "\n" and (
                 ord(c) < 32 or 0x7f <= ord(c) < 0xa0 or c in "\u202e\u2066\u2028\u200f\ufeff\U000e0041")]
             self.assertEqual(bad, [], arguments)
+        self.assertEqual(json.loads(watched)["job_metadata"],
+                         server.get(f"/jobs/{job.id}").json["job_metadata"])
         self.assertIn("a?[2J?2J?0;t" + "?" * 8 + " caf\u00e9 \u65e5b",
                       self.jobs("show", job.id).out)
         self.assertEqual(self.jobs("show", job.id, "--json").json()["job_metadata"],

@@ -221,10 +221,7 @@ static harpe_status tell(watching *watch, const char *news, const json_t *job, h
     harpe_text_append(&watch->before, news, strlen(news));
     harpe_text text = {0};
     if (watch->arguments->json) {
-        char *line = job ? json_dumps(job, JSON_COMPACT) : NULL;
-        if (line) harpe_text_printf(&text, "%s\n", line);
-        text.failed |= job && !line;
-        free(line);
+        if (job) harpe_command_append_json_line(&text, job);
     } else {
         if (!watch->arguments->quiet) append_time(&text);
         harpe_text_printf(&text, "%s\n", news);
