@@ -180,60 +180,60 @@ _harpe() {
     'fleet simulate --prices' | 'fleet simulate -o' | 'fleet simulate --output')
         return
         ;;
-    'fleet status --group' | 'fleet status --margin' | 'fleet status --max-slowdown' | 'fleet status --overhead' | 'fleet status --parent' | 'fleet status --priority' | 'fleet status --weight' | 'fleet status --for' | 'fleet status --from' | 'fleet status --note' | 'fleet status --notice' | 'fleet status --ramp' | 'fleet status --share' | 'fleet status --watts' | 'fleet status --carbon-price' | 'fleet status --currency' | 'fleet status --time-value' | 'fleet status --limit' | 'fleet status --server')
+    'fleet status --group' | 'fleet status --margin' | 'fleet status --max-slowdown' | 'fleet status --overhead' | 'fleet status --parent' | 'fleet status --priority' | 'fleet status --weight' | 'fleet status --for' | 'fleet status --from' | 'fleet status --note' | 'fleet status --notice' | 'fleet status --ramp' | 'fleet status --share' | 'fleet status --watts' | 'fleet status --carbon-price' | 'fleet status --currency' | 'fleet status --every' | 'fleet status --time-value' | 'fleet status --limit' | 'fleet status --server')
         compopt +o default 2>/dev/null
         return
         ;;
-    'fleet status --ca-file' | 'fleet status --token-file')
+    'fleet status --feed-ca-file' | 'fleet status --ca-file' | 'fleet status --token-file')
         return
         ;;
-    'fleet budget --group' | 'fleet budget --margin' | 'fleet budget --max-slowdown' | 'fleet budget --overhead' | 'fleet budget --parent' | 'fleet budget --priority' | 'fleet budget --weight' | 'fleet budget --for' | 'fleet budget --from' | 'fleet budget --note' | 'fleet budget --notice' | 'fleet budget --ramp' | 'fleet budget --share' | 'fleet budget --watts' | 'fleet budget --carbon-price' | 'fleet budget --currency' | 'fleet budget --time-value' | 'fleet budget --limit' | 'fleet budget --server')
+    'fleet budget --group' | 'fleet budget --margin' | 'fleet budget --max-slowdown' | 'fleet budget --overhead' | 'fleet budget --parent' | 'fleet budget --priority' | 'fleet budget --weight' | 'fleet budget --for' | 'fleet budget --from' | 'fleet budget --note' | 'fleet budget --notice' | 'fleet budget --ramp' | 'fleet budget --share' | 'fleet budget --watts' | 'fleet budget --carbon-price' | 'fleet budget --currency' | 'fleet budget --every' | 'fleet budget --time-value' | 'fleet budget --limit' | 'fleet budget --server')
         compopt +o default 2>/dev/null
         return
         ;;
-    'fleet budget --ca-file' | 'fleet budget --token-file')
+    'fleet budget --feed-ca-file' | 'fleet budget --ca-file' | 'fleet budget --token-file')
         return
         ;;
-    'fleet group --group' | 'fleet group --margin' | 'fleet group --max-slowdown' | 'fleet group --overhead' | 'fleet group --parent' | 'fleet group --priority' | 'fleet group --weight' | 'fleet group --for' | 'fleet group --from' | 'fleet group --note' | 'fleet group --notice' | 'fleet group --ramp' | 'fleet group --share' | 'fleet group --watts' | 'fleet group --carbon-price' | 'fleet group --currency' | 'fleet group --time-value' | 'fleet group --limit' | 'fleet group --server')
+    'fleet group --group' | 'fleet group --margin' | 'fleet group --max-slowdown' | 'fleet group --overhead' | 'fleet group --parent' | 'fleet group --priority' | 'fleet group --weight' | 'fleet group --for' | 'fleet group --from' | 'fleet group --note' | 'fleet group --notice' | 'fleet group --ramp' | 'fleet group --share' | 'fleet group --watts' | 'fleet group --carbon-price' | 'fleet group --currency' | 'fleet group --every' | 'fleet group --time-value' | 'fleet group --limit' | 'fleet group --server')
         compopt +o default 2>/dev/null
         return
         ;;
-    'fleet group --ca-file' | 'fleet group --token-file')
+    'fleet group --feed-ca-file' | 'fleet group --ca-file' | 'fleet group --token-file')
         return
         ;;
-    'fleet job --group' | 'fleet job --margin' | 'fleet job --max-slowdown' | 'fleet job --overhead' | 'fleet job --parent' | 'fleet job --priority' | 'fleet job --weight' | 'fleet job --for' | 'fleet job --from' | 'fleet job --note' | 'fleet job --notice' | 'fleet job --ramp' | 'fleet job --share' | 'fleet job --watts' | 'fleet job --carbon-price' | 'fleet job --currency' | 'fleet job --time-value' | 'fleet job --limit' | 'fleet job --server')
+    'fleet job --group' | 'fleet job --margin' | 'fleet job --max-slowdown' | 'fleet job --overhead' | 'fleet job --parent' | 'fleet job --priority' | 'fleet job --weight' | 'fleet job --for' | 'fleet job --from' | 'fleet job --note' | 'fleet job --notice' | 'fleet job --ramp' | 'fleet job --share' | 'fleet job --watts' | 'fleet job --carbon-price' | 'fleet job --currency' | 'fleet job --every' | 'fleet job --time-value' | 'fleet job --limit' | 'fleet job --server')
         compopt +o default 2>/dev/null
         return
         ;;
-    'fleet job --ca-file' | 'fleet job --token-file')
+    'fleet job --feed-ca-file' | 'fleet job --ca-file' | 'fleet job --token-file')
         return
         ;;
-    'fleet load --group' | 'fleet load --margin' | 'fleet load --max-slowdown' | 'fleet load --overhead' | 'fleet load --parent' | 'fleet load --priority' | 'fleet load --weight' | 'fleet load --for' | 'fleet load --from' | 'fleet load --note' | 'fleet load --notice' | 'fleet load --ramp' | 'fleet load --share' | 'fleet load --watts' | 'fleet load --carbon-price' | 'fleet load --currency' | 'fleet load --time-value' | 'fleet load --limit' | 'fleet load --server')
+    'fleet load --group' | 'fleet load --margin' | 'fleet load --max-slowdown' | 'fleet load --overhead' | 'fleet load --parent' | 'fleet load --priority' | 'fleet load --weight' | 'fleet load --for' | 'fleet load --from' | 'fleet load --note' | 'fleet load --notice' | 'fleet load --ramp' | 'fleet load --share' | 'fleet load --watts' | 'fleet load --carbon-price' | 'fleet load --currency' | 'fleet load --every' | 'fleet load --time-value' | 'fleet load --limit' | 'fleet load --server')
         compopt +o default 2>/dev/null
         return
         ;;
-    'fleet load --ca-file' | 'fleet load --token-file')
+    'fleet load --feed-ca-file' | 'fleet load --ca-file' | 'fleet load --token-file')
         return
         ;;
-    'fleet event --group' | 'fleet event --margin' | 'fleet event --max-slowdown' | 'fleet event --overhead' | 'fleet event --parent' | 'fleet event --priority' | 'fleet event --weight' | 'fleet event --for' | 'fleet event --from' | 'fleet event --note' | 'fleet event --notice' | 'fleet event --ramp' | 'fleet event --share' | 'fleet event --watts' | 'fleet event --carbon-price' | 'fleet event --currency' | 'fleet event --time-value' | 'fleet event --limit' | 'fleet event --server')
+    'fleet event --group' | 'fleet event --margin' | 'fleet event --max-slowdown' | 'fleet event --overhead' | 'fleet event --parent' | 'fleet event --priority' | 'fleet event --weight' | 'fleet event --for' | 'fleet event --from' | 'fleet event --note' | 'fleet event --notice' | 'fleet event --ramp' | 'fleet event --share' | 'fleet event --watts' | 'fleet event --carbon-price' | 'fleet event --currency' | 'fleet event --every' | 'fleet event --time-value' | 'fleet event --limit' | 'fleet event --server')
         compopt +o default 2>/dev/null
         return
         ;;
-    'fleet event --ca-file' | 'fleet event --token-file')
+    'fleet event --feed-ca-file' | 'fleet event --ca-file' | 'fleet event --token-file')
         return
         ;;
-    'fleet prices --group' | 'fleet prices --margin' | 'fleet prices --max-slowdown' | 'fleet prices --overhead' | 'fleet prices --parent' | 'fleet prices --priority' | 'fleet prices --weight' | 'fleet prices --for' | 'fleet prices --from' | 'fleet prices --note' | 'fleet prices --notice' | 'fleet prices --ramp' | 'fleet prices --share' | 'fleet prices --watts' | 'fleet prices --carbon-price' | 'fleet prices --currency' | 'fleet prices --time-value' | 'fleet prices --limit' | 'fleet prices --server')
+    'fleet prices --group' | 'fleet prices --margin' | 'fleet prices --max-slowdown' | 'fleet prices --overhead' | 'fleet prices --parent' | 'fleet prices --priority' | 'fleet prices --weight' | 'fleet prices --for' | 'fleet prices --from' | 'fleet prices --note' | 'fleet prices --notice' | 'fleet prices --ramp' | 'fleet prices --share' | 'fleet prices --watts' | 'fleet prices --carbon-price' | 'fleet prices --currency' | 'fleet prices --every' | 'fleet prices --time-value' | 'fleet prices --limit' | 'fleet prices --server')
         compopt +o default 2>/dev/null
         return
         ;;
-    'fleet prices --ca-file' | 'fleet prices --token-file')
+    'fleet prices --feed-ca-file' | 'fleet prices --ca-file' | 'fleet prices --token-file')
         return
         ;;
-    'fleet audit --group' | 'fleet audit --margin' | 'fleet audit --max-slowdown' | 'fleet audit --overhead' | 'fleet audit --parent' | 'fleet audit --priority' | 'fleet audit --weight' | 'fleet audit --for' | 'fleet audit --from' | 'fleet audit --note' | 'fleet audit --notice' | 'fleet audit --ramp' | 'fleet audit --share' | 'fleet audit --watts' | 'fleet audit --carbon-price' | 'fleet audit --currency' | 'fleet audit --time-value' | 'fleet audit --limit' | 'fleet audit --server')
+    'fleet audit --group' | 'fleet audit --margin' | 'fleet audit --max-slowdown' | 'fleet audit --overhead' | 'fleet audit --parent' | 'fleet audit --priority' | 'fleet audit --weight' | 'fleet audit --for' | 'fleet audit --from' | 'fleet audit --note' | 'fleet audit --notice' | 'fleet audit --ramp' | 'fleet audit --share' | 'fleet audit --watts' | 'fleet audit --carbon-price' | 'fleet audit --currency' | 'fleet audit --every' | 'fleet audit --time-value' | 'fleet audit --limit' | 'fleet audit --server')
         compopt +o default 2>/dev/null
         return
         ;;
-    'fleet audit --ca-file' | 'fleet audit --token-file')
+    'fleet audit --feed-ca-file' | 'fleet audit --ca-file' | 'fleet audit --token-file')
         return
         ;;
     'fleet token --group' | 'fleet token --role')
@@ -341,14 +341,14 @@ _harpe() {
         'fleet') COMPREPLY=($(compgen -W '--at --prices -f --force -j --json -o --output -? --help --usage -V --version' -- "$cur")) ;;
         'fleet solve') COMPREPLY=($(compgen -W '--at --prices -f --force -j --json -o --output -? --help --usage -V --version' -- "$cur")) ;;
         'fleet simulate') COMPREPLY=($(compgen -W '--at --prices -f --force -j --json -o --output -? --help --usage -V --version' -- "$cur")) ;;
-        'fleet status') COMPREPLY=($(compgen -W '--group --margin --max-slowdown --overhead --parent --priority --weight --exceed-slowdown --for --from --note --notice --ramp --share --watts --carbon-price --currency --time-value --limit --ca-file --server --token-file -j --json -? --help --usage -V --version' -- "$cur")) ;;
-        'fleet budget') COMPREPLY=($(compgen -W '--group --margin --max-slowdown --overhead --parent --priority --weight --exceed-slowdown --for --from --note --notice --ramp --share --watts --carbon-price --currency --time-value --limit --ca-file --server --token-file -j --json -? --help --usage -V --version' -- "$cur")) ;;
-        'fleet group') COMPREPLY=($(compgen -W '--group --margin --max-slowdown --overhead --parent --priority --weight --exceed-slowdown --for --from --note --notice --ramp --share --watts --carbon-price --currency --time-value --limit --ca-file --server --token-file -j --json -? --help --usage -V --version' -- "$cur")) ;;
-        'fleet job') COMPREPLY=($(compgen -W '--group --margin --max-slowdown --overhead --parent --priority --weight --exceed-slowdown --for --from --note --notice --ramp --share --watts --carbon-price --currency --time-value --limit --ca-file --server --token-file -j --json -? --help --usage -V --version' -- "$cur")) ;;
-        'fleet load') COMPREPLY=($(compgen -W '--group --margin --max-slowdown --overhead --parent --priority --weight --exceed-slowdown --for --from --note --notice --ramp --share --watts --carbon-price --currency --time-value --limit --ca-file --server --token-file -j --json -? --help --usage -V --version' -- "$cur")) ;;
-        'fleet event') COMPREPLY=($(compgen -W '--group --margin --max-slowdown --overhead --parent --priority --weight --exceed-slowdown --for --from --note --notice --ramp --share --watts --carbon-price --currency --time-value --limit --ca-file --server --token-file -j --json -? --help --usage -V --version' -- "$cur")) ;;
-        'fleet prices') COMPREPLY=($(compgen -W '--group --margin --max-slowdown --overhead --parent --priority --weight --exceed-slowdown --for --from --note --notice --ramp --share --watts --carbon-price --currency --time-value --limit --ca-file --server --token-file -j --json -? --help --usage -V --version' -- "$cur")) ;;
-        'fleet audit') COMPREPLY=($(compgen -W '--group --margin --max-slowdown --overhead --parent --priority --weight --exceed-slowdown --for --from --note --notice --ramp --share --watts --carbon-price --currency --time-value --limit --ca-file --server --token-file -j --json -? --help --usage -V --version' -- "$cur")) ;;
+        'fleet status') COMPREPLY=($(compgen -W '--group --margin --max-slowdown --overhead --parent --priority --weight --exceed-slowdown --for --from --note --notice --ramp --share --watts --carbon-price --currency --every --feed-ca-file --time-value --limit --ca-file --server --token-file -j --json -? --help --usage -V --version' -- "$cur")) ;;
+        'fleet budget') COMPREPLY=($(compgen -W '--group --margin --max-slowdown --overhead --parent --priority --weight --exceed-slowdown --for --from --note --notice --ramp --share --watts --carbon-price --currency --every --feed-ca-file --time-value --limit --ca-file --server --token-file -j --json -? --help --usage -V --version' -- "$cur")) ;;
+        'fleet group') COMPREPLY=($(compgen -W '--group --margin --max-slowdown --overhead --parent --priority --weight --exceed-slowdown --for --from --note --notice --ramp --share --watts --carbon-price --currency --every --feed-ca-file --time-value --limit --ca-file --server --token-file -j --json -? --help --usage -V --version' -- "$cur")) ;;
+        'fleet job') COMPREPLY=($(compgen -W '--group --margin --max-slowdown --overhead --parent --priority --weight --exceed-slowdown --for --from --note --notice --ramp --share --watts --carbon-price --currency --every --feed-ca-file --time-value --limit --ca-file --server --token-file -j --json -? --help --usage -V --version' -- "$cur")) ;;
+        'fleet load') COMPREPLY=($(compgen -W '--group --margin --max-slowdown --overhead --parent --priority --weight --exceed-slowdown --for --from --note --notice --ramp --share --watts --carbon-price --currency --every --feed-ca-file --time-value --limit --ca-file --server --token-file -j --json -? --help --usage -V --version' -- "$cur")) ;;
+        'fleet event') COMPREPLY=($(compgen -W '--group --margin --max-slowdown --overhead --parent --priority --weight --exceed-slowdown --for --from --note --notice --ramp --share --watts --carbon-price --currency --every --feed-ca-file --time-value --limit --ca-file --server --token-file -j --json -? --help --usage -V --version' -- "$cur")) ;;
+        'fleet prices') COMPREPLY=($(compgen -W '--group --margin --max-slowdown --overhead --parent --priority --weight --exceed-slowdown --for --from --note --notice --ramp --share --watts --carbon-price --currency --every --feed-ca-file --time-value --limit --ca-file --server --token-file -j --json -? --help --usage -V --version' -- "$cur")) ;;
+        'fleet audit') COMPREPLY=($(compgen -W '--group --margin --max-slowdown --overhead --parent --priority --weight --exceed-slowdown --for --from --note --notice --ramp --share --watts --carbon-price --currency --every --feed-ca-file --time-value --limit --ca-file --server --token-file -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'fleet token') COMPREPLY=($(compgen -W '--group --role --tokens -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'serve') COMPREPLY=($(compgen -W '--listen --port --scheduler --scheduler-args --dump-dir --no-dump --state-dir --store --allowed-hosts --audit-log --insecure --tls-cert --tls-key --token-file --tokens --config --print-settings --set --log-format --log-level -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'jobs') COMPREPLY=($(compgen -W '--ca-file --server --token-file -j --json -q --quiet -y --yes -? --help --usage -V --version' -- "$cur")) ;;

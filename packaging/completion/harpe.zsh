@@ -446,6 +446,8 @@ _harpe() {
                 '(--watts)--watts=[event add]:W: ' \
                 '(--carbon-price)--carbon-price=[prices\: cost of 1 kg of carbon dioxide]:N: ' \
                 '(--currency)--currency=[prices\: the currency, such as EUR]:NAME: ' \
+                '(--every)--every=[prices set]:SECONDS: ' \
+                '(--feed-ca-file)--feed-ca-file=[prices set]:FILE:_files' \
                 '(--time-value)--time-value=[prices\: what a second of a job of weight 1 is worth]:N: ' \
                 '(--limit)--limit=[audit\: at most so many records (100)]:N: ' \
                 '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
@@ -479,6 +481,8 @@ _harpe() {
                 '(--watts)--watts=[event add]:W: ' \
                 '(--carbon-price)--carbon-price=[prices\: cost of 1 kg of carbon dioxide]:N: ' \
                 '(--currency)--currency=[prices\: the currency, such as EUR]:NAME: ' \
+                '(--every)--every=[prices set]:SECONDS: ' \
+                '(--feed-ca-file)--feed-ca-file=[prices set]:FILE:_files' \
                 '(--time-value)--time-value=[prices\: what a second of a job of weight 1 is worth]:N: ' \
                 '(--limit)--limit=[audit\: at most so many records (100)]:N: ' \
                 '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
@@ -512,6 +516,8 @@ _harpe() {
                 '(--watts)--watts=[event add]:W: ' \
                 '(--carbon-price)--carbon-price=[prices\: cost of 1 kg of carbon dioxide]:N: ' \
                 '(--currency)--currency=[prices\: the currency, such as EUR]:NAME: ' \
+                '(--every)--every=[prices set]:SECONDS: ' \
+                '(--feed-ca-file)--feed-ca-file=[prices set]:FILE:_files' \
                 '(--time-value)--time-value=[prices\: what a second of a job of weight 1 is worth]:N: ' \
                 '(--limit)--limit=[audit\: at most so many records (100)]:N: ' \
                 '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
@@ -545,6 +551,8 @@ _harpe() {
                 '(--watts)--watts=[event add]:W: ' \
                 '(--carbon-price)--carbon-price=[prices\: cost of 1 kg of carbon dioxide]:N: ' \
                 '(--currency)--currency=[prices\: the currency, such as EUR]:NAME: ' \
+                '(--every)--every=[prices set]:SECONDS: ' \
+                '(--feed-ca-file)--feed-ca-file=[prices set]:FILE:_files' \
                 '(--time-value)--time-value=[prices\: what a second of a job of weight 1 is worth]:N: ' \
                 '(--limit)--limit=[audit\: at most so many records (100)]:N: ' \
                 '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
@@ -578,6 +586,8 @@ _harpe() {
                 '(--watts)--watts=[event add]:W: ' \
                 '(--carbon-price)--carbon-price=[prices\: cost of 1 kg of carbon dioxide]:N: ' \
                 '(--currency)--currency=[prices\: the currency, such as EUR]:NAME: ' \
+                '(--every)--every=[prices set]:SECONDS: ' \
+                '(--feed-ca-file)--feed-ca-file=[prices set]:FILE:_files' \
                 '(--time-value)--time-value=[prices\: what a second of a job of weight 1 is worth]:N: ' \
                 '(--limit)--limit=[audit\: at most so many records (100)]:N: ' \
                 '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
@@ -611,6 +621,8 @@ _harpe() {
                 '(--watts)--watts=[event add]:W: ' \
                 '(--carbon-price)--carbon-price=[prices\: cost of 1 kg of carbon dioxide]:N: ' \
                 '(--currency)--currency=[prices\: the currency, such as EUR]:NAME: ' \
+                '(--every)--every=[prices set]:SECONDS: ' \
+                '(--feed-ca-file)--feed-ca-file=[prices set]:FILE:_files' \
                 '(--time-value)--time-value=[prices\: what a second of a job of weight 1 is worth]:N: ' \
                 '(--limit)--limit=[audit\: at most so many records (100)]:N: ' \
                 '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
@@ -644,6 +656,8 @@ _harpe() {
                 '(--watts)--watts=[event add]:W: ' \
                 '(--carbon-price)--carbon-price=[prices\: cost of 1 kg of carbon dioxide]:N: ' \
                 '(--currency)--currency=[prices\: the currency, such as EUR]:NAME: ' \
+                '(--every)--every=[prices set]:SECONDS: ' \
+                '(--feed-ca-file)--feed-ca-file=[prices set]:FILE:_files' \
                 '(--time-value)--time-value=[prices\: what a second of a job of weight 1 is worth]:N: ' \
                 '(--limit)--limit=[audit\: at most so many records (100)]:N: ' \
                 '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
@@ -677,6 +691,8 @@ _harpe() {
                 '(--watts)--watts=[event add]:W: ' \
                 '(--carbon-price)--carbon-price=[prices\: cost of 1 kg of carbon dioxide]:N: ' \
                 '(--currency)--currency=[prices\: the currency, such as EUR]:NAME: ' \
+                '(--every)--every=[prices set]:SECONDS: ' \
+                '(--feed-ca-file)--feed-ca-file=[prices set]:FILE:_files' \
                 '(--time-value)--time-value=[prices\: what a second of a job of weight 1 is worth]:N: ' \
                 '(--limit)--limit=[audit\: at most so many records (100)]:N: ' \
                 '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \

@@ -6,13 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/array.h"
-#include "base/csv.h"
 #include "base/error.h"
 #include "base/file.h"
-
-#define PRICES_LIMIT_BYTES ((size_t)64 << 20)
-#define PRICES_MAX 1000000
 
 double harpe_fleet_file_watts(const harpe_fleet_file *file, int group, double at_s,
                               double known_s) {
@@ -52,97 +47,32 @@ void harpe_fleet_file_free(harpe_fleet_file *file) {
 
 /* ---- Prices from CSV ------------------------------------------------------------------------- */
 
-typedef struct price_reader {
-    harpe_csv csv;
-    size_t columns[3]; /* where each column is; SIZE_MAX: it is missing */
-    harpe_fleet_file_price *prices;
-    size_t count, capacity;
-} price_reader;
-
-static const char *const column_names[] = {"time_s", "price_per_kwh", "carbon_g_per_kwh"};
-
-static harpe_status read_header(price_reader *r, harpe_error *error) {
-    bool has_record = false;
-    harpe_status status = harpe_csv_next(&r->csv, &has_record, error);
-    if (status != HARPE_OK) return status;
-    for (size_t c = 0; c < 3; c++)
-        r->columns[c] = SIZE_MAX;
-    for (size_t i = 0; has_record && i < r->csv.field_count; i++) {
-        const harpe_csv_field *field = &r->csv.fields[i];
-        size_t c = 0;
-        while (c < 3 && (strlen(column_names[c]) != field->length ||
-                         memcmp(column_names[c], field->text, field->length) != 0))
-            c++;
-        if (c == 3 || r->columns[c] != SIZE_MAX) {
-            return harpe_csv_fail(&r->csv, i, error,
-                                  "the columns are time_s, price_per_kwh and carbon_g_per_kwh");
-        }
-        r->columns[c] = i;
-    }
-    if (r->columns[0] != SIZE_MAX && r->columns[1] != SIZE_MAX) return HARPE_OK;
-    return harpe_fail(error, HARPE_INVALID_INPUT,
-                      "%s: the first line must name the columns time_s and price_per_kwh",
-                      r->csv.name);
-}
-
-static harpe_status read_row(price_reader *r, harpe_error *error) {
-    double values[3] = {0};
-    for (size_t c = 0; c < 3; c++) {
-        if (r->columns[c] == SIZE_MAX) continue;
-        if (r->columns[c] >= r->csv.field_count)
-            return harpe_csv_fail(&r->csv, 0, error, "%s is missing", column_names[c]);
-        harpe_status status =
-            harpe_csv_double(&r->csv, r->columns[c], column_names[c], &values[c], error);
-        if (status != HARPE_OK) return status;
-        if (values[c] < 0 || values[c] > (c == 0 ? 1e9 : 1e6)) {
-            return harpe_csv_fail(&r->csv, r->columns[c], error, "%s must be 0 .. %s",
-                                  column_names[c], c == 0 ? "1e9" : "1e6");
-        }
-    }
-    if (r->count > 0 && values[0] <= r->prices[r->count - 1].from_s)
-        return harpe_csv_fail(&r->csv, r->columns[0], error, "time_s must grow from row to row");
-    if (r->count == PRICES_MAX)
-        return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%s: more than %d prices", r->csv.name,
-                          PRICES_MAX);
-    if (!HARPE_ARRAY_RESERVE(r->prices, r->capacity, r->count + 1)) return harpe_fail_memory(error);
-    r->prices[r->count++] = (harpe_fleet_file_price){values[0], values[1], values[2]};
+/* Moves the prices into the file's arena. */
+static harpe_status keep_prices(harpe_fleet_file *file, const harpe_price_series *series,
+                                harpe_error *error) {
+    harpe_fleet_file_price *kept = harpe_arena_alloc(&file->arena, series->count, sizeof *kept);
+    if (!kept) return harpe_fail_memory(error);
+    memcpy(kept, series->prices, series->count * sizeof *kept);
+    file->prices = kept;
+    file->price_count = series->count;
     return HARPE_OK;
-}
-
-static harpe_status read_rows(price_reader *r, harpe_error *error) {
-    harpe_status status = read_header(r, error);
-    while (status == HARPE_OK) {
-        bool has_record = false;
-        status = harpe_csv_next(&r->csv, &has_record, error);
-        if (status != HARPE_OK || !has_record) break;
-        status = read_row(r, error);
-    }
-    if (status == HARPE_OK && r->count == 0)
-        return harpe_fail(error, HARPE_INVALID_INPUT, "%s: has no price", r->csv.name);
-    return status;
 }
 
 harpe_status harpe_fleet_file_read_prices(harpe_fleet_file *file, const char *path,
                                           harpe_error *error) {
     char *text = NULL;
     size_t length = 0;
-    harpe_status status = harpe_file_read(path, PRICES_LIMIT_BYTES, &text, &length, error);
-    if (status != HARPE_OK) return status;
-    price_reader r = {.count = 0};
-    harpe_csv_open(&r.csv, text, length, path);
-    status = read_rows(&r, error);
-    if (status == HARPE_OK) {
-        harpe_fleet_file_price *kept = harpe_arena_alloc(&file->arena, r.count, sizeof *kept);
-        if (kept) {
-            memcpy(kept, r.prices, r.count * sizeof *kept);
-            file->prices = kept;
-            file->price_count = r.count;
-        } else {
-            status = harpe_fail_memory(error);
-        }
-    }
-    harpe_csv_close(&r.csv);
-    free(r.prices);
+    harpe_price_series series = {0};
+    harpe_status status = harpe_file_read(path, HARPE_PRICE_SERIES_BYTES, &text, &length, error);
+    if (status == HARPE_OK)
+        status = harpe_price_series_read_csv(text, length, path, &series, error);
+    if (status == HARPE_OK && series.is_of_day)
+        status = harpe_fail(error, HARPE_INVALID_INPUT,
+                            "%s: the times of a fleet's file count from 0: use the column time_s "
+                            "instead of at",
+                            path);
+    if (status == HARPE_OK) status = keep_prices(file, &series, error);
+    harpe_price_series_free(&series);
     free(text);
     return status;
 }

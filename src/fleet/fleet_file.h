@@ -7,6 +7,7 @@
 #include <harpe/fleet.h>
 
 #include "base/arena.h"
+#include "fleet/price_series.h"
 
 typedef struct harpe_fleet_file_job {
     const char *name;
@@ -26,11 +27,6 @@ typedef struct harpe_fleet_file_group {
     int parent;                     /* -1 for group 0 */
     harpe_fleet_budget budget;
 } harpe_fleet_file_group;
-
-/* Holds until the next price. */
-typedef struct harpe_fleet_file_price {
-    double from_s, energy_per_kwh, carbon_g_per_kwh;
-} harpe_fleet_file_price;
 
 typedef struct harpe_fleet_file_event {
     const char *group_name; /* NULL: the whole fleet */

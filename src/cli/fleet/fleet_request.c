@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/number.h"
-#include "fleet/fleet_file.h"
+#include "cli/fleet/fleet_feed.h"
 
 #define BIT(option) (1U << HARPE_FLEET_##option)
 
@@ -33,13 +33,16 @@ const harpe_fleet_option harpe_fleet_options[HARPE_FLEET_OPTION_COUNT] = {
                                   1e6},
     [HARPE_FLEET_TIME_VALUE] = {"time-value", "value_per_s", HARPE_FLEET_SHAPE_NUMBER, 1e-9, 1e6},
     [HARPE_FLEET_LIMIT] = {"limit", "limit", HARPE_FLEET_SHAPE_NUMBER, 0, 10000},
+    [HARPE_FLEET_EVERY] = {"every", NULL, HARPE_FLEET_SHAPE_NUMBER, 1, 1e6},
+    [HARPE_FLEET_FEED_CA_FILE] = {"feed-ca-file", NULL, HARPE_FLEET_SHAPE_TEXT, 0, 0},
 };
 
 enum {
     OF_EVENT = BIT(WATTS) | BIT(SHARE) | BIT(FOR) | BIT(FROM) | BIT(NOTICE) | BIT(RAMP) |
                BIT(NOTE) | BIT(GROUP) | BIT(EXCEED),
     OF_JOB = BIT(GROUP) | BIT(WEIGHT) | BIT(MAX_SLOWDOWN) | BIT(PRIORITY),
-    OF_PRICES = BIT(CURRENCY) | BIT(CARBON_PRICE) | BIT(TIME_VALUE),
+    OF_PRICES =
+        BIT(CURRENCY) | BIT(CARBON_PRICE) | BIT(TIME_VALUE) | BIT(EVERY) | BIT(FEED_CA_FILE),
 };
 
 const harpe_fleet_action harpe_fleet_actions[] = {
@@ -64,7 +67,7 @@ const harpe_fleet_action harpe_fleet_actions[] = {
     {"event", "add", {NULL}, OF_EVENT, BIT(WATTS) | BIT(SHARE), "POST", "/fleet/events"},
     {"event", "cancel", {"ID"}, 0, 0, "DELETE", "/fleet/events/"},
     {"prices", NULL, {NULL}, 0, 0, "GET", "/fleet"},
-    {"prices", "set", {"FILE"}, OF_PRICES | BIT(FROM), 0, "PUT", "/fleet/prices"},
+    {"prices", "set", {HARPE_FLEET_SOURCE}, OF_PRICES | BIT(FROM), 0, "PUT", "/fleet/prices"},
     {"prices", "remove", {NULL}, 0, 0, "DELETE", "/fleet/prices"},
     {"audit", NULL, {NULL}, BIT(LIMIT), 0, "GET", "/fleet/audit"},
     {0},
@@ -86,11 +89,11 @@ static harpe_status read_time(const char *value, double now_s, double *out, harp
     return HARPE_OK;
 }
 
-/* Makes the series of a file, whose time 0 is at `from_s`. */
-static json_t *series_of(const harpe_fleet_file *file, double from_s) {
+/* Makes the series of a request. `from_s` is added to its times. */
+static json_t *series_of(const harpe_price_series *read, double from_s) {
     json_t *series = json_array();
-    for (size_t i = 0; i < file->price_count; i++) {
-        const harpe_fleet_file_price *price = &file->prices[i];
+    for (size_t i = 0; i < read->count; i++) {
+        const harpe_fleet_file_price *price = &read->prices[i];
         json_array_append_new(series, json_pack("{s:f, s:f, s:f}", "at", from_s + price->from_s,
                                                 "energy_per_kwh", price->energy_per_kwh,
                                                 "carbon_g_per_kwh", price->carbon_g_per_kwh));
@@ -98,19 +101,37 @@ static json_t *series_of(const harpe_fleet_file *file, double from_s) {
     return series;
 }
 
-static harpe_status add_series(json_t *body, const char *path, double from_s, harpe_error *error) {
-    harpe_fleet_file file = {.job_count = 0};
-    harpe_status status = harpe_fleet_file_read_prices(&file, path, error);
-    if (status == HARPE_OK && json_object_set_new(body, "series", series_of(&file, from_s)) != 0)
+/* Checks that the times of a series mean a time of day. */
+static harpe_status check_times(const harpe_price_series *series, const harpe_fleet_values *values,
+                                harpe_error *error) {
+    bool has_from = values->is_given[HARPE_FLEET_FROM];
+    if (series->is_of_day && has_from)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "--from is for the column time_s, and these prices have times of their "
+                          "own (at)");
+    if (series->is_of_day || has_from || !values->is_given[HARPE_FLEET_EVERY]) return HARPE_OK;
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                      "with --every, prices with the column time_s need --from TIME, the moment of "
+                      "their time 0; or use the column at");
+}
+
+static harpe_status add_series(json_t *body, const char *source, const harpe_fleet_values *values,
+                               double from_s, harpe_error *error) {
+    harpe_price_series series = {0};
+    harpe_status status =
+        harpe_fleet_feed_read(source, values->texts[HARPE_FLEET_FEED_CA_FILE], &series, error);
+    if (status == HARPE_OK) status = check_times(&series, values, error);
+    if (status == HARPE_OK &&
+        json_object_set_new(body, "series", series_of(&series, series.is_of_day ? 0 : from_s)) != 0)
         status = harpe_fail_memory(error);
-    harpe_fleet_file_free(&file);
+    harpe_price_series_free(&series);
     return status;
 }
 
-static harpe_status add_word(json_t *body, const char *what, const char *word, double from_s,
-                             harpe_error *error) {
+static harpe_status add_word(json_t *body, const char *what, const char *word,
+                             const harpe_fleet_values *values, double from_s, harpe_error *error) {
     double watts;
-    if (strcmp(what, "FILE") == 0) return add_series(body, word, from_s, error);
+    if (strcmp(what, HARPE_FLEET_SOURCE) == 0) return add_series(body, word, values, from_s, error);
     if (strcmp(what, "WATTS") != 0) return HARPE_OK;
     if (!harpe_parse_double(word, strlen(word), &watts) || !(watts >= 0 && watts <= 1e12))
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
@@ -123,6 +144,7 @@ static harpe_status add_option(json_t *body, int option, const harpe_fleet_value
                                double from_s, harpe_error *error) {
     const harpe_fleet_option *what = &harpe_fleet_options[option];
     json_t *value = NULL;
+    if (!what->member) return HARPE_OK;
     if (option == HARPE_FLEET_FROM) {
         if (json_object_get(body, "series")) return HARPE_OK; /* its times count from there */
         value = json_real(from_s);
@@ -147,7 +169,7 @@ harpe_status harpe_fleet_body(const harpe_fleet_action *action, const harpe_flee
     if (values->is_given[HARPE_FLEET_FROM])
         status = read_time(values->texts[HARPE_FLEET_FROM], now_s, &from_s, error);
     for (int i = 0; i < HARPE_FLEET_WORDS_MAX && action->words[i] && status == HARPE_OK; i++)
-        status = add_word(body, action->words[i], words[i], from_s, error);
+        status = add_word(body, action->words[i], words[i], values, from_s, error);
     for (int i = 0; i < HARPE_FLEET_OPTION_COUNT && status == HARPE_OK; i++)
         if (values->is_given[i]) status = add_option(body, i, values, from_s, error);
     if (status == HARPE_OK) {

@@ -16,7 +16,8 @@ typedef enum harpe_fleet_shape {
     HARPE_FLEET_SHAPE_SWITCH,
 } harpe_fleet_shape;
 
-/* An option that becomes a member of a request's body, or a parameter of its query. */
+/* An option that becomes a member of a request's body, or a parameter of its query. A NULL member
+ * stays in the program. */
 typedef struct harpe_fleet_option {
     const char *flag, *member;
     harpe_fleet_shape shape;
@@ -43,19 +44,23 @@ enum {
     HARPE_FLEET_CARBON_PRICE,
     HARPE_FLEET_TIME_VALUE,
     HARPE_FLEET_LIMIT,
+    HARPE_FLEET_EVERY,
+    HARPE_FLEET_FEED_CA_FILE,
     HARPE_FLEET_OPTION_COUNT,
 };
 extern const harpe_fleet_option harpe_fleet_options[HARPE_FLEET_OPTION_COUNT];
 
+#define HARPE_FLEET_SOURCE "FILE or URL" /* the word that says where prices come from */
+
 enum { HARPE_FLEET_WORDS_MAX = 2 }; /* words after the action, such as a name and watts */
 
 typedef struct harpe_fleet_action {
-    const char *noun, *verb; /* "budget", "set"; verb NULL: the noun alone */
-    const char
-        *words[HARPE_FLEET_WORDS_MAX]; /* what the words after it are: "NAME", "WATTS", "FILE" */
-    unsigned options;                  /* a bit for each option that it takes */
-    unsigned needs;                    /* one of these options must be given */
-    const char *method, *path;         /* NAME or ID follows the path */
+    const char *noun, *verb;                  /* "budget", "set"; verb NULL: the noun alone */
+    const char *words[HARPE_FLEET_WORDS_MAX]; /* what the words after it are: "NAME", "WATTS",
+                                                 HARPE_FLEET_SOURCE */
+    unsigned options;                         /* a bit for each option that it takes */
+    unsigned needs;                           /* one of these options must be given */
+    const char *method, *path;                /* NAME or ID follows the path */
 } harpe_fleet_action;
 
 /* Ends with a NULL noun. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe fleet status`, `budget`, `group`, `job`, `load`, `event`, `prices` and `audit`: reads
- * words and flags, makes one request to the server, and prints the answer. fleet_request.c has the
- * table of actions. */
+ * words and flags, makes one request to the server, and prints the answer. With `--every` it makes
+ * the request again and again. fleet_request.c has the table of actions. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +14,7 @@
 #include "cli/command.h"
 #include "cli/fleet/fleet_actions.h"
 #include "cli/fleet/fleet_commands.h"
+#include "cli/fleet/fleet_repeat.h"
 #include "cli/fleet/fleet_request.h"
 #include "cli/fleet/fleet_view.h"
 #include "cli/server_client.h"
@@ -61,6 +62,10 @@ static const struct argp_option flags[] = {
     {"carbon-price", OPTION(CARBON_PRICE), "N", 0, "prices: cost of 1 kg of carbon dioxide", 3},
     {"time-value", OPTION(TIME_VALUE), "N", 0,
      "prices: what a second of a job of weight 1 is worth", 3},
+    {"every", OPTION(EVERY), "SECONDS", 0,
+     "prices set: keep running, and read the prices again after so many seconds", 3},
+    {"feed-ca-file", OPTION(FEED_CA_FILE), "FILE", 0,
+     "prices set: trust these certificate authorities (PEM) for the URL of the prices", 3},
     {"limit", OPTION(LIMIT), "N", 0, "audit: at most so many records (100)", 4},
     {"server", FLAG_SERVER, "URL", 0, "The server (HARPE_SERVER, else " HARPE_DEFAULT_SERVER ")",
      5},
@@ -118,6 +123,8 @@ static void check_options(const server_arguments *arguments, const struct argp_s
         harpe_flag_fail(state, "give --watts or --share, and only one of them");
     if (is_event && !values->is_given[HARPE_FLEET_FOR])
         harpe_flag_fail(state, "--for SECONDS is missing");
+    if (values->is_given[HARPE_FLEET_EVERY] && arguments->json)
+        harpe_flag_fail(state, "--json is not for --every, which prints no answers");
     for (int i = 0; i < HARPE_FLEET_OPTION_COUNT && !has_needed; i++)
         if (action->needs & 1U << i)
             harpe_flag_fail(state, "an option is missing, such as --%s",
@@ -212,8 +219,9 @@ static void make_query(const server_arguments *arguments, harpe_text *query) {
         harpe_text_printf(query, "?limit=%.0f", floor(values->numbers[HARPE_FLEET_LIMIT]));
 }
 
+/* `now_s`: the moment from which +SECONDS counts. */
 static harpe_status ask(const server_arguments *arguments, harpe_server_client *client,
-                        json_t **answer, harpe_error *error) {
+                        double now_s, json_t **answer, harpe_error *error) {
     const harpe_fleet_action *action = arguments->action;
     const char *first = action->words[0];
     bool has_name = first && (strcmp(first, "NAME") == 0 || strcmp(first, "ID") == 0);
@@ -224,8 +232,8 @@ static harpe_status ask(const server_arguments *arguments, harpe_server_client *
     make_query(arguments, &query);
     if (query.failed) status = harpe_fail_memory(error);
     if (status == HARPE_OK && has_body)
-        status = harpe_fleet_body(action, &arguments->values, arguments->words, (double)time(NULL),
-                                  &body, error);
+        status =
+            harpe_fleet_body(action, &arguments->values, arguments->words, now_s, &body, error);
     const harpe_request request = {.method = action->method,
                                    .path = action->path,
                                    .segment = has_name ? arguments->words[0] : NULL,
@@ -237,6 +245,45 @@ static harpe_status ask(const server_arguments *arguments, harpe_server_client *
     return status;
 }
 
+/* ---- Again and again ------------------------------------------------------------------------- */
+
+typedef struct repeated {
+    const server_arguments *arguments;
+    harpe_server_client *client;
+    double begun_s;
+} repeated;
+
+static harpe_status ask_again(void *user, harpe_error *error) {
+    const repeated *self = user;
+    json_t *answer = NULL;
+    harpe_status status = ask(self->arguments, self->client, self->begun_s, &answer, error);
+    json_decref(answer);
+    return status;
+}
+
+static harpe_status keep_asking(const server_arguments *arguments, harpe_server_client *client,
+                                harpe_error *error) {
+    repeated user = {arguments, client, (double)time(NULL)};
+    const harpe_fleet_repeat repeat = {
+        .attempt = ask_again,
+        .user = &user,
+        .every_s = arguments->values.numbers[HARPE_FLEET_EVERY],
+        .works = "the prices are set",
+        .works_again = "the prices are set again",
+        .meanwhile = "the server keeps the prices that it has, and this is tried again",
+    };
+    return harpe_fleet_repeat_run(&repeat, error);
+}
+
+static harpe_status ask_once(const server_arguments *arguments, harpe_server_client *client,
+                             int *exit_code, harpe_error *error) {
+    json_t *answer = NULL;
+    harpe_status status = ask(arguments, client, (double)time(NULL), &answer, error);
+    if (status == HARPE_OK) status = show(arguments, answer, exit_code, error);
+    json_decref(answer);
+    return status;
+}
+
 int harpe_fleet_server_command(int argc, char **argv) {
     const struct argp parser = {
         .options = flags,
@@ -245,7 +292,7 @@ int harpe_fleet_server_command(int argc, char **argv) {
         .doc = "Show or steer the fleet of a server (harpe serve).\v"
                "Actions:\n  status\n  budget [set WATTS | remove]\n  group [set NAME | remove "
                "NAME]\n  job [set ID]\n  load set NAME WATTS | load remove NAME\n  event [add | "
-               "cancel ID]\n  prices [set FILE | remove]\n  audit\n\nSee also: man "
+               "cancel ID]\n  prices [set FILE or URL | remove]\n  audit\n\nSee also: man "
                "harpe-fleet",
     };
     const char *server = getenv("HARPE_SERVER");
@@ -258,11 +305,11 @@ int harpe_fleet_server_command(int argc, char **argv) {
     int exit_code = HARPE_EXIT_OK;
     argp_parse(&parser, argc, argv, 0, NULL, &arguments);
     (void)harpe_terminal_progress_start(&terminal, true);
-    json_t *answer = NULL;
     harpe_status status = harpe_server_client_open(&arguments.client, &client, &error);
-    if (status == HARPE_OK) status = ask(&arguments, client, &answer, &error);
-    if (status == HARPE_OK) status = show(&arguments, answer, &exit_code, &error);
-    json_decref(answer);
+    if (status == HARPE_OK && arguments.values.is_given[HARPE_FLEET_EVERY])
+        status = keep_asking(&arguments, client, &error);
+    else if (status == HARPE_OK)
+        status = ask_once(&arguments, client, &exit_code, &error);
     harpe_server_client_close(client);
     return status == HARPE_OK ? exit_code : harpe_command_fail("fleet", &error);
 }

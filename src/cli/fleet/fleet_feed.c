@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Fetches a series of prices. The program of the operator fetches it, and the server never does: a
+ * server that fetched the URLs of its clients could be made to ask machines that only it can
+ * reach. */
+#include "cli/fleet/fleet_feed.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/format.h"
+#include "base/terminal_progress.h"
+#include "http/client/connection.h"
+
+enum { SHOWN_BYTES = 300 };
+
+/* A URL in parts. */
+typedef struct feed {
+    char *server;           /* "https://HOST:PORT"; owned */
+    const char *path;       /* "/prices.csv?key=1" */
+    char name[SHOWN_BYTES]; /* the URL without '?' and what follows it, for messages */
+} feed;
+
+bool harpe_fleet_feed_is_url(const char *source) {
+    return strncasecmp(source, "http://", 7) == 0 || strncasecmp(source, "https://", 8) == 0;
+}
+
+static bool has_no_signal(void *user) {
+    (void)user;
+    return harpe_terminal_progress_signal() == 0;
+}
+
+static void name_source(const char *source, char name[SHOWN_BYTES]) {
+    bool is_url = harpe_fleet_feed_is_url(source);
+    char *copy = strndup(source, is_url ? strcspn(source, "?#") : strlen(source));
+    (void)harpe_clean_text(name, SHOWN_BYTES, copy ? copy : "the prices");
+    free(copy);
+}
+
+/* Splits a URL after its host and port. */
+static harpe_status split_url(const char *url, feed *out, harpe_error *error) {
+    const char *host = strstr(url, "://") + 3;
+    size_t length = (size_t)(host - url) + strcspn(host, "/?#");
+    name_source(url, out->name);
+    if (memchr(host, '@', length - (size_t)(host - url)))
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "a URL of prices cannot have a user name or password before the host");
+    if (strpbrk(url, "# \t\r\n") || url[length] == '?')
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "%s: expected http://HOST:PORT/PATH without spaces and #", out->name);
+    out->path = url[length] ? url + length : "/";
+    out->server = strndup(url, length);
+    return out->server ? harpe_server_url_check("FILE or URL", out->server, error)
+                       : harpe_fail_memory(error);
+}
+
+static harpe_status tell_failure(const feed *from, const harpe_connection *connection,
+                                 harpe_status status, harpe_error *error) {
+    if (status == HARPE_PERMISSION_DENIED)
+        return harpe_fail(error, HARPE_UNAVAILABLE,
+                          "%s: the server is not trusted (%s); name its authority with "
+                          "--feed-ca-file",
+                          from->name, harpe_connection_reason(connection));
+    if (status == HARPE_LIMIT_EXCEEDED)
+        return harpe_fail(error, status, "%s: is larger than %zu MiB", from->name,
+                          HARPE_PRICE_SERIES_BYTES >> 20);
+    if (status != HARPE_UNAVAILABLE) return status;
+    return harpe_fail(error, status, "%s: cannot be fetched: %s", from->name,
+                      harpe_connection_reason(connection));
+}
+
+static harpe_status check_answer(const feed *from, const harpe_answer *answer, harpe_error *error) {
+    long code = answer->http_status;
+    if (code == 200) return HARPE_OK;
+    return harpe_fail(error, HARPE_UNAVAILABLE, "%s: the server answered %ld%s", from->name, code,
+                      code >= 300 && code < 400
+                          ? ", a redirect, which is not followed: give the address that it leads to"
+                      : code == 401 || code == 403
+                          ? ": it wants to know who asks; fetch the prices with another program, "
+                            "and give the file"
+                      : code == 404 ? ": is the address right?"
+                                    : "");
+}
+
+static harpe_status fetch(const feed *from, const char *ca_file, harpe_price_series *out,
+                          harpe_error *error) {
+    const harpe_connection_options options = {.server_url = from->server,
+                                              .has_no_token = true,
+                                              .ca_file = ca_file,
+                                              .url_name = "FILE or URL",
+                                              .ca_name = "with --feed-ca-file",
+                                              .answer_limit_bytes = HARPE_PRICE_SERIES_BYTES,
+                                              .go_on = has_no_signal};
+    const harpe_request request = {.path = from->path};
+    harpe_connection *connection;
+    harpe_answer answer;
+    harpe_status status = harpe_connection_new(&options, &connection, error);
+    if (status != HARPE_OK) return status;
+    status = harpe_connection_call(connection, &request, &answer, error);
+    if (status != HARPE_OK)
+        status = tell_failure(from, connection, status, error);
+    else
+        status = check_answer(from, &answer, error);
+    if (status == HARPE_OK)
+        status = harpe_price_series_read(answer.body, answer.length, from->name, out, error);
+    harpe_connection_free(connection);
+    return status;
+}
+
+harpe_status harpe_fleet_feed_read(const char *source, const char *ca_file, harpe_price_series *out,
+                                   harpe_error *error) {
+    feed from = {.server = NULL};
+    char *text = NULL;
+    size_t length = 0;
+    harpe_status status;
+    if (harpe_fleet_feed_is_url(source)) {
+        status = split_url(source, &from, error);
+        if (status == HARPE_OK) status = fetch(&from, ca_file, out, error);
+        free(from.server);
+        return status;
+    }
+    status = harpe_file_read(source, HARPE_PRICE_SERIES_BYTES, &text, &length, error);
+    if (status == HARPE_OK) status = harpe_price_series_read(text, length, source, out, error);
+    free(text);
+    return status;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Prices of energy and carbon intensities as a time series, as text: CSV or JSON. */
+#ifndef HARPE_FLEET_PRICE_SERIES_H
+#define HARPE_FLEET_PRICE_SERIES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <harpe/status.h>
+
+/* The longest text, and the most prices in it. */
+#define HARPE_PRICE_SERIES_BYTES ((size_t)64 << 20)
+#define HARPE_PRICE_SERIES_MAX 1000000
+
+/* Holds until the next price. */
+typedef struct harpe_fleet_file_price {
+    double from_s, energy_per_kwh, carbon_g_per_kwh;
+} harpe_fleet_file_price;
+
+typedef struct harpe_price_series {
+    harpe_fleet_file_price *prices; /* by time; at least one */
+    size_t count;
+    bool is_of_day; /* the times are seconds since 1970; false: they count from some beginning */
+} harpe_price_series;
+
+/* Reads CSV. The columns are time_s or at, price_per_kwh and, optionally, carbon_g_per_kwh, in any
+ * order. `at` is a moment (fleet/moment.h). Errors begin with `name`, the line and the column. */
+harpe_status harpe_price_series_read_csv(const char *text, size_t length, const char *name,
+                                         harpe_price_series *out, harpe_error *error);
+/* Reads CSV, or JSON if the text begins with [ or {: a list of objects with at, energy_per_kwh and,
+ * optionally, carbon_g_per_kwh, or an object with such a list as its member series. */
+harpe_status harpe_price_series_read(const char *text, size_t length, const char *name,
+                                     harpe_price_series *out, harpe_error *error);
+void harpe_price_series_free(harpe_price_series *series); /* frees the contents */
+
+#endif

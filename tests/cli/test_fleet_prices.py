@@ -1,0 +1,241 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""`harpe fleet prices set` with a URL: a small HTTP or HTTPS server gives the prices, and another
+one takes them. With --every the program goes on, and logs each change of state once."""
+import http.server
+import shutil
+import ssl
+import threading
+import time
+
+from program import HARPE, ProgramTest, environment, signal, subprocess, unittest
+from test_fleet_server import FakeServer
+
+LIMIT_S = 600
+CSV = "at,price_per_kwh,carbon_g_per_kwh\n2025-11-26T06:00Z,0.2,300\n1764140400,0.1,200\n"
+JSON = ('[{"at": "2025-11-26T06:00Z", "energy_per_kwh": 0.2, "carbon_g_per_kwh": 300},'
+        ' {"at": 1764140400, "energy_per_kwh": 0.1, "carbon_g_per_kwh": 200}]')
+SERIES = [{"at": 1764136800, "energy_per_kwh": 0.2, "carbon_g_per_kwh": 300},
+          {"at": 1764140400, "energy_per_kwh": 0.1, "carbon_g_per_kwh": 200}]
+
+
+class Feed:
+    """Answers every request with `answer`: a status, a body, and more headers. It records targets
+    and headers. While `held` is set, it holds requests."""
+
+    def __init__(self, certificate=None, key=None):
+        feed = self
+        self.answer, self.requests, self.held = (200, CSV, {}), [], None
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                feed.requests.append((self.path, dict(self.headers)))
+                if feed.held:
+                    feed.held.wait(LIMIT_S)
+                status, body, headers = feed.answer
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            def log_message(self, *_):
+                pass
+
+        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.daemon_threads = True
+        self.http.handle_error = lambda *_: None  # a client that a signal has ended
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate, key)
+            self.http.socket = context.wrap_socket(self.http.socket, server_side=True)
+        self.url = (f"https://localhost:{self.http.server_port}" if certificate
+                    else f"http://127.0.0.1:{self.http.server_port}")
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+    def close(self):
+        if self.held:
+            self.held.set()
+        self.http.shutdown()
+        self.http.server_close()
+
+
+class Prices(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.server, self.feed = FakeServer(), Feed()
+        self.addCleanup(self.server.close)
+        self.addCleanup(self.feed.close)
+        self.env = environment(HARPE_SERVER=self.server.url, HARPE_TOKEN="secret", LC_ALL="C")
+
+    def set_prices(self, *words, code=0):
+        self.server.requests.clear()
+        result = self.run_harpe("fleet", "prices", "set", *words, env=self.env)
+        self.assertEqual(result.code, code, result)
+        return result
+
+    def refused(self, message, *words, code=1):
+        result = self.set_prices(*words, code=code)
+        self.assertIn(message, result.err)
+        self.assertEqual((result.err.count("\n"), result.out), (1, ""), result)
+        self.assertEqual(self.server.requests, [])
+        return result
+
+    def taken(self):
+        (method, target, body, _), = self.server.requests
+        self.assertEqual((method, target), ("PUT", "/fleet/prices"))
+        return body
+
+    def test_csv_and_json_of_a_url_and_of_a_file_are_the_same(self):
+        for text in CSV, JSON, '{"series": ' + JSON + "}":
+            self.feed.answer = (200, text, {})
+            (self.path / "prices").write_text(text)
+            for source in f"{self.feed.url}/day?key=a&b=%20c", "prices":
+                result = self.set_prices(source, "--currency", "EUR", "--time-value", "2")
+                self.assertEqual((result.out, result.err), ("", ""))
+                self.assertEqual(self.taken(), {"currency": "EUR", "value_per_s": 2,
+                                                "series": SERIES})
+        target, headers = self.feed.requests[0]
+        self.assertEqual(target, "/day?key=a&b=%20c")
+        self.assertNotIn("secret", str(headers))  # the token is for the server alone
+        self.assertNotIn("Authorization", headers)
+
+    def test_times_without_a_day_count_from_the_given_moment(self):
+        self.feed.answer = (200, "time_s,price_per_kwh\n0,0.2\n60,0.1\n", {})
+        self.set_prices(self.feed.url, "--from", "1764100000")
+        self.assertEqual([row["at"] for row in self.taken()["series"]], [1764100000, 1764100060])
+        self.feed.answer = (200, CSV, {})
+        self.refused("--from is for the column time_s", self.feed.url, "--from", "+5", code=2)
+
+    def test_each_failure_has_one_line(self):
+        url = f"{self.feed.url}/p?key=hidden"
+        for answer, message in (
+                ((404, CSV, {}), "answered 404: is the address right?"),
+                ((500, CSV, {}), "answered 500"),
+                ((403, CSV, {}), "it wants to know who asks"),
+                ((302, "", {"Location": f"{self.feed.url}/other"}), "answered 302, a redirect"),
+                ((200, "<!DOCTYPE html>\n<p>", {}), "/p:1:1: the columns are"),
+                ((200, "", {}), "/p: the first line must name the columns"),
+                ((200, "at,price_per_kwh\n1,2\n3,\x1b[2J\n", {}), "/p:3:3: price_per_kwh"),
+                ((200, "[{]", {}), "/p:1:3: "),
+                ((200, '[{"at": 1}]', {}), '/p: entry 0 (the first is 0): "energy_per_kwh" must'),
+                ((200, CSV, {"Content-Length": "500"}), "/p: cannot be fetched: ")):
+            with self.subTest(answer=answer):
+                self.feed.answer = answer
+                line = self.refused(message, url).err
+                self.assertNotIn("hidden", line)
+                self.assertNotIn("\x1b", line)
+                self.assertTrue(line.startswith(f"harpe fleet: {self.feed.url}/p:"), line)
+        self.assertNotIn("/other", [target for target, _ in self.feed.requests])
+        gone = Feed()
+        gone.close()
+        self.refused("/x: cannot be fetched: ", f"{gone.url}/x")
+
+    def test_wrong_words(self):
+        for words, message in (
+                (["http://user:pass@127.0.0.1:1/p"], "user name or password"),
+                (["http://"], "expected http://HOST:PORT"), (["http://h/a b"], "without spaces"),
+                (["http://h?x"], "expected http://HOST:PORT/PATH"),
+                ([self.feed.url, "--every", "0"], "--every"),
+                ([self.feed.url, "--every", "5", "--json"], "--json is not for --every"),
+                ([], "FILE or URL is missing")):
+            line = self.refused(message, *words, code=2).err
+            self.assertNotIn("pass@", line)
+        self.feed.answer = (200, "time_s,price_per_kwh\n0,1\n", {})
+        self.refused("need --from TIME", self.feed.url, "--every", "5", code=2)
+        self.assertEqual(self.run_harpe("fleet", "budget", "set", "5", "--every", "5",
+                                        env=self.env).code, 2)
+
+    def test_a_signal_ends_a_request_that_hangs(self):
+        self.feed.held = threading.Event()
+        for words, code in ((), 128 + signal.SIGTERM), (("--every", "1000"), 0):
+            self.feed.requests.clear()
+            process = self.start(*words)
+            self.wait_until(lambda: self.feed.requests)
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(process.wait(LIMIT_S), code)
+
+    # ---- With --every --------------------------------------------------------------------------
+
+    def start(self, *words, source=None):
+        process = subprocess.Popen(
+            [HARPE, "fleet", "prices", "set", source or self.feed.url, *words], env=self.env,
+            cwd=self.path, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def wait_until(self, holds):
+        end = time.monotonic() + LIMIT_S
+        while not holds():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+
+    def more_fetches(self, count=2):
+        """Waits until so many requests have come."""
+        wanted = len(self.feed.requests) + count
+        self.wait_until(lambda: len(self.feed.requests) >= wanted)
+
+    def test_each_change_of_state_is_one_line(self):
+        process = self.start("--every", "1")
+        read = process.stderr.readline
+        self.assertEqual(read(), "harpe fleet: the prices are set\n")
+        self.more_fetches()
+        self.feed.answer = (500, "", {})
+        self.assertIn("answered 500; the server keeps the prices", read())
+        self.more_fetches()
+        taken = len(self.server.requests)
+        self.feed.answer = (503, "", {})
+        self.assertIn("answered 503", read())
+        self.more_fetches()
+        self.feed.answer = (200, "at,price_per_kwh\n1,x\n", {})
+        self.assertIn(":2:3: price_per_kwh", read())
+        self.more_fetches()
+        self.assertEqual(len(self.server.requests), taken)  # the server was left alone
+        self.feed.answer = (200, CSV, {})
+        self.assertEqual(read(), "harpe fleet: the prices are set again\n")
+        self.server.answer = (503, {"detail": "no server leads"})
+        self.assertIn("answered 503: no server leads", read())
+        self.server.answer = (200, None)
+        self.assertEqual(read(), "harpe fleet: the prices are set again\n")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.communicate(timeout=LIMIT_S)[1], "")
+        self.assertEqual(process.returncode, 0)
+
+    def test_a_start_without_the_feed_waits_for_it(self):
+        (self.path / "late.csv").unlink(missing_ok=True)
+        process = self.start("--every", "1", source="late.csv")
+        self.assertIn("late.csv", process.stderr.readline())
+        (self.path / "new").write_text(CSV)
+        (self.path / "new").rename(self.path / "late.csv")
+        self.assertEqual(process.stderr.readline(), "harpe fleet: the prices are set\n")
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(LIMIT_S), 0)
+
+    def test_a_refused_token_ends_it(self):
+        self.server.answer = (401, {"detail": "a valid bearer token is needed"})
+        process = self.start("--every", "1000")
+        err = process.communicate(timeout=LIMIT_S)[1]
+        self.assertEqual((process.returncode, err.count("\n")), (1, 1), err)
+        self.assertIn("does not accept the token", err)
+
+    # ---- With TLS ------------------------------------------------------------------------------
+
+    @unittest.skipUnless(shutil.which("openssl"), "openssl makes the certificate")
+    def test_https_checks_the_certificate(self):
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                        "ec_paramgen_curve:P-256", "-nodes", "-days", "30", "-subj",
+                        "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout",
+                        "k.pem", "-out", "c.pem"],
+                       cwd=self.path, check=True, capture_output=True, timeout=LIMIT_S)
+        feed = Feed(self.path / "c.pem", self.path / "k.pem")
+        self.addCleanup(feed.close)
+        self.set_prices(f"{feed.url}/p", "--feed-ca-file", "c.pem")
+        self.assertEqual(self.taken(), {"series": SERIES})
+        self.refused("is not trusted", f"{feed.url}/p")
+        self.assertEqual(len(feed.requests), 1)
+        self.refused("cannot be fetched", f"{self.feed.url}/p".replace("http:", "https:"))
+
+
+if __name__ == "__main__":
+    unittest.main()
