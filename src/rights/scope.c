@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compares groups with the scope of a token. It does not know which group is inside another. */
+/* Compares groups with the scope of a token. A token reaches the groups that it names and the
+ * groups inside of them, as the tree is at that moment. */
 #include "rights/scope.h"
 
 #include <stdio.h>
@@ -7,15 +8,24 @@
 
 #include "base/clean.h"
 
-bool harpe_scope_covers(const char *scope, const char *group) {
-    if (!scope) return true;
-    size_t length = group ? strlen(group) : 0;
-    if (length == 0) return false;
+enum { DEPTH_MAX = 100 }; /* a tree is never so deep; a circle would be */
+
+static bool names(const char *scope, const char *group) {
+    size_t length = strlen(group);
     for (const char *at = scope; *at;) {
         size_t own = strcspn(at, ",");
         if (own == length && memcmp(at, group, length) == 0) return true;
         at += own;
         at += *at == ',';
+    }
+    return false;
+}
+
+bool harpe_scope_covers(const harpe_group_tree *tree, const char *scope, const char *group) {
+    if (!scope) return true;
+    for (int depth = 0; group && *group && depth < DEPTH_MAX; depth++) {
+        if (names(scope, group)) return true;
+        group = harpe_group_tree_parent(tree, group);
     }
     return false;
 }

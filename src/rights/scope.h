@@ -8,12 +8,14 @@
 
 #include <harpe/status.h>
 
+#include "rights/group_tree.h"
+
 /* The longest name of a group and the longest scope, in bytes. */
 enum { HARPE_GROUP_NAME_MAX = 127, HARPE_SCOPE_MAX = 4096 };
 
-/* Returns true if the scope is NULL or names the group. `group` NULL or "" is the whole fleet,
- * which only the scope NULL covers. */
-bool harpe_scope_covers(const char *scope, const char *group);
+/* Returns true if the scope is NULL, or names the group or a group around it. `group` NULL or "" is
+ * the whole fleet, which only the scope NULL covers. `tree` NULL: no group is inside of another. */
+bool harpe_scope_covers(const harpe_group_tree *tree, const char *scope, const char *group);
 
 /* Returns true if a group can have this name: 1 to HARPE_GROUP_NAME_MAX bytes of UTF-8 without
  * white space, control characters and the characters , ; + that separate words of a job's metadata.

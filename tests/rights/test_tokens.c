@@ -155,16 +155,16 @@ static void names_and_groups_have_limits(void **state) {
 
 static void a_scope_covers_its_groups_only(void **state) {
     (void)state;
-    assert_true(harpe_scope_covers(NULL, NULL));
-    assert_true(harpe_scope_covers(NULL, "row1"));
-    assert_false(harpe_scope_covers("row1", NULL));
-    assert_false(harpe_scope_covers("row1", ""));
-    assert_true(harpe_scope_covers("row1", "row1"));
-    assert_true(harpe_scope_covers("a,row1,b", "row1"));
-    assert_true(harpe_scope_covers("a,row1", "row1"));
-    assert_false(harpe_scope_covers("row12", "row1"));
-    assert_false(harpe_scope_covers("row1", "row12"));
-    assert_false(harpe_scope_covers("a,b", "a,b"));
+    assert_true(harpe_scope_covers(NULL, NULL, NULL));
+    assert_true(harpe_scope_covers(NULL, NULL, "row1"));
+    assert_false(harpe_scope_covers(NULL, "row1", NULL));
+    assert_false(harpe_scope_covers(NULL, "row1", ""));
+    assert_true(harpe_scope_covers(NULL, "row1", "row1"));
+    assert_true(harpe_scope_covers(NULL, "a,row1,b", "row1"));
+    assert_true(harpe_scope_covers(NULL, "a,row1", "row1"));
+    assert_false(harpe_scope_covers(NULL, "row12", "row1"));
+    assert_false(harpe_scope_covers(NULL, "row1", "row12"));
+    assert_false(harpe_scope_covers(NULL, "a,b", "a,b"));
 }
 
 /* ---- Files ----------------------------------------------------------------------------------- */

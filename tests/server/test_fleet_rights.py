@@ -119,6 +119,61 @@ class Fleet(test_rights.Rights):
         self.assertEqual((shown["events"], [g["name"] for g in shown["groups"]]), ([], ["row1"]))
         self.assertIn("role", self.fleet("look1", "budget set 1 --group row1", 1).stderr)
 
+    def test_an_operator_of_a_tree_steers_only_inside_of_it(self):
+        for name, role, *groups in (("room", "operator", "room"), ("rooms", "viewer", "room"),
+                                    ("both", "operator", "room", "other"),
+                                    ("next", "operator", "other")):
+            self.add(name, role, *groups)
+        self.wait_for_status(self.running, "next", "/fleet", 200)
+        for words in ("room", "row1 --parent room", "rack --parent row1", "hall --parent room",
+                      "other", "theirs --parent other"):
+            self.fleet("all", "group set " + words)
+        mine, theirs = self.register_whole("rack"), self.register_whole("theirs")
+        beside = self.register_whole("beside")  # its group is directly in the whole fleet
+        self.register(self.running, "all", "early")  # its group is not in the fleet yet
+        self.fleet("all", "budget set 60000")
+        before = self.tree()
+        for words in ("group set other --parent room", "group set theirs --parent room",
+                      "group set beside --parent room", "group set early --parent room",
+                      "group set fresh --parent room", "group set room --parent row1",
+                      "group set room --parent other", "group set room",
+                      "group set rack --parent other", "group set rack --parent theirs",
+                      "group set rack --parent nowhere", "group set rack", "group remove hall",
+                      "group set theirs --parent other", "group remove theirs",
+                      "budget set 5 --group other", "budget set 5 --group fresh", "budget set 5",
+                      f"job set {theirs} --weight 2", f"job set {theirs} --group rack",
+                      f"job set {beside} --group rack", f"job set {mine} --group theirs",
+                      "load set x 5 --group theirs", "load set x 5 --group fresh",
+                      "event add --share 0.1 --for 60 --group other"):
+            with self.subTest(words=words):
+                refused = self.fleet("room", words, 1)
+                self.assertIn("room", refused.stderr)
+                self.assertEqual(self.tree(), before)
+        for words in ("budget set 900 --group rack", f"job set {mine} --weight 3 --group hall",
+                      f"job set {mine} --group rack", "load set pump 50 --group hall",
+                      "event add --share 0.1 --for 3600 --from +7200 --group rack",
+                      "group set rack --parent hall"):
+            self.fleet("room", words)
+        self.assertEqual(self.tree(), before | {"rack": "hall"})
+        shown = self.shown("rooms")
+        self.assertEqual({g["name"] for g in shown["groups"]}, {"room", "row1", "rack", "hall"})
+        self.assertEqual([b["group"] for b in shown["budgets"]], ["rack"])
+        self.assertEqual({j["group"] for j in shown["jobs"]}, {"rack", "hall"})
+        self.assertEqual([e["group"] for e in shown["events"]], ["rack"])
+        self.assertEqual({j["job_id"] for j in self.shown("next")["jobs"]}, {theirs})
+        # Who steers both sides may move a group between them. Its jobs go with it.
+        self.fleet("both", "group set rack --parent theirs")
+        self.assertEqual({j["group"] for j in self.shown("rooms")["jobs"]}, {"hall"})
+        self.assertIn(mine, {j["job_id"] for j in self.shown("next")["jobs"]})
+        self.fleet("room", "group set rack --parent hall", 1)
+        self.fleet("room", f"job set {mine} --weight 1", 1)
+        self.fleet("both", "group set other --parent room", 1)  # other is in the whole fleet
+        self.fleet("all", "group set other --parent hall")
+        self.fleet("room", f"job set {mine} --weight 1")
+
+    def tree(self):
+        return {g["name"]: g["parent"] for g in self.shown()["groups"]}
+
 
 del test_rights.Rights  # its own tests are in test_rights.py
 

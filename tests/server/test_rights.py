@@ -85,6 +85,16 @@ class Rights(ServerTest):
         self.expect(answer, status)
         return answer.json
 
+    def finish(self, running, group, filler=""):
+        """Runs a round of a job and evicts it, so that a final report remains."""
+        info = job_info(1, 1, 1, job_metadata=filler + (f"fleet_group={group}" if group else "x"))
+        job = self.expect(self.call(running, "all", "POST", "/register_job", info), 200).json
+        rank = server.Job(job, 1, 1, 1).rank(0)
+        self.expect(self.call(running, "all", "POST", f"/register_rank/{job}", rank), 200)
+        self.expect(self.call(running, "all", "GET", f"/schedule/{job}?rank=0"), 200)
+        self.expect(self.call(running, "all", "DELETE", f"/jobs/{job}"), 200)
+        return job
+
     def wait_for_status(self, running, name, target, status):
         self.wait_until(lambda: self.call(running, name, "GET", target).status == status,
                         f"{name} gets {status} for {target}: {running.log()}")
@@ -226,16 +236,6 @@ class Groups(Rights):
                 groups = {row["job_id"]: row["group"] for row in fleet["jobs"]}
                 self.assertEqual(groups[job], "row1")
 
-    def finish(self, running, group, filler=""):
-        """Runs a round of a job and evicts it, so that a final report remains."""
-        info = job_info(1, 1, 1, job_metadata=filler + (f"fleet_group={group}" if group else "x"))
-        job = self.expect(self.call(running, "all", "POST", "/register_job", info), 200).json
-        rank = server.Job(job, 1, 1, 1).rank(0)
-        self.expect(self.call(running, "all", "POST", f"/register_rank/{job}", rank), 200)
-        self.expect(self.call(running, "all", "GET", f"/schedule/{job}?rank=0"), 200)
-        self.expect(self.call(running, "all", "DELETE", f"/jobs/{job}"), 200)
-        return job
-
     def check_finished(self, running, jobs):
         mine, other, none, long = jobs
         self.assertEqual(self.ids(running, "all", "/finished"), set(jobs))
@@ -325,6 +325,116 @@ class Groups(Rights):
         self.expect(self.call(running, "steer1", "DELETE", f"/jobs/{jobs['row1']}"), 200)
         self.expect_detail(self.call(running, "steer1", "GET", "/fleet/audit"), 403,
                            "whole fleet", "steer1")
+
+
+class Nested(Rights):
+    """Groups inside of groups. A token reaches its groups and all groups inside of them."""
+
+    def start_with_tree(self):
+        """The groups room > row1 > rack, and the groups other and late beside room."""
+        self.add("all", "operator")
+        self.add("view", "viewer", "room")
+        self.add("row1", "viewer", "row1")
+        self.add("train", "job", "room")
+        self.add("steer", "operator", "room")
+        running = self.start_with_tokens()
+        jobs = {group: self.register(running, "all", group)
+                for group in ("room", "row1", "rack", "other", "late", None)}
+        for name, parent in (("room", None), ("row1", "room"), ("rack", "row1")):
+            self.put(running, name, parent)
+        return running, jobs
+
+    def put(self, running, name, parent):
+        self.expect(self.call(running, "all", "PUT", f"/fleet/groups/{name}", {"parent": parent}),
+                    200)
+
+    def seen(self, running, name, target="/jobs"):
+        answer = self.expect(self.call(running, name, "GET", target), 200).json
+        self.assertEqual(answer["count"], len(answer["jobs"]))
+        return {job["job_id"] for job in answer["jobs"]}
+
+    def check_what_is_seen(self, running, jobs, *more):
+        room = {jobs[group] for group in ("room", "row1", "rack", *more)}
+        row1 = {jobs[group] for group in ("row1", "rack", *more)}
+        self.assertEqual(self.seen(running, "all"), set(jobs.values()))
+        self.assertEqual(self.seen(running, "view"), room)
+        self.assertEqual(self.seen(running, "row1"), row1)
+        text = self.expect(self.call(running, "view", "GET", "/metrics"), 200).body.decode()
+        self.assertEqual(set(re.findall(r'job_id="([^"]+)"', text)), room)
+        for job in jobs.values():
+            for end in "", "/frontier", "/pipeline":
+                status = self.call(running, "row1", "GET", f"/jobs/{job}{end}").status
+                self.assertEqual(status == 403, job not in row1, job)
+
+    def test_groups_inside_are_included_also_after_a_restart(self):
+        running, jobs = self.start_with_tree()
+        self.check_what_is_seen(running, jobs)
+        self.put(running, "late", "rack")
+        self.check_what_is_seen(running, jobs, "late")
+        running.kill()
+        running = self.start_with_tokens()
+        self.check_what_is_seen(running, jobs, "late")
+        self.put(running, "late", None)
+        self.check_what_is_seen(running, jobs)
+
+    def test_a_job_token_registers_in_groups_inside(self):
+        running, _ = self.start_with_tree()
+        mine = self.register(running, "train", "rack")
+        self.assertIn(mine, self.seen(running, "view"))
+        self.expect(self.call(running, "train", "POST", f"/register_rank/{mine}",
+                              server.Job(mine, 1, 1, 1).rank(0)), 200)
+        for group in "other", "late", "rackx", None:
+            answer = self.register(running, "train", group, 403)
+            self.assertIn("room", answer["detail"])
+        self.put(running, "row1", None)  # and rack with it
+        self.assertIn("room", self.register(running, "train", "rack", 403)["detail"])
+        answer = self.call(running, "train", "POST", f"/end/{mine}", {"rank": 0})
+        self.expect_detail(answer, 403, "rack", "room")
+
+    def test_an_operator_steers_groups_inside_and_final_reports_follow(self):
+        running, jobs = self.start_with_tree()
+        answer = self.call(running, "steer", "DELETE", f"/jobs/{jobs['other']}")
+        self.expect_detail(answer, 403, "other", "room")
+        self.expect(self.call(running, "steer", "DELETE", f"/jobs/{jobs['rack']}"), 200)
+        rack, late = self.finish(running, "rack"), self.finish(running, "late")
+        self.assertEqual(self.seen(running, "all", "/finished"), {rack, late})
+        self.assertEqual(self.seen(running, "view", "/finished"), {rack})
+        self.put(running, "late", "row1")
+        self.assertEqual(self.seen(running, "row1", "/finished"), {rack, late})
+        self.put(running, "row1", None)
+        self.assertEqual(self.seen(running, "view", "/finished"), set())
+
+    def next_list(self, stream):
+        """Returns the ids of the next event with the whole list."""
+        while not (event := stream.next()[1])["whole"]:
+            pass
+        return {job["job_id"] for job in event["jobs"]}
+
+    def test_streams_follow_the_tree(self):
+        running, jobs = self.start_with_tree()
+        room = {jobs[group] for group in ("room", "row1", "rack")}
+        connection, single = self.connect(running), self.connect(running)
+        connection.send("GET", "/events", headers=self.as_("view"))
+        stream = Stream(connection, target=None)
+        self.assertEqual(self.next_list(stream), room)
+        self.put(running, "late", "rack")
+        self.assertEqual(self.next_list(stream), room | {jobs["late"]})
+        single.send("GET", f"/jobs/{jobs['late']}/events", headers=self.as_("view"))
+        of_late = Stream(single, target=None)
+        self.assertEqual(of_late.next()[1]["job_id"], jobs["late"])
+        self.put(running, "late", None)
+        self.assertEqual(self.next_list(stream), room)
+        hidden = self.register(running, "all", "late")
+        shown = self.register(running, "all", "rack")
+        known = set()
+        while shown not in known:
+            known |= {job["job_id"] for job in stream.next()[1]["jobs"]}
+        self.assertNotIn(hidden, known)
+        # A change of the job does not reach the stream that began while it was in the tree.
+        self.expect(self.call(running, "all", "POST", f"/register_rank/{jobs['late']}",
+                              server.Job(jobs["late"], 1, 1, 1).rank(0)), 200)
+        event = of_late.next()[1]
+        self.assertIn("only for the group room", event.get("detail", ""), event)
 
 
 class Changes(Rights):
@@ -540,6 +650,17 @@ class TwoServers(Rights):
             connection.send("GET", "/events", headers=self.as_("row1"))
             first = Stream(connection, target=None).next()[1]
             self.assertEqual([job["job_id"] for job in first["jobs"]], [mine])
+        self.expect(self.call(servers[0], "all", "PUT", "/fleet/groups/row1", {}), 200)
+        for running in servers:  # one of them passes the call on to the other
+            self.expect(self.call(running, "all", "PUT", "/fleet/groups/row2", {"parent": "row1"}),
+                        200)
+            for one in servers:
+                rows = self.expect(self.call(one, "row1", "GET", "/jobs"), 200).json
+                self.assertEqual({row["job_id"] for row in rows["jobs"]}, {mine, other})
+            self.expect(self.call(running, "all", "PUT", "/fleet/groups/row2", {"parent": None}),
+                        200)
+            for one in servers:
+                self.expect(self.call(one, "row1", "GET", f"/jobs/{other}"), 403)
         self.expect(self.call(servers[1], "all", "DELETE", f"/jobs/{other}"), 200)
         record = self.expect(self.call(servers[1], "all", "GET", "/fleet/audit"), 200).json[0]
         self.assertEqual((record["what"], record["status"]), (f"DELETE /jobs/{other}", 200))

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "rights/scope.h"
 #include "server/engine/call.h"
+#include "server/engine/job_group.h"
 #include "server/engine/job_table.h"
 #include "server/engine/job_view.h"
 #include "server/engine/replies.h"
@@ -58,6 +59,12 @@ static bool is_known(const harpe_jobs *jobs, int64_t version) {
     return version >= jobs->first_version && version <= jobs->version;
 }
 
+/* Returns the version after which the client has seen all jobs that it may see; -1: none. */
+static int64_t seen_by(const harpe_jobs *jobs, const harpe_job *job, const harpe_call *call) {
+    bool has_other_jobs = !job && call->scope && call->round < jobs->regrouped;
+    return is_known(jobs, call->round) && !has_other_jobs ? call->round : -1;
+}
+
 static int64_t version_of(const harpe_jobs *jobs, const harpe_job *job) {
     return job ? job->version : jobs->version;
 }
@@ -96,7 +103,7 @@ static void tell_anew(harpe_jobs *jobs, harpe_job *job, int64_t since, const cha
 }
 
 static void reply(harpe_jobs *jobs, harpe_job *job, harpe_call *call, telling *last) {
-    int64_t since = is_known(jobs, call->round) ? call->round : -1;
+    int64_t since = seen_by(jobs, job, call);
     if (!job && since < 0) {
         reply_piece(jobs, call);
         return;
@@ -113,6 +120,8 @@ static void look_again(harpe_jobs *jobs, harpe_call *call, telling *last) {
     harpe_job *job = call->job_id ? harpe_job_table_find(&jobs->table, call->job_id) : NULL;
     if (call->job_id && (!job || job->is_evicted))
         harpe_reply_evicted(call, call->job_id);
+    else if (job && !harpe_job_is_in_scope(job, call->scope))
+        harpe_reply_out_of_scope(call, job, call->scope);
     else if (version_of(jobs, job) > call->round)
         reply(jobs, job, call, last);
     else
@@ -143,6 +152,11 @@ void harpe_ask_for_changes(harpe_jobs *jobs, harpe_job *job, harpe_call *call) {
     }
     harpe_calls_append(&jobs->watchers, call);
     if (version_of(jobs, job) > call->round) tell_after(jobs, TELL_AFTER_MS);
+}
+
+void harpe_changes_regroup(harpe_jobs *jobs) {
+    jobs->regrouped = ++jobs->version;
+    harpe_changes_tell(jobs);
 }
 
 void harpe_changes_end(harpe_jobs *jobs) {

@@ -121,11 +121,12 @@ int64_t harpe_finished_forget_old(harpe_jobs *jobs) {
 /* ---- Answering ------------------------------------------------------------------------------- */
 
 /* To a client with this scope, a report of another group does not exist. */
-static bool is_shown(const harpe_finished_job *job, const char *scope) {
-    return harpe_scope_covers(scope, job->group);
+static bool is_shown(const harpe_jobs *jobs, const harpe_finished_job *job, const char *scope) {
+    return harpe_scope_covers(jobs->groups, scope, job->group);
 }
 
-static void answer_list(const harpe_finished *finished, harpe_call *call) {
+static void answer_list(const harpe_jobs *jobs, harpe_call *call) {
+    const harpe_finished *finished = &jobs->finished;
     size_t skipped = call->rank > 0 ? (size_t)call->rank : 0;
     size_t limit = call->round < 0 ? LISTED : (size_t)call->round;
     size_t shown = 0;
@@ -133,7 +134,7 @@ static void answer_list(const harpe_finished *finished, harpe_call *call) {
     harpe_text_printf(&text, "{\"jobs\":[");
     for (size_t i = finished->count; i-- > 0;) {
         const harpe_finished_job *job = at(finished, i);
-        if (!is_shown(job, call->scope)) continue;
+        if (!is_shown(jobs, job, call->scope)) continue;
         shown++;
         if (shown <= skipped || shown - skipped > limit) continue;
         if (shown > skipped + 1) harpe_text_append(&text, ",", 1);
@@ -151,12 +152,12 @@ static void answer_list(const harpe_finished *finished, harpe_call *call) {
 void harpe_finished_answer(const harpe_jobs *jobs, harpe_call *call) {
     const harpe_finished *finished = &jobs->finished;
     if (!call->job_id) {
-        answer_list(finished, call);
+        answer_list(jobs, call);
         return;
     }
     for (size_t i = finished->count; i-- > 0;) {
         const harpe_finished_job *job = at(finished, i);
-        if (strcmp(job->id, call->job_id) != 0 || !is_shown(job, call->scope)) continue;
+        if (strcmp(job->id, call->job_id) != 0 || !is_shown(jobs, job, call->scope)) continue;
         char *text = strdup(job->text);
         harpe_reply(call, text ? 200 : 503, text, text ? strlen(text) : 0, -1);
         return;

@@ -24,7 +24,7 @@ bool harpe_metadata_group(const char *metadata, char **group) {
 }
 
 bool harpe_job_is_in_scope(const harpe_job *job, const char *scope) {
-    return harpe_scope_covers(scope, job->group);
+    return harpe_scope_covers(job->jobs->groups, scope, job->group);
 }
 
 void harpe_reply_out_of_scope(harpe_call *call, const harpe_job *job, const char *scope) {

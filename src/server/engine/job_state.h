@@ -7,6 +7,7 @@
 #define HARPE_SERVER_ENGINE_JOB_STATE_H
 
 #include "pfo/models.h"
+#include "rights/group_tree.h"
 #include "server/engine/call.h"
 #include "server/engine/finished_state.h"
 #include "server/engine/jobs_options.h"
@@ -227,7 +228,9 @@ struct harpe_jobs {
     harpe_call_list watchers;       /* calls that wait for a change */
     harpe_timer *tell_timer;
     bool is_loading, is_stopping;
-    bool is_ending; /* the program ends, and there may be no workers any more */
+    bool is_ending;                 /* the program ends, and there may be no workers any more */
+    const harpe_group_tree *groups; /* which group is inside of which; NULL: none */
+    int64_t regrouped;              /* the version at which the tree of groups has changed last */
     harpe_jobs_counts counts;
 };
 

@@ -27,6 +27,7 @@
 
 #include <harpe/status.h>
 
+#include "rights/group_tree.h"
 #include "server/engine/call.h"
 #include "server/engine/jobs_options.h"
 
@@ -51,6 +52,13 @@ void harpe_jobs_forget(harpe_jobs *jobs, harpe_call *call);
  * have arrived. */
 void harpe_jobs_delivered(harpe_jobs *jobs, const char *job_id, int rank, int64_t round,
                           bool has_arrived);
+
+/* Says which group is inside of which other one (rights/group_tree.h). `tree` must stay valid until
+ * the engine is freed or gets NULL, and the caller calls harpe_jobs_regroup after each change of
+ * it.
+ */
+void harpe_jobs_use_groups(harpe_jobs *jobs, const harpe_group_tree *tree);
+void harpe_jobs_regroup(harpe_jobs *jobs);
 
 /* Stops the engine like harpe_jobs_stop, but the workers and the program continue. Returns the held
  * calls for schedules without answering them, as a list linked by `next`. Another engine can handle

@@ -206,7 +206,7 @@ static bool is_out_of_scope(job_registration *self) {
         harpe_reply_out_of_memory(end_operation(operation));
         return true;
     }
-    bool is_inside = harpe_scope_covers(self->scope, group);
+    bool is_inside = harpe_scope_covers(operation->jobs->groups, self->scope, group);
     if (!is_inside) {
         harpe_reply_wrong_group(harpe_operation_take_call(operation), group, self->scope);
         harpe_operation_end(operation);

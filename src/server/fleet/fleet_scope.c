@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compares the groups that a call changes with the groups of its client. Prices, groups and the
- * history are of the whole fleet. */
+/* Compares the groups that a call changes with the groups of its client. Prices and the history are
+ * of the whole fleet. A client may move a group only between groups that it steers. It cannot make
+ * or remove a group: the name of a new group may be that of a job or of a token of someone else,
+ * who would then be inside of the client's group, and a job whose group is removed would leave the
+ * client's budgets. */
 #include "server/fleet/fleet_scope.h"
 
 #include <jansson.h>
@@ -9,12 +12,14 @@
 
 #include "rights/scope.h"
 #include "server/fleet/fleet_events.h"
+#include "server/fleet/groups.h"
 #include "server/fleet/member.h"
 
 /* Writes the line and returns false if the scope does not cover the group. */
-static bool covers(const harpe_call *call, const char *group, char *line, size_t size) {
+static bool covers(const harpe_fleet_state *state, const harpe_call *call, const char *group,
+                   char *line, size_t size) {
     char words[256];
-    if (harpe_scope_covers(call->scope, group)) return true;
+    if (harpe_scope_covers(&state->tree, call->scope, group)) return true;
     bool is_whole = !group || !*group;
     (void)snprintf(line, size, "this is about %s%.200s, and the token is only for %s",
                    is_whole ? "the whole fleet" : "the group ", is_whole ? "" : group,
@@ -22,11 +27,13 @@ static bool covers(const harpe_call *call, const char *group, char *line, size_t
     return false;
 }
 
-/* Compares the group in a body. `is_optional`: a body without a group changes no group. */
-static bool covers_body(const harpe_call *call, bool is_optional, char *line, size_t size) {
+/* Compares the group that a member of the body names. `is_optional`: a body without a group changes
+ * no group. */
+static bool covers_body(const harpe_fleet_state *state, const harpe_call *call, const char *member,
+                        bool is_optional, char *line, size_t size) {
     json_t *body = json_loadb(call->body ? call->body : "", call->body ? call->length : 0, 0, NULL);
-    const json_t *group = json_object_get(body, "group");
-    bool may = (!group && is_optional) || covers(call, json_string_value(group), line, size);
+    const json_t *group = json_object_get(body, member);
+    bool may = (!group && is_optional) || covers(state, call, json_string_value(group), line, size);
     json_decref(body);
     return may;
 }
@@ -36,7 +43,7 @@ static bool covers_body(const harpe_call *call, bool is_optional, char *line, si
 static bool covers_member(const harpe_fleet_state *state, const harpe_call *call,
                           harpe_member_kind kind, char *line, size_t size) {
     const harpe_member *member = harpe_member_find(state, kind, call->job_id ? call->job_id : "");
-    if (member) return covers(call, state->groups[member->group].name, line, size);
+    if (member) return covers(state, call, state->groups[member->group].name, line, size);
     if (kind != HARPE_MEMBER_JOB) return true;
     (void)snprintf(line, size,
                    "job %.200s has not registered all its ranks, so its group cannot be compared "
@@ -49,7 +56,24 @@ static bool covers_event(const harpe_fleet_state *state, const harpe_call *call,
                          size_t size) {
     int64_t id = strtoll(call->job_id ? call->job_id : "", NULL, 10);
     const harpe_fleet_event *event = harpe_fleet_event_find(state, id);
-    return !event || covers(call, event->group, line, size);
+    return !event || covers(state, call, event->group, line, size);
+}
+
+/* The group must exist, and the client must steer the group around it and the new group around
+ * it. */
+static bool covers_move(const harpe_fleet_state *state, const harpe_call *call, char *line,
+                        size_t size) {
+    char words[256];
+    int group = harpe_groups_find(state, call->job_id ? call->job_id : "");
+    if (group > 0)
+        return covers(state, call, state->groups[state->groups[group].parent].name, line, size) &&
+               covers_body(state, call, "parent", false, line, size);
+    (void)snprintf(line, size,
+                   "there is no group %.200s, and only a token for the whole fleet can make one; "
+                   "this one is for %s",
+                   call->job_id ? call->job_id : "",
+                   harpe_scope_words(call->scope, words, sizeof words));
+    return false;
 }
 
 bool harpe_fleet_is_in_scope(const harpe_fleet_state *state, const harpe_call *call, char *line,
@@ -59,19 +83,21 @@ bool harpe_fleet_is_in_scope(const harpe_fleet_state *state, const harpe_call *c
     switch (call->kind) {
     case HARPE_CALL_FLEET_SHOW: return true; /* it shows only groups of the scope */
     case HARPE_CALL_FLEET_PUT_BUDGET:
-    case HARPE_CALL_FLEET_POST_EVENT: return covers_body(call, false, line, size);
-    case HARPE_CALL_FLEET_DELETE_BUDGET: return covers(call, call->job_id, line, size);
+    case HARPE_CALL_FLEET_POST_EVENT: return covers_body(state, call, "group", false, line, size);
+    case HARPE_CALL_FLEET_DELETE_BUDGET: return covers(state, call, call->job_id, line, size);
     case HARPE_CALL_FLEET_DELETE_EVENT: return covers_event(state, call, line, size);
     case HARPE_CALL_POWER_CAP: return covers_member(state, call, HARPE_MEMBER_JOB, line, size);
+    case HARPE_CALL_FLEET_PUT_GROUP: return covers_move(state, call, line, size);
     case HARPE_CALL_FLEET_PUT_JOB:
         return covers_member(state, call, HARPE_MEMBER_JOB, line, size) &&
-               covers_body(call, true, line, size);
+               covers_body(state, call, "group", true, line, size);
     case HARPE_CALL_FLEET_PUT_LOAD: kind = HARPE_MEMBER_LOAD; /* fall through */
     case HARPE_CALL_FLEET_PUT_MEMBER:
-        return covers_member(state, call, kind, line, size) && covers_body(call, false, line, size);
+        return covers_member(state, call, kind, line, size) &&
+               covers_body(state, call, "group", false, line, size);
     case HARPE_CALL_FLEET_DELETE_LOAD: kind = HARPE_MEMBER_LOAD; /* fall through */
     case HARPE_CALL_FLEET_DELETE_MEMBER:
     case HARPE_CALL_FLEET_REPORT: return covers_member(state, call, kind, line, size);
-    default: return covers(call, NULL, line, size);
+    default: return covers(state, call, NULL, line, size);
     }
 }

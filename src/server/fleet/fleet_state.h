@@ -14,6 +14,8 @@
 
 #include <harpe/fleet.h>
 
+#include "rights/group_tree.h"
+
 enum {
     HARPE_FLEET_TEXT_MAX = 255,      /* longest name, id or note from a client, in bytes */
     HARPE_FLEET_MEMBERS_MAX = 10000, /* declared members, and loads */
@@ -191,6 +193,7 @@ typedef struct harpe_fleet_state {
     size_t member_count, member_capacity;
     harpe_fleet_group_state *groups; /* [0]: the whole fleet */
     size_t group_count, group_capacity;
+    harpe_group_tree tree;     /* the same groups by name, for the rights of tokens */
     harpe_fleet_event *events; /* by id */
     size_t event_count, event_capacity;
     int64_t last_event;

@@ -33,6 +33,7 @@ void harpe_groups_free(harpe_fleet_state *state) {
         free(state->groups[g].name);
     free(state->groups);
     state->groups = NULL;
+    harpe_group_tree_free(&state->tree);
     state->group_count = state->group_capacity = 0;
 }
 
@@ -77,6 +78,8 @@ bool harpe_groups_may_contain(const harpe_fleet_state *state, int parent, int gr
 void harpe_groups_set_parent(harpe_fleet_state *state, int group, int parent) {
     if (state->groups[group].parent == parent) return;
     state->groups[group].parent = parent;
+    /* Without memory for the entry, only tokens that name the group reach it. */
+    (void)harpe_group_tree_put(&state->tree, state->groups[group].name, state->groups[parent].name);
     state->needs_solver = true;
 }
 
@@ -89,6 +92,7 @@ bool harpe_groups_is_used(const harpe_fleet_state *state, int group) {
 }
 
 void harpe_groups_remove(harpe_fleet_state *state, int group) {
+    (void)harpe_group_tree_put(&state->tree, state->groups[group].name, NULL);
     free(state->groups[group].name);
     state->group_count--;
     for (size_t g = (size_t)group; g < state->group_count; g++)

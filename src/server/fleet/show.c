@@ -220,7 +220,7 @@ static void append_groups(harpe_text *text, const harpe_fleet_state *state, cons
     harpe_json_raw(text, ",\"budgets\":[");
     for (size_t g = 0; g < state->group_count; g++) {
         if (state->groups[g].budget.watts < 0 && state->groups[g].now_watts < 0) continue;
-        if (!harpe_scope_covers(scope, state->groups[g].name)) continue;
+        if (!harpe_scope_covers(&state->tree, scope, state->groups[g].name)) continue;
         harpe_json_raw(text, comma);
         append_budget(text, state, (int)g);
         comma = ",";
@@ -228,7 +228,7 @@ static void append_groups(harpe_text *text, const harpe_fleet_state *state, cons
     comma = "";
     harpe_json_raw(text, "],\"groups\":[");
     for (size_t g = 1; g < state->group_count; g++) {
-        if (!harpe_scope_covers(scope, state->groups[g].name)) continue;
+        if (!harpe_scope_covers(&state->tree, scope, state->groups[g].name)) continue;
         harpe_json_raw(text, comma);
         append_name(text, "{\"name\":", state->groups[g].name);
         append_name(text, ",\"parent\":", state->groups[state->groups[g].parent].name);
@@ -245,7 +245,7 @@ static void append_jobs(harpe_text *text, const harpe_fleet_state *state, const 
     harpe_json_raw(text, ",\"jobs\":[");
     for (size_t i = 0; i < state->member_count; i++) {
         const harpe_member *member = state->members[i];
-        if (!harpe_scope_covers(scope, state->groups[member->group].name)) continue;
+        if (!harpe_scope_covers(&state->tree, scope, state->groups[member->group].name)) continue;
         total++;
         if (shown >= JOBS_SHOWN) continue;
         if (shown++ > 0) harpe_json_raw(text, ",");
@@ -265,12 +265,12 @@ static void append_events(harpe_text *text, const harpe_fleet_state *state, cons
     const char *comma = "";
     size_t over = 0, skipped = 0;
     for (size_t i = 0; i < state->event_count; i++)
-        over +=
-            harpe_scope_covers(scope, state->events[i].group) && is_over(&state->events[i], at_s);
+        over += harpe_scope_covers(&state->tree, scope, state->events[i].group) &&
+                is_over(&state->events[i], at_s);
     harpe_json_raw(text, ",\"events\":[");
     for (size_t i = 0; i < state->event_count; i++) {
         const harpe_fleet_event *event = &state->events[i];
-        if (!harpe_scope_covers(scope, event->group)) continue;
+        if (!harpe_scope_covers(&state->tree, scope, event->group)) continue;
         if (is_over(event, at_s) && over - skipped > EVENTS_SHOWN) {
             skipped++;
             continue;

@@ -232,6 +232,14 @@ static void event_is_stored(harpe_steering *self, const harpe_fleet_note *note, 
     if (!self->is_stopping) answer_waiting(self);
 }
 
+/* Tokens reach other jobs when a group has moved. */
+static void group_is_stored(harpe_steering *self, const harpe_fleet_note *note, harpe_call *call,
+                            harpe_status status, const harpe_error *fault) {
+    self->group_changes--;
+    setting_is_stored(self, note, call, status, fault);
+    if (status == HARPE_OK && !self->is_stopping) harpe_jobs_regroup(self->jobs);
+}
+
 /* Reads a setting, and stores it. Returns false if the call was answered instead. */
 static bool change_setting(harpe_steering *self, harpe_call_kind kind, harpe_call *call,
                            const char *text, size_t length, harpe_note_stored *stored) {
@@ -403,6 +411,18 @@ bool harpe_steering_takes(const harpe_steering *self, const harpe_call *call) {
     return is_ours && cap_body(call, body, sizeof body);
 }
 
+/* Moves, makes or removes a group. The rights of a client are compared with the groups as they are
+ * now, so its change must not follow one that is not stored yet. */
+static void change_group(harpe_steering *self, harpe_call *call) {
+    if (call->scope && self->group_changes > 0) {
+        harpe_reply_detail(call, 409, "another change of the groups is being stored: try again");
+        return;
+    }
+    self->group_changes++; /* harpe_steering_store may call group_is_stored at once */
+    if (!change_setting(self, call->kind, call, call->body, call->length, group_is_stored))
+        self->group_changes--;
+}
+
 /* Answers the call and returns true if it is about groups for which its client has no token. */
 static bool is_out_of_scope(harpe_steering *self, harpe_call *call) {
     char line[640];
@@ -429,6 +449,8 @@ void harpe_steering_handle(harpe_steering *self, harpe_call *call) {
     case HARPE_CALL_FLEET_HISTORY: show_history(self, call); break;
     case HARPE_CALL_FLEET_REPORT: take_report(self, call); break;
     case HARPE_CALL_FLEET_POST_EVENT: post_event(self, call); break;
+    case HARPE_CALL_FLEET_PUT_GROUP:
+    case HARPE_CALL_FLEET_DELETE_GROUP: change_group(self, call); break;
     case HARPE_CALL_FLEET_PUT_JOB:
     case HARPE_CALL_POWER_CAP:
         harpe_calls_append(&self->job_changes, call);
@@ -482,6 +504,7 @@ harpe_status harpe_steering_new(const harpe_jobs_options *options, harpe_jobs *j
         harpe_groups_place(&self->state, self->state.members[i]);
     bool is_set = harpe_limits_are_set(&self->state, now_of(self).wall_s);
     if (is_set || has_commands(self)) run_later(self);
+    harpe_jobs_use_groups(jobs, &self->state.tree);
     *out = self;
     return HARPE_OK;
 }
@@ -505,6 +528,7 @@ void harpe_steering_free(harpe_steering *self) {
     if (!self) return;
     harpe_steering_stop(self);
     harpe_steering_drop_work(self);
+    harpe_jobs_use_groups(self->jobs, NULL);
     harpe_fleet_end(&self->state);
     harpe_fleet_history_free(self->history);
     free(self);

@@ -29,6 +29,7 @@ struct harpe_steering {
     bool is_posting;               /* an event is being stored; others wait */
     harpe_call_list job_changes;   /* new terms and caps of jobs that wait for the one before */
     bool is_changing_job;          /* new terms of a job are being stored */
+    int group_changes;             /* changes of groups that are being stored */
     double kept_s;                 /* steady time of the last record of sums */
 };
 
