@@ -95,7 +95,8 @@ foreach(place IN ITEMS bash:bash-completion/completions/harpe zsh:zsh/site-funct
     install(FILES packaging/completion/harpe.${CMAKE_MATCH_1} RENAME ${CMAKE_MATCH_3}
             DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/${CMAKE_MATCH_2})
 endforeach()
-install(FILES packaging/grafana/harpe.json packaging/grafana/harpe-agent.json
+install(FILES packaging/grafana/harpe.json packaging/grafana/harpe-fleet.json
+              packaging/grafana/harpe-agent.json
         DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/harpe/grafana)
 install(FILES packaging/prometheus/harpe-agent.rules.yml packaging/prometheus/harpe-agent.scrape.yml
         DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/harpe/prometheus)

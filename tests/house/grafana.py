@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks the example dashboards for Grafana in packaging/grafana: harpe.json with a running server,
-harpe-agent.json with a running node agent. Every metric of a dashboard is in /metrics, and a panel
+harpe-fleet.json with a server that steers a fleet, harpe-agent.json with a running node agent. Every metric of a dashboard is in /metrics, and a panel
 shows every metric. HARPE names the program, HARPE_EMULATOR the emulated driver library,
 HARPE_SOURCE_DIR the source tree."""
 import json
@@ -88,6 +88,41 @@ class ServersDashboard(Dashboard, ServerTest):
 
     def read_metrics(self):
         return self.start().get("/metrics").body.decode()
+
+
+class FleetDashboard(Dashboard, ServerTest):
+    file = "harpe-fleet.json"
+
+    def read_metrics(self):
+        server = self.start()
+        for method, target, body in (
+                ("PUT", "/fleet/groups/row1", {}),
+                ("PUT", "/fleet/budget", {"watts": 5000, "overhead": 1.2}),
+                ("PUT", "/fleet/budget", {"watts": 3000, "group": "row1"}),
+                ("PUT", "/fleet/prices", {"currency": "EUR", "series": [
+                    {"at": 0, "energy_per_kwh": 0.2, "carbon_g_per_kwh": 300}]}),
+                ("PUT", "/fleet/loads/cooling", {"watts": 100}),
+                ("PUT", "/fleet/members/job", {"group": "row1", "plans": [
+                    {"time": 1, "power": 500}, {"time": 1.2, "power": 400}]}),
+                ("POST", "/fleet/events", {"duration_s": 3600, "share": 0.1})):
+            self.expect(server.call(method, target, body), 200)
+        text = self.text = server.get("/metrics").body.decode()
+        # The metrics of the server are on harpe.json. A part of them is on this dashboard too.
+        self.others = set(re.findall(r"^# TYPE (harpe_(?!fleet_)\w+)", text, re.MULTILINE))
+        return text
+
+    def setUp(self):
+        super().setUp()
+        self.types = {name: kind for name, kind in self.types.items() if name not in self.others}
+        self.assertGreater(len(self.types), 20)
+
+    def test_metrics_have_samples_as_soon_as_a_fleet_is_set(self):
+        """Except those of energy that a job has reported, and of an event that had to be met."""
+        with_samples = set(re.findall(r"^(harpe_\w+)", self.text, re.MULTILINE))
+        self.assertEqual({name for name in self.types if name not in with_samples}
+                         - {"harpe_fleet_event_highest_watts", "harpe_fleet_cost_total",
+                            "harpe_fleet_cost_saved", "harpe_fleet_carbon_grams_total",
+                            "harpe_fleet_carbon_saved_grams"}, set())
 
 
 class AgentsDashboard(Dashboard, AgentTest):

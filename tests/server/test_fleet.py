@@ -8,6 +8,7 @@ import subprocess
 import time
 import unittest
 
+from exposition import parse, promtool
 from server import HARPE, LIMIT_S, Job, ServerTest, clean_environment, job_info
 
 # All clocks are measured at once, and a busy machine is no drift.
@@ -93,6 +94,55 @@ class SettingsTest(FleetTest):
         self.assertIn('harpe_fleet_limit_watts{group=""} 450',
                       server.get("/metrics").body.decode())
         self.expect(server.call("DELETE", "/fleet/members/limit"), 200)
+
+    def test_metrics_are_those_of_the_fleet(self):
+        server = self.start()
+        plans = [{"time": 1, "power": 500}, {"time": 1.25, "power": 400}]
+        self.put(server, "/fleet/groups/row", parent=None)
+        self.put(server, "/fleet/groups/rack", parent="row")
+        self.put(server, "/fleet/members/a", plans=plans, group="rack")
+        self.put(server, "/fleet/loads/pump", watts=100)
+        self.put(server, "/fleet/budget", watts=700, overhead=1.25)
+        self.put(server, "/fleet/budget", watts=300, group="row", margin=0.1)
+        self.put(server, "/fleet/prices", currency="EUR", carbon_per_kg=0.1, series=[
+            {"at": 0, "energy_per_kwh": 0.36, "carbon_g_per_kwh": 360}])
+        event = self.expect(server.post("/fleet/events", {"duration_s": 3600, "watts": 50}), 200).json
+
+        def follows(fleet):
+            self.expect(server.post("/fleet/members/a", {"plan": 1, "power": 400}), 200)
+            return any(job["state"] == "follows" for job in fleet["jobs"])
+
+        self.wait_for(server, follows, "the slowest plan runs")
+        text = server.get("/metrics").body.decode()
+        self.assertEqual(promtool("check", "metrics", text=text), "")
+        found = {(name.removeprefix("harpe_fleet_"), *(f"{k}={v}" for k, v in labels)): value
+                 for name, samples in parse(text).items() for labels, value in samples.items()
+                 if name.startswith("harpe_fleet_")}
+        fleet = self.fleet(server)
+        budgets = {row["group"] or "": row for row in fleet["budgets"]}
+        for group, row in budgets.items():
+            for metric, member in (("budget", "now_watts"), ("limit", "limit_w"),
+                                   ("counted", "counted_w"), ("planned", "power_w"),
+                                   ("measured", "measured_w"), ("missing", "missing_w")):
+                self.assertAlmostEqual(found[f"{metric}_watts", f"group={group}"], row[member])
+        # 400 W at least, with a margin of a tenth: 444 W are needed, and 300 W are there.
+        self.assertAlmostEqual(found["missing_watts", "group=row"], 400 / 0.9 - 300)
+        self.assertEqual(found["overhead_ratio", "group="], 1.25)
+        row, = (job for job in fleet["jobs"] if job["kind"] != "load")
+        labels = [label for label in found if label[0] == "job_slowdown"][0][1:]
+        self.assertEqual(set(labels), {f"job_id={row['job_id']}", "group=rack"})
+        self.assertEqual(found[("job_slowdown", *labels)], 1.25)
+        self.assertEqual(found[("job_planned_watts", *labels)], 400)
+        self.assertEqual(found[("job_counted_watts", *labels)], row["counted_w"])
+        self.assertAlmostEqual(found[("job_gain_per_watt", *labels)] * 1000, row["gain_per_kw"])
+        labels = [label for label in found if label[0] == "event_promised_watts"][0][1:]
+        self.assertEqual(set(labels), {f"event={event['id']}", "group="})
+        self.assertAlmostEqual(found[("event_promised_watts", *labels)], event["promised_w"])
+        self.assertAlmostEqual(found[("event_missing_watts", *labels)], event["missing_w"])
+        self.assertEqual(sum(value for label, value in found.items() if label[0] == "events"), 1)
+        self.assertAlmostEqual(found["energy_price_per_joule", "currency=EUR"], 1e-7)
+        self.assertAlmostEqual(found["carbon_intensity_grams_per_joule",], 1e-4)
+        self.assertEqual(found["energy_joules_total",], 0)
 
     def test_the_same_event_posted_twice_at_once_is_one_event(self):
         server = self.start()

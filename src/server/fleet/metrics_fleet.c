@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* /metrics of the fleet: the powers of groups with a limit, the slowdown, events and breaches. To
- * add a metric of groups, add a row here. */
+ * add a metric of groups, add a row here. metrics_rows.c has those of jobs, events and energy. */
 #include "server/fleet/metrics_fleet.h"
 
 #include <math.h>
@@ -9,6 +9,7 @@
 #include "base/metrics_text.h"
 #include "server/fleet/fleet_events.h"
 #include "server/fleet/limits.h"
+#include "server/fleet/metrics_rows.h"
 #include "server/fleet/show.h"
 
 typedef struct group_metric {
@@ -20,6 +21,13 @@ static double measured(const harpe_fleet_group_state *group) { return group->mea
 static double planned(const harpe_fleet_group_state *group) { return group->planned_w; }
 static double counted(const harpe_fleet_group_state *group) { return group->counted_w; }
 static double limit(const harpe_fleet_group_state *group) { return group->limit_w; }
+static double budget(const harpe_fleet_group_state *group) {
+    return group->now_watts >= 0 ? group->now_watts : NAN;
+}
+static double missing(const harpe_fleet_group_state *group) {
+    return harpe_fleet_group_missing_w(group);
+}
+static double overhead(const harpe_fleet_group_state *group) { return group->budget.overhead; }
 static double breaches(const harpe_fleet_group_state *group) { return (double)group->breaches; }
 
 static const group_metric GROUP_METRICS[] = {
@@ -31,6 +39,12 @@ static const group_metric GROUP_METRICS[] = {
      "Highest power that the group's jobs may draw, as far as the server knows", counted},
     {"harpe_fleet_limit_watts", "gauge",
      "Power that the group's jobs may draw: the budget less events, margin and overhead", limit},
+    {"harpe_fleet_budget_watts", "gauge", "The group's budget at the meter, less events and ramps",
+     budget},
+    {"harpe_fleet_missing_watts", "gauge",
+     "By how much the budget is too small for what the group's jobs draw at least", missing},
+    {"harpe_fleet_overhead_ratio", "gauge", "Watts of the group's budget for each watt of its jobs",
+     overhead},
     {"harpe_fleet_breaches_total", "counter",
      "How often the measured power came above the group's budget", breaches},
 };
@@ -87,4 +101,7 @@ void harpe_fleet_metrics(const harpe_fleet_state *state, harpe_fleet_now now, ha
                "Sum over all jobs of weight * (time / fastest time - 1)",
                harpe_fleet_weighted_slowdown(state));
     append_members(state, text);
+    harpe_fleet_metrics_append_jobs(state, text);
+    harpe_fleet_metrics_append_events(state, now.wall_s, text);
+    harpe_fleet_metrics_append_energy(state, now.wall_s, text);
 }

@@ -83,24 +83,35 @@ double harpe_fleet_weighted_slowdown(const harpe_fleet_state *state) {
     return sum;
 }
 
+double harpe_fleet_group_missing_w(const harpe_fleet_group_state *group) {
+    double part = group->budget.overhead / (1 - group->budget.margin);
+    bool is_missing = group->least_w > group->limit_w * (1 + 1e-9);
+    return is_missing ? group->least_w * part - group->now_watts : 0;
+}
+
+double harpe_fleet_event_missing_w(const harpe_fleet_state *state, const harpe_fleet_event *event) {
+    int group = harpe_groups_find(state, event->group);
+    return group < 0
+               ? 0
+               : harpe_limits_missing_w(state, group, harpe_fleet_event_promised_w(state, event),
+                                        event->may_exceed);
+}
+
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
 static void append_budget(harpe_text *text, const harpe_fleet_state *state, int g) {
     const harpe_fleet_group_state *group = &state->groups[g];
-    double overhead = group->budget.overhead, part = overhead / (1 - group->budget.margin);
     append_name(text, "{\"group\":", group->name);
     harpe_json_number(text, ",\"watts\":", if_not_negative(group->budget.watts));
     harpe_json_number(text, ",\"margin\":", group->budget.margin);
-    harpe_json_number(text, ",\"overhead\":", overhead);
+    harpe_json_number(text, ",\"overhead\":", group->budget.overhead);
     harpe_json_number(text, ",\"now_watts\":", if_not_negative(group->now_watts));
     harpe_json_number(text, ",\"limit_w\":", group->limit_w);
     harpe_json_number(text, ",\"power_w\":", group->planned_w);
     harpe_json_number(text, ",\"measured_w\":", group->measured_w);
     harpe_json_number(text, ",\"counted_w\":", group->counted_w);
     harpe_json_number(text, ",\"least_w\":", group->least_w);
-    bool is_missing = group->least_w > group->limit_w * (1 + 1e-9);
-    harpe_json_number(text,
-                      ",\"missing_w\":", is_missing ? group->least_w * part - group->now_watts : 0);
+    harpe_json_number(text, ",\"missing_w\":", harpe_fleet_group_missing_w(group));
     harpe_json_number(text, ",\"price_per_kw\":", group->price_per_w * 1000);
     harpe_text_printf(text, ",\"breaches\":%" PRIu64 "}", group->breaches);
 }
@@ -146,14 +157,6 @@ static void append_job(harpe_text *text, const harpe_fleet_state *state, const h
     harpe_json_raw(text, "}");
 }
 
-static double missing_of(const harpe_fleet_state *state, const harpe_fleet_event *event) {
-    int group = harpe_groups_find(state, event->group);
-    return group < 0
-               ? 0
-               : harpe_limits_missing_w(state, group, harpe_fleet_event_promised_w(state, event),
-                                        event->may_exceed);
-}
-
 static void append_event(harpe_text *text, const harpe_fleet_state *state,
                          const harpe_fleet_event *event, double at_s) {
     harpe_fleet_event_state now = harpe_fleet_event_state_of(event, at_s);
@@ -171,7 +174,8 @@ static void append_event(harpe_text *text, const harpe_fleet_state *state,
                                            : ",\"may_exceed_slowdown\":false");
     append_name(text, ",\"state\":", harpe_fleet_event_state_name(now));
     harpe_json_number(text, ",\"promised_w\":", harpe_fleet_event_promised_w(state, event));
-    harpe_json_number(text, ",\"missing_w\":", is_past ? 0 : missing_of(state, event));
+    harpe_json_number(text,
+                      ",\"missing_w\":", is_past ? 0 : harpe_fleet_event_missing_w(state, event));
     harpe_json_number(text, ",\"reached_at\":", event->reached_s > 0 ? event->reached_s : NAN);
     harpe_json_number(text, ",\"highest_w\":", if_not_negative(event->highest_w));
     harpe_text_printf(text, ",\"breaches\":%" PRId64 "}", event->breaches);
@@ -314,7 +318,8 @@ void harpe_fleet_show_event_answer(const harpe_fleet_state *state, int64_t id, h
     harpe_text_printf(text, "{\"id\":%" PRId64, id);
     harpe_json_number(text,
                       ",\"promised_w\":", event ? harpe_fleet_event_promised_w(state, event) : NAN);
-    harpe_json_number(text, ",\"missing_w\":", event ? missing_of(state, event) : 0);
+    harpe_json_number(text,
+                      ",\"missing_w\":", event ? harpe_fleet_event_missing_w(state, event) : 0);
     harpe_json_raw(text, "}");
 }
 

@@ -10,6 +10,11 @@
 const char *harpe_fleet_state_name(const harpe_fleet_state *state, double at_s);
 /* Returns the sum of weight * (slowdown - 1) of the members that follow plans. */
 double harpe_fleet_weighted_slowdown(const harpe_fleet_state *state);
+/* Returns the watts by which a group's budget is too small for what its members draw at least; 0:
+ * none. */
+double harpe_fleet_group_missing_w(const harpe_fleet_group_state *group);
+/* Returns the watts that are missing to meet an event; 0: none. */
+double harpe_fleet_event_missing_w(const harpe_fleet_state *state, const harpe_fleet_event *event);
 /* Returns "follows", "lowering", "raising", "learning", "silent" or "not steered". `is_set`: a
  * budget, an event or a price is set. Without one, nothing is steered. */
 const char *harpe_fleet_member_state_name(const harpe_member *member, bool is_set);
