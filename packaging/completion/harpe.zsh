@@ -66,12 +66,12 @@ _harpe() {
                 '(--cost-model)--cost-model=[hull (default)\: the measured points themselves; exponential\: a fitted curve]:NAME:(hull exponential)' \
                 '(--memory-limit)--memory-limit=[Refuse larger problems]:GIB: ' \
                 '(--noise-factor)--noise-factor=[Relaxed Pareto filter if the exponential model has fewer than 4 points]:X: ' \
+                '(--unit-time)--unit-time=[Sampling interval of the exponential model in s]:S: ' \
                 '(--replica)--replica=[The profile of a further pipeline replica]:FILE:_files' \
                 '(--replicas)--replicas[The profile has the columns replica and gpu]' \
                 '(--slowdown)--slowdown=[An iteration of the job may take X times the shortest time of the slowest replica]:X: ' \
                 '(--smooth[)--smooth[=[Remove noise from the profiles]:X\]: ' \
                 '(--time)--time=[An iteration of the job may take S seconds]:S: ' \
-                '(--unit-time)--unit-time=[Sampling interval of the exponential model in s]:S: ' \
                 '(--bound-only)--bound-only[Compute and write the lower bound]' \
                 '(--effort)--effort=[Improve the plans for SECONDS after they are made]:SECONDS: ' \
                 '(--export-graph)--export-graph=[Write the pipeline as a graph]:FILE:_files' \
