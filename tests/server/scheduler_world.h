@@ -16,7 +16,7 @@
 
 #include "server/scheduler/scheduler_host.h"
 
-enum { RANKS_MAX = 8, TIMEOUT_S = 20 };
+enum { RANKS_MAX = 8, TIMEOUT_S = 120 };
 
 typedef struct world {
     char directory[PATH_MAX / 4];
