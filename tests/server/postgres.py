@@ -101,13 +101,15 @@ class Postgres:
     def freeze(self):
         """Stops its processes. The system still accepts connections for it, but it answers
         nothing."""
-        for number in self._processes():
-            os.kill(number, signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def thaw(self):
-        for number in self._processes():
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number):
+        for process in self._processes():
             try:
-                os.kill(number, signal.SIGCONT)
+                os.kill(process, number)
             except ProcessLookupError:  # it has already ended
                 pass
 
