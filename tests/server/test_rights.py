@@ -466,7 +466,13 @@ class Changes(Rights):
     def test_a_damaged_file_changes_nothing(self):
         self.add("first", "operator")
         running = self.start_with_tokens()
-        for damage, words in ((lambda: self.file.write_text("first viewer\n"), "line 1"),
+        def write_damaged():
+            # Writing the file itself would first empty it, and an empty file is correct.
+            beside = self.path / "beside"
+            beside.write_text("first viewer\n")
+            beside.chmod(0o600)
+            beside.rename(self.file)
+        for damage, words in ((write_damaged, "line 1"),
                               (lambda: self.file.chmod(0o644), "chmod 600"),
                               (self.file.unlink, "No such file")):
             damage()
