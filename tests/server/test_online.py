@@ -353,9 +353,10 @@ class Online(ServerTest):
         server = self.start_online("InstructionProfiler", rises_to_stop=3)
         job = self.pipeline(server, 2, 4)
         path = self.path / "dump" / job.id / "profile.csv"
-        while not path.exists():
+        while job.frontier()["phase"] != "hold":
             self.assertLess(job.round, 60)
             job.run_round()
+        self.wait_until(path.exists, "the profile is written")
         job.run_round()
         for schedule in job.schedules[-1]:
             self.assertEqual({mhz for _, mhz in schedule["frequencies"]}, {FREQUENCIES[0]})
