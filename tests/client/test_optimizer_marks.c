@@ -113,6 +113,7 @@ static void a_full_queue_and_a_refusing_stream_are_told(void **state) {
     hold_stream(false);
     wait_for_arrivals(&seen, sent);
     assert_true(send_begin(events, "again"));
+    wait_for_arrivals(&seen, sent + 1);
     harpe_stream_events_free(events);
     assert_int_equal(arrived(&seen), sent + 1);
 }
@@ -154,6 +155,8 @@ static void nothing_is_left_in_a_captured_graph(void **state) {
 
 /* ---- In an optimizer ------------------------------------------------------------------------- */
 
+#define REFUSED "does not accept all host functions"
+
 static void rounds_go_on_with_marks_of_a_stream(void **state) {
     scratch *files = *state;
     write_plan(files->root, 1);
@@ -164,9 +167,11 @@ static void rounds_go_on_with_marks_of_a_stream(void **state) {
     assert_int_equal(pthread_create(&rank->thread, NULL, train, rank), 0);
     assert_reaches_round(rank, 2);
     assert_true(look(rank).controller.clock_requests > 0);
-    assert_int_equal(count_warnings(rank), 0);
+    /* If a busy machine stops the stand-in for seconds, the queue becomes full. */
+    int warnings = count_warnings(rank);
+    if (count_lines(rank, REFUSED) == 0) assert_int_equal(warnings, 0);
     refuse(true);
-    WAIT_UNTIL(rank, count_lines(rank, "does not accept all host functions") == 1);
+    WAIT_UNTIL(rank, count_lines(rank, REFUSED) == 1);
     assert_trains_on(rank);
     refuse(false);
     assert_reaches_round(rank, look(rank).round + 2);
