@@ -20,7 +20,7 @@
 #include "client/optimizer_internal.h"
 
 static const harpe_pipeline_timeouts usual_timeouts = {
-    .trial_alone_s = 10, .trial_stagnant_s = 600, .held_s = 600, .report_s = 20};
+    .trial_alone_s = 10, .trial_stagnant_s = 600, .held_s = 600, .report_s = 20, .end_notice_s = 1};
 
 void harpe_pipeline_say(const harpe_pipeline *optimizer, harpe_log_level level, const char *format,
                         ...) {

@@ -89,6 +89,7 @@ typedef struct harpe_pipeline_timeouts {
     double trial_stagnant_s; /* for a trial without a measured step or another round */
     double held_s;           /* for a held request, which is then sent again */
     double report_s;         /* for further attempts to make a result */
+    double end_notice_s;     /* for the notice that the training has ended */
 } harpe_pipeline_timeouts;
 
 typedef struct harpe_controller_care {

@@ -28,7 +28,6 @@
 #define SIDE_WORK_PERIOD_S 0.1
 #define MEASURING_PERIOD_S 0.02
 #define UNMEASURED_SERIES 0
-#define LONGEST_END_NOTICE_NS INT64_C(1000000000)
 #define REFUSED_REQUESTS_TOLD 3 /* one or two are usual after a lost connection */
 
 /* ---- Side work ------------------------------------------------------------------------------- */
@@ -474,7 +473,8 @@ static void send_end_notice(harpe_pipeline *optimizer) {
     (void)snprintf(body, sizeof body, "{\"rank\":%d}", optimizer->options.rank);
     harpe_request request = {
         .path = "/end/", .segment = optimizer->job_id, .query = "", .body = body};
-    talk->end_notice_until_ns = harpe_clock_ns() + LONGEST_END_NOTICE_NS;
+    talk->end_notice_until_ns =
+        harpe_clock_ns() + (int64_t)(optimizer->timeouts.end_notice_s * 1e9);
     harpe_reply_to(talk->connection, &request, &reply);
     if (reply.outcome != HARPE_REPLY_ANSWERED) {
         harpe_pipeline_say(optimizer, HARPE_LOG_DEBUG,

@@ -61,7 +61,7 @@ static training *start_with(const char *url, int rank, int ranks, int iterations
 
 static void a_result_that_is_too_large_for_memory_is_sent_with_fewer_steps(void **state) {
     scratch *files = *state;
-    harpe_pipeline_timeouts timeouts = {1000, 1000, 1000, 1000};
+    harpe_pipeline_timeouts timeouts = {1000, 1000, 1000, 1000, 1};
     write_plan(files->root, 2);
     server one = start_server(files->root, "jobs.db", 0, NULL);
     refuse_above(2);
@@ -82,7 +82,7 @@ static void a_result_that_is_too_large_for_memory_is_sent_with_fewer_steps(void 
 
 static void a_result_that_cannot_be_made_at_all_does_not_hold_the_round(void **state) {
     scratch *files = *state;
-    harpe_pipeline_timeouts timeouts = {1000, 1000, 1000, 1};
+    harpe_pipeline_timeouts timeouts = {1000, 1000, 1000, 1, 1};
     write_plan(files->root, 2);
     server one = start_server(files->root, "jobs.db", 0, NULL);
     refuse_above(0);
@@ -106,7 +106,7 @@ static void a_result_that_cannot_be_made_at_all_does_not_hold_the_round(void **s
 /* With a pause of 20 ms there would be some 100 attempts in 2 s. */
 static void it_is_tried_again_with_pauses_that_grow(void **state) {
     scratch *files = *state;
-    harpe_pipeline_timeouts timeouts = {1000, 1000, 1000, 1000};
+    harpe_pipeline_timeouts timeouts = {1000, 1000, 1000, 1000, 1};
     write_plan(files->root, 1);
     server one = start_server(files->root, "jobs.db", 0, NULL);
     refuse_above(0);

@@ -11,7 +11,7 @@
 #define LEFT "only tried its clocks, back to the highest ones"
 #define TRIAL_MHZ 900
 
-static const harpe_pipeline_timeouts long_timeouts = {1000, 1000, 1000, 1000};
+static const harpe_pipeline_timeouts long_timeouts = {1000, 1000, 1000, 1000, 60};
 
 /* ---- A server that does as it is told -------------------------------------------------------- */
 
@@ -248,19 +248,36 @@ static void a_trial_that_cannot_be_measured_ends_with_an_empty_result(void **sta
     end_at(&one, rank);
 }
 
-static void steps_that_are_measured_slowly_keep_a_trial(void **state) {
-    (void)state;
+/* Runs a trial with two slow steps. Returns false if the machine was so slow that the steps may
+ * have been too far apart. */
+static bool keeps_a_trial(void) {
     harpe_pipeline_timeouts timeouts = long_timeouts;
     timeouts.trial_stagnant_s = 6;
     told_server one = {.schedule_status = 200};
+    double begin_s = harpe_clock_s();
     training *rank = construct_at(&one, &timeouts);
     assert_reaches_round(rank, 0);
-    run_step(rank, step_of_4, 4);
-    pause_s(3.3);
-    run_step(rank, step_of_4, 4);
-    pause_s(3.3); /* each pause is nearly 3 s too short */
-    assert_int_equal(count_lines(rank, LEFT), 0);
+    bool is_in_time = true;
+    for (int i = 0; i < 2; i++) {
+        run_step(rank, step_of_4, 4);
+        is_in_time = is_in_time && harpe_clock_s() - begin_s < 4.5;
+        begin_s = harpe_clock_s();
+        pause_s(3.3); /* nearly 3 s too short */
+    }
+    is_in_time = is_in_time && harpe_clock_s() - begin_s < 4.5;
+    int left = count_lines(rank, LEFT);
+    is_in_time = is_in_time && harpe_clock_s() - begin_s < 4.5;
+    if (is_in_time) assert_int_equal(left, 0);
     end_at(&one, rank);
+    return is_in_time;
+}
+
+static void steps_that_are_measured_slowly_keep_a_trial(void **state) {
+    (void)state;
+    bool was_in_time = false;
+    for (int tries = 0; tries < 10 && !was_in_time; tries++)
+        was_in_time = keeps_a_trial();
+    assert_true(was_in_time);
 }
 
 /* ---- Held ------------------------------------------------------------------------------------ */
@@ -342,9 +359,11 @@ static void a_trial_that_cannot_be_left_for_want_of_memory_is_told_once(void **s
 
 /* ---- The end --------------------------------------------------------------------------------- */
 
-static double end_with(told_server *one, int end_status) {
+static double end_with(told_server *one, int end_status, double end_notice_s) {
     *one = (told_server){.schedule_status = 200, .end_status = end_status};
-    training *rank = start_at(one, &long_timeouts);
+    harpe_pipeline_timeouts timeouts = long_timeouts;
+    timeouts.end_notice_s = end_notice_s;
+    training *rank = start_at(one, &timeouts);
     assert_reaches_round(rank, 1);
     atomic_store(&one->schedule_status, 0); /* and the next request is held */
     WAIT_UNTIL(rank, look(rank).state == HARPE_PFO_WAITING);
@@ -364,7 +383,7 @@ static void the_server_is_told_of_the_end(void **state) {
     told_server one;
     static const int statuses[] = {0, 404, 405, 500};
     for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++) {
-        (void)end_with(&one, statuses[i]);
+        (void)end_with(&one, statuses[i], 60);
         assert_int_equal(atomic_load(&one.ends), 1);
         assert_string_equal(one.result, "{\"rank\":0}");
     }
@@ -372,10 +391,13 @@ static void the_server_is_told_of_the_end(void **state) {
 
 static void a_server_that_does_not_answer_the_end_delays_nobody(void **state) {
     (void)state;
-    told_server one;
-    double took_s = end_with(&one, -1);
+    told_server one = {.ends = 0};
+    double took_s = 0;
+    /* A busy machine may need more than a second to send the notice. */
+    for (double limit_s = 1; limit_s <= 16 && atomic_load(&one.ends) == 0; limit_s *= 4)
+        took_s = end_with(&one, -1, limit_s);
     assert_int_equal(atomic_load(&one.ends), 1);
-    assert_true(took_s < 5);
+    assert_true(took_s < LIMIT_S);
 }
 
 int main(void) {
