@@ -192,9 +192,9 @@ static void dwell_time_is_gpu_time(void **state) {
     setenv("HARPE_EMULATOR_TIME_SCALE", "1000", 1);
     assert_int_equal(harpe_gpus_open(NULL, &gpus, NULL), HARPE_OK);
     start((harpe_frequency_controller_options){.minimum_dwell_s = 100});
+    double start_s = harpe_clock_s(); /* before the write from which the dwell time counts */
     harpe_frequency_controller_set(controller, 600);
     wait_for_clock(0, 600);
-    double start_s = harpe_clock_s();
     harpe_frequency_controller_set(controller, 900);
     wait_for_clock(0, 900);
     double took_s = harpe_clock_s() - start_s;
@@ -204,20 +204,35 @@ static void dwell_time_is_gpu_time(void **state) {
 
 /* ---- Sleeping -------------------------------------------------------------------------------- */
 
+static uint64_t wakes(void) { return atomic_load(&controller->slot->wakes); }
+
+/* Sends many requests to a parked controller. Returns the number of wakes, or 0 if the machine was
+ * so slow that the controller may have parked in between. */
+static uint64_t wakes_of_a_burst(void) {
+    wait_until_parked();
+    uint64_t before = wakes();
+    double start_s = harpe_clock_s();
+    harpe_frequency_controller_set(controller, 600);
+    wait_for_clock(0, 600);
+    for (int i = 0; i < 200; i++)
+        harpe_frequency_controller_set(controller, i % 2 ? 600 : 900);
+    uint64_t more = wakes() - before;
+    assert_true(more >= 1);
+    return harpe_clock_s() - start_s < 0.5 ? more : 0;
+}
+
 static void an_idle_controller_sleeps_and_one_request_wakes_it(void **state) {
     (void)state;
     start((harpe_frequency_controller_options){.minimum_dwell_s = -1});
-    wait_until_parked();
-    harpe_frequency_controller_set(controller, 600);
-    wait_for_clock(0, 600);
-    assert_int_equal(atomic_load(&controller->slot->wakes), 1);
-    for (int i = 0; i < 200; i++)
-        harpe_frequency_controller_set(controller, i % 2 ? 600 : 900);
-    assert_int_equal(atomic_load(&controller->slot->wakes), 1);
+    uint64_t more = 0;
+    for (int tries = 0; tries < 50 && more == 0; tries++)
+        more = wakes_of_a_burst();
+    assert_int_equal(more, 1);
+    uint64_t before = wakes();
     wait_until_parked(); /* a second later */
     harpe_frequency_controller_set(controller, 1200);
     wait_for_clock(0, 1200);
-    assert_int_equal(atomic_load(&controller->slot->wakes), 2);
+    assert_int_equal(wakes(), before + 1);
 }
 
 static void a_controller_that_is_not_to_poll_is_woken_each_time(void **state) {
@@ -271,7 +286,7 @@ static void the_controller_may_die_and_come_back_while_requests_go_on(void **sta
     wait_for_clock(0, 1500);
     harpe_frequency_controller_stop(controller);
     controller = NULL;
-    assert_int_equal(clock_mhz(0), 210);
+    wait_for_clock(0, 210); /* on a busy machine the controller continues alone after 3 s */
 }
 
 static void *give_up(void *argument) {
@@ -297,15 +312,16 @@ static void the_end_does_not_wait_for_a_driver_that_is_slow(void **state) {
     while (!harpe_frequency_controller_has_died(controller) && harpe_clock_s() < give_up_at)
         pause_s(0.001);
     assert_true(harpe_frequency_controller_has_died(controller));
-    put_file(files->path, "slow_set=20000\n"); /* 10 s before the effect, and 10 s after it */
+    put_file(files->path, "slow_set=20000\n"); /* a call takes 20 s */
     double start_s = harpe_clock_s();
     assert_int_equal(pthread_create(&thread, NULL, give_up, &gives_up), 0);
     assert_int_equal(harpe_frequency_controller_restart(controller, &error), HARPE_INTERRUPTED);
     pthread_join(thread, NULL);
-    assert_true(harpe_clock_s() - start_s < 9);
+    assert_true(harpe_clock_s() - start_s < 19);
     harpe_frequency_controller_stop(controller);
     controller = NULL;
-    assert_int_equal(clock_mhz(0), 1740); /* still: nothing has waited for the driver */
+    uint32_t mhz = clock_mhz(0); /* still the highest: nothing has waited for the driver */
+    if (harpe_clock_s() - start_s < 19) assert_int_equal(mhz, 1740);
     put_file(files->path, "\n");
     wait_for_clock(0, 210);
     unsetenv("HARPE_EMULATOR_FAULTS_FILE");
