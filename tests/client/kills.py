@@ -265,7 +265,7 @@ def kill_both_once(machine, outcome, order, slow_set, choose):
     process.stdin.close()
     process.stdout.close()
     outcome.kills[order] += 1
-    outcome.left += machine.wait_until(lambda: not machine.controllers(), 60) is None
+    outcome.left += machine.wait_until(lambda: not machine.controllers(), LIMIT_S) is None
     if machine.is_restored():
         outcome.by_controller[order] += 1
     subprocess.run([machine.build / "harpe", "gpus", "--restore"], env=machine.environment, check=True,

@@ -19,6 +19,7 @@ import zeusd
 
 BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", "build/release")).resolve()
 TAKEN = (kills.HIGHEST_MHZ, kills.HIGHEST_MEMORY_MHZ, 300000, 0)
+STOP_S = 3.0
 ALREADY_EXISTS, NOT_SUPPORTED, PERMISSION_DENIED, UNAVAILABLE = 4, 11, 5, 15
 
 
@@ -60,6 +61,7 @@ class Controller(unittest.TestCase):
     def setUp(self):
         self.segments = kills.segments()
         self.machine = kills.Machine(BUILD)
+        self.uuid = self.machine.uuid()
 
     def tearDown(self):
         self.machine.close()
@@ -80,6 +82,16 @@ class Controller(unittest.TestCase):
         self.assertIsNotNone(self.machine.wait_until(self.machine.is_restored, within_s), self.machine.state())
         self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), kills.LIMIT_S))
         self.assertEqual(self.machine.state(), self.machine.found)
+
+    def stop(self, trainer):
+        """Stops the controller. A stop returns when everything is restored. If that takes more than
+        STOP_S, as on a busy machine, the controller continues alone."""
+        start = time.monotonic()
+        self.assertEqual(trainer.ask("stop"), "stopped")
+        if time.monotonic() - start < STOP_S:
+            self.assertEqual(self.machine.state(), self.machine.found)
+            self.assertEqual(self.machine.controllers(), [])
+        self.check_restored()
 
     # ---- Obedience
 
@@ -113,8 +125,7 @@ class Controller(unittest.TestCase):
         seen = self.wait_for_looks(trainer)
         self.assertEqual((seen["disobeys"], seen["wanted_mhz"], seen["held_mhz"]), (0, 900, 900))
         self.machine.call("harpe_emulator_wait", 0, 0)
-        self.assertEqual(trainer.ask("stop"), "stopped")
-        self.assertEqual(self.machine.state(), self.machine.found)
+        self.stop(trainer)
 
     def test_a_training_that_changes_clocks_all_the_time_obeys(self):
         trainer = self.started()
@@ -132,9 +143,7 @@ class Controller(unittest.TestCase):
     def test_stop_puts_everything_back(self):
         trainer = self.started()
         self.set(trainer, 1200)
-        self.assertEqual(trainer.ask("stop"), "stopped")
-        self.assertEqual(self.machine.state(), self.machine.found)
-        self.assertEqual(self.machine.controllers(), [])
+        self.stop(trainer)
 
     def test_exit_without_stop(self):
         trainer = self.started()
@@ -173,20 +182,30 @@ class Controller(unittest.TestCase):
         trainer.kill()
         self.check_restored()
 
-    def test_a_driver_call_that_hangs_does_not_hold_up_the_rest(self):
+    def kill_amid_a_hanging_call(self, after_s):
+        """Kills the trainer during a single call that hangs. Returns False if the call has not
+        hung: on a busy machine it begins late."""
         with tempfile.TemporaryDirectory(prefix="harpe-test-") as folder:
             faults = pathlib.Path(folder, "faults")
             trainer = self.started(HARPE_EMULATOR_FAULTS_FILE=str(faults))
             self.set(trainer, 1200)
+            controller, = self.machine.controllers()
             faults.write_text("slow_set=20000")
             self.assertEqual(trainer.ask("set 600"), "set")
-            time.sleep(2)
+            time.sleep(after_s)
             faults.unlink()  # the single call is in progress
             trainer.kill()
             self.assertIsNotNone(self.machine.wait_until(self.machine.is_restored, kills.LIMIT_S))
             # It still locks the clock ten seconds after it began. This lock is also undone.
-            self.assertIsNotNone(self.machine.wait_until(lambda: self.machine.clock() == 600, kills.LIMIT_S))
-            self.check_restored(within_s=kills.LIMIT_S)
+            seen = set()
+            self.assertIsNotNone(self.machine.wait_until(
+                lambda: seen.add(self.machine.clock()) or 600 in seen or not os.path.exists(f"/proc/{controller}/exe"),
+                kills.LIMIT_S))
+            self.check_restored()
+            return 600 in seen
+
+    def test_a_driver_call_that_hangs_does_not_hold_up_the_rest(self):
+        self.assertTrue(any(self.kill_amid_a_hanging_call(after_s) for after_s in (2, 3, 4, 5, 6)))
 
     def test_a_forked_child_that_keeps_descriptors_does_not_hide_the_death(self):
         trainer = self.started()
@@ -276,24 +295,38 @@ class Controller(unittest.TestCase):
         trainer.kill()
         self.check_restored()
 
+    def check_stop(self, stop):
+        """Checks that stop(trainer, controller) restores the GPU by means of another controller,
+        which must start and answer within STOP_S. On a busy machine, tries again with another
+        trainer."""
+        for _ in range(10):
+            trainer = self.started()
+            self.set(trainer, 1200)
+            start = time.monotonic()
+            stop(trainer, *self.machine.controllers())
+            if time.monotonic() - start < STOP_S:
+                self.check_restored()
+                return
+            trainer.end()
+            self.assertEqual(self.harpe("gpus", "--restore").returncode, 0)
+            self.check_restored()
+        self.fail(f"no stop within {STOP_S} s")
+
     def test_stop_puts_back_what_a_dead_controller_left(self):
-        trainer = self.started()
-        self.set(trainer, 1200)
-        os.kill(self.machine.controllers()[0], signal.SIGKILL)
-        self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), kills.LIMIT_S))
-        self.assertEqual(trainer.ask("stop"), "stopped")
-        self.check_restored()
+        def stop(trainer, controller):
+            os.kill(controller, signal.SIGKILL)
+            self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), kills.LIMIT_S))
+            self.assertEqual(trainer.ask("stop"), "stopped")
+        self.check_stop(stop)
 
     def test_stop_puts_back_what_a_controller_leaves_that_dies_meanwhile(self):
-        trainer = self.started()
-        self.set(trainer, 1200)
-        controller, = self.machine.controllers()
-        os.kill(controller, signal.SIGSTOP)
-        trainer.tell("stop")
-        time.sleep(0.3)
-        os.kill(controller, signal.SIGKILL)
-        self.assertEqual(trainer.answer(), "stopped")
-        self.check_restored()
+        def stop(trainer, controller):
+            os.kill(controller, signal.SIGSTOP)
+            trainer.tell("stop")
+            time.sleep(0.3)
+            os.kill(controller, signal.SIGKILL)
+            self.assertEqual(trainer.answer(), "stopped")
+        self.check_stop(stop)
 
     # ---- Both ends
 
@@ -314,7 +347,7 @@ class Controller(unittest.TestCase):
         os.kill(controller, signal.SIGKILL)
         os.kill(trainer.process.pid, signal.SIGKILL)
         trainer.process.wait()
-        self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), 30))
+        self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), kills.LIMIT_S))
 
     def left_changed(self, **environment):
         trainer = self.started(**environment)
@@ -331,7 +364,7 @@ class Controller(unittest.TestCase):
         self.assertEqual((folder.st_uid, folder.st_mode & 0o777), (os.geteuid(), 0o700))
         self.assertIn(f"\npower_limit_mw {kills.FOUND_MW}\n",
                       (kills.NOTES / f"{self.machine.uuid()}.clocks").read_text())
-        self.assertEqual(trainer.ask("stop"), "stopped")
+        self.stop(trainer)
         self.assertEqual(self.records(), [])
 
     def test_killed_together_then_restored_by_hand(self):
@@ -366,8 +399,7 @@ class Controller(unittest.TestCase):
         self.left_changed()
         trainer = self.started()
         self.set(trainer, 900)
-        self.assertEqual(trainer.ask("stop"), "stopped")
-        self.check_restored()
+        self.stop(trainer)
         self.assertEqual(self.records(), [])
 
     def test_killed_together_twice(self):
@@ -416,7 +448,7 @@ class Controller(unittest.TestCase):
         self.set(trainer, 1200)
         self.assertIn("left alone", self.harpe("gpus", "--restore").stdout)
         os.kill(self.machine.controllers()[0], signal.SIGKILL)
-        self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), 5))
+        self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), kills.LIMIT_S))
         result = self.harpe("gpus", "--restore")  # the trainer may start another controller
         self.assertIn(f"left alone: process {trainer.process.pid} uses it", result.stdout)
         self.assertNotIn("was killed", self.harpe("gpus").stdout)
@@ -435,7 +467,7 @@ class Controller(unittest.TestCase):
         os.kill(controller, signal.SIGSTOP)
         trainer.kill()  # a zombie until its parent waits for it
         os.kill(controller, signal.SIGKILL)
-        self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), 5))
+        self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), kills.LIMIT_S))
         self.assertIn("put back:", self.harpe("gpus", "--restore").stdout)
         self.check_restored()
 
@@ -445,7 +477,7 @@ class Controller(unittest.TestCase):
         for _ in range(2):
             os.kill(self.machine.controllers()[0], signal.SIGKILL)
             self.assertIsNotNone(self.machine.wait_until(
-                lambda: trainer.ask("check").startswith(f"{UNAVAILABLE} "), 5))
+                lambda: trainer.ask("check").startswith(f"{UNAVAILABLE} "), kills.LIMIT_S))
             self.assertEqual(trainer.ask("restart"), "restarted")
         self.kill_both(trainer)
         self.assertIn("power limit 231 W", self.harpe("gpus", "--restore").stdout)
@@ -460,6 +492,16 @@ class Controller(unittest.TestCase):
         self.assertEqual(self.harpe("gpus", "--restore").returncode, 0)
         self.check_restored()
 
+    def check_discarded(self, leave_a_record, *arguments):
+        """Checks that the program discards a useless record of this machine. A test that runs at the
+        same time may discard it first, and then the record is left once more."""
+        for _ in range(20):
+            leave_a_record()
+            expected = rf"GPU ({self.uuid}|0 \(NVIDIA A40\)): discarded its record"
+            if re.search(expected, self.harpe(*arguments).stdout):
+                return
+        self.fail("no record was discarded")
+
     def test_a_record_of_another_cluster_is_no_record_of_this_one(self):
         self.left_changed()
         uuid, notes = self.machine.uuid(), {path.name: path.read_bytes() for path in
@@ -472,20 +514,23 @@ class Controller(unittest.TestCase):
         self.machine.close()
         self.machine = kills.Machine(BUILD)
         self.assertEqual(self.machine.uuid(), uuid)
-        for name, text in notes.items():
-            (kills.NOTES / name).write_bytes(text)
         self.machine.call("nvmlDeviceSetPowerManagementLimit", self.machine.handle, 222000)
-        self.assertIn("discarded its record", self.harpe("gpus", "--restore").stdout)
+
+        def leave_notes():
+            for name, text in notes.items():
+                (kills.NOTES / name).write_bytes(text)
+        self.check_discarded(leave_notes, "gpus", "--restore")
         self.assertEqual(self.machine.state()[2], 222000)
         self.assertEqual(self.records(), [])
         self.machine.found = self.machine.state()
 
     def test_a_record_of_a_cluster_that_is_gone_is_discarded(self):
-        self.left_changed()
-        uuid = self.machine.uuid()
+        def leave_a_record():
+            self.machine = kills.Machine(BUILD)
+            self.left_changed()
+            self.machine.close()
         self.machine.close()
-        result = self.harpe("emulate", "--gpus", "1xA40", "--", BUILD / "harpe", "gpus", "--restore")
-        self.assertRegex(result.stdout, f"GPU {uuid}: discarded its record")
+        self.check_discarded(leave_a_record, "emulate", "--gpus", "1xA40", "--", BUILD / "harpe", "gpus", "--restore")
         self.machine = kills.Machine(BUILD)
 
     def test_records_that_make_no_sense(self):
@@ -508,8 +553,8 @@ class Controller(unittest.TestCase):
     def test_another_start_of_the_machine_voids_a_record(self):
         self.left_changed()
         note = kills.NOTES / f"{self.machine.uuid()}.clocks"
-        note.write_text(re.sub("boot .*", "boot 00000000-0000-0000-0000-000000000000", note.read_text()))
-        self.assertIn("discarded its record", self.harpe("gpus", "--restore").stdout)
+        text = re.sub("boot .*", "boot 00000000-0000-0000-0000-000000000000", note.read_text())
+        self.check_discarded(lambda: note.write_text(text), "gpus", "--restore")
         self.assertEqual(self.machine.state(), (1200, *TAKEN[1:]))
 
     @unittest.skipIf(os.geteuid() != 0 or not os.path.exists("/usr/bin/python3"),
