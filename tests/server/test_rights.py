@@ -40,7 +40,9 @@ REQUESTS = (
     ("PUT", "/fleet/budget", {"watts": 1e9}, ("operator",)),
     ("PUT", "/fleet/jobs/{id}", {"weight": 2}, ("operator",)),
     ("POST", "/fleet/events", {"duration_s": 5, "watts": 1}, ("operator",)),
+    ("PUT", "/fleet/members/x", {"plans": [{"time": 1, "power": 500}]}, ("job", "operator")),
     ("POST", "/fleet/members/x", {"plan": 0}, ("job", "operator")),
+    ("DELETE", "/fleet/members/x", None, ("job", "operator")),
 )
 
 

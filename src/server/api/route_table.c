@@ -129,14 +129,18 @@ harpe_right harpe_route_right(const harpe_route *route) {
     case HARPE_CALL_SCHEDULE:
     case HARPE_CALL_RESULT:
     case HARPE_CALL_END:
+    case HARPE_CALL_FLEET_PUT_MEMBER: /* a training client declares itself, reports and leaves */
+    case HARPE_CALL_FLEET_DELETE_MEMBER:
     case HARPE_CALL_FLEET_REPORT: return HARPE_RIGHT_TRAIN;
     default: return strcmp(route->method, "GET") == 0 ? HARPE_RIGHT_READ : HARPE_RIGHT_STEER;
     }
 }
 
 bool harpe_route_is_audited(const harpe_route *route) {
-    return harpe_route_right(route) == HARPE_RIGHT_STEER ||
-           (!route->page && route->call == HARPE_CALL_END);
+    if (harpe_route_right(route) == HARPE_RIGHT_STEER) return true;
+    return !route->page &&
+           (route->call == HARPE_CALL_END || route->call == HARPE_CALL_FLEET_PUT_MEMBER ||
+            route->call == HARPE_CALL_FLEET_DELETE_MEMBER);
 }
 
 _Static_assert(sizeof harpe_route_table / sizeof *harpe_route_table <= HARPE_ROUTES_MAX,
