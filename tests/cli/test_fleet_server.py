@@ -57,6 +57,7 @@ REQUESTS = (
     ("load set cooling 800 --group row1", "PUT", "/fleet/loads/cooling",
      {"watts": 800, "group": "row1"}),
     ("load remove cooling", "DELETE", "/fleet/loads/cooling", None),
+    ("member remove node7-42", "DELETE", "/fleet/members/node7-42", None),
     ("event", "GET", "/fleet", None),
     ("event add --share 0.25 --for 3600 --from 1764100000 --notice 600 --ramp 300 --note x"
      " --exceed-slowdown", "POST", "/fleet/events",

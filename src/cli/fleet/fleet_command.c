@@ -34,13 +34,14 @@ static const struct argp_option flags[] = {
 };
 
 /* Those after simulate have options of their own. */
-static const char *const actions[] = {"solve", "simulate", "status", "budget", "group", "job",
-                                      "load",  "event",    "prices", "audit",  "token", NULL};
+static const char *const actions[] = {"solve", "simulate", "status", "budget", "group",
+                                      "job",   "load",     "member", "event",  "prices",
+                                      "audit", "token",    NULL};
 
 static void finish(const parsing *p, struct argp_state *state) {
     if (p->action == ACTION_NONE)
         harpe_flag_fail(state, "an action is missing: solve or simulate, or status, budget, group, "
-                               "job, load, event, prices, audit or token");
+                               "job, load, member, event, prices, audit or token");
     if (p->action > ACTION_SIMULATE)
         harpe_flag_fail(state, "%s must be the first word", actions[p->action]);
     if (!p->arguments.path) harpe_flag_fail(state, "the fleet's file is missing");
@@ -78,7 +79,8 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
 static const struct argp argument_parser = {
     .options = flags,
     .parser = parse_flag,
-    .args_doc = "solve FILE\nsimulate FILE\nstatus|budget|group|job|load|event|prices|audit|token",
+    .args_doc =
+        "solve FILE\nsimulate FILE\nstatus|budget|group|job|load|member|event|prices|audit|token",
     .doc =
         "Split a power budget over many jobs, so that they lose least time, or simulate a day of "
         "such a fleet.\vExamples:\n  harpe fleet solve fleet.json\n  harpe fleet simulate "

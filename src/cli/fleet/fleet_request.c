@@ -63,6 +63,7 @@ const harpe_fleet_action harpe_fleet_actions[] = {
     {"job", "set", {"ID"}, OF_JOB, OF_JOB, "PUT", "/fleet/jobs/"},
     {"load", "set", {"NAME", "WATTS"}, BIT(GROUP), 0, "PUT", "/fleet/loads/"},
     {"load", "remove", {"NAME"}, 0, 0, "DELETE", "/fleet/loads/"},
+    {"member", "remove", {"NAME"}, 0, 0, "DELETE", "/fleet/members/"},
     {"event", NULL, {NULL}, 0, 0, "GET", "/fleet"},
     {"event", "add", {NULL}, OF_EVENT, BIT(WATTS) | BIT(SHARE), "POST", "/fleet/events"},
     {"event", "cancel", {"ID"}, 0, 0, "DELETE", "/fleet/events/"},

@@ -291,8 +291,9 @@ int harpe_fleet_server_command(int argc, char **argv) {
         .args_doc = "[ACTION [WORD...]]",
         .doc = "Show or steer the fleet of a server (harpe serve).\v"
                "Actions:\n  status\n  budget [set WATTS | remove]\n  group [set NAME | remove "
-               "NAME]\n  job [set ID]\n  load set NAME WATTS | load remove NAME\n  event [add | "
-               "cancel ID]\n  prices [set FILE or URL | remove]\n  audit\n\nSee also: man "
+               "NAME]\n  job [set ID]\n  load set NAME WATTS | load remove NAME\n  member remove "
+               "NAME\n  event [add | cancel ID]\n  prices [set FILE or URL | remove]\n  audit\n\n"
+               "See also: man "
                "harpe-fleet",
     };
     const char *server = getenv("HARPE_SERVER");
