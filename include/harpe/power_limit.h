@@ -69,7 +69,33 @@ typedef struct harpe_power_limit_device {
     /* Called at each step of an open window. Fails if the window's energy can no longer be
      * measured. May be NULL. */
     harpe_status (*check_window)(void *user, harpe_error *error);
+    /* Writes the mean power of all GPUs since the last call, in W; 0 at the first call, or if it is
+     * not known. Called only for a member of a fleet: on the optimizer's own thread, or, in a job
+     * of several ranks, on the training thread. The other functions may run at the same time. May
+     * be NULL; the member then reports no power. */
+    harpe_status (*mean_power)(void *user, double *power_w, harpe_error *error);
 } harpe_power_limit_device;
+
+/* Makes the job a member of the fleet of a server (docs/fleet.md). The job declares its plans when
+ * all limits are measured, and then runs the power limit that the server asks for, but never a
+ * higher limit than its selector has chosen. A thread of the library talks to the server, and the
+ * training thread never waits for it. In a job of several ranks, give all ranks the same; one of
+ * them talks to the server. Initialise with zeros, then set the members that you need. */
+typedef struct harpe_power_limit_fleet {
+    const char *server_url; /* "http://HOST:PORT" or "https://HOST:PORT"; NULL or "": the job is no
+                             * member */
+    const char *member;     /* the job's name, 1 to 255 bytes, which no other member has; NULL: made
+                             * from host, job and a random number */
+    const char *group;      /* NULL: none */
+    double weight;          /* value of the job's time, above 0, at most 1e12; 0: 1 */
+    double max_slowdown;    /* 1 to 1e9, against the fastest plan; 0: any slowdown is accepted */
+    /* If the server does not answer for so many seconds, the job runs the limit that its selector
+     * has chosen. 0: 3600; INFINITY: the job keeps the last limit that the server has asked for. */
+    double hold_s;
+    const char *token;   /* the server's bearer token; NULL: $HARPE_TOKEN, or the token of the
+                          * machine's service */
+    const char *ca_file; /* certificate authorities (PEM) to trust; NULL: the system's */
+} harpe_power_limit_fleet;
 
 /* Initialise with zeros, then set the members that you need. -1 as a number of steps means the
  * default. */
@@ -89,7 +115,8 @@ typedef struct harpe_power_limit_options {
                                harpe_error *error);
     void *all_reduce_user;
     int world_size; /* GPUs in the job; 0: the sum of the devices of all ranks */
-    harpe_log log;
+    harpe_log log;  /* with `fleet`, also called on a thread of the library */
+    const harpe_power_limit_fleet *fleet; /* NULL: the job is no member of a fleet; copied */
 } harpe_power_limit_options;
 
 typedef struct harpe_power_limit_optimizer harpe_power_limit_optimizer;
@@ -100,7 +127,8 @@ HARPE_API harpe_status harpe_power_limit_optimizer_new(const harpe_power_limit_d
                                                        const harpe_power_limit_options *options,
                                                        harpe_power_limit_optimizer **out,
                                                        harpe_error *error);
-/* Restores the limits and frees the optimizer. */
+/* Restores the limits and frees the optimizer. A member of a fleet then leaves the fleet; if the
+ * server does not answer, this takes at most 5 s. */
 HARPE_API void harpe_power_limit_optimizer_free(harpe_power_limit_optimizer *optimizer);
 
 HARPE_API void harpe_power_limit_on_epoch_begin(harpe_power_limit_optimizer *optimizer);

@@ -315,6 +315,10 @@ class harpe_power_limit_device(C.Structure):
     pass
 
 
+class harpe_power_limit_fleet(C.Structure):
+    pass
+
+
 class harpe_power_limit_options(C.Structure):
     pass
 
@@ -841,6 +845,17 @@ harpe_power_limit_device._fields_ = [
     ("end_window", C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_char_p, C.c_bool, C.POINTER(C.c_double), C.POINTER(C.c_double), C.POINTER(harpe_error))),
     ("restore", C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(harpe_error))),
     ("check_window", C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(harpe_error))),
+    ("mean_power", C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(C.c_double), C.POINTER(harpe_error))),
+]
+harpe_power_limit_fleet._fields_ = [
+    ("server_url", C.c_char_p),
+    ("member", C.c_char_p),
+    ("group", C.c_char_p),
+    ("weight", C.c_double),
+    ("max_slowdown", C.c_double),
+    ("hold_s", C.c_double),
+    ("token", C.c_char_p),
+    ("ca_file", C.c_char_p),
 ]
 harpe_power_limit_options._fields_ = [
     ("wait_steps", C.c_int),
@@ -854,6 +869,7 @@ harpe_power_limit_options._fields_ = [
     ("all_reduce_user", C.c_void_p),
     ("world_size", C.c_int),
     ("log", harpe_log),
+    ("fleet", C.POINTER(harpe_power_limit_fleet)),
 ]
 harpe_variability._fields_ = [
     ("replica_count", C.c_int),

@@ -7,6 +7,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "powerlimit/follow.h"
 #include "powerlimit/optimizer_internal.h"
 #include "powerlimit/profile_file.h"
 
@@ -127,6 +128,8 @@ static harpe_status prepare(harpe_power_limit_optimizer *optimizer, harpe_error 
         status = copy_text(optimizer->options.profile_path, &optimizer->profile_path, error);
     if (status == HARPE_OK)
         status = copy_text(optimizer->options.device_model, &optimizer->device_model, error);
+    if (status == HARPE_OK)
+        status = harpe_power_member_take_terms(optimizer->options.fleet, &optimizer->terms, error);
     if (status == HARPE_OK) status = list_limits(optimizer, error);
     if (status == HARPE_OK) status = load_profile(optimizer, error);
     return status;
@@ -167,13 +170,15 @@ static void free_memory(harpe_power_limit_optimizer *optimizer) {
     free(optimizer->device_model);
     free(optimizer->limits_w);
     free(optimizer->measurements);
+    free(optimizer->plans);
+    harpe_power_member_forget_terms(optimizer->terms);
     free(optimizer);
 }
 
-harpe_status harpe_power_limit_optimizer_new(const harpe_power_limit_device *device,
-                                             const harpe_power_limit_options *options,
-                                             harpe_power_limit_optimizer **out,
-                                             harpe_error *error) {
+harpe_status harpe_optimizer_new_with(const harpe_power_limit_device *device,
+                                      const harpe_power_limit_options *options,
+                                      const harpe_power_member_times *times,
+                                      harpe_power_limit_optimizer **out, harpe_error *error) {
     if (!device || !out)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "power limit: no device was given");
     harpe_power_limit_optimizer *optimizer = harpe_calloc(1, sizeof *optimizer);
@@ -192,8 +197,17 @@ harpe_status harpe_power_limit_optimizer_new(const harpe_power_limit_device *dev
         free_memory(optimizer);
         return status;
     }
+    harpe_follow_join(optimizer, times);
+    harpe_follow_begin(optimizer);
     *out = optimizer;
     return HARPE_OK;
+}
+
+harpe_status harpe_power_limit_optimizer_new(const harpe_power_limit_device *device,
+                                             const harpe_power_limit_options *options,
+                                             harpe_power_limit_optimizer **out,
+                                             harpe_error *error) {
+    return harpe_optimizer_new_with(device, options, &harpe_power_member_usual_times, out, error);
 }
 
 void harpe_power_limit_optimizer_free(harpe_power_limit_optimizer *optimizer) {
@@ -206,5 +220,6 @@ void harpe_power_limit_optimizer_free(harpe_power_limit_optimizer *optimizer) {
             "power limits could not be restored yet: %s; the guard, if there is one, tries again",
             error.message);
     }
+    harpe_power_member_leave(optimizer->member);
     free_memory(optimizer);
 }

@@ -19,6 +19,7 @@
 #include "lease/lease_power.h"
 #include "powerlimit/claims.h"
 #include "powerlimit/guard.h"
+#include "powerlimit/power_meter.h"
 
 enum { RESTORE_MS = 3000 };
 
@@ -31,6 +32,7 @@ struct harpe_power_limit_gpus {
     int *leases;               /* socket of each GPU's lease, -1: none; NULL: no agent */
     char agent[HARPE_LEASE_SOCKET_SIZE];
     uint64_t *counters_mj; /* counter of each GPU, as last read in the open window */
+    harpe_power_meter *meter;
 };
 
 /* ---- The device's functions ------------------------------------------------------------------ */
@@ -145,6 +147,11 @@ static harpe_status gpus_end_window(void *user, const char *name, bool cancel, d
     }
     harpe_window_measurement_clear(&measurement);
     return status;
+}
+
+static harpe_status gpus_mean_power(void *user, double *power_w, harpe_error *error) {
+    harpe_power_limit_gpus *all = user;
+    return harpe_power_meter_read(all->meter, power_w, error);
 }
 
 /* Ends the leases, and waits a short time until the guards have restored the GPUs. */
@@ -276,6 +283,7 @@ static harpe_status prepare(harpe_power_limit_gpus *all, bool with_guard, harpe_
         harpe_monitor_options options = {.gpus = all->gpus};
         status = harpe_monitor_new(&options, &all->monitor, error);
     }
+    if (status == HARPE_OK) status = harpe_power_meter_new(all->gpus, &all->meter, error);
     if (status == HARPE_OK) status = take_control(all, with_guard, error);
     return status == HARPE_OK ? enable_persistence(all, error) : status;
 }
@@ -295,6 +303,7 @@ harpe_status harpe_power_limit_gpus_new(harpe_gpus *gpus, bool with_guard,
         .end_window = gpus_end_window,
         .restore = gpus_restore,
         .check_window = gpus_check_window,
+        .mean_power = gpus_mean_power,
     };
     all->counters_mj = harpe_calloc((size_t)all->device.gpu_count, sizeof *all->counters_mj);
     harpe_status status = all->counters_mj ? HARPE_OK : harpe_fail_memory(error);
@@ -319,6 +328,7 @@ void harpe_power_limit_gpus_free(harpe_power_limit_gpus *gpus) {
     harpe_guard_stop(gpus->guard, restored == HARPE_OK);
     harpe_power_claims_release(&gpus->claims, restored == HARPE_OK);
     harpe_monitor_free(gpus->monitor);
+    harpe_power_meter_free(gpus->meter);
     free(gpus->counters_mj);
     free(gpus);
 }

@@ -4,6 +4,7 @@
  * device. Selectors choose the limit. docs/power-limit.md contains the rules as a table. */
 #include "base/error.h"
 #include "base/log.h"
+#include "powerlimit/follow.h"
 #include "powerlimit/optimizer_internal.h"
 #include "powerlimit/profile_file.h"
 
@@ -37,6 +38,7 @@ static void finish(harpe_power_limit_optimizer *optimizer) {
     harpe_optimizer_set_limit(optimizer, optimum_w);
     harpe_ranks_share_failures(optimizer);
     if (optimizer->phase == HARPE_PHASE_DONE) save_profile(optimizer);
+    harpe_follow_begin(optimizer);
 }
 
 static void begin_profiling(harpe_power_limit_optimizer *optimizer) {
@@ -67,9 +69,11 @@ static void end_profiling(harpe_power_limit_optimizer *optimizer) {
 }
 
 void harpe_power_limit_on_step_begin(harpe_power_limit_optimizer *optimizer) {
-    if (!optimizer || optimizer->phase == HARPE_PHASE_DONE ||
-        optimizer->phase == HARPE_PHASE_FAILED)
+    if (!optimizer || optimizer->phase == HARPE_PHASE_FAILED) return;
+    if (optimizer->phase == HARPE_PHASE_DONE) {
+        harpe_follow_step(optimizer);
         return;
+    }
     if (--optimizer->steps_left > 0) {
         if (optimizer->phase == HARPE_PHASE_PROFILING) harpe_optimizer_check_window(optimizer);
         return;

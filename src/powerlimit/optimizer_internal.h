@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of a power limit optimizer, which construction.c, optimizer.c (the state machine),
- * trial.c (the device) and ranks.c (agreement among ranks) share. Private to src/powerlimit. */
+ * trial.c (the device), ranks.c (agreement among ranks) and follow.c (the fleet) share. Private to
+ * src/powerlimit. */
 #ifndef HARPE_POWERLIMIT_OPTIMIZER_INTERNAL_H
 #define HARPE_POWERLIMIT_OPTIMIZER_INTERNAL_H
 
@@ -8,6 +9,9 @@
 #include <stddef.h>
 
 #include <harpe/power_limit.h>
+
+#include "powerlimit/limit_plans.h"
+#include "powerlimit/member.h"
 
 typedef enum harpe_power_limit_phase {
     HARPE_PHASE_READY,     /* at the highest limit, before the next trial */
@@ -30,14 +34,31 @@ struct harpe_power_limit_optimizer {
 
     harpe_power_limit_phase phase;
     size_t trial;   /* index into limits_w of the limit under trial, or of the next limit to try */
-    int steps_left; /* calls of on_step_begin until the phase ends */
+    int steps_left; /* calls of on_step_begin until the phase ends; in the phase DONE, until the
+                     * ranks meet */
     int current_w;  /* last limit set; 0: none */
     int optimum_w;
     bool window_is_open;
     /* This rank has failed, and the other ranks do not know it yet. Steps are still counted, so
      * that this rank takes part in the next meeting, but the device is not used. */
     bool failed_here;
+
+    harpe_power_limit_fleet *terms; /* NULL: this rank is given no fleet */
+    bool is_in_fleet;               /* the job is a member of a fleet; the same on all ranks */
+    bool talks_to_fleet;            /* this rank talks to the server */
+    int job_gpus;                   /* GPUs of all ranks */
+    harpe_power_member *member;     /* NULL: this rank does not talk to the server */
+    harpe_limit_plans *plans;       /* NULL: not measured yet */
+    size_t plan;                    /* the plan that runs */
+    int meeting_steps;              /* steps between two meetings of the ranks about the fleet */
 };
+
+/* construction.c: works like harpe_power_limit_optimizer_new with other times for the member of a
+ * fleet (for tests). */
+harpe_status harpe_optimizer_new_with(const harpe_power_limit_device *device,
+                                      const harpe_power_limit_options *options,
+                                      const harpe_power_member_times *times,
+                                      harpe_power_limit_optimizer **out, harpe_error *error);
 
 /* ---- trial.c: the device and its failures ---------------------------------------------------- */
 /* Returns true if this process no longer uses its device. */
@@ -63,6 +84,14 @@ bool harpe_ranks_share_measurement(harpe_power_limit_optimizer *optimizer,
                                    harpe_power_limit_measurement *one);
 /* Gives up if any rank has failed since the last meeting. */
 void harpe_ranks_share_failures(harpe_power_limit_optimizer *optimizer);
+/* What the ranks tell each other in a meeting about the fleet; then the sums. */
+typedef struct harpe_fleet_meeting {
+    double plan;       /* the plan to run; 0 on ranks that do not talk to the server */
+    double power_w;    /* mean power since the last meeting */
+    double unmeasured; /* 1: this rank's power is not known */
+} harpe_fleet_meeting;
+/* Replaces the values by the sums over all ranks. Returns false if the optimizer has given up. */
+bool harpe_ranks_share_fleet(harpe_power_limit_optimizer *optimizer, harpe_fleet_meeting *meeting);
 /* Writes the selected limit to `*optimum_w`. All ranks get the same limit, even if their selectors
  * differ. */
 harpe_status harpe_ranks_choose(const harpe_power_limit_optimizer *optimizer, int *optimum_w,

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -61,6 +62,21 @@ void harpe_ranks_share_failures(harpe_power_limit_optimizer *optimizer) {
         harpe_optimizer_give_up(optimizer, error.message);
     else if (failures != 0)
         harpe_optimizer_give_up(optimizer, "it failed on another rank, whose log says why");
+}
+
+bool harpe_ranks_share_fleet(harpe_power_limit_optimizer *optimizer, harpe_fleet_meeting *meeting) {
+    double sums[4] = {meeting->plan, meeting->power_w, meeting->unmeasured, optimizer->failed_here};
+    harpe_error error;
+    if (reduce(&optimizer->options, sums, 4, false, &error) != HARPE_OK) {
+        harpe_optimizer_give_up(optimizer, error.message);
+        return false;
+    }
+    if (sums[3] != 0) {
+        harpe_optimizer_give_up(optimizer, "it failed on another rank, whose log says why");
+        return false;
+    }
+    *meeting = (harpe_fleet_meeting){sums[0], sums[1], sums[2]};
+    return true;
 }
 
 /* Returns the limit that the selector chooses, or the highest measured limit if the selector
@@ -140,16 +156,34 @@ static double profile_hash(const harpe_power_limit_optimizer *optimizer) {
     return as_double(hash);
 }
 
+/* Elects the rank that talks to the server: of the ranks that are given a fleet, the one with the
+ * highest random number. So ranks need no numbers, and a fleet may be given to one rank or to all.
+ */
+static harpe_status elect_for_fleet(harpe_power_limit_optimizer *optimizer, double candidates,
+                                    harpe_error *error) {
+    uint64_t random = 0;
+    optimizer->is_in_fleet = candidates > 0;
+    optimizer->talks_to_fleet = candidates == 1 && optimizer->terms;
+    if (!(candidates > 1)) return HARPE_OK;
+    /* Ignores the result, because the kernel always has this many random bytes. */
+    (void)!getrandom(&random, sizeof random, 0);
+    double own = optimizer->terms ? 1 + as_double(random) : 0;
+    double highest = own;
+    harpe_status status = reduce(&optimizer->options, &highest, 1, true, error);
+    optimizer->talks_to_fleet = optimizer->terms && own == highest;
+    return status;
+}
+
 /* Meets all ranks. A rank that cannot continue must call this function too, because the others wait
  * for it. */
 harpe_status harpe_ranks_meet_at_start(harpe_power_limit_optimizer *optimizer,
                                        harpe_status prepared, harpe_error *error) {
     const harpe_power_limit_options *options = &optimizer->options;
-    double sums[2] = {prepared != HARPE_OK, optimizer->device->gpu_count};
+    double sums[3] = {prepared != HARPE_OK, optimizer->device->gpu_count, optimizer->terms ? 1 : 0};
     error = prepared == HARPE_OK ? error : NULL; /* the error already has its text */
     bool same_settings = true;
     bool same_profile = true;
-    harpe_status status = reduce(options, sums, 2, false, error);
+    harpe_status status = reduce(options, sums, 3, false, error);
     if (status == HARPE_OK)
         status = all_agree(options, settings_hash(optimizer), &same_settings, error);
     if (status == HARPE_OK)
@@ -169,8 +203,9 @@ harpe_status harpe_ranks_meet_at_start(harpe_power_limit_optimizer *optimizer,
                        "not every rank sees the same power limit profile: measuring again");
         optimizer->measurement_count = 0;
     }
-    if (optimizer->options.world_size == 0) optimizer->options.world_size = (int)sums[1];
-    return HARPE_OK;
+    optimizer->job_gpus = (int)sums[1];
+    if (optimizer->options.world_size == 0) optimizer->options.world_size = optimizer->job_gpus;
+    return elect_for_fleet(optimizer, sums[2], error);
 }
 
 harpe_status harpe_ranks_share_first_set(const harpe_power_limit_optimizer *optimizer,

@@ -55,6 +55,7 @@ static void leave_and_tell(harpe_power_limit_optimizer *optimizer, const char *r
             reason, not_restored.message);
     }
     optimizer->optimum_w = 0;
+    harpe_power_member_give_up(optimizer->member);
 }
 
 void harpe_optimizer_give_up(harpe_power_limit_optimizer *optimizer, const char *reason) {

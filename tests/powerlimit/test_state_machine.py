@@ -29,7 +29,7 @@ EndWindow = ctypes.CFUNCTYPE(c_int, pointer, ctypes.c_char_p, ctypes.c_bool, cty
 class Functions(ctypes.Structure):
     _fields_ = [("user", pointer), ("gpu_count", c_int), ("minimum_w", c_int), ("maximum_w", c_int),
                 ("set_limit", SetLimit), ("begin_window", BeginWindow), ("end_window", EndWindow),
-                ("restore", pointer), ("check_window", pointer)]
+                ("restore", pointer), ("check_window", pointer), ("mean_power", pointer)]
 
 
 class Selector(ctypes.Structure):
@@ -44,7 +44,7 @@ class Options(ctypes.Structure):
     _fields_ = [("wait_steps", c_int), ("warmup_steps", c_int), ("profile_steps", c_int), ("step_w", c_int),
                 ("selector", Selector), ("profile_path", ctypes.c_char_p), ("device_model", ctypes.c_char_p),
                 ("all_reduce", pointer), ("all_reduce_user", pointer), ("world_size", c_int),
-                ("log_write", pointer), ("log_user", pointer)]
+                ("log_write", pointer), ("log_user", pointer), ("fleet", pointer)]
 
 
 def load():

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The thread of a member of a fleet: declares the job, reports what it runs, and passes on what the
+ * server asks for. Each request has one of a few outcomes:
+ *
+ *   accepted   the next report comes after report_s, or after a change
+ *   forgotten  (of a report) the job is declared again
+ *   refused    again in refused_s
+ *   lost       no answer of a harpe server: again soon. After hold_s the job runs its own limit
+ *
+ * The log gets one line when the outcome changes, and not one for each attempt. */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/format.h"
+#include "base/machine_token.h"
+#include "base/text.h"
+#include "http/client/detail.h"
+#include "powerlimit/member_internal.h"
+#include "powerlimit/member_messages.h"
+
+#define FIRST_PAUSE_S 0.5
+
+typedef enum outcome { ACCEPTED, FORGOTTEN, REFUSED, LOST, ENDED } outcome;
+
+typedef struct reply {
+    outcome outcome;
+    char reason[640]; /* set if REFUSED or LOST */
+} reply;
+
+/* ---- Waiting --------------------------------------------------------------------------------- */
+
+bool harpe_power_member_go_on(void *user) {
+    harpe_power_member *member = user;
+    harpe_member_talk *talk = &member->talk;
+    if (!atomic_load(&member->is_leaving)) return true;
+    if (talk->leave_until_ns == 0)
+        talk->leave_until_ns = harpe_clock_ns() + (int64_t)(member->times.leave_s * 1e9);
+    return harpe_clock_ns() < talk->leave_until_ns;
+}
+
+static void silence_bell(const harpe_power_member *member) {
+    uint64_t rings;
+    ssize_t ignored = read(member->bell, &rings, sizeof rings);
+    (void)ignored;
+}
+
+/* Waits until the time has passed or the member leaves, or, if `hears`, until something has changed
+ * for this thread. */
+static void rest(const harpe_power_member *member, double seconds, bool hears) {
+    int64_t end_ns = harpe_clock_ns() + (int64_t)(seconds * 1e9);
+    while (!atomic_load(&member->is_leaving)) {
+        int64_t left_ms = (end_ns - harpe_clock_ns() + 999999) / 1000000;
+        struct pollfd bell = {.fd = member->bell, .events = POLLIN};
+        if (left_ms <= 0) return;
+        bool has_rung = poll(&bell, 1, (int)left_ms) > 0;
+        if (has_rung) silence_bell(member);
+        if (has_rung && hears) return;
+    }
+}
+
+static double first_pause_s(const harpe_power_member *member) {
+    return member->times.retry_s < FIRST_PAUSE_S ? member->times.retry_s : FIRST_PAUSE_S;
+}
+
+/* ---- The contact ----------------------------------------------------------------------------- */
+
+static void tell_kept(harpe_power_member *member) {
+    harpe_member_talk *talk = &member->talk;
+    if (talk->contact == HARPE_MEMBER_CONTACT_NONE)
+        harpe_power_member_say(member, HARPE_LOG_INFO, "declared to %.200s",
+                               harpe_connection_server(talk->connection));
+    else if (talk->contact != HARPE_MEMBER_CONTACT_KEPT)
+        harpe_power_member_say(member, HARPE_LOG_INFO, "the server is back after %s",
+                               HARPE_TIME((double)(harpe_clock_ns() - talk->lost_since_ns) * 1e-9));
+    talk->contact = HARPE_MEMBER_CONTACT_KEPT;
+    talk->pause_s = first_pause_s(member);
+}
+
+static void tell_lost(harpe_power_member *member, harpe_member_contact contact,
+                      const char *reason) {
+    harpe_member_talk *talk = &member->talk;
+    bool is_new =
+        talk->contact != HARPE_MEMBER_CONTACT_LOST && talk->contact != HARPE_MEMBER_CONTACT_REFUSED;
+    if (is_new) talk->lost_since_ns = harpe_clock_ns();
+    if (talk->contact == contact) return;
+    talk->contact = contact;
+    harpe_power_member_say(member, HARPE_LOG_WARNING,
+                           "no power limits from the fleet for now, training continues: %s",
+                           reason);
+}
+
+/* Lets the job run its own limit if the server has not answered for too long. */
+static void tend_hold(harpe_power_member *member) {
+    if (atomic_load(&member->told) < 0) return;
+    double silent_s = (double)(harpe_clock_ns() - member->talk.answered_ns) * 1e-9;
+    if (!(silent_s > member->terms->hold_s)) return;
+    atomic_store(&member->told, -1);
+    harpe_power_member_say(member, HARPE_LOG_WARNING,
+                           "no answer for %s: the job runs its own power limit again",
+                           HARPE_TIME(silent_s));
+}
+
+/* Rests after a request. Returns true if the request was accepted. */
+static bool settle(harpe_power_member *member, const reply *got) {
+    harpe_member_talk *talk = &member->talk;
+    switch (got->outcome) {
+    case ACCEPTED: tell_kept(member); return true;
+    case REFUSED:
+        tell_lost(member, HARPE_MEMBER_CONTACT_REFUSED, got->reason);
+        tend_hold(member);
+        rest(member, member->times.refused_s, false);
+        return false;
+    case LOST: {
+        double jitter = 0.5 + (double)rand_r(&talk->random) / RAND_MAX / 2;
+        tell_lost(member, HARPE_MEMBER_CONTACT_LOST, got->reason);
+        tend_hold(member);
+        rest(member, talk->pause_s * jitter, false);
+        talk->pause_s =
+            talk->pause_s * 2 < member->times.retry_s ? talk->pause_s * 2 : member->times.retry_s;
+        return false;
+    }
+    case FORGOTTEN:
+    case ENDED:
+    default: return false;
+    }
+}
+
+/* ---- Requests -------------------------------------------------------------------------------- */
+
+static void set_garbage(reply *got, long http_status) {
+    got->outcome = LOST;
+    (void)snprintf(got->reason, sizeof got->reason,
+                   "answered %ld, not as harpe serve does: is server_url right?", http_status);
+}
+
+static outcome outcome_of(long http_status) {
+    switch (http_status) {
+    case 404: return FORGOTTEN;
+    case 400:
+    case 401:
+    case 403:
+    case 409:
+    case 413:
+    case 422:
+    case 429: return REFUSED;
+    default: return LOST;
+    }
+}
+
+/* Sends a request about the member. `*answer` is valid if the outcome is ACCEPTED. */
+static void send_request(harpe_power_member *member, const char *method, const harpe_text *body,
+                         harpe_answer *answer, reply *got) {
+    harpe_request request = {.path = "/fleet/members/",
+                             .segment = member->terms->member,
+                             .body = body ? body->data : NULL,
+                             .method = method};
+    harpe_error error;
+    char detail[400];
+    *got = (reply){.outcome = ACCEPTED};
+    if (body && body->failed) {
+        *got = (reply){LOST, "out of memory"};
+        return;
+    }
+    harpe_status status = harpe_connection_call(member->talk.connection, &request, answer, &error);
+    if (status != HARPE_OK) {
+        got->outcome = status == HARPE_INTERRUPTED ? ENDED : LOST;
+        (void)snprintf(got->reason, sizeof got->reason, "%.600s", error.message);
+        return;
+    }
+    if (answer->http_status == 200) return;
+    if (!harpe_answer_detail(answer, detail, sizeof detail)) {
+        set_garbage(got, answer->http_status);
+        return;
+    }
+    bool has_no_token = answer->http_status == 401;
+    got->outcome = outcome_of(answer->http_status);
+    (void)snprintf(got->reason, sizeof got->reason, "the server answered %ld: %s%s%s",
+                   answer->http_status, detail,
+                   has_no_token ? " (give a token, for example in HARPE_TOKEN)" : "",
+                   has_no_token && !answer->was_sent_token ? harpe_token_hint() : "");
+}
+
+/* Sends a request whose answer has no content. */
+static void send_without_content(harpe_power_member *member, const char *method,
+                                 const harpe_text *body, reply *got) {
+    harpe_answer answer;
+    send_request(member, method, body, &answer, got);
+    if (got->outcome == ACCEPTED && strncmp(answer.body, "null", 4) != 0)
+        set_garbage(got, answer.http_status);
+}
+
+/* ---- Declaring ------------------------------------------------------------------------------- */
+
+static harpe_member_standing wanted_standing(const harpe_power_member *member) {
+    bool is_steered = atomic_load(&member->plans) && !atomic_load(&member->has_given_up);
+    return is_steered ? HARPE_MEMBER_STEERED : HARPE_MEMBER_UNSTEERED;
+}
+
+static void declare(harpe_power_member *member, harpe_member_standing standing) {
+    harpe_member_talk *talk = &member->talk;
+    harpe_text body = {0};
+    reply got;
+    if (standing == HARPE_MEMBER_STEERED)
+        harpe_member_declare(member->terms, atomic_load(&member->plans), &body);
+    else
+        harpe_member_declare_unsteered(member->terms, member->job.highest_w, &body);
+    talk->may_be_known = true;
+    send_without_content(member, "PUT", &body, &got);
+    harpe_text_free(&body);
+    if (got.outcome == FORGOTTEN) got.outcome = REFUSED; /* nothing to forget: a wrong route */
+    if (settle(member, &got)) talk->standing = standing;
+}
+
+/* ---- Reporting ------------------------------------------------------------------------------- */
+
+/* Returns the mean power of the job since the last report, or -1. A power during which the limit
+ * has changed belongs to no plan and is left out. */
+static double measured_w(harpe_power_member *member) {
+    harpe_member_talk *talk = &member->talk;
+    const harpe_power_limit_device *device = member->job.device;
+    uint64_t changes = atomic_load(&member->changes);
+    double power_w = 0;
+    if (!device || !device->mean_power) {
+        bool is_current = changes % 2 == 0 && atomic_load(&member->noted_changes) == changes;
+        if (!is_current) return -1;
+        power_w = atomic_exchange(&member->noted_w, -1);
+        return atomic_load(&member->changes) == changes && power_w > 0 ? power_w : -1;
+    }
+    harpe_status status = device->mean_power(device->user, &power_w, NULL);
+    bool has_changed =
+        status != HARPE_OK || changes % 2 != 0 || atomic_load(&member->changes) != changes;
+    bool is_of_plan = !has_changed && talk->metered_changes == changes;
+    talk->metered_changes = has_changed ? 1 : changes;
+    return is_of_plan && power_w > 0 ? power_w : -1;
+}
+
+static void tell_forgotten(harpe_power_member *member) {
+    harpe_member_talk *talk = &member->talk;
+    if (!talk->has_told_forgotten)
+        harpe_power_member_say(member, HARPE_LOG_WARNING,
+                               "the server does not know this member any more: declaring it again");
+    talk->has_told_forgotten = true;
+    talk->standing = HARPE_MEMBER_UNDECLARED;
+}
+
+/* Reports, and takes the answer. Returns true if it was accepted. */
+static bool report(harpe_power_member *member) {
+    harpe_member_talk *talk = &member->talk;
+    bool is_steered = talk->standing == HARPE_MEMBER_STEERED;
+    size_t count = is_steered ? atomic_load(&member->plans)->count : 1;
+    size_t plan = 0;
+    harpe_text body = {0};
+    harpe_answer answer;
+    reply got;
+    double power_w = measured_w(member);
+    harpe_member_report(is_steered ? atomic_load(&member->plan) : 0, power_w, &body);
+    send_request(member, "POST", &body, &answer, &got);
+    harpe_text_free(&body);
+    if (got.outcome == ACCEPTED &&
+        !harpe_member_read_answer(answer.body, answer.length, count, &plan))
+        set_garbage(&got, answer.http_status);
+    if (got.outcome == FORGOTTEN) {
+        tell_forgotten(member);
+        rest(member, first_pause_s(member), false);
+    }
+    if (!settle(member, &got)) return false;
+    talk->has_told_forgotten = false;
+    talk->answered_ns = harpe_clock_ns();
+    atomic_store(&member->told, is_steered ? (int64_t)plan : -1);
+    return true;
+}
+
+/* ---- The end --------------------------------------------------------------------------------- */
+
+static void leave(harpe_power_member *member) {
+    reply got;
+    if (!member->talk.may_be_known) return;
+    send_without_content(member, "DELETE", NULL, &got);
+    if (got.outcome == ACCEPTED || got.outcome == FORGOTTEN) return;
+    harpe_power_member_say(member, HARPE_LOG_WARNING,
+                           "the server may still count this member (%s): when the server answers, "
+                           "remove it with 'harpe fleet member remove'",
+                           got.outcome == ENDED ? "it does not answer" : got.reason);
+}
+
+/* ---- The thread ------------------------------------------------------------------------------ */
+
+void *harpe_power_member_run(void *user) {
+    harpe_power_member *member = user;
+    member->talk.pause_s = first_pause_s(member);
+    while (!atomic_load(&member->is_leaving)) {
+        harpe_member_standing wanted = wanted_standing(member);
+        if (member->talk.standing != wanted)
+            declare(member, wanted);
+        else if (report(member))
+            rest(member, member->times.report_s, true);
+    }
+    leave(member);
+    return NULL;
+}

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The thread of a member of a fleet with a scripted server: what it declares and reports, and what
+ * it does when the server is away, hangs, refuses, answers nonsense or forgets the member. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "powerlimit/fleet_server.h"
+#include "powerlimit/member.h"
+
+/* Short times, so that many attempts fit into a test. */
+static const harpe_power_member_times quick = {
+    .report_s = 0.02, .answer_s = LIMIT_S, .retry_s = 0.05, .refused_s = 0.05, .leave_s = LIMIT_S};
+/* For a server that does not answer. A busy machine may then also lose a server that answers. */
+static const harpe_power_member_times impatient = {
+    .report_s = 0.02, .answer_s = 0.3, .retry_s = 0.05, .refused_s = 0.05, .leave_s = LIMIT_S};
+
+/* ---- The job --------------------------------------------------------------------------------- */
+
+typedef struct job {
+    fleet_server server;
+    harpe_power_limit_fleet asked;
+    harpe_power_limit_fleet *terms;
+    harpe_power_limit_device device;
+    harpe_power_member *member;
+    harpe_limit_plans *plans;
+    pthread_mutex_t lock;
+    double power_w; /* protected by the lock, like the log */
+    int warnings;
+    char lines[4096];
+} job;
+
+static void write_log(void *user, harpe_log_level level, const char *line) {
+    job *self = user;
+    pthread_mutex_lock(&self->lock);
+    self->warnings += level >= HARPE_LOG_WARNING;
+    size_t used = strlen(self->lines);
+    snprintf(self->lines + used, sizeof self->lines - used, "%s\n", line);
+    pthread_mutex_unlock(&self->lock);
+}
+
+static bool has_logged(job *self, const char *text) {
+    pthread_mutex_lock(&self->lock);
+    bool has = strstr(self->lines, text) != NULL;
+    pthread_mutex_unlock(&self->lock);
+    return has;
+}
+
+static int warning_count(job *self) {
+    pthread_mutex_lock(&self->lock);
+    int count = self->warnings;
+    pthread_mutex_unlock(&self->lock);
+    return count;
+}
+
+static void nap(void) { (void)nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL); }
+
+#define WAIT_UNTIL(holds) \
+    do { \
+        for (double end_s = harpe_clock_s() + LIMIT_S; !(holds); nap()) \
+            if (harpe_clock_s() > end_s) fail_msg("waited in vain until " #holds); \
+    } while (0)
+
+static harpe_status mean_power(void *user, double *power_w, harpe_error *error) {
+    (void)error;
+    job *self = user;
+    pthread_mutex_lock(&self->lock);
+    *power_w = self->power_w;
+    pthread_mutex_unlock(&self->lock);
+    return HARPE_OK;
+}
+
+static void join(job *self, const harpe_power_member_times *times) {
+    harpe_error error = {.message = ""};
+    harpe_power_member_job how = {
+        .highest_w = 600, .device = &self->device, .log = {write_log, self}};
+    if (harpe_power_member_take_terms(&self->asked, &self->terms, &error) != HARPE_OK ||
+        harpe_power_member_join(self->terms, &how, times, &self->member, &error) != HARPE_OK)
+        fail_msg("%s", error.message);
+}
+
+/* Three plans: 500, 400 and 300 W. The second is the job's own choice. */
+static void measure(job *self) {
+    static const harpe_power_limit_measurement all[] = {
+        {300, 5000, 10}, {200, 4400, 11}, {100, 3600, 12}};
+    assert_int_equal(harpe_limit_plans_make(all, 3, 200, 10, &self->plans, NULL), HARPE_OK);
+    harpe_power_member_take_plans(self->member, self->plans);
+}
+
+static void begin(job *self) {
+    memset(self, 0, sizeof *self);
+    pthread_mutex_init(&self->lock, NULL);
+    self->device = (harpe_power_limit_device){.user = self, .mean_power = mean_power};
+    start_fleet_server(&self->server);
+    self->asked = (harpe_power_limit_fleet){
+        .server_url = self->server.url, .member = "job 1", .token = "secret"};
+}
+
+static void finish(job *self) {
+    harpe_power_member_leave(self->member);
+    self->member = NULL;
+}
+
+static void end(job *self) {
+    finish(self);
+    stop_fleet_server(&self->server);
+    harpe_power_member_forget_terms(self->terms);
+    free(self->plans);
+    pthread_mutex_destroy(&self->lock);
+}
+
+/* Waits until a report that began later than this call is answered. */
+static void wait_for_report(job *self) {
+    int now = fleet_count(&self->server, &self->server.reported);
+    wait_for_fleet(&self->server, &self->server.reported, now + 2);
+}
+
+/* ---- Tests ----------------------------------------------------------------------------------- */
+
+static void a_job_is_declared_measured_told_and_removed(void **state) {
+    (void)state;
+    job self;
+    begin(&self);
+    join(&self, &quick);
+    fleet_server *server = &self.server;
+    wait_for_fleet(server, &server->reported, 3);
+    assert_true(fleet_text_has(server, server->declaration, "600")); /* the highest power */
+    assert_true(fleet_text_has(server, server->token, "secret"));
+    assert_true(fleet_text_has(server, server->target, "/fleet/members/job%201"));
+    assert_int_equal(harpe_power_member_told(self.member), -1);
+    set_fleet_plan(server, 2);
+    measure(&self);
+    WAIT_UNTIL(harpe_power_member_told(self.member) == 2);
+    assert_int_equal(fleet_count(server, &server->declared), 2);
+    wait_for_body(server, server->report, &server->reported, "\"plan\":1");
+    harpe_power_member_begin_change(self.member);
+    harpe_power_member_end_change(self.member, 2);
+    wait_for_body(server, server->report, &server->reported, "\"plan\":2");
+    finish(&self);
+    assert_int_equal(fleet_count(server, &server->removed), 1);
+    assert_int_equal(warning_count(&self), 0);
+    end(&self);
+}
+
+static void a_power_belongs_to_the_plan_that_is_reported(void **state) {
+    (void)state;
+    job self;
+    begin(&self);
+    fleet_server *server = &self.server;
+    self.power_w = 440;
+    join(&self, &quick);
+    measure(&self);
+    wait_for_body(server, server->report, &server->reported, "\"plan\":1,\"power\":440");
+    harpe_power_member_begin_change(self.member);
+    wait_for_report(&self);
+    assert_false(fleet_text_has(server, server->report, "power")); /* the limit is being changed */
+    harpe_power_member_end_change(self.member, 2);
+    wait_for_body(server, server->report, &server->reported, "\"plan\":2");
+    wait_for_body(server, server->report, &server->reported, "\"plan\":2,\"power\":440");
+    end(&self);
+}
+
+static void the_power_of_several_ranks_is_reported_once(void **state) {
+    (void)state;
+    job self;
+    begin(&self);
+    fleet_server *server = &self.server;
+    self.device.mean_power = NULL;
+    join(&self, &quick);
+    measure(&self);
+    wait_for_body(server, server->declaration, &server->declared, "most_w");
+    wait_for_report(&self);
+    assert_false(fleet_text_has(server, server->report, "power"));
+    watch_fleet(server, "777");
+    harpe_power_member_note_power(self.member, 777);
+    wait_for_fleet(server, &server->seen, 1);
+    wait_for_report(&self);
+    assert_false(fleet_text_has(server, server->report, "power"));
+    assert_int_equal(fleet_count(server, &server->seen), 1);
+    end(&self);
+}
+
+static void a_job_that_gives_up_counts_with_its_highest_power(void **state) {
+    (void)state;
+    job self;
+    begin(&self);
+    fleet_server *server = &self.server;
+    set_fleet_plan(server, 2);
+    join(&self, &quick);
+    measure(&self);
+    WAIT_UNTIL(harpe_power_member_told(self.member) == 2);
+    set_fleet_plan(server, 0);
+    harpe_power_member_give_up(self.member);
+    wait_for_body(server, server->declaration, &server->declared, "600");
+    WAIT_UNTIL(harpe_power_member_told(self.member) == -1);
+    end(&self);
+}
+
+static void a_server_that_forgets_gets_a_new_declaration(void **state) {
+    (void)state;
+    job self;
+    begin(&self);
+    fleet_server *server = &self.server;
+    set_fleet_plan(server, 1);
+    join(&self, &quick);
+    measure(&self);
+    WAIT_UNTIL(harpe_power_member_told(self.member) == 1);
+    int declared = fleet_count(server, &server->declared);
+    set_fleet_mode(server, FLEET_FORGETS, NULL);
+    wait_for_fleet(server, &server->declared, declared + 1);
+    wait_for_report(&self);
+    assert_true(fleet_text_has(server, server->declaration, "most_w"));
+    assert_true(has_logged(&self, "does not know this member"));
+    assert_int_equal(warning_count(&self), 1);
+    end(&self);
+}
+
+/* A fault of the server is one line, its end is another, and the job keeps what it was told. */
+static void check_fault(fleet_mode mode, const char *babble, const char *line) {
+    job self;
+    begin(&self);
+    fleet_server *server = &self.server;
+    set_fleet_plan(server, 2);
+    const int *attempts = mode == FLEET_HANGS ? &server->unanswered : &server->reported;
+    join(&self, mode == FLEET_HANGS ? &impatient : &quick);
+    measure(&self);
+    WAIT_UNTIL(harpe_power_member_told(self.member) == 2);
+    set_fleet_mode(server, mode, babble);
+    int before = fleet_count(server, attempts);
+    wait_for_fleet(server, attempts, before + 3); /* the second has failed, so its line is there */
+    assert_true(has_logged(&self, line));
+    int warnings = warning_count(&self);
+    assert_true(warnings >= 1);
+    wait_for_fleet(server, attempts, before + 6);
+    assert_int_equal(warning_count(&self), warnings);
+    assert_int_equal(harpe_power_member_told(self.member), 2);
+    set_fleet_plan(server, 1);
+    set_fleet_mode(server, FLEET_SERVES, NULL);
+    WAIT_UNTIL(harpe_power_member_told(self.member) == 1);
+    WAIT_UNTIL(has_logged(&self, "the server is back after"));
+    end(&self);
+}
+
+static void faults_of_the_server_are_told_once(void **state) {
+    (void)state;
+    check_fault(FLEET_HANGS, NULL, "training continues");
+    check_fault(FLEET_REFUSES, NULL, "this needs another role");
+    static const char *const nonsense[] = {"",
+                                           "null",
+                                           "{}",
+                                           "<html>",
+                                           "{\"plan\":3}",
+                                           "{\"plan\":-1}",
+                                           "\xff\xfe\x00",
+                                           "{\"plan\":[]}"};
+    for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++)
+        check_fault(FLEET_BABBLES, nonsense[i], "not as harpe serve does");
+}
+
+static void a_server_may_come_late_and_go_and_come_back(void **state) {
+    (void)state;
+    job self;
+    begin(&self);
+    fleet_server *server = &self.server;
+    int port = atoi(strrchr(server->url, ':') + 1);
+    stop_fleet_server(server);
+    join(&self, &quick);
+    measure(&self);
+    WAIT_UNTIL(has_logged(&self, "no server answers"));
+    for (int i = 0; i < 2; i++) {
+        start_fleet_server_at(server, port);
+        set_fleet_plan(server, 1 + i);
+        WAIT_UNTIL(harpe_power_member_told(self.member) == 1 + i);
+        assert_int_equal(warning_count(&self), 1 + i);
+        stop_fleet_server(server);
+        WAIT_UNTIL(warning_count(&self) == 2 + i);
+    }
+    start_fleet_server_at(server, port);
+    end(&self);
+}
+
+static void the_hold_ends(void **state) {
+    (void)state;
+    job self;
+    begin(&self);
+    fleet_server *server = &self.server;
+    self.asked.hold_s = 0.1;
+    set_fleet_plan(server, 2);
+    join(&self, &impatient);
+    measure(&self);
+    WAIT_UNTIL(harpe_power_member_told(self.member) == 2);
+    set_fleet_mode(server, FLEET_HANGS, NULL);
+    WAIT_UNTIL(harpe_power_member_told(self.member) == -1);
+    WAIT_UNTIL(has_logged(&self, "its own power limit"));
+    set_fleet_mode(server, FLEET_SERVES, NULL);
+    WAIT_UNTIL(harpe_power_member_told(self.member) == 2);
+    end(&self);
+}
+
+static void the_end_does_not_wait_for_a_server_that_hangs(void **state) {
+    (void)state;
+    job self;
+    begin(&self);
+    fleet_server *server = &self.server;
+    harpe_power_member_times times = quick;
+    times.answer_s = 1e5; /* so the end would not come at all */
+    times.leave_s = 0.05;
+    join(&self, &times);
+    wait_for_fleet(server, &server->reported, 1);
+    set_fleet_mode(server, FLEET_HANGS, NULL);
+    wait_for_fleet(server, &server->unanswered, 1);
+    finish(&self);
+    assert_true(has_logged(&self, "may still count this member"));
+    assert_int_equal(warning_count(&self), 1);
+    end(&self);
+}
+
+static void a_server_that_was_never_there_delays_nothing(void **state) {
+    (void)state;
+    job self;
+    begin(&self);
+    stop_fleet_server(&self.server);
+    join(&self, &quick);
+    WAIT_UNTIL(has_logged(&self, "no server answers"));
+    finish(&self);
+    assert_true(has_logged(&self, "may still count this member"));
+    assert_int_equal(warning_count(&self), 2);
+    start_fleet_server(&self.server);
+    end(&self);
+}
+
+static void wrong_terms_are_refused(void **state) {
+    (void)state;
+    char longest[257];
+    memset(longest, 'x', 256);
+    longest[256] = '\0';
+    const harpe_power_limit_fleet wrong[] = {{.server_url = "head-node:7787"},
+                                             {.server_url = "http://h:1", .member = ""},
+                                             {.server_url = "http://h:1", .member = longest},
+                                             {.server_url = "http://h:1", .member = "a\nb"},
+                                             {.server_url = "http://h:1", .group = "\xff"},
+                                             {.server_url = "http://h:1", .weight = -1},
+                                             {.server_url = "http://h:1", .weight = NAN},
+                                             {.server_url = "http://h:1", .max_slowdown = 0.99},
+                                             {.server_url = "http://h:1", .hold_s = -1},
+                                             {.server_url = "http://h:1", .token = "two words"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        harpe_power_limit_fleet *own = NULL;
+        harpe_error error = {.message = ""};
+        assert_int_not_equal(harpe_power_member_take_terms(&wrong[i], &own, &error), HARPE_OK);
+        assert_null(own);
+        assert_true(strlen(error.message) > 10 && !strpbrk(error.message, "\n\xff"));
+    }
+}
+
+static void names_are_made_and_differ(void **state) {
+    (void)state;
+    const harpe_power_limit_fleet asked = {.server_url = "http://h:1"};
+    harpe_power_limit_fleet *own[3] = {NULL};
+    for (int i = 0; i < 3; i++) {
+        if (i == 2) setenv("SLURM_JOB_ID", "4711", 1);
+        assert_int_equal(harpe_power_member_take_terms(&asked, &own[i], NULL), HARPE_OK);
+        assert_true(own[i]->hold_s == 3600);
+    }
+    unsetenv("SLURM_JOB_ID");
+    assert_string_not_equal(own[0]->member, own[1]->member);
+    assert_non_null(strstr(own[2]->member, "-4711-"));
+    for (int i = 0; i < 3; i++)
+        harpe_power_member_forget_terms(own[i]);
+    const harpe_power_limit_fleet none = {.server_url = ""};
+    harpe_power_limit_fleet *nothing = own[0];
+    assert_int_equal(harpe_power_member_take_terms(&none, &nothing, NULL), HARPE_OK);
+    assert_null(nothing);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_job_is_declared_measured_told_and_removed),
+        cmocka_unit_test(a_power_belongs_to_the_plan_that_is_reported),
+        cmocka_unit_test(the_power_of_several_ranks_is_reported_once),
+        cmocka_unit_test(a_job_that_gives_up_counts_with_its_highest_power),
+        cmocka_unit_test(a_server_that_forgets_gets_a_new_declaration),
+        cmocka_unit_test(faults_of_the_server_are_told_once),
+        cmocka_unit_test(a_server_may_come_late_and_go_and_come_back),
+        cmocka_unit_test(the_hold_ends),
+        cmocka_unit_test(the_end_does_not_wait_for_a_server_that_hangs),
+        cmocka_unit_test(a_server_that_was_never_there_delays_nothing),
+        cmocka_unit_test(wrong_terms_are_refused),
+        cmocka_unit_test(names_are_made_and_differ),
+    };
+    unsetenv("HARPE_TOKEN");
+    unsetenv("SLURM_JOB_ID");
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
