@@ -148,10 +148,10 @@ _harpe() {
         COMPREPLY=($(compgen -W 'zeus-cost energy time max-slowdown' -- "$cur"))
         return
         ;;
-    'power-limit run --profile')
+    'power-limit run --profile' | 'power-limit run --ca-file' | 'power-limit run --token-file')
         return
         ;;
-    'power-limit run --eta' | 'power-limit run --factor' | 'power-limit run --pl-step' | 'power-limit run --profile-steps' | 'power-limit run --wait-steps' | 'power-limit run --warmup-steps')
+    'power-limit run --eta' | 'power-limit run --factor' | 'power-limit run --pl-step' | 'power-limit run --profile-steps' | 'power-limit run --wait-steps' | 'power-limit run --warmup-steps' | 'power-limit run --group' | 'power-limit run --hold' | 'power-limit run --max-slowdown' | 'power-limit run --member' | 'power-limit run --server' | 'power-limit run --weight')
         compopt +o default 2>/dev/null
         return
         ;;
@@ -337,7 +337,7 @@ _harpe() {
         'emulate') COMPREPLY=($(compgen -W '-c --cluster --faults-file -f --faults -g --gpus --noise --physics -p --profile --seed -s --time-scale -? --help --usage -V --version' -- "$cur")) ;;
         'power-limit') COMPREPLY=($(compgen -W '' -- "$cur")) ;;
         'power-limit replay') COMPREPLY=($(compgen -W '--epoch-steps --epochs --eta --factor --selector --pl-step --profile-steps --wait-steps --warmup-steps -j --json -? --help --usage -V --version' -- "$cur")) ;;
-        'power-limit run') COMPREPLY=($(compgen -W '--no-guard --profile --eta --factor --selector --pl-step --profile-steps --wait-steps --warmup-steps -j --json -? --help --usage -V --version' -- "$cur")) ;;
+        'power-limit run') COMPREPLY=($(compgen -W '--no-guard --profile --eta --factor --selector --pl-step --profile-steps --wait-steps --warmup-steps --ca-file --group --hold --max-slowdown --member --server --token-file --weight -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'fleet') COMPREPLY=($(compgen -W '--at --prices -f --force -j --json -o --output -? --help --usage -V --version' -- "$cur")) ;;
         'fleet solve') COMPREPLY=($(compgen -W '--at --prices -f --force -j --json -o --output -? --help --usage -V --version' -- "$cur")) ;;
         'fleet simulate') COMPREPLY=($(compgen -W '--at --prices -f --force -j --json -o --output -? --help --usage -V --version' -- "$cur")) ;;

@@ -366,6 +366,14 @@ _harpe() {
                 '(--profile-steps)--profile-steps=[Steps to measure at each limit]:N: ' \
                 '(--wait-steps)--wait-steps=[Steps to ignore at the start]:N: ' \
                 '(--warmup-steps)--warmup-steps=[Warm-up steps at each limit]:N: ' \
+                '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
+                '(--group)--group=[Group of the member]:NAME: ' \
+                '(--hold)--hold=[Keep the fleet'\''s limit so long without an answer]:SECONDS: ' \
+                '(--max-slowdown)--max-slowdown=[Accept at most X times the time of the fastest plan]:X: ' \
+                '(--member)--member=[Name of the member]:NAME: ' \
+                '(--server)--server=[Be a member of the fleet of this server]:URL: ' \
+                '(--token-file)--token-file=[File whose first line is the server'\''s bearer token]:FILE:_files' \
+                '(--weight)--weight=[Value of the job'\''s time]:N: ' \
                 '(-j --json)-j[At the end print one JSON object on standard output]' \
                 '(-j --json)--json[At the end print one JSON object on standard output]' \
                 '(-\? --help)-\?[Give this help list]' \

@@ -15,12 +15,14 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/power_limit/fleet_flags.h"
 #include "cli/power_limit/power_limit_commands.h"
 #include "cli/power_limit/power_limit_options.h"
 #include "cli/power_limit/step_signals.h"
 
 typedef struct run_arguments {
     harpe_power_limit_flags flags;
+    harpe_fleet_flags fleet_flags;
     const char *profile_path;
     char **command;
     bool json;
@@ -49,14 +51,17 @@ static const struct argp_option flags_table[] = {
      "Use the measurements of an earlier run in this file, or write them for the next run", 1},
     {"no-guard", FLAG_NO_GUARD, NULL, 0,
      "Start no process that restores limits if this one is killed", 1},
-    {"json", 'j', NULL, 0, "At the end print one JSON object on standard output", 4},
+    {"json", 'j', NULL, 0, "At the end print one JSON object on standard output", 5},
     {0},
 };
 
 static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     run_arguments *arguments = state->input;
     switch (key) {
-    case ARGP_KEY_INIT: state->child_inputs[0] = &arguments->flags; return 0;
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &arguments->flags;
+        state->child_inputs[1] = &arguments->fleet_flags;
+        return 0;
     case FLAG_PROFILE_PATH: arguments->profile_path = argument; return 0;
     case FLAG_NO_GUARD: arguments->without_guard = true; return 0;
     case 'j': arguments->json = true; return 0;
@@ -72,7 +77,8 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     }
 }
 
-static const struct argp_child children[] = {{&harpe_power_limit_argp, 0, NULL, 0}, {0}};
+static const struct argp_child children[] = {
+    {&harpe_power_limit_argp, 0, NULL, 0}, {&harpe_fleet_argp, 0, NULL, 0}, {0}};
 
 static const struct argp argument_parser = {
     .options = flags_table,
@@ -299,6 +305,12 @@ static void write_gpu_log(void *user, harpe_log_level level, const char *line) {
         harpe_text_printf(&all->warnings, "harpe power-limit run: %s\n", line);
 }
 
+/* Prints also what the member of a fleet tells about its server. */
+static void write_log(void *user, harpe_log_level level, const char *line) {
+    (void)user;
+    if (level >= HARPE_LOG_INFO) harpe_command_say("harpe power-limit run", line);
+}
+
 static harpe_status set_up(run_arguments *arguments, run_optimizer *all, harpe_error *error) {
     harpe_gpus_options gpu_options = {.log = {.write = write_gpu_log, .user = all}};
     harpe_status status = harpe_gpus_open(&gpu_options, &all->gpus, error);
@@ -312,7 +324,7 @@ static harpe_status set_up(run_arguments *arguments, run_optimizer *all, harpe_e
     harpe_power_limit_options *options = &arguments->flags.options;
     options->profile_path = arguments->profile_path;
     options->device_model = harpe_gpu_info_at(all->gpus, 0)->name;
-    options->log = harpe_command_log("harpe power-limit run");
+    options->log = (harpe_log){.write = write_log};
     status = harpe_power_limit_flags_finish(&arguments->flags, functions->gpu_count, error);
     if (status != HARPE_OK) return status;
     return harpe_power_limit_optimizer_new(functions, options, &all->optimizer, error);
@@ -345,7 +357,10 @@ int harpe_power_limit_run_command(int argc, char **argv) {
     run_optimizer all = {0};
     harpe_error error;
     argp_parse(&argument_parser, argc, argv, ARGP_IN_ORDER, NULL, &arguments);
-    harpe_status status = set_up(&arguments, &all, &error);
+    harpe_status status =
+        harpe_fleet_flags_finish(&arguments.fleet_flags, &arguments.flags.options.fleet, &error);
+    if (status != HARPE_OK) return harpe_command_fail("power-limit run", &error);
+    status = set_up(&arguments, &all, &error);
     if (status != HARPE_OK && !is_users_mistake(&all, status)) {
         tear_down(&all);
         fprintf(stderr,
@@ -360,5 +375,6 @@ int harpe_power_limit_run_command(int argc, char **argv) {
         status = tell(&arguments, &child, all.optimizer, &error);
     }
     tear_down(&all);
+    harpe_fleet_flags_free(&arguments.fleet_flags);
     return status == HARPE_OK ? exit_code(&child) : harpe_command_fail("power-limit run", &error);
 }
