@@ -162,7 +162,7 @@ class PowerLimit:
 
         gpu_indices: the GPUs of this process; None: those that the Accelerator uses.
         options: arguments of GlobalPowerLimitOptimizer: optimum_selector, wait_steps, warmup_steps,
-            profile_steps, pl_step, profile_path.
+            profile_steps, pl_step, profile_path, fleet.
         """
         self._accelerator = accelerator
         self._limiter = Limiter(gpu_indices, options)

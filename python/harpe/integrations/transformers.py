@@ -204,7 +204,7 @@ class PowerLimitCallback(TrainerCallback):
     def __init__(self, gpu_indices: Optional[Sequence[int]] = None, **options: Any) -> None:
         """gpu_indices: the GPUs of this process; None: those that the Trainer uses.
         options: arguments of GlobalPowerLimitOptimizer: optimum_selector, wait_steps, warmup_steps,
-            profile_steps, pl_step, profile_path.
+            profile_steps, pl_step, profile_path, fleet.
         """
         self._limiter = Limiter(gpu_indices, options)
 

@@ -11,13 +11,15 @@
             optimizer.on_step_end()
         optimizer.on_epoch_end()
 
-HFGlobalPowerLimitOptimizer is the same for the Trainer of Hugging Face transformers, which is
+With FleetMember, the job follows the power budgets of a server. HFGlobalPowerLimitOptimizer is the
+same for the Trainer of Hugging Face transformers, which is
 imported when that name is first asked for.
 """
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from harpe.optimizer.power_limit.member import FleetMember
 from harpe.optimizer.power_limit.optimizer import GlobalPowerLimitOptimizer
 from harpe.optimizer.power_limit.selectors import (Energy, MaxSlowdownConstraint, OptimumSelector,
                                                    PowerLimitMeasurement, Time, ZeusCost)
@@ -25,7 +27,7 @@ from harpe.optimizer.power_limit.selectors import (Energy, MaxSlowdownConstraint
 if TYPE_CHECKING:
     from harpe.optimizer.power_limit.hugging_face import HFGlobalPowerLimitOptimizer
 
-__all__ = ["Energy", "GlobalPowerLimitOptimizer", "HFGlobalPowerLimitOptimizer",
+__all__ = ["Energy", "FleetMember", "GlobalPowerLimitOptimizer", "HFGlobalPowerLimitOptimizer",
            "MaxSlowdownConstraint", "OptimumSelector", "PowerLimitMeasurement", "Time", "ZeusCost"]
 
 

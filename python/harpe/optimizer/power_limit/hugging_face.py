@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from harpe.monitor import ZeusMonitor
+from harpe.optimizer.power_limit.member import FleetMember
 from harpe.optimizer.power_limit.optimizer import GlobalPowerLimitOptimizer
 from harpe.optimizer.power_limit.selectors import OptimumSelector
 
@@ -44,12 +45,13 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):
     def __init__(self, monitor: ZeusMonitor, optimum_selector: Optional[OptimumSelector] = None,
                  wait_steps: int = 1, warmup_steps: int = 10, profile_steps: int = 40,
                  pl_step: int = 25,
-                 profile_path: Union[str, "os.PathLike[str]", None] = None) -> None:
+                 profile_path: Union[str, "os.PathLike[str]", None] = None, *,
+                 fleet: Optional[FleetMember] = None) -> None:
         """Takes the arguments of GlobalPowerLimitOptimizer and raises the same errors."""
         self.optimizer = GlobalPowerLimitOptimizer(
             monitor=monitor, optimum_selector=optimum_selector, wait_steps=wait_steps,
             warmup_steps=warmup_steps, profile_steps=profile_steps, pl_step=pl_step,
-            profile_path=profile_path)
+            profile_path=profile_path, fleet=fleet)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Warns if an earlier train() has ended the optimizer."""

@@ -3,6 +3,7 @@
 session.py contains the functions that it calls."""
 from __future__ import annotations
 
+import ctypes as C
 import os
 import weakref
 from typing import Any, Dict, List, Optional, Union
@@ -11,6 +12,7 @@ from harpe import _bindings as b
 from harpe._library import InvalidArgumentError, encoded, lib
 from harpe.callback import Callback
 from harpe.monitor import ZeusMonitor
+from harpe.optimizer.power_limit.member import FleetMember
 from harpe.optimizer.power_limit.selectors import OptimumSelector, PowerLimitMeasurement
 from harpe.optimizer.power_limit.session import Session
 
@@ -45,7 +47,8 @@ class GlobalPowerLimitOptimizer(Callback):
     def __init__(self, monitor: ZeusMonitor, optimum_selector: Optional[OptimumSelector] = None,
                  wait_steps: int = 1, warmup_steps: int = 10, profile_steps: int = 40,
                  pl_step: int = 25,
-                 profile_path: Union[str, "os.PathLike[str]", None] = None) -> None:
+                 profile_path: Union[str, "os.PathLike[str]", None] = None, *,
+                 fleet: Optional[FleetMember] = None) -> None:
         """monitor: measures, and lists the GPUs whose limits are set (`gpu_indices`). It is a
             ZeusMonitor or an object with its gpu_indices, begin_window and end_window.
         optimum_selector: chooses among the measured limits; None: ZeusCost(0.5) over the GPUs of
@@ -56,6 +59,8 @@ class GlobalPowerLimitOptimizer(Callback):
         pl_step: W from one limit to the next, from 1 on; the lowest allowed limit is tried as well.
         profile_path: JSON file of measurements. If it exists, it is loaded and its optimum is set
             at once; otherwise it is written after all limits were tried.
+        fleet: how the job is a member of the fleet of a server; None: FleetMember(), which is
+            a member of the fleet of $HARPE_SERVER, if that is set.
 
         Raises ValueError for values outside these ranges and for a profile of another machine;
         PermissionError if the process may not set power limits; HarpeError if the driver refuses
@@ -68,6 +73,8 @@ class GlobalPowerLimitOptimizer(Callback):
             "step_w": _check("pl_step", pl_step, 1),
             "profile_path": encoded(profile_path),
         }
+        fleet_c = (fleet or FleetMember())._options()
+        options["fleet"] = C.pointer(fleet_c)
         self.monitor = monitor
         self.optimum_selector = optimum_selector
         self.wait_steps = wait_steps
@@ -75,6 +82,7 @@ class GlobalPowerLimitOptimizer(Callback):
         self.profile_steps = profile_steps
         self.pl_step = pl_step
         self.profile_path = profile_path
+        self.fleet = fleet
         session = Session(monitor, optimum_selector)
         self._finalizer = weakref.finalize(self, session.close)
         session.start(options)
@@ -100,11 +108,12 @@ class GlobalPowerLimitOptimizer(Callback):
             session.reraise()
 
     def on_train_end(self) -> None:
-        """Training has ended: restores the original limits."""
+        """Training has ended: restores the original limits, and leaves the fleet."""
         self.close()
 
     def close(self) -> None:
-        """Restores the original limits and ends the guard. Later events do nothing."""
+        """Restores the original limits, ends the guard, and leaves the fleet. Later events do
+        nothing. If the fleet's server does not answer, this takes up to 5 s."""
         if self._session is not None:
             self._session.close()
 
