@@ -52,10 +52,14 @@ def wait_for(holds, what):
 
 
 class Members(ServerTest):
+    @classmethod
+    def setUpClass(cls):
+        # Once, because the monitors of this process keep the emulated GPUs open.
+        cls.machine = world.machine("2xA40", 20)
+        cls.addClassCleanup(cls.machine.close)
+
     def setUp(self):
         super().setUp()
-        self.machine = world.machine("2xA40", 20)
-        self.addCleanup(self.machine.close)
         self.found = self.machine.state()
         self.server = self.start()
         self.url = f"http://127.0.0.1:{self.server.port}"
