@@ -7,6 +7,7 @@ import time
 from program import HARPE, ProgramTest, environment, json, os, rows, subprocess, unittest
 
 A100_BLOCKING_W = 84
+ATTEMPTS = 10
 
 # Behaves like the two processes of PyTorch: the first reports that it waits, the second releases
 # it.
@@ -262,36 +263,45 @@ class Convert(ProgramTest):
 
 
 class Switch(ProgramTest):
-    """Lower bounds hold on a busy machine too: a change takes at least what the physics says."""
+    """Lower bounds hold on a busy machine too: a change takes at least what the physics says. The changes
+    are slow, so that a busy machine sees most of them closely enough."""
 
     def setUp(self):
         super().setUp()
         self.physics = self.path / "physics.json"
-        self.physics.write_text('{"switch_call_s": 0.002, "switch_latency_s": {"210": 0.06, "1410": 0.02}}')
+        self.physics.write_text('{"switch_call_s": 0.002, "switch_latency_s": {"210": 0.6, "1410": 0.2}}')
 
     def emulated(self, *arguments, **popen):
         return self.run_harpe("emulate", "--gpus", "1xA100", "--physics", self.physics, "--", HARPE,
                               "profile", "switch", *arguments, **popen)
 
-    def check_rows(self, rows):
+    def measured(self, *arguments):
+        """Measures again if this machine was too busy to see any change to one of the clocks."""
+        for _ in range(ATTEMPTS):
+            result = self.emulated(*arguments)
+            if "or this machine is too busy" not in result.err:
+                break
+        self.assertEqual(result.code, 0, result)
+        return result
+
+    def check_rows(self, answer):
+        rows = answer["clocks"]
         self.assertEqual([row["frequency_mhz"] for row in rows], [1410, 810, 210])
-        for row, least_s in zip(rows, (0.022, 0.042, 0.062)):
-            self.assertEqual(row["samples"], 2)
+        self.assertEqual(sum(row["samples"] for row in rows) + answer["left_out"], 2 * len(rows))
+        for row, least_s in zip(rows, (0.202, 0.402, 0.602)):
+            self.assertIn(row["samples"], (1, 2))
             self.assertGreaterEqual(row["latency_s"], 0.85 * least_s)
             self.assertGreaterEqual(row["latency_p95_s"], row["latency_s"])
             self.assertGreaterEqual(row["call_s"], 0.002)
 
     def test_latencies_by_new_clock(self):
-        result = self.emulated("--clocks", "1410,810,210", "-r", 2, "--json")
-        self.assertEqual(result.code, 0, result)
-        answer = result.json()
+        answer = self.measured("--clocks", "1410,810,210", "-r", 2, "--json").json()
         self.assertEqual((answer["gpu"], answer["emulated"]), (0, True))
-        self.check_rows(answer["clocks"])
+        self.check_rows(answer)
 
     def test_the_csv_says_the_same_and_is_not_replaced_by_accident(self):
         path = self.path / "switch.csv"
-        result = self.emulated("--clocks", "1410,810,210", "-r", 2, "--output", path, "--json")
-        self.assertEqual(result.code, 0, result)
+        result = self.measured("--clocks", "1410,810,210", "-r", 2, "--output", path, "--json")
         lines = path.read_text().splitlines()
         self.assertEqual(lines[0], "gpu,frequency,latency_s,latency_p95_s,call_s,samples")
         for line, row in zip(lines[1:], result.json()["clocks"]):
@@ -309,8 +319,7 @@ class Switch(ProgramTest):
         self.assertEqual(path.read_text(), before)
 
     def test_the_table(self):
-        result = self.emulated("--spread", 2, "-r", 1)
-        self.assertEqual(result.code, 0, result)
+        result = self.measured("--spread", 2, "-r", 1)
         self.assertRegex(result.out, r"(?m)^  1410 +[0-9.]+ +[0-9.]+ +[0-9.]+ +1$")
         self.assertRegex(result.out, r"(?m)^   210 +[0-9.]+ +[0-9.]+ +[0-9.]+ +1$")
 
@@ -324,8 +333,11 @@ class Switch(ProgramTest):
 
     def test_a_command_is_stopped_at_the_end(self):
         pids = self.path / "pids"
-        result = self.emulated("--spread", 2, "-r", 1, "--", "sh", "-c", f"echo $$ > {pids}; exec sleep 1000")
-        self.assertEqual(result.code, 0, result)
+        pids.touch()
+        for _ in range(ATTEMPTS):  # the measurement may end before the command writes
+            self.measured("--spread", 2, "-r", 1, "--", "sh", "-c", f"echo $$ > {pids}; exec sleep 1000")
+            if pids.read_text():
+                break
         self.assertFalse(is_running(int(pids.read_text())))
 
     def test_wrong_values(self):
