@@ -242,7 +242,9 @@ class Monitor(unittest.TestCase):
             "assert os.waitpid(child, 0)[1] == 0\n"
             "time.sleep(0.01)\n"
             "assert monitor.end_window('parent').total_energy > 0")
-        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        # On a busy machine, reading the counters can take long enough for a warning.
+        lines = [line for line in result.stderr.splitlines() if "reading the counters took" not in line]
+        self.assertEqual((result.returncode, lines), (0, []))
 
     def test_a_copy_is_inert(self):
         copy = pickle.loads(pickle.dumps(ZeusMonitor(gpu_indices=[1], cpu_indices=[])))
