@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 import unittest.mock
 
@@ -27,6 +26,7 @@ from harpe.optimizer.pipeline_frequency.server.scheduler import (  # noqa: E402
     FrequencyScheduler, PointSolution, PointSolution3D, make_3d_parallel)
 
 LIMIT_S = serving.LIMIT_S
+ATTEMPTS = 5
 HOST = "harpe.optimizer.pipeline_frequency.server.host"
 
 # A scheduler in the form in which its author wrote it for the published server.
@@ -186,7 +186,7 @@ OF_FAULTS = {
     "raises": "RuntimeError: first line last \u00e9 line", "chained": "RuntimeError: effect",
     "moody": "Mood", "interrupts": "KeyboardInterrupt: stop it", "leaves": "SystemExit: 3",
     "stops": "StopIteration", "vanishes": "the Python scheduler 'misbehaving.Misbehaves' ended without an answer (exit status 9", "dies": "signal 11",
-    "hangs": "did not answer within", "recurses": "RecursionError", "exhausts": "MemoryError",
+    "recurses": "RecursionError", "exhausts": "MemoryError",
     "nan": "frequencies", "negative": "-7 MHz", "infinite": "frequencies",
     "nothing": "Misbehaves", "number": "not a list", "text": "not a list",
     "few": "not one for each", "many": "not one for each", "strange": "frequencies",
@@ -335,8 +335,7 @@ class InTheServer(serving.ServerTest):
 
     def schedules(self, server, job):
         """All ranks ask. Returns [schedule of rank 0, ...]."""
-        asked = [self.ask(server, job, rank) for rank in range(job.size)]
-        return [self.expect(connection.receive(LIMIT_S), 200).json for connection in asked]
+        return [self.expect(answer, 200).json for answer in self.answers(server, job)]
 
     def clocks(self, server, job):
         return [schedule["frequencies"][0][1] for schedule in self.schedules(server, job)]
@@ -444,7 +443,7 @@ class InTheServer(serving.ServerTest):
 
     def test_every_fault_costs_only_its_job_and_is_told_in_one_line(self):
         self.write("misbehaving.py", MISBEHAVING)
-        server = self.serve("python:misbehaving.Misbehaves", None, "--set", "scheduler_timeout=10")
+        server = self.serve("python:misbehaving.Misbehaves")
         healthy = serving.register(server, pp=2)
         self.assertEqual(self.clocks(server, healthy), [1000, 1000])
         for fault, said in OF_FAULTS.items():
@@ -455,14 +454,60 @@ class InTheServer(serving.ServerTest):
         self.assertEqual(self.clocks(server, healthy), [1001, 1001])
         self.assertEqual(server.stop(), 0)
 
+    def test_a_scheduler_that_hangs_costs_only_its_job(self):
+        self.write("misbehaving.py", MISBEHAVING)
+        server = self.serve_with_short_limit("python:misbehaving.Misbehaves")
+        for at in ("create", "round 0", "round 1"):
+            with self.subTest(at=at):
+                self.check_hang(server, at)
+        self.assertEqual(server.stop(), 0)
+
+    # On a busy machine, a scheduler that does not hang may also need longer than a short limit.
+
+    def serve_with_short_limit(self, name):
+        for attempt in range(ATTEMPTS):
+            try:
+                return self.serve(name, None, "--set", "scheduler_timeout=10")
+            except AssertionError as failure:
+                if attempt + 1 == ATTEMPTS or "Python did not finish the check" not in str(failure):
+                    raise
+
+    def check_hang(self, server, at):
+        for _ in range(ATTEMPTS):
+            healthy = self.first_round(server)
+            self.check_fault(server, "hangs", at, "did not answer within")
+            self.report(server, healthy)
+            answers = self.answers(server, healthy)
+            if all(b"did not answer within" not in answer.body for answer in answers):
+                break
+        for answer in answers:
+            self.assertEqual(self.expect(answer, 200).json["frequencies"][0][1], 1001)
+
+    def first_round(self, server, **more):
+        """Returns a job that has the schedules of its first round."""
+        for _ in range(ATTEMPTS):
+            job = serving.register(server, pp=2, **more)
+            answers = self.answers(server, job)
+            if all(b"did not answer within" not in answer.body for answer in answers):
+                break
+        for answer in answers:
+            self.assertEqual(self.expect(answer, 200).json["frequencies"][0][1], 1000)
+        return job
+
+    def answers(self, server, job):
+        asked = [self.ask(server, job, rank) for rank in range(job.size)]
+        return [connection.receive(LIMIT_S) for connection in asked]
+
     def check_fault(self, server, fault, at, said):
-        job = serving.register(server, pp=2, job_metadata=f"{fault} at {at}")
         returns = said in ("frequencies", "-7 MHz", "not a list", "not one for each", "Misbehaves")
         if at == "create" and returns:
             return  # a constructor returns nothing
+        metadata = f"{fault} at {at}"
         if at == "round 1":
-            self.assertEqual(self.clocks(server, job), [1000, 1000])
+            job = self.first_round(server, job_metadata=metadata)
             self.report(server, job)
+        else:
+            job = serving.register(server, pp=2, job_metadata=metadata)
         answer = self.ask(server, job, 0)
         if said is None:
             self.ask(server, job, 1)
@@ -621,14 +666,12 @@ class Host(unittest.TestCase):
                 self.assertEqual(answers[0]["schedules"], answers[1]["schedules"])
 
     def test_interface_starts_without_the_library(self):
-        started = time.monotonic()
         subprocess.run(
             [sys.executable, "-c", "import sys\n"
              "import harpe.optimizer.pipeline_frequency.server.scheduler\n"
              "assert 'numpy' not in sys.modules and 'torch' not in sys.modules\n"
              "assert 'libharpe' not in open('/proc/self/maps').read()"],
             check=True, timeout=LIMIT_S)
-        self.assertLess(time.monotonic() - started, LIMIT_S)
 
 
 if __name__ == "__main__":
