@@ -27,6 +27,7 @@ from harpe import HarpeError, InvalidArgumentError, UnavailableError
 from harpe.callback import Callback, CallbackSet
 from harpe.optimizer.pipeline_frequency import PipelineFrequencyOptimizer
 
+ATTEMPTS = 5
 NOWHERE = "http://127.0.0.1:9"
 CUDA = world.BUILD / "tests" / "standin" / "libcuda.so.1"
 
@@ -223,7 +224,7 @@ class Arguments(training.TrainingTest):
                   "rank = MPI.COMM_WORLD.Get_rank()\n"
                   "with PipelineFrequencyOptimizer(rank, 0, rank, 0, rank, 1, 2, 1, 2,\n"
                   "                                sys.argv[1]) as one:\n"
-                  "    one.wait_for_round(0, 30)\n"
+                  "    one.wait_for_round(0, 300)\n"
                   "    print(f'<{one.job_id}>', flush=True)\n"
                   "    MPI.COMM_WORLD.Barrier()\n")
         own = {name: value for name, value in os.environ.items()
@@ -278,12 +279,12 @@ class Marks(training.TrainingTest):
             "logging.basicConfig()\n"
             "one = PipelineFrequencyOptimizer(0, 0, 0, 0, 0, 1, 1, 1, 1, sys.argv[1],\n"
             "                                 mark='stream', iterations=1, warmup_iterations=0)\n"
-            "one.wait_for_round(0, 30)\n"
+            "one.wait_for_round(0, 300)\n"
             "one.on_step_begin()\n"
             "for name in sys.argv[2:]:\n"
             "    one.on_instruction_begin(name); one.on_instruction_end(name)\n"
             "one.on_step_end()\n"
-            "one.wait_for_round(1, 30)\n", self.serve(), *training.STEP)
+            "one.wait_for_round(1, 300)\n", self.serve(), *training.STEP)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("not loaded CUDA", result.stderr)
 
@@ -356,37 +357,82 @@ class Process(training.TrainingTest):
     def test_the_server_hears_of_every_end_that_python_controls(self):
         started = self.start(plan=training.plan(1))
         url = f"http://127.0.0.1:{started.port}"
+        count = 0
         for number, (ending, (code, last)) in enumerate(self.ENDS.items()):
             with self.subTest(ending=ending):
-                result = world.python(self.END + ending, url, f"end {number}", 0, 1)
-                self.assertEqual(result.returncode, code, result.stderr)
-                if last is not None:
-                    self.assertEqual(result.stderr.splitlines()[-1], last)
-                self.assertNotRegex(result.stderr, "Exception ignored|Fatal")
-                jobs = started.get("/jobs").json["jobs"]
-                self.assertEqual((len(jobs), jobs[0]["state"]), (number + 1, "ended"))
+                for attempt in range(ATTEMPTS):
+                    key = f"end {number}, attempt {attempt}"
+                    result = world.python(self.END + ending, url, key, 0, 1)
+                    self.assertEqual(result.returncode, code, result.stderr)
+                    if last is not None:
+                        self.assertEqual(result.stderr.splitlines()[-1], last)
+                    self.assertNotRegex(result.stderr, "Exception ignored|Fatal")
+                    jobs = started.get("/jobs").json["jobs"]
+                    count += 1
+                    self.assertEqual(len(jobs), count)
+                    path = f"/jobs/{jobs[0]['job_id']}"
+                    if self.comes(lambda: started.get(path).json["state"] == "ended"):
+                        break
+                else:
+                    self.fail("the server has not heard of the end")
+
+    def comes(self, condition):
+        """Returns whether it comes soon. A process tries to tell the server of its end for a second,
+        which is too short on a busy machine, so the tests of this message try again."""
+        end = time.monotonic() + 5
+        while not condition() and time.monotonic() < end:
+            time.sleep(0.05)
+        return condition()
 
     def test_a_rank_that_raises_has_ended_and_the_other_goes_on(self):
         started = self.start(plan=training.plan(2))
+        for attempt in range(ATTEMPTS):
+            if self.both_ends_come(started, f"two, attempt {attempt}"):
+                return
+        self.fail("the server has not heard of the ends")
+
+    def both_ends_come(self, started, key):
         url = f"http://127.0.0.1:{started.port}"
         other = subprocess.Popen(
-            [sys.executable, "-c", self.END + "make(); sys.stdin.read()", url, "two", "1", "2"],
+            [sys.executable, "-c", self.END + "make(); sys.stdin.read()", url, key, "1", "2"],
             stdin=subprocess.PIPE)
         self.addCleanup(other.wait)
         self.addCleanup(other.kill)
-        result = world.python(self.END + "fail()", url, "two", 0, 2)
+        result = world.python(self.END + "fail()", url, key, 0, 2)
         self.assertEqual(result.returncode, 1, result.stderr)
         job = started.get("/jobs").json["jobs"][0]["job_id"]
         states = lambda: [rank.get("state") for rank in started.get(f"/jobs/{job}").json["ranks"]]
-        self.assertEqual(states()[0], "ended")
+        if not self.comes(lambda: states()[0] == "ended"):
+            return False
         self.wait_until(lambda: started.get(f"/jobs/{job}").json["ranks_registered"] == 2,
                         "the other rank has not registered")
+        self.assertEqual(states()[0], "ended")
         self.assertNotEqual(states()[1], "ended")
         other.communicate(timeout=training.LIMIT_S)
+        if not self.comes(lambda: states()[1] == "ended"):
+            return False
         self.assertEqual(states(), ["ended", "ended"])
         self.assertEqual(started.get(f"/jobs/{job}").json["state"], "ended")
+        return True
 
     def test_a_server_that_does_not_answer_neither_holds_nor_hides_the_exception(self):
+        for ending in ("fail()", "work('fork')"):
+            with self.subTest(ending=ending):
+                for _ in range(ATTEMPTS):
+                    url, path, asked, written = self.serve_without_answers()
+                    with open(path, "w", encoding="utf-8") as errors:
+                        result = subprocess.run(
+                            [sys.executable, "-c", self.END + ending, url, "stuck", "0", "1"],
+                            stderr=errors, timeout=training.LIMIT_S, check=False)
+                    self.assertEqual(result.returncode, 1)
+                    if self.comes(lambda: written):
+                        break
+                self.assertEqual([one for one in asked if one.startswith("/end")], ["/end/job"])
+                self.assertIn("RuntimeError: loss is NaN", written[0])  # before it asked
+
+    def serve_without_answers(self):
+        """Starts a server that does not answer the requests for schedules and of the end. Returns its
+        URL, a path, the requests, and what the file at the path contained at requests of the end."""
         asked, written = [], []
         over = threading.Event()
         directory = tempfile.mkdtemp(prefix="harpe-end-")
@@ -423,17 +469,7 @@ class Process(training.TrainingTest):
         self.addCleanup(stuck.shutdown)
         self.addCleanup(over.set)
         threading.Thread(target=stuck.serve_forever, daemon=True).start()
-        for ending in ("fail()", "work('fork')"):
-            with self.subTest(ending=ending), open(path, "w", encoding="utf-8") as errors:
-                asked.clear()
-                written.clear()
-                result = subprocess.run(
-                    [sys.executable, "-c", self.END + ending,
-                     f"http://127.0.0.1:{stuck.server_port}", "stuck", "0", "1"],
-                    stderr=errors, timeout=training.LIMIT_S, check=False)
-                self.assertEqual(result.returncode, 1)
-                self.assertEqual([one for one in asked if one.startswith("/end")], ["/end/job"])
-                self.assertIn("RuntimeError: loss is NaN", written[0])  # before it asked
+        return f"http://127.0.0.1:{stuck.server_port}", path, asked, written
 
     def test_callbacks_wait_for_nothing(self):
         """bench/python_overhead.py measures the time of these calls."""
