@@ -26,6 +26,7 @@ BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", "build/release")).resolv
 USER = "nobody"  # the job's user: it has no privilege
 PYTHON = shutil.which("python3", path="/usr/bin:/bin") or sys.executable  # the user may be unable to read another
 GPUS = 5
+ATTEMPTS = 5
 LIMIT_GPU = 4  # of the job that meets its time limit, which is at least a minute long
 # The clock of a GPU after a job: an idle A40 without a lock has its lowest clock.
 FOUND_MHZ, HELD_MHZ = kills.LOWEST_MHZ, 900
@@ -174,10 +175,22 @@ class SlurmJobs(unittest.TestCase):
         slurm.wait_until(lambda: not self.slurm.processes_of(job), f"job {job} has ended")
 
     def hold(self, gpu, *options, before=""):
-        """Submits a job that holds a clock, and waits until the clock is set."""
-        job = self.submit(f"{before}\nexec \"$HARPE_PROGRAM\" agent hold --gpu {gpu} --clock {HELD_MHZ} -- sleep 1000\n",
-                          *options)
+        """Submits a job that holds a clock, and waits until the clock is set. On a busy machine, `agent hold`
+        may give up after 10 s; then the next job is tried."""
+        for _ in range(ATTEMPTS):
+            job = self.submit(f"{before}\nexec \"$HARPE_PROGRAM\" agent hold --gpu {gpu} --clock {HELD_MHZ} -- sleep 1000\n",
+                              *options)
+            if self.is_held(job, gpu, 0):
+                break
         return job, self.watch(job, gpu)
+
+    def is_held(self, job, gpu, earlier):
+        """Waits until the job's clock is set, or until `agent hold` has given up more often than
+        `earlier`."""
+        failures = lambda: self.slurm.output(job).count("the clock is not set after")
+        slurm.wait_until(lambda: self.emulated.clock(gpu) == HELD_MHZ or failures() > earlier,
+                         lambda: f"job {job} holds the clock of GPU {gpu}: {self.slurm.output(job)}")
+        return failures() == earlier
 
     def train(self, gpu, before=""):
         """Submits a job that changes the clock 2000 times a second."""
@@ -274,7 +287,13 @@ class SlurmJobs(unittest.TestCase):
         self.check_back("drain and requeue", job, ending)
         slurm.wait_until(lambda: self.state(job) == "PENDING", "the job waits")
         self.slurm.call("scontrol", "update", node, "State=RESUME")
-        self.slurm.call("scontrol", "update", f"JobId={job}", "StartTime=now")
+        for failures in range(ATTEMPTS):
+            self.slurm.call("scontrol", "update", f"JobId={job}", "StartTime=now")
+            if self.is_held(job, 2, failures):
+                break
+            slurm.wait_until(lambda: self.state(job) == "FAILED", "the job has failed")
+            self.slurm.call("scontrol", "requeue", str(job))
+            slurm.wait_until(lambda: self.state(job) == "PENDING", "the job waits again")
         again = self.watch(job, 2)  # the job takes the GPU again
         self.slurm_does(again, "scancel", str(job))
         self.check_back("scancel of the requeued job", job, again)
