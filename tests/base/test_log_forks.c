@@ -2,12 +2,14 @@
 /* Log lines and forks wait for each other, and no process waits for itself. */
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -155,6 +157,72 @@ static void a_line_that_does_not_end_is_waited_for_once(void **state) {
     harpe_log_after_fork();
 }
 
+/* ---- A process that is stopped --------------------------------------------------------------- */
+
+/* Shared with the child. */
+static struct { atomic_bool is_forking, may_end; } * shared;
+
+static void end_late(void *user, harpe_log_level level, const char *line) {
+    (void)user, (void)level, (void)line;
+    atomic_store(&in_line, 1);
+    while (!atomic_load(&shared->may_end))
+        pause_us(100);
+    pause_us(50000); /* more than the other thread needs to go on */
+    atomic_store(&in_line, 0);
+}
+
+static void run_stopped_child(void) {
+    harpe_log late = {end_late, NULL};
+    pthread_t thread;
+    (void)alarm(300);
+    atomic_store(&in_line, 0);
+    if (pthread_create(&thread, NULL, write_waiting_line, &late) != 0) _exit(2);
+    while (atomic_load(&in_line) == 0)
+        pause_us(100);
+    atomic_store(&shared->is_forking, true);
+    harpe_log_before_fork();
+    int lines_under_way = atomic_load(&in_line);
+    (void)pthread_join(thread, NULL);
+    _exit(lines_under_way);
+}
+
+/* Returns the state of a process's first thread: R, S (sleeps), T (is stopped) or another letter.
+ */
+static char state_of(pid_t process) {
+    char path[64];
+    char state = '?';
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)process);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%*d (%*[^)]) %c", &state), 1);
+    (void)fclose(file);
+    return state;
+}
+
+static void wait_for_state(pid_t process, char wanted) {
+    while (state_of(process) != wanted)
+        pause_us(1000);
+}
+
+/* The time in which a process is stopped does not count: its lines could not end. */
+static void a_stopped_process_waits_on_for_its_lines(void **state) {
+    (void)state;
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(shared, MAP_FAILED);
+    pid_t child = fork();
+    if (child == 0) run_stopped_child();
+    while (!atomic_load(&shared->is_forking))
+        pause_us(100);
+    wait_for_state(child, 'S');
+    assert_int_equal(kill(child, SIGSTOP), 0);
+    wait_for_state(child, 'T');
+    (void)sleep(6); /* longer than a fork waits */
+    atomic_store(&shared->may_end, true);
+    assert_int_equal(kill(child, SIGCONT), 0);
+    assert_int_equal(end_of(child), 0);
+    (void)munmap(shared, sizeof *shared);
+}
+
 static void a_log_without_a_function_is_silent(void **state) {
     (void)state;
     harpe_log none = {NULL, NULL};
@@ -168,6 +236,7 @@ int main(void) {
         cmocka_unit_test(a_child_of_a_plain_fork_is_free),
         cmocka_unit_test(a_line_may_fork_and_a_fork_may_log),
         cmocka_unit_test(a_line_that_does_not_end_is_waited_for_once),
+        cmocka_unit_test(a_stopped_process_waits_on_for_its_lines),
         cmocka_unit_test(a_log_without_a_function_is_silent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
