@@ -19,6 +19,7 @@ import world
 from training import server
 
 LIMIT_S = 900
+ATTEMPTS = 5
 
 # One rank of 1F1B with `microbatches`, with the published client or Harpe's. Prints the job and the
 # schedule, or the reason of its end.
@@ -54,7 +55,7 @@ else:
     from harpe.optimizer.pipeline_frequency import PipelineFrequencyOptimizer
     with PipelineFrequencyOptimizer(*arguments, iterations=2, warmup_iterations=0,
                                     **options) as optimizer:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 900
         while optimizer.status().round < 2 and optimizer.status().state != "off":
             assert time.monotonic() < end, optimizer.status()
             step(optimizer)
@@ -101,6 +102,15 @@ class Ranks(server.ServerTest):
                     one.kill()
                 said = "did not end: " + process.communicate()[0]
             ended.append((process.returncode, said))
+        return ended
+
+    def run_undisturbed(self, *arguments, **options):
+        """Runs the ranks again if a machine that is too busy disturbed them: the job's id did not come
+        from rank 0 within 3 s, or an answer of the server took longer than 30 s."""
+        for _ in range(ATTEMPTS):
+            ended = self.run_ranks(*arguments, **options)
+            if not any("off, misfits 0, round -1" in said or "WARNING" in said for _, said in ended):
+                break
         return ended
 
     def jobs(self, ended):
@@ -151,15 +161,14 @@ class PublishedServer(Ranks):
     def serve_published(self):
         self.write_plan([[("forward", 1200)] * 1 + [("forward", 1200), ("backward", 1110)] * 3
                          + [("backward", 1110)], [("forward", 1200), ("backward", 1110)] * 4])
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
         self.server_log = self.path / "published.log"
-        with open(self.server_log, "wb") as log:
+        with socket.socket() as bound, open(self.server_log, "wb") as log:
+            bound.bind(("127.0.0.1", 0))
+            port = bound.getsockname()[1]
             process = subprocess.Popen(
-                [str(published_zeus.python()), "-m", "uvicorn", "--port", str(port),
+                [str(published_zeus.python()), "-m", "uvicorn", "--fd", str(bound.fileno()),
                  "zeus.optimizer.pipeline_frequency.server.router:app"], cwd=self.path, stdout=log,
-                stderr=subprocess.STDOUT, env=published_zeus.environment(
+                stderr=subprocess.STDOUT, pass_fds=[bound.fileno()], env=published_zeus.environment(
                     ZEUS_PFO_SCHEDULER="PointSolution", ZEUS_PFO_LOG_LEVEL="info",
                     ZEUS_PFO_DUMP_DATA="false",
                     ZEUS_PFO_SCHEDULER_ARGS=json.dumps(
@@ -181,7 +190,7 @@ class PublishedServer(Ranks):
             self.assertEqual(code, 0, said)
 
     def test_ranks_that_meet_by_broadcast_are_in_one_job(self):
-        ended = self.run_ranks("harpe", self.serve_published(), job_metadata="mine")
+        ended = self.run_undisturbed("harpe", self.serve_published(), job_metadata="mine")
         for code, said in ended:
             self.assertEqual(code, 0, said)
             self.assertRegex(said, r"misfits 0, round [2-9]")
@@ -200,7 +209,7 @@ class PublishedServer(Ranks):
     def test_a_single_rank_needs_neither(self):
         url = self.serve_published()
         self.write_plan([[("forward", 1200), ("backward", 1110)] * 4])
-        (code, said), = self.run_ranks("harpe", url, ranks=1, collectives=False)
+        (code, said), = self.run_undisturbed("harpe", url, ranks=1, collectives=False)
         self.assertEqual(code, 0, said)
         self.assertRegex(said, r"misfits 0, round [2-9]")
 
@@ -212,7 +221,7 @@ class PublishedServer(Ranks):
         for failing in (0, 1):
             with self.subTest(failing=failing), unittest.mock.patch.dict(
                     globals(), RANK=script.replace("{}", str(failing), 1).replace(
-                        "end = time.monotonic() + 60", "sys.exit(0)")):
+                        "end = time.monotonic() + 900", "sys.exit(0)")):
                 ended = self.run_ranks("harpe", url)
             self.assertIn("iterations must be at least 1", ended[failing][1])
             other = ended[1 - failing]
