@@ -9,7 +9,6 @@ import importlib.util
 import json
 import multiprocessing
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -203,9 +202,7 @@ class Phases(OnlineTest):
 
     def run_two_ranks(self, started, steps):
         """Returns the line of each rank."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = str(probe.getsockname()[1])
+        port = world.reserve_port(self)
         ranks = [subprocess.Popen(
             [sys.executable, EXAMPLE, "--steps", str(steps), "--server",
              f"http://127.0.0.1:{started.port}"], text=True, stdout=subprocess.PIPE,

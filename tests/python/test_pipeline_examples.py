@@ -4,7 +4,6 @@ emulated GPUs, with a real server. Needs PyTorch."""
 import importlib.util
 import os
 import re
-import socket
 import subprocess
 import sys
 import unittest
@@ -40,9 +39,7 @@ class PipelineParallel(training.TrainingTest):
 
     def run_ranks(self, count, *arguments):
         """Starts the processes as torchrun does. Returns the line of each."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = str(probe.getsockname()[1])
+        port = world.reserve_port(self)
         processes = [
             subprocess.Popen([sys.executable, EXAMPLE, *map(str, arguments)], text=True,
                              env=dict(os.environ, OMP_NUM_THREADS="1", RANK=str(rank),

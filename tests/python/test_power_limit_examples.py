@@ -4,7 +4,6 @@ run them, on emulated GPUs. Needs PyTorch. An example is skipped with a line if 
 missing."""
 import importlib.util
 import os
-import socket
 import subprocess
 import sys
 import unittest
@@ -53,9 +52,7 @@ class Examples(unittest.TestCase):
 
     @TORCH
     def test_ddp_ranks_decide_together(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = str(probe.getsockname()[1])
+        port = world.reserve_port(self)
         results = self.outputs([start("ddp_loop.py", 1, 420, RANK=str(rank), LOCAL_RANK=str(rank),
                                       WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
                                 for rank in range(2)])

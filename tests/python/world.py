@@ -5,6 +5,7 @@ import csv
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import sys
 
@@ -27,6 +28,16 @@ def python(script, *arguments, **environment):
     """Runs a script in a separate Python. Returns the completed process."""
     return subprocess.run([sys.executable, "-c", script, *map(str, arguments)], text=True, timeout=600,
                           env=dict(os.environ, **environment), capture_output=True, check=False)
+
+
+def reserve_port(test):
+    """Returns a port of 127.0.0.1 that no other program gets before the test ends. The processes of the
+    test can listen on it with SO_REUSEADDR, as PyTorch does."""
+    reserved = socket.socket()
+    test.addCleanup(reserved.close)
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    return str(reserved.getsockname()[1])
 
 
 class ReplayMonitor:
