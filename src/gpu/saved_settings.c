@@ -151,20 +151,39 @@ static bool is_elsewhere(const recovery *all, const harpe_saved_settings_record 
            (harpe_zeusd_is_given(&record->state.zeusd) && !all->how.through_zeusd);
 }
 
+/* Returns what must be done with a record: HARPE_SAVED_RESTORED if its GPU must be restored.
+ * Changes nothing. */
+static harpe_saved_settings_outcome assess(const recovery *all,
+                                           const harpe_saved_settings_record *record, int gpu) {
+    bool is_over = all->how.is_over && all->how.is_over(all->how.user, &record->state);
+    if (!is_over && harpe_process_is_alive(&record->trainer)) return HARPE_SAVED_IN_USE;
+    if (is_void(all, record)) return HARPE_SAVED_VOID;
+    if (is_elsewhere(all, record, gpu)) return HARPE_SAVED_ELSEWHERE;
+    return HARPE_SAVED_RESTORED;
+}
+
 static harpe_saved_settings_outcome settle(const recovery *all, const char *name,
                                            const harpe_saved_settings_record *record, int gpu,
                                            harpe_error *error) {
-    bool is_over = all->how.is_over && all->how.is_over(all->how.user, &record->state);
-    if (!is_over && harpe_process_is_alive(&record->trainer)) return HARPE_SAVED_IN_USE;
-    if (is_void(all, record)) {
-        if (!all->how.is_dry) harpe_saved_settings_remove(all->directory, name);
-        return HARPE_SAVED_VOID;
-    }
-    if (is_elsewhere(all, record, gpu)) return HARPE_SAVED_ELSEWHERE;
-    if (all->how.is_dry) return HARPE_SAVED_RESTORED;
-    if (restore_gpu(all, gpu, &record->state, error) != HARPE_OK) return HARPE_SAVED_FAILED;
+    harpe_saved_settings_outcome outcome = assess(all, record, gpu);
+    bool is_due = outcome == HARPE_SAVED_VOID || outcome == HARPE_SAVED_RESTORED;
+    if (!is_due || all->how.is_dry) return outcome;
+    if (outcome == HARPE_SAVED_RESTORED && restore_gpu(all, gpu, &record->state, error) != HARPE_OK)
+        return HARPE_SAVED_FAILED;
     harpe_saved_settings_remove(all->directory, name);
-    return HARPE_SAVED_RESTORED;
+    return outcome;
+}
+
+static harpe_status tell_outcome(const recovery *all, const harpe_saved_settings_record *record,
+                                 int gpu, harpe_saved_settings_outcome outcome,
+                                 const harpe_error *told, harpe_error *error) {
+    if (all->how.report) {
+        all->how.report(all->how.user, &record->state,
+                        gpu >= 0 ? harpe_gpu_info_at(all->gpus, gpu) : NULL, outcome, told);
+    }
+    if (outcome != HARPE_SAVED_FAILED) return HARPE_OK;
+    if (error) *error = *told;
+    return told->status;
 }
 
 /* Processes a record. The caller holds the lock, so no other process restores or claims the GPU. */
@@ -180,42 +199,51 @@ static harpe_status settle_locked(const recovery *all, const char *name, harpe_e
     if (status != HARPE_OK) return harpe_fail(error, status, "%s", told.message);
     int gpu = find_gpu(all->gpus, record.state.uuid);
     harpe_saved_settings_outcome outcome = settle(all, name, &record, gpu, &told);
-    if (all->how.report) {
-        all->how.report(all->how.user, &record.state,
-                        gpu >= 0 ? harpe_gpu_info_at(all->gpus, gpu) : NULL, outcome, &told);
-    }
-    if (outcome != HARPE_SAVED_FAILED) return HARPE_OK;
-    if (error) *error = told;
-    return told.status;
+    return tell_outcome(all, &record, gpu, outcome, &told, error);
 }
 
-static void report_in_use(const recovery *all, const char *name) {
+/* Processes a record whose lock another process has. If this process has waited for the lock in
+ * vain, a GPU that had to be restored is not restored. */
+static harpe_status settle_unlocked(const recovery *all, const char *name, bool has_waited,
+                                    harpe_error *error) {
     harpe_saved_settings_record record;
-    if (!all->how.report ||
-        harpe_saved_settings_read(all->directory, name, &record, NULL) != HARPE_OK)
-        return;
+    harpe_error told = {.status = HARPE_OK};
+    if (harpe_saved_settings_read(all->directory, name, &record, NULL) != HARPE_OK) return HARPE_OK;
     int gpu = find_gpu(all->gpus, record.state.uuid);
-    all->how.report(all->how.user, &record.state,
-                    gpu >= 0 ? harpe_gpu_info_at(all->gpus, gpu) : NULL, HARPE_SAVED_IN_USE, NULL);
+    harpe_saved_settings_outcome outcome = assess(all, &record, gpu);
+    if (outcome == HARPE_SAVED_RESTORED && has_waited) {
+        outcome = HARPE_SAVED_FAILED;
+        told.status = harpe_fail(&told, HARPE_ALREADY_EXISTS,
+                                 "GPU %s is not restored: for more than %.0f s another process has "
+                                 "locked the record %s; try again, or end that process",
+                                 record.state.uuid, LOCK_TIMEOUT_S, name);
+    } else if (outcome != HARPE_SAVED_ELSEWHERE) {
+        outcome = HARPE_SAVED_IN_USE;
+    }
+    return tell_outcome(all, &record, gpu, outcome, &told, error);
 }
 
-/* Returns true if the job of a record is over. */
-static bool is_left_over(const recovery *all, const char *name) {
+/* Returns true if the process that has the lock of a record will release it soon: the record's job
+ * is over, so the process looks at the record, restores the GPU or was killed too. */
+static bool is_worth_waiting(const recovery *all, const char *name) {
     harpe_saved_settings_record record;
     if (harpe_saved_settings_read(all->directory, name, &record, NULL) != HARPE_OK) return false;
-    return !harpe_process_is_alive(&record.trainer) ||
-           (all->how.is_over && all->how.is_over(all->how.user, &record.state));
+    harpe_saved_settings_outcome outcome =
+        assess(all, &record, find_gpu(all->gpus, record.state.uuid));
+    return outcome == HARPE_SAVED_VOID || outcome == HARPE_SAVED_RESTORED;
 }
 
-/* Locks a record. If another process has the lock and the record's job is over, waits a short time:
- * the other process looks at the record, restores the GPU or was killed too, and will release the
- * lock soon. Returns -1 and sets errno as harpe_saved_settings_lock does. */
-static int lock_record(const recovery *all, const char *name) {
+/* Locks a record. Waits a short time for another process that has the lock, unless its job runs or
+ * the record does not concern these GPUs. `*has_waited` tells whether it has waited in vain.
+ * Returns -1 and sets errno as harpe_saved_settings_lock does. */
+static int lock_record(const recovery *all, const char *name, bool *has_waited) {
     double give_up_at = harpe_clock_s() + LOCK_TIMEOUT_S;
+    *has_waited = false;
     for (;;) {
         int lock = harpe_saved_settings_lock(all->directory, name);
         if (lock >= 0 || errno != EWOULDBLOCK || all->how.is_dry) return lock;
-        if (harpe_clock_s() > give_up_at || !is_left_over(all, name)) {
+        *has_waited = harpe_clock_s() > give_up_at;
+        if (*has_waited || !is_worth_waiting(all, name)) {
             errno = EWOULDBLOCK;
             return -1;
         }
@@ -224,11 +252,11 @@ static int lock_record(const recovery *all, const char *name) {
 }
 
 static harpe_status settle_one(const recovery *all, const char *name, harpe_error *error) {
-    int lock = lock_record(all, name);
+    bool has_waited = false;
+    int lock = lock_record(all, name, &has_waited);
     if (lock < 0) {
         if (errno != EWOULDBLOCK) return harpe_fail_errno(error, errno, "record %.120s", name);
-        report_in_use(all, name);
-        return HARPE_OK;
+        return settle_unlocked(all, name, has_waited, error);
     }
     harpe_status status = settle_locked(all, name, error);
     harpe_saved_settings_unlock(all->directory, name, lock);

@@ -61,7 +61,8 @@ bool harpe_saved_settings_find(const harpe_gpus *gpus, int gpu, harpe_saved_sett
 
 typedef enum harpe_saved_settings_outcome {
     HARPE_SAVED_RESTORED,  /* restored; with `is_dry`, would be restored */
-    HARPE_SAVED_FAILED,    /* restoring failed, see the error; the record stays */
+    HARPE_SAVED_FAILED,    /* restoring failed, or another process keeps the record locked, see the
+                            * error; the record stays */
     HARPE_SAVED_IN_USE,    /* the job of the record is alive */
     HARPE_SAVED_ELSEWHERE, /* this process does not see the GPU; the record stays */
     HARPE_SAVED_VOID,      /* from an earlier start of the machine or cluster; the record is

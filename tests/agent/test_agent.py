@@ -17,7 +17,9 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "client"))
 import agents
+import kills
 from agents import DEFAULT_W, HIGHEST_MHZ, IDLE_MHZ, LIMIT_S, Agent, Machine, exchange, unexpected, wait_until
 
 OK, INVALID, NOT_FOUND, ALREADY, DENIED, LIMITED, UNSUPPORTED = 0, 1, 3, 4, 5, 8, 11
@@ -480,6 +482,22 @@ class ZeusdRoutes(AgentTest):
                 self.check_restored(again)
             self.check_restored()
 
+    def test_a_record_of_a_killed_agent_that_another_process_keeps_locked(self):
+        agent, client = self.started()
+        self.assertEqual(self.ask(client, LOCK.format(900)), (200, ""))
+        agent.kill()
+        again = self.agent("--zeusd-socket", self.machine.path / "zeusd.sock")
+        with kills.locked(kills.NOTES / f"{self.machine.uuids()[0]}.clocks"):
+            os.killpg(client.pid, signal.SIGKILL)
+            self.wait(lambda: "put back" in again.log(), "the agent has tried once")
+            self.assertRegex(again.log(), f"settings of process {client.pid} are not put back: .* another process has "
+                                          "locked")
+            self.assertNotIn("they are put back", again.log())
+        self.assertEqual(self.machine.clocks()[0], 900)
+        # The agent tries again after 30 s.
+        self.assertEqual(self.machine.run("gpus", "--restore").returncode, 0)
+        self.check_restored(again)
+
     def test_the_lock_of_the_administrator_comes_back(self):
         agent, client = self.started("default_locked_clocks = all 705 1005\n")
         self.assertEqual(self.ask(client, LOCK.format(1200)), (200, ""))
@@ -569,22 +587,6 @@ class ZeusdRoutes(AgentTest):
                 self.assertEqual(agent.status()["zeusd"], [])
 
 
-@contextlib.contextmanager
-def locked(path):
-    """Locks a record. Controllers and guards of other tests, which look at all records, remove the
-    file of a lock when they leave it, so that another file may have the same name."""
-    while True:
-        with open(path, "a", encoding="utf-8") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            try:
-                is_same = os.path.samestat(os.fstat(lock.fileno()), os.stat(path))
-            except FileNotFoundError:
-                is_same = False
-            if is_same:
-                yield
-                return
-
-
 class Strangers(AgentTest):
     """Requests that a client of Harpe never sends."""
 
@@ -651,10 +653,10 @@ class Strangers(AgentTest):
         self.check_restored(agent)
         self.assertEqual(self.records(), [], answer)
 
-    def test_another_process_looks_at_the_record(self):
-        """Each start of a controller or a guard locks all records for a moment. This process has the
-        lock when the agent wants to restore the GPU."""
-        agent = self.agent()
+    @contextlib.contextmanager
+    def locked_at_the_end(self, agent):
+        """This process gets a lease, the helper process is killed, and this process has the lock of
+        the record when the agent wants to restore the GPU."""
         connection = self.ask_for_lease(self.memory())
         _, received, _, _ = connection.recvmsg(1 << 16, socket.CMSG_SPACE(4))
         self.addCleanup(os.close, struct.unpack("i", received[0][2])[0])
@@ -663,11 +665,29 @@ class Strangers(AgentTest):
         agent.process.send_signal(signal.SIGSTOP)
         helper = self.machine.helpers()[0]
         os.kill(helper, signal.SIGKILL)
-        with locked(f"{record}.lock"):  # waits for the helper process's end
+        with kills.locked(record):  # waits for the helper process's end
             agent.process.send_signal(signal.SIGCONT)
+            yield
+
+    def test_another_process_looks_at_the_record(self):
+        """Each start of a controller or a guard locks all records for a moment."""
+        agent = self.agent()
+        with self.locked_at_the_end(agent):
             wait_until(lambda: agent.leases() == [], 1)  # a lease that ends too early
         self.check_restored(agent)
         self.assertEqual(self.records(), [])
+
+    def test_another_process_keeps_the_record_locked(self):
+        """The agent waits only 5 s for the lock. Then the lease is not over, and the agent tries again."""
+        agent = self.agent()
+        with self.locked_at_the_end(agent):
+            self.wait(lambda: "tries again: " in agent.log() or "ended; " in agent.log(), "the agent has tried once")
+            self.assertRegex(agent.log(), "the GPU is not restored, the agent tries again: .* another process has locked")
+            self.assertEqual([lease["unrestored"] for lease in agent.leases()], [True])
+            self.assertEqual(self.machine.clocks()[0], HIGHEST_MHZ)
+        self.check_restored(agent)
+        self.assertEqual(self.records(), [])
+        self.assertIn("ended; the agent has restored the GPU", agent.log())
 
     def test_agent_and_helper_killed_during_a_start(self):
         agent = self.agent()

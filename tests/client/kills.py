@@ -2,7 +2,9 @@
 """Kills a trainer that sets frequencies through the frequency controller on an emulated GPU, at
 random moments, and checks whether and when the GPU's settings are restored. The tests and
 bench/kill_training use it. Needs only Python's standard library."""
+import contextlib
 import ctypes
+import fcntl
 import os
 import pathlib
 import random
@@ -187,6 +189,23 @@ class Machine:
 
 def segments():
     return set(os.listdir("/dev/shm"))
+
+
+@contextlib.contextmanager
+def locked(record):
+    """Locks a record, given by its path. Other processes, which look at all records, remove the file
+    of a lock when they leave it, so that another file may have the same name."""
+    path = f"{record}.lock"
+    while True:
+        with open(path, "a", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                is_same = os.path.samestat(os.fstat(lock.fileno()), os.stat(path))
+            except FileNotFoundError:
+                is_same = False
+            if is_same:
+                yield
+                return
 
 
 class Outcome:

@@ -507,6 +507,22 @@ class Controller(unittest.TestCase):
                 return
         self.fail("no record was discarded")
 
+    def test_a_record_that_another_process_keeps_locked(self):
+        self.left_changed()
+        with kills.locked(kills.NOTES / f"{self.machine.uuid()}.clocks"):
+            # Nobody waits for the lock of a record that does not concern the GPUs.
+            result = self.harpe("emulate", "--gpus", "1xA40", "--", BUILD / "harpe", "gpus", "--restore")
+            self.assertEqual(result.returncode, 0, result)
+            self.assertRegex(result.stdout, f"GPU {self.machine.uuid()}: left alone: it is not one of these GPUs")
+            result = self.harpe("gpus", "--restore")
+            self.assertEqual(result.returncode, 1, result)
+            reason = f"GPU {self.machine.uuid()} is not restored: for more than 5 s another process has locked"
+            self.assertIn(f"GPU 0 (NVIDIA A40): not put back: {reason}", result.stdout)
+            self.assertIn(reason, result.stderr)
+            self.assertEqual(self.machine.state(), (1200, *TAKEN[1:]))
+        self.assertIn("put back: ", self.harpe("gpus", "--restore").stdout)
+        self.check_restored()
+
     def test_a_record_of_another_cluster_is_no_record_of_this_one(self):
         self.left_changed()
         uuid, notes = self.machine.uuid(), {path.name: path.read_bytes() for path in
