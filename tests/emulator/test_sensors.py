@@ -164,14 +164,12 @@ class NoiseTest(EmulatorTestCase):
     def test_a_client_that_drops_repeated_samples_measures_energy(self):
         nvml = self.start("A100", scale=5, noise=0.5)
         gpu, samples = nvml.gpu(), []
-        begin_s = nvml.now_s()
-        while nvml.now_s() < begin_s + 5:
+        while len(samples) < 2 or samples[-1][0] < samples[0][0] + 4:
             power_mw, at_s = nvml.number("nvmlDeviceGetPowerUsage", gpu), nvml.now_s()
             if not samples or samples[-1][1] != power_mw:
                 samples.append((at_s, power_mw))
         energy_j = sum((b[0] - a[0]) * (a[1] + b[1]) / 2e3 for a, b in zip(samples, samples[1:]))
         self.assertAlmostEqual(energy_j / (62 * (samples[-1][0] - samples[0][0])), 1, delta=0.01)
-        self.assertGreater(samples[-1][0] - samples[0][0], 3)
 
     def first_readings(self, **options):
         nvml = self.start("A100", scale=0.001, **options)  # 100 s a period: the first one
