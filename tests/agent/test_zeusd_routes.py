@@ -5,6 +5,8 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import re
+import select
 import socket
 import stat
 import time
@@ -30,7 +32,8 @@ class Routes(unittest.TestCase):
         self.faults = pathlib.Path(self.folder.name, "faults")
 
     def no_segment_is_left(self):
-        self.assertEqual({name for name in kills.segments() - self.segments if str(os.getpid()) in name}, set())
+        mine = re.compile(f"-{os.getpid()}(-|$)")
+        self.assertEqual({name for name in kills.segments() - self.segments if mine.search(name)}, set())
 
     def start(self, *options, **more):
         self.rapl = Rapl(self.folder.name)
@@ -204,15 +207,18 @@ class Routes(unittest.TestCase):
         self.faults.write_text("slow_set=300")
         daemon = self.start("--no-restore", faults_file=self.faults)
         connection = Connection(self.address)
+        begin = time.monotonic()
         for limit in range(100000, 100000 + 200 * 100, 100):
             answer = connection.ask("POST", f"/gpu/set_power_limit?gpu_ids=0&power_limit_mw={limit}&block=false")
             self.assertEqual(answer.status, 200)
+        took_s = time.monotonic() - begin
         self.machine.until(lambda: self.machine.states()[0][2] == 119900)
         connection.close()
         status, counts = daemon.stop()
         self.assertEqual(status, 0)
         self.assertEqual(counts["writes"], 200)
-        self.assertGreater(counts["replaced"], 150)  # 200 calls would take a minute
+        # The driver takes 0.3 s for a call, so it made few calls while this process sent the writes.
+        self.assertGreater(counts["replaced"], 200 - took_s / 0.3 - 3)
 
     def test_blocked_writes_wait_for_the_one_that_replaces_them(self):
         self.faults.write_text("slow_set=500")
@@ -511,62 +517,78 @@ class Routes(unittest.TestCase):
 
     # ---- Drivers that hang
 
-    def hang(self, fault, target, method="POST"):
-        """Sends a request whose driver call hangs; later calls do not. Returns its connection."""
-        self.faults.write_text(fault)
+    def begin(self, method, target):
+        """Sends a request. Returns its connection."""
         connection = Connection(self.address)
         connection.putrequest(method, target)
         connection.putheader("Content-Length", "0")
         connection.endheaders()
-        time.sleep(0.5)  # the call has begun on any machine, or the test is only weaker
-        self.faults.unlink()
         return connection
 
-    def test_a_write_that_hangs_holds_up_no_other_gpu(self):
-        daemon = self.start("--no-restore", faults_file=self.faults)
-        hung = self.hang("slow_set=20000", "/gpu/set_power_limit?gpu_ids=0&power_limit_mw=150000&block=true")
-        begin = time.monotonic()
+    def write_while_a_write_hangs(self, hangs_s):
+        """Returns the connection of the write that hangs, or None if it was answered before the
+        other writes. Then the call began without the fault, or the machine was busy for too long."""
+        self.faults.write_text(f"slow_set={1000 * hangs_s}")
+        hung = self.begin("POST", "/gpu/set_power_limit?gpu_ids=0&power_limit_mw=150000&block=true")
+        time.sleep(hangs_s / 10)
+        self.faults.unlink()
         self.post("/gpu/set_power_limit?gpu_ids=1,2&power_limit_mw=140000&block=true")
         self.get("/gpu/get_power_limit")
         for limit in range(100):  # they queue behind the call that hangs and are answered
             self.post(f"/gpu/set_power_limit?gpu_ids=0&power_limit_mw={160000 + limit}&block=false")
-        took_s = time.monotonic() - begin
-        answer = hung.getresponse()
-        answer.read()
-        hung_s = time.monotonic() - begin
+        if not select.select([hung.sock], [], [], 0)[0]:
+            return hung
         hung.close()
-        self.assertEqual(answer.status, 200)
-        self.assertLess(took_s, hung_s)
+        return None
+
+    def test_a_write_that_hangs_holds_up_no_other_gpu(self):
+        daemon = self.start("--no-restore", faults_file=self.faults)
+        hangs_s = 5
+        while (hung := self.write_while_a_write_hangs(hangs_s)) is None:
+            hangs_s *= 2
+            self.assertLess(hangs_s, 4 * LIMIT_S, "every write waits for the one that hangs")
+            daemon.stop()
+            daemon.start()
+        self.assertEqual(hung.getresponse().status, 200)
+        hung.close()
         self.machine.until(lambda: self.machine.states()[0][2] == 160099)
         self.assertEqual(daemon.stop()[1]["replaced"], 99)
 
     def test_a_read_that_hangs_holds_up_no_other_gpu(self):
-        self.start(faults_file=self.faults)
-        hung = self.hang("slow_get=20000", "/gpu/get_power?gpu_ids=1", "GET")
-        begin = time.monotonic()
+        self.start("--close-ms", 1000, faults_file=self.faults)
+        self.faults.write_text("slow_get=1e7@1")  # hours: whoever waits for the call gets no answer
+        hung = self.begin("GET", "/gpu/get_power?gpu_ids=1")
         with concurrent.futures.ThreadPoolExecutor(32) as pool:
             for answer in pool.map(lambda i: self.ask("GET", f"/gpu/get_power?gpu_ids={2 * (i % 2)}"), range(200)):
                 self.assertEqual(answer.status, 200)
         self.post("/gpu/set_power_limit?gpu_ids=0&power_limit_mw=140000&block=true")
-        took_s = time.monotonic() - begin
-        answer = hung.getresponse()
-        answer.read()
-        self.assertLess(took_s, time.monotonic() - begin)
         hung.close()
 
-    def test_a_driver_that_does_not_answer_becomes_an_error(self):
-        self.start("--timeout-ms", 300, faults_file=self.faults)
-        hung = self.hang("slow_get=10000", "/gpu/get_power?gpu_ids=0,1,2", "GET")
+    def ask_again_while_a_read_hangs(self):
+        """Returns the answer to a fast read on a GPU whose driver has not answered before. The
+        earlier call hangs, unless a busy machine began it after the end of the fault."""
+        self.faults.write_text("slow_get=1e7")
+        hung = self.begin("GET", "/gpu/get_power?gpu_ids=0,1,2")
         answer = hung.getresponse()
         self.assertEqual((answer.status, answer.getheader("content-type")), (500, JSON))
         self.assertEqual(sorted(json.loads(answer.read())["errors"]), ["0", "1", "2"])
-        answer = hung.ask("GET", "/gpu/get_power_limit?gpu_ids=1")  # waits for the call that hangs
-        self.assertEqual(answer.json, {"errors": {"1": "the driver has not answered for 0.3 s"}})
+        self.faults.unlink()
+        answer = hung.ask("GET", "/gpu/get_power_limit?gpu_ids=1")
         hung.close()
+        return answer
+
+    def test_a_driver_that_does_not_answer_becomes_an_error(self):
+        self.start("--close-ms", 1000, "--timeout-ms", 300, faults_file=self.faults)
+        for _ in range(20):
+            answer = self.ask_again_while_a_read_hangs()
+            if answer.status != 200:
+                break
+        self.assertEqual(answer.json, {"errors": {"1": "the driver has not answered for 0.3 s"}})
 
     def test_clients_that_leave_while_a_driver_hangs(self):
-        daemon = self.start(faults_file=self.faults)
-        hung = self.hang("slow_get=10000", "/gpu/get_power?gpu_ids=0", "GET")
+        daemon = self.start("--close-ms", 1000, faults_file=self.faults)
+        self.faults.write_text("slow_get=1e7@0")
+        hung = self.begin("GET", "/gpu/get_power?gpu_ids=0")
         memory = self.memory_of(daemon)
         for _ in range(2000):
             connection = Connection(self.address)

@@ -26,6 +26,7 @@ typedef struct daemon_state {
     harpe_zeusd_server *server;
     harpe_zeusd_options options;
     harpe_zeusd_settings_options settings_options;
+    int close_ms; /* how long the daemon waits at its end for calls that run */
 } daemon_state;
 
 static void write_log(void *user, harpe_log_level level, const char *line) {
@@ -66,17 +67,13 @@ static unsigned read_groups(char *list) {
 }
 
 static void read_options(daemon_state *state, int count, char **arguments) {
-    static const struct option names[] = {{"unix", required_argument, NULL, 'u'},
-                                          {"tcp", required_argument, NULL, 't'},
-                                          {"key", required_argument, NULL, 'k'},
-                                          {"groups", required_argument, NULL, 'g'},
-                                          {"rapl", required_argument, NULL, 'r'},
-                                          {"no-restore", no_argument, NULL, 'n'},
-                                          {"unix-token", no_argument, NULL, 'U'},
-                                          {"timeout-ms", required_argument, NULL, 'T'},
-                                          {"streams", required_argument, NULL, 's'},
-                                          {"connections", required_argument, NULL, 'c'},
-                                          {NULL, 0, NULL, 0}};
+    static const struct option names[] = {
+        {"unix", required_argument, NULL, 'u'},     {"tcp", required_argument, NULL, 't'},
+        {"key", required_argument, NULL, 'k'},      {"groups", required_argument, NULL, 'g'},
+        {"rapl", required_argument, NULL, 'r'},     {"no-restore", no_argument, NULL, 'n'},
+        {"unix-token", no_argument, NULL, 'U'},     {"timeout-ms", required_argument, NULL, 'T'},
+        {"streams", required_argument, NULL, 's'},  {"connections", required_argument, NULL, 'c'},
+        {"close-ms", required_argument, NULL, 'C'}, {NULL, 0, NULL, 0}};
     harpe_zeusd_options *options = &state->options;
     harpe_error error;
     char *key;
@@ -96,6 +93,7 @@ static void read_options(daemon_state *state, int count, char **arguments) {
         case 'T': options->answer_timeout_ms = (int)strtol(optarg, NULL, 10); break;
         case 's': options->streams_max = (int)strtol(optarg, NULL, 10); break;
         case 'c': options->connections_max = (int)strtol(optarg, NULL, 10); break;
+        case 'C': state->close_ms = (int)strtol(optarg, NULL, 10); break;
         default: exit(2);
         }
     }
@@ -127,7 +125,7 @@ static void start(daemon_state *state) {
 }
 
 int main(int count, char **arguments) {
-    daemon_state state = {0};
+    daemon_state state = {.close_ms = 60000};
     harpe_error error;
     read_options(&state, count, arguments);
     start(&state);
@@ -136,7 +134,7 @@ int main(int count, char **arguments) {
     must(harpe_loop_run(state.loop, &error), &error);
 
     harpe_zeusd_server_stop_accepting(state.server);
-    bool has_ended = harpe_workers_close(state.workers, 5000);
+    bool has_ended = harpe_workers_close(state.workers, state.close_ms);
     harpe_status status = harpe_zeusd_settings_put_back(state.settings, &error);
     if (status != HARPE_OK) fprintf(stderr, "not put back: %s\n", error.message);
     harpe_zeusd_counts counts = harpe_zeusd_server_count(state.server);

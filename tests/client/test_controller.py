@@ -65,7 +65,8 @@ class Controller(unittest.TestCase):
 
     def tearDown(self):
         self.machine.close()
-        self.assertEqual({name for name in kills.segments() - self.segments if str(os.getpid()) in name}, set())
+        mine = re.compile(f"-{os.getpid()}(-|$)")
+        self.assertEqual({name for name in kills.segments() - self.segments if mine.search(name)}, set())
 
     def started(self, **environment):
         trainer = Trainer(self.machine, **environment)
