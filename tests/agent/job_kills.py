@@ -123,7 +123,8 @@ def kill_once(world, outcome, choose, slow_set, with_agent, with_helpers):
     time.sleep(choose.uniform(0, 0.7 if slow_set else 0.15))
     victims = ([world.agent.pid] if with_agent else []) + (world.helpers() if with_helpers else [])
     for victim in victims:
-        os.kill(victim, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # a helper process that has just ended
+            os.kill(victim, signal.SIGKILL)
     world.groups.kill(process)
     begun_at = time.monotonic()
     process.wait()

@@ -59,11 +59,17 @@ class Agent:
         return answer.status, answer.getheader("content-type"), body
 
     def page(self):
+        return self.timed_page()[0]
+
+    def timed_page(self):
+        """Returns the page, and how long the agent took at most to answer."""
+        begin_s = time.monotonic()
         status, kind, text = self.ask("GET", "/metrics")
+        took_s = time.monotonic() - begin_s
         assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8"), (status, kind)
         wrong = promtool("check", "metrics", text=text)
         assert not wrong, wrong
-        return text
+        return text, took_s
 
     def metrics(self):
         """Returns {name without prefix: {labels as sorted pairs: value}}. On a busy machine an
@@ -71,10 +77,8 @@ class Agent:
         except for GPUs in `hanging`."""
         give_up_s = time.monotonic() + LIMIT_S
         while True:
-            begin_s = time.monotonic()
-            found = {name.removeprefix("harpe_agent_"): samples
-                     for name, samples in parse(self.page()).items()}
-            took_s = time.monotonic() - begin_s
+            text, took_s = self.timed_page()
+            found = {name.removeprefix("harpe_agent_"): samples for name, samples in parse(text).items()}
             fresh = {dict(labels)["gpu"] for labels, age_s in
                      found.get("sample_age_seconds", {}).items() if age_s <= took_s}
             gpus = {dict(labels)["gpu"] for labels in found["gpu_up"]}

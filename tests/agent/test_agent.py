@@ -376,15 +376,25 @@ class Rules(AgentTest):
             self.assertEqual(done.returncode, 1)
             self.assertIn(word, done.stderr)
 
+    def has_opened_state(self, agent):
+        try:
+            return str(self.machine.state) in agents.open_files(agent.process.pid)
+        except OSError:  # it has just ended
+            return False
+
     def test_a_killed_agent_s_lock_that_lasts_a_moment(self):
         self.machine.state.mkdir()
-        state = os.open(self.machine.state, os.O_RDONLY)
-        fcntl.flock(state, fcntl.LOCK_EX)
-        agent = self.agent(ready=False)
-        self.wait(lambda: str(self.machine.state) in agents.open_files(agent.process.pid),
-                  "the agent opens its state directory")
-        os.close(state)
-        self.wait(lambda: agent.status() is not None, "the agent runs")
+        for _ in range(20):
+            state = os.open(self.machine.state, os.O_RDONLY)
+            fcntl.flock(state, fcntl.LOCK_EX)
+            agent = self.agent(ready=False)
+            self.wait(lambda: agent.process.poll() is not None or self.has_opened_state(agent),
+                      "the agent opens its state directory")
+            os.close(state)
+            self.wait(lambda: agent.process.poll() is not None or agent.status() is not None, "the agent runs")
+            if agent.process.poll() is None:  # otherwise a busy machine held this process up for 5 s
+                break
+        self.assertIsNone(agent.process.poll(), agent.log())
 
     def test_a_file_or_stale_socket_at_the_socket_s_place(self):
         self.machine.socket.write_text("precious")
@@ -692,12 +702,13 @@ class Strangers(AgentTest):
     def test_agent_and_helper_killed_during_a_start(self):
         agent = self.agent()
         memory = self.memory()
-        self.machine.faults.write_text("slow_set=1000")
+        self.machine.faults.write_text("slow_set=10000")
         self.ask_for_lease(memory)
         self.wait_for_clock(HIGHEST_MHZ)  # the second half of the call follows
         agent.kill()
         for helper in self.machine.helpers():
-            os.kill(helper, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(helper, signal.SIGKILL)
         self.wait(lambda: not self.machine.helpers(), "the helper process has ended")
         self.assertEqual(self.machine.clocks()[0], HIGHEST_MHZ)
         self.machine.faults.write_text("")
@@ -784,8 +795,10 @@ class Strangers(AgentTest):
         agent = self.agent(rules="allow_users = *\nleases_per_second = 5\n")
         job = self.hold("--gpu", 1, "--clock", 900)
         self.wait_for_clock(900, 1)
-        own = [self.connect() for _ in range(100)]
-        statuses = [exchange(each, self.lease())["status"] for each in own for _ in range(3)]
+        own, statuses = [], []
+        for _ in range(100):  # the agent closes a connection after a minute
+            own.append(self.connect())
+            statuses += [exchange(own[-1], self.lease())["status"] for _ in range(3)]
         # The agent's user has no limit (OtherUsers tests the limit), and these requests have no memory.
         self.assertEqual(set(statuses), {INVALID})
         self.assertEqual(self.machine.clocks()[1], 900)
@@ -795,28 +808,37 @@ class Strangers(AgentTest):
         os.killpg(job.pid, signal.SIGKILL)
         self.check_restored(agent)
 
-    def test_more_connections_than_there_is_room_for(self):
-        agent = self.agent()
-        own = []
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 4096), most))
-        while len(own) < 1200:
+    def connect_often(self, count):
+        """Makes connections, asks with the last 100, and ends them. Returns the statuses, with None
+        for no answer, and how long this took."""
+        begin = time.monotonic()
+        own, answers = [], set()
+        while len(own) < count:
             try:
                 own.append(self.connect())
             except BlockingIOError:  # the queue of new connections is full
                 time.sleep(0.01)
-        self.assertGreater(len(os.listdir("/proc/self/fd")), 1200)
-        answers = set()
+        self.assertGreater(len(os.listdir("/proc/self/fd")), count)
         for each in own[-100:]:
             each.settimeout(LIMIT_S)
             try:
                 answers.add(exchange(each, {"version": 1, "request": "status"})["status"])
             except (ConnectionError, TypeError):
                 answers.add(None)
-        self.assertTrue(answers & {None, LIMITED}, answers)
         for each in own:
             each.close()
-        self.wait(lambda: (agent.status() or {}).get("status") == OK, "the agent answers again")
+        return answers, time.monotonic() - begin
+
+    def test_more_connections_than_there_is_room_for(self):
+        agent = self.agent()
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 4096), most))
+        for _ in range(20):
+            answers, took_s = self.connect_often(1200)
+            self.wait(lambda: (agent.status() or {}).get("status") == OK, "the agent answers again")
+            if took_s < 50:  # the agent closes a connection after 60 s, and then has room
+                break
+        self.assertTrue(answers & {None, LIMITED}, answers)
 
 
 @unittest.skipUnless(os.getuid() == 0 and shutil.which("setpriv"), "only root can become another user")

@@ -366,12 +366,15 @@ class StateDirectory(Attack):
 class Floods(Attack):
     def test_refusals_do_not_fill_the_log(self):
         agent = self.agent()
-        own = self.connect()
+        begin = time.monotonic()
         for number in range(3000):
+            if number % 100 == 0:  # the agent closes a connection after a minute
+                own = self.connect()
             self.assertNotEqual(exchange(own, self.request("power", gpu=f"GPU-{number}"))["status"], OK)
         lines = agent.log().count("refused process")
         self.assertGreaterEqual(lines, 1)
-        self.assertLess(lines, 200, "a line for each refused request")
+        # It writes the first five lines and then one line a second.
+        self.assertLess(lines, 10 + time.monotonic() - begin, "a line for each refused request")
 
     def test_what_a_client_sends_makes_no_lines(self):
         agent = self.agent()
