@@ -15,6 +15,23 @@ LIMIT_S = 60  # the limit of the tests, which check whether it happens and not h
 # The directory of the settings that were found on emulated GPUs.
 NOTES = pathlib.Path(f"/dev/shm/harpe-emulated-{os.geteuid()}")
 
+# Source text for a command of `harpe power-limit run`: mark() marks a step and waits until the mark
+# was handled: it was read, and its reader sleeps. A set call that is slow is also such a sleep; the
+# steps during it are skipped.
+MARK = """
+import array, fcntl, os, termios, time
+def is_read(marks):
+    waiting = array.array("i", [0])
+    fcntl.ioctl(marks, termios.FIONREAD, waiting)
+    with open(f"/proc/{os.getppid()}/stat") as stat:
+        return waiting[0] == 0 and stat.read().rsplit(")", 1)[1].split()[0] == "S"
+def mark():
+    marks = int(os.environ["HARPE_STEP_FD"])
+    os.write(marks, b"step\\n")
+    while not is_read(marks):
+        time.sleep(0.0002)
+"""
+
 
 class Machine:
     """Emulated GPUs with a name of their own, accessed through the documented NVML calls."""

@@ -25,24 +25,14 @@ FAULTY_TRAINING = BUILD / "tests" / "powerlimit" / "faulty_training.so"
 ROW = re.compile(r"^  ([ *]) +(\d+) +(-?[\d.]+) +(-?[\d.]+) +(-?[\d.]+)(  chosen)?$", re.MULTILINE)
 SAVING = re.compile(r"highest limit, \d+ W: ")
 
-# Marks its steps and keeps GPU 0 busy, like the example's loop. A step begins after its mark was
-# handled: it was read, and its reader sleeps. A set call that is slow is also such a sleep; the
-# steps during it are skipped.
-MARKED_TRAINING = """
-import array, ctypes, fcntl, os, sys, termios, time
-def is_read(marks):
-    waiting = array.array("i", [0])
-    fcntl.ioctl(marks, termios.FIONREAD, waiting)
-    with open(f"/proc/{os.getppid()}/stat") as stat:
-        return waiting[0] == 0 and stat.read().rsplit(")", 1)[1].split()[0] == "S"
+# Marks its steps and keeps GPU 0 busy, like the example's loop.
+MARKED_TRAINING = kills.MARK + """
+import ctypes, sys
 work = ctypes.CDLL(os.environ["HARPE_NVML_LIBRARY"]).harpe_emulator_work
 work.argtypes = [ctypes.c_uint, ctypes.c_double, ctypes.c_double, ctypes.c_void_p]
 print("training", flush=True)
 for step in range(int(sys.argv[1])):
-    marks = int(os.environ["HARPE_STEP_FD"])
-    os.write(marks, b"step\\n")
-    while not is_read(marks):
-        time.sleep(0.0002)
+    mark()
     work(0, 0.05, 0.7, None)
 print("trained", flush=True)
 """

@@ -6,6 +6,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import kills  # noqa: E402
 import oracle  # noqa: E402
 from program import DATA, ProgramTest, json, unittest  # noqa: E402
 
@@ -111,14 +112,13 @@ class Replay(ProgramTest):
 
 
 class Run(ProgramTest):
-    def run_marked(self, script, *options):
+    def run_marked(self, command, *options):
         return self.run_harpe("emulate", "--gpus", "1xV100", "--time-scale", "100", "--", HARPE,
-                              "power-limit", "run", *options, "--", "sh", "-c", script)
+                              "power-limit", "run", *options, "--", *command)
 
     def test_a_command_that_marks_its_steps(self):
-        script = ('i=0; while [ $i -lt 80 ]; do echo step >&$HARPE_STEP_FD; sleep 0.004; i=$((i+1)); '
-                  'done; exit 7')
-        result = self.run_marked(script, "--warmup-steps", 1, "--profile-steps", 3, "--profile", "p.json",
+        script = kills.MARK + "for _ in range(80):\n    mark()\n    time.sleep(0.004)\nos._exit(7)\n"
+        result = self.run_marked((sys.executable, "-c", script), "--warmup-steps", 1, "--profile-steps", 3, "--profile", "p.json",
                                  "--json")
         self.assertEqual(result.code, 7, result)
         answer = result.json()
@@ -126,11 +126,11 @@ class Run(ProgramTest):
         self.assertEqual(answer["steps"], 80)
         saved = json.loads((self.path / "p.json").read_text())
         self.assertEqual(len(saved["measurements"]), len(answer["measurements"]))
-        again = self.run_marked("true", "--profile", "p.json", "--json")
+        again = self.run_marked(["true"], "--profile", "p.json", "--json")
         self.assertEqual(again.json()["optimum_w"], answer["optimum_w"])
 
     def test_a_command_that_marks_nothing_is_told_how(self):
-        result = self.run_marked("exit 3")
+        result = self.run_marked(("sh", "-c", "exit 3"))
         self.assertEqual(result.code, 3, result)
         self.assertIn("HARPE_STEP_FD", result.err)
 
