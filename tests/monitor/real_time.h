@@ -4,9 +4,12 @@
 #ifndef HARPE_TESTS_REAL_TIME_H
 #define HARPE_TESTS_REAL_TIME_H
 
+#include <string.h>
 #include <time.h>
 
 #include "base/error.h"
+
+enum { MEASURE_TIMES = 20 };
 
 static inline int64_t real_clock(void *user) {
     (void)user;
@@ -24,6 +27,12 @@ static inline harpe_status no_counter(void *user, int gpu, uint64_t *energy_mj,
                                       harpe_error *error) {
     (void)user, (void)gpu, (void)energy_mj;
     return harpe_fail(error, HARPE_NOT_SUPPORTED, "no counter");
+}
+
+/* Returns true if a window gave no number because a busy machine held up the sampler's thread for
+ * more than a second. A test then measures again, at most MEASURE_TIMES times. */
+static inline bool was_held_up(harpe_status status, const harpe_error *error) {
+    return status == HARPE_DRIVER_ERROR && strstr(error->message, "could not be read for");
 }
 
 #endif

@@ -140,45 +140,67 @@ static harpe_monitor *faulty_monitor(faulty_driver *driver, bool *told) {
     return monitor;
 }
 
-static void window_over_failed_reads_fails_and_the_next_one_is_sound(void **state) {
-    (void)state;
+/* Measures a window over failed reads and then another. Returns the status of the second one. */
+static harpe_status measure_after_failed_reads(harpe_error *error) {
     faulty_driver driver = {0};
     bool told[2] = {false, false};
     harpe_monitor *monitor = faulty_monitor(&driver, told);
-    harpe_error error;
     harpe_window_measurement got = {.time_s = 7};
     assert_int_equal(harpe_monitor_begin(monitor, "a", false, NULL), HARPE_OK);
     wait_for_reads(&driver.reads, 1, 50000);
     atomic_store(&driver.reads_fail, true);
     wait_for_reads(&driver.failures, 2, 400000);
     atomic_store(&driver.reads_fail, false);
-    assert_int_equal(harpe_monitor_end(monitor, "a", false, &got, &error), HARPE_DRIVER_ERROR);
-    assert_non_null(strstr(error.message, "window 'a': GPU 0: its power could not be read for"));
-    assert_non_null(strstr(error.message, "GPU 0 fell off the bus"));
+    assert_int_equal(harpe_monitor_end(monitor, "a", false, &got, error), HARPE_DRIVER_ERROR);
+    assert_non_null(strstr(error->message, "window 'a': GPU 0: its power could not be read for"));
+    assert_non_null(strstr(error->message, "GPU 0 fell off the bus"));
     assert_close(got.time_s, 7, 0);
     assert_int_equal(harpe_monitor_begin(monitor, "a", false, NULL), HARPE_OK);
     wait_for_reads(&driver.reads, 1, 50000);
-    assert_int_equal(harpe_monitor_end(monitor, "a", false, &got, NULL), HARPE_OK);
-    assert_close(got.gpu_energy_j[0], 300 * got.time_s, 1e-6);
-    harpe_window_measurement_clear(&got);
+    harpe_status status = harpe_monitor_end(monitor, "a", false, &got, error);
+    if (status == HARPE_OK) {
+        assert_close(got.gpu_energy_j[0], 300 * got.time_s, 1e-6);
+        harpe_window_measurement_clear(&got);
+    }
     harpe_monitor_free(monitor);
+    return status;
 }
 
-static void slow_driver_is_told_and_the_number_good(void **state) {
+static void window_over_failed_reads_fails_and_the_next_one_is_sound(void **state) {
     (void)state;
+    harpe_error error;
+    harpe_status status = measure_after_failed_reads(&error);
+    for (int i = 1; i < MEASURE_TIMES && was_held_up(status, &error); i++)
+        status = measure_after_failed_reads(&error);
+    assert_int_equal(status, HARPE_OK);
+}
+
+static harpe_status measure_with_a_slow_driver(harpe_error *error) {
     faulty_driver driver = {.delay_us = 200000};
     bool told[2] = {false, false};
     harpe_monitor *monitor = faulty_monitor(&driver, told);
     harpe_window_measurement got = {0};
     assert_int_equal(harpe_monitor_begin(monitor, "a", false, NULL), HARPE_OK);
     usleep(300000);
-    assert_int_equal(harpe_monitor_end(monitor, "a", false, &got, NULL), HARPE_OK);
-    assert_close(got.gpu_energy_j[0], 300 * got.time_s, 1e-6);
-    assert_true(got.time_s >= 0.5);
-    assert_true(told[0]); /* sparse samples */
-    assert_true(told[1]); /* slow reading */
-    harpe_window_measurement_clear(&got);
+    harpe_status status = harpe_monitor_end(monitor, "a", false, &got, error);
+    if (status == HARPE_OK) {
+        assert_close(got.gpu_energy_j[0], 300 * got.time_s, 1e-6);
+        assert_true(got.time_s >= 0.5);
+        assert_true(told[0]); /* sparse samples */
+        assert_true(told[1]); /* slow reading */
+        harpe_window_measurement_clear(&got);
+    }
     harpe_monitor_free(monitor);
+    return status;
+}
+
+static void slow_driver_is_told_and_the_number_good(void **state) {
+    (void)state;
+    harpe_error error;
+    harpe_status status = measure_with_a_slow_driver(&error);
+    for (int i = 1; i < MEASURE_TIMES && was_held_up(status, &error); i++)
+        status = measure_with_a_slow_driver(&error);
+    assert_int_equal(status, HARPE_OK);
 }
 
 int main(void) {

@@ -44,6 +44,17 @@ class MonitorTest(ProgramTest):
         self.assertEqual(result.code, 0, result)
         return result
 
+    def measured(self, *arguments, **changes):
+        """Measures again if a busy machine has held up the sampler for more than a second. Returns
+        the result and when this measurement began."""
+        for _ in range(20):
+            began_s = time.monotonic()
+            result = self.monitor(*arguments, **changes)
+            if result.code == 0 or "could not be read for" not in result.err:
+                break
+        self.assertEqual(result.code, 0, result)
+        return result, began_s
+
     def rapl(self, packages=1):
         for i in range(packages):
             zone = self.path / "rapl" / f"intel-rapl:{i}"
@@ -122,8 +133,9 @@ class Commands(MonitorTest):
 
 class Faults(MonitorTest):
     def test_gpu_without_a_counter_is_sampled(self):
-        got = self.monitor_ok("energy", "--json", "--", "sleep", "0.4",
-                              HARPE_EMULATOR_FAULTS="no_energy_counter").json()
+        result, _ = self.measured("energy", "--json", "--", "sleep", "0.4",
+                                  HARPE_EMULATOR_FAULTS="no_energy_counter")
+        got = result.json()
         self.assertTrue(20 < got["gpus"][1]["average_power_w"] < 450, got)
 
     def test_counter_restart_is_told_and_gives_no_number(self):
@@ -150,9 +162,8 @@ class Faults(MonitorTest):
 
     def test_slow_driver_is_told_and_the_number_is_the_windows(self):
         for more in ("", ",no_energy_counter"):
-            began_s = time.monotonic()
-            result = self.monitor_ok("energy", "--json", "--gpus", "0", "--", "sleep", "0.5",
-                                     HARPE_EMULATOR_FAULTS="slow_get=200" + more)
+            result, began_s = self.measured("energy", "--json", "--gpus", "0", "--", "sleep", "0.5",
+                                            HARPE_EMULATOR_FAULTS="slow_get=200" + more)
             self.assertIn("the driver is slow", result.err)
             got = result.json()
             self.assertTrue(0.8 < got["time_s"] < time.monotonic() - began_s, got)
@@ -171,7 +182,7 @@ class Faults(MonitorTest):
     def test_lost_gpu_is_told_and_the_commands_status_passed_on(self):
         for script, code in (("exit 0", 1), ("exit 5", 5)):
             result = self.monitor("energy", "--", "sh", "-c", f"sleep 4; {script}",
-                                  HARPE_EMULATOR_FAULTS="lost_after=40,no_energy_counter")
+                                  HARPE_EMULATOR_FAULTS="lost_after=20,no_energy_counter")
             self.assertEqual((result.code, result.out), (code, ""), result)
 
 

@@ -207,6 +207,13 @@ static harpe_monitor *new_sampled_monitor(void) {
     return monitor;
 }
 
+static harpe_status measure_30_ms(harpe_monitor *monitor, harpe_window_measurement *got,
+                                  harpe_error *error) {
+    assert_int_equal(harpe_monitor_begin(monitor, "a", false, NULL), HARPE_OK);
+    usleep(30000);
+    return harpe_monitor_end(monitor, "a", false, got, error);
+}
+
 static void thread_runs_only_while_the_monitor_lives(void **state) {
     (void)state;
     /* the first thread also starts a sanitizer's own thread */
@@ -216,9 +223,11 @@ static void thread_runs_only_while_the_monitor_lives(void **state) {
     assert_int_equal(thread_count(), before + 1);
     assert_true(harpe_monitor_is_sampled(monitor));
     harpe_window_measurement got = {0};
-    assert_int_equal(harpe_monitor_begin(monitor, "a", false, NULL), HARPE_OK);
-    usleep(30000);
-    assert_int_equal(harpe_monitor_end(monitor, "a", false, &got, NULL), HARPE_OK);
+    harpe_error error;
+    harpe_status status = measure_30_ms(monitor, &got, &error);
+    for (int i = 1; i < MEASURE_TIMES && was_held_up(status, &error); i++)
+        status = measure_30_ms(monitor, &got, &error);
+    assert_int_equal(status, HARPE_OK);
     assert_close(got.gpu_energy_j[0], 0, 0);
     assert_close(got.gpu_energy_j[1], 300 * got.time_s, 1e-6);
     assert_close(got.gpu_energy_j[2], 300 * got.time_s, 1e-6);
