@@ -81,8 +81,17 @@ static bool read_date(const char *text, size_t length, double *out) {
     return true;
 }
 
+static bool is_digits(const char *text, size_t length) {
+    size_t i = 0;
+    while (i < length && text[i] >= '0' && text[i] <= '9')
+        i++;
+    return i == length;
+}
+
 bool harpe_moment_read(const char *text, size_t length, double *seconds) {
     double value;
+    /* "2026" and "20261126" are dates, and no seconds since 1970. */
+    if ((length == 4 || length == 8) && is_digits(text, length)) return false;
     if (!harpe_parse_double(text, length, &value) && !read_date(text, length, &value)) return false;
     if (!(value >= 0 && value <= LATEST_S)) return false;
     *seconds = value;

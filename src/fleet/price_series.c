@@ -64,6 +64,7 @@ typedef struct csv_reader {
     draft series;
     harpe_csv csv;
     size_t columns[COLUMNS]; /* where each column is; SIZE_MAX: it is missing */
+    size_t width;            /* columns of the first line */
 } csv_reader;
 
 static int column_named(const harpe_csv_field *field) {
@@ -89,6 +90,7 @@ static harpe_status read_header(csv_reader *r, harpe_error *error) {
         }
         r->columns[c] = i;
     }
+    r->width = r->csv.field_count;
     bool has_time = r->columns[COLUMN_TIME] != SIZE_MAX;
     r->series.out.is_of_day = r->columns[COLUMN_AT] != SIZE_MAX;
     if (has_time != r->series.out.is_of_day && r->columns[COLUMN_PRICE] != SIZE_MAX)
@@ -123,6 +125,10 @@ static harpe_status read_column(const csv_reader *r, int column, double *value,
 static harpe_status read_row(csv_reader *r, harpe_error *error) {
     double values[COLUMNS] = {0};
     int time = r->series.out.is_of_day ? COLUMN_AT : COLUMN_TIME;
+    if (r->csv.field_count > r->width)
+        return harpe_csv_fail(&r->csv, r->width, error,
+                              "more fields than columns: numbers have a decimal point, and no "
+                              "comma");
     for (int c = 0; c < COLUMNS; c++) {
         harpe_status status = read_column(r, c, &values[c], error);
         if (status != HARPE_OK) return status;
@@ -240,6 +246,11 @@ static harpe_status read_json(const char *text, size_t length, const char *name,
 harpe_status harpe_price_series_read(const char *text, size_t length, const char *name,
                                      harpe_price_series *out, harpe_error *error) {
     size_t at = 0;
+    static const char mark[] = "\xef\xbb\xbf"; /* the byte order mark of UTF-8 */
+    if (length >= 3 && memcmp(text, mark, 3) == 0) {
+        text += 3;
+        length -= 3;
+    }
     while (at < length && strchr(" \t\r\n", text[at]) && text[at])
         at++;
     bool is_json = at < length && (text[at] == '[' || text[at] == '{');

@@ -49,6 +49,9 @@ static void take_out(harpe_group_tree *tree, const char *name) {
 
 bool harpe_group_tree_put(harpe_group_tree *tree, const char *name, const char *parent) {
     bool is_found;
+    const char *before = harpe_group_tree_parent(tree, name);
+    if (strcmp(before ? before : "", parent ? parent : "") == 0) return true;
+    tree->moves++;
     take_out(tree, name);
     if (!parent || !*parent) return true;
     harpe_group_place place = {strdup(name), strdup(parent)};

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct harpe_group_place {
     char *name, *parent;
@@ -16,6 +17,7 @@ typedef struct harpe_group_place {
 typedef struct harpe_group_tree {
     harpe_group_place *places; /* by name */
     size_t count, capacity;
+    uint64_t moves; /* how often a group has got another parent */
 } harpe_group_tree;
 
 void harpe_group_tree_free(harpe_group_tree *tree);

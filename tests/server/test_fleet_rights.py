@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`harpe fleet` against a real server with tokens: every action changes what `harpe fleet --json`
 shows afterwards, and tokens of a group reach nothing else."""
+import concurrent.futures
 import json
 import os
 import subprocess
+import threading
 import unittest
 
 import server
@@ -118,6 +120,30 @@ class Fleet(test_rights.Rights):
         self.assertEqual([j["job_id"] for j in shown["jobs"]], [mine])
         self.assertEqual((shown["events"], [g["name"] for g in shown["groups"]]), ([], ["row1"]))
         self.assertIn("role", self.fleet("look1", "budget set 1 --group row1", 1).stderr)
+
+    def test_no_change_undoes_a_move_that_takes_the_right_away(self):
+        """The operator of row1 sends changes all the time while another one moves the member away."""
+        job = self.register_whole("row1")
+        plans = [{"time": 1, "power": 500}, {"time": 1.1, "power": 400}]
+        is_over = threading.Event()
+
+        def insist(target, body):
+            while not is_over.is_set():
+                self.call(self.running, "row1", "PUT", target, body)
+        for target, terms in (("/fleet/members/m", {"plans": plans}), (f"/fleet/jobs/{job}", {})):
+            is_over.clear()
+            for _ in range(5):
+                self.expect(self.call(self.running, "all", "PUT", target, {**terms, "group": "row1"}), 200)
+                with concurrent.futures.ThreadPoolExecutor(6) as pool:
+                    is_over.clear()
+                    insisting = [pool.submit(insist, target, {**terms, "group": "row1"}) for _ in range(6)]
+                    moved = self.call(self.running, "all", "PUT", target, {**terms, "group": "row2"})
+                    is_over.set()
+                    for one in insisting:
+                        one.result()
+                self.expect(moved, 200)
+                row = next(row for row in self.shown()["jobs"] if row["job_id"] == target.rpartition("/")[2])
+                self.assertEqual(row["group"], "row2")
 
     def test_an_operator_of_a_tree_steers_only_inside_of_it(self):
         for name, role, *groups in (("room", "operator", "room"), ("rooms", "viewer", "room"),

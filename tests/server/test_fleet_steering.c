@@ -456,7 +456,52 @@ static void pause_is_no_longer_round(void **state) {
     harpe_member_watch(member, false, now_of(&w));
     assert_true(member->is_silent);
     harpe_member_follow(member, 0, 500, now_of(&w));
-    assert_float_equal(member->round_s, 5, 1e-9);
+    assert_float_equal(member->round_s, 10, 1e-6);
+    end(&w);
+}
+
+/* The first interval begins with the declaration, or with the start of the server, and is no round.
+ * A member that once reports twice at once is not taken for one that always does. */
+static void round_of_a_member_is_known_after_few_reports(void **state) {
+    (void)state;
+    world w;
+    begin(&w, 13);
+    set(&w, HARPE_CALL_FLEET_PUT_MEMBER, "m",
+        "{\"plans\":[{\"time\":1,\"power\":500},{\"time\":1.1,\"power\":400}]}");
+    harpe_member *member = harpe_member_find(&w.state, HARPE_MEMBER_DECLARED, "m");
+    harpe_member_watch(member, false, now_of(&w));
+    w.now_s += 0.01;
+    harpe_member_follow(member, 0, 500, now_of(&w));
+    assert_true(member->round_s == 0);
+    w.now_s += 0.01;
+    harpe_member_follow(member, 0, 500, now_of(&w));
+    for (int i = 0; i < 2; i++) {
+        w.now_s += 20;
+        harpe_member_follow(member, 0, 500, now_of(&w));
+    }
+    assert_float_equal(member->round_s, 20, 1e-6);
+    end(&w);
+}
+
+/* A job without a largest slowdown is not driven below its slowest plan because another one answers
+ * late. */
+static void late_answer_drives_nobody_below_the_slowest_plan(void **state) {
+    (void)state;
+    world w;
+    begin(&w, 14);
+    for (int j = 0; j < 3; j++)
+        add_job(&w, "", 1000, 3)->round_s = 2;
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":3000}");
+    pass(&w, 60);
+    double least_w = 0;
+    for (int j = 0; j < 3; j++)
+        least_w += w.jobs[j].member->plans[2].power_w;
+    w.jobs[0].hangs_until_s = w.now_s + 20;
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":%g}", least_w * 1.001);
+    pass(&w, 15);
+    assert_true(w.jobs[0].member->is_overdue);
+    for (int j = 1; j < 3; j++)
+        assert_true(w.jobs[j].member->cap_w >= w.jobs[j].member->plans[2].power_w * (1 - 1e-9));
     end(&w);
 }
 
@@ -861,6 +906,8 @@ int main(void) {
         cmocka_unit_test(event_is_kept_although_a_job_does_not_answer),
         cmocka_unit_test(answer_is_not_overdue_while_the_budget_holds),
         cmocka_unit_test(pause_is_no_longer_round),
+        cmocka_unit_test(round_of_a_member_is_known_after_few_reports),
+        cmocka_unit_test(late_answer_drives_nobody_below_the_slowest_plan),
         cmocka_unit_test(event_that_cannot_be_met_says_by_how_much),
         cmocka_unit_test(event_is_repeated_by_its_key_and_cancelled),
         cmocka_unit_test(restart_continues_with_the_same_split),

@@ -15,7 +15,10 @@
 #include "base/terminal_progress.h"
 #include "http/client/connection.h"
 
-enum { SHOWN_BYTES = 300 };
+enum {
+    SHOWN_BYTES = 300,
+    FEED_BYTES = 4 << 20, /* of an answer; a server takes 10,000 prices */
+};
 
 /* A URL in parts. */
 typedef struct feed {
@@ -66,7 +69,7 @@ static harpe_status tell_failure(const feed *from, const harpe_connection *conne
                           from->name, harpe_connection_reason(connection));
     if (status == HARPE_LIMIT_EXCEEDED)
         return harpe_fail(error, status, "%s: is larger than %zu MiB", from->name,
-                          HARPE_PRICE_SERIES_BYTES >> 20);
+                          (size_t)FEED_BYTES >> 20);
     if (status != HARPE_UNAVAILABLE) return status;
     return harpe_fail(error, status, "%s: cannot be fetched: %s", from->name,
                       harpe_connection_reason(connection));
@@ -92,7 +95,7 @@ static harpe_status fetch(const feed *from, const char *ca_file, harpe_price_ser
                                               .ca_file = ca_file,
                                               .url_name = "FILE or URL",
                                               .ca_name = "with --feed-ca-file",
-                                              .answer_limit_bytes = HARPE_PRICE_SERIES_BYTES,
+                                              .answer_limit_bytes = FEED_BYTES,
                                               .go_on = has_no_signal};
     const harpe_request request = {.path = from->path};
     harpe_connection *connection;

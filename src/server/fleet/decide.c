@@ -277,8 +277,8 @@ static double shortage_of(const harpe_fleet_state *state, const harpe_member *me
     double part = 1;
     for (int g = member->group; g >= 0; g = state->groups[g].parent) {
         const harpe_fleet_group_state *group = &state->groups[g];
-        if (group->least_w > group->ahead_w * (1 + 1e-9))
-            part = fmin(part, group->ahead_w / group->least_w);
+        if (group->answered_w > group->ahead_w * (1 + 1e-9))
+            part = fmin(part, group->ahead_w / group->answered_w);
     }
     return part;
 }

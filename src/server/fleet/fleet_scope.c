@@ -59,18 +59,19 @@ static bool covers_event(const harpe_fleet_state *state, const harpe_call *call,
     return !event || covers(state, call, event->group, line, size);
 }
 
-/* The group must exist, and the client must steer the group around it and the new group around
- * it. */
+/* The client must reach the group, the group around it and the new group around it. The line is the
+ * same for a group that does not exist and for one that it does not reach, so that it tells nothing
+ * of other groups. */
 static bool covers_move(const harpe_fleet_state *state, const harpe_call *call, char *line,
                         size_t size) {
     char words[256];
     int group = harpe_groups_find(state, call->job_id ? call->job_id : "");
-    if (group > 0)
+    if (group > 0 && harpe_scope_covers(&state->tree, call->scope, call->job_id))
         return covers(state, call, state->groups[state->groups[group].parent].name, line, size) &&
                covers_body(state, call, "parent", false, line, size);
     (void)snprintf(line, size,
-                   "there is no group %.200s, and only a token for the whole fleet can make one; "
-                   "this one is for %s",
+                   "group %.200s is not there or not of this token, which is for %s; only a token "
+                   "for the whole fleet can make groups",
                    call->job_id ? call->job_id : "",
                    harpe_scope_words(call->scope, words, sizeof words));
     return false;

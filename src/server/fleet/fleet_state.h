@@ -92,6 +92,7 @@ typedef struct harpe_member {
     double heard_wall_s; /* the same time of the wall clock */
     double round_s;      /* how long a round takes; 0: not known */
     bool is_silent;      /* has not answered for too long */
+    bool has_reported;   /* a declared member, since this server runs */
     bool is_overdue;     /* does not answer while a budget needs its lower cap */
 
     /* The solution. */
@@ -125,6 +126,7 @@ typedef struct harpe_fleet_group_state {
     double limit_w;     /* of now_watts; INFINITY: none */
     double ahead_w;     /* of ahead_watts: what is decided for; INFINITY: none */
     double counted_w, planned_w, measured_w, least_w;
+    double answered_w;  /* least_w if all members that are overdue answer */
     double price_per_w; /* of the last solution */
     bool is_over;       /* the last tick has measured more than the limit */
     uint64_t breaches;

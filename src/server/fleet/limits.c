@@ -62,13 +62,17 @@ static void set_limit(harpe_fleet_state *state, int g, double at_s, double lead_
 void harpe_limits_sum(harpe_fleet_state *state) {
     for (size_t g = 0; g < state->group_count; g++) {
         harpe_fleet_group_state *group = &state->groups[g];
-        group->counted_w = group->planned_w = group->measured_w = group->least_w = 0;
+        group->counted_w = group->planned_w = group->measured_w = 0;
+        group->least_w = group->answered_w = 0;
     }
     for (size_t i = 0; i < state->member_count; i++) {
         const harpe_member *member = state->members[i];
         double counted_w = harpe_member_counted_w(member);
         double planned_w = harpe_member_planned_w(member);
         double least_w = harpe_member_least_w(member, member->may_exceed);
+        harpe_member answering = *member;
+        answering.is_overdue = false;
+        double answered_w = harpe_member_least_w(&answering, member->may_exceed);
         /* A power that was never measured is counted. */
         double measured_w = member->measured_w >= 0 ? member->measured_w : counted_w;
         for (int g = member->group; g >= 0; g = state->groups[g].parent) {
@@ -77,6 +81,7 @@ void harpe_limits_sum(harpe_fleet_state *state) {
             group->planned_w += planned_w;
             group->measured_w += measured_w;
             group->least_w += least_w;
+            group->answered_w += answered_w;
         }
     }
 }

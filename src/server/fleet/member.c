@@ -23,6 +23,8 @@
  * not before OVERDUE_S. Then the others are lowered in its place. */
 #define OVERDUE_ROUNDS 1.5
 #define OVERDUE_S 3.0
+/* The time between two reports counts as a round up to this time, and longer times gradually. */
+#define PAUSE_S 10.0
 /* A factor is rounded up to this step, so that noise does not change it in every round. It falls
  * only if it is too high by FALL. */
 #define SCALE_STEP 0.0025
@@ -314,10 +316,10 @@ void harpe_member_follow(harpe_member *member, int64_t plan, double power_w, har
     bool is_known = plan >= 0 && (size_t)plan < member->plan_count;
     double plan_w = is_known ? member->plans[plan].power_w : 0;
     double passed_s = now.steady_s - member->heard_s;
-    /* A pause is not a longer round, so it counts with at most twice the round. */
-    if (member->round_s > 0) passed_s = fmin(passed_s, 2 * member->round_s);
-    if (member->heard_s > 0 && !member->is_silent)
-        member->round_s = fmax(passed_s, 0.7 * member->round_s);
+    /* A long pause is not a longer round, so it counts with at most twice the round. */
+    if (member->round_s > 0) passed_s = fmin(passed_s, fmax(PAUSE_S, 2 * member->round_s));
+    if (member->has_reported) member->round_s = fmax(passed_s, 0.7 * member->round_s);
+    member->has_reported = true;
     harpe_member_hear(member, now);
     if (power_w >= 0) harpe_member_measure(member, power_w, plan_w);
     if (!is_known) return;

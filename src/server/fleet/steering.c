@@ -232,14 +232,6 @@ static void event_is_stored(harpe_steering *self, const harpe_fleet_note *note, 
     if (!self->is_stopping) answer_waiting(self);
 }
 
-/* Tokens reach other jobs when a group has moved. */
-static void group_is_stored(harpe_steering *self, const harpe_fleet_note *note, harpe_call *call,
-                            harpe_status status, const harpe_error *fault) {
-    self->group_changes--;
-    setting_is_stored(self, note, call, status, fault);
-    if (status == HARPE_OK && !self->is_stopping) harpe_jobs_regroup(self->jobs);
-}
-
 /* Reads a setting, and stores it. Returns false if the call was answered instead. */
 static bool change_setting(harpe_steering *self, harpe_call_kind kind, harpe_call *call,
                            const char *text, size_t length, harpe_note_stored *stored) {
@@ -255,7 +247,7 @@ static bool change_setting(harpe_steering *self, harpe_call_kind kind, harpe_cal
     return true;
 }
 
-/* ---- Terms of jobs --------------------------------------------------------------------------- */
+/* ---- Jobs, members, loads and groups --------------------------------------------------------- */
 
 /* Returns true, with a body for PUT /fleet/jobs, if a client's power cap is valid. */
 static bool cap_body(const harpe_call *call, char *into, size_t size) {
@@ -272,19 +264,23 @@ static bool cap_body(const harpe_call *call, char *into, size_t size) {
     return is_made;
 }
 
-static void change_jobs(harpe_steering *self);
+static void make_changes(harpe_steering *self);
 
-static void terms_are_stored(harpe_steering *self, const harpe_fleet_note *note, harpe_call *call,
+static void change_is_stored(harpe_steering *self, const harpe_fleet_note *note, harpe_call *call,
                              harpe_status status, const harpe_error *fault) {
-    self->is_changing_job = false;
+    self->is_changing = false;
     setting_is_stored(self, note, call, status, fault);
-    if (!self->is_stopping) change_jobs(self);
+    if (self->is_stopping) return;
+    /* Tokens reach other jobs when a group has moved. */
+    if (self->told_moves != self->state.tree.moves) harpe_jobs_regroup(self->jobs);
+    self->told_moves = self->state.tree.moves;
+    make_changes(self);
 }
 
 /* The cap of a client. A job that has been released in the meantime gets it at once. */
 static void own_cap_is_stored(harpe_steering *self, const harpe_fleet_note *note, harpe_call *call,
                               harpe_status status, const harpe_error *fault) {
-    terms_are_stored(self, note, call, status, fault);
+    change_is_stored(self, note, call, status, fault);
     if (status != HARPE_OK || self->is_stopping) return;
     harpe_member *member =
         harpe_member_find(&self->state, HARPE_MEMBER_JOB, note->key + strlen("job/"));
@@ -293,31 +289,40 @@ static void own_cap_is_stored(harpe_steering *self, const harpe_fleet_note *note
     wake(self);
 }
 
-static void change_job(harpe_steering *self, harpe_call *call) {
+/* Returns true if the change is being stored; otherwise its call was answered. */
+static bool change_job(harpe_steering *self, harpe_call *call) {
     char body[120];
-    self->is_changing_job = true; /* harpe_steering_store may call terms_are_stored at once */
     if (!harpe_jobs_have(self->jobs, call->job_id)) {
         harpe_reply_detail(call, 404, "no job %.512s is known here: register it first",
                            call->job_id);
-    } else if (call->kind == HARPE_CALL_FLEET_PUT_JOB) {
-        if (change_setting(self, call->kind, call, call->body, call->length, terms_are_stored))
-            return;
-    } else if (!cap_body(call, body, sizeof body)) {
-        harpe_reply_out_of_memory(call);
-    } else if (change_setting(self, HARPE_CALL_FLEET_PUT_JOB, call, body, strlen(body),
-                              own_cap_is_stored)) {
-        return;
+        return false;
     }
-    self->is_changing_job = false;
+    if (call->kind == HARPE_CALL_FLEET_PUT_JOB)
+        return change_setting(self, call->kind, call, call->body, call->length, change_is_stored);
+    if (!cap_body(call, body, sizeof body)) {
+        harpe_reply_out_of_memory(call);
+        return false;
+    }
+    return change_setting(self, HARPE_CALL_FLEET_PUT_JOB, call, body, strlen(body),
+                          own_cap_is_stored);
 }
 
-/* Changes the terms of jobs one after another: a change starts from the stored terms, so one of
- * two changes at the same time would be lost. */
-static void change_jobs(harpe_steering *self) {
-    while (!self->is_changing_job) {
-        harpe_call *call = harpe_calls_take_first(&self->job_changes);
+static bool is_out_of_scope(harpe_steering *self, harpe_call *call);
+
+/* Makes these changes one after another. A change of a job starts from the stored terms, so one of
+ * two changes at the same time would be lost. The rights of a client are compared with the groups
+ * as they are now, so its change must not follow one that is not stored yet. */
+static void make_changes(harpe_steering *self) {
+    while (!self->is_changing) {
+        harpe_call *call = harpe_calls_take_first(&self->changes);
         if (!call) return;
-        change_job(self, call);
+        self->is_changing = true; /* harpe_steering_store may call change_is_stored at once */
+        bool is_job = call->kind == HARPE_CALL_FLEET_PUT_JOB || call->kind == HARPE_CALL_POWER_CAP;
+        if (is_out_of_scope(self, call) ||
+            !(is_job ? change_job(self, call)
+                     : change_setting(self, call->kind, call, call->body, call->length,
+                                      change_is_stored)))
+            self->is_changing = false;
     }
 }
 
@@ -342,7 +347,8 @@ static void answer_waiting(harpe_steering *self) {
         harpe_call *call = harpe_calls_take_first(&self->waiting);
         if (!call) return;
         self->is_posting = true;
-        if (!change_setting(self, call->kind, call, call->body, call->length, event_is_stored))
+        if (is_out_of_scope(self, call) ||
+            !change_setting(self, call->kind, call, call->body, call->length, event_is_stored))
             self->is_posting = false;
     }
 }
@@ -411,18 +417,6 @@ bool harpe_steering_takes(const harpe_steering *self, const harpe_call *call) {
     return is_ours && cap_body(call, body, sizeof body);
 }
 
-/* Moves, makes or removes a group. The rights of a client are compared with the groups as they are
- * now, so its change must not follow one that is not stored yet. */
-static void change_group(harpe_steering *self, harpe_call *call) {
-    if (call->scope && self->group_changes > 0) {
-        harpe_reply_detail(call, 409, "another change of the groups is being stored: try again");
-        return;
-    }
-    self->group_changes++; /* harpe_steering_store may call group_is_stored at once */
-    if (!change_setting(self, call->kind, call, call->body, call->length, group_is_stored))
-        self->group_changes--;
-}
-
 /* Answers the call and returns true if it is about groups for which its client has no token. */
 static bool is_out_of_scope(harpe_steering *self, harpe_call *call) {
     char line[640];
@@ -450,11 +444,15 @@ void harpe_steering_handle(harpe_steering *self, harpe_call *call) {
     case HARPE_CALL_FLEET_REPORT: take_report(self, call); break;
     case HARPE_CALL_FLEET_POST_EVENT: post_event(self, call); break;
     case HARPE_CALL_FLEET_PUT_GROUP:
-    case HARPE_CALL_FLEET_DELETE_GROUP: change_group(self, call); break;
+    case HARPE_CALL_FLEET_DELETE_GROUP:
+    case HARPE_CALL_FLEET_PUT_MEMBER:
+    case HARPE_CALL_FLEET_DELETE_MEMBER:
+    case HARPE_CALL_FLEET_PUT_LOAD:
+    case HARPE_CALL_FLEET_DELETE_LOAD:
     case HARPE_CALL_FLEET_PUT_JOB:
     case HARPE_CALL_POWER_CAP:
-        harpe_calls_append(&self->job_changes, call);
-        change_jobs(self);
+        harpe_calls_append(&self->changes, call);
+        make_changes(self);
         break;
     default:
         (void)change_setting(self, call->kind, call, call->body, call->length, setting_is_stored);
@@ -463,7 +461,7 @@ void harpe_steering_handle(harpe_steering *self, harpe_call *call) {
 
 void harpe_steering_forget(harpe_steering *self, harpe_call *call) {
     if (!self) return;
-    if (call->list == &self->waiting || call->list == &self->job_changes) harpe_calls_remove(call);
+    if (call->list == &self->waiting || call->list == &self->changes) harpe_calls_remove(call);
     harpe_steering_drop_call(self, call);
 }
 
@@ -516,7 +514,7 @@ void harpe_steering_stop(harpe_steering *self) {
     self->is_stopping = true;
     for (harpe_call *call; (call = harpe_calls_take_first(&self->waiting));)
         harpe_reply_stopping(call);
-    for (harpe_call *call; (call = harpe_calls_take_first(&self->job_changes));)
+    for (harpe_call *call; (call = harpe_calls_take_first(&self->changes));)
         harpe_reply_stopping(call);
 }
 

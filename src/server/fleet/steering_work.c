@@ -270,7 +270,7 @@ static bool keep_own_cap(harpe_steering *self, const harpe_member *member, doubl
     harpe_error error;
     harpe_member_terms terms = member->told;
     if (member->was_steered || !(cap_w > 0) || !isnan(terms.most_w)) return true;
-    if (self->is_changing_job) return false; /* the change would replace it */
+    if (self->is_changing) return false; /* the change would replace it */
     terms.most_w = cap_w;
     if (!harpe_notes_of_terms(member->id, &terms, &note)) return false;
     if (harpe_notes_apply(&self->state, note.key, note.text, strlen(note.text), false, &error) !=
