@@ -555,6 +555,8 @@ class Audit(Rights):
         running = self.start_with_tokens()
         headers = self.as_("operator") | {"Content-Type": "text/plain"}
         self.expect(running.call("PUT", "/fleet/budget", b"watts=5", headers), 422)
+        # A refusal changes nothing, so its record may be written after the answer.
+        self.wait_until(lambda: self.records(running), "it is recorded")
         record, = self.records(running)
         self.assertEqual((record["what"], record["status"]), ("PUT /fleet/budget", 422))
 
