@@ -105,6 +105,6 @@ export const EVENT_COLUMNS = [
     ["State", "Planned, announced (the power is being lowered), active, coming back (the power rises in a ramp), over or cancelled."],
     ["Asked", "How much less power, and for which group."],
     ["Time", "When the event holds, how long before it was announced, and the time of the ramp after it."],
-    ["Promised", "The power limit during the event. If an event cannot be met, the server says before it begins how many watts are missing."],
-    ["Result", "When the power was below the limit, the highest power that was measured while the event had to hold, and the number of breaches."],
+    ["Promised", "The power limit during the event, as it was announced when the event was posted. Later changes of the budget or of other events do not change it. If the event could not be met, the watts that were missing then."],
+    ["Result", "When the power was below the promise, the highest power that was measured while the event had to hold, and the number of breaches."],
 ];

@@ -355,6 +355,23 @@ static void power_above_the_plan_is_corrected_within_two_rounds(void **state) {
     end(&w);
 }
 
+/* Returns what GET /fleet shows to a client with this scope, a new reference. */
+static json_t *shown(const world *w, const char *scope) {
+    harpe_text text = {0};
+    harpe_fleet_show(&w->state, scope, now_of(w), &text);
+    json_t *json = json_loads(text.data, 0, NULL);
+    harpe_text_free(&text);
+    assert_non_null(json);
+    return json;
+}
+
+static void keep(world *to, harpe_fleet_note *note) {
+    harpe_error error = {0};
+    if (harpe_notes_apply(&to->state, note->key, note->text, strlen(note->text), true, &error))
+        fail_msg("%s", error.message);
+    harpe_fleet_note_clear(note);
+}
+
 /* ---- Events ---------------------------------------------------------------------------------- */
 
 static void fleet_is_under_an_event_with_notice_when_it_begins(void **state) {
@@ -530,6 +547,98 @@ static void event_that_cannot_be_met_says_by_how_much(void **state) {
     end(&w);
 }
 
+/* Returns a member of an event as GET /fleet shows it. */
+static double shown_of_event(const world *w, int64_t id, const char *name) {
+    json_t *json = shown(w, NULL), *event;
+    double value = NAN;
+    size_t i;
+    json_array_foreach(json_object_get(json, "events"), i, event) {
+        if (json_integer_value(json_object_get(event, "id")) == id)
+            value = json_number_value(json_object_get(event, name));
+    }
+    json_decref(json);
+    return value;
+}
+
+/* What was announced for an event stays, and the event is judged by it, whatever the budget becomes
+ * and whether the event is over or cancelled. */
+static void promise_of_an_event_does_not_change(void **state) {
+    (void)state;
+    world w, again;
+    harpe_fleet_note note;
+    begin(&w, 20);
+    begin(&again, 20);
+    real_job *job = add_job(&w, "", 1000, 12);
+    job->member->said.max_slowdown = 1;
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1600}");
+    pass(&w, 60);
+    set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":200,\"share\":0.25}");
+    set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":100,\"watts\":1500,\"from\":%.1f}",
+        w.now_s + 1000);
+    pass(&w, 60);
+    assert_true(w.state.events[0].reached_s > 0 && w.state.events[0].breaches == 0);
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1200}"); /* the limit is 900 W */
+    set(&w, HARPE_CALL_FLEET_DELETE_EVENT, "2", "%s", "");
+    for (int i = 0; i < 2; i++) {
+        assert_float_equal(shown_of_event(&w, 1, "promised_w"), 1200, 1e-6);
+        assert_float_equal(shown_of_event(&w, 1, "missing_w"), 0, 1e-6);
+        assert_int_equal(shown_of_event(&w, 1, "breaches"), 0);
+        assert_float_equal(shown_of_event(&w, 2, "promised_w"), 100, 1e-6);
+        assert_float_equal(shown_of_event(&w, 2, "missing_w"), 900, 1e-6);
+        pass(&w, 300); /* the events are over */
+    }
+    for (size_t i = 0; i < 2; i++) {
+        assert_true(harpe_notes_of_event(&w.state.events[i], &note));
+        keep(&again, &note);
+    }
+    again.now_s = w.now_s;
+    assert_float_equal(shown_of_event(&again, 1, "promised_w"), 1200, 1e-6);
+    assert_float_equal(shown_of_event(&again, 2, "missing_w"), 900, 1e-6);
+    end(&again);
+    end(&w);
+}
+
+/* If the budget rises during an event, the jobs may draw more than was promised. */
+static void power_above_the_promise_is_a_breach(void **state) {
+    (void)state;
+    world w;
+    begin(&w, 21);
+    add_job(&w, "", 1000, 12);
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
+    pass(&w, 60);
+    set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":200,\"share\":0.25}");
+    pass(&w, 60);
+    uint64_t before = w.state.groups[0].breaches; /* as the event began without notice */
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":2000}");
+    pass(&w, 60);
+    assert_float_equal(shown_of_event(&w, 1, "promised_w"), 750, 1e-6);
+    assert_true(shown_of_event(&w, 1, "highest_w") > 750);
+    assert_int_equal(shown_of_event(&w, 1, "breaches"), 1);
+    assert_int_equal(w.state.groups[0].breaches, before);
+    end(&w);
+}
+
+/* Older versions stored no promise. It is computed from the budget. */
+static void event_of_an_older_store_has_a_promise(void **state) {
+    (void)state;
+    world w;
+    harpe_error error = {0};
+    char text[300];
+    begin(&w, 22);
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
+    (void)snprintf(
+        text, sizeof text,
+        "{\"posted\":%.1f,\"from\":%.1f,\"duration_s\":100,\"notice_s\":0,\"ramp_s\":0,"
+        "\"watts\":null,\"share\":0.25,\"base_w\":0,\"cancelled\":0,\"may_exceed\":false,"
+        "\"reached\":0,\"highest_w\":-1,\"breaches\":0,\"group\":\"\",\"note\":\"\",\"key\":\"\"}",
+        w.now_s, w.now_s);
+    if (harpe_notes_apply(&w.state, "event/3", text, strlen(text), true, &error))
+        fail_msg("%s", error.message);
+    assert_float_equal(shown_of_event(&w, 3, "promised_w"), 750, 1e-6);
+    assert_float_equal(shown_of_event(&w, 3, "missing_w"), 0, 1e-6);
+    end(&w);
+}
+
 static void event_is_repeated_by_its_key_and_cancelled(void **state) {
     (void)state;
     world w;
@@ -557,13 +666,6 @@ static void event_is_repeated_by_its_key_and_cancelled(void **state) {
 }
 
 /* ---- Restart --------------------------------------------------------------------------------- */
-
-static void keep(world *to, harpe_fleet_note *note) {
-    harpe_error error = {0};
-    if (harpe_notes_apply(&to->state, note->key, note->text, strlen(note->text), true, &error))
-        fail_msg("%s", error.message);
-    harpe_fleet_note_clear(note);
-}
 
 static void restart_continues_with_the_same_split(void **state) {
     (void)state;
@@ -836,16 +938,6 @@ static void member_that_leaves_during_a_solution_frees_its_power(void **state) {
     end(&w);
 }
 
-/* Returns what GET /fleet shows to a client with this scope, a new reference. */
-static json_t *shown(const world *w, const char *scope) {
-    harpe_text text = {0};
-    harpe_fleet_show(&w->state, scope, now_of(w), &text);
-    json_t *json = json_loads(text.data, 0, NULL);
-    harpe_text_free(&text);
-    assert_non_null(json);
-    return json;
-}
-
 static void events_that_run_are_always_shown(void **state) {
     (void)state;
     world w;
@@ -909,6 +1001,9 @@ int main(void) {
         cmocka_unit_test(round_of_a_member_is_known_after_few_reports),
         cmocka_unit_test(late_answer_drives_nobody_below_the_slowest_plan),
         cmocka_unit_test(event_that_cannot_be_met_says_by_how_much),
+        cmocka_unit_test(promise_of_an_event_does_not_change),
+        cmocka_unit_test(power_above_the_promise_is_a_breach),
+        cmocka_unit_test(event_of_an_older_store_has_a_promise),
         cmocka_unit_test(event_is_repeated_by_its_key_and_cancelled),
         cmocka_unit_test(restart_continues_with_the_same_split),
         cmocka_unit_test(wrong_settings_are_refused),

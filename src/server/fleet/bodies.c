@@ -355,6 +355,9 @@ static bool post_event(body *self, harpe_fleet_note *out) {
         return refuse(self, 429, "there are already %d events that are not over",
                       HARPE_FLEET_EVENTS_MAX);
     event.id = ++state->last_event;
+    event.promised_w = harpe_fleet_event_limit_w(state, &event);
+    event.missing_w = harpe_limits_missing_w(state, harpe_groups_find(state, event.group),
+                                             event.promised_w, event.may_exceed);
     return harpe_notes_of_event(known ? known : &event, out) || refuse_out_of_memory(self);
 }
 

@@ -59,12 +59,15 @@ static double part_at(const harpe_fleet_event *event, double at_s) {
     return 1 - floor((at_s - end_s) / event->ramp_s * RAMP_STEPS) / RAMP_STEPS;
 }
 
-double harpe_fleet_events_watts(const harpe_fleet_state *state, int group, double at_s) {
+/* Returns the watts that a group may have with the events of the state, and with `more` (NULL: no
+ * other event). */
+static double watts_with(const harpe_fleet_state *state, int group, double at_s,
+                         const harpe_fleet_event *more) {
     const harpe_fleet_group_state *own = &state->groups[group];
     double base_w = own->budget.watts, factor = 1, less_w = 0;
     bool has_event = false;
-    for (size_t i = 0; i < state->event_count; i++) {
-        const harpe_fleet_event *event = &state->events[i];
+    for (size_t i = 0; i < state->event_count + (more != NULL); i++) {
+        const harpe_fleet_event *event = i < state->event_count ? &state->events[i] : more;
         double part = strcmp(event->group, own->name) == 0 ? part_at(event, at_s) : 0;
         if (part <= 0) continue;
         has_event = true;
@@ -78,12 +81,21 @@ double harpe_fleet_events_watts(const harpe_fleet_state *state, int group, doubl
     return fmax(0, base_w * factor - less_w);
 }
 
-double harpe_fleet_event_promised_w(const harpe_fleet_state *state,
-                                    const harpe_fleet_event *event) {
+double harpe_fleet_events_watts(const harpe_fleet_state *state, int group, double at_s) {
+    return watts_with(state, group, at_s, NULL);
+}
+
+double harpe_fleet_event_limit_w(const harpe_fleet_state *state, const harpe_fleet_event *event) {
     int group = harpe_groups_find(state, event->group);
     if (group < 0) return event->base_w;
-    double watts = harpe_fleet_events_watts(state, group, event->from_s);
+    const harpe_fleet_event *more = harpe_fleet_event_find(state, event->id) ? NULL : event;
+    double watts = watts_with(state, group, event->from_s, more);
     return watts < 0 ? event->base_w : watts;
+}
+
+double harpe_fleet_event_promised_w(const harpe_fleet_state *state,
+                                    const harpe_fleet_event *event) {
+    return isnan(event->promised_w) ? harpe_fleet_event_limit_w(state, event) : event->promised_w;
 }
 
 bool harpe_fleet_event_counts(const harpe_fleet_event *event, double at_s, double until_s) {

@@ -17,7 +17,11 @@ double harpe_fleet_event_end_s(const harpe_fleet_event *event);
 /* Returns the watts at the meter that a group may have at a moment: its budget less the events that
  * run then. Negative: any. */
 double harpe_fleet_events_watts(const harpe_fleet_state *state, int group, double at_s);
-/* Returns the same for the first moment of the event, for the event's own group. */
+/* Returns the watts at the meter that the event's group may have at the first moment of the event,
+ * which need not be in the state. */
+double harpe_fleet_event_limit_w(const harpe_fleet_state *state, const harpe_fleet_event *event);
+/* Returns the limit that was announced when the event was posted. Its result is judged by this
+ * limit, whatever changes later. */
 double harpe_fleet_event_promised_w(const harpe_fleet_state *state, const harpe_fleet_event *event);
 /* Returns true if the event has begun or begins before `until_s`, and its ramp is not over. */
 bool harpe_fleet_event_counts(const harpe_fleet_event *event, double at_s, double until_s);

@@ -143,6 +143,9 @@ typedef struct harpe_fleet_event {
     double posted_s, from_s, duration_s, notice_s, ramp_s;
     double watts, share;   /* one of them is NAN */
     double base_w;         /* the counted power when it was posted, for a group without budget */
+    double promised_w;     /* the limit at the meter that was announced when it was posted; NAN: it
+                            * comes from a store of an older version, which did not keep this */
+    double missing_w;      /* what was missing for it then; NAN: as above */
     double cancelled_s;    /* 0: not cancelled */
     bool may_exceed;       /* jobs may be slower than they accept */
     double reached_s;      /* when the measured power came below the promise; 0: not yet */

@@ -193,7 +193,7 @@ static bool watch_event(const harpe_fleet_state *state, harpe_fleet_event *event
     if (g < 0 || harpe_fleet_event_state_of(event, at_s) != HARPE_EVENT_ACTIVE) return false;
     const harpe_fleet_group_state *group = &state->groups[g];
     double meter_w = group->measured_w * group->budget.overhead;
-    bool is_kept = meter_w <= group->now_watts * (1 + 1e-9);
+    bool is_kept = meter_w <= harpe_fleet_event_promised_w(state, event) * (1 + 1e-9);
     bool has_changed = is_kept && !(event->reached_s > 0);
     if (has_changed) event->reached_s = at_s;
     if (at_s < hold_s(state, event)) return has_changed;

@@ -87,10 +87,11 @@ static double breaches(const harpe_fleet_state *state, const harpe_fleet_event *
 }
 
 static const event_metric EVENT_METRICS[] = {
-    {"harpe_fleet_event_promised_watts", "gauge", "Power at the meter that the event promises",
+    {"harpe_fleet_event_promised_watts", "gauge",
+     "Power at the meter that was promised when the event was posted",
      harpe_fleet_event_promised_w},
-    {"harpe_fleet_event_missing_watts", "gauge", "Power that is missing to meet the event",
-     harpe_fleet_event_missing_w},
+    {"harpe_fleet_event_missing_watts", "gauge",
+     "Power that was missing to meet the event when it was posted", harpe_fleet_event_missing_w},
     {"harpe_fleet_event_highest_watts", "gauge",
      "Highest measured power at the meter while the event had to be met", highest},
     {"harpe_fleet_event_breaches_total", "counter",

@@ -198,6 +198,8 @@ static harpe_status apply_event(harpe_fleet_state *state, const char *id, const 
                                .watts = number_of(object, "watts", NAN),
                                .share = number_of(object, "share", NAN),
                                .base_w = number_of(object, "base_w", 0),
+                               .promised_w = number_of(object, "promised_w", NAN),
+                               .missing_w = number_of(object, "missing_w", NAN),
                                .cancelled_s = number_of(object, "cancelled", 0),
                                .may_exceed = json_is_true(json_object_get(object, "may_exceed")),
                                .reached_s = number_of(object, "reached", 0),
@@ -387,13 +389,14 @@ bool harpe_notes_of_event(const harpe_fleet_event *event, harpe_fleet_note *out)
     char id[24];
     (void)snprintf(id, sizeof id, "%" PRId64, event->id);
     json_t *object = json_pack(
-        "{s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:f,s:f,s:b,s:f,s:f,s:I,s:s,s:s,s:s}", "posted",
+        "{s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:f,s:o,s:o,s:f,s:b,s:f,s:f,s:I,s:s,s:s,s:s}", "posted",
         event->posted_s, "from", event->from_s, "duration_s", event->duration_s, "notice_s",
         event->notice_s, "ramp_s", event->ramp_s, "watts", harpe_notes_number(event->watts),
-        "share", harpe_notes_number(event->share), "base_w", event->base_w, "cancelled",
-        event->cancelled_s, "may_exceed", (int)event->may_exceed, "reached", event->reached_s,
-        "highest_w", event->highest_w, "breaches", (json_int_t)event->breaches, "group",
-        event->group, "note", event->note, "key", event->key);
+        "share", harpe_notes_number(event->share), "base_w", event->base_w, "promised_w",
+        harpe_notes_number(event->promised_w), "missing_w", harpe_notes_number(event->missing_w),
+        "cancelled", event->cancelled_s, "may_exceed", (int)event->may_exceed, "reached",
+        event->reached_s, "highest_w", event->highest_w, "breaches", (json_int_t)event->breaches,
+        "group", event->group, "note", event->note, "key", event->key);
     return harpe_notes_make("event/", id, object, out);
 }
 

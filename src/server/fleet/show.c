@@ -91,6 +91,7 @@ double harpe_fleet_group_missing_w(const harpe_fleet_group_state *group) {
 
 double harpe_fleet_event_missing_w(const harpe_fleet_state *state, const harpe_fleet_event *event) {
     int group = harpe_groups_find(state, event->group);
+    if (!isnan(event->missing_w)) return event->missing_w;
     return group < 0
                ? 0
                : harpe_limits_missing_w(state, group, harpe_fleet_event_promised_w(state, event),
@@ -160,7 +161,9 @@ static void append_job(harpe_text *text, const harpe_fleet_state *state, const h
 static void append_event(harpe_text *text, const harpe_fleet_state *state,
                          const harpe_fleet_event *event, double at_s) {
     harpe_fleet_event_state now = harpe_fleet_event_state_of(event, at_s);
-    bool is_past = now == HARPE_EVENT_OVER || now == HARPE_EVENT_CANCELLED;
+    /* The jobs of now say nothing of an event that is over. */
+    bool is_unknown =
+        isnan(event->missing_w) && (now == HARPE_EVENT_OVER || now == HARPE_EVENT_CANCELLED);
     harpe_text_printf(text, "{\"id\":%" PRId64, event->id);
     append_name(text, ",\"group\":", event->group);
     harpe_json_number(text, ",\"from\":", event->from_s);
@@ -174,8 +177,8 @@ static void append_event(harpe_text *text, const harpe_fleet_state *state,
                                            : ",\"may_exceed_slowdown\":false");
     append_name(text, ",\"state\":", harpe_fleet_event_state_name(now));
     harpe_json_number(text, ",\"promised_w\":", harpe_fleet_event_promised_w(state, event));
-    harpe_json_number(text,
-                      ",\"missing_w\":", is_past ? 0 : harpe_fleet_event_missing_w(state, event));
+    harpe_json_number(
+        text, ",\"missing_w\":", is_unknown ? 0 : harpe_fleet_event_missing_w(state, event));
     harpe_json_number(text, ",\"reached_at\":", event->reached_s > 0 ? event->reached_s : NAN);
     harpe_json_number(text, ",\"highest_w\":", if_not_negative(event->highest_w));
     harpe_text_printf(text, ",\"breaches\":%" PRId64 "}", event->breaches);
