@@ -618,6 +618,44 @@ static void power_above_the_promise_is_a_breach(void **state) {
     end(&w);
 }
 
+static void promise_is_the_highest_limit_during_the_event(void **state) {
+    (void)state;
+    static const struct {
+        double from_s, duration_s, promised_w; /* of an event of 10 %, beside two of 20 % */
+    } cases[] = {
+        {-200, 100, 900}, /* before both */
+        {-50, 80, 900},   /* the limit is 900 W until the first event begins */
+        {10, 50, 720},    /* inside of the first */
+        {10, 105, 756},   /* ends in its ramp, after 4 of 20 steps */
+        {120, 10, 801},   /* begins in its ramp, and ends after 9 steps */
+        {120, 400, 900},  /* the ramp ends, and then the second event begins */
+        {310, 1000, 900}, /* begins in the second and ends after it */
+        {310, 50, 720},   /* inside of the second */
+        {200, 100, 900},  /* between the two */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        world w;
+        begin(&w, 23);
+        add_job(&w, "", 1000, 12);
+        set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
+        double start_s = w.now_s + 1000;
+        for (int e = 0; e < 2; e++)
+            set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL,
+                "{\"from\":%.1f,\"duration_s\":100,\"share\":0.2,\"ramp_s\":60}",
+                start_s + 300 * e);
+        set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL,
+            "{\"from\":%.1f,\"duration_s\":%g,\"share\":0.1}", start_s + cases[i].from_s,
+            cases[i].duration_s);
+        double promised_w = shown_of_event(&w, 3, "promised_w"), highest_w = 0;
+        assert_float_equal(promised_w, cases[i].promised_w, 1e-6);
+        for (double s = 0; s < cases[i].duration_s; s += 0.25)
+            highest_w = fmax(highest_w,
+                             harpe_fleet_events_watts(&w.state, 0, start_s + cases[i].from_s + s));
+        assert_float_equal(promised_w, highest_w, 1e-6);
+        end(&w);
+    }
+}
+
 /* Older versions stored no promise. It is computed from the budget. */
 static void event_of_an_older_store_has_a_promise(void **state) {
     (void)state;
@@ -1003,6 +1041,7 @@ int main(void) {
         cmocka_unit_test(event_that_cannot_be_met_says_by_how_much),
         cmocka_unit_test(promise_of_an_event_does_not_change),
         cmocka_unit_test(power_above_the_promise_is_a_breach),
+        cmocka_unit_test(promise_is_the_highest_limit_during_the_event),
         cmocka_unit_test(event_of_an_older_store_has_a_promise),
         cmocka_unit_test(event_is_repeated_by_its_key_and_cancelled),
         cmocka_unit_test(restart_continues_with_the_same_split),

@@ -85,11 +85,19 @@ double harpe_fleet_events_watts(const harpe_fleet_state *state, int group, doubl
     return watts_with(state, group, at_s, NULL);
 }
 
+/* While no event begins, the limit only rises, because ramps go on. So it is highest just before
+ * another event begins, or at the end. */
 double harpe_fleet_event_limit_w(const harpe_fleet_state *state, const harpe_fleet_event *event) {
     int group = harpe_groups_find(state, event->group);
     if (group < 0) return event->base_w;
     const harpe_fleet_event *more = harpe_fleet_event_find(state, event->id) ? NULL : event;
-    double watts = watts_with(state, group, event->from_s, more);
+    double end_s = harpe_fleet_event_end_s(event);
+    double watts = watts_with(state, group, fmax(event->from_s, nextafter(end_s, 0)), more);
+    for (size_t i = 0; i < state->event_count; i++) {
+        double other_s = state->events[i].from_s;
+        if (other_s > event->from_s && other_s < end_s)
+            watts = fmax(watts, watts_with(state, group, nextafter(other_s, 0), more));
+    }
     return watts < 0 ? event->base_w : watts;
 }
 

@@ -17,8 +17,8 @@ double harpe_fleet_event_end_s(const harpe_fleet_event *event);
 /* Returns the watts at the meter that a group may have at a moment: its budget less the events that
  * run then. Negative: any. */
 double harpe_fleet_events_watts(const harpe_fleet_state *state, int group, double at_s);
-/* Returns the watts at the meter that the event's group may have at the first moment of the event,
- * which need not be in the state. */
+/* Returns the highest limit at the meter that the event's group has while the event runs. The event
+ * need not be in the state. */
 double harpe_fleet_event_limit_w(const harpe_fleet_state *state, const harpe_fleet_event *event);
 /* Returns the limit that was announced when the event was posted. Its result is judged by this
  * limit, whatever changes later. */
