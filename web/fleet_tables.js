@@ -5,7 +5,7 @@ import { h, setText } from "./dom.js";
 import { cell, columnHelp, tableHead } from "./figures.js";
 import { duration, percent, watts } from "./format.js";
 import { BUDGET_COLUMNS, EVENT_COLUMNS, EVENT_STATES, eventSize, eventTime, groupName, groupWords, JOB_COLUMNS, JOB_STATES, promiseWords,
-         resultWords, slowdownWords } from "./fleet_words.js";
+         resultWords, slowdownWords, unmeasuredWords } from "./fleet_words.js";
 import { nameAndId } from "./names.js";
 
 const SHOWN = 200;
@@ -79,7 +79,7 @@ function budgetRow(budget, remove) {
                  budget.margin > 0 ? `${percent(budget.margin)} margin` : ""].filter(Boolean).join(", ");
     return h("tr", null, h("th", { scope: "row" }, groupName(budget.group)),
         cell("Limit now", "number", power(budget.limit_w), note(`of ${set}`)),
-        cell("Planned", "number", power(budget.power_w)), cell("Measured", "number", power(budget.measured_w)),
+        cell("Planned", "number", power(budget.power_w)), cell("Measured", "number", power(budget.measured_w), note(unmeasuredWords(budget))),
         cell("Counted", "number", power(budget.counted_w)),
         cell("Least", "number", power(budget.least_w), budget.missing_w > 0 ? h("span", { class: "note bad" }, `${watts(budget.missing_w)} are missing`) : null),
         cell("Price per kW", "number", perKilowatt(budget.price_per_kw)),

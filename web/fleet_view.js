@@ -7,7 +7,7 @@ import { facts, section } from "./figures.js";
 import { ago, carbon, JOULES_PER_KWH, money, percent, wattHours, wattHoursWithin, watts, when } from "./format.js";
 import { fleetForms } from "./fleet_forms.js";
 import { fleetBudgets, fleetEvents, fleetJobs, stateWords } from "./fleet_tables.js";
-import { FLEET_HELP, FLEET_STATES, SECTION_HELP } from "./fleet_words.js";
+import { FLEET_HELP, FLEET_STATES, SECTION_HELP, unmeasuredWords } from "./fleet_words.js";
 import { poll } from "./live.js";
 import { powerChart } from "./power_chart.js";
 import { timeRange } from "./time_range.js";
@@ -25,7 +25,8 @@ const plain = (value) => value === 0 ? "0" : value.toPrecision(3);
 function setPower(list, { power, state, weighted_slowdown: slowdown, lower_bound: bound }) {
     list.set("State", stateWords(state, FLEET_STATES));
     const limit = power.limit_w;
-    list.set("Power measured", Number.isFinite(limit) && limit > 0 ? `${watts(power.measured_w)}, ${percent(power.measured_w / limit)} of the limit` : watts(power.measured_w));
+    list.set("Power measured", [watts(power.measured_w), Number.isFinite(limit) && limit > 0 ? `${percent(power.measured_w / limit)} of the limit` : "",
+        unmeasuredWords(power)].filter(Boolean).join(", "));
     list.set("Power limit", Number.isFinite(limit) ? watts(limit) : "none");
     list.set("Power counted", watts(power.counted_w));
     list.set("Power planned", watts(power.planned_w));

@@ -54,6 +54,9 @@ export function resultWords(event) {
     return parts.join("; ");
 }
 
+/** Names the jobs that are not in the measured power. Returns "" if there are none. */
+export const unmeasuredWords = ({ unmeasured }) => unmeasured > 0 ? `${unmeasured} ${unmeasured === 1 ? "job" : "jobs"} not measured yet` : "";
+
 /** Describes the slowdown of a job against its fastest plan: "4.2 %". */
 export function slowdownWords({ slowdown }) {
     return !Number.isFinite(slowdown) ? "–" : slowdown < 1.0005 ? "none" : percent(slowdown - 1);
@@ -62,7 +65,7 @@ export function slowdownWords({ slowdown }) {
 /** Help texts of the figures of the fleet. */
 export const FLEET_HELP = {
     State: "Whether the measured and the counted power are within the limit. Not steered means that there is no budget, event or price.",
-    "Power measured": "Sum of the powers that the jobs reported last. Loads that cannot be steered count with their declared power.",
+    "Power measured": "Sum of the powers that the jobs reported last. A job that has not reported its power yet is not in it. Loads that cannot be steered count with their declared power.",
     "Power limit": "The budget of the whole fleet now, less events, ramps and the safety margin.",
     "Power counted": "The power that the server must assume: a job that does not answer is counted with what it may draw. The limit holds for this figure.",
     "Power planned": "Sum of the powers of the plans that the jobs have now, by prediction.",
@@ -96,7 +99,7 @@ export const JOB_COLUMNS = [
 export const BUDGET_COLUMNS = [
     ["Limit now", "The budget less events, ramps and margin; below it, the watts that were set, and the factor for machines and cooling if there is one."],
     ["Planned", "Power of the plans that the jobs of this budget have now."],
-    ["Measured", "Power that these jobs reported last."],
+    ["Measured", "Power that these jobs reported last. A job that has not reported its power yet is not in it."],
     ["Counted", "Power that the server must assume. The limit holds for this figure."],
     ["Least", "The least power that is possible within the slowdowns that the jobs accept. If it is above the limit, watts are missing."],
     ["Price per kW", "How much the weighted slowdown would fall with more watts in this budget, as a rate for 1 kW. 0: the budget does not slow any job."],

@@ -13,7 +13,7 @@ from program import ProgramTest, environment
 
 FLEET = {
     "at": 1764100000.5, "revision": 17, "state": "within",
-    "power": {"measured_w": 41000, "planned_w": 40500, "counted_w": 43000, "limit_w": None},
+    "power": {"measured_w": 41000, "unmeasured": 2, "planned_w": 40500, "counted_w": 43000, "limit_w": None},
     "weighted_slowdown": 2.3, "lower_bound": 2.1, "objective": 2.3,
     "budgets": [{"group": None, "watts": 60000, "margin": 0.02, "overhead": 1.25,
                  "now_watts": 45000, "limit_w": 36000, "power_w": 35500, "measured_w": 35400,
@@ -184,7 +184,7 @@ class Fleet(ProgramTest):
 
     def test_tables(self):
         out = self.fleet("status", (200, FLEET)).out
-        for words in ("state within at 2025-11-25 19:46:40 UTC", "41.00 kW measured", "limit -",
+        for words in ("state within at 2025-11-25 19:46:40 UTC", "41.00 kW measured, 2 jobs not measured yet, 40.50 kW planned", "limit -",
                       "weighted slowdown 2.3, lower bound 2.1", "123.4 kWh", "5.6 kWh +- 0.7 kWh",
                       "whole fleet", "45.00 kW", "row1", "too small", "800.0 W is missing", "llama [2J",
                       "silent", "3/40", "4200 W", "1.100", "no answer for 60 s", "25.0 %",

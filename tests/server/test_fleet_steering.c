@@ -553,8 +553,9 @@ static double shown_of_event(const world *w, int64_t id, const char *name) {
     double value = NAN;
     size_t i;
     json_array_foreach(json_object_get(json, "events"), i, event) {
-        if (json_integer_value(json_object_get(event, "id")) == id)
-            value = json_number_value(json_object_get(event, name));
+        const json_t *member = json_object_get(event, name);
+        if (json_integer_value(json_object_get(event, "id")) == id && json_is_number(member))
+            value = json_number_value(member);
     }
     json_decref(json);
     return value;
@@ -654,6 +655,42 @@ static void promise_is_the_highest_limit_during_the_event(void **state) {
         assert_float_equal(promised_w, highest_w, 1e-6);
         end(&w);
     }
+}
+
+/* What a job may draw before its first results is counted, and not measured: it is no breach. */
+static void assumed_power_is_not_measured(void **state) {
+    (void)state;
+    world w;
+    begin(&w, 24);
+    add_job(&w, "", 1000, 12)->round_s = 2;
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1500,\"group\":\"a\"}");
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1500}");
+    pass(&w, 60);
+    double measured_w = w.state.groups[0].measured_w;
+    assert_true(measured_w > 0);
+    set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":300,\"watts\":100}");
+    pass(&w, 60);
+    harpe_member *member = harpe_member_add(&w.state, HARPE_MEMBER_JOB, "new");
+    member->world_size = 4; /* 2800 W are assumed */
+    member->said.has_group = true;
+    (void)snprintf(member->said.group, sizeof member->said.group, "a");
+    harpe_groups_place(&w.state, member);
+    set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":100,\"watts\":0,\"group\":\"a\"}");
+    pass(&w, 60);
+    double most_w = w.jobs[0].member->measured_w;
+    assert_true(w.state.groups[0].measured_w == most_w && w.state.groups[0].unmeasured == 1);
+    assert_true(w.state.groups[0].counted_w >= 2800);
+    assert_true(w.state.groups[w.jobs[0].member->group].unmeasured == 1);
+    assert_int_equal(shown_of_event(&w, 1, "breaches"), 0);
+    assert_true(shown_of_event(&w, 1, "highest_w") <= measured_w);
+    /* Nothing of the other group is measured, and it may draw more than the promise. */
+    assert_true(isnan(shown_of_event(&w, 2, "reached_at")));
+    assert_int_equal(shown_of_event(&w, 2, "breaches"), 0);
+    for (int i = 0; i < 2; i++)
+        harpe_member_measure(member, 1800 - 1000 * i, 0), pass(&w, 1);
+    assert_int_equal(shown_of_event(&w, 2, "breaches"), 1);
+    assert_true(shown_of_event(&w, 2, "reached_at") > 0);
+    end(&w);
 }
 
 /* Older versions stored no promise. It is computed from the budget. */
@@ -1042,6 +1079,7 @@ int main(void) {
         cmocka_unit_test(promise_of_an_event_does_not_change),
         cmocka_unit_test(power_above_the_promise_is_a_breach),
         cmocka_unit_test(promise_is_the_highest_limit_during_the_event),
+        cmocka_unit_test(assumed_power_is_not_measured),
         cmocka_unit_test(event_of_an_older_store_has_a_promise),
         cmocka_unit_test(event_is_repeated_by_its_key_and_cancelled),
         cmocka_unit_test(restart_continues_with_the_same_split),

@@ -13,12 +13,12 @@ function job(name, state, more = {}) {
 
 export const fleet = {
     at: NOW, revision: 17, state: "lowering",
-    power: { measured_w: 41000, planned_w: 40500, counted_w: 43000, limit_w: 45000 },
+    power: { measured_w: 41000, unmeasured: 1, planned_w: 40500, counted_w: 43000, limit_w: 45000 },
     weighted_slowdown: 2.31, lower_bound: 2.1, objective: 2.31,
     groups: [{ name: "room", parent: null }, { name: "row1", parent: "room" }, { name: "row2", parent: "room" }],
     budgets: [
         { group: null, watts: 60000, margin: 0.02, overhead: 1.25, now_watts: 45000, limit_w: 45000, power_w: 40500, measured_w: 41000, counted_w: 43000, least_w: 30000, missing_w: 0, price_per_kw: 0.0123 },
-        { group: "row2", watts: 9000, margin: 0, overhead: 1, now_watts: 9000, limit_w: 9000, power_w: 9500, measured_w: 9700, counted_w: 9700, least_w: 9400, missing_w: 400, price_per_kw: 0.31 },
+        { group: "row2", watts: 9000, margin: 0, overhead: 1, now_watts: 9000, limit_w: 9000, power_w: 9500, measured_w: 9700, unmeasured: 1, counted_w: 9700, least_w: 9400, missing_w: 400, price_per_kw: 0.31 },
         { group: "row1", watts: null, margin: 0.02, overhead: 1, now_watts: 20000, limit_w: 19600, power_w: 18000, measured_w: 18100, counted_w: 18200, least_w: 9000, missing_w: 0, price_per_kw: 0.2 },
         { group: "room", watts: 90000, margin: 0, overhead: 1, now_watts: 90000, limit_w: 90000, power_w: 40500, measured_w: 41000, counted_w: 43000, least_w: 30000, missing_w: 0, price_per_kw: 0 },
     ],

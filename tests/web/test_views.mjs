@@ -246,6 +246,8 @@ await test("tells_the_rare_states_of_a_fleet", async () => {
     await go(odd, "#/fleet");
     await odd.getByText("41.00 kW of 45.00 kW: lowering the power. The fleet has saved 112 ± 3 kWh.").waitFor();
     await odd.getByText("400.0 W are missing").waitFor();
+    await odd.getByText("41.00 kW, 91.1 % of the limit, 1 job not measured yet").waitFor();
+    await odd.getByText("1 job not measured yet", { exact: true }).waitFor();
     await odd.getByText("of an event, 2.0 % margin", { exact: true }).waitFor();
     await odd.getByRole("button", { name: "Remove the budget of group row2" }).click();
     await odd.getByRole("dialog").getByText("The power of group row2 is not limited by this budget any more.").waitFor();

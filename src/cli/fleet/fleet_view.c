@@ -220,9 +220,12 @@ static void print_energy(const json_t *fleet) {
 void harpe_fleet_print_status(const json_t *fleet, int columns) {
     const json_t *sums = at(fleet, "power");
     printf("state %s at %s UTC\n", text(fleet, "state", 20).text, moment(fleet, "at").text);
-    printf("power %s measured, %s planned, %s counted, limit %s\n", power(sums, "measured_w").text,
-           power(sums, "planned_w").text, power(sums, "counted_w").text,
-           power(sums, "limit_w").text);
+    double unmeasured = number(sums, "unmeasured");
+    printf("power %s measured, ", power(sums, "measured_w").text);
+    if (unmeasured > 0)
+        printf("%.0f %s not measured yet, ", unmeasured, unmeasured > 1 ? "jobs" : "job");
+    printf("%s planned, %s counted, limit %s\n", power(sums, "planned_w").text,
+           power(sums, "counted_w").text, power(sums, "limit_w").text);
     printf("weighted slowdown %s, lower bound %s\n", digits(fleet, "weighted_slowdown", 5).text,
            digits(fleet, "lower_bound", 5).text);
     print_energy(fleet);

@@ -125,7 +125,9 @@ typedef struct harpe_fleet_group_state {
     double ahead_watts; /* the least of now_watts from now until members can follow */
     double limit_w;     /* of now_watts; INFINITY: none */
     double ahead_w;     /* of ahead_watts: what is decided for; INFINITY: none */
-    double counted_w, planned_w, measured_w, least_w;
+    double counted_w, planned_w, least_w;
+    double measured_w;  /* of the members that have measured their power */
+    size_t unmeasured;  /* members that have not */
     double answered_w;  /* least_w if all members that are overdue answer */
     double price_per_w; /* of the last solution */
     bool is_over;       /* the last tick has measured more than the limit */

@@ -64,6 +64,7 @@ void harpe_limits_sum(harpe_fleet_state *state) {
         harpe_fleet_group_state *group = &state->groups[g];
         group->counted_w = group->planned_w = group->measured_w = 0;
         group->least_w = group->answered_w = 0;
+        group->unmeasured = 0;
     }
     for (size_t i = 0; i < state->member_count; i++) {
         const harpe_member *member = state->members[i];
@@ -73,13 +74,13 @@ void harpe_limits_sum(harpe_fleet_state *state) {
         harpe_member answering = *member;
         answering.is_overdue = false;
         double answered_w = harpe_member_least_w(&answering, member->may_exceed);
-        /* A power that was never measured is counted. */
-        double measured_w = member->measured_w >= 0 ? member->measured_w : counted_w;
+        bool is_measured = member->measured_w >= 0;
         for (int g = member->group; g >= 0; g = state->groups[g].parent) {
             harpe_fleet_group_state *group = &state->groups[g];
             group->counted_w += counted_w;
             group->planned_w += planned_w;
-            group->measured_w += measured_w;
+            group->measured_w += is_measured ? member->measured_w : 0;
+            group->unmeasured += !is_measured;
             group->least_w += least_w;
             group->answered_w += answered_w;
         }
@@ -193,8 +194,11 @@ static bool watch_event(const harpe_fleet_state *state, harpe_fleet_event *event
     if (g < 0 || harpe_fleet_event_state_of(event, at_s) != HARPE_EVENT_ACTIVE) return false;
     const harpe_fleet_group_state *group = &state->groups[g];
     double meter_w = group->measured_w * group->budget.overhead;
-    bool is_kept = meter_w <= harpe_fleet_event_promised_w(state, event) * (1 + 1e-9);
-    bool has_changed = is_kept && !(event->reached_s > 0);
+    double most_w = harpe_fleet_event_promised_w(state, event) * (1 + 1e-9);
+    bool is_kept = meter_w <= most_w;
+    /* What is not measured may be above the promise, unless what it may draw is within it. */
+    bool is_certain = group->unmeasured == 0 || group->counted_w * group->budget.overhead <= most_w;
+    bool has_changed = is_kept && is_certain && !(event->reached_s > 0);
     if (has_changed) event->reached_s = at_s;
     if (at_s < hold_s(state, event)) return has_changed;
     if (!is_kept && !event->is_breached) {

@@ -32,7 +32,9 @@ static double breaches(const harpe_fleet_group_state *group) { return (double)gr
 
 static const group_metric GROUP_METRICS[] = {
     {"harpe_fleet_measured_watts", "gauge",
-     "Power of the group's jobs in their last rounds, without the overhead factor", measured},
+     "Power of the group's jobs in their last rounds, without the overhead factor and without jobs "
+     "that have not measured it yet",
+     measured},
     {"harpe_fleet_planned_watts", "gauge", "Power that the plans of the group's jobs predict",
      planned},
     {"harpe_fleet_counted_watts", "gauge",

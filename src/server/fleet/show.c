@@ -110,6 +110,7 @@ static void append_budget(harpe_text *text, const harpe_fleet_state *state, int 
     harpe_json_number(text, ",\"limit_w\":", group->limit_w);
     harpe_json_number(text, ",\"power_w\":", group->planned_w);
     harpe_json_number(text, ",\"measured_w\":", group->measured_w);
+    harpe_text_printf(text, ",\"unmeasured\":%zu", group->unmeasured);
     harpe_json_number(text, ",\"counted_w\":", group->counted_w);
     harpe_json_number(text, ",\"least_w\":", group->least_w);
     harpe_json_number(text, ",\"missing_w\":", harpe_fleet_group_missing_w(group));
@@ -304,6 +305,7 @@ void harpe_fleet_show(const harpe_fleet_state *state, const char *scope, harpe_f
     harpe_text_printf(text, ",\"revision\":%" PRIu64, state->revision);
     append_name(text, ",\"state\":", harpe_fleet_state_name(state, now.wall_s));
     harpe_json_number(text, ",\"power\":{\"measured_w\":", all->measured_w);
+    harpe_text_printf(text, ",\"unmeasured\":%zu", all->unmeasured);
     harpe_json_number(text, ",\"planned_w\":", all->planned_w);
     harpe_json_number(text, ",\"counted_w\":", all->counted_w);
     harpe_json_number(text, ",\"limit_w\":", all->limit_w);
