@@ -21,7 +21,7 @@ export function stateWords(state, states) {
 const power = (value) => Number.isFinite(value) ? watts(value) : "–";
 const note = (text) => text ? h("span", { class: "note" }, text) : null;
 
-/** Describes how much the weighted slowdown would fall with 1 kW more. */
+/** Describes how much the weighted slowdown, or with a price the cost rate, would fall with 1 kW more. */
 const perKilowatt = (value) => Number.isFinite(value) ? value === 0 ? "0" : value.toPrecision(3) : "–";
 
 /* ---- Jobs ---- */

@@ -22,7 +22,7 @@ const kilowattHours = (kwh) => wattHours(JOULES_PER_KWH * kwh);
 const kilowattHoursWithin = (kwh, within) => Number.isFinite(within) ? wattHoursWithin(JOULES_PER_KWH * kwh, JOULES_PER_KWH * within) : kilowattHours(kwh);
 const plain = (value) => value === 0 ? "0" : value.toPrecision(3);
 
-function setPower(list, { power, state, weighted_slowdown: slowdown, lower_bound: bound }) {
+function setPower(list, { power, state, price, weighted_slowdown: slowdown, objective, lower_bound: bound }) {
     list.set("State", stateWords(state, FLEET_STATES));
     const limit = power.limit_w;
     list.set("Power measured", [watts(power.measured_w), Number.isFinite(limit) && limit > 0 ? `${percent(power.measured_w / limit)} of the limit` : "",
@@ -30,10 +30,11 @@ function setPower(list, { power, state, weighted_slowdown: slowdown, lower_bound
     list.set("Power limit", Number.isFinite(limit) ? watts(limit) : "none");
     list.set("Power counted", watts(power.counted_w));
     list.set("Power planned", watts(power.planned_w));
-    if (Number.isFinite(slowdown) && state !== "none")
-        list.set("Weighted slowdown", `${plain(slowdown)}${Number.isFinite(bound) ? `, lower bound ${plain(bound)}` : ""}`);
-    else
-        list.remove("Weighted slowdown");
+    const isSteered = state !== "none";
+    const least = Number.isFinite(bound) ? `, lower bound ${plain(bound)}` : "";
+    setOrRemove(list, "Weighted slowdown", isSteered ? slowdown : null, (value) => plain(value) + (price ? "" : least));
+    setOrRemove(list, "Cost rate", isSteered && price ? objective : null,
+        (value) => `${plain(value)} ${price.currency ? `${price.currency} ` : ""}per s${least}`);
 }
 
 function setOrRemove(list, name, value, format) {

@@ -14,7 +14,7 @@ from program import ProgramTest, environment
 FLEET = {
     "at": 1764100000.5, "revision": 17, "state": "within",
     "power": {"measured_w": 41000, "unmeasured": 2, "planned_w": 40500, "counted_w": 43000, "limit_w": None},
-    "weighted_slowdown": 2.3, "lower_bound": 2.1, "objective": 2.3,
+    "weighted_slowdown": 2.3, "lower_bound": 0.0021, "objective": 0.0023,
     "budgets": [{"group": None, "watts": 60000, "margin": 0.02, "overhead": 1.25,
                  "now_watts": 45000, "limit_w": 36000, "power_w": 35500, "measured_w": 35400,
                  "counted_w": 35900, "least_w": 20000, "missing_w": 0, "price_per_kw": 0.1},
@@ -185,11 +185,15 @@ class Fleet(ProgramTest):
     def test_tables(self):
         out = self.fleet("status", (200, FLEET)).out
         for words in ("state within at 2025-11-25 19:46:40 UTC", "41.00 kW measured, 2 jobs not measured yet, 40.50 kW planned", "limit -",
-                      "weighted slowdown 2.3, lower bound 2.1", "123.4 kWh", "5.6 kWh +- 0.7 kWh",
+                      "weighted slowdown 2.3, cost rate 0.0023 EUR per s, lower bound 0.0021", "123.4 kWh", "5.6 kWh +- 0.7 kWh",
                       "whole fleet", "45.00 kW", "row1", "too small", "800.0 W is missing", "llama [2J",
                       "silent", "3/40", "4200 W", "1.100", "no answer for 60 s", "25.0 %",
                       "active", "33.00 kW", "500.0 W is missing", "exceeded 2 times, highest 34.00 kW"):
             self.assertIn(words, out)
+        unpriced = FLEET | {"price": None, "lower_bound": 2.1, "objective": 2.3}
+        self.assertIn("weighted slowdown 2.3, lower bound 2.1\n", self.fleet("status", (200, unpriced)).out)
+        unnamed = FLEET | {"price": FLEET["price"] | {"currency": None}}
+        self.assertIn("cost rate 0.0023 per s, lower bound 0.0021\n", self.fleet("status", (200, unnamed)).out)
         self.assertNotIn("\x1b", out)
         self.assertNotIn("\u202e", self.fleet("group", (200, FLEET)).out)
         prices = self.fleet("prices", (200, FLEET)).out

@@ -863,6 +863,36 @@ static void price_chooses_the_cheapest_plan(void **state) {
     end(&w);
 }
 
+/* With prices, the objective and its bound are costs per second, also while energy costs nothing.
+ */
+static void objective_has_the_unit_of_the_prices(void **state) {
+    (void)state;
+    world w;
+    begin(&w, 26);
+    real_job *job = add_job(&w, "", 1000, 12);
+    job->member->said.weight = 2;
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":600,\"overhead\":1}");
+    set(&w, HARPE_CALL_FLEET_PUT_PRICES, NULL,
+        "{\"value_per_s\":0.01,\"series\":[{\"at\":0,\"energy_per_kwh\":0},"
+        "{\"at\":%.1f,\"energy_per_kwh\":0.2}]}",
+        w.now_s + 100);
+    for (int i = 0; i < 2; i++) {
+        pass(&w, 90);
+        const harpe_fleet_plan *plan = &job->member->plans[job->plan];
+        double slowdown = plan->time_s / job->member->plans[0].time_s;
+        double per_j = i == 0 ? 0 : 0.2 / 3.6e6;
+        json_t *json = shown(&w, NULL);
+        double objective = json_number_value(json_object_get(json, "objective"));
+        double bound = json_number_value(json_object_get(json, "lower_bound"));
+        double weighted = json_number_value(json_object_get(json, "weighted_slowdown"));
+        double cost = 0.02 * (slowdown - 1) + per_j * plan->power_w * slowdown;
+        assert_true(fabs(weighted - 2 * (slowdown - 1)) < 1e-9 && fabs(objective - cost) < 1e-9);
+        assert_true(slowdown > 1.01 && bound <= objective && bound > 0.5 * objective);
+        json_decref(json);
+    }
+    end(&w);
+}
+
 static void history_is_kept_for_a_day(void **state) {
     (void)state;
     harpe_fleet_history *history = harpe_fleet_history_new();
@@ -1086,6 +1116,7 @@ int main(void) {
         cmocka_unit_test(wrong_settings_are_refused),
         cmocka_unit_test(metadata_says_the_terms),
         cmocka_unit_test(price_chooses_the_cheapest_plan),
+        cmocka_unit_test(objective_has_the_unit_of_the_prices),
         cmocka_unit_test(history_is_kept_for_a_day),
         cmocka_unit_test(old_events_are_removed_and_named),
         cmocka_unit_test(state_of_a_job_says_what_happens_to_it),

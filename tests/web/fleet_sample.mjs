@@ -14,7 +14,7 @@ function job(name, state, more = {}) {
 export const fleet = {
     at: NOW, revision: 17, state: "lowering",
     power: { measured_w: 41000, unmeasured: 1, planned_w: 40500, counted_w: 43000, limit_w: 45000 },
-    weighted_slowdown: 2.31, lower_bound: 2.1, objective: 2.31,
+    weighted_slowdown: 2.31, lower_bound: 0.00421, objective: 0.00462,
     groups: [{ name: "room", parent: null }, { name: "row1", parent: "room" }, { name: "row2", parent: "room" }],
     budgets: [
         { group: null, watts: 60000, margin: 0.02, overhead: 1.25, now_watts: 45000, limit_w: 45000, power_w: 40500, measured_w: 41000, counted_w: 43000, least_w: 30000, missing_w: 0, price_per_kw: 0.0123 },

@@ -258,6 +258,11 @@ await test("tells_the_rare_states_of_a_fleet", async () => {
     await odd.getByText("cancelled before it held").waitFor();
     await odd.getByText("<b>bold</b>").first().waitFor(); // shown as text
     await odd.getByText("206.10 EUR").waitFor();
+    await odd.getByText("2.31", { exact: true }).waitFor();
+    await odd.getByText("0.00462 EUR per s, lower bound 0.00421").waitFor();
+    await odd.unrouteAll({ behavior: "ignoreErrors" });
+    await answerWith(odd, { ...fleet, price: null, lower_bound: 2.1, objective: 2.31 });
+    await odd.getByText("2.31, lower bound 2.10").waitFor();
     await odd.unrouteAll({ behavior: "ignoreErrors" });
     await answerWith(odd, idleFleet);
     await odd.getByText("The fleet is not steered").waitFor();

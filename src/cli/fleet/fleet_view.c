@@ -217,6 +217,20 @@ static void print_energy(const json_t *fleet) {
     puts("");
 }
 
+/* The lower bound is that of the weighted slowdown, or with a price that of the cost. */
+static void print_objective(const json_t *fleet) {
+    const json_t *price = at(fleet, "price");
+    cell bound = digits(fleet, "lower_bound", 5);
+    printf("weighted slowdown %s", digits(fleet, "weighted_slowdown", 5).text);
+    if (json_is_object(price)) {
+        cell currency = text(price, "currency", 12);
+        bool has_name = strcmp(currency.text, "-") != 0;
+        printf(", cost rate %s %s%sper s", digits(fleet, "objective", 5).text,
+               has_name ? currency.text : "", has_name ? " " : "");
+    }
+    printf(", lower bound %s\n", bound.text);
+}
+
 void harpe_fleet_print_status(const json_t *fleet, int columns) {
     const json_t *sums = at(fleet, "power");
     printf("state %s at %s UTC\n", text(fleet, "state", 20).text, moment(fleet, "at").text);
@@ -226,8 +240,7 @@ void harpe_fleet_print_status(const json_t *fleet, int columns) {
         printf("%.0f %s not measured yet, ", unmeasured, unmeasured > 1 ? "jobs" : "job");
     printf("%s planned, %s counted, limit %s\n", power(sums, "planned_w").text,
            power(sums, "counted_w").text, power(sums, "limit_w").text);
-    printf("weighted slowdown %s, lower bound %s\n", digits(fleet, "weighted_slowdown", 5).text,
-           digits(fleet, "lower_bound", 5).text);
+    print_objective(fleet);
     print_energy(fleet);
     static const struct {
         const char *name;
