@@ -4,13 +4,14 @@
 import { get } from "./api.js";
 import { h, setText } from "./dom.js";
 import { facts, section } from "./figures.js";
-import { ago, carbon, JOULES_PER_KWH, money, percent, wattHours, wattHoursWithin, watts, when } from "./format.js";
+import { ago, carbon, carbonWithin, JOULES_PER_KWH, money, moneyWithin, percent, wattHours, wattHoursWithin, watts, when } from "./format.js";
 import { fleetForms } from "./fleet_forms.js";
 import { fleetBudgets, fleetEvents, fleetJobs, stateWords } from "./fleet_tables.js";
 import { FLEET_HELP, FLEET_STATES, SECTION_HELP, unmeasuredWords } from "./fleet_words.js";
 import { poll } from "./live.js";
 import { powerChart } from "./power_chart.js";
 import { timeRange } from "./time_range.js";
+import { savedText } from "./totals.js";
 
 const EVERY_MS = 2000;
 const HISTORY_EVERY_MS = 10000;
@@ -42,16 +43,22 @@ function setOrRemove(list, name, value, format) {
     else list.remove(name);
 }
 
+/** Without a baseline, both figures are 0. */
+function energySaved({ used_kwh: used, saved_kwh: saved, saved_kwh_uncertainty: uncertainty }) {
+    if (!saved && !uncertainty) return "no baseline measured yet";
+    const [own, within, baseline] = [saved, uncertainty, used + saved].map((kwh) => JOULES_PER_KWH * kwh);
+    return savedText({ saved: own, uncertainty: within, baseline });
+}
+
 function setEnergy(list, { energy, price }) {
     if (energy) {
         list.set("Energy used", Number.isFinite(energy.since) ? `${kilowattHours(energy.used_kwh)} since ${when(energy.since)}` : kilowattHours(energy.used_kwh));
-        list.set("Energy saved", Number.isFinite(energy.saved_kwh)
-            ? kilowattHoursWithin(energy.saved_kwh, energy.saved_kwh_uncertainty) : "no baseline measured yet");
-        const amount = (value) => money(value, price?.currency ?? "");
-        setOrRemove(list, "Cost", energy.cost, amount);
-        setOrRemove(list, "Cost saved", energy.cost_saved, amount);
+        list.set("Energy saved", energySaved(energy));
+        const { currency, cost_saved_uncertainty: ofCost, carbon_kg_saved_uncertainty: ofCarbon } = energy;
+        setOrRemove(list, "Cost", energy.cost, (value) => money(value, currency));
+        setOrRemove(list, "Cost saved", energy.cost_saved, (value) => moneyWithin(value, ofCost ?? 0, currency));
         setOrRemove(list, "Carbon", energy.carbon_kg, carbon);
-        setOrRemove(list, "Carbon saved", energy.carbon_kg_saved, carbon);
+        setOrRemove(list, "Carbon saved", energy.carbon_kg_saved, (value) => carbonWithin(value, ofCarbon ?? 0));
     }
     const parts = !price ? [] : [Number.isFinite(price.energy_per_kwh) ? `${money(price.energy_per_kwh, price.currency)} per kWh` : "",
         Number.isFinite(price.carbon_g_per_kwh) ? `${price.carbon_g_per_kwh.toPrecision(3)} g CO₂ per kWh` : "",

@@ -71,12 +71,12 @@ export const FLEET_HELP = {
     "Power planned": "Sum of the powers of the plans that the jobs have now, by prediction.",
     "Weighted slowdown": "Sum over all jobs of weight × (time of the plan ÷ time of the fastest plan − 1). Without a price, the server minimises it, and no choice of plans can be below the lower bound.",
     "Cost rate": "What the server minimises while there are prices: the value of the time that jobs lose in a second against their fastest plans, plus the cost of the energy for the work that the fastest plans do in a second. No choice of plans can be below the lower bound.",
-    "Energy used": "Energy of all jobs since the fleet was first steered or the server began to count. The factor for machines and cooling is included.",
-    "Energy saved": "Against the baselines that the jobs measured at their highest clocks. The factor for machines and cooling is included. ± is the half-width of the 95 % confidence interval.",
-    Cost: "Energy at the price that held when it was used, plus the price of its carbon. The factor for machines and cooling is included.",
-    "Cost saved": "Saved energy at the price that held when it was saved, plus the price of its carbon. The factor for machines and cooling is included.",
+    "Energy used": "Energy of all jobs since this time, while a budget, an event or a price was set. The factor for machines and cooling is included.",
+    "Energy saved": "Against the baselines that the jobs measured at their highest clocks. The factor for machines and cooling is included. The percentage is of the energy that all jobs together would have used. ± is the half-width of the 95 % confidence interval.",
+    Cost: "Energy at the price that held when it was used, plus the price of its carbon. The factor for machines and cooling is included. With another currency, the sum begins again.",
+    "Cost saved": "Saved energy at the price that held when it was saved, plus the price of its carbon. The factor for machines and cooling is included. ± is that of the saved energy, at the mean price.",
     Carbon: "Energy times the carbon intensity that held when it was used. The factor for machines and cooling is included.",
-    "Carbon saved": "Saved energy times the carbon intensity that held when it was saved. The factor for machines and cooling is included.",
+    "Carbon saved": "Saved energy times the carbon intensity that held when it was saved. The factor for machines and cooling is included. ± is that of the saved energy, at the mean intensity.",
     "Price now": "The present price of energy, its carbon intensity, and when the prices were set.",
 };
 

@@ -194,6 +194,12 @@ class Fleet(ProgramTest):
         self.assertIn("weighted slowdown 2.3, lower bound 2.1\n", self.fleet("status", (200, unpriced)).out)
         unnamed = FLEET | {"price": FLEET["price"] | {"currency": None}}
         self.assertIn("cost rate 0.0023 per s, lower bound 0.0021\n", self.fleet("status", (200, unnamed)).out)
+        costs = {"currency": "EUR", "cost": 206.1, "cost_saved": 23.6, "cost_saved_uncertainty": 3.1}
+        priced = self.fleet("status", (200, FLEET | {"energy": FLEET["energy"] | costs, "price": None})).out
+        self.assertIn("\ncost 206.1 EUR, saved 23.6 EUR +- 3.1 EUR\n", priced)
+        costs["currency"] = None
+        priced = self.fleet("status", (200, FLEET | {"energy": FLEET["energy"] | costs})).out
+        self.assertIn("\ncost 206.1, saved 23.6 +- 3.1\n", priced)
         self.assertNotIn("\x1b", out)
         self.assertNotIn("\u202e", self.fleet("group", (200, FLEET)).out)
         prices = self.fleet("prices", (200, FLEET)).out

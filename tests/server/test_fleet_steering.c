@@ -24,6 +24,7 @@
 #include "server/fleet/limits.h"
 #include "server/fleet/member.h"
 #include "server/fleet/notes.h"
+#include "server/fleet/price_energy.h"
 #include "server/fleet/show.h"
 
 enum { JOBS_MAX = 12, PLANS_MAX = 12 };
@@ -863,6 +864,118 @@ static void price_chooses_the_cheapest_plan(void **state) {
     end(&w);
 }
 
+static void use(world *w, real_job *job, double used_j, double saved_j, double uncertainty_j,
+                bool is_steered) {
+    w->now_s += 10;
+    harpe_fleet_energy_take(&w->state, job->member, w->now_s,
+                            (harpe_fleet_used){used_j, saved_j, uncertainty_j}, is_steered);
+}
+
+static bool is_near(double a, double b) { return fabs(a - b) < 1e-9 * (1 + fabs(b)); }
+
+/* Only what is used while something is set counts, and `since` is when that began. */
+static void energy_of_an_idle_fleet_is_not_counted(void **state) {
+    (void)state;
+    world w;
+    begin(&w, 27);
+    real_job *job = add_job(&w, "", 1000, 3);
+    use(&w, job, 1000, 100, 30, false);
+    use(&w, job, 5000, 500, 150, false);
+    use(&w, job, 9000, 900, 270, true);
+    double since_s = w.now_s;
+    use(&w, job, 10000, 1000, 300, true);
+    const harpe_fleet_energy *energy = &w.state.energy;
+    assert_true(energy->since_s == since_s && energy->used_j == 1000 && energy->saved_j == 100);
+    assert_true(is_near(harpe_fleet_energy_uncertainty_j(&w.state), 30));
+    use(&w, job, 20000, 2000, 600, false);
+    use(&w, job, 30000, 3000, 900, true);
+    use(&w, job, 31000, 3100, 930, true);
+    assert_true(energy->since_s == since_s && energy->used_j == 2000 && energy->saved_j == 200);
+    assert_true(is_near(harpe_fleet_energy_uncertainty_j(&w.state), 60));
+    end(&w);
+}
+
+/* A server that was killed has lost sums, and the uncertainty is that of what is left. */
+static void uncertainty_is_that_of_the_counted_savings(void **state) {
+    (void)state;
+    world w, again;
+    harpe_fleet_note note;
+    begin(&w, 28);
+    begin(&again, 28);
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":5000,\"overhead\":1.5}");
+    set(&again, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":5000,\"overhead\":1.5}");
+    real_job *job = add_job(&w, "", 1000, 3), *other = add_job(&w, "", 1000, 3);
+    for (int i = 0; i < 2; i++) {
+        use(&w, job, 1000 * i, 100 * i, 30 * i, true);
+        use(&w, other, 1000 * i, 100 * i, 40 * i, true);
+    }
+    assert_true(is_near(harpe_fleet_energy_uncertainty_j(&w.state), 1.5 * 50));
+    assert_true(harpe_notes_of_energy(&w.state, &note));
+    keep(&again, &note);
+    assert_true(is_near(harpe_fleet_energy_uncertainty_j(&again.state), 75));
+    job = add_job(&again, "", 1000, 3);
+    use(&again, job, 9000, 900, 270, true); /* the rest was lost with the server */
+    use(&again, job, 10000, 1000, 300, true);
+    assert_true(again.state.energy.used_j == 1.5 * 3000);
+    assert_true(is_near(harpe_fleet_energy_uncertainty_j(&again.state), 75 + 1.5 * 30));
+    end(&again);
+    end(&w);
+    /* The energy as an older version stored it. */
+    static const char older[] = "{\"since\":5.0,\"used_j\":900.0,\"saved_j\":90.0,\"cost\":3.0,"
+                                "\"cost_saved\":0.3,\"gone_variance\":16.0,\"has_price\":true}";
+    harpe_error error;
+    begin(&w, 29);
+    assert_int_equal(harpe_notes_apply(&w.state, "energy", older, strlen(older), true, &error),
+                     HARPE_OK);
+    assert_true(is_near(harpe_fleet_energy_uncertainty_j(&w.state), 4));
+    assert_true(w.state.energy.cost == 3 && w.state.energy.currency[0] == '\0');
+    end(&w);
+}
+
+static double shown_of_energy(const world *w, const char *name) {
+    json_t *json = shown(w, NULL);
+    const json_t *value = json_object_get(json_object_get(json, "energy"), name);
+    double number = json_is_number(value) ? json_number_value(value) : NAN;
+    json_decref(json);
+    return number;
+}
+
+static bool has_currency(const world *w, const char *name) {
+    json_t *json = shown(w, NULL);
+    const char *shown_name =
+        json_string_value(json_object_get(json_object_get(json, "energy"), "currency"));
+    bool is_equal = shown_name && strcmp(shown_name, name) == 0;
+    json_decref(json);
+    return is_equal;
+}
+
+/* Costs keep their currency without prices, and begin again with another one. */
+static void costs_have_a_currency(void **state) {
+    (void)state;
+    static const char prices[] = "{\"currency\":\"%s\",\"carbon_per_kg\":0,\"series\":[{\"at\":0,"
+                                 "\"energy_per_kwh\":0.2,\"carbon_g_per_kwh\":500}]}";
+    world w;
+    begin(&w, 30);
+    real_job *job = add_job(&w, "", 1000, 3);
+    double kwh = 3.6e6;
+    use(&w, job, 0, 0, 0, true);
+    assert_true(isnan(shown_of_energy(&w, "cost")));
+    assert_true(isnan(shown_of_energy(&w, "cost_saved_uncertainty")));
+    set(&w, HARPE_CALL_FLEET_PUT_PRICES, NULL, prices, "EUR");
+    use(&w, job, 10 * kwh, 2 * kwh, 0.5 * kwh, true);
+    set(&w, HARPE_CALL_FLEET_DELETE_PRICES, NULL, "%s", "");
+    assert_true(is_near(shown_of_energy(&w, "cost"), 2) && has_currency(&w, "EUR"));
+    assert_true(is_near(shown_of_energy(&w, "cost_saved_uncertainty"), 0.1));
+    assert_true(is_near(shown_of_energy(&w, "carbon_kg_saved_uncertainty"), 0.25));
+    set(&w, HARPE_CALL_FLEET_PUT_PRICES, NULL, prices, "USD");
+    assert_true(is_near(shown_of_energy(&w, "cost"), 2) && has_currency(&w, "EUR"));
+    use(&w, job, 15 * kwh, 3 * kwh, 0.75 * kwh, true);
+    assert_true(is_near(shown_of_energy(&w, "cost"), 1) && has_currency(&w, "USD"));
+    assert_true(is_near(shown_of_energy(&w, "cost_saved"), 0.2));
+    assert_true(is_near(shown_of_energy(&w, "carbon_kg"), 7.5));
+    end(&w);
+}
+
 /* With prices, the objective and its bound are costs per second, also while energy costs nothing.
  */
 static void objective_has_the_unit_of_the_prices(void **state) {
@@ -1116,6 +1229,9 @@ int main(void) {
         cmocka_unit_test(wrong_settings_are_refused),
         cmocka_unit_test(metadata_says_the_terms),
         cmocka_unit_test(price_chooses_the_cheapest_plan),
+        cmocka_unit_test(energy_of_an_idle_fleet_is_not_counted),
+        cmocka_unit_test(uncertainty_is_that_of_the_counted_savings),
+        cmocka_unit_test(costs_have_a_currency),
         cmocka_unit_test(objective_has_the_unit_of_the_prices),
         cmocka_unit_test(history_is_kept_for_a_day),
         cmocka_unit_test(old_events_are_removed_and_named),

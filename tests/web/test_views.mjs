@@ -257,7 +257,10 @@ await test("tells_the_rare_states_of_a_fleet", async () => {
     await odd.getByText("reached in time; then 44.80 kW at most; no breach").waitFor();
     await odd.getByText("cancelled before it held").waitFor();
     await odd.getByText("<b>bold</b>").first().waitFor(); // shown as text
-    await odd.getByText("206.10 EUR").waitFor();
+    await odd.getByText("206.10 CHF").waitFor(); // the currency of the sums, also with other prices
+    await odd.getByText("112 ± 3 kWh (10.3 % ± 0.3 %)").waitFor();
+    await odd.getByText("23.60 ± 0.65 CHF").waitFor();
+    await odd.getByText("34.8 ± 1.0 kg CO₂").waitFor();
     await odd.getByText("2.31", { exact: true }).waitFor();
     await odd.getByText("0.00462 EUR per s, lower bound 0.00421").waitFor();
     await odd.unrouteAll({ behavior: "ignoreErrors" });

@@ -211,10 +211,14 @@ static void print_energy(const json_t *fleet) {
     printf("energy %s kWh since %s UTC, saved %s kWh +- %s kWh", digits(energy, "used_kwh", 5).text,
            moment(energy, "since").text, digits(energy, "saved_kwh", 5).text,
            digits(energy, "saved_kwh_uncertainty", 3).text);
-    if (json_is_number(at(energy, "cost")))
-        printf(", cost %s, saved %s", digits(energy, "cost", 6).text,
-               digits(energy, "cost_saved", 6).text);
     puts("");
+    if (!json_is_number(at(energy, "cost"))) return;
+    cell currency = text(energy, "currency", 12);
+    const char *unit = strcmp(currency.text, "-") == 0 ? "" : currency.text;
+    const char *space = *unit ? " " : "";
+    printf("cost %s%s%s, saved %s%s%s +- %s%s%s\n", digits(energy, "cost", 6).text, space, unit,
+           digits(energy, "cost_saved", 6).text, space, unit,
+           digits(energy, "cost_saved_uncertainty", 3).text, space, unit);
 }
 
 /* The lower bound is that of the weighted slowdown, or with a price that of the cost. */

@@ -24,6 +24,7 @@ typedef struct look {
     harpe_fleet_state *state;
     harpe_fleet_now now;
     uint64_t stamp;
+    bool is_steered; /* a budget, an event or a price is set */
     bool is_short_of_memory;
 } look;
 
@@ -88,17 +89,12 @@ static void take_report(look *self, harpe_member *member, const harpe_job_glance
 }
 
 static void take_energy(look *self, harpe_member *member, const harpe_figures *figures) {
-    harpe_member_rounds *rounds = &member->rounds;
-    double saved_j = figures->has_savings ? figures->saved_energy_j : 0;
-    if (rounds->has_energy && figures->used_energy_j >= rounds->used_j)
-        harpe_fleet_energy_add(self->state, self->now.wall_s,
-                               figures->used_energy_j - rounds->used_j, saved_j - rounds->saved_j);
-    rounds->used_j = figures->used_energy_j;
-    rounds->saved_j = saved_j;
-    rounds->uncertainty_j = figures->has_savings && isfinite(figures->saved_energy_uncertainty_j)
-                                ? figures->saved_energy_uncertainty_j
-                                : 0;
-    rounds->has_energy = true;
+    bool has_savings = figures->has_savings;
+    harpe_fleet_used used = {.used_j = figures->used_energy_j,
+                             .saved_j = has_savings ? figures->saved_energy_j : 0};
+    if (has_savings && isfinite(figures->saved_energy_uncertainty_j))
+        used.uncertainty_j = figures->saved_energy_uncertainty_j;
+    harpe_fleet_energy_take(self->state, member, self->now.wall_s, used, self->is_steered);
 }
 
 /* ---- Which plans it has ---------------------------------------------------------------------- */
@@ -166,7 +162,10 @@ static void visit(void *user, const harpe_job_glance *glance) {
 void harpe_engine_link_look(harpe_fleet_state *state, harpe_jobs *jobs, harpe_fleet_now now,
                             uint64_t stamp, void (*gone)(void *user, const harpe_member *member),
                             void *user) {
-    look self = {.state = state, .now = now, .stamp = stamp};
+    look self = {.state = state,
+                 .now = now,
+                 .stamp = stamp,
+                 .is_steered = harpe_limits_are_set(state, now.wall_s)};
     harpe_jobs_glance(jobs, visit, &self);
     /* Without memory for a new member, no member is taken as gone. */
     for (size_t i = state->member_count; i-- > 0 && !self.is_short_of_memory;) {

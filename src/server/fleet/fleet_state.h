@@ -52,8 +52,10 @@ typedef struct harpe_member_rounds {
     int64_t reported;      /* the last round with all results; -1: none */
     int64_t follows_after; /* a report of a later round confirms the cap; INT64_MAX: not known */
     double reported_s;     /* steady time of the last report; 0: none */
-    double used_j, saved_j, uncertainty_j;
-    bool has_energy;                     /* the three above are valid */
+    double used_j, saved_j;
+    bool has_energy;                     /* the two above are valid: energy is counted from there */
+    double counted_j;                    /* how much of used_j the fleet's sums contain */
+    double uncertainty_j;                /* of the savings in the fleet's sums */
     bool wants_plans, is_reading;        /* the frontier must be read, and is being read */
     double read_s;                       /* steady time of the last attempt; 0: none */
     int64_t plan_count;                  /* of the frontier that was read; -1: none */
@@ -191,8 +193,11 @@ typedef struct harpe_fleet_override {
 typedef struct harpe_fleet_energy {
     double since_s; /* 0: nothing was counted yet */
     double used_j, saved_j, cost, cost_saved, carbon_kg, carbon_kg_saved;
-    double gone_variance; /* of the savings of jobs that are gone, in J^2 */
+    double
+        kept_uncertainty_j; /* of the savings that an earlier process of the server has counted */
+    double gone_variance;   /* of the savings of jobs that are gone, in J^2 */
     bool has_price;
+    char currency[16]; /* of the costs; "": not said */
 } harpe_fleet_energy;
 
 typedef struct harpe_fleet_state {

@@ -157,25 +157,25 @@ static void append_one(harpe_text *text, const char *name, const char *type, con
 void harpe_fleet_metrics_append_energy(const harpe_fleet_state *state, double at_s,
                                        harpe_text *text) {
     const harpe_fleet_energy *energy = &state->energy;
-    const char *currency = state->prices.currency;
     bool has_price = state->prices.count > 0, has_cost = energy->has_price;
     harpe_fleet_price price = harpe_decide_price(state, at_s);
     append_one(text, "harpe_fleet_energy_joules_total", "counter",
-               "Energy that jobs have reported, with the overhead factor of the whole fleet", NULL,
-               energy->used_j);
+               "Energy that jobs have used while a budget, an event or a price was set, with the "
+               "overhead factor of the whole fleet",
+               NULL, energy->used_j);
     append_one(text, "harpe_fleet_energy_saved_joules", "gauge",
                "Energy saved, with the overhead factor of the whole fleet", NULL, energy->saved_j);
     append_one(text, "harpe_fleet_energy_price_per_joule", "gauge",
-               "Price of a joule now, without the price of carbon dioxide", currency,
+               "Price of a joule now, without the price of carbon dioxide", state->prices.currency,
                has_price ? price.energy_per_kwh / JOULES_PER_KWH : NAN);
     append_one(text, "harpe_fleet_carbon_intensity_grams_per_joule", "gauge",
                "Carbon dioxide of a joule now", NULL,
                has_price ? price.carbon_g_per_kwh / JOULES_PER_KWH : NAN);
     append_one(text, "harpe_fleet_cost_total", "counter",
-               "Cost of the energy that jobs have reported since there are prices", currency,
-               has_cost ? energy->cost : NAN);
-    append_one(text, "harpe_fleet_cost_saved", "gauge", "Cost of the energy saved", currency,
-               has_cost ? energy->cost_saved : NAN);
+               "Cost of the energy that jobs have reported since there are prices",
+               energy->currency, has_cost ? energy->cost : NAN);
+    append_one(text, "harpe_fleet_cost_saved", "gauge", "Cost of the energy saved",
+               energy->currency, has_cost ? energy->cost_saved : NAN);
     append_one(text, "harpe_fleet_carbon_grams_total", "counter",
                "Carbon dioxide of the energy that jobs have reported since there are prices", NULL,
                has_cost ? energy->carbon_kg * GRAMS_PER_KG : NAN);

@@ -14,6 +14,7 @@
 #include "server/fleet/fleet_events.h"
 #include "server/fleet/groups.h"
 #include "server/fleet/member.h"
+#include "server/fleet/price_energy.h"
 
 void harpe_fleet_note_clear(harpe_fleet_note *note) {
     free(note->key);
@@ -264,9 +265,12 @@ static harpe_status apply_energy(harpe_fleet_state *state, const char *id, const
         .cost_saved = number_of(object, "cost_saved", 0),
         .carbon_kg = number_of(object, "carbon_kg", 0),
         .carbon_kg_saved = number_of(object, "carbon_kg_saved", 0),
-        .gone_variance = number_of(object, "gone_variance", 0),
+        /* Older versions stored only the variance of jobs that were gone. */
+        .kept_uncertainty_j = number_of(object, "uncertainty_j",
+                                        sqrt(fmax(0, number_of(object, "gone_variance", 0)))),
         .has_price = json_is_true(json_object_get(object, "has_price")),
     };
+    copy_text(object, "currency", state->energy.currency, sizeof state->energy.currency);
     return HARPE_OK;
 }
 
@@ -400,12 +404,14 @@ bool harpe_notes_of_event(const harpe_fleet_event *event, harpe_fleet_note *out)
     return harpe_notes_make("event/", id, object, out);
 }
 
-bool harpe_notes_of_energy(const harpe_fleet_energy *energy, harpe_fleet_note *out) {
-    json_t *object = json_pack(
-        "{s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:b}", "since", energy->since_s, "used_j", energy->used_j,
-        "saved_j", energy->saved_j, "cost", energy->cost, "cost_saved", energy->cost_saved,
-        "carbon_kg", energy->carbon_kg, "carbon_kg_saved", energy->carbon_kg_saved, "gone_variance",
-        energy->gone_variance, "has_price", (int)energy->has_price);
+bool harpe_notes_of_energy(const harpe_fleet_state *state, harpe_fleet_note *out) {
+    const harpe_fleet_energy *energy = &state->energy;
+    json_t *object =
+        json_pack("{s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:b,s:s}", "since", energy->since_s, "used_j",
+                  energy->used_j, "saved_j", energy->saved_j, "cost", energy->cost, "cost_saved",
+                  energy->cost_saved, "carbon_kg", energy->carbon_kg, "carbon_kg_saved",
+                  energy->carbon_kg_saved, "uncertainty_j", harpe_fleet_energy_uncertainty_j(state),
+                  "has_price", (int)energy->has_price, "currency", energy->currency);
     return harpe_notes_make("energy", "", object, out);
 }
 

@@ -13,6 +13,7 @@
 #include "server/fleet/groups.h"
 #include "server/fleet/limits.h"
 #include "server/fleet/member.h"
+#include "server/fleet/price_energy.h"
 
 enum { JOBS_SHOWN = 2000, EVENTS_SHOWN = 200 };
 
@@ -202,22 +203,31 @@ static void append_price(harpe_text *text, const harpe_fleet_state *state, doubl
     harpe_json_raw(text, "}");
 }
 
+/* Appends what was saved, and its uncertainty: as much of it as of the energy, at the mean price.
+ */
+static void append_saved(harpe_text *text, const char *name, double saved, double uncertainty) {
+    harpe_text_printf(text, ",\"%s_saved", name);
+    harpe_json_number(text, "\":", saved);
+    harpe_text_printf(text, ",\"%s_saved_uncertainty", name);
+    harpe_json_number(text, "\":", uncertainty);
+}
+
 static void append_energy(harpe_text *text, const harpe_fleet_state *state) {
     const harpe_fleet_energy *energy = &state->energy;
     static const double joules = 3.6e6;
-    double variance = energy->gone_variance;
-    for (size_t i = 0; i < state->member_count; i++)
-        variance += pow(state->members[i]->rounds.uncertainty_j, 2);
+    double uncertainty_j = harpe_fleet_energy_uncertainty_j(state);
+    double part = energy->used_j > 0 ? uncertainty_j / energy->used_j : 0;
+    double none = energy->has_price ? 0 : NAN;
     harpe_json_number(text, ",\"energy\":{\"since\":", energy->since_s > 0 ? energy->since_s : NAN);
     harpe_json_number(text, ",\"used_kwh\":", energy->used_j / joules);
     harpe_json_number(text, ",\"saved_kwh\":", energy->saved_j / joules);
-    harpe_json_number(text, ",\"saved_kwh_uncertainty\":",
-                      state->groups[0].budget.overhead * sqrt(variance) / joules);
-    harpe_json_number(text, ",\"cost\":", energy->has_price ? energy->cost : NAN);
-    harpe_json_number(text, ",\"cost_saved\":", energy->has_price ? energy->cost_saved : NAN);
-    harpe_json_number(text, ",\"carbon_kg\":", energy->has_price ? energy->carbon_kg : NAN);
-    harpe_json_number(text,
-                      ",\"carbon_kg_saved\":", energy->has_price ? energy->carbon_kg_saved : NAN);
+    harpe_json_number(text, ",\"saved_kwh_uncertainty\":", uncertainty_j / joules);
+    append_name(text, ",\"currency\":", energy->currency);
+    harpe_json_number(text, ",\"cost\":", energy->cost + none);
+    append_saved(text, "cost", energy->cost_saved + none, part * fabs(energy->cost) + none);
+    harpe_json_number(text, ",\"carbon_kg\":", energy->carbon_kg + none);
+    append_saved(text, "carbon_kg", energy->carbon_kg_saved + none,
+                 part * energy->carbon_kg + none);
     harpe_json_raw(text, "}");
 }
 

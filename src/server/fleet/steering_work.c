@@ -142,8 +142,7 @@ void harpe_steering_keep_event(harpe_steering *self, harpe_fleet_event *event) {
 void harpe_steering_keep_sums(harpe_steering *self) {
     harpe_fleet_note note;
     harpe_text text = {0};
-    if (harpe_notes_of_energy(&self->state.energy, &note))
-        harpe_steering_store(self, &note, NULL, NULL);
+    if (harpe_notes_of_energy(&self->state, &note)) harpe_steering_store(self, &note, NULL, NULL);
     harpe_fleet_history_save(self->history, &text);
     note = (harpe_fleet_note){strdup("history"), text.failed ? NULL : text.data};
     if (text.failed) harpe_text_free(&text);
