@@ -90,7 +90,10 @@ static harpe_status tell_refusal(const harpe_server_client *client, const harpe_
     if (detail && code == 403)
         return harpe_fail(error, HARPE_PERMISSION_DENIED, "%.200s refused: %.700s", client->server,
                           detail);
-    if (detail && job_id && (code == 404 || code == 410))
+    /* Web servers that are not harpe serve, and paths that harpe serve does not know, answer "Not
+     * Found". */
+    bool is_about_path = code == 404 && !job_id && detail && strcmp(detail, "Not Found") == 0;
+    if (detail && !is_about_path && (code == 404 || code == 410))
         return harpe_fail(error, HARPE_NOT_FOUND, "%.600s", detail);
     if (detail && code != 404)
         return harpe_fail(error, code >= 500 ? HARPE_UNAVAILABLE : HARPE_INVALID_INPUT,

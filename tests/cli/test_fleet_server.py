@@ -245,6 +245,14 @@ class Fleet(ProgramTest):
             self.assertIn(words, result.err)
             self.assertEqual(result.err.count("\n"), 1, result)
             self.assertEqual(result.out, "")
+        for words in ("event add --share 0.1 --for 60 --group x", "budget remove --group x"):
+            detail = "there is no group x: a job of it must register"
+            result = self.fleet(words, (404, {"detail": detail}), 1)
+            self.assertIn(detail, result.err)
+            self.assertNotIn("address", result.err)
+            for answer in ({"detail": "Not Found"}, {"error": "no such page"}, None):
+                result = self.fleet(words, (404, answer), 1)
+                self.assertIn("not as harpe serve does: is the address right?", result.err)
         self.server.close()
         result = self.run_harpe("fleet", "status", env=self.env)
         self.assertEqual(result.code, 1, result)
