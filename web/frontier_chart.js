@@ -24,8 +24,9 @@ export function describePlan(frontier, index) {
              saved: 1 - energy / baseline.energy, gap: plan.energy / plan.lower_bound - 1 };
 }
 
-/** Returns a plan's number as in a plan directory: 0 is the slowest. */
-export const planNumber = (frontier, index) => frontier.plans[index].number ?? frontier.plans.length - 1 - index;
+/** Returns a plan's number: that of its file if it comes from a plan directory (0 is the slowest), and else its place in the
+ * server's list (0 is the fastest), as everywhere on a server. */
+export const planNumber = (frontier, index) => frontier.plans[index].number ?? index;
 
 function planInWords(frontier, index) {
     const plan = describePlan(frontier, index);
