@@ -5,7 +5,7 @@ import { post, put, remove } from "./api.js";
 import { confirmed } from "./confirm.js";
 import { h, setText } from "./dom.js";
 import { duration, percent, watts } from "./format.js";
-import { groupName, groupWords } from "./fleet_words.js";
+import { factorWords, groupName, groupWords } from "./fleet_words.js";
 
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
@@ -45,13 +45,30 @@ export function fleetForms(afterwards) {
 
     const budgetGroup = groupField("budget-group");
     const budget = field("budget-watts", "Budget (kW)", { min: 0 });
+    const margin = field("budget-margin", "Margin (%)", { min: 0, max: 99 });
+    const overhead = field("budget-overhead", "Counted ×", { min: 1, max: 10 });
+    let budgets = [];
+    let shown = null;
+    /** Shows the margin and the factor that the chosen group has, unless the user has changed them. */
+    const showFactors = () => {
+        const group = budgetGroup.select.value;
+        const set = budgets.find((one) => (one.group ?? "") === group);
+        const values = [Number((100 * (set?.margin ?? 0)).toFixed(6)), set?.overhead ?? 1];
+        [margin, overhead].forEach(({ input }, i) => {
+            if (shown?.group !== group || Number(input.value) === shown.values[i]) input.value = values[i];
+        });
+        shown = { group, values };
+    };
+    budgetGroup.select.addEventListener("change", showFactors);
     const budgetForm = h("form", { onsubmit: (event) => {
         event.preventDefault();
         const group = budgetGroup.select.value || null;
         const limit = 1000 * Number(budget.input.value);
-        change("Set the budget?", `${capital(groupWords(group))} draws at most ${watts(limit)} from now on. Jobs slow down if that is necessary.`,
-            () => put("/fleet/budget", { group, watts: limit }));
-    } }, h("h3", null, "Set a budget"), budgetGroup.element, budget.element, h("button", null, "Set the budget …"));
+        const factors = { margin: Number(margin.input.value) / 100, overhead: Number(overhead.input.value) };
+        const words = factorWords(factors);
+        change("Set the budget?", `${capital(groupWords(group))} draws at most ${watts(limit)}${words ? ` (${words})` : ""} from now on. ` +
+            "Jobs slow down if that is necessary.", () => put("/fleet/budget", { group, watts: limit, ...factors }));
+    } }, h("h3", null, "Set a budget"), budgetGroup.element, budget.element, margin.element, overhead.element, h("button", null, "Set the budget …"));
 
     const eventGroup = groupField("event-group");
     const share = field("event-share", "Less power (%)", { min: 0.1, max: 100, value: 25 });
@@ -71,6 +88,8 @@ export function fleetForms(afterwards) {
         element: h("div", { class: "forms" }, budgetForm, eventForm, status),
         set(fleet) {
             for (const group of [budgetGroup, eventGroup]) group.set(fleet.groups ?? []);
+            budgets = fleet.budgets ?? [];
+            showFactors();
         },
         removeBudget: (one) => change("Remove the budget?", `The power of ${groupWords(one.group)} is not limited by this budget any more.`,
             () => remove(`/fleet/budget${one.group ? `?group=${encodeURIComponent(one.group)}` : ""}`)),

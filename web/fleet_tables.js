@@ -4,7 +4,7 @@ import { jobPath } from "./api.js";
 import { h, setText } from "./dom.js";
 import { cell, columnHelp, tableHead } from "./figures.js";
 import { duration, percent, watts } from "./format.js";
-import { BUDGET_COLUMNS, EVENT_COLUMNS, EVENT_STATES, eventSize, eventTime, groupName, groupWords, JOB_COLUMNS, JOB_STATES, promiseWords,
+import { BUDGET_COLUMNS, EVENT_COLUMNS, EVENT_STATES, eventSize, eventTime, factorWords, groupName, groupWords, JOB_COLUMNS, JOB_STATES, promiseWords,
          resultWords, slowdownWords, unmeasuredWords } from "./fleet_words.js";
 import { nameAndId } from "./names.js";
 
@@ -75,8 +75,7 @@ export function fleetJobs() {
 /* ---- Budgets ---- */
 
 function budgetRow(budget, remove) {
-    const set = [Number.isFinite(budget.watts) ? watts(budget.watts) : "an event", budget.overhead > 1 ? `counted × ${budget.overhead} for machines and cooling` : "",
-                 budget.margin > 0 ? `${percent(budget.margin)} margin` : ""].filter(Boolean).join(", ");
+    const set = [Number.isFinite(budget.watts) ? watts(budget.watts) : "an event", factorWords(budget)].filter(Boolean).join(", ");
     return h("tr", null, h("th", { scope: "row" }, groupName(budget.group)),
         cell("Limit now", "number", power(budget.limit_w), note(`of ${set}`)),
         cell("Planned", "number", power(budget.power_w)), cell("Measured", "number", power(budget.measured_w), note(unmeasuredWords(budget))),

@@ -25,6 +25,10 @@ export const groupName = (group) => group || "whole fleet";
 /** Names a group inside of a sentence. */
 export const groupWords = (group) => group ? `group ${group}` : "the whole fleet";
 
+/** Describes what a budget counts beside the watts of the GPUs: "counted × 1.25 for machines and cooling, 2.0 % margin". */
+export const factorWords = ({ overhead, margin }) => [overhead > 1 ? `counted × ${overhead} for machines and cooling` : "",
+                                                      margin > 0 ? `${percent(margin)} margin` : ""].filter(Boolean).join(", ");
+
 /** Describes what an event asks for: "25 % less" or "10 kW less". */
 export const eventSize = ({ watts: less, share }) => less !== null && less !== undefined ? `${watts(less)} less` : `${percent(share)} less`;
 
@@ -85,7 +89,8 @@ export const SECTION_HELP = {
         "The server keeps a day: one point every 10 s for the last hour, and one a minute before.",
     Jobs: "Each job's share of the power. At the best split, the gain per kW is about the same for all jobs that can still change.",
     Budgets: "Watts for the whole fleet and for groups. A group counts its own jobs and those of the groups in it.",
-    "Change the budget": "These forms do what harpe fleet budget and harpe fleet event do. If the server requires a token, they need the token of an operator.",
+    "Change the budget": "These forms do what harpe fleet budget and harpe fleet event do. The margin is the part of a budget that stays unused. " +
+        "“Counted ×” is what the meter of the budget counts for a watt of a GPU, with machines and cooling. If the server requires a token, they need the token of an operator.",
     Events: "Times with less power. What was promised is the limit that the server announced before the event; the result is the highest power that was measured while the limit had to hold.",
 };
 

@@ -202,6 +202,9 @@ class Fleet(ProgramTest):
         self.assertIn("\ncost 206.1, saved 23.6 +- 3.1\n", priced)
         self.assertNotIn("\x1b", out)
         self.assertNotIn("\u202e", self.fleet("group", (200, FLEET)).out)
+        budgets = self.fleet("budget", (200, FLEET)).out
+        self.assertRegex(budgets, r"margin +overhead")
+        self.assertRegex(budgets, r"whole fleet +45\.00 kW +0\.02 +1\.25 ")
         prices = self.fleet("prices", (200, FLEET)).out
         self.assertIn("0.21 EUR per kWh", prices)
         self.assertIn("no prices", self.fleet("prices", (200, FLEET | {"price": None})).out)

@@ -73,6 +73,25 @@ class SettingsTest(FleetTest):
         server.kill()
         self.assertEqual(self.fleet(self.start())["state"], "none")
 
+    def test_a_budget_keeps_the_margin_and_overhead_that_a_change_does_not_name(self):
+        server = self.start()
+        def factors(group):
+            row, = (one for one in self.fleet(server)["budgets"] if one["group"] == group)
+            return row["watts"], row["margin"], row["overhead"]
+        for group in (None, "row1"):
+            self.put(server, "/fleet/budget", group=group, watts=1300, margin=0.02, overhead=1.05)
+            self.put(server, "/fleet/budget", group=group, watts=1700)
+            self.assertEqual(factors(group), (1700, 0.02, 1.05))
+            self.put(server, "/fleet/budget", group=group, watts=1700, margin=0.1)
+            self.assertEqual(factors(group), (1700, 0.1, 1.05))
+            self.put(server, "/fleet/budget", group=group, watts=1700, margin=None)
+            self.assertEqual(factors(group), (1700, 0, 1.05))
+        # A budget that was removed leaves nothing behind.
+        self.put(server, "/fleet/budget", group="row1", watts=1700, margin=0.1)
+        self.expect(server.call("DELETE", "/fleet/budget?group=row1"), 200)
+        self.put(server, "/fleet/budget", group="row1", watts=900)
+        self.assertEqual(factors("row1"), (900, 0, 1))
+
     def test_declared_member_follows(self):
         server = self.start()
         plans = [{"time": 1, "power": 500}, {"time": 1.2, "power": 400}]
@@ -172,6 +191,19 @@ class SettingsTest(FleetTest):
                 connection.close()
             row, = self.fleet(server)["jobs"]
             self.assertEqual((row["weight"], row["priority"]), (number, number))
+
+    def test_two_changes_of_a_budget_at_once_are_both_kept(self):
+        server = self.start()
+        for _ in range(20):
+            self.put(server, "/fleet/budget", watts=1000, margin=0, overhead=1)
+            connections = [self.connect(server) for _ in range(2)]
+            for connection, (name, value) in zip(connections, (("margin", 0.1), ("overhead", 1.5))):
+                connection.send("PUT", "/fleet/budget", {"watts": 900, name: value})
+            for connection in connections:
+                self.expect(connection.receive(), 200)
+                connection.close()
+            row, = self.fleet(server)["budgets"]
+            self.assertEqual((row["margin"], row["overhead"]), (0.1, 1.5))
 
     def test_the_description_of_the_protocol_has_the_least_values(self):
         server = self.start()

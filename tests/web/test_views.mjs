@@ -161,6 +161,25 @@ await test("a_budget_of_the_form_is_followed_by_the_jobs", async () => {
     await page.getByRole("row", { name: /^second .*row1 .* follows/ }).waitFor();
 });
 
+await test("a_budget_of_the_form_keeps_margin_and_overhead", async () => {
+    const [{ watts }] = (await call(url, "/fleet")).budgets;
+    await send("PUT", "/fleet/budget", { group: "row1", watts: 1e5, margin: 0.07, overhead: 1.05 });
+    await page.getByLabel("For", { exact: true }).first().selectOption("row1");
+    const [margin, overhead] = [page.getByLabel("Margin (%)"), page.getByLabel("Counted ×")];
+    await until(async () => await margin.inputValue() === "7" && await overhead.inputValue() === "1.05", "the form shows what is set");
+    await overhead.fill("1.1");
+    await page.getByLabel("Budget (kW)").fill("90");
+    await page.getByRole("button", { name: "Set the budget …" }).click();
+    await page.getByRole("dialog").getByText(/at most 90\.00 kW \(counted × 1\.1 for machines and cooling, 7\.0 % margin\)/).waitFor();
+    await page.getByRole("button", { name: "Do it" }).click();
+    const set = await until(async () => (await call(url, "/fleet")).budgets.find((one) => one.watts === 90000), "the budget is set");
+    assert.deepEqual([set.group, set.margin, set.overhead], ["row1", 0.07, 1.1]);
+    await send("DELETE", "/fleet/budget?group=row1");
+    await page.getByLabel("For", { exact: true }).first().selectOption("");
+    await until(async () => await margin.inputValue() === "0", "the form shows the whole fleet");
+    assert.equal((await call(url, "/fleet")).budgets[0].watts, watts);
+});
+
 await test("an_event_shows_what_was_promised_and_what_came", async () => {
     await page.getByLabel("Less power (%)").fill("5");
     await page.getByRole("button", { name: "Begin the event …" }).click();

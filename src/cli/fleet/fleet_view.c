@@ -92,11 +92,12 @@ static void HARPE_PRINTF(1, 2) heading(const char *format, ...) {
 void harpe_fleet_print_budgets(const json_t *fleet) {
     size_t i;
     const json_t *budget;
-    heading("%-16s %9s %9s %9s %9s %9s %9s", "budget", "watts", "limit", "planned", "measured",
-            "counted", "at least");
+    heading("%-16s %9s %7s %8s %9s %9s %9s %9s %9s", "budget", "watts", "margin", "overhead",
+            "limit", "planned", "measured", "counted", "at least");
     json_array_foreach(at(fleet, "budgets"), i, budget) {
-        printf("%-16s %9s %9s %9s %9s %9s %9s%s\n", group(budget, 16).text,
-               power(budget, "now_watts").text, power(budget, "limit_w").text,
+        printf("%-16s %9s %7s %8s %9s %9s %9s %9s %9s%s\n", group(budget, 16).text,
+               power(budget, "now_watts").text, digits(budget, "margin", 4).text,
+               digits(budget, "overhead", 4).text, power(budget, "limit_w").text,
                power(budget, "power_w").text, power(budget, "measured_w").text,
                power(budget, "counted_w").text, power(budget, "least_w").text,
                number(budget, "missing_w") > 0 ? "  too small" : "");

@@ -126,12 +126,18 @@ static bool has_room_for(body *self, const char *group) {
                   self->state->group_count);
 }
 
+/* A margin or overhead that is missing stays as it is; null is the default. */
 static bool put_budget(body *self, harpe_fleet_note *out) {
     static const char *const names[] = {"group", "watts", "margin", "overhead", NULL};
     const char *group;
     double watts = 0, margin = 0, overhead = 1;
-    if (!knows_all(self, names) || !read_text(self, "group", &group) ||
-        !need_number(self, "watts", 0, 1e12, &watts) ||
+    if (!knows_all(self, names) || !read_text(self, "group", &group)) return false;
+    int known = harpe_groups_find(self->state, group);
+    if (known >= 0 && !json_object_get(self->json, "margin"))
+        margin = self->state->groups[known].budget.margin;
+    if (known >= 0 && !json_object_get(self->json, "overhead"))
+        overhead = self->state->groups[known].budget.overhead;
+    if (!need_number(self, "watts", 0, 1e12, &watts) ||
         !read_number(self, self->json, "margin", 0, 0.99, &margin) ||
         !read_number(self, self->json, "overhead", 1, 10, &overhead) || !has_room_for(self, group))
         return false;

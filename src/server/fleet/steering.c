@@ -247,7 +247,7 @@ static bool change_setting(harpe_steering *self, harpe_call_kind kind, harpe_cal
     return true;
 }
 
-/* ---- Jobs, members, loads and groups --------------------------------------------------------- */
+/* ---- Jobs, members, loads, groups and budgets ------------------------------------------------ */
 
 /* Returns true, with a body for PUT /fleet/jobs, if a client's power cap is valid. */
 static bool cap_body(const harpe_call *call, char *into, size_t size) {
@@ -309,9 +309,9 @@ static bool change_job(harpe_steering *self, harpe_call *call) {
 
 static bool is_out_of_scope(harpe_steering *self, harpe_call *call);
 
-/* Makes these changes one after another. A change of a job starts from the stored terms, so one of
- * two changes at the same time would be lost. The rights of a client are compared with the groups
- * as they are now, so its change must not follow one that is not stored yet. */
+/* Makes these changes one after another. A change of a job or a budget starts from what is stored,
+ * so one of two changes at the same time would be lost. The rights of a client are compared with
+ * the groups as they are now, so its change must not follow one that is not stored yet. */
 static void make_changes(harpe_steering *self) {
     while (!self->is_changing) {
         harpe_call *call = harpe_calls_take_first(&self->changes);
@@ -443,6 +443,8 @@ void harpe_steering_handle(harpe_steering *self, harpe_call *call) {
     case HARPE_CALL_FLEET_HISTORY: show_history(self, call); break;
     case HARPE_CALL_FLEET_REPORT: take_report(self, call); break;
     case HARPE_CALL_FLEET_POST_EVENT: post_event(self, call); break;
+    case HARPE_CALL_FLEET_PUT_BUDGET:
+    case HARPE_CALL_FLEET_DELETE_BUDGET:
     case HARPE_CALL_FLEET_PUT_GROUP:
     case HARPE_CALL_FLEET_DELETE_GROUP:
     case HARPE_CALL_FLEET_PUT_MEMBER:

@@ -27,8 +27,8 @@ struct harpe_steering {
     harpe_call_list waiting;       /* new events that wait for plans, or for the one before */
     double waiting_s;              /* since this steady time */
     bool is_posting;               /* an event is being stored; others wait */
-    harpe_call_list changes;       /* of jobs, members, loads and groups; each waits for the
-                                    * one before */
+    harpe_call_list changes;       /* of jobs, members, loads, groups and budgets; each waits
+                                    * for the one before */
     bool is_changing;              /* one of them is being stored */
     uint64_t told_moves;           /* moves of groups that the engine knows */
     double kept_s;                 /* steady time of the last record of sums */
