@@ -36,8 +36,9 @@ export function showTotals(list, live, finished, price) {
     list.set("Energy used", wattHours(sum.used));
     list.set("Energy saved", sum.compared > 0 ? savedText(sum) : "no baseline measured yet");
     const kwh = [sum.used, sum.saved, sum.uncertainty].map((value) => value / JOULES_PER_KWH);
-    const both = (rate, format, within) => format(rate * kwh[0]) + (sum.compared > 0 ? `, saved ${within(rate * kwh[1], rate * kwh[2])}` : "");
-    if (price?.energy_per_kwh > 0)
+    const both = (rate, format, within) => format(rate * kwh[0]) +
+        (sum.compared > 0 ? `, saved ${within(rate * kwh[1], Math.abs(rate) * kwh[2])}` : "");
+    if (price?.energy_per_kwh) // a price may be negative
         list.set("Money", both(price.energy_per_kwh, (value) => money(value, price.currency),
             (value, uncertainty) => moneyWithin(value, uncertainty, price.currency)));
     else

@@ -12,7 +12,8 @@
  *     + price * overhead factor * sum over all jobs of power * slowdown                (cost per s)
  *
  * so that in each group the power of all jobs is within the group's budget. The second sum is left
- * out without a price. Groups nest, and group 0 is the whole fleet.
+ * out without a price; a negative price makes it negative. Groups nest, and group 0 is the whole
+ * fleet.
  *
  * A fleet keeps its solution. After a change, harpe_fleet_solve begins with the last solution and
  * looks again only at the groups that contain the change.
@@ -66,7 +67,7 @@ typedef struct harpe_fleet_budget {
 
 /* What energy costs, in any currency. */
 typedef struct harpe_fleet_price {
-    double energy_per_kwh;   /* 0 .. 1e6 */
+    double energy_per_kwh;   /* -1e6 .. 1e6; negative: who uses energy is paid for it */
     double carbon_g_per_kwh; /* 0 .. 1e6 */
     double carbon_per_kg;    /* what a kilogram of carbon dioxide costs: 0 .. 1e6 */
     double value_per_s;      /* what a second of a job of weight 1 is worth: 0 .. 1e6; 0: 1 */
@@ -77,7 +78,8 @@ typedef struct harpe_fleet_split {
     size_t job_count;
     double power_w;           /* of all jobs */
     double weighted_slowdown; /* sum of weight * (slowdown - 1) */
-    double objective;         /* what was minimised; without a price, weighted_slowdown */
+    double objective;         /* what was minimised; without a price, weighted_slowdown; with a
+                               * negative price it may be negative, and so may lower_bound */
     double lower_bound;       /* no split within the budgets has a lower objective */
     bool is_optimal;          /* the search was complete, or the objective is the lower bound */
     bool is_feasible; /* all budgets hold. If not, harpe_fleet_group_use has the budgets that

@@ -256,10 +256,12 @@ harpe_status harpe_fleet_set_price(harpe_fleet *fleet, const harpe_fleet_price *
     static const harpe_fleet_price none = {0};
     const harpe_fleet_price *old = &fleet->price;
     if (!price) price = &none;
-    if (!is_in(price->energy_per_kwh, 0, 1e6) || !is_in(price->carbon_g_per_kwh, 0, 1e6) ||
+    if (!is_in(price->energy_per_kwh, -1e6, 1e6) || !is_in(price->carbon_g_per_kwh, 0, 1e6) ||
         !is_in(price->carbon_per_kg, 0, 1e6) || !is_in(price->value_per_s, 0, 1e6)) {
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "price: each of its numbers must be 0 .. 1e6");
+        return harpe_fail(
+            error, HARPE_INVALID_INPUT,
+            "price: energy_per_kwh must be -1e6 .. 1e6, and its other numbers must be "
+            "0 .. 1e6");
     }
     if (price->energy_per_kwh == old->energy_per_kwh &&
         price->carbon_g_per_kwh == old->carbon_g_per_kwh &&

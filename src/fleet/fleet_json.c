@@ -232,7 +232,7 @@ static const object_form budget_form = {budget_numbers, budget_texts, no_others}
 
 static const number_member price_numbers[] = {
     {"from", PRICE(from_s), 0, 0, 1e9, "0 .. 1e9 s"},
-    {"price", PRICE(energy_per_kwh), 0, 0, 1e6, "0 .. 1e6 per kWh"},
+    {"price", PRICE(energy_per_kwh), 0, -1e6, 1e6, "-1e6 .. 1e6 per kWh"},
     {"carbon", PRICE(carbon_g_per_kwh), 0, 0, 1e6, "0 .. 1e6 g/kWh"},
     {NULL, 0, 0, 0, 0, NULL}};
 static const object_form price_form = {price_numbers, no_texts, no_others};

@@ -16,7 +16,7 @@ typedef struct check {
     int64_t *power_uw, *least_uw; /* [groups] */
     double *price; /* [groups] sum of the own prices of a group and those around it */
     double weighted_slowdown, objective, bound;
-    double scale; /* sum of the sizes of all parts of the bound */
+    double scale; /* sum of the sizes of all parts of the bound and the objective */
 } check;
 
 /* Computes the cost from its definition in harpe/fleet.h. */
@@ -25,7 +25,7 @@ static double cost_of(const check *c, const harpe_fleet_member *job, const harpe
     double per_kwh = price->energy_per_kwh + price->carbon_g_per_kwh * price->carbon_per_kg / 1000;
     double slowdown = plan->time_s / job->plans[0].time_s;
     double lost = job->weight * (slowdown - 1);
-    if (!(per_kwh > 0)) return lost;
+    if (per_kwh == 0) return lost;
     double overhead = c->fleet->groups[0].budget.overhead;
     return lost * (price->value_per_s > 0 ? price->value_per_s : 1) +
            per_kwh / 3.6e6 * overhead * plan->power_w * slowdown;
@@ -58,7 +58,9 @@ static harpe_status check_job(check *c, const harpe_fleet_member *job, harpe_err
     add_power(c, c->power_uw, job->group, llround(plan->power_w * 1e6));
     add_power(c, c->least_uw, job->group, least_uw);
     c->weighted_slowdown += job->weight * (plan->time_s / job->plans[0].time_s - 1);
-    c->objective += cost_of(c, job, plan);
+    double cost = cost_of(c, job, plan);
+    c->objective += cost;
+    c->scale += fabs(cost); /* with a negative price, costs may cancel */
     c->bound += least;
     c->scale += fabs(least);
     return HARPE_OK;
@@ -88,7 +90,7 @@ static harpe_status check_group(check *c, int g, harpe_error *error) {
 
 static harpe_status check_sums(const check *c, harpe_error *error) {
     const harpe_fleet_split *split = &c->fleet->split;
-    double tolerance = TOLERANCE * (c->scale + fabs(c->objective));
+    double tolerance = TOLERANCE * c->scale;
     if (fabs(c->objective - split->objective) > tolerance ||
         fabs(c->weighted_slowdown - split->weighted_slowdown) > TOLERANCE * c->weighted_slowdown)
         return harpe_fail(error, HARPE_INTERNAL, "the objective is %.12g, not %.12g", c->objective,

@@ -106,6 +106,7 @@ static harpe_status read_column(const csv_reader *r, int column, double *value,
                                 harpe_error *error) {
     size_t i = r->columns[column];
     double most = column == COLUMN_TIME ? TIME_MAX : PER_KWH_MAX;
+    double least = column == COLUMN_PRICE ? -PER_KWH_MAX : 0;
     if (i == SIZE_MAX) return HARPE_OK;
     if (i >= r->csv.field_count)
         return harpe_csv_fail(&r->csv, 0, error, "%s is missing", column_names[column]);
@@ -117,9 +118,9 @@ static harpe_status read_column(const csv_reader *r, int column, double *value,
                               "2026-11-26T06:00Z or 2026-11-26T07:00+01:00");
     }
     harpe_status status = harpe_csv_double(&r->csv, i, column_names[column], value, error);
-    if (status != HARPE_OK || (*value >= 0 && *value <= most)) return status;
-    return harpe_csv_fail(&r->csv, i, error, "%s must be 0 .. %s", column_names[column],
-                          column == COLUMN_TIME ? "1e9" : "1e6");
+    if (status != HARPE_OK || (*value >= least && *value <= most)) return status;
+    return harpe_csv_fail(&r->csv, i, error, "%s must be %s .. %s", column_names[column],
+                          least < 0 ? "-1e6" : "0", column == COLUMN_TIME ? "1e9" : "1e6");
 }
 
 static harpe_status read_row(csv_reader *r, harpe_error *error) {
@@ -166,12 +167,15 @@ static harpe_status fail_entry(const draft *self, size_t entry, const char *key,
 }
 
 static harpe_status read_amount(const draft *self, const json_t *object, size_t entry,
-                                const char *key, double absent, double *value, harpe_error *error) {
+                                const char *key, double absent, double least, double *value,
+                                harpe_error *error) {
     const json_t *member = json_object_get(object, key);
     *value = json_is_number(member) ? json_number_value(member) : NAN;
     if (!member || json_is_null(member)) *value = absent;
-    if (*value >= 0 && *value <= PER_KWH_MAX) return HARPE_OK;
-    return fail_entry(self, entry, key, "must be a number from 0 to 1e6", error);
+    if (*value >= least && *value <= PER_KWH_MAX) return HARPE_OK;
+    return fail_entry(
+        self, entry, key,
+        least < 0 ? "must be a number from -1e6 to 1e6" : "must be a number from 0 to 1e6", error);
 }
 
 static bool read_moment(const json_t *member, double *seconds) {
@@ -205,11 +209,11 @@ static harpe_status read_entry(draft *self, json_t *object, size_t entry, harpe_
         return fail_entry(self, entry, "at",
                           "must be seconds since 1970, or a time such as \"2026-11-26T06:00Z\"",
                           error);
-    harpe_status status =
-        read_amount(self, object, entry, "energy_per_kwh", NAN, &price.energy_per_kwh, error);
+    harpe_status status = read_amount(self, object, entry, "energy_per_kwh", NAN, -PER_KWH_MAX,
+                                      &price.energy_per_kwh, error);
     if (status == HARPE_OK)
-        status =
-            read_amount(self, object, entry, "carbon_g_per_kwh", 0, &price.carbon_g_per_kwh, error);
+        status = read_amount(self, object, entry, "carbon_g_per_kwh", 0, 0, &price.carbon_g_per_kwh,
+                             error);
     if (status == HARPE_OK && !is_later(self, price.from_s))
         return fail_entry(self, entry, "at", "must be later than that of the entry before", error);
     return status == HARPE_OK ? add(self, price, error) : status;

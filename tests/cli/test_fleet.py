@@ -125,6 +125,25 @@ class Fleet(ProgramTest):
         cost = 0.01 * (0.1 + 0.05) + 5000 / 3.6e6 * (300 * 1.1 + 300 * 1.05)
         self.assertAlmostEqual(dear["objective"], cost)
 
+    def test_a_negative_price_pays_for_power(self):
+        day = dict(DAY, budgets=[{"watts": 800}], value=1e-6, prices=[{"price": -0.1}])
+        split = self.succeed("fleet", "solve", self.fleet(day), "--json").json()
+        # 800 W: a runs its fastest plan and b the next one. 300 W + 500 W would pay more, and lose
+        # 0.1 of a's time, which is worth little.
+        costs = [1e-6 * lost - 0.1 / 3.6e6 * energy for lost, energy in
+                 ((0.01, 400 + 400 * 1.01), (0.1, 300 * 1.1 + 500), (0.15, 300 * 1.1 + 300 * 1.05))]
+        self.assertAlmostEqual(split["objective"], min(costs), 12)
+        self.assertLess(split["objective"], 0)
+        self.assertLessEqual(split["lower_bound"], split["objective"])
+        for prices in ("time_s,price_per_kwh\n0,-0.1\n", None):
+            words = ["--prices", self.write("p.csv", prices)] if prices else []
+            shown = self.succeed("fleet", "simulate", self.fleet(day), "--json", *words).json()
+            for policy in ("split", "uniform_cap", "stop_lowest"):
+                one = shown[policy]
+                self.assertAlmostEqual(one["cost"], one["energy_j"] / 3.6e6 * -0.1)
+        self.refuse(1, '"price" must be -1e6 .. 1e6', "fleet", "solve",
+                    self.fleet(dict(DAY, prices=[{"price": -2e6}])))
+
     def test_hostile_names_are_shown_safely(self):
         name = "\u001b[31m \u00e9 </svg>"
         path = self.fleet({"jobs": [{"name": "\u00e9 </svg>" * 20, "power": 1}], "budgets": []})

@@ -100,6 +100,13 @@ class Prices(ProgramTest):
         self.assertNotIn("secret", str(headers))  # the token is for the server alone
         self.assertNotIn("Authorization", headers)
 
+    def test_prices_may_be_negative(self):
+        self.feed.answer = (200, "at,price_per_kwh\n1764136800,-0.05\n1764140400,0.1\n", {})
+        self.set_prices(self.feed.url)
+        self.assertEqual([row["energy_per_kwh"] for row in self.taken()["series"]], [-0.05, 0.1])
+        self.feed.answer = (200, "at,price_per_kwh\n1764136800,-2e6\n", {})
+        self.refused("price_per_kwh must be -1e6 .. 1e6", self.feed.url)
+
     def test_times_without_a_day_count_from_the_given_moment(self):
         self.feed.answer = (200, "time_s,price_per_kwh\n0,0.2\n60,0.1\n", {})
         self.set_prices(self.feed.url, "--from", "1764100000")

@@ -120,11 +120,37 @@ static void a_price_alone_finds_the_least_cost(void **state) {
     harpe_fleet_free(fleet);
 }
 
+/* At a negative price more energy costs less, and these jobs use most energy with their fastest
+ * plans. */
+static void a_negative_price_pays_for_energy(void **state) {
+    (void)state;
+    harpe_fleet *fleet = two_jobs(-1);
+    harpe_error error = {.message = ""};
+    harpe_fleet_price price = {.energy_per_kwh = -0.2, .value_per_s = 1.0 / 3600};
+    assert_ok(harpe_fleet_set_price(fleet, &price, &error), error);
+    harpe_fleet_split split = solve(fleet);
+    assert_near(split.objective * 3600, -0.2 * split.power_w / 1000, 1e-9);
+    assert_near(split.weighted_slowdown, 0, 1e-12);
+    assert_near(split.lower_bound, split.objective, 1e-12);
+    assert_true(split.is_optimal);
+    assert_int_equal(choice_of(fleet, 0).plan + choice_of(fleet, 1).plan, 0);
+    /* The carbon costs what the energy pays. */
+    price.carbon_g_per_kwh = 300;
+    price.carbon_per_kg = 0.2 / 0.3;
+    assert_ok(harpe_fleet_set_price(fleet, &price, &error), error);
+    assert_true(fabs(solve(fleet).objective) < 1e-12);
+    price.energy_per_kwh = -1.1e6;
+    assert_int_equal(harpe_fleet_set_price(fleet, &price, &error), HARPE_INVALID_INPUT);
+    assert_non_null(strstr(error.message, "energy_per_kwh must be -1e6 .. 1e6"));
+    harpe_fleet_free(fleet);
+}
+
 /* ---- Enumeration ----------------------------------------------------------------------------- */
 
 typedef struct enumeration {
     size_t plan[FLEET_JOBS_MAX];
     double best; /* INFINITY: nothing fits */
+    double size; /* sum of the sizes of its parts: with a negative price, they may cancel */
 } enumeration;
 
 static bool fits(const stated_fleet *f, const size_t *plan) {
@@ -140,13 +166,17 @@ static bool fits(const stated_fleet *f, const size_t *plan) {
 static void enumerate(const stated_fleet *f, enumeration *e) {
     *e = (enumeration){.best = INFINITY};
     for (;;) {
-        double cost = 0;
+        double cost = 0, size = 0;
         bool is_accepted = true;
         for (size_t j = 0; j < f->job_count; j++) {
             cost += stated_cost(f, j, e->plan[j]);
+            size += fabs(stated_cost(f, j, e->plan[j]));
             is_accepted = is_accepted && accepts(&f->jobs[j], e->plan[j]);
         }
-        if (is_accepted && cost < e->best && fits(f, e->plan)) e->best = cost;
+        if (is_accepted && cost < e->best && fits(f, e->plan)) {
+            e->best = cost;
+            e->size = size;
+        }
         size_t j = 0;
         while (j < f->job_count && ++e->plan[j] == f->jobs[j].plan_count)
             e->plan[j++] = 0;
@@ -156,7 +186,7 @@ static void enumerate(const stated_fleet *f, enumeration *e) {
 
 static void small_fleets_get_the_optimum_of_the_enumeration(void **state) {
     (void)state;
-    int feasible = 0, trials = test_trials(3000);
+    int feasible = 0, paid = 0, trials = test_trials(3000);
     for (int i = 0; i < trials; i++) {
         test_random random = {(uint64_t)i};
         enumeration e;
@@ -170,17 +200,31 @@ static void small_fleets_get_the_optimum_of_the_enumeration(void **state) {
         if (!split.is_feasible) continue;
         feasible++;
         assert_true(split.is_optimal);
-        if (fabs(split.objective - e.best) > 1e-9 * fabs(e.best))
+        paid += stated.price.energy_per_kwh < 0;
+        if (fabs(split.objective - e.best) > 1e-9 * e.size)
             fail_msg("fleet %d: %.12g is not %.12g", i, split.objective, e.best);
-        if (split.lower_bound > e.best + 1e-12 * fabs(e.best))
+        if (split.lower_bound > e.best + 1e-12 * e.size)
             fail_msg("fleet %d: the bound is above the optimum", i);
     }
-    assert_true(feasible > trials / 3 && feasible < trials);
+    assert_true(feasible > trials / 3 && feasible < trials && paid > trials / 30);
 }
 
 /* ---- The relaxation -------------------------------------------------------------------------- */
 
 #ifdef HARPE_HAVE_CLP
+
+/* Returns the sum of the largest sizes of the jobs' costs: with a negative price, costs may cancel.
+ */
+static double size_of(const stated_fleet *f) {
+    double sum = 0;
+    for (size_t j = 0; j < f->job_count; j++) {
+        double largest = 0;
+        for (size_t k = 0; k < f->jobs[j].plan_count; k++)
+            if (accepts(&f->jobs[j], k)) largest = fmax(largest, fabs(stated_cost(f, j, k)));
+        sum += largest;
+    }
+    return sum;
+}
 
 /* Returns the optimum of the relaxation, with a share of each accepted plan as a column. */
 static double lp_optimum(const stated_fleet *f, bool *is_feasible) {
@@ -240,7 +284,7 @@ static void the_bound_is_the_optimum_of_an_lp_solver(void **state) {
         double optimum = lp_optimum(&stated, &is_feasible);
         if (!split.is_feasible || !is_feasible) continue;
         compared++;
-        if (fabs(split.lower_bound - optimum) > 1e-6 * (1e-3 + fabs(optimum)))
+        if (fabs(split.lower_bound - optimum) > 1e-6 * (1e-3 + size_of(&stated)))
             fail_msg("fleet %d: %.12g is not %.12g", i, split.lower_bound, optimum);
     }
     assert_true(compared > trials / 4);
@@ -427,6 +471,7 @@ int main(void) {
         cmocka_unit_test(a_choice_shows_what_the_next_watt_is_worth),
         cmocka_unit_test(an_infeasible_budget_says_what_is_missing),
         cmocka_unit_test(a_price_alone_finds_the_least_cost),
+        cmocka_unit_test(a_negative_price_pays_for_energy),
         cmocka_unit_test(small_fleets_get_the_optimum_of_the_enumeration),
 #ifdef HARPE_HAVE_CLP
         cmocka_unit_test(the_bound_is_the_optimum_of_an_lp_solver),

@@ -280,7 +280,8 @@ static void bad_prices_are_refused(void **state) {
         {"time_s,time_s\n", "the columns are time_s"},
         {"time_s,price_per_kwh\n", "has no price"},
         {"time_s,price_per_kwh\n0\n", "price_per_kwh is missing"},
-        {"time_s,price_per_kwh\n0,-1\n", "price_per_kwh must be 0 .. 1e6"},
+        {"time_s,price_per_kwh\n0,-1.1e6\n", "price_per_kwh must be -1e6 .. 1e6"},
+        {"time_s,price_per_kwh,carbon_g_per_kwh\n0,-1,-1\n", "carbon_g_per_kwh must be 0 .. 1e6"},
         {"time_s,price_per_kwh\n0,1\n0,1\n", "time_s must grow"},
         {"time_s,price_per_kwh\n0,x\n", ":2:"},
     };

@@ -43,6 +43,11 @@ static void series_of_all_forms_are_read(void **state) {
     check(" \n[{\"at\":1764136800,\"energy_per_kwh\":0.2,\"carbon_g_per_kwh\":300},"
           "{\"at\":\"2025-11-26T07:00:00.0Z\",\"energy_per_kwh\":0.1}]",
           true, 2, prices);
+    static const harpe_fleet_file_price negative[] = {{1, -0.05, 0}, {2, -1e6, 300}};
+    check("at,price_per_kwh,carbon_g_per_kwh\n1,-0.05,0\n2,-1e6,300\n", true, 2, negative);
+    check("[{\"at\":1,\"energy_per_kwh\":-0.05},"
+          "{\"at\":2,\"energy_per_kwh\":-1e6,\"carbon_g_per_kwh\":300}]",
+          true, 2, negative);
     check("{\"series\":[{\"energy_per_kwh\":0.2,\"at\":1764136800,\"carbon_g_per_kwh\":300}]}",
           true, 1, prices);
 }
@@ -70,7 +75,9 @@ static void mistakes_are_named(void **state) {
         {"[5]", "f: entry 0 (the first is 0) must be an object"},
         {"[{\"at\":1}]", "f: entry 0 (the first is 0): \"energy_per_kwh\" must be a number"},
         {"[{\"at\":1,\"energy_per_kwh\":1,\"x\":2}]", "\"x\" is not known"},
-        {"[{\"at\":1,\"energy_per_kwh\":-1}]", "\"energy_per_kwh\" must be a number"},
+        {"[{\"at\":1,\"energy_per_kwh\":-1.1e6}]", "\"energy_per_kwh\" must be a number from -1e6"},
+        {"[{\"at\":1,\"energy_per_kwh\":-1,\"carbon_g_per_kwh\":-1}]",
+         "\"carbon_g_per_kwh\" must be a number from 0"},
         {"[{\"at\":1,\"energy_per_kwh\":1,\"carbon_g_per_kwh\":\"a\"}]",
          "\"carbon_g_per_kwh\" must"},
         {"[{\"at\":-1,\"energy_per_kwh\":1}]", "\"at\" must be seconds"},

@@ -148,6 +148,12 @@ class FleetTest(unittest.TestCase):
         self.assertEqual(fleet.solve().weighted_slowdown, 0)
         fleet.set_price(energy_per_kwh=0.2, value_per_s=1 / 3600)
         self.assertEqual(fleet.solve().jobs["b"].plan, 1)
+        fleet.set_price(energy_per_kwh=-0.2, value_per_s=1 / 3600)
+        split = fleet.solve()
+        fleet.verify()
+        self.assertEqual(split.jobs["b"].plan, 0)
+        self.assertAlmostEqual(split.objective * 3600, -0.2 * split.power_w / 1000)
+        self.assertLessEqual(split.lower_bound, split.objective)
         fleet.set_price()
         self.assertEqual(fleet.solve().jobs["b"].plan, 0)
 

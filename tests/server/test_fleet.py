@@ -114,6 +114,36 @@ class SettingsTest(FleetTest):
                       server.get("/metrics").body.decode())
         self.expect(server.call("DELETE", "/fleet/members/limit"), 200)
 
+    def wait_until_plan(self, server, plan):
+        """The member `a` reports the plan that it got, until that is `plan`."""
+        runs = 0
+
+        def has_plan(_):
+            nonlocal runs
+            runs = self.expect(server.post("/fleet/members/a", {"plan": runs}), 200).json["plan"]
+            return runs == plan
+
+        self.wait_for(server, has_plan, "the plan of the price")
+
+    def test_a_negative_price_runs_the_plans_that_use_most_energy(self):
+        server = self.start()
+        plans = [{"time": 1, "power": 500}, {"time": 1.001, "power": 400}]
+        self.put(server, "/fleet/members/a", plans=plans)
+        for energy, plan in ((0.5, 1), (-0.5, 0)):
+            self.put(server, "/fleet/prices", value_per_s=1e-3,
+                     series=[{"at": 0, "energy_per_kwh": energy}])
+            self.wait_until_plan(server, plan)
+            fleet = self.fleet(server)
+            self.assertEqual(fleet["price"]["energy_per_kwh"], energy)
+            self.assertLessEqual(fleet["lower_bound"], fleet["objective"])
+        self.assertLess(fleet["objective"], 0)
+        self.assertEqual(promtool("check", "metrics", text=server.get("/metrics").body.decode()), "")
+        server.kill()
+        server = self.start()
+        self.assertEqual(self.fleet(server)["price"]["energy_per_kwh"], -0.5)
+        self.expect_detail(server.call("PUT", "/fleet/prices", {"series": [
+            {"at": 0, "energy_per_kwh": -1.1e6}]}), 422, "energy_per_kwh")
+
     def test_metrics_are_those_of_the_fleet(self):
         server = self.start()
         plans = [{"time": 1, "power": 500}, {"time": 1.25, "power": 400}]

@@ -397,7 +397,7 @@ static json_t *read_series(body *self) {
         double at_s = NAN, energy = NAN, carbon = 0;
         const json_t *row = json_array_get(list, i);
         bool is_read = read_number(self, row, "at", 0, 1e11, &at_s) &&
-                       read_number(self, row, "energy_per_kwh", 0, 1e6, &energy) &&
+                       read_number(self, row, "energy_per_kwh", -1e6, 1e6, &energy) &&
                        read_number(self, row, "carbon_g_per_kwh", 0, 1e6, &carbon);
         if (!is_read || isnan(energy) || !(at_s > before_s)) {
             if (is_read)
