@@ -36,7 +36,7 @@ export function fleetForms(afterwards) {
         try {
             const answer = await send();
             setText(status, `✔ The server has accepted the change.${answer?.missing_w > 0
-                ? ` ${watts(answer.missing_w)} are missing: the event cannot be met completely.` : ""}`);
+                ? ` ${watts(answer.missing_w)} are missing: the jobs cannot draw so little.` : ""}`);
             afterwards();
         } catch (error) {
             setText(status, `✖ ${error.message}`);
@@ -74,15 +74,20 @@ export function fleetForms(afterwards) {
     const share = field("event-share", "Less power (%)", { min: 0.1, max: 100, value: 25 });
     const minutes = field("event-minutes", "For (min)", { min: 1, value: 60 });
     const notice = field("event-notice", "Begins in (min)", { min: 0, value: 0 });
+    const ramp = field("event-ramp", "Back within (min)", { min: 0, value: 5 });
+    const exceeds = h("input", { id: "event-exceed", type: "checkbox" });
     const eventForm = h("form", { onsubmit: (event) => {
         event.preventDefault();
         const group = eventGroup.select.value || null;
-        const [less, length, wait] = [share, minutes, notice].map(({ input }) => Number(input.value));
+        const [less, length, wait, back] = [share, minutes, notice, ramp].map(({ input }) => Number(input.value));
         change("Begin the event?", `${capital(groupWords(group))} draws ${percent(less / 100)} less for ${duration(60 * length)}, ` +
-            `${wait > 0 ? `beginning in ${duration(60 * wait)}` : "beginning now"}. Then the power comes back in a ramp.`,
+            `${wait > 0 ? `beginning in ${duration(60 * wait)}` : "beginning now"}. Then the power comes back ${back > 0 ? `within ${duration(60 * back)}` : "at once"}.` +
+            (exceeds.checked ? " Jobs may get slower than they accept." : ""),
             () => post("/fleet/events", { group, from: wait > 0 ? Date.now() / 1000 + 60 * wait : undefined, // without `from`, the event begins now by the server's clock
-                                          duration_s: 60 * length, share: less / 100, notice_s: 60 * wait, note: "from the dashboard" }));
-    } }, h("h3", null, "Ask for less power"), eventGroup.element, share.element, minutes.element, notice.element, h("button", null, "Begin the event …"));
+                                          duration_s: 60 * length, share: less / 100, notice_s: 60 * wait, ramp_s: 60 * back,
+                                          may_exceed_slowdown: exceeds.checked, note: "from the dashboard" }));
+    } }, h("h3", null, "Ask for less power"), eventGroup.element, share.element, minutes.element, notice.element, ramp.element,
+        h("label", { class: "inline", for: "event-exceed" }, exceeds, " jobs may get slower than they accept"), h("button", null, "Begin the event …"));
 
     return {
         element: h("div", { class: "forms" }, budgetForm, eventForm, status),

@@ -53,7 +53,8 @@ export function resultWords(event) {
     if (reached) parts.push(reached - from <= 1 ? "reached in time" : `reached after ${duration(reached - from)}`);
     else parts.push("not reached");
     if (highest !== null && highest !== undefined)
-        parts.push(`then ${watts(highest)} at most${promised && highest > promised ? `, ${watts(highest - promised)} above` : ""}`);
+        parts.push(`then ${watts(highest)} at most${promised && highest > promised ? `, ${highest - promised < 1 ? "less than 1 W" : watts(highest - promised)} above` : ""}`);
+    if (!Number.isFinite(highest) && state !== "active") return [...parts, "not judged: shorter than the time that the jobs have to follow"].join("; ");
     parts.push(breaches > 0 ? `${breaches} ${breaches === 1 ? "breach" : "breaches"}` : "no breach");
     return parts.join("; ");
 }

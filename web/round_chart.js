@@ -13,7 +13,7 @@ const BOTTOM = 24;
 const TABLE_ROUNDS = 50;
 
 /** Returns the rounds that ended in the last `length` seconds. Rounds of an earlier server have no
- * time, and are shown only with the choice All. */
+ * time, and are shown only with the choice All kept. */
 function roundsWithin(measured, length) {
     const first = Date.now() / 1000 - length;
     return length === Infinity ? measured : measured.filter((one) => one.ended_at > first);

@@ -2,7 +2,7 @@
 // Selects the time that charts show. The choice stays while the page is open, also in other views.
 import { h } from "./dom.js";
 
-const RANGES = [["hour", "Last hour", 3600], ["day", "Last day", 86400], ["all", "All", Infinity]];
+const RANGES = [["hour", "Last hour", 3600], ["day", "Last day", 86400], ["all", "All kept", Infinity]];
 let chosen = "all";
 let count = 0;
 

@@ -35,6 +35,8 @@ export const fleet = {
     events: [
         { id: 1, group: null, from: NOW - 50000, duration_s: 3600, watts: null, share: 0.25, notice_s: 600, ramp_s: 300, note: "grid operator", state: "over", promised_w: 45000, missing_w: 0, reached_at: NOW - 50000.5, highest_w: 44800, breaches: 0 },
         { id: 2, group: "row2", from: NOW - 20000, duration_s: 1800, watts: 4000, share: null, notice_s: 0, ramp_s: 0, note: "", state: "over", promised_w: 9400, missing_w: 400, reached_at: NOW - 19970, highest_w: 9900, breaches: 2 },
+        { id: 6, group: null, from: NOW - 15000, duration_s: 20, watts: 1000, share: null, notice_s: 0, ramp_s: 0, note: "", state: "over", promised_w: 45000, missing_w: 0, reached_at: NOW - 14990, highest_w: null, breaches: 0 },
+        { id: 7, group: null, from: NOW - 12000, duration_s: 600, watts: 1000, share: null, notice_s: 0, ramp_s: 0, note: "", state: "over", promised_w: 45000, missing_w: 0, reached_at: NOW - 11990, highest_w: 45000.9, breaches: 1 },
         { id: 3, group: null, from: NOW - 60, duration_s: 3600, watts: 15000, share: null, notice_s: 0, ramp_s: 600, note: "heat wave", state: "active", promised_w: 45000, missing_w: 0, reached_at: null, highest_w: null, breaches: 0 },
         { id: 4, group: null, from: NOW + 7200, duration_s: 600, watts: null, share: 0.1, notice_s: 7200, ramp_s: 60, note: "test", state: "announced", promised_w: 54000, missing_w: 0, reached_at: null, highest_w: null, breaches: 0 },
         { id: 5, group: null, from: NOW + 90000, duration_s: 600, watts: null, share: 0.1, notice_s: 0, ramp_s: 0, note: "", state: "cancelled", promised_w: null, missing_w: 0, reached_at: null, highest_w: null, breaches: 0 },

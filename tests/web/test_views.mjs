@@ -114,7 +114,7 @@ await test("shows_the_rounds_of_a_time_with_the_keyboard", async () => {
     await open(`#/jobs/${encodeURIComponent(firstId)}`, () => page.getByRole("slider"));
     await page.getByText(/^\d+ rounds, \d+ to \d+$/).waitFor();
     await checkHelp();
-    await page.getByRole("radio", { name: "All" }).focus();
+    await page.getByRole("radio", { name: "All kept" }).focus();
     await page.keyboard.press("ArrowLeft");
     assert.equal(await page.getByRole("radio", { name: "Last day" }).isChecked(), true);
     await page.keyboard.press("ArrowLeft");
@@ -182,8 +182,10 @@ await test("a_budget_of_the_form_keeps_margin_and_overhead", async () => {
 
 await test("an_event_shows_what_was_promised_and_what_came", async () => {
     await page.getByLabel("Less power (%)").fill("5");
+    await page.getByLabel("Back within (min)").fill("2");
+    await page.getByLabel("jobs may get slower than they accept").check();
     await page.getByRole("button", { name: "Begin the event …" }).click();
-    await page.getByRole("dialog").getByText(/5\.0 % less for 60 min, beginning now/).waitFor();
+    await page.getByRole("dialog").getByText(/5\.0 % less for 60 min, beginning now\. Then the power comes back within 2 min\. Jobs may get slower than they accept\./).waitFor();
     await page.evaluate(() => { // not every browser tells the body of a request
         const { fetch } = window;
         window.fetch = (path, options) => {
@@ -195,7 +197,7 @@ await test("an_event_shows_what_was_promised_and_what_came", async () => {
     const row = page.getByRole("row", { name: /from the dashboard/ });
     await row.getByText("active").waitFor();
     const sent = JSON.parse(await page.evaluate(() => window.harpeSent));
-    assert.deepEqual(Object.keys(sent).sort(), ["duration_s", "group", "note", "notice_s", "share"]); // now is the server's
+    assert.deepEqual(Object.keys(sent).sort(), ["duration_s", "group", "may_exceed_slowdown", "note", "notice_s", "ramp_s", "share"]); // now is the server's
     const { promised_w: promised } = (await call(url, "/fleet")).events[0];
     await row.getByText(/^at most 1\.\d+ kW$/).waitFor();
     await row.getByText(/^reached .*; no breach$/).waitFor();
@@ -274,6 +276,8 @@ await test("tells_the_rare_states_of_a_fleet", async () => {
     await odd.getByText("at most 9.400 kW; 400.0 W more than the event asks for").waitFor();
     await odd.getByText("reached after 30 s; then 9.900 kW at most, 500.0 W above; 2 breaches").waitFor();
     await odd.getByText("reached in time; then 44.80 kW at most; no breach").waitFor();
+    await odd.getByText("reached after 10 s; not judged: shorter than the time that the jobs have to follow").waitFor();
+    await odd.getByText("reached after 10 s; then 45.00 kW at most, less than 1 W above; 1 breach").waitFor();
     await odd.getByText("cancelled before it held").waitFor();
     await odd.getByText("<b>bold</b>").first().waitFor(); // shown as text
     await odd.getByText("206.10 CHF").waitFor(); // the currency of the sums, also with other prices
