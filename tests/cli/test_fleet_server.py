@@ -83,6 +83,7 @@ WRONG = (
     ("load", "set or remove"), ("event add --for 5", "--watts"),
     ("event add --watts 5", "--for"), ("event add --watts 5 --share 0.1 --for 5", "only one"),
     ("event add --share 1.5 --for 5", "--share"), ("event add --watts 5 --for 5 --from x", "--from"),
+    ("budget set 5 --group=", "--group has no name"), ("budget remove --group=", "--group has no name"),
     ("prices set no.csv", "no.csv"), ("audit --limit x", "--limit"),
 )
 
@@ -186,9 +187,10 @@ class Fleet(ProgramTest):
         out = self.fleet("status", (200, FLEET)).out
         for words in ("state within at 2025-11-25 19:46:40 UTC", "41.00 kW measured, 2 jobs not measured yet, 40.50 kW planned", "limit -",
                       "weighted slowdown 2.3, cost rate 0.0023 EUR per s, lower bound 0.0021", "123.4 kWh", "5.6 kWh +- 0.7 kWh",
-                      "whole fleet", "45.00 kW", "row1", "too small", "800.0 W is missing", "llama [2J",
+                      "whole fleet", "45.00 kW", "row1", "too small", "800.0 W are missing", "llama [2J",
                       "silent", "3/40", "4200 W", "1.100", "no answer for 60 s", "25.0 %",
-                      "active", "33.00 kW", "500.0 W is missing", "exceeded 2 times, highest 34.00 kW"):
+                      "active", "33.00 kW", "500.0 W are missing", "not reached, then 34.00 kW at most, exceeded 2 times",
+                      "    " + "a" * 90 + "\n"):
             self.assertIn(words, out)
         unpriced = FLEET | {"price": None, "lower_bound": 2.1, "objective": 2.3}
         self.assertIn("weighted slowdown 2.3, lower bound 2.1\n", self.fleet("status", (200, unpriced)).out)
@@ -208,7 +210,21 @@ class Fleet(ProgramTest):
         prices = self.fleet("prices", (200, FLEET)).out
         self.assertIn("0.21 EUR per kWh", prices)
         self.assertIn("no prices", self.fleet("prices", (200, FLEET | {"price": None})).out)
+        for price, words in (({"currency": ""}, "energy 0.21 per kWh, carbon dioxide 300 g per kWh and 0.1 per kg,"
+                                                " time 0.01 per s\n"), ({"series": 1}, "\n1 price, set at ")):
+            self.assertIn(words, self.fleet("prices", (200, FLEET | {"price": FLEET["price"] | price})).out)
+        for event, words in (
+                ({"reached_at": 1764100002, "highest_w": 32000, "breaches": 0},
+                 "reached at 2025-11-25 19:46:42, then 32.00 kW at most\n"),
+                ({"breaches": 1}, "not reached, then 34.00 kW at most, exceeded 1 time\n"),
+                ({"highest_w": None, "breaches": 0}, "33.00 kW\n"),
+                ({"highest_w": None, "breaches": 0, "state": "over", "reached_at": 1764100002},
+                 "reached at 2025-11-25 19:46:42, not judged: shorter than the time to follow\n")):
+            one = FLEET["events"][0] | {"missing_w": 0} | event
+            self.assertTrue(self.fleet("event", (200, FLEET | {"events": [one]})).out.endswith(words), words)
         self.assertEqual(self.fleet("budget remove").out, "")
+        self.assertEqual(self.fleet("budget set 5", (200, {"missing_w": 0})).out, "")
+        self.assertIn("cannot hold: 325.0 W are missing", self.fleet("budget set 5", (200, {"missing_w": 325}), 3).out)
         for line in out.splitlines():
             self.assertLessEqual(len(line), 120, line)
 
@@ -231,7 +247,7 @@ class Fleet(ProgramTest):
     def test_an_event_that_cannot_be_met_exits_with_3(self):
         answer = {"id": 7, "promised_w": 40000, "missing_w": 1500}
         out = self.fleet("event add --watts 9000 --for 60", (200, answer), 3).out
-        self.assertEqual(out, "event 7: cannot be met: 40.00 kW promised, 1500 W is missing\n")
+        self.assertEqual(out, "event 7: cannot be met: 40.00 kW promised, 1500 W are missing\n")
         answer["missing_w"] = 0
         out = self.fleet("event add --watts 9000 --for 60", (200, answer)).out
         self.assertEqual(out, "event 7: 40.00 kW promised\n")

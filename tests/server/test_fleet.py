@@ -92,6 +92,15 @@ class SettingsTest(FleetTest):
         self.put(server, "/fleet/budget", group="row1", watts=900)
         self.assertEqual(factors("row1"), (900, 0, 1))
 
+    def test_a_budget_that_cannot_hold_says_what_is_missing(self):
+        server = self.start()
+        plans = [{"time": 1, "power": 500}, {"time": 1.2, "power": 400}]
+        self.put(server, "/fleet/members/a", group="row1", plans=plans)
+        for body, missing in (({"watts": 300}, 100), ({"watts": 300, "group": "row1", "margin": 0.2}, 200),
+                              ({"watts": 600, "overhead": 1.2}, 0)):
+            answer = self.expect(server.call("PUT", "/fleet/budget", body), 200).json
+            self.assertAlmostEqual(answer["missing_w"], missing)
+
     def test_declared_member_follows(self):
         server = self.start()
         plans = [{"time": 1, "power": 500}, {"time": 1.2, "power": 400}]

@@ -118,6 +118,10 @@ static void check_options(const server_arguments *arguments, const struct argp_s
                             action->verb ? action->verb : "");
         has_needed = has_needed || action->needs & 1U << i;
     }
+    const char *group = values->texts[HARPE_FLEET_GROUP];
+    /* Only a job has a group already, which "" takes away. */
+    if (values->is_given[HARPE_FLEET_GROUP] && !*group && strcmp(action->noun, "job") != 0)
+        harpe_flag_fail(state, "--group has no name; the whole fleet is meant without --group");
     bool is_event = strcmp(action->noun, "event") == 0 && action->needs != 0;
     if (is_event && values->is_given[HARPE_FLEET_WATTS] == values->is_given[HARPE_FLEET_SHARE])
         harpe_flag_fail(state, "give --watts or --share, and only one of them");
@@ -175,7 +179,7 @@ static void print_answer(const server_arguments *arguments, const json_t *answer
     else if (strcmp(arguments->action->method, "POST") == 0)
         harpe_fleet_print_promise(answer);
     else if (strcmp(arguments->action->method, "GET") != 0)
-        return; /* a change that succeeded prints nothing */
+        harpe_fleet_print_missing(answer); /* a change that succeeded prints nothing else */
     else if (strcmp(noun, "status") == 0)
         harpe_fleet_print_status(answer, harpe_command_columns());
     else if (strcmp(noun, "budget") == 0)
@@ -197,7 +201,8 @@ static harpe_status show(const server_arguments *arguments, json_t *answer, int 
         status = harpe_command_print_json(json_incref(answer), error);
     else
         print_answer(arguments, answer);
-    bool is_missing = strcmp(arguments->action->method, "POST") == 0 &&
+    /* Only the answers about an event and a budget have this member. */
+    bool is_missing = strcmp(arguments->action->method, "GET") != 0 &&
                       json_number_value(json_object_get(answer, "missing_w")) > 0;
     *exit_code = is_missing ? HARPE_FLEET_EXIT_INFEASIBLE : HARPE_EXIT_OK;
     if (status == HARPE_OK && (fflush(stdout) != 0 || ferror(stdout)))

@@ -102,7 +102,7 @@ void harpe_fleet_print_budgets(const json_t *fleet) {
                power(budget, "counted_w").text, power(budget, "least_w").text,
                number(budget, "missing_w") > 0 ? "  too small" : "");
         if (number(budget, "missing_w") > 0)
-            printf("  %s is missing\n", power(budget, "missing_w").text);
+            printf("  %s are missing\n", power(budget, "missing_w").text);
     }
 }
 
@@ -132,7 +132,17 @@ static cell slowdown_of(const json_t *job) {
     return out;
 }
 
-/* Prints a job in two lines if the terminal is narrow. */
+/* Prints the whole id, which `harpe fleet job set` needs, in a line of its own if it is not the
+ * first cell. */
+static void print_id(const json_t *job, const char *shown) {
+    char clean[1024];
+    const char *id = json_string_value(at(job, "job_id"));
+    if (!id || !*id) return;
+    (void)harpe_clean_text(clean, sizeof clean, id);
+    if (strcmp(clean, shown) != 0) printf("    %s\n", clean);
+}
+
+/* Prints a job in two lines if the terminal is narrow, and its id. */
 static void print_job(const json_t *job, bool is_wide) {
     const char *label = json_string_value(at(job, "name"));
     cell name = text(job, label && *label ? "name" : "job_id", is_wide ? 32 : 78);
@@ -146,6 +156,7 @@ static void print_job(const json_t *job, bool is_wide) {
     if (is_wide)
         printf(" %9s %11s", power(job, "counted_w").text, digits(job, "gain_per_kw", 4).text);
     puts("");
+    print_id(job, name.text);
     cell reason = text(job, "reason", 74);
     if (strcmp(reason.text, "-") != 0) printf("    %s\n", reason.text);
 }
@@ -172,6 +183,23 @@ static cell less_of(const json_t *event) {
     return out;
 }
 
+/* Prints what came of an event that has begun. */
+static void print_result(const json_t *event) {
+    cell state = text(event, "state", 16);
+    double breaches = number(event, "breaches");
+    bool is_reached = json_is_number(at(event, "reached_at"));
+    bool is_judged = json_is_number(at(event, "highest_w"));
+    if (!is_reached && !is_judged && strcmp(state.text, "over") != 0) return;
+    printf("      %s%s", is_reached ? "reached at " : "not reached",
+           is_reached ? moment(event, "reached_at").text : "");
+    if (is_judged) printf(", then %s at most", power(event, "highest_w").text);
+    if (breaches > 0)
+        printf(", exceeded %.0f %s", breaches, breaches == 1 ? "time" : "times");
+    else if (!is_judged && strcmp(state.text, "active") != 0)
+        printf(", not judged: shorter than the time to follow");
+    puts("");
+}
+
 void harpe_fleet_print_events(const json_t *fleet) {
     size_t i;
     const json_t *event;
@@ -182,12 +210,18 @@ void harpe_fleet_print_events(const json_t *fleet) {
                moment(event, "from").text, duration(event, "duration_s").text, less_of(event).text,
                text(event, "state", 9).text, power(event, "promised_w").text);
         if (number(event, "missing_w") > 0)
-            printf("      %s is missing: the jobs cannot draw so little\n",
+            printf("      %s are missing: the jobs cannot draw so little\n",
                    power(event, "missing_w").text);
-        if (number(event, "breaches") > 0)
-            printf("      exceeded %.0f times, highest %s\n", number(event, "breaches"),
-                   power(event, "highest_w").text);
+        print_result(event);
     }
+}
+
+/* Formats an amount in the currency of the prices, if they have one. */
+static cell money(const json_t *price, const char *name) {
+    cell amount = digits(price, name, 6), currency = text(price, "currency", 12), out = amount;
+    if (strcmp(currency.text, "-") != 0)
+        (void)snprintf(out.text, sizeof out.text, "%.40s %.40s", amount.text, currency.text);
+    return out;
 }
 
 void harpe_fleet_print_prices(const json_t *fleet) {
@@ -196,12 +230,11 @@ void harpe_fleet_print_prices(const json_t *fleet) {
         puts("no prices are set");
         return;
     }
-    cell currency = text(price, "currency", 12);
-    printf("energy %s %s per kWh, carbon dioxide %s g per kWh and %s %s per kg, time %s %s per s\n",
-           digits(price, "energy_per_kwh", 6).text, currency.text,
-           digits(price, "carbon_g_per_kwh", 6).text, digits(price, "carbon_per_kg", 6).text,
-           currency.text, digits(price, "value_per_s", 6).text, currency.text);
-    printf("%.0f prices, set at %s UTC\n", number(price, "series"), moment(price, "set_at").text);
+    printf("energy %s per kWh, carbon dioxide %s g per kWh and %s per kg, time %s per s\n",
+           money(price, "energy_per_kwh").text, digits(price, "carbon_g_per_kwh", 6).text,
+           money(price, "carbon_per_kg").text, money(price, "value_per_s").text);
+    printf("%.0f %s, set at %s UTC\n", number(price, "series"),
+           number(price, "series") == 1 ? "price" : "prices", moment(price, "set_at").text);
 }
 
 /* ---- The whole ------------------------------------------------------------------------------- */
@@ -263,10 +296,17 @@ void harpe_fleet_print_status(const json_t *fleet, int columns) {
 void harpe_fleet_print_promise(const json_t *answer) {
     printf("event %.0f: ", number(answer, "id"));
     if (number(answer, "missing_w") > 0)
-        printf("cannot be met: %s promised, %s is missing\n", power(answer, "promised_w").text,
+        printf("cannot be met: %s promised, %s are missing\n", power(answer, "promised_w").text,
                power(answer, "missing_w").text);
     else
         printf("%s promised\n", power(answer, "promised_w").text);
+}
+
+void harpe_fleet_print_missing(const json_t *answer) {
+    if (number(answer, "missing_w") > 0)
+        printf(
+            "the budget is set, but cannot hold: %s are missing for what the jobs draw at least\n",
+            power(answer, "missing_w").text);
 }
 
 void harpe_fleet_print_audit(const json_t *records) {

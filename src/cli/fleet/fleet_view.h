@@ -17,5 +17,7 @@ void harpe_fleet_print_prices(const json_t *fleet);
 void harpe_fleet_print_promise(const json_t *answer);
 /* Prints the answer to GET /fleet/audit. */
 void harpe_fleet_print_audit(const json_t *records);
+/* Prints what is missing for a budget, if something is. */
+void harpe_fleet_print_missing(const json_t *answer);
 
 #endif

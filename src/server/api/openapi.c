@@ -148,6 +148,8 @@ static const char FLEET_SCHEMAS[] =
     "\"id\":{\"type\":\"integer\"},"
     "\"promised_w\":{\"type\":[\"number\",\"null\"]},"
     "\"missing_w\":{\"type\":\"number\",\"minimum\":0}}},"
+    "\"FleetMissing\":{\"type\":\"object\",\"properties\":{"
+    "\"missing_w\":{\"type\":\"number\",\"minimum\":0}}},"
     "\"FleetPrices\":{\"type\":\"object\",\"required\":[\"series\"],\"properties\":{"
     "\"currency\":{\"type\":[\"string\",\"null\"]},"
     "\"carbon_per_kg\":{\"type\":\"number\",\"minimum\":0},"

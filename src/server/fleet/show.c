@@ -338,6 +338,14 @@ void harpe_fleet_show_event_answer(const harpe_fleet_state *state, int64_t id, h
     harpe_json_raw(text, "}");
 }
 
+void harpe_fleet_show_budget_answer(const harpe_fleet_state *state, const char *group,
+                                    harpe_text *text) {
+    int g = harpe_groups_find(state, group);
+    harpe_json_number(
+        text, "{\"missing_w\":", g < 0 ? 0 : harpe_fleet_group_missing_w(&state->groups[g]));
+    harpe_json_raw(text, "}");
+}
+
 void harpe_fleet_show_plan(const harpe_member *member, double cap_w, harpe_text *text) {
     size_t plan = harpe_member_plan_within(member, cap_w);
     harpe_text_printf(text, "{\"plan\":%zu", plan);

@@ -24,6 +24,9 @@ void harpe_fleet_show(const harpe_fleet_state *state, const char *scope, harpe_f
                       harpe_text *text);
 /* Appends what POST /fleet/events answers. */
 void harpe_fleet_show_event_answer(const harpe_fleet_state *state, int64_t id, harpe_text *text);
+/* Appends what PUT /fleet/budget answers. Call harpe_limits_update before. */
+void harpe_fleet_show_budget_answer(const harpe_fleet_state *state, const char *group,
+                                    harpe_text *text);
 /* Appends what a declared member gets: its plan and its cap. */
 void harpe_fleet_show_plan(const harpe_member *member, double cap_w, harpe_text *text);
 

@@ -151,6 +151,7 @@ static void run_later(harpe_steering *self) {
 }
 
 static void answer_waiting(harpe_steering *self);
+static void answer_budgets(harpe_steering *self);
 
 /* While nothing was set, clients may have set caps, so the frontiers must be read again. */
 static void forget_own_caps(const harpe_steering *self) {
@@ -177,7 +178,9 @@ static void tick(void *user) {
     }
     harpe_steering_send_commands(self);
     if (is_asked) answer_waiting(self);
-    if (is_set || has_commands(self) || self->waiting.count > 0) run_later(self);
+    answer_budgets(self);
+    if (is_set || has_commands(self) || self->waiting.count > 0 || self->budgets.count > 0)
+        run_later(self);
 }
 
 /* Begins to steer if something is set. */
@@ -219,6 +222,12 @@ static void setting_is_stored(harpe_steering *self, const harpe_fleet_note *note
         harpe_fleet_show_event_answer(&self->state, strtoll(note->key + strlen("event/"), NULL, 10),
                                       &text);
         answer_text(call, &text);
+        return;
+    }
+    if (call->kind == HARPE_CALL_FLEET_PUT_BUDGET && !self->is_stopping) {
+        if (self->budgets.count == 0) self->budgets_s = now_of(self).steady_s;
+        harpe_calls_append(&self->budgets, call);
+        answer_budgets(self);
         return;
     }
     harpe_reply_null(call, -1);
@@ -353,6 +362,20 @@ static void answer_waiting(harpe_steering *self) {
     }
 }
 
+/* Answers the budgets that are stored. Their answers also say what the jobs can reach. */
+static void answer_budgets(harpe_steering *self) {
+    bool is_late = now_of(self).steady_s - self->budgets_s > EVENT_WAIT_S;
+    if (self->budgets.count == 0 || (!is_late && lacks_plans(self))) return;
+    look(self);
+    for (harpe_call *call; (call = harpe_calls_take_first(&self->budgets));) {
+        harpe_text text = {0};
+        char group[HARPE_FLEET_TEXT_MAX + 1];
+        harpe_bodies_read_group(call->body, call->length, group, sizeof group);
+        harpe_fleet_show_budget_answer(&self->state, group, &text);
+        answer_text(call, &text);
+    }
+}
+
 static void post_event(harpe_steering *self, harpe_call *call) {
     if (self->waiting.count == 0) self->waiting_s = now_of(self).steady_s;
     harpe_calls_append(&self->waiting, call);
@@ -463,7 +486,9 @@ void harpe_steering_handle(harpe_steering *self, harpe_call *call) {
 
 void harpe_steering_forget(harpe_steering *self, harpe_call *call) {
     if (!self) return;
-    if (call->list == &self->waiting || call->list == &self->changes) harpe_calls_remove(call);
+    if (call->list == &self->waiting || call->list == &self->changes ||
+        call->list == &self->budgets)
+        harpe_calls_remove(call);
     harpe_steering_drop_call(self, call);
 }
 
@@ -518,6 +543,8 @@ void harpe_steering_stop(harpe_steering *self) {
         harpe_reply_stopping(call);
     for (harpe_call *call; (call = harpe_calls_take_first(&self->changes));)
         harpe_reply_stopping(call);
+    for (harpe_call *call; (call = harpe_calls_take_first(&self->budgets));)
+        harpe_reply_null(call, -1); /* it is stored */
 }
 
 bool harpe_steering_is_idle(const harpe_steering *self) {
