@@ -133,65 +133,65 @@ static void the_price_of_the_moment_counts(void **state) {
 
 /* ---- Mistakes -------------------------------------------------------------------------------- */
 
+static const char *const mistakes[][2] = {
+    {"", "f:1:0: not JSON"},
+    {"[]", "the fleet must be an object"},
+    {"{\"jobs\":[],\"jobs\":[]}", "not JSON: duplicate object key"},
+    {"{}", "the fleet: \"jobs\" is missing"},
+    {"{\"jobs\":{}}", "the fleet: \"jobs\" must be a list"},
+    {JOBS("\"budget\":1"), "\"budget\" is not a known member"},
+    {JOBS("\"horizon\":0"), "\"horizon\" must be 1 .. 1e8 s"},
+    {"{\"jobs\":[1]}", "job 0 (the first is 0) must be an object"},
+    {"{\"jobs\":[{\"name\":\"\"}]}", "job 0 (the first is 0): \"name\" must have 1 to 255"},
+    {"{\"jobs\":[{\"power\":1}]}", "job 0 (the first is 0): \"name\" is missing"},
+    {"{\"jobs\":[{\"name\":\"x\"}]}", "job 'x' has neither \"plans\" nor a \"power\""},
+    {"{\"jobs\":[{\"name\":\"x\",\"power\":1,\"plans\":[]}]}", "job 'x' has \"plans\" and"},
+    {"{\"jobs\":[{\"name\":\"x\",\"plans\":[]}]}", "job 'x': \"plans\" must be a list of 1"},
+    {"{\"jobs\":[{\"name\":\"x\",\"power\":-1}]}", "job 'x': \"power\" must be 0 .. 1e9 W"},
+    {"{\"jobs\":[{\"name\":\"x\",\"power\":1,\"wieght\":2}]}", "job 'x': \"wieght\" is not"},
+    {"{\"jobs\":[{\"name\":\"x\",\"plans\":[{\"time\":1}]}]}",
+     "job 'x', plan 0: \"power\" is missing"},
+    {"{\"jobs\":[{\"name\":\"x\",\"plans\":[{\"time\":\"1\",\"power\":1}]}]}",
+     "job 'x', plan 0: \"time\" must be a number"},
+    {"{\"jobs\":[{\"name\":\"x\",\"plans\":[{\"time\":2,\"power\":1},"
+     "{\"time\":1,\"power\":1}]}]}",
+     "job 'x', plan 1: it is faster than the plan before it"},
+    {"{\"jobs\":[{\"name\":\"x\",\"power\":1,\"arrival\":5,\"end\":5}]}",
+     "job 'x': \"end\" must be after its arrival"},
+    {"{\"jobs\":[{\"name\":\"x\",\"power\":1,\"group\":\"row\"}]}",
+     "job 'x': no entry of \"budgets\" names the group 'row'"},
+    {"{\"jobs\":[{\"name\":\"x\",\"power\":1},{\"name\":\"x\",\"power\":1}]}",
+     "job 'x' occurs twice"},
+    {"{\"jobs\":[{\"name\":\"x\\ny\",\"power\":1}]}", "control character"},
+    {JOBS("\"budgets\":[{\"watts\":1},{\"watts\":2}]"), "is the second without a \"group\""},
+    {JOBS("\"budgets\":[{\"watts\":1,\"parent\":\"x\"}]"), "\"parent\" needs a \"group\""},
+    {JOBS("\"budgets\":[{\"group\":\"x\",\"parent\":\"y\"}]"), "names the group 'y'"},
+    {JOBS("\"budgets\":[{\"group\":\"x\",\"margin\":1}]"),
+     "budget of group 'x': \"margin\" must be 0 .. 0.99"},
+    {JOBS("\"budgets\":[{\"group\":\"x\"},{\"group\":\"x\"}]"), "budget of group 'x' occurs twice"},
+    {JOBS("\"budgets\":[{\"group\":\"x\",\"parent\":\"y\"},"
+          "{\"group\":\"y\",\"parent\":\"x\"}]"),
+     "budget of group 'x': the group is inside of itself"},
+    {JOBS("\"prices\":[{\"from\":5},{\"from\":5}]"), "price 1 (the first is 0): \"from\" must"},
+    {JOBS("\"budgets\":[{\"watts\":1}],\"events\":[{\"from\":1,\"duration\":1}]"),
+     "event 0 (the first is 0) must have either"},
+    {JOBS("\"budgets\":[{\"watts\":1}],\"events\":[{\"from\":1,\"duration\":1,"
+          "\"share\":2}]"),
+     "event 0 (the first is 0): \"share\" must be 0 .. 1"},
+    {JOBS("\"events\":[{\"from\":1,\"duration\":1,\"share\":0.5}]"),
+     "its group has no \"watts\" that it could lower"},
+};
+
 static void mistakes_are_told_in_one_line(void **state) {
     (void)state;
-    static const char *const cases[][2] = {
-        {"", "f:1:0: not JSON"},
-        {"[]", "the fleet must be an object"},
-        {"{\"jobs\":[],\"jobs\":[]}", "not JSON: duplicate object key"},
-        {"{}", "the fleet: \"jobs\" is missing"},
-        {"{\"jobs\":{}}", "the fleet: \"jobs\" must be a list"},
-        {JOBS("\"budget\":1"), "\"budget\" is not a known member"},
-        {JOBS("\"horizon\":0"), "\"horizon\" must be 1 .. 1e8 s"},
-        {"{\"jobs\":[1]}", "job 0 (the first is 0) must be an object"},
-        {"{\"jobs\":[{\"name\":\"\"}]}", "job 0 (the first is 0): \"name\" must have 1 to 255"},
-        {"{\"jobs\":[{\"power\":1}]}", "job 0 (the first is 0): \"name\" is missing"},
-        {"{\"jobs\":[{\"name\":\"x\"}]}", "job 'x' has neither \"plans\" nor a \"power\""},
-        {"{\"jobs\":[{\"name\":\"x\",\"power\":1,\"plans\":[]}]}", "job 'x' has \"plans\" and"},
-        {"{\"jobs\":[{\"name\":\"x\",\"plans\":[]}]}", "job 'x': \"plans\" must be a list of 1"},
-        {"{\"jobs\":[{\"name\":\"x\",\"power\":-1}]}", "job 'x': \"power\" must be 0 .. 1e9 W"},
-        {"{\"jobs\":[{\"name\":\"x\",\"power\":1,\"wieght\":2}]}", "job 'x': \"wieght\" is not"},
-        {"{\"jobs\":[{\"name\":\"x\",\"plans\":[{\"time\":1}]}]}",
-         "job 'x', plan 0: \"power\" is missing"},
-        {"{\"jobs\":[{\"name\":\"x\",\"plans\":[{\"time\":\"1\",\"power\":1}]}]}",
-         "job 'x', plan 0: \"time\" must be a number"},
-        {"{\"jobs\":[{\"name\":\"x\",\"plans\":[{\"time\":2,\"power\":1},"
-         "{\"time\":1,\"power\":1}]}]}",
-         "job 'x', plan 1: it is faster than the plan before it"},
-        {"{\"jobs\":[{\"name\":\"x\",\"power\":1,\"arrival\":5,\"end\":5}]}",
-         "job 'x': \"end\" must be after its arrival"},
-        {"{\"jobs\":[{\"name\":\"x\",\"power\":1,\"group\":\"row\"}]}",
-         "job 'x': no entry of \"budgets\" names the group 'row'"},
-        {"{\"jobs\":[{\"name\":\"x\",\"power\":1},{\"name\":\"x\",\"power\":1}]}",
-         "job 'x' occurs twice"},
-        {"{\"jobs\":[{\"name\":\"x\\ny\",\"power\":1}]}", "control character"},
-        {JOBS("\"budgets\":[{\"watts\":1},{\"watts\":2}]"), "is the second without a \"group\""},
-        {JOBS("\"budgets\":[{\"watts\":1,\"parent\":\"x\"}]"), "\"parent\" needs a \"group\""},
-        {JOBS("\"budgets\":[{\"group\":\"x\",\"parent\":\"y\"}]"), "names the group 'y'"},
-        {JOBS("\"budgets\":[{\"group\":\"x\",\"margin\":1}]"),
-         "budget of group 'x': \"margin\" must be 0 .. 0.99"},
-        {JOBS("\"budgets\":[{\"group\":\"x\"},{\"group\":\"x\"}]"),
-         "budget of group 'x' occurs twice"},
-        {JOBS("\"budgets\":[{\"group\":\"x\",\"parent\":\"y\"},"
-              "{\"group\":\"y\",\"parent\":\"x\"}]"),
-         "budget of group 'x': the group is inside of itself"},
-        {JOBS("\"prices\":[{\"from\":5},{\"from\":5}]"), "price 1 (the first is 0): \"from\" must"},
-        {JOBS("\"budgets\":[{\"watts\":1}],\"events\":[{\"from\":1,\"duration\":1}]"),
-         "event 0 (the first is 0) must have either"},
-        {JOBS("\"budgets\":[{\"watts\":1}],\"events\":[{\"from\":1,\"duration\":1,"
-              "\"share\":2}]"),
-         "event 0 (the first is 0): \"share\" must be 0 .. 1"},
-        {JOBS("\"events\":[{\"from\":1,\"duration\":1,\"share\":0.5}]"),
-         "its group has no \"watts\" that it could lower"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
         harpe_fleet *fleet = NULL;
         harpe_error error = {.message = ""};
-        const char *text = cases[i][0];
+        const char *text = mistakes[i][0];
         if (harpe_fleet_parse_json(text, strlen(text), "f", 0, &fleet, &error) == HARPE_OK)
             fail_msg("%s is accepted", text);
         assert_null(fleet);
-        if (!strstr(error.message, cases[i][1])) fail_msg("%s: %s", text, error.message);
+        if (!strstr(error.message, mistakes[i][1])) fail_msg("%s: %s", text, error.message);
         assert_true(strncmp(error.message, "f:", 2) == 0);
         assert_null(strchr(error.message, '\n'));
     }
