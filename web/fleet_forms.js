@@ -49,7 +49,7 @@ export function fleetForms(afterwards) {
     const overhead = field("budget-overhead", "Counted ×", { min: 1, max: 10 });
     let budgets = [];
     let shown = null;
-    /** Shows the margin and the factor that the chosen group has, unless the user has changed them. */
+    /** Fills in the margin and the overhead of the chosen group's budget. Keeps what the user has typed. */
     const showFactors = () => {
         const group = budgetGroup.select.value;
         const set = budgets.find((one) => (one.group ?? "") === group);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CLOCK_MONOTONIC and CLOCK_BOOTTIME measure how long something took. CLOCK_REALTIME is the time of
- * day. CLOCK_MONOTONIC stops while the machine is suspended, and CLOCK_BOOTTIME does not. */
+/* CLOCK_MONOTONIC measures durations without the time for which the machine is suspended.
+ * CLOCK_BOOTTIME measures durations with that time. CLOCK_REALTIME is the time of day. */
 #include "base/clock.h"
 
 #include <time.h>

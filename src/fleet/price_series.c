@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads a series of prices from CSV or JSON. It opens no file and no connection. */
+/* Parses a series of prices: a text in memory, in CSV or JSON. */
 #include "fleet/price_series.h"
 
 #include <jansson.h>
@@ -63,8 +63,8 @@ static const char *const column_names[COLUMNS] = {"time_s", "at", "price_per_kwh
 typedef struct csv_reader {
     draft series;
     harpe_csv csv;
-    size_t columns[COLUMNS]; /* where each column is; SIZE_MAX: it is missing */
-    size_t width;            /* columns of the first line */
+    size_t columns[COLUMNS]; /* index of each column; SIZE_MAX: the file does not have it */
+    size_t width;            /* number of columns in the first line */
 } csv_reader;
 
 static int column_named(const harpe_csv_field *field) {
@@ -101,7 +101,8 @@ static harpe_status read_header(csv_reader *r, harpe_error *error) {
                       r->csv.name);
 }
 
-/* Reads one column of a row. A column that is missing is 0. */
+/* Reads the field of a row that belongs to one column. Leaves `*value` as it is if the file does
+ * not have the column. */
 static harpe_status read_column(const csv_reader *r, int column, double *value,
                                 harpe_error *error) {
     size_t i = r->columns[column];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prices of energy and carbon intensities as a time series, as text: CSV or JSON. */
+/* Reads a time series of energy prices and carbon intensities from a text in CSV or JSON. */
 #ifndef HARPE_FLEET_PRICE_SERIES_H
 #define HARPE_FLEET_PRICE_SERIES_H
 

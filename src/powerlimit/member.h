@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job as a member of the fleet of a server: the side of the training thread. A thread of its own
- * (member_thread.c) talks to the server. None of the functions for the training thread waits, takes
- * a lock or uses the network. */
+/* Makes a job a member of a server's fleet. A separate thread (member_thread.c) sends requests to
+ * the server. The functions in the section "Training thread" only exchange values with that thread:
+ * they do not wait, take no lock and do not use the network. */
 #ifndef HARPE_POWERLIMIT_MEMBER_H
 #define HARPE_POWERLIMIT_MEMBER_H
 
@@ -14,7 +14,7 @@
 
 typedef struct harpe_power_member harpe_power_member;
 
-/* How often the member does what. Tests use shorter times. */
+/* Periods and time limits of the member's thread. Tests use shorter ones. */
 typedef struct harpe_power_member_times {
     double report_s;  /* from one report to the next */
     double answer_s;  /* limit for a request */
@@ -37,28 +37,30 @@ harpe_status harpe_power_member_take_terms(const harpe_power_limit_fleet *terms,
                                            harpe_power_limit_fleet **own, harpe_error *error);
 void harpe_power_member_forget_terms(harpe_power_limit_fleet *terms); /* NULL is allowed */
 
-/* Starts the member's thread, which declares the job: first as a member that cannot be steered.
- * `terms` must outlive the member. */
+/* Starts the member's thread. The thread first declares the job as a member that the server cannot
+ * steer. `terms` must outlive the member. */
 harpe_status harpe_power_member_join(const harpe_power_limit_fleet *terms,
                                      const harpe_power_member_job *job,
                                      const harpe_power_member_times *times,
                                      harpe_power_member **out, harpe_error *error);
 /* Leaves the fleet and frees the member. Waits for the server, for at most times.leave_s. In a
- * forked child, which has no such thread, it only returns. NULL is allowed. */
+ * forked child, which does not have the thread, it does nothing. NULL is allowed. */
 void harpe_power_member_leave(harpe_power_member *member);
 
 /* ---- Training thread; NULL is allowed as the member ------------------------------------------ */
 
-/* Hands over the plans. The chosen plan runs. `plans` must outlive the member. */
+/* Gives the member the plans of the job. The job runs the plan that its selector has chosen.
+ * `plans` must outlive the member. */
 void harpe_power_member_take_plans(harpe_power_member *member, const harpe_limit_plans *plans);
 /* The job can no longer be steered: its limits are restored. */
 void harpe_power_member_give_up(harpe_power_member *member);
 /* Returns the plan that the server asks for; -1: none. */
 int64_t harpe_power_member_told(const harpe_power_member *member);
-/* Enclose a change of the power limit. `plan` runs from then on. */
+/* Call the first function before a change of the power limit, and the second one after it. From
+ * then on, the job runs `plan`. */
 void harpe_power_member_begin_change(harpe_power_member *member);
 void harpe_power_member_end_change(harpe_power_member *member, size_t plan);
-/* Tells the mean power of the whole job since the last change or the last call, in W. */
+/* Gives the member the mean power of the whole job since the last change or the last call, in W. */
 void harpe_power_member_note_power(harpe_power_member *member, double power_w);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A sorted list of groups, each with the group around it. It does not know tokens. */
+/* Keeps the tree of groups as an array that is sorted by name. */
 #include "rights/group_tree.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "base/array.h"
 
-/* Returns the place of a name, or where it would be. */
+/* Returns the index of the entry with this name, or the index at which it would be inserted. */
 static size_t find(const harpe_group_tree *tree, const char *name, bool *is_found) {
     size_t low = 0, high = tree->count;
     *is_found = false;

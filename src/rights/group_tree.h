@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which group is inside of which other group. A group that is directly inside of the whole fleet
- * has no entry. The fleet keeps the tree, and everything that compares a group with a token reads
- * it. One thread uses a tree. */
+/* The tree of groups: it has the parent of each group, which is the group directly around it. A
+ * group whose parent is the whole fleet has no entry. The fleet changes the tree. Code that
+ * compares a group with the groups of a token reads it. Only one thread may use a tree. */
 #ifndef HARPE_RIGHTS_GROUP_TREE_H
 #define HARPE_RIGHTS_GROUP_TREE_H
 
@@ -9,26 +9,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* A group and its parent. */
 typedef struct harpe_group_place {
     char *name, *parent;
 } harpe_group_place;
 
 /* Initialise it with zeros. */
 typedef struct harpe_group_tree {
-    harpe_group_place *places; /* by name */
+    harpe_group_place *places; /* sorted by name */
     size_t count, capacity;
-    uint64_t moves; /* how often a group has got another parent */
+    uint64_t moves; /* how many times the parent of a group has changed */
 } harpe_group_tree;
 
 void harpe_group_tree_free(harpe_group_tree *tree);
 
-/* Moves a group into `parent`; NULL or "": into the whole fleet, which also removes a group. If
- * memory runs out, the group is in the whole fleet, so that no token gets more rights, and the
- * function returns false. */
+/* Sets the parent of a group. If `parent` is NULL or "", the parent is the whole fleet, and the
+ * entry of the group is removed. Returns false if memory runs out. The parent is then the whole
+ * fleet, so that no token reaches the group through another group. */
 bool harpe_group_tree_put(harpe_group_tree *tree, const char *name, const char *parent);
 
-/* Returns the group around a group, or NULL if that is the whole fleet. Valid until the next change
- * of the tree. `tree` may be NULL. */
+/* Returns the parent of a group, or NULL if the parent is the whole fleet. The text is valid until
+ * the tree changes. `tree` may be NULL; then the parent of each group is the whole fleet. */
 const char *harpe_group_tree_parent(const harpe_group_tree *tree, const char *name);
 
 #endif

@@ -21,7 +21,8 @@ FOUND_MW = 231000
 PROFILE = {"measurements": [{"power_limit": limit, "energy": limit * seconds, "time": seconds}
                             for limit, seconds in ((300, 10), (250, 11), (200, 12.5), (150, 16))]}
 
-# Marks its steps and keeps the GPU busy until the file exists. A second file has the step count.
+# The training program. It marks steps and keeps the GPU busy until the file that its first argument
+# names exists. It writes the number of its steps to the file that its second argument names.
 TRAINING = """
 import ctypes, os, sys, time
 work = ctypes.CDLL(os.environ["HARPE_NVML_LIBRARY"]).harpe_emulator_work
@@ -85,7 +86,7 @@ class Fleet(ServerTest):
         run.wait(LIMIT_S)
 
     def wait_for_job(self, server, holds, what):
-        """Waits until the only job of the fleet is so. Returns it."""
+        """Waits until holds(job) is true for the only job of the fleet. Returns the job."""
         end = time.monotonic() + LIMIT_S
         while True:
             jobs = self.ask(server, "GET", "/fleet")["jobs"]
@@ -133,7 +134,7 @@ class Fleet(ServerTest):
         self.ask(server, "DELETE", f"/fleet/events/{event['id']}")
         self.wait_for_limit(200)
         self.wait_for_job(server, follows(2), "back after the event")
-        # A killed server.
+        # The server is killed.
         port = server.port
         server.kill()
         lost = "no power limits from the fleet for now, training continues"
@@ -143,9 +144,9 @@ class Fleet(ServerTest):
         server = self.serve(port)
         self.wait_until(lambda: "the server is back" in self.log.read_text(), "the return is told")
         self.wait_for_job(server, follows(2), "follows the new server")
-        out = self.log.read_text()  # a busy machine may lose the server once more
+        out = self.log.read_text()  # on a busy machine, the job may lose the server again
         self.assertIn(out.count(lost) - out.count("the server is back"), (0, 1), out)
-        # A server that does not answer.
+        # The server is stopped, so it does not answer.
         server.process.send_signal(signal.SIGSTOP)
         try:
             self.wait_for_steps(300)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The thread of a member of a fleet with a scripted server: what it declares and reports, and what
- * it does when the server is away, hangs, refuses, answers nonsense or forgets the member. */
+/* Tests the thread of a fleet's member with a scripted server. The tests check what the thread
+ * declares and reports. They also check what it does if the server cannot be reached, does not
+ * answer, refuses a request, sends nonsense, or does not know the member any more. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +17,8 @@
 /* Short times, so that many attempts fit into a test. */
 static const harpe_power_member_times quick = {
     .report_s = 0.02, .answer_s = LIMIT_S, .retry_s = 0.05, .refused_s = 0.05, .leave_s = LIMIT_S};
-/* For a server that does not answer. A busy machine may then also lose a server that answers. */
+/* Times for tests in which the server does not answer. On a busy machine, these limits may also end
+ * requests to a server that answers. */
 static const harpe_power_member_times impatient = {
     .report_s = 0.02, .answer_s = 0.3, .retry_s = 0.05, .refused_s = 0.05, .leave_s = LIMIT_S};
 
@@ -220,7 +222,8 @@ static void a_server_that_forgets_gets_a_new_declaration(void **state) {
     end(&self);
 }
 
-/* A fault of the server is one line, its end is another, and the job keeps what it was told. */
+/* The log has one line for the beginning of a fault of the server, and one for its end. Meanwhile
+ * the job keeps the plan that it was told. */
 static void check_fault(fleet_mode mode, const char *babble, const char *line) {
     job self;
     begin(&self);
@@ -232,7 +235,8 @@ static void check_fault(fleet_mode mode, const char *babble, const char *line) {
     WAIT_UNTIL(harpe_power_member_told(self.member) == 2);
     set_fleet_mode(server, mode, babble);
     int before = fleet_count(server, attempts);
-    wait_for_fleet(server, attempts, before + 3); /* the second has failed, so its line is there */
+    wait_for_fleet(server, attempts,
+                   before + 3); /* the second request has failed, so its line is in the log */
     assert_true(has_logged(&self, line));
     int warnings = warning_count(&self);
     assert_true(warnings >= 1);
@@ -308,7 +312,7 @@ static void the_end_does_not_wait_for_a_server_that_hangs(void **state) {
     begin(&self);
     fleet_server *server = &self.server;
     harpe_power_member_times times = quick;
-    times.answer_s = 1e5; /* so the end would not come at all */
+    times.answer_s = 1e5; /* without leave_s, the member would not end */
     times.leave_s = 0.05;
     join(&self, &times);
     wait_for_fleet(server, &server->reported, 1);

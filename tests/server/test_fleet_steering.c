@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fleet's decisions with a clock of the test's own and invented jobs: no lost answer makes a
- * budget break, lowering goes before raising, nobody is slower than accepted, and a restart
- * continues with the same split. */
+/* Tests the decisions of the fleet with simulated jobs and a clock that the test sets. A lost
+ * answer lets the fleet exceed no budget. Jobs are lowered before other jobs are raised. No job is
+ * slower than it accepts. After a restart, the fleet continues with the same split. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,13 +30,13 @@
 enum { JOBS_MAX = 12, PLANS_MAX = 12 };
 #define TICK_S 0.5
 
-/* A job as it really is. */
+/* The real state of a simulated job. The fleet knows only what the job reports. */
 typedef struct real_job {
     harpe_member *member;
-    double factor; /* of its power, which the plans do not know */
+    double factor; /* its real power divided by the power that its plan predicts */
     double round_s;
-    double ends_s;  /* of its round */
-    size_t plan;    /* that it runs */
+    double ends_s;  /* when its round ends */
+    size_t plan;    /* the plan that it runs */
     bool is_capped; /* its round runs under the last cap */
     double hangs_until_s;
     bool is_measured; /* the member has measured the factor */
@@ -190,7 +190,7 @@ static void decide(world *w) {
     for (size_t j = 0; j < w->job_count; j++) {
         harpe_member *member = w->jobs[j].member;
         if (harpe_member_counted_w(member) > counted[j]) check_raise(w, member);
-        /* A command needs some time, and some are lost for a while. */
+        /* A job gets its command late: in each tick with a probability of 0.7. */
         if (member->has_command) w->jobs[j].is_capped = false;
         if (member->has_command && between(w, 0, 1) < 0.7) member->has_command = false;
     }
@@ -203,8 +203,8 @@ static void check_powers(const world *w) {
         if (job->is_measured && real_power(job) > counted_w * (1 + 1e-9))
             fail_msg("%s draws %g W, and %g W are counted", job->member->id, real_power(job),
                      counted_w);
-        /* The target counts: after an event that permits more, a job speeds up when there is room.
-         */
+        /* The target is checked, not the plan that runs: after an event that has permitted a larger
+         * slowdown, a job speeds up only when there is room. */
         const harpe_member *member = job->member;
         double most = harpe_member_max_slowdown(member);
         if (!member->has_target || !(most > 0) || member->may_exceed) continue;
@@ -314,7 +314,7 @@ static void budgets_hold_whatever_is_lost(void **state) {
     assert_true(raises > 100);
 }
 
-/* A job that hangs while it may draw much is counted with that, so the others draw less. */
+/* A job that hangs counts with the power that it may draw, so the other jobs get less. */
 static void silent_job_is_counted_with_what_it_may_draw(void **state) {
     (void)state;
     world w;
@@ -404,7 +404,8 @@ static void fleet_is_under_an_event_with_notice_when_it_begins(void **state) {
     end(&w);
 }
 
-/* A job that stops answering just before an event without notice: the others are lower in time. */
+/* A job stops answering just before an event without notice. The other jobs are lowered in its
+ * place within 30 s. */
 static void event_is_kept_although_a_job_does_not_answer(void **state) {
     (void)state;
     int late = 0;
@@ -433,7 +434,7 @@ static void event_is_kept_although_a_job_does_not_answer(void **state) {
     assert_true(late > 20);
 }
 
-/* A job is given time for its answer as long as that costs nothing. */
+/* While no limit is exceeded, a job that answers late is not overdue. */
 static void answer_is_not_overdue_while_the_budget_holds(void **state) {
     (void)state;
     world w;
@@ -450,7 +451,8 @@ static void answer_is_not_overdue_while_the_budget_holds(void **state) {
     end(&w);
 }
 
-/* A pause of a member that reports is not taken for its usual time between reports. */
+/* A pause between two reports of a member counts little for its round, which is its usual time
+ * between reports. */
 static void pause_is_no_longer_round(void **state) {
     (void)state;
     world w;
@@ -478,8 +480,8 @@ static void pause_is_no_longer_round(void **state) {
     end(&w);
 }
 
-/* The first interval begins with the declaration, or with the start of the server, and is no round.
- * A member that once reports twice at once is not taken for one that always does. */
+/* The time before a member's first report is not a round. If a member sends two reports at once,
+ * its round is right again after two further reports. */
 static void round_of_a_member_is_known_after_few_reports(void **state) {
     (void)state;
     world w;
@@ -501,8 +503,7 @@ static void round_of_a_member_is_known_after_few_reports(void **state) {
     end(&w);
 }
 
-/* A job without a largest slowdown is not driven below its slowest plan because another one answers
- * late. */
+/* If a job answers late, no other job gets a cap below the power of its slowest plan. */
 static void late_answer_drives_nobody_below_the_slowest_plan(void **state) {
     (void)state;
     world w;
@@ -562,8 +563,8 @@ static double shown_of_event(const world *w, int64_t id, const char *name) {
     return value;
 }
 
-/* What was announced for an event stays, and the event is judged by it, whatever the budget becomes
- * and whether the event is over or cancelled. */
+/* The promise of an event does not change if the budget changes, or when the event ends or is
+ * cancelled. The event is judged by this promise. */
 static void promise_of_an_event_does_not_change(void **state) {
     (void)state;
     world w, again;
@@ -600,7 +601,8 @@ static void promise_of_an_event_does_not_change(void **state) {
     end(&w);
 }
 
-/* If the budget rises during an event, the jobs may draw more than was promised. */
+/* If the budget rises during an event, the jobs may draw more than the event promises. That is a
+ * breach of the event, and not of the budget. */
 static void power_above_the_promise_is_a_breach(void **state) {
     (void)state;
     world w;
@@ -610,7 +612,8 @@ static void power_above_the_promise_is_a_breach(void **state) {
     pass(&w, 60);
     set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":200,\"share\":0.25}");
     pass(&w, 60);
-    uint64_t before = w.state.groups[0].breaches; /* as the event began without notice */
+    uint64_t before =
+        w.state.groups[0].breaches; /* at the beginning of the event, which had no notice */
     set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":2000}");
     pass(&w, 60);
     assert_float_equal(shown_of_event(&w, 1, "promised_w"), 750, 1e-6);
@@ -658,7 +661,8 @@ static void promise_is_the_highest_limit_during_the_event(void **state) {
     }
 }
 
-/* What a job may draw before its first results is counted, and not measured: it is no breach. */
+/* The power that a job may draw before its first results is counted power. It is not measured
+ * power, so it causes no breach. */
 static void assumed_power_is_not_measured(void **state) {
     (void)state;
     world w;
@@ -694,7 +698,8 @@ static void assumed_power_is_not_measured(void **state) {
     end(&w);
 }
 
-/* Older versions stored no promise. It is computed from the budget. */
+/* An event that an older version has stored has no promise. The promise is then computed from the
+ * budget. */
 static void event_of_an_older_store_has_a_promise(void **state) {
     (void)state;
     world w;
@@ -873,7 +878,8 @@ static void use(world *w, real_job *job, double used_j, double saved_j, double u
 
 static bool is_near(double a, double b) { return fabs(a - b) < 1e-9 * (1 + fabs(b)); }
 
-/* Only what is used while something is set counts, and `since` is when that began. */
+/* Energy counts only while a budget, an event or a price is set. `since` is the beginning of that
+ * time. */
 static void energy_of_an_idle_fleet_is_not_counted(void **state) {
     (void)state;
     world w;
@@ -895,7 +901,8 @@ static void energy_of_an_idle_fleet_is_not_counted(void **state) {
     end(&w);
 }
 
-/* A server that was killed has lost sums, and the uncertainty is that of what is left. */
+/* A server that is killed loses the energy that it has summed up since it last stored the sums.
+ * After the restart, the uncertainty is that of the energy that was stored. */
 static void uncertainty_is_that_of_the_counted_savings(void **state) {
     (void)state;
     world w, again;
@@ -949,7 +956,8 @@ static bool has_currency(const world *w, const char *name) {
     return is_equal;
 }
 
-/* Costs keep their currency without prices, and begin again with another one. */
+/* When the prices are removed, the costs keep their currency. When prices in another currency are
+ * set, the costs begin again at 0. */
 static void costs_have_a_currency(void **state) {
     (void)state;
     static const char prices[] = "{\"currency\":\"%s\",\"carbon_per_kg\":0,\"series\":[{\"at\":0,"
@@ -976,7 +984,7 @@ static void costs_have_a_currency(void **state) {
     end(&w);
 }
 
-/* With prices, the objective and its bound are costs per second, also while energy costs nothing.
+/* With prices, the objective and its bound are costs per second, also if the price of energy is 0.
  */
 static void objective_has_the_unit_of_the_prices(void **state) {
     (void)state;

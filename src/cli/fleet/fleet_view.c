@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Formats the state of a server's fleet. Texts come from other machines, so they are cleaned and
- * cut. A member that is missing or null is shown as "-". */
+/* Formats the state of a server's fleet. Texts may come from other machines, so their control
+ * characters are replaced, and long texts are cut. A JSON member that is missing or null is shown
+ * as
+ * "-". */
 #include "cli/fleet/fleet_view.h"
 
 #include <stdarg.h>
@@ -132,8 +134,8 @@ static cell slowdown_of(const json_t *job) {
     return out;
 }
 
-/* Prints the whole id, which `harpe fleet job set` needs, in a line of its own if it is not the
- * first cell. */
+/* Prints the job's whole id in a line of its own, because `harpe fleet job set` needs the id.
+ * Prints nothing if the first cell of the row (`shown`) is the id. */
 static void print_id(const json_t *job, const char *shown) {
     char clean[1024];
     const char *id = json_string_value(at(job, "job_id"));
@@ -142,7 +144,7 @@ static void print_id(const json_t *job, const char *shown) {
     if (strcmp(clean, shown) != 0) printf("    %s\n", clean);
 }
 
-/* Prints a job in two lines if the terminal is narrow, and its id. */
+/* Prints the row of a job and its id. On a narrow terminal, the row has two lines. */
 static void print_job(const json_t *job, bool is_wide) {
     const char *label = json_string_value(at(job, "name"));
     cell name = text(job, label && *label ? "name" : "job_id", is_wide ? 32 : 78);
@@ -183,7 +185,7 @@ static cell less_of(const json_t *event) {
     return out;
 }
 
-/* Prints what came of an event that has begun. */
+/* Prints the result of an event that has begun. */
 static void print_result(const json_t *event) {
     cell state = text(event, "state", 16);
     double breaches = number(event, "breaches");
@@ -216,7 +218,8 @@ void harpe_fleet_print_events(const json_t *fleet) {
     }
 }
 
-/* Formats an amount in the currency of the prices, if they have one. */
+/* Formats an amount and the currency of the prices. If the prices have no currency, formats only
+ * the amount. */
 static cell money(const json_t *price, const char *name) {
     cell amount = digits(price, name, 6), currency = text(price, "currency", 12), out = amount;
     if (strcmp(currency.text, "-") != 0)
@@ -242,10 +245,9 @@ void harpe_fleet_print_prices(const json_t *fleet) {
 static void print_energy(const json_t *fleet) {
     const json_t *energy = at(fleet, "energy");
     if (!json_is_number(at(energy, "used_kwh"))) return;
-    printf("energy %s kWh since %s UTC, saved %s kWh +- %s kWh", digits(energy, "used_kwh", 5).text,
-           moment(energy, "since").text, digits(energy, "saved_kwh", 5).text,
-           digits(energy, "saved_kwh_uncertainty", 3).text);
-    puts("");
+    printf("energy %s kWh since %s UTC, saved %s kWh +- %s kWh\n",
+           digits(energy, "used_kwh", 5).text, moment(energy, "since").text,
+           digits(energy, "saved_kwh", 5).text, digits(energy, "saved_kwh_uncertainty", 3).text);
     if (!json_is_number(at(energy, "cost"))) return;
     cell currency = text(energy, "currency", 12);
     const char *unit = strcmp(currency.text, "-") == 0 ? "" : currency.text;
@@ -255,7 +257,8 @@ static void print_energy(const json_t *fleet) {
            digits(energy, "cost_saved_uncertainty", 3).text, space, unit);
 }
 
-/* The lower bound is that of the weighted slowdown, or with a price that of the cost. */
+/* Without prices, the lower bound is a bound of the weighted slowdown. With prices, it is a bound
+ * of the cost rate. */
 static void print_objective(const json_t *fleet) {
     const json_t *price = at(fleet, "price");
     cell bound = digits(fleet, "lower_bound", 5);
