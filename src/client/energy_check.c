@@ -2,25 +2,33 @@
 /* Sums up both energies and their uncertainty. The power of training varies within each step, so
  * the integral is a mean over samples: its standard error is the standard deviation of the samples
  * divided by the square root of the number of connected ones. The counter moves every 10 to 100 ms,
- * so the energy at the first and the last sample of a stretch is uncertain. */
+ * so the energy at the first and the last sample of a stretch is uncertain.
+ *
+ * The time of a late sample depends on the training: a busy machine delays samples, and often until
+ * the GPU waits. So late samples may all show too little power, by at most the difference between
+ * the highest and the lowest power. This error does not become smaller with more samples. */
 #include "client/energy_check.h"
 
 #include <math.h>
 
 #define PERIOD_NS INT64_C(100000000)
-/* Samples that are further apart are not connected. A busy machine delays samples, and often until
- * the training waits, so late samples show too little power. */
+/* Samples that are further apart are not connected. */
 #define GAP_NS INT64_C(200000000)
+/* A sample is late if it comes later than this after it is due. Readings are 10 ms apart. */
+#define LATE_NS INT64_C(15000000)
 
 enum { LEAST_INTERVALS = 20 };
 static const double quantile_95 = 1.96; /* of the normal distribution, both sides */
 /* The fractional parts of the multiples of this number are spread evenly from 0 to 1 (Weyl). */
 static const double golden_ratio = 0.6180339887498949;
 
-bool harpe_energy_check_is_due(const harpe_energy_check *check, int64_t now_ns) {
-    if (!check->has_sample) return true;
+static int64_t due_ns(const harpe_energy_check *check) {
     double periods = 0.5 + fmod(check->samples * golden_ratio, 1);
-    return now_ns - check->sampled_ns >= (int64_t)(periods * (double)PERIOD_NS);
+    return check->sampled_ns + (int64_t)(periods * (double)PERIOD_NS);
+}
+
+bool harpe_energy_check_is_due(const harpe_energy_check *check, int64_t now_ns) {
+    return !check->has_sample || now_ns >= due_ns(check);
 }
 
 void harpe_energy_check_break(harpe_energy_check *check) {
@@ -31,6 +39,7 @@ void harpe_energy_check_break(harpe_energy_check *check) {
 void harpe_energy_check_add(harpe_energy_check *check, int64_t now_ns, double power_w,
                             int64_t changed_ns, int64_t blur_ns, double counter_j) {
     if (check->has_sample && now_ns <= check->sampled_ns) return;
+    bool is_late = check->has_sample && now_ns > due_ns(check) + LATE_NS;
     if (check->has_sample && now_ns - check->sampled_ns > GAP_NS) harpe_energy_check_break(check);
     double since_s = (double)(now_ns - changed_ns) * 1e-9;
     double energy_j = counter_j + power_w * since_s;
@@ -38,6 +47,7 @@ void harpe_energy_check_add(harpe_energy_check *check, int64_t now_ns, double po
     if (check->has_sample) {
         double length_s = (double)(now_ns - check->sampled_ns) * 1e-9;
         check->intervals++;
+        check->late += 0.5 * (check->was_late + is_late);
         check->time_s += length_s;
         check->power_j += 0.5 * (check->sampled_w + power_w) * length_s;
         check->counter_j += energy_j - check->sampled_j;
@@ -47,8 +57,11 @@ void harpe_energy_check_add(harpe_energy_check *check, int64_t now_ns, double po
     check->has_sample = true;
     check->sampled_ns = now_ns;
     check->sampled_w = power_w;
+    check->was_late = is_late;
     check->sampled_j = energy_j;
     check->edge_j2 = edge_j * edge_j;
+    check->most_w = check->samples > 0 ? fmax(check->most_w, power_w) : power_w;
+    check->least_w = check->samples > 0 ? fmin(check->least_w, power_w) : power_w;
     check->samples++;
     check->sum_w += power_w;
     check->sum_w2 += power_w * power_w;
@@ -62,6 +75,8 @@ harpe_energy_comparison harpe_energy_check_compare(const harpe_energy_check *che
     double variance_w2 = fmax(0, check->sum_w2 / n - mean_w * mean_w) * n / (n - 1);
     double power_j2 = check->time_s * check->time_s * variance_w2 / check->intervals;
     double edges_j2 = check->edges_j2 + (check->has_sample ? check->edge_j2 : 0);
+    double late_j =
+        check->late / check->intervals * check->time_s * (check->most_w - check->least_w);
     return (harpe_energy_comparison){check->counter_j, check->power_j,
-                                     quantile_95 * sqrt(power_j2 + edges_j2)};
+                                     late_j + quantile_95 * sqrt(power_j2 + edges_j2)};
 }

@@ -11,12 +11,14 @@
 /* Initialise with zeros. */
 typedef struct harpe_energy_check {
     bool has_sample; /* the last sample, with which the next one is connected */
+    bool was_late;   /* the last sample */
     int64_t sampled_ns;
     double sampled_w, sampled_j;
     double edge_j2; /* square of the uncertainty of the last sample's energy */
     /* Sums over all samples and over the time between connected samples. */
-    double samples, sum_w, sum_w2;
+    double samples, sum_w, sum_w2, least_w, most_w;
     double intervals, time_s, counter_j, power_j;
+    double late; /* intervals: with one late sample they count half, with two late samples whole */
     double edges_j2; /* squares of the uncertainties at the begin of each unbroken stretch */
 } harpe_energy_check;
 
