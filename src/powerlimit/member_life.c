@@ -105,6 +105,8 @@ void harpe_power_member_leave(harpe_power_member *member) {
 
 void harpe_power_member_take_plans(harpe_power_member *member, const harpe_limit_plans *plans) {
     if (!member) return;
+    /* Until now, limits were measured. A power from that time belongs to no plan. */
+    atomic_fetch_add(&member->changes, 2);
     atomic_store(&member->plan, plans->chosen);
     atomic_store(&member->plans, plans);
     ring(member);

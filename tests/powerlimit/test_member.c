@@ -33,6 +33,7 @@ typedef struct job {
     harpe_limit_plans *plans;
     pthread_mutex_t lock;
     double power_w; /* protected by the lock, like the log */
+    double later_w; /* the power from the second reading on; 0: the same */
     int warnings;
     char lines[4096];
 } job;
@@ -73,6 +74,7 @@ static harpe_status mean_power(void *user, double *power_w, harpe_error *error) 
     job *self = user;
     pthread_mutex_lock(&self->lock);
     *power_w = self->power_w;
+    if (self->later_w > 0) self->power_w = self->later_w;
     pthread_mutex_unlock(&self->lock);
     return HARPE_OK;
 }
@@ -164,6 +166,25 @@ static void a_power_belongs_to_the_plan_that_is_reported(void **state) {
     harpe_power_member_end_change(self.member, 2);
     wait_for_body(server, server->report, &server->reported, "\"plan\":2");
     wait_for_body(server, server->report, &server->reported, "\"plan\":2,\"power\":440");
+    end(&self);
+}
+
+/* While limits are measured, the limit changes without a word to the member. */
+static void no_plan_has_a_power_from_the_time_of_the_measurements(void **state) {
+    (void)state;
+    job self;
+    begin(&self);
+    fleet_server *server = &self.server;
+    self.power_w = 900;
+    join(&self, &quick);
+    wait_for_body(server, server->report, &server->reported, "900");
+    watch_fleet(server, "\"plan\":1,\"power\":900");
+    pthread_mutex_lock(&self.lock);
+    self.later_w = 400; /* the next reading still begins in the time of the measurements */
+    pthread_mutex_unlock(&self.lock);
+    measure(&self);
+    wait_for_body(server, server->report, &server->reported, "\"plan\":1,\"power\":400");
+    assert_int_equal(fleet_count(server, &server->seen), 0);
     end(&self);
 }
 
@@ -386,6 +407,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_is_declared_measured_told_and_removed),
         cmocka_unit_test(a_power_belongs_to_the_plan_that_is_reported),
+        cmocka_unit_test(no_plan_has_a_power_from_the_time_of_the_measurements),
         cmocka_unit_test(the_power_of_several_ranks_is_reported_once),
         cmocka_unit_test(a_job_that_gives_up_counts_with_its_highest_power),
         cmocka_unit_test(a_server_that_forgets_gets_a_new_declaration),
