@@ -8,6 +8,7 @@
  *   lost       no answer of a harpe server: again soon. After hold_s the job runs its own limit
  *
  * The log gets one line when the outcome changes, and not one for each attempt. */
+#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,12 +32,37 @@ typedef struct reply {
     char reason[640]; /* set if REFUSED or LOST */
 } reply;
 
+/* ---- The hold -------------------------------------------------------------------------------- */
+
+/* Returns for how long the job keeps what it was told, in s. The time starts with the first report
+ * that gets no limit, so it does not depend on the time between two reports. INFINITY: the server
+ * has answered, or has told nothing. */
+static double hold_left_s(const harpe_power_member *member) {
+    const harpe_member_talk *talk = &member->talk;
+    if (talk->asked_ns == 0 || atomic_load(&member->told) < 0) return INFINITY;
+    return member->terms->hold_s - (double)(harpe_clock_ns() - talk->asked_ns) * 1e-9;
+}
+
+/* Lets the job run its own limit if the server has given no limit for too long. */
+static void tend_hold(harpe_power_member *member) {
+    double left_s = hold_left_s(member);
+    if (left_s >= 0) return;
+    atomic_store(&member->told, -1);
+    harpe_power_member_say(
+        member, HARPE_LOG_WARNING,
+        "the server has given no limit for %s: the job runs its own power limit again",
+        HARPE_TIME(member->terms->hold_s - left_s));
+}
+
 /* ---- Waiting --------------------------------------------------------------------------------- */
 
 bool harpe_power_member_go_on(void *user) {
     harpe_power_member *member = user;
     harpe_member_talk *talk = &member->talk;
-    if (!atomic_load(&member->is_leaving)) return true;
+    if (!atomic_load(&member->is_leaving)) {
+        tend_hold(member);
+        return true;
+    }
     if (talk->leave_until_ns == 0)
         talk->leave_until_ns = harpe_clock_ns() + (int64_t)(member->times.leave_s * 1e9);
     return harpe_clock_ns() < talk->leave_until_ns;
@@ -50,13 +76,15 @@ static void silence_bell(const harpe_power_member *member) {
 
 /* Waits until the time has passed or the member leaves, or, if `hears`, until something has changed
  * for this thread. */
-static void rest(const harpe_power_member *member, double seconds, bool hears) {
+static void rest(harpe_power_member *member, double seconds, bool hears) {
     int64_t end_ns = harpe_clock_ns() + (int64_t)(seconds * 1e9);
     while (!atomic_load(&member->is_leaving)) {
-        int64_t left_ms = (end_ns - harpe_clock_ns() + 999999) / 1000000;
+        tend_hold(member);
+        double left_s = (double)(end_ns - harpe_clock_ns()) * 1e-9;
+        double wait_s = fmax(0, fmin(left_s, hold_left_s(member)));
         struct pollfd bell = {.fd = member->bell, .events = POLLIN};
-        if (left_ms <= 0) return;
-        bool has_rung = poll(&bell, 1, (int)left_ms) > 0;
+        if (left_s <= 0) return;
+        bool has_rung = poll(&bell, 1, (int)ceil(wait_s * 1e3)) > 0;
         if (has_rung) silence_bell(member);
         if (has_rung && hears) return;
     }
@@ -93,17 +121,6 @@ static void tell_lost(harpe_power_member *member, harpe_member_contact contact,
                            reason);
 }
 
-/* Lets the job run its own limit if the server has not answered for too long. */
-static void tend_hold(harpe_power_member *member) {
-    if (atomic_load(&member->told) < 0) return;
-    double silent_s = (double)(harpe_clock_ns() - member->talk.answered_ns) * 1e-9;
-    if (!(silent_s > member->terms->hold_s)) return;
-    atomic_store(&member->told, -1);
-    harpe_power_member_say(member, HARPE_LOG_WARNING,
-                           "no answer for %s: the job runs its own power limit again",
-                           HARPE_TIME(silent_s));
-}
-
 /* Rests after a request. Returns true if the request was accepted. */
 static bool settle(harpe_power_member *member, const reply *got) {
     harpe_member_talk *talk = &member->talk;
@@ -111,13 +128,11 @@ static bool settle(harpe_power_member *member, const reply *got) {
     case ACCEPTED: tell_kept(member); return true;
     case REFUSED:
         tell_lost(member, HARPE_MEMBER_CONTACT_REFUSED, got->reason);
-        tend_hold(member);
         rest(member, member->times.refused_s, false);
         return false;
     case LOST: {
         double jitter = 0.5 + (double)rand_r(&talk->random) / RAND_MAX / 2;
         tell_lost(member, HARPE_MEMBER_CONTACT_LOST, got->reason);
-        tend_hold(member);
         rest(member, talk->pause_s * jitter, false);
         talk->pause_s =
             talk->pause_s * 2 < member->times.retry_s ? talk->pause_s * 2 : member->times.retry_s;
@@ -257,6 +272,7 @@ static bool report(harpe_power_member *member) {
     harpe_answer answer;
     reply got;
     double power_w = measured_w(member);
+    if (talk->asked_ns == 0) talk->asked_ns = harpe_clock_ns();
     harpe_member_report(is_steered ? atomic_load(&member->plan) : 0, power_w, &body);
     send_request(member, "POST", &body, &answer, &got);
     harpe_text_free(&body);
@@ -269,7 +285,7 @@ static bool report(harpe_power_member *member) {
     }
     if (!settle(member, &got)) return false;
     talk->has_told_forgotten = false;
-    talk->answered_ns = harpe_clock_ns();
+    talk->asked_ns = 0;
     atomic_store(&member->told, is_steered ? (int64_t)plan : -1);
     return true;
 }

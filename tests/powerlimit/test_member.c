@@ -309,21 +309,55 @@ static void a_server_may_come_late_and_go_and_come_back(void **state) {
     end(&self);
 }
 
-static void the_hold_ends(void **state) {
-    (void)state;
+/* The hold ends on time, whatever the thread waits for. `comes_back`: the thread asks again soon. */
+static void check_hold(fleet_mode mode, harpe_power_member_times times, bool comes_back) {
     job self;
     begin(&self);
     fleet_server *server = &self.server;
     self.asked.hold_s = 0.1;
     set_fleet_plan(server, 2);
-    join(&self, &impatient);
+    join(&self, &times);
     measure(&self);
     WAIT_UNTIL(harpe_power_member_told(self.member) == 2);
-    set_fleet_mode(server, FLEET_HANGS, NULL);
+    set_fleet_mode(server, mode, NULL);
     WAIT_UNTIL(harpe_power_member_told(self.member) == -1);
-    WAIT_UNTIL(has_logged(&self, "its own power limit"));
+    WAIT_UNTIL(has_logged(&self, "has given no limit for"));
     set_fleet_mode(server, FLEET_SERVES, NULL);
-    WAIT_UNTIL(harpe_power_member_told(self.member) == 2);
+    if (comes_back) WAIT_UNTIL(harpe_power_member_told(self.member) == 2);
+    end(&self);
+}
+
+static void the_hold_ends(void **state) {
+    (void)state;
+    harpe_power_member_times endless = quick;
+    endless.answer_s = endless.retry_s = endless.refused_s = 1e5;
+    endless.leave_s = 0.05;
+    check_hold(FLEET_HANGS, impatient, true);
+    check_hold(FLEET_HANGS, endless, false);
+    check_hold(FLEET_REFUSES, quick, true);
+    check_hold(FLEET_REFUSES, endless, false);
+}
+
+/* The hold may be shorter than the time from one report to the next. On a busy machine, an answer
+ * may take longer than the hold, so this test looks for one report without that. */
+static void a_short_hold_does_not_end_between_two_reports(void **state) {
+    (void)state;
+    job self;
+    begin(&self);
+    harpe_power_member_times times = quick;
+    times.report_s = 0.2;
+    self.asked.hold_s = 0.15;
+    set_fleet_plan(&self.server, 2);
+    join(&self, &times);
+    measure(&self);
+    bool has_held = false;
+    for (int i = 0; i < 50 && !has_held; i++) {
+        WAIT_UNTIL(harpe_power_member_told(self.member) == 2);
+        int before = warning_count(&self);
+        wait_for_report(&self);
+        has_held = warning_count(&self) == before;
+    }
+    assert_true(has_held);
     end(&self);
 }
 
@@ -414,6 +448,7 @@ int main(void) {
         cmocka_unit_test(faults_of_the_server_are_told_once),
         cmocka_unit_test(a_server_may_come_late_and_go_and_come_back),
         cmocka_unit_test(the_hold_ends),
+        cmocka_unit_test(a_short_hold_does_not_end_between_two_reports),
         cmocka_unit_test(the_end_does_not_wait_for_a_server_that_hangs),
         cmocka_unit_test(a_server_that_was_never_there_delays_nothing),
         cmocka_unit_test(wrong_terms_are_refused),
