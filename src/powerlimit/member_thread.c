@@ -271,9 +271,11 @@ static bool report(harpe_power_member *member) {
     harpe_text body = {0};
     harpe_answer answer;
     reply got;
+    /* Reads the plan first, because measured_w leaves out a power if the plan changes later. */
+    size_t running = is_steered ? atomic_load(&member->plan) : 0;
     double power_w = measured_w(member);
     if (talk->asked_ns == 0) talk->asked_ns = harpe_clock_ns();
-    harpe_member_report(is_steered ? atomic_load(&member->plan) : 0, power_w, &body);
+    harpe_member_report(running, power_w, &body);
     send_request(member, "POST", &body, &answer, &got);
     harpe_text_free(&body);
     if (got.outcome == ACCEPTED &&
