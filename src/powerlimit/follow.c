@@ -73,9 +73,8 @@ static void run_plan(harpe_power_limit_optimizer *optimizer, size_t plan) {
     if (plan == optimizer->plan) return;
     harpe_power_member_begin_change(optimizer->member);
     harpe_optimizer_set_limit(optimizer, optimizer->plans->plans[plan].limit_w);
-    if (harpe_optimizer_has_left(optimizer)) return;
-    optimizer->plan = plan;
-    harpe_power_member_end_change(optimizer->member, plan);
+    if (!harpe_optimizer_has_left(optimizer)) optimizer->plan = plan;
+    harpe_power_member_end_change(optimizer->member, optimizer->plan);
 }
 
 /* Returns the mean power of this rank's GPUs since the last call; 0: not known. */

@@ -259,6 +259,9 @@ static void a_fault_of_the_gpu_ends_the_steering(void **state) {
     assert_non_null(strstr(self.last_error, "GPU 0 is lost"));
     assert_int_equal(self.restores, 1);
     wait_for_body(&server, server.declaration, &server.declared, "600");
+    /* The job draws power and reports it. */
+    watch_fleet(&server, "\"plan\":0,\"power\":123");
+    wait_for_fleet(&server, &server.seen, 1);
     finish(&self);
     assert_int_equal(fleet_count(&server, &server.removed), 1);
     stop_fleet_server(&server);
