@@ -39,11 +39,18 @@ static harpe_status check_name(const char *what, const char *name, harpe_error *
                       NAME_MAX_BYTES);
 }
 
+/* A value of 0 means the default. So if `least` is 0, the value must be above 0. */
 static harpe_status check_number(const char *what, double value, double least, double most,
                                  harpe_error *error) {
     if (value == 0 || (value >= least && value <= most)) return HARPE_OK;
-    return harpe_fail(error, HARPE_INVALID_ARGUMENT, "fleet: %s must be from %g to %g, not %g",
-                      what, least, most, value);
+    if (least > 0)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "fleet: %s must be from %g to %g, not %g",
+                          what, least, most, value);
+    if (isinf(most))
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "fleet: %s must be above 0, not %g", what,
+                          value);
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                      "fleet: %s must be above 0 and at most %g, not %g", what, most, value);
 }
 
 static harpe_status check(const harpe_power_limit_fleet *terms, harpe_error *error) {

@@ -417,6 +417,29 @@ static void wrong_terms_are_refused(void **state) {
     }
 }
 
+static void the_range_of_a_wrong_number_is_told(void **state) {
+    (void)state;
+    const struct {
+        harpe_power_limit_fleet wrong;
+        const char *text;
+    } cases[] = {
+        {{.server_url = "http://h:1", .weight = -1},
+         "fleet: weight must be above 0 and at most 1e+12, not -1"},
+        {{.server_url = "http://h:1", .weight = 1e13},
+         "fleet: weight must be above 0 and at most 1e+12, not 1e+13"},
+        {{.server_url = "http://h:1", .max_slowdown = 0.99},
+         "fleet: max_slowdown must be from 1 to 1e+09, not 0.99"},
+        {{.server_url = "http://h:1", .hold_s = -1}, "fleet: hold_s must be above 0, not -1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        harpe_power_limit_fleet *own = NULL;
+        harpe_error error = {.message = ""};
+        assert_int_equal(harpe_power_member_take_terms(&cases[i].wrong, &own, &error),
+                         HARPE_INVALID_ARGUMENT);
+        assert_string_equal(error.message, cases[i].text);
+    }
+}
+
 static void names_are_made_and_differ(void **state) {
     (void)state;
     const harpe_power_limit_fleet asked = {.server_url = "http://h:1"};
@@ -452,6 +475,7 @@ int main(void) {
         cmocka_unit_test(the_end_does_not_wait_for_a_server_that_hangs),
         cmocka_unit_test(a_server_that_was_never_there_delays_nothing),
         cmocka_unit_test(wrong_terms_are_refused),
+        cmocka_unit_test(the_range_of_a_wrong_number_is_told),
         cmocka_unit_test(names_are_made_and_differ),
     };
     unsetenv("HARPE_TOKEN");

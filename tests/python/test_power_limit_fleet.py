@@ -15,6 +15,7 @@ import unittest
 import world
 
 sys.path.insert(0, str(world.SOURCE / "tests" / "server"))
+from harpe import InvalidArgumentError
 from harpe.monitor import ZeusMonitor
 from harpe.optimizer.power_limit import (FleetMember, GlobalPowerLimitOptimizer,
                                          HFGlobalPowerLimitOptimizer, Time)
@@ -119,10 +120,16 @@ class Members(ServerTest):
             self.assertEqual(self.jobs(), [])
 
     def test_wrong_terms_are_refused_and_change_nothing(self):
-        for wrong in ({"server_url": "head-node"}, {"name": ""}, {"group": "a\nb"}, {"weight": 0},
-                      {"weight": math.nan}, {"max_slowdown": 0}, {"max_slowdown": 0.5}, {"hold_s": 0},
-                      {"token": "two words"}):
-            with self.subTest(wrong), self.assertRaises(ValueError):
+        for wrong, text in (({"server_url": "head-node"}, "HOST:PORT"), ({"name": ""}, "name of the member"),
+                            ({"group": "a\nb"}, "group"), ({"weight": 0}, "^fleet: weight must be above 0, not 0$"),
+                            ({"weight": -2}, "^fleet: weight must be above 0 and at most 1e\\+12, not -2$"),
+                            ({"weight": math.nan}, "weight must be above 0 and at most 1e\\+12, not nan"),
+                            ({"max_slowdown": 0}, "^fleet: max_slowdown must be at least 1, not 0$"),
+                            ({"max_slowdown": 0.5}, "max_slowdown must be from 1 to 1e\\+09, not 0.5"),
+                            ({"hold_s": 0.0}, "^fleet: hold_s must be above 0, not 0.0$"),
+                            ({"hold_s": -1}, "^fleet: hold_s must be above 0, not -1$"),
+                            ({"token": "two words"}, "token")):
+            with self.subTest(wrong), self.assertRaisesRegex(InvalidArgumentError, text):
                 self.make(fleet=FleetMember(**{"server_url": self.url, **wrong}))
             self.assertEqual(self.machine.state(), self.found)
         self.assertNotIn("secret", repr(FleetMember(token="secret")))
