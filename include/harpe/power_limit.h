@@ -70,9 +70,9 @@ typedef struct harpe_power_limit_device {
      * measured. May be NULL. */
     harpe_status (*check_window)(void *user, harpe_error *error);
     /* Writes the mean power of all GPUs since the last call, in W; 0 at the first call, or if it is
-     * not known. Called only for a member of a fleet: on the optimizer's own thread, or, in a job
-     * of several ranks, on the training thread. The other functions may run at the same time. May
-     * be NULL; the member then reports no power. */
+     * not known. The library calls it only for a member of a fleet. In a job of one process, it
+     * calls it on a thread of its own; in a job of several ranks, on the training thread. The other
+     * functions may run at the same time. May be NULL; the member then reports no power. */
     harpe_status (*mean_power)(void *user, double *power_w, harpe_error *error);
 } harpe_power_limit_device;
 
@@ -89,7 +89,7 @@ typedef struct harpe_power_limit_fleet {
     const char *group;      /* NULL: none */
     double weight;          /* value of the job's time, above 0, at most 1e12; 0: 1 */
     double max_slowdown;    /* 1 to 1e9, against the fastest plan; 0: any slowdown is accepted */
-    /* If the server does not answer for so many seconds, the job runs the limit that its selector
+    /* If the server gives no limit for so many seconds, the job runs the limit that its selector
      * has chosen. 0: 3600; INFINITY: the job keeps the last limit that the server has asked for. */
     double hold_s;
     const char *token;   /* the server's bearer token; NULL: $HARPE_TOKEN, or the token of the

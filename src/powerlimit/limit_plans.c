@@ -29,8 +29,8 @@ static int compare(const void *a, const void *b) {
     return (x->limit_w < y->limit_w) - (x->limit_w > y->limit_w);
 }
 
-/* Keeps the chosen plan, and the plans that neither it nor another plan beats. The plans are sorted
- * by time. */
+/* Keeps the chosen plan. Leaves out plans that beat it, and plans that it or another plan beats.
+ * `all` is sorted by time. */
 static void keep_best(harpe_limit_plans *all, const harpe_limit_plan *chosen) {
     double least_w = INFINITY;
     size_t kept = 0;

@@ -5,8 +5,9 @@
  *   accepted   the next report comes after report_s, or after a change
  *   forgotten  (of a report) the job is declared again
  *   refused    again in refused_s
- *   lost       no answer of a harpe server: again soon. After hold_s the job runs its own limit
+ *   lost       no answer of a harpe server: again soon
  *
+ * If the server gives no limit for hold_s, the job runs its own limit.
  * The log gets one line when the outcome changes, and not one for each attempt. */
 #include <math.h>
 #include <poll.h>

@@ -156,9 +156,9 @@ static double profile_hash(const harpe_power_limit_optimizer *optimizer) {
     return as_double(hash);
 }
 
-/* Elects the rank that talks to the server: of the ranks that are given a fleet, the one with the
- * highest random number. So ranks need no numbers, and a fleet may be given to one rank or to all.
- */
+/* Elects the rank that talks to the server. Each rank that is given a fleet draws a random number,
+ * and the highest number wins. So the ranks need not be numbered, and the fleet may be given to one
+ * rank or to all. */
 static harpe_status elect_for_fleet(harpe_power_limit_optimizer *optimizer, double candidates,
                                     harpe_error *error) {
     uint64_t random = 0;

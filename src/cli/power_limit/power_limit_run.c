@@ -305,7 +305,7 @@ static void write_gpu_log(void *user, harpe_log_level level, const char *line) {
         harpe_text_printf(&all->warnings, "harpe power-limit run: %s\n", line);
 }
 
-/* Prints also what the member of a fleet tells about its server. */
+/* Prints warnings, and also what the member of a fleet reports about its server (INFO). */
 static void write_log(void *user, harpe_log_level level, const char *line) {
     (void)user;
     if (level >= HARPE_LOG_INFO) harpe_command_say("harpe power-limit run", line);

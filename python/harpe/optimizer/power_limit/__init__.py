@@ -11,9 +11,9 @@
             optimizer.on_step_end()
         optimizer.on_epoch_end()
 
-With FleetMember, the job follows the power budgets of a server. HFGlobalPowerLimitOptimizer is the
-same for the Trainer of Hugging Face transformers, which is
-imported when that name is first asked for.
+With FleetMember, the job follows the power budgets of a server. HFGlobalPowerLimitOptimizer does
+the same work in the Trainer of Hugging Face transformers. transformers is imported only when that
+name is first used.
 """
 from __future__ import annotations
 
