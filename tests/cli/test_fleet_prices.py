@@ -240,6 +240,9 @@ class Prices(ProgramTest):
         self.set_prices(f"{feed.url}/p", "--feed-ca-file", "c.pem")
         self.assertEqual(self.taken(), {"series": SERIES})
         self.refused("is not trusted", f"{feed.url}/p")
+        other_name = f"{feed.url}/p".replace("localhost", "127.0.0.1")
+        result = self.refused("is for another name", other_name, "--feed-ca-file", "c.pem")
+        self.assertNotIn("--feed-ca-file", result.err)
         self.assertEqual(len(feed.requests), 1)
         self.refused("cannot be fetched", f"{self.feed.url}/p".replace("http:", "https:"))
 

@@ -62,6 +62,11 @@ static harpe_status split_url(const char *url, feed *out, harpe_error *error) {
 
 static harpe_status tell_failure(const feed *from, const harpe_connection *connection,
                                  harpe_status status, harpe_error *error) {
+    if (harpe_connection_has_wrong_name(connection))
+        return harpe_fail(error, HARPE_UNAVAILABLE,
+                          "%s: the certificate of the server is for another name (%s); use the "
+                          "name in the certificate as the address",
+                          from->name, harpe_connection_reason(connection));
     if (status == HARPE_PERMISSION_DENIED)
         return harpe_fail(error, HARPE_UNAVAILABLE,
                           "%s: the server is not trusted (%s); name its authority with "

@@ -304,6 +304,13 @@ const char *harpe_connection_reason(const harpe_connection *connection) {
     return *connection->reason ? connection->reason : curl_easy_strerror(connection->code);
 }
 
+/* curl reports an untrusted certificate and a wrong name with the same code. With OpenSSL and
+ * GnuTLS, the text for a wrong name contains "subject name". */
+bool harpe_connection_has_wrong_name(const harpe_connection *connection) {
+    return connection->code == CURLE_PEER_FAILED_VERIFICATION &&
+           strstr(harpe_connection_reason(connection), "subject name");
+}
+
 static harpe_status tell_transfer(const harpe_connection *connection, harpe_error *error) {
     const char *server = connection->server;
     const char *reason = harpe_connection_reason(connection);
@@ -323,8 +330,7 @@ static harpe_status tell_transfer(const harpe_connection *connection, harpe_erro
                           "the certificate authorities cannot be read: %s; they are given %s",
                           reason, connection->ca_name);
     case CURLE_PEER_FAILED_VERIFICATION:
-        /* curl has one code for both, and the text of each TLS library contains these words. */
-        if (strstr(reason, "subject name"))
+        if (harpe_connection_has_wrong_name(connection))
             return harpe_fail(error, HARPE_PERMISSION_DENIED,
                               "the certificate of %.200s is for another name (%s); use the name "
                               "in the certificate as the address",

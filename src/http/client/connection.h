@@ -80,6 +80,8 @@ void harpe_connection_wake(harpe_connection *connection);
 /* Returns why the last call failed, without the part of the error that names the server. Valid
  * until the next call. */
 const char *harpe_connection_reason(const harpe_connection *connection);
+/* Returns true if the last call failed because the server's certificate is for another name. */
+bool harpe_connection_has_wrong_name(const harpe_connection *connection);
 
 /* Appends `bytes` to `text` in URL encoding. */
 void harpe_url_append(harpe_text *text, const char *bytes);
