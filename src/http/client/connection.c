@@ -32,7 +32,7 @@ struct harpe_connection {
     char *server; /* without a slash at its end */
     char *token;  /* the token given by the caller; NULL: none */
     const char *url_name, *ca_name;
-    bool is_other; /* a Unix socket or a foreign server, which never gets the machine's token */
+    bool takes_no_machine_token; /* true for a Unix socket and a foreign server */
     bool asked_without_one; /* a request had no token, so curl may keep connections made without a
                                token */
     bool sent_token;        /* this request had a token */
@@ -159,7 +159,7 @@ static void take_options(harpe_connection *connection, const harpe_connection_op
     double answer_s = options->answer_limit_s > 0 ? options->answer_limit_s : ANSWER_LIMIT_S;
     connection->url_name = options->url_name ? options->url_name : "server_url";
     connection->ca_name = options->ca_name ? options->ca_name : "in ca_file";
-    connection->is_other = options->unix_socket || options->has_no_token;
+    connection->takes_no_machine_token = options->unix_socket || options->has_no_token;
     connection->go_on = options->go_on;
     connection->user = options->user;
     connection->held_ns = (int64_t)(options->held_s * 1e9);
@@ -217,7 +217,7 @@ void harpe_connection_wake(harpe_connection *connection) {
  * another server, and curl keeps several connections. So after such a request, each request with
  * the token uses a new connection. */
 static bool choose_headers(harpe_connection *connection, bool has_body) {
-    if (connection->token || connection->is_other)
+    if (connection->token || connection->takes_no_machine_token)
         return make_headers(connection, connection->token, has_body);
     char *token = harpe_token_of_machine(connection->server);
     long is_alone = token && connection->asked_without_one;

@@ -22,7 +22,7 @@ typedef struct harpe_connection_options {
     /* NULL: the token of this machine's service, if the service listens at server_url
      * (base/token.h). */
     const char *token;
-    bool has_no_token;   /* true: no request has a token, also not that of the machine's service */
+    bool has_no_token;   /* true: no request has a token, not even that of the machine's service */
     const char *ca_file; /* NULL: the system's authorities */
     /* The user's names for these options, used in messages; NULL: "server_url" and "in ca_file". */
     const char *url_name, *ca_name;
