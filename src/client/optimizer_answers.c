@@ -5,10 +5,8 @@
 #include "client/optimizer_answers.h"
 
 #include <jansson.h>
-#include <stdio.h>
 #include <string.h>
 
-#include "base/machine_token.h"
 #include "http/client/detail.h"
 
 /* ---- Outcomes -------------------------------------------------------------------------------- */
@@ -28,35 +26,24 @@ static harpe_reply_outcome outcome_of(long http_status) {
     }
 }
 
-static void set_garbage(harpe_reply *reply, long http_status) {
+static void set_nonsense(harpe_reply *reply, long http_status) {
     reply->outcome = HARPE_REPLY_AWAY;
-    (void)snprintf(reply->reason, sizeof reply->reason,
-                   "answered %ld, not as harpe serve does: is server_url right?", http_status);
+    harpe_tell_nonsense(http_status, reply->reason);
 }
 
 /* Sends a request and fills in `reply`. `*answer` is valid if the outcome is ANSWERED. */
 static void exchange(harpe_connection *connection, const harpe_request *request,
                      harpe_answer *answer, harpe_reply *reply) {
-    harpe_error error;
-    char detail[400];
-    *reply = (harpe_reply){.outcome = HARPE_REPLY_ANSWERED, .round = -1};
-    harpe_status status = harpe_connection_call(connection, request, answer, &error);
-    if (status != HARPE_OK) {
-        reply->outcome = status == HARPE_INTERRUPTED ? HARPE_REPLY_INTERRUPTED : HARPE_REPLY_AWAY;
-        (void)snprintf(reply->reason, sizeof reply->reason, "%.500s", error.message);
-        return;
+    *reply = (harpe_reply){.outcome = HARPE_REPLY_AWAY, .round = -1};
+    *answer = (harpe_answer){.round = -1};
+    switch (harpe_exchange(connection, request, answer, reply->reason)) {
+    case HARPE_EXCHANGE_ACCEPTED: reply->outcome = HARPE_REPLY_ANSWERED; break;
+    case HARPE_EXCHANGE_REFUSED: reply->outcome = outcome_of(answer->http_status); break;
+    case HARPE_EXCHANGE_INTERRUPTED: reply->outcome = HARPE_REPLY_INTERRUPTED; break;
+    case HARPE_EXCHANGE_NONSENSE:
+    case HARPE_EXCHANGE_UNANSWERED: break;
     }
     reply->round = answer->round;
-    if (answer->http_status == 200) return;
-    if (!harpe_answer_detail(answer, detail, sizeof detail)) {
-        set_garbage(reply, answer->http_status);
-        return;
-    }
-    reply->outcome = outcome_of(answer->http_status);
-    (void)snprintf(reply->reason, sizeof reply->reason, "the server answered %ld: %s%s%s",
-                   answer->http_status, detail,
-                   answer->http_status == 401 ? " (set the option token, or HARPE_TOKEN)" : "",
-                   answer->http_status == 401 ? harpe_token_hint() : "");
 }
 
 void harpe_reply_to(harpe_connection *connection, const harpe_request *request,
@@ -64,7 +51,7 @@ void harpe_reply_to(harpe_connection *connection, const harpe_request *request,
     harpe_answer answer;
     exchange(connection, request, &answer, reply);
     if (reply->outcome == HARPE_REPLY_ANSWERED && strncmp(answer.body, "null", 4) != 0)
-        set_garbage(reply, answer.http_status);
+        set_nonsense(reply, answer.http_status);
 }
 
 void harpe_reply_to_registration(harpe_connection *connection, const char *job_body, char *job_id,
@@ -80,7 +67,7 @@ void harpe_reply_to_registration(harpe_connection *connection, const char *job_b
     json_t *id = json_loadb(answer.body, answer.length, JSON_DECODE_ANY, NULL);
     size_t length = json_string_length(id);
     if (length == 0 || length >= size)
-        set_garbage(reply, answer.http_status);
+        set_nonsense(reply, answer.http_status);
     else
         memcpy(job_id, json_string_value(id), length + 1);
     json_decref(id);
@@ -103,7 +90,7 @@ void harpe_reply_with_schedule(harpe_connection *connection, const harpe_request
     harpe_status status = harpe_frequency_schedule_parse(answer.body, answer.length, &found, NULL);
     if (status != HARPE_OK || found.rank != rank) {
         harpe_frequency_schedule_free(&found);
-        set_garbage(reply, answer.http_status);
+        set_nonsense(reply, answer.http_status);
         return;
     }
     *schedule = found;

@@ -6,7 +6,7 @@
 
 #include <harpe/pfo.h>
 
-#include "http/client/connection.h"
+#include "http/client/detail.h"
 
 typedef enum harpe_reply_outcome {
     HARPE_REPLY_ANSWERED,    /* the request succeeded */
@@ -20,8 +20,8 @@ typedef enum harpe_reply_outcome {
 
 typedef struct harpe_reply {
     harpe_reply_outcome outcome;
-    int64_t round;    /* from the header Harpe-Round; -1: none */
-    char reason[512]; /* set if the outcome is not ANSWERED */
+    int64_t round;                  /* from the header Harpe-Round; -1: none */
+    char reason[HARPE_REASON_SIZE]; /* set if the outcome is not ANSWERED */
 } harpe_reply;
 
 /* Sends a request whose answer has no content. */

@@ -11,14 +11,12 @@
  * The log gets one line when the outcome changes, and not one for each attempt. */
 #include <math.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/format.h"
-#include "base/machine_token.h"
 #include "base/text.h"
 #include "http/client/detail.h"
 #include "powerlimit/member_internal.h"
@@ -30,7 +28,7 @@ typedef enum outcome { ACCEPTED, FORGOTTEN, REFUSED, LOST, ENDED } outcome;
 
 typedef struct reply {
     outcome outcome;
-    char reason[640]; /* set if REFUSED or LOST */
+    char reason[HARPE_REASON_SIZE]; /* set if REFUSED or LOST */
 } reply;
 
 /* ---- The hold -------------------------------------------------------------------------------- */
@@ -147,10 +145,9 @@ static bool settle(harpe_power_member *member, const reply *got) {
 
 /* ---- Requests -------------------------------------------------------------------------------- */
 
-static void set_garbage(reply *got, long http_status) {
+static void set_nonsense(reply *got, long http_status) {
     got->outcome = LOST;
-    (void)snprintf(got->reason, sizeof got->reason,
-                   "answered %ld, not as harpe serve does: is server_url right?", http_status);
+    harpe_tell_nonsense(http_status, got->reason);
 }
 
 static outcome outcome_of(long http_status) {
@@ -174,30 +171,18 @@ static void send_request(harpe_power_member *member, const char *method, const h
                              .segment = member->terms->member,
                              .body = body ? body->data : NULL,
                              .method = method};
-    harpe_error error;
-    char detail[400];
-    *got = (reply){.outcome = ACCEPTED};
     if (body && body->failed) {
         *got = (reply){LOST, "out of memory"};
         return;
     }
-    harpe_status status = harpe_connection_call(member->talk.connection, &request, answer, &error);
-    if (status != HARPE_OK) {
-        got->outcome = status == HARPE_INTERRUPTED ? ENDED : LOST;
-        (void)snprintf(got->reason, sizeof got->reason, "%.600s", error.message);
-        return;
+    *got = (reply){.outcome = LOST};
+    switch (harpe_exchange(member->talk.connection, &request, answer, got->reason)) {
+    case HARPE_EXCHANGE_ACCEPTED: got->outcome = ACCEPTED; break;
+    case HARPE_EXCHANGE_REFUSED: got->outcome = outcome_of(answer->http_status); break;
+    case HARPE_EXCHANGE_INTERRUPTED: got->outcome = ENDED; break;
+    case HARPE_EXCHANGE_NONSENSE:
+    case HARPE_EXCHANGE_UNANSWERED: break;
     }
-    if (answer->http_status == 200) return;
-    if (!harpe_answer_detail(answer, detail, sizeof detail)) {
-        set_garbage(got, answer->http_status);
-        return;
-    }
-    bool has_no_token = answer->http_status == 401;
-    got->outcome = outcome_of(answer->http_status);
-    (void)snprintf(got->reason, sizeof got->reason, "the server answered %ld: %s%s%s",
-                   answer->http_status, detail,
-                   has_no_token ? " (give a token, for example in HARPE_TOKEN)" : "",
-                   has_no_token && !answer->was_sent_token ? harpe_token_hint() : "");
 }
 
 /* Sends a request whose answer has no content. */
@@ -206,7 +191,7 @@ static void send_without_content(harpe_power_member *member, const char *method,
     harpe_answer answer;
     send_request(member, method, body, &answer, got);
     if (got->outcome == ACCEPTED && strncmp(answer.body, "null", 4) != 0)
-        set_garbage(got, answer.http_status);
+        set_nonsense(got, answer.http_status);
 }
 
 /* ---- Declaring ------------------------------------------------------------------------------- */
@@ -281,7 +266,7 @@ static bool report(harpe_power_member *member) {
     harpe_text_free(&body);
     if (got.outcome == ACCEPTED &&
         !harpe_member_read_answer(answer.body, answer.length, count, &plan))
-        set_garbage(&got, answer.http_status);
+        set_nonsense(&got, answer.http_status);
     if (got.outcome == FORGOTTEN) {
         tell_forgotten(member);
         rest(member, first_pause_s(member), false);
