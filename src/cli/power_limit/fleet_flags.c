@@ -117,4 +117,5 @@ void harpe_fleet_flags_free(harpe_fleet_flags *flags) {
     if (flags->token) explicit_bzero(flags->token, strlen(flags->token));
     free(flags->token);
     flags->token = NULL;
+    flags->fleet.token = NULL;
 }

@@ -361,6 +361,7 @@ int harpe_power_limit_run_command(int argc, char **argv) {
         harpe_fleet_flags_finish(&arguments.fleet_flags, &arguments.flags.options.fleet, &error);
     if (status != HARPE_OK) return harpe_command_fail("power-limit run", &error);
     status = set_up(&arguments, &all, &error);
+    harpe_fleet_flags_free(&arguments.fleet_flags); /* the optimizer has a copy of the token */
     if (status != HARPE_OK && !is_users_mistake(&all, status)) {
         tear_down(&all);
         fprintf(stderr,
@@ -375,6 +376,5 @@ int harpe_power_limit_run_command(int argc, char **argv) {
         status = tell(&arguments, &child, all.optimizer, &error);
     }
     tear_down(&all);
-    harpe_fleet_flags_free(&arguments.fleet_flags);
     return status == HARPE_OK ? exit_code(&child) : harpe_command_fail("power-limit run", &error);
 }
