@@ -47,7 +47,7 @@ static void check_complete(const struct argp_state *state, const harpe_fleet_fla
     const char *url = flags->fleet.server_url;
     harpe_error error;
     if (flags->own && (!url || !*url))
-        harpe_flag_fail(state, "%s needs --server URL, or HARPE_SERVER", flags->own);
+        harpe_flag_fail(state, "--%s needs --server URL, or HARPE_SERVER", flags->own);
     if (url && *url && harpe_server_url_check("--server", url, &error) != HARPE_OK)
         harpe_flag_fail(state, "%s", error.message);
 }
@@ -57,41 +57,33 @@ static double read_hold(const struct argp_state *state, const char *argument) {
     return harpe_flag_double_above(state, "--hold", argument, 0, 1e9);
 }
 
+/* Returns the name of the flag, such as "group"; NULL: `key` is no flag that needs a server. */
+static const char *flag_that_needs_server(int key) {
+    for (const struct argp_option *flag = flags_table; flag->name || flag->doc; flag++)
+        if (flag->key == key && key > FLAG_SERVER) return flag->name;
+    return NULL;
+}
+
 static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     harpe_fleet_flags *flags = state->input;
     harpe_power_limit_fleet *fleet = &flags->fleet;
+    const char *own = flag_that_needs_server(key);
+    if (own) flags->own = own;
     switch (key) {
     case ARGP_KEY_INIT: initialise(flags); return 0;
+    case ARGP_KEY_SUCCESS: check_complete(state, flags); return 0;
     case FLAG_SERVER: fleet->server_url = argument; return 0;
-    case FLAG_MEMBER:
-        fleet->member = argument;
-        flags->own = "--member";
-        return 0;
-    case FLAG_GROUP:
-        fleet->group = argument;
-        flags->own = "--group";
-        return 0;
+    case FLAG_MEMBER: fleet->member = argument; return 0;
+    case FLAG_GROUP: fleet->group = argument; return 0;
     case FLAG_WEIGHT:
         fleet->weight = harpe_flag_double_above(state, "--weight", argument, 0, 1e12);
-        flags->own = "--weight";
         return 0;
     case FLAG_MAX_SLOWDOWN:
         fleet->max_slowdown = harpe_flag_double(state, "--max-slowdown", argument, 1, 1e9);
-        flags->own = "--max-slowdown";
         return 0;
-    case FLAG_HOLD:
-        fleet->hold_s = read_hold(state, argument);
-        flags->own = "--hold";
-        return 0;
-    case FLAG_TOKEN_FILE:
-        flags->token_file = argument;
-        flags->own = "--token-file";
-        return 0;
-    case FLAG_CA_FILE:
-        fleet->ca_file = argument;
-        flags->own = "--ca-file";
-        return 0;
-    case ARGP_KEY_SUCCESS: check_complete(state, flags); return 0;
+    case FLAG_HOLD: fleet->hold_s = read_hold(state, argument); return 0;
+    case FLAG_TOKEN_FILE: flags->token_file = argument; return 0;
+    case FLAG_CA_FILE: fleet->ca_file = argument; return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }

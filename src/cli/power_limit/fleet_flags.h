@@ -11,7 +11,7 @@ typedef struct harpe_fleet_flags {
     harpe_power_limit_fleet fleet;
     const char *token_file;
     char *token;     /* owned */
-    const char *own; /* a flag that needs a server; NULL: none was given */
+    const char *own; /* name of a flag that needs a server; NULL: none was given */
 } harpe_fleet_flags;
 
 /* A child parser of argp. Its input is a harpe_fleet_flags, which it initialises. */
