@@ -9,7 +9,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 import unittest
 
 import world
@@ -43,13 +42,6 @@ while not end.item():
     distributed.all_reduce(end)
 optimizer.on_train_end()
 """
-
-
-def wait_for(holds, what):
-    end = time.monotonic() + LIMIT_S
-    while not holds():
-        assert time.monotonic() < end, what
-        time.sleep(0.01)
 
 
 class Members(ServerTest):
@@ -87,7 +79,7 @@ class Members(ServerTest):
             optimizer = self.make(fleet=FleetMember(self.url, name="notebook", group="desk", weight=3,
                                                     max_slowdown=1.5))
             self.addCleanup(optimizer.close)
-            wait_for(lambda: self.jobs() and self.jobs()[0]["plans"] == 3, "declared")
+            self.wait_until(lambda: self.jobs() and self.jobs()[0]["plans"] == 3, "declared")
         self.assertIn("fleet member notebook: declared to", logs.output[0])
         job, = self.jobs()
         self.assertEqual((job["job_id"], job["group"], job["weight"], job["max_slowdown"]),
@@ -99,7 +91,7 @@ class Members(ServerTest):
             optimizer.on_step_begin()
             return optimizer.current_power_limit == 200
 
-        wait_for(is_lowered, "lowered")
+        self.wait_until(is_lowered, "lowered")
         self.assertEqual(self.machine.limit(0), 200000)
         self.assertEqual(optimizer.optimal_power_limit, 300)
         optimizer.on_train_end()
@@ -115,13 +107,14 @@ class Members(ServerTest):
                 ZeusMonitor(gpu_indices=[0], cpu_indices=[]), fleet=FleetMember(name="named")).optimizer):
             optimizer = make()
             self.addCleanup(optimizer.close)
-            wait_for(self.jobs, "declared")
+            self.wait_until(self.jobs, "declared")
             optimizer.close()
             self.assertEqual(self.jobs(), [])
 
     def test_wrong_terms_are_refused_and_change_nothing(self):
-        for wrong, text in (({"server_url": "head-node"}, "HOST:PORT"), ({"name": ""}, "name of the member"),
-                            ({"group": "a\nb"}, "group"), ({"weight": 0}, "^fleet: weight must be above 0, not 0$"),
+        for wrong, text in (({"server_url": "head-node"}, "HOST:PORT"),
+                            ({"name": ""}, "name of the member"), ({"group": "a\nb"}, "group"),
+                            ({"weight": 0}, "^fleet: weight must be above 0, not 0$"),
                             ({"weight": -2}, "^fleet: weight must be above 0 and at most 1e\\+12, not -2$"),
                             ({"weight": math.nan}, "weight must be above 0 and at most 1e\\+12, not nan"),
                             ({"max_slowdown": 0}, "^fleet: max_slowdown must be at least 1, not 0$"),
@@ -144,11 +137,13 @@ class Members(ServerTest):
                                        self.profile(2), end], env=environment, stderr=log)
                      for rank in range(2)]
             try:
-                wait_for(lambda: self.jobs() and self.jobs()[0]["plans"] == 3, "declared")
+                self.wait_until(lambda: self.jobs() and self.jobs()[0]["plans"] == 3, "declared")
                 self.assertEqual(len(self.jobs()), 1)
                 self.budget(250)
-                wait_for(lambda: self.machine.limit(0) == self.machine.limit(1) == 100000, "lowered")
-                wait_for(lambda: self.jobs()[0]["plan"] == 2 and self.jobs()[0]["measured_w"], "measured")
+                self.wait_until(lambda: self.machine.limit(0) == self.machine.limit(1) == 100000,
+                                "lowered")
+                self.wait_until(lambda: self.jobs()[0]["plan"] == 2 and self.jobs()[0]["measured_w"],
+                                "measured")
                 end.touch()
                 self.assertEqual([rank.wait(LIMIT_S) for rank in ranks], [0, 0])
             finally:
