@@ -117,9 +117,10 @@ class Run(ProgramTest):
                               "power-limit", "run", *options, "--", *command)
 
     def test_a_command_that_marks_its_steps(self):
-        script = kills.MARK + "for _ in range(80):\n    mark()\n    time.sleep(0.004)\nos._exit(7)\n"
-        result = self.run_marked((sys.executable, "-c", script), "--warmup-steps", 1, "--profile-steps", 3, "--profile", "p.json",
-                                 "--json")
+        script = kills.MARK + ("for _ in range(80):\n    mark()\n    time.sleep(0.004)\n"
+                               "raise SystemExit(7)\n")
+        result = self.run_marked((sys.executable, "-c", script), "--warmup-steps", 1,
+                                 "--profile-steps", 3, "--profile", "p.json", "--json")
         self.assertEqual(result.code, 7, result)
         answer = result.json()
         self.assertTrue(answer["is_done"], result)
