@@ -134,15 +134,25 @@ class Outcome:
                 f"back within {self.within_s:g} s, longest {self.longest_s * 1000:.0f} ms")
 
 
+def end_group(process):
+    """Kills a process and its process group, unless they are dead, and closes its pipes."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe:
+            pipe.close()
+
+
 def kill_once(machine, found, outcome, slow_set, choose):
     writes = machine.writes()
     process = machine.start(slow_set)
     if choose.random() < 0.8:
         process.stdout.readline()  # "training"; otherwise also kills before the first set call
     time.sleep(choose.uniform(0, 1.5 if slow_set else 0.25))
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+    end_group(process)
     outcome.kills += 1
     outcome.changed += machine.writes() > writes
     took = machine.wait_until(found, outcome.within_s)

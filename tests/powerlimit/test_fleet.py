@@ -21,15 +21,19 @@ FOUND_MW = 231000
 PROFILE = {"measurements": [{"power_limit": limit, "energy": limit * seconds, "time": seconds}
                             for limit, seconds in ((300, 10), (250, 11), (200, 12.5), (150, 16))]}
 
-# The training program. It marks steps and keeps the GPU busy until the file that its first argument
-# names exists. It writes the number of its steps to the file that its second argument names.
+# The training program. Its arguments name three files. It begins when the first one exists. It marks
+# steps and keeps the GPU busy until the second one exists. It writes the number of its steps to the
+# third one.
 TRAINING = """
 import ctypes, os, sys, time
 work = ctypes.CDLL(os.environ["HARPE_NVML_LIBRARY"]).harpe_emulator_work
 work.argtypes = [ctypes.c_uint, ctypes.c_double, ctypes.c_double, ctypes.c_void_p]
+begin, end, steps = sys.argv[1:]
+while not os.path.exists(begin):
+    time.sleep(0.01)
 step = 0
-with open(sys.argv[2], "wb", buffering=0) as count:
-    while not os.path.exists(sys.argv[1]):
+with open(steps, "wb", buffering=0) as count:
+    while not os.path.exists(end):
         os.write(int(os.environ["HARPE_STEP_FD"]), b"step\\n")
         work(0, 0.1, 0.7, None)
         step += 1
@@ -61,29 +65,23 @@ class Fleet(ServerTest):
         return self.expect(server.call(method, target, body,
                                        {"Authorization": f"Bearer {self.operator}"}), 200).json
 
-    def train(self, server, *options):
-        """Starts a training whose member is 'trial' in the group row1."""
-        self.end, self.count = self.path / "end", self.path / "count"
+    def train(self, server, *options, begins=True):
+        """Starts a training whose member is 'trial' in the group row1. Unless it begins, the caller
+        makes the file `self.begin` later."""
+        self.begin, self.end, self.count = (self.path / name for name in ("begin", "end", "count"))
+        if begins:
+            self.begin.touch()
         self.log = self.path / "run.log"
         with open(self.log, "wb") as log:
             run = subprocess.Popen(
                 [BUILD / "harpe", "power-limit", "run", "--server", f"http://127.0.0.1:{server.port}",
                  "--token-file", self.path / "token", "--member", "trial", "--group", "row1",
                  "--selector", "time", "--pl-step", "50", *options, "--", sys.executable, "-c",
-                 TRAINING, self.end, self.count],
+                 TRAINING, self.begin, self.end, self.count],
                 env=self.machine.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=log, start_new_session=True)
-        self.addCleanup(run.stdout.close)
-        self.addCleanup(self.stop, run)
+        self.addCleanup(kills.end_group, run)
         return run
-
-    @staticmethod
-    def stop(run):
-        try:
-            os.killpg(run.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        run.wait(LIMIT_S)
 
     def wait_for_job(self, server, holds, what):
         """Waits until holds(job) is true for the only job of the fleet. Returns the job."""
@@ -163,10 +161,11 @@ class Fleet(ServerTest):
     def test_a_job_that_measures_counts_with_its_highest_power(self):
         server = self.serve()
         self.ask(server, "PUT", "/fleet/groups/row1", {"parent": None})
-        run = self.train(server, "--warmup-steps", "1", "--profile-steps", "100", "--json")
+        run = self.train(server, "--warmup-steps", "1", "--profile-steps", "100", "--json",
+                         begins=False)
         job = self.wait_for_job(server, lambda job: job["answered_at"], "declared")
-        if job["plans"] == 1:  # not measured yet
-            self.assertEqual(job["counted_w"], 300)
+        self.assertEqual((job["plans"], job["counted_w"]), (1, 300))
+        self.begin.touch()
         job = self.wait_for_job(server, lambda job: job["fastest_time_s"] != 1, "measured")
         self.check_ended(run, server)
         result = json.loads(run.stdout.read())
@@ -180,8 +179,7 @@ class Fleet(ServerTest):
         run = self.train(server, "--profile", self.profile)
         self.wait_for_job(server, lambda job: job["plans"] == 4 and job["answered_at"], "declared")
         self.wait_for_limit(300)
-        os.killpg(run.pid, signal.SIGKILL)
-        run.wait(LIMIT_S)
+        kills.end_group(run)
         self.assertIsNotNone(self.machine.wait_for(lambda: self.machine.limit(0) == FOUND_MW, LIMIT_S))
         job, = self.ask(server, "GET", "/fleet")["jobs"]
         self.assertEqual(job["counted_w"], 300)

@@ -97,7 +97,7 @@ class Guard(unittest.TestCase):
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         else:
             process = self.machine.start(slow_set=False)
-        self.addCleanup(self.end, process)
+        self.addCleanup(kills.end_group, process)
         self.assertEqual(process.stdout.readline(), b"started\n" if command else b"training\n")
         return process
 
@@ -209,21 +209,12 @@ class Guard(unittest.TestCase):
         self.assertIsNotNone(self.machine.wait_for(lambda: self.machine.state() != found, 60))
         return found, process
 
-    def end(self, process):
-        """Kills it, unless it is dead, and the processes that it has started."""
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
-        if process.stdin:
-            process.stdin.close()
-
     def kill_both(self, process):
         guard, = self.guards_of(process)
         for one in (guard, process.pid):
             os.kill(one, signal.SIGSTOP)
         os.kill(guard, signal.SIGKILL)
-        self.end(process)
+        kills.end_group(process)
         self.wait_gone(guard)
 
     def test_what_is_found_is_on_disk_while_it_is_changed_and_only_then(self):
@@ -234,7 +225,7 @@ class Guard(unittest.TestCase):
         for text in texts:
             self.assertIn("\npersistence 0\n", text)
             self.assertIn(f"\ntrainer {process.pid}\n", text)
-        self.end(process)
+        kills.end_group(process)
         self.assertIsNotNone(self.machine.wait_until(found, kills.LIMIT_S))
         self.assertIsNotNone(self.machine.wait_for(lambda: not self.machine.notes(), kills.LIMIT_S))
 
@@ -244,7 +235,7 @@ class Guard(unittest.TestCase):
         os.kill(guard, signal.SIGKILL)
         self.another_guard(process, guard)
         time.sleep(1.5)
-        self.end(process)
+        kills.end_group(process)
         self.assertIsNotNone(self.machine.wait_until(found, kills.LIMIT_S))
         self.assertIsNotNone(self.machine.wait_for(lambda: not self.machine.notes(), kills.LIMIT_S))
 
@@ -254,7 +245,7 @@ class Guard(unittest.TestCase):
         for _ in range(4):
             os.kill(guard, signal.SIGKILL)
             guard = self.another_guard(process, guard)
-        self.end(process)
+        kills.end_group(process)
         self.assertIsNotNone(self.machine.wait_until(found, kills.LIMIT_S))
 
     def test_a_runner_replaces_its_guard(self):
@@ -264,7 +255,7 @@ class Guard(unittest.TestCase):
         guard, = self.guards_of(process)
         os.kill(guard, signal.SIGKILL)
         self.another_guard(process, guard)
-        self.end(process)
+        kills.end_group(process)
         self.assertIsNotNone(self.machine.wait_until(found, kills.LIMIT_S))
 
     def test_both_killed_and_restored_by_hand(self):
@@ -312,7 +303,7 @@ class Guard(unittest.TestCase):
             self.kill_both(process)
             self.assertNotEqual(self.machine.state(), found)
             process = self.start()
-        self.end(process)
+        kills.end_group(process)
         self.assertIsNotNone(self.machine.wait_until(found, kills.LIMIT_S))
         self.assertIsNotNone(self.machine.wait_for(lambda: not self.machine.notes(), kills.LIMIT_S))
 
@@ -329,7 +320,7 @@ class Guard(unittest.TestCase):
         process = self.start("power-limit", "run", "--no-guard", "--", "sh", "-c", "echo started; exec sleep 600")
         self.assertNotEqual(self.machine.state(), found)
         self.assertEqual(self.guards_of(process), [])
-        self.end(process)
+        kills.end_group(process)
         self.assertNotEqual(self.machine.state(), found)
         self.assertIn("put back:", self.harpe("gpus", "--restore").stdout)
         self.assertEqual(self.machine.state(), found)
@@ -355,7 +346,7 @@ class Guard(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result)
         self.assertIn("has another power limit optimizer", result.stderr)
         self.assertNotEqual(self.machine.state(), found)
-        self.end(process)
+        kills.end_group(process)
         self.assertIsNotNone(self.machine.wait_until(found, kills.LIMIT_S))
 
     # ---- The trainer's own end
