@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 enum { LIMIT_S = 120, BODY_MAX = 16384 };
 
 typedef enum fleet_mode {
@@ -88,8 +90,7 @@ static inline void note_field(const char *head, const char *name, char *value, s
     snprintf(value, size, "%.*s", (int)strcspn(field, "\r\n"), field);
 }
 
-/* Answers one whole request, which ends in NUL. Returns false if the connection is of no more
- * use. */
+/* Answers one whole request, which ends in NUL. */
 static inline void answer_request(fleet_server *self, int peer, const char *request) {
     char method[16], answer[512], bytes[1024];
     int status = 0;
@@ -227,6 +228,17 @@ static inline bool fleet_text_has(fleet_server *self, const char *text, const ch
     pthread_mutex_unlock(&self->lock);
     return has;
 }
+
+static inline void nap(void) { (void)nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL); }
+
+/* Repeats `step` until `holds` is true. */
+#define WAIT_UNTIL(holds, step) \
+    do { \
+        for (double end_s = harpe_clock_s() + LIMIT_S; !(holds);) { \
+            if (harpe_clock_s() > end_s) fail_msg("waited in vain until " #holds); \
+            step; \
+        } \
+    } while (0)
 
 /* Waits until the count is at least `least`. */
 static inline void wait_for_fleet(fleet_server *self, const int *count, int least) {

@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "base/clock.h"
 #include "powerlimit/fleet_server.h"
+#include "powerlimit/meeting.h"
 #include "powerlimit/optimizer_internal.h"
 
 /* Short times, so that the tests are short. */
@@ -25,6 +25,7 @@ typedef struct rank {
     harpe_power_limit_device device;
     harpe_power_limit_options options;
     harpe_power_limit_optimizer *optimizer;
+    harpe_power_member_times times;
     int set_count, limit_w; /* of the device */
     int fails_at_w;         /* a limit that cannot be set; 0: none */
     double seconds;         /* time of a measurement */
@@ -81,36 +82,8 @@ static void write_log(void *user, harpe_log_level level, const char *line) {
     if (level == HARPE_LOG_ERROR) snprintf(self->last_error, sizeof self->last_error, "%s", line);
 }
 
-/* ---- Several ranks --------------------------------------------------------------------------- */
-
-typedef struct meeting {
-    pthread_barrier_t barrier;
-    pthread_mutex_t lock;
-    double values[16];
-    int arrived;
-} meeting;
-
-static harpe_status all_reduce(void *user, double *values, size_t count, bool maximum,
-                               harpe_error *error) {
-    (void)error;
-    meeting *all = user;
-    pthread_mutex_lock(&all->lock);
-    bool is_first = all->arrived++ == 0;
-    for (size_t i = 0; i < count; i++) {
-        double more = maximum ? (values[i] > all->values[i] ? values[i] : all->values[i])
-                              : all->values[i] + values[i];
-        all->values[i] = is_first ? values[i] : more;
-    }
-    pthread_mutex_unlock(&all->lock);
-    pthread_barrier_wait(&all->barrier);
-    memcpy(values, all->values, count * sizeof *values);
-    if (pthread_barrier_wait(&all->barrier) == PTHREAD_BARRIER_SERIAL_THREAD) all->arrived = 0;
-    pthread_barrier_wait(&all->barrier);
-    return HARPE_OK;
-}
-
 static void prepare(rank *self, const harpe_power_limit_fleet *fleet) {
-    *self = (rank){.seconds = 8e4};
+    *self = (rank){.times = quick, .seconds = 8e4};
     self->device = (harpe_power_limit_device){.user = self,
                                               .gpu_count = GPUS,
                                               .minimum_w = 100,
@@ -130,8 +103,8 @@ static void prepare(rank *self, const harpe_power_limit_fleet *fleet) {
 
 static void construct(rank *self) {
     harpe_error error = {.message = ""};
-    if (harpe_optimizer_new_with(&self->device, &self->options, &quick, &self->optimizer, &error) !=
-        HARPE_OK)
+    if (harpe_optimizer_new_with(&self->device, &self->options, &self->times, &self->optimizer,
+                                 &error) != HARPE_OK)
         fail_msg("%s", error.message);
 }
 
@@ -152,145 +125,148 @@ static void finish(rank *self) {
     assert_true(self->restores >= 1);
 }
 
-/* Trains until the limit has this value. */
-static void train_until(rank *self, int limit_w) {
-    for (double end_s = harpe_clock_s() + LIMIT_S; self->limit_w != limit_w;) {
-        if (harpe_clock_s() > end_s)
-            fail_msg("the limit stays at %d W instead of %d W", self->limit_w, limit_w);
-        step(self, 1);
-        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
+static void train(rank *self) {
+    step(self, 1);
+    nap();
 }
 
 /* ---- One rank -------------------------------------------------------------------------------- */
 
+/* A job of one rank in the fleet of a server. */
+typedef struct job {
+    rank rank;
+    fleet_server server;
+    harpe_power_limit_fleet fleet;
+} job;
+
+/* Starts the server. The test may then change the options, and calls `construct`. */
+static void begin(job *self) {
+    start_fleet_server(&self->server);
+    self->fleet = (harpe_power_limit_fleet){.server_url = self->server.url, .member = "m"};
+    prepare(&self->rank, &self->fleet);
+}
+
+static void end(job *self) {
+    finish(&self->rank);
+    stop_fleet_server(&self->server);
+}
+
+/* Trains until the limit has this value. */
+static void train_until(job *self, int limit_w) {
+    WAIT_UNTIL(self->rank.limit_w == limit_w, train(&self->rank));
+}
+
 static void the_limit_follows_the_server(void **state) {
     (void)state;
-    rank self;
-    fleet_server server;
-    start_fleet_server(&server);
-    const harpe_power_limit_fleet fleet = {
-        .server_url = server.url, .member = "m", .group = "row1", .weight = 2};
-    prepare(&self, &fleet);
-    construct(&self);
-    wait_for_body(&server, server.declaration, &server.declared, "600"); /* 2 GPUs of 300 W */
-    assert_true(fleet_text_has(&server, server.declaration, "row1"));
-    set_fleet_plan(&server, 3);
-    measure(&self);
-    assert_int_equal(self.limit_w, 300); /* the own choice, until the server has answered */
+    job self;
+    begin(&self);
+    fleet_server *server = &self.server;
+    self.fleet.group = "row1";
+    self.fleet.weight = 2;
+    construct(&self.rank);
+    wait_for_body(server, server->declaration, &server->declared, "600"); /* 2 GPUs of 300 W */
+    assert_true(fleet_text_has(server, server->declaration, "row1"));
+    set_fleet_plan(server, 3);
+    measure(&self.rank);
+    assert_int_equal(self.rank.limit_w, 300); /* the own choice, until the server has answered */
     train_until(&self, 150);
-    assert_int_equal(harpe_power_limit_optimum_w(self.optimizer), 300);
-    assert_int_equal(harpe_power_limit_current_w(self.optimizer), 150);
-    assert_true(harpe_power_limit_is_done(self.optimizer));
+    assert_int_equal(harpe_power_limit_optimum_w(self.rank.optimizer), 300);
+    assert_int_equal(harpe_power_limit_current_w(self.rank.optimizer), 150);
+    assert_true(harpe_power_limit_is_done(self.rank.optimizer));
     /* Each change is reported at once, and the answer to that report is obeyed. */
-    wait_for_body(&server, server.report, &server.reported, "\"plan\":3");
-    set_fleet_plan(&server, 1);
+    wait_for_body(server, server->report, &server->reported, "\"plan\":3");
+    set_fleet_plan(server, 1);
     train_until(&self, 250);
-    wait_for_body(&server, server.report, &server.reported, "\"plan\":1");
-    finish(&self);
-    assert_int_equal(fleet_count(&server, &server.removed), 1);
-    stop_fleet_server(&server);
+    wait_for_body(server, server->report, &server->reported, "\"plan\":1");
+    finish(&self.rank);
+    assert_int_equal(fleet_count(server, &server->removed), 1);
+    end(&self);
 }
 
 static void no_limit_is_higher_than_the_own_choice(void **state) {
     (void)state;
-    rank self;
-    fleet_server server;
-    start_fleet_server(&server);
-    const harpe_power_limit_fleet fleet = {.server_url = server.url, .member = "m"};
-    prepare(&self, &fleet);
+    job self;
+    begin(&self);
+    fleet_server *server = &self.server;
     harpe_selector_parameters parameters = {.maximum_slowdown = 1.1};
-    assert_int_equal(harpe_selector_max_slowdown(&parameters, &self.options.selector, NULL),
+    assert_int_equal(harpe_selector_max_slowdown(&parameters, &self.rank.options.selector, NULL),
                      HARPE_OK);
-    construct(&self);
-    measure(&self);
-    int own_w = harpe_power_limit_optimum_w(self.optimizer);
+    construct(&self.rank);
+    measure(&self.rank);
+    int own_w = harpe_power_limit_optimum_w(self.rank.optimizer);
     assert_in_range(own_w, 101, 299);
-    wait_for_body(&server, server.declaration, &server.declared, "most_w");
-    /* The server asks for the fastest plan, as it does without a budget. */
-    int reported = fleet_count(&server, &server.reported);
-    wait_for_fleet(&server, &server.reported, reported + 1);
-    int sets = self.set_count;
-    step(&self, 1000);
-    assert_int_equal(self.set_count, sets);
-    assert_int_equal(self.limit_w, own_w);
-    finish(&self);
-    stop_fleet_server(&server);
+    wait_for_body(server, server->declaration, &server->declared, "most_w");
+    /* The server asks for the fastest plan, as it does without a budget. When the second report
+     * comes, the member has read the answer to the first one. */
+    int reported = fleet_count(server, &server->reported);
+    wait_for_fleet(server, &server->reported, reported + 2);
+    int sets = self.rank.set_count;
+    step(&self.rank, 1000);
+    assert_int_equal(self.rank.set_count, sets);
+    assert_int_equal(self.rank.limit_w, own_w);
+    end(&self);
 }
 
 static void steps_do_not_wait_for_a_server_that_hangs(void **state) {
     (void)state;
-    rank self;
-    fleet_server server;
-    start_fleet_server(&server);
-    set_fleet_mode(&server, FLEET_HANGS, NULL);
-    const harpe_power_limit_fleet fleet = {.server_url = server.url, .member = "m"};
-    prepare(&self, &fleet);
-    construct(&self);
-    wait_for_fleet(&server, &server.unanswered, 1);
-    measure(&self);
-    step(&self, 100000);
-    assert_int_equal(self.limit_w, 300);
-    set_fleet_mode(&server, FLEET_SERVES, NULL);
-    set_fleet_plan(&server, 4);
-    train_until(&self, 100); /* after the request that hangs has ended */
-    finish(&self);
-    stop_fleet_server(&server);
+    job self;
+    begin(&self);
+    self.rank.times.answer_s = 1e5; /* a step that waited for the server would not end */
+    self.rank.times.leave_s = 0.05;
+    set_fleet_mode(&self.server, FLEET_HANGS, NULL);
+    construct(&self.rank);
+    wait_for_fleet(&self.server, &self.server.unanswered, 1);
+    measure(&self.rank);
+    step(&self.rank, 100000);
+    assert_int_equal(self.rank.limit_w, 300);
+    end(&self);
 }
 
 static void a_fault_of_the_gpu_ends_the_steering(void **state) {
     (void)state;
-    rank self;
-    fleet_server server;
-    start_fleet_server(&server);
-    const harpe_power_limit_fleet fleet = {.server_url = server.url, .member = "m"};
-    prepare(&self, &fleet);
-    construct(&self);
-    set_fleet_plan(&server, 2);
-    measure(&self);
+    job self;
+    begin(&self);
+    fleet_server *server = &self.server;
+    construct(&self.rank);
+    set_fleet_plan(server, 2);
+    measure(&self.rank);
     train_until(&self, 200);
-    self.fails_at_w = 150;
-    set_fleet_plan(&server, 3);
-    for (int i = 0; !harpe_power_limit_has_failed(self.optimizer); i++) {
-        step(&self, 1);
-        assert_true(i < LIMIT_S * 1000);
-        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
-    assert_non_null(strstr(self.last_error, "GPU 0 is lost"));
-    assert_int_equal(self.restores, 1);
-    wait_for_body(&server, server.declaration, &server.declared, "600");
+    self.rank.fails_at_w = 150;
+    set_fleet_plan(server, 3);
+    WAIT_UNTIL(harpe_power_limit_has_failed(self.rank.optimizer), train(&self.rank));
+    assert_non_null(strstr(self.rank.last_error, "GPU 0 is lost"));
+    assert_int_equal(self.rank.restores, 1);
+    wait_for_body(server, server->declaration, &server->declared, "600");
     /* The job draws power and reports it. */
-    watch_fleet(&server, "\"plan\":0,\"power\":123");
-    wait_for_fleet(&server, &server.seen, 1);
-    finish(&self);
-    assert_int_equal(fleet_count(&server, &server.removed), 1);
-    stop_fleet_server(&server);
+    watch_fleet(server, "\"plan\":0,\"power\":123");
+    wait_for_fleet(server, &server->seen, 1);
+    finish(&self.rank);
+    assert_int_equal(fleet_count(server, &server->removed), 1);
+    end(&self);
 }
 
 static void a_loaded_profile_is_declared_at_once(void **state) {
     (void)state;
-    rank self;
-    fleet_server server;
+    job self;
     char path[] = "/tmp/harpe-test-profile-XXXXXX";
     close(mkstemp(path));
     unlink(path);
-    start_fleet_server(&server);
-    const harpe_power_limit_fleet fleet = {.server_url = server.url, .member = "m"};
+    begin(&self);
     for (int run = 0; run < 2; run++) {
-        prepare(&self, run == 0 ? NULL : &fleet);
-        self.options.profile_path = path;
-        construct(&self);
+        prepare(&self.rank, run == 0 ? NULL : &self.fleet);
+        self.rank.options.profile_path = path;
+        construct(&self.rank);
         if (run == 0) {
-            measure(&self);
+            measure(&self.rank);
         } else {
-            assert_true(harpe_power_limit_is_done(self.optimizer));
-            set_fleet_plan(&server, 4);
+            assert_true(harpe_power_limit_is_done(self.rank.optimizer));
+            set_fleet_plan(&self.server, 4);
             train_until(&self, 100);
         }
-        finish(&self);
+        finish(&self.rank);
     }
     unlink(path);
-    stop_fleet_server(&server);
+    end(&self);
 }
 
 static void wrong_terms_make_no_optimizer(void **state) {
@@ -341,6 +317,7 @@ static void *work(void *argument) {
 static void train_all(crew *all) {
     pthread_barrier_wait(&all->round);
     pthread_barrier_wait(&all->round);
+    nap();
 }
 
 /* `given`: to how many ranks the fleet is given. */
@@ -348,8 +325,7 @@ static void start_crew(crew *all, hand *hands, pthread_t *threads, int given) {
     memset(all, 0, sizeof *all);
     start_fleet_server(&all->server);
     all->fleet = (harpe_power_limit_fleet){.server_url = all->server.url, .member = "m"};
-    pthread_barrier_init(&all->meeting.barrier, NULL, RANKS);
-    pthread_mutex_init(&all->meeting.lock, NULL);
+    begin_meeting(&all->meeting, RANKS);
     pthread_barrier_init(&all->round, NULL, RANKS + 1);
     for (int i = 0; i < RANKS; i++) {
         prepare(&all->ranks[i], i >= RANKS - given ? &all->fleet : NULL);
@@ -367,6 +343,8 @@ static void end_crew(crew *all, pthread_t *threads) {
     pthread_barrier_wait(&all->round);
     for (int i = 0; i < RANKS; i++)
         pthread_join(threads[i], NULL);
+    end_meeting(&all->meeting);
+    pthread_barrier_destroy(&all->round);
 }
 
 static void measure_all(crew *all) {
@@ -376,15 +354,14 @@ static void measure_all(crew *all) {
         assert_true(harpe_power_limit_is_done(all->ranks[i].optimizer));
 }
 
+static void train_all_alike(crew *all) {
+    train_all(all);
+    for (int i = 1; i < RANKS; i++)
+        assert_int_equal(all->ranks[i].limit_w, all->ranks[0].limit_w);
+}
+
 static void train_all_until(crew *all, int limit_w) {
-    for (double end_s = harpe_clock_s() + LIMIT_S; all->ranks[0].limit_w != limit_w;) {
-        if (harpe_clock_s() > end_s)
-            fail_msg("the limit stays at %d W instead of %d W", all->ranks[0].limit_w, limit_w);
-        train_all(all);
-        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        for (int i = 1; i < RANKS; i++)
-            assert_int_equal(all->ranks[i].limit_w, all->ranks[0].limit_w);
-    }
+    WAIT_UNTIL(all->ranks[0].limit_w == limit_w, train_all_alike(all));
 }
 
 static void check_ranks(int given) {
@@ -399,11 +376,7 @@ static void check_ranks(int given) {
     train_all_until(&all, 150);
     wait_for_body(server, server->report, &server->reported, "\"plan\":3");
     watch_fleet(server, "\"power\":369"); /* three ranks of 123 W */
-    for (double end_s = harpe_clock_s() + LIMIT_S; !fleet_count(server, &server->seen);) {
-        assert_true(harpe_clock_s() < end_s);
-        train_all(&all);
-        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
+    WAIT_UNTIL(fleet_count(server, &server->seen) > 0, train_all(&all));
     set_fleet_plan(server, 1);
     train_all_until(&all, 250);
     end_crew(&all, threads);
@@ -433,13 +406,9 @@ static void a_fault_of_one_rank_ends_the_steering_of_all(void **state) {
     train_all_until(&all, 200);
     all.ranks[1].fails_at_w = 150;
     set_fleet_plan(server, 3);
-    for (double end_s = harpe_clock_s() + LIMIT_S;
-         !harpe_power_limit_has_failed(all.ranks[0].optimizer) ||
-         !harpe_power_limit_has_failed(all.ranks[2].optimizer);) {
-        assert_true(harpe_clock_s() < end_s);
-        train_all(&all);
-        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
+    WAIT_UNTIL(harpe_power_limit_has_failed(all.ranks[0].optimizer) &&
+                   harpe_power_limit_has_failed(all.ranks[2].optimizer),
+               train_all(&all));
     for (int i = 0; i < RANKS; i++)
         assert_int_equal(all.ranks[i].restores, 1);
     wait_for_body(server, server->declaration, &server->declared, "1800");

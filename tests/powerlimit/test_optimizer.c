@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "powerlimit/measured_logs.h"
+#include "powerlimit/meeting.h"
 
 /* ---- A scripted device ----------------------------------------------------------------------- */
 
@@ -584,17 +585,6 @@ static void a_profile_that_cannot_be_saved_is_only_a_warning(void **state) {
 
 enum { RANKS = 4 };
 
-/* An all-reduce among threads. Every rank must call it with the same count and operation. */
-typedef struct meeting {
-    pthread_barrier_t barrier;
-    pthread_mutex_t lock;
-    double values[8];
-    size_t count;
-    bool maximum;
-    int arrived;
-    int mismatches;
-} meeting;
-
 typedef struct rank {
     meeting *meeting;
     scripted self;
@@ -606,29 +596,6 @@ typedef struct rank {
     harpe_power_limit_measurement measurements[16];
     harpe_power_limit_optimizer *optimizer;
 } rank;
-
-static harpe_status all_reduce(void *user, double *values, size_t count, bool maximum,
-                               harpe_error *error) {
-    (void)error;
-    meeting *all = user;
-    pthread_mutex_lock(&all->lock);
-    if (all->arrived++ == 0) {
-        all->count = count;
-        all->maximum = maximum;
-        memcpy(all->values, values, count * sizeof *values);
-    } else if (all->count != count || all->maximum != maximum) {
-        all->mismatches++;
-    } else {
-        for (size_t i = 0; i < count; i++)
-            all->values[i] = maximum ? fmax(all->values[i], values[i]) : all->values[i] + values[i];
-    }
-    pthread_mutex_unlock(&all->lock);
-    pthread_barrier_wait(&all->barrier);
-    memcpy(values, all->values, count * sizeof *values);
-    if (pthread_barrier_wait(&all->barrier) == PTHREAD_BARRIER_SERIAL_THREAD) all->arrived = 0;
-    pthread_barrier_wait(&all->barrier);
-    return HARPE_OK;
-}
 
 static void *run_rank(void *argument) {
     rank *one = argument;
@@ -650,8 +617,7 @@ static void *run_rank(void *argument) {
 }
 
 static void prepare_ranks(rank *ranks, meeting *all) {
-    *all = (meeting){.lock = PTHREAD_MUTEX_INITIALIZER};
-    pthread_barrier_init(&all->barrier, NULL, RANKS);
+    begin_meeting(all, RANKS);
     for (int i = 0; i < RANKS; i++) {
         ranks[i] = (rank){.meeting = all};
         script(&ranks[i].self, 100, 200);
@@ -667,8 +633,7 @@ static void run_ranks(rank *ranks, meeting *all) {
         assert_int_equal(pthread_create(&threads[i], NULL, run_rank, &ranks[i]), 0);
     for (int i = 0; i < RANKS; i++)
         pthread_join(threads[i], NULL);
-    assert_int_equal(all->mismatches, 0);
-    pthread_barrier_destroy(&all->barrier);
+    end_meeting(all);
 }
 
 static void ranks_sum_energy_and_take_the_longest_time(void **state) {
