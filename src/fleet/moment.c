@@ -8,8 +8,6 @@
 
 #include "base/number.h"
 
-#define LATEST_S 1e11
-
 typedef struct cursor {
     const char *at, *end;
 } cursor;
@@ -93,7 +91,7 @@ bool harpe_moment_read(const char *text, size_t length, double *seconds) {
     /* "2026" and "20261126" are dates, and no seconds since 1970. */
     if ((length == 4 || length == 8) && is_digits(text, length)) return false;
     if (!harpe_parse_double(text, length, &value) && !read_date(text, length, &value)) return false;
-    if (!(value >= 0 && value <= LATEST_S)) return false;
+    if (!(value >= 0 && value <= HARPE_MOMENT_MAX_S)) return false;
     *seconds = value;
     return true;
 }

@@ -184,7 +184,7 @@ static bool read_moment(const json_t *member, double *seconds) {
         return harpe_moment_read(json_string_value(member), json_string_length(member), seconds);
     if (!json_is_number(member)) return false;
     double value = json_number_value(member);
-    if (!(value >= 0 && value <= 1e11)) return false;
+    if (!(value >= 0 && value <= HARPE_MOMENT_MAX_S)) return false;
     *seconds = value;
     return true;
 }
@@ -250,15 +250,11 @@ static harpe_status read_json(const char *text, size_t length, const char *name,
 
 harpe_status harpe_price_series_read(const char *text, size_t length, const char *name,
                                      harpe_price_series *out, harpe_error *error) {
-    size_t at = 0;
     static const char mark[] = "\xef\xbb\xbf"; /* the byte order mark of UTF-8 */
-    if (length >= 3 && memcmp(text, mark, 3) == 0) {
-        text += 3;
-        length -= 3;
-    }
+    size_t start = length >= 3 && memcmp(text, mark, 3) == 0 ? 3 : 0, at = start;
     while (at < length && strchr(" \t\r\n", text[at]) && text[at])
         at++;
     bool is_json = at < length && (text[at] == '[' || text[at] == '{');
-    return is_json ? read_json(text, length, name, out, error)
+    return is_json ? read_json(text + start, length - start, name, out, error)
                    : harpe_price_series_read_csv(text, length, name, out, error);
 }

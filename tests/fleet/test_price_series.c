@@ -7,7 +7,6 @@
 
 #include <cmocka.h>
 
-#include <stdio.h>
 #include <string.h>
 
 #include "fleet/moment.h"
@@ -48,6 +47,10 @@ static void series_of_all_forms_are_read(void **state) {
     check("[{\"at\":1,\"energy_per_kwh\":-0.05},"
           "{\"at\":2,\"energy_per_kwh\":-1e6,\"carbon_g_per_kwh\":300}]",
           true, 2, negative);
+    check("\xef\xbb\xbf \n[{\"at\":1,\"energy_per_kwh\":-0.05}]", true, 1, negative);
+    check("\xef\xbb\xbf"
+          "at,price_per_kwh\n1,-0.05\n",
+          true, 1, negative);
     check("{\"series\":[{\"energy_per_kwh\":0.2,\"at\":1764136800,\"carbon_g_per_kwh\":300}]}",
           true, 1, prices);
 }
@@ -91,6 +94,7 @@ static void mistakes_are_named(void **state) {
             harpe_price_series_read(cases[i][0], strlen(cases[i][0]), "f", &series, &error);
         assert_int_equal(status, HARPE_INVALID_INPUT);
         assert_null(series.prices);
+        assert_null(strchr(error.message, '\n'));
         if (!strstr(error.message, cases[i][1]))
             fail_msg("case %zu: %s lacks %s", i, error.message, cases[i][1]);
     }
