@@ -41,6 +41,11 @@ harpe_status harpe_command_check_signal(harpe_error *error) {
                       sigabbrev_np(signal_number));
 }
 
+bool harpe_command_goes_on(void *user) {
+    (void)user;
+    return harpe_terminal_progress_signal() == 0;
+}
+
 /* ---- Output ---------------------------------------------------------------------------------- */
 
 /* Appends JSON. Escapes characters that JSON allows, but that can control a terminal. */

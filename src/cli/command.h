@@ -40,6 +40,9 @@ int harpe_command_fail(const char *command, const harpe_error *error);
 /* Returns HARPE_INTERRUPTED if a signal has asked the program to stop. Call it during work that
  * reports no progress. */
 harpe_status harpe_command_check_signal(harpe_error *error);
+/* Returns false if a signal has asked the program to stop. It is a harpe_connection's `go_on`, so
+ * that a signal ends a request that hangs. */
+bool harpe_command_goes_on(void *user);
 
 /* Prints `value` as one JSON value on stdout, usually an object, and releases it. */
 harpe_status harpe_command_print_json(json_t *value, harpe_error *error);

@@ -10,8 +10,8 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/machine_token.h"
-#include "base/terminal_progress.h"
 #include "base/token.h"
+#include "cli/command.h"
 
 #define CONNECT_LIMIT_S 5.0
 
@@ -29,12 +29,6 @@ static harpe_status read_token(const char *path, char **token, harpe_error *erro
                 : harpe_token_take(getenv("HARPE_TOKEN"), "HARPE_TOKEN", token, error);
 }
 
-/* Returns false after a signal, so that the signal ends a request that hangs. */
-static bool has_no_signal(void *user) {
-    (void)user;
-    return harpe_terminal_progress_signal() == 0;
-}
-
 static harpe_status open_client(harpe_server_client *client,
                                 const harpe_server_client_options *options, harpe_error *error) {
     harpe_status status = harpe_server_url_check("--server", options->server, error);
@@ -46,7 +40,7 @@ static harpe_status open_client(harpe_server_client *client,
                                     .url_name = "--server",
                                     .ca_name = "with --ca-file",
                                     .connect_limit_s = CONNECT_LIMIT_S,
-                                    .go_on = has_no_signal};
+                                    .go_on = harpe_command_goes_on};
     status = harpe_connection_new(&how, &client->connection, error);
     if (status == HARPE_OK) client->server = harpe_connection_server(client->connection);
     client->wants_finished = options->wants_finished;
@@ -117,6 +111,7 @@ static harpe_status perform(harpe_server_client *client, const harpe_request *re
         return HARPE_OK;
     }
     status = tell_refusal(client, &answer, job_id, value, error);
+    error->vendor_code = (int)answer.http_status;
     json_decref(value);
     return status;
 }

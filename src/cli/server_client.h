@@ -27,8 +27,8 @@ void harpe_server_client_close(harpe_server_client *client); /* NULL is allowed 
 /* The address of the server if the user names none. */
 #define HARPE_DEFAULT_SERVER "http://127.0.0.1:7787"
 
-/* Sends any request. Fails with one line from the server's answer unless the answer is 200. The
- * caller releases `*answer` with json_decref. */
+/* Sends any request. Fails with one line from the server's answer unless the answer is 200; the
+ * error's vendor_code is then the HTTP status. The caller releases `*answer` with json_decref. */
 harpe_status harpe_server_client_request(harpe_server_client *client, const harpe_request *request,
                                          json_t **answer, harpe_error *error);
 

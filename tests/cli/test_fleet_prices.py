@@ -3,6 +3,7 @@
 """`harpe fleet prices set` with a URL: a small HTTP or HTTPS server gives the prices, and another
 one takes them. With --every the program goes on, and logs each change of state once."""
 import http.server
+import os
 import shutil
 import ssl
 import threading
@@ -112,7 +113,7 @@ class Prices(ProgramTest):
         self.set_prices(self.feed.url, "--from", "1764100000")
         self.assertEqual([row["at"] for row in self.taken()["series"]], [1764100000, 1764100060])
         self.feed.answer = (200, CSV, {})
-        self.refused("--from is for the column time_s", self.feed.url, "--from", "+5", code=2)
+        self.refused("--from cannot be given: these prices have times of day (at)", self.feed.url, "--from", "+5", code=2)
 
     def test_each_failure_has_one_line(self):
         url = f"{self.feed.url}/p?key=hidden"
@@ -144,7 +145,7 @@ class Prices(ProgramTest):
                 (["http://"], "expected http://HOST:PORT"), (["http://h/a b"], "without spaces"),
                 (["http://h?x"], "expected http://HOST:PORT/PATH"),
                 ([self.feed.url, "--every", "0"], "--every"),
-                ([self.feed.url, "--every", "5", "--json"], "--json is not for --every"),
+                ([self.feed.url, "--every", "5", "--json"], "--every prints no answers, so --json cannot be given with it"),
                 ([], "FILE or URL is missing")):
             line = self.refused(message, *words, code=2).err
             self.assertNotIn("pass@", line)
@@ -164,9 +165,9 @@ class Prices(ProgramTest):
 
     # ---- With --every --------------------------------------------------------------------------
 
-    def start(self, *words, source=None):
+    def start(self, *words, source=None, before=()):
         process = subprocess.Popen(
-            [HARPE, "fleet", "prices", "set", source or self.feed.url, *words], env=self.env,
+            [*before, HARPE, "fleet", "prices", "set", source or self.feed.url, *words], env=self.env,
             cwd=self.path, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
@@ -197,12 +198,18 @@ class Prices(ProgramTest):
         self.more_fetches()
         self.feed.answer = (200, "at,price_per_kwh\n1,x\n", {})
         self.assertIn(":2:3: price_per_kwh", read())
+        self.feed.answer = (200, "at,price_per_kwh\n1,0.1\n2,y\n", {})
         self.more_fetches()
         self.assertEqual(len(self.server.requests), taken)  # the server was left alone
         self.feed.answer = (200, CSV, {})
         self.assertEqual(read(), "harpe fleet: the prices are set again\n")
         self.server.answer = (503, {"detail": "no server leads"})
         self.assertIn("answered 503: no server leads", read())
+        self.more_fetches()
+        self.server.answer = (503, {"detail": "1 of 3 stores answers"})
+        self.more_fetches()  # the same failure in other words
+        self.server.answer = (422, {"detail": "no series"})
+        self.assertIn("answered 422: no series", read())
         self.server.answer = (200, None)
         self.assertEqual(read(), "harpe fleet: the prices are set again\n")
         process.send_signal(signal.SIGTERM)
@@ -217,6 +224,20 @@ class Prices(ProgramTest):
         (self.path / "new").rename(self.path / "late.csv")
         self.assertEqual(process.stderr.readline(), "harpe fleet: the prices are set\n")
         process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(LIMIT_S), 0)
+
+    def test_a_file_that_may_not_be_read_is_tried_again(self):
+        (self.path / "hidden.csv").write_text(CSV)
+        (self.path / "hidden.csv").chmod(0)
+        # Root reads every file, unless it lacks these two capabilities.
+        before = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
+        process = self.start("--every", "1", source="hidden.csv",
+                             before=before if os.geteuid() == 0 else ())
+        self.assertEqual(process.stderr.readline(), "harpe fleet: hidden.csv: Permission denied; "
+                         "the server keeps the prices that it has, and this is tried again\n")
+        (self.path / "hidden.csv").chmod(0o600)
+        self.assertEqual(process.stderr.readline(), "harpe fleet: the prices are set\n")
+        process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(LIMIT_S), 0)
 
     def test_a_refused_token_ends_it(self):

@@ -6,7 +6,7 @@
 
 /* harpe fleet token add|list|remove (fleet_token.c) */
 int harpe_fleet_token_command(int argc, char **argv);
-/* harpe fleet status, budget, group, job, load, event, prices, audit (fleet_server.c) */
+/* harpe fleet status, budget, group, job, load, member, event, prices, audit (fleet_server.c) */
 int harpe_fleet_server_command(int argc, char **argv);
 
 #endif

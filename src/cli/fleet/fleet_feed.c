@@ -4,7 +4,6 @@
  * reach. */
 #include "cli/fleet/fleet_feed.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -12,7 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/format.h"
-#include "base/terminal_progress.h"
+#include "cli/command.h"
 #include "http/client/connection.h"
 
 enum {
@@ -27,18 +26,12 @@ typedef struct feed {
     char name[SHOWN_BYTES]; /* the URL without '?' and what follows it, for messages */
 } feed;
 
-bool harpe_fleet_feed_is_url(const char *source) {
+static bool is_url(const char *source) {
     return strncasecmp(source, "http://", 7) == 0 || strncasecmp(source, "https://", 8) == 0;
 }
 
-static bool has_no_signal(void *user) {
-    (void)user;
-    return harpe_terminal_progress_signal() == 0;
-}
-
-static void name_source(const char *source, char name[SHOWN_BYTES]) {
-    bool is_url = harpe_fleet_feed_is_url(source);
-    char *copy = strndup(source, is_url ? strcspn(source, "?#") : strlen(source));
+static void name_url(const char *url, char name[SHOWN_BYTES]) {
+    char *copy = strndup(url, strcspn(url, "?#"));
     (void)harpe_clean_text(name, SHOWN_BYTES, copy ? copy : "the prices");
     free(copy);
 }
@@ -47,7 +40,7 @@ static void name_source(const char *source, char name[SHOWN_BYTES]) {
 static harpe_status split_url(const char *url, feed *out, harpe_error *error) {
     const char *host = strstr(url, "://") + 3;
     size_t length = (size_t)(host - url) + strcspn(host, "/?#");
-    name_source(url, out->name);
+    name_url(url, out->name);
     if (memchr(host, '@', length - (size_t)(host - url)))
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "a URL of prices cannot have a user name or password before the host");
@@ -56,8 +49,7 @@ static harpe_status split_url(const char *url, feed *out, harpe_error *error) {
                           "%s: expected http://HOST:PORT/PATH without spaces and #", out->name);
     out->path = url[length] ? url + length : "/";
     out->server = strndup(url, length);
-    return out->server ? harpe_server_url_check("FILE or URL", out->server, error)
-                       : harpe_fail_memory(error);
+    return out->server ? HARPE_OK : harpe_fail_memory(error);
 }
 
 static harpe_status tell_failure(const feed *from, const harpe_connection *connection,
@@ -80,17 +72,23 @@ static harpe_status tell_failure(const feed *from, const harpe_connection *conne
                       harpe_connection_reason(connection));
 }
 
+/* Returns what follows the status of an answer in a message. */
+static const char *hint(long code) {
+    if (code >= 300 && code < 400)
+        return ", a redirect, which is not followed: give the address that it leads to";
+    if (code == 401 || code == 403)
+        return ": it wants to know who asks; fetch the prices with another program, and give the "
+               "file";
+    return code == 404 ? ": is the address right?" : "";
+}
+
 static harpe_status check_answer(const feed *from, const harpe_answer *answer, harpe_error *error) {
     long code = answer->http_status;
     if (code == 200) return HARPE_OK;
-    return harpe_fail(error, HARPE_UNAVAILABLE, "%s: the server answered %ld%s", from->name, code,
-                      code >= 300 && code < 400
-                          ? ", a redirect, which is not followed: give the address that it leads to"
-                      : code == 401 || code == 403
-                          ? ": it wants to know who asks; fetch the prices with another program, "
-                            "and give the file"
-                      : code == 404 ? ": is the address right?"
-                                    : "");
+    harpe_status status = harpe_fail(error, HARPE_UNAVAILABLE, "%s: the server answered %ld%s",
+                                     from->name, code, hint(code));
+    error->vendor_code = (int)code;
+    return status;
 }
 
 static harpe_status fetch(const feed *from, const char *ca_file, harpe_price_series *out,
@@ -101,7 +99,7 @@ static harpe_status fetch(const feed *from, const char *ca_file, harpe_price_ser
                                               .url_name = "FILE or URL",
                                               .ca_name = "with --feed-ca-file",
                                               .answer_limit_bytes = FEED_BYTES,
-                                              .go_on = has_no_signal};
+                                              .go_on = harpe_command_goes_on};
     const harpe_request request = {.path = from->path};
     harpe_connection *connection;
     harpe_answer answer;
@@ -118,20 +116,30 @@ static harpe_status fetch(const feed *from, const char *ca_file, harpe_price_ser
     return status;
 }
 
-harpe_status harpe_fleet_feed_read(const char *source, const char *ca_file, harpe_price_series *out,
-                                   harpe_error *error) {
+static harpe_status read_url(const char *url, const char *ca_file, harpe_price_series *out,
+                             harpe_error *error) {
     feed from = {.server = NULL};
+    harpe_status status = split_url(url, &from, error);
+    if (status == HARPE_OK) status = fetch(&from, ca_file, out, error);
+    free(from.server);
+    return status;
+}
+
+static harpe_status read_file(const char *path, harpe_price_series *out, harpe_error *error) {
     char *text = NULL;
     size_t length = 0;
-    harpe_status status;
-    if (harpe_fleet_feed_is_url(source)) {
-        status = split_url(source, &from, error);
-        if (status == HARPE_OK) status = fetch(&from, ca_file, out, error);
-        free(from.server);
-        return status;
-    }
-    status = harpe_file_read(source, HARPE_PRICE_SERIES_BYTES, &text, &length, error);
-    if (status == HARPE_OK) status = harpe_price_series_read(text, length, source, out, error);
+    harpe_status status = harpe_file_read(path, HARPE_PRICE_SERIES_BYTES, &text, &length, error);
+    if (status == HARPE_OK) status = harpe_price_series_read(text, length, path, out, error);
     free(text);
     return status;
+}
+
+harpe_status harpe_fleet_feed_read(const char *source, const char *ca_file, harpe_price_series *out,
+                                   harpe_error *error) {
+    harpe_status status = is_url(source) ? read_url(source, ca_file, out, error)
+                                         : read_file(source, out, error);
+    /* It is the prices that cannot be read; the harpe server has refused nothing. */
+    if (status != HARPE_PERMISSION_DENIED) return status;
+    error->status = HARPE_UNAVAILABLE;
+    return HARPE_UNAVAILABLE;
 }

@@ -8,8 +8,6 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -18,46 +16,40 @@
 
 #define RETRY_S 60.0 /* the longest time after a failure */
 
+/* A failure, as far as two failures are different ones for the log. Messages have times and counts
+ * that differ from attempt to attempt. */
+typedef struct failure {
+    int step;
+    harpe_status status;
+    int code; /* HTTP status or errno; 0: none */
+} failure;
+
 typedef struct state {
     bool has_worked, has_failed; /* has_failed: the last attempt */
-    char failure[HARPE_ERROR_MESSAGE_SIZE];
+    failure last;
 } state;
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-/* Returns true if two messages say the same. Times and counts differ from attempt to attempt, but
- * the status of an answer matters. */
-static bool is_same(const char *a, const char *b) {
-    static const char before[] = "answered ";
-    for (const char *start = a; *a && *b; a++, b++) {
-        bool is_status = (size_t)(a - start) >= sizeof before - 1 &&
-                         strncmp(a - (sizeof before - 1), before, sizeof before - 1) == 0;
-        if (is_digit(*a) && is_digit(*b) && !is_status) {
-            a += strspn(a, "0123456789") - 1;
-            b += strspn(b, "0123456789") - 1;
-        } else if (*a != *b || (is_status && strtol(a, NULL, 10) != strtol(b, NULL, 10))) {
-            return false;
-        }
-    }
-    return *a == *b;
+static bool are_equal(const failure *a, const failure *b) {
+    return a->step == b->step && a->status == b->status && a->code == b->code;
 }
 
-static void tell(const harpe_fleet_repeat *repeat, state *now, harpe_status status,
-                 const harpe_error *error) {
+static void tell_success(const harpe_fleet_repeat *repeat, state *now) {
+    if (!now->has_worked || now->has_failed)
+        harpe_command_say("harpe fleet", now->has_worked ? repeat->works_again : repeat->works);
+    now->has_worked = true;
+    now->has_failed = false;
+}
+
+static void tell_failure(const harpe_fleet_repeat *repeat, state *now, int step,
+                         const harpe_error *error) {
+    const failure one = {step, error->status, error->vendor_code};
     char line[2 * HARPE_ERROR_MESSAGE_SIZE];
-    if (status == HARPE_OK) {
-        if (!now->has_worked || now->has_failed)
-            harpe_command_say("harpe fleet", now->has_worked ? repeat->works_again : repeat->works);
-        now->has_worked = true;
-        now->has_failed = false;
-        return;
-    }
-    if (!now->has_failed || !is_same(now->failure, error->message)) {
+    if (!now->has_failed || !are_equal(&now->last, &one)) {
         (void)snprintf(line, sizeof line, "%s; %s", error->message, repeat->meanwhile);
         harpe_command_say("harpe fleet", line);
     }
     now->has_failed = true;
-    (void)snprintf(now->failure, sizeof now->failure, "%s", error->message);
+    now->last = one;
 }
 
 /* Sleeps until a signal, or for so many seconds. The signals are blocked between the look and the
@@ -78,12 +70,16 @@ static void wait_for(double seconds) {
 harpe_status harpe_fleet_repeat_run(const harpe_fleet_repeat *repeat, harpe_error *error) {
     state now = {.has_worked = false};
     while (!harpe_terminal_progress_signal()) {
-        harpe_status status = repeat->attempt(repeat->user, error);
+        int step = 0;
+        harpe_status status = repeat->attempt(repeat->user, &step, error);
         if (harpe_terminal_progress_signal()) break;
         bool is_final = status == HARPE_PERMISSION_DENIED ||
                         (status == HARPE_INVALID_ARGUMENT && !now.has_worked);
         if (is_final) return status;
-        tell(repeat, &now, status, error);
+        if (status == HARPE_OK)
+            tell_success(repeat, &now);
+        else
+            tell_failure(repeat, &now, step, error);
         wait_for(status == HARPE_OK ? repeat->every_s : fmin(repeat->every_s, RETRY_S));
     }
     return HARPE_OK;

@@ -7,7 +7,9 @@
 #include <harpe/status.h>
 
 typedef struct harpe_fleet_repeat {
-    harpe_status (*attempt)(void *user, harpe_error *error);
+    /* `*step` receives the number of the step that failed. The error's vendor_code is the HTTP
+     * status or errno. */
+    harpe_status (*attempt)(void *user, int *step, harpe_error *error);
     void *user;
     double every_s;
     const char *works, *works_again; /* log lines after the first success, and after a failure */
@@ -15,9 +17,10 @@ typedef struct harpe_fleet_repeat {
 } harpe_fleet_repeat;
 
 /* Runs until SIGINT, SIGTERM or SIGHUP, and then returns HARPE_OK. Prints a line to stderr only if
- * the result is another one than before. Tries again after `every_s`, after a failure at least once
- * a minute. Returns the failure if the server refuses the token, or if the first attempt fails with
- * HARPE_INVALID_ARGUMENT. */
+ * the result is another one than before: success, or a failure of another step, with another status
+ * or vendor_code. Tries again after `every_s`, after a failure at least once a minute. Returns the
+ * failure if the server refuses the token. Also returns HARPE_INVALID_ARGUMENT, unless an attempt
+ * has succeeded before. */
 harpe_status harpe_fleet_repeat_run(const harpe_fleet_repeat *repeat, harpe_error *error);
 
 #endif

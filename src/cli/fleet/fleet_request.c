@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/number.h"
 #include "cli/fleet/fleet_feed.h"
+#include "fleet/moment.h"
 
 #define BIT(option) (1U << HARPE_FLEET_##option)
 
@@ -81,7 +82,7 @@ static harpe_status read_time(const char *value, double now_s, double *out, harp
     bool is_relative = *value == '+';
     const char *digits = value + is_relative;
     double seconds;
-    if (!harpe_parse_double(digits, strlen(digits), &seconds) || seconds < 0 || seconds > 1e11)
+    if (!harpe_parse_double(digits, strlen(digits), &seconds) || seconds < 0 || seconds > HARPE_MOMENT_MAX_S)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "--from: '%.64s' is no time: give seconds since 1970, or +SECONDS from "
                           "now",
@@ -102,14 +103,13 @@ static json_t *series_of(const harpe_price_series *read, double from_s) {
     return series;
 }
 
-/* Checks that the times of a series mean a time of day. */
+/* Checks that it is known at which time of day each price begins. */
 static harpe_status check_times(const harpe_price_series *series, const harpe_fleet_values *values,
                                 harpe_error *error) {
     bool has_from = values->is_given[HARPE_FLEET_FROM];
     if (series->is_of_day && has_from)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "--from is for the column time_s, and these prices have times of their "
-                          "own (at)");
+                          "--from cannot be given: these prices have times of day (at)");
     if (series->is_of_day || has_from || !values->is_given[HARPE_FLEET_EVERY]) return HARPE_OK;
     return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                       "with --every, prices with the column time_s need --from TIME, the moment of "

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `harpe fleet status`, `budget`, `group`, `job`, `load`, `event`, `prices` and `audit`: reads
- * words and flags, makes one request to the server, and prints the answer. With `--every` it makes
+/* `harpe fleet status`, `budget`, `group`, `job`, `load`, `member`, `event`, `prices` and `audit`:
+ * reads words and flags, makes one request to the server, and prints the answer. With `--every` it makes
  * the request again and again. fleet_request.c has the table of actions. */
 #include <math.h>
 #include <stdio.h>
@@ -128,7 +128,7 @@ static void check_options(const server_arguments *arguments, const struct argp_s
     if (is_event && !values->is_given[HARPE_FLEET_FOR])
         harpe_flag_fail(state, "--for SECONDS is missing");
     if (values->is_given[HARPE_FLEET_EVERY] && arguments->json)
-        harpe_flag_fail(state, "--json is not for --every, which prints no answers");
+        harpe_flag_fail(state, "--every prints no answers, so --json cannot be given with it");
     for (int i = 0; i < HARPE_FLEET_OPTION_COUNT && !has_needed; i++)
         if (action->needs & 1U << i)
             harpe_flag_fail(state, "an option is missing, such as --%s",
@@ -224,9 +224,11 @@ static void make_query(const server_arguments *arguments, harpe_text *query) {
         harpe_text_printf(query, "?limit=%.0f", floor(values->numbers[HARPE_FLEET_LIMIT]));
 }
 
-/* `now_s`: the moment from which +SECONDS counts. */
+enum { STEP_BODY, STEP_REQUEST };
+
+/* `now_s`: the moment from which +SECONDS counts. `*step` receives the last step. */
 static harpe_status ask(const server_arguments *arguments, harpe_server_client *client,
-                        double now_s, json_t **answer, harpe_error *error) {
+                        double now_s, int *step, json_t **answer, harpe_error *error) {
     const harpe_fleet_action *action = arguments->action;
     const char *first = action->words[0];
     bool has_name = first && (strcmp(first, "NAME") == 0 || strcmp(first, "ID") == 0);
@@ -234,6 +236,7 @@ static harpe_status ask(const server_arguments *arguments, harpe_server_client *
     harpe_text query = {0};
     char *body = NULL;
     harpe_status status = HARPE_OK;
+    *step = STEP_BODY;
     make_query(arguments, &query);
     if (query.failed) status = harpe_fail_memory(error);
     if (status == HARPE_OK && has_body)
@@ -244,7 +247,10 @@ static harpe_status ask(const server_arguments *arguments, harpe_server_client *
                                    .segment = has_name ? arguments->words[0] : NULL,
                                    .query = query.data,
                                    .body = body};
-    if (status == HARPE_OK) status = harpe_server_client_request(client, &request, answer, error);
+    if (status == HARPE_OK) {
+        *step = STEP_REQUEST;
+        status = harpe_server_client_request(client, &request, answer, error);
+    }
     harpe_text_free(&query);
     free(body);
     return status;
@@ -258,10 +264,10 @@ typedef struct repeated {
     double begun_s;
 } repeated;
 
-static harpe_status ask_again(void *user, harpe_error *error) {
+static harpe_status ask_again(void *user, int *step, harpe_error *error) {
     const repeated *self = user;
     json_t *answer = NULL;
-    harpe_status status = ask(self->arguments, self->client, self->begun_s, &answer, error);
+    harpe_status status = ask(self->arguments, self->client, self->begun_s, step, &answer, error);
     json_decref(answer);
     return status;
 }
@@ -283,7 +289,8 @@ static harpe_status keep_asking(const server_arguments *arguments, harpe_server_
 static harpe_status ask_once(const server_arguments *arguments, harpe_server_client *client,
                              int *exit_code, harpe_error *error) {
     json_t *answer = NULL;
-    harpe_status status = ask(arguments, client, (double)time(NULL), &answer, error);
+    int step;
+    harpe_status status = ask(arguments, client, (double)time(NULL), &step, &answer, error);
     if (status == HARPE_OK) status = show(arguments, answer, exit_code, error);
     json_decref(answer);
     return status;
