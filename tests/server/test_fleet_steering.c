@@ -936,6 +936,18 @@ static void uncertainty_is_that_of_the_counted_savings(void **state) {
                      HARPE_OK);
     assert_true(is_near(harpe_fleet_energy_uncertainty_j(&w.state), 4));
     assert_true(w.state.energy.cost == 3 && w.state.energy.currency[0] == '\0');
+    /* The next prices say which currency that was, also after one more restart. */
+    begin(&again, 29);
+    assert_true(harpe_notes_of_energy(&w.state, &note));
+    keep(&again, &note);
+    set(&again, HARPE_CALL_FLEET_PUT_PRICES, NULL,
+        "{\"currency\":\"EUR\",\"series\":[{\"at\":0,\"energy_per_kwh\":3.6}]}");
+    job = add_job(&again, "", 1000, 3);
+    use(&again, job, 0, 0, 0, true);
+    use(&again, job, 1e6, 0, 0, true);
+    assert_true(is_near(again.state.energy.cost, 4));
+    assert_string_equal(again.state.energy.currency, "EUR");
+    end(&again);
     end(&w);
 }
 
@@ -951,7 +963,7 @@ static bool has_currency(const world *w, const char *name) {
     json_t *json = shown(w, NULL);
     const char *shown_name =
         json_string_value(json_object_get(json_object_get(json, "energy"), "currency"));
-    bool is_equal = shown_name && strcmp(shown_name, name) == 0;
+    bool is_equal = strcmp(shown_name ? shown_name : "", name) == 0;
     json_decref(json);
     return is_equal;
 }
@@ -963,6 +975,7 @@ static void costs_have_a_currency(void **state) {
     static const char prices[] = "{\"currency\":\"%s\",\"carbon_per_kg\":0,\"series\":[{\"at\":0,"
                                  "\"energy_per_kwh\":0.2,\"carbon_g_per_kwh\":500}]}";
     world w;
+    harpe_fleet_note note;
     begin(&w, 30);
     real_job *job = add_job(&w, "", 1000, 3);
     double kwh = 3.6e6;
@@ -981,6 +994,15 @@ static void costs_have_a_currency(void **state) {
     assert_true(is_near(shown_of_energy(&w, "cost"), 1) && has_currency(&w, "USD"));
     assert_true(is_near(shown_of_energy(&w, "cost_saved"), 0.2));
     assert_true(is_near(shown_of_energy(&w, "carbon_kg"), 7.5));
+    /* Prices without a currency are of another one, too, also after a restart. */
+    set(&w, HARPE_CALL_FLEET_PUT_PRICES, NULL, prices, "");
+    use(&w, job, 25 * kwh, 5 * kwh, 1.25 * kwh, true);
+    assert_true(is_near(shown_of_energy(&w, "cost"), 2) && has_currency(&w, ""));
+    assert_true(harpe_notes_of_energy(&w.state, &note));
+    keep(&w, &note);
+    set(&w, HARPE_CALL_FLEET_PUT_PRICES, NULL, prices, "EUR");
+    use(&w, job, 30 * kwh, 6 * kwh, 1.5 * kwh, true);
+    assert_true(is_near(shown_of_energy(&w, "cost"), 1) && has_currency(&w, "EUR"));
     end(&w);
 }
 

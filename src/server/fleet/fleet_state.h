@@ -197,7 +197,8 @@ typedef struct harpe_fleet_energy {
         kept_uncertainty_j; /* of the savings that an earlier process of the server has counted */
     double gone_variance;   /* of the savings of jobs that are gone, in J^2 */
     bool has_price;
-    char currency[16]; /* of the costs; "": not said */
+    bool has_currency; /* false: the next prices say it. Older versions have not stored it */
+    char currency[16]; /* of the costs; "": the prices have none */
 } harpe_fleet_energy;
 
 typedef struct harpe_fleet_state {

@@ -269,6 +269,7 @@ static harpe_status apply_energy(harpe_fleet_state *state, const char *id, const
         .kept_uncertainty_j = number_of(object, "uncertainty_j",
                                         sqrt(fmax(0, number_of(object, "gone_variance", 0)))),
         .has_price = json_is_true(json_object_get(object, "has_price")),
+        .has_currency = json_object_get(object, "currency"),
     };
     copy_text(object, "currency", state->energy.currency, sizeof state->energy.currency);
     return HARPE_OK;
@@ -407,11 +408,12 @@ bool harpe_notes_of_event(const harpe_fleet_event *event, harpe_fleet_note *out)
 bool harpe_notes_of_energy(const harpe_fleet_state *state, harpe_fleet_note *out) {
     const harpe_fleet_energy *energy = &state->energy;
     json_t *object =
-        json_pack("{s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:b,s:s}", "since", energy->since_s, "used_j",
+        json_pack("{s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:b,s:s*}", "since", energy->since_s, "used_j",
                   energy->used_j, "saved_j", energy->saved_j, "cost", energy->cost, "cost_saved",
                   energy->cost_saved, "carbon_kg", energy->carbon_kg, "carbon_kg_saved",
                   energy->carbon_kg_saved, "uncertainty_j", harpe_fleet_energy_uncertainty_j(state),
-                  "has_price", (int)energy->has_price, "currency", energy->currency);
+                  "has_price", (int)energy->has_price, "currency",
+                  energy->has_currency ? energy->currency : NULL);
     return harpe_notes_make("energy", "", object, out);
 }
 

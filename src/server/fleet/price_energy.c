@@ -14,10 +14,12 @@
 
 #include "server/fleet/decide.h"
 
-/* Amounts of two currencies have no sum, so the costs begin again with another currency. */
+/* Amounts of two currencies have no sum, so the costs begin again with another currency. Amounts
+ * without a currency are amounts of another one. */
 static void set_currency(harpe_fleet_energy *energy, const char *currency) {
-    if (!*currency || strcmp(energy->currency, currency) == 0) return;
-    if (*energy->currency) energy->cost = energy->cost_saved = 0;
+    if (energy->has_currency && strcmp(energy->currency, currency) != 0)
+        energy->cost = energy->cost_saved = 0;
+    energy->has_currency = true;
     (void)snprintf(energy->currency, sizeof energy->currency, "%s", currency);
 }
 
