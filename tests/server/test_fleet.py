@@ -146,7 +146,9 @@ class SettingsTest(FleetTest):
             self.assertEqual(fleet["price"]["energy_per_kwh"], energy)
             self.assertLessEqual(fleet["lower_bound"], fleet["objective"])
         self.assertLess(fleet["objective"], 0)
-        self.assertEqual(promtool("check", "metrics", text=server.get("/metrics").body.decode()), "")
+        text = server.get("/metrics").body.decode()
+        self.assertEqual(promtool("check", "metrics", text=text), "")
+        self.assertIn("# TYPE harpe_fleet_cost gauge\n", text)  # a counter never falls
         server.kill()
         server = self.start()
         self.assertEqual(self.fleet(server)["price"]["energy_per_kwh"], -0.5)

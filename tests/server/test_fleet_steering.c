@@ -23,6 +23,7 @@
 #include "server/fleet/history.h"
 #include "server/fleet/limits.h"
 #include "server/fleet/member.h"
+#include "server/fleet/metrics_fleet.h"
 #include "server/fleet/notes.h"
 #include "server/fleet/price_energy.h"
 #include "server/fleet/show.h"
@@ -1006,6 +1007,30 @@ static void costs_have_a_currency(void **state) {
     end(&w);
 }
 
+/* While the price is negative, the cost falls, so it is a gauge and no counter. */
+static void cost_falls_while_the_price_is_negative(void **state) {
+    (void)state;
+    static const char sample[] = "\nharpe_fleet_cost{currency=\"EUR\"} ";
+    world w;
+    begin(&w, 31);
+    real_job *job = add_job(&w, "", 1000, 3);
+    use(&w, job, 0, 0, 0, true);
+    for (int i = 0; i < 2; i++) {
+        harpe_text text = {0};
+        set(&w, HARPE_CALL_FLEET_PUT_PRICES, NULL,
+            "{\"currency\":\"EUR\",\"series\":[{\"at\":0,\"energy_per_kwh\":%s}]}",
+            i == 0 ? "0.2" : "-0.3");
+        use(&w, job, 3.6e6 * 5 * (i + 1), 0, 0, true);
+        harpe_fleet_metrics(&w.state, now_of(&w), &text);
+        const char *found = strstr(text.data, sample);
+        assert_non_null(found);
+        assert_true(is_near(strtod(found + strlen(sample), NULL), i == 0 ? 1 : -0.5));
+        assert_non_null(strstr(text.data, "# TYPE harpe_fleet_cost gauge\n"));
+        harpe_text_free(&text);
+    }
+    end(&w);
+}
+
 /* With prices, the objective and its bound are costs per second, also if the price of energy is 0.
  */
 static void objective_has_the_unit_of_the_prices(void **state) {
@@ -1262,6 +1287,7 @@ int main(void) {
         cmocka_unit_test(energy_of_an_idle_fleet_is_not_counted),
         cmocka_unit_test(uncertainty_is_that_of_the_counted_savings),
         cmocka_unit_test(costs_have_a_currency),
+        cmocka_unit_test(cost_falls_while_the_price_is_negative),
         cmocka_unit_test(objective_has_the_unit_of_the_prices),
         cmocka_unit_test(history_is_kept_for_a_day),
         cmocka_unit_test(old_events_are_removed_and_named),

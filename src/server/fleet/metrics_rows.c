@@ -171,7 +171,7 @@ void harpe_fleet_metrics_append_energy(const harpe_fleet_state *state, double at
     append_one(text, "harpe_fleet_carbon_intensity_grams_per_joule", "gauge",
                "Carbon dioxide of a joule now", NULL,
                has_price ? price.carbon_g_per_kwh / JOULES_PER_KWH : NAN);
-    append_one(text, "harpe_fleet_cost_total", "counter",
+    append_one(text, "harpe_fleet_cost", "gauge",
                "Cost of the energy that jobs have reported since there are prices",
                energy->currency, has_cost ? energy->cost : NAN);
     append_one(text, "harpe_fleet_cost_saved", "gauge", "Cost of the energy saved",
