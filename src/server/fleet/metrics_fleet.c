@@ -66,14 +66,7 @@ static void append_group_metric(const harpe_fleet_state *state, const group_metr
     }
 }
 
-static void append_one(harpe_text *text, const char *name, const char *help, double value) {
-    harpe_metrics_text_head(text, name, "gauge", help);
-    harpe_text_printf(text, "%s", name);
-    harpe_metrics_text_value(text, value);
-}
-
 static void append_members(const harpe_fleet_state *state, harpe_text *text) {
-    static const char name[] = "harpe_fleet_jobs";
     static const char *const states[] = {"follows",  "lowering", "raising",
                                          "learning", "silent",   "not steered"};
     enum { STATES = sizeof states / sizeof *states };
@@ -82,13 +75,8 @@ static void append_members(const harpe_fleet_state *state, harpe_text *text) {
         for (size_t s = 0; s < STATES; s++)
             counts[s] +=
                 strcmp(harpe_fleet_member_state_name(state->members[i], true), states[s]) == 0;
-    harpe_metrics_text_head(text, name, "gauge", "Jobs and loads of the fleet, by state");
-    for (size_t s = 0; s < STATES; s++) {
-        harpe_text_printf(text, "%s{", name);
-        harpe_metrics_text_label(text, "state", states[s]);
-        harpe_text_printf(text, "}");
-        harpe_metrics_text_value(text, counts[s]);
-    }
+    harpe_fleet_metrics_append_states(
+        text, "harpe_fleet_jobs", "Jobs and loads of the fleet, by state", states, counts, STATES);
 }
 
 void harpe_fleet_metrics(const harpe_fleet_state *state, harpe_fleet_now now, harpe_text *text) {
@@ -98,10 +86,11 @@ void harpe_fleet_metrics(const harpe_fleet_state *state, harpe_fleet_now now, ha
         append_group_metric(state, &GROUP_METRICS[i], text);
     for (size_t i = 0; i < state->event_count; i++)
         active += harpe_fleet_event_state_of(&state->events[i], now.wall_s) == HARPE_EVENT_ACTIVE;
-    append_one(text, "harpe_fleet_events_active", "Events that run now", active);
-    append_one(text, "harpe_fleet_weighted_slowdown",
-               "Sum over all jobs of weight * (time / fastest time - 1)",
-               harpe_fleet_weighted_slowdown(state));
+    harpe_fleet_metrics_append_one(text, "harpe_fleet_events_active", "gauge",
+                                   "Events that run now", NULL, active);
+    harpe_fleet_metrics_append_one(text, "harpe_fleet_weighted_slowdown", "gauge",
+                                   "Sum over all jobs of weight * (time / fastest time - 1)", NULL,
+                                   harpe_fleet_weighted_slowdown(state));
     append_members(state, text);
     harpe_fleet_metrics_append_jobs(state, text);
     harpe_fleet_metrics_append_events(state, now.wall_s, text);

@@ -5,18 +5,42 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 
 #include "base/metrics_text.h"
 #include "server/fleet/decide.h"
 #include "server/fleet/fleet_events.h"
 #include "server/fleet/member.h"
+#include "server/fleet/price_energy.h"
 #include "server/fleet/show.h"
 
 enum { JOBS_MAX = 1000, EVENTS_MAX = 100 };
 
-#define JOULES_PER_KWH 3.6e6
-#define GRAMS_PER_KG 1000
+/* ---- Parts ----------------------------------------------------------------------------------- */
+
+void harpe_fleet_metrics_append_one(harpe_text *text, const char *name, const char *type,
+                                    const char *help, const char *currency, double value) {
+    harpe_metrics_text_head(text, name, type, help);
+    if (!isfinite(value)) return;
+    harpe_text_printf(text, "%s", name);
+    if (currency) {
+        harpe_text_printf(text, "{");
+        harpe_metrics_text_label(text, "currency", currency);
+        harpe_text_printf(text, "}");
+    }
+    harpe_metrics_text_value(text, value);
+}
+
+void harpe_fleet_metrics_append_states(harpe_text *text, const char *name, const char *help,
+                                       const char *const *states, const double *counts,
+                                       size_t count) {
+    harpe_metrics_text_head(text, name, "gauge", help);
+    for (size_t s = 0; s < count; s++) {
+        harpe_text_printf(text, "%s{", name);
+        harpe_metrics_text_label(text, "state", states[s]);
+        harpe_text_printf(text, "}");
+        harpe_metrics_text_value(text, counts[s]);
+    }
+}
 
 /* ---- Jobs ------------------------------------------------------------------------------------ */
 
@@ -122,64 +146,54 @@ static void append_event_metric(const harpe_fleet_state *state, double at_s,
 
 void harpe_fleet_metrics_append_events(const harpe_fleet_state *state, double at_s,
                                        harpe_text *text) {
-    static const char name[] = "harpe_fleet_events";
-    double counts[HARPE_EVENT_CANCELLED + 1] = {0};
+    enum { STATES = HARPE_EVENT_CANCELLED + 1 };
+    const char *states[STATES];
+    double counts[STATES] = {0};
+    for (int s = 0; s < STATES; s++)
+        states[s] = harpe_fleet_event_state_name((harpe_fleet_event_state)s);
     for (size_t i = 0; i < state->event_count; i++)
         counts[harpe_fleet_event_state_of(&state->events[i], at_s)]++;
-    harpe_metrics_text_head(text, name, "gauge", "Events that the server knows, by state");
-    for (int s = 0; s <= HARPE_EVENT_CANCELLED; s++) {
-        harpe_text_printf(text, "%s{", name);
-        harpe_metrics_text_label(text, "state",
-                                 harpe_fleet_event_state_name((harpe_fleet_event_state)s));
-        harpe_text_printf(text, "}");
-        harpe_metrics_text_value(text, counts[s]);
-    }
+    harpe_fleet_metrics_append_states(text, "harpe_fleet_events",
+                                      "Events that the server knows, by state", states, counts,
+                                      STATES);
     for (size_t i = 0; i < sizeof EVENT_METRICS / sizeof *EVENT_METRICS; i++)
         append_event_metric(state, at_s, &EVENT_METRICS[i], text);
 }
 
 /* ---- Energy ---------------------------------------------------------------------------------- */
 
-/* Appends a metric with one sample. `currency` NULL: without this label. */
-static void append_one(harpe_text *text, const char *name, const char *type, const char *help,
-                       const char *currency, double value) {
-    harpe_metrics_text_head(text, name, type, help);
-    if (!isfinite(value)) return;
-    harpe_text_printf(text, "%s", name);
-    if (currency) {
-        harpe_text_printf(text, "{");
-        harpe_metrics_text_label(text, "currency", currency);
-        harpe_text_printf(text, "}");
-    }
-    harpe_metrics_text_value(text, value);
-}
-
 void harpe_fleet_metrics_append_energy(const harpe_fleet_state *state, double at_s,
                                        harpe_text *text) {
     const harpe_fleet_energy *energy = &state->energy;
     bool has_price = state->prices.count > 0, has_cost = energy->has_price;
     harpe_fleet_price price = harpe_decide_price(state, at_s);
-    append_one(text, "harpe_fleet_energy_joules_total", "counter",
-               "Energy that jobs have used while a budget, an event or a price was set, with the "
-               "overhead factor of the whole fleet",
-               NULL, energy->used_j);
-    append_one(text, "harpe_fleet_energy_saved_joules", "gauge",
-               "Energy saved, with the overhead factor of the whole fleet", NULL, energy->saved_j);
-    append_one(text, "harpe_fleet_energy_price_per_joule", "gauge",
-               "Price of a joule now, without the price of carbon dioxide", state->prices.currency,
-               has_price ? price.energy_per_kwh / JOULES_PER_KWH : NAN);
-    append_one(text, "harpe_fleet_carbon_intensity_grams_per_joule", "gauge",
-               "Carbon dioxide of a joule now", NULL,
-               has_price ? price.carbon_g_per_kwh / JOULES_PER_KWH : NAN);
-    append_one(text, "harpe_fleet_cost", "gauge",
-               "Cost of the energy that jobs have reported since there are prices",
-               energy->currency, has_cost ? energy->cost : NAN);
-    append_one(text, "harpe_fleet_cost_saved", "gauge", "Cost of the energy saved",
-               energy->currency, has_cost ? energy->cost_saved : NAN);
-    append_one(text, "harpe_fleet_carbon_grams_total", "counter",
-               "Carbon dioxide of the energy that jobs have reported since there are prices", NULL,
-               has_cost ? energy->carbon_kg * GRAMS_PER_KG : NAN);
-    append_one(text, "harpe_fleet_carbon_saved_grams", "gauge",
-               "Carbon dioxide of the energy saved", NULL,
-               has_cost ? energy->carbon_kg_saved * GRAMS_PER_KG : NAN);
+    harpe_fleet_metrics_append_one(
+        text, "harpe_fleet_energy_joules_total", "counter",
+        "Energy that jobs have used while a budget, an event or a price was set, with the "
+        "overhead factor of the whole fleet",
+        NULL, energy->used_j);
+    harpe_fleet_metrics_append_one(text, "harpe_fleet_energy_saved_joules", "gauge",
+                                   "Energy saved, with the overhead factor of the whole fleet",
+                                   NULL, energy->saved_j);
+    harpe_fleet_metrics_append_one(text, "harpe_fleet_energy_price_per_joule", "gauge",
+                                   "Price of a joule now, without the price of carbon dioxide",
+                                   state->prices.currency,
+                                   has_price ? price.energy_per_kwh / HARPE_JOULES_PER_KWH : NAN);
+    harpe_fleet_metrics_append_one(text, "harpe_fleet_carbon_intensity_grams_per_joule", "gauge",
+                                   "Carbon dioxide of a joule now", NULL,
+                                   has_price ? price.carbon_g_per_kwh / HARPE_JOULES_PER_KWH : NAN);
+    harpe_fleet_metrics_append_one(
+        text, "harpe_fleet_cost", "gauge",
+        "Cost of the energy that jobs have reported since there are prices", energy->currency,
+        has_cost ? energy->cost : NAN);
+    harpe_fleet_metrics_append_one(text, "harpe_fleet_cost_saved", "gauge",
+                                   "Cost of the energy saved", energy->currency,
+                                   has_cost ? energy->cost_saved : NAN);
+    harpe_fleet_metrics_append_one(
+        text, "harpe_fleet_carbon_grams_total", "counter",
+        "Carbon dioxide of the energy that jobs have reported since there are prices", NULL,
+        has_cost ? energy->carbon_kg * HARPE_GRAMS_PER_KG : NAN);
+    harpe_fleet_metrics_append_one(text, "harpe_fleet_carbon_saved_grams", "gauge",
+                                   "Carbon dioxide of the energy saved", NULL,
+                                   has_cost ? energy->carbon_kg_saved * HARPE_GRAMS_PER_KG : NAN);
 }

@@ -3,9 +3,10 @@
  * moment, and with the overhead factor of the whole fleet. While nothing steers the fleet, the
  * server seldom looks at its jobs, so that energy is not counted.
  *
- * A job's savings are uncertain mainly because of its baseline, with which all of its iterations
- * are compared. So a part of its energy has the same part of the uncertainty, and the uncertainties
- * of what two processes of the server have counted add up. */
+ * The savings of a job are uncertain mainly because its baseline is. The same baseline serves all
+ * its iterations. So if a part of the job's energy is counted, the same part of its uncertainty
+ * counts. For the same reason, what a server has counted before a restart and after it has
+ * uncertainties that are added, not combined as independent ones. */
 #include "server/fleet/price_energy.h"
 
 #include <math.h>
@@ -32,9 +33,9 @@ static void add(harpe_fleet_state *state, double at_s, double used_j, double sav
     energy->saved_j += saved_j;
     if (state->prices.count == 0) return;
     harpe_fleet_price price = harpe_decide_price(state, at_s);
-    static const double joules = 3.6e6, grams = 1000;
-    double carbon_kg_per_j = price.carbon_g_per_kwh / grams / joules;
-    double cost_per_j = price.energy_per_kwh / joules + carbon_kg_per_j * price.carbon_per_kg;
+    double carbon_kg_per_j = price.carbon_g_per_kwh / HARPE_GRAMS_PER_KG / HARPE_JOULES_PER_KWH;
+    double cost_per_j =
+        price.energy_per_kwh / HARPE_JOULES_PER_KWH + carbon_kg_per_j * price.carbon_per_kg;
     set_currency(energy, state->prices.currency);
     energy->has_price = true;
     energy->cost += used_j * cost_per_j;

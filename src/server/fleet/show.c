@@ -203,8 +203,7 @@ static void append_price(harpe_text *text, const harpe_fleet_state *state, doubl
     harpe_json_raw(text, "}");
 }
 
-/* Appends what was saved, and its uncertainty: as much of it as of the energy, at the mean price.
- */
+/* Appends the members NAME_saved and NAME_saved_uncertainty. */
 static void append_saved(harpe_text *text, const char *name, double saved, double uncertainty) {
     harpe_text_printf(text, ",\"%s_saved", name);
     harpe_json_number(text, "\":", saved);
@@ -212,22 +211,29 @@ static void append_saved(harpe_text *text, const char *name, double saved, doubl
     harpe_json_number(text, "\":", uncertainty);
 }
 
+/* Returns NAN if no energy was counted at a price. */
+static double if_priced(const harpe_fleet_energy *energy, double value) {
+    return energy->has_price ? value : NAN;
+}
+
 static void append_energy(harpe_text *text, const harpe_fleet_state *state) {
     const harpe_fleet_energy *energy = &state->energy;
-    static const double joules = 3.6e6;
     double uncertainty_j = harpe_fleet_energy_uncertainty_j(state);
+    /* The uncertainty of the saved energy as a part of the used energy. Cost and carbon have the
+     * same part. */
     double part = energy->used_j > 0 ? uncertainty_j / energy->used_j : 0;
-    double none = energy->has_price ? 0 : NAN;
+    double cost_uncertainty = part * fabs(energy->cost);
     harpe_json_number(text, ",\"energy\":{\"since\":", energy->since_s > 0 ? energy->since_s : NAN);
-    harpe_json_number(text, ",\"used_kwh\":", energy->used_j / joules);
-    harpe_json_number(text, ",\"saved_kwh\":", energy->saved_j / joules);
-    harpe_json_number(text, ",\"saved_kwh_uncertainty\":", uncertainty_j / joules);
+    harpe_json_number(text, ",\"used_kwh\":", energy->used_j / HARPE_JOULES_PER_KWH);
+    harpe_json_number(text, ",\"saved_kwh\":", energy->saved_j / HARPE_JOULES_PER_KWH);
+    harpe_json_number(text, ",\"saved_kwh_uncertainty\":", uncertainty_j / HARPE_JOULES_PER_KWH);
     append_name(text, ",\"currency\":", energy->currency);
-    harpe_json_number(text, ",\"cost\":", energy->cost + none);
-    append_saved(text, "cost", energy->cost_saved + none, part * fabs(energy->cost) + none);
-    harpe_json_number(text, ",\"carbon_kg\":", energy->carbon_kg + none);
-    append_saved(text, "carbon_kg", energy->carbon_kg_saved + none,
-                 part * energy->carbon_kg + none);
+    harpe_json_number(text, ",\"cost\":", if_priced(energy, energy->cost));
+    append_saved(text, "cost", if_priced(energy, energy->cost_saved),
+                 if_priced(energy, cost_uncertainty));
+    harpe_json_number(text, ",\"carbon_kg\":", if_priced(energy, energy->carbon_kg));
+    append_saved(text, "carbon_kg", if_priced(energy, energy->carbon_kg_saved),
+                 if_priced(energy, part * energy->carbon_kg));
     harpe_json_raw(text, "}");
 }
 
