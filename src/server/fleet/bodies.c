@@ -498,13 +498,6 @@ harpe_status harpe_bodies_read_report(const char *text, size_t length, int64_t *
     return is_read ? HARPE_OK : HARPE_INVALID_INPUT;
 }
 
-void harpe_bodies_read_group(const char *text, size_t length, char *group, size_t size) {
-    json_t *json = json_loadb(text ? text : "", text ? length : 0, 0, NULL);
-    const char *name = json_string_value(json_object_get(json, "group"));
-    (void)snprintf(group, size, "%s", name ? name : "");
-    json_decref(json);
-}
-
 bool harpe_bodies_read_watts(const char *text, size_t length, double *watts) {
     json_t *json = json_loadb(text ? text : "", text ? length : 0, 0, NULL);
     const json_t *member = json_object_get(json, "watts");

@@ -20,7 +20,5 @@ harpe_status harpe_bodies_read_report(const char *text, size_t length, int64_t *
 
 /* Reads the body of a power cap. Returns false if it is not valid. */
 bool harpe_bodies_read_watts(const char *body, size_t length, double *watts);
-/* Copies the group of the body of PUT /fleet/budget; "": the whole fleet. */
-void harpe_bodies_read_group(const char *text, size_t length, char *group, size_t size);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Compares the groups that a call changes with the groups of its client. Prices and the history are
- * of the whole fleet. A client may move a group only between groups that it steers. It cannot make
- * or remove a group: the name of a new group may be that of a job or of a token of someone else,
- * who would then be inside of the client's group, and a job whose group is removed would leave the
- * client's budgets. */
+ * of the whole fleet. A client may move a group only between groups that it steers. A client cannot
+ * make a group: a job or token of someone else may already use the name, and would then be inside
+ * of the client's group. It cannot remove a group: the jobs of that group would leave the client's
+ * budgets. */
 #include "server/fleet/fleet_scope.h"
 
 #include <jansson.h>

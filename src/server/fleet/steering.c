@@ -201,6 +201,19 @@ static void answer_text(harpe_call *call, harpe_text *text) {
     harpe_reply(call, 200, text->data, text->length, -1);
 }
 
+/* The answer about a budget that is stored waits for plans. The call gets the name of its group. */
+static void wait_for_plans(harpe_steering *self, const harpe_fleet_note *note, harpe_call *call) {
+    free(call->job_id);
+    call->job_id = strdup(note->key + strlen("budget/"));
+    if (!call->job_id) {
+        harpe_reply_out_of_memory(call);
+        return;
+    }
+    if (self->budgets.count == 0) self->budgets_s = now_of(self).steady_s;
+    harpe_calls_append(&self->budgets, call);
+    answer_budgets(self);
+}
+
 static void setting_is_stored(harpe_steering *self, const harpe_fleet_note *note, harpe_call *call,
                               harpe_status status, const harpe_error *fault) {
     harpe_error error = {0};
@@ -225,9 +238,7 @@ static void setting_is_stored(harpe_steering *self, const harpe_fleet_note *note
         return;
     }
     if (call->kind == HARPE_CALL_FLEET_PUT_BUDGET && !self->is_stopping) {
-        if (self->budgets.count == 0) self->budgets_s = now_of(self).steady_s;
-        harpe_calls_append(&self->budgets, call);
-        answer_budgets(self);
+        wait_for_plans(self, note, call);
         return;
     }
     harpe_reply_null(call, -1);
@@ -277,12 +288,12 @@ static void make_changes(harpe_steering *self);
 
 static void change_is_stored(harpe_steering *self, const harpe_fleet_note *note, harpe_call *call,
                              harpe_status status, const harpe_error *fault) {
+    uint64_t moves = self->state.tree.moves;
     self->is_changing = false;
     setting_is_stored(self, note, call, status, fault);
     if (self->is_stopping) return;
     /* Tokens reach other jobs when a group has moved. */
-    if (self->told_moves != self->state.tree.moves) harpe_jobs_regroup(self->jobs);
-    self->told_moves = self->state.tree.moves;
+    if (self->state.tree.moves != moves) harpe_jobs_regroup(self->jobs);
     make_changes(self);
 }
 
@@ -362,16 +373,14 @@ static void answer_waiting(harpe_steering *self) {
     }
 }
 
-/* Answers the budgets that are stored. Their answers also say what the jobs can reach. */
+/* Answers the budgets that are stored. Their answers also say what the jobs can reach. Call look
+ * before. */
 static void answer_budgets(harpe_steering *self) {
     bool is_late = now_of(self).steady_s - self->budgets_s > EVENT_WAIT_S;
     if (self->budgets.count == 0 || (!is_late && lacks_plans(self))) return;
-    look(self);
     for (harpe_call *call; (call = harpe_calls_take_first(&self->budgets));) {
         harpe_text text = {0};
-        char group[HARPE_FLEET_TEXT_MAX + 1];
-        harpe_bodies_read_group(call->body, call->length, group, sizeof group);
-        harpe_fleet_show_budget_answer(&self->state, group, &text);
+        harpe_fleet_show_budget_answer(&self->state, call->job_id, &text);
         answer_text(call, &text);
     }
 }

@@ -32,7 +32,6 @@ struct harpe_steering {
     bool is_changing;              /* one of them is being stored */
     harpe_call_list budgets;       /* stored; their answers wait for plans */
     double budgets_s;              /* since this steady time */
-    uint64_t told_moves;           /* moves of groups that the engine knows */
     double kept_s;                 /* steady time of the last record of sums */
 };
 
