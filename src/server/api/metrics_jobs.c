@@ -19,6 +19,7 @@ enum { JOBS_MAX = 1000 };
 typedef struct job_metric {
     const char *name, *type, *help;
     double (*value)(const harpe_figures *figures);
+    bool is_of_now; /* says nothing of a job that has ended or failed */
 } job_metric;
 
 /* ---- Values ---------------------------------------------------------------------------------- */
@@ -158,68 +159,74 @@ static double energy_per_token(const harpe_figures *figures) {
 }
 
 static const job_metric METRICS[] = {
-    {"energy_joules_total", "counter", "Energy of the reported iterations, all ranks.", energy},
-    {"iteration_seconds_total", "counter", "Time of the reported iterations.", duration},
-    {"iterations_total", "counter", "Reported iterations.", iterations},
-    {"power_watts", "gauge", "Average power of all ranks in the last round.", power},
+    {"energy_joules_total", "counter", "Energy of the reported iterations, all ranks.", energy,
+     false},
+    {"iteration_seconds_total", "counter", "Time of the reported iterations.", duration, false},
+    {"iterations_total", "counter", "Reported iterations.", iterations, false},
+    {"power_watts", "gauge", "Average power of all ranks in the last round.", power, true},
     {"energy_saved_joules", "gauge",
-     "Energy saved against the measured baseline; negative: more was used.", saved},
+     "Energy saved against the measured baseline; negative: more was used.", saved, false},
     {"energy_saved_uncertainty_joules", "gauge",
      "Half-width of the 95 % confidence interval of harpe_job_energy_saved_joules.",
-     saved_uncertainty},
+     saved_uncertainty, false},
     {"energy_baseline_joules", "gauge",
-     "Energy that the same iterations would have used at the highest clocks.", baseline},
+     "Energy that the same iterations would have used at the highest clocks.", baseline, false},
     {"time_lost_seconds", "gauge",
-     "Time lost against the measured baseline; negative: it was faster.", lost},
+     "Time lost against the measured baseline; negative: it was faster.", lost, false},
     {"time_lost_uncertainty_seconds", "gauge",
-     "Half-width of the 95 % confidence interval of harpe_job_time_lost_seconds.",
-     lost_uncertainty},
-    {"plan", "gauge", "Number of the running plan; 0 is the fastest.", plan},
+     "Half-width of the 95 % confidence interval of harpe_job_time_lost_seconds.", lost_uncertainty,
+     false},
+    {"plan", "gauge", "Number of the running plan; 0 is the fastest.", plan, true},
     {"plan_iteration_seconds", "gauge", "Predicted time of an iteration of the running plan.",
-     plan_time},
+     plan_time, true},
     {"plan_iteration_joules", "gauge", "Predicted energy of an iteration of the running plan.",
-     plan_energy},
+     plan_energy, true},
     {"baseline_iteration_joules", "gauge",
-     "Energy of an iteration at the highest clocks, as the job measured it.", baseline_energy},
+     "Energy of an iteration at the highest clocks, as the job measured it.", baseline_energy,
+     false},
     {"baseline_iteration_uncertainty_joules", "gauge",
      "Half-width of the 95 % confidence interval of harpe_job_baseline_iteration_joules.",
-     baseline_energy_uncertainty},
+     baseline_energy_uncertainty, false},
     {"baseline_iteration_seconds", "gauge",
-     "Time of an iteration at the highest clocks, as the job measured it.", baseline_time},
+     "Time of an iteration at the highest clocks, as the job measured it.", baseline_time, false},
     {"baseline_iteration_uncertainty_seconds", "gauge",
      "Half-width of the 95 % confidence interval of harpe_job_baseline_iteration_seconds.",
-     baseline_time_uncertainty},
+     baseline_time_uncertainty, false},
     {"baseline_iterations", "gauge", "Iterations from which the baseline was measured.",
-     baseline_iterations},
+     baseline_iterations, false},
     {"baseline_measured_timestamp_seconds", "gauge",
-     "Time at which the last round of the baseline ended, since 1970.", baseline_measured_at},
+     "Time at which the last round of the baseline ended, since 1970.", baseline_measured_at,
+     false},
     {"energy_saved_is_significant", "gauge",
      "1: the 95 % confidence interval of the saved energy does not contain 0; 0: it is noise.",
-     saved_is_significant},
+     saved_is_significant, false},
     {"time_lost_is_significant", "gauge",
      "1: the 95 % confidence interval of the lost time does not contain 0; 0: it is noise.",
-     lost_is_significant},
-    {"steps_total", "counter", "Steps with a schedule, summed over the ranks.", steps},
+     lost_is_significant, false},
+    {"steps_total", "counter", "Steps with a schedule, summed over the ranks.", steps, false},
     {"steps_as_planned_total", "counter",
      "Steps that fitted the schedule while the GPU had the set clocks, summed over the ranks.",
-     steps_as_planned},
+     steps_as_planned, false},
     {"steps_left_out_total", "counter",
-     "Steps that were to be measured and are in no result, summed over the ranks.", steps_left_out},
-    {"rounds_observed_total", "counter", "Rounds with the results of all ranks.", rounds_observed},
+     "Steps that were to be measured and are in no result, summed over the ranks.", steps_left_out,
+     false},
+    {"rounds_observed_total", "counter", "Rounds with the results of all ranks.", rounds_observed,
+     false},
     {"rounds_spoiled_total", "counter",
-     "Rounds whose measurements are spoiled, for at least one reason.", rounds_spoiled},
+     "Rounds whose measurements are spoiled, for at least one reason.", rounds_spoiled, false},
     {"energy_counter_ratio", "gauge",
      "Energy of the counters divided by the integrated power of the same time, all ranks.",
-     counter_ratio},
+     counter_ratio, false},
     {"energy_counter_ratio_uncertainty", "gauge",
      "Half-width of the 95 % confidence interval of harpe_job_energy_counter_ratio.",
-     counter_ratio_uncertainty},
+     counter_ratio_uncertainty, false},
     {"energy_counter_agrees", "gauge",
      "0: the counters of all ranks or of one rank differ from the power by more than the "
      "uncertainty; 1: they agree.",
-     counter_agrees},
+     counter_agrees, false},
     {"energy_per_token_joules", "gauge",
-     "Energy of the reported iterations divided by their tokens, all ranks.", energy_per_token},
+     "Energy of the reported iterations divided by their tokens, all ranks.", energy_per_token,
+     false},
 };
 enum { METRIC_COUNT = sizeof METRICS / sizeof *METRICS };
 
@@ -254,12 +261,6 @@ static const harpe_job *next_job(const harpe_job *job, const char *scope) {
     return job;
 }
 
-/* Such a value says nothing of a job that has ended or failed. */
-static bool is_of_now(const job_metric *metric) {
-    return metric->value == power || metric->value == plan || metric->value == plan_time ||
-           metric->value == plan_energy;
-}
-
 static bool runs(const harpe_job *job) { return !harpe_job_has_ended(job) && !job->failure; }
 
 static void append_metric(harpe_text *text, const harpe_jobs *jobs, const char *scope,
@@ -268,7 +269,7 @@ static void append_metric(harpe_text *text, const harpe_jobs *jobs, const char *
     const harpe_job *job = next_job(jobs ? jobs->table.newest : NULL, scope);
     for (int shown = 0; job && shown < JOBS_MAX; job = next_job(job->older, scope), shown++) {
         double value = metric->value(&job->figures);
-        if (!isnan(value) && (runs(job) || !is_of_now(metric)))
+        if (!isnan(value) && (runs(job) || !metric->is_of_now))
             append_sample(text, metric->name, job, NULL, NULL, value);
     }
 }
