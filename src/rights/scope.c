@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clean.h"
+#include <harpe/fleet.h>
 
-enum { DEPTH_MAX = 100 }; /* a tree is never so deep; a circle would be */
+#include "base/clean.h"
 
 static bool names(const char *scope, const char *group) {
     size_t length = strlen(group);
@@ -23,7 +23,8 @@ static bool names(const char *scope, const char *group) {
 
 bool harpe_scope_covers(const harpe_group_tree *tree, const char *scope, const char *group) {
     if (!scope) return true;
-    for (int depth = 0; group && *group && depth < DEPTH_MAX; depth++) {
+    /* A tree has fewer levels. The limit ends the loop if groups form a circle. */
+    for (int depth = 0; group && *group && depth < HARPE_FLEET_DEPTH_MAX; depth++) {
         if (names(scope, group)) return true;
         group = harpe_group_tree_parent(tree, group);
     }
