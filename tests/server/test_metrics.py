@@ -65,10 +65,10 @@ class Metrics(Online):
         for number, word in enumerate(("num_microbatches=abc", "num_microbatches=0", "tokens_per_step=-3",
                                        "num_microbatches=99999999999")):
             job = register(server, job_metadata=f"x {word},y")
-            self.wait_for_log(server, f"{job.id}: {word} in the job's metadata is ignored: it is no number from 1 to 10")
-            self.assertEqual(server.log().count("is ignored: it is no number"), number + 1)
+            self.wait_for_log(server, f"{job.id}: {word} in the job's metadata is ignored: it is not a number from 1 to 10")
+            self.assertEqual(server.log().count("is ignored: it is not a number"), number + 1)
         register(server, job_metadata="num_microbatches=4 tokens_per_step=5 num=x")
-        self.assertEqual(server.log().count("is ignored: it is no number"), 4)
+        self.assertEqual(server.log().count("is ignored: it is not a number"), 4)
 
     def test_a_job_that_has_ended_draws_no_power_and_runs_no_plan(self):
         server = self.start_online(num_microbatches=4)

@@ -68,7 +68,8 @@ int harpe_scheduler_job_microbatches(const harpe_job_info *job);
 /* Returns the N of a word "tokens_per_step=N", the tokens of all ranks in one step, or 0. */
 int64_t harpe_scheduler_job_tokens(const harpe_job_info *job);
 /* Returns the first of these two words whose number cannot be used, such as
- * "num_microbatches=abc", in a buffer of HARPE_JOB_WORD_MAX + 1 bytes; false: there is none. */
+ * "num_microbatches=abc", in a buffer of HARPE_JOB_WORD_MAX + 1 bytes. `*maximum` receives the
+ * largest number that this word may have. Returns false if there is none. */
 enum { HARPE_JOB_WORD_MAX = 100 };
 bool harpe_scheduler_job_wrong_word(const harpe_job_info *job, char *word, int64_t *maximum);
 

@@ -50,13 +50,13 @@ static harpe_status copy_job(harpe_scheduler *scheduler, const harpe_job_info *j
     return scheduler->directory ? HARPE_OK : harpe_fail_memory(error);
 }
 
-/* A client that gives a number by its metadata gets no other answer. */
+/* A wrong word does not fail the registration, so this line is the only sign of it. */
 static void tell_wrong_word(const harpe_scheduler *scheduler) {
     char word[HARPE_JOB_WORD_MAX + 1], shown[sizeof word];
     int64_t maximum;
     if (harpe_scheduler_job_wrong_word(&scheduler->job, word, &maximum))
         harpe_log_line(&scheduler->kind->log, HARPE_LOG_WARNING,
-                       "%.200s: %s in the job's metadata is ignored: it is no number from 1 to "
+                       "%.200s: %s in the job's metadata is ignored: it is not a number from 1 to "
                        "%" PRId64,
                        scheduler->job.job_id ? scheduler->job.job_id : "",
                        harpe_clean_text(shown, sizeof shown, word), maximum);
