@@ -224,7 +224,7 @@ class Fleet(ProgramTest):
             self.assertTrue(self.fleet("event", (200, FLEET | {"events": [one]})).out.endswith(words), words)
         self.assertEqual(self.fleet("budget remove").out, "")
         self.assertEqual(self.fleet("budget set 5", (200, {"missing_w": 0})).out, "")
-        self.assertIn("cannot hold: 325.0 W are missing", self.fleet("budget set 5", (200, {"missing_w": 325}), 3).out)
+        self.assertIn("the budget is set, but it is 325.0 W too small for what the jobs draw at least", self.fleet("budget set 5", (200, {"missing_w": 325}), 3).out)
         for line in out.splitlines():
             self.assertLessEqual(len(line), 120, line)
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Formats the state of a server's fleet. Texts may come from other machines, so their control
  * characters are replaced, and long texts are cut. A JSON member that is missing or null is shown
- * as
- * "-". */
+ * as "-". */
 #include "cli/fleet/fleet_view.h"
 
 #include <stdarg.h>
@@ -58,6 +57,17 @@ static cell digits(const json_t *object, const char *name, int significant) {
     if (json_is_number(at(object, name)))
         (void)snprintf(out.text, sizeof out.text, "%s",
                        HARPE_DIGITS(number(object, name), significant));
+    return out;
+}
+
+/* Formats a member of `amounts` and the currency that `currency_of` has. Without a currency,
+ * formats only the amount. */
+static cell money(const json_t *amounts, const char *name, int significant,
+                  const json_t *currency_of) {
+    cell amount = digits(amounts, name, significant), currency = text(currency_of, "currency", 12);
+    cell out = amount;
+    if (strcmp(currency.text, "-") != 0)
+        (void)snprintf(out.text, sizeof out.text, "%.40s %.40s", amount.text, currency.text);
     return out;
 }
 
@@ -218,15 +228,6 @@ void harpe_fleet_print_events(const json_t *fleet) {
     }
 }
 
-/* Formats an amount and the currency of the prices. If the prices have no currency, formats only
- * the amount. */
-static cell money(const json_t *price, const char *name) {
-    cell amount = digits(price, name, 6), currency = text(price, "currency", 12), out = amount;
-    if (strcmp(currency.text, "-") != 0)
-        (void)snprintf(out.text, sizeof out.text, "%.40s %.40s", amount.text, currency.text);
-    return out;
-}
-
 void harpe_fleet_print_prices(const json_t *fleet) {
     const json_t *price = at(fleet, "price");
     if (!json_is_object(price)) {
@@ -234,8 +235,9 @@ void harpe_fleet_print_prices(const json_t *fleet) {
         return;
     }
     printf("energy %s per kWh, carbon dioxide %s g per kWh and %s per kg, time %s per s\n",
-           money(price, "energy_per_kwh").text, digits(price, "carbon_g_per_kwh", 6).text,
-           money(price, "carbon_per_kg").text, money(price, "value_per_s").text);
+           money(price, "energy_per_kwh", 6, price).text, digits(price, "carbon_g_per_kwh", 6).text,
+           money(price, "carbon_per_kg", 6, price).text,
+           money(price, "value_per_s", 6, price).text);
     printf("%.0f %s, set at %s UTC\n", number(price, "series"),
            number(price, "series") == 1 ? "price" : "prices", moment(price, "set_at").text);
 }
@@ -249,12 +251,9 @@ static void print_energy(const json_t *fleet) {
            digits(energy, "used_kwh", 5).text, moment(energy, "since").text,
            digits(energy, "saved_kwh", 5).text, digits(energy, "saved_kwh_uncertainty", 3).text);
     if (!json_is_number(at(energy, "cost"))) return;
-    cell currency = text(energy, "currency", 12);
-    const char *unit = strcmp(currency.text, "-") == 0 ? "" : currency.text;
-    const char *space = *unit ? " " : "";
-    printf("cost %s%s%s, saved %s%s%s +- %s%s%s\n", digits(energy, "cost", 6).text, space, unit,
-           digits(energy, "cost_saved", 6).text, space, unit,
-           digits(energy, "cost_saved_uncertainty", 3).text, space, unit);
+    printf("cost %s, saved %s +- %s\n", money(energy, "cost", 6, energy).text,
+           money(energy, "cost_saved", 6, energy).text,
+           money(energy, "cost_saved_uncertainty", 3, energy).text);
 }
 
 /* Without prices, the lower bound is a bound of the weighted slowdown. With prices, it is a bound
@@ -263,12 +262,8 @@ static void print_objective(const json_t *fleet) {
     const json_t *price = at(fleet, "price");
     cell bound = digits(fleet, "lower_bound", 5);
     printf("weighted slowdown %s", digits(fleet, "weighted_slowdown", 5).text);
-    if (json_is_object(price)) {
-        cell currency = text(price, "currency", 12);
-        bool has_name = strcmp(currency.text, "-") != 0;
-        printf(", cost rate %s %s%sper s", digits(fleet, "objective", 5).text,
-               has_name ? currency.text : "", has_name ? " " : "");
-    }
+    if (json_is_object(price))
+        printf(", cost rate %s per s", money(fleet, "objective", 5, price).text);
     printf(", lower bound %s\n", bound.text);
 }
 
@@ -307,9 +302,8 @@ void harpe_fleet_print_promise(const json_t *answer) {
 
 void harpe_fleet_print_missing(const json_t *answer) {
     if (number(answer, "missing_w") > 0)
-        printf(
-            "the budget is set, but cannot hold: %s are missing for what the jobs draw at least\n",
-            power(answer, "missing_w").text);
+        printf("the budget is set, but it is %s too small for what the jobs draw at least\n",
+               power(answer, "missing_w").text);
 }
 
 void harpe_fleet_print_audit(const json_t *records) {
