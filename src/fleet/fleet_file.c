@@ -45,9 +45,9 @@ void harpe_fleet_file_free(harpe_fleet_file *file) {
     *file = (harpe_fleet_file){0};
 }
 
-/* ---- Prices from CSV ------------------------------------------------------------------------- */
+/* ---- Prices from a file ---------------------------------------------------------------------- */
 
-/* Moves the prices into the file's arena. */
+/* Copies the prices into the file's arena. */
 static harpe_status keep_prices(harpe_fleet_file *file, const harpe_price_series *series,
                                 harpe_error *error) {
     harpe_fleet_file_price *kept = harpe_arena_alloc(&file->arena, series->count, sizeof *kept);

@@ -23,7 +23,8 @@
  * not before OVERDUE_S. Then the others are lowered in its place. */
 #define OVERDUE_ROUNDS 1.5
 #define OVERDUE_S 3.0
-/* The time between two reports counts as a round up to this time, and longer times gradually. */
+/* A time between two reports that is longer than this, and longer than two rounds, is taken for a
+ * pause, and counts as the longer of the two. */
 #define PAUSE_S 10.0
 /* A factor is rounded up to this step, so that noise does not change it in every round. It falls
  * only if it is too high by FALL. */
