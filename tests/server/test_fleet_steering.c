@@ -692,8 +692,10 @@ static void assumed_power_is_not_measured(void **state) {
     /* Nothing of the other group is measured, and it may draw more than the promise. */
     assert_true(isnan(shown_of_event(&w, 2, "reached_at")));
     assert_int_equal(shown_of_event(&w, 2, "breaches"), 0);
-    for (int i = 0; i < 2; i++)
-        harpe_member_measure(member, 1800 - 1000 * i, 0), pass(&w, 1);
+    for (int i = 0; i < 2; i++) {
+        harpe_member_measure(member, 1800 - 1000 * i, 0);
+        pass(&w, 1);
+    }
     assert_int_equal(shown_of_event(&w, 2, "breaches"), 1);
     assert_true(shown_of_event(&w, 2, "reached_at") > 0);
     end(&w);
