@@ -30,7 +30,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     require(series.count > 0);
     for (size_t i = 0; i < series.count; i++) {
         const harpe_fleet_file_price *price = &series.prices[i];
-        require(price->from_s >= 0 && price->from_s <= (series.is_of_day ? HARPE_MOMENT_MAX_S : 1e9));
+        require(price->from_s >= 0 &&
+                price->from_s <= (series.is_of_day ? HARPE_MOMENT_MAX_S : 1e9));
         require(price->energy_per_kwh >= -1e6 && price->energy_per_kwh <= 1e6);
         require(price->carbon_g_per_kwh >= 0 && price->carbon_g_per_kwh <= 1e6);
         require(i == 0 || price->from_s > price[-1].from_s);

@@ -131,8 +131,10 @@ HARPE_API harpe_status harpe_fleet_set_budget(harpe_fleet *fleet, int group,
  * another moment. Groups whose watts are the same are not looked at again. */
 HARPE_API harpe_status harpe_fleet_set_watts(harpe_fleet *fleet, const double *watts, size_t count,
                                              harpe_error *error);
-/* Sets the price of energy for the objective. NULL, or a price without energy and carbon: the
- * objective is the weighted slowdown. A change makes the next solve look at all jobs again. */
+/* Sets the price of energy for the objective. NULL, or zeros: the objective is the weighted
+ * slowdown. Where energy and carbon cost nothing, it is value_per_s times the weighted slowdown, so
+ * it changes little when the price passes 0. A change makes the next solve look at all jobs again.
+ */
 HARPE_API harpe_status harpe_fleet_set_price(harpe_fleet *fleet, const harpe_fleet_price *price,
                                              harpe_error *error);
 

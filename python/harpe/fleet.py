@@ -169,8 +169,8 @@ class Fleet:
     def set_price(self, energy_per_kwh: float = 0.0, carbon_g_per_kwh: float = 0.0,
                   carbon_per_kg: float = 0.0, value_per_s: float = 1.0) -> None:
         """Sets the price of energy and carbon, and what a second of a job of weight 1 is worth.
-        The price of energy may be negative. Without energy and carbon, the objective is the
-        weighted slowdown."""
+        The price of energy may be negative. Where energy and carbon cost nothing, the objective is
+        value_per_s times the weighted slowdown."""
         price = b.harpe_fleet_price(float(energy_per_kwh), float(carbon_g_per_kwh),
                                     float(carbon_per_kg), float(value_per_s))
         call(lib.harpe_fleet_set_price, self._handle.address, C.byref(price))

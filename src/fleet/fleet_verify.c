@@ -24,10 +24,9 @@ static double cost_of(const check *c, const harpe_fleet_member *job, const harpe
     const harpe_fleet_price *price = &c->fleet->price;
     double per_kwh = price->energy_per_kwh + price->carbon_g_per_kwh * price->carbon_per_kg / 1000;
     double slowdown = plan->time_s / job->plans[0].time_s;
-    double lost = job->weight * (slowdown - 1);
-    if (per_kwh == 0) return lost;
+    double value = price->value_per_s > 0 ? price->value_per_s : 1;
     double overhead = c->fleet->groups[0].budget.overhead;
-    return lost * (price->value_per_s > 0 ? price->value_per_s : 1) +
+    return value * job->weight * (slowdown - 1) +
            per_kwh / 3.6e6 * overhead * plan->power_w * slowdown;
 }
 

@@ -20,8 +20,7 @@ double harpe_fleet_cost(const harpe_fleet_member *job, const harpe_fleet_price *
     double per_j =
         (price->energy_per_kwh + price->carbon_per_kg * price->carbon_g_per_kwh / G_PER_KG) /
         J_PER_KWH;
-    /* Without a price the value of a second does not change the split. A negative price is one. */
-    double value = per_j != 0 && price->value_per_s > 0 ? price->value_per_s : 1;
+    double value = price->value_per_s > 0 ? price->value_per_s : 1;
     return value * job->weight * (slowdown - 1) +
            per_j * overhead * job->plans[plan].power_w * slowdown;
 }

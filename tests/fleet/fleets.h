@@ -117,6 +117,7 @@ static inline void random_fleet(test_random *random, stated_fleet *f, size_t job
                                        .carbon_per_kg = uniform(random, 0, 0.1),
                                        .value_per_s = pow(10, uniform(random, -6, 0))};
         if (below(random, 2) == 0) f->price.energy_per_kwh *= -1;
+        if (below(random, 8) == 0) f->price.energy_per_kwh = f->price.carbon_per_kg = 0;
     }
 }
 
@@ -145,7 +146,7 @@ static inline double stated_cost(const stated_fleet *f, size_t job, size_t plan)
         f->price.energy_per_kwh + f->price.carbon_g_per_kwh / 1000 * f->price.carbon_per_kg;
     double slowdown = j->plans[plan].time_s / j->plans[0].time_s;
     double kw = j->plans[plan].power_w / 1000 * f->budgets[0].overhead;
-    double value = per_kwh != 0 && f->price.value_per_s > 0 ? f->price.value_per_s : 1;
+    double value = f->price.value_per_s > 0 ? f->price.value_per_s : 1;
     return j->weight * (slowdown - 1) * value + per_kwh * kw * slowdown / 3600;
 }
 

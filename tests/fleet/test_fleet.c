@@ -145,6 +145,30 @@ static void a_negative_price_pays_for_energy(void **state) {
     harpe_fleet_free(fleet);
 }
 
+/* A price that is exactly 0 is no other kind of price: what a second is worth still counts. */
+static void a_price_of_0_is_between_its_neighbours(void **state) {
+    (void)state;
+    static const double energy[] = {-1e-9, 0, 1e-9, 0};
+    harpe_fleet *fleet = two_jobs(600);
+    harpe_error error = {.message = ""};
+    for (int i = 0; i < 4; i++) {
+        harpe_fleet_price price = {.energy_per_kwh = energy[i], .value_per_s = 0.01};
+        /* At last, the carbon costs what the energy pays. */
+        if (i == 3) price = (harpe_fleet_price){-0.25, 500, 0.5, 0.01};
+        assert_ok(harpe_fleet_set_price(fleet, &price, &error), error);
+        harpe_fleet_split split = solve(fleet);
+        assert_near(choice_of(fleet, 0).gain_per_w, 0.01 * 0.1 / 100, 1e-6);
+        assert_near(choice_of(fleet, 1).gain_per_w, 0.01 * 0.04 / 100, 1e-6);
+        assert_near(split.objective, 0.01 * split.weighted_slowdown, 1e-6);
+        assert_near(split.lower_bound, split.objective, 1e-6);
+    }
+    /* Without a price, the objective is the weighted slowdown. */
+    assert_ok(harpe_fleet_set_price(fleet, NULL, &error), error);
+    assert_near(solve(fleet).objective, solve(fleet).weighted_slowdown, 1e-12);
+    assert_near(choice_of(fleet, 0).gain_per_w, 0.1 / 100, 1e-9);
+    harpe_fleet_free(fleet);
+}
+
 /* ---- Enumeration ----------------------------------------------------------------------------- */
 
 typedef struct enumeration {
@@ -473,6 +497,7 @@ int main(void) {
         cmocka_unit_test(an_infeasible_budget_says_what_is_missing),
         cmocka_unit_test(a_price_alone_finds_the_least_cost),
         cmocka_unit_test(a_negative_price_pays_for_energy),
+        cmocka_unit_test(a_price_of_0_is_between_its_neighbours),
         cmocka_unit_test(small_fleets_get_the_optimum_of_the_enumeration),
 #ifdef HARPE_HAVE_CLP
         cmocka_unit_test(the_bound_is_the_optimum_of_an_lp_solver),

@@ -156,6 +156,14 @@ class FleetTest(unittest.TestCase):
         self.assertLessEqual(split.lower_bound, split.objective)
         fleet.set_price()
         self.assertEqual(fleet.solve().jobs["b"].plan, 0)
+        fleet.set_budget(None, 800)
+        without = fleet.solve()
+        self.assertEqual(without.objective, without.weighted_slowdown)
+        for energy in 1e-9, 0, -1e-9:
+            fleet.set_price(energy_per_kwh=energy, value_per_s=0.01)
+            split = fleet.solve()
+            self.assertAlmostEqual(split.objective, 0.01 * without.weighted_slowdown)
+            self.assertAlmostEqual(split.jobs["b"].gain_per_w, 0.01 * without.jobs["b"].gain_per_w)
 
     def test_a_moment(self):
         content = {"jobs": [{"name": "a", "plans": in_file(A)}, {"name": "b", "power": 5, "end": 60}],

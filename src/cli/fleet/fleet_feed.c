@@ -136,8 +136,8 @@ static harpe_status read_file(const char *path, harpe_price_series *out, harpe_e
 
 harpe_status harpe_fleet_feed_read(const char *source, const char *ca_file, harpe_price_series *out,
                                    harpe_error *error) {
-    harpe_status status = is_url(source) ? read_url(source, ca_file, out, error)
-                                         : read_file(source, out, error);
+    harpe_status status =
+        is_url(source) ? read_url(source, ca_file, out, error) : read_file(source, out, error);
     /* It is the prices that cannot be read; the harpe server has refused nothing. */
     if (status != HARPE_PERMISSION_DENIED) return status;
     error->status = HARPE_UNAVAILABLE;

@@ -82,7 +82,8 @@ static harpe_status read_time(const char *value, double now_s, double *out, harp
     bool is_relative = *value == '+';
     const char *digits = value + is_relative;
     double seconds;
-    if (!harpe_parse_double(digits, strlen(digits), &seconds) || seconds < 0 || seconds > HARPE_MOMENT_MAX_S)
+    if (!harpe_parse_double(digits, strlen(digits), &seconds) || seconds < 0 ||
+        seconds > HARPE_MOMENT_MAX_S)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "--from: '%.64s' is no time: give seconds since 1970, or +SECONDS from "
                           "now",

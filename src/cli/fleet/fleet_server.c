@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe fleet status`, `budget`, `group`, `job`, `load`, `member`, `event`, `prices` and `audit`:
- * reads words and flags, makes one request to the server, and prints the answer. With `--every` it makes
- * the request again and again. fleet_request.c has the table of actions. */
+ * reads words and flags, makes one request to the server, and prints the answer. With `--every` it
+ * makes the request again and again. fleet_request.c has the table of actions. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -214,14 +214,6 @@ void harpe_decide_solve(harpe_fleet_state *state) {
     state->solve_status = harpe_fleet_solve(state->solver, &state->split, &state->solve_error);
 }
 
-/* Where energy costs nothing, the solver minimises the weighted slowdown, also if there are prices.
- * Returns the factor that makes a cost of it, as for the other prices of the series. */
-static double unit_of(const harpe_fleet_state *state) {
-    const harpe_fleet_price *price = &state->solver_price;
-    bool is_free = price->energy_per_kwh + price->carbon_g_per_kwh * price->carbon_per_kg == 0;
-    return state->prices.count > 0 && is_free && price->value_per_s > 0 ? price->value_per_s : 1;
-}
-
 harpe_status harpe_decide_take(harpe_fleet_state *state, harpe_error *error) {
     harpe_status status = state->solve_status;
     if (status != HARPE_OK) {
@@ -231,9 +223,6 @@ harpe_status harpe_decide_take(harpe_fleet_state *state, harpe_error *error) {
     state->must_solve = false;
     state->has_split = true;
     state->revision++;
-    double unit = unit_of(state);
-    state->split.objective *= unit;
-    state->split.lower_bound *= unit;
     for (size_t i = 0; i < state->member_count; i++) {
         harpe_member *member = state->members[i];
         harpe_fleet_choice choice;
@@ -242,12 +231,12 @@ harpe_status harpe_decide_take(harpe_fleet_state *state, harpe_error *error) {
             continue;
         member->target = member->first_plan + choice.plan;
         member->has_target = member->target < member->plan_count;
-        member->gain_per_w = unit * choice.gain_per_w;
+        member->gain_per_w = choice.gain_per_w;
     }
     for (size_t g = 0; g < state->group_count && !state->needs_solver; g++) {
         harpe_fleet_use use;
         if (harpe_fleet_use_of(state->solver, state->solver_group_of[g], &use, NULL) == HARPE_OK)
-            state->groups[g].price_per_w = unit * use.price_per_w;
+            state->groups[g].price_per_w = use.price_per_w;
     }
     return HARPE_OK;
 }
