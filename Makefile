@@ -51,7 +51,7 @@ fuzz: bootstrap-all ## fuzz every parser for FUZZ_SECONDS (300) each
 format: bootstrap-all ## rewrite all C files in the project's style
 	@scripts/c_files.sh | xargs clang-format -i --style=file
 
-tidy: bootstrap-all configure ## clang-tidy over src/
+tidy: bootstrap-all configure ## clang-tidy over src/, longer than in the tests
 	@tests/house/clang_tidy.sh build/release
 
 install: build ## into PREFIX (/usr/local); below DESTDIR if it is set
