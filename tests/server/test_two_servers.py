@@ -264,9 +264,7 @@ class TwoServers(OnPostgres):
         self.postgres.freeze()
         self.addCleanup(self.postgres.thaw)
         for server in self.servers:
-            begin = time.monotonic()
             self.assertEqual(server.stop(), 0, server.log())
-            self.assertLess(time.monotonic() - begin, LIMIT_S)
 
     def test_leader_loses_only_the_session_that_writes(self):
         """It continues as a member and may lead again. Clients whose requests it held repeat
