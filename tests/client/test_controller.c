@@ -312,7 +312,7 @@ static void the_end_does_not_wait_for_a_driver_that_is_slow(void **state) {
     while (!harpe_frequency_controller_has_died(controller) && harpe_clock_s() < give_up_at)
         pause_s(0.001);
     assert_true(harpe_frequency_controller_has_died(controller));
-    put_file(files->path, "slow_set=20000\n"); /* a call takes 20 s */
+    put_file(files->path, "slow_set=40000\n"); /* 20 s before the effect, and 20 s after it */
     double start_s = harpe_clock_s();
     assert_int_equal(pthread_create(&thread, NULL, give_up, &gives_up), 0);
     assert_int_equal(harpe_frequency_controller_restart(controller, &error), HARPE_INTERRUPTED);

