@@ -177,7 +177,7 @@ static void the_interval_contains_the_truth(void **state) {
     static const double noises[] = {0, 0.003, 0.03, 0.001, 0.01};
     (void)state;
     int seeds = trial_scale(), misses = 0, claims = 0;
-    for (int n = 0; n < (TRIALS_ARE_SLOW ? 2 : 5); n++) {
+    for (int n = 0; n < trials(sizeof noises / sizeof noises[0]); n++) {
         for (int i = 0; i < STORY_COUNT; i++) {
             coverage found = {0};
             for (int seed = 0; seed < (noises[n] > 0 ? seeds : 1); seed++) {
