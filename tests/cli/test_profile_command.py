@@ -287,15 +287,18 @@ class Switch(ProgramTest):
     def check_rows(self, answer):
         rows = answer["clocks"]
         self.assertEqual([row["frequency_mhz"] for row in rows], [1410, 810, 210])
-        self.assertEqual(sum(row["samples"] for row in rows) + answer["left_out"], 2 * len(rows))
+        self.assertEqual(answer["left_out"], 0)
         for row, least_s in zip(rows, (0.202, 0.402, 0.602)):
-            self.assertIn(row["samples"], (1, 2))
+            self.assertEqual(row["samples"], 2)
             self.assertGreaterEqual(row["latency_s"], 0.85 * least_s)
             self.assertGreaterEqual(row["latency_p95_s"], row["latency_s"])
             self.assertGreaterEqual(row["call_s"], 0.002)
 
     def test_latencies_by_new_clock(self):
-        answer = self.measured("--clocks", "1410,810,210", "-r", 2, "--json").json()
+        for _ in range(ATTEMPTS):
+            answer = self.measured("--clocks", "1410,810,210", "-r", 2, "--json").json()
+            if answer["left_out"] == 0:  # otherwise the machine was too busy to see every change
+                break
         self.assertEqual((answer["gpu"], answer["emulated"]), (0, True))
         self.check_rows(answer)
 
