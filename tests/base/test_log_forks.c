@@ -186,8 +186,8 @@ static void run_stopped_child(void) {
     _exit(lines_under_way);
 }
 
-/* Returns the state of a process's first thread: R, S (sleeps), T (is stopped) or another letter.
- */
+/* Returns the state of a process's first thread: R, S (sleeps), T (is stopped), Z (has ended) or
+ * another letter. */
 static char state_of(pid_t process) {
     char path[64];
     char state = '?';
@@ -199,9 +199,14 @@ static char state_of(pid_t process) {
     return state;
 }
 
-static void wait_for_state(pid_t process, char wanted) {
-    while (state_of(process) != wanted)
+/* Waits until a process is in a state and `*flag` is true. The process must not end before; its
+ * alarm ends it if it hangs. */
+static void wait_for_state(pid_t process, char wanted, const atomic_bool *flag) {
+    for (char state = '?'; state != wanted || !atomic_load(flag);) {
         pause_us(1000);
+        state = state_of(process);
+        assert_true(state != 'Z');
+    }
 }
 
 /* The time in which a process is stopped does not count: its lines could not end. */
@@ -211,11 +216,9 @@ static void a_stopped_process_waits_on_for_its_lines(void **state) {
     assert_ptr_not_equal(shared, MAP_FAILED);
     pid_t child = fork();
     if (child == 0) run_stopped_child();
-    while (!atomic_load(&shared->is_forking))
-        pause_us(100);
-    wait_for_state(child, 'S');
+    wait_for_state(child, 'S', &shared->is_forking);
     assert_int_equal(kill(child, SIGSTOP), 0);
-    wait_for_state(child, 'T');
+    wait_for_state(child, 'T', &shared->is_forking);
     (void)sleep(6); /* longer than a fork waits */
     atomic_store(&shared->may_end, true);
     assert_int_equal(kill(child, SIGCONT), 0);
