@@ -162,12 +162,16 @@ static harpe_saved_settings_outcome assess(const recovery *all,
     return HARPE_SAVED_RESTORED;
 }
 
+/* Returns true if the job of a record is over, so that the record is processed and removed. */
+static bool is_due(harpe_saved_settings_outcome outcome) {
+    return outcome == HARPE_SAVED_VOID || outcome == HARPE_SAVED_RESTORED;
+}
+
 static harpe_saved_settings_outcome settle(const recovery *all, const char *name,
                                            const harpe_saved_settings_record *record, int gpu,
                                            harpe_error *error) {
     harpe_saved_settings_outcome outcome = assess(all, record, gpu);
-    bool is_due = outcome == HARPE_SAVED_VOID || outcome == HARPE_SAVED_RESTORED;
-    if (!is_due || all->how.is_dry) return outcome;
+    if (!is_due(outcome) || all->how.is_dry) return outcome;
     if (outcome == HARPE_SAVED_RESTORED && restore_gpu(all, gpu, &record->state, error) != HARPE_OK)
         return HARPE_SAVED_FAILED;
     harpe_saved_settings_remove(all->directory, name);
@@ -202,65 +206,43 @@ static harpe_status settle_locked(const recovery *all, const char *name, harpe_e
     return tell_outcome(all, &record, gpu, outcome, &told, error);
 }
 
-/* Processes a record whose lock another process has. If this process has waited for the lock in
- * vain, a GPU that had to be restored is not restored. */
-static harpe_status settle_unlocked(const recovery *all, const char *name, bool has_waited,
-                                    harpe_error *error) {
-    harpe_saved_settings_record record;
+/* Processes a record that another process keeps locked. */
+static harpe_status tell_locked(const recovery *all, const char *name,
+                                const harpe_saved_settings_record *record, int gpu,
+                                harpe_saved_settings_outcome outcome, harpe_error *error) {
     harpe_error told = {.status = HARPE_OK};
-    if (harpe_saved_settings_read(all->directory, name, &record, NULL) != HARPE_OK) return HARPE_OK;
-    int gpu = find_gpu(all->gpus, record.state.uuid);
-    harpe_saved_settings_outcome outcome = assess(all, &record, gpu);
-    if (outcome == HARPE_SAVED_RESTORED && has_waited) {
+    if (is_due(outcome) && !all->how.is_dry) {
+        if (outcome == HARPE_SAVED_VOID) return HARPE_OK; /* the next call may remove the record */
         outcome = HARPE_SAVED_FAILED;
         told.status = harpe_fail(&told, HARPE_ALREADY_EXISTS,
-                                 "GPU %s is not restored: for more than %.0f s another process has "
-                                 "locked the record %s; try again, or end that process",
-                                 record.state.uuid, LOCK_TIMEOUT_S, name);
-    } else if (outcome != HARPE_SAVED_ELSEWHERE) {
-        outcome = HARPE_SAVED_IN_USE;
+                                 "GPU %s is not restored: another process has kept the record %s "
+                                 "locked for more than %.0f s; try again, or end that process",
+                                 record->state.uuid, name, LOCK_TIMEOUT_S);
     }
-    return tell_outcome(all, &record, gpu, outcome, &told, error);
+    return tell_outcome(all, record, gpu, outcome, &told, error);
 }
 
-/* Returns true if the process that has the lock of a record will release it soon: the record's job
- * is over, so the process looks at the record, restores the GPU or was killed too. */
-static bool is_worth_waiting(const recovery *all, const char *name) {
-    harpe_saved_settings_record record;
-    if (harpe_saved_settings_read(all->directory, name, &record, NULL) != HARPE_OK) return false;
-    harpe_saved_settings_outcome outcome =
-        assess(all, &record, find_gpu(all->gpus, record.state.uuid));
-    return outcome == HARPE_SAVED_VOID || outcome == HARPE_SAVED_RESTORED;
-}
-
-/* Locks a record. Waits a short time for another process that has the lock, unless its job runs or
- * the record does not concern these GPUs. `*has_waited` tells whether it has waited in vain.
- * Returns -1 and sets errno as harpe_saved_settings_lock does. */
-static int lock_record(const recovery *all, const char *name, bool *has_waited) {
+/* Processes a record. If the record is due, another process that has its lock looks at it, restores
+ * the GPU or was killed too, and will release the lock soon: this function waits a short time. */
+static harpe_status settle_one(const recovery *all, const char *name, harpe_error *error) {
     double give_up_at = harpe_clock_s() + LOCK_TIMEOUT_S;
-    *has_waited = false;
     for (;;) {
         int lock = harpe_saved_settings_lock(all->directory, name);
-        if (lock >= 0 || errno != EWOULDBLOCK || all->how.is_dry) return lock;
-        *has_waited = harpe_clock_s() > give_up_at;
-        if (*has_waited || !is_worth_waiting(all, name)) {
-            errno = EWOULDBLOCK;
-            return -1;
+        if (lock >= 0) {
+            harpe_status status = settle_locked(all, name, error);
+            harpe_saved_settings_unlock(all->directory, name, lock);
+            return status;
         }
+        if (errno != EWOULDBLOCK) return harpe_fail_errno(error, errno, "record %.120s", name);
+        harpe_saved_settings_record record;
+        if (harpe_saved_settings_read(all->directory, name, &record, NULL) != HARPE_OK)
+            return HARPE_OK;
+        int gpu = find_gpu(all->gpus, record.state.uuid);
+        harpe_saved_settings_outcome outcome = assess(all, &record, gpu);
+        if (!is_due(outcome) || all->how.is_dry || harpe_clock_s() > give_up_at)
+            return tell_locked(all, name, &record, gpu, outcome, error);
         pause_ns(LOOK_NS);
     }
-}
-
-static harpe_status settle_one(const recovery *all, const char *name, harpe_error *error) {
-    bool has_waited = false;
-    int lock = lock_record(all, name, &has_waited);
-    if (lock < 0) {
-        if (errno != EWOULDBLOCK) return harpe_fail_errno(error, errno, "record %.120s", name);
-        return settle_unlocked(all, name, has_waited, error);
-    }
-    harpe_status status = settle_locked(all, name, error);
-    harpe_saved_settings_unlock(all->directory, name, lock);
-    return status;
 }
 
 /* ---- Recovery -------------------------------------------------------------------------------- */

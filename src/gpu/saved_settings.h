@@ -66,7 +66,7 @@ typedef enum harpe_saved_settings_outcome {
     HARPE_SAVED_IN_USE,    /* the job of the record is alive */
     HARPE_SAVED_ELSEWHERE, /* this process does not see the GPU; the record stays */
     HARPE_SAVED_VOID,      /* from an earlier start of the machine or cluster; the record is
-                            * removed */
+                            * removed; with `is_dry`, would be removed */
 } harpe_saved_settings_outcome;
 
 typedef struct harpe_saved_settings_recovery {

@@ -501,7 +501,7 @@ class ZeusdRoutes(AgentTest):
             os.killpg(client.pid, signal.SIGKILL)
             self.wait(lambda: "put back" in again.log(), "the agent has tried once")
             self.assertRegex(again.log(), f"settings of process {client.pid} are not put back: .* another process has "
-                                          "locked")
+                                          "kept")
             self.assertNotIn("they are put back", again.log())
         self.assertEqual(self.machine.clocks()[0], 900)
         # The agent tries again after 30 s.
@@ -692,7 +692,7 @@ class Strangers(AgentTest):
         agent = self.agent()
         with self.locked_at_the_end(agent):
             self.wait(lambda: "tries again: " in agent.log() or "ended; " in agent.log(), "the agent has tried once")
-            self.assertRegex(agent.log(), "the GPU is not restored, the agent tries again: .* another process has locked")
+            self.assertRegex(agent.log(), "the GPU is not restored, the agent tries again: .* another process has kept")
             self.assertEqual([lease["unrestored"] for lease in agent.leases()], [True])
             self.assertEqual(self.machine.clocks()[0], HIGHEST_MHZ)
         self.check_restored(agent)

@@ -517,9 +517,19 @@ class Controller(unittest.TestCase):
             self.assertRegex(result.stdout, f"GPU {self.machine.uuid()}: left alone: it is not one of these GPUs")
             result = self.harpe("gpus", "--restore")
             self.assertEqual(result.returncode, 1, result)
-            reason = f"GPU {self.machine.uuid()} is not restored: for more than 5 s another process has locked"
+            record = f"{self.machine.uuid()}.clocks"
+            reason = (f"GPU {self.machine.uuid()} is not restored: another process has kept the record {record} locked "
+                      "for more than 5 s; try again, or end that process")
             self.assertIn(f"GPU 0 (NVIDIA A40): not put back: {reason}", result.stdout)
             self.assertIn(reason, result.stderr)
+            self.assertIn("would put back: ", self.harpe("gpus", "--restore", "--dry-run").stdout)
+            # A useless record stays for the next command, and nobody uses its GPU.
+            text = (kills.NOTES / record).read_text()
+            (kills.NOTES / record).write_text(re.sub("boot .*", "boot 00000000-0000-0000-0000-000000000000", text))
+            result = self.harpe("gpus", "--restore")
+            self.assertEqual((result.returncode, result.stderr), (0, ""), result)
+            self.assertNotIn(self.machine.uuid(), result.stdout)
+            (kills.NOTES / record).write_text(text)
             self.assertEqual(self.machine.state(), (1200, *TAKEN[1:]))
         self.assertIn("put back: ", self.harpe("gpus", "--restore").stdout)
         self.check_restored()
