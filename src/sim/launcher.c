@@ -171,6 +171,15 @@ static long ask_about_job(const launcher *self, const char *before, const char *
     return harpe_sim_server_ask(self->run->server, path, body, answer);
 }
 
+static void note_change(harpe_sim_story *story, int64_t round, bool is_learned) {
+    int count = story->change_count;
+    if (count > 0 && story->changes[count - 1].is_learned == is_learned) return;
+    if (is_learned && story->planned_round < 0) story->planned_round = round;
+    if (count == HARPE_SIM_CHANGES) count--;
+    story->changes[count] = (harpe_sim_change){round, is_learned};
+    story->change_count = count + 1;
+}
+
 /* Asks whether the scheduler has finished. If a scheduler shows no frontier, this is how the
  * launcher learns that the plan is ready. */
 static void ask_whether_finished(launcher *self) {
@@ -178,16 +187,9 @@ static void ask_whether_finished(launcher *self) {
     long status = ask_about_job(self, "/jobs/", "", NULL, &job);
     if (status == 200 && json_is_true(json_object_get(job, "scheduler_is_finished"))) {
         int64_t round = json_integer_value(json_object_get(job, "round"));
-        if (round >= 0) self->story->planned_round = round;
+        if (round >= 0) note_change(self->story, round, true);
     }
     json_decref(job);
-}
-
-static void note_change(harpe_sim_story *story, int64_t round, bool is_learned) {
-    int count = story->change_count;
-    if (count > 0 && story->changes[count - 1].is_learned == is_learned) return;
-    if (count == HARPE_SIM_CHANGES) return;
-    story->changes[story->change_count++] = (harpe_sim_change){round, is_learned};
 }
 
 static void read_frontier(launcher *self, json_t *frontier) {
@@ -196,7 +198,6 @@ static void read_frontier(launcher *self, json_t *frontier) {
     int64_t next_round = json_integer_value(json_object_get(frontier, "round"));
     json_t *current = json_object_get(frontier, "current");
     bool is_learned = phase && (strcmp(phase, "plan") == 0 || strcmp(phase, "hold") == 0);
-    if (is_learned && story->planned_round < 0) story->planned_round = next_round;
     if (phase) note_change(story, next_round, is_learned);
     if (current && story->straggler_step >= 0 && story->straggler_round < 0 &&
         json_integer_value(current) != self->current_plan)
@@ -209,7 +210,7 @@ static void ask_server(launcher *self) {
     if (harpe_clock_s() < self->next_ask_s || !atomic_load(&self->board->job_id_is_known)) return;
     self->next_ask_s = harpe_clock_s() + ASK_PERIOD_S;
     if (self->run->server->is_published) {
-        story->planned_round = 0;
+        note_change(story, 0, true);
         return;
     }
     json_t *frontier;

@@ -21,8 +21,9 @@ typedef struct harpe_sim_change {
 /* The times of events. Steps are numbered as on the board, including the baseline; -1: the event
  * has not happened. */
 typedef struct harpe_sim_story {
-    int64_t planned_round; /* the first round after learning */
-    /* A server that throws its plans away learns again. Empty if the server shows no frontier. */
+    int64_t planned_round; /* the round of the first change to plans */
+    /* Before the first change, the job learns. A server that throws its plans away learns again. If
+     * there are too many changes, the last entry is the newest change. */
     harpe_sim_change changes[HARPE_SIM_CHANGES];
     int change_count;
     int steady_step;    /* the first step in which all ranks ran that round */

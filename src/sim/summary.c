@@ -14,7 +14,7 @@ static const char *const kind_names[] = {
     "plan",           "straggler, old plan", "straggler, new plan"};
 
 static bool is_planned(const harpe_sim_story *story, int64_t round) {
-    bool is_learned = story->planned_round >= 0 && round >= story->planned_round;
+    bool is_learned = false;
     for (int i = 0; i < story->change_count && story->changes[i].round <= round; i++)
         is_learned = story->changes[i].is_learned;
     return is_learned;

@@ -25,8 +25,7 @@ static int open_world(void **state) {
     if (!w->board) return -1;
     w->board->world_size = RANKS;
     w->run.board = w->board;
-    w->run.story =
-        (harpe_sim_story){.planned_round = -1, .straggler_step = -1, .answered_step = -1};
+    w->run.story = (harpe_sim_story){.straggler_step = -1, .answered_step = -1};
     *state = w;
     return 0;
 }
@@ -49,6 +48,10 @@ static void add(world *w, int64_t time_ns, double energy_j, int64_t round_of_0,
                                     .round = r == 0 ? round_of_0 : round_of_1,
                                     .clock_writes = 1};
     }
+}
+
+static void change(world *w, int64_t round, bool is_learned) {
+    w->run.story.changes[w->run.story.change_count++] = (harpe_sim_change){round, is_learned};
 }
 
 static harpe_sim_summary sum_up(const world *w) {
@@ -84,7 +87,7 @@ static void steps_are_sorted_by_what_ran(void **state) {
     add(w, 100, 10, 2, 1); /* still the earlier round on one rank */
     add(w, 100, 10, 2, 2);
     add(w, 100, 10, 3, 4);
-    w->run.story.planned_round = 2;
+    change(w, 2, true);
     w->run.story.straggler_step = w->run.story.step_count;
     add(w, 100, 10, 4, 4);
     add(w, 100, 10, 5, 4);
@@ -106,12 +109,10 @@ static void plans_that_were_thrown_away_are_learnt_again(void **state) {
         add(w, 100, 10, -1, -1);
     for (int round = 0; round < 10; round++)
         add(w, 100, 10, round, round);
-    w->run.story.planned_round = 2;
-    w->run.story.changes[0] = (harpe_sim_change){0, false};
-    w->run.story.changes[1] = (harpe_sim_change){2, true};
-    w->run.story.changes[2] = (harpe_sim_change){5, false};
-    w->run.story.changes[3] = (harpe_sim_change){9, true};
-    w->run.story.change_count = 4;
+    change(w, 0, false);
+    change(w, 2, true);
+    change(w, 5, false);
+    change(w, 9, true);
     harpe_sim_summary sums = sum_up(w);
     assert_counts(&sums, (int[HARPE_SIM_KINDS]){HARPE_SIM_BASELINE_STEPS - 1, 0, 6, 4, 0, 0});
     harpe_sim_summary_free(&sums);
@@ -122,7 +123,7 @@ static void straggler_without_an_answer_runs_the_old_plan(void **state) {
     world *w = *state;
     for (int i = 0; i < 6; i++)
         add(w, 100, 10, 9, 9);
-    w->run.story.planned_round = 0;
+    change(w, 0, true);
     w->run.story.straggler_step = 4;
     harpe_sim_summary sums = sum_up(w);
     assert_counts(&sums, (int[HARPE_SIM_KINDS]){2, 0, 0, 1, 2, 0});
