@@ -12,6 +12,7 @@
 #include "base/machine_token.h"
 #include "base/token.h"
 #include "cli/command.h"
+#include "http/client/detail.h"
 
 #define CONNECT_LIMIT_S 5.0
 
@@ -71,9 +72,10 @@ void harpe_server_client_close(harpe_server_client *client) {
 /* ---- Requests -------------------------------------------------------------------------------- */
 
 static harpe_status tell_refusal(const harpe_server_client *client, const harpe_answer *answer,
-                                 const char *job_id, const json_t *body, harpe_error *error) {
+                                 harpe_error *error) {
     long code = answer->http_status;
-    const char *detail = json_string_value(json_object_get(body, "detail"));
+    char detail[704];
+    bool has_detail = harpe_answer_detail(answer, detail, sizeof detail);
     if (code == 401)
         return harpe_fail(
             error, HARPE_PERMISSION_DENIED, "%.200s %s%s", client->server,
@@ -81,15 +83,15 @@ static harpe_status tell_refusal(const harpe_server_client *client, const harpe_
                 ? "does not accept the token; give the right one with --token-file FILE"
                 : "requires a token; give it with --token-file FILE",
             client->token ? "" : harpe_token_hint());
-    if (detail && code == 403)
+    if (has_detail && code == 403)
         return harpe_fail(error, HARPE_PERMISSION_DENIED, "%.200s refused: %.700s", client->server,
                           detail);
     /* Web servers that are not harpe serve, and paths that harpe serve does not know, answer "Not
      * Found". */
-    bool is_about_path = code == 404 && !job_id && detail && strcmp(detail, "Not Found") == 0;
-    if (detail && !is_about_path && (code == 404 || code == 410))
+    bool is_about_path = code == 404 && has_detail && strcmp(detail, "Not Found") == 0;
+    if (has_detail && !is_about_path && (code == 404 || code == 410))
         return harpe_fail(error, HARPE_NOT_FOUND, "%.600s", detail);
-    if (detail && code != 404)
+    if (has_detail && code != 404)
         return harpe_fail(error, code >= 500 ? HARPE_UNAVAILABLE : HARPE_INVALID_INPUT,
                           "%.200s answered %ld: %.600s", client->server, code, detail);
     return harpe_fail(error, HARPE_INVALID_INPUT,
@@ -97,28 +99,21 @@ static harpe_status tell_refusal(const harpe_server_client *client, const harpe_
                       client->server, code);
 }
 
-/* Sends the request and reads the answer. `job_id` is NULL if the request does not concern a single
- * job. */
-static harpe_status perform(harpe_server_client *client, const harpe_request *request,
-                            const char *job_id, json_t **out, harpe_error *error) {
-    harpe_answer answer;
-    harpe_status status = harpe_connection_call(client->connection, request, &answer, error);
-    if (status != HARPE_OK) return status;
-    json_t *value =
-        answer.length > 0 ? json_loadb(answer.body, answer.length, JSON_DECODE_ANY, NULL) : NULL;
-    if (answer.http_status == 200 && value) {
-        *out = value;
-        return HARPE_OK;
-    }
-    status = tell_refusal(client, &answer, job_id, value, error);
-    error->vendor_code = (int)answer.http_status;
-    json_decref(value);
-    return status;
-}
-
 harpe_status harpe_server_client_request(harpe_server_client *client, const harpe_request *request,
                                          json_t **answer, harpe_error *error) {
-    return perform(client, request, request->segment, answer, error);
+    harpe_answer got;
+    harpe_status status = harpe_connection_call(client->connection, request, &got, error);
+    if (status != HARPE_OK) return status;
+    json_t *value = got.http_status == 200 && got.length > 0
+                        ? json_loadb(got.body, got.length, JSON_DECODE_ANY, NULL)
+                        : NULL;
+    if (!value) {
+        status = tell_refusal(client, &got, error);
+        error->vendor_code = (int)got.http_status;
+        return status;
+    }
+    *answer = value;
+    return HARPE_OK;
 }
 
 harpe_status harpe_server_client_call(harpe_server_client *client, const char *method,
@@ -126,7 +121,7 @@ harpe_status harpe_server_client_call(harpe_server_client *client, const char *m
     harpe_request request = {.method = method,
                              .path = client->wants_finished ? "/finished/" : "/jobs/",
                              .segment = job_id};
-    return perform(client, &request, job_id, answer, error);
+    return harpe_server_client_request(client, &request, answer, error);
 }
 
 harpe_status harpe_server_client_list(harpe_server_client *client, const char *after, size_t offset,
@@ -135,11 +130,11 @@ harpe_status harpe_server_client_list(harpe_server_client *client, const char *a
     (void)snprintf(number, sizeof number, "%zu", offset);
     if (client->wants_finished) {
         harpe_request finished = {.path = "/finished?limit=1000&offset=", .segment = number};
-        return perform(client, &finished, NULL, answer, error);
+        return harpe_server_client_request(client, &finished, answer, error);
     }
     harpe_request request = {.path = after ? "/jobs?limit=1000&after=" : "/jobs?limit=1000&offset=",
                              .segment = after ? after : number};
-    return perform(client, &request, NULL, answer, error);
+    return harpe_server_client_request(client, &request, answer, error);
 }
 
 const char *harpe_server_client_lister(const harpe_server_client *client) {

@@ -264,7 +264,7 @@ class Fleet(ProgramTest):
             self.assertIn(words, result.err)
             self.assertEqual(result.err.count("\n"), 1, result)
             self.assertEqual(result.out, "")
-        for words in ("event add --share 0.1 --for 60 --group x", "budget remove --group x"):
+        for words in ("event add --share 0.1 --for 60 --group x", "budget remove --group x", "group remove x"):
             detail = "there is no group x: a job of it must register"
             result = self.fleet(words, (404, {"detail": detail}), 1)
             self.assertIn(detail, result.err)
