@@ -25,7 +25,10 @@ typedef struct harpe_chakra_node {
     const char *group;           /* HARPE_CHAKRA_GROUP; lives as long as the trace; NULL: missing */
     int64_t source, target, tag; /* comm_src, comm_dst, comm_tag; -1: missing */
     int64_t collective;          /* comm_type; -1: missing */
-    size_t wait_count, parent_count; /* the first are parents: control dependencies */
+    /* The first `parent_count` waits are control dependencies (the calls that made this one).
+     * harpe_trace_resolve drops each of them that is not in the file, and all of them if nodes
+     * would wait in a cycle. */
+    size_t wait_count, parent_count;
     uint64_t *waits;
 } harpe_chakra_node;
 

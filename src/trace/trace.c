@@ -61,43 +61,42 @@ static harpe_status resolve_event(harpe_trace *trace, harpe_trace_event *event,
 
 /* ---- Parents in cycles ----------------------------------------------------------------------- */
 
-/* Returns true if the waits of the trace contain a cycle. `next` has an entry for each event: 0
- * before its visit, then 1 + the number of its waits that were followed; SIZE_MAX at its end. */
-static bool follow_waits(const harpe_trace *trace, size_t *next, size_t *stack) {
-    for (size_t first = 0; first < trace->event_count; first++) {
-        size_t depth = 0;
-        if (next[first] != 0) continue;
-        next[first] = 1;
-        stack[depth++] = first;
-        while (depth > 0) {
-            const harpe_trace_event *event = &trace->events[stack[depth - 1]];
-            size_t followed = next[stack[depth - 1]] - 1;
-            if (followed == event->wait_count) {
-                next[stack[--depth]] = SIZE_MAX;
-                continue;
-            }
-            next[stack[depth - 1]]++;
-            size_t wanted = event->waits[followed];
-            if (next[wanted] == SIZE_MAX) continue;
-            if (next[wanted] != 0) return true;
-            next[wanted] = 1;
-            stack[depth++] = wanted;
-        }
+static bool has_parents(const harpe_trace *trace) {
+    size_t i = 0;
+    while (i < trace->event_count && trace->events[i].parent_count == 0)
+        i++;
+    return i < trace->event_count;
+}
+
+/* Returns true if events wait in a cycle. Takes each event for which no event waits that is not
+ * taken yet: only events in a cycle, and those for which they wait, are not taken. `waiting` has a
+ * zero for each event, and `taken` has room for each event. */
+static bool has_cycle(const harpe_trace *trace, size_t *waiting, size_t *taken) {
+    size_t count = 0;
+    for (size_t i = 0; i < trace->event_count; i++)
+        for (size_t k = 0; k < trace->events[i].wait_count; k++)
+            waiting[trace->events[i].waits[k]]++;
+    for (size_t i = 0; i < trace->event_count; i++)
+        if (waiting[i] == 0) taken[count++] = i;
+    for (size_t i = 0; i < count; i++) {
+        const harpe_trace_event *event = &trace->events[taken[i]];
+        for (size_t k = 0; k < event->wait_count; k++)
+            if (--waiting[event->waits[k]] == 0) taken[count++] = event->waits[k];
     }
-    return false;
+    return count < trace->event_count;
 }
 
 /* Chakra's converter may let a call wait for what it calls. Then the parents mean only who called,
  * and the other dependencies are the order, as Chakra's own feeder takes them. */
 static harpe_status drop_parents_in_cycles(harpe_trace *trace, harpe_error *error) {
-    size_t *next = harpe_calloc(trace->event_count, sizeof *next);
-    size_t *stack = harpe_calloc(trace->event_count, sizeof *stack);
-    bool has_memory = next && stack;
-    bool has_cycle = has_memory && follow_waits(trace, next, stack);
-    free(next);
-    free(stack);
-    trace->has_no_parents = has_cycle;
-    for (size_t i = 0; i < trace->event_count && has_cycle; i++) {
+    if (!has_parents(trace)) return HARPE_OK;
+    size_t *waiting = harpe_calloc(trace->event_count, sizeof *waiting);
+    size_t *taken = harpe_calloc(trace->event_count, sizeof *taken);
+    bool has_memory = waiting && taken;
+    trace->has_no_parents = has_memory && has_cycle(trace, waiting, taken);
+    free(waiting);
+    free(taken);
+    for (size_t i = 0; i < trace->event_count && trace->has_no_parents; i++) {
         harpe_trace_event *event = &trace->events[i];
         event->waits += event->parent_count;
         event->wait_count -= event->parent_count;

@@ -35,8 +35,9 @@ typedef struct harpe_trace_event {
     int64_t source, target, tag; /* of a send or receive; ranks */
     int64_t sequence;            /* -1: unknown */
     /* Of a trace with dependencies: its number in the file, and the numbers of others. After
-     * harpe_trace_resolve, `waits` are indices of events. The first `parent_count` of them are
-     * dropped if the file does not contain them. */
+     * harpe_trace_resolve, `waits` are indices of events. The first `parent_count` waits are
+     * control dependencies (the calls that made this one). harpe_trace_resolve drops each of them
+     * that is not in the file, and all of them if nodes would wait in a cycle. */
     uint64_t id;
     size_t wait_count, parent_count;
     uint64_t *waits;
