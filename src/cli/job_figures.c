@@ -93,14 +93,14 @@ static void append_used(const json_t *figures, harpe_text *text) {
 /* Appends "42.48 kJ +- 0.08865 kJ (13.9 % +- 0.03 %)". */
 static void append_estimate(harpe_text *text, const char *title, double value, double uncertainty,
                             double whole, harpe_unit (*unit_of)(double largest)) {
-    char size[HARPE_NUMBER_SIZE], half[HARPE_NUMBER_SIZE], share[HARPE_JOB_CELL_SIZE];
-    harpe_unit unit = unit_of(fmax(fabs(value), isfinite(uncertainty) ? uncertainty : 0));
-    (void)harpe_format_in(size, value, unit);
-    print_share(share, sizeof share, value, uncertainty, whole);
     if (!(uncertainty > 0)) {
         harpe_text_printf(text, "  %-11s nothing is compared yet\n", title);
         return;
     }
+    char size[HARPE_NUMBER_SIZE], half[HARPE_NUMBER_SIZE], share[HARPE_JOB_CELL_SIZE];
+    harpe_unit unit = unit_of(fmax(fabs(value), isfinite(uncertainty) ? uncertainty : 0));
+    (void)harpe_format_in(size, value, unit);
+    print_share(share, sizeof share, value, uncertainty, whole);
     harpe_text_printf(text, "  %-11s %s", title, size);
     if (isfinite(uncertainty)) {
         (void)harpe_format_in(half, uncertainty, unit);
