@@ -18,9 +18,11 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "client"))
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
 import agents
 import kills
 from agents import DEFAULT_W, HIGHEST_MHZ, IDLE_MHZ, LIMIT_S, Agent, Machine, exchange, unexpected, wait_until
+from record_locks import locked
 
 OK, INVALID, NOT_FOUND, ALREADY, DENIED, LIMITED, UNSUPPORTED = 0, 1, 3, 4, 5, 8, 11
 
@@ -497,7 +499,7 @@ class ZeusdRoutes(AgentTest):
         self.assertEqual(self.ask(client, LOCK.format(900)), (200, ""))
         agent.kill()
         again = self.agent("--zeusd-socket", self.machine.path / "zeusd.sock")
-        with kills.locked(kills.NOTES / f"{self.machine.uuids()[0]}.clocks"):
+        with locked(kills.NOTES / f"{self.machine.uuids()[0]}.clocks"):
             os.killpg(client.pid, signal.SIGKILL)
             self.wait(lambda: "put back" in again.log(), "the agent has tried once")
             self.assertRegex(again.log(), f"settings of process {client.pid} are not put back: .* another process has "
@@ -675,7 +677,7 @@ class Strangers(AgentTest):
         agent.process.send_signal(signal.SIGSTOP)
         helper = self.machine.helpers()[0]
         os.kill(helper, signal.SIGKILL)
-        with kills.locked(record):  # waits for the helper process's end
+        with locked(record):  # waits for the helper process's end
             agent.process.send_signal(signal.SIGCONT)
             yield
 

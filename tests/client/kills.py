@@ -2,12 +2,11 @@
 """Kills a trainer that sets frequencies through the frequency controller on an emulated GPU, at
 random moments, and checks whether and when the GPU's settings are restored. The tests and
 bench/kill_training use it. Needs only Python's standard library."""
-import contextlib
 import ctypes
-import fcntl
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -191,21 +190,10 @@ def segments():
     return set(os.listdir("/dev/shm"))
 
 
-@contextlib.contextmanager
-def locked(record):
-    """Locks a record, given by its path. Other processes, which look at all records, remove the file
-    of a lock when they leave it, so that another file may have the same name."""
-    path = f"{record}.lock"
-    while True:
-        with open(path, "a", encoding="utf-8") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            try:
-                is_same = os.path.samestat(os.fstat(lock.fileno()), os.stat(path))
-            except FileNotFoundError:
-                is_same = False
-            if is_same:
-                yield
-                return
+def own_segments(before):
+    """Returns the segments that this process has made and that are not in `before`."""
+    mine = re.compile(f"-{os.getpid()}(-|$)")
+    return {name for name in segments() - before if mine.search(name)}
 
 
 class Outcome:

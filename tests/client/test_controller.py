@@ -14,8 +14,10 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
 import kills
 import zeusd
+from record_locks import locked
 
 BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", "build/release")).resolve()
 TAKEN = (kills.HIGHEST_MHZ, kills.HIGHEST_MEMORY_MHZ, 300000, 0)
@@ -61,12 +63,11 @@ class Controller(unittest.TestCase):
     def setUp(self):
         self.segments = kills.segments()
         self.machine = kills.Machine(BUILD)
-        self.uuid = self.machine.uuid()
+        self.uuid = self.machine.uuid()  # also known while the machine is closed
 
     def tearDown(self):
         self.machine.close()
-        mine = re.compile(f"-{os.getpid()}(-|$)")
-        self.assertEqual({name for name in kills.segments() - self.segments if mine.search(name)}, set())
+        self.assertEqual(kills.own_segments(self.segments), set())
 
     def started(self, **environment):
         trainer = Trainer(self.machine, **environment)
@@ -510,7 +511,7 @@ class Controller(unittest.TestCase):
 
     def test_a_record_that_another_process_keeps_locked(self):
         self.left_changed()
-        with kills.locked(kills.NOTES / f"{self.machine.uuid()}.clocks"):
+        with locked(kills.NOTES / f"{self.machine.uuid()}.clocks"):
             # Nobody waits for the lock of a record that does not concern the GPUs.
             result = self.harpe("emulate", "--gpus", "1xA40", "--", BUILD / "harpe", "gpus", "--restore")
             self.assertEqual(result.returncode, 0, result)

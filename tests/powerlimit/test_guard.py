@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The guard on emulated GPUs: it restores limits however the trainer ends, and only then."""
-import fcntl
+import contextlib
 import os
 import pathlib
 import shutil
@@ -12,7 +12,9 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
 import kills
+from record_locks import locked
 
 BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", "build/release")).resolve()
 
@@ -271,15 +273,14 @@ class Guard(unittest.TestCase):
     def restore_while_locked(self):
         """A killed process keeps its locks for a moment. This process has the lock in its place.
         Returns what the command says, its exit status, and how long it may have seen the lock."""
-        locks = [open(str(note) + ".lock", "w") for note in self.machine.notes() if note.suffix == ".power"]
-        for lock in locks:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        begin = time.monotonic()
-        restoring = subprocess.Popen([BUILD / "harpe", "gpus", "--restore"],
-                                     env=self.machine.environment, stdout=subprocess.PIPE, text=True)
-        time.sleep(2)
-        for lock in locks:
-            lock.close()
+        with contextlib.ExitStack() as locks:
+            for note in self.machine.notes():
+                if note.suffix == ".power":
+                    locks.enter_context(locked(note))
+            begin = time.monotonic()
+            restoring = subprocess.Popen([BUILD / "harpe", "gpus", "--restore"],
+                                         env=self.machine.environment, stdout=subprocess.PIPE, text=True)
+            time.sleep(2)
         locked_s = time.monotonic() - begin
         said, _ = restoring.communicate()
         return said, restoring.returncode, locked_s
