@@ -7,12 +7,14 @@ import pathlib
 import signal
 import subprocess
 import tempfile
+import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = pathlib.Path(os.environ.get("HARPE_SOURCE_DIR", HERE.parent.parent))
 HARPE = os.path.abspath(os.environ.get("HARPE", SOURCE / "build" / "release" / "harpe"))
 DATA = pathlib.Path(os.environ.get("HARPE_DATA", SOURCE.parent / "shared" / "data"))
+LIMIT_S = 600  # of every wait: far more than a loaded machine needs
 
 
 def environment(**changes):
@@ -45,13 +47,19 @@ class ProgramTest(unittest.TestCase):
         popen.setdefault("stdout", subprocess.PIPE)
         process = subprocess.Popen([HARPE, *map(str, arguments)], cwd=self.path, text=True,
                                    stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, **popen)
-        out, err = process.communicate(timeout=600)
+        out, err = process.communicate(timeout=LIMIT_S)
         return Result(process, out, err)
 
     def succeed(self, *arguments, **popen):
         result = self.run_harpe(*arguments, **popen)
         self.assertEqual(result.code, 0, result)
         return result
+
+    def wait_until(self, condition, what):
+        end = time.monotonic() + LIMIT_S
+        while not condition():
+            self.assertLess(time.monotonic(), end, f"never: {what}")
+            time.sleep(0.01)
 
     def files(self):
         """Returns everything below the test's directory, including hidden and temporary files."""
@@ -91,5 +99,5 @@ def rows(path):
     return [dict(zip(names, line.split(","))) for line in lines[1:]]
 
 
-__all__ = ["DATA", "HARPE", "ProgramTest", "Result", "SOURCE", "environment", "rows", "signal",
-           "subprocess", "unittest", "os", "pathlib", "json"]
+__all__ = ["DATA", "HARPE", "LIMIT_S", "ProgramTest", "Result", "SOURCE", "environment", "rows",
+           "signal", "subprocess", "unittest", "os", "pathlib", "json"]

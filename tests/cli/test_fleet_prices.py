@@ -7,12 +7,10 @@ import os
 import shutil
 import ssl
 import threading
-import time
 
-from program import HARPE, ProgramTest, environment, signal, subprocess, unittest
+from program import HARPE, LIMIT_S, ProgramTest, environment, signal, subprocess, unittest
 from test_fleet_server import FakeServer
 
-LIMIT_S = 600
 CSV = "at,price_per_kwh,carbon_g_per_kwh\n2025-11-26T06:00Z,0.2,300\n1764140400,0.1,200\n"
 JSON = ('[{"at": "2025-11-26T06:00Z", "energy_per_kwh": 0.2, "carbon_g_per_kwh": 300},'
         ' {"at": 1764140400, "energy_per_kwh": 0.1, "carbon_g_per_kwh": 200}]')
@@ -159,7 +157,7 @@ class Prices(ProgramTest):
         for words, code in ((), 128 + signal.SIGTERM), (("--every", "1000"), 0):
             self.feed.requests.clear()
             process = self.start(*words)
-            self.wait_until(lambda: self.feed.requests)
+            self.wait_until(lambda: self.feed.requests, "a request")
             process.send_signal(signal.SIGTERM)
             self.assertEqual(process.wait(LIMIT_S), code)
 
@@ -173,16 +171,10 @@ class Prices(ProgramTest):
         self.addCleanup(process.kill)
         return process
 
-    def wait_until(self, holds):
-        end = time.monotonic() + LIMIT_S
-        while not holds():
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.01)
-
     def more_fetches(self, count=2):
         """Waits until so many requests have come."""
         wanted = len(self.feed.requests) + count
-        self.wait_until(lambda: len(self.feed.requests) >= wanted)
+        self.wait_until(lambda: len(self.feed.requests) >= wanted, "more requests")
 
     def test_each_change_of_state_is_one_line(self):
         process = self.start("--every", "1")

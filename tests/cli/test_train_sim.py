@@ -11,13 +11,11 @@ import sys
 import tempfile
 import time
 
-from program import HARPE, ProgramTest, environment, json, os, pathlib, signal, subprocess, unittest
+from program import HARPE, LIMIT_S, ProgramTest, environment, json, os, pathlib, signal, subprocess, unittest
 from program import SOURCE
 
 sys.path.insert(0, str(SOURCE / "tests" / "server"))
 from server import Server  # noqa: E402
-
-LIMIT_S = 600  # far more than a loaded machine needs
 
 
 def processes_with(mark):
@@ -418,8 +416,8 @@ class Ending(Simulation):
     def test_a_single_rank_is_not_killed(self):
         """It meets no other rank. The launcher kills ranks that do not end within 60 s, and says so."""
         self.sim("--pp", 1, "--steps", 10000, "--time-scale", 20, "--offline")
-        self.wait_for(lambda: len([line for line in processes_with(self.mark)
-                                   if b"train-sim" in line]) >= 3)
+        self.wait_until(lambda: len([line for line in processes_with(self.mark)
+                                     if b"train-sim" in line]) >= 3, "three processes run")
         self.process.send_signal(signal.SIGINT)
         _, err = self.finish(128 + signal.SIGINT)
         self.assertIn("interrupted", err)
@@ -437,7 +435,8 @@ class Ending(Simulation):
         self.assertLess(abs(time.time() - ends[-1]), LIMIT_S)
         # Interrupted, it keeps the steps that have ended.
         self.sim("--offline", "--steps", 10000, "--pp", 2, "--time-scale", 20, "--log-steps", log)
-        self.wait_for(lambda: log.exists() and 20 <= len(log.read_text().splitlines()) < 10000)
+        self.wait_until(lambda: log.exists() and 20 <= len(log.read_text().splitlines()) < 10000,
+                        "20 steps have ended")
         self.process.send_signal(signal.SIGINT)
         self.finish(128 + signal.SIGINT)
         self.assertGreaterEqual(len([json.loads(line) for line in log.read_text().splitlines()]), 20)
@@ -467,21 +466,13 @@ class Ending(Simulation):
                 place.mkdir()
                 self.variables["TMPDIR"] = str(place)
                 process = self.sim("--steps", 10000, "--quiet")
-                self.wait_for(lambda: list(place.glob("harpe-train-sim-*/*")))
+                self.wait_until(lambda: list(place.glob("harpe-train-sim-*/*")), "it has files")
                 for one in ends:
                     process.send_signal(one)
                 process.communicate(timeout=LIMIT_S)
-                self.wait_for(lambda: not list(place.iterdir()))
+                self.wait_until(lambda: not list(place.iterdir()), "its files are gone")
                 place.rmdir()
                 self.nothing_is_left()
-
-    @staticmethod
-    def wait_for(condition):
-        until = time.monotonic() + LIMIT_S
-        while not condition():
-            if time.monotonic() > until:
-                raise AssertionError("it does not happen")
-            time.sleep(0.02)
 
     def test_a_profile_of_other_stages_is_refused_with_what_to_give(self):
         self.succeed("synth", "--stages", 4, "--quiet", "--output", "four.csv")

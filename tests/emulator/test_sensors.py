@@ -21,14 +21,6 @@ IDLE_MW = (42000, 31000, 62000, 71000, 78000)
 MODULE_REST_W = 84  # of a GH200, docs/emulator.md
 
 
-def wait_until(condition, within_s=60):
-    end_s = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > end_s:
-            raise AssertionError("it did not happen within a minute")
-        time.sleep(0.01)
-
-
 class FieldsTest(EmulatorTestCase):
     def test_the_average_of_power_is_told_from_ampere_on_but_not_by_ga100(self):
         nvml = self.start(MODELS)
@@ -85,7 +77,7 @@ class FieldsTest(EmulatorTestCase):
         self.addCleanup(child.communicate)
         self.addCleanup(child.kill)
         # the average of the last second contains the work, not the module
-        wait_until(lambda: nvml.fields(gpu, (AVERAGE, GPU))[0][1] > 650000)
+        self.wait_until(lambda: nvml.fields(gpu, (AVERAGE, GPU))[0][1] > 650000)
         average, module = nvml.fields(gpu, (AVERAGE, GPU), (AVERAGE, MODULE))
         self.assertLess(average[1], 708500)
         self.assertAlmostEqual(module[1] - average[1], 1000 * MODULE_REST_W, delta=50000)
@@ -124,7 +116,7 @@ class EnforcedLimitTest(EmulatorTestCase):
         self.addCleanup(child.kill)
         gpu = nvml.gpu()
         power = lambda: nvml.number("nvmlDeviceGetPowerUsage", gpu)
-        wait_until(lambda: power() == 388000)
+        self.wait_until(lambda: power() == 388000)
         with open(path, "w") as file:
             file.write("enforced_limit=250")
         self.assertTrue(200000 < power() <= 250000)
@@ -270,7 +262,7 @@ class ContextsTest(EmulatorTestCase):
             os._exit(0)
         self.assertEqual(list(nvml.processes(nvml.gpu())), [os.getpid()])
         os.write(theirs, b"1")
-        wait_until(lambda: set(nvml.processes(nvml.gpu())) == {os.getpid(), child})
+        self.wait_until(lambda: set(nvml.processes(nvml.gpu())) == {os.getpid(), child})
         os.write(theirs, b"2")
         os.waitpid(child, 0)
         self.assertEqual(list(nvml.processes(nvml.gpu())), [os.getpid()])

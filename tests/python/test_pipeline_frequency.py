@@ -379,10 +379,7 @@ class Process(training.TrainingTest):
     def comes(self, condition):
         """Returns whether it comes soon. A process tries to tell the server of its end for a second,
         which is too short on a busy machine, so the tests of this message try again."""
-        end = time.monotonic() + 5
-        while not condition() and time.monotonic() < end:
-            time.sleep(0.05)
-        return condition()
+        return self.machine.wait_for(condition, 5) is not None
 
     def test_a_rank_that_raises_has_ended_and_the_other_goes_on(self):
         started = self.start(plan=training.plan(2))
