@@ -10,6 +10,7 @@ import sys
 import uuid
 
 from program import HARPE, SOURCE, ProgramTest, environment, json, os, unittest
+from attempts import ATTEMPTS, attempt
 
 sys.path.insert(0, str(SOURCE / "tests" / "agent"))
 import agents
@@ -18,7 +19,6 @@ EMULATOR = os.environ.get("HARPE_EMULATOR", "")
 MINIMAL = os.environ.get("HARPE_MINIMAL_NVML", "")
 AMDSMI = os.environ.get("HARPE_SCRIPTED_AMDSMI", "")
 HAS_DRIVER = ctypes.util.find_library("nvidia-ml")
-ATTEMPTS = 10  # on a busy machine
 
 
 class GpusTest(ProgramTest):
@@ -257,11 +257,8 @@ class NodeAgent(GpusTest):
 
     def state(self, **changes):
         """Asks again while the agent, which a busy machine may delay, has not answered within 2 s."""
-        for _ in range(ATTEMPTS):
-            got, problems, out = self.state_once(**changes)
-            if "has not answered for" not in problems + out:
-                break
-        return got, problems, out
+        return attempt(lambda _: self.state_once(**changes),
+                       lambda state: "has not answered for" not in state[1] + state[2])
 
     def test_an_agent_that_lends_is_shown_with_its_limits(self):
         for rules, limits, words in (
@@ -326,14 +323,13 @@ class NodeAgent(GpusTest):
         self.addCleanup(self.remove, f"/dev/shm/harpe-emulator-{user}-{self.machine.cluster}")
         command = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", HARPE, "gpus", "--json"]
 
+        def ask_once(_):
+            done = subprocess.run(command, env=self.variables, text=True, capture_output=True, cwd="/",
+                                  timeout=agents.LIMIT_S, check=True)
+            return json.loads(done.stdout)
+
         def ask():
-            for _ in range(ATTEMPTS):
-                done = subprocess.run(command, env=self.variables, text=True, capture_output=True, cwd="/",
-                                      timeout=agents.LIMIT_S, check=True)
-                got = json.loads(done.stdout)
-                if "has not answered for" not in "\n".join(got["problems"]):
-                    break
-            return got
+            return attempt(ask_once, lambda got: "has not answered for" not in "\n".join(got["problems"]))
         agent = self.agent(rules=f"allow_users = {user + 1}")
         got = ask()
         self.assertEqual(got["agent"]["state"], "refuses")

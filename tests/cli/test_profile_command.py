@@ -5,9 +5,9 @@ import signal
 import time
 
 from program import HARPE, ProgramTest, environment, json, os, rows, subprocess, unittest
+from attempts import attempt
 
 A100_BLOCKING_W = 84
-ATTEMPTS = 10
 
 # Behaves like the two processes of PyTorch: the first reports that it waits, the second releases
 # it.
@@ -277,10 +277,8 @@ class Switch(ProgramTest):
 
     def measured(self, *arguments):
         """Measures again if this machine was too busy to see any change to one of the clocks."""
-        for _ in range(ATTEMPTS):
-            result = self.emulated(*arguments)
-            if "or this machine is too busy" not in result.err:
-                break
+        result = attempt(lambda _: self.emulated(*arguments),
+                         lambda result: "or this machine is too busy" not in result.err)
         self.assertEqual(result.code, 0, result)
         return result
 
@@ -295,10 +293,9 @@ class Switch(ProgramTest):
             self.assertGreaterEqual(row["call_s"], 0.002)
 
     def test_latencies_by_new_clock(self):
-        for _ in range(ATTEMPTS):
-            answer = self.measured("--clocks", "1410,810,210", "-r", 2, "--json").json()
-            if answer["left_out"] == 0:  # otherwise the machine was too busy to see every change
-                break
+        # A machine that is too busy does not see every change.
+        answer = attempt(lambda _: self.measured("--clocks", "1410,810,210", "-r", 2, "--json").json(),
+                         lambda answer: answer["left_out"] == 0)
         self.assertEqual((answer["gpu"], answer["emulated"]), (0, True))
         self.check_rows(answer)
 
@@ -337,10 +334,10 @@ class Switch(ProgramTest):
     def test_a_command_is_stopped_at_the_end(self):
         pids = self.path / "pids"
         pids.touch()
-        for _ in range(ATTEMPTS):  # the measurement may end before the command writes
-            self.measured("--spread", 2, "-r", 1, "--", "sh", "-c", f"echo $$ > {pids}; exec sleep 1000")
-            if pids.read_text():
-                break
+        # The measurement may end before the command writes.
+        attempt(lambda _: self.measured("--spread", 2, "-r", 1, "--", "sh", "-c",
+                                        f"echo $$ > {pids}; exec sleep 1000"),
+                lambda _: pids.read_text())
         self.assertFalse(is_running(int(pids.read_text())))
 
     def test_wrong_values(self):

@@ -9,7 +9,10 @@ import subprocess
 import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "server"))
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TESTS / "server"))
+sys.path.append(str(TESTS))
+from attempts import attempt
 from server import HARPE, ServerTest
 
 BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", "build/release")).resolve()
@@ -52,12 +55,9 @@ class PipelineLoop(ServerTest):
         """Runs a training until is_complete(lines, log). A training ends after its last step,
         whatever its optimizer has done by then. On a busy machine the optimizer's thread and the
         controller's process may run late. If the GPUs' time runs slower, they have more time."""
-        for scale in (10, 1):
-            lines, log = self.run_ranks(ranks, "--key", f"scale{scale}", *arguments,
-                                        time_scale=scale)
-            if is_complete(lines, log):
-                break
-        return lines, log
+        return attempt(lambda scale: self.run_ranks(ranks, "--key", f"scale{scale}", *arguments,
+                                                    time_scale=scale),
+                       lambda result: is_complete(*result), (10, 1))
 
     @staticmethod
     def told(log):

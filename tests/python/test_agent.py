@@ -13,8 +13,7 @@ from unittest import mock
 
 import training
 import world
-
-ATTEMPTS = 5
+from attempts import ATTEMPTS
 
 
 class Agent(training.TrainingTest):

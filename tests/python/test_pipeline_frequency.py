@@ -23,11 +23,11 @@ from unittest import mock
 import training
 import world
 
+from attempts import attempt
 from harpe import HarpeError, InvalidArgumentError, UnavailableError
 from harpe.callback import Callback, CallbackSet
 from harpe.optimizer.pipeline_frequency import PipelineFrequencyOptimizer
 
-ATTEMPTS = 5
 NOWHERE = "http://127.0.0.1:9"
 CUDA = world.BUILD / "tests" / "standin" / "libcuda.so.1"
 
@@ -356,25 +356,24 @@ class Process(training.TrainingTest):
 
     def test_the_server_hears_of_every_end_that_python_controls(self):
         started = self.start(plan=training.plan(1))
-        url = f"http://127.0.0.1:{started.port}"
-        count = 0
-        for number, (ending, (code, last)) in enumerate(self.ENDS.items()):
+        for ending, (code, last) in self.ENDS.items():
             with self.subTest(ending=ending):
-                for attempt in range(ATTEMPTS):
-                    key = f"end {number}, attempt {attempt}"
-                    result = world.python(self.END + ending, url, key, 0, 1)
-                    self.assertEqual(result.returncode, code, result.stderr)
-                    if last is not None:
-                        self.assertEqual(result.stderr.splitlines()[-1], last)
-                    self.assertNotRegex(result.stderr, "Exception ignored|Fatal")
-                    jobs = started.get("/jobs").json["jobs"]
-                    count += 1
-                    self.assertEqual(len(jobs), count)
-                    path = f"/jobs/{jobs[0]['job_id']}"
-                    if self.comes(lambda: started.get(path).json["state"] == "ended"):
-                        break
-                else:
-                    self.fail("the server has not heard of the end")
+                self.assertTrue(attempt(lambda _: self.end_comes(started, ending, code, last), bool),
+                                "the server has not heard of the end")
+
+    def end_comes(self, started, ending, code, last):
+        """Runs a process of a job of its own. Returns whether the server hears of its end."""
+        count = len(started.get("/jobs").json["jobs"])
+        url, key = f"http://127.0.0.1:{started.port}", f"job {count}"
+        result = world.python(self.END + ending, url, key, 0, 1)
+        self.assertEqual(result.returncode, code, result.stderr)
+        if last is not None:
+            self.assertEqual(result.stderr.splitlines()[-1], last)
+        self.assertNotRegex(result.stderr, "Exception ignored|Fatal")
+        jobs = started.get("/jobs").json["jobs"]
+        self.assertEqual(len(jobs), count + 1)
+        path = f"/jobs/{jobs[0]['job_id']}"
+        return self.comes(lambda: started.get(path).json["state"] == "ended")
 
     def comes(self, condition):
         """Returns whether it comes soon. A process tries to tell the server of its end for a second,
@@ -383,10 +382,8 @@ class Process(training.TrainingTest):
 
     def test_a_rank_that_raises_has_ended_and_the_other_goes_on(self):
         started = self.start(plan=training.plan(2))
-        for attempt in range(ATTEMPTS):
-            if self.both_ends_come(started, f"two, attempt {attempt}"):
-                return
-        self.fail("the server has not heard of the ends")
+        self.assertTrue(attempt(lambda number: self.both_ends_come(started, f"attempt {number}"), bool),
+                        "the server has not heard of the ends")
 
     def both_ends_come(self, started, key):
         url = f"http://127.0.0.1:{started.port}"
@@ -415,17 +412,20 @@ class Process(training.TrainingTest):
     def test_a_server_that_does_not_answer_neither_holds_nor_hides_the_exception(self):
         for ending in ("fail()", "work('fork')"):
             with self.subTest(ending=ending):
-                for _ in range(ATTEMPTS):
-                    url, path, asked, written = self.serve_without_answers()
-                    with open(path, "w", encoding="utf-8") as errors:
-                        result = subprocess.run(
-                            [sys.executable, "-c", self.END + ending, url, "stuck", "0", "1"],
-                            stderr=errors, timeout=training.LIMIT_S, check=False)
-                    self.assertEqual(result.returncode, 1)
-                    if self.comes(lambda: written):
-                        break
+                asked, written = attempt(lambda _: self.fail_without_answers(ending),
+                                         lambda told: told[1])
                 self.assertEqual([one for one in asked if one.startswith("/end")], ["/end/job"])
                 self.assertIn("RuntimeError: loss is NaN", written[0])  # before it asked
+
+    def fail_without_answers(self, ending):
+        """Returns the requests, and what the process had written at those of its end."""
+        url, path, asked, written = self.serve_without_answers()
+        with open(path, "w", encoding="utf-8") as errors:
+            result = subprocess.run([sys.executable, "-c", self.END + ending, url, "stuck", "0", "1"],
+                                    stderr=errors, timeout=training.LIMIT_S, check=False)
+        self.assertEqual(result.returncode, 1)
+        self.comes(lambda: written)
+        return asked, written
 
     def serve_without_answers(self):
         """Starts a server that does not answer the requests for schedules and of the end. Returns its

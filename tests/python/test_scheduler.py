@@ -19,6 +19,7 @@ import world
 sys.path.insert(0, str(world.SOURCE / "tests" / "server"))
 
 import server as serving  # noqa: E402 (tests/server/server.py)
+from attempts import ATTEMPTS, attempt  # noqa: E402
 from harpe.optimizer.pipeline_frequency import common  # noqa: E402
 from harpe.optimizer.pipeline_frequency.common import (  # noqa: E402
     FrequencySchedule, JobInfo, PFOServerSettings, ProfilingResult, RankInfo)
@@ -26,7 +27,6 @@ from harpe.optimizer.pipeline_frequency.server.scheduler import (  # noqa: E402
     FrequencyScheduler, PointSolution, PointSolution3D, make_3d_parallel)
 
 LIMIT_S = serving.LIMIT_S
-ATTEMPTS = 5
 HOST = "harpe.optimizer.pipeline_frequency.server.host"
 
 # A scheduler in the form in which its author wrote it for the published server.
@@ -465,31 +465,32 @@ class InTheServer(serving.ServerTest):
     # On a busy machine, a scheduler that does not hang may also need longer than a short limit.
 
     def serve_with_short_limit(self, name):
-        for attempt in range(ATTEMPTS):
+        for number in range(ATTEMPTS):
             try:
                 return self.serve(name, None, "--set", "scheduler_timeout=10")
             except AssertionError as failure:
-                if attempt + 1 == ATTEMPTS or "Python did not finish the check" not in str(failure):
+                if number + 1 == ATTEMPTS or "Python did not finish the check" not in str(failure):
                     raise
 
+    @staticmethod
+    def in_time(answers):
+        return all(b"did not answer within" not in answer.body for answer in answers)
+
     def check_hang(self, server, at):
-        for _ in range(ATTEMPTS):
+        def run(_):
             healthy = self.first_round(server)
             self.check_fault(server, "hangs", at, "did not answer within")
             self.report(server, healthy)
-            answers = self.answers(server, healthy)
-            if all(b"did not answer within" not in answer.body for answer in answers):
-                break
-        for answer in answers:
+            return self.answers(server, healthy)
+        for answer in attempt(run, self.in_time):
             self.assertEqual(self.expect(answer, 200).json["frequencies"][0][1], 1001)
 
     def first_round(self, server, **more):
         """Returns a job that has the schedules of its first round."""
-        for _ in range(ATTEMPTS):
+        def run(_):
             job = serving.register(server, pp=2, **more)
-            answers = self.answers(server, job)
-            if all(b"did not answer within" not in answer.body for answer in answers):
-                break
+            return job, self.answers(server, job)
+        job, answers = attempt(run, lambda result: self.in_time(result[1]))
         for answer in answers:
             self.assertEqual(self.expect(answer, 200).json["frequencies"][0][1], 1000)
         return job

@@ -16,10 +16,10 @@ import unittest.mock
 
 import published_zeus
 import world
+from attempts import attempt
 from training import server
 
 LIMIT_S = 900
-ATTEMPTS = 5
 DISTURBANCE = re.compile("the server is not harpe serve and gives each rank a job of its own"
                          "|no schedules for now, .*(Timeout was reached|timed out)")
 
@@ -109,11 +109,8 @@ class Ranks(server.ServerTest):
     def run_undisturbed(self, *arguments, **options):
         """Runs the ranks again if a machine that is too busy disturbed them: the job's id did not come
         from rank 0 within 3 s, or an answer of the server took longer than 30 s."""
-        for _ in range(ATTEMPTS):
-            ended = self.run_ranks(*arguments, **options)
-            if not any(DISTURBANCE.search(said) for _, said in ended):
-                break
-        return ended
+        return attempt(lambda _: self.run_ranks(*arguments, **options),
+                       lambda ended: not any(DISTURBANCE.search(said) for _, said in ended))
 
     def jobs(self, ended):
         return {re.search("<(.*)>", said).group(1) for _, said in ended}
