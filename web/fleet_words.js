@@ -40,7 +40,7 @@ export function eventTime({ from, duration_s: length, notice_s: notice, ramp_s: 
 /** Describes what the server has promised for an event. */
 export function promiseWords({ promised_w: promised, missing_w: missing }) {
     const most = promised === null || promised === undefined ? "–" : `at most ${watts(promised)}`;
-    return missing > 0 ? `${most}; ${watts(missing)} more than the event asks for` : most;
+    return missing > 0 ? `${most}; ${watts(missing)} were missing when it was posted` : most;
 }
 
 /** Describes the result of an event: whether and when the power came below the promise, and the
@@ -115,6 +115,6 @@ export const EVENT_COLUMNS = [
     ["State", "Planned, announced (the power is being lowered), active, coming back (the power rises in a ramp), over or cancelled."],
     ["Asked", "How much less power, and for which group."],
     ["Time", "When the event holds, how long before it was announced, and the time of the ramp after it."],
-    ["Promised", "The power limit during the event, as it was announced when the event was posted. Later changes of the budget or of other events do not change it. If the event could not be met, the watts that were missing then."],
+    ["Promised", "The power limit during the event, as it was announced when the event was posted. Later changes of the budget or of other events do not change it. If the jobs could not draw so little then, the watts that were missing."],
     ["Result", "When the power was below the promise, the highest power that was measured while the event had to hold, and the number of breaches."],
 ];

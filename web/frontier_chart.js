@@ -10,6 +10,7 @@ import { baselineOf, outsideOf, plannedRounds, wishOutsideOf } from "./savings.j
 const MARGIN = { left: 58, right: 16, top: 14, bottom: 42 };
 const HEIGHT = 420;
 const CLOUD_ROUNDS = 60;
+const BESIDE_PX = 110; // the width of a label beside a point, at most
 
 /** Returns a plan with the time and energy that an iteration needs in addition to it, and compares
  * it with the fastest plan. */
@@ -92,6 +93,19 @@ function drawVertical(scales, time, label) {
             svg("text", { x: x + 4, y: scales.bottom - 6 }, label)];
 }
 
+function runningAt(frontier, scales) {
+    const plan = frontier.plans[frontier.current];
+    const outside = outsideOf(frontier);
+    return plan ? { x: scales.x(plan.time + outside.time), y: scales.y(plan.energy + outside.energy) } : null;
+}
+
+/** Returns the y of a label that ends at x: y, or one at which it does not cover the running plan. */
+function freeY(frontier, scales, x, y) {
+    const running = runningAt(frontier, scales);
+    if (!running || Math.abs(running.x - x) > BESIDE_PX || Math.abs(running.y - 4 - y) > 20) return y;
+    return running.y + 26 < scales.bottom ? running.y + 26 : running.y - 26;
+}
+
 /** Draws job requests as lines: limits that the choice of the running plan had to respect. */
 function drawWishes(frontier, scales) {
     const wishes = frontier.wishes ?? {};
@@ -107,9 +121,9 @@ function drawWishes(frontier, scales) {
         const at = (time) => `${scales.x(time)} ${scales.y(capped(time))}`;
         parts.push(svg("path", { class: "wish", d: `M${at(scales.x0)}L${at(scales.x1)}` }));
         const time = Math.min(scales.x1, (scales.y1 - moved.energy) / wishes.power_cap + moved.time);
+        const x = Math.min(scales.x(time), scales.right) - 4;
         const y = Math.max(scales.y(capped(time)), MARGIN.top) + 14;
-        parts.push(svg("text", { x: Math.min(scales.x(time), scales.right) - 4, y, "text-anchor": "end" },
-            `cap ${watts(wishes.power_cap)}`));
+        parts.push(svg("text", { x, y: freeY(frontier, scales, x, y), "text-anchor": "end" }, `cap ${watts(wishes.power_cap)}`));
     }
     return parts;
 }
@@ -135,11 +149,12 @@ function drawData(frontier, scales, selected) {
     const [mx, my] = [scales.x(baseline.time), scales.y(baseline.energy)];
     parts.push(svg("rect", { class: "maximum", x: mx - 5, y: my - 5, width: 10, height: 10 }),
         svg("text", { x: mx + 9, y: my + 4 }, "highest clocks"));
-    const current = frontier.plans[frontier.current];
-    if (current) {
-        const [x, y] = at(current.time, current.energy);
+    const running = runningAt(frontier, scales);
+    if (running) {
+        const { x, y } = running;
+        const fits = x + 12 + BESIDE_PX / 2 < scales.right;
         parts.push(svg("circle", { class: "current", cx: x, cy: y, r: 9 }),
-            svg("text", { class: "strong", x: x + 12, y: y - 8 }, "running"));
+            svg("text", { class: "strong", x: fits ? x + 12 : x - 12, y: y - 8, "text-anchor": fits ? "start" : "end" }, "running"));
     }
     const cloud = plannedRounds({ measured: frontier.shown ?? frontier.measured });
     for (const one of cloud.slice(-CLOUD_ROUNDS)) {

@@ -201,13 +201,13 @@ for (const colorScheme of ["light", "dark"]) {
         await page.emulateMedia({ colorScheme });
         await sleep(400); // colours change gradually
         assert.deepEqual(await accessibilityProblems(page), []);
-        await picture(page, `dashboard-job-${colorScheme}`, { fullPage: true, clip: { x: 0, y: 0, width: 1280, height: 1720 } });
+        await picture(page, `dashboard-job-${colorScheme}`, { fullPage: true, clip: { x: 0, y: 0, width: 1280, height: 1650 } });
         await followLink(page, page.getByRole("link", { name: "All jobs" }));
         await page.getByRole("heading", { name: "Jobs" }).waitFor();
         await page.getByText("not registered: 1, 3").waitFor();
         await page.getByRole("row", { name: "train-sim" }).getByText(/^-?\d+\.\d %$/).waitFor();
         assert.deepEqual(await accessibilityProblems(page), []);
-        await picture(page, `dashboard-jobs-${colorScheme}`, { clip: { x: 0, y: 0, width: 1280, height: 320 } });
+        await picture(page, `dashboard-jobs-${colorScheme}`, { clip: { x: 0, y: 0, width: 1280, height: 448 } });
         await page.goBack();
         await slider.waitFor();
         await page.getByText(/% of the energy/).waitFor();

@@ -273,7 +273,7 @@ await test("tells_the_rare_states_of_a_fleet", async () => {
     await odd.getByRole("button", { name: "Remove the budget of group row2" }).click();
     await odd.getByRole("dialog").getByText("The power of group row2 is not limited by this budget any more.").waitFor();
     await odd.getByRole("button", { name: "Leave it" }).click();
-    await odd.getByText("at most 9.400 kW; 400.0 W more than the event asks for").waitFor();
+    await odd.getByText("at most 9.400 kW; 400.0 W were missing when it was posted").waitFor();
     await odd.getByText("reached after 30 s; then 9.900 kW at most, 500.0 W above; 2 breaches").waitFor();
     await odd.getByText("reached in time; then 44.80 kW at most; no breach").waitFor();
     await odd.getByText("reached after 10 s; not judged: shorter than the time that the jobs have to follow").waitFor();
