@@ -19,7 +19,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from agents import DEFAULT_W, IDLE_MHZ, LIMIT_S, Agent, Machine, exchange, wait_until
+from agents import DEFAULT_W, IDLE_MHZ, LIMIT_S, Agent, Machine, exchange, tell_where_it_hangs, wait_until
 
 OK, INVALID, NOT_FOUND, ALREADY, DENIED, LIMITED, UNSUPPORTED = 0, 1, 3, 4, 5, 8, 11
 POWER_LIMIT = 1  # of harpe_lease_power_request
@@ -386,4 +386,5 @@ class Floods(Attack):
 
 
 if __name__ == "__main__":
+    tell_where_it_hangs()
     unittest.main()

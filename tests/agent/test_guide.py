@@ -10,7 +10,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = pathlib.Path(os.environ.get("HARPE_SOURCE_DIR", HERE.parent.parent))
 sys.path.insert(0, str(HERE))
-from agents import DEFAULT_W, IDLE_MHZ, LIMIT_S, Agent, Machine, unexpected, wait_until
+from agents import DEFAULT_W, IDLE_MHZ, LIMIT_S, Agent, Machine, tell_where_it_hangs, unexpected, wait_until
 
 
 def guide():
@@ -62,4 +62,5 @@ class GuideTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    tell_where_it_hangs()
     unittest.main()

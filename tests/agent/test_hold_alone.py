@@ -7,7 +7,7 @@ import signal
 import subprocess
 import unittest
 
-from agents import DEFAULT_W, HIGHEST_MHZ, IDLE_MHZ, Machine, wait_until
+from agents import DEFAULT_W, HIGHEST_MHZ, IDLE_MHZ, Machine, tell_where_it_hangs, wait_until
 
 FOUND_W, HELD_W = 300.0, 250.0
 CONTROLLER, GUARD = "--controller-process", "--guard-process"
@@ -117,4 +117,5 @@ class HoldAlone(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    tell_where_it_hangs()
     unittest.main()
