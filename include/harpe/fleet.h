@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Many jobs under one power budget: chooses a plan for each job, so that the jobs lose least time.
+/* Many jobs under one power budget: chooses a plan for each job so that all jobs together lose the
+ * least time.
  *
- *     harpe_fleet_new, _add_group, _set_budget, _add --> harpe_fleet_solve -->
- * harpe_fleet_choice_of
+ *     harpe_fleet_new, _add_group, _set_budget, _add --> _solve --> harpe_fleet_choice_of
  *
  * A plan of a job has a time (of an iteration) and a power (of the whole job). The slowdown of a
  * plan is its time divided by the time of the job's fastest plan. The split, one plan for each job,
@@ -11,9 +11,9 @@
  *     sum over all jobs of weight * (slowdown - 1)                                     objective
  *     + price * overhead factor * sum over all jobs of power * slowdown                (cost per s)
  *
- * so that in each group the power of all jobs is within the group's budget. The second sum is left
- * out without a price; a negative price makes it negative. Groups nest, and group 0 is the whole
- * fleet.
+ * so that in each group the power of all jobs is within the group's budget. Without a price, the
+ * second term is left out. With a negative price, it is negative. Groups nest, and group 0 is the
+ * whole fleet.
  *
  * A fleet keeps its solution. After a change, harpe_fleet_solve begins with the last solution and
  * looks again only at the groups that contain the change.
@@ -49,7 +49,7 @@ typedef struct harpe_fleet_plan {
 typedef struct harpe_fleet_job {
     const char *name; /* 1 .. HARPE_FLEET_NAME_MAX bytes without control characters, for messages;
                        * two jobs may have the same name */
-    int group;        /* 0: no group but the whole fleet */
+    int group;        /* 0: the job is only in the whole fleet */
     double weight;    /* value of its time: 0 .. 1e12 */
     double max_slowdown;           /* largest accepted slowdown, 1 .. 1e9; 0: any */
     size_t plan_count;             /* 1 .. HARPE_FLEET_PLANS_MAX */
@@ -60,17 +60,17 @@ typedef struct harpe_fleet_job {
  * watts * (1 - margin). */
 typedef struct harpe_fleet_budget {
     double watts;    /* 0 .. 1e12; negative: the group has no budget */
-    double margin;   /* part of the watts that stays free: 0 .. 0.99 */
-    double overhead; /* what the budget's meter counts for a watt of a job (of a whole building: the
-                      * PUE): 1 .. 10; 0: 1 */
+    double margin;   /* the part of the watts that must stay free: 0 .. 0.99 */
+    double overhead; /* how many watts the budget's meter counts for one watt of a job, for a whole
+                      * building the PUE: 1 .. 10; 0 means 1 */
 } harpe_fleet_budget;
 
 /* What energy costs, in any currency. */
 typedef struct harpe_fleet_price {
-    double energy_per_kwh;   /* -1e6 .. 1e6; negative: who uses energy is paid for it */
+    double energy_per_kwh;   /* -1e6 .. 1e6; negative: the supplier pays for used energy */
     double carbon_g_per_kwh; /* 0 .. 1e6 */
     double carbon_per_kg;    /* what a kilogram of carbon dioxide costs: 0 .. 1e6 */
-    double value_per_s;      /* what a second of a job of weight 1 is worth: 0 .. 1e6; 0: 1 */
+    double value_per_s;      /* what a second of a job of weight 1 is worth: 0 .. 1e6; 0 means 1 */
 } harpe_fleet_price;
 
 /* A solution as a whole. */
@@ -78,12 +78,12 @@ typedef struct harpe_fleet_split {
     size_t job_count;
     double power_w;           /* of all jobs */
     double weighted_slowdown; /* sum of weight * (slowdown - 1) */
-    double objective;         /* what was minimised; without a price, weighted_slowdown; with a
-                               * negative price it may be negative, and so may lower_bound */
+    double objective;         /* the minimised sum; without a price, it is weighted_slowdown; with
+                               * a negative price, it and lower_bound may be negative */
     double lower_bound;       /* no split within the budgets has a lower objective */
     bool is_optimal;          /* the search was complete, or the objective is the lower bound */
-    bool is_feasible; /* all budgets hold. If not, harpe_fleet_group_use has the budgets that
-                       * do not, and their jobs draw the least power that they can */
+    bool is_feasible; /* all budgets hold. If not, harpe_fleet_use_of tells which budgets do not
+                       * hold; the jobs in these groups draw the least power that they can */
 } harpe_fleet_split;
 
 /* What the solution chose for one job. */
@@ -92,10 +92,10 @@ typedef struct harpe_fleet_choice {
     double time_s;
     double power_w;
     double slowdown;
-    double gain_per_w;  /* how much the objective falls for the first watts that the job gets beyond
-                         * its plan; 0 for the best plan */
-    double price_per_w; /* how much the objective falls for a watt at the margin of the relaxation:
-                         * the sum of the prices of the job's groups */
+    double gain_per_w;  /* how much the objective falls for each of the first watts that the job
+                         * gets beyond its plan; 0 for the best plan */
+    double price_per_w; /* how much the objective of the relaxation falls if the job gets one more
+                         * watt: the sum of the prices of the job's groups */
 } harpe_fleet_choice;
 
 /* The state of one group in the solution. */
@@ -104,7 +104,7 @@ typedef struct harpe_fleet_use {
     double limit_w;     /* what the jobs may draw: watts * (1 - margin) / overhead; negative: any */
     double power_w;     /* what the jobs draw */
     double least_w;     /* what the jobs draw at least, with the slowdowns that they accept */
-    double missing_w;   /* how much the budget would have to grow for least_w; 0: nothing */
+    double missing_w;   /* by how much the budget is too small for least_w; 0: it is not */
     double price_per_w; /* the budget's own multiplier, in objective per watt of the jobs */
 } harpe_fleet_use;
 
@@ -118,8 +118,8 @@ HARPE_API void harpe_fleet_free(harpe_fleet *fleet);
  * may occur twice; the library uses it only in messages. */
 HARPE_API harpe_status harpe_fleet_add_group(harpe_fleet *fleet, const char *name, int parent,
                                              int *group, harpe_error *error);
-/* Returns the number of groups with group 0, the name of a group ("" for group 0) and its parent
- * (-1 for group 0). NULL and -1 for a group that does not exist. */
+/* Return the number of groups, with group 0; the name of a group ("" for group 0); and its parent
+ * (-1 for group 0). For a group that does not exist, they return NULL and -1. */
 HARPE_API int harpe_fleet_group_count(const harpe_fleet *fleet);
 HARPE_API const char *harpe_fleet_group_name(const harpe_fleet *fleet, int group);
 HARPE_API int harpe_fleet_group_parent(const harpe_fleet *fleet, int group);
@@ -127,20 +127,21 @@ HARPE_API int harpe_fleet_group_parent(const harpe_fleet *fleet, int group);
 /* Sets the budget of one group. A new group has none. */
 HARPE_API harpe_status harpe_fleet_set_budget(harpe_fleet *fleet, int group,
                                               const harpe_fleet_budget *budget, harpe_error *error);
-/* Sets the watts of the groups 0 .. count - 1, and keeps margins and overheads. For the split of
- * another moment. Groups whose watts are the same are not looked at again. */
+/* Sets the watts of the groups 0 .. count - 1, and keeps margins and overheads, so that the fleet
+ * can be solved for another moment. The next solve does not look again at groups whose watts are
+ * unchanged. */
 HARPE_API harpe_status harpe_fleet_set_watts(harpe_fleet *fleet, const double *watts, size_t count,
                                              harpe_error *error);
-/* Sets the price of energy for the objective. NULL, or zeros: the objective is the weighted
- * slowdown. Where energy and carbon cost nothing, it is value_per_s times the weighted slowdown, so
- * it changes little when the price passes 0. A change makes the next solve look at all jobs again.
- */
+/* Sets the price of energy, which the objective contains. If `price` is NULL or all its members are
+ * 0, there is no price. If only energy and carbon cost nothing, the objective is value_per_s times
+ * the weighted slowdown. So a price of exactly 0 gives nearly the same split as a price near 0.
+ * After a change of the price, the next solve looks at all jobs again. */
 HARPE_API harpe_status harpe_fleet_set_price(harpe_fleet *fleet, const harpe_fleet_price *price,
                                              harpe_error *error);
 
-/* Adds a job, and copies everything. `*job` identifies it until it is removed; then the number is
- * used again. The sum of the highest powers of all jobs is at most 9e12 W. Fails with
- * HARPE_INVALID_INPUT if a number is out of its range; the message names the job. */
+/* Adds a job, and copies its description. `*job` identifies the job until it is removed. After
+ * that, another job may get the number. The sum of the highest powers of all jobs is at most 9e12
+ * W. Fails with HARPE_INVALID_INPUT if a number is out of its range; the message names the job. */
 HARPE_API harpe_status harpe_fleet_add(harpe_fleet *fleet, const harpe_fleet_job *description,
                                        int *job, harpe_error *error);
 /* Replaces a job by another description. The number stays the same. */
@@ -156,10 +157,10 @@ HARPE_API const char *harpe_fleet_job_name(const harpe_fleet *fleet, int job);
 /* ---- Solving --------------------------------------------------------------------------------- */
 
 /* Finds the split. The relaxation, in which a job may mix two plans, is solved exactly and gives
- * the lower bound; its time is O(jobs * log plans) for each level of groups. Then each job gets a
- * plan. Fleets of up to 16 jobs are searched completely, or until two million nodes were visited.
- * The result depends on the fleet alone, not on earlier solutions. Infeasible budgets are not an
- * error: see harpe_fleet_split. */
+ * the lower bound. This takes O(jobs * log plans) for each level of groups. Then each job gets a
+ * plan. Fleets of up to 16 jobs are searched completely, or until the search has visited two
+ * million nodes. The result depends on the fleet alone, not on earlier solutions. Infeasible
+ * budgets are not an error: see harpe_fleet_split. */
 HARPE_API harpe_status harpe_fleet_solve(harpe_fleet *fleet, harpe_fleet_split *split,
                                          harpe_error *error);
 
@@ -177,10 +178,10 @@ HARPE_API harpe_status harpe_fleet_verify(const harpe_fleet *fleet, harpe_error 
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 
-/* Makes the fleet of a JSON file (harpe-fleet(5)) of at most 256 MiB, as it is at the moment `at_s`
- * (0 .. 1e9): its jobs, its budgets less the events of this moment, and its price. A job's number
- * is its position in the file; a job that has not arrived or has ended is not in the fleet. Errors
- * begin with the file's name, and name the job, budget, price or event. */
+/* Reads a JSON file (harpe-fleet(5)) of at most 256 MiB, and makes its fleet as it is at the moment
+ * `at_s` (0 .. 1e9): the jobs, the price, and the budgets, reduced by the events of this moment. A
+ * job's number is its position in the file. A job that has not arrived or has ended is not in the
+ * fleet. Errors begin with the file's name, and name the job, budget, price or event. */
 HARPE_API harpe_status harpe_fleet_read_json(const char *path, double at_s, harpe_fleet **out,
                                              harpe_error *error);
 /* Does the same for a JSON text in memory. `name` replaces the file's name in errors. `text` need

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The thread of a member of a fleet: declares the job, reports what it runs, and passes on what the
- * server asks for. Each request has one of a few outcomes:
+/* The thread of a member of a fleet. The thread declares the job, reports which limit the job runs,
+ * and passes on the limit that the server asks for. Each request has one of these outcomes:
  *
- *   accepted   the next report comes after report_s, or after a change
- *   forgotten  (of a report) the job is declared again
- *   refused    again in refused_s
- *   lost       no answer of a harpe server: again soon
+ *   accepted   the thread reports again after report_s, or after a change
+ *   forgotten  the server does not know the member of a report: the thread declares the job again
+ *   refused    the thread tries again after refused_s
+ *   lost       no harpe server has answered: the thread tries again soon
  *
- * If the server gives no limit for hold_s, the job runs its own limit.
- * The log gets one line when the outcome changes, and not one for each attempt. */
+ * If the server gives no limit for hold_s, the job runs its own limit again.
+ * The log gets a line when the outcome changes, not for each attempt. */
 #include <math.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -33,17 +33,18 @@ typedef struct reply {
 
 /* ---- The hold -------------------------------------------------------------------------------- */
 
-/* Returns for how long the job keeps what it was told, in s. The time starts with the first report
- * that gets no limit, so it does not depend on the time between two reports. INFINITY: the server
- * has answered, or has told nothing. */
+/* Returns for how many seconds the job still keeps the limit that the server has given. The time
+ * begins with the first report that gets no limit, so it does not depend on the time between two
+ * reports. Returns INFINITY if the server has answered the last report, or has given no limit. */
 static double hold_left_s(const harpe_power_member *member) {
     const harpe_member_talk *talk = &member->talk;
     if (talk->asked_ns == 0 || atomic_load(&member->told) < 0) return INFINITY;
     return member->terms->hold_s - (double)(harpe_clock_ns() - talk->asked_ns) * 1e-9;
 }
 
-/* Lets the job run its own limit if the server has given no limit for too long. */
-static void tend_hold(harpe_power_member *member) {
+/* Returns the job to its own limit if hold_s have passed since the first report that got no limit.
+ */
+static void end_hold_in_time(harpe_power_member *member) {
     double left_s = hold_left_s(member);
     if (left_s >= 0) return;
     atomic_store(&member->told, -1);
@@ -59,7 +60,7 @@ bool harpe_power_member_go_on(void *user) {
     harpe_power_member *member = user;
     harpe_member_talk *talk = &member->talk;
     if (!atomic_load(&member->is_leaving)) {
-        tend_hold(member);
+        end_hold_in_time(member);
         return true;
     }
     if (talk->leave_until_ns == 0)
@@ -73,12 +74,12 @@ static void silence_bell(const harpe_power_member *member) {
     (void)ignored;
 }
 
-/* Waits until the time has passed or the member leaves, or, if `hears`, until something has changed
- * for this thread. */
+/* Waits until the time has passed or the member leaves. If `hears`, also ends when the bell rings:
+ * the job has changed something that this thread must tell the server. */
 static void rest(harpe_power_member *member, double seconds, bool hears) {
     int64_t end_ns = harpe_clock_ns() + (int64_t)(seconds * 1e9);
     while (!atomic_load(&member->is_leaving)) {
-        tend_hold(member);
+        end_hold_in_time(member);
         double left_s = (double)(end_ns - harpe_clock_ns()) * 1e-9;
         double wait_s = fmax(0, fmin(left_s, hold_left_s(member)));
         struct pollfd bell = {.fd = member->bell, .events = POLLIN};
@@ -120,7 +121,8 @@ static void tell_lost(harpe_power_member *member, harpe_member_contact contact,
                            reason);
 }
 
-/* Rests after a request. Returns true if the request was accepted. */
+/* Logs a change of the outcome, and waits if the request has failed. Returns true if the request
+ * was accepted. */
 static bool settle(harpe_power_member *member, const reply *got) {
     harpe_member_talk *talk = &member->talk;
     switch (got->outcome) {
@@ -212,14 +214,15 @@ static void declare(harpe_power_member *member, harpe_member_standing standing) 
     talk->may_be_known = true;
     send_without_content(member, "PUT", &body, &got);
     harpe_text_free(&body);
-    if (got.outcome == FORGOTTEN) got.outcome = REFUSED; /* nothing to forget: a wrong route */
+    if (got.outcome == FORGOTTEN) got.outcome = REFUSED; /* it is the route that is not known */
     if (settle(member, &got)) talk->standing = standing;
 }
 
 /* ---- Reporting ------------------------------------------------------------------------------- */
 
-/* Returns the mean power of the job since the last report, or -1. A power during which the limit
- * has changed belongs to no plan and is left out. */
+/* Returns the mean power of the job since the last report. If the limit has changed since then, the
+ * power belongs to no plan, and the function returns -1. Also returns -1 if the power is not
+ * known. */
 static double measured_w(harpe_power_member *member) {
     harpe_member_talk *talk = &member->talk;
     const harpe_power_limit_device *device = member->job.device;
@@ -248,7 +251,7 @@ static void tell_forgotten(harpe_power_member *member) {
     talk->standing = HARPE_MEMBER_UNDECLARED;
 }
 
-/* Reports, and takes the answer. Returns true if it was accepted. */
+/* Sends a report, and takes the limit of the answer. Returns true if the report was accepted. */
 static bool report(harpe_power_member *member) {
     harpe_member_talk *talk = &member->talk;
     bool is_steered = talk->standing == HARPE_MEMBER_STEERED;
@@ -257,7 +260,7 @@ static bool report(harpe_power_member *member) {
     harpe_text body = {0};
     harpe_answer answer;
     reply got;
-    /* Reads the plan first, because measured_w leaves out a power if the plan changes later. */
+    /* The plan is read before the power: measured_w returns -1 if the plan changes meanwhile. */
     size_t running = is_steered ? atomic_load(&member->plan) : 0;
     double power_w = measured_w(member);
     if (talk->asked_ns == 0) talk->asked_ns = harpe_clock_ns();

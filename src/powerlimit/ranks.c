@@ -29,7 +29,8 @@ static harpe_status all_agree(const harpe_power_limit_options *options, double v
     return status;
 }
 
-/* Combines this rank's measurement with the others. Returns false if the optimizer has given up. */
+/* Combines this rank's measurement with those of the other ranks. Returns false if the optimizer
+ * has given up. */
 bool harpe_ranks_share_measurement(harpe_power_limit_optimizer *optimizer,
                                    harpe_power_limit_measurement *one) {
     double sums[2] = {optimizer->failed_here ? 0 : one->energy_j, optimizer->failed_here};
@@ -156,9 +157,9 @@ static double profile_hash(const harpe_power_limit_optimizer *optimizer) {
     return as_double(hash);
 }
 
-/* Elects the rank that talks to the server. Each rank that is given a fleet draws a random number,
- * and the highest number wins. So the ranks need not be numbered, and the fleet may be given to one
- * rank or to all. */
+/* Elects the rank that talks to the server. `candidates` ranks have a fleet in their options. Each
+ * of them draws a random number, and the rank with the highest number is elected. So ranks need no
+ * numbers, and the user may give the fleet to one rank, to some or to all. */
 static harpe_status elect_for_fleet(harpe_power_limit_optimizer *optimizer, double candidates,
                                     harpe_error *error) {
     uint64_t random = 0;
@@ -180,7 +181,7 @@ harpe_status harpe_ranks_meet_at_start(harpe_power_limit_optimizer *optimizer,
                                        harpe_status prepared, harpe_error *error) {
     const harpe_power_limit_options *options = &optimizer->options;
     double sums[3] = {prepared != HARPE_OK, optimizer->device->gpu_count, optimizer->terms ? 1 : 0};
-    error = prepared == HARPE_OK ? error : NULL; /* the error already has its text */
+    error = prepared == HARPE_OK ? error : NULL; /* keeps the text of the first error */
     bool same_settings = true;
     bool same_profile = true;
     harpe_status status = reduce(options, sums, 3, false, error);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A node of a Chakra trace, and the event that it becomes. Both readers of Chakra traces fill in
- * nodes. */
+/* A node of a Chakra trace. Both readers of Chakra traces (protobuf and JSON) make nodes, and
+ * harpe_chakra_add_node makes an event of each. */
 #ifndef HARPE_TRACE_CHAKRA_NODE_H
 #define HARPE_TRACE_CHAKRA_NODE_H
 
@@ -25,9 +25,8 @@ typedef struct harpe_chakra_node {
     const char *group;           /* HARPE_CHAKRA_GROUP; lives as long as the trace; NULL: missing */
     int64_t source, target, tag; /* comm_src, comm_dst, comm_tag; -1: missing */
     int64_t collective;          /* comm_type; -1: missing */
-    /* The first `parent_count` waits are control dependencies (the calls that made this one).
-     * harpe_trace_resolve drops each of them that is not in the file, and all of them if nodes
-     * would wait in a cycle. */
+    /* As in harpe_trace_event: numbers of nodes; the first `parent_count` ones are the parents,
+     * which Chakra calls control dependencies. */
     size_t wait_count, parent_count;
     uint64_t *waits;
 } harpe_chakra_node;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all trace formats have in common: the work of one rank on its GPU in one iteration. The
- * readers (kineto.c, chakra.c) fill it in; communications.c and activities.c continue with it. */
+/* The work of one rank on its GPU in one iteration, in the form that all trace formats share. The
+ * readers (kineto.c, chakra.c) make it; communications.c and activities.c use it. */
 #ifndef HARPE_TRACE_TRACE_H
 #define HARPE_TRACE_TRACE_H
 
@@ -20,24 +20,26 @@ typedef enum harpe_trace_kind {
     HARPE_TRACE_SEND,
     HARPE_TRACE_RECEIVE,
     HARPE_TRACE_COLLECTIVE,
-    HARPE_TRACE_OTHER, /* takes its time beside the GPU: a node of the CPU, a load from memory */
+    HARPE_TRACE_OTHER, /* takes time but does not use the GPU: work of the CPU, a load from memory
+                        */
 } harpe_trace_kind;
 
 typedef struct harpe_trace_event {
     harpe_trace_kind kind;
-    bool is_copy;     /* of a compute event: a clock does not change its time */
+    bool is_copy;     /* a compute event whose time does not depend on the clock */
     const char *name; /* of a communication; NULL: none */
     double start_s;   /* on this rank's clock */
     double time_s;
-    /* Of a communication: what names the same communication in the traces of other ranks. A
-     * communication without a group has no partner in another trace. */
+    /* Only in a communication: these members find the same communication in the traces of other
+     * ranks. A communication without a group has no partner in another trace. */
     const char *group;
     int64_t source, target, tag; /* of a send or receive; ranks */
     int64_t sequence;            /* -1: unknown */
-    /* Of a trace with dependencies: its number in the file, and the numbers of others. After
-     * harpe_trace_resolve, `waits` are indices of events. The first `parent_count` waits are
-     * control dependencies (the calls that made this one). harpe_trace_resolve drops each of them
-     * that is not in the file, and all of them if nodes would wait in a cycle. */
+    /* Only in a trace with dependencies: `id` is the event's number in the file, and `waits` are
+     * the numbers of the events that must end before this one. harpe_trace_resolve replaces the
+     * numbers by indices of events. The first `parent_count` waits are parents: the calls that made
+     * this one. harpe_trace_resolve drops a parent that is not in the file. If events would wait in
+     * a cycle, it drops the parents of all events. */
     uint64_t id;
     size_t wait_count, parent_count;
     uint64_t *waits;
@@ -48,8 +50,8 @@ typedef struct harpe_trace {
     harpe_arena arena;
     const char *file;
     int64_t rank;          /* -1: the trace does not say */
-    bool has_dependencies; /* otherwise the starts of the events are known */
-    bool has_no_parents;   /* parents were dropped, because with them nodes wait in a cycle */
+    bool has_dependencies; /* if not, the starts of the events are known */
+    bool has_no_parents;   /* all parents were dropped, because events would wait in a cycle */
     int64_t step;          /* number of the step that was read; -1: the whole trace */
     size_t event_count, event_capacity;
     harpe_trace_event *events;

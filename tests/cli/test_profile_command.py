@@ -263,8 +263,8 @@ class Convert(ProgramTest):
 
 
 class Switch(ProgramTest):
-    """Lower bounds hold on a busy machine too: a change takes at least what the physics says. The changes
-    are slow, so that a busy machine sees most of them closely enough."""
+    """The emulated physics says how long a change of the clock takes. The measured time may not be shorter,
+    also on a busy machine. The changes are slow, so that a busy machine sees most of them closely enough."""
 
     def setUp(self):
         super().setUp()
@@ -276,8 +276,8 @@ class Switch(ProgramTest):
                               "profile", "switch", *arguments, **popen)
 
     def measured(self, *arguments):
-        """Measures again if this machine was too busy to see any change to one of the clocks, or to run the
-        frequency controller for 30 s."""
+        """Runs the measurement. Repeats it if the machine was so busy that it saw no change to one of the
+        clocks, or that the frequency controller did not run for 30 s."""
         result = attempt(lambda _: self.emulated(*arguments),
                          lambda result: "or this machine is too busy" not in result.err and
                          "the frequency controller has not answered" not in result.err)
@@ -295,7 +295,7 @@ class Switch(ProgramTest):
             self.assertGreaterEqual(row["call_s"], 0.002)
 
     def test_latencies_by_new_clock(self):
-        # A machine that is too busy does not see every change.
+        # A busy machine does not see every change.
         answer = attempt(lambda _: self.measured("--clocks", "1410,810,210", "-r", 2, "--json").json(),
                          lambda answer: answer["left_out"] == 0)
         self.assertEqual((answer["gpu"], answer["emulated"]), (0, True))
@@ -336,7 +336,7 @@ class Switch(ProgramTest):
     def test_a_command_is_stopped_at_the_end(self):
         pids = self.path / "pids"
         pids.touch()
-        # The measurement may end before the command writes.
+        # The measurement may end before the shell has written its process number.
         attempt(lambda _: self.measured("--spread", 2, "-r", 1, "--", "sh", "-c",
                                         f"echo $$ > {pids}; exec sleep 1000"),
                 lambda _: pids.read_text())

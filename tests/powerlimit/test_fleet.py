@@ -21,9 +21,9 @@ FOUND_MW = 231000
 PROFILE = {"measurements": [{"power_limit": limit, "energy": limit * seconds, "time": seconds}
                             for limit, seconds in ((300, 10), (250, 11), (200, 12.5), (150, 16))]}
 
-# The training program. Its arguments name three files. It begins when the first one exists. It marks
-# steps and keeps the GPU busy until the second one exists. It writes the number of its steps to the
-# third one.
+# The training program. Its arguments are the names of three files: begin, end, steps. The program
+# waits until `begin` exists. Then it trains until `end` exists: it marks each step, keeps the GPU
+# busy, and writes the number of steps to `steps`.
 TRAINING = """
 import ctypes, os, sys, time
 work = ctypes.CDLL(os.environ["HARPE_NVML_LIBRARY"]).harpe_emulator_work
@@ -66,8 +66,8 @@ class Fleet(ServerTest):
                                        {"Authorization": f"Bearer {self.operator}"}), 200).json
 
     def train(self, server, *options, begins=True):
-        """Starts a training whose member is 'trial' in the group row1. Unless it begins, the caller
-        makes the file `self.begin` later."""
+        """Starts the training program as the member 'trial' of the group row1. If `begins` is false, the
+        program waits until the caller makes the file `self.begin`."""
         self.begin, self.end, self.count = (self.path / name for name in ("begin", "end", "count"))
         if begins:
             self.begin.touch()

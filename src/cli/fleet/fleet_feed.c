@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fetches a series of prices. The program of the operator fetches it, and the server never does: a
- * server that fetched the URLs of its clients could be made to ask machines that only it can
- * reach. */
+/* Fetches a series of prices. The operator's program fetches it, not the server. If the server
+ * fetched the URLs of its clients, a client could make it send requests to machines that only the
+ * server can reach. */
 #include "cli/fleet/fleet_feed.h"
 
 #include <stdlib.h>
@@ -16,14 +16,14 @@
 
 enum {
     SHOWN_BYTES = 300,
-    FEED_BYTES = 4 << 20, /* of an answer; a server takes 10,000 prices */
+    FEED_BYTES = 4 << 20, /* longest answer; the harpe server accepts 10,000 prices */
 };
 
 /* A URL in parts. */
 typedef struct feed {
     char *server;           /* "https://HOST:PORT"; owned */
     const char *path;       /* "/prices.csv?key=1" */
-    char name[SHOWN_BYTES]; /* the URL without '?' and what follows it, for messages */
+    char name[SHOWN_BYTES]; /* the URL up to its '?', for messages */
 } feed;
 
 static bool is_url(const char *source) {
@@ -72,7 +72,7 @@ static harpe_status tell_failure(const feed *from, const harpe_connection *conne
                       harpe_connection_reason(connection));
 }
 
-/* Returns what follows the status of an answer in a message. */
+/* Returns the advice that a message gives after the HTTP status of an answer. */
 static const char *hint(long code) {
     if (code >= 300 && code < 400)
         return ", a redirect, which is not followed: give the address that it leads to";
@@ -138,7 +138,7 @@ harpe_status harpe_fleet_feed_read(const char *source, const char *ca_file, harp
                                    harpe_error *error) {
     harpe_status status =
         is_url(source) ? read_url(source, ca_file, out, error) : read_file(source, out, error);
-    /* It is the prices that cannot be read; the harpe server has refused nothing. */
+    /* Callers take HARPE_PERMISSION_DENIED for the answer of a harpe server. */
     if (status != HARPE_PERMISSION_DENIED) return status;
     error->status = HARPE_UNAVAILABLE;
     return HARPE_UNAVAILABLE;

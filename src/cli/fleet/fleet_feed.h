@@ -8,11 +8,12 @@
 #include "fleet/price_series.h"
 
 /* Reads CSV or JSON. `source` is a URL (http:// or https://), or the name of a file. `ca_file` has
- * the certificate authorities of a URL; NULL: the system's. No token is sent to a URL, and
- * redirects are not followed. Errors begin with the source. They leave out the part of a URL after
- * '?', which may have a key; their vendor_code is the HTTP status, if the status is wrong. Never
- * returns HARPE_PERMISSION_DENIED, which means that the harpe server refuses the token. A signal
- * ends a request that hangs. */
+ * the certificate authorities for a URL; if it is NULL, those of the system count. The function
+ * sends no token to a URL and follows no redirect. Error messages begin with the source, without
+ * the part of a URL after '?', because this part may contain a key. If the server answers with
+ * another HTTP status than 200, the error's vendor_code is this status. Returns HARPE_UNAVAILABLE
+ * in place of HARPE_PERMISSION_DENIED, which callers take for the answer of a harpe server that
+ * refuses the token. A signal ends a request that hangs. */
 harpe_status harpe_fleet_feed_read(const char *source, const char *ca_file, harpe_price_series *out,
                                    harpe_error *error);
 

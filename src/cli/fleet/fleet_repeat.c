@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Repeats an attempt for `--every`. A service manager may run it: it stays in the foreground, logs
- * one line for each change of state, and ends with 0 after a signal. */
+/* Repeats an attempt for `--every`. A service manager may run the command: the command stays in the
+ * foreground, prints one line for each change of state, and exits with 0 after a signal. */
 #include "cli/fleet/fleet_repeat.h"
 
 #include <math.h>
@@ -16,8 +16,8 @@
 
 #define RETRY_S 60.0 /* the longest time after a failure */
 
-/* A failure, as far as two failures are different ones for the log. Messages have times and counts
- * that differ from attempt to attempt. */
+/* What the log compares to tell whether a failure is new. Messages contain times and counts, which
+ * differ between attempts. */
 typedef struct failure {
     int step;
     harpe_status status;
@@ -25,7 +25,8 @@ typedef struct failure {
 } failure;
 
 typedef struct state {
-    bool has_worked, has_failed; /* has_failed: the last attempt */
+    bool has_worked; /* an attempt */
+    bool has_failed; /* the last attempt */
     failure last;
 } state;
 
@@ -52,8 +53,8 @@ static void tell_failure(const harpe_fleet_repeat *repeat, state *now, int step,
     now->last = one;
 }
 
-/* Sleeps until a signal, or for so many seconds. The signals are blocked between the look and the
- * sleep, so none is missed. */
+/* Sleeps until a signal comes or the time has passed. Signals are blocked between the check and the
+ * sleep, so that none is missed. */
 static void wait_for(double seconds) {
     sigset_t all, before;
     int64_t end_ns = harpe_clock_ns() + (int64_t)(seconds * 1e9);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Does the same thing again and again until a signal ends it, and logs when it begins to fail and
- * when it works again. */
+/* Repeats an attempt until a signal comes. Logs when the attempt begins to fail and when it works
+ * again. */
 #ifndef HARPE_CLI_FLEET_FLEET_REPEAT_H
 #define HARPE_CLI_FLEET_FLEET_REPEAT_H
 
@@ -12,15 +12,17 @@ typedef struct harpe_fleet_repeat {
     harpe_status (*attempt)(void *user, int *step, harpe_error *error);
     void *user;
     double every_s;
-    const char *works, *works_again; /* log lines after the first success, and after a failure */
-    const char *meanwhile;           /* follows the error in the log line of a failure */
+    const char *works;       /* the log line of the first success */
+    const char *works_again; /* the log line of a success after a failure */
+    const char *meanwhile; /* what happens until the next attempt; ends the log line of a failure */
 } harpe_fleet_repeat;
 
-/* Runs until SIGINT, SIGTERM or SIGHUP, and then returns HARPE_OK. Prints a line to stderr only if
- * the result is another one than before: success, or a failure of another step, with another status
- * or vendor_code. Tries again after `every_s`, after a failure at least once a minute. Returns the
- * failure if the server refuses the token. Also returns HARPE_INVALID_ARGUMENT, unless an attempt
- * has succeeded before. */
+/* Runs until SIGINT, SIGTERM or SIGHUP comes, and then returns HARPE_OK. Waits `every_s` between
+ * two attempts, but at most a minute after a failure. Prints a line to stderr when an attempt
+ * succeeds for the first time or after a failure, and when it fails, unless the attempt before
+ * failed in the same step with the same status and vendor_code. Two failures end the function,
+ * which returns them: HARPE_PERMISSION_DENIED, because the server refuses the token, and
+ * HARPE_INVALID_ARGUMENT if no attempt has succeeded before. */
 harpe_status harpe_fleet_repeat_run(const harpe_fleet_repeat *repeat, harpe_error *error);
 
 #endif

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compares the groups that a call changes with the groups of its client. Prices and the history are
- * of the whole fleet. A client may move a group only between groups that it steers. A client cannot
- * make a group: a job or token of someone else may already use the name, and would then be inside
- * of the client's group. It cannot remove a group: the jobs of that group would leave the client's
- * budgets. */
+/* Decides whether a client whose token names groups may change what a call changes. The scope of
+ * the token is these groups and the groups inside of them.
+ *
+ * Prices and the history belong to the whole fleet, so such a client cannot change them. The client
+ * may move a group only if both the old and the new parent are in the scope. It cannot make a
+ * group, because a job or a token of somebody else may already use the name, and that job would
+ * then be inside of the client's group. It cannot remove a group, because the jobs of that group
+ * would leave the client's budgets. */
 #include "server/fleet/fleet_scope.h"
 
 #include <jansson.h>
@@ -15,7 +18,7 @@
 #include "server/fleet/groups.h"
 #include "server/fleet/member.h"
 
-/* Writes the line and returns false if the scope does not cover the group. */
+/* Returns whether the scope covers the group. If not, writes the reason to `line`. */
 static bool covers(const harpe_fleet_state *state, const harpe_call *call, const char *group,
                    char *line, size_t size) {
     char words[256];
@@ -27,8 +30,8 @@ static bool covers(const harpe_fleet_state *state, const harpe_call *call, const
     return false;
 }
 
-/* Compares the group that a member of the body names. `is_optional`: a body without a group changes
- * no group. */
+/* Checks the group that the member `member` of the JSON body names. If `is_optional`, a body
+ * without this member changes no group and is allowed. */
 static bool covers_body(const harpe_fleet_state *state, const harpe_call *call, const char *member,
                         bool is_optional, char *line, size_t size) {
     json_t *body = json_loadb(call->body ? call->body : "", call->body ? call->length : 0, 0, NULL);
@@ -38,8 +41,8 @@ static bool covers_body(const harpe_fleet_state *state, const harpe_call *call, 
     return may;
 }
 
-/* Compares the group of a member. A load or declared job that does not exist has no group; a job
- * that is no member yet has one that is not known here. */
+/* Checks the group of a member of the fleet. If no such load or declared job exists, the call is
+ * allowed. If no such job is a member yet, its group is not known here, and the call is refused. */
 static bool covers_member(const harpe_fleet_state *state, const harpe_call *call,
                           harpe_member_kind kind, char *line, size_t size) {
     const harpe_member *member = harpe_member_find(state, kind, call->job_id ? call->job_id : "");
@@ -59,9 +62,9 @@ static bool covers_event(const harpe_fleet_state *state, const harpe_call *call,
     return !event || covers(state, call, event->group, line, size);
 }
 
-/* The client must reach the group, the group around it and the new group around it. The line is the
- * same for a group that does not exist and for one that it does not reach, so that it tells nothing
- * of other groups. */
+/* The scope must cover the group, its parent and its new parent. The reason is the same for a group
+ * that does not exist and for a group outside of the scope, so it tells nothing about groups of
+ * others. */
 static bool covers_move(const harpe_fleet_state *state, const harpe_call *call, char *line,
                         size_t size) {
     char words[256];
