@@ -4,9 +4,11 @@
  * divided by the square root of the number of connected ones. The counter moves every 10 to 100 ms,
  * so the energy at the first and the last sample of a stretch is uncertain.
  *
- * The time of a late sample depends on the training: a busy machine delays samples, and often until
- * the GPU waits. So late samples may all show too little power, by at most the difference between
- * the highest and the lowest power. This error does not become smaller with more samples. */
+ * A busy machine delays samples, and often until the GPU waits. A delayed sample shows another
+ * power than an undelayed one if the power has changed meanwhile. Power changes with instructions,
+ * which last LONG_NS or more. So a sample that is late by d is wrong with a probability of at most
+ * d / LONG_NS, and by at most the difference between the highest and the lowest power. All these
+ * errors may have the same sign, so more samples do not make their sum smaller. */
 #include "client/energy_check.h"
 
 #include <math.h>
@@ -14,21 +16,17 @@
 #define PERIOD_NS INT64_C(100000000)
 /* Samples that are further apart are not connected. */
 #define GAP_NS INT64_C(200000000)
-/* A sample is late if it comes later than this after it is due. Readings are 10 ms apart. */
-#define LATE_NS INT64_C(15000000)
+#define LONG_NS INT64_C(10000000) /* an assumption: instructions of large models last longer */
 
 enum { LEAST_INTERVALS = 20 };
 static const double quantile_95 = 1.96; /* of the normal distribution, both sides */
 /* The fractional parts of the multiples of this number are spread evenly from 0 to 1 (Weyl). */
 static const double golden_ratio = 0.6180339887498949;
 
-static int64_t due_ns(const harpe_energy_check *check) {
-    double periods = 0.5 + fmod(check->samples * golden_ratio, 1);
-    return check->sampled_ns + (int64_t)(periods * (double)PERIOD_NS);
-}
-
 bool harpe_energy_check_is_due(const harpe_energy_check *check, int64_t now_ns) {
-    return !check->has_sample || now_ns >= due_ns(check);
+    if (!check->has_sample) return true;
+    double periods = 0.5 + fmod(check->samples * golden_ratio, 1);
+    return now_ns - check->sampled_ns >= (int64_t)(periods * (double)PERIOD_NS);
 }
 
 void harpe_energy_check_break(harpe_energy_check *check) {
@@ -36,10 +34,10 @@ void harpe_energy_check_break(harpe_energy_check *check) {
     check->has_sample = false;
 }
 
-void harpe_energy_check_add(harpe_energy_check *check, int64_t now_ns, double power_w,
-                            int64_t changed_ns, int64_t blur_ns, double counter_j) {
+void harpe_energy_check_add(harpe_energy_check *check, int64_t now_ns, int64_t late_ns,
+                            double power_w, int64_t changed_ns, int64_t blur_ns, double counter_j) {
     if (check->has_sample && now_ns <= check->sampled_ns) return;
-    bool is_late = check->has_sample && now_ns > due_ns(check) + LATE_NS;
+    double is_late = fmin(1, fmax(0, (double)late_ns) / (double)LONG_NS);
     if (check->has_sample && now_ns - check->sampled_ns > GAP_NS) harpe_energy_check_break(check);
     double since_s = (double)(now_ns - changed_ns) * 1e-9;
     double energy_j = counter_j + power_w * since_s;
@@ -70,7 +68,7 @@ void harpe_energy_check_add(harpe_energy_check *check, int64_t now_ns, double po
 harpe_energy_comparison harpe_energy_check_compare(const harpe_energy_check *check) {
     double n = check->samples;
     if (check->intervals < LEAST_INTERVALS || !(check->power_j > 0) || !(check->counter_j > 0))
-        return (harpe_energy_comparison){0, 0, 0};
+        return (harpe_energy_comparison){0};
     double mean_w = check->sum_w / n;
     double variance_w2 = fmax(0, check->sum_w2 / n - mean_w * mean_w) * n / (n - 1);
     double power_j2 = check->time_s * check->time_s * variance_w2 / check->intervals;
@@ -78,5 +76,5 @@ harpe_energy_comparison harpe_energy_check_compare(const harpe_energy_check *che
     double late_j =
         check->late / check->intervals * check->time_s * (check->most_w - check->least_w);
     return (harpe_energy_comparison){check->counter_j, check->power_j,
-                                     late_j + quantile_95 * sqrt(power_j2 + edges_j2)};
+                                     late_j + quantile_95 * sqrt(power_j2 + edges_j2), late_j};
 }

@@ -11,14 +11,15 @@
 /* Initialise with zeros. */
 typedef struct harpe_energy_check {
     bool has_sample; /* the last sample, with which the next one is connected */
-    bool was_late;   /* the last sample */
+    double was_late; /* how likely it is that the last sample shows a wrong power, because it is
+                        late */
     int64_t sampled_ns;
     double sampled_w, sampled_j;
     double edge_j2; /* square of the uncertainty of the last sample's energy */
     /* Sums over all samples and over the time between connected samples. */
     double samples, sum_w, sum_w2, least_w, most_w;
     double intervals, time_s, counter_j, power_j;
-    double late; /* intervals: with one late sample they count half, with two late samples whole */
+    double late;     /* sum over the intervals: 0.5 for each end that is a late sample */
     double edges_j2; /* squares of the uncertainties at the begin of each unbroken stretch */
 } harpe_energy_check;
 
@@ -26,15 +27,16 @@ typedef struct harpe_energy_check {
 typedef struct harpe_energy_comparison {
     double counter_j, power_j;
     double uncertainty_j; /* half-width of the 95 % confidence interval of the difference */
+    double late_j;        /* the part of it that late samples cause: an error with one sign */
 } harpe_energy_comparison;
 
 /* Returns true if a sample is due. The times between samples vary, because training steps are
  * periodic, and samples with a fixed period could always hit the same part of a step. */
 bool harpe_energy_check_is_due(const harpe_energy_check *check, int64_t now_ns);
-/* Adds a sample of power. The counter last changed at `changed_ns`, within `blur_ns` in both
- * directions, to `counter_j`. */
-void harpe_energy_check_add(harpe_energy_check *check, int64_t now_ns, double power_w,
-                            int64_t changed_ns, int64_t blur_ns, double counter_j);
+/* Adds a sample of power, which was read `late_ns` later than planned. The counter last changed at
+ * `changed_ns`, within `blur_ns` in both directions, to `counter_j`. */
+void harpe_energy_check_add(harpe_energy_check *check, int64_t now_ns, int64_t late_ns,
+                            double power_w, int64_t changed_ns, int64_t blur_ns, double counter_j);
 /* Ends a stretch, because the counter restarted or could not be read. */
 void harpe_energy_check_break(harpe_energy_check *check);
 harpe_energy_comparison harpe_energy_check_compare(const harpe_energy_check *check);

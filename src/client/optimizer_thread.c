@@ -337,6 +337,7 @@ static void append_conduct(harpe_pipeline *optimizer, char **report) {
     since.counter_j = profiled.energy.counter_j;
     since.power_j = profiled.energy.power_j;
     since.energy_uncertainty_j = profiled.energy.uncertainty_j;
+    since.late_energy_j = profiled.energy.late_j;
     if (harpe_conduct_append(&since, report, NULL) == HARPE_OK) *told = now;
 }
 

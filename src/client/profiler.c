@@ -160,6 +160,7 @@ static void trim(harpe_instruction_profiler *profiler) {
 
 typedef struct energy_reading {
     int64_t began_ns, ended_ns; /* GPU time */
+    int64_t late_ns;            /* GPU time since the reading was due */
     harpe_status status;
     uint64_t counter_mj;
     uint32_t power_mw;
@@ -170,6 +171,7 @@ typedef struct energy_reading {
 static void read_energy(harpe_instruction_profiler *profiler, energy_reading *out) {
     harpe_energy_source *source = &profiler->source;
     out->began_ns = source->clock_ns(source->user);
+    out->late_ns = profiler->due_gpu_ns > 0 ? out->began_ns - profiler->due_gpu_ns : 0;
     if (profiler->has_counter) {
         out->status =
             source->energy_mj(source->user, profiler->gpu, &out->counter_mj, &out->failure);
@@ -205,8 +207,8 @@ static void check_energy(harpe_instruction_profiler *profiler, const energy_read
     const harpe_curve_point *last = curve->count > 0 ? &curve->points[curve->count - 1] : NULL;
     if (!last || curve->has_gap || last->follows_gap) harpe_energy_check_break(&profiler->check);
     if (!last || curve->has_gap || !profiler->has_counter || !reading->has_power) return;
-    harpe_energy_check_add(&profiler->check, reading->ended_ns, reading->power_mw * 1e-3,
-                           last->time_ns, last->blur_ns, last->energy_j);
+    harpe_energy_check_add(&profiler->check, reading->ended_ns, reading->late_ns,
+                           reading->power_mw * 1e-3, last->time_ns, last->blur_ns, last->energy_j);
 }
 
 /* Handles a driver that always returns the same counter value. Reads power instead, or measures
@@ -277,11 +279,18 @@ static void log_warnings(harpe_instruction_profiler *profiler, const energy_read
     }
 }
 
+/* Returns the real time until the next reading, and notes when it is due. */
 static int64_t real_delay_ns(harpe_instruction_profiler *profiler) {
-    if (!profiler->has_energy) return profiler->period_ns;
-    int64_t delay_ns =
-        harpe_energy_curve_delay_ns(&profiler->curve, profiler->latest.gpu_ns, profiler->period_ns);
-    return (int64_t)((double)delay_ns / speed_of_time(profiler));
+    double speed = speed_of_time(profiler);
+    int64_t delay_ns = profiler->period_ns;
+    if (profiler->has_energy)
+        delay_ns = (int64_t)((double)harpe_energy_curve_delay_ns(
+                                 &profiler->curve, profiler->latest.gpu_ns, profiler->period_ns) /
+                             speed);
+    delay_ns = delay_ns < longest_delay_ns ? delay_ns : longest_delay_ns;
+    delay_ns = delay_ns > shortest_delay_ns ? delay_ns : shortest_delay_ns;
+    profiler->due_gpu_ns = profiler->latest.gpu_ns + (int64_t)((double)delay_ns * speed);
+    return delay_ns;
 }
 
 int64_t harpe_profiler_tick(void *user) {
@@ -307,8 +316,7 @@ int64_t harpe_profiler_tick(void *user) {
     int64_t delay_ns = real_delay_ns(profiler);
     pthread_mutex_unlock(&profiler->lock);
     log_warnings(profiler, &reading);
-    delay_ns = delay_ns < longest_delay_ns ? delay_ns : longest_delay_ns;
-    return delay_ns > shortest_delay_ns ? delay_ns : shortest_delay_ns;
+    return delay_ns;
 }
 
 bool harpe_profiler_is_ours(const harpe_instruction_profiler *profiler) {

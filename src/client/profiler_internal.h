@@ -56,6 +56,7 @@ struct harpe_instruction_profiler {
     harpe_power_model forgotten; /* sums over the steps that were removed */
     harpe_profiler_warnings warnings;
     harpe_energy_check check;  /* compares the counter with the power */
+    int64_t due_gpu_ns;        /* when the next reading is due; 0: not known */
     uint64_t unmeasured_steps; /* steps that were removed because their energy is not known */
 };
 

@@ -36,6 +36,7 @@ static const member MEMBERS[] = {
     {"counter_energy", offsetof(harpe_conduct, counter_j), true},
     {"power_energy", offsetof(harpe_conduct, power_j), true},
     {"energy_uncertainty", offsetof(harpe_conduct, energy_uncertainty_j), true},
+    {"late_energy", offsetof(harpe_conduct, late_energy_j), true},
 };
 enum { MEMBER_COUNT = sizeof MEMBERS / sizeof *MEMBERS };
 
@@ -69,6 +70,7 @@ static bool is_possible(harpe_conduct *conduct) {
     }
     return conduct->as_planned <= conduct->steps && conduct->misfits <= conduct->steps &&
            conduct->misfits_measured <= conduct->misfits && conduct->disobeyed <= conduct->steps &&
+           conduct->late_energy_j <= conduct->energy_uncertainty_j &&
            conduct->tokens_per_step <= HARPE_TOKENS_MAX;
 }
 

@@ -24,9 +24,9 @@ typedef struct harpe_conduct {
     int64_t wanted_mhz, held_mhz; /* the last such pair of clocks; 0: the GPU has obeyed */
     int64_t tokens_per_step;      /* of the whole job; 0: not known */
     /* Energy since the rank's start, as the counter and as the integrated power have it for the
-     * same time, and the half-width of the 95 % confidence interval of their difference. All are 0
-     * if they were not compared. */
-    double counter_j, power_j, energy_uncertainty_j;
+     * same time, the half-width of the 95 % confidence interval of their difference, and the part
+     * of this half-width that late samples cause. All are 0 if the energies were not compared. */
+    double counter_j, power_j, energy_uncertainty_j, late_energy_j;
 } harpe_conduct;
 
 enum { HARPE_TOKENS_MAX = 1000000000 }; /* per step */

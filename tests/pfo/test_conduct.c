@@ -15,9 +15,9 @@
 
 static const harpe_conduct SAMPLES[] = {
     {.is_known = true},
-    {true, 24, 20, 2, 1, 2, 3, 5, 1200, 600, 4096, 1234.5, 1230.25, 3.125},
-    {true, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1000000000, 0, 0, 0},
-    {true, 1000000000000, 0, 1000000000000, 0, 0, 0, 0, 0, 0, 0, 1e-9, 1e14, 1e3},
+    {true, 24, 20, 2, 1, 2, 3, 5, 1200, 600, 4096, 1234.5, 1230.25, 3.125, 2.5},
+    {true, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1000000000, 0, 0, 0, 0},
+    {true, 1000000000000, 0, 1000000000000, 0, 0, 0, 0, 0, 0, 0, 1e-9, 1e14, 1e3, 1e3},
 };
 
 static void assert_equal(const harpe_conduct *a, const harpe_conduct *b) {
@@ -33,7 +33,8 @@ static void assert_equal(const harpe_conduct *a, const harpe_conduct *b) {
     assert_int_equal(a->held_mhz, b->held_mhz);
     assert_int_equal(a->tokens_per_step, b->tokens_per_step);
     assert_true(a->counter_j == b->counter_j && a->power_j == b->power_j &&
-                a->energy_uncertainty_j == b->energy_uncertainty_j);
+                a->energy_uncertainty_j == b->energy_uncertainty_j &&
+                a->late_energy_j == b->late_energy_j);
 }
 
 static char *with_conduct(const harpe_conduct *conduct) {
@@ -89,6 +90,7 @@ static void a_wrong_conduct_is_unknown_and_spoils_no_result(void **state) {
         "{\"steps\":null}",
         "{\"steps\":[1]}",
         "{\"counter_energy\":-1}",
+        "{\"energy_uncertainty\":1,\"late_energy\":2}",
         "{\"tokens_per_step\":1000000001}",
     };
     static const harpe_conduct unknown;

@@ -148,7 +148,8 @@ class Reports(Online):
         server = self.start_online(num_microbatches=4)
         wrong = {**PLANNED, "counter_energy": 1300.0}
         unknown = {name: value for name, value in PLANNED.items() if "energy" not in name}
-        job = self.job_with_conduct(server, {(1, 1): wrong, (3, 0): unknown})
+        late = {**PLANNED, "late_energy": 4.0}
+        job = self.job_with_conduct(server, {(1, 1): wrong, (3, 0): unknown, (4, 0): late, (4, 1): late})
         job.run_round()
         check = self.report(server, job)["energy_check"]
         self.assertEqual((check["ranks"], check["agrees"], check["worst"]["agrees"]), (2, True, True))
@@ -171,6 +172,12 @@ class Reports(Online):
         self.assertTrue(self.report(server, job)["energy_check"]["agrees"])
         job.run_round()
         self.assertEqual(self.report(server, job)["energy_check"]["ranks"], 1)
+        # Late samples of all ranks show too little power, so this part does not average out.
+        job.run_round()
+        check = self.report(server, job)["energy_check"]
+        self.assertEqual(check["ranks"], 2)
+        self.assertAlmostEqual(check["ratio_uncertainty"], (4 + 4 + 2 ** 0.5) / 2002)
+        self.assertAlmostEqual(check["worst"]["ratio_uncertainty"], 5 / 1001)
 
     def test_energy_per_token(self):
         server = self.start_online(num_microbatches=4)

@@ -90,13 +90,17 @@ static double deviation_of(const harpe_energy_pair *pair) {
     return fabs(pair->counter_j - pair->power_j) / fmax(pair->uncertainty_j, 1e-9);
 }
 
-/* A rank reports the energies since its start, so its latest report replaces the earlier ones. */
+/* A rank reports the energies since its start, so its latest report replaces the earlier ones. The
+ * errors of late samples have the same sign on all ranks, so they are added. All other errors are
+ * independent. */
 static void compare_energies(harpe_conduct_round *round, int rank, const harpe_conduct *own) {
     harpe_energy_pair pair = {own->counter_j, own->power_j, own->energy_uncertainty_j};
     if (!(pair.counter_j > 0 && pair.power_j > 0)) return;
     round->all.counter_j += pair.counter_j;
     round->all.power_j += pair.power_j;
-    round->all.uncertainty_j = hypot(round->all.uncertainty_j, pair.uncertainty_j);
+    round->late_j += own->late_energy_j;
+    round->spread_j = hypot(round->spread_j, pair.uncertainty_j - own->late_energy_j);
+    round->all.uncertainty_j = round->late_j + round->spread_j;
     if (round->compared_ranks++ > 0 && deviation_of(&pair) <= deviation_of(&round->worst)) return;
     round->worst = pair;
     round->worst_rank = rank;

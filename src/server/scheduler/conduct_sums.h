@@ -55,6 +55,7 @@ typedef struct harpe_conduct_round {
     int64_t first_rank, worst_rank;
     bool is_told;
     harpe_energy_pair all, worst;
+    double late_j, spread_j; /* the parts of all.uncertainty_j */
 } harpe_conduct_round;
 
 /* Adds a rank of a round. `reasons` are those that the rank's conduct does not say. */
