@@ -336,6 +336,33 @@ static void silent_job_is_counted_with_what_it_may_draw(void **state) {
     end(&w);
 }
 
+/* While the budget does not hold because of a silent job, the job is asked for its least power,
+ * also if its answer was overdue before. */
+static void silent_job_is_lowered_while_the_budget_does_not_hold(void **state) {
+    (void)state;
+    world w;
+    begin(&w, 5);
+    for (int j = 0; j < 2; j++)
+        add_job(&w, "", 1000, 10)->round_s = 2;
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1950}");
+    pass(&w, 60);
+    const harpe_member *member = w.jobs[0].member;
+    w.jobs[0].hangs_until_s = w.now_s + 1000;
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1400}");
+    pass(&w, 20);
+    assert_true(member->is_overdue && !member->is_silent);
+    double least_w = member->plans[member->plan_count - 1].power_w;
+    assert_true(member->cap_w > least_w * 1.05);
+    pass(&w, 100);
+    assert_true(member->is_silent);
+    assert_true(counted_in(&w, 0) > 1400.01);
+    assert_true(fabs(member->cap_w - least_w) < 1e-6 * least_w);
+    w.jobs[0].hangs_until_s = 0;
+    pass(&w, 60);
+    assert_true(counted_in(&w, 0) <= 1400.01);
+    end(&w);
+}
+
 static void power_above_the_plan_is_corrected_within_two_rounds(void **state) {
     (void)state;
     world w;
@@ -1268,6 +1295,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(budgets_hold_whatever_is_lost),
         cmocka_unit_test(silent_job_is_counted_with_what_it_may_draw),
+        cmocka_unit_test(silent_job_is_lowered_while_the_budget_does_not_hold),
         cmocka_unit_test(power_above_the_plan_is_corrected_within_two_rounds),
         cmocka_unit_test(fleet_is_under_an_event_with_notice_when_it_begins),
         cmocka_unit_test(event_is_kept_although_a_job_does_not_answer),

@@ -266,9 +266,7 @@ static void lower_silent(harpe_fleet_state *state, harpe_member *member, harpe_f
     if (!member->is_silent || member->plan_count == 0 || member->is_refused ||
         !is_over(state, member))
         return;
-    harpe_member answering = *member;
-    answering.is_silent = false;
-    double cap_w = harpe_member_least_w(&answering, member->may_exceed) / member->scale;
+    double cap_w = harpe_member_answering_w(member, member->may_exceed) / member->scale;
     if (cap_w < member->cap_w * (1 - 1e-9)) harpe_member_decide(member, cap_w, now);
 }
 

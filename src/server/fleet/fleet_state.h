@@ -130,7 +130,7 @@ typedef struct harpe_fleet_group_state {
     double counted_w, planned_w, least_w;
     double measured_w;  /* of the members that have measured their power */
     size_t unmeasured;  /* members that have not */
-    double answered_w;  /* least_w if all members that are overdue answer */
+    double answered_w;  /* least_w if all members that are overdue, but not silent, answer */
     double price_per_w; /* of the last solution */
     bool is_over;       /* the last tick has measured more than the limit */
     uint64_t breaches;

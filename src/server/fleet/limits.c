@@ -59,14 +59,6 @@ static void set_limit(harpe_fleet_state *state, int g, double at_s, double lead_
 
 /* ---- Sums ------------------------------------------------------------------------------------ */
 
-/* Returns the least power of a member as if its answer were not overdue. */
-static double answered_w_of(const harpe_member *member, double least_w) {
-    if (!member->is_overdue) return least_w;
-    harpe_member answering = *member;
-    answering.is_overdue = false;
-    return harpe_member_least_w(&answering, member->may_exceed);
-}
-
 void harpe_limits_sum(harpe_fleet_state *state) {
     for (size_t g = 0; g < state->group_count; g++) {
         harpe_fleet_group_state *group = &state->groups[g];
@@ -79,7 +71,9 @@ void harpe_limits_sum(harpe_fleet_state *state) {
         double counted_w = harpe_member_counted_w(member);
         double planned_w = harpe_member_planned_w(member);
         double least_w = harpe_member_least_w(member, member->may_exceed);
-        double answered_w = answered_w_of(member, least_w);
+        bool is_only_overdue = member->is_overdue && !member->is_silent;
+        double answered_w =
+            is_only_overdue ? harpe_member_answering_w(member, member->may_exceed) : least_w;
         bool is_measured = member->measured_w >= 0;
         for (int g = member->group; g >= 0; g = state->groups[g].parent) {
             harpe_fleet_group_state *group = &state->groups[g];

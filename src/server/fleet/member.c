@@ -205,10 +205,13 @@ bool harpe_member_is_unread(const harpe_member *member) {
            member->rounds.plan_count < 0;
 }
 
-bool harpe_member_can_follow(const harpe_member *member) {
+static bool follows_if_it_answers(const harpe_member *member) {
     return member->kind != HARPE_MEMBER_LOAD && member->plan_count > 0 && !member->is_learning &&
-           !member->is_refused && !member->is_silent && !member->is_overdue &&
-           !harpe_member_is_unread(member);
+           !member->is_refused && !harpe_member_is_unread(member);
+}
+
+bool harpe_member_can_follow(const harpe_member *member) {
+    return follows_if_it_answers(member) && !member->is_silent && !member->is_overdue;
 }
 
 size_t harpe_member_plan_within(const harpe_member *member, double cap_w) {
@@ -259,8 +262,8 @@ double harpe_member_planned_w(const harpe_member *member) {
     return member->plans[harpe_member_plan_within(member, member->cap_w)].power_w * member->scale;
 }
 
-double harpe_member_least_w(const harpe_member *member, bool exceeds) {
-    if (!harpe_member_can_follow(member)) return harpe_member_counted_w(member);
+double harpe_member_answering_w(const harpe_member *member, bool exceeds) {
+    if (!follows_if_it_answers(member)) return harpe_member_counted_w(member);
     size_t first = harpe_member_first_plan(member);
     double max_slowdown = exceeds ? 0 : harpe_member_max_slowdown(member);
     double most_s = max_slowdown > 0 ? max_slowdown * member->plans[0].time_s : INFINITY;
@@ -269,6 +272,11 @@ double harpe_member_least_w(const harpe_member *member, bool exceeds) {
         if (member->plans[i].time_s <= most_s * (1 + 1e-12))
             least_w = fmin(least_w, member->plans[i].power_w);
     return least_w * member->scale;
+}
+
+double harpe_member_least_w(const harpe_member *member, bool exceeds) {
+    return harpe_member_can_follow(member) ? harpe_member_answering_w(member, exceeds)
+                                           : harpe_member_counted_w(member);
 }
 
 /* ---- What happens ---------------------------------------------------------------------------- */
@@ -317,7 +325,6 @@ void harpe_member_follow(harpe_member *member, int64_t plan, double power_w, har
     bool is_known = plan >= 0 && (size_t)plan < member->plan_count;
     double plan_w = is_known ? member->plans[plan].power_w : 0;
     double passed_s = now.steady_s - member->heard_s;
-    /* A long pause is not a longer round, so it counts with at most twice the round. */
     if (member->round_s > 0) passed_s = fmin(passed_s, fmax(PAUSE_S, 2 * member->round_s));
     if (member->has_reported) member->round_s = fmax(passed_s, 0.7 * member->round_s);
     member->has_reported = true;

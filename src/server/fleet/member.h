@@ -48,6 +48,8 @@ double harpe_member_planned_w(const harpe_member *member);
 /* Returns the least counted power that the solver can give it. `exceeds`: slower than it accepts.
  */
 double harpe_member_least_w(const harpe_member *member, bool exceeds);
+/* As harpe_member_least_w, but as if a member that does not answer answered. */
+double harpe_member_answering_w(const harpe_member *member, bool exceeds);
 
 /* Decides a cap. It counts from now on. */
 void harpe_member_decide(harpe_member *member, double cap_w, harpe_fleet_now now);
