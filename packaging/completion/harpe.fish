@@ -223,7 +223,7 @@ complete -c harpe -n '__fish_seen_subcommand_from power-limit; and __fish_seen_s
 complete -c harpe -n '__fish_seen_subcommand_from power-limit; and __fish_seen_subcommand_from run' -l warmup-steps -x -d 'Warm-up steps at each limit'
 complete -c harpe -n '__fish_seen_subcommand_from power-limit; and __fish_seen_subcommand_from run' -l ca-file -r -F -d 'Trust these certificate authorities'
 complete -c harpe -n '__fish_seen_subcommand_from power-limit; and __fish_seen_subcommand_from run' -l group -x -d 'Group of the member'
-complete -c harpe -n '__fish_seen_subcommand_from power-limit; and __fish_seen_subcommand_from run' -l hold -x -d 'Keep the fleet\'s limit so long without an answer'
+complete -c harpe -n '__fish_seen_subcommand_from power-limit; and __fish_seen_subcommand_from run' -l hold -x -d 'Keep the fleet\'s limit so long if the server gives none'
 complete -c harpe -n '__fish_seen_subcommand_from power-limit; and __fish_seen_subcommand_from run' -l max-slowdown -x -d 'Accept at most X times the time of the fastest plan'
 complete -c harpe -n '__fish_seen_subcommand_from power-limit; and __fish_seen_subcommand_from run' -l member -x -d 'Name of the member'
 complete -c harpe -n '__fish_seen_subcommand_from power-limit; and __fish_seen_subcommand_from run' -l server -x -d 'Be a member of the fleet of this server'

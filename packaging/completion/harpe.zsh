@@ -368,7 +368,7 @@ _harpe() {
                 '(--warmup-steps)--warmup-steps=[Warm-up steps at each limit]:N: ' \
                 '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
                 '(--group)--group=[Group of the member]:NAME: ' \
-                '(--hold)--hold=[Keep the fleet'\''s limit so long without an answer]:SECONDS: ' \
+                '(--hold)--hold=[Keep the fleet'\''s limit so long if the server gives none]:SECONDS: ' \
                 '(--max-slowdown)--max-slowdown=[Accept at most X times the time of the fastest plan]:X: ' \
                 '(--member)--member=[Name of the member]:NAME: ' \
                 '(--server)--server=[Be a member of the fleet of this server]:URL: ' \

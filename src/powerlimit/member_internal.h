@@ -31,7 +31,8 @@ typedef struct harpe_member_talk {
     harpe_member_contact contact;
     bool may_be_known;        /* a declaration was sent, so the server may know the member */
     bool has_told_forgotten;  /* the log says that the server has forgotten the member */
-    int64_t asked_ns;         /* time of the first report without an answer; 0: none */
+    int64_t asked_ns;         /* time of the first report that got no limit; 0: the last report got
+                               * one */
     int64_t lost_since_ns;    /* time at which the contact was lost */
     int64_t leave_until_ns;   /* limit for the requests at the end; 0: the end has not come */
     uint64_t metered_changes; /* the value of `changes` at the last reading of the power; odd: the

@@ -35,7 +35,7 @@ typedef struct reply {
 
 /* Returns for how many seconds the job still keeps the limit that the server has given. The time
  * begins with the first report that gets no limit, so it does not depend on the time between two
- * reports. Returns INFINITY if the server has answered the last report, or has given no limit. */
+ * reports. Returns INFINITY if the last report got a limit, or if the job keeps no limit. */
 static double hold_left_s(const harpe_power_member *member) {
     const harpe_member_talk *talk = &member->talk;
     if (talk->asked_ns == 0 || atomic_load(&member->told) < 0) return INFINITY;
@@ -220,13 +220,12 @@ static void declare(harpe_power_member *member, harpe_member_standing standing) 
 
 /* ---- Reporting ------------------------------------------------------------------------------- */
 
-/* Returns the mean power of the job since the last report. If the limit has changed since then, the
- * power belongs to no plan, and the function returns -1. Also returns -1 if the power is not
- * known. */
-static double measured_w(harpe_power_member *member) {
+/* Returns the mean power of the job since the last report. `changes`: the value of member->changes
+ * before the plan was read. If the limit has changed since the last report, the power belongs to no
+ * plan, and the function returns -1. Also returns -1 if the power is not known. */
+static double measured_w(harpe_power_member *member, uint64_t changes) {
     harpe_member_talk *talk = &member->talk;
     const harpe_power_limit_device *device = member->job.device;
-    uint64_t changes = atomic_load(&member->changes);
     double power_w = 0;
     if (!device || !device->mean_power) {
         bool is_current = changes % 2 == 0 && atomic_load(&member->noted_changes) == changes;
@@ -260,9 +259,10 @@ static bool report(harpe_power_member *member) {
     harpe_text body = {0};
     harpe_answer answer;
     reply got;
-    /* The plan is read before the power: measured_w returns -1 if the plan changes meanwhile. */
+    /* If the plan changes after this line, measured_w returns -1. */
+    uint64_t changes = atomic_load(&member->changes);
     size_t running = is_steered ? atomic_load(&member->plan) : 0;
-    double power_w = measured_w(member);
+    double power_w = measured_w(member, changes);
     if (talk->asked_ns == 0) talk->asked_ns = harpe_clock_ns();
     harpe_member_report(running, power_w, &body);
     send_request(member, "POST", &body, &answer, &got);

@@ -32,7 +32,7 @@ static const struct argp_option flags_table[] = {
     {"max-slowdown", FLAG_MAX_SLOWDOWN, "X", 0,
      "Accept at most X times the time of the fastest plan (default: any)", 4},
     {"hold", FLAG_HOLD, "SECONDS", 0,
-     "Keep the fleet's limit so long without an answer (default 3600; inf: for ever)", 4},
+     "Keep the fleet's limit so long if the server gives none (default 3600; inf: for ever)", 4},
     {"token-file", FLAG_TOKEN_FILE, "FILE", 0,
      "File whose first line is the server's bearer token (HARPE_TOKEN)", 4},
     {"ca-file", FLAG_CA_FILE, "FILE", 0, "Trust these certificate authorities (PEM)", 4},
