@@ -19,7 +19,7 @@ typedef struct check {
     double scale; /* sum of the sizes of all parts of the bound and the objective */
 } check;
 
-/* Computes the cost from its definition in harpe/fleet.h. */
+/* Computes the cost from its definition in harpe/fleet.h, and shares nothing with the solver. */
 static double cost_of(const check *c, const harpe_fleet_member *job, const harpe_fleet_plan *plan) {
     const harpe_fleet_price *price = &c->fleet->price;
     double per_kwh = price->energy_per_kwh + price->carbon_g_per_kwh * price->carbon_per_kg / 1000;

@@ -10,16 +10,14 @@
 
 #include "base/array.h"
 #include "base/error.h"
-
-#define J_PER_KWH 3.6e6
-#define G_PER_KG 1e3
+#include "base/units.h"
 
 double harpe_fleet_cost(const harpe_fleet_member *job, const harpe_fleet_price *price,
                         double overhead, size_t plan) {
     double slowdown = job->plans[plan].time_s / job->plans[0].time_s;
-    double per_j =
-        (price->energy_per_kwh + price->carbon_per_kg * price->carbon_g_per_kwh / G_PER_KG) /
-        J_PER_KWH;
+    double per_j = (price->energy_per_kwh +
+                    price->carbon_per_kg * price->carbon_g_per_kwh / HARPE_GRAMS_PER_KG) /
+                   HARPE_JOULES_PER_KWH;
     double value = price->value_per_s > 0 ? price->value_per_s : 1;
     return value * job->weight * (slowdown - 1) +
            per_j * overhead * job->plans[plan].power_w * slowdown;

@@ -9,10 +9,10 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/units.h"
 
 #define RAMP_STEP_S 60.0    /* how often budgets grow on a ramp */
 #define MOMENTS_MAX 2000000 /* of one simulation */
-#define J_PER_KWH 3.6e6
 #define ROUNDING_S 1e-6
 #define ROUNDING_W 1e-3 /* powers of capped jobs are not exact */
 
@@ -261,7 +261,7 @@ static bool account(runner *r, double to_s) {
         if (!note_breach(r, g, watts < 0 ? 0 : metered_w - watts, to_s)) return false;
         if (g > 0) continue;
         harpe_fleet_price price = harpe_fleet_file_price_at(r->file, r->now_s);
-        double kwh = metered_w * length_s / J_PER_KWH;
+        double kwh = metered_w * length_s / HARPE_JOULES_PER_KWH;
         r->day->energy_j += metered_w * length_s;
         r->day->carbon_kg += kwh * price.carbon_g_per_kwh / 1000;
         r->day->cost +=

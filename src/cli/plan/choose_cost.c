@@ -7,14 +7,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/units.h"
 #include "cli/command.h"
 
-#define J_PER_KWH 3.6e6
 #define S_PER_H 3600
 #define G_PER_TONNE 1e6
 
 harpe_cost harpe_cost_of(const harpe_prices *prices, const harpe_frontier_row *row) {
-    double energy_kwh = row->energy_j / J_PER_KWH;
+    double energy_kwh = row->energy_j / HARPE_JOULES_PER_KWH;
     double gpu_hours = prices->gpu_count * row->time_s / S_PER_H;
     harpe_cost cost = {
         .energy = energy_kwh * prices->energy_price,

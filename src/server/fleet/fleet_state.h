@@ -197,7 +197,7 @@ typedef struct harpe_fleet_energy {
         kept_uncertainty_j; /* of the savings that an earlier process of the server has counted */
     double gone_variance;   /* of the savings of jobs that are gone, in J^2 */
     bool has_price;
-    bool has_currency; /* false: the next prices say it. Older versions have not stored it */
+    bool has_currency; /* false: not known, as in notes of older versions; the next prices set it */
     char currency[16]; /* of the costs; "": the prices have none */
 } harpe_fleet_energy;
 

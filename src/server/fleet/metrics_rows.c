@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "base/metrics_text.h"
+#include "base/units.h"
 #include "server/fleet/decide.h"
 #include "server/fleet/fleet_events.h"
 #include "server/fleet/member.h"

@@ -13,10 +13,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/units.h"
 #include "server/fleet/decide.h"
 
-/* Amounts of two currencies have no sum, so the costs begin again with another currency. Amounts
- * without a currency are amounts of another one. */
+/* Amounts of two currencies have no sum, so the costs begin again with another currency. No
+ * currency counts as a currency of its own. */
 static void set_currency(harpe_fleet_energy *energy, const char *currency) {
     if (energy->has_currency && strcmp(energy->currency, currency) != 0)
         energy->cost = energy->cost_saved = 0;

@@ -5,9 +5,6 @@
 
 #include "server/fleet/fleet_state.h"
 
-#define HARPE_JOULES_PER_KWH 3.6e6
-#define HARPE_GRAMS_PER_KG 1000.0
-
 /* What a job has used and saved since it began, in J. */
 typedef struct harpe_fleet_used {
     double used_j, saved_j;

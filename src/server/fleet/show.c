@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/json_text.h"
+#include "base/units.h"
 #include "rights/scope.h"
 #include "server/fleet/decide.h"
 #include "server/fleet/fleet_events.h"
