@@ -12,7 +12,7 @@
 #include "base/machine_token.h"
 #include "base/token.h"
 #include "cli/command.h"
-#include "http/client/detail.h"
+#include "http/client/exchange.h"
 
 #define CONNECT_LIMIT_S 5.0
 

@@ -7,7 +7,7 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "http/client/detail.h"
+#include "http/client/exchange.h"
 
 /* ---- Outcomes -------------------------------------------------------------------------------- */
 
@@ -34,7 +34,7 @@ static void set_nonsense(harpe_reply *reply, long http_status) {
 /* Sends a request and fills in `reply`. `*answer` is valid if the outcome is ANSWERED. */
 static void exchange(harpe_connection *connection, const harpe_request *request,
                      harpe_answer *answer, harpe_reply *reply) {
-    *reply = (harpe_reply){.outcome = HARPE_REPLY_AWAY, .round = -1};
+    *reply = (harpe_reply){.outcome = HARPE_REPLY_AWAY};
     *answer = (harpe_answer){.round = -1};
     switch (harpe_exchange(connection, request, answer, reply->reason)) {
     case HARPE_EXCHANGE_ACCEPTED: reply->outcome = HARPE_REPLY_ANSWERED; break;

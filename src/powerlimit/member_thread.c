@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/format.h"
 #include "base/text.h"
-#include "http/client/detail.h"
+#include "http/client/exchange.h"
 #include "powerlimit/member_internal.h"
 #include "powerlimit/member_messages.h"
 

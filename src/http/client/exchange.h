@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests to a harpe server, with the reason in words if one fails. A harpe server gives the
  * reason as {"detail": "a line"}, or as a list of wrong fields. */
-#ifndef HARPE_HTTP_CLIENT_DETAIL_H
-#define HARPE_HTTP_CLIENT_DETAIL_H
+#ifndef HARPE_HTTP_CLIENT_EXCHANGE_H
+#define HARPE_HTTP_CLIENT_EXCHANGE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes requests to a harpe server, and tells why one fails. The callers decide what a status means
  * to them, and when to ask again. */
-#include "http/client/detail.h"
+#include "http/client/exchange.h"
 
 #include <jansson.h>
 #include <stdio.h>
