@@ -171,10 +171,15 @@ static long ask_about_job(const launcher *self, const char *before, const char *
     return harpe_sim_server_ask(self->run->server, path, body, answer);
 }
 
+int64_t harpe_sim_planned_round(const harpe_sim_story *story) {
+    for (int i = 0; i < story->change_count; i++)
+        if (story->changes[i].is_learned) return story->changes[i].round;
+    return -1;
+}
+
 static void note_change(harpe_sim_story *story, int64_t round, bool is_learned) {
     int count = story->change_count;
     if (count > 0 && story->changes[count - 1].is_learned == is_learned) return;
-    if (is_learned && story->planned_round < 0) story->planned_round = round;
     if (count == HARPE_SIM_CHANGES) count--;
     story->changes[count] = (harpe_sim_change){round, is_learned};
     story->change_count = count + 1;
@@ -221,7 +226,7 @@ static void ask_server(launcher *self) {
         story->frontier = frontier;
     } else {
         json_decref(frontier);
-        if (status != 0 && story->planned_round < 0) ask_whether_finished(self);
+        if (status != 0 && harpe_sim_planned_round(story) < 0) ask_whether_finished(self);
     }
 }
 
@@ -342,8 +347,8 @@ static void note_progress(launcher *self) {
     harpe_sim_story *story = self->story;
     int64_t round = current_round(self);
     int step = steps_done(self) - 2;
-    if (story->steady_step < 0 && story->planned_round >= 0 && round >= story->planned_round)
-        story->steady_step = step;
+    int64_t planned = harpe_sim_planned_round(story);
+    if (story->steady_step < 0 && planned >= 0 && round >= planned) story->steady_step = step;
     if (story->answered_step < 0 && story->straggler_round >= 0 && round >= story->straggler_round)
         story->answered_step = step;
 }
@@ -442,8 +447,7 @@ harpe_status harpe_sim_launch(harpe_sim_run *run, harpe_error *error) {
                      .story = &run->story,
                      .started_s = harpe_clock_s(),
                      .current_plan = -1};
-    run->story = (harpe_sim_story){.planned_round = -1,
-                                   .steady_step = -1,
+    run->story = (harpe_sim_story){.steady_step = -1,
                                    .straggler_step = -1,
                                    .answered_step = -1,
                                    .straggler_round = -1,

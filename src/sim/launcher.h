@@ -21,12 +21,11 @@ typedef struct harpe_sim_change {
 /* The times of events. Steps are numbered as on the board, including the baseline; -1: the event
  * has not happened. */
 typedef struct harpe_sim_story {
-    int64_t planned_round; /* the round of the first change to plans */
     /* Before the first change, the job learns. A server that throws its plans away learns again. If
      * there are too many changes, the last entry is the newest change. */
     harpe_sim_change changes[HARPE_SIM_CHANGES];
     int change_count;
-    int steady_step;    /* the first step in which all ranks ran that round */
+    int steady_step;    /* the first step in which all ranks ran plans */
     int straggler_step; /* step at which the server learned of the straggler */
     int answered_step;  /* the first step in which all ranks ran the answer */
     int64_t straggler_round;
@@ -38,6 +37,9 @@ typedef struct harpe_sim_story {
     json_t *frontier;     /* the server's last frontier, owned; NULL: none */
     json_t *job;          /* the server's page of the job at the end, owned; NULL: none */
 } harpe_sim_story;
+
+/* Returns the round of the first change to plans, or -1. */
+int64_t harpe_sim_planned_round(const harpe_sim_story *story);
 
 typedef struct harpe_sim_run {
     const harpe_sim_options *options;

@@ -196,7 +196,7 @@ static json_t *show_steps(const harpe_sim_run *run) {
 static json_t *show_story(const harpe_sim_run *run) {
     const harpe_sim_story *story = &run->story;
     return json_pack("{s:I, s:i, s:i, s:i, s:I, s:i, s:f, s:f, s:i, s:f}", "planned_round",
-                     (json_int_t)story->planned_round, "steady_step", story->steady_step,
+                     (json_int_t)harpe_sim_planned_round(story), "steady_step", story->steady_step,
                      "straggler_step", story->straggler_step, "answered_step", story->answered_step,
                      "straggler_round", (json_int_t)story->straggler_round, "kill_step",
                      story->kill_step, "gpu_back_s", story->gpu_back_s, "downtime_s",
