@@ -10,7 +10,8 @@ import { baselineOf, outsideOf, plannedRounds, wishOutsideOf } from "./savings.j
 const MARGIN = { left: 58, right: 16, top: 14, bottom: 42 };
 const HEIGHT = 420;
 const CLOUD_ROUNDS = 60;
-const BESIDE_PX = 110; // the width of a label beside a point, at most
+const RUNNING_PX = 55; // room for the label "running"
+const NEAR_PX = 110; // a label that ends so far from the running plan, or further, does not cover its label
 
 /** Returns a plan with the time and energy that an iteration needs in addition to it, and compares
  * it with the fastest plan. */
@@ -93,16 +94,17 @@ function drawVertical(scales, time, label) {
             svg("text", { x: x + 4, y: scales.bottom - 6 }, label)];
 }
 
-function runningAt(frontier, scales) {
-    const plan = frontier.plans[frontier.current];
+function placeOf(frontier, scales, plan) {
     const outside = outsideOf(frontier);
-    return plan ? { x: scales.x(plan.time + outside.time), y: scales.y(plan.energy + outside.energy) } : null;
+    return { x: scales.x(plan.time + outside.time), y: scales.y(plan.energy + outside.energy) };
 }
 
-/** Returns the y of a label that ends at x: y, or one at which it does not cover the running plan. */
+/** Returns y, or another y if a label that ends at (x, y) would cover the label of the running plan. */
 function freeY(frontier, scales, x, y) {
-    const running = runningAt(frontier, scales);
-    if (!running || Math.abs(running.x - x) > BESIDE_PX || Math.abs(running.y - 4 - y) > 20) return y;
+    const plan = frontier.plans[frontier.current];
+    if (!plan) return y;
+    const running = placeOf(frontier, scales, plan);
+    if (Math.abs(running.x - x) > NEAR_PX || Math.abs(running.y - 4 - y) > 20) return y;
     return running.y + 26 < scales.bottom ? running.y + 26 : running.y - 26;
 }
 
@@ -138,21 +140,19 @@ function drawBound(frontier, scales) {
 }
 
 function drawData(frontier, scales, selected) {
-    const outside = outsideOf(frontier);
     const baseline = baselineOf(frontier);
-    const at = (time, energy) => [scales.x(time + outside.time), scales.y(energy + outside.energy)];
     const parts = [];
     frontier.plans.forEach((plan) => {
-        const [x, y] = at(plan.time, plan.energy);
+        const { x, y } = placeOf(frontier, scales, plan);
         parts.push(svg("circle", { class: "plan", cx: x, cy: y, r: 3.2 }));
     });
     const [mx, my] = [scales.x(baseline.time), scales.y(baseline.energy)];
     parts.push(svg("rect", { class: "maximum", x: mx - 5, y: my - 5, width: 10, height: 10 }),
         svg("text", { x: mx + 9, y: my + 4 }, "highest clocks"));
-    const running = runningAt(frontier, scales);
+    const running = frontier.plans[frontier.current];
     if (running) {
-        const { x, y } = running;
-        const fits = x + 12 + BESIDE_PX / 2 < scales.right;
+        const { x, y } = placeOf(frontier, scales, running);
+        const fits = x + 12 + RUNNING_PX < scales.right;
         parts.push(svg("circle", { class: "current", cx: x, cy: y, r: 9 }),
             svg("text", { class: "strong", x: fits ? x + 12 : x - 12, y: y - 8, "text-anchor": fits ? "start" : "end" }, "running"));
     }
@@ -162,8 +162,8 @@ function drawData(frontier, scales, selected) {
         const [x, y] = [scales.x(one.time), scales.y(one.energy)];
         parts.push(svg("path", { class: "measured", d: `M${x - 3} ${y - 3}L${x + 3} ${y + 3}M${x - 3} ${y + 3}L${x + 3} ${y - 3}` }));
     }
-    const [sx, sy] = at(frontier.plans[selected].time, frontier.plans[selected].energy);
-    parts.push(svg("path", { class: "selected", d: diamond(sx, sy, 6.5) }));
+    const { x, y } = placeOf(frontier, scales, frontier.plans[selected]);
+    parts.push(svg("path", { class: "selected", d: diamond(x, y, 6.5) }));
     return parts;
 }
 
