@@ -222,8 +222,9 @@ static harpe_status tell_locked(const recovery *all, const char *name,
     return tell_outcome(all, record, gpu, outcome, &told, error);
 }
 
-/* Processes a record. If the record is due, another process that has its lock looks at it, restores
- * the GPU or was killed too, and will release the lock soon: this function waits a short time. */
+/* Processes a record. If the job of the record is over, a process that has the lock only looks at
+ * the record, restores the GPU, or is being killed. It releases the lock soon, so this function
+ * waits up to LOCK_TIMEOUT_S. */
 static harpe_status settle_one(const recovery *all, const char *name, harpe_error *error) {
     double give_up_at = harpe_clock_s() + LOCK_TIMEOUT_S;
     for (;;) {

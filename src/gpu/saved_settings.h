@@ -77,7 +77,7 @@ typedef struct harpe_saved_settings_recovery {
     /* Returns true if the record's job is over although its process may still run, as after the end
      * of a lease. Optional (NULL: false). */
     bool (*is_over)(void *user, const harpe_saved_settings *state);
-    /* Called once for each record. `info` is NULL if there is no such GPU. May be NULL. */
+    /* Called at most once for each record. `info` is NULL if there is no such GPU. May be NULL. */
     void (*report)(void *user, const harpe_saved_settings *state, const harpe_gpu_info *info,
                    harpe_saved_settings_outcome outcome, const harpe_error *error);
     void *user;

@@ -68,9 +68,9 @@ static bool has_parents(const harpe_trace *trace) {
     return i < trace->event_count;
 }
 
-/* Returns true if events wait in a cycle. Takes each event for which no event waits that is not
- * taken yet: only events in a cycle, and those for which they wait, are not taken. `waiting` has a
- * zero for each event, and `taken` has room for each event. */
+/* Returns true if events wait in a cycle. An event is taken when all events that wait for it are
+ * taken. So the events of a cycle, and the events for which they wait, are never taken. `waiting`
+ * has a zero for each event, and `taken` has room for each event. */
 static bool has_cycle(const harpe_trace *trace, size_t *waiting, size_t *taken) {
     size_t count = 0;
     for (size_t i = 0; i < trace->event_count; i++)

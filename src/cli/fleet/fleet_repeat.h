@@ -7,8 +7,8 @@
 #include <harpe/status.h>
 
 typedef struct harpe_fleet_repeat {
-    /* `*step` receives the number of the step that failed. The error's vendor_code is the HTTP
-     * status or errno. */
+    /* `*step` always receives the number of the last step that was begun. The error's
+     * vendor_code is the HTTP status or errno. */
     harpe_status (*attempt)(void *user, int *step, harpe_error *error);
     void *user;
     double every_s;
@@ -20,9 +20,9 @@ typedef struct harpe_fleet_repeat {
 /* Runs until SIGINT, SIGTERM or SIGHUP comes, and then returns HARPE_OK. Waits `every_s` between
  * two attempts, but at most a minute after a failure. Prints a line to stderr when an attempt
  * succeeds for the first time or after a failure, and when it fails, unless the attempt before
- * failed in the same step with the same status and vendor_code. Two failures end the function,
- * which returns them: HARPE_PERMISSION_DENIED, because the server refuses the token, and
- * HARPE_INVALID_ARGUMENT if no attempt has succeeded before. */
+ * failed in the same step with the same status and vendor_code. Two kinds of failure end the
+ * function, which returns the failure: HARPE_PERMISSION_DENIED, because the server refuses the
+ * token, and HARPE_INVALID_ARGUMENT if no attempt has succeeded before. */
 harpe_status harpe_fleet_repeat_run(const harpe_fleet_repeat *repeat, harpe_error *error);
 
 #endif

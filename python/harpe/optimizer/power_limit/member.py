@@ -46,7 +46,7 @@ class FleetMember:
         for name, value, bounds in (("weight", self.weight, "above 0"),
                                    ("max_slowdown", self.max_slowdown, "at least 1"),
                                    ("hold_s", self.hold_s, "above 0")):
-            if value is not None and value == 0:
+            if value == 0:
                 raise InvalidArgumentError(f"fleet: {name} must be {bounds}, not {value}",
                                            b.HARPE_INVALID_ARGUMENT)
         url = os.environ.get("HARPE_SERVER") if self.server_url is None else self.server_url
