@@ -13,7 +13,8 @@
 
 #define FIRST_PAUSE_S 1.0
 #define LONGEST_PAUSE_S 30.0
-#define TELL_AGAIN_NS INT64_C(60000000000)
+#define TELL_AGAIN_NS INT64_C(60000000000) /* at first; each time twice as long */
+#define TELL_AGAIN_MOST_NS INT64_C(3600000000000)
 
 enum { ENOUGH_LOOKS = 3 }; /* a clock that differs only once is not logged */
 
@@ -138,7 +139,8 @@ static const char *describe_reasons(uint64_t reasons) {
            "has locked them";
 }
 
-/* Logs that the GPU has another clock than the requested one, at most once a minute. */
+/* Logs that the GPU has another clock than the requested one: once, and again after a minute, two
+ * minutes, and so on up to an hour. A GPU at its power limit may do so for the whole training. */
 static void tell_disobedience(harpe_pipeline *optimizer,
                               const harpe_frequency_controller *controller) {
     harpe_controller_care *care = &optimizer->care;
@@ -146,7 +148,9 @@ static void tell_disobedience(harpe_pipeline *optimizer,
     bool is_new = now.disobeyed >= care->told_disobeyed + ENOUGH_LOOKS;
     if (!now.disobeys || !is_new || harpe_clock_ns() < care->tell_disobedience_ns) return;
     care->told_disobeyed = now.disobeyed;
-    care->tell_disobedience_ns = harpe_clock_ns() + TELL_AGAIN_NS;
+    int64_t pause_ns = care->told_pause_ns > 0 ? 2 * care->told_pause_ns : TELL_AGAIN_NS;
+    care->told_pause_ns = pause_ns < TELL_AGAIN_MOST_NS ? pause_ns : TELL_AGAIN_MOST_NS;
+    care->tell_disobedience_ns = harpe_clock_ns() + care->told_pause_ns;
     harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
                        "GPU %d runs at %d MHz although %d MHz are set: %s. Its steps are not "
                        "measured while it does not obey, at most ten in each round",

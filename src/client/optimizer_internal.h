@@ -100,6 +100,7 @@ typedef struct harpe_controller_care {
     uint64_t written_before;      /* the controller's count `written` at the last failure */
     uint64_t told_disobeyed;      /* the controller's count `disobeyed` when it was last logged */
     int64_t tell_disobedience_ns; /* do not log it again before this time (harpe_clock_ns) */
+    int64_t told_pause_ns;        /* between the last line and that time */
 } harpe_controller_care;
 
 /* ---- Together -------------------------------------------------------------------------------- */
