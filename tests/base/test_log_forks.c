@@ -199,13 +199,15 @@ static char state_of(pid_t process) {
     return state;
 }
 
-/* Waits until a process is in a state and `*flag` is true. The process must not end before; its
- * alarm ends it if it hangs. */
+/* Waits until `*flag` is true and the process is in a state after that. The process must not end
+ * before; its alarm ends it if it hangs. */
 static void wait_for_state(pid_t process, char wanted, const atomic_bool *flag) {
-    for (char state = '?'; state != wanted || !atomic_load(flag);) {
-        pause_us(1000);
-        state = state_of(process);
+    for (;;) {
+        bool is_set = atomic_load(flag); /* before the state, which may be older otherwise */
+        char state = state_of(process);
         assert_true(state != 'Z');
+        if (is_set && state == wanted) return;
+        pause_us(1000);
     }
 }
 
