@@ -10,12 +10,14 @@ import resource
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
 SOURCE = pathlib.Path(os.environ.get("HARPE_SOURCE_DIR", HERE.parent.parent))
 HARPE = os.path.abspath(os.environ.get("HARPE", SOURCE / "build" / "release" / "harpe"))
 LIMIT_S = int(os.environ.get("HARPE_TEST_LIMIT_S", "300"))  # of every wait: far more than is needed

@@ -1,13 +1,14 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """One use of the server's threads never waits for another: schedulers that hang, plans that take
-long, dumps that never open. The tests compare the order of events and not times: a healthy job goes
-on while the others are still stuck. They also check that the server stops while work is stuck, and
-that /healthz reports the stuck work."""
+long, dumps that never open. The tests compare the order of events: a healthy job goes on while the
+others are still stuck. They also check that the server stops while work is stuck, and that /healthz
+reports the stuck work. Only one test compares a time, that of such a stop."""
 import resource
 
 from server import *
 from server import HERE
+from attempts import attempt
 
 # A server leaves although threads of it are stuck, which ThreadSanitizer calls a leak.
 os.environ["TSAN_OPTIONS"] = os.environ.get("TSAN_OPTIONS", "") + " report_thread_leaks=0"
@@ -258,15 +259,17 @@ class SharedObjectTest(PoolTest):
         self.stop(server)
 
     def test_a_stop_with_stuck_work_takes_less_than_ten_seconds(self):
-        """The server promises this of a machine that has time for it, so one stop of ten must be so fast."""
-        times_s = []
-        while len(times_s) < 10 and not any(time_s < 10 for time_s in times_s):
-            server = self.start_endless("--set", "scheduler_timeout=3600")
+        """The server promises this of a machine that has time for it, so one stop of five must be so
+        fast. Each server has a store of its own, so that it has no jobs of those before it."""
+        def stop_s(number):
+            server = self.start_endless("--set", "scheduler_timeout=3600", "--store",
+                                        self.path / f"harpe-{number}.db")
             self.hang(server, 3)
             begin_s = time.monotonic()
             self.stop(server)
-            times_s.append(time.monotonic() - begin_s)
-        self.assertLess(min(times_s), 10, times_s)
+            return time.monotonic() - begin_s
+
+        self.assertLess(attempt(stop_s, lambda took_s: took_s < 10, range(5)), 10)
 
     def test_a_second_signal_ends_it_too(self):
         server = self.start_endless("--set", "scheduler_timeout=3600")
