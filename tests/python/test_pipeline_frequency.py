@@ -354,11 +354,13 @@ class Process(training.TrainingTest):
         "work('fork')": (1, "RuntimeError: loss is NaN"),
     }
 
+    TRIES = range(5)  # a try that fails waits for 5 s
+
     def test_the_server_hears_of_every_end_that_python_controls(self):
         started = self.start(plan=training.plan(1))
         for ending, (code, last) in self.ENDS.items():
             with self.subTest(ending=ending):
-                self.assertTrue(attempt(lambda _: self.end_comes(started, ending, code, last), bool),
+                self.assertTrue(attempt(lambda _: self.end_comes(started, ending, code, last), bool, self.TRIES),
                                 "the server has not heard of the end")
 
     def end_comes(self, started, ending, code, last):
@@ -382,7 +384,8 @@ class Process(training.TrainingTest):
 
     def test_a_rank_that_raises_has_ended_and_the_other_goes_on(self):
         started = self.start(plan=training.plan(2))
-        self.assertTrue(attempt(lambda number: self.both_ends_come(started, f"attempt {number}"), bool),
+        self.assertTrue(attempt(lambda number: self.both_ends_come(started, f"attempt {number}"), bool,
+                                self.TRIES),
                         "the server has not heard of the ends")
 
     def both_ends_come(self, started, key):
@@ -413,7 +416,7 @@ class Process(training.TrainingTest):
         for ending in ("fail()", "work('fork')"):
             with self.subTest(ending=ending):
                 asked, written = attempt(lambda _: self.fail_without_answers(ending),
-                                         lambda told: told[1])
+                                         lambda told: told[1], self.TRIES)
                 self.assertEqual([one for one in asked if one.startswith("/end")], ["/end/job"])
                 self.assertIn("RuntimeError: loss is NaN", written[0])  # before it asked
 
