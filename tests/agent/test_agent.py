@@ -23,6 +23,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
 import agents
 import kills
 from agents import DEFAULT_W, HIGHEST_MHZ, IDLE_MHZ, LIMIT_S, Agent, Machine, exchange, unexpected, wait_until
+from process_groups import end_group
 from record_locks import locked
 
 OK, INVALID, NOT_FOUND, ALREADY, DENIED, LIMITED, UNSUPPORTED = 0, 1, 3, 4, 5, 8, 11
@@ -43,19 +44,8 @@ class AgentTest(unittest.TestCase):
     def hold(self, *arguments, command=("sleep", "infinity"), **popen):
         """Starts a job that holds GPU 0. Its processes are one group."""
         job = self.machine.start("agent", "hold", *arguments, "--", *command, stderr=subprocess.PIPE, **popen)
-        self.addCleanup(self.end, job)
+        self.addCleanup(end_group, job)
         return job
-
-    @staticmethod
-    def end(job):
-        try:
-            os.killpg(job.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        job.wait()
-        for stream in (job.stdout, job.stderr):
-            if stream:
-                stream.close()
 
     def wait(self, condition, what):
         if wait_until(condition) is None:
@@ -459,8 +449,7 @@ class ZeusdRoutes(AgentTest):
         process = subprocess.Popen([*command, sys.executable, "-c", ZEUSD_CLIENT, self.machine.path / "zeusd.sock"],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
                                    start_new_session=True)
-        self.addCleanup(self.end, process)
-        self.addCleanup(process.stdin.close)
+        self.addCleanup(end_group, process)
         return process
 
     @staticmethod

@@ -8,7 +8,11 @@ import pathlib
 import random
 import signal
 import subprocess
+import sys
 import time
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
+from process_groups import end_group  # noqa: E402
 
 WITHIN_S = 1.0  # the limit of bench/kill_power_limit, on a machine that is otherwise idle
 LIMIT_S = 60  # the limit of the tests, which check whether it happens and not how fast
@@ -132,18 +136,6 @@ class Outcome:
     def __str__(self):
         return (f"{self.kills} kills ({self.changed} with something changed): {self.failures} not put "
                 f"back within {self.within_s:g} s, longest {self.longest_s * 1000:.0f} ms")
-
-
-def end_group(process):
-    """Kills a process and its process group, unless they are dead, and closes its pipes."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    process.wait()
-    for pipe in (process.stdin, process.stdout, process.stderr):
-        if pipe:
-            pipe.close()
 
 
 def kill_once(machine, found, outcome, slow_set, choose):

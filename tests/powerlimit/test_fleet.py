@@ -13,6 +13,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "server")]
 import kills
+from process_groups import end_group
 from server import HARPE, LIMIT_S, ServerTest, clean_environment
 
 BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", "build/release")).resolve()
@@ -80,7 +81,7 @@ class Fleet(ServerTest):
                  TRAINING, self.begin, self.end, self.count],
                 env=self.machine.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=log, start_new_session=True)
-        self.addCleanup(kills.end_group, run)
+        self.addCleanup(end_group, run)
         return run
 
     def wait_for_job(self, server, holds, what):
@@ -179,7 +180,7 @@ class Fleet(ServerTest):
         run = self.train(server, "--profile", self.profile)
         self.wait_for_job(server, lambda job: job["plans"] == 4 and job["answered_at"], "declared")
         self.wait_for_limit(300)
-        kills.end_group(run)
+        end_group(run)
         self.assertIsNotNone(self.machine.wait_for(lambda: self.machine.limit(0) == FOUND_MW, LIMIT_S))
         job, = self.ask(server, "GET", "/fleet")["jobs"]
         self.assertEqual(job["counted_w"], 300)

@@ -14,6 +14,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
 import kills
+from process_groups import end_group
 from record_locks import locked
 
 BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", "build/release")).resolve()
@@ -99,7 +100,7 @@ class Guard(unittest.TestCase):
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         else:
             process = self.machine.start(slow_set=False)
-        self.addCleanup(kills.end_group, process)
+        self.addCleanup(end_group, process)
         self.assertEqual(process.stdout.readline(), b"started\n" if command else b"training\n")
         return process
 
@@ -216,7 +217,7 @@ class Guard(unittest.TestCase):
         for one in (guard, process.pid):
             os.kill(one, signal.SIGSTOP)
         os.kill(guard, signal.SIGKILL)
-        kills.end_group(process)
+        end_group(process)
         self.wait_gone(guard)
 
     def test_what_is_found_is_on_disk_while_it_is_changed_and_only_then(self):
@@ -227,7 +228,7 @@ class Guard(unittest.TestCase):
         for text in texts:
             self.assertIn("\npersistence 0\n", text)
             self.assertIn(f"\ntrainer {process.pid}\n", text)
-        kills.end_group(process)
+        end_group(process)
         self.assertIsNotNone(self.machine.wait_until(found, kills.LIMIT_S))
         self.assertIsNotNone(self.machine.wait_for(lambda: not self.machine.notes(), kills.LIMIT_S))
 
@@ -237,7 +238,7 @@ class Guard(unittest.TestCase):
         os.kill(guard, signal.SIGKILL)
         self.another_guard(process, guard)
         time.sleep(1.5)
-        kills.end_group(process)
+        end_group(process)
         self.assertIsNotNone(self.machine.wait_until(found, kills.LIMIT_S))
         self.assertIsNotNone(self.machine.wait_for(lambda: not self.machine.notes(), kills.LIMIT_S))
 
@@ -247,7 +248,7 @@ class Guard(unittest.TestCase):
         for _ in range(4):
             os.kill(guard, signal.SIGKILL)
             guard = self.another_guard(process, guard)
-        kills.end_group(process)
+        end_group(process)
         self.assertIsNotNone(self.machine.wait_until(found, kills.LIMIT_S))
 
     def test_a_runner_replaces_its_guard(self):
@@ -257,7 +258,7 @@ class Guard(unittest.TestCase):
         guard, = self.guards_of(process)
         os.kill(guard, signal.SIGKILL)
         self.another_guard(process, guard)
-        kills.end_group(process)
+        end_group(process)
         self.assertIsNotNone(self.machine.wait_until(found, kills.LIMIT_S))
 
     def test_both_killed_and_restored_by_hand(self):
@@ -304,7 +305,7 @@ class Guard(unittest.TestCase):
             self.kill_both(process)
             self.assertNotEqual(self.machine.state(), found)
             process = self.start()
-        kills.end_group(process)
+        end_group(process)
         self.assertIsNotNone(self.machine.wait_until(found, kills.LIMIT_S))
         self.assertIsNotNone(self.machine.wait_for(lambda: not self.machine.notes(), kills.LIMIT_S))
 
@@ -321,7 +322,7 @@ class Guard(unittest.TestCase):
         process = self.start("power-limit", "run", "--no-guard", "--", "sh", "-c", "echo started; exec sleep 600")
         self.assertNotEqual(self.machine.state(), found)
         self.assertEqual(self.guards_of(process), [])
-        kills.end_group(process)
+        end_group(process)
         self.assertNotEqual(self.machine.state(), found)
         self.assertIn("put back:", self.harpe("gpus", "--restore").stdout)
         self.assertEqual(self.machine.state(), found)
@@ -347,7 +348,7 @@ class Guard(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result)
         self.assertIn("has another power limit optimizer", result.stderr)
         self.assertNotEqual(self.machine.state(), found)
-        kills.end_group(process)
+        end_group(process)
         self.assertIsNotNone(self.machine.wait_until(found, kills.LIMIT_S))
 
     # ---- The trainer's own end
