@@ -74,11 +74,10 @@ class Simulation(ProgramTest):
     def report_as_predicted(self, kinds, *arguments, percent=2.0, **options):
         """Returns the report of a run whose steps of these kinds are as predicted. A busy machine
         wakes processes late, which is a smaller part of a step if the GPUs' time runs slower."""
-        for scale in SCALES:
-            report = self.report(*arguments, scale=scale, **options)
-            if all(abs(report["measured"][kind][f"{value}_error_percent"]) < percent
-                   for kind in kinds for value in ("time", "energy")):
-                break
+        report = attempt(
+            lambda scale: self.report(*arguments, scale=scale, **options),
+            lambda report: all(abs(report["measured"][kind][f"{value}_error_percent"]) < percent
+                               for kind in kinds for value in ("time", "energy")), SCALES)
         for kind in kinds:
             self.as_predicted(report["measured"][kind], percent)
         return report
