@@ -232,13 +232,16 @@ static inline bool fleet_text_has(fleet_server *self, const char *text, const ch
 static inline void nap(void) { (void)nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL); }
 
 /* Repeats `step` until `holds` is true. */
-#define WAIT_UNTIL(holds, step) \
+#define REPEAT_UNTIL(holds, step) \
     do { \
         for (double end_s = harpe_clock_s() + LIMIT_S; !(holds);) { \
             if (harpe_clock_s() > end_s) fail_msg("waited in vain until " #holds); \
             step; \
         } \
     } while (0)
+
+/* Waits until `holds` is true. */
+#define WAIT_UNTIL(holds) REPEAT_UNTIL(holds, nap())
 
 /* Waits until the count is at least `least`. */
 static inline void wait_for_fleet(fleet_server *self, const int *count, int least) {

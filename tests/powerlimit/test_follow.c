@@ -153,7 +153,7 @@ static void end(job *self) {
 
 /* Trains until the limit has this value. */
 static void train_until(job *self, int limit_w) {
-    WAIT_UNTIL(self->rank.limit_w == limit_w, train(&self->rank));
+    REPEAT_UNTIL(self->rank.limit_w == limit_w, train(&self->rank));
 }
 
 static void the_limit_follows_the_server(void **state) {
@@ -233,7 +233,7 @@ static void a_fault_of_the_gpu_ends_the_steering(void **state) {
     train_until(&self, 200);
     self.rank.fails_at_w = 150;
     set_fleet_plan(server, 3);
-    WAIT_UNTIL(harpe_power_limit_has_failed(self.rank.optimizer), train(&self.rank));
+    REPEAT_UNTIL(harpe_power_limit_has_failed(self.rank.optimizer), train(&self.rank));
     assert_non_null(strstr(self.rank.last_error, "GPU 0 is lost"));
     assert_int_equal(self.rank.restores, 1);
     wait_for_body(server, server->declaration, &server->declared, "600");
@@ -361,7 +361,7 @@ static void train_all_alike(crew *all) {
 }
 
 static void train_all_until(crew *all, int limit_w) {
-    WAIT_UNTIL(all->ranks[0].limit_w == limit_w, train_all_alike(all));
+    REPEAT_UNTIL(all->ranks[0].limit_w == limit_w, train_all_alike(all));
 }
 
 static void check_ranks(int given) {
@@ -376,7 +376,7 @@ static void check_ranks(int given) {
     train_all_until(&all, 150);
     wait_for_body(server, server->report, &server->reported, "\"plan\":3");
     watch_fleet(server, "\"power\":369"); /* three ranks of 123 W */
-    WAIT_UNTIL(fleet_count(server, &server->seen) > 0, train_all(&all));
+    REPEAT_UNTIL(fleet_count(server, &server->seen) > 0, train_all(&all));
     set_fleet_plan(server, 1);
     train_all_until(&all, 250);
     end_crew(&all, threads);
@@ -406,9 +406,9 @@ static void a_fault_of_one_rank_ends_the_steering_of_all(void **state) {
     train_all_until(&all, 200);
     all.ranks[1].fails_at_w = 150;
     set_fleet_plan(server, 3);
-    WAIT_UNTIL(harpe_power_limit_has_failed(all.ranks[0].optimizer) &&
-                   harpe_power_limit_has_failed(all.ranks[2].optimizer),
-               train_all(&all));
+    REPEAT_UNTIL(harpe_power_limit_has_failed(all.ranks[0].optimizer) &&
+                     harpe_power_limit_has_failed(all.ranks[2].optimizer),
+                 train_all(&all));
     for (int i = 0; i < RANKS; i++)
         assert_int_equal(all.ranks[i].restores, 1);
     wait_for_body(server, server->declaration, &server->declared, "1800");

@@ -130,7 +130,7 @@ static void a_job_is_declared_measured_told_and_removed(void **state) {
     assert_int_equal(harpe_power_member_told(self.member), -1);
     set_fleet_plan(server, 2);
     measure(&self);
-    WAIT_UNTIL(harpe_power_member_told(self.member) == 2, nap());
+    WAIT_UNTIL(harpe_power_member_told(self.member) == 2);
     assert_int_equal(fleet_count(server, &server->declared), 2);
     wait_for_body(server, server->report, &server->reported, "\"plan\":1");
     harpe_power_member_begin_change(self.member);
@@ -207,11 +207,11 @@ static void a_job_that_gives_up_counts_with_its_highest_power(void **state) {
     set_fleet_plan(server, 2);
     join(&self, &quick);
     measure(&self);
-    WAIT_UNTIL(harpe_power_member_told(self.member) == 2, nap());
+    WAIT_UNTIL(harpe_power_member_told(self.member) == 2);
     set_fleet_plan(server, 0);
     harpe_power_member_give_up(self.member);
     wait_for_body(server, server->declaration, &server->declared, "600");
-    WAIT_UNTIL(harpe_power_member_told(self.member) == -1, nap());
+    WAIT_UNTIL(harpe_power_member_told(self.member) == -1);
     end(&self);
 }
 
@@ -223,7 +223,7 @@ static void a_server_that_forgets_gets_a_new_declaration(void **state) {
     set_fleet_plan(server, 1);
     join(&self, &quick);
     measure(&self);
-    WAIT_UNTIL(harpe_power_member_told(self.member) == 1, nap());
+    WAIT_UNTIL(harpe_power_member_told(self.member) == 1);
     int declared = fleet_count(server, &server->declared);
     set_fleet_mode(server, FLEET_FORGETS, NULL);
     wait_for_fleet(server, &server->declared, declared + 1);
@@ -244,7 +244,7 @@ static void check_fault(fleet_mode mode, const char *babble, const char *line) {
     const int *attempts = mode == FLEET_HANGS ? &server->unanswered : &server->reported;
     join(&self, mode == FLEET_HANGS ? &impatient : &quick);
     measure(&self);
-    WAIT_UNTIL(harpe_power_member_told(self.member) == 2, nap());
+    WAIT_UNTIL(harpe_power_member_told(self.member) == 2);
     set_fleet_mode(server, mode, babble);
     int before = fleet_count(server, attempts);
     wait_for_fleet(server, attempts,
@@ -257,8 +257,8 @@ static void check_fault(fleet_mode mode, const char *babble, const char *line) {
     assert_int_equal(harpe_power_member_told(self.member), 2);
     set_fleet_plan(server, 1);
     set_fleet_mode(server, FLEET_SERVES, NULL);
-    WAIT_UNTIL(harpe_power_member_told(self.member) == 1, nap());
-    WAIT_UNTIL(has_logged(&self, "the server is back after"), nap());
+    WAIT_UNTIL(harpe_power_member_told(self.member) == 1);
+    WAIT_UNTIL(has_logged(&self, "the server is back after"));
     end(&self);
 }
 
@@ -287,14 +287,14 @@ static void a_server_may_come_late_and_go_and_come_back(void **state) {
     stop_fleet_server(server);
     join(&self, &quick);
     measure(&self);
-    WAIT_UNTIL(has_logged(&self, "no server answers"), nap());
+    WAIT_UNTIL(has_logged(&self, "no server answers"));
     for (int i = 0; i < 2; i++) {
         start_fleet_server_at(server, port);
         set_fleet_plan(server, 1 + i);
-        WAIT_UNTIL(harpe_power_member_told(self.member) == 1 + i, nap());
+        WAIT_UNTIL(harpe_power_member_told(self.member) == 1 + i);
         assert_int_equal(warning_count(&self), 1 + i);
         stop_fleet_server(server);
-        WAIT_UNTIL(warning_count(&self) == 2 + i, nap());
+        WAIT_UNTIL(warning_count(&self) == 2 + i);
     }
     start_fleet_server_at(server, port);
     end(&self);
@@ -310,12 +310,12 @@ static void check_hold(fleet_mode mode, harpe_power_member_times times, bool com
     set_fleet_plan(server, 2);
     join(&self, &times);
     measure(&self);
-    WAIT_UNTIL(harpe_power_member_told(self.member) == 2, nap());
+    WAIT_UNTIL(harpe_power_member_told(self.member) == 2);
     set_fleet_mode(server, mode, NULL);
-    WAIT_UNTIL(harpe_power_member_told(self.member) == -1, nap());
-    WAIT_UNTIL(has_logged(&self, "has given no limit for"), nap());
+    WAIT_UNTIL(harpe_power_member_told(self.member) == -1);
+    WAIT_UNTIL(has_logged(&self, "has given no limit for"));
     set_fleet_mode(server, FLEET_SERVES, NULL);
-    if (comes_back) WAIT_UNTIL(harpe_power_member_told(self.member) == 2, nap());
+    if (comes_back) WAIT_UNTIL(harpe_power_member_told(self.member) == 2);
     end(&self);
 }
 
@@ -344,7 +344,7 @@ static void a_short_hold_does_not_end_between_two_reports(void **state) {
     measure(&self);
     bool has_held = false;
     for (int i = 0; i < 50 && !has_held; i++) {
-        WAIT_UNTIL(harpe_power_member_told(self.member) == 2, nap());
+        WAIT_UNTIL(harpe_power_member_told(self.member) == 2);
         int before = warning_count(&self);
         wait_for_report(&self);
         has_held = warning_count(&self) == before;
@@ -377,7 +377,7 @@ static void a_server_that_was_never_there_delays_nothing(void **state) {
     begin(&self);
     stop_fleet_server(&self.server);
     join(&self, &quick);
-    WAIT_UNTIL(has_logged(&self, "no server answers"), nap());
+    WAIT_UNTIL(has_logged(&self, "no server answers"));
     finish(&self);
     assert_true(has_logged(&self, "may still count this member"));
     assert_int_equal(warning_count(&self), 2);
