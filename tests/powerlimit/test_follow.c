@@ -151,8 +151,9 @@ static void end(job *self) {
     stop_fleet_server(&self->server);
 }
 
-/* Trains until the limit has this value. */
+/* Trains until the limit has this value. The message says what a test that hangs waits for. */
 static void train_until(job *self, int limit_w) {
+    print_message("waiting for a limit of %d W\n", limit_w);
     REPEAT_UNTIL(self->rank.limit_w == limit_w, train(&self->rank));
 }
 
@@ -361,6 +362,7 @@ static void train_all_alike(crew *all) {
 }
 
 static void train_all_until(crew *all, int limit_w) {
+    print_message("waiting for a limit of %d W\n", limit_w);
     REPEAT_UNTIL(all->ranks[0].limit_w == limit_w, train_all_alike(all));
 }
 
