@@ -524,7 +524,7 @@ class Controller(unittest.TestCase):
             self.assertIn(f"GPU 0 (NVIDIA A40): not put back: {reason}", result.stdout)
             self.assertIn(reason, result.stderr)
             self.assertIn("would put back: ", self.harpe("gpus", "--restore", "--dry-run").stdout)
-            # A useless record stays for the next command, and nobody uses its GPU.
+            # While a useless record is locked, the command leaves it to the next command and reports nothing.
             text = (kills.NOTES / record).read_text()
             (kills.NOTES / record).write_text(re.sub("boot .*", "boot 00000000-0000-0000-0000-000000000000", text))
             result = self.harpe("gpus", "--restore")

@@ -4,9 +4,9 @@
 #
 # Usage: clang_tidy.sh <build directory with compile_commands.json> [<nodes>]
 #
-# nodes: the number of steps after which the static analyzer ends with a function (default: its own,
-# 225000). The analyzer takes nearly all of the time. With 50000 the whole takes a third of the time,
-# and mistakes that need more steps are not found.
+# nodes: the static analyzer stops examining a function after this number of steps (default: 225000,
+# clang's own). The analyzer takes nearly all of the time. With 50000 the whole takes a third of the
+# time, and mistakes that need more steps are not found.
 set -eu
 build=$(cd -- "$1" && pwd)
 export nodes=${2:-225000}

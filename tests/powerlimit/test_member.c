@@ -160,7 +160,7 @@ static void a_power_belongs_to_the_plan_that_is_reported(void **state) {
     end(&self);
 }
 
-/* While limits are measured, the limit changes without a word to the member. */
+/* While limits are measured, the limit changes and the member is not told. */
 static void no_plan_has_a_power_from_the_time_of_the_measurements(void **state) {
     (void)state;
     job self;
@@ -331,7 +331,8 @@ static void the_hold_ends(void **state) {
 }
 
 /* The hold may be shorter than the time from one report to the next. On a busy machine, an answer
- * may take longer than the hold, so this test looks for one report without that. */
+ * may take longer than the hold. So the test needs only one pair of reports between which the hold
+ * does not end. */
 static void a_short_hold_does_not_end_between_two_reports(void **state) {
     (void)state;
     job self;
