@@ -3,6 +3,7 @@
  * Prints a line for each job and then the distribution of the results, with the goals.
  *
  *   bench_explore [--jobs N] [--seed N] [--args JSON] [--verbose]
+ *                 [--latency SECONDS|random] [--silent]
  *   bench_explore --profile FILE.csv --microbatches N --power W [--jitter SHARE] [--jobs N] */
 #include <getopt.h>
 
@@ -15,7 +16,8 @@ typedef struct options {
     uint64_t seed;
     const char *args, *profile;
     double power_w, jitter;
-    bool is_verbose;
+    double latency_s; /* of changes of the clock; negative: random */
+    bool is_verbose, is_silent;
 } options;
 
 static int compare(const void *a, const void *b) {
@@ -45,7 +47,8 @@ static void print_all(const explored_way *ways, int count) {
         {"plan: energy more than of the truth's, %", offsetof(explored_way, plan_energy), 0.005,
          100},
         {"plan: time more than T_min, %", offsetof(explored_way, plan_time), 0.005, 100},
-        {"slowest iteration of the way, %", offsetof(explored_way, worst_time), 0.02, 100},
+        {"slowest round of the way, %", offsetof(explored_way, worst_time), 0.02, 100},
+        {"the same of one iteration, %", offsetof(explored_way, worst_iteration), 0.02, 100},
         {"all of the way, time, %", offsetof(explored_way, mean_time), 0.01, 100},
         {"largest energy from 2nd planned round, %", offsetof(explored_way, worst_energy), 0, 100},
         {"all of the way, energy, %", offsetof(explored_way, mean_energy), INFINITY, 100},
@@ -72,6 +75,8 @@ static bool read_options(int argc, char **argv, options *out) {
                                           {"power", required_argument, NULL, 'w'},
                                           {"microbatches", required_argument, NULL, 'm'},
                                           {"jitter", required_argument, NULL, 'i'},
+                                          {"latency", required_argument, NULL, 'l'},
+                                          {"silent", no_argument, NULL, 'q'},
                                           {"verbose", no_argument, NULL, 'v'},
                                           {NULL, 0, NULL, 0}};
     int c;
@@ -84,6 +89,8 @@ static bool read_options(int argc, char **argv, options *out) {
         case 'w': out->power_w = atof(optarg); break;
         case 'm': out->microbatches = atoi(optarg); break;
         case 'i': out->jitter = atof(optarg); break;
+        case 'l': out->latency_s = strcmp(optarg, "random") == 0 ? -1 : atof(optarg); break;
+        case 'q': out->is_silent = true; break;
         case 'v': out->is_verbose = true; break;
         default: return false;
         }
@@ -115,6 +122,10 @@ int main(int argc, char **argv) {
                       : explored_random(seed);
         char *args = arguments(s, &o);
         s->logs = o.is_verbose;
+        s->is_silent = o.is_silent;
+        double latency_s = o.latency_s;
+        if (latency_s < 0) latency_s = pow(10, explored_uniform(s, -3, -0.7)); /* 1 to 200 ms */
+        if (latency_s > 0) explored_make_late(s, latency_s);
         explored_start(s, args);
         ways[i] = explored_go(s, ROUNDS_MAX);
         printf("%5llu %s: %3d rounds, slowest %+.2f %%, all %+.2f %%, energy %+.2f %% (%+.2f %%), "

@@ -26,9 +26,10 @@
 
 enum {
     HARPE_CONTROLLER_MAGIC = 0x48464343,
-    HARPE_CONTROLLER_VERSION = 6,
+    HARPE_CONTROLLER_VERSION = 7,
     HARPE_CONTROLLER_LATENCIES = 4096,
     HARPE_CONTROLLER_NOTES = 256, /* of positions */
+    HARPE_CONTROLLER_ASKS = 8192,
 };
 
 /* ---- The slot -------------------------------------------------------------------------------- */
@@ -116,6 +117,10 @@ typedef struct harpe_controller_slot {
     _Atomic uint32_t latency_ns[HARPE_CONTROLLER_LATENCIES]; /* latency of write i, at index i
                                                               * modulo HARPE_CONTROLLER_LATENCIES */
     harpe_switch_table switch_table; /* how long changes of the clock take */
+    /* All requests to the driver: the time in us of GPU time (high 48 bits), and the clock in MHz.
+     * Request i is at index i modulo HARPE_CONTROLLER_ASKS. */
+    _Atomic uint64_t ask_count;
+    _Atomic uint64_t asks[HARPE_CONTROLLER_ASKS];
 } harpe_controller_slot;
 
 /* ---- Messages -------------------------------------------------------------------------------- */

@@ -197,6 +197,12 @@ void harpe_pipeline_carry_out(void *user, const harpe_stream_event *event);
 void *harpe_pipeline_run(void *user);
 bool harpe_pipeline_go_on(void *user);
 
+/* optimizer_clocks.c: adds to a report at which clocks the instructions of `spans` ran, and how
+ * long changes take. Without a controller, or without memory, the report stays as it is. */
+struct harpe_profiler_spans;
+void harpe_pipeline_append_clocks(const harpe_pipeline *optimizer,
+                                  const struct harpe_profiler_spans *spans, char **report);
+
 /* optimizer.c: writes a line to the log. */
 void harpe_pipeline_say(const harpe_pipeline *optimizer, harpe_log_level level, const char *format,
                         ...) HARPE_PRINTF(3, 4);

@@ -345,14 +345,19 @@ static void append_conduct(harpe_pipeline *optimizer, char **report) {
 static harpe_status make_report(harpe_pipeline *optimizer, size_t steps, char **report,
                                 harpe_error *error) {
     harpe_profiling_result result = {.rank = optimizer->options.rank};
+    harpe_profiler_spans spans = {0};
     harpe_status status = HARPE_OK;
     if (steps > 0) {
+        (void)harpe_profiler_copy_spans(optimizer->profiler, optimizer->conversation.series, steps,
+                                        &spans);
         status =
             harpe_instruction_profiler_take(optimizer->profiler, optimizer->conversation.series,
                                             steps, optimizer->options.rank, &result, error);
     }
     if (status == HARPE_OK) status = harpe_profiling_result_format(&result, report, error);
     if (status == HARPE_OK) append_conduct(optimizer, report);
+    if (status == HARPE_OK) harpe_pipeline_append_clocks(optimizer, &spans, report);
+    harpe_profiler_spans_free(&spans);
     harpe_profiling_result_free(&result);
     return status;
 }

@@ -80,6 +80,19 @@ typedef struct harpe_profiler_conduct {
 } harpe_profiler_conduct;
 harpe_profiler_conduct harpe_profiler_conduct_of(harpe_instruction_profiler *profiler);
 
+/* When the instructions of some steps ran. */
+typedef struct harpe_profiler_spans {
+    size_t step_count, run_count; /* run_count: instructions of each step; 0: they differ */
+    int *asked_mhz;               /* [run]: of the first step */
+    uint64_t *us;                 /* [step][run][2]: begin and end, in GPU time */
+} harpe_profiler_spans;
+/* Copies the spans of the first `steps` steps of a series whose energy is known, which are those of
+ * the next result. Returns false if there are fewer, or no memory. Free with
+ * harpe_profiler_spans_free. */
+bool harpe_profiler_copy_spans(harpe_instruction_profiler *profiler, int64_t series, size_t steps,
+                               harpe_profiler_spans *out);
+void harpe_profiler_spans_free(harpe_profiler_spans *spans);
+
 /* Removes the first `count` steps after adding them to the sums. Call it with the lock held. */
 void harpe_profiler_forget(harpe_instruction_profiler *profiler, size_t count);
 

@@ -225,6 +225,25 @@ static bool take_breakdown(scan *s) {
     return take_all(s, '{', '}', take_instruction);
 }
 
+/* ---- The clocks ------------------------------------------------------------------------------ */
+
+static bool take_run(scan *s) {
+    static const char none[] = "null";
+    if ((size_t)(s->end - s->at) >= sizeof none - 1 && memcmp(s->at, none, sizeof none - 1) == 0) {
+        s->at += sizeof none - 1;
+        return true;
+    }
+    return take_numbers(s);
+}
+
+/* rank_clocks.c checks the values. */
+static bool take_clocks_member(scan *s) {
+    name own;
+    return take_name(s, &own) && take_all(s, '[', ']', take_run);
+}
+
+/* ---- Members --------------------------------------------------------------------------------- */
+
 typedef enum member {
     RANK,
     ITER_TIME,
@@ -232,12 +251,14 @@ typedef enum member {
     TIME_BREAKDOWN,
     ENERGY_BREAKDOWN,
     CONDUCT,
+    CLOCKS,
     MEMBER_COUNT,
 } member;
 
 static member member_of(const name *own) {
     static const char *const names[MEMBER_COUNT] = {
-        "rank", "iter_time", "iter_energy", "time_breakdown", "energy_breakdown", "conduct"};
+        "rank",    "iter_time", "iter_energy", "time_breakdown", "energy_breakdown",
+        "conduct", "clocks"};
     for (int i = 0; i < MEMBER_COUNT; i++)
         if (strlen(names[i]) == own->length && memcmp(names[i], own->bytes, own->length) == 0)
             return (member)i;
@@ -259,6 +280,7 @@ static bool take_member(scan *s, unsigned *seen, int *rank) {
     case TIME_BREAKDOWN:
     case ENERGY_BREAKDOWN: return take_breakdown(s);
     case CONDUCT: return take_conduct(s);
+    case CLOCKS: return take_all(s, '{', '}', take_clocks_member);
     default: return false;
     }
 }

@@ -16,10 +16,12 @@
 #include <harpe/plan.h>
 
 #include "base/arena.h"
+#include "explored_gpu.h"
 #include "plan/evaluate.h"
+#include "plan/problem.h"
 #include "server/scheduler/scheduler_host.h"
 
-enum { EXPLORED_STAGES_MAX = 16, EXPLORED_CLOCKS_MAX = 96 };
+enum { EXPLORED_STAGES_MAX = 16 };
 
 typedef struct explored_job {
     uint64_t random;
@@ -45,6 +47,12 @@ typedef struct explored_job {
     double *starts_s;
     harpe_arena arena;
     harpe_profiling_result results[EXPLORED_STAGES_MAX];
+    explored_gpu gpus[EXPLORED_STAGES_MAX];
+    size_t *clock_index;      /* [instruction]: of the round */
+    uint64_t *spans_us;       /* [iteration][instruction][2] */
+    bool is_silent;           /* the ranks report no clocks */
+    double worst_iteration_s; /* of the last round: one iteration without jitter */
+    harpe_rank_clocks clocks[EXPLORED_STAGES_MAX];
     harpe_error error;
     bool logs;
 } explored_job;
@@ -60,22 +68,14 @@ typedef struct explored_job {
 /* ---- Chance ---------------------------------------------------------------------------------- */
 
 static inline double explored_uniform(explored_job *s, double from, double to) {
-    uint64_t z = (s->random += 0x9E3779B97F4A7C15U); /* splitmix64 */
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-    return from + (to - from) * (double)((z ^ (z >> 31)) >> 11) / 9007199254740992.0;
+    return explored_draw_uniform(&s->random, from, to);
 }
 
 static inline int explored_pick(explored_job *s, int from, int to) {
     return from + (int)explored_uniform(s, 0, to - from + 0.999999);
 }
 
-static inline double explored_normal(explored_job *s) {
-    double sum = -6;
-    for (int i = 0; i < 12; i++)
-        sum += explored_uniform(s, 0, 1);
-    return sum;
-}
+static inline double explored_normal(explored_job *s) { return explored_draw_normal(&s->random); }
 
 /* ---- Physics --------------------------------------------------------------------------------- */
 
@@ -178,6 +178,10 @@ static inline void explored_prepare(explored_job *s) {
     s->points = calloc(count, sizeof *s->points);
     s->noisy = calloc(count, sizeof *s->noisy);
     s->starts_s = calloc(count, sizeof *s->starts_s);
+    s->clock_index = calloc(count, sizeof *s->clock_index);
+    s->spans_us = calloc(2 * count * (size_t)s->iterations, sizeof *s->spans_us);
+    for (int r = 0; r < s->stages; r++)
+        explored_gpu_init(&s->gpus[r], s->random + (uint64_t)r);
     s->job = (harpe_job_info){.job_id = "job",
                               .pp_degree = s->stages,
                               .dp_degree = 1,
@@ -263,6 +267,12 @@ static inline void explored_free(explored_job *s) {
     free(s->points);
     free(s->noisy);
     free(s->starts_s);
+    free(s->clock_index);
+    free(s->spans_us);
+    for (int r = 0; r < s->stages; r++) {
+        harpe_rank_clocks_free(&s->clocks[r]);
+        free(s->gpus[r].asks);
+    }
     free(s);
 }
 
@@ -293,18 +303,58 @@ static inline void explored_make_results(explored_job *s) {
     }
 }
 
+/* Makes the GPUs change their clocks late: by `latency_s`, or less for some clocks. */
+static inline void explored_make_late(explored_job *s, double latency_s) {
+    size_t used = strlen(s->kind);
+    for (int r = 0; r < s->stages; r++) {
+        explored_lateness late = {.spread = 0.1, .tail_share = 0.02, .tail_factor = 3};
+        for (int c = 0; c < s->clock_count; c++)
+            late.latency_s[c] = latency_s * explored_uniform(s, 0.4, 1);
+        s->gpus[r].late = late;
+    }
+    (void)snprintf(s->kind + used, sizeof s->kind - used, " late %.0f ms", 1e3 * latency_s);
+}
+
+/* Runs one iteration. Writes the time and energy of each instruction into s->noisy, and returns
+ * those of the iteration. */
+static inline harpe_plan explored_run_iteration(explored_job *s, double jitter,
+                                                uint64_t *spans_us) {
+    const harpe_dag *dag = &s->problem->dag;
+    for (int32_t k = 0; k < dag->node_count; k++) {
+        int32_t i = dag->topological_order[k];
+        const harpe_choice *choice = harpe_problem_choice(s->problem, i);
+        explored_gpu *gpu = &s->gpus[choice->list.rank];
+        explored_run at[EXPLORED_CLOCKS_MAX];
+        double start_s = 0, factor = 1, energy_factor = 1;
+        for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++) {
+            int32_t from = dag->arc_from[a];
+            start_s = fmax(start_s, s->starts_s[from] + s->noisy[from].time_s);
+        }
+        if (jitter > 0) {
+            factor = fmax(0.5, 1 + jitter * explored_normal(s));
+            energy_factor = factor * (1 + 0.2 * jitter * explored_normal(s));
+        }
+        for (int c = 0; c < s->clock_count; c++)
+            at[c] = (explored_run){choice->points[c].time_s * factor,
+                                   choice->points[c].energy_j * energy_factor};
+        explored_run run = explored_gpu_run(gpu, s->clock_index[i], start_s, at, s->mhz);
+        s->starts_s[i] = start_s;
+        s->noisy[i] = (harpe_profile_point){s->frequency_mhz[i], run.time_s, run.energy_j};
+        s->points[i] = &s->noisy[i];
+        if (!spans_us) continue;
+        spans_us[2 * i] = explored_us(gpu, start_s);
+        spans_us[2 * i + 1] = explored_us(gpu, start_s + run.time_s);
+    }
+    harpe_plan plan = harpe_evaluate_points(s->problem, s->points, s->starts_s);
+    for (int r = 0; r < s->stages; r++)
+        explored_gpu_end(&s->gpus[r], plan.time_s + s->outside_s, s->mhz);
+    return plan;
+}
+
 /* Runs one iteration with jitter, and writes its measurements. */
 static inline void explored_iterate(explored_job *s, size_t iteration) {
-    size_t count = harpe_problem_instruction_count(s->problem), at = 0;
-    const harpe_profile_point **noisy = explored_alloc(s, count, sizeof *noisy);
-    for (size_t i = 0; i < count; i++) {
-        double factor = fmax(0.5, 1 + s->jitter * explored_normal(s));
-        s->noisy[i] = *s->points[i];
-        s->noisy[i].time_s *= factor;
-        s->noisy[i].energy_j *= factor * (1 + 0.2 * s->jitter * explored_normal(s));
-        noisy[i] = &s->noisy[i];
-    }
-    harpe_plan plan = harpe_evaluate_points(s->problem, noisy, s->starts_s);
+    size_t at = 0, count = harpe_problem_instruction_count(s->problem);
+    harpe_plan plan = explored_run_iteration(s, s->jitter, s->spans_us + 2 * count * iteration);
     for (int r = 0; r < s->stages; r++) {
         size_t length = harpe_problem_rank_length(s->problem, r), run[2] = {0, 0};
         double busy_s = 0, busy_j = 0;
@@ -323,15 +373,60 @@ static inline void explored_iterate(explored_job *s, size_t iteration) {
     }
 }
 
+/* Runs the iterations of the round without jitter, and puts the GPUs back. s->ran becomes their
+ * mean. */
+static inline void explored_find_truth(explored_job *s) {
+    explored_gpu before[EXPLORED_STAGES_MAX];
+    memcpy(before, s->gpus, sizeof before);
+    s->ran = (harpe_plan){0};
+    s->worst_iteration_s = 0;
+    int iterations = explored_is_late(&s->gpus[0]) ? s->iterations : 1;
+    for (int i = 0; i < iterations; i++) {
+        harpe_plan plan = explored_run_iteration(s, 0, NULL);
+        s->ran.time_s += plan.time_s / iterations;
+        s->ran.energy_j += plan.energy_j / iterations;
+        s->worst_iteration_s = fmax(s->worst_iteration_s, plan.time_s);
+    }
+    memcpy(s->gpus, before, sizeof before);
+}
+
 static inline void explored_next(explored_job *s) {
     explored_must(s, harpe_scheduler_next(s->scheduler, &s->schedules, &s->error));
     size_t at = 0;
-    for (int r = 0; r < s->stages; r++)
-        for (size_t i = 0; i < s->schedules[r].instruction_count; i++)
-            s->frequency_mhz[at++] = s->schedules[r].instructions[i].frequency_mhz;
-    explored_must(s,
-                  harpe_evaluate_find_points(s->problem, s->frequency_mhz, s->points, &s->error));
-    s->ran = harpe_evaluate_points(s->problem, s->points, s->starts_s);
+    for (int r = 0; r < s->stages; r++) {
+        for (size_t i = 0; i < s->schedules[r].instruction_count; i++, at++) {
+            s->frequency_mhz[at] = s->schedules[r].instructions[i].frequency_mhz;
+            s->clock_index[at] = 0;
+            while (s->mhz[s->clock_index[at]] != s->frequency_mhz[at])
+                s->clock_index[at]++;
+        }
+    }
+    explored_find_truth(s);
+}
+
+/* Makes the report of the clocks as the training side does. */
+static inline void explored_tell_clocks(explored_job *s, int rank, size_t first) {
+    explored_gpu *gpu = &s->gpus[rank];
+    size_t length = harpe_problem_rank_length(s->problem, rank);
+    size_t count = harpe_problem_instruction_count(s->problem);
+    harpe_rank_clocks *told = &s->clocks[rank];
+    harpe_rank_clocks_free(told);
+    *told = (harpe_rank_clocks){.is_known = true, .run_count = length};
+    told->latencies = calloc(HARPE_CLOCK_LATENCIES, sizeof *told->latencies);
+    told->runs = calloc(length, sizeof *told->runs);
+    harpe_clock_timeline timeline;
+    if (!told->latencies || !told->runs ||
+        !harpe_clock_timeline_make(&timeline, gpu->asks, gpu->ask_count, &gpu->table))
+        abort();
+    told->latency_count = explored_latencies(gpu, told->latencies);
+    for (size_t i = 0; i < length; i++) {
+        for (size_t k = 0; k < (size_t)s->iterations; k++) {
+            const uint64_t *span = s->spans_us + 2 * (count * k + first + i);
+            harpe_run_clocks run = harpe_clock_shares_of(&timeline, span[0], span[1]);
+            harpe_clock_shares_add(&told->runs[i], k, &run);
+        }
+    }
+    harpe_clock_timeline_free(&timeline);
 }
 
 static inline void explored_observe(explored_job *s) {
@@ -339,6 +434,10 @@ static inline void explored_observe(explored_job *s) {
     explored_make_results(s);
     for (int i = 0; i < s->iterations; i++)
         explored_iterate(s, (size_t)i);
+    bool tells = explored_is_late(&s->gpus[0]) && !s->is_silent;
+    for (int r = 0; r < s->stages && tells; r++)
+        explored_tell_clocks(s, r, s->problem->rank_offset[r]);
+    if (tells) harpe_scheduler_tell_clocks(s->scheduler, s->clocks);
     explored_must(s,
                   harpe_scheduler_observe(s->scheduler, s->results, (size_t)s->stages, &s->error));
 }
@@ -360,6 +459,7 @@ static inline bool explored_is_in(explored_job *s, const char *phase) {
 typedef struct explored_way {
     int rounds;
     double worst_time, mean_time; /* of the rounds before the plan; 0.01: 1 % longer */
+    double worst_iteration;       /* the same of one iteration, without jitter */
     double worst_energy;          /* of a round, from the second planned round on */
     double mean_energy;
     double plan_time;   /* of the plan, relative to T_min */
@@ -386,6 +486,8 @@ static inline explored_way explored_go(explored_job *s, int most_rounds) {
         double energy = (s->ran.energy_j + outside_j) / highest_j - 1;
         planned += planned > 0 || !explored_is_highest(s);
         way.worst_time = fmax(way.worst_time, time);
+        way.worst_iteration =
+            fmax(way.worst_iteration, (s->worst_iteration_s + s->outside_s) / highest_s - 1);
         if (planned >= 2) way.worst_energy = fmax(way.worst_energy, energy);
         time_s += time;
         energy_j += energy;

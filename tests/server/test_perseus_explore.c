@@ -51,6 +51,47 @@ static void no_round_is_slower_than_promised(void **state) {
     assert_true(close >= 0.8 * easy);
 }
 
+/* GPUs that change their clocks late, and ranks that report it: no round and no single iteration
+ * breaks the promise. */
+static void late_clocks_break_no_promise(void **state) {
+    static const double latencies_s[] = {0.002, 0.01, 0.03, 0.1};
+    int jobs = 12 * scale(), saving = 0;
+    (void)state;
+    for (int i = 0; i < jobs; i++) {
+        explored_job *s = explored_random((uint64_t)(70000 + i));
+        explored_make_late(s, latencies_s[i % 4]);
+        start(s, "");
+        explored_way way = explored_go(s, ROUNDS_MAX);
+        print_message("%s: %d rounds, slowest %+.2f %% (%+.2f %%), plan %+.2f %% time, %+.2f %%\n",
+                      s->kind, way.rounds, 100 * way.worst_time, 100 * way.worst_iteration,
+                      100 * way.plan_time, 100 * way.plan_energy);
+        assert_true(explored_is_in(s, "plan"));
+        assert_true(way.worst_time <= PROMISE + 1e-9);
+        assert_true(way.worst_iteration <= 1.5 * PROMISE);
+        assert_true(way.mean_time <= GOAL_MEAN);
+        saving += s->ran.energy_j < 0.999 * s->highest.energy_j;
+        explored_free(s);
+    }
+    assert_true(saving >= 0.5 * jobs);
+}
+
+/* Without the reports, the same GPUs are slower than promised: the reports are of use. */
+static void silent_ranks_with_late_clocks_break_the_promise(void **state) {
+    double worst[2] = {0, 0};
+    (void)state;
+    for (int is_silent = 0; is_silent <= 1; is_silent++) {
+        for (uint64_t seed = 5; seed < 8; seed++) {
+            explored_job *s = explored_random(seed);
+            s->is_silent = is_silent == 1;
+            explored_make_late(s, 0.03);
+            start(s, "");
+            worst[is_silent] = fmax(worst[is_silent], explored_go(s, ROUNDS_MAX).worst_time);
+            explored_free(s);
+        }
+    }
+    assert_true(worst[0] <= PROMISE + 1e-9 && worst[1] > 2 * PROMISE);
+}
+
 static void a_smaller_permitted_slowdown_is_kept(void **state) {
     (void)state;
     for (int i = 0; i < 6; i++) {
@@ -81,6 +122,7 @@ static void restart(explored_job *s) {
 static int times_of(uint64_t seed, bool restarts, double *times_s) {
     explored_job *s = explored_random(seed);
     int rounds = 0;
+    if (seed % 2 == 0) explored_make_late(s, 0.01);
     start(s, "");
     for (; rounds < ROUNDS_MAX && !explored_is_in(s, "plan"); rounds++) {
         explored_next(s);
@@ -262,6 +304,8 @@ static void arguments_are_checked(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_round_is_slower_than_promised),
+        cmocka_unit_test(late_clocks_break_no_promise),
+        cmocka_unit_test(silent_ranks_with_late_clocks_break_the_promise),
         cmocka_unit_test(a_smaller_permitted_slowdown_is_kept),
         cmocka_unit_test(a_restart_in_any_round_changes_nothing),
         cmocka_unit_test(a_straggler_gives_room_for_lower_clocks),

@@ -51,29 +51,40 @@ static harpe_status find_text(const harpe_stored_round *from, const harpe_round_
 
 harpe_status harpe_round_results_decode(const harpe_stored_round *from,
                                         const harpe_round_results *results,
-                                        harpe_profiling_result **out, harpe_conduct **conducts,
-                                        harpe_error *error) {
+                                        harpe_round_reports *out, harpe_error *error) {
     size_t count = (size_t)results->count;
-    harpe_profiling_result *list = harpe_calloc(count, sizeof *list);
-    harpe_conduct *told = harpe_calloc(count, sizeof *told);
-    harpe_status status = list && told ? HARPE_OK : harpe_fail_memory(error);
+    harpe_round_reports made = {.count = count,
+                                .results = harpe_calloc(count, sizeof *made.results),
+                                .conducts = harpe_calloc(count, sizeof *made.conducts),
+                                .clocks = harpe_calloc(count, sizeof *made.clocks)};
+    bool has_memory = made.results && made.conducts && made.clocks;
+    harpe_status status = has_memory ? HARPE_OK : harpe_fail_memory(error);
     for (int r = 0; r < results->count && status == HARPE_OK; r++) {
         harpe_result_text text;
         char *read;
         status = find_text(from, results, r, &text, &read, error);
         if (status == HARPE_OK)
-            status = harpe_profiling_result_parse(text.text, text.length, &list[r], error);
-        if (status == HARPE_OK) told[r] = harpe_conduct_read(text.text, text.length);
+            status = harpe_profiling_result_parse(text.text, text.length, &made.results[r], error);
+        if (status == HARPE_OK) {
+            made.conducts[r] = harpe_conduct_read(text.text, text.length);
+            if (!harpe_rank_clocks_read(text.text, text.length, &made.clocks[r]))
+                status = harpe_fail_memory(error);
+        }
         free(read);
     }
     if (status != HARPE_OK) {
-        if (list) harpe_profiling_results_free(list, count);
-        free(told);
+        harpe_round_reports_free(&made);
         return status;
     }
-    *out = list;
-    *conducts = told;
+    *out = made;
     return HARPE_OK;
+}
+
+void harpe_round_reports_free(harpe_round_reports *reports) {
+    if (reports->results) harpe_profiling_results_free(reports->results, reports->count);
+    free(reports->conducts);
+    harpe_rank_clocks_free_list(reports->clocks, reports->count);
+    *reports = (harpe_round_reports){0};
 }
 
 /* Appends a result that is not plain: it may have unknown members, or values that strict JSON does

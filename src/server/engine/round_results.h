@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "pfo/models.h"
+#include "pfo/rank_clocks.h"
 #include "server/engine/job_state.h"
 #include "server/store/store.h"
 
@@ -19,12 +20,18 @@ typedef struct harpe_stored_round {
     const char *job_id;
     int64_t round;
 } harpe_stored_round;
-/* Makes an array with one decoded result per rank, and an array with their conducts. Free them with
- * harpe_profiling_results_free and free(). Call this on a worker. */
+/* What the ranks report of a round, one element per rank. */
+typedef struct harpe_round_reports {
+    size_t count;
+    harpe_profiling_result *results;
+    harpe_conduct *conducts;
+    harpe_rank_clocks *clocks;
+} harpe_round_reports;
+/* Decodes the results. Free them with harpe_round_reports_free. Call this on a worker. */
 harpe_status harpe_round_results_decode(const harpe_stored_round *from,
                                         const harpe_round_results *results,
-                                        harpe_profiling_result **out, harpe_conduct **conducts,
-                                        harpe_error *error);
+                                        harpe_round_reports *out, harpe_error *error);
+void harpe_round_reports_free(harpe_round_reports *reports);
 /* Appends all results as one JSON list. Call this on a worker. */
 harpe_status harpe_round_results_format(const harpe_stored_round *from,
                                         const harpe_round_results *results, harpe_text *to,

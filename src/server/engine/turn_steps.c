@@ -20,15 +20,14 @@ harpe_status harpe_turn_observe(harpe_turn *turn, harpe_scheduler *scheduler, in
     if (!harpe_scheduler_observes(scheduler)) return HARPE_OK;
     harpe_stored_round from = {job->jobs->options.store, job->id, round};
     size_t count = (size_t)job->info.world_size;
-    harpe_profiling_result *list = NULL;
-    harpe_conduct *conducts = NULL;
-    harpe_status status =
-        harpe_round_results_decode(&from, results, &list, &conducts, &turn->error);
+    harpe_round_reports reports;
+    harpe_status status = harpe_round_results_decode(&from, results, &reports, &turn->error);
     if (status != HARPE_OK) return status;
-    status = harpe_scheduler_observe(scheduler, list, count, &turn->error);
-    if (status == HARPE_OK) harpe_scheduler_count_conduct(scheduler, list, conducts, count);
-    free(conducts);
-    harpe_profiling_results_free(list, count);
+    harpe_scheduler_tell_clocks(scheduler, reports.clocks);
+    status = harpe_scheduler_observe(scheduler, reports.results, count, &turn->error);
+    if (status == HARPE_OK)
+        harpe_scheduler_count_conduct(scheduler, reports.results, reports.conducts, count);
+    harpe_round_reports_free(&reports);
     return status;
 }
 

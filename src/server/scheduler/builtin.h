@@ -10,6 +10,7 @@
 
 #include <harpe/scheduler.h>
 
+#include "pfo/rank_clocks.h"
 #include "server/scheduler/figures.h"
 #include "server/scheduler/scheduler_file.h"
 
@@ -26,6 +27,10 @@ extern const harpe_scheduler_class harpe_perseus_scheduler;    /* online: measur
 void harpe_perseus_figures(const void *state, harpe_figures *out);
 /* Implements harpe_scheduler_take_file for an online scheduler's state. */
 void harpe_perseus_take_file(void *state, harpe_scheduler_file *out);
+
+/* Tells an online scheduler's state what the ranks report of their clocks, for the next call of
+ * observe. `clocks` has one element per rank of that call, and must live until it returns. */
+void harpe_perseus_tell_clocks(void *state, const harpe_rank_clocks *clocks);
 
 /* The harpe_scheduler_job that built-in schedulers get, with further members. Only the program
  * scheduler uses these members. */

@@ -165,6 +165,11 @@ harpe_status harpe_scheduler_next(harpe_scheduler *scheduler,
     return HARPE_OK;
 }
 
+static bool is_online(const harpe_scheduler *scheduler) {
+    const harpe_scheduler_class *class = scheduler->kind->class;
+    return class == &harpe_perseus_scheduler || class == &harpe_instruction_profiler;
+}
+
 harpe_status harpe_scheduler_observe(harpe_scheduler *scheduler,
                                      const harpe_profiling_result *results, size_t count,
                                      harpe_error *error) {
@@ -181,6 +186,11 @@ harpe_status harpe_scheduler_observe(harpe_scheduler *scheduler,
     harpe_status status = class->observe(scheduler->state, results, count, error);
     if (status == HARPE_OK) scheduler->has_news = true;
     return status;
+}
+
+void harpe_scheduler_tell_clocks(harpe_scheduler *scheduler, const harpe_rank_clocks *clocks) {
+    if (is_online(scheduler) && !scheduler->stages)
+        harpe_perseus_tell_clocks(scheduler->state, clocks);
 }
 
 void harpe_scheduler_count_conduct(harpe_scheduler *scheduler,
@@ -214,11 +224,6 @@ bool harpe_scheduler_is_finished(const harpe_scheduler *scheduler) {
 bool harpe_scheduler_needs_history(const harpe_scheduler *scheduler) {
     const harpe_scheduler_class *class = scheduler->kind->class;
     return class->observe && !class->save && !harpe_scheduler_is_finished(scheduler);
-}
-
-static bool is_online(const harpe_scheduler *scheduler) {
-    const harpe_scheduler_class *class = scheduler->kind->class;
-    return class == &harpe_perseus_scheduler || class == &harpe_instruction_profiler;
 }
 
 /* Adds the conduct to the JSON object that an online scheduler has saved. The scheduler ignores

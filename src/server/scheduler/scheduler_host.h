@@ -10,6 +10,7 @@
 
 #include <harpe/scheduler.h>
 
+#include "pfo/rank_clocks.h"
 #include "server/scheduler/conduct_sums.h"
 #include "server/scheduler/figures.h"
 #include "server/scheduler/scheduler_file.h"
@@ -66,6 +67,9 @@ harpe_status harpe_scheduler_next(harpe_scheduler *scheduler,
 harpe_status harpe_scheduler_observe(harpe_scheduler *scheduler,
                                      const harpe_profiling_result *results, size_t count,
                                      harpe_error *error);
+/* Passes what the ranks report of their clocks, one per rank, before harpe_scheduler_observe gets
+ * the results of the same round. `clocks` must live until then. Only online schedulers use it. */
+void harpe_scheduler_tell_clocks(harpe_scheduler *scheduler, const harpe_rank_clocks *clocks);
 /* Adds what the ranks of a round say of their conduct, in the order of ranks, to the sums of
  * harpe_scheduler_conduct. Call it after harpe_scheduler_observe, with the same results. */
 void harpe_scheduler_count_conduct(harpe_scheduler *scheduler,

@@ -9,6 +9,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "server/scheduler/perseus/real_clocks.h"
 
 /* The number of runs for which a point of a sweep counts. */
 #define SEED_WEIGHT 16.0
@@ -23,6 +24,11 @@
 #define DOUBT_WEIGHT 0.02
 /* A round whose times scatter by this factor more than usual is a burst of jitter. */
 #define BURST_FACTOR 3.0
+/* The usual deviation counts as at least this share there. On GPUs that change their clocks late,
+ * no run is known better, because latencies vary: an assumption. */
+#define USUAL_NOISE_MIN 0.002
+/* The share of the main clock of a run that teaches something. */
+#define MIXED_SHARE_MIN 0.9
 /* A round that takes this share longer than promised is spoiled. */
 #define SURPRISE_SHARE 0.01
 #define SURPRISE_ERRORS 4.0
@@ -45,11 +51,13 @@ void harpe_explorer_begin_round(harpe_explorer *explorer) {
 }
 
 harpe_status harpe_explorer_new(const harpe_online_pipeline *pipeline, harpe_sweep *sweep,
-                                harpe_explorer **out, harpe_error *error) {
+                                const harpe_online_latencies *latencies, harpe_explorer **out,
+                                harpe_error *error) {
     harpe_explorer *explorer = harpe_calloc(1, sizeof *explorer);
     if (!explorer) return harpe_fail_memory(error);
     explorer->pipeline = pipeline;
     explorer->sweep = sweep;
+    explorer->latencies = latencies;
     explorer->curves = harpe_calloc(pipeline->entry_count, sizeof *explorer->curves);
     explorer->frequency_mhz =
         harpe_calloc(pipeline->instruction_count, sizeof *explorer->frequency_mhz);
@@ -116,7 +124,8 @@ void harpe_explorer_free(harpe_explorer *explorer) {
 
 double harpe_explorer_noise_of(const harpe_explorer *explorer) {
     const harpe_explorer_noise *noise = &explorer->noise;
-    return noise->freedom > 0 ? sqrt(noise->squares / noise->freedom) : USUAL_NOISE;
+    double own = noise->freedom > 0 ? sqrt(noise->squares / noise->freedom) : USUAL_NOISE;
+    return explorer->latencies->is_told ? fmax(own, USUAL_NOISE_MIN) : own;
 }
 
 /* Computes the relative deviation of a run in this round. Returns 0 if it is not known. */
@@ -125,6 +134,7 @@ static double noise_of_round(const harpe_online_clock_runs *runs, size_t count, 
     *freedom = 0;
     for (size_t k = 0; k < count; k++) {
         if (runs[k].iteration_count < 2 || !(runs[k].mean.time_s > 0)) continue;
+        if (runs[k].frequency_mhz < 0) continue; /* several clocks, whose shares vary */
         double own = (double)runs[k].iteration_count - 1;
         squares += own * runs[k].spread * runs[k].spread;
         *freedom += own;
@@ -145,8 +155,8 @@ static void learn_noise(harpe_explorer_noise *noise, double own, double freedom)
 /* Returns the weight of the whole round, 0 to 1. */
 static double weight_of_round(harpe_explorer *explorer, const harpe_online_round *round,
                               double own_noise, const harpe_explorer_terms *terms) {
-    double weight = 1, usual = harpe_explorer_noise_of(explorer);
-    if (explorer->noise.freedom > 0 && own_noise > BURST_FACTOR * fmax(usual, 1e-4))
+    double weight = 1, usual = fmax(harpe_explorer_noise_of(explorer), USUAL_NOISE_MIN);
+    if (explorer->noise.freedom > 0 && own_noise > BURST_FACTOR * usual)
         weight = usual * usual / (own_noise * own_noise);
     bool is_held = terms->requests.slowdown > 0 || terms->requests.iteration_time_s > 0;
     double expected_s = explorer->promised_s + terms->outside.time_s;
@@ -193,21 +203,53 @@ static harpe_status take_runs(harpe_explorer *explorer, const harpe_online_clock
     return HARPE_OK;
 }
 
-harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_online_round *round,
-                                    const harpe_rank_info *ranks,
-                                    const harpe_profiling_result *results, size_t count,
+/* A run that was at several clocks is an observation, too, if it was at one of them for nearly all
+ * of its time. Otherwise an error in the shares would make this clock look fast. */
+static void take_mixed_run(harpe_explorer *explorer, const harpe_online_clock_runs *runs,
+                           const harpe_run_clocks *clocks, double weight) {
+    harpe_clock_curve *curve = &explorer->curves[runs->entry];
+    const harpe_sweep_list *list = &explorer->sweep->lists[runs->entry];
+    harpe_clock_share shares[HARPE_CLOCK_PARTS];
+    double largest = 0;
+    for (int i = 0; i < clocks->count; i++) {
+        shares[i] =
+            (harpe_clock_share){index_of(curve, clocks->parts[i].mhz), clocks->parts[i].share};
+        if (shares[i].clock == curve->count) return;
+        largest = fmax(largest, shares[i].share);
+    }
+    if (largest < MIXED_SHARE_MIN || clocks->count <= 0 || !(runs->mean.time_s > 0)) return;
+    harpe_clock_curve_observe(curve, shares, (size_t)clocks->count,
+                              runs->mean.time_s / list->time_ratio,
+                              runs->mean.energy_j / list->energy_ratio,
+                              weight * (double)(runs->run_count * runs->iteration_count),
+                              harpe_explorer_noise_of(explorer));
+}
+
+harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_explorer_reports *reports,
                                     const harpe_explorer_terms *terms, harpe_error *error) {
+    const harpe_online_pipeline *pipeline = explorer->pipeline;
     harpe_online_clock_runs *runs;
     size_t run_count;
+    int *ran_mhz = harpe_calloc(pipeline->instruction_count, sizeof *ran_mhz);
+    if (!ran_mhz) return harpe_fail_memory(error);
+    harpe_real_clocks real = {explorer->frequency_mhz, ran_mhz};
+    harpe_find_real_clocks(&real, pipeline, reports->ranks, reports->clocks, reports->count);
     harpe_status status =
-        harpe_online_round_read_clocks(explorer->pipeline, ranks, results, count,
-                                       explorer->frequency_mhz, &runs, &run_count, error);
+        harpe_online_round_read_clocks(pipeline, reports->ranks, reports->results, reports->count,
+                                       ran_mhz, &runs, &run_count, error);
+    free(ran_mhz);
     if (status != HARPE_OK) return status;
     double freedom, own_noise = noise_of_round(runs, run_count, &freedom);
-    double weight = weight_of_round(explorer, round, own_noise, terms);
+    double weight = weight_of_round(explorer, reports->round, own_noise, terms);
     if (weight >= 0.5) learn_noise(&explorer->noise, own_noise, freedom);
-    for (size_t k = 0; k < run_count && status == HARPE_OK; k++)
-        status = take_runs(explorer, &runs[k], weight, error);
+    for (size_t k = 0; k < run_count && status == HARPE_OK; k++) {
+        const harpe_run_clocks *mixed = harpe_real_clocks_of_run(
+            pipeline, reports->ranks, reports->clocks, reports->count, runs[k].frequency_mhz);
+        if (mixed)
+            take_mixed_run(explorer, &runs[k], mixed, weight);
+        else
+            status = take_runs(explorer, &runs[k], weight, error);
+    }
     free(runs);
     explorer->rounds++;
     if (!explorer->is_exploring) explorer->highest_rounds++;

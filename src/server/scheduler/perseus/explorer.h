@@ -13,6 +13,7 @@
 #include "server/scheduler/perseus/online_plans.h"
 #include "server/scheduler/perseus/online_round.h"
 #include "server/scheduler/perseus/sweep.h"
+#include "server/scheduler/perseus/switch_latencies.h"
 
 /* What is known about the noise of one run's time, over all instructions. */
 typedef struct harpe_explorer_noise {
@@ -25,6 +26,7 @@ typedef struct harpe_explorer {
     harpe_clock_curve *curves; /* one per entry */
     int *frequency_mhz;        /* of the present round, one per instruction */
     int *next_mhz;             /* of the next round */
+    const harpe_online_latencies *latencies; /* owned by the caller */
     harpe_explorer_noise noise;
     size_t rounds;         /* that were observed since the start, or since the last request */
     size_t highest_rounds; /* of them, rounds at the highest clocks at the start */
@@ -32,7 +34,8 @@ typedef struct harpe_explorer {
     int surprises;       /* rounds in a row that took longer than promised */
     int restarts;        /* how often everything was forgotten */
     size_t wanted_count; /* clocks that the next plan needs, and that are not known */
-    double promised_s;   /* upper bound of the present round's pipeline time; 0: not computed */
+    size_t measured_before, stale_rounds; /* clocks, and rounds in a row without a new one */
+    double promised_s; /* upper bound of the present round's pipeline time; 0: not computed */
     double next_promised_s;
     double fastest_s;  /* of the pipeline at the highest clocks */
     bool is_exploring; /* the rounds at the highest clocks are over */
@@ -50,13 +53,21 @@ typedef struct harpe_explorer_terms {
 
 /* Makes an explorer whose first round has the highest clocks. Free with harpe_explorer_free. */
 harpe_status harpe_explorer_new(const harpe_online_pipeline *pipeline, harpe_sweep *sweep,
-                                harpe_explorer **out, harpe_error *error);
+                                const harpe_online_latencies *latencies, harpe_explorer **out,
+                                harpe_error *error);
 void harpe_explorer_free(harpe_explorer *explorer);
 
-/* Learns from the results of the present round. `round` has been read from the same results. */
-harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_online_round *round,
-                                    const harpe_rank_info *ranks,
-                                    const harpe_profiling_result *results, size_t count,
+/* What the ranks report of a round, one per rank. */
+typedef struct harpe_explorer_reports {
+    const harpe_online_round *round; /* read from `results` */
+    const harpe_rank_info *ranks;
+    const harpe_profiling_result *results;
+    const harpe_rank_clocks *clocks; /* NULL: no rank reports its clocks */
+    size_t count;
+} harpe_explorer_reports;
+
+/* Learns from the results of the present round. */
+harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_explorer_reports *reports,
                                     const harpe_explorer_terms *terms, harpe_error *error);
 
 /* Begins the round that was made last. The results that are observed next are its results. */

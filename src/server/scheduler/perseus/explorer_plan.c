@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "plan/problem.h"
 #include "plan/quick_plan.h"
-#include "server/scheduler/perseus/trials.h"
+#include "server/scheduler/perseus/late_trials.h"
 
 /* The exploration ends if a plan with more clocks is expected to save less than this share. */
 #define WORTHWHILE_SHARE 0.001
@@ -32,7 +32,18 @@ enum { HIGHEST_ROUNDS_MIN = 2, HIGHEST_ROUNDS_MAX = 8 };
 #define FREE_REACH 0.85
 /* ... and as long as its time has a larger standard error than this. */
 #define FREE_ERROR 0.0015
+/* A change of the clock may take longer than nearly all changes so far by this factor. Until the
+ * ranks have measured a change, it is assumed to take so long, in s; if there is no room for a
+ * trial, the next value is assumed. On measured GPUs, changes take some ms to some hundred ms
+ * (Velicka, Vysocky, Riha, arXiv 2502.20075). */
+#define LATENCY_MARGIN 1.25
+#define LATE_MIN_S 0.0005 /* shorter changes are immediate */
+static const double UNKNOWN_LATENCIES_S[] = {0.5, 0.1, 0.02};
+enum { LATENCY_GUESSES = sizeof UNKNOWN_LATENCIES_S / sizeof UNKNOWN_LATENCIES_S[0] };
 /* The exploration ends after this many rounds in any case. */
+/* On GPUs that change their clocks late, some clocks can never be tried. The exploration ends
+ * after this many rounds in a row without a new clock. */
+enum { STALE_ROUNDS = 4 };
 enum { ROUNDS_MAX = 40, PLANS_UNDER_CAP = 40 };
 /* Bounds of a profile. */
 #define TIME_MAX_S 1e6
@@ -46,9 +57,10 @@ typedef struct planning {
     bool *flags;
     harpe_trial_choices *choices;
     harpe_trials trials;
-    size_t *clocks;   /* planned and chosen clocks of each instruction */
-    double *seconds;  /* scratch of the trials */
-    double allowed_s; /* the time that the terms allow */
+    size_t *clocks;    /* planned and chosen clocks of each instruction */
+    double *seconds;   /* scratch of the trials */
+    double *latency_s; /* per pipeline rank */
+    double allowed_s;  /* the time that the terms allow */
     double fastest_s;
 } planning;
 
@@ -267,6 +279,35 @@ static void scale_bounds(planning *self) {
     }
 }
 
+/* Finds how long changes of the clock may take on each pipeline rank. Returns false if no rank
+ * reports clocks, or if all changes are immediate. `*is_guess`: it is not known yet for all ranks.
+ */
+static bool find_latencies(const planning *self, double guess_s, bool *is_guess) {
+    const harpe_online_latencies *told = self->explorer->latencies;
+    bool is_late = false;
+    *is_guess = false;
+    for (int p = 0; p < told->rank_count; p++) {
+        double longest_s = harpe_online_latencies_longest_s(told, p);
+        *is_guess = *is_guess || longest_s < 0;
+        self->latency_s[p] = longest_s < 0 ? guess_s : longest_s * LATENCY_MARGIN;
+        is_late = is_late || self->latency_s[p] >= LATE_MIN_S;
+    }
+    return told->is_told && is_late;
+}
+
+static size_t place_trials(planning *self, double limit_s) {
+    const harpe_online_pipeline *pipeline = self->explorer->pipeline;
+    harpe_late_gpus gpus = {pipeline->rank_count, pipeline->rank_offset, self->latency_s};
+    size_t placed = 0;
+    bool is_guess = true;
+    for (int i = 0; i < LATENCY_GUESSES && placed == 0 && is_guess; i++) {
+        if (!find_latencies(self, UNKNOWN_LATENCIES_S[i], &is_guess))
+            return harpe_trials_place(&self->trials, limit_s, limit_s);
+        placed = harpe_late_trials_place(&self->trials, &gpus, limit_s);
+    }
+    return placed;
+}
+
 /* Places the trials, and makes the schedule of the round. Returns the number of trials. */
 static size_t compose(planning *self, const harpe_problem *problem) {
     harpe_explorer *explorer = self->explorer;
@@ -287,8 +328,9 @@ static size_t compose(planning *self, const harpe_problem *problem) {
         .earliest_end_s = self->seconds + count,
         .latest_end_s = self->seconds + 2 * count,
         .is_trial = self->flags,
+        .scratch = self->clocks + 2 * count,
     };
-    size_t placed = harpe_trials_place(&self->trials, limit_s, limit_s);
+    size_t placed = place_trials(self, limit_s);
     for (size_t i = 0; i < count; i++)
         explorer->next_mhz[i] =
             curve_of(self, (size_t)pipeline->entry_of[i])->mhz[self->trials.clock[i]];
@@ -303,6 +345,15 @@ static bool is_as_good(const harpe_quick_plan *measured, const harpe_quick_plan 
            measured->energy_j <= target->energy_j * (1 + 2 * WORTHWHILE_SHARE);
 }
 
+/* Counts the rounds without a new clock. Returns true if no new one can be expected. */
+static bool is_stale(harpe_explorer *explorer) {
+    size_t measured = harpe_explorer_measured(explorer);
+    bool is_new = measured > explorer->measured_before;
+    explorer->stale_rounds = is_new ? 0 : explorer->stale_rounds + 1;
+    explorer->measured_before = measured;
+    return explorer->latencies->is_told && explorer->stale_rounds >= STALE_ROUNDS;
+}
+
 static harpe_status explore(planning *self, bool *is_finished, harpe_error *error) {
     harpe_explorer *explorer = self->explorer;
     solution target = {0}, measured = {0};
@@ -313,11 +364,12 @@ static harpe_status explore(planning *self, bool *is_finished, harpe_error *erro
         explorer->wanted_count = find_wanted(self, &target);
         bool is_enough = is_as_good(&measured.plan, &target.plan);
         bool may_end = explorer->wanted_count == 0 || is_enough || explorer->rounds >= ROUNDS_MAX;
+        bool is_over = is_stale(explorer);
         for (size_t e = 0; e < explorer->pipeline->entry_count && explorer->rounds < ROUNDS_MAX;
              e++)
             may_end =
                 may_end && (curve_of(self, e)->count < 2 || lowest_observed(curve_of(self, e)) > 0);
-        *is_finished = may_end || compose(self, target.problem) == 0;
+        *is_finished = may_end || is_over || compose(self, target.problem) == 0;
     }
     free_solution(&target);
     free_solution(&measured);
@@ -333,6 +385,7 @@ static void end(planning *self) {
     free(self->choices);
     free(self->clocks);
     free(self->seconds);
+    free(self->latency_s);
 }
 
 static bool begin(planning *self) {
@@ -343,10 +396,11 @@ static bool begin(planning *self) {
     self->block = harpe_calloc(rows, sizeof *self->block);
     self->flags = harpe_calloc(count + 3 * rows, sizeof *self->flags);
     self->choices = harpe_calloc(entries, sizeof *self->choices);
-    self->clocks = harpe_calloc(2 * count, sizeof *self->clocks);
+    self->clocks = harpe_calloc(3 * count, sizeof *self->clocks);
+    self->latency_s = harpe_calloc((size_t)pipeline->rank_count, sizeof *self->latency_s);
     self->seconds = harpe_calloc(3 * count, sizeof *self->seconds);
     if (!self->known || !self->block || !self->flags || !self->choices || !self->clocks ||
-        !self->seconds)
+        !self->seconds || !self->latency_s)
         return false;
     for (size_t e = 0; e < entries; e++) {
         bool *flags = self->flags + count + 3 * at;

@@ -2,10 +2,14 @@
 /* Calls the planner, and chooses a plan according to the job requests. */
 #include "server/scheduler/perseus/online_plans.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/array.h"
 #include "base/error.h"
+#include "plan/late_repair.h"
+#include "plan/plan_set_contents.h"
 
 /* Times that differ by less are taken as equal, because additions and subtractions round them. */
 #define ROUNDING 1e-9
@@ -16,6 +20,62 @@ static harpe_status check_fit(const harpe_online_pipeline *pipeline, const harpe
     return harpe_fail(error, HARPE_INTERNAL,
                       "the planner sees %zu instructions where the schedule has %zu",
                       harpe_problem_instruction_count(problem), pipeline->instruction_count);
+}
+
+/* A plan that is faster than the highest clocks by less than this share is as fast. */
+#define FASTER_SHARE 1e-4
+/* By this share a plan may take longer because of late changes. With less, even a latency of some
+ * ms costs much of what a plan saves. */
+#define LATE_SHARE 0.004
+
+/* Copies a plan of the same problem. */
+static void replace(harpe_plan *plan, int *frequency_mhz, const harpe_plan *better, size_t count) {
+    plan->time_s = better->time_s;
+    plan->energy_j = better->energy_j;
+    memcpy(frequency_mhz, better->frequency_mhz, count * sizeof *frequency_mhz);
+}
+
+/* Makes the plans keep their times although clocks change late and controllers do not ask for them
+ * early. Time and energy of a plan are then those with late changes. */
+static harpe_status repair_all(const harpe_online_plans *plans, harpe_error *error) {
+    const harpe_clock_switch late = {.takes_profile = true};
+    size_t instructions = harpe_problem_instruction_count(plans->problem);
+    for (size_t k = 0; k < plans->set->count; k++) {
+        harpe_plan *plan = &plans->set->plans[k];
+        int *frequency_mhz = (int *)plan->frequency_mhz; /* the set owns them */
+        harpe_late_plan made;
+        harpe_status status = harpe_late_repair(
+            plans->problem, &late, 0, plan->time_s * (1 + LATE_SHARE), frequency_mhz, &made, error);
+        if (status != HARPE_OK) return status;
+        plan->time_s = made.time_s;
+        plan->energy_j = made.energy_j;
+        if (k > 0 && (made.energy_j >= plan[-1].energy_j || made.time_s < plan[-1].time_s))
+            replace(plan, frequency_mhz, &plan[-1], instructions);
+    }
+    return HARPE_OK;
+}
+
+/* If measured times make some lower clocks faster than the highest ones, the fastest plan is faster
+ * than an iteration at the highest clocks. Nobody has asked for that, and it costs energy: the plan
+ * for the time of the highest clocks replaces it. */
+static harpe_status slow_down_fastest(const harpe_online_plans *plans, harpe_error *error) {
+    harpe_plan *fastest = &plans->set->plans[0];
+    double time_s = plans->all_maximum.time_s;
+    if (fastest->time_s >= time_s * (1 - FASTER_SHARE)) return HARPE_OK;
+    harpe_plan_request request = {
+        .choice = HARPE_PLANS_AT, .times_s = &time_s, .time_count = 1, .threads = 1};
+    harpe_plan_set *set;
+    harpe_status status = harpe_plan_set_new(plans->problem, &request, NULL, NULL, &set, error);
+    if (status != HARPE_OK) return status;
+    const harpe_plan *slower = harpe_plan_set_at(set, 0);
+    bool is_before_next = plans->set->count == 1 || slower->time_s < plans->set->plans[1].time_s;
+    if (slower->energy_j < fastest->energy_j && is_before_next) {
+        fastest->lower_bound_j = slower->lower_bound_j;
+        replace(fastest, (int *)fastest->frequency_mhz, slower,
+                harpe_problem_instruction_count(plans->problem));
+    }
+    harpe_plan_set_free(set);
+    return HARPE_OK;
 }
 
 harpe_status harpe_online_plans_new(const harpe_online_pipeline *pipeline,
@@ -36,6 +96,9 @@ harpe_status harpe_online_plans_new(const harpe_online_pipeline *pipeline,
     if (status == HARPE_OK)
         status = harpe_plan_set_new(plans->problem, &request, NULL, &plans->frontier, &plans->set,
                                     error);
+    if (status == HARPE_OK) status = slow_down_fastest(plans, error);
+    if (status == HARPE_OK && harpe_problem_has_switch_latency(plans->problem))
+        status = repair_all(plans, error);
     if (status != HARPE_OK) {
         harpe_online_plans_free(plans);
         return status;
@@ -92,7 +155,7 @@ size_t harpe_online_plans_choose(const harpe_online_plans *plans, double slowdow
                                  const harpe_online_requests *requests,
                                  harpe_online_outside outside) {
     size_t count = harpe_plan_set_count(plans->set), chosen = 0;
-    double fastest_s = harpe_plan_set_at(plans->set, 0)->time_s;
+    double fastest_s = fmax(harpe_plan_set_at(plans->set, 0)->time_s, plans->all_maximum.time_s);
     double allowed_s =
         harpe_online_allowed_s(fastest_s, plans->undisturbed_s, slowdown, requests, outside);
     while (chosen + 1 < count &&

@@ -389,6 +389,7 @@ static size_t list_clocks(const harpe_online_pipeline *pipeline, const int *freq
         size_t first = listed; /* of this pipeline rank */
         for (size_t i = pipeline->rank_offset[p]; i < pipeline->rank_offset[p + 1]; i++) {
             size_t k = first;
+            if (frequency_mhz[i] == 0) continue;
             while (k < listed && (runs[k].entry != pipeline->entry_of[i] ||
                                   runs[k].frequency_mhz != frequency_mhz[i]))
                 k++;

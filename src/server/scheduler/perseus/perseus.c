@@ -49,6 +49,7 @@ static void free_learnt(harpe_perseus *self) {
     harpe_perseus_replicas_free(self->replicas);
     harpe_online_plans_free(self->plans);
     harpe_explorer_free(self->explorer);
+    harpe_online_latencies_free(self->latencies);
     harpe_sweep_free(self->sweep_again);
     harpe_sweep_free(self->sweep);
     harpe_online_pipeline_free(self->pipeline);
@@ -146,6 +147,8 @@ harpe_status harpe_perseus_next(void *state, harpe_schedule_writer *writer, harp
 static harpe_status count_unscheduled(harpe_perseus *self, const harpe_profiling_result *results,
                                       size_t count, harpe_perseus_measured *measured,
                                       harpe_error *error) {
+    if (self->told_clocks)
+        harpe_online_latencies_take(self->latencies, self->job->ranks, self->told_clocks, count);
     harpe_online_round round;
     harpe_status status =
         harpe_online_round_read(self->pipeline, self->job->ranks, results, count, &round, error);
@@ -231,6 +234,7 @@ static bool counts_again(harpe_perseus *self, const harpe_profiling_result *resu
     self->plans = NULL;
     self->replicas = NULL;
     self->explorer = NULL;
+    self->latencies = NULL;
     self->sweep = self->sweep_again = NULL;
     self->pipeline = NULL;
     status = harpe_perseus_begin_sweep(self, microbatches, &error);
@@ -331,6 +335,8 @@ static harpe_status observe_round(harpe_perseus *self, const harpe_profiling_res
     *measured = (harpe_perseus_measured){.round = number, .ended_wall_s = (int64_t)time(NULL)};
     if (self->phase == HARPE_PERSEUS_COUNT)
         return observe_count(self, results, count, measured, error);
+    if (self->told_clocks)
+        harpe_online_latencies_take(self->latencies, self->job->ranks, self->told_clocks, count);
     harpe_online_round round;
     harpe_status status =
         harpe_online_round_read(self->pipeline, self->job->ranks, results, count, &round, error);
@@ -360,11 +366,17 @@ static harpe_status observe_round(harpe_perseus *self, const harpe_profiling_res
     return status;
 }
 
+void harpe_perseus_tell_clocks(void *state, const harpe_rank_clocks *clocks) {
+    harpe_perseus *self = state;
+    self->told_clocks = clocks;
+}
+
 harpe_status harpe_perseus_observe(void *state, const harpe_profiling_result *results, size_t count,
                                    harpe_error *error) {
     harpe_perseus *self = state;
     harpe_error reason = {0};
     harpe_status status = observe_round(self, results, count, &reason);
+    self->told_clocks = NULL;
     if (status == HARPE_OK) return HARPE_OK;
     if (!self->plans) return harpe_fail(error, status, "%s", reason.message);
     harpe_perseus_keep_plan(self, reason.message); /* the job continues */

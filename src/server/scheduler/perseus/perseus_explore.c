@@ -64,8 +64,8 @@ harpe_status harpe_perseus_learn(harpe_perseus *self, const harpe_online_round *
     if (round->problem[0]) return is_first ? harpe_sweep_miss(sweep, round, error) : HARPE_OK;
     sweep->misses = 0;
     harpe_explorer_terms terms = terms_of(self);
-    harpe_status status =
-        harpe_explorer_observe(explorer, round, self->job->ranks, results, count, &terms, error);
+    harpe_explorer_reports reports = {round, self->job->ranks, results, self->told_clocks, count};
+    harpe_status status = harpe_explorer_observe(explorer, &reports, &terms, error);
     if (status == HARPE_OK) status = harpe_explorer_hand_over(explorer, error);
     return status;
 }

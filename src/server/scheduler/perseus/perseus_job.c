@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/error.h"
 #include "base/log.h"
 
 void harpe_perseus_log(const harpe_perseus *self, harpe_log_level level, const char *format, ...) {
@@ -43,8 +44,8 @@ harpe_status harpe_perseus_begin_learning(harpe_perseus *self, harpe_error *erro
         return HARPE_OK;
     }
     harpe_explorer *explorer;
-    harpe_status status =
-        harpe_explorer_new(self->pipeline, harpe_perseus_sweep_under_way(self), &explorer, error);
+    harpe_status status = harpe_explorer_new(self->pipeline, harpe_perseus_sweep_under_way(self),
+                                             self->latencies, &explorer, error);
     if (status != HARPE_OK) return status;
     harpe_explorer_free(self->explorer);
     self->explorer = explorer;
@@ -69,6 +70,10 @@ harpe_status harpe_perseus_begin_sweep(harpe_perseus *self, int microbatches, ha
     harpe_status status = harpe_online_pipeline_new(&self->args.schedule, self->job->job->pp_degree,
                                                     microbatches, &self->pipeline, error);
     if (status == HARPE_OK) status = harpe_perseus_new_sweep(self, &self->sweep, error);
+    if (status == HARPE_OK)
+        self->latencies =
+            harpe_online_latencies_new(self->sweep->clocks, self->pipeline->rank_count);
+    if (status == HARPE_OK && !self->latencies) status = harpe_fail_memory(error);
     if (status == HARPE_OK) status = harpe_perseus_begin_learning(self, error);
     return status;
 }

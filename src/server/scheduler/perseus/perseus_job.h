@@ -79,9 +79,11 @@ typedef struct harpe_perseus {
     harpe_sweep *sweep_again; /* the current sweep if there are already plans; NULL: none */
     harpe_explorer *explorer; /* of the current sweep; NULL: a sweep learns */
     bool explores, explores_next; /* with a plan: this round and the next one are explorations */
-    harpe_perseus_replicas *replicas; /* NULL: the job has one replica, or too many */
-    bool is_profile_made;             /* the profile was made and handed over */
-    harpe_scheduler_file file;        /* the profile, until it is taken */
+    harpe_perseus_replicas *replicas;     /* NULL: the job has one replica, or too many */
+    harpe_online_latencies *latencies;    /* NULL like the pipeline */
+    const harpe_rank_clocks *told_clocks; /* of the round that is observed; NULL: none */
+    bool is_profile_made;                 /* the profile was made and handed over */
+    harpe_scheduler_file file;            /* the profile, until it is taken */
     int mismatches;         /* rounds in a row without the measurements that they should have */
     bool mismatch_was_told; /* the mismatch was logged */
 

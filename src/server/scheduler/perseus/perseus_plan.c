@@ -35,7 +35,7 @@ static harpe_status print_profile(const harpe_perseus *self, harpe_scheduler_fil
     harpe_profile *profile;
     harpe_text text = {0};
     harpe_status status =
-        harpe_sweep_profile(self->sweep, self->blocking_powers_w, &profile, error);
+        harpe_sweep_profile(self->sweep, self->blocking_powers_w, self->latencies, &profile, error);
     if (status != HARPE_OK) return status;
     harpe_profile_print_csv(profile, &text);
     harpe_profile_free(profile);
@@ -80,7 +80,7 @@ harpe_status harpe_perseus_make_plans(harpe_perseus *self, double undisturbed_s,
     harpe_profile *profile;
     harpe_online_plans *plans;
     harpe_status status =
-        harpe_sweep_profile(self->sweep, self->blocking_powers_w, &profile, error);
+        harpe_sweep_profile(self->sweep, self->blocking_powers_w, self->latencies, &profile, error);
     if (status != HARPE_OK) return status;
     status = harpe_online_plans_new(self->pipeline, profile, self->blocking_powers_w,
                                     self->args.plans, undisturbed_s, &plans, error);
@@ -126,7 +126,8 @@ static void renew_explorer(harpe_perseus *self) {
     if (!self->explorer || self->explorer->sweep == self->sweep) return;
     harpe_explorer_free(self->explorer);
     self->explorer = NULL;
-    if (harpe_explorer_new(self->pipeline, self->sweep, &self->explorer, NULL) == HARPE_OK)
+    if (harpe_explorer_new(self->pipeline, self->sweep, self->latencies, &self->explorer, NULL) ==
+        HARPE_OK)
         harpe_explorer_seed(self->explorer);
 }
 

@@ -105,6 +105,7 @@ harpe_status harpe_perseus_save(const void *state, char **text, size_t *length,
     if (json && self->pipeline &&
         (json_object_set_new(json, "microbatches", json_integer(self->pipeline->microbatches)) ||
          json_object_set_new(json, "sweep", harpe_sweep_save(self->sweep)) ||
+         json_object_set_new(json, "latencies", harpe_online_latencies_save(self->latencies)) ||
          (self->sweep_again &&
           json_object_set_new(json, "sweep_again", harpe_sweep_save(self->sweep_again))) ||
          (self->replicas &&
@@ -267,7 +268,7 @@ static harpe_status load_exploration(harpe_perseus *self, const json_t *json, ha
     if (!saved && self->phase != HARPE_PERSEUS_PLAN && self->phase != HARPE_PERSEUS_EXPLORE)
         return HARPE_OK;
     harpe_status status = harpe_explorer_new(self->pipeline, harpe_perseus_sweep_under_way(self),
-                                             &self->explorer, error);
+                                             self->latencies, &self->explorer, error);
     if (status != HARPE_OK) return status;
     if (!saved && self->phase == HARPE_PERSEUS_PLAN) {
         harpe_explorer_seed(self->explorer);
@@ -294,6 +295,9 @@ static harpe_status load_sweep(harpe_perseus *self, const json_t *json, harpe_er
     self->phase = phase;
     harpe_status status = harpe_sweep_load(self->sweep, json_object_get(json, "sweep"), error);
     if (status != HARPE_OK) return status;
+    if (!harpe_online_latencies_load(self->latencies, json_object_get(json, "latencies")))
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "the stored latencies do not fit this job: register the job anew");
     bool is_learning = phase == HARPE_PERSEUS_SWEEP || phase == HARPE_PERSEUS_EXPLORE;
     if (phase == HARPE_PERSEUS_PLAN)
         load_plans(self, json);

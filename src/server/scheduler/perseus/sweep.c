@@ -4,11 +4,13 @@
  * of the sweep, so that the sweep slows training as little as possible. */
 #include "server/scheduler/perseus/sweep.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/error.h"
+#include "server/scheduler/perseus/switch_latencies.h"
 
 enum { MISSES_MAX = 3 };
 
@@ -306,8 +308,15 @@ static bool are_possible(const double *blocking_power_w, int count) {
     return true;
 }
 
+static double latency_s(const harpe_online_latencies *latencies, int pipeline_rank, int mhz) {
+    double median_s =
+        latencies ? harpe_online_latencies_median_s(latencies, pipeline_rank, mhz) : NAN;
+    return median_s > 0 ? median_s : 0;
+}
+
 harpe_status harpe_sweep_profile(const harpe_sweep *sweep, const double *blocking_power_w,
-                                 harpe_profile **out, harpe_error *error) {
+                                 const harpe_online_latencies *latencies, harpe_profile **out,
+                                 harpe_error *error) {
     bool has_power = are_possible(blocking_power_w, sweep->pipeline->rank_count);
     size_t entries = sweep->pipeline->entry_count, count = 0;
     int gpus = sweep->rank_count / sweep->pipeline->rank_count; /* of a stage */
@@ -326,6 +335,7 @@ harpe_status harpe_sweep_profile(const harpe_sweep *sweep, const double *blockin
                 .time_s = point.time_s,
                 .energy_j = point.energy_j,
                 .gpu_count = gpus,
+                .switch_latency_s = latency_s(latencies, entry->pipeline_rank, point.frequency_mhz),
                 .blocking_power_w = has_power ? blocking_power_w[entry->pipeline_rank] : 0};
         }
     }

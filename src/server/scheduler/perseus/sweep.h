@@ -11,6 +11,7 @@
 #include <harpe/profile.h>
 
 #include "server/scheduler/perseus/online_round.h"
+#include "server/scheduler/perseus/switch_latencies.h"
 
 /* The points of one entry, the highest frequency first. */
 typedef struct harpe_sweep_list {
@@ -21,12 +22,6 @@ typedef struct harpe_sweep_list {
     int rises;        /* how many times in a row its energy has risen */
     bool has_stopped; /* runs at its highest frequency until the end of the sweep */
 } harpe_sweep_list;
-
-/* The frequencies of one pipeline rank that the sweep tries, the highest first. */
-typedef struct harpe_sweep_clocks {
-    int *mhz;
-    size_t count;
-} harpe_sweep_clocks;
 
 /* Time and energy of the iterations outside of their instructions, and the whole time of these
  * iterations. Sums over rounds and GPUs. */
@@ -102,8 +97,9 @@ bool harpe_sweep_point(const harpe_sweep *sweep, int entry, int frequency_mhz,
                        harpe_profile_point *out);
 /* Writes all points, corrected by their entries' ratios. `blocking_power_w` has the blocking power
  * of a GPU of each pipeline rank. A profile with a value that is not possible (0: not known) has
- * none. */
+ * none. `latencies` (NULL: none) are those of changes to the clocks. */
 harpe_status harpe_sweep_profile(const harpe_sweep *sweep, const double *blocking_power_w,
-                                 harpe_profile **out, harpe_error *error);
+                                 const harpe_online_latencies *latencies, harpe_profile **out,
+                                 harpe_error *error);
 
 #endif

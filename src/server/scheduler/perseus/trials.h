@@ -32,6 +32,7 @@ typedef struct harpe_trials {
     double *duration_s;    /* [node_count]: scratch, and three arrays below */
     double *earliest_end_s, *latest_end_s;
     bool *is_trial;
+    size_t *scratch; /* [node_count]: for late_trials.h only; otherwise NULL */
 } harpe_trials;
 
 /* Chooses the clock of each node. First it starts from the highest clocks and places the trials

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Follows the requests for clocks along time. */
+#include "client/clock_shares.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/array.h"
+
+enum { ENOUGH_SAMPLES = 3 }; /* for a latency to be used */
+
+/* A slow change takes so many times the 95th percentile. Some changes are never seen, because
+ * another request replaces them, and these are the slow ones. */
+#define SLOW_FACTOR 1.25
+/* Shares that differ by less are the same. */
+#define SAME_SHARE 0.03
+
+/* ---- Changes --------------------------------------------------------------------------------- */
+
+static uint32_t time_of(const harpe_switch_entry *entry, bool is_slow) {
+    return is_slow ? (uint32_t)(SLOW_FACTOR * entry->p95_us) : entry->median_us;
+}
+
+static uint32_t latency_us(const harpe_switch_table *table, uint32_t mhz, bool is_slow) {
+    uint32_t longest_us = 0;
+    for (size_t i = 0; i < HARPE_SWITCH_TARGETS; i++) {
+        harpe_switch_entry entry = harpe_switch_entry_at(table, i);
+        if (entry.mhz == 0) break;
+        if (entry.samples < ENOUGH_SAMPLES) continue;
+        uint32_t own_us = time_of(&entry, is_slow);
+        if (entry.mhz == mhz) return own_us;
+        if (own_us > longest_us) longest_us = own_us;
+    }
+    return longest_us;
+}
+
+static size_t find_changes(const harpe_clock_ask *asks, size_t count,
+                           const harpe_switch_table *table, bool is_slow, harpe_clock_since *out) {
+    size_t made = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t from_us = asks[i].asked_us + latency_us(table, asks[i].mhz, is_slow);
+        bool is_replaced = i + 1 < count && asks[i + 1].asked_us < from_us;
+        if (is_replaced || (made > 0 && out[made - 1].mhz == asks[i].mhz)) continue;
+        out[made++] = (harpe_clock_since){from_us, asks[i].mhz};
+    }
+    return made;
+}
+
+bool harpe_clock_timeline_make(harpe_clock_timeline *timeline, const harpe_clock_ask *asks,
+                               size_t count, const harpe_switch_table *table) {
+    *timeline = (harpe_clock_timeline){harpe_calloc(count, sizeof *timeline->usual),
+                                       harpe_calloc(count, sizeof *timeline->slow), 0, 0};
+    if (!timeline->usual || !timeline->slow) {
+        harpe_clock_timeline_free(timeline);
+        return false;
+    }
+    timeline->usual_count = find_changes(asks, count, table, false, timeline->usual);
+    timeline->slow_count = find_changes(asks, count, table, true, timeline->slow);
+    return true;
+}
+
+void harpe_clock_timeline_free(harpe_clock_timeline *timeline) {
+    free(timeline->usual);
+    free(timeline->slow);
+    *timeline = (harpe_clock_timeline){0};
+}
+
+/* ---- Shares ---------------------------------------------------------------------------------- */
+
+/* Adds a part. Returns false if there is no room. */
+static bool add_part(harpe_run_clocks *run, int mhz, double share) {
+    int i = 0;
+    while (i < run->count && run->parts[i].mhz != mhz)
+        i++;
+    if (i == HARPE_CLOCK_PARTS) return false;
+    if (i == run->count) run->parts[run->count++] = (harpe_clock_part){mhz, 0};
+    run->parts[i].share += share;
+    return true;
+}
+
+/* Returns the number of changes that begin at or before a time. */
+static size_t changes_until(const harpe_clock_since *changes, size_t count, uint64_t time_us) {
+    size_t low = 0, high = count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (changes[middle].from_us <= time_us)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static harpe_run_clocks shares_of(const harpe_clock_since *changes, size_t count, uint64_t start_us,
+                                  uint64_t end_us) {
+    const harpe_run_clocks unknown = {.count = -1};
+    harpe_run_clocks run = {0};
+    size_t first = changes_until(changes, count, start_us);
+    if (first == 0 || end_us <= start_us) return unknown;
+    double length_us = (double)(end_us - start_us);
+    uint64_t at_us = start_us;
+    for (size_t i = first - 1; at_us < end_us; i++) {
+        bool is_last = i + 1 == count || changes[i + 1].from_us >= end_us;
+        uint64_t until_us = is_last ? end_us : changes[i + 1].from_us;
+        if (!add_part(&run, (int)changes[i].mhz, (double)(until_us - at_us) / length_us))
+            return unknown;
+        at_us = until_us;
+    }
+    return run;
+}
+
+static double share_of(const harpe_run_clocks *run, int mhz) {
+    for (int i = 0; i < run->count; i++)
+        if (run->parts[i].mhz == mhz) return run->parts[i].share;
+    return 0;
+}
+
+harpe_run_clocks harpe_clock_shares_of(const harpe_clock_timeline *timeline, uint64_t start_us,
+                                       uint64_t end_us) {
+    const harpe_run_clocks unknown = {.count = -1};
+    harpe_run_clocks usual = shares_of(timeline->usual, timeline->usual_count, start_us, end_us);
+    harpe_run_clocks slow = shares_of(timeline->slow, timeline->slow_count, start_us, end_us);
+    for (int i = 0; i < usual.count; i++)
+        if (fabs(usual.parts[i].share - share_of(&slow, usual.parts[i].mhz)) > SAME_SHARE)
+            return unknown;
+    return usual;
+}
+
+void harpe_clock_shares_add(harpe_run_clocks *mean, size_t runs, const harpe_run_clocks *run) {
+    if (mean->count < 0) return;
+    harpe_run_clocks sum = *mean;
+    bool is_known = run->count >= 0;
+    for (int i = 0; i < sum.count; i++)
+        sum.parts[i].share *= (double)runs / (double)(runs + 1);
+    for (int i = 0; i < run->count && is_known; i++)
+        is_known = add_part(&sum, run->parts[i].mhz, run->parts[i].share / (double)(runs + 1));
+    *mean = is_known ? sum : (harpe_run_clocks){.count = -1};
+}

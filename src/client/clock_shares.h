@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Computes at which clocks a GPU ran during a span of time, from the requests for clocks and from
+ * the times that changes take. Needs no samples of the clock. Plain data and no state. */
+#ifndef HARPE_CLIENT_CLOCK_SHARES_H
+#define HARPE_CLIENT_CLOCK_SHARES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/switch_learning.h"
+#include "pfo/rank_clocks.h"
+
+/* A clock, and the GPU time from which on the GPU has it. */
+typedef struct harpe_clock_since {
+    uint64_t from_us;
+    uint32_t mhz;
+} harpe_clock_since;
+
+/* The clocks of a GPU over time, twice: if changes take as long as usual, and if they take as long
+ * as a slow one. */
+typedef struct harpe_clock_timeline {
+    harpe_clock_since *usual, *slow;
+    size_t usual_count, slow_count;
+} harpe_clock_timeline;
+
+/* Makes the timeline of requests, which are in the order of time. A request replaces an older one
+ * that has not taken effect. A change takes the time of its target clock in the table, or the
+ * longest time of the table if the target is not known. Returns false if memory runs out. Free with
+ * harpe_clock_timeline_free. */
+bool harpe_clock_timeline_make(harpe_clock_timeline *timeline, const harpe_clock_ask *asks,
+                               size_t count, const harpe_switch_table *table);
+void harpe_clock_timeline_free(harpe_clock_timeline *timeline);
+
+/* Computes the clocks of a span. They are not known if the span begins before the first change, has
+ * more parts than a run may have, or has clearly other parts if changes are slow. */
+harpe_run_clocks harpe_clock_shares_of(const harpe_clock_timeline *timeline, uint64_t start_us,
+                                       uint64_t end_us);
+
+/* Adds the clocks of one more run to the mean of `runs` runs. The mean is not known if one of its
+ * runs is not. */
+void harpe_clock_shares_add(harpe_run_clocks *mean, size_t runs, const harpe_run_clocks *run);
+
+#endif

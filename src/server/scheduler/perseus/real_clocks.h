@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* At which clocks the instructions of a round really ran, from the ranks' reports. An instruction
+ * of a GPU that changes its clock late can run at several clocks. */
+#ifndef HARPE_SERVER_SCHEDULER_PERSEUS_REAL_CLOCKS_H
+#define HARPE_SERVER_SCHEDULER_PERSEUS_REAL_CLOCKS_H
+
+#include "pfo/rank_clocks.h"
+#include "server/scheduler/perseus/online_pipeline.h"
+
+/* One value per instruction of the pipeline. */
+typedef struct harpe_real_clocks {
+    const int *asked_mhz; /* by the schedule */
+    int *ran_mhz;         /* 0: not known; negative: several clocks, see below */
+} harpe_real_clocks;
+
+/* Fills in ran_mhz. `clocks` (NULL: none) has one report per rank. A rank that reports no clocks
+ * ran as its schedule asks. */
+void harpe_find_real_clocks(const harpe_real_clocks *real, const harpe_online_pipeline *pipeline,
+                            const harpe_rank_info *ranks, const harpe_rank_clocks *clocks,
+                            size_t count);
+
+/* Returns the clocks of the instruction that a negative value of ran_mhz stands for, or NULL if the
+ * value is not negative. */
+const harpe_run_clocks *harpe_real_clocks_of_run(const harpe_online_pipeline *pipeline,
+                                                 const harpe_rank_info *ranks,
+                                                 const harpe_rank_clocks *clocks, size_t count,
+                                                 int ran_mhz);
+
+#endif

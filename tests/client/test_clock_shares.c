@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The clocks of a span of time, from requests and latencies. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "client/clock_shares.h"
+
+static harpe_switch_table table;
+
+static void learn(size_t i, uint32_t mhz, uint32_t median_us, uint32_t p95_us) {
+    harpe_switch_entry entry = {mhz, 10, median_us, p95_us};
+    atomic_store(&table.word[i], harpe_switch_pack(&entry));
+}
+
+static int start(void **state) {
+    (void)state;
+    table = (harpe_switch_table){0};
+    learn(0, 1000, 10000, 10400);
+    learn(1, 1400, 20000, 20400);
+    return 0;
+}
+
+static harpe_run_clocks clocks_of(const harpe_clock_ask *asks, size_t count, uint64_t start_us,
+                                  uint64_t end_us) {
+    harpe_clock_timeline timeline;
+    assert_true(harpe_clock_timeline_make(&timeline, asks, count, &table));
+    harpe_run_clocks run = harpe_clock_shares_of(&timeline, start_us, end_us);
+    harpe_clock_timeline_free(&timeline);
+    return run;
+}
+
+static void assert_part(const harpe_run_clocks *run, int i, int mhz, double share) {
+    assert_true(i < run->count);
+    assert_int_equal(run->parts[i].mhz, mhz);
+    assert_true(fabs(run->parts[i].share - share) < 1e-9);
+}
+
+static void a_change_divides_a_span(void **state) {
+    const harpe_clock_ask asks[] = {{0, 1400}, {100000, 1000}};
+    (void)state;
+    harpe_run_clocks run = clocks_of(asks, 2, 100000, 300000);
+    assert_int_equal(run.count, 2);
+    assert_part(&run, 0, 1400, 0.05);
+    assert_part(&run, 1, 1000, 0.95);
+    run = clocks_of(asks, 2, 120000, 300000);
+    assert_int_equal(run.count, 1);
+    assert_part(&run, 0, 1000, 1);
+}
+
+static void a_request_replaces_one_that_waits(void **state) {
+    const harpe_clock_ask asks[] = {{0, 1400}, {100000, 1000}, {105000, 1400}};
+    (void)state;
+    harpe_run_clocks run = clocks_of(asks, 3, 90000, 300000);
+    assert_int_equal(run.count, 1);
+    assert_part(&run, 0, 1400, 1);
+}
+
+static void what_is_not_certain_is_not_known(void **state) {
+    const harpe_clock_ask asks[] = {{50000, 1400}, {100000, 1000}};
+    (void)state;
+    assert_int_equal(clocks_of(asks, 2, 60000, 90000).count, -1); /* before the first change */
+    assert_int_equal(clocks_of(asks, 0, 60000, 90000).count, -1);
+    assert_int_equal(clocks_of(asks, 2, 90000, 90000).count, -1); /* no time */
+    learn(0, 1000, 10000, 60000);
+    assert_int_equal(clocks_of(asks, 2, 100000, 200000).count, -1); /* the change may be slow */
+    assert_int_equal(clocks_of(asks, 2, 300000, 400000).count, 1);
+}
+
+static void an_unknown_target_takes_the_longest_time(void **state) {
+    const harpe_clock_ask asks[] = {{0, 1400}, {100000, 700}};
+    (void)state;
+    harpe_run_clocks run = clocks_of(asks, 2, 100000, 500000);
+    assert_int_equal(run.count, 2);
+    assert_part(&run, 0, 1400, 0.05);
+    assert_part(&run, 1, 700, 0.95);
+}
+
+static void the_mean_of_runs_is_that_of_their_shares(void **state) {
+    const harpe_run_clocks one = {.count = 1, .parts = {{1000, 1}}};
+    const harpe_run_clocks two = {.count = 2, .parts = {{1400, 0.5}, {1000, 0.5}}};
+    const harpe_run_clocks unknown = {.count = -1};
+    harpe_run_clocks mean = {0};
+    (void)state;
+    harpe_clock_shares_add(&mean, 0, &one);
+    harpe_clock_shares_add(&mean, 1, &two);
+    assert_int_equal(mean.count, 2);
+    assert_part(&mean, 0, 1000, 0.75);
+    assert_part(&mean, 1, 1400, 0.25);
+    harpe_clock_shares_add(&mean, 2, &unknown);
+    assert_int_equal(mean.count, -1);
+    harpe_clock_shares_add(&mean, 3, &one);
+    assert_int_equal(mean.count, -1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_change_divides_a_span, start),
+        cmocka_unit_test_setup(a_request_replaces_one_that_waits, start),
+        cmocka_unit_test_setup(what_is_not_certain_is_not_known, start),
+        cmocka_unit_test_setup(an_unknown_target_takes_the_longest_time, start),
+        cmocka_unit_test_setup(the_mean_of_runs_is_that_of_their_shares, start),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

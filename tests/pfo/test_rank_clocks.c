@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The clocks in a result: they survive writing and reading, results without them are as before, and
+ * wrong clocks never spoil a result. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pfo/models.h"
+#include "pfo/rank_clocks.h"
+
+static char *plain_result(void) {
+    double time_s = 0.5, energy_j = 120;
+    harpe_profiling_result result = {.rank = 3,
+                                     .iteration_time_s = &time_s,
+                                     .iteration_time_count = 1,
+                                     .iteration_energy_j = &energy_j,
+                                     .iteration_energy_count = 1};
+    char *json = NULL;
+    assert_int_equal(harpe_profiling_result_format(&result, &json, NULL), HARPE_OK);
+    return json;
+}
+
+static void clocks_survive_writing_and_reading(void **state) {
+    harpe_clock_latency latencies[] = {{1410, 0.008, 0.0125}, {1200, 0, 0}};
+    harpe_run_clocks runs[] = {
+        {.count = 0}, {.count = -1}, {.count = 2, .parts = {{1410, 0.25}, {1200, 0.75}}}};
+    harpe_rank_clocks clocks = {true, 2, latencies, 3, runs}, read;
+    char *json = plain_result();
+    int rank;
+    (void)state;
+    assert_int_equal(harpe_rank_clocks_append(&clocks, &json, NULL), HARPE_OK);
+    assert_true(harpe_profiling_result_scan(json, strlen(json), &rank));
+    assert_int_equal(rank, 3);
+    harpe_profiling_result result;
+    assert_int_equal(harpe_profiling_result_parse(json, strlen(json), &result, NULL), HARPE_OK);
+    harpe_profiling_result_free(&result);
+    assert_true(harpe_rank_clocks_read(json, strlen(json), &read));
+    assert_true(read.is_known);
+    assert_int_equal(read.latency_count, 2);
+    assert_int_equal(read.latencies[0].mhz, 1410);
+    assert_true(fabs(read.latencies[0].p95_s - 0.0125) < 1e-9);
+    assert_int_equal(read.run_count, 3);
+    assert_int_equal(read.runs[0].count, 0);
+    assert_int_equal(read.runs[1].count, -1);
+    assert_int_equal(read.runs[2].count, 2);
+    assert_int_equal(read.runs[2].parts[1].mhz, 1200);
+    assert_true(fabs(read.runs[2].parts[1].share - 0.75) < 1e-9);
+    harpe_rank_clocks_free(&read);
+    free(json);
+}
+
+static void wrong_clocks_are_not_known(void **state) {
+    static const char *const wrong[] = {
+        "1",
+        "[]",
+        "{}",
+        "{\"latencies\":[]}",
+        "{\"latencies\":[],\"runs\":1}",
+        "{\"latencies\":[[1410,1]],\"runs\":[]}",
+        "{\"latencies\":[[1410,2,1]],\"runs\":[]}",
+        "{\"latencies\":[[0,1,1]],\"runs\":[]}",
+        "{\"latencies\":[[1410,-1,1]],\"runs\":[]}",
+        "{\"latencies\":[[1410,1,1e9]],\"runs\":[]}",
+        "{\"latencies\":[[1410,1,1],[1410,1,1]],\"runs\":[]}",
+        "{\"latencies\":[],\"runs\":[[1410]]}",
+        "{\"latencies\":[],\"runs\":[[1410,0.5]]}",
+        "{\"latencies\":[],\"runs\":[[1410,2]]}",
+        "{\"latencies\":[],\"runs\":[[1.5,1]]}",
+        "{\"latencies\":[],\"runs\":[\"x\"]}",
+        "{\"latencies\":[],\"runs\":[[1,0.2,2,0.2,3,0.2,4,0.2,5,0.2]]}",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char text[300];
+        harpe_rank_clocks read;
+        int length =
+            snprintf(text, sizeof text,
+                     "{\"rank\":0,\"iter_time\":[],\"iter_energy\":[],\"clocks\":%s}", wrong[i]);
+        assert_true(harpe_rank_clocks_read(text, (size_t)length, &read));
+        assert_false(read.is_known);
+        assert_true(read.latency_count == 0 && read.run_count == 0);
+        harpe_profiling_result result;
+        assert_int_equal(harpe_profiling_result_parse(text, (size_t)length, &result, NULL),
+                         HARPE_OK);
+        harpe_profiling_result_free(&result);
+    }
+}
+
+static void results_without_clocks_are_as_before(void **state) {
+    harpe_rank_clocks read;
+    char *json = plain_result();
+    (void)state;
+    assert_true(harpe_rank_clocks_read(json, strlen(json), &read));
+    assert_false(read.is_known);
+    assert_true(harpe_rank_clocks_read("", 0, &read));
+    assert_false(read.is_known);
+    free(json);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(clocks_survive_writing_and_reading),
+        cmocka_unit_test(wrong_clocks_are_not_known),
+        cmocka_unit_test(results_without_clocks_are_as_before),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
