@@ -22,6 +22,7 @@ typedef struct replica_job {
     int throttle_mhz[REPLICAS_MAX]; /* of all its stages; 0: not throttled */
     double run_noise;               /* of each run */
     double gpu_noise;               /* of a GPU in a round, the same for all its runs */
+    double latency_s;               /* that ranks report of changes of the clock; 0: no report */
     harpe_problem *problems[REPLICAS_MAX];
     harpe_job_info info;
     harpe_rank_info ranks[REPLICAS_MAX * EXPLORED_STAGES_MAX];
@@ -56,7 +57,8 @@ static void make_problem(replica_job *s, int replica) {
                 .frequency_mhz = mhz,
                 .time_s = point->time_s * s->time_factor[replica][entry->stage],
                 .energy_j = point->energy_j * s->energy_factor[replica][entry->stage],
-                .gpu_count = 1};
+                .gpu_count = 1,
+                .switch_latency_s = s->latency_s};
         }
     }
     harpe_profile *profile;
@@ -236,9 +238,22 @@ static void write_rank(replica_job *s, int replica, int stage) {
         rank, iterations, k, iterations + k, k, breakdowns, 2, breakdowns + 2, 2};
 }
 
+/* All ranks report the same latency, and runs at the clocks that were asked for. */
+static void tell_clocks(const replica_job *s) {
+    explored_job *base = s->base;
+    harpe_rank_clocks *told = explored_alloc(base, (size_t)s->info.world_size, sizeof *told);
+    for (int n = 0; n < s->info.world_size; n++) {
+        harpe_clock_latency *latency = explored_alloc(base, 1, sizeof *latency);
+        *latency = (harpe_clock_latency){base->mhz[0], s->latency_s, s->latency_s};
+        told[n] = (harpe_rank_clocks){.is_known = true, .latency_count = 1, .latencies = latency};
+    }
+    harpe_scheduler_tell_clocks(base->scheduler, told);
+}
+
 static void job_observe(replica_job *s) {
     explored_job *base = s->base;
     harpe_arena_free(&base->arena);
+    if (s->latency_s > 0) tell_clocks(s);
     for (int r = 0; r < s->replicas; r++) {
         read_clocks(s, r, base->frequency_mhz);
         explored_must(base, harpe_evaluate_find_points(s->problems[r], base->frequency_mhz,
@@ -392,6 +407,36 @@ static void replicas_slow_in_different_stages(void **state) {
         job_next(s);
         assert_true(s->runs_own);
         assert_true(s->ran_j < highest_j(s));
+        job_observe(s);
+        job_free(s);
+    }
+}
+
+/* On GPUs that change their clocks late, the plans of a replica take at most 0.4 % longer for it.
+ */
+static void own_plans_contain_late_changes(void **state) {
+    const harpe_clock_switch late = {.takes_profile = true};
+    (void)state;
+    for (int i = 0; i < 2 * scale(); i++) {
+        replica_job *s = job_new((uint64_t)(300 + 10 * i), 3);
+        s->latency_s = 0.01 * (i % 2 + 1);
+        slow_down(s, 2, 1.1);
+        make_problems(s);
+        job_start(s, "");
+        (void)learn(s);
+        (void)run(s, 3, 0.005);
+        job_next(s);
+        assert_true(s->runs_own);
+        for (int r = 0; r < s->replicas; r++) {
+            harpe_late_plan plan;
+            read_clocks(s, r, s->base->frequency_mhz);
+            explored_must(s->base,
+                          harpe_plan_evaluate_late(s->problems[r], s->base->frequency_mhz, &late, 0,
+                                                   &plan, NULL, &s->base->error));
+            print_message("%s, replica %d: late changes %+.3f %%\n", s->base->kind, r,
+                          100 * (plan.time_s / fastest_s(s) - 1));
+            assert_true(plan.time_s <= fastest_s(s) * (1 + 0.004 + 0.001));
+        }
         job_observe(s);
         job_free(s);
     }
@@ -576,6 +621,7 @@ int main(void) {
         cmocka_unit_test(equal_replicas_share_a_plan),
         cmocka_unit_test(a_slower_replica_is_noticed),
         cmocka_unit_test(replicas_slow_in_different_stages),
+        cmocka_unit_test(own_plans_contain_late_changes),
         cmocka_unit_test(a_throttled_replica),
         cmocka_unit_test(a_straggler_comes_and_goes),
         cmocka_unit_test(a_large_change_hides_no_small_one),

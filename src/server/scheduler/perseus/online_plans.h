@@ -27,6 +27,11 @@ harpe_status harpe_online_plans_new(const harpe_online_pipeline *pipeline,
                                     harpe_error *error);
 void harpe_online_plans_free(harpe_online_plans *plans);
 
+/* Computes time and energy of an iteration with these clocks, as for the plans: with late changes
+ * if the profile has latencies. The other members of `*out` are 0. */
+harpe_status harpe_online_plans_evaluate(const harpe_online_plans *plans, const int *frequency_mhz,
+                                         harpe_plan *out, harpe_error *error);
+
 /* The job requests; 0: none. */
 typedef struct harpe_online_requests {
     double slowdown, iteration_time_s; /* a straggler: at most one of the two is set */

@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
+#include "server/scheduler/perseus/real_clocks.h"
 #include "server/scheduler/perseus/replica_classes.h"
 #include "server/scheduler/perseus/replica_curves.h"
 
@@ -129,24 +130,39 @@ harpe_online_mean harpe_perseus_replicas_gain(const harpe_perseus *self) {
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
-/* Reads the runs of one replica. */
-static harpe_status read_replica(const harpe_perseus *self, int replica, const int *frequency_mhz,
+/* Finds the clocks at which a replica really ran. Runs at several clocks, whose shares vary, count
+ * as not known. */
+static void find_clocks(const harpe_perseus *self, const harpe_real_clocks *real,
+                        const harpe_rank_info *ranks, const harpe_rank_clocks *told, size_t count) {
+    harpe_find_real_clocks(real, self->pipeline, ranks, self->told_clocks ? told : NULL, count);
+    for (size_t i = 0; i < self->pipeline->instruction_count; i++)
+        if (real->ran_mhz[i] < 0) real->ran_mhz[i] = 0;
+}
+
+/* Reads the runs of one replica, and the clocks that it really had. */
+static harpe_status read_replica(const harpe_perseus *self, int replica,
+                                 const harpe_real_clocks *real,
                                  const harpe_profiling_result *results, size_t count,
                                  harpe_replica_runs *out, harpe_error *error) {
     harpe_rank_info *ranks = harpe_calloc(count, sizeof *ranks);
     harpe_profiling_result *its = harpe_calloc(count, sizeof *its);
+    harpe_rank_clocks *told = harpe_calloc(count, sizeof *told);
     size_t own = 0;
-    harpe_status status = ranks && its ? HARPE_OK : harpe_fail_memory(error);
+    harpe_status status = ranks && its && told ? HARPE_OK : harpe_fail_memory(error);
     for (size_t r = 0; r < count && status == HARPE_OK; r++) {
         if (self->job->ranks[r].dp_rank != replica) continue;
         ranks[own] = self->job->ranks[r];
+        if (self->told_clocks) told[own] = self->told_clocks[r];
         its[own++] = results[r];
     }
-    if (status == HARPE_OK)
-        status = harpe_online_round_read_clocks(self->pipeline, ranks, its, own, frequency_mhz,
+    if (status == HARPE_OK) {
+        find_clocks(self, real, ranks, told, own);
+        status = harpe_online_round_read_clocks(self->pipeline, ranks, its, own, real->ran_mhz,
                                                 &out->runs, &out->count, error);
+    }
     free(ranks);
     free(its);
+    free(told);
     return status;
 }
 
@@ -169,9 +185,9 @@ static harpe_online_mean sum_points(const harpe_perseus *self, int replica, int 
 }
 
 /* Computes what a replica would have measured of one run of an entry at the clocks of the shared
- * plan. Both values are 0 if it was not measured. */
+ * plan. `ran_mhz` has the clocks of its `runs`. Both values are 0 if it was not measured. */
 static harpe_online_mean at_shared_clocks(const harpe_perseus *self, int replica, int entry,
-                                          const harpe_replica_runs *runs) {
+                                          const harpe_replica_runs *runs, const int *ran_mhz) {
     harpe_online_mean measured = {0, 0};
     double count = (double)self->pipeline->entries[entry].run_count;
     for (size_t k = 0; k < runs->count; k++) {
@@ -180,23 +196,25 @@ static harpe_online_mean at_shared_clocks(const harpe_perseus *self, int replica
         measured.time_s += (double)runs->runs[k].run_count * runs->runs[k].mean.time_s;
         measured.energy_j += (double)runs->runs[k].run_count * runs->runs[k].mean.energy_j;
     }
-    harpe_online_mean ran =
-        sum_points(self, replica, entry, harpe_perseus_replicas_clocks(self, replica));
+    harpe_online_mean ran = sum_points(self, replica, entry, ran_mhz);
     harpe_online_mean shared = sum_points(self, replica, entry, self->replicas->shared_mhz);
     if (!(ran.time_s > 0 && ran.energy_j > 0)) return (harpe_online_mean){0, 0};
     return (harpe_online_mean){measured.time_s * shared.time_s / ran.time_s / count,
                                measured.energy_j * shared.energy_j / ran.energy_j / count};
 }
 
+/* `ran_mhz`: [replica][instruction]. */
 static void replace_entries(const harpe_perseus *self, const harpe_replica_runs *replicas,
-                            harpe_online_round *round) {
+                            const int *ran_mhz, harpe_online_round *round) {
+    size_t instructions = self->pipeline->instruction_count;
     for (size_t e = 0; e < self->pipeline->entry_count; e++) {
         harpe_online_mean *mean = &round->entries[e];
         if (!(mean->time_s > 0)) continue;
         *mean = (harpe_online_mean){0, 0};
         bool is_measured = true;
         for (int r = 0; r < self->replicas->curves->replica_count && is_measured; r++) {
-            harpe_online_mean own = at_shared_clocks(self, r, (int)e, &replicas[r]);
+            harpe_online_mean own =
+                at_shared_clocks(self, r, (int)e, &replicas[r], ran_mhz + (size_t)r * instructions);
             is_measured = own.time_s > 0;
             mean->time_s = fmax(mean->time_s, own.time_s);
             mean->energy_j += own.energy_j;
@@ -211,19 +229,24 @@ harpe_status harpe_perseus_replicas_observe(harpe_perseus *self, const int *freq
     harpe_perseus_replicas *own = self->replicas;
     if (!own || round->problem[0] || (!frequency_mhz && !own->runs_own)) return HARPE_OK;
     int replicas = own->curves->replica_count;
+    size_t instructions = self->pipeline->instruction_count;
     harpe_replica_runs *runs = harpe_calloc((size_t)replicas, sizeof *runs);
-    harpe_status status = runs ? HARPE_OK : harpe_fail_memory(error);
+    int *ran_mhz = harpe_calloc((size_t)replicas * instructions, sizeof *ran_mhz);
+    harpe_status status = runs && ran_mhz ? HARPE_OK : harpe_fail_memory(error);
     for (int r = 0; r < replicas && status == HARPE_OK; r++) {
-        const int *ran = harpe_perseus_replicas_clocks(self, r);
-        status = read_replica(self, r, ran ? ran : frequency_mhz, results, count, &runs[r], error);
+        const int *asked = harpe_perseus_replicas_clocks(self, r);
+        harpe_real_clocks real = {asked ? asked : frequency_mhz,
+                                  ran_mhz + (size_t)r * instructions};
+        status = read_replica(self, r, &real, results, count, &runs[r], error);
     }
     if (status == HARPE_OK) {
-        if (own->runs_own) replace_entries(self, runs, round);
+        if (own->runs_own) replace_entries(self, runs, ran_mhz, round);
         own->is_stale = harpe_replica_curves_observe(own->curves, runs) || own->is_stale;
     }
     for (int r = 0; r < replicas && runs; r++)
         free(runs[r].runs);
     free(runs);
+    free(ran_mhz);
     return status;
 }
 
@@ -278,8 +301,11 @@ static harpe_status make_classes(harpe_perseus *self, harpe_error *error) {
     harpe_perseus_replicas *own = self->replicas;
     const harpe_replica_curves *curves = own->curves;
     harpe_replica_classes *made;
-    harpe_replica_classes_request request = {self->sweep, self->blocking_powers_w,
-                                             self->job->job->tp_degree, self->args.plans};
+    harpe_replica_classes_request request = {.sweep = self->sweep,
+                                             .blocking_power_w = self->blocking_powers_w,
+                                             .latencies = self->latencies,
+                                             .gpus_per_stage = self->job->job->tp_degree,
+                                             .plan_count = self->args.plans};
     harpe_status status = harpe_replica_classes_new(curves, &request, &made, error);
     if (status != HARPE_OK) return status;
     harpe_replica_classes_free(own->classes);

@@ -136,7 +136,7 @@ static size_t find_largest(const harpe_sweep *sweep, const time_energy *ratios, 
 static void calibrate(harpe_perseus *self, const harpe_online_round *round,
                       const int *frequency_mhz) {
     harpe_plan ran;
-    if (harpe_plan_evaluate(self->plans->problem, frequency_mhz, &ran, NULL, NULL)) return;
+    if (harpe_online_plans_evaluate(self->plans, frequency_mhz, &ran, NULL)) return;
     self->shift_time_s = self->shift_energy_j = 0;
     time_energy predicted = predict(self, &ran, round);
     self->shift_time_s = round->iteration_time_s - predicted.time;

@@ -83,14 +83,18 @@ static harpe_status make_profile(const harpe_replica_classes *self,
     for (size_t e = 0; e < pipeline->entry_count; e++)
         for (size_t k = 0; k < sweep->lists[e].count; k++) {
             int mhz = sweep->lists[e].points[k].frequency_mhz;
+            int rank = pipeline->entries[e].pipeline_rank;
             harpe_profile_point point = point_of_class(self, curves, sweep, class, (int)e, mhz);
-            rows[count++] = (harpe_measurement){.stage = pipeline->entries[e].stage,
-                                                .rank = -1,
-                                                .instruction = pipeline->entries[e].instruction,
-                                                .frequency_mhz = mhz,
-                                                .time_s = point.time_s,
-                                                .energy_j = point.energy_j,
-                                                .gpu_count = request->gpus_per_stage};
+            rows[count++] =
+                (harpe_measurement){.stage = pipeline->entries[e].stage,
+                                    .rank = -1,
+                                    .instruction = pipeline->entries[e].instruction,
+                                    .frequency_mhz = mhz,
+                                    .time_s = point.time_s,
+                                    .energy_j = point.energy_j,
+                                    .gpu_count = request->gpus_per_stage,
+                                    .switch_latency_s = harpe_online_latencies_planned_s(
+                                        request->latencies, rank, mhz)};
         }
     harpe_status status = harpe_profile_new(rows, count, out, error);
     free(rows);
@@ -171,8 +175,7 @@ harpe_status harpe_replica_classes_gain(const harpe_replica_classes *self, const
     for (int c = 0; c < self->count; c++) {
         harpe_plan shared;
         const harpe_replica_class *class = &self->list[c];
-        harpe_status status =
-            harpe_plan_evaluate(class->plans->problem, shared_mhz, &shared, NULL, error);
+        harpe_status status = harpe_online_plans_evaluate(class->plans, shared_mhz, &shared, error);
         if (status != HARPE_OK) return status;
         const harpe_plan *own = chosen_of(class);
         own_s = fmax(own_s, own->time_s);

@@ -7,6 +7,7 @@
 
 #include "server/scheduler/perseus/online_plans.h"
 #include "server/scheduler/perseus/replica_curves.h"
+#include "server/scheduler/perseus/switch_latencies.h"
 
 typedef struct harpe_replica_class {
     harpe_online_plans *plans;
@@ -25,8 +26,9 @@ typedef struct harpe_replica_classes {
 
 typedef struct harpe_replica_classes_request {
     const harpe_sweep *sweep;
-    const double *blocking_power_w; /* of a GPU of each pipeline rank */
-    int gpus_per_stage;             /* of one replica */
+    const double *blocking_power_w;          /* of a GPU of each pipeline rank */
+    const harpe_online_latencies *latencies; /* NULL: all changes of the clock are immediate */
+    int gpus_per_stage;                      /* of one replica */
     int plan_count;
 } harpe_replica_classes_request;
 

@@ -4,7 +4,6 @@
  * of the sweep, so that the sweep slows training as little as possible. */
 #include "server/scheduler/perseus/sweep.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -308,12 +307,6 @@ static bool are_possible(const double *blocking_power_w, int count) {
     return true;
 }
 
-static double latency_s(const harpe_online_latencies *latencies, int pipeline_rank, int mhz) {
-    double median_s =
-        latencies ? harpe_online_latencies_median_s(latencies, pipeline_rank, mhz) : NAN;
-    return median_s > 0 ? median_s : 0;
-}
-
 harpe_status harpe_sweep_profile(const harpe_sweep *sweep, const double *blocking_power_w,
                                  const harpe_online_latencies *latencies, harpe_profile **out,
                                  harpe_error *error) {
@@ -335,7 +328,8 @@ harpe_status harpe_sweep_profile(const harpe_sweep *sweep, const double *blockin
                 .time_s = point.time_s,
                 .energy_j = point.energy_j,
                 .gpu_count = gpus,
-                .switch_latency_s = latency_s(latencies, entry->pipeline_rank, point.frequency_mhz),
+                .switch_latency_s = harpe_online_latencies_planned_s(
+                    latencies, entry->pipeline_rank, point.frequency_mhz),
                 .blocking_power_w = has_power ? blocking_power_w[entry->pipeline_rank] : 0};
         }
     }

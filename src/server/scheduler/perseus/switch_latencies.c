@@ -106,6 +106,12 @@ double harpe_online_latencies_median_s(const harpe_online_latencies *self, int p
     return is_known(&other) ? other.median_s : NAN;
 }
 
+double harpe_online_latencies_planned_s(const harpe_online_latencies *self, int pipeline_rank,
+                                        int mhz) {
+    double median_s = self ? harpe_online_latencies_median_s(self, pipeline_rank, mhz) : NAN;
+    return median_s > 0 ? median_s : 0;
+}
+
 /* ---- State ----------------------------------------------------------------------------------- */
 
 json_t *harpe_online_latencies_save(const harpe_online_latencies *self) {

@@ -36,7 +36,7 @@ harpe_online_latencies *harpe_online_latencies_new(const harpe_sweep_clocks *clo
 void harpe_online_latencies_free(harpe_online_latencies *self);
 
 /* Takes what the ranks report in one round; the longest latency of a stage's ranks counts.
- * `pipeline_ranks` has the `count` pipeline ranks of `clocks`. */
+ * `ranks` has the `count` ranks of `clocks`. */
 void harpe_online_latencies_take(harpe_online_latencies *self, const harpe_rank_info *ranks,
                                  const harpe_rank_clocks *clocks, size_t count);
 
@@ -47,6 +47,10 @@ double harpe_online_latencies_longest_s(const harpe_online_latencies *self, int 
  * known. NAN: no latency is known. */
 double harpe_online_latencies_median_s(const harpe_online_latencies *self, int pipeline_rank,
                                        int mhz);
+
+/* Returns the same median for a profile; 0: it is not known, or `self` is NULL. */
+double harpe_online_latencies_planned_s(const harpe_online_latencies *self, int pipeline_rank,
+                                        int mhz);
 
 /* Returns NULL if memory runs out. */
 json_t *harpe_online_latencies_save(const harpe_online_latencies *self);
