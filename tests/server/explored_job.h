@@ -315,9 +315,20 @@ static inline void explored_make_late(explored_job *s, double latency_s) {
     (void)snprintf(s->kind + used, sizeof s->kind - used, " late %.0f ms", 1e3 * latency_s);
 }
 
-/* Runs one iteration. Writes the time and energy of each instruction into s->noisy, and returns
+/* Draws the jitter of an iteration's instructions: factors of the time and of the energy of each. */
+static inline double *explored_draw_factors(explored_job *s) {
+    size_t count = harpe_problem_instruction_count(s->problem);
+    double *factors = explored_alloc(s, 2 * count, sizeof *factors);
+    for (size_t i = 0; i < count; i++) {
+        factors[2 * i] = fmax(0.5, 1 + s->jitter * explored_normal(s));
+        factors[2 * i + 1] = factors[2 * i] * (1 + 0.2 * s->jitter * explored_normal(s));
+    }
+    return factors;
+}
+
+/* Runs one iteration, without jitter if `factors` is NULL. Writes the time and energy of each instruction into s->noisy, and returns
  * those of the iteration. */
-static inline harpe_plan explored_run_iteration(explored_job *s, double jitter,
+static inline harpe_plan explored_run_iteration(explored_job *s, const double *factors,
                                                 uint64_t *spans_us) {
     const harpe_dag *dag = &s->problem->dag;
     for (int32_t k = 0; k < dag->node_count; k++) {
@@ -330,9 +341,9 @@ static inline harpe_plan explored_run_iteration(explored_job *s, double jitter,
             int32_t from = dag->arc_from[a];
             start_s = fmax(start_s, s->starts_s[from] + s->noisy[from].time_s);
         }
-        if (jitter > 0) {
-            factor = fmax(0.5, 1 + jitter * explored_normal(s));
-            energy_factor = factor * (1 + 0.2 * jitter * explored_normal(s));
+        if (factors) {
+            factor = factors[2 * i];
+            energy_factor = factors[2 * i + 1];
         }
         for (int c = 0; c < s->clock_count; c++)
             at[c] = (explored_run){choice->points[c].time_s * factor,
@@ -354,7 +365,8 @@ static inline harpe_plan explored_run_iteration(explored_job *s, double jitter,
 /* Runs one iteration with jitter, and writes its measurements. */
 static inline void explored_iterate(explored_job *s, size_t iteration) {
     size_t at = 0, count = harpe_problem_instruction_count(s->problem);
-    harpe_plan plan = explored_run_iteration(s, s->jitter, s->spans_us + 2 * count * iteration);
+    harpe_plan plan = explored_run_iteration(s, explored_draw_factors(s),
+                                             s->spans_us + 2 * count * iteration);
     for (int r = 0; r < s->stages; r++) {
         size_t length = harpe_problem_rank_length(s->problem, r), run[2] = {0, 0};
         double busy_s = 0, busy_j = 0;
@@ -382,7 +394,7 @@ static inline void explored_find_truth(explored_job *s) {
     s->worst_iteration_s = 0;
     int iterations = explored_is_late(&s->gpus[0]) ? s->iterations : 1;
     for (int i = 0; i < iterations; i++) {
-        harpe_plan plan = explored_run_iteration(s, 0, NULL);
+        harpe_plan plan = explored_run_iteration(s, NULL, NULL);
         s->ran.time_s += plan.time_s / iterations;
         s->ran.energy_j += plan.energy_j / iterations;
         s->worst_iteration_s = fmax(s->worst_iteration_s, plan.time_s);

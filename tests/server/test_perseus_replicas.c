@@ -417,7 +417,7 @@ static void replicas_slow_in_different_stages(void **state) {
 static void own_plans_contain_late_changes(void **state) {
     const harpe_clock_switch late = {.takes_profile = true};
     (void)state;
-    for (int i = 0; i < 2 * scale(); i++) {
+    for (int i = 0; i < trials(2); i++) {
         replica_job *s = job_new((uint64_t)(300 + 10 * i), 3);
         s->latency_s = 0.01 * (i % 2 + 1);
         slow_down(s, 2, 1.1);

@@ -25,6 +25,7 @@ harpe_status harpe_turn_observe(harpe_turn *turn, harpe_scheduler *scheduler, in
     if (status != HARPE_OK) return status;
     harpe_scheduler_tell_clocks(scheduler, reports.clocks);
     status = harpe_scheduler_observe(scheduler, reports.results, count, &turn->error);
+    harpe_scheduler_tell_clocks(scheduler, NULL); /* they are freed below */
     if (status == HARPE_OK)
         harpe_scheduler_count_conduct(scheduler, reports.results, reports.conducts, count);
     harpe_round_reports_free(&reports);

@@ -125,7 +125,7 @@ void harpe_explorer_free(harpe_explorer *explorer) {
 double harpe_explorer_noise_of(const harpe_explorer *explorer) {
     const harpe_explorer_noise *noise = &explorer->noise;
     double own = noise->freedom > 0 ? sqrt(noise->squares / noise->freedom) : USUAL_NOISE;
-    return explorer->latencies->is_told ? fmax(own, USUAL_NOISE_MIN) : own;
+    return harpe_online_latencies_are_late(explorer->latencies) ? fmax(own, USUAL_NOISE_MIN) : own;
 }
 
 /* Computes the relative deviation of a run in this round. Returns 0 if it is not known. */
@@ -225,15 +225,36 @@ static void take_mixed_run(harpe_explorer *explorer, const harpe_online_clock_ru
                               harpe_explorer_noise_of(explorer));
 }
 
+/* Returns true if all instructions should have run at the highest clocks. */
+static bool ran_highest(const harpe_explorer *explorer) {
+    const harpe_online_pipeline *pipeline = explorer->pipeline;
+    for (size_t i = 0; i < pipeline->instruction_count; i++)
+        if (explorer->frequency_mhz[i] !=
+            harpe_sweep_highest_mhz(explorer->sweep,
+                                    pipeline->entries[pipeline->entry_of[i]].pipeline_rank))
+            return false;
+    return true;
+}
+
+/* Returns what ranks report of their clocks, or NULL if clocks did not change, or changed at once.
+ */
+static const harpe_rank_clocks *clocks_of(const harpe_explorer *explorer,
+                                          const harpe_explorer_reports *reports) {
+    bool may_be_late = harpe_online_latencies_are_late(explorer->latencies) ||
+                       harpe_online_latencies_are_unknown(explorer->latencies);
+    return may_be_late && !ran_highest(explorer) ? reports->clocks : NULL;
+}
+
 harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_explorer_reports *reports,
                                     const harpe_explorer_terms *terms, harpe_error *error) {
     const harpe_online_pipeline *pipeline = explorer->pipeline;
+    const harpe_rank_clocks *clocks = clocks_of(explorer, reports);
     harpe_online_clock_runs *runs;
     size_t run_count;
     int *ran_mhz = harpe_calloc(pipeline->instruction_count, sizeof *ran_mhz);
     if (!ran_mhz) return harpe_fail_memory(error);
     harpe_real_clocks real = {explorer->frequency_mhz, ran_mhz};
-    harpe_find_real_clocks(&real, pipeline, reports->ranks, reports->clocks, reports->count);
+    harpe_find_real_clocks(&real, pipeline, reports->ranks, clocks, reports->count);
     harpe_status status =
         harpe_online_round_read_clocks(pipeline, reports->ranks, reports->results, reports->count,
                                        ran_mhz, &runs, &run_count, error);
@@ -244,7 +265,7 @@ harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_explor
     if (weight >= 0.5) learn_noise(&explorer->noise, own_noise, freedom);
     for (size_t k = 0; k < run_count && status == HARPE_OK; k++) {
         const harpe_run_clocks *mixed = harpe_real_clocks_of_run(
-            pipeline, reports->ranks, reports->clocks, reports->count, runs[k].frequency_mhz);
+            pipeline, reports->ranks, clocks, reports->count, runs[k].frequency_mhz);
         if (mixed)
             take_mixed_run(explorer, &runs[k], mixed, weight);
         else

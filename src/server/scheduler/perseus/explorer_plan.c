@@ -32,18 +32,17 @@ enum { HIGHEST_ROUNDS_MIN = 2, HIGHEST_ROUNDS_MAX = 8 };
 #define FREE_REACH 0.85
 /* ... and as long as its time has a larger standard error than this. */
 #define FREE_ERROR 0.0015
-/* A change of the clock may take longer than nearly all changes so far by this factor. Until the
- * ranks have measured a change, it is assumed to take so long, in s; if there is no room for a
- * trial, the next value is assumed. On measured GPUs, changes take some ms to some hundred ms
- * (Velicka, Vysocky, Riha, arXiv 2502.20075). */
-#define LATENCY_MARGIN 1.25
-#define LATE_MIN_S 0.0005 /* shorter changes are immediate */
-static const double UNKNOWN_LATENCIES_S[] = {0.5, 0.1, 0.02};
+/* Until the ranks have measured changes to a clock, these are assumed to take at most so long, in
+ * s; if there is no room for a trial, the next value is assumed. On measured GPUs, changes take some
+ * ms to some hundred ms (Velicka, Vysocky, Riha, arXiv 2502.20075). */
+static const double UNKNOWN_LATENCIES_S[] = {0.5, 0.2};
 enum { LATENCY_GUESSES = sizeof UNKNOWN_LATENCIES_S / sizeof UNKNOWN_LATENCIES_S[0] };
-/* The exploration ends after this many rounds in any case. */
+/* ... and to take usually at least so long, if no latency is known. */
+#define USUAL_LATENCY_S 0.1
 /* On GPUs that change their clocks late, some clocks can never be tried. The exploration ends
  * after this many rounds in a row without a new clock. */
 enum { STALE_ROUNDS = 4 };
+/* The exploration ends after this many rounds in any case. */
 enum { ROUNDS_MAX = 40, PLANS_UNDER_CAP = 40 };
 /* Bounds of a profile. */
 #define TIME_MAX_S 1e6
@@ -59,9 +58,13 @@ typedef struct planning {
     harpe_trials trials;
     size_t *clocks;    /* planned and chosen clocks of each instruction */
     double *seconds;   /* scratch of the trials */
-    double *latency_s; /* per pipeline rank */
+    double *latency_s; /* two values per clock of each pipeline rank */
+    const double **bound_s, **usual_s; /* per pipeline rank */
+    size_t late_count; /* clocks of all pipeline ranks */
+    size_t *last_clock; /* per pipeline rank */
     double allowed_s;  /* the time that the terms allow */
     double fastest_s;
+    bool probes; /* the round has the highest clocks, but for a probe */
 } planning;
 
 /* One of the two plans. */
@@ -279,31 +282,39 @@ static void scale_bounds(planning *self) {
     }
 }
 
-/* Finds how long changes of the clock may take on each pipeline rank. Returns false if no rank
- * reports clocks, or if all changes are immediate. `*is_guess`: it is not known yet for all ranks.
- */
-static bool find_latencies(const planning *self, double guess_s, bool *is_guess) {
-    const harpe_online_latencies *told = self->explorer->latencies;
-    bool is_late = false;
-    *is_guess = false;
-    for (int p = 0; p < told->rank_count; p++) {
-        double longest_s = harpe_online_latencies_longest_s(told, p);
-        *is_guess = *is_guess || longest_s < 0;
-        self->latency_s[p] = longest_s < 0 ? guess_s : longest_s * LATENCY_MARGIN;
-        is_late = is_late || self->latency_s[p] >= LATE_MIN_S;
+/* Finds how long changes of the clock may take, and the clocks of the round before. */
+static harpe_late_gpus find_late_gpus(const planning *self, double guess_s) {
+    const harpe_explorer *explorer = self->explorer;
+    const harpe_online_latencies *latencies = explorer->latencies;
+    const harpe_online_pipeline *pipeline = explorer->pipeline;
+    double usual_s = harpe_online_latencies_are_unknown(latencies) ? USUAL_LATENCY_S : 0;
+    double *bound = self->latency_s, *usual = bound + self->late_count;
+    for (int p = 0; p < pipeline->rank_count; p++) {
+        size_t last = pipeline->rank_offset[p + 1] - 1;
+        const harpe_sweep_clocks *clocks = &explorer->sweep->clocks[p];
+        const harpe_clock_curve *curve = curve_of(self, (size_t)pipeline->entry_of[last]);
+        self->bound_s[p] = bound;
+        self->usual_s[p] = usual;
+        self->last_clock[p] = index_of(curve, explorer->frequency_mhz[last]);
+        for (size_t c = 0; c < clocks->count; c++) {
+            *bound++ = harpe_online_latencies_bound_s(latencies, p, clocks->mhz[c], guess_s);
+            *usual++ = harpe_online_latencies_bound_s(latencies, p, clocks->mhz[c], usual_s);
+        }
     }
-    return told->is_told && is_late;
+    return (harpe_late_gpus){pipeline->rank_count, pipeline->rank_offset, self->bound_s,
+                             self->usual_s, self->last_clock};
 }
 
 static size_t place_trials(planning *self, double limit_s) {
-    const harpe_online_pipeline *pipeline = self->explorer->pipeline;
-    harpe_late_gpus gpus = {pipeline->rank_count, pipeline->rank_offset, self->latency_s};
+    const harpe_online_latencies *latencies = self->explorer->latencies;
+    if (!harpe_online_latencies_are_late(latencies) &&
+        !harpe_online_latencies_are_unknown(latencies))
+        return harpe_trials_place(&self->trials, limit_s, limit_s);
     size_t placed = 0;
-    bool is_guess = true;
-    for (int i = 0; i < LATENCY_GUESSES && placed == 0 && is_guess; i++) {
-        if (!find_latencies(self, UNKNOWN_LATENCIES_S[i], &is_guess))
-            return harpe_trials_place(&self->trials, limit_s, limit_s);
-        placed = harpe_late_trials_place(&self->trials, &gpus, limit_s);
+    for (int i = 0; i < LATENCY_GUESSES && placed == 0; i++) {
+        harpe_late_gpus gpus = find_late_gpus(self, UNKNOWN_LATENCIES_S[i]);
+        placed = self->probes ? harpe_late_trials_probe(&self->trials, &gpus, limit_s)
+                              : harpe_late_trials_place(&self->trials, &gpus, limit_s);
     }
     return placed;
 }
@@ -351,7 +362,8 @@ static bool is_stale(harpe_explorer *explorer) {
     bool is_new = measured > explorer->measured_before;
     explorer->stale_rounds = is_new ? 0 : explorer->stale_rounds + 1;
     explorer->measured_before = measured;
-    return explorer->latencies->is_told && explorer->stale_rounds >= STALE_ROUNDS;
+    return harpe_online_latencies_are_late(explorer->latencies) &&
+           explorer->stale_rounds >= STALE_ROUNDS;
 }
 
 static harpe_status explore(planning *self, bool *is_finished, harpe_error *error) {
@@ -386,6 +398,9 @@ static void end(planning *self) {
     free(self->clocks);
     free(self->seconds);
     free(self->latency_s);
+    free(self->bound_s);
+    free(self->usual_s);
+    free(self->last_clock);
 }
 
 static bool begin(planning *self) {
@@ -397,10 +412,15 @@ static bool begin(planning *self) {
     self->flags = harpe_calloc(count + 3 * rows, sizeof *self->flags);
     self->choices = harpe_calloc(entries, sizeof *self->choices);
     self->clocks = harpe_calloc(3 * count, sizeof *self->clocks);
-    self->latency_s = harpe_calloc((size_t)pipeline->rank_count, sizeof *self->latency_s);
+    size_t ranks = (size_t)pipeline->rank_count;
+    self->late_count = ranks * self->explorer->sweep->frequency_count;
+    self->latency_s = harpe_calloc(2 * self->late_count, sizeof *self->latency_s);
+    self->bound_s = harpe_calloc(ranks, sizeof *self->bound_s);
+    self->usual_s = harpe_calloc(ranks, sizeof *self->usual_s);
+    self->last_clock = harpe_calloc(ranks, sizeof *self->last_clock);
     self->seconds = harpe_calloc(3 * count, sizeof *self->seconds);
     if (!self->known || !self->block || !self->flags || !self->choices || !self->clocks ||
-        !self->seconds || !self->latency_s)
+        !self->seconds || !self->latency_s || !self->bound_s || !self->usual_s || !self->last_clock)
         return false;
     for (size_t e = 0; e < entries; e++) {
         bool *flags = self->flags + count + 3 * at;
@@ -438,14 +458,34 @@ static bool needs_highest(const planning *self) {
            uncertainty(self) > UNCERTAIN_SHARE * self->terms->exploration_slowdown;
 }
 
+/* After a round at the highest clocks, the ranks learn how long changes of their clocks take. */
+static bool needs_probe(const harpe_explorer *explorer) {
+    return !explorer->is_exploring && explorer->highest_rounds > 0 &&
+           harpe_online_latencies_are_unknown(explorer->latencies);
+}
+
+/* Makes a round at the highest clocks with a probe. */
+static harpe_status make_probe(planning *self, harpe_error *error) {
+    solution highest = {0};
+    harpe_status status = solve(self, true, &highest, error);
+    if (status != HARPE_OK) return status;
+    self->fastest_s = highest.fastest_s;
+    self->probes = true;
+    (void)compose(self, highest.problem);
+    free_solution(&highest);
+    return HARPE_OK;
+}
+
 harpe_status harpe_explorer_plan(harpe_explorer *explorer, const harpe_explorer_terms *terms,
                                  bool *is_finished, harpe_error *error) {
     planning self = {.explorer = explorer, .terms = terms};
     *is_finished = false;
     harpe_status status = begin(&self) ? HARPE_OK : harpe_fail_memory(error);
     if (status == HARPE_OK) {
-        if (!estimate(&self) || needs_highest(&self)) {
+        bool is_estimated = estimate(&self);
+        if (!is_estimated || needs_highest(&self)) {
             harpe_explorer_run_highest(explorer);
+            if (is_estimated && needs_probe(explorer)) status = make_probe(&self, error);
         } else {
             explorer->is_exploring = true;
             status = explore(&self, is_finished, error);

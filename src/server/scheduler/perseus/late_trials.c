@@ -9,6 +9,8 @@
 #define ROUNDING 1e-9
 /* A change that is shorter than this share of an instruction does not disturb its measurement. */
 #define BRIEF_SHARE 0.08
+/* The long block of a probe; the clock must get there before it ends: an assumption. */
+#define PROBE_S 0.25
 /* Blocks that are tried for one trial. */
 enum { MOST_PLACES = 6 };
 
@@ -45,19 +47,33 @@ static size_t before(const late_placing *self, int rank, size_t node) {
     return node > offset[rank] ? node - 1 : offset[rank + 1] - 1;
 }
 
-/* Returns the lowest clock (the largest index) that the GPU may have when `node` asks for its own
- * clock. `from` is the node before. An earlier clock may hold as long as no later one has held for
- * the time of a change. */
-static size_t lowest_before(const late_placing *self, int rank, size_t node, size_t from) {
+static double latency_s(const late_placing *self, int rank, size_t clock) {
+    return self->gpus->latency_s[rank][clock];
+}
+
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+/* Returns true if the node before `node` belongs to the iteration before. */
+static bool is_first(const late_placing *self, int rank, size_t node) {
+    return node == self->gpus->rank_offset[rank];
+}
+
+/* Returns the lowest clock (the largest index) that the GPU may have when `later` begins, up to
+ * `node` in the iteration before. An earlier clock may hold as long as no later one has held for
+ * the time that the change to it takes. */
+static size_t lowest_before(const late_placing *self, int rank, size_t node, size_t later) {
     const harpe_trials *trials = self->trials;
-    size_t lowest = trials->clock[from], clock = lowest;
+    size_t lowest = 0, clock = SIZE_MAX;
     double held_s = 0;
-    for (size_t k = from; k != node; k = before(self, rank, k)) {
-        if (trials->clock[k] != clock) held_s = 0;
-        clock = trials->clock[k];
-        if (clock > lowest) lowest = clock;
-        held_s += shortest_s(trials, k);
-        if (held_s >= self->gpus->latency_s[rank]) break;
+    for (size_t k = later;; k = before(self, rank, k)) {
+        size_t from = before(self, rank, k);
+        if (is_first(self, rank, k)) lowest = larger(lowest, self->gpus->last_clock[rank]);
+        if (from == node) break;
+        if (trials->clock[from] != clock) held_s = 0;
+        clock = trials->clock[from];
+        lowest = larger(lowest, clock);
+        held_s += shortest_s(trials, from);
+        if (held_s >= latency_s(self, rank, clock)) break;
     }
     return lowest;
 }
@@ -65,14 +81,17 @@ static size_t lowest_before(const late_placing *self, int rank, size_t node, siz
 /* Returns the longest time of a node with the present clocks. */
 static double longest_s(const late_placing *self, int rank, size_t node) {
     const harpe_trials *trials = self->trials;
-    size_t clock = trials->clock[node], from = before(self, rank, node);
-    double own = own_s(trials, node, clock), late_s = self->gpus->latency_s[rank];
+    size_t clock = trials->clock[node], later = node, from = before(self, rank, node);
+    double own = own_s(trials, node, clock), late_s = latency_s(self, rank, clock);
     while (from != node && trials->clock[from] == clock && late_s > 0) {
+        if (is_first(self, rank, later) && self->gpus->last_clock[rank] > clock) break;
         late_s -= shortest_s(trials, from);
+        later = from;
         from = before(self, rank, from);
     }
-    if (from == node || late_s <= 0) return own;
-    size_t lowest = lowest_before(self, rank, node, from);
+    if (late_s <= 0) return own;
+    size_t lowest = lowest_before(self, rank, node, later), most = choices_of(trials, node)->count;
+    if (lowest >= most) lowest = most - 1;
     if (lowest <= clock) return own;
     double low_s = own_s(trials, node, lowest);
     if (low_s <= own) return own;
@@ -94,9 +113,9 @@ static bool fits(const late_placing *self, int rank) {
 
 /* Returns a block that ends with `node` and whose clock is there when `node` begins. At the begin
  * of the rank, it ends later, so that its last nodes have the clock. */
-static block block_at(const late_placing *self, int rank, size_t node) {
+static block block_at(const late_placing *self, int rank, size_t node, double least_s) {
     const size_t *offset = self->gpus->rank_offset;
-    double least_s = self->gpus->latency_s[rank], time_s = 0;
+    double time_s = 0;
     block found = {rank, node, node + 1};
     if (least_s <= BRIEF_SHARE * shortest_s(self->trials, node)) return found;
     while (found.first > offset[rank] && time_s < least_s)
@@ -150,7 +169,7 @@ static bool place_clock(const late_placing *self, int rank, int entry, size_t cl
     size_t step = runs > MOST_PLACES ? runs / MOST_PLACES : 1;
     for (size_t i = offset[rank + 1]; i-- > offset[rank];) {
         if (self->trials->entry_of[i] != entry || seen++ % step != 0) continue;
-        block wanted = block_at(self, rank, i);
+        block wanted = block_at(self, rank, i, self->gpus->usual_s[rank][clock]);
         if (!is_free(self->trials, wanted) || !try_block(self, wanted, clock, false)) continue;
         mark(self->trials, wanted, clock);
         return true;
@@ -242,7 +261,8 @@ static void lower_ranks(const late_placing *self) {
 static void lower_blocks(const late_placing *self) {
     for (int rank = 0; rank < self->gpus->rank_count; rank++) {
         for (size_t i = self->gpus->rank_offset[rank]; i < self->gpus->rank_offset[rank + 1]; i++) {
-            block part = block_at(self, rank, i);
+            double least_s = self->gpus->usual_s[rank][self->trials->planned[i]];
+            block part = block_at(self, rank, i, least_s);
             size_t clock = clock_for(self->trials, part, lowest_planned(self->trials, part));
             if (clock > 0 && !try_block(self, part, clock, true) && clock > 1)
                 (void)try_block(self, part, (clock + 1) / 2, true);
@@ -250,8 +270,10 @@ static void lower_blocks(const late_placing *self) {
     }
 }
 
-size_t harpe_late_trials_place(harpe_trials *trials, const harpe_late_gpus *gpus, double limit_s) {
-    late_placing self = {trials, gpus, limit_s};
+/* ---- The whole round ------------------------------------------------------------------------- */
+
+static void begin(late_placing *self) {
+    harpe_trials *trials = self->trials;
     for (int32_t i = 0; i < trials->dag->node_count; i++) {
         trials->clock[i] = 0;
         trials->is_trial[i] = false;
@@ -260,9 +282,64 @@ size_t harpe_late_trials_place(harpe_trials *trials, const harpe_late_gpus *gpus
     for (size_t e = 0; e < trials->entry_count; e++)
         for (size_t c = 0; c < trials->entries[e].count; c++)
             trials->entries[e].is_placed[c] = false;
-    self.limit_s = fmax(limit_s, harpe_trials_length_s(trials));
+    self->limit_s = fmax(self->limit_s, harpe_trials_length_s(trials));
+}
+
+size_t harpe_late_trials_place(harpe_trials *trials, const harpe_late_gpus *gpus, double limit_s) {
+    late_placing self = {trials, gpus, limit_s};
+    begin(&self);
     size_t placed = place_all(&self);
     lower_ranks(&self);
     lower_blocks(&self);
     return placed;
+}
+
+/* ---- Probes ---------------------------------------------------------------------------------- */
+
+/* Undoes what try_block has done. */
+static void take_back(const late_placing *self, block made) {
+    for (size_t i = made.first; i < made.end; i++)
+        self->trials->clock[i] = self->trials->scratch[i];
+    find_durations(self, made.rank);
+}
+
+/* Gives a block of at least `least_s` the next lower clock where the iteration stays shortest. */
+static bool probe(const late_placing *self, int rank, double least_s) {
+    size_t first = self->gpus->rank_offset[rank], end = self->gpus->rank_offset[rank + 1];
+    size_t step = end - first > MOST_PLACES ? (end - first) / MOST_PLACES : 1;
+    block best = {rank, 0, 0};
+    double best_s = INFINITY;
+    for (size_t i = end; i > first; i -= i - first > step ? step : i - first) {
+        block wanted = block_at(self, rank, i - 1, least_s);
+        if (!is_free(self->trials, wanted) || !try_block(self, wanted, 1, false)) continue;
+        double length_s = harpe_trials_length_s(self->trials);
+        take_back(self, wanted);
+        if (length_s < best_s) {
+            best = wanted;
+            best_s = length_s;
+        }
+    }
+    if (best.end == 0 || !try_block(self, best, 1, false)) return false;
+    mark(self->trials, best, 1);
+    return true;
+}
+
+static size_t clock_count_of(const late_placing *self, int rank) {
+    return choices_of(self->trials, self->gpus->rank_offset[rank])->count;
+}
+
+size_t harpe_late_trials_probe(harpe_trials *trials, const harpe_late_gpus *gpus, double limit_s) {
+    late_placing self = {trials, gpus, limit_s};
+    size_t probes = 0;
+    begin(&self);
+    for (int rank = gpus->rank_count; rank-- > 0;) {
+        size_t clocks = clock_count_of(&self, rank);
+        bool has_probed = clocks < 2;
+        for (int other = gpus->rank_count; --other > rank && !has_probed;)
+            has_probed = clock_count_of(&self, other) == clocks;
+        if (has_probed) continue;
+        probes += probe(&self, rank, 0);
+        probes += probe(&self, rank, PROBE_S);
+    }
+    return probes;
 }

@@ -11,13 +11,21 @@
 /* The GPUs, one per pipeline rank. All instructions of a rank have the same list of clocks. */
 typedef struct harpe_late_gpus {
     int rank_count;
-    const size_t *rank_offset; /* [rank_count + 1]: first node of each rank */
-    const double *latency_s;   /* [rank_count]: no change takes longer; each 0 or more */
+    const size_t *rank_offset;      /* [rank_count + 1]: first node of each rank */
+    const double *const *latency_s; /* [rank_count][clock]: no change to a clock takes longer */
+    const double *const *usual_s;   /* [rank_count][clock]: a change to a clock usually is over */
+    const size_t *last_clock;       /* [rank_count]: at the end of the round before */
 } harpe_late_gpus;
 
+/* Makes a round at the highest clocks in which some ranks change their clocks, so that they learn
+ * how long this takes: one of the ranks that have the same number of clocks. A short and a long
+ * block run at the next lower clock, where they cost least, if the iteration stays within `limit_s`.
+ * Returns the number of blocks. O(ranks * arcs). */
+size_t harpe_late_trials_probe(harpe_trials *trials, const harpe_late_gpus *gpus, double limit_s);
+
 /* Chooses the clock of each node, as harpe_trials_place does. Every duration is an upper bound for
- * all latencies from 0 to `latency_s`, and the iterations before had the same clocks. Returns the
- * number of trials. O((trials + nodes) * arcs). */
+ * all latencies from 0 to `latency_s`, in the first iteration of the round and in later ones. Returns
+ * the number of trials. O((trials + nodes) * arcs). */
 size_t harpe_late_trials_place(harpe_trials *trials, const harpe_late_gpus *gpus, double limit_s);
 
 #endif

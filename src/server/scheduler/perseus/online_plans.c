@@ -2,7 +2,6 @@
 /* Calls the planner, and chooses a plan according to the job requests. */
 #include "server/scheduler/perseus/online_plans.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,8 +21,6 @@ static harpe_status check_fit(const harpe_online_pipeline *pipeline, const harpe
                       harpe_problem_instruction_count(problem), pipeline->instruction_count);
 }
 
-/* A plan that is faster than the highest clocks by less than this share is as fast. */
-#define FASTER_SHARE 1e-4
 /* By this share a plan may take longer because of late changes. With less, even a latency of some
  * ms costs much of what a plan saves. */
 #define LATE_SHARE 0.004
@@ -52,29 +49,6 @@ static harpe_status repair_all(const harpe_online_plans *plans, harpe_error *err
         if (k > 0 && (made.energy_j >= plan[-1].energy_j || made.time_s < plan[-1].time_s))
             replace(plan, frequency_mhz, &plan[-1], instructions);
     }
-    return HARPE_OK;
-}
-
-/* If measured times make some lower clocks faster than the highest ones, the fastest plan is faster
- * than an iteration at the highest clocks. Nobody has asked for that, and it costs energy: the plan
- * for the time of the highest clocks replaces it. */
-static harpe_status slow_down_fastest(const harpe_online_plans *plans, harpe_error *error) {
-    harpe_plan *fastest = &plans->set->plans[0];
-    double time_s = plans->all_maximum.time_s;
-    if (fastest->time_s >= time_s * (1 - FASTER_SHARE)) return HARPE_OK;
-    harpe_plan_request request = {
-        .choice = HARPE_PLANS_AT, .times_s = &time_s, .time_count = 1, .threads = 1};
-    harpe_plan_set *set;
-    harpe_status status = harpe_plan_set_new(plans->problem, &request, NULL, NULL, &set, error);
-    if (status != HARPE_OK) return status;
-    const harpe_plan *slower = harpe_plan_set_at(set, 0);
-    bool is_before_next = plans->set->count == 1 || slower->time_s < plans->set->plans[1].time_s;
-    if (slower->energy_j < fastest->energy_j && is_before_next) {
-        fastest->lower_bound_j = slower->lower_bound_j;
-        replace(fastest, (int *)fastest->frequency_mhz, slower,
-                harpe_problem_instruction_count(plans->problem));
-    }
-    harpe_plan_set_free(set);
     return HARPE_OK;
 }
 
@@ -111,7 +85,6 @@ harpe_status harpe_online_plans_new(const harpe_online_pipeline *pipeline,
     if (status == HARPE_OK)
         status = harpe_plan_set_new(plans->problem, &request, NULL, &plans->frontier, &plans->set,
                                     error);
-    if (status == HARPE_OK) status = slow_down_fastest(plans, error);
     if (status == HARPE_OK && harpe_problem_has_switch_latency(plans->problem))
         status = repair_all(plans, error);
     if (status != HARPE_OK) {
@@ -170,7 +143,7 @@ size_t harpe_online_plans_choose(const harpe_online_plans *plans, double slowdow
                                  const harpe_online_requests *requests,
                                  harpe_online_outside outside) {
     size_t count = harpe_plan_set_count(plans->set), chosen = 0;
-    double fastest_s = fmax(harpe_plan_set_at(plans->set, 0)->time_s, plans->all_maximum.time_s);
+    double fastest_s = harpe_plan_set_at(plans->set, 0)->time_s;
     double allowed_s =
         harpe_online_allowed_s(fastest_s, plans->undisturbed_s, slowdown, requests, outside);
     while (chosen + 1 < count &&

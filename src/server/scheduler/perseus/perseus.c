@@ -143,16 +143,23 @@ harpe_status harpe_perseus_next(void *state, harpe_schedule_writer *writer, harp
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
+/* Takes what the ranks report of how long changes of their clocks take. */
+static void take_latencies(harpe_perseus *self, const harpe_online_round *round, size_t count) {
+    for (size_t e = 0; e < self->pipeline->entry_count; e++)
+        harpe_online_latencies_take_time(self->latencies, round->entries[e].time_s);
+    if (self->told_clocks)
+        harpe_online_latencies_take(self->latencies, self->job->ranks, self->told_clocks, count);
+}
+
 /* Counts the time and energy of a round with an empty schedule, which ran at the highest clocks. */
 static harpe_status count_unscheduled(harpe_perseus *self, const harpe_profiling_result *results,
                                       size_t count, harpe_perseus_measured *measured,
                                       harpe_error *error) {
-    if (self->told_clocks)
-        harpe_online_latencies_take(self->latencies, self->job->ranks, self->told_clocks, count);
     harpe_online_round round;
     harpe_status status =
         harpe_online_round_read(self->pipeline, self->job->ranks, results, count, &round, error);
     if (status != HARPE_OK) return status;
+    take_latencies(self, &round, count);
     measured->time_s = round.iteration_time_s;
     measured->energy_j = round.iteration_energy_j;
     measured->iterations = (int64_t)round.iterations;
@@ -335,12 +342,11 @@ static harpe_status observe_round(harpe_perseus *self, const harpe_profiling_res
     *measured = (harpe_perseus_measured){.round = number, .ended_wall_s = (int64_t)time(NULL)};
     if (self->phase == HARPE_PERSEUS_COUNT)
         return observe_count(self, results, count, measured, error);
-    if (self->told_clocks)
-        harpe_online_latencies_take(self->latencies, self->job->ranks, self->told_clocks, count);
     harpe_online_round round;
     harpe_status status =
         harpe_online_round_read(self->pipeline, self->job->ranks, results, count, &round, error);
     if (status != HARPE_OK) return status;
+    take_latencies(self, &round, count);
     measured->time_s = round.iteration_time_s;
     measured->energy_j = round.iteration_energy_j;
     measured->iterations = (int64_t)round.iterations;

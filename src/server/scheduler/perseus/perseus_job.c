@@ -77,3 +77,7 @@ harpe_status harpe_perseus_begin_sweep(harpe_perseus *self, int microbatches, ha
     if (status == HARPE_OK) status = harpe_perseus_begin_learning(self, error);
     return status;
 }
+
+const harpe_rank_clocks *harpe_perseus_late_clocks(const harpe_perseus *self) {
+    return harpe_online_latencies_are_late(self->latencies) ? self->told_clocks : NULL;
+}

@@ -15,6 +15,7 @@
 #include "base/format.h"
 #include "server/scheduler/perseus/perseus_plan.h"
 #include "server/scheduler/perseus/perseus_replicas.h"
+#include "server/scheduler/perseus/real_clocks.h"
 
 /* The largest relative change of an entry that is corrected. If an entry has changed more, the
  * shape of its curve has probably changed too. */
@@ -93,24 +94,70 @@ static time_energy predict(const harpe_perseus *self, const harpe_plan *plan,
 
 /* ---- Correcting ------------------------------------------------------------------------------ */
 
+/* Finds the clocks at which the instructions ran, see real_clocks.h. Each replica that runs its own
+ * plan was measured at the clocks of the shared plan. */
+static void find_real_clocks(const harpe_perseus *self, const harpe_real_clocks *real) {
+    bool has_own = harpe_perseus_replicas_lowest(self) != NULL;
+    harpe_find_real_clocks(real, self->pipeline, self->job->ranks,
+                           has_own ? NULL : harpe_perseus_late_clocks(self),
+                           (size_t)self->job->job->world_size);
+}
+
+/* Predicts an instruction that ran at several clocks. It is one piece of work: a part s of its time
+ * at a clock at which the whole instruction takes t does s * time / t of the work. Returns false if
+ * one of the clocks was not measured. */
+static bool predict_mixed(const harpe_perseus *self, int entry, const harpe_run_clocks *run,
+                          harpe_profile_point *out) {
+    double work_per_s = 0, power_w = 0;
+    for (int i = 0; i < run->count; i++) {
+        harpe_profile_point point;
+        if (!harpe_sweep_point(self->sweep, entry, run->parts[i].mhz, &point)) return false;
+        work_per_s += run->parts[i].share / point.time_s;
+        power_w += run->parts[i].share * point.energy_j / point.time_s;
+    }
+    *out = (harpe_profile_point){0, 1 / work_per_s, power_w / work_per_s};
+    return work_per_s > 0;
+}
+
+/* Predicts the time and energy of an instruction at the clocks that it had. Returns false if they
+ * are not known. */
+static bool predict_run(const harpe_perseus *self, size_t instruction, int ran_mhz,
+                        harpe_profile_point *out) {
+    int entry = self->pipeline->entry_of[instruction];
+    const harpe_run_clocks *mixed =
+        harpe_real_clocks_of_run(self->pipeline, self->job->ranks, self->told_clocks,
+                                 (size_t)self->job->job->world_size, ran_mhz);
+    if (mixed) return predict_mixed(self, entry, mixed, out);
+    return harpe_sweep_point(self->sweep, entry, ran_mhz, out);
+}
+
 /* Computes the ratio of the measured value to the predicted value of each entry at the frequencies
- * that ran. */
+ * that ran. It is 1 for an entry with a run whose frequency is not known. */
 static harpe_status find_ratios(const harpe_perseus *self, const harpe_online_round *round,
                                 const int *frequency_mhz, time_energy *ratios, harpe_error *error) {
     const harpe_online_pipeline *pipeline = self->pipeline;
+    int *ran_mhz = harpe_calloc(pipeline->instruction_count, sizeof *ran_mhz);
+    if (!ran_mhz) return harpe_fail_memory(error);
+    find_real_clocks(self, &(harpe_real_clocks){frequency_mhz, ran_mhz});
     for (size_t i = 0; i < pipeline->instruction_count; i++) {
-        int entry = pipeline->entry_of[i];
+        time_energy *sum = &ratios[pipeline->entry_of[i]];
         harpe_profile_point point;
-        if (!harpe_sweep_point(self->sweep, entry, frequency_mhz[i], &point))
+        bool is_known = predict_run(self, i, ran_mhz[i], &point);
+        if (!is_known && ran_mhz[i] == frequency_mhz[i]) {
+            free(ran_mhz);
             return harpe_fail(error, HARPE_INTERNAL, "a plan runs '%.64s' at %d MHz, unmeasured",
-                              pipeline->entries[entry].instruction, frequency_mhz[i]);
-        ratios[entry].time += point.time_s;
-        ratios[entry].energy += point.energy_j;
+                              pipeline->entries[pipeline->entry_of[i]].instruction,
+                              frequency_mhz[i]);
+        }
+        sum->time += is_known ? point.time_s : NAN;
+        sum->energy += is_known ? point.energy_j : NAN;
     }
+    free(ran_mhz);
     for (size_t e = 0; e < pipeline->entry_count; e++) {
         double runs = (double)pipeline->entries[e].run_count;
-        ratios[e].time = round->entries[e].time_s * runs / ratios[e].time;
-        ratios[e].energy = round->entries[e].energy_j * runs / ratios[e].energy;
+        bool is_known = !isnan(ratios[e].time);
+        ratios[e].time = is_known ? round->entries[e].time_s * runs / ratios[e].time : 1;
+        ratios[e].energy = is_known ? round->entries[e].energy_j * runs / ratios[e].energy : 1;
     }
     return HARPE_OK;
 }

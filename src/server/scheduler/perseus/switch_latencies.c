@@ -14,6 +14,13 @@ enum { TOLERANCE_MHZ = 7 };
 #define UNKNOWN \
     (harpe_online_latency) { -1, -1 }
 #define LATENCY_MAX_S 1e3
+/* A change may take longer than nearly all changes so far by this factor. */
+#define MARGIN 1.25
+/* Shorter changes count as immediate. The second value is a share of the shortest instruction. */
+#define IGNORED_S 0.0005
+#define IGNORED_SHARE 0.01
+/* The latencies of fewer clocks say nothing about the others. */
+enum { ENOUGH_CLOCKS = 2 };
 
 static bool is_known(const harpe_online_latency *latency) { return latency->p95_s >= 0; }
 
@@ -76,40 +83,63 @@ void harpe_online_latencies_take(harpe_online_latencies *self, const harpe_rank_
     }
 }
 
+void harpe_online_latencies_take_time(harpe_online_latencies *self, double time_s) {
+    if (!(time_s > 0)) return;
+    self->shortest_s = self->shortest_s > 0 ? fmin(self->shortest_s, time_s) : time_s;
+}
+
 /* ---- Answers --------------------------------------------------------------------------------- */
 
-/* Returns the longest latencies of the pipeline ranks from `first` to `end` - 1. */
-static harpe_online_latency longest(const harpe_online_latencies *self, int first, int end) {
+static size_t clock_count(const harpe_online_latencies *self) {
+    return self->offset[self->rank_count];
+}
+
+/* Returns the longest known latency of all clocks. */
+static double longest_s(const harpe_online_latencies *self) {
+    double most_s = 0;
+    for (size_t i = 0; i < clock_count(self); i++)
+        most_s = fmax(most_s, self->latency[i].p95_s);
+    return most_s;
+}
+
+bool harpe_online_latencies_are_unknown(const harpe_online_latencies *self) {
+    size_t known = 0;
+    for (size_t i = 0; i < clock_count(self); i++)
+        known += is_known(&self->latency[i]);
+    return self->is_told && known < ENOUGH_CLOCKS;
+}
+
+bool harpe_online_latencies_are_late(const harpe_online_latencies *self) {
+    double ignored_s = fmax(IGNORED_S, IGNORED_SHARE * self->shortest_s);
+    return self->is_told && MARGIN * longest_s(self) >= ignored_s;
+}
+
+/* Returns the longest latency of a clock on any pipeline rank. */
+static harpe_online_latency of_others(const harpe_online_latencies *self, int mhz) {
     harpe_online_latency most = UNKNOWN;
-    for (size_t i = self->offset[first]; i < self->offset[end]; i++) {
-        most.median_s = fmax(most.median_s, self->latency[i].median_s);
-        most.p95_s = fmax(most.p95_s, self->latency[i].p95_s);
+    for (int p = 0; p < self->rank_count; p++) {
+        const harpe_online_latency *own = find(self, p, mhz);
+        if (own && own->p95_s > most.p95_s) most = *own;
     }
     return most;
 }
 
-static harpe_online_latency longest_for(const harpe_online_latencies *self, int pipeline_rank) {
-    harpe_online_latency own = longest(self, pipeline_rank, pipeline_rank + 1);
-    return is_known(&own) ? own : longest(self, 0, self->rank_count);
-}
-
-double harpe_online_latencies_longest_s(const harpe_online_latencies *self, int pipeline_rank) {
-    return self->is_told ? longest_for(self, pipeline_rank).p95_s : 0;
-}
-
-double harpe_online_latencies_median_s(const harpe_online_latencies *self, int pipeline_rank,
-                                       int mhz) {
+static harpe_online_latency of(const harpe_online_latencies *self, int pipeline_rank, int mhz) {
     const harpe_online_latency *own = find(self, pipeline_rank, mhz);
-    if (!self->is_told) return NAN;
-    if (own && is_known(own)) return own->median_s;
-    harpe_online_latency other = longest_for(self, pipeline_rank);
-    return is_known(&other) ? other.median_s : NAN;
+    return own && is_known(own) ? *own : of_others(self, mhz);
+}
+
+double harpe_online_latencies_bound_s(const harpe_online_latencies *self, int pipeline_rank,
+                                      int mhz, double guess_s) {
+    harpe_online_latency known = of(self, pipeline_rank, mhz);
+    return is_known(&known) ? MARGIN * known.p95_s : fmax(guess_s, MARGIN * longest_s(self));
 }
 
 double harpe_online_latencies_planned_s(const harpe_online_latencies *self, int pipeline_rank,
                                         int mhz) {
-    double median_s = self ? harpe_online_latencies_median_s(self, pipeline_rank, mhz) : NAN;
-    return median_s > 0 ? median_s : 0;
+    if (!self || !harpe_online_latencies_are_late(self)) return 0;
+    harpe_online_latency known = of(self, pipeline_rank, mhz);
+    return is_known(&known) ? known.p95_s : longest_s(self);
 }
 
 /* ---- State ----------------------------------------------------------------------------------- */
@@ -124,7 +154,8 @@ json_t *harpe_online_latencies_save(const harpe_online_latencies *self) {
                     list, json_pack("[i,i,f,f]", p, self->mhz[i], own->median_s, own->p95_s));
         }
     }
-    return json_pack("{s:b,s:o}", "is_told", self->is_told, "list", list);
+    return json_pack("{s:b,s:f,s:o}", "is_told", self->is_told, "shortest", self->shortest_s,
+                     "list", list);
 }
 
 static bool load_one(const harpe_online_latencies *self, const json_t *saved) {
@@ -145,6 +176,7 @@ bool harpe_online_latencies_load(harpe_online_latencies *self, const json_t *sav
     if (!saved) return true;
     const json_t *list = json_object_get(saved, "list");
     self->is_told = json_is_true(json_object_get(saved, "is_told"));
+    harpe_online_latencies_take_time(self, json_number_value(json_object_get(saved, "shortest")));
     if (!json_is_array(list)) return false;
     for (size_t i = 0; i < json_array_size(list); i++)
         if (!load_one(self, json_array_get(list, i))) return false;

@@ -27,6 +27,7 @@ typedef struct harpe_online_latencies {
     size_t *offset; /* [rank_count + 1]: first clock of each pipeline rank */
     int *mhz;
     harpe_online_latency *latency; /* one per clock */
+    double shortest_s;             /* time of the shortest instruction so far; 0: not known */
 } harpe_online_latencies;
 
 /* Makes an empty object. `clocks` has one element per pipeline rank and is copied. Returns NULL if
@@ -39,16 +40,22 @@ void harpe_online_latencies_free(harpe_online_latencies *self);
  * `ranks` has the `count` ranks of `clocks`. */
 void harpe_online_latencies_take(harpe_online_latencies *self, const harpe_rank_info *ranks,
                                  const harpe_rank_clocks *clocks, size_t count);
+/* Takes the time of an instruction. */
+void harpe_online_latencies_take_time(harpe_online_latencies *self, double time_s);
 
-/* Returns the time in which nearly all changes of a pipeline rank are over: the longest one known
- * of this rank or, if none is, of all ranks. 0: no rank reports clocks. Negative: not known yet. */
-double harpe_online_latencies_longest_s(const harpe_online_latencies *self, int pipeline_rank);
-/* Returns the median for a clock of a pipeline rank, or the longest median if this clock's is not
- * known. NAN: no latency is known. */
-double harpe_online_latencies_median_s(const harpe_online_latencies *self, int pipeline_rank,
-                                       int mhz);
+/* Returns true if ranks report clocks, but too few changes were measured to say more. */
+bool harpe_online_latencies_are_unknown(const harpe_online_latencies *self);
+/* Returns true if changes take so long that it matters: 0.5 ms, and 1 % of the shortest
+ * instruction. Shorter changes count as immediate. */
+bool harpe_online_latencies_are_late(const harpe_online_latencies *self);
 
-/* Returns the same median for a profile; 0: it is not known, or `self` is NULL. */
+/* Returns the time in which nearly all changes to a clock are over: the one measured on this
+ * pipeline rank, or else on others. If it is not known, the result is `guess_s`, or the longest
+ * known one if that is longer. 0: the change is immediate. */
+double harpe_online_latencies_bound_s(const harpe_online_latencies *self, int pipeline_rank,
+                                      int mhz, double guess_s);
+/* Returns the latency for plans, as a profile has it. 0: none is known, changes are immediate, or
+ * `self` is NULL. */
 double harpe_online_latencies_planned_s(const harpe_online_latencies *self, int pipeline_rank,
                                         int mhz);
 
