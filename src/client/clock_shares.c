@@ -12,33 +12,38 @@ enum { ENOUGH_SAMPLES = 3 }; /* for a latency to be used */
 /* A slow change takes so many times the 95th percentile. Some changes are never seen, because
  * another request replaces them, and these are the slow ones. */
 #define SLOW_FACTOR 1.25
+/* A fast change takes this share of the median. */
+#define FAST_FACTOR 0.7
 /* Shares that differ by less are the same. */
 #define SAME_SHARE 0.03
 
 /* ---- Changes --------------------------------------------------------------------------------- */
 
-static uint32_t time_of(const harpe_switch_entry *entry, bool is_slow) {
-    return is_slow ? (uint32_t)(SLOW_FACTOR * entry->p95_us) : entry->median_us;
+typedef enum speed { USUAL, FAST, SLOW } speed;
+
+static uint32_t time_of(const harpe_switch_entry *entry, speed how) {
+    if (how == SLOW) return (uint32_t)(SLOW_FACTOR * entry->p95_us);
+    return how == FAST ? (uint32_t)(FAST_FACTOR * entry->median_us) : entry->median_us;
 }
 
-static uint32_t latency_us(const harpe_switch_table *table, uint32_t mhz, bool is_slow) {
+static uint32_t latency_us(const harpe_switch_table *table, uint32_t mhz, speed how) {
     uint32_t longest_us = 0;
     for (size_t i = 0; i < HARPE_SWITCH_TARGETS; i++) {
         harpe_switch_entry entry = harpe_switch_entry_at(table, i);
         if (entry.mhz == 0) break;
         if (entry.samples < ENOUGH_SAMPLES) continue;
-        uint32_t own_us = time_of(&entry, is_slow);
+        uint32_t own_us = time_of(&entry, how);
         if (entry.mhz == mhz) return own_us;
         if (own_us > longest_us) longest_us = own_us;
     }
-    return longest_us;
+    return how == FAST ? 0 : longest_us;
 }
 
 static size_t find_changes(const harpe_clock_ask *asks, size_t count,
-                           const harpe_switch_table *table, bool is_slow, harpe_clock_since *out) {
+                           const harpe_switch_table *table, speed how, harpe_clock_since *out) {
     size_t made = 0;
     for (size_t i = 0; i < count; i++) {
-        uint64_t from_us = asks[i].asked_us + latency_us(table, asks[i].mhz, is_slow);
+        uint64_t from_us = asks[i].asked_us + latency_us(table, asks[i].mhz, how);
         bool is_replaced = i + 1 < count && asks[i + 1].asked_us < from_us;
         if (is_replaced || (made > 0 && out[made - 1].mhz == asks[i].mhz)) continue;
         out[made++] = (harpe_clock_since){from_us, asks[i].mhz};
@@ -48,20 +53,22 @@ static size_t find_changes(const harpe_clock_ask *asks, size_t count,
 
 bool harpe_clock_timeline_make(harpe_clock_timeline *timeline, const harpe_clock_ask *asks,
                                size_t count, const harpe_switch_table *table) {
-    *timeline = (harpe_clock_timeline){harpe_calloc(count, sizeof *timeline->usual),
-                                       harpe_calloc(count, sizeof *timeline->slow), 0, 0};
-    if (!timeline->usual || !timeline->slow) {
-        harpe_clock_timeline_free(timeline);
-        return false;
+    *timeline = (harpe_clock_timeline){0};
+    for (int how = 0; how < HARPE_CLOCK_SPEEDS; how++) {
+        timeline->changes[how] = harpe_calloc(count, sizeof *timeline->changes[how]);
+        if (!timeline->changes[how]) {
+            harpe_clock_timeline_free(timeline);
+            return false;
+        }
+        timeline->count[how] =
+            find_changes(asks, count, table, (speed)how, timeline->changes[how]);
     }
-    timeline->usual_count = find_changes(asks, count, table, false, timeline->usual);
-    timeline->slow_count = find_changes(asks, count, table, true, timeline->slow);
     return true;
 }
 
 void harpe_clock_timeline_free(harpe_clock_timeline *timeline) {
-    free(timeline->usual);
-    free(timeline->slow);
+    for (int how = 0; how < HARPE_CLOCK_SPEEDS; how++)
+        free(timeline->changes[how]);
     *timeline = (harpe_clock_timeline){0};
 }
 
@@ -118,11 +125,15 @@ static double share_of(const harpe_run_clocks *run, int mhz) {
 harpe_run_clocks harpe_clock_shares_of(const harpe_clock_timeline *timeline, uint64_t start_us,
                                        uint64_t end_us) {
     const harpe_run_clocks unknown = {.count = -1};
-    harpe_run_clocks usual = shares_of(timeline->usual, timeline->usual_count, start_us, end_us);
-    harpe_run_clocks slow = shares_of(timeline->slow, timeline->slow_count, start_us, end_us);
-    for (int i = 0; i < usual.count; i++)
-        if (fabs(usual.parts[i].share - share_of(&slow, usual.parts[i].mhz)) > SAME_SHARE)
-            return unknown;
+    harpe_run_clocks usual =
+        shares_of(timeline->changes[USUAL], timeline->count[USUAL], start_us, end_us);
+    for (int how = FAST; how <= SLOW; how++) {
+        harpe_run_clocks other =
+            shares_of(timeline->changes[how], timeline->count[how], start_us, end_us);
+        for (int i = 0; i < usual.count; i++)
+            if (fabs(usual.parts[i].share - share_of(&other, usual.parts[i].mhz)) > SAME_SHARE)
+                return unknown;
+    }
     return usual;
 }
 

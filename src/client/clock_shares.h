@@ -17,23 +17,24 @@ typedef struct harpe_clock_since {
     uint32_t mhz;
 } harpe_clock_since;
 
-/* The clocks of a GPU over time, twice: if changes take as long as usual, and if they take as long
- * as a slow one. */
+enum { HARPE_CLOCK_SPEEDS = 3 }; /* of changes: usual, fast and slow */
+
+/* The clocks of a GPU over time: if changes take as long as usual, or are fast, or are slow. */
 typedef struct harpe_clock_timeline {
-    harpe_clock_since *usual, *slow;
-    size_t usual_count, slow_count;
+    harpe_clock_since *changes[HARPE_CLOCK_SPEEDS];
+    size_t count[HARPE_CLOCK_SPEEDS];
 } harpe_clock_timeline;
 
 /* Makes the timeline of requests, which are in the order of time. A request replaces an older one
- * that has not taken effect. A change takes the time of its target clock in the table, or the
- * longest time of the table if the target is not known. Returns false if memory runs out. Free with
+ * that has not taken effect. A change takes the time of its target clock in the table. If the target
+ * is not known, it takes the longest time of the table, or no time if it is fast. Returns false if memory runs out. Free with
  * harpe_clock_timeline_free. */
 bool harpe_clock_timeline_make(harpe_clock_timeline *timeline, const harpe_clock_ask *asks,
                                size_t count, const harpe_switch_table *table);
 void harpe_clock_timeline_free(harpe_clock_timeline *timeline);
 
 /* Computes the clocks of a span. They are not known if the span begins before the first change, has
- * more parts than a run may have, or has clearly other parts if changes are slow. */
+ * more parts than a run may have, or has clearly other parts if changes are fast or slow. */
 harpe_run_clocks harpe_clock_shares_of(const harpe_clock_timeline *timeline, uint64_t start_us,
                                        uint64_t end_us);
 

@@ -46,11 +46,17 @@ static void a_repaired_plan_keeps_its_time(void **state) {
         memcpy(mhz, harpe_plan_set_at(set, 0)->frequency_mhz, count * sizeof *mhz);
         harpe_clock_switch cost = {.latency_s = latencies_s[l]};
         harpe_late_plan late, again;
-        assert_ok(harpe_late_repair(problem, &cost, 0, time_s, mhz, &late, &error), error);
+        assert_ok(harpe_late_repair(problem, &cost, time_s, mhz, &late, &error), error);
         assert_ok(harpe_plan_evaluate_late(problem, mhz, &cost, 0, &again, NULL, &error), error);
         assert_true(late.time_s <= time_s * (1 + 1e-8));
         assert_true(late.energy_j <= highest.energy_j * (1 + 1e-8));
         assert_near(late.time_s, again.time_s, 1e-9);
+        for (double share = 0; share < 1; share += 0.05) { /* changes that are faster */
+            harpe_clock_switch faster = {.latency_s = share * latencies_s[l]};
+            assert_ok(harpe_plan_evaluate_late(problem, mhz, &faster, 0, &again, NULL, &error),
+                      error);
+            assert_true(again.time_s <= time_s * (1 + 1e-8));
+        }
         for (size_t i = 0; i < count; i++)
             assert_true(mhz[i] >= harpe_plan_set_at(set, 0)->frequency_mhz[i]);
         saving += late.energy_j < 0.98 * highest.energy_j;

@@ -42,7 +42,7 @@ static harpe_status repair_all(const harpe_online_plans *plans, harpe_error *err
         int *frequency_mhz = (int *)plan->frequency_mhz; /* the set owns them */
         harpe_late_plan made;
         harpe_status status = harpe_late_repair(
-            plans->problem, &late, 0, plan->time_s * (1 + LATE_SHARE), frequency_mhz, &made, error);
+            plans->problem, &late, plan->time_s * (1 + LATE_SHARE), frequency_mhz, &made, error);
         if (status != HARPE_OK) return status;
         plan->time_s = made.time_s;
         plan->energy_j = made.energy_j;
