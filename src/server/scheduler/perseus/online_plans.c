@@ -2,6 +2,7 @@
 /* Calls the planner, and chooses a plan according to the job requests. */
 #include "server/scheduler/perseus/online_plans.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,24 +33,78 @@ static void replace(harpe_plan *plan, int *frequency_mhz, const harpe_plan *bett
     memcpy(frequency_mhz, better->frequency_mhz, count * sizeof *frequency_mhz);
 }
 
-/* Makes the plans keep their times although clocks change late and controllers do not ask for them
- * early. Time and energy of a plan are then those with late changes. */
-static harpe_status repair_all(const harpe_online_plans *plans, harpe_error *error) {
+/* Repairs the clocks of `from` for the time of a plan. They replace the plan if they save more than
+ * `*best_j`. */
+static harpe_status try_late(const harpe_online_plans *plans, harpe_plan *plan, double time_s,
+                             const harpe_plan *from, double *best_j, harpe_error *error) {
     const harpe_clock_switch late = {.takes_profile = true};
-    size_t instructions = harpe_problem_instruction_count(plans->problem);
-    for (size_t k = 0; k < plans->set->count; k++) {
-        harpe_plan *plan = &plans->set->plans[k];
-        int *frequency_mhz = (int *)plan->frequency_mhz; /* the set owns them */
-        harpe_late_plan made;
-        harpe_status status = harpe_late_repair(
-            plans->problem, &late, plan->time_s * (1 + LATE_SHARE), frequency_mhz, &made, error);
-        if (status != HARPE_OK) return status;
-        plan->time_s = made.time_s;
-        plan->energy_j = made.energy_j;
-        if (k > 0 && (made.energy_j >= plan[-1].energy_j || made.time_s < plan[-1].time_s))
-            replace(plan, frequency_mhz, &plan[-1], instructions);
+    size_t count = harpe_problem_instruction_count(plans->problem);
+    int *mhz = harpe_calloc(count, sizeof *mhz);
+    if (!mhz) return harpe_fail_memory(error);
+    memcpy(mhz, from->frequency_mhz, count * sizeof *mhz);
+    harpe_late_plan made;
+    harpe_status status =
+        harpe_late_repair(plans->problem, &late, time_s * (1 + LATE_SHARE), mhz, &made, error);
+    if (status == HARPE_OK && made.energy_j < *best_j) {
+        harpe_plan better = {
+            .time_s = made.time_s, .energy_j = made.energy_j, .frequency_mhz = mhz};
+        *best_j = made.energy_j;
+        replace(plan, (int *)plan->frequency_mhz, &better, count); /* the set owns them */
     }
-    return HARPE_OK;
+    free(mhz);
+    return status;
+}
+
+/* Returns the slowest plan of a set that is not slower than `time_s`, or NULL. */
+static const harpe_plan *plan_within(const harpe_plan_set *set, double time_s) {
+    const harpe_plan *found = NULL;
+    for (size_t k = 0; k < harpe_plan_set_count(set); k++) {
+        const harpe_plan *plan = harpe_plan_set_at(set, k);
+        bool is_within = plan->time_s <= time_s * (1 + ROUNDING);
+        if (is_within && (!found || plan->time_s > found->time_s)) found = plan;
+    }
+    return found;
+}
+
+/* Makes the plans keep their times although clocks change late and controllers do not ask for them
+ * early. Each plan begins with the plan for immediate changes, or with one of `few`, which has few
+ * changes. Time and energy of a plan are then those with late changes. */
+static harpe_status repair_with(const harpe_online_plans *plans, const harpe_plan_set *few,
+                                harpe_error *error) {
+    size_t instructions = harpe_problem_instruction_count(plans->problem);
+    harpe_status status = HARPE_OK;
+    for (size_t k = 0; k < plans->set->count && status == HARPE_OK; k++) {
+        harpe_plan *plan = &plans->set->plans[k];
+        double time_s = plan->time_s, best_j = INFINITY;
+        const harpe_plan *other = plan_within(few, time_s);
+        status = try_late(plans, plan, time_s, plan, &best_j, error);
+        if (status == HARPE_OK && other)
+            status = try_late(plans, plan, time_s, other, &best_j, error);
+        if (k > 0 && (best_j >= plan[-1].energy_j || plan->time_s < plan[-1].time_s))
+            replace(plan, (int *)plan->frequency_mhz, &plan[-1], instructions);
+    }
+    return status;
+}
+
+static harpe_status repair_all(const harpe_online_plans *plans, harpe_error *error) {
+    size_t count = plans->set->count;
+    double *times_s = harpe_calloc(count, sizeof *times_s);
+    if (!times_s) return harpe_fail_memory(error);
+    for (size_t k = 0; k < count; k++)
+        times_s[k] = plans->set->plans[k].time_s;
+    harpe_plan_request request = {.choice = HARPE_PLANS_AT,
+                                  .times_s = times_s,
+                                  .time_count = count,
+                                  .clock_switch = {.takes_profile = true},
+                                  .threads = 1};
+    harpe_plan_set *few;
+    harpe_status status =
+        harpe_plan_set_new(plans->problem, &request, NULL, NULL, &few, error);
+    free(times_s);
+    if (status != HARPE_OK) return status;
+    status = repair_with(plans, few, error);
+    harpe_plan_set_free(few);
+    return status;
 }
 
 harpe_status harpe_online_plans_evaluate(const harpe_online_plans *plans, const int *frequency_mhz,
