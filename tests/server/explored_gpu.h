@@ -32,8 +32,9 @@ static inline double explored_draw_normal(uint64_t *random) {
 
 /* ---- The GPU --------------------------------------------------------------------------------- */
 
-/* How long changes take; all 0: they are immediate. */
+/* How long changes take. */
 typedef struct explored_lateness {
+    bool is_told; /* ranks report their clocks; otherwise changes are immediate */
     double latency_s[EXPLORED_CLOCKS_MAX]; /* medians, by target clock */
     double spread;                         /* of the logarithm of one change's latency */
     double tail_share, tail_factor;        /* some changes take up to so many times as long */
@@ -51,7 +52,7 @@ typedef struct explored_gpu {
     harpe_switch_learning learning;
 } explored_gpu;
 
-static inline bool explored_is_late(const explored_gpu *gpu) { return gpu->late.latency_s[0] > 0; }
+static inline bool explored_is_late(const explored_gpu *gpu) { return gpu->late.is_told; }
 
 static inline void explored_gpu_init(explored_gpu *gpu, uint64_t seed) {
     gpu->random = seed;

@@ -194,8 +194,8 @@ static inline void explored_prepare(explored_job *s) {
                                         .available_frequency_count = (size_t)s->clock_count};
 }
 
-/* Makes a random job. The same seed makes the same job. */
-static inline explored_job *explored_random(uint64_t seed) {
+/* Makes a random job of at most so many stages and microbatches. The same seed makes the same job. */
+static inline explored_job *explored_sized(uint64_t seed, int stages, int microbatches) {
     static const double jitters[] = {0, 0.002, 0.005, 0.01, 0.02};
     explored_job *s = calloc(1, sizeof *s);
     if (!s) abort();
@@ -203,6 +203,8 @@ static inline explored_job *explored_random(uint64_t seed) {
     s->stages = explored_pick(s, 1, 3) == 1 ? explored_pick(s, 2, EXPLORED_STAGES_MAX)
                                             : explored_pick(s, 2, 8);
     s->microbatches = explored_pick(s, 3, 24);
+    if (s->stages > stages) s->stages = stages;
+    if (s->microbatches > microbatches) s->microbatches = microbatches;
     s->iterations = explored_pick(s, 3, 10);
     s->jitter = jitters[explored_pick(s, 0, 4)];
     s->outside_s = explored_pick(s, 0, 1) * explored_uniform(s, 0, 0.3);
@@ -214,6 +216,10 @@ static inline explored_job *explored_random(uint64_t seed) {
                    "%2d stages %2d microbatches %2d clocks %2d iterations jitter %.1f %%",
                    s->stages, s->microbatches, s->clock_count, s->iterations, 100 * s->jitter);
     return s;
+}
+
+static inline explored_job *explored_random(uint64_t seed) {
+    return explored_sized(seed, EXPLORED_STAGES_MAX, 24);
 }
 
 /* Makes a job from a profile that was measured. */
@@ -307,12 +313,35 @@ static inline void explored_make_results(explored_job *s) {
 static inline void explored_make_late(explored_job *s, double latency_s) {
     size_t used = strlen(s->kind);
     for (int r = 0; r < s->stages; r++) {
-        explored_lateness late = {.spread = 0.1, .tail_share = 0.02, .tail_factor = 3};
+        explored_lateness late = {
+            .is_told = true, .spread = 0.1, .tail_share = 0.02, .tail_factor = 3};
         for (int c = 0; c < s->clock_count; c++)
             late.latency_s[c] = latency_s * explored_uniform(s, 0.4, 1);
         s->gpus[r].late = late;
     }
     (void)snprintf(s->kind + used, sizeof s->kind - used, " late %.0f ms", 1e3 * latency_s);
+}
+
+/* Makes GPUs of which nearly all is random: latencies from 0 to 150 ms for each clock, of each GPU or
+ * the same on all, and their spread. */
+static inline void explored_make_wild(explored_job *s) {
+    size_t used = strlen(s->kind);
+    double longest_s = pow(10, explored_uniform(s, -3.5, log10(0.15)));
+    bool is_same = explored_pick(s, 0, 1) == 1;
+    for (int r = 0; r < s->stages; r++) {
+        explored_lateness *late = &s->gpus[r].late;
+        if (r > 0 && is_same) {
+            *late = s->gpus[0].late;
+            continue;
+        }
+        *late = (explored_lateness){.is_told = true,
+                                    .spread = explored_uniform(s, 0, 0.2),
+                                    .tail_share = explored_uniform(s, 0, 0.02),
+                                    .tail_factor = explored_uniform(s, 1, 3)};
+        for (int c = 0; c < s->clock_count; c++)
+            late->latency_s[c] = explored_uniform(s, 0, longest_s);
+    }
+    (void)snprintf(s->kind + used, sizeof s->kind - used, " late 0 to %.1f ms", 1e3 * longest_s);
 }
 
 /* Draws the jitter of an iteration's instructions: factors of the time and of the energy of each. */

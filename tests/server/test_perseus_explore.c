@@ -51,15 +51,14 @@ static void no_round_is_slower_than_promised(void **state) {
     assert_true(close >= 0.8 * easy);
 }
 
-/* GPUs that change their clocks late, and ranks that report it: no round and no single iteration
- * breaks the promise. */
+/* GPUs that change their clocks late, and ranks that report it: no round breaks the promise, and the
+ * plan does not either. bench/bench_explore plays more and larger jobs. */
 static void late_clocks_break_no_promise(void **state) {
-    static const double latencies_s[] = {0.002, 0.01, 0.03, 0.1};
     int jobs = trials(6), saving = 0;
     (void)state;
     for (int i = 0; i < jobs; i++) {
-        explored_job *s = explored_random((uint64_t)(70000 + i));
-        explored_make_late(s, latencies_s[i % 4]);
+        explored_job *s = explored_sized((uint64_t)(70000 + i), 5, 10);
+        explored_make_wild(s);
         start(s, "");
         explored_way way = explored_go(s, ROUNDS_MAX);
         print_message("%s: %d rounds, slowest %+.2f %% (%+.2f %%), plan %+.2f %% time, %+.2f %%\n",
@@ -67,12 +66,13 @@ static void late_clocks_break_no_promise(void **state) {
                       100 * way.plan_time, 100 * way.plan_energy);
         assert_true(explored_is_in(s, "plan"));
         assert_true(way.worst_time <= PROMISE + 1e-9);
-        assert_true(way.worst_iteration <= 1.5 * PROMISE);
+        assert_true(way.worst_iteration <= 2 * PROMISE); /* a change may be slower than most */
         assert_true(way.mean_time <= GOAL_MEAN);
+        assert_true(way.plan_time <= PROMISE);
         saving += s->ran.energy_j < 0.999 * s->highest.energy_j;
         explored_free(s);
     }
-    assert_true(saving >= 0.5 * jobs);
+    assert_true(TRIALS_ARE_SLOW || saving >= 0.5 * jobs);
 }
 
 /* Without the reports, the same GPUs are slower than promised: the reports are of use. */
@@ -81,7 +81,7 @@ static void silent_ranks_with_late_clocks_break_the_promise(void **state) {
     (void)state;
     for (int is_silent = 0; is_silent <= 1; is_silent++) {
         for (uint64_t seed = 5; seed < 8; seed++) {
-            explored_job *s = explored_random(seed);
+            explored_job *s = explored_sized(seed, 5, 10);
             s->is_silent = is_silent == 1;
             explored_make_late(s, 0.03);
             start(s, "");
@@ -90,6 +90,36 @@ static void silent_ranks_with_late_clocks_break_the_promise(void **state) {
         }
     }
     assert_true(worst[0] <= PROMISE + 1e-9 && worst[1] > 2 * PROMISE);
+}
+
+/* Ranks that report changes of no time, or of a short time, learn as well and as soon as ranks that
+ * report nothing. A probe is all that differs. */
+static void short_latencies_cost_nothing(void **state) {
+    static const double latencies_s[] = {0, 0.0002};
+    int rounds[2] = {0, 0};
+    double time = 0, energy = 0;
+    (void)state;
+    for (int i = 0; i < trials(5); i++) {
+        for (int is_silent = 0; is_silent <= 1; is_silent++) {
+            explored_job *s = explored_sized((uint64_t)(60000 + i), 5, 10);
+            s->jitter = fmin(s->jitter, 0.005);
+            explored_make_late(s, latencies_s[i % 2]);
+            s->is_silent = is_silent == 1;
+            start(s, "");
+            explored_way way = explored_go(s, ROUNDS_MAX);
+            print_message("%s: %d rounds, all %+.3f %%, plan %+.3f %% energy\n", s->kind, way.rounds,
+                          100 * way.mean_time, 100 * way.plan_energy);
+            assert_true(way.worst_time <= PROMISE + 1e-9);
+            rounds[is_silent] += way.rounds;
+            time += (is_silent ? -1 : 1) * way.mean_time;
+            energy += (is_silent ? -1 : 1) * way.plan_energy;
+            explored_free(s);
+        }
+    }
+    print_message("rounds %d, silent %d; time %+.4f %%, energy %+.4f %%\n", rounds[0], rounds[1],
+                  100 * time, 100 * energy);
+    assert_true(rounds[0] <= 1.1 * rounds[1]);
+    assert_true(time <= 0.001 * trials(5) && energy <= 0.002 * trials(5));
 }
 
 static void a_smaller_permitted_slowdown_is_kept(void **state) {
@@ -306,6 +336,7 @@ int main(void) {
         cmocka_unit_test(no_round_is_slower_than_promised),
         cmocka_unit_test(late_clocks_break_no_promise),
         cmocka_unit_test(silent_ranks_with_late_clocks_break_the_promise),
+        cmocka_unit_test(short_latencies_cost_nothing),
         cmocka_unit_test(a_smaller_permitted_slowdown_is_kept),
         cmocka_unit_test(a_restart_in_any_round_changes_nothing),
         cmocka_unit_test(a_straggler_gives_room_for_lower_clocks),

@@ -190,6 +190,8 @@ static harpe_status take_runs(harpe_explorer *explorer, const harpe_online_clock
     double noise = harpe_explorer_noise_of(explorer);
     harpe_clock_share share = {index_of(curve, runs->frequency_mhz), 1};
     if (share.clock == curve->count || !(runs->mean.time_s > 0)) return HARPE_OK;
+    /* A probe measures latencies; a clock so near to the highest one does not show the curve. */
+    if (!explorer->is_exploring && share.clock > 0) return HARPE_OK;
     harpe_online_clock_runs own = *runs;
     own.mean.time_s /= list->time_ratio; /* curves do not contain drift */
     own.mean.energy_j /= list->energy_ratio;
@@ -266,9 +268,9 @@ harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_explor
     for (size_t k = 0; k < run_count && status == HARPE_OK; k++) {
         const harpe_run_clocks *mixed = harpe_real_clocks_of_run(
             pipeline, reports->ranks, clocks, reports->count, runs[k].frequency_mhz);
-        if (mixed)
+        if (mixed && explorer->is_exploring)
             take_mixed_run(explorer, &runs[k], mixed, weight);
-        else
+        else if (!mixed)
             status = take_runs(explorer, &runs[k], weight, error);
     }
     free(runs);
