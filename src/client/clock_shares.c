@@ -60,8 +60,7 @@ bool harpe_clock_timeline_make(harpe_clock_timeline *timeline, const harpe_clock
             harpe_clock_timeline_free(timeline);
             return false;
         }
-        timeline->count[how] =
-            find_changes(asks, count, table, (speed)how, timeline->changes[how]);
+        timeline->count[how] = find_changes(asks, count, table, (speed)how, timeline->changes[how]);
     }
     return true;
 }

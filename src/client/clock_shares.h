@@ -26,9 +26,9 @@ typedef struct harpe_clock_timeline {
 } harpe_clock_timeline;
 
 /* Makes the timeline of requests, which are in the order of time. A request replaces an older one
- * that has not taken effect. A change takes the time of its target clock in the table. If the target
- * is not known, it takes the longest time of the table, or no time if it is fast. Returns false if memory runs out. Free with
- * harpe_clock_timeline_free. */
+ * that has not taken effect. A change takes the time of its target clock in the table. If the
+ * target is not known, it takes the longest time of the table, or no time if it is fast. Returns
+ * false if memory runs out. Free with harpe_clock_timeline_free. */
 bool harpe_clock_timeline_make(harpe_clock_timeline *timeline, const harpe_clock_ask *asks,
                                size_t count, const harpe_switch_table *table);
 void harpe_clock_timeline_free(harpe_clock_timeline *timeline);

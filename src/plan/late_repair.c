@@ -193,7 +193,8 @@ static harpe_status settle(const late_repair *self, double longest_s, harpe_late
     size_t count = (size_t)self->problem->instruction_count;
     harpe_status status = harpe_plan_all_maximum(self->problem, &highest, error);
     if (status == HARPE_OK)
-        status = harpe_plan_evaluate_late(self->problem, self->mhz, self->cost, 0, out, NULL, error);
+        status =
+            harpe_plan_evaluate_late(self->problem, self->mhz, self->cost, 0, out, NULL, error);
     if (status != HARPE_OK) return status;
     bool is_fast = longest_s <= self->time_s * (1 + ROUNDING);
     if (is_fast && out->energy_j <= highest.energy_j) return HARPE_OK;

@@ -9,9 +9,10 @@
 /* Raises clocks in place until the iteration takes at most `time_s`, whether changes are immediate,
  * take as long as `cost` says, or anything between. An instruction that is slow because its clock
  * comes late gets it earlier: the instruction before it runs at this clock, too. If that is not
- * enough, or if the plan needs more energy than the highest clocks, all instructions get the highest
- * clocks. `*out` is the evaluation of the result, with the latencies of `cost` and a controller that
- * does not ask early. The work is O(instructions) for each step, and few steps are needed. */
+ * enough, or if the plan needs more energy than the highest clocks, all instructions get the
+ * highest clocks. `*out` is the evaluation of the result, with the latencies of `cost` and a
+ * controller that does not ask early. The work is O(instructions) for each step, and few steps are
+ * needed. */
 harpe_status harpe_late_repair(const harpe_problem *problem, const harpe_clock_switch *cost,
                                double time_s, int *frequency_mhz, harpe_late_plan *out,
                                harpe_error *error);

@@ -194,7 +194,8 @@ static inline void explored_prepare(explored_job *s) {
                                         .available_frequency_count = (size_t)s->clock_count};
 }
 
-/* Makes a random job of at most so many stages and microbatches. The same seed makes the same job. */
+/* Makes a random job of at most so many stages and microbatches. The same seed makes the same job.
+ */
 static inline explored_job *explored_sized(uint64_t seed, int stages, int microbatches) {
     static const double jitters[] = {0, 0.002, 0.005, 0.01, 0.02};
     explored_job *s = calloc(1, sizeof *s);
@@ -322,8 +323,8 @@ static inline void explored_make_late(explored_job *s, double latency_s) {
     (void)snprintf(s->kind + used, sizeof s->kind - used, " late %.0f ms", 1e3 * latency_s);
 }
 
-/* Makes GPUs of which nearly all is random: latencies from 0 to 150 ms for each clock, of each GPU or
- * the same on all, and their spread. */
+/* Makes GPUs of which nearly all is random: latencies from 0 to 150 ms for each clock, of each GPU
+ * or the same on all, and their spread. */
 static inline void explored_make_wild(explored_job *s) {
     size_t used = strlen(s->kind);
     double longest_s = pow(10, explored_uniform(s, -3.5, log10(0.15)));
@@ -344,7 +345,8 @@ static inline void explored_make_wild(explored_job *s) {
     (void)snprintf(s->kind + used, sizeof s->kind - used, " late 0 to %.1f ms", 1e3 * longest_s);
 }
 
-/* Draws the jitter of an iteration's instructions: factors of the time and of the energy of each. */
+/* Draws the jitter of an iteration's instructions: factors of the time and of the energy of each.
+ */
 static inline double *explored_draw_factors(explored_job *s) {
     size_t count = harpe_problem_instruction_count(s->problem);
     double *factors = explored_alloc(s, 2 * count, sizeof *factors);
@@ -355,8 +357,8 @@ static inline double *explored_draw_factors(explored_job *s) {
     return factors;
 }
 
-/* Runs one iteration, without jitter if `factors` is NULL. Writes the time and energy of each instruction into s->noisy, and returns
- * those of the iteration. */
+/* Runs one iteration, without jitter if `factors` is NULL. Writes the time and energy of each
+ * instruction into s->noisy, and returns those of the iteration. */
 static inline harpe_plan explored_run_iteration(explored_job *s, const double *factors,
                                                 uint64_t *spans_us) {
     const harpe_dag *dag = &s->problem->dag;
@@ -394,8 +396,8 @@ static inline harpe_plan explored_run_iteration(explored_job *s, const double *f
 /* Runs one iteration with jitter, and writes its measurements. */
 static inline void explored_iterate(explored_job *s, size_t iteration) {
     size_t at = 0, count = harpe_problem_instruction_count(s->problem);
-    harpe_plan plan = explored_run_iteration(s, explored_draw_factors(s),
-                                             s->spans_us + 2 * count * iteration);
+    harpe_plan plan =
+        explored_run_iteration(s, explored_draw_factors(s), s->spans_us + 2 * count * iteration);
     for (int r = 0; r < s->stages; r++) {
         size_t length = harpe_problem_rank_length(s->problem, r), run[2] = {0, 0};
         double busy_s = 0, busy_j = 0;

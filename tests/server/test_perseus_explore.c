@@ -51,8 +51,8 @@ static void no_round_is_slower_than_promised(void **state) {
     assert_true(close >= 0.8 * easy);
 }
 
-/* GPUs that change their clocks late, and ranks that report it: no round breaks the promise, and the
- * plan does not either. bench/bench_explore plays more and larger jobs. */
+/* GPUs that change their clocks late, and ranks that report it: no round breaks the promise, and
+ * the plan does not either. bench/bench_explore plays more and larger jobs. */
 static void late_clocks_break_no_promise(void **state) {
     int jobs = trials(6), saving = 0;
     (void)state;
@@ -107,8 +107,8 @@ static void short_latencies_cost_nothing(void **state) {
             s->is_silent = is_silent == 1;
             start(s, "");
             explored_way way = explored_go(s, ROUNDS_MAX);
-            print_message("%s: %d rounds, all %+.3f %%, plan %+.3f %% energy\n", s->kind, way.rounds,
-                          100 * way.mean_time, 100 * way.plan_energy);
+            print_message("%s: %d rounds, all %+.3f %%, plan %+.3f %% energy\n", s->kind,
+                          way.rounds, 100 * way.mean_time, 100 * way.plan_energy);
             assert_true(way.worst_time <= PROMISE + 1e-9);
             rounds[is_silent] += way.rounds;
             time += (is_silent ? -1 : 1) * way.mean_time;

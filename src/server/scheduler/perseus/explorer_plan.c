@@ -33,8 +33,8 @@ enum { HIGHEST_ROUNDS_MIN = 2, HIGHEST_ROUNDS_MAX = 8 };
 /* ... and as long as its time has a larger standard error than this. */
 #define FREE_ERROR 0.0015
 /* Until the ranks have measured changes to a clock, these are assumed to take at most so long, in
- * s; if there is no room for a trial, the next value is assumed. On measured GPUs, changes take some
- * ms to some hundred ms (Velicka, Vysocky, Riha, arXiv 2502.20075). */
+ * s; if there is no room for a trial, the next value is assumed. On measured GPUs, changes take
+ * some ms to some hundred ms (Velicka, Vysocky, Riha, arXiv 2502.20075). */
 static const double UNKNOWN_LATENCIES_S[] = {0.5, 0.2};
 enum { LATENCY_GUESSES = sizeof UNKNOWN_LATENCIES_S / sizeof UNKNOWN_LATENCIES_S[0] };
 /* ... and to take usually at least so long, if no latency is known. */
@@ -56,13 +56,13 @@ typedef struct planning {
     bool *flags;
     harpe_trial_choices *choices;
     harpe_trials trials;
-    size_t *clocks;    /* planned and chosen clocks of each instruction */
-    double *seconds;   /* scratch of the trials */
-    double *latency_s; /* two values per clock of each pipeline rank */
+    size_t *clocks;                    /* planned and chosen clocks of each instruction */
+    double *seconds;                   /* scratch of the trials */
+    double *latency_s;                 /* two values per clock of each pipeline rank */
     const double **bound_s, **usual_s; /* per pipeline rank */
-    size_t late_count; /* clocks of all pipeline ranks */
-    size_t *last_clock; /* per pipeline rank */
-    double allowed_s;  /* the time that the terms allow */
+    size_t late_count;                 /* clocks of all pipeline ranks */
+    size_t *last_clock;                /* per pipeline rank */
+    double allowed_s;                  /* the time that the terms allow */
     double fastest_s;
     bool probes; /* the round has the highest clocks, but for a probe */
 } planning;

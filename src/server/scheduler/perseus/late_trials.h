@@ -19,13 +19,13 @@ typedef struct harpe_late_gpus {
 
 /* Makes a round at the highest clocks in which some ranks change their clocks, so that they learn
  * how long this takes: one of the ranks that have the same number of clocks. A short and a long
- * block run at the next lower clock, where they cost least, if the iteration stays within `limit_s`.
- * Returns the number of blocks. O(ranks * arcs). */
+ * block run at the next lower clock, where they cost least, if the iteration stays within
+ * `limit_s`. Returns the number of blocks. O(ranks * arcs). */
 size_t harpe_late_trials_probe(harpe_trials *trials, const harpe_late_gpus *gpus, double limit_s);
 
 /* Chooses the clock of each node, as harpe_trials_place does. Every duration is an upper bound for
- * all latencies from 0 to `latency_s`, in the first iteration of the round and in later ones. Returns
- * the number of trials. O((trials + nodes) * arcs). */
+ * all latencies from 0 to `latency_s`, in the first iteration of the round and in later ones.
+ * Returns the number of trials. O((trials + nodes) * arcs). */
 size_t harpe_late_trials_place(harpe_trials *trials, const harpe_late_gpus *gpus, double limit_s);
 
 #endif

@@ -98,8 +98,7 @@ static harpe_status repair_all(const harpe_online_plans *plans, harpe_error *err
                                   .clock_switch = {.takes_profile = true},
                                   .threads = 1};
     harpe_plan_set *few;
-    harpe_status status =
-        harpe_plan_set_new(plans->problem, &request, NULL, NULL, &few, error);
+    harpe_status status = harpe_plan_set_new(plans->problem, &request, NULL, NULL, &few, error);
     free(times_s);
     if (status != HARPE_OK) return status;
     status = repair_with(plans, few, error);
