@@ -63,11 +63,14 @@ static bool find_clocks(const harpe_controller_slot *slot, const harpe_profiler_
     out->latencies = harpe_calloc(HARPE_SWITCH_TARGETS, sizeof *out->latencies);
     out->runs = harpe_calloc(spans->run_count, sizeof *out->runs);
     size_t count = asks ? copy_asks(slot, asks) : 0;
-    bool is_made = count > 0 && out->latencies && out->runs &&
+    bool is_made = asks && out->latencies && out->runs &&
                    harpe_clock_timeline_make(&timeline, asks, count, &slot->switch_table);
     if (is_made) {
         take_latencies(&slot->switch_table, out);
-        take_runs(spans, &timeline, out);
+        if (count > 0)
+            take_runs(spans, &timeline, out);
+        else
+            out->run_count = 0; /* no change was asked for yet: all ran as the schedule asks */
     }
     harpe_clock_timeline_free(&timeline);
     free(asks);

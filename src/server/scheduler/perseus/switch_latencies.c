@@ -19,6 +19,8 @@ enum { TOLERANCE_MHZ = 7 };
 /* Shorter changes count as immediate. The second value is a share of the shortest instruction. */
 #define IGNORED_S 0.0005
 #define IGNORED_SHARE 0.01
+/* Changes are late if at least this share of the clocks is. */
+#define LATE_SHARE 0.1
 /* The latencies of fewer clocks say nothing about the others. */
 enum { ENOUGH_CLOCKS = 2 };
 
@@ -109,9 +111,15 @@ bool harpe_online_latencies_are_unknown(const harpe_online_latencies *self) {
     return self->is_told && known < ENOUGH_CLOCKS;
 }
 
+/* Medians count, because a busy machine now and then notices a change late. */
 bool harpe_online_latencies_are_late(const harpe_online_latencies *self) {
     double ignored_s = fmax(IGNORED_S, IGNORED_SHARE * self->shortest_s);
-    return self->is_told && MARGIN * longest_s(self) >= ignored_s;
+    size_t known = 0, late = 0;
+    for (size_t i = 0; i < clock_count(self); i++) {
+        known += is_known(&self->latency[i]);
+        late += self->latency[i].median_s >= ignored_s;
+    }
+    return self->is_told && late > 0 && (double)late >= LATE_SHARE * (double)known;
 }
 
 /* Returns the longest latency of a clock on any pipeline rank. */
