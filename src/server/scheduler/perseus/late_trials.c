@@ -324,20 +324,12 @@ static bool probe(const late_placing *self, int rank, double least_s) {
     return true;
 }
 
-static size_t clock_count_of(const late_placing *self, int rank) {
-    return choices_of(self->trials, self->gpus->rank_offset[rank])->count;
-}
-
 size_t harpe_late_trials_probe(harpe_trials *trials, const harpe_late_gpus *gpus, double limit_s) {
     late_placing self = {trials, gpus, limit_s};
     size_t probes = 0;
     begin(&self);
     for (int rank = gpus->rank_count; rank-- > 0;) {
-        size_t clocks = clock_count_of(&self, rank);
-        bool has_probed = clocks < 2;
-        for (int other = gpus->rank_count; --other > rank && !has_probed;)
-            has_probed = clock_count_of(&self, other) == clocks;
-        if (has_probed) continue;
+        if (choices_of(trials, gpus->rank_offset[rank])->count < 2) continue;
         probes += probe(&self, rank, 0);
         probes += probe(&self, rank, PROBE_S);
     }

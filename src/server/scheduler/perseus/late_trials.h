@@ -17,10 +17,10 @@ typedef struct harpe_late_gpus {
     const size_t *last_clock;       /* [rank_count]: at the end of the round before */
 } harpe_late_gpus;
 
-/* Makes a round at the highest clocks in which some ranks change their clocks, so that they learn
- * how long this takes: one of the ranks that have the same number of clocks. A short and a long
- * block run at the next lower clock, where they cost least, if the iteration stays within
- * `limit_s`. Returns the number of blocks. O(ranks * arcs). */
+/* Makes a round at the highest clocks in which the ranks change their clocks, so that they learn
+ * how long this takes. On each rank a short and a long block run at the next lower clock, where
+ * they cost least, if the iteration stays within `limit_s`. Returns the number of blocks. O(ranks *
+ * arcs). */
 size_t harpe_late_trials_probe(harpe_trials *trials, const harpe_late_gpus *gpus, double limit_s);
 
 /* Chooses the clock of each node, as harpe_trials_place does. Every duration is an upper bound for
