@@ -34,8 +34,9 @@ enum { HIGHEST_ROUNDS_MIN = 2, HIGHEST_ROUNDS_MAX = 8 };
 #define FREE_ERROR 0.0015
 /* Until the ranks have measured changes to a clock, these are assumed to take at most so long, in
  * s; if there is no room for a trial, the next value is assumed. On measured GPUs, changes take
- * some ms to some hundred ms (Velicka, Vysocky, Riha, arXiv 2502.20075). */
-static const double UNKNOWN_LATENCIES_S[] = {0.5, 0.2};
+ * some ms to some hundred ms (Velicka, Vysocky, Riha, arXiv 2502.20075). If they take longer than
+ * the value that leaves room, a round can be slower than promised. */
+static const double UNKNOWN_LATENCIES_S[] = {0.5, 0.2, 0.05, 0.02, 0.005};
 enum { LATENCY_GUESSES = sizeof UNKNOWN_LATENCIES_S / sizeof UNKNOWN_LATENCIES_S[0] };
 /* ... and to take usually at least so long, if no latency is known. */
 #define USUAL_LATENCY_S 0.1
@@ -287,7 +288,8 @@ static harpe_late_gpus find_late_gpus(const planning *self, double guess_s) {
     const harpe_explorer *explorer = self->explorer;
     const harpe_online_latencies *latencies = explorer->latencies;
     const harpe_online_pipeline *pipeline = explorer->pipeline;
-    double usual_s = harpe_online_latencies_are_unknown(latencies) ? USUAL_LATENCY_S : 0;
+    bool is_unknown = harpe_online_latencies_are_unknown(latencies);
+    double usual_s = is_unknown ? fmin(guess_s, USUAL_LATENCY_S) : 0;
     double *bound = self->latency_s, *usual = bound + self->late_count;
     for (int p = 0; p < pipeline->rank_count; p++) {
         size_t last = pipeline->rank_offset[p + 1] - 1;

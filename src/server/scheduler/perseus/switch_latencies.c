@@ -139,8 +139,10 @@ static harpe_online_latency of(const harpe_online_latencies *self, int pipeline_
 
 double harpe_online_latencies_bound_s(const harpe_online_latencies *self, int pipeline_rank,
                                       int mhz, double guess_s) {
-    harpe_online_latency known = of(self, pipeline_rank, mhz);
-    return is_known(&known) ? MARGIN * known.p95_s : fmax(guess_s, MARGIN * longest_s(self));
+    const harpe_online_latency *own = find(self, pipeline_rank, mhz);
+    if (own && is_known(own)) return MARGIN * own->p95_s;
+    harpe_online_latency others = of_others(self, mhz);
+    return fmax(is_known(&others) ? 0 : guess_s, MARGIN * longest_s(self));
 }
 
 double harpe_online_latencies_planned_s(const harpe_online_latencies *self, int pipeline_rank,

@@ -49,9 +49,9 @@ bool harpe_online_latencies_are_unknown(const harpe_online_latencies *self);
  * instruction. Shorter changes count as immediate. */
 bool harpe_online_latencies_are_late(const harpe_online_latencies *self);
 
-/* Returns the time in which nearly all changes to a clock are over: the one measured on this
- * pipeline rank, or else on others. If it is not known, the result is `guess_s`, or the longest
- * known one if that is longer. 0: the change is immediate. */
+/* Returns the time in which nearly all changes to a clock are over. If it was not measured on this
+ * pipeline rank, the result is the longest one of the job, and if it was measured on no rank, at
+ * least `guess_s`. 0: the change is immediate. */
 double harpe_online_latencies_bound_s(const harpe_online_latencies *self, int pipeline_rank,
                                       int mhz, double guess_s);
 /* Returns the latency for plans, as a profile has it. 0: none is known, changes are immediate, or
