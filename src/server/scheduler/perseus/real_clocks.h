@@ -14,13 +14,14 @@ typedef struct harpe_real_clocks {
 } harpe_real_clocks;
 
 /* Fills in ran_mhz. `clocks` (NULL: none) has one report per rank. A rank that reports no clocks
- * ran as its schedule asks. */
+ * ran as its schedule asks. The clocks of a run are not known if the ranks of its stage differ by
+ * more than a few percent of its time. */
 void harpe_find_real_clocks(const harpe_real_clocks *real, const harpe_online_pipeline *pipeline,
                             const harpe_rank_info *ranks, const harpe_rank_clocks *clocks,
                             size_t count);
 
 /* Returns the clocks of the instruction that a negative value of ran_mhz stands for, or NULL if the
- * value is not negative. */
+ * value is not negative. They are those of the rank of the stage that had the lowest clocks. */
 const harpe_run_clocks *harpe_real_clocks_of_run(const harpe_online_pipeline *pipeline,
                                                  const harpe_rank_info *ranks,
                                                  const harpe_rank_clocks *clocks, size_t count,

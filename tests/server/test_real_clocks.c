@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* At which clocks instructions ran, if a stage has several ranks whose reports agree or differ. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/scheduler/perseus/real_clocks.h"
+
+enum { STAGES = 2, MICROBATCHES = 2, RUNS = 2 * MICROBATCHES, RANKS_MAX = 6, ASKED = 1200 };
+
+/* A pipeline whose stages have the same number of ranks, as with tensor parallelism. All
+ * instructions have the clock ASKED in the schedule. */
+typedef struct world {
+    harpe_online_pipeline *pipeline;
+    size_t count;
+    harpe_rank_info ranks[RANKS_MAX];
+    harpe_rank_clocks clocks[RANKS_MAX];
+    harpe_run_clocks runs[RANKS_MAX][RUNS];
+    int asked_mhz[STAGES * RUNS], ran_mhz[STAGES * RUNS];
+} world;
+
+/* All ranks report that they ran as asked. */
+static void begin(world *w, size_t ranks_of_stage) {
+    const harpe_online_schedule schedule = {.name = "1f1b"};
+    *w = (world){.count = STAGES * ranks_of_stage};
+    assert_int_equal(harpe_online_pipeline_new(&schedule, STAGES, MICROBATCHES, &w->pipeline, NULL),
+                     HARPE_OK);
+    assert_int_equal(w->pipeline->instruction_count, STAGES * RUNS);
+    for (int i = 0; i < STAGES * RUNS; i++)
+        w->asked_mhz[i] = ASKED;
+    for (size_t r = 0; r < w->count; r++) {
+        w->ranks[r] = (harpe_rank_info){.rank = (int)r, .pp_rank = (int)(r / ranks_of_stage)};
+        w->clocks[r] = (harpe_rank_clocks){.is_known = true, .run_count = RUNS, .runs = w->runs[r]};
+    }
+}
+
+static void end(world *w) { harpe_online_pipeline_free(w->pipeline); }
+
+/* Sets the clocks of a rank's run: `share` of its time at one clock, and the rest at another. */
+static void tell(world *w, size_t rank, size_t run, int mhz, double share, int other_mhz) {
+    harpe_run_clocks *told = &w->runs[rank][run];
+    *told = (harpe_run_clocks){.count = 1, .parts = {{mhz, share}}};
+    if (share < 1) told->parts[told->count++] = (harpe_clock_part){other_mhz, 1 - share};
+}
+
+static void find(world *w) {
+    const harpe_real_clocks real = {.asked_mhz = w->asked_mhz, .ran_mhz = w->ran_mhz};
+    memset(w->ran_mhz, 0xFF, sizeof w->ran_mhz);
+    harpe_find_real_clocks(&real, w->pipeline, w->ranks, w->clocks, w->count);
+}
+
+static const harpe_run_clocks *of_run(const world *w, size_t instruction) {
+    return harpe_real_clocks_of_run(w->pipeline, w->ranks, w->clocks, w->count,
+                                    w->ran_mhz[instruction]);
+}
+
+static double share_of(const harpe_run_clocks *run, int mhz) {
+    double share = 0;
+    for (int i = 0; run && i < run->count; i++)
+        if (run->parts[i].mhz == mhz) share += run->parts[i].share;
+    return share;
+}
+
+static void runs_without_a_report_ran_as_asked(void **state) {
+    world w;
+    (void)state;
+    begin(&w, 2);
+    find(&w);
+    w.clocks[1] = (harpe_rank_clocks){0};
+    find(&w);
+    for (int i = 0; i < STAGES * RUNS; i++) {
+        assert_int_equal(w.ran_mhz[i], ASKED);
+        assert_null(of_run(&w, (size_t)i));
+    }
+    const harpe_real_clocks real = {.asked_mhz = w.asked_mhz, .ran_mhz = w.ran_mhz};
+    memset(w.ran_mhz, 0, sizeof w.ran_mhz);
+    harpe_find_real_clocks(&real, w.pipeline, w.ranks, NULL, w.count);
+    for (int i = 0; i < STAGES * RUNS; i++)
+        assert_int_equal(w.ran_mhz[i], ASKED);
+    end(&w);
+}
+
+/* One rank had the clock that was asked for, and the other one did not. */
+static void ranks_that_differ_say_nothing(void **state) {
+    (void)state;
+    for (size_t which = 0; which < 2; which++) {
+        for (int is_as_asked = 0; is_as_asked < 2; is_as_asked++) {
+            world w;
+            begin(&w, 2);
+            if (!is_as_asked) tell(&w, which, 1, ASKED, 0.985, 1410);
+            tell(&w, 1 - which, 1, 1410, 1, 0);
+            tell(&w, 2 + which, 2, ASKED, 0.96, 1410);
+            tell(&w, 3 - which, 2, ASKED, 0.91, 1410);
+            find(&w);
+            for (int i = 0; i < STAGES * RUNS; i++)
+                assert_int_equal(w.ran_mhz[i], i == 1 || i == RUNS + 2 ? 0 : ASKED);
+            assert_null(of_run(&w, 1));
+            end(&w);
+        }
+    }
+}
+
+/* The times of a stage are those of its slowest rank, so the lowest clocks count. */
+static void ranks_that_agree_have_the_lowest_clocks(void **state) {
+    static const double shares[] = {0.95, 0.962, 0.94};
+    static const int orders[][3] = {{0, 1, 2}, {1, 0, 2}, {2, 0, 1}, {0, 2, 1}};
+    (void)state;
+    for (size_t o = 0; o < sizeof orders / sizeof orders[0]; o++) {
+        world w;
+        begin(&w, 3);
+        for (size_t k = 0; k < 3; k++) {
+            tell(&w, k, 0, ASKED, shares[orders[o][k]], 1410);
+            tell(&w, k, 3, 1410, shares[orders[o][k]], ASKED);
+            tell(&w, 3 + k, 1, ASKED, shares[orders[o][k]] + 0.03, 1410);
+        }
+        find(&w);
+        assert_true(w.ran_mhz[0] < 0 && w.ran_mhz[3] < 0 && w.ran_mhz[0] != w.ran_mhz[3]);
+        assert_int_equal(w.ran_mhz[RUNS + 1], ASKED);
+        assert_true(fabs(share_of(of_run(&w, 0), ASKED) - 0.962) < 1e-9);
+        assert_true(fabs(share_of(of_run(&w, 3), 1410) - 0.94) < 1e-9);
+        end(&w);
+    }
+}
+
+/* The same, if a rank reports nothing for a run, because it ran as asked. */
+static void a_rank_that_ran_as_asked_counts(void **state) {
+    (void)state;
+    for (size_t which = 0; which < 2; which++) {
+        world w;
+        begin(&w, 2);
+        tell(&w, which, 0, ASKED, 0.979, 1410); /* the other one was slower */
+        tell(&w, which, 1, ASKED, 0.979, 1005); /* this one was slower */
+        tell(&w, which, 2, ASKED, 0.96, 1410);
+        w.runs[2 + which][3].count = -1;
+        find(&w);
+        assert_int_equal(w.ran_mhz[0], ASKED);
+        assert_true(w.ran_mhz[1] < 0);
+        assert_ptr_equal(of_run(&w, 1), &w.runs[which][1]);
+        assert_int_equal(w.ran_mhz[2], 0);
+        assert_int_equal(w.ran_mhz[RUNS + 3], 0);
+        end(&w);
+    }
+}
+
+static void a_report_of_another_schedule_says_nothing(void **state) {
+    world w;
+    (void)state;
+    begin(&w, 2);
+    w.clocks[3].run_count = RUNS - 1;
+    find(&w);
+    for (int i = 0; i < STAGES * RUNS; i++)
+        assert_int_equal(w.ran_mhz[i], i < RUNS ? ASKED : 0);
+    end(&w);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(runs_without_a_report_ran_as_asked),
+        cmocka_unit_test(ranks_that_differ_say_nothing),
+        cmocka_unit_test(ranks_that_agree_have_the_lowest_clocks),
+        cmocka_unit_test(a_rank_that_ran_as_asked_counts),
+        cmocka_unit_test(a_report_of_another_schedule_says_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
