@@ -158,12 +158,27 @@ static void a_report_of_another_schedule_says_nothing(void **state) {
     end(&w);
 }
 
+/* Clocks that are as close as those of a V100 are different clocks. */
+static void a_clock_nearby_is_another_clock(void **state) {
+    world w;
+    (void)state;
+    begin(&w, 1);
+    tell(&w, 0, 0, ASKED - 7, 1, 0);
+    tell(&w, 0, 1, ASKED, 0.95, ASKED + 7);
+    find(&w);
+    assert_true(w.ran_mhz[0] < 0 && w.ran_mhz[1] < 0);
+    assert_true(share_of(of_run(&w, 0), ASKED - 7) == 1);
+    assert_true(share_of(of_run(&w, 1), ASKED) == 0.95);
+    end(&w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_without_a_report_ran_as_asked),
         cmocka_unit_test(ranks_that_differ_say_nothing),
         cmocka_unit_test(ranks_that_agree_have_the_lowest_clocks),
         cmocka_unit_test(a_rank_that_ran_as_asked_counts),
+        cmocka_unit_test(a_clock_nearby_is_another_clock),
         cmocka_unit_test(a_report_of_another_schedule_says_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

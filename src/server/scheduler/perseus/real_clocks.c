@@ -6,13 +6,11 @@
 #include "server/scheduler/perseus/real_clocks.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 /* A run counts as a run at one clock if it has at least this share. */
 #define PURE_SHARE 0.98
 /* Ranks agree if the shares of their clocks differ by at most this from those of the first rank. */
 #define SAME_SHARE 0.03
-enum { TOLERANCE_MHZ = 7 };
 
 /* ---- Reports --------------------------------------------------------------------------------- */
 
@@ -58,13 +56,6 @@ static bool agree(const harpe_run_clocks *a, const harpe_run_clocks *b) {
     return a->count > 0 && b->count > 0;
 }
 
-static bool is_pure(const harpe_run_clocks *run, int mhz) {
-    double share = 0;
-    for (int i = 0; i < run->count; i++)
-        if (abs(run->parts[i].mhz - mhz) <= TOLERANCE_MHZ) share += run->parts[i].share;
-    return share >= PURE_SHARE;
-}
-
 /* ---- Stages ---------------------------------------------------------------------------------- */
 
 static size_t first_of(const harpe_rank_info *ranks, int pipeline_rank) {
@@ -76,7 +67,7 @@ static size_t first_of(const harpe_rank_info *ranks, int pipeline_rank) {
 
 static int real_mhz(const harpe_run_clocks *run, size_t instruction, int asked_mhz) {
     if (run->count < 0) return 0;
-    return is_pure(run, asked_mhz) ? asked_mhz : -(int)instruction - 1;
+    return share_of(run, asked_mhz) >= PURE_SHARE ? asked_mhz : -(int)instruction - 1;
 }
 
 enum { NOBODY = -1, DIFFERENT = -2 };

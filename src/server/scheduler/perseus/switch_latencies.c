@@ -3,12 +3,14 @@
 #include "server/scheduler/perseus/switch_latencies.h"
 
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 
-/* A clock of a driver may differ so much from the clock of a schedule. */
+/* A clock of a driver may differ so much from the clock of a schedule. Different clocks of a GPU
+ * can be as close, so the nearest one counts. */
 enum { TOLERANCE_MHZ = 7 };
 
 #define UNKNOWN \
@@ -58,18 +60,39 @@ void harpe_online_latencies_free(harpe_online_latencies *self) {
 
 /* ---- Reports --------------------------------------------------------------------------------- */
 
-static harpe_online_latency *find(const harpe_online_latencies *self, int pipeline_rank, int mhz) {
-    for (size_t i = self->offset[pipeline_rank]; i < self->offset[pipeline_rank + 1]; i++)
-        if (abs(self->mhz[i] - mhz) <= TOLERANCE_MHZ) return &self->latency[i];
-    return NULL;
+/* Returns the index of the clock that is nearest to `mhz`, or -1 if none is close enough. */
+static int64_t find(const harpe_online_latencies *self, int pipeline_rank, int mhz) {
+    size_t low = self->offset[pipeline_rank], end = self->offset[pipeline_rank + 1], high = end;
+    int64_t nearest = -1;
+    while (low < high) { /* the highest clock is the first one */
+        size_t middle = low + (high - low) / 2;
+        if (self->mhz[middle] > mhz)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (size_t i = low > self->offset[pipeline_rank] ? low - 1 : low; i <= low && i < end; i++) {
+        int apart_mhz = abs(self->mhz[i] - mhz);
+        if (apart_mhz > TOLERANCE_MHZ) continue;
+        if (nearest < 0 || apart_mhz < abs(self->mhz[nearest] - mhz)) nearest = (int64_t)i;
+    }
+    return nearest;
+}
+
+static bool tells_of(const harpe_rank_clocks *clocks, int mhz) {
+    for (size_t i = 0; i < clocks->latency_count; i++)
+        if (clocks->latencies[i].mhz == mhz) return true;
+    return false;
 }
 
 static void take(const harpe_online_latencies *self, int pipeline_rank,
                  const harpe_rank_clocks *clocks, bool raises) {
     for (size_t i = 0; i < clocks->latency_count; i++) {
         const harpe_clock_latency *told = &clocks->latencies[i];
-        harpe_online_latency *own = find(self, pipeline_rank, told->mhz);
-        if (own && (!raises || told->p95_s > own->p95_s))
+        int64_t at = find(self, pipeline_rank, told->mhz);
+        if (at < 0 || (self->mhz[at] != told->mhz && tells_of(clocks, self->mhz[at]))) continue;
+        harpe_online_latency *own = &self->latency[at];
+        if (!raises || told->p95_s > own->p95_s)
             *own = (harpe_online_latency){told->median_s, told->p95_s};
     }
 }
@@ -126,21 +149,21 @@ bool harpe_online_latencies_are_late(const harpe_online_latencies *self) {
 static harpe_online_latency of_others(const harpe_online_latencies *self, int mhz) {
     harpe_online_latency most = UNKNOWN;
     for (int p = 0; p < self->rank_count; p++) {
-        const harpe_online_latency *own = find(self, p, mhz);
-        if (own && own->p95_s > most.p95_s) most = *own;
+        int64_t at = find(self, p, mhz);
+        if (at >= 0 && self->latency[at].p95_s > most.p95_s) most = self->latency[at];
     }
     return most;
 }
 
 static harpe_online_latency of(const harpe_online_latencies *self, int pipeline_rank, int mhz) {
-    const harpe_online_latency *own = find(self, pipeline_rank, mhz);
-    return own && is_known(own) ? *own : of_others(self, mhz);
+    int64_t at = find(self, pipeline_rank, mhz);
+    return at >= 0 && is_known(&self->latency[at]) ? self->latency[at] : of_others(self, mhz);
 }
 
 double harpe_online_latencies_bound_s(const harpe_online_latencies *self, int pipeline_rank,
                                       int mhz, double guess_s) {
-    const harpe_online_latency *own = find(self, pipeline_rank, mhz);
-    if (own && is_known(own)) return MARGIN * own->p95_s;
+    int64_t at = find(self, pipeline_rank, mhz);
+    if (at >= 0 && is_known(&self->latency[at])) return MARGIN * self->latency[at].p95_s;
     harpe_online_latency others = of_others(self, mhz);
     return fmax(is_known(&others) ? 0 : guess_s, MARGIN * longest_s(self));
 }
@@ -176,9 +199,9 @@ static bool load_one(const harpe_online_latencies *self, const json_t *saved) {
         if (!(n[i] >= 0 && n[i] <= 1e6)) return false;
     }
     if (n[0] >= self->rank_count || n[2] > LATENCY_MAX_S || n[3] > LATENCY_MAX_S) return false;
-    harpe_online_latency *own = find(self, (int)n[0], (int)n[1]);
-    if (!own) return false;
-    *own = (harpe_online_latency){n[2], n[3]};
+    int64_t at = find(self, (int)n[0], (int)n[1]);
+    if (at < 0 || self->mhz[at] != n[1]) return false;
+    self->latency[at] = (harpe_online_latency){n[2], n[3]};
     return true;
 }
 

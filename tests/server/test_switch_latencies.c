@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ranks report of the latencies of their clocks: which clock a report belongs to, what counts
+ * if some clocks were not measured, and the stored state. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "server/scheduler/perseus/switch_latencies.h"
+
+enum { STAGES = 2, CLOCKS_MAX = 8 };
+
+/* Two stages with a GPU each. */
+static harpe_online_latencies *make(const int *mhz, size_t count, const int *other_mhz,
+                                    size_t other_count) {
+    int lists[STAGES][CLOCKS_MAX];
+    for (size_t i = 0; i < count; i++)
+        lists[0][i] = mhz[i];
+    for (size_t i = 0; i < other_count; i++)
+        lists[1][i] = other_mhz[i];
+    harpe_sweep_clocks clocks[STAGES] = {{lists[0], count}, {lists[1], other_count}};
+    harpe_online_latencies *made = harpe_online_latencies_new(clocks, STAGES);
+    assert_non_null(made);
+    return made;
+}
+
+/* A rank reports these latencies; the median is half of the 95th percentile. */
+static void take(harpe_online_latencies *self, int stage, const int *mhz, const double *p95_s,
+                 size_t count) {
+    harpe_clock_latency told[CLOCKS_MAX];
+    harpe_rank_info rank = {.rank = stage, .pp_rank = stage};
+    for (size_t i = 0; i < count; i++)
+        told[i] = (harpe_clock_latency){mhz[i], 0.5 * p95_s[i], p95_s[i]};
+    harpe_rank_clocks clocks = {.is_known = true, .latency_count = count, .latencies = told};
+    harpe_online_latencies_take(self, &rank, &clocks, 1);
+}
+
+static void assert_planned(const harpe_online_latencies *self, int stage, int mhz, double p95_s) {
+    double planned_s = harpe_online_latencies_planned_s(self, stage, mhz);
+    if (fabs(planned_s - p95_s) > 1e-12)
+        fail_msg("%d MHz of stage %d: %g s instead of %g s", mhz, stage, planned_s, p95_s);
+}
+
+/* Stores the state, and loads it into an empty object with the same clocks. */
+static bool load_saved(harpe_online_latencies *into, const harpe_online_latencies *from) {
+    json_t *saved = harpe_online_latencies_save(from);
+    assert_non_null(saved);
+    bool is_loaded = harpe_online_latencies_load(into, saved);
+    json_decref(saved);
+    return is_loaded;
+}
+
+static const int NEAR_MHZ[] = {1530, 1522, 1515, 1507, 1500}; /* as a V100 has them */
+static const double NEAR_S[] = {0.1, 0.2, 0.3, 0.4, 0.5};
+
+static const int REVERSED_MHZ[] = {1500, 1507, 1515, 1522, 1530};
+static const double REVERSED_S[] = {0.5, 0.4, 0.3, 0.2, 0.1};
+
+static void take_near(harpe_online_latencies *self, bool is_reversed) {
+    take(self, 0, is_reversed ? REVERSED_MHZ : NEAR_MHZ, is_reversed ? REVERSED_S : NEAR_S, 5);
+}
+
+static void clocks_that_are_close_keep_their_own_latencies(void **state) {
+    (void)state;
+    for (int is_reversed = 0; is_reversed < 2; is_reversed++) {
+        harpe_online_latencies *self = make(NEAR_MHZ, 5, NEAR_MHZ, 5);
+        take_near(self, is_reversed == 1);
+        harpe_online_latencies *loaded = make(NEAR_MHZ, 5, NEAR_MHZ, 5);
+        assert_true(load_saved(loaded, self));
+        for (int i = 0; i < 5; i++) {
+            assert_planned(self, 0, NEAR_MHZ[i], NEAR_S[i]);
+            assert_planned(loaded, 0, NEAR_MHZ[i], NEAR_S[i]);
+            assert_planned(loaded, 1, NEAR_MHZ[i], NEAR_S[i]); /* of the other stage */
+        }
+        harpe_online_latencies_free(self);
+        harpe_online_latencies_free(loaded);
+    }
+}
+
+/* Only some clocks are tried, and a rank reports all: the exact one counts, then the nearest. */
+static void the_nearest_clock_counts(void **state) {
+    static const int tried_mhz[] = {1530, 1515, 1500}, told_mhz[] = {1519, 1512, 1494};
+    static const double told_s[] = {0.1, 0.2, 0.3};
+    (void)state;
+    harpe_online_latencies *self = make(tried_mhz, 3, tried_mhz, 3);
+    for (int is_reversed = 0; is_reversed < 2; is_reversed++) {
+        take_near(self, is_reversed == 1);
+        for (int i = 0; i < 3; i++)
+            assert_planned(self, 0, tried_mhz[i], NEAR_S[2 * i]);
+    }
+    take(self, 0, told_mhz, told_s, 3);
+    assert_planned(self, 0, 1530, 0.1); /* as before: 11 MHz are too far */
+    assert_planned(self, 0, 1515, 0.2);
+    assert_planned(self, 0, 1500, 0.3);
+    assert_planned(self, 0, 1513, 0.2);
+    assert_planned(self, 0, 1506, 0.3);
+    harpe_online_latencies_free(self);
+}
+
+/* A state of other clocks is wrong, even if they are close. */
+static void a_state_of_other_clocks_is_refused(void **state) {
+    static const int other_mhz[] = {1530, 1522, 1516, 1507, 1500};
+    (void)state;
+    harpe_online_latencies *self = make(NEAR_MHZ, 5, NEAR_MHZ, 5);
+    harpe_online_latencies *other = make(other_mhz, 5, NEAR_MHZ, 5);
+    take_near(self, false);
+    assert_false(load_saved(other, self));
+    assert_true(harpe_online_latencies_load(other, NULL));
+    harpe_online_latencies_free(self);
+    harpe_online_latencies_free(other);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(clocks_that_are_close_keep_their_own_latencies),
+        cmocka_unit_test(the_nearest_clock_counts),
+        cmocka_unit_test(a_state_of_other_clocks_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
