@@ -141,6 +141,55 @@ static void short_latencies_cost_nothing(void **state) {
     assert_true(time <= 0.001 * trials(5) && energy <= 0.002 * trials(5));
 }
 
+/* Returns a number of the baseline. */
+static double baseline_of(explored_job *s, const char *name) {
+    char *text;
+    explored_must(s, harpe_scheduler_frontier(s->scheduler, &text, &s->error));
+    json_t *json = json_loads(text, 0, NULL);
+    const json_t *baseline = json_object_get(json, "baseline");
+    double value = json_number_value(json_object_get(baseline, name));
+    json_decref(json);
+    free(text);
+    return value;
+}
+
+/* A round with a probe has lower clocks. It is not a part of the baseline, unless the only round at
+ * the highest clocks was a warm-up. */
+static void a_probe_is_no_baseline(void **state) {
+    (void)state;
+    for (int is_warm_up = 0; is_warm_up <= 1; is_warm_up++) {
+        explored_job *s = explored_sized(5, 5, 10);
+        int highest = 0, probes = 0;
+        double outside_s = s->outside_s, probe_j = 0;
+        s->jitter = 0;
+        explored_make_late(s, 0.03);
+        start(s, "");
+        double highest_s = s->highest.time_s + outside_s;
+        double outside_j = s->blocking_w * outside_s * s->stages;
+        double highest_j = s->highest.energy_j + outside_j;
+        for (int round = 0; round < 4; round++) {
+            s->outside_s = is_warm_up && round == 0 ? outside_s + highest_s : outside_s;
+            explored_next(s);
+            bool is_highest = explored_is_highest(s);
+            if (round == 1) probe_j = s->ran.energy_j + outside_j;
+            probes += round == 1 && !is_highest;
+            highest += is_highest;
+            explored_observe(s);
+        }
+        assert_int_equal(probes, 1);
+        assert_true(highest > 0 && fabs(probe_j - highest_j) > 1e-5 * highest_j);
+        if (is_warm_up) {
+            assert_true(baseline_of(s, "time") <= (1 + PROMISE) * highest_s);
+        } else {
+            assert_true(fabs(baseline_of(s, "time") - highest_s) <= 1e-9 * highest_s);
+            assert_true(fabs(baseline_of(s, "energy") - highest_j) <= 1e-9 * highest_j);
+            assert_int_equal(baseline_of(s, "rounds"), highest);
+            assert_int_equal(baseline_of(s, "iterations"), highest * s->iterations);
+        }
+        explored_free(s);
+    }
+}
+
 static void a_smaller_permitted_slowdown_is_kept(void **state) {
     (void)state;
     for (int i = 0; i < 6; i++) {
@@ -357,6 +406,7 @@ int main(void) {
         cmocka_unit_test(odd_late_clocks_break_no_promise_and_save),
         cmocka_unit_test(silent_ranks_with_late_clocks_break_the_promise),
         cmocka_unit_test(short_latencies_cost_nothing),
+        cmocka_unit_test(a_probe_is_no_baseline),
         cmocka_unit_test(a_smaller_permitted_slowdown_is_kept),
         cmocka_unit_test(a_restart_in_any_round_changes_nothing),
         cmocka_unit_test(a_straggler_gives_room_for_lower_clocks),

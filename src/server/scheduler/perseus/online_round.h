@@ -28,6 +28,7 @@ typedef struct harpe_online_round {
     harpe_online_mean *waiting;
     bool tells_waiting;
     bool ran_other_steps; /* an instruction ran more or less often than the schedule says */
+    bool has_probe;       /* set by the caller: lower clocks ran to measure latencies */
     char problem[256];    /* why an entry was not measured, for people; "": all were measured */
 } harpe_online_round;
 

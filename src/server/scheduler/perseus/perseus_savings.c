@@ -375,7 +375,7 @@ harpe_savings_round harpe_perseus_savings_round(const harpe_online_round *round,
     };
 }
 
-static bool runs_at_highest(const harpe_perseus *self, const int *frequency_mhz) {
+bool harpe_perseus_runs_at_highest(const harpe_perseus *self, const int *frequency_mhz) {
     for (size_t i = 0; i < self->pipeline->instruction_count; i++)
         if (frequency_mhz[i] != highest_mhz(self, self->pipeline->entry_of[i])) return false;
     return true;
@@ -412,7 +412,7 @@ harpe_status harpe_perseus_count_planned(harpe_perseus *self, const int *frequen
                     harpe_savings_has_baseline(&self->savings, HARPE_ENERGY);
     const int *lowest_mhz = harpe_perseus_replicas_lowest(self);
     if (!lowest_mhz) lowest_mhz = frequency_mhz;
-    if (is_whole && runs_at_highest(self, lowest_mhz)) {
+    if (is_whole && harpe_perseus_runs_at_highest(self, lowest_mhz)) {
         count_highest(self, &own, measured);
         return HARPE_OK;
     }
@@ -479,6 +479,8 @@ void harpe_perseus_count_sweep(harpe_perseus *self, const harpe_online_round *ro
     harpe_savings *savings = self->sweep_again ? &self->savings_again : &self->savings;
     harpe_savings_round own = harpe_perseus_savings_round(round, number);
     bool is_at_highest = sweep->position == 0 || harpe_sweep_is_over(sweep);
+    /* A warm-up is a worse baseline than a round with a probe. */
+    if (round->has_probe) is_at_highest = harpe_savings_had_warm_up(savings, &own);
     if (round->ran_other_steps)
         harpe_savings_use(savings, &own);
     else if (is_at_highest)

@@ -109,14 +109,16 @@ static void count(harpe_savings *savings, const harpe_savings_round *round) {
     harpe_savings_use(savings, round);
 }
 
-/* Returns true if the baseline's first round was a warm-up. The first round of a job may include
- * the start of the job: compilation, empty caches, new connections. */
-static bool was_warm_up(const harpe_baseline *baseline, const harpe_savings_round *round) {
+/* The first round of a job may include the start of the job: compilation, empty caches, new
+ * connections. */
+bool harpe_savings_is_warm_up(double before, double value) {
+    return value > 0 && before > (1 + WARM_UP) * value;
+}
+
+bool harpe_savings_had_warm_up(const harpe_savings *savings, const harpe_savings_round *round) {
     for (int q = 0; q < HARPE_QUANTITIES; q++) {
-        const harpe_savings_mean *mean = &baseline->mean[q];
-        if (mean->rounds == 1 && round->value[q] > 0 &&
-            mean->mean > (1 + WARM_UP) * round->value[q])
-            return true;
+        const harpe_savings_mean *mean = &savings->baseline.mean[q];
+        if (mean->rounds == 1 && harpe_savings_is_warm_up(mean->mean, round->value[q])) return true;
     }
     return false;
 }
@@ -127,7 +129,7 @@ void harpe_savings_add_baseline(harpe_savings *savings, const harpe_savings_roun
     if (!(round->iterations > 0) ||
         (round->value[HARPE_TIME] <= 0 && round->value[HARPE_ENERGY] <= 0))
         return;
-    if (was_warm_up(baseline, round)) {
+    if (harpe_savings_had_warm_up(savings, round)) {
         memset(baseline, 0, sizeof *baseline);
         memset(savings->noise, 0, sizeof savings->noise);
     }

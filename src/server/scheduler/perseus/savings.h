@@ -81,6 +81,11 @@ typedef struct harpe_estimate {
     double value, uncertainty;
 } harpe_estimate;
 
+/* Returns true if the first round at the highest clocks was a warm-up: its value `before` is much
+ * larger than `value` of the second one. */
+bool harpe_savings_is_warm_up(double before, double value);
+/* Returns true if the baseline has only one round, and that was a warm-up compared with `round`. */
+bool harpe_savings_had_warm_up(const harpe_savings *savings, const harpe_savings_round *round);
 /* Adds a round at the highest clocks to the baseline. */
 void harpe_savings_add_baseline(harpe_savings *savings, const harpe_savings_round *round);
 /* The numbers with which one round is compared with the baseline. */

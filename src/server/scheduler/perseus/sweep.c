@@ -9,6 +9,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "server/scheduler/perseus/savings.h"
 #include "server/scheduler/perseus/switch_latencies.h"
 
 enum { MISSES_MAX = 3 };
@@ -192,7 +193,10 @@ static void count_waiting(harpe_sweep *sweep, const harpe_online_round *round) {
 void harpe_sweep_count(harpe_sweep *sweep, const harpe_online_round *round) {
     harpe_sweep_cost *cost = &sweep->cost;
     double iterations = (double)round->iterations;
-    if (sweep->position == 0) {
+    bool is_first = !round->has_probe || !(cost->first_time_s > 0) ||
+                    harpe_savings_is_warm_up(cost->first_time_s, round->iteration_time_s) ||
+                    harpe_savings_is_warm_up(cost->first_energy_j, round->iteration_energy_j);
+    if (sweep->position == 0 && is_first) {
         cost->first_time_s = round->iteration_time_s;
         cost->first_energy_j = round->iteration_energy_j;
     }

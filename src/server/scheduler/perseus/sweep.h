@@ -30,7 +30,8 @@ typedef struct harpe_sweep_waiting {
 } harpe_sweep_waiting;
 
 /* The cost of the sweep: sums over all of its iterations, and an iteration of its first round. All
- * instructions of that round ran at the highest frequency. */
+ * instructions of that round ran at the highest frequency. If the round was a warm-up and the next
+ * one has a probe, it is an iteration of the next one. */
 typedef struct harpe_sweep_cost {
     size_t rounds, iterations;
     size_t timed_iterations,
