@@ -5,10 +5,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "server/scheduler/perseus/online_round.h"
 #include "server/scheduler/perseus/real_clocks.h"
 
 enum { STAGES = 2, MICROBATCHES = 2, RUNS = 2 * MICROBATCHES, RANKS_MAX = 6, ASKED = 1200 };
@@ -172,6 +174,69 @@ static void a_clock_nearby_is_another_clock(void **state) {
     end(&w);
 }
 
+/* The explorer learns nothing from such a run; drift can be computed from it. */
+static void a_run_without_a_main_clock_is_only_one_of_all(void **state) {
+    static const double shares[] = {0.98, 0.901, 0.899, 0.5};
+    world w;
+    (void)state;
+    begin(&w, 2);
+    const harpe_real_clocks real = {.asked_mhz = w.asked_mhz, .ran_mhz = w.ran_mhz};
+    for (size_t i = 0; i < RUNS; i++)
+        for (size_t r = 0; r < w.count; r++)
+            tell(&w, r, i, r < 2 ? ASKED : 1410, shares[i], 1005);
+    find(&w);
+    for (int i = 0; i < STAGES * RUNS; i++)
+        assert_int_equal(w.ran_mhz[i], i == 0 ? ASKED : i % RUNS < 2 ? -i - 1 : 0);
+    harpe_find_all_real_clocks(&real, w.pipeline, w.ranks, w.clocks, w.count);
+    for (int i = 0; i < STAGES * RUNS; i++)
+        assert_int_equal(w.ran_mhz[i], i == 0 ? ASKED : -i - 1);
+    end(&w);
+}
+
+/* The runs of an entry at one clock are read together, and a run at several clocks by itself. */
+static void every_run_is_read_once(void **state) {
+    enum { ITERATIONS = 3 };
+    static const char *const names[] = {"forward", "backward"};
+    static const size_t counts[] = {2, 2, 2}, offsets[] = {0, 2, 4};
+    double times[2][2 * ITERATIONS], energies[2][2 * ITERATIONS];
+    harpe_breakdown lists[4];
+    harpe_profiling_result results[STAGES];
+    harpe_online_clock_runs *runs;
+    size_t listed;
+    world w;
+    (void)state;
+    begin(&w, 1);
+    for (int n = 0; n < 2; n++) {
+        for (int i = 0; i < 2 * ITERATIONS; i++) {
+            times[n][i] = 1 + n + 0.1 * (i % 2);
+            energies[n][i] = 100 * times[n][i];
+        }
+        lists[n] = (harpe_breakdown){names[n], ITERATIONS, counts, offsets, times[n]};
+        lists[2 + n] = (harpe_breakdown){names[n], ITERATIONS, counts, offsets, energies[n]};
+    }
+    for (int r = 0; r < STAGES; r++)
+        results[r] = (harpe_profiling_result){r, NULL, 0, NULL, 0, lists, 2, lists + 2, 2};
+    /* Stage 0 runs forward, forward, backward, backward; stage 1 alternates. */
+    const int mhz[] = {ASKED, ASKED, 0, -4, -5, ASKED, -7, ASKED};
+    assert_int_equal(harpe_online_round_read_clocks(w.pipeline, w.ranks, results, w.count, mhz,
+                                                    &runs, &listed, NULL),
+                     HARPE_OK);
+    static const struct {
+        int mhz;
+        double time_s;
+    } wanted[] = {{ASKED, 1.05}, {-4, 2.1}, {ASKED, 2.05}, {-5, 1}, {-7, 1.1}};
+    assert_int_equal(listed, sizeof wanted / sizeof wanted[0]);
+    for (size_t k = 0; k < listed; k++) {
+        assert_int_equal(runs[k].frequency_mhz, wanted[k].mhz);
+        assert_true(fabs(runs[k].mean.time_s - wanted[k].time_s) < 1e-9);
+        assert_true(fabs(runs[k].mean.energy_j - 100 * wanted[k].time_s) < 1e-9);
+        assert_int_equal(runs[k].run_count, wanted[k].mhz > 0 ? 2 : 1);
+        assert_int_equal(runs[k].iteration_count, ITERATIONS);
+    }
+    free(runs);
+    end(&w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_without_a_report_ran_as_asked),
@@ -179,6 +244,8 @@ int main(void) {
         cmocka_unit_test(ranks_that_agree_have_the_lowest_clocks),
         cmocka_unit_test(a_rank_that_ran_as_asked_counts),
         cmocka_unit_test(a_clock_nearby_is_another_clock),
+        cmocka_unit_test(a_run_without_a_main_clock_is_only_one_of_all),
+        cmocka_unit_test(every_run_is_read_once),
         cmocka_unit_test(a_report_of_another_schedule_says_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

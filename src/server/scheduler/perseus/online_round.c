@@ -66,26 +66,33 @@ static double sum_of_runs(const double *values, size_t count, const int *entry_o
     return sum;
 }
 
-/* Writes the mean value of the runs of `entry` in each good iteration. Returns their number. */
-static size_t collect_runs(const harpe_breakdown *breakdown, const harpe_online_name *name,
-                           const harpe_online_entry *shape, int entry, double minimum,
-                           double maximum, double *scratch) {
-    size_t good = 0;
+/* Some runs of an entry. */
+typedef struct chosen_runs {
+    const harpe_online_name *name; /* entry_of_run has the entry for these runs alone */
+    int entry;
+    size_t count;
+    size_t first, end; /* the part of the name's runs that has all of them */
+} chosen_runs;
+
+/* Writes the mean value of the runs in each good iteration. Returns the number of iterations. */
+static size_t collect_runs(const harpe_breakdown *breakdown, const chosen_runs *chosen,
+                           double minimum, double maximum, double *scratch) {
+    size_t good = 0, first = chosen->first;
     for (size_t i = 0; i < breakdown->iteration_count; i++) {
-        if (breakdown->counts[i] != name->run_count) continue;
-        double sum = sum_of_runs(breakdown->values + breakdown->offsets[i], name->run_count,
-                                 name->entry_of_run, entry);
-        double mean = sum / (double)shape->run_count;
+        if (breakdown->counts[i] != chosen->name->run_count) continue;
+        double sum =
+            sum_of_runs(breakdown->values + breakdown->offsets[i] + first, chosen->end - first,
+                        chosen->name->entry_of_run + first, chosen->entry);
+        double mean = sum / (double)chosen->count;
         if (mean >= minimum && mean <= maximum) scratch[good++] = mean;
     }
     return good;
 }
 
-/* Returns the typical value of one run of `entry`, or 0. */
-static double typical_run(const harpe_breakdown *breakdown, const harpe_online_name *name,
-                          const harpe_online_entry *shape, int entry, double minimum,
-                          double maximum, double *scratch) {
-    return typical(scratch, collect_runs(breakdown, name, shape, entry, minimum, maximum, scratch));
+/* Returns the typical value of one run, or 0. */
+static double typical_run(const harpe_breakdown *breakdown, const chosen_runs *chosen,
+                          double minimum, double maximum, double *scratch) {
+    return typical(scratch, collect_runs(breakdown, chosen, minimum, maximum, scratch));
 }
 
 /* Returns the typical sum of all runs of a name in an iteration, or 0. */
@@ -132,22 +139,19 @@ static const harpe_breakdown *find(const harpe_breakdown *list, size_t count,
     return NULL;
 }
 
-/* Returns the typical time and energy of one run of `entry` on one rank. Both are 0 if there is no
+/* Returns the typical time and energy of one of the runs on one rank. Both are 0 if there is no
  * run. */
 static harpe_online_mean typical_entry(const harpe_profiling_result *result,
-                                       const harpe_online_name *name,
-                                       const harpe_online_entry *shape, int entry,
-                                       double *scratch) {
+                                       const chosen_runs *chosen, double *scratch) {
+    const char *instruction = chosen->name->instruction;
     const harpe_breakdown *times =
-        find(result->time_breakdown, result->time_breakdown_count, name->instruction);
+        find(result->time_breakdown, result->time_breakdown_count, instruction);
     const harpe_breakdown *energies =
-        find(result->energy_breakdown, result->energy_breakdown_count, name->instruction);
+        find(result->energy_breakdown, result->energy_breakdown_count, instruction);
     harpe_online_mean mean = {0, 0};
-    if (times)
-        mean.time_s = typical_run(times, name, shape, entry, TIME_MIN_S, TIME_MAX_S, scratch);
+    if (times) mean.time_s = typical_run(times, chosen, TIME_MIN_S, TIME_MAX_S, scratch);
     if (energies)
-        mean.energy_j =
-            typical_run(energies, name, shape, entry, ENERGY_MIN_J, ENERGY_MAX_J, scratch);
+        mean.energy_j = typical_run(energies, chosen, ENERGY_MIN_J, ENERGY_MAX_J, scratch);
     return mean;
 }
 
@@ -165,8 +169,11 @@ static bool add_entry(harpe_online_mean *mean, harpe_online_mean own) {
 
 static void read_entry(reading *self, const harpe_profiling_result *result,
                        const harpe_online_name *name, int entry) {
-    harpe_online_mean own =
-        typical_entry(result, name, &self->pipeline->entries[entry], entry, self->scratch);
+    chosen_runs all = {.name = name,
+                       .entry = entry,
+                       .count = self->pipeline->entries[entry].run_count,
+                       .end = name->run_count};
+    harpe_online_mean own = typical_entry(result, &all, self->scratch);
     if (add_entry(&self->round->entries[entry], own)) return;
     if (!(own.time_s > 0)) {
         tell_problem(self->round, result->rank, "time", name,
@@ -350,12 +357,11 @@ static void read_highest(const harpe_online_pipeline *pipeline, int pipeline_ran
         choose_runs(pipeline, pipeline_rank, &name, frequency_mhz, highest_mhz, entry_of_run);
         name.entry_of_run = entry_of_run;
         for (int e = name.first_entry; e < name.first_entry + name.entry_count; e++) {
-            harpe_online_entry shape = pipeline->entries[e];
-            shape.run_count = 0;
+            chosen_runs chosen = {.name = &name, .entry = e, .end = name.run_count};
             for (size_t k = 0; k < name.run_count; k++)
-                shape.run_count += entry_of_run[k] == e;
+                chosen.count += entry_of_run[k] == e;
             harpe_online_mean own = {0, 0};
-            if (shape.run_count > 0) own = typical_entry(result, &name, &shape, e, scratch);
+            if (chosen.count > 0) own = typical_entry(result, &chosen, scratch);
             (void)add_entry(&entries[e], own);
         }
     }
@@ -381,15 +387,17 @@ harpe_status harpe_online_round_read_highest(const harpe_online_pipeline *pipeli
 
 /* ---- Runs at each clock ---------------------------------------------------------------------- */
 
-/* Writes a list of the entries and clocks that occur. Returns their number. */
+/* Writes a list of the entries and clocks that occur. Returns their number. There are few clocks,
+ * and a negative one occurs once. */
 static size_t list_clocks(const harpe_online_pipeline *pipeline, const int *frequency_mhz,
                           harpe_online_clock_runs *runs) {
     size_t listed = 0;
     for (int p = 0; p < pipeline->rank_count; p++) {
         size_t first = listed; /* of this pipeline rank */
-        for (size_t i = pipeline->rank_offset[p]; i < pipeline->rank_offset[p + 1]; i++) {
+        size_t start = pipeline->rank_offset[p], end = pipeline->rank_offset[p + 1];
+        for (size_t i = start; i < end; i++) {
             size_t k = first;
-            if (frequency_mhz[i] == 0) continue;
+            if (frequency_mhz[i] <= 0) continue;
             while (k < listed && (runs[k].entry != pipeline->entry_of[i] ||
                                   runs[k].frequency_mhz != frequency_mhz[i]))
                 k++;
@@ -399,6 +407,12 @@ static size_t list_clocks(const harpe_online_pipeline *pipeline, const int *freq
                                                            .iteration_count = SIZE_MAX};
             runs[k].run_count++;
         }
+        for (size_t i = start; i < end; i++)
+            if (frequency_mhz[i] < 0)
+                runs[listed++] = (harpe_online_clock_runs){.entry = pipeline->entry_of[i],
+                                                           .frequency_mhz = frequency_mhz[i],
+                                                           .run_count = 1,
+                                                           .iteration_count = SIZE_MAX};
     }
     return listed;
 }
@@ -413,29 +427,47 @@ static const harpe_online_name *name_of(const harpe_online_pipeline *pipeline, i
     return NULL;
 }
 
-/* Fills in entry_of_run for the runs of an entry at a clock; -1: another run. */
-static void choose_clock(const harpe_online_pipeline *pipeline, const harpe_online_name *name,
-                         const int *frequency_mhz, const harpe_online_clock_runs *runs,
-                         int *entry_of_run) {
-    int p = pipeline->entries[runs->entry].pipeline_rank;
-    size_t run = 0;
+/* Chooses the runs of an entry at a clock. Fills in entry_of_run for them; -1: another run. */
+static chosen_runs choose_clock(const harpe_online_pipeline *pipeline,
+                                const harpe_online_name *name, const int *frequency_mhz,
+                                const size_t *run_of, const harpe_online_clock_runs *runs,
+                                int *entry_of_run) {
+    int p = pipeline->entries[runs->entry].pipeline_rank, mhz = runs->frequency_mhz;
+    if (mhz < 0) {
+        size_t run = run_of[-(mhz + 1)];
+        entry_of_run[run] = runs->entry;
+        return (chosen_runs){name, runs->entry, 1, run, run + 1};
+    }
     for (size_t i = pipeline->rank_offset[p]; i < pipeline->rank_offset[p + 1]; i++) {
         int entry = pipeline->entry_of[i];
         if (entry < name->first_entry || entry >= name->first_entry + name->entry_count) continue;
-        bool is_wanted = entry == runs->entry && frequency_mhz[i] == runs->frequency_mhz;
-        entry_of_run[run++] = is_wanted ? entry : -1;
+        bool is_wanted = entry == runs->entry && frequency_mhz[i] == mhz;
+        entry_of_run[run_of[i]] = is_wanted ? entry : -1;
+    }
+    return (chosen_runs){name, runs->entry, runs->run_count, 0, name->run_count};
+}
+
+/* Finds the number of each instruction among the runs of its name. */
+static void number_runs(const harpe_online_pipeline *pipeline, size_t *run_of) {
+    for (int p = 0; p < pipeline->rank_count; p++) {
+        for (size_t n = pipeline->name_offset[p]; n < pipeline->name_offset[p + 1]; n++) {
+            int first = pipeline->names[n].first_entry,
+                end = first + pipeline->names[n].entry_count;
+            size_t run = 0;
+            for (size_t i = pipeline->rank_offset[p]; i < pipeline->rank_offset[p + 1]; i++)
+                if (pipeline->entry_of[i] >= first && pipeline->entry_of[i] < end)
+                    run_of[i] = run++;
+        }
     }
 }
 
-static void read_clock(const harpe_profiling_result *result, const harpe_online_name *name,
+static void read_clock(const harpe_profiling_result *result, const chosen_runs *chosen,
                        harpe_online_clock_runs *runs, double *scratch) {
-    harpe_online_entry shape = {.run_count = runs->run_count};
-    harpe_online_mean own = typical_entry(result, name, &shape, runs->entry, scratch);
+    harpe_online_mean own = typical_entry(result, chosen, scratch);
     (void)add_entry(&runs->mean, own);
     const harpe_breakdown *times =
-        find(result->time_breakdown, result->time_breakdown_count, name->instruction);
-    size_t good =
-        times ? collect_runs(times, name, &shape, runs->entry, TIME_MIN_S, TIME_MAX_S, scratch) : 0;
+        find(result->time_breakdown, result->time_breakdown_count, chosen->name->instruction);
+    size_t good = times ? collect_runs(times, chosen, TIME_MIN_S, TIME_MAX_S, scratch) : 0;
     if (good < runs->iteration_count) runs->iteration_count = good;
     double spread = harpe_robust_spread(scratch, good) * sqrt((double)runs->run_count);
     if (own.time_s > 0 && spread / own.time_s > runs->spread) runs->spread = spread / own.time_s;
@@ -448,25 +480,30 @@ harpe_status harpe_online_round_read_clocks(const harpe_online_pipeline *pipelin
                                             size_t *out_count, harpe_error *error) {
     double *scratch = harpe_calloc(longest_list(results, count) + 1, sizeof *scratch);
     int *entry_of_run = harpe_calloc(pipeline->instruction_count, sizeof *entry_of_run);
+    size_t *run_of = harpe_calloc(pipeline->instruction_count, sizeof *run_of);
     harpe_online_clock_runs *runs = harpe_calloc(pipeline->instruction_count, sizeof *runs);
-    if (!scratch || !entry_of_run || !runs) {
+    if (!scratch || !entry_of_run || !run_of || !runs) {
         free(scratch);
         free(entry_of_run);
+        free(run_of);
         free(runs);
         return harpe_fail_memory(error);
     }
     size_t listed = list_clocks(pipeline, frequency_mhz, runs);
+    number_runs(pipeline, run_of);
     for (size_t k = 0; k < listed; k++) {
         harpe_online_name name = *name_of(pipeline, runs[k].entry);
-        choose_clock(pipeline, &name, frequency_mhz, &runs[k], entry_of_run);
+        chosen_runs chosen =
+            choose_clock(pipeline, &name, frequency_mhz, run_of, &runs[k], entry_of_run);
         name.entry_of_run = entry_of_run;
         for (size_t r = 0; r < count; r++)
             if (ranks[r].pp_rank == pipeline->entries[runs[k].entry].pipeline_rank)
-                read_clock(&results[r], &name, &runs[k], scratch);
+                read_clock(&results[r], &chosen, &runs[k], scratch);
         if (!(runs[k].mean.energy_j > 0)) runs[k].mean = (harpe_online_mean){0, 0};
     }
     free(scratch);
     free(entry_of_run);
+    free(run_of);
     *out = runs;
     *out_count = listed;
     return HARPE_OK;

@@ -58,8 +58,9 @@ typedef struct harpe_online_clock_runs {
 } harpe_online_clock_runs;
 
 /* Reads time and energy of each entry at each of its clocks. `frequency_mhz` has one value per
- * instruction of the pipeline; runs at 0 do not count. An iteration that did not fit the schedule
- * does not count. The caller frees `*out` with free(). */
+ * instruction of the pipeline; runs at 0 do not count. A negative clock stands for one instruction,
+ * -1 for the first one, whose run is read by itself. An iteration that did not fit the schedule
+ * does not count. The caller frees `*out` with free(). O(instructions * (clocks + iterations)). */
 harpe_status harpe_online_round_read_clocks(const harpe_online_pipeline *pipeline,
                                             const harpe_rank_info *ranks,
                                             const harpe_profiling_result *results, size_t count,

@@ -65,8 +65,16 @@ static size_t first_of(const harpe_rank_info *ranks, int pipeline_rank) {
     return r;
 }
 
-static int real_mhz(const harpe_run_clocks *run, size_t instruction, int asked_mhz) {
-    if (run->count < 0) return 0;
+static double main_share(const harpe_run_clocks *run) {
+    double most = 0;
+    for (int i = 0; i < run->count; i++)
+        most = fmax(most, run->parts[i].share);
+    return most;
+}
+
+static int real_mhz(const harpe_run_clocks *run, size_t instruction, int asked_mhz,
+                    double share_min) {
+    if (run->count < 0 || main_share(run) < share_min) return 0;
     return share_of(run, asked_mhz) >= PURE_SHARE ? asked_mhz : -(int)instruction - 1;
 }
 
@@ -90,9 +98,10 @@ static void take_rank(const int *asked_mhz, const harpe_online_pipeline *pipelin
     }
 }
 
-void harpe_find_real_clocks(const harpe_real_clocks *real, const harpe_online_pipeline *pipeline,
-                            const harpe_rank_info *ranks, const harpe_rank_clocks *clocks,
-                            size_t count) {
+/* Runs whose main clock has a smaller share than `share_min` are not known. */
+static void find_clocks(const harpe_real_clocks *real, const harpe_online_pipeline *pipeline,
+                        const harpe_rank_info *ranks, const harpe_rank_clocks *clocks, size_t count,
+                        double share_min) {
     int *whose = real->ran_mhz; /* until it is replaced by the clocks */
     for (size_t i = 0; i < pipeline->instruction_count; i++)
         whose[i] = NOBODY;
@@ -103,9 +112,21 @@ void harpe_find_real_clocks(const harpe_real_clocks *real, const harpe_online_pi
             int rank = whose[i], asked_mhz = real->asked_mhz[i];
             harpe_run_clocks run = {.count = -1};
             if (clocks && rank >= 0) run = clocks_of(pipeline, p, i, &clocks[rank], asked_mhz);
-            real->ran_mhz[i] = rank == NOBODY ? asked_mhz : real_mhz(&run, i, asked_mhz);
+            real->ran_mhz[i] = rank == NOBODY ? asked_mhz : real_mhz(&run, i, asked_mhz, share_min);
         }
     }
+}
+
+void harpe_find_real_clocks(const harpe_real_clocks *real, const harpe_online_pipeline *pipeline,
+                            const harpe_rank_info *ranks, const harpe_rank_clocks *clocks,
+                            size_t count) {
+    find_clocks(real, pipeline, ranks, clocks, count, HARPE_MAIN_SHARE_MIN);
+}
+
+void harpe_find_all_real_clocks(const harpe_real_clocks *real,
+                                const harpe_online_pipeline *pipeline, const harpe_rank_info *ranks,
+                                const harpe_rank_clocks *clocks, size_t count) {
+    find_clocks(real, pipeline, ranks, clocks, count, 0);
 }
 
 /* A rank that ran as asked is not the one whose report counts, because then the run has one clock.
