@@ -114,10 +114,62 @@ static void a_state_of_other_clocks_is_refused(void **state) {
     harpe_online_latencies_free(other);
 }
 
+static void assert_same_answers(const harpe_online_latencies *a, const harpe_online_latencies *b,
+                                const int *mhz, size_t count) {
+    assert_int_equal(harpe_online_latencies_are_late(a), harpe_online_latencies_are_late(b));
+    assert_int_equal(harpe_online_latencies_are_unknown(a), harpe_online_latencies_are_unknown(b));
+    for (int p = 0; p < STAGES; p++) {
+        for (size_t i = 0; i < count; i++) {
+            assert_true(harpe_online_latencies_planned_s(a, p, mhz[i]) ==
+                        harpe_online_latencies_planned_s(b, p, mhz[i]));
+            assert_true(harpe_online_latencies_bound_s(a, p, mhz[i], 0.7) ==
+                        harpe_online_latencies_bound_s(b, p, mhz[i], 0.7));
+        }
+    }
+}
+
+/* Newer reports and shorter instructions change the answers, and a restart does not. */
+static void answers_follow_the_reports(void **state) {
+    static const int mhz[] = {1410, 1305, 1200, 1005}, others_mhz[] = {1980, 1305, 1200};
+    static const double some_s[] = {0.004, 0.02}, short_s[] = {0.0003, 0.0004};
+    harpe_online_latencies *self = make(mhz, 4, others_mhz, 3);
+    (void)state;
+    assert_false(harpe_online_latencies_are_unknown(self) || harpe_online_latencies_are_late(self));
+    take(self, 0, mhz, NULL, 0);
+    assert_true(harpe_online_latencies_are_unknown(self));
+    assert_true(harpe_online_latencies_bound_s(self, 0, 1410, 0.7) == 0.7);
+    take(self, 0, mhz + 1, some_s, 2); /* 1305 and 1200 MHz */
+    assert_true(!harpe_online_latencies_are_unknown(self) && harpe_online_latencies_are_late(self));
+    assert_planned(self, 0, 1305, 0.004);
+    assert_planned(self, 1, 1305, 0.004); /* from the other stage */
+    assert_planned(self, 1, 1980, 0.02);  /* the longest one */
+    assert_true(harpe_online_latencies_bound_s(self, 1, 1305, 0.7) == 1.25 * 0.02);
+    assert_true(harpe_online_latencies_bound_s(self, 1, 1980, 0.7) == 0.7);
+    harpe_online_latencies_take_time(self, 3); /* 1 % is longer than the medians */
+    assert_false(harpe_online_latencies_are_late(self));
+    assert_planned(self, 0, 1305, 0);
+    harpe_online_latencies_take_time(self, 0);
+    harpe_online_latencies_take_time(self, 0.5);
+    assert_true(harpe_online_latencies_are_late(self));
+    harpe_online_latencies_take_time(self, 2);
+    assert_true(harpe_online_latencies_are_late(self));
+    harpe_online_latencies *loaded = make(mhz, 4, others_mhz, 3);
+    assert_true(load_saved(loaded, self));
+    assert_same_answers(self, loaded, mhz, 4);
+    take(self, 0, mhz + 1, short_s, 2); /* newer values replace older ones */
+    assert_false(harpe_online_latencies_are_late(self));
+    assert_true(harpe_online_latencies_bound_s(self, 1, 1305, 0.7) == 1.25 * 0.0004);
+    assert_true(load_saved(loaded, self));
+    assert_same_answers(self, loaded, mhz, 4);
+    harpe_online_latencies_free(self);
+    harpe_online_latencies_free(loaded);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(clocks_that_are_close_keep_their_own_latencies),
         cmocka_unit_test(the_nearest_clock_counts),
+        cmocka_unit_test(answers_follow_the_reports),
         cmocka_unit_test(a_state_of_other_clocks_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,14 +39,15 @@ harpe_online_latencies *harpe_online_latencies_new(const harpe_sweep_clocks *clo
     size_t count = self->offset ? self->offset[rank_count] : 0;
     self->mhz = harpe_calloc(count, sizeof *self->mhz);
     self->latency = harpe_calloc(count, sizeof *self->latency);
-    if (!self->offset || !self->mhz || !self->latency) {
+    self->longest = harpe_calloc(count, sizeof *self->longest);
+    if (!self->offset || !self->mhz || !self->latency || !self->longest) {
         harpe_online_latencies_free(self);
         return NULL;
     }
     for (int p = 0; p < rank_count; p++)
         memcpy(self->mhz + self->offset[p], clocks[p].mhz, clocks[p].count * sizeof *self->mhz);
     for (size_t i = 0; i < count; i++)
-        self->latency[i] = UNKNOWN;
+        self->latency[i] = self->longest[i] = UNKNOWN;
     return self;
 }
 
@@ -55,10 +56,11 @@ void harpe_online_latencies_free(harpe_online_latencies *self) {
     free(self->offset);
     free(self->mhz);
     free(self->latency);
+    free(self->longest);
     free(self);
 }
 
-/* ---- Reports --------------------------------------------------------------------------------- */
+/* ---- Clocks ---------------------------------------------------------------------------------- */
 
 /* Returns the index of the clock that is nearest to `mhz`, or -1 if none is close enough. */
 static int64_t find(const harpe_online_latencies *self, int pipeline_rank, int mhz) {
@@ -78,6 +80,45 @@ static int64_t find(const harpe_online_latencies *self, int pipeline_rank, int m
     }
     return nearest;
 }
+
+static size_t clock_count(const harpe_online_latencies *self) {
+    return self->offset[self->rank_count];
+}
+
+/* ---- What follows ---------------------------------------------------------------------------- */
+
+/* Returns the longest latency of a clock on any pipeline rank. */
+static harpe_online_latency longest_of(const harpe_online_latencies *self, int mhz) {
+    harpe_online_latency most = UNKNOWN;
+    for (int p = 0; p < self->rank_count; p++) {
+        int64_t at = find(self, p, mhz);
+        if (at >= 0 && self->latency[at].p95_s > most.p95_s) most = self->latency[at];
+    }
+    return most;
+}
+
+/* Medians count, because a busy machine now and then notices a change late. */
+static bool is_late(const harpe_online_latencies *self) {
+    double ignored_s = fmax(IGNORED_S, IGNORED_SHARE * self->shortest_s);
+    size_t late = 0;
+    for (size_t i = 0; i < clock_count(self); i++)
+        late += self->latency[i].median_s >= ignored_s;
+    return self->is_told && late > 0 && (double)late >= LATE_SHARE * (double)self->known_count;
+}
+
+/* Answers are given for each row of a profile, so they are computed once for each round. */
+static void compute(harpe_online_latencies *self) {
+    self->known_count = 0;
+    self->longest_s = 0;
+    for (size_t i = 0; i < clock_count(self); i++) {
+        self->known_count += is_known(&self->latency[i]);
+        self->longest_s = fmax(self->longest_s, self->latency[i].p95_s);
+        self->longest[i] = longest_of(self, self->mhz[i]);
+    }
+    self->is_late = is_late(self);
+}
+
+/* ---- Reports --------------------------------------------------------------------------------- */
 
 static bool tells_of(const harpe_rank_clocks *clocks, int mhz) {
     for (size_t i = 0; i < clocks->latency_count; i++)
@@ -106,73 +147,49 @@ void harpe_online_latencies_take(harpe_online_latencies *self, const harpe_rank_
             take(self, ranks[r].pp_rank, &clocks[r], raises);
         }
     }
+    compute(self);
 }
 
 void harpe_online_latencies_take_time(harpe_online_latencies *self, double time_s) {
     if (!(time_s > 0)) return;
-    self->shortest_s = self->shortest_s > 0 ? fmin(self->shortest_s, time_s) : time_s;
+    if (self->shortest_s > 0 && time_s >= self->shortest_s) return;
+    self->shortest_s = time_s;
+    self->is_late = is_late(self);
 }
 
 /* ---- Answers --------------------------------------------------------------------------------- */
 
-static size_t clock_count(const harpe_online_latencies *self) {
-    return self->offset[self->rank_count];
-}
-
-/* Returns the longest known latency of all clocks. */
-static double longest_s(const harpe_online_latencies *self) {
-    double most_s = 0;
-    for (size_t i = 0; i < clock_count(self); i++)
-        most_s = fmax(most_s, self->latency[i].p95_s);
-    return most_s;
-}
-
 bool harpe_online_latencies_are_unknown(const harpe_online_latencies *self) {
-    size_t known = 0;
-    for (size_t i = 0; i < clock_count(self); i++)
-        known += is_known(&self->latency[i]);
-    return self->is_told && known < ENOUGH_CLOCKS;
+    return self->is_told && self->known_count < ENOUGH_CLOCKS;
 }
 
-/* Medians count, because a busy machine now and then notices a change late. */
-bool harpe_online_latencies_are_late(const harpe_online_latencies *self) {
-    double ignored_s = fmax(IGNORED_S, IGNORED_SHARE * self->shortest_s);
-    size_t known = 0, late = 0;
-    for (size_t i = 0; i < clock_count(self); i++) {
-        known += is_known(&self->latency[i]);
-        late += self->latency[i].median_s >= ignored_s;
-    }
-    return self->is_told && late > 0 && (double)late >= LATE_SHARE * (double)known;
-}
+bool harpe_online_latencies_are_late(const harpe_online_latencies *self) { return self->is_late; }
 
-/* Returns the longest latency of a clock on any pipeline rank. */
-static harpe_online_latency of_others(const harpe_online_latencies *self, int mhz) {
-    harpe_online_latency most = UNKNOWN;
-    for (int p = 0; p < self->rank_count; p++) {
-        int64_t at = find(self, p, mhz);
-        if (at >= 0 && self->latency[at].p95_s > most.p95_s) most = self->latency[at];
-    }
-    return most;
+static harpe_online_latency of_others(const harpe_online_latencies *self, int pipeline_rank,
+                                      int mhz) {
+    int64_t at = find(self, pipeline_rank, mhz);
+    return at >= 0 ? self->longest[at] : longest_of(self, mhz);
 }
 
 static harpe_online_latency of(const harpe_online_latencies *self, int pipeline_rank, int mhz) {
     int64_t at = find(self, pipeline_rank, mhz);
-    return at >= 0 && is_known(&self->latency[at]) ? self->latency[at] : of_others(self, mhz);
+    if (at >= 0 && is_known(&self->latency[at])) return self->latency[at];
+    return of_others(self, pipeline_rank, mhz);
 }
 
 double harpe_online_latencies_bound_s(const harpe_online_latencies *self, int pipeline_rank,
                                       int mhz, double guess_s) {
     int64_t at = find(self, pipeline_rank, mhz);
     if (at >= 0 && is_known(&self->latency[at])) return MARGIN * self->latency[at].p95_s;
-    harpe_online_latency others = of_others(self, mhz);
-    return fmax(is_known(&others) ? 0 : guess_s, MARGIN * longest_s(self));
+    harpe_online_latency others = of_others(self, pipeline_rank, mhz);
+    return fmax(is_known(&others) ? 0 : guess_s, MARGIN * self->longest_s);
 }
 
 double harpe_online_latencies_planned_s(const harpe_online_latencies *self, int pipeline_rank,
                                         int mhz) {
     if (!self || !harpe_online_latencies_are_late(self)) return 0;
     harpe_online_latency known = of(self, pipeline_rank, mhz);
-    return is_known(&known) ? known.p95_s : longest_s(self);
+    return is_known(&known) ? known.p95_s : self->longest_s;
 }
 
 /* ---- State ----------------------------------------------------------------------------------- */
@@ -213,5 +230,6 @@ bool harpe_online_latencies_load(harpe_online_latencies *self, const json_t *sav
     if (!json_is_array(list)) return false;
     for (size_t i = 0; i < json_array_size(list); i++)
         if (!load_one(self, json_array_get(list, i))) return false;
+    compute(self);
     return true;
 }

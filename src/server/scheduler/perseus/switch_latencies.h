@@ -28,6 +28,11 @@ typedef struct harpe_online_latencies {
     int *mhz;
     harpe_online_latency *latency; /* one per clock */
     double shortest_s;             /* time of the shortest instruction so far; 0: not known */
+    /* These follow from the others. */
+    harpe_online_latency *longest; /* one per clock: the longest latency on any pipeline rank */
+    double longest_s;              /* of all clocks; 0: none is known */
+    size_t known_count;            /* of the clocks */
+    bool is_late;
 } harpe_online_latencies;
 
 /* Makes an empty object. `clocks` has one element per pipeline rank and is copied. Returns NULL if
