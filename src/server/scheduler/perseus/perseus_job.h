@@ -129,7 +129,7 @@ harpe_sweep *harpe_perseus_sweep_under_way(const harpe_perseus *self);
 /* Sets the blocking powers: those of the arguments, or those that the sweep of the plans has
  * measured. */
 void harpe_perseus_find_blocking_power(harpe_perseus *self);
-/* Returns what the ranks report of their clocks in this round, or NULL if nobody does, or if
+/* Returns what the ranks report of their clocks in this round, or NULL if no rank reports, or if
  * changes of the clocks are immediate. */
 const harpe_rank_clocks *harpe_perseus_late_clocks(const harpe_perseus *self);
 
