@@ -51,9 +51,16 @@ static size_t find_changes(const harpe_clock_ask *asks, size_t count,
     return made;
 }
 
+static bool are_in_order(const harpe_clock_ask *asks, size_t count) {
+    for (size_t i = 1; i < count; i++)
+        if (asks[i].asked_us < asks[i - 1].asked_us) return false;
+    return true;
+}
+
 bool harpe_clock_timeline_make(harpe_clock_timeline *timeline, const harpe_clock_ask *asks,
                                size_t count, const harpe_switch_table *table) {
     *timeline = (harpe_clock_timeline){0};
+    if (!are_in_order(asks, count)) return true;
     for (int how = 0; how < HARPE_CLOCK_SPEEDS; how++) {
         timeline->changes[how] = harpe_calloc(count, sizeof *timeline->changes[how]);
         if (!timeline->changes[how]) {
@@ -69,6 +76,16 @@ void harpe_clock_timeline_free(harpe_clock_timeline *timeline) {
     for (int how = 0; how < HARPE_CLOCK_SPEEDS; how++)
         free(timeline->changes[how]);
     *timeline = (harpe_clock_timeline){0};
+}
+
+uint64_t harpe_clock_timeline_begin(const harpe_clock_timeline *timeline) {
+    uint64_t begin_us = 0;
+    for (int how = 0; how < HARPE_CLOCK_SPEEDS; how++) {
+        if (timeline->count[how] == 0) return UINT64_MAX;
+        if (timeline->changes[how][0].from_us > begin_us)
+            begin_us = timeline->changes[how][0].from_us;
+    }
+    return begin_us;
 }
 
 /* ---- Shares ---------------------------------------------------------------------------------- */

@@ -25,13 +25,18 @@ typedef struct harpe_clock_timeline {
     size_t count[HARPE_CLOCK_SPEEDS];
 } harpe_clock_timeline;
 
-/* Makes the timeline of requests, which are in the order of time. A request replaces an older one
- * that has not taken effect. A change takes the time of its target clock in the table. If the
- * target is not known, it takes the longest time of the table, or no time if it is fast. Returns
- * false if memory runs out. Free with harpe_clock_timeline_free. */
+/* Makes the timeline of requests. A request replaces an older one that has not taken effect. A
+ * change takes the time of its target clock in the table. If the target is not known, it takes the
+ * longest time of the table, or no time if it is fast. The timeline of requests that are not in the
+ * order of time is empty, so that no clock is known. Returns false if memory runs out. Free with
+ * harpe_clock_timeline_free. */
 bool harpe_clock_timeline_make(harpe_clock_timeline *timeline, const harpe_clock_ask *asks,
                                size_t count, const harpe_switch_table *table);
 void harpe_clock_timeline_free(harpe_clock_timeline *timeline);
+
+/* Returns the time from which on the clock is known, however long the first change takes;
+ * UINT64_MAX: never. */
+uint64_t harpe_clock_timeline_begin(const harpe_clock_timeline *timeline);
 
 /* Computes the clocks of a span. They are not known if the span begins before the first change, has
  * more parts than a run may have, or has clearly other parts if changes are fast or slow. */

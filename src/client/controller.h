@@ -117,8 +117,8 @@ typedef struct harpe_controller_slot {
     _Atomic uint32_t latency_ns[HARPE_CONTROLLER_LATENCIES]; /* latency of write i, at index i
                                                               * modulo HARPE_CONTROLLER_LATENCIES */
     harpe_switch_table switch_table; /* how long changes of the clock take */
-    /* All requests to the driver: the time in us of GPU time (high 48 bits), and the clock in MHz.
-     * Request i is at index i modulo HARPE_CONTROLLER_ASKS. */
+    /* All requests to the driver (clock_asks.h): the time in us of GPU time (high 48 bits), and the
+     * clock in MHz. Request i is at index i modulo HARPE_CONTROLLER_ASKS. */
     _Atomic uint64_t ask_count;
     _Atomic uint64_t asks[HARPE_CONTROLLER_ASKS];
 } harpe_controller_slot;

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "client/clock_asks.h"
 
 /* The longest time that a change of the clock takes, in us of GPU time. On measured GPUs, a change
  * takes up to some hundred milliseconds (Velicka, Vysocky, Riha, arXiv 2502.20075). */
@@ -40,13 +41,6 @@ void harpe_obedience_note(harpe_obedience *obedience, uint32_t mhz) {
     atomic_store(&obedience->count, count + 1);
 }
 
-/* Tells the trainer of a request. */
-static void show_ask(harpe_controller_slot *slot, uint64_t ask) {
-    uint64_t count = atomic_load_explicit(&slot->ask_count, memory_order_relaxed);
-    atomic_store_explicit(&slot->asks[count % HARPE_CONTROLLER_ASKS], ask, memory_order_relaxed);
-    atomic_store_explicit(&slot->ask_count, count + 1, memory_order_release);
-}
-
 /* ---- Learning how long changes take ---------------------------------------------------------- */
 
 static bool is_known(const harpe_obedience *obedience, uint32_t mhz) {
@@ -65,7 +59,7 @@ void harpe_obedience_ask(harpe_obedience *obedience, uint32_t mhz) {
     uint32_t count = atomic_load_explicit(&obedience->ask_count, memory_order_relaxed);
     atomic_store(&obedience->asks[count % HARPE_OBEDIENCE_ASKS], at_us << 16 | (mhz & 0xFFFF));
     atomic_store(&obedience->ask_count, count + 1);
-    show_ask(obedience->slot, at_us << 16 | (mhz & 0xFFFF));
+    harpe_clock_asks_add(obedience->slot, at_us, mhz);
     bool is_new = !is_known(obedience, mhz);
     bool is_free = is_new && obedience->watched < FREELY_WATCHED;
     if (!is_free && at_us < obedience->next_watch_us) return;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/array.h"
+#include "client/clock_asks.h"
 #include "client/clock_shares.h"
 #include "client/controller.h"
 #include "client/optimizer_internal.h"
@@ -11,21 +12,6 @@
 #include "pfo/rank_clocks.h"
 
 enum { ENOUGH_SAMPLES = 3 };
-
-/* Copies the requests that are still there, in the order of time. Returns their number. */
-static size_t copy_asks(const harpe_controller_slot *slot, harpe_clock_ask *asks) {
-    uint64_t end = atomic_load_explicit(&slot->ask_count, memory_order_acquire);
-    /* While this runs, the controller may replace the oldest ones. */
-    const uint64_t room = HARPE_CONTROLLER_ASKS - HARPE_CONTROLLER_ASKS / 8;
-    uint64_t first = end > room ? end - room : 0;
-    size_t count = 0;
-    for (uint64_t i = first; i < end; i++) {
-        uint64_t ask =
-            atomic_load_explicit(&slot->asks[i % HARPE_CONTROLLER_ASKS], memory_order_relaxed);
-        asks[count++] = (harpe_clock_ask){.asked_us = ask >> 16, .mhz = ask & 0xFFFF};
-    }
-    return count;
-}
 
 static void take_latencies(const harpe_switch_table *table, harpe_rank_clocks *clocks) {
     for (size_t i = 0; i < HARPE_SWITCH_TARGETS; i++) {
@@ -39,19 +25,36 @@ static void take_latencies(const harpe_switch_table *table, harpe_rank_clocks *c
     }
 }
 
+static uint64_t begin_of_step(const harpe_profiler_spans *spans, size_t step) {
+    const uint64_t *us = spans->us + 2 * spans->run_count * step;
+    uint64_t begin_us = UINT64_MAX;
+    for (size_t k = 0; k < spans->run_count; k++)
+        if (us[2 * k] < begin_us) begin_us = us[2 * k];
+    return begin_us;
+}
+
+static void add_step(const harpe_profiler_spans *spans, size_t step, size_t added,
+                     const harpe_clock_timeline *timeline, harpe_rank_clocks *clocks) {
+    const uint64_t *us = spans->us + 2 * spans->run_count * step;
+    for (size_t k = 0; k < spans->run_count; k++) {
+        harpe_run_clocks run = harpe_clock_shares_of(timeline, us[2 * k], us[2 * k + 1]);
+        harpe_clock_shares_add(&clocks->runs[k], added, &run);
+    }
+}
+
+/* Computes the means over the steps that begin at `from_us` or later. */
 static void take_runs(const harpe_profiler_spans *spans, const harpe_clock_timeline *timeline,
-                      harpe_rank_clocks *clocks) {
+                      uint64_t from_us, harpe_rank_clocks *clocks) {
+    size_t added = 0;
+    for (size_t s = 0; s < spans->step_count; s++)
+        if (begin_of_step(spans, s) >= from_us) add_step(spans, s, added++, timeline, clocks);
     for (size_t k = 0; k < spans->run_count; k++) {
         harpe_run_clocks *mean = &clocks->runs[k];
-        for (size_t s = 0; s < spans->step_count; s++) {
-            const uint64_t *us = spans->us + 2 * (spans->run_count * s + k);
-            harpe_run_clocks run = harpe_clock_shares_of(timeline, us[0], us[1]);
-            harpe_clock_shares_add(mean, s, &run);
-        }
         bool is_as_asked =
             mean->count == 1 && spans->asked_mhz[k] > 0 &&
             harpe_switch_is_same((uint32_t)mean->parts[0].mhz, (uint32_t)spans->asked_mhz[k]);
         if (is_as_asked) *mean = (harpe_run_clocks){0};
+        if (added == 0) *mean = (harpe_run_clocks){.count = -1};
     }
 }
 
@@ -62,13 +65,17 @@ static bool find_clocks(const harpe_controller_slot *slot, const harpe_profiler_
     *out = (harpe_rank_clocks){.is_known = true, .run_count = spans->run_count};
     out->latencies = harpe_calloc(HARPE_SWITCH_TARGETS, sizeof *out->latencies);
     out->runs = harpe_calloc(spans->run_count, sizeof *out->runs);
-    size_t count = asks ? copy_asks(slot, asks) : 0;
+    bool has_lost = false;
+    size_t count = asks ? harpe_clock_asks_copy(slot, asks, &has_lost) : 0;
     bool is_made = asks && out->latencies && out->runs &&
                    harpe_clock_timeline_make(&timeline, asks, count, &slot->switch_table);
     if (is_made) {
         take_latencies(&slot->switch_table, out);
+        /* The steps of a round are alike. Those that began before the oldest request are left out.
+         */
+        uint64_t from_us = has_lost ? harpe_clock_timeline_begin(&timeline) : 0;
         if (count > 0)
-            take_runs(spans, &timeline, out);
+            take_runs(spans, &timeline, from_us, out);
         else
             out->run_count = 0; /* no change was asked for yet: all ran as the schedule asks */
     }

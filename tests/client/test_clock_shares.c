@@ -71,6 +71,28 @@ static void what_is_not_certain_is_not_known(void **state) {
     assert_int_equal(clocks_of(asks, 2, 300000, 400000).count, 1);
 }
 
+static void requests_out_of_order_tell_nothing(void **state) {
+    const harpe_clock_ask asks[] = {{0, 1400}, {100000, 1000}, {40000, 1400}, {200000, 1000}};
+    (void)state;
+    for (uint64_t start_us = 50000; start_us < 400000; start_us += 50000)
+        assert_int_equal(clocks_of(asks, 4, start_us, start_us + 90000).count, -1);
+}
+
+static void the_clock_is_known_from_the_latest_first_change_on(void **state) {
+    const harpe_clock_ask asks[] = {{50000, 1400}, {100000, 1000}};
+    harpe_clock_timeline timeline;
+    (void)state;
+    learn(1, 1400, 20000, 30000);
+    assert_true(harpe_clock_timeline_make(&timeline, asks, 2, &table));
+    uint64_t begin_us = harpe_clock_timeline_begin(&timeline);
+    assert_true(begin_us >= 80000 && begin_us < 100000);
+    assert_int_equal(harpe_clock_shares_of(&timeline, begin_us, begin_us + 1000).count, 1);
+    harpe_clock_timeline_free(&timeline);
+    assert_true(harpe_clock_timeline_make(&timeline, asks, 0, &table));
+    assert_true(harpe_clock_timeline_begin(&timeline) == UINT64_MAX);
+    harpe_clock_timeline_free(&timeline);
+}
+
 static void an_unknown_target_takes_any_time_up_to_the_longest(void **state) {
     const harpe_clock_ask asks[] = {{0, 1400}, {100000, 700}};
     (void)state;
@@ -104,6 +126,8 @@ int main(void) {
         cmocka_unit_test_setup(a_change_divides_a_span, start),
         cmocka_unit_test_setup(a_request_replaces_one_that_waits, start),
         cmocka_unit_test_setup(what_is_not_certain_is_not_known, start),
+        cmocka_unit_test_setup(requests_out_of_order_tell_nothing, start),
+        cmocka_unit_test_setup(the_clock_is_known_from_the_latest_first_change_on, start),
         cmocka_unit_test_setup(an_unknown_target_takes_any_time_up_to_the_longest, start),
         cmocka_unit_test_setup(the_mean_of_runs_is_that_of_their_shares, start),
     };

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The clocks that a rank reports: of rounds with few and with many requests, and of rounds whose
+ * requests are not known. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/clock_asks.h"
+#include "client/optimizer_internal.h"
+#include "client/profiler_internal.h"
+#include "pfo/rank_clocks.h"
+
+enum { RUNS = 2, STEP_US = 100000, LATENCY_US = 1000 };
+
+/* A rank whose steps have two instructions of 50 ms, at 1400 MHz and at 1000 MHz. */
+typedef struct rank {
+    harpe_pipeline *optimizer;
+    harpe_frequency_controller controller;
+    harpe_controller_slot *slot;
+    harpe_profiler_spans spans;
+    int asked_mhz[RUNS];
+    uint64_t steps; /* that have been asked for */
+} rank;
+
+static void learn(harpe_switch_table *table, size_t i, uint32_t mhz) {
+    harpe_switch_entry entry = {mhz, 10, LATENCY_US, LATENCY_US};
+    atomic_store(&table->word[i], harpe_switch_pack(&entry));
+}
+
+static int start(void **state) {
+    rank *one = calloc(1, sizeof *one);
+    if (!one) return -1;
+    *state = one;
+    one->optimizer = calloc(1, sizeof *one->optimizer);
+    one->slot = aligned_alloc(_Alignof(harpe_controller_slot), sizeof *one->slot);
+    if (!one->optimizer || !one->slot) return -1;
+    *one->slot = (harpe_controller_slot){0};
+    learn(&one->slot->switch_table, 0, 1400);
+    learn(&one->slot->switch_table, 1, 1000);
+    one->controller.slot = one->slot;
+    atomic_store(&one->optimizer->controller, &one->controller);
+    one->asked_mhz[0] = 1400;
+    one->asked_mhz[1] = 1000;
+    one->spans = (harpe_profiler_spans){.run_count = RUNS, .asked_mhz = one->asked_mhz};
+    return 0;
+}
+
+static int end(void **state) {
+    rank *one = *state;
+    free(one->spans.us);
+    free(one->slot);
+    free(one->optimizer);
+    free(one);
+    return 0;
+}
+
+/* Step 0 begins a little after the start of time. */
+static uint64_t begin_of(uint64_t step) { return 10000 + step * STEP_US; }
+
+/* Asks for the clocks of some more steps: each at the begin of its instruction. */
+static void ask(rank *one, uint64_t steps) {
+    for (uint64_t end = one->steps + steps; one->steps < end; one->steps++)
+        for (uint64_t k = 0; k < RUNS; k++)
+            harpe_clock_asks_add(one->slot, begin_of(one->steps) + k * STEP_US / RUNS,
+                                 k == 0 ? 1400 : 1000);
+}
+
+/* Measures some steps from step `first` on. */
+static void measure(rank *one, uint64_t first, size_t steps) {
+    one->spans.step_count = steps;
+    one->spans.us = calloc(2 * RUNS * steps, sizeof *one->spans.us);
+    assert_non_null(one->spans.us);
+    for (size_t i = 0; i < RUNS * steps; i++) {
+        one->spans.us[2 * i] = begin_of(first) + i * STEP_US / RUNS;
+        one->spans.us[2 * i + 1] = one->spans.us[2 * i] + STEP_US / RUNS;
+    }
+}
+
+static harpe_rank_clocks report(const rank *one) {
+    harpe_rank_clocks clocks;
+    char *text = strdup("{\"rank\":0}");
+    assert_non_null(text);
+    harpe_pipeline_append_clocks(one->optimizer, &one->spans, &text);
+    assert_true(harpe_rank_clocks_read(text, strlen(text), &clocks));
+    free(text);
+    return clocks;
+}
+
+/* Requires runs in which the clock of the other instruction lasts for the latency. */
+static void assert_late(const rank *one) {
+    const double late = (double)LATENCY_US * RUNS / STEP_US;
+    harpe_rank_clocks clocks = report(one);
+    assert_true(clocks.is_known);
+    assert_int_equal(clocks.latency_count, 2);
+    assert_int_equal(clocks.run_count, RUNS);
+    for (int k = 0; k < RUNS; k++) {
+        const harpe_run_clocks *run = &clocks.runs[k];
+        assert_int_equal(run->count, 2);
+        for (int i = 0; i < 2; i++) {
+            bool is_asked = run->parts[i].mhz == one->asked_mhz[k];
+            assert_true(is_asked || run->parts[i].mhz == one->asked_mhz[1 - k]);
+            assert_true(fabs(run->parts[i].share - (is_asked ? 1 - late : late)) < 1e-3);
+        }
+    }
+    harpe_rank_clocks_free(&clocks);
+}
+
+static void assert_unknown(const rank *one) {
+    harpe_rank_clocks clocks = report(one);
+    assert_true(clocks.is_known);
+    assert_int_equal(clocks.run_count, RUNS);
+    for (int k = 0; k < RUNS; k++)
+        assert_int_equal(clocks.runs[k].count, -1);
+    harpe_rank_clocks_free(&clocks);
+}
+
+static void a_short_round_has_its_clocks(void **state) {
+    rank *one = *state;
+    ask(one, 30);
+    measure(one, 10, 20);
+    assert_late(one);
+}
+
+static void a_round_of_more_requests_than_are_kept_has_the_clocks_of_its_last_steps(void **state) {
+    rank *one = *state;
+    ask(one, 2 * HARPE_CONTROLLER_ASKS);
+    measure(one, 10, 2 * HARPE_CONTROLLER_ASKS - 10);
+    assert_late(one);
+}
+
+static void the_clocks_of_steps_before_all_kept_requests_are_not_known(void **state) {
+    rank *one = *state;
+    ask(one, 2 * HARPE_CONTROLLER_ASKS);
+    measure(one, 10, 20);
+    assert_unknown(one);
+}
+
+/* The clock before the first request may be any, so these steps differ from the others. */
+static void steps_before_the_first_request_are_not_known(void **state) {
+    rank *one = *state;
+    one->steps = 2;
+    ask(one, 30);
+    measure(one, 0, 32);
+    assert_unknown(one);
+}
+
+static void no_request_means_the_clocks_of_the_schedule(void **state) {
+    rank *one = *state;
+    measure(one, 0, 10);
+    harpe_rank_clocks clocks = report(one);
+    assert_true(clocks.is_known);
+    assert_int_equal(clocks.latency_count, 2);
+    assert_int_equal(clocks.run_count, 0);
+    harpe_rank_clocks_free(&clocks);
+}
+
+static void a_rank_without_a_controller_reports_no_clocks(void **state) {
+    rank *one = *state;
+    ask(one, 30);
+    measure(one, 10, 20);
+    atomic_store(&one->optimizer->controller, NULL);
+    harpe_rank_clocks clocks = report(one);
+    assert_false(clocks.is_known);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_short_round_has_its_clocks, start, end),
+        cmocka_unit_test_setup_teardown(
+            a_round_of_more_requests_than_are_kept_has_the_clocks_of_its_last_steps, start, end),
+        cmocka_unit_test_setup_teardown(the_clocks_of_steps_before_all_kept_requests_are_not_known,
+                                        start, end),
+        cmocka_unit_test_setup_teardown(steps_before_the_first_request_are_not_known, start, end),
+        cmocka_unit_test_setup_teardown(no_request_means_the_clocks_of_the_schedule, start, end),
+        cmocka_unit_test_setup_teardown(a_rank_without_a_controller_reports_no_clocks, start, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
