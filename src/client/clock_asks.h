@@ -12,7 +12,8 @@
 #include "client/switch_learning.h"
 
 /* Adds a request, which is not older than the last one. `at_us` is GPU time, of which 48 bits are
- * kept. */
+ * kept. After a request that has failed, add one for 0 MHz at the same time: the clock is not known
+ * from then on, because a call that fails may still take effect. */
 void harpe_clock_asks_add(harpe_controller_slot *slot, uint64_t at_us, uint32_t mhz);
 
 /* Copies the requests that are still there, in the order of time, to `asks`, which has room for

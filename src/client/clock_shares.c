@@ -28,6 +28,7 @@ static uint32_t time_of(const harpe_switch_entry *entry, speed how) {
 
 static uint32_t latency_us(const harpe_switch_table *table, uint32_t mhz, speed how) {
     uint32_t longest_us = 0;
+    if (mhz == 0) return 0;
     for (size_t i = 0; i < HARPE_SWITCH_TARGETS; i++) {
         harpe_switch_entry entry = harpe_switch_entry_at(table, i);
         if (entry.mhz == 0) break;
@@ -125,7 +126,8 @@ static harpe_run_clocks shares_of(const harpe_clock_since *changes, size_t count
     for (size_t i = first - 1; at_us < end_us; i++) {
         bool is_last = i + 1 == count || changes[i + 1].from_us >= end_us;
         uint64_t until_us = is_last ? end_us : changes[i + 1].from_us;
-        if (!add_part(&run, (int)changes[i].mhz, (double)(until_us - at_us) / length_us))
+        if (changes[i].mhz == 0 ||
+            !add_part(&run, (int)changes[i].mhz, (double)(until_us - at_us) / length_us))
             return unknown;
         at_us = until_us;
     }

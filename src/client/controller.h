@@ -116,7 +116,9 @@ typedef struct harpe_controller_slot {
     harpe_controller_changes changes;
     _Atomic uint32_t latency_ns[HARPE_CONTROLLER_LATENCIES]; /* latency of write i, at index i
                                                               * modulo HARPE_CONTROLLER_LATENCIES */
-    harpe_switch_table switch_table; /* how long changes of the clock take */
+    harpe_switch_table switch_table;  /* how long changes of the clock take */
+    _Atomic uint32_t learns_switches; /* not 0: a thread of the controller reads the clock, and
+                                       * learns how long changes take */
     /* All requests to the driver (clock_asks.h): the time in us of GPU time (high 48 bits), and the
      * clock in MHz. Request i is at index i modulo HARPE_CONTROLLER_ASKS. */
     _Atomic uint64_t ask_count;

@@ -120,6 +120,7 @@ static bool lock_clock(applier *self, uint32_t mhz) {
     harpe_obedience_ask(shared->obedience, mhz);
     harpe_status status = harpe_controller_gpu_lock_graphics(&shared->gpu, mhz, &error);
     if (status != HARPE_OK) {
+        harpe_obedience_fail(shared->obedience);
         count(&self->slot->failed);
         shared->current_mhz = 0;
         tell_refusal(self, &error);

@@ -54,12 +54,13 @@ static bool is_known(const harpe_obedience *obedience, uint32_t mhz) {
 }
 
 void harpe_obedience_ask(harpe_obedience *obedience, uint32_t mhz) {
-    if (!obedience->has_thread) return;
     uint64_t at_us = now_us(obedience);
+    obedience->asked_us = at_us;
+    harpe_clock_asks_add(obedience->slot, at_us, mhz);
+    if (!obedience->has_thread) return;
     uint32_t count = atomic_load_explicit(&obedience->ask_count, memory_order_relaxed);
     atomic_store(&obedience->asks[count % HARPE_OBEDIENCE_ASKS], at_us << 16 | (mhz & 0xFFFF));
     atomic_store(&obedience->ask_count, count + 1);
-    harpe_clock_asks_add(obedience->slot, at_us, mhz);
     bool is_new = !is_known(obedience, mhz);
     bool is_free = is_new && obedience->watched < FREELY_WATCHED;
     if (!is_free && at_us < obedience->next_watch_us) return;
@@ -68,6 +69,10 @@ void harpe_obedience_ask(harpe_obedience *obedience, uint32_t mhz) {
     uint64_t one = 1;
     ssize_t ignored = write(obedience->watch, &one, sizeof one);
     (void)ignored;
+}
+
+void harpe_obedience_fail(harpe_obedience *obedience) {
+    harpe_clock_asks_add(obedience->slot, obedience->asked_us, 0);
 }
 
 /* Copies the last requests, newest first. */
@@ -194,8 +199,11 @@ void harpe_obedience_start(harpe_obedience *obedience, harpe_controller_slot *sl
     obedience->watch = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     obedience->has_thread = true;
     if (obedience->over >= 0 && obedience->watch >= 0 &&
-        harpe_thread_start(&obedience->thread, "harpe-look", run, obedience) == 0)
+        harpe_thread_start(&obedience->thread, "harpe-look", run, obedience) == 0) {
+        atomic_store(&slot->learns_switches, 1);
         return;
+    }
+    atomic_store(&slot->learns_switches, 0);
     obedience->has_thread = false;
     close_events(obedience);
 }

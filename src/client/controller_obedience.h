@@ -27,6 +27,7 @@ typedef struct harpe_obedience {
     /* The same for requests, before the driver call. */
     _Atomic uint64_t asks[HARPE_OBEDIENCE_ASKS];
     _Atomic uint32_t ask_count;
+    uint64_t asked_us;      /* time of the last request, for the thread that sets clocks */
     uint32_t watched;       /* changes that were watched, for the thread that sets clocks */
     uint64_t next_watch_us; /* not before, in GPU time */
     int watch;              /* eventfd; readable: a change must be watched */
@@ -39,8 +40,8 @@ typedef struct harpe_obedience {
     _Atomic bool has_ended;
 } harpe_obedience;
 
-/* Starts the thread. If that fails, the clocks are not compared. `slot` and `gpu` must outlive the
- * thread. */
+/* Starts the thread. If that fails, the clocks are not compared, and nobody learns how long changes
+ * take; the slot says so. `slot` and `gpu` must outlive the thread, and all calls below. */
 void harpe_obedience_start(harpe_obedience *obedience, harpe_controller_slot *slot,
                            const harpe_controller_gpu *gpu);
 /* Ends the thread. Returns false if the thread hangs in a driver call. Then the caller must not
@@ -51,6 +52,9 @@ bool harpe_obedience_stop(harpe_obedience *obedience);
  * the other thread reads the clock in short intervals until the change is over. Called on the
  * thread that sets clocks. */
 void harpe_obedience_ask(harpe_obedience *obedience, uint32_t mhz);
+
+/* Notes that the last request failed. Called on the thread that sets clocks. */
+void harpe_obedience_fail(harpe_obedience *obedience);
 
 /* Notes that a clock was set. Called on the thread that sets clocks. */
 void harpe_obedience_note(harpe_obedience *obedience, uint32_t mhz);

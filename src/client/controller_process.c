@@ -144,6 +144,9 @@ static harpe_status start(controller_process *controller, harpe_error *error) {
     if (status == HARPE_OK) {
         harpe_obedience_start(&controller->obedience, controller->slot, &controller->gpu);
         harpe_obedience_note(&controller->obedience, highest_mhz);
+        /* The requests of an earlier process do not hold any more. */
+        if (atomic_load(&controller->slot->ask_count) > 0)
+            harpe_obedience_ask(&controller->obedience, highest_mhz);
         status = start_clock_thread(controller, highest_mhz, error);
     }
     if (status != HARPE_OK) {

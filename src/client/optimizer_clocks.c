@@ -58,6 +58,15 @@ static void take_runs(const harpe_profiler_spans *spans, const harpe_clock_timel
     }
 }
 
+/* Returns the time before which steps are left out. If nobody learns how long changes take, no
+ * clock is known. The steps of a round are alike, so those before the oldest kept request can be
+ * left out. */
+static uint64_t first_step_us(const harpe_controller_slot *slot,
+                              const harpe_clock_timeline *timeline, bool has_lost) {
+    if (!atomic_load(&slot->learns_switches)) return UINT64_MAX;
+    return has_lost ? harpe_clock_timeline_begin(timeline) : 0;
+}
+
 static bool find_clocks(const harpe_controller_slot *slot, const harpe_profiler_spans *spans,
                         harpe_rank_clocks *out) {
     harpe_clock_timeline timeline = {0};
@@ -71,11 +80,8 @@ static bool find_clocks(const harpe_controller_slot *slot, const harpe_profiler_
                    harpe_clock_timeline_make(&timeline, asks, count, &slot->switch_table);
     if (is_made) {
         take_latencies(&slot->switch_table, out);
-        /* The steps of a round are alike. Those that began before the oldest request are left out.
-         */
-        uint64_t from_us = has_lost ? harpe_clock_timeline_begin(&timeline) : 0;
         if (count > 0)
-            take_runs(spans, &timeline, from_us, out);
+            take_runs(spans, &timeline, first_step_us(slot, &timeline, has_lost), out);
         else
             out->run_count = 0; /* no change was asked for yet: all ran as the schedule asks */
     }

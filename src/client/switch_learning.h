@@ -15,7 +15,7 @@ enum { HARPE_SWITCH_ENOUGH = 8, HARPE_SWITCH_KEPT = 16 };
 /* A request for a clock. Times are in us of GPU time. */
 typedef struct harpe_clock_ask {
     uint64_t asked_us;
-    uint32_t mhz;
+    uint32_t mhz; /* 0: the request before it failed */
 } harpe_clock_ask;
 
 typedef struct harpe_switch_target {

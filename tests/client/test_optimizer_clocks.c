@@ -41,6 +41,7 @@ static int start(void **state) {
     one->slot = aligned_alloc(_Alignof(harpe_controller_slot), sizeof *one->slot);
     if (!one->optimizer || !one->slot) return -1;
     *one->slot = (harpe_controller_slot){0};
+    atomic_store(&one->slot->learns_switches, 1);
     learn(&one->slot->switch_table, 0, 1400);
     learn(&one->slot->switch_table, 1, 1000);
     one->controller.slot = one->slot;
@@ -160,6 +161,32 @@ static void no_request_means_the_clocks_of_the_schedule(void **state) {
     harpe_rank_clocks_free(&clocks);
 }
 
+static void without_the_thread_that_learns_no_clock_is_known(void **state) {
+    rank *one = *state;
+    atomic_store(&one->slot->learns_switches, 0);
+    ask(one, 30);
+    measure(one, 10, 20);
+    assert_unknown(one);
+}
+
+/* The clock is known again after the next request. */
+static void a_request_that_failed_makes_the_clock_unknown(void **state) {
+    rank *one = *state;
+    ask(one, 20);
+    uint64_t failed_us = begin_of(20) - 100;
+    harpe_clock_asks_add(one->slot, failed_us, 1200);
+    harpe_clock_asks_add(one->slot, failed_us, 0);
+    ask(one, 20);
+    measure(one, 1, 18);
+    assert_late(one);
+    free(one->spans.us);
+    measure(one, 10, 20);
+    assert_unknown(one);
+    free(one->spans.us);
+    measure(one, 21, 18);
+    assert_late(one);
+}
+
 static void a_rank_without_a_controller_reports_no_clocks(void **state) {
     rank *one = *state;
     ask(one, 30);
@@ -178,6 +205,9 @@ int main(void) {
                                         start, end),
         cmocka_unit_test_setup_teardown(steps_before_the_first_request_are_not_known, start, end),
         cmocka_unit_test_setup_teardown(no_request_means_the_clocks_of_the_schedule, start, end),
+        cmocka_unit_test_setup_teardown(without_the_thread_that_learns_no_clock_is_known, start,
+                                        end),
+        cmocka_unit_test_setup_teardown(a_request_that_failed_makes_the_clock_unknown, start, end),
         cmocka_unit_test_setup_teardown(a_rank_without_a_controller_reports_no_clocks, start, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

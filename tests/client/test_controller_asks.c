@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the controller tells the trainer of its requests to the driver: failed ones, those after a
+ * restart, and whether anybody learns how long changes take. With emulated GPUs. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include <harpe/frequency_controller.h>
+
+#include "base/clock.h"
+#include "base/scratch.h"
+#include "client/clock_asks.h"
+#include "client/controller_obedience.h"
+
+#define EMULATOR HARPE_BINARY_DIR "/emulator/libnvidia-ml.so.1"
+#define LIMIT_S 120.0
+enum { HIGHEST_MHZ = 1410 };
+
+static harpe_gpus *gpus;
+static harpe_frequency_controller *controller;
+
+static void remove_cluster(void) {
+    char path[160];
+    snprintf(path, sizeof path, "/harpe-emulator-%u-test-asks-%d", (unsigned)getuid(),
+             (int)getpid());
+    shm_unlink(path);
+}
+
+static int start_machine(void **state) {
+    char name[64];
+    if (scratch_make(state) != 0) return -1;
+    remove_cluster();
+    snprintf(name, sizeof name, "test-asks-%d", (int)getpid());
+    setenv("HARPE_EMULATOR_CLUSTER", name, 1);
+    setenv("HARPE_EMULATOR_GPUS", "1xA100", 1);
+    setenv("HARPE_NVML_LIBRARY", EMULATOR, 1);
+    setenv("HARPE_PROGRAM", HARPE_BINARY_DIR "/harpe", 1);
+    setenv("HARPE_EMULATOR_FAULTS_FILE", scratch_path(*state, "faults"), 1);
+    unsetenv("HARPE_EMULATOR_TIME_SCALE");
+    unsetenv("HARPE_EMULATOR_FAULTS");
+    unsetenv("HARPE_EMULATOR_PHYSICS");
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    unsetenv("ZEUSD_SOCK_PATH");
+    controller = NULL;
+    return harpe_gpus_open(NULL, &gpus, NULL) == HARPE_OK ? 0 : -1;
+}
+
+static int stop_machine(void **state) {
+    harpe_frequency_controller_stop(controller);
+    harpe_gpus_close(gpus);
+    remove_cluster();
+    unsetenv("HARPE_EMULATOR_FAULTS_FILE");
+    return scratch_remove(state);
+}
+
+static void start(void) {
+    harpe_error error = {.message = ""};
+    harpe_frequency_controller_options options = {.gpus = gpus, .minimum_dwell_s = -1};
+    if (harpe_frequency_controller_start(&options, &controller, &error) != HARPE_OK)
+        fail_msg("%s", error.message);
+}
+
+/* Waits until the last noted request has a clock. Returns the number of requests. */
+static size_t wait_for_ask(harpe_clock_ask *asks, uint32_t mhz) {
+    double give_up_at = harpe_clock_s() + LIMIT_S;
+    for (;;) {
+        bool has_lost;
+        size_t count = harpe_clock_asks_copy(controller->slot, asks, &has_lost);
+        if (count > 0 && asks[count - 1].mhz == mhz) return count;
+        assert_true(harpe_clock_s() < give_up_at);
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
+/* ---- Tests ----------------------------------------------------------------------------------- */
+
+static void a_request_that_failed_is_followed_by_no_clock(void **state) {
+    const scratch *files = *state;
+    static harpe_clock_ask asks[HARPE_CONTROLLER_ASKS];
+    start();
+    harpe_frequency_controller_set(controller, 1200);
+    assert_int_equal(wait_for_ask(asks, 1200), 1);
+    put_file(files->path, "no_permission\n");
+    harpe_frequency_controller_set(controller, 900);
+    assert_int_equal(wait_for_ask(asks, 0), 3);
+    assert_int_equal(asks[1].mhz, 900);
+    assert_int_equal(asks[2].asked_us, asks[1].asked_us);
+    put_file(files->path, "\n");
+    harpe_frequency_controller_set(controller, 600);
+    assert_true(wait_for_ask(asks, 600) >= 4);
+}
+
+static void a_new_process_sets_the_highest_clock(void **state) {
+    static harpe_clock_ask asks[HARPE_CONTROLLER_ASKS];
+    harpe_error error = {.message = ""};
+    (void)state;
+    start();
+    assert_int_equal(atomic_load(&controller->slot->ask_count), 0);
+    harpe_frequency_controller_set(controller, 1200);
+    assert_int_equal(wait_for_ask(asks, 1200), 1);
+    kill(atomic_load(&controller->process), SIGKILL);
+    double give_up_at = harpe_clock_s() + LIMIT_S;
+    while (!harpe_frequency_controller_has_died(controller)) {
+        assert_true(harpe_clock_s() < give_up_at);
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    if (harpe_frequency_controller_restart(controller, &error) != HARPE_OK)
+        fail_msg("%s", error.message);
+    assert_true(wait_for_ask(asks, HIGHEST_MHZ) >= 2);
+    assert_true(atomic_load(&controller->slot->learns_switches) != 0);
+}
+
+/* Starts the thread while no descriptor is left, so that it cannot start. */
+static void start_without_descriptors(harpe_obedience *obedience, harpe_controller_slot *slot,
+                                      const harpe_controller_gpu *gpu) {
+    struct rlimit usual, none;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    none = usual;
+    none.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    harpe_obedience_start(obedience, slot, gpu);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &usual), 0);
+}
+
+static void requests_are_noted_without_the_thread_that_learns(void **state) {
+    static harpe_controller_slot slot;
+    static harpe_clock_ask asks[HARPE_CONTROLLER_ASKS];
+    harpe_controller_gpu gpu = {.gpus = gpus};
+    harpe_obedience obedience = {.slot = NULL};
+    bool has_lost;
+    (void)state;
+    harpe_obedience_start(&obedience, &slot, &gpu);
+    assert_true(atomic_load(&slot.learns_switches) != 0);
+    assert_true(harpe_obedience_stop(&obedience));
+    harpe_obedience other = {.slot = NULL};
+    start_without_descriptors(&other, &slot, &gpu);
+    assert_int_equal(atomic_load(&slot.learns_switches), 0);
+    harpe_obedience_ask(&other, 1200);
+    assert_int_equal(harpe_clock_asks_copy(&slot, asks, &has_lost), 1);
+    assert_int_equal(asks[0].mhz, 1200);
+    assert_true(harpe_obedience_stop(&other));
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start_machine, stop_machine)
+    const struct CMUnitTest tests[] = {
+        TEST(a_request_that_failed_is_followed_by_no_clock),
+        TEST(a_new_process_sets_the_highest_clock),
+        TEST(requests_are_noted_without_the_thread_that_learns),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
