@@ -9,6 +9,8 @@
 
 #include "pfo/rank_clocks.h"
 
+enum { RUNS_MAX = 8 };
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void require(bool holds) {
@@ -19,7 +21,7 @@ static void check_again(const harpe_rank_clocks *clocks) {
     harpe_rank_clocks again;
     char *json = strdup("{\"rank\":0}");
     require(json && harpe_rank_clocks_append(clocks, &json, NULL) == HARPE_OK);
-    require(harpe_rank_clocks_read(json, strlen(json), &again));
+    require(harpe_rank_clocks_read(json, strlen(json), clocks->run_count, &again));
     require(!again.is_known ||
             (again.latency_count == clocks->latency_count && again.run_count == clocks->run_count));
     harpe_rank_clocks_free(&again);
@@ -28,7 +30,8 @@ static void check_again(const harpe_rank_clocks *clocks) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     harpe_rank_clocks clocks;
-    require(harpe_rank_clocks_read((const char *)data, size, &clocks));
+    require(harpe_rank_clocks_read((const char *)data, size, RUNS_MAX, &clocks));
+    require(clocks.run_count <= RUNS_MAX);
     require(clocks.is_known || (clocks.latency_count == 0 && clocks.run_count == 0));
     for (size_t i = 0; i < clocks.latency_count; i++)
         require(clocks.latencies[i].mhz > 0 &&

@@ -85,29 +85,35 @@ static bool read_runs(const json_t *json, harpe_rank_clocks *out) {
 }
 
 /* Returns false if memory runs out. Wrong clocks are not known. */
-static bool read_object(const json_t *json, harpe_rank_clocks *out) {
+static bool read_object(const json_t *json, size_t runs_max, harpe_rank_clocks *out) {
+    static const harpe_run_clocks unknown = {.count = -1};
     const json_t *latencies = json_object_get(json, "latencies");
     const json_t *runs = json_object_get(json, "runs");
-    harpe_rank_clocks made = {true, json_array_size(latencies), NULL, json_array_size(runs), NULL};
+    bool has_room = json_array_size(runs) <= runs_max;
+    harpe_rank_clocks made = {.is_known = true,
+                              .latency_count = json_array_size(latencies),
+                              .run_count = has_room ? json_array_size(runs) : 1};
     if (!json_is_array(latencies) || !json_is_array(runs) ||
-        made.latency_count > HARPE_CLOCK_LATENCIES || made.run_count > HARPE_CLOCK_RUNS_MAX)
+        made.latency_count > HARPE_CLOCK_LATENCIES)
         return true;
     made.latencies = harpe_calloc(made.latency_count, sizeof *made.latencies);
     made.runs = harpe_calloc(made.run_count, sizeof *made.runs);
     bool has_memory = made.latencies && made.runs;
-    if (has_memory && read_latencies(latencies, &made) && read_runs(runs, &made))
+    if (has_memory && !has_room) made.runs[0] = unknown;
+    if (has_memory && read_latencies(latencies, &made) && (!has_room || read_runs(runs, &made)))
         *out = made;
     else
         harpe_rank_clocks_free(&made);
     return has_memory;
 }
 
-bool harpe_rank_clocks_read(const char *text, size_t length, harpe_rank_clocks *out) {
+bool harpe_rank_clocks_read(const char *text, size_t length, size_t runs_max,
+                            harpe_rank_clocks *out) {
     static const char name[] = "\"clocks\"";
     *out = (harpe_rank_clocks){0};
     if (!memmem(text, length, name, sizeof name - 1)) return true;
     json_t *json = json_loadb(text, length, 0, NULL);
-    bool has_memory = read_object(json_object_get(json, "clocks"), out);
+    bool has_memory = read_object(json_object_get(json, "clocks"), runs_max, out);
     json_decref(json);
     return has_memory;
 }

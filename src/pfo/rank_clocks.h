@@ -11,9 +11,8 @@
 #include <harpe/status.h>
 
 enum {
-    HARPE_CLOCK_PARTS = 4,         /* of one run; more are not reported */
-    HARPE_CLOCK_LATENCIES = 128,   /* target clocks */
-    HARPE_CLOCK_RUNS_MAX = 100000, /* instructions of a schedule */
+    HARPE_CLOCK_PARTS = 4,       /* of one run; more are not reported */
+    HARPE_CLOCK_LATENCIES = 128, /* target clocks */
 };
 
 /* How long changes to a clock take, in seconds of GPU time. */
@@ -47,8 +46,11 @@ void harpe_rank_clocks_free(harpe_rank_clocks *clocks);
 void harpe_rank_clocks_free_list(harpe_rank_clocks *list, size_t count);
 
 /* Reads the member of a result's text. Without the member, or if it is wrong, the clocks are not
- * known. Returns false if memory runs out. Free `out` with harpe_rank_clocks_free. */
-bool harpe_rank_clocks_read(const char *text, size_t length, harpe_rank_clocks *out);
+ * known. `runs_max` is the length of the rank's schedule. More runs are those of another schedule:
+ * the result then has one run, which is not known, so that a rank cannot fill the memory. Returns
+ * false if memory runs out. Free `out` with harpe_rank_clocks_free. */
+bool harpe_rank_clocks_read(const char *text, size_t length, size_t runs_max,
+                            harpe_rank_clocks *out);
 /* Replaces `*json`, the text of a result, by the same text with the clocks. */
 harpe_status harpe_rank_clocks_append(const harpe_rank_clocks *clocks, char **json,
                                       harpe_error *error);

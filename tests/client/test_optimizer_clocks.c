@@ -88,7 +88,7 @@ static harpe_rank_clocks report(const rank *one) {
     char *text = strdup("{\"rank\":0}");
     assert_non_null(text);
     harpe_pipeline_append_clocks(one->optimizer, &one->spans, &text);
-    assert_true(harpe_rank_clocks_read(text, strlen(text), &clocks));
+    assert_true(harpe_rank_clocks_read(text, strlen(text), RUNS, &clocks));
     free(text);
     return clocks;
 }

@@ -15,6 +15,8 @@
 #include "pfo/models.h"
 #include "pfo/rank_clocks.h"
 
+enum { RUNS_MAX = 3 };
+
 static char *plain_result(void) {
     double time_s = 0.5, energy_j = 120;
     harpe_profiling_result result = {.rank = 3,
@@ -41,7 +43,7 @@ static void clocks_survive_writing_and_reading(void **state) {
     harpe_profiling_result result;
     assert_int_equal(harpe_profiling_result_parse(json, strlen(json), &result, NULL), HARPE_OK);
     harpe_profiling_result_free(&result);
-    assert_true(harpe_rank_clocks_read(json, strlen(json), &read));
+    assert_true(harpe_rank_clocks_read(json, strlen(json), RUNS_MAX, &read));
     assert_true(read.is_known);
     assert_int_equal(read.latency_count, 2);
     assert_int_equal(read.latencies[0].mhz, 1410);
@@ -83,7 +85,7 @@ static void wrong_clocks_are_not_known(void **state) {
         int length =
             snprintf(text, sizeof text,
                      "{\"rank\":0,\"iter_time\":[],\"iter_energy\":[],\"clocks\":%s}", wrong[i]);
-        assert_true(harpe_rank_clocks_read(text, (size_t)length, &read));
+        assert_true(harpe_rank_clocks_read(text, (size_t)length, RUNS_MAX, &read));
         assert_false(read.is_known);
         assert_true(read.latency_count == 0 && read.run_count == 0);
         harpe_profiling_result result;
@@ -93,13 +95,42 @@ static void wrong_clocks_are_not_known(void **state) {
     }
 }
 
+/* The memory of a result follows from the rank's schedule, not from what the rank sends. */
+static void more_runs_than_the_schedule_has_are_one_that_is_not_known(void **state) {
+    static const char begin[] =
+        "{\"rank\":0,\"clocks\":{\"latencies\":[[1410,0.01,0.02]],\"runs\":[[]";
+    enum { MORE = 100000 };
+    char *text = malloc(sizeof begin + 3 * (size_t)MORE + 4);
+    (void)state;
+    assert_non_null(text);
+    for (size_t runs = 1; runs <= MORE; runs = runs < 6 ? runs + 1 : 10 * runs) {
+        harpe_rank_clocks read;
+        size_t length = sizeof begin - 1;
+        memcpy(text, begin, length);
+        for (size_t i = 1; i < runs; i++, length += 3)
+            memcpy(text + length, ",[]", 3);
+        memcpy(text + length, "]}}", 3);
+        assert_true(harpe_rank_clocks_read(text, length + 3, RUNS_MAX, &read));
+        assert_true(read.is_known);
+        assert_int_equal(read.latency_count, 1);
+        assert_int_equal(read.run_count, runs <= RUNS_MAX ? runs : 1);
+        assert_int_equal(read.runs[0].count, runs <= RUNS_MAX ? 0 : -1);
+        harpe_rank_clocks_free(&read);
+        assert_true(harpe_rank_clocks_read(text, length + 3, 0, &read));
+        assert_int_equal(read.run_count, 1);
+        assert_int_equal(read.runs[0].count, -1);
+        harpe_rank_clocks_free(&read);
+    }
+    free(text);
+}
+
 static void results_without_clocks_are_as_before(void **state) {
     harpe_rank_clocks read;
     char *json = plain_result();
     (void)state;
-    assert_true(harpe_rank_clocks_read(json, strlen(json), &read));
+    assert_true(harpe_rank_clocks_read(json, strlen(json), RUNS_MAX, &read));
     assert_false(read.is_known);
-    assert_true(harpe_rank_clocks_read("", 0, &read));
+    assert_true(harpe_rank_clocks_read("", 0, RUNS_MAX, &read));
     assert_false(read.is_known);
     free(json);
 }
@@ -108,6 +139,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(clocks_survive_writing_and_reading),
         cmocka_unit_test(wrong_clocks_are_not_known),
+        cmocka_unit_test(more_runs_than_the_schedule_has_are_one_that_is_not_known),
         cmocka_unit_test(results_without_clocks_are_as_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -251,6 +251,25 @@ static void a_state_with_one_list_of_clocks_is_continued(void **state) {
     simulated_free(pair[1]);
 }
 
+static void a_rank_may_report_the_clocks_of_its_schedule(void **state) {
+    (void)state;
+    simulated_pipeline *s = simulate(4, 1, 2, 6, NULL);
+    start(s, "Perseus", "{\"plans\": 30}");
+    for (size_t r = 0; r < (size_t)s->job.world_size; r++)
+        assert_int_equal(harpe_scheduler_clocks_max(s->scheduler, r), 0); /* not counted yet */
+    for (int round = 0; round < 4; round++) {
+        one_round(s);
+        if (round == 2) restart(s);
+    }
+    next(s);
+    for (size_t r = 0; r < (size_t)s->job.world_size; r++) {
+        assert_true(s->schedules[r].instruction_count > 0);
+        assert_int_equal(harpe_scheduler_clocks_max(s->scheduler, r),
+                         s->schedules[r].instruction_count);
+    }
+    simulated_free(s);
+}
+
 static void a_state_of_something_else_is_refused(void **state) {
     (void)state;
     simulated_pipeline *s = simulate(2, 1, 1, 4, NULL);
@@ -549,6 +568,7 @@ int main(void) {
         cmocka_unit_test(stages_that_share_a_rank_are_told_apart),
         cmocka_unit_test(a_restart_in_any_round_changes_nothing),
         cmocka_unit_test(a_state_with_one_list_of_clocks_is_continued),
+        cmocka_unit_test(a_rank_may_report_the_clocks_of_its_schedule),
         cmocka_unit_test(a_state_of_something_else_is_refused),
         cmocka_unit_test(a_damaged_state_never_crashes),
         cmocka_unit_test(results_without_energies_say_what_to_do),

@@ -51,7 +51,8 @@ static harpe_status find_text(const harpe_stored_round *from, const harpe_round_
 
 harpe_status harpe_round_results_decode(const harpe_stored_round *from,
                                         const harpe_round_results *results,
-                                        harpe_round_reports *out, harpe_error *error) {
+                                        const harpe_scheduler *scheduler, harpe_round_reports *out,
+                                        harpe_error *error) {
     size_t count = (size_t)results->count;
     harpe_round_reports made = {.count = count,
                                 .results = harpe_calloc(count, sizeof *made.results),
@@ -67,7 +68,8 @@ harpe_status harpe_round_results_decode(const harpe_stored_round *from,
             status = harpe_profiling_result_parse(text.text, text.length, &made.results[r], error);
         if (status == HARPE_OK) {
             made.conducts[r] = harpe_conduct_read(text.text, text.length);
-            if (!harpe_rank_clocks_read(text.text, text.length, &made.clocks[r]))
+            size_t runs_max = harpe_scheduler_clocks_max(scheduler, (size_t)r);
+            if (!harpe_rank_clocks_read(text.text, text.length, runs_max, &made.clocks[r]))
                 status = harpe_fail_memory(error);
         }
         free(read);

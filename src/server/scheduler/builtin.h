@@ -31,6 +31,8 @@ void harpe_perseus_take_file(void *state, harpe_scheduler_file *out);
 /* Tells an online scheduler's state what the ranks report of their clocks, for the next call of
  * observe. `clocks` has one element per rank of that call, and must live until it returns. */
 void harpe_perseus_tell_clocks(void *state, const harpe_rank_clocks *clocks);
+/* Returns the number of instructions in a rank's schedule; 0: not known yet. */
+size_t harpe_perseus_schedule_length(const void *state, size_t rank);
 
 /* The harpe_scheduler_job that built-in schedulers get, with further members. Only the program
  * scheduler uses these members. */

@@ -193,6 +193,11 @@ void harpe_scheduler_tell_clocks(harpe_scheduler *scheduler, const harpe_rank_cl
         harpe_perseus_tell_clocks(scheduler->state, clocks);
 }
 
+size_t harpe_scheduler_clocks_max(const harpe_scheduler *scheduler, size_t rank) {
+    bool uses_clocks = is_online(scheduler) && !scheduler->stages;
+    return uses_clocks ? harpe_perseus_schedule_length(scheduler->state, rank) : 0;
+}
+
 void harpe_scheduler_count_conduct(harpe_scheduler *scheduler,
                                    const harpe_profiling_result *results,
                                    const harpe_conduct *conducts, size_t count) {

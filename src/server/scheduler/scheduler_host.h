@@ -70,6 +70,9 @@ harpe_status harpe_scheduler_observe(harpe_scheduler *scheduler,
 /* Passes what the ranks report of their clocks, one per rank, before harpe_scheduler_observe gets
  * the results of the same round. `clocks` must live until then. Only online schedulers use it. */
 void harpe_scheduler_tell_clocks(harpe_scheduler *scheduler, const harpe_rank_clocks *clocks);
+/* Returns the number of instructions whose clocks a rank may report; 0: not known yet, or the
+ * scheduler does not use clocks. `rank` is less than the number of ranks. */
+size_t harpe_scheduler_clocks_max(const harpe_scheduler *scheduler, size_t rank);
 /* Adds what the ranks of a round say of their conduct, in the order of ranks, to the sums of
  * harpe_scheduler_conduct. Call it after harpe_scheduler_observe, with the same results. */
 void harpe_scheduler_count_conduct(harpe_scheduler *scheduler,

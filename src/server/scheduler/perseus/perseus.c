@@ -384,6 +384,13 @@ void harpe_perseus_tell_clocks(void *state, const harpe_rank_clocks *clocks) {
     self->told_clocks = clocks;
 }
 
+size_t harpe_perseus_schedule_length(const void *state, size_t rank) {
+    const harpe_perseus *self = state;
+    if (!self->pipeline) return 0;
+    const size_t *offset = &self->pipeline->rank_offset[self->job->ranks[rank].pp_rank];
+    return offset[1] - offset[0];
+}
+
 harpe_status harpe_perseus_observe(void *state, const harpe_profiling_result *results, size_t count,
                                    harpe_error *error) {
     harpe_perseus *self = state;
