@@ -18,7 +18,7 @@
 
 #define MHZ_MAX 1e5
 #define LATENCY_MAX_S 1e3
-#define SHARES_TOLERANCE 0.01 /* of the sum of a run's shares from 1 */
+#define SHARES_TOLERANCE 0.01 /* of the sum of a run's shares from 1, as they are written */
 
 void harpe_rank_clocks_free(harpe_rank_clocks *clocks) {
     free(clocks->latencies);
@@ -62,6 +62,7 @@ static bool read_latencies(const json_t *json, harpe_rank_clocks *out) {
     return true;
 }
 
+/* Reads a run. Its shares are rounded, so they are divided by their sum. */
 static bool read_run(const json_t *json, harpe_run_clocks *out) {
     size_t size = json_array_size(json);
     double sum = 0;
@@ -75,7 +76,10 @@ static bool read_run(const json_t *json, harpe_run_clocks *out) {
             return false;
         sum += part->share;
     }
-    return fabs(sum - 1) <= SHARES_TOLERANCE;
+    if (fabs(sum - 1) > SHARES_TOLERANCE) return false;
+    for (int i = 0; i < out->count; i++)
+        out->parts[i].share /= sum;
+    return true;
 }
 
 static bool read_runs(const json_t *json, harpe_rank_clocks *out) {

@@ -30,7 +30,7 @@ typedef struct harpe_clock_part {
 /* The clocks of one instruction of the schedule, as means over the steps of the result. */
 typedef struct harpe_run_clocks {
     int count; /* of parts; 0: the clock of the schedule; -1: not known */
-    harpe_clock_part parts[HARPE_CLOCK_PARTS];
+    harpe_clock_part parts[HARPE_CLOCK_PARTS]; /* the sum of their shares is 1 */
 } harpe_run_clocks;
 
 typedef struct harpe_rank_clocks {

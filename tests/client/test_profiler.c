@@ -161,6 +161,59 @@ static void a_result_has_each_instruction_of_each_step(void **state) {
     harpe_instruction_profiler_free(profiler);
 }
 
+/* The spans are those of the next result: the first steps of the series whose energy is known. */
+static void the_spans_of_a_series_are_those_of_its_next_result(void **state) {
+    enum { STEPS = 3, RUNS = 3 };
+    static const int asked_mhz[RUNS] = {1410, 1410, 1200};
+    (void)state;
+    test_gpu gpu = {0};
+    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
+    settle(profiler);
+    step(profiler, 6);
+    for (int i = 0; i < STEPS + 1; i++)
+        step(profiler, 7);
+    settle(profiler);
+    harpe_profiler_spans spans;
+    assert_false(harpe_profiler_copy_spans(profiler, 7, STEPS + 2, &spans));
+    assert_true(spans.run_count == 0 && !spans.us && !spans.asked_mhz);
+    assert_false(harpe_profiler_copy_spans(profiler, 8, 1, &spans));
+    assert_true(harpe_profiler_copy_spans(profiler, 7, STEPS, &spans));
+    assert_int_equal(spans.step_count, STEPS);
+    assert_int_equal(spans.run_count, RUNS);
+    for (int k = 0; k < RUNS; k++)
+        assert_int_equal(spans.asked_mhz[k], asked_mhz[k]);
+    harpe_profiling_result result = {0};
+    assert_int_equal(harpe_instruction_profiler_take(profiler, 7, STEPS, 0, &result, NULL), 0);
+    for (size_t i = 0; i < STEPS * RUNS; i++) {
+        size_t s = i / RUNS, k = i % RUNS;
+        const harpe_breakdown *time = &result.time_breakdown[k == 2]; /* forward, backward */
+        double span_s = (double)(spans.us[2 * i + 1] - spans.us[2 * i]) * 1e-6;
+        assert_true(fabs(span_s - time->values[time->offsets[s] + (k == 1)]) < 2e-6);
+        if (i > 0) assert_true(spans.us[2 * i] >= spans.us[2 * i - 1]);
+    }
+    harpe_profiling_result_free(&result);
+    harpe_profiler_spans_free(&spans);
+    harpe_instruction_profiler_free(profiler);
+}
+
+static void steps_of_different_lengths_have_no_spans(void **state) {
+    (void)state;
+    test_gpu gpu = {0};
+    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
+    settle(profiler);
+    step(profiler, 7);
+    harpe_instruction_profiler_begin_step(profiler, 7);
+    instruction(profiler, "forward", 1410);
+    harpe_instruction_profiler_end_step(profiler);
+    settle(profiler);
+    harpe_profiler_spans spans;
+    assert_false(harpe_profiler_copy_spans(profiler, 7, 2, &spans));
+    assert_true(harpe_profiler_copy_spans(profiler, 7, 1, &spans));
+    assert_int_equal(spans.run_count, 3);
+    harpe_profiler_spans_free(&spans);
+    harpe_instruction_profiler_free(profiler);
+}
+
 static void taking_a_series_forgets_older_ones_only(void **state) {
     (void)state;
     test_gpu gpu = {0};
@@ -550,6 +603,8 @@ static void training_profiling_and_asking_may_be_three_threads(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_result_has_each_instruction_of_each_step),
+        cmocka_unit_test(the_spans_of_a_series_are_those_of_its_next_result),
+        cmocka_unit_test(steps_of_different_lengths_have_no_spans),
         cmocka_unit_test(taking_a_series_forgets_older_ones_only),
         cmocka_unit_test(cancelled_and_spoiled_steps_do_not_count),
         cmocka_unit_test(without_a_gpu_times_are_known_at_once),

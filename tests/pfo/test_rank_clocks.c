@@ -58,6 +58,27 @@ static void clocks_survive_writing_and_reading(void **state) {
     free(json);
 }
 
+/* A client rounds shares, so their sum is not always 1. */
+static void shares_are_read_so_that_their_sum_is_1(void **state) {
+    static const char text[] = "{\"rank\":0,\"clocks\":{\"latencies\":[],\"runs\":"
+                               "[[1410,0.252456,1200,0.252456,900,0.252456,600,0.252626]]}}";
+    harpe_rank_clocks read, again;
+    char *json = plain_result();
+    (void)state;
+    assert_true(harpe_rank_clocks_read(text, sizeof text - 1, RUNS_MAX, &read));
+    assert_true(read.is_known);
+    double sum = 0;
+    for (int i = 0; i < read.runs[0].count; i++)
+        sum += read.runs[0].parts[i].share;
+    assert_true(fabs(sum - 1) < 1e-9);
+    assert_int_equal(harpe_rank_clocks_append(&read, &json, NULL), HARPE_OK);
+    assert_true(harpe_rank_clocks_read(json, strlen(json), RUNS_MAX, &again));
+    assert_true(again.is_known);
+    harpe_rank_clocks_free(&read);
+    harpe_rank_clocks_free(&again);
+    free(json);
+}
+
 static void wrong_clocks_are_not_known(void **state) {
     static const char *const wrong[] = {
         "1",
@@ -138,6 +159,7 @@ static void results_without_clocks_are_as_before(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(clocks_survive_writing_and_reading),
+        cmocka_unit_test(shares_are_read_so_that_their_sum_is_1),
         cmocka_unit_test(wrong_clocks_are_not_known),
         cmocka_unit_test(more_runs_than_the_schedule_has_are_one_that_is_not_known),
         cmocka_unit_test(results_without_clocks_are_as_before),
