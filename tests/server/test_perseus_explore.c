@@ -204,14 +204,23 @@ static void a_smaller_permitted_slowdown_is_kept(void **state) {
 
 /* ---- Restarts -------------------------------------------------------------------------------- */
 
-static void restart(explored_job *s) {
-    char *text;
-    size_t length;
-    explored_must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
+static void load(explored_job *s, const char *text) {
     harpe_scheduler_free(s->scheduler);
     explored_must(s, harpe_scheduler_new(s->scheduler_kind, &s->job, s->ranks, NULL, &s->scheduler,
                                          &s->error));
-    explored_must(s, harpe_scheduler_load(s->scheduler, text, length, &s->error));
+    explored_must(s, harpe_scheduler_load(s->scheduler, text, strlen(text), &s->error));
+}
+
+static char *save(explored_job *s) {
+    char *text;
+    size_t length;
+    explored_must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
+    return text;
+}
+
+static void restart(explored_job *s) {
+    char *text = save(s);
+    load(s, text);
     free(text);
 }
 
@@ -281,6 +290,68 @@ static void a_straggler_gives_room_for_lower_clocks(void **state) {
         double time_s = run_rounds(s, 20, 1.01 * highest_s, &after_j);
         assert_true(time_s <= 1.003 * highest_s);
         assert_true(after_j <= 1.005 * before_j);
+        explored_free(s);
+    }
+}
+
+/* Counts the (stage, instruction, clock) that run and that `has_run` does not have, and adds them.
+ * Each stage has two instructions. */
+static int take_new_clocks(const explored_job *s, bool *has_run) {
+    int found = 0;
+    for (size_t i = 0; i < harpe_problem_instruction_count(s->problem); i++) {
+        const harpe_option_list *list = &harpe_problem_choice(s->problem, (int32_t)i)->list;
+        size_t entry = 2 * (size_t)list->stage + (strcmp(list->instruction, "forward") == 0);
+        bool *own = &has_run[entry * EXPLORED_CLOCKS_MAX + s->clock_index[i]];
+        found += !*own;
+        *own = true;
+    }
+    return found;
+}
+
+static int new_clocks_of(explored_job *s, int rounds, double limit_s, bool *has_run) {
+    int found = 0;
+    double energy_j;
+    for (int i = 0; i < rounds; i++) {
+        (void)run_rounds(s, 1, limit_s, &energy_j);
+        found += take_new_clocks(s, has_run);
+    }
+    return found;
+}
+
+/* Restarts the job as if its exploration had ended because no new clock was measured for long. */
+static void make_stale(explored_job *s) {
+    char *text = save(s);
+    json_t *json = json_loads(text, 0, NULL);
+    free(text);
+    json_t *stale = json_object_get(json_object_get(json, "exploration"), "stale");
+    assert_int_equal(json_array_size(stale), 2);
+    json_array_set_new(stale, 1, json_integer(1000));
+    text = json_dumps(json, JSON_COMPACT);
+    json_decref(json);
+    load(s, text);
+    free(text);
+}
+
+/* On GPUs whose clocks change late, an exploration often ends because no new clock fits into the
+ * permitted time. A request that permits more time begins a new one. */
+static void a_straggler_gives_room_after_an_exploration_without_new_clocks(void **state) {
+    static bool has_run[2 * EXPLORED_STAGES_MAX * EXPLORED_CLOCKS_MAX];
+    (void)state;
+    for (uint64_t seed = 31; seed < 33; seed++) {
+        explored_job *s = explored_sized(seed, 3, 6);
+        s->jitter = 0;
+        explored_make_late(s, 0.02);
+        for (int r = 0; r < s->stages; r++)
+            s->gpus[r].late.tail_share = s->gpus[r].late.spread = 0;
+        start(s, "");
+        memset(has_run, 0, sizeof has_run);
+        for (int k = 0; k < ROUNDS_MAX && !explored_is_in(s, "plan"); k++)
+            (void)new_clocks_of(s, 1, 1.01 * s->highest.time_s, has_run);
+        make_stale(s);
+        assert_int_equal(new_clocks_of(s, 2, 1.01 * s->highest.time_s, has_run), 0);
+        request(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.2);
+        double limit_s = 1.21 * s->highest.time_s + 0.2 * s->outside_s;
+        assert_true(new_clocks_of(s, 6, limit_s, has_run) > 0);
         explored_free(s);
     }
 }
@@ -410,6 +481,7 @@ int main(void) {
         cmocka_unit_test(a_smaller_permitted_slowdown_is_kept),
         cmocka_unit_test(a_restart_in_any_round_changes_nothing),
         cmocka_unit_test(a_straggler_gives_room_for_lower_clocks),
+        cmocka_unit_test(a_straggler_gives_room_after_an_exploration_without_new_clocks),
         cmocka_unit_test(a_power_cap_is_reached_with_clocks_that_were_not_measured),
         cmocka_unit_test(bounds_contain_every_curve_that_physics_permits),
         cmocka_unit_test(a_clock_that_is_known_well_corrects_its_neighbours),

@@ -104,6 +104,7 @@ void harpe_explorer_restart(harpe_explorer *explorer) {
     explorer->noise = (harpe_explorer_noise){0};
     explorer->rounds = explorer->highest_rounds = 0;
     explorer->surprises = 0;
+    explorer->measured_before = explorer->stale_rounds = 0;
     explorer->restarts++;
     explorer->fastest_s = 0;
     explorer->is_exploring = false;

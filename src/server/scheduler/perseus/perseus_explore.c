@@ -169,6 +169,7 @@ void harpe_perseus_explore_request(harpe_perseus *self) {
         self->explorer->rounds = 0;
         self->explorer->surprises = 0;
     }
+    self->explorer->measured_before = self->explorer->stale_rounds = 0;
     bool had_plan = self->phase == HARPE_PERSEUS_PLAN && !self->explores && !self->explores_next;
     bool is_finished;
     harpe_explorer_terms terms = terms_of(self);
