@@ -63,6 +63,7 @@ typedef struct planning {
     const double **bound_s, **usual_s; /* per pipeline rank */
     size_t late_count;                 /* clocks of all pipeline ranks */
     size_t *last_clock;                /* per pipeline rank */
+    bool guesses;                      /* a latency is not known, so a guess counts */
     double allowed_s;                  /* the time that the terms allow */
     double fastest_s;
     bool probes; /* the round has the highest clocks, but for a probe */
@@ -284,13 +285,14 @@ static void scale_bounds(planning *self) {
 }
 
 /* Finds how long changes of the clock may take, and the clocks of the round before. */
-static harpe_late_gpus find_late_gpus(const planning *self, double guess_s) {
+static harpe_late_gpus find_late_gpus(planning *self, double guess_s) {
     const harpe_explorer *explorer = self->explorer;
     const harpe_online_latencies *latencies = explorer->latencies;
     const harpe_online_pipeline *pipeline = explorer->pipeline;
     bool is_unknown = harpe_online_latencies_are_unknown(latencies);
     double usual_s = is_unknown ? fmin(guess_s, USUAL_LATENCY_S) : 0;
     double *bound = self->latency_s, *usual = bound + self->late_count;
+    self->guesses = false;
     for (int p = 0; p < pipeline->rank_count; p++) {
         size_t last = pipeline->rank_offset[p + 1] - 1;
         const harpe_sweep_clocks *clocks = &explorer->sweep->clocks[p];
@@ -299,7 +301,8 @@ static harpe_late_gpus find_late_gpus(const planning *self, double guess_s) {
         self->usual_s[p] = usual;
         self->last_clock[p] = index_of(curve, explorer->frequency_mhz[last]);
         for (size_t c = 0; c < clocks->count; c++) {
-            *bound++ = harpe_online_latencies_bound_s(latencies, p, clocks->mhz[c], guess_s);
+            *bound = harpe_online_latencies_bound_s(latencies, p, clocks->mhz[c], guess_s);
+            self->guesses |= *bound++ == guess_s;
             *usual++ = harpe_online_latencies_bound_s(latencies, p, clocks->mhz[c], usual_s);
         }
     }
@@ -307,22 +310,30 @@ static harpe_late_gpus find_late_gpus(const planning *self, double guess_s) {
                              self->usual_s, self->last_clock};
 }
 
-static size_t place_trials(planning *self, double limit_s) {
+static harpe_status place_trials(planning *self, double limit_s, size_t *placed,
+                                 harpe_error *error) {
     const harpe_online_latencies *latencies = self->explorer->latencies;
+    *placed = 0;
     if (!harpe_online_latencies_are_late(latencies) &&
-        !harpe_online_latencies_are_unknown(latencies))
-        return harpe_trials_place(&self->trials, limit_s, limit_s);
-    size_t placed = 0;
-    for (int i = 0; i < LATENCY_GUESSES && placed == 0; i++) {
-        harpe_late_gpus gpus = find_late_gpus(self, UNKNOWN_LATENCIES_S[i]);
-        placed = self->probes ? harpe_late_trials_probe(&self->trials, &gpus, limit_s)
-                              : harpe_late_trials_place(&self->trials, &gpus, limit_s);
+        !harpe_online_latencies_are_unknown(latencies)) {
+        *placed = harpe_trials_place(&self->trials, limit_s, limit_s);
+        return HARPE_OK;
     }
-    return placed;
+    harpe_status status = HARPE_OK;
+    self->guesses = true;
+    for (int i = 0; i < LATENCY_GUESSES && self->guesses && *placed == 0; i++) {
+        harpe_late_gpus gpus = find_late_gpus(self, UNKNOWN_LATENCIES_S[i]);
+        status = self->probes
+                     ? harpe_late_trials_probe(&self->trials, &gpus, limit_s, placed, error)
+                     : harpe_late_trials_place(&self->trials, &gpus, limit_s, placed, error);
+        if (status != HARPE_OK) break;
+    }
+    return status;
 }
 
-/* Places the trials, and makes the schedule of the round. Returns the number of trials. */
-static size_t compose(planning *self, const harpe_problem *problem) {
+/* Places the trials, and makes the schedule of the round. */
+static harpe_status compose(planning *self, const harpe_problem *problem, size_t *placed,
+                            harpe_error *error) {
     harpe_explorer *explorer = self->explorer;
     const harpe_online_pipeline *pipeline = explorer->pipeline;
     size_t count = pipeline->instruction_count;
@@ -343,12 +354,13 @@ static size_t compose(planning *self, const harpe_problem *problem) {
         .is_trial = self->flags,
         .scratch = self->clocks + 2 * count,
     };
-    size_t placed = place_trials(self, limit_s);
+    harpe_status status = place_trials(self, limit_s, placed, error);
+    if (status != HARPE_OK) return status;
     for (size_t i = 0; i < count; i++)
         explorer->next_mhz[i] =
             curve_of(self, (size_t)pipeline->entry_of[i])->mhz[self->trials.clock[i]];
     explorer->next_promised_s = harpe_trials_length_s(&self->trials);
-    return placed;
+    return HARPE_OK;
 }
 
 /* The bound shows what plans could save that mix measured clocks, and the plan shows what one
@@ -383,7 +395,9 @@ static harpe_status explore(planning *self, bool *is_finished, harpe_error *erro
              e++)
             may_end =
                 may_end && (curve_of(self, e)->count < 2 || lowest_observed(curve_of(self, e)) > 0);
-        *is_finished = may_end || is_over || compose(self, target.problem) == 0;
+        size_t placed = 0;
+        if (!may_end && !is_over) status = compose(self, target.problem, &placed, error);
+        *is_finished = placed == 0;
     }
     free_solution(&target);
     free_solution(&measured);
@@ -473,9 +487,10 @@ static harpe_status make_probe(planning *self, harpe_error *error) {
     if (status != HARPE_OK) return status;
     self->fastest_s = highest.fastest_s;
     self->probes = true;
-    (void)compose(self, highest.problem);
+    size_t placed;
+    status = compose(self, highest.problem, &placed, error);
     free_solution(&highest);
-    return HARPE_OK;
+    return status;
 }
 
 harpe_status harpe_explorer_plan(harpe_explorer *explorer, const harpe_explorer_terms *terms,

@@ -4,6 +4,10 @@
 #include "server/scheduler/perseus/late_trials.h"
 
 #include <math.h>
+#include <stdlib.h>
+
+#include "base/array.h"
+#include "base/error.h"
 
 /* Differences of this size come from the order of additions. */
 #define ROUNDING 1e-9
@@ -18,6 +22,10 @@ typedef struct late_placing {
     harpe_trials *trials;
     const harpe_late_gpus *gpus;
     double limit_s;
+    int *rank_of; /* [entry] */
+    harpe_longest_path path;
+    harpe_late_durations durations;
+    size_t own_work, work_end; /* steps of this file, and the steps of all that are permitted */
 } late_placing;
 
 /* Nodes of a rank that follow each other. */
@@ -26,120 +34,60 @@ typedef struct block {
     size_t first, end;
 } block;
 
-static const harpe_trial_choices *choices_of(const harpe_trials *trials, size_t node) {
-    return &trials->entries[trials->entry_of[node]];
+static size_t work_of(const late_placing *self) {
+    return self->own_work + self->path.work + self->durations.work;
 }
 
-static double own_s(const harpe_trials *trials, size_t node, size_t clock) {
-    const harpe_clock_estimate *estimates = choices_of(trials, node)->estimates;
-    return clock == 0 ? estimates[0].time_s : fmax(estimates[clock].upper_s, estimates[0].time_s);
-}
+static bool may_work(const late_placing *self) { return work_of(self) < self->work_end; }
 
-/* The shortest time that a node takes at any clock. */
-static double shortest_s(const harpe_trials *trials, size_t node) {
-    return choices_of(trials, node)->estimates[0].lower_s;
-}
-
-/* ---- Durations ------------------------------------------------------------------------------- */
-
-static size_t before(const late_placing *self, int rank, size_t node) {
-    const size_t *offset = self->gpus->rank_offset;
-    return node > offset[rank] ? node - 1 : offset[rank + 1] - 1;
-}
-
-static double latency_s(const late_placing *self, int rank, size_t clock) {
-    return self->gpus->latency_s[rank][clock];
-}
-
-static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
-
-/* Returns true if the node before `node` belongs to the iteration before. */
-static bool is_first(const late_placing *self, int rank, size_t node) {
-    return node == self->gpus->rank_offset[rank];
-}
-
-/* Returns the lowest clock (the largest index) that the GPU may have when `later` begins, up to
- * `node` in the iteration before. An earlier clock may hold as long as no later one has held for
- * the time that the change to it takes. */
-static size_t lowest_before(const late_placing *self, int rank, size_t node, size_t later) {
-    const harpe_trials *trials = self->trials;
-    size_t lowest = 0, clock = SIZE_MAX;
-    double held_s = 0;
-    for (size_t k = later;; k = before(self, rank, k)) {
-        size_t from = before(self, rank, k);
-        if (is_first(self, rank, k)) lowest = larger(lowest, self->gpus->last_clock[rank]);
-        if (from == node) break;
-        if (trials->clock[from] != clock) held_s = 0;
-        clock = trials->clock[from];
-        lowest = larger(lowest, clock);
-        held_s += shortest_s(trials, from);
-        if (held_s >= latency_s(self, rank, clock)) break;
-    }
-    return lowest;
-}
-
-/* Returns the longest time of a node with the present clocks. */
-static double longest_s(const late_placing *self, int rank, size_t node) {
-    const harpe_trials *trials = self->trials;
-    size_t clock = trials->clock[node], later = node, from = before(self, rank, node);
-    double own = own_s(trials, node, clock), late_s = latency_s(self, rank, clock);
-    while (from != node && trials->clock[from] == clock && late_s > 0) {
-        if (is_first(self, rank, later) && self->gpus->last_clock[rank] > clock) break;
-        late_s -= shortest_s(trials, from);
-        later = from;
-        from = before(self, rank, from);
-    }
-    if (late_s <= 0) return own;
-    size_t lowest = lowest_before(self, rank, node, later), most = choices_of(trials, node)->count;
-    if (lowest >= most) lowest = most - 1;
-    if (lowest <= clock) return own;
-    double low_s = own_s(trials, node, lowest);
-    if (low_s <= own) return own;
-    return own + fmin(late_s, low_s) * (1 - own / low_s);
-}
-
-static void find_durations(const late_placing *self, int rank) {
-    const size_t *offset = self->gpus->rank_offset;
-    for (size_t node = offset[rank]; node < offset[rank + 1]; node++)
-        self->trials->duration_s[node] = longest_s(self, rank, node);
-}
-
-static bool fits(const late_placing *self, int rank) {
-    find_durations(self, rank);
-    return harpe_trials_length_s(self->trials) <= self->limit_s * (1 + ROUNDING);
+/* Permits a part of the steps that are left. */
+static void permit(late_placing *self, size_t parts) {
+    size_t done = work_of(self);
+    self->work_end = done;
+    if (done < HARPE_LATE_TRIALS_WORK) self->work_end += (HARPE_LATE_TRIALS_WORK - done) / parts;
 }
 
 /* ---- Blocks ---------------------------------------------------------------------------------- */
 
 /* Returns a block that ends with `node` and whose clock is there when `node` begins. At the begin
  * of the rank, it ends later, so that its last nodes have the clock. */
-static block block_at(const late_placing *self, int rank, size_t node, double least_s) {
+static block block_at(late_placing *self, int rank, size_t node, double least_s) {
     const size_t *offset = self->gpus->rank_offset;
     double time_s = 0;
     block found = {rank, node, node + 1};
-    if (least_s <= BRIEF_SHARE * shortest_s(self->trials, node)) return found;
+    if (least_s <= BRIEF_SHARE * harpe_late_shortest_s(self->trials, node)) return found;
     while (found.first > offset[rank] && time_s < least_s)
-        time_s += shortest_s(self->trials, --found.first);
+        time_s += harpe_late_shortest_s(self->trials, --found.first);
     while (found.end < offset[rank + 1] && time_s < least_s)
-        time_s += shortest_s(self->trials, found.end++);
+        time_s += harpe_late_shortest_s(self->trials, found.end++);
+    self->own_work += found.end - found.first;
     return found;
 }
 
-/* Gives a block a clock, and keeps it if the iteration fits. `scratch` keeps the clocks before; no
- * duration of the rank may be missing. Nodes whose clock is lower keep it, if `keeps_lower`. */
-static bool try_block(const late_placing *self, block wanted, size_t clock, bool keeps_lower) {
+/* Undoes what try_block has done. */
+static void take_back(late_placing *self, block made) {
+    for (size_t i = made.first; i < made.end; i++)
+        self->trials->clock[i] = self->trials->scratch[i];
+    harpe_late_durations_change(&self->durations, made.rank, made.first, made.end);
+    harpe_longest_path_go_back(&self->path);
+}
+
+/* Gives a block a clock, and keeps it if the iteration fits. `scratch` keeps the clocks before.
+ * Nodes whose clock is lower keep it, if `keeps_lower`. Returns false if it does not fit, or if the
+ * work takes too long. */
+static bool try_block(late_placing *self, block wanted, size_t clock, bool keeps_lower) {
     harpe_trials *trials = self->trials;
     size_t *scratch = trials->scratch;
+    if (!may_work(self)) return false;
     for (size_t i = wanted.first; i < wanted.end; i++) {
         scratch[i] = trials->clock[i];
-        size_t most = choices_of(trials, i)->count - 1;
+        size_t most = harpe_late_choices(trials, i)->count - 1;
         size_t own = clock < most ? clock : most;
         if (!trials->is_trial[i] && !(keeps_lower && own < scratch[i])) trials->clock[i] = own;
     }
-    if (fits(self, wanted.rank)) return true;
-    for (size_t i = wanted.first; i < wanted.end; i++)
-        trials->clock[i] = scratch[i];
-    find_durations(self, wanted.rank);
+    harpe_late_durations_change(&self->durations, wanted.rank, wanted.first, wanted.end);
+    if (harpe_longest_path_update(&self->path)) return true;
+    take_back(self, wanted);
     return false;
 }
 
@@ -161,11 +109,12 @@ static void mark(harpe_trials *trials, block made, size_t clock) {
 
 /* Tries a clock of an entry at some places of its rank, from the end on: the last instructions of
  * an iteration often have slack. */
-static bool place_clock(const late_placing *self, int rank, int entry, size_t clock) {
+static bool place_clock(late_placing *self, int rank, int entry, size_t clock) {
     const size_t *offset = self->gpus->rank_offset;
     size_t runs = 0, seen = 0;
     for (size_t i = offset[rank]; i < offset[rank + 1]; i++)
         runs += self->trials->entry_of[i] == entry;
+    self->own_work += 2 * (offset[rank + 1] - offset[rank]);
     size_t step = runs > MOST_PLACES ? runs / MOST_PLACES : 1;
     for (size_t i = offset[rank + 1]; i-- > offset[rank];) {
         if (self->trials->entry_of[i] != entry || seen++ % step != 0) continue;
@@ -178,7 +127,7 @@ static bool place_clock(const late_placing *self, int rank, int entry, size_t cl
 }
 
 /* Tries a clock, or the lowest useful one above it that fits. */
-static bool place(const late_placing *self, int rank, int entry, size_t wanted) {
+static bool place(late_placing *self, int rank, int entry, size_t wanted) {
     const harpe_trial_choices *choices = &self->trials->entries[entry];
     for (size_t c = wanted; c > 0; c--) {
         bool is_useful =
@@ -188,23 +137,16 @@ static bool place(const late_placing *self, int rank, int entry, size_t wanted) 
     return false;
 }
 
-static int rank_of_entry(const late_placing *self, int entry) {
-    for (int rank = 0; rank < self->gpus->rank_count; rank++)
-        for (size_t i = self->gpus->rank_offset[rank]; i < self->gpus->rank_offset[rank + 1]; i++)
-            if (self->trials->entry_of[i] == entry) return rank;
-    return -1;
-}
-
 /* The entries take turns, so that each gets a part of the slack. */
-static size_t place_all(const late_placing *self) {
+static size_t place_all(late_placing *self) {
     harpe_trials *trials = self->trials;
     size_t placed = 0;
     bool has_more = true;
-    for (size_t turn = 0; has_more; turn++) {
+    for (size_t turn = 0; has_more && may_work(self); turn++) {
         has_more = false;
         for (size_t k = 0; k < trials->entry_count; k++) {
             size_t e = (trials->first_entry + k) % trials->entry_count, seen = 0;
-            int rank = rank_of_entry(self, (int)e);
+            int rank = self->rank_of[e];
             for (size_t c = 1; c < trials->entries[e].count && rank >= 0; c++) {
                 if (!trials->entries[e].is_wanted_most[c] || seen++ != turn) continue;
                 has_more = true;
@@ -219,13 +161,15 @@ static size_t place_all(const late_placing *self) {
 /* ---- Saving energy --------------------------------------------------------------------------- */
 
 /* Returns the lowest planned clock of a block that no run of it makes dearer; 0: none. */
-static size_t clock_for(const harpe_trials *trials, block wanted, size_t most) {
+static size_t clock_for(late_placing *self, block wanted, size_t most) {
+    const harpe_trials *trials = self->trials;
     size_t best = 0;
     double best_j = 0;
     for (size_t c = 1; c <= most; c++) {
         double saved_j = 0;
+        self->own_work += wanted.end - wanted.first;
         for (size_t i = wanted.first; i < wanted.end; i++) {
-            const harpe_trial_choices *choices = choices_of(trials, i);
+            const harpe_trial_choices *choices = harpe_late_choices(trials, i);
             const harpe_clock_estimate *now = &choices->estimates[trials->clock[i]];
             const harpe_clock_estimate *then =
                 &choices->estimates[c < choices->count ? c : choices->count - 1];
@@ -249,62 +193,89 @@ static size_t lowest_planned(const harpe_trials *trials, block wanted) {
 }
 
 /* A whole rank at one clock changes nothing during the iteration. */
-static void lower_ranks(const late_placing *self) {
+static void lower_ranks(late_placing *self) {
     for (int rank = 0; rank < self->gpus->rank_count; rank++) {
         block all = {rank, self->gpus->rank_offset[rank], self->gpus->rank_offset[rank + 1]};
-        size_t clock = clock_for(self->trials, all, lowest_planned(self->trials, all));
+        size_t clock = clock_for(self, all, lowest_planned(self->trials, all));
         while (clock > 0 && !try_block(self, all, clock, true))
             clock--;
     }
 }
 
-static void lower_blocks(const late_placing *self) {
+static void lower_blocks_of(late_placing *self, int rank) {
+    size_t end = self->gpus->rank_offset[rank + 1];
+    for (size_t i = self->gpus->rank_offset[rank]; i < end && may_work(self); i++) {
+        double least_s = self->gpus->usual_s[rank][self->trials->planned[i]];
+        block part = block_at(self, rank, i, least_s);
+        size_t clock = clock_for(self, part, lowest_planned(self->trials, part));
+        if (clock > 0 && !try_block(self, part, clock, true) && clock > 1)
+            (void)try_block(self, part, (clock + 1) / 2, true);
+    }
+}
+
+static void lower_blocks(late_placing *self) {
     for (int rank = 0; rank < self->gpus->rank_count; rank++) {
-        for (size_t i = self->gpus->rank_offset[rank]; i < self->gpus->rank_offset[rank + 1]; i++) {
-            double least_s = self->gpus->usual_s[rank][self->trials->planned[i]];
-            block part = block_at(self, rank, i, least_s);
-            size_t clock = clock_for(self->trials, part, lowest_planned(self->trials, part));
-            if (clock > 0 && !try_block(self, part, clock, true) && clock > 1)
-                (void)try_block(self, part, (clock + 1) / 2, true);
-        }
+        permit(self, (size_t)(self->gpus->rank_count - rank));
+        lower_blocks_of(self, rank);
     }
 }
 
 /* ---- The whole round ------------------------------------------------------------------------- */
 
-static void begin(late_placing *self) {
-    harpe_trials *trials = self->trials;
+static void find_ranks(const late_placing *self) {
+    for (int rank = 0; rank < self->gpus->rank_count; rank++)
+        for (size_t i = self->gpus->rank_offset[rank]; i < self->gpus->rank_offset[rank + 1]; i++)
+            self->rank_of[self->trials->entry_of[i]] = rank;
+}
+
+/* Begins with the highest clocks. */
+static harpe_status begin(late_placing *self, harpe_trials *trials, const harpe_late_gpus *gpus,
+                          double limit_s, harpe_error *error) {
+    *self = (late_placing){.trials = trials, .gpus = gpus};
     for (int32_t i = 0; i < trials->dag->node_count; i++) {
         trials->clock[i] = 0;
         trials->is_trial[i] = false;
-        trials->duration_s[i] = own_s(trials, (size_t)i, 0);
+        trials->duration_s[i] = harpe_late_choices(trials, (size_t)i)->estimates[0].time_s;
     }
     for (size_t e = 0; e < trials->entry_count; e++)
         for (size_t c = 0; c < trials->entries[e].count; c++)
             trials->entries[e].is_placed[c] = false;
-    self->limit_s = fmax(self->limit_s, harpe_trials_length_s(trials));
+    self->limit_s = fmax(limit_s, harpe_trials_length_s(trials));
+    self->rank_of = harpe_calloc(trials->entry_count, sizeof *self->rank_of);
+    if (!self->rank_of ||
+        !harpe_longest_path_begin(&self->path, trials, self->limit_s * (1 + ROUNDING)) ||
+        !harpe_late_durations_begin(&self->durations, trials, gpus, &self->path))
+        return harpe_fail_memory(error);
+    find_ranks(self);
+    return HARPE_OK;
 }
 
-size_t harpe_late_trials_place(harpe_trials *trials, const harpe_late_gpus *gpus, double limit_s) {
-    late_placing self = {trials, gpus, limit_s};
-    begin(&self);
-    size_t placed = place_all(&self);
-    lower_ranks(&self);
-    lower_blocks(&self);
-    return placed;
+static void end(late_placing *self) {
+    self->trials->work = work_of(self);
+    free(self->rank_of);
+    harpe_longest_path_end(&self->path);
+    harpe_late_durations_end(&self->durations);
+}
+
+harpe_status harpe_late_trials_place(harpe_trials *trials, const harpe_late_gpus *gpus,
+                                     double limit_s, size_t *placed, harpe_error *error) {
+    late_placing self;
+    harpe_status status = begin(&self, trials, gpus, limit_s, error);
+    if (status == HARPE_OK) {
+        permit(&self, 2);
+        *placed = place_all(&self);
+        permit(&self, 2);
+        lower_ranks(&self);
+        lower_blocks(&self);
+    }
+    end(&self);
+    return status;
 }
 
 /* ---- Probes ---------------------------------------------------------------------------------- */
 
-/* Undoes what try_block has done. */
-static void take_back(const late_placing *self, block made) {
-    for (size_t i = made.first; i < made.end; i++)
-        self->trials->clock[i] = self->trials->scratch[i];
-    find_durations(self, made.rank);
-}
-
 /* Gives a block of at least `least_s` the next lower clock where the iteration stays shortest. */
-static bool probe(const late_placing *self, int rank, double least_s) {
+static bool probe(late_placing *self, int rank, double least_s) {
     size_t first = self->gpus->rank_offset[rank], end = self->gpus->rank_offset[rank + 1];
     size_t step = end - first > MOST_PLACES ? (end - first) / MOST_PLACES : 1;
     block best = {rank, 0, 0};
@@ -312,7 +283,7 @@ static bool probe(const late_placing *self, int rank, double least_s) {
     for (size_t i = end; i > first; i -= i - first > step ? step : i - first) {
         block wanted = block_at(self, rank, i - 1, least_s);
         if (!is_free(self->trials, wanted) || !try_block(self, wanted, 1, false)) continue;
-        double length_s = harpe_trials_length_s(self->trials);
+        double length_s = harpe_longest_path_length_s(&self->path);
         take_back(self, wanted);
         if (length_s < best_s) {
             best = wanted;
@@ -324,14 +295,17 @@ static bool probe(const late_placing *self, int rank, double least_s) {
     return true;
 }
 
-size_t harpe_late_trials_probe(harpe_trials *trials, const harpe_late_gpus *gpus, double limit_s) {
-    late_placing self = {trials, gpus, limit_s};
-    size_t probes = 0;
-    begin(&self);
-    for (int rank = gpus->rank_count; rank-- > 0;) {
-        if (choices_of(trials, gpus->rank_offset[rank])->count < 2) continue;
-        probes += probe(&self, rank, 0);
-        probes += probe(&self, rank, PROBE_S);
+harpe_status harpe_late_trials_probe(harpe_trials *trials, const harpe_late_gpus *gpus,
+                                     double limit_s, size_t *placed, harpe_error *error) {
+    late_placing self;
+    harpe_status status = begin(&self, trials, gpus, limit_s, error);
+    *placed = 0;
+    permit(&self, 1);
+    for (int rank = gpus->rank_count; status == HARPE_OK && rank-- > 0;) {
+        if (harpe_late_choices(trials, gpus->rank_offset[rank])->count < 2) continue;
+        *placed += probe(&self, rank, 0);
+        *placed += probe(&self, rank, PROBE_S);
     }
-    return probes;
+    end(&self);
+    return status;
 }

@@ -6,26 +6,25 @@
 #ifndef HARPE_SERVER_SCHEDULER_PERSEUS_LATE_TRIALS_H
 #define HARPE_SERVER_SCHEDULER_PERSEUS_LATE_TRIALS_H
 
-#include "server/scheduler/perseus/trials.h"
+#include <harpe/status.h>
 
-/* The GPUs, one per pipeline rank. All instructions of a rank have the same list of clocks. */
-typedef struct harpe_late_gpus {
-    int rank_count;
-    const size_t *rank_offset;      /* [rank_count + 1]: first node of each rank */
-    const double *const *latency_s; /* [rank_count][clock]: no change to a clock takes longer */
-    const double *const *usual_s;   /* [rank_count][clock]: a change to a clock usually is over */
-    const size_t *last_clock;       /* [rank_count]: at the end of the round before */
-} harpe_late_gpus;
+#include "server/scheduler/perseus/late_durations.h"
+
+/* A placing takes at most so many steps, such as instructions visited. After that, no more trials
+ * are placed in this round, and no more clocks are lowered. Large pipelines with long latencies
+ * need more than this. A step takes some nanoseconds. */
+enum { HARPE_LATE_TRIALS_WORK = 1 << 25 };
 
 /* Makes a round at the highest clocks in which the ranks change their clocks, so that they learn
  * how long this takes. On each rank a short and a long block run at the next lower clock, where
- * they cost least, if the iteration stays within `limit_s`. Returns the number of blocks. O(ranks *
- * arcs). */
-size_t harpe_late_trials_probe(harpe_trials *trials, const harpe_late_gpus *gpus, double limit_s);
+ * they cost least, if the iteration stays within `limit_s`. Writes the number of blocks. */
+harpe_status harpe_late_trials_probe(harpe_trials *trials, const harpe_late_gpus *gpus,
+                                     double limit_s, size_t *placed, harpe_error *error);
 
 /* Chooses the clock of each node, as harpe_trials_place does. Every duration is an upper bound for
  * all latencies from 0 to `latency_s`, in the first iteration of the round and in later ones.
- * Returns the number of trials. O((trials + nodes) * arcs). */
-size_t harpe_late_trials_place(harpe_trials *trials, const harpe_late_gpus *gpus, double limit_s);
+ * Writes the number of trials. */
+harpe_status harpe_late_trials_place(harpe_trials *trials, const harpe_late_gpus *gpus,
+                                     double limit_s, size_t *placed, harpe_error *error);
 
 #endif

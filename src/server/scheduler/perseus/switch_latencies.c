@@ -15,7 +15,8 @@ enum { TOLERANCE_MHZ = 7 };
 
 #define UNKNOWN \
     (harpe_online_latency) { -1, -1 }
-#define LATENCY_MAX_S 1e3
+/* Longer latencies count as this; a controller measures up to about a second. */
+#define LATENCY_MAX_S 2.0
 /* A change may take longer than nearly all changes so far by this factor. */
 #define MARGIN 1.25
 /* Shorter changes count as immediate. The second value is a share of the shortest instruction. */
@@ -126,6 +127,10 @@ static bool tells_of(const harpe_rank_clocks *clocks, int mhz) {
     return false;
 }
 
+static harpe_online_latency at_most(double median_s, double p95_s) {
+    return (harpe_online_latency){fmin(median_s, LATENCY_MAX_S), fmin(p95_s, LATENCY_MAX_S)};
+}
+
 static void take(const harpe_online_latencies *self, int pipeline_rank,
                  const harpe_rank_clocks *clocks, bool raises) {
     for (size_t i = 0; i < clocks->latency_count; i++) {
@@ -133,8 +138,7 @@ static void take(const harpe_online_latencies *self, int pipeline_rank,
         int64_t at = find(self, pipeline_rank, told->mhz);
         if (at < 0 || (self->mhz[at] != told->mhz && tells_of(clocks, self->mhz[at]))) continue;
         harpe_online_latency *own = &self->latency[at];
-        if (!raises || told->p95_s > own->p95_s)
-            *own = (harpe_online_latency){told->median_s, told->p95_s};
+        if (!raises || told->p95_s > own->p95_s) *own = at_most(told->median_s, told->p95_s);
     }
 }
 
@@ -215,10 +219,10 @@ static bool load_one(const harpe_online_latencies *self, const json_t *saved) {
         n[i] = json_number_value(json_array_get(saved, i));
         if (!(n[i] >= 0 && n[i] <= 1e6)) return false;
     }
-    if (n[0] >= self->rank_count || n[2] > LATENCY_MAX_S || n[3] > LATENCY_MAX_S) return false;
+    if (n[0] >= self->rank_count) return false;
     int64_t at = find(self, (int)n[0], (int)n[1]);
     if (at < 0 || self->mhz[at] != n[1]) return false;
-    self->latency[at] = (harpe_online_latency){n[2], n[3]};
+    self->latency[at] = at_most(n[2], n[3]);
     return true;
 }
 

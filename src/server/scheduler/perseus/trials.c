@@ -39,7 +39,7 @@ double harpe_trials_length_s(const harpe_trials *trials) {
     return length_s;
 }
 
-static void find_latest_ends(const harpe_trials *trials, double limit_s) {
+void harpe_trials_find_latest_ends(const harpe_trials *trials, double limit_s) {
     const harpe_dag *dag = trials->dag;
     for (int32_t i = 0; i < dag->node_count; i++)
         trials->latest_end_s[i] = limit_s;
@@ -88,7 +88,7 @@ static bool place(harpe_trials *trials, int entry, size_t wanted, double limit_s
         trials->duration_s[node] = duration_at(trials, node, c);
         trials->is_trial[node] = choices->is_placed[c] = true;
         (void)harpe_trials_length_s(trials);
-        find_latest_ends(trials, limit_s);
+        harpe_trials_find_latest_ends(trials, limit_s);
         return true;
     }
     return false;
@@ -134,7 +134,7 @@ static size_t cheapest_within(const harpe_trials *trials, int32_t node, double m
 
 static void save_energy(harpe_trials *trials, double limit_s) {
     const harpe_dag *dag = trials->dag;
-    find_latest_ends(trials, limit_s);
+    harpe_trials_find_latest_ends(trials, limit_s);
     for (int32_t k = 0; k < dag->node_count; k++) {
         int32_t node = dag->topological_order[k];
         double start_s = earliest_start_s(trials, node);
@@ -162,7 +162,7 @@ size_t harpe_trials_place(harpe_trials *trials, double trial_limit_s, double pla
         for (size_t c = 0; c < trials->entries[e].count; c++)
             trials->entries[e].is_placed[c] = false;
     double length_s = harpe_trials_length_s(trials);
-    find_latest_ends(trials, fmax(trial_limit_s, length_s));
+    harpe_trials_find_latest_ends(trials, fmax(trial_limit_s, length_s));
     size_t placed = place_all(trials, fmax(trial_limit_s, length_s));
     length_s = harpe_trials_length_s(trials);
     save_energy(trials, fmax(plan_limit_s, length_s));

@@ -33,6 +33,7 @@ typedef struct harpe_trials {
     double *earliest_end_s, *latest_end_s;
     bool *is_trial;
     size_t *scratch; /* [node_count]: for late_trials.h only; otherwise NULL */
+    size_t work;     /* steps of the last placing by late_trials.h */
 } harpe_trials;
 
 /* Chooses the clock of each node. First it starts from the highest clocks and places the trials
@@ -45,5 +46,7 @@ size_t harpe_trials_place(harpe_trials *trials, double trial_limit_s, double pla
 
 /* Returns the length of an iteration with the given durations, and writes the ends. */
 double harpe_trials_length_s(const harpe_trials *trials);
+/* Writes when each instruction must end at the latest, so that all end by `limit_s`. */
+void harpe_trials_find_latest_ends(const harpe_trials *trials, double limit_s);
 
 #endif

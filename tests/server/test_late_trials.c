@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Trials on GPUs whose clocks change late: whatever time each change takes, no instruction takes
+ * longer than its bound, and no iteration longer than the limit. Placing them in a large pipeline
+ * takes a limited number of steps. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <harpe/plan.h>
+
+#include "plan/problem.h"
+#include "server/explored_gpu.h"
+#include "server/scheduler/perseus/late_trials.h"
+#include "server/trials.h"
+
+enum { STAGES_MAX = 32, CLOCKS_MAX = 40, SAMPLES = 6 };
+
+typedef struct world {
+    uint64_t random;
+    int stages;
+    size_t clocks, count;
+    harpe_problem *problem;
+    double latency_s[STAGES_MAX][CLOCKS_MAX], usual_s[STAGES_MAX][CLOCKS_MAX];
+    const double *latencies_s[STAGES_MAX], *usuals_s[STAGES_MAX];
+    size_t last_clock[STAGES_MAX];
+    harpe_clock_estimate estimates[2 * STAGES_MAX][CLOCKS_MAX];
+    bool wanted[2 * STAGES_MAX][3][CLOCKS_MAX];
+    harpe_trial_choices choices[2 * STAGES_MAX];
+    harpe_late_gpus gpus;
+    harpe_trials trials;
+    double highest_s, limit_s;
+} world;
+
+static double uniform(world *w, double from, double to) {
+    return explored_draw_uniform(&w->random, from, to);
+}
+
+static void *zeros(size_t count, size_t size) {
+    void *memory = calloc(count, size);
+    assert_non_null(memory);
+    return memory;
+}
+
+/* ---- Making it ------------------------------------------------------------------------------- */
+
+static void make_problem(world *w, int microbatches) {
+    harpe_measurement rows[2 * STAGES_MAX];
+    harpe_schedule_options options = {.ranks = w->stages, .microbatches = microbatches};
+    double waiting_w = 50;
+    harpe_problem_options how = {.blocking_power_w = &waiting_w, .blocking_power_count = 1};
+    harpe_error error;
+    harpe_profile *profile;
+    harpe_schedule *schedule;
+    for (int k = 0; k < 2 * w->stages; k++)
+        rows[k] = (harpe_measurement){.stage = k / 2,
+                                      .rank = -1,
+                                      .instruction = k % 2 == 0 ? "forward" : "backward",
+                                      .frequency_mhz = 1000,
+                                      .time_s = 1,
+                                      .energy_j = 100,
+                                      .gpu_count = 1};
+    assert_int_equal(harpe_profile_new(rows, 2 * (size_t)w->stages, &profile, &error), HARPE_OK);
+    assert_int_equal(harpe_schedule_new(&options, &schedule, &error), HARPE_OK);
+    assert_int_equal(harpe_problem_new(profile, schedule, &how, &w->problem, &error), HARPE_OK);
+    harpe_schedule_free(schedule);
+    harpe_profile_free(profile);
+    w->count = harpe_problem_instruction_count(w->problem);
+}
+
+/* Clock c has the frequency 1 - c / (2 clocks). */
+static void make_estimates(world *w) {
+    double time_s = 0.05 * uniform(w, 0.5, 1.5), imbalance = uniform(w, 0, 0.4);
+    for (int k = 0; k < 2 * w->stages; k++) {
+        double own_s = time_s * (1 + k % 2) * (1 + imbalance * uniform(w, 0, 1));
+        double compute = uniform(w, 0, 1);
+        for (size_t c = 0; c < w->clocks; c++) {
+            double slower = 1 / (1 - 0.5 * (double)c / (double)w->clocks);
+            double now_s = own_s * (compute * slower + 1 - compute);
+            w->estimates[k][c] = (harpe_clock_estimate){.time_s = now_s,
+                                                        .energy_j = 300 * now_s / pow(slower, 2),
+                                                        .lower_s = own_s,
+                                                        .upper_s = own_s * slower};
+            w->wanted[k][0][c] = w->wanted[k][1][c] = c > 0 && uniform(w, 0, 1) < 0.3;
+        }
+        w->choices[k] = (harpe_trial_choices){.count = w->clocks,
+                                              .estimates = w->estimates[k],
+                                              .waiting_w = 50,
+                                              .is_wanted = w->wanted[k][0],
+                                              .is_wanted_most = w->wanted[k][1],
+                                              .is_placed = w->wanted[k][2]};
+    }
+}
+
+static void make_gpus(world *w, double latency_s) {
+    for (int r = 0; r < w->stages; r++) {
+        for (size_t c = 0; c < w->clocks; c++) {
+            w->latency_s[r][c] = latency_s * uniform(w, 0, 1);
+            w->usual_s[r][c] = w->latency_s[r][c] * uniform(w, 0.2, 1);
+        }
+        w->latencies_s[r] = w->latency_s[r];
+        w->usuals_s[r] = w->usual_s[r];
+        w->last_clock[r] = (size_t)uniform(w, 0, (double)w->clocks - 0.01);
+    }
+    w->gpus = (harpe_late_gpus){w->stages, w->problem->rank_offset, w->latencies_s, w->usuals_s,
+                                w->last_clock};
+}
+
+static world *make(uint64_t seed, int stages, int microbatches, size_t clocks, double latency_s) {
+    world *w = zeros(1, sizeof *w);
+    w->random = seed;
+    w->stages = stages;
+    w->clocks = clocks;
+    make_problem(w, microbatches);
+    make_estimates(w);
+    make_gpus(w, latency_s);
+    int *entry_of = zeros(w->count, sizeof *entry_of);
+    size_t *planned = zeros(w->count, sizeof *planned);
+    for (size_t i = 0; i < w->count; i++) {
+        const harpe_option_list *list = &harpe_problem_choice(w->problem, (int32_t)i)->list;
+        entry_of[i] = 2 * list->stage + (strcmp(list->instruction, "backward") == 0);
+        planned[i] = (size_t)uniform(w, 0, (double)clocks - 0.01);
+    }
+    w->trials = (harpe_trials){.dag = &w->problem->dag,
+                               .entry_of = entry_of,
+                               .entries = w->choices,
+                               .entry_count = 2 * (size_t)stages,
+                               .clock = zeros(w->count, sizeof(size_t)),
+                               .planned = planned,
+                               .duration_s = zeros(w->count, sizeof(double)),
+                               .earliest_end_s = zeros(w->count, sizeof(double)),
+                               .latest_end_s = zeros(w->count, sizeof(double)),
+                               .is_trial = zeros(w->count, sizeof(bool)),
+                               .scratch = zeros(w->count, sizeof(size_t))};
+    for (size_t i = 0; i < w->count; i++)
+        w->trials.duration_s[i] = w->estimates[entry_of[i]][0].time_s;
+    w->highest_s = harpe_trials_length_s(&w->trials);
+    w->limit_s = w->highest_s * 1.01;
+    return w;
+}
+
+static void unmake(world *w) {
+    harpe_problem_free(w->problem);
+    free((int *)w->trials.entry_of);
+    free(w->trials.clock);
+    free((size_t *)w->trials.planned);
+    free(w->trials.duration_s);
+    free(w->trials.earliest_end_s);
+    free(w->trials.latest_end_s);
+    free(w->trials.is_trial);
+    free(w->trials.scratch);
+    free(w);
+}
+
+/* ---- Running it ------------------------------------------------------------------------------ */
+
+/* A GPU: the clock that it has, and the one that was asked for. */
+typedef struct gpu {
+    size_t clock, wanted;
+    double at_s; /* when `wanted` takes effect */
+} gpu;
+
+static void follow(gpu *g, double now_s) {
+    if (g->at_s <= now_s) g->clock = g->wanted;
+}
+
+/* Returns the time of an instruction that begins at `start_s`. All times are as long as they may
+ * be, and each change takes `share` of its latency at most. */
+static double run(world *w, gpu *g, int rank, size_t node, size_t clock, double start_s,
+                  double share) {
+    const harpe_clock_estimate *at = w->estimates[w->trials.entry_of[node]];
+    follow(g, start_s);
+    if (clock != g->wanted) {
+        g->wanted = clock;
+        g->at_s = start_s + w->latency_s[rank][clock] * uniform(w, 0, share);
+        if (uniform(w, 0, 1) < 0.5) g->at_s = start_s + share * w->latency_s[rank][clock];
+    }
+    follow(g, start_s);
+    double old_s = at[g->clock].upper_s, until_s = g->at_s - start_s;
+    if (g->clock == g->wanted || until_s >= old_s) return old_s;
+    g->clock = g->wanted;
+    return until_s + (1 - until_s / old_s) * at[g->clock].upper_s;
+}
+
+/* Runs an iteration, and checks its instructions if `checks`. Returns its length. */
+static double iterate(world *w, gpu *gpus, const size_t *clock, double share, bool checks) {
+    const harpe_dag *dag = &w->problem->dag;
+    double *ends_s = w->trials.earliest_end_s, length_s = 0;
+    for (int32_t k = 0; k < dag->node_count; k++) {
+        int32_t i = dag->topological_order[k];
+        int rank = harpe_problem_choice(w->problem, i)->list.rank;
+        double start_s = 0;
+        for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++)
+            start_s = fmax(start_s, ends_s[dag->arc_from[a]]);
+        double time_s = run(w, &gpus[rank], rank, (size_t)i, clock[i], start_s, share);
+        if (checks) assert_true(time_s <= w->trials.duration_s[i] * (1 + 1e-9));
+        ends_s[i] = start_s + time_s;
+        length_s = fmax(length_s, ends_s[i]);
+    }
+    for (int r = 0; r < w->stages; r++) {
+        follow(&gpus[r], length_s);
+        gpus[r].at_s -= length_s;
+    }
+    return length_s;
+}
+
+static void check_round(world *w, double share) {
+    gpu gpus[STAGES_MAX];
+    for (int r = 0; r < w->stages; r++)
+        gpus[r] = (gpu){w->last_clock[r], w->last_clock[r], -INFINITY};
+    for (int k = 0; k < 3; k++)
+        assert_true(iterate(w, gpus, w->trials.clock, share, true) <= w->limit_s * (1 + 1e-6));
+}
+
+/* ---- Tests ----------------------------------------------------------------------------------- */
+
+static size_t lowered(const world *w) {
+    size_t found = 0;
+    for (size_t i = 0; i < w->count; i++)
+        found += w->trials.clock[i] > 0;
+    return found;
+}
+
+static void place(world *w, bool probes, size_t *placed) {
+    harpe_error error;
+    harpe_status status =
+        probes ? harpe_late_trials_probe(&w->trials, &w->gpus, w->limit_s, placed, &error)
+               : harpe_late_trials_place(&w->trials, &w->gpus, w->limit_s, placed, &error);
+    assert_int_equal(status, HARPE_OK);
+}
+
+static void no_latency_makes_an_iteration_too_long(void **state) {
+    static const double latencies_s[] = {0, 0.01, 0.05, 0.3, 3};
+    size_t placed, trials_placed = 0;
+    (void)state;
+    for (int i = 0; i < trials(60); i++) {
+        uint64_t random = (uint64_t)i;
+        int stages = 1 + (int)explored_draw_uniform(&random, 0, 5);
+        int microbatches = 1 + (int)explored_draw_uniform(&random, 0, 11);
+        size_t clocks = 2 + (size_t)explored_draw_uniform(&random, 0, 20);
+        world *w = make(random, stages, microbatches, clocks, latencies_s[i % 5]);
+        place(w, i % 4 == 3, &placed);
+        trials_placed += placed;
+        /* A clock of the round before can make the highest clocks too slow. */
+        if (placed > 0) assert_true(harpe_trials_length_s(&w->trials) <= w->limit_s * (1 + 1e-6));
+        w->limit_s = fmax(w->limit_s, harpe_trials_length_s(&w->trials));
+        for (int k = 0; k < SAMPLES; k++)
+            check_round(w, k < 3 ? 1 : uniform(w, 0, 1));
+        unmake(w);
+    }
+    assert_true(trials_placed >= (size_t)trials(60));
+}
+
+/* A larger pipeline must not take more steps, whatever the latency. */
+static void placing_takes_few_steps(void **state) {
+    static const double latencies_s[] = {0.03, 3, 1000};
+    size_t placed;
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        world *w = make((uint64_t)i, 32, 256, 30, latencies_s[i]);
+        memset(w->last_clock, 0, sizeof w->last_clock);
+        place(w, false, &placed);
+        size_t all = w->count + (size_t)w->problem->dag.arc_count;
+        print_message("%.3f s: %zu placed, %zu of %zu lowered, %zu steps\n", latencies_s[i], placed,
+                      lowered(w), w->count, w->trials.work);
+        assert_true(w->trials.work <= HARPE_LATE_TRIALS_WORK + 100 * all);
+        assert_true(placed > 0 && lowered(w) > 0);
+        assert_true(harpe_trials_length_s(&w->trials) <= w->limit_s * (1 + 1e-6));
+        check_round(w, 1);
+        unmake(w);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_latency_makes_an_iteration_too_long),
+        cmocka_unit_test(placing_takes_few_steps),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
