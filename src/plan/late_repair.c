@@ -14,8 +14,11 @@
 #include "plan/problem.h"
 #include "plan/switching.h"
 
-/* More steps are not worth their time. */
-enum { MOST_STEPS = 1000 };
+/* The first steps raise one instruction before each that loses time, which costs the least energy.
+ * They visit so many instructions in all. If that is not enough, some steps raise as many as they
+ * must, and the last ones as many as can help. */
+enum { ONE_BY_ONE_WORK = 1 << 19, ONE_BY_ONE_STEPS = 1000, NEEDED_STEPS = 48, ALL_STEPS = 16 };
+typedef enum amount { ONE, NEEDED, ALL } amount;
 /* Instructions that lose at least this share of the most that one loses are mended together. */
 #define TOGETHER_SHARE 0.9
 #define ROUNDING 1e-9 /* relative: times are sums of doubles */
@@ -23,8 +26,15 @@ enum { MOST_STEPS = 1000 };
 /* The longest time of an instruction. */
 typedef struct longest_run {
     double time_s, end_s, latest_end_s;
+    double late_s; /* the time until its clock is there */
     double lost_s; /* the part of the time that a late change can cost */
 } longest_run;
+
+/* What a GPU may be doing when an instruction begins. */
+typedef struct late_state {
+    int mhz, lowest_mhz; /* its last clock, and the lowest from before that may be in effect */
+    double held_s;       /* the last clock was asked for at least so long ago */
+} late_state;
 
 typedef struct late_repair {
     const harpe_problem *problem;
@@ -68,50 +78,48 @@ static double latency_s(const late_repair *self, int rank, int mhz) {
     return harpe_clock_switch_latency_s(self->problem, self->cost, rank, mhz);
 }
 
-/* Returns the lowest clock that the GPU may have when the clock of `node` is asked for. `from` is
- * the instruction before. A clock may hold until a later one has held for its latency. */
-static int lowest_before(const late_repair *self, int rank, size_t node, size_t from) {
-    int lowest = self->mhz[from], clock = lowest;
-    double held_s = 0;
-    for (size_t k = from; k != node; k = before(self, rank, k)) {
-        if (self->mhz[k] != clock) held_s = 0;
-        clock = self->mhz[k];
-        if (clock < lowest) lowest = clock;
-        held_s += choice_of(self, (int32_t)k)->points[0].time_s;
-        if (held_s >= latency_s(self, rank, clock)) break;
-    }
-    return lowest;
+/* Takes the request of the next instruction into a state. An earlier clock may be in effect until a
+ * later one has held for its latency. */
+static void ask(const late_repair *self, int rank, int mhz, late_state *state) {
+    if (mhz == state->mhz) return;
+    bool is_there = state->held_s >= latency_s(self, rank, state->mhz);
+    bool is_lowest = is_there || state->mhz < state->lowest_mhz;
+    *state = (late_state){mhz, is_lowest ? state->mhz : state->lowest_mhz, 0};
 }
 
-/* Returns the time that an instruction loses if its clock comes as late as possible. */
-static double most_lost_s(const late_repair *self, int rank, size_t node) {
-    const harpe_choice *choice = choice_of(self, (int32_t)node);
-    int clock = self->mhz[node];
-    double late_s = latency_s(self, rank, clock);
-    size_t from = before(self, rank, node);
-    while (from != node && self->mhz[from] == clock && late_s > 0) {
-        late_s -= choice_of(self, (int32_t)from)->points[0].time_s;
-        from = before(self, rank, from);
+/* Finds the time that an instruction loses if its clock comes as late as possible. */
+static void find_lost(const late_repair *self, int rank, size_t i, const late_state *state) {
+    const harpe_choice *choice = choice_of(self, (int32_t)i);
+    longest_run *run = &self->runs[i];
+    double own_s = time_at(choice, state->mhz), low_s = own_s;
+    run->late_s = fmax(0, latency_s(self, rank, state->mhz) - state->held_s);
+    if (run->late_s > 0 && state->lowest_mhz < state->mhz)
+        low_s = time_at(choice, state->lowest_mhz);
+    run->lost_s = low_s > own_s ? fmin(run->late_s, low_s) * (1 - own_s / low_s) : 0;
+    run->time_s = own_s + run->lost_s;
+}
+
+/* Goes through a rank twice: the second iteration begins as all later ones do. */
+static void find_longest_of(const late_repair *self, int rank) {
+    const size_t *offset = self->problem->rank_offset;
+    late_state state = {0, 0, INFINITY};
+    for (size_t i = offset[rank]; i < offset[rank + 1]; i++)
+        if (has_clock(self, i)) state.mhz = state.lowest_mhz = self->mhz[i];
+    for (int iteration = 0; iteration < 2; iteration++) {
+        for (size_t i = offset[rank]; i < offset[rank + 1]; i++) {
+            if (!has_clock(self, i)) continue;
+            ask(self, rank, self->mhz[i], &state);
+            if (iteration == 1) find_lost(self, rank, i, &state);
+            state.held_s += choice_of(self, (int32_t)i)->points[0].time_s;
+        }
     }
-    if (from == node || late_s <= 0) return 0;
-    int lowest = lowest_before(self, rank, node, from);
-    if (lowest >= clock) return 0;
-    double own_s = time_at(choice, clock), low_s = time_at(choice, lowest);
-    return low_s > own_s ? fmin(late_s, low_s) * (1 - own_s / low_s) : 0;
 }
 
 static void find_longest(const late_repair *self) {
-    const size_t *offset = self->problem->rank_offset;
     for (int32_t i = 0; i < self->problem->dag.node_count; i++)
         self->runs[i] = (longest_run){.time_s = choice_of(self, i)->points[0].time_s};
-    for (int rank = 0; rank < harpe_problem_rank_count(self->problem); rank++) {
-        for (size_t i = offset[rank]; i < offset[rank + 1]; i++) {
-            if (!has_clock(self, i)) continue;
-            longest_run *run = &self->runs[i];
-            run->lost_s = most_lost_s(self, rank, i);
-            run->time_s = time_at(choice_of(self, (int32_t)i), self->mhz[i]) + run->lost_s;
-        }
-    }
+    for (int rank = 0; rank < harpe_problem_rank_count(self->problem); rank++)
+        find_longest_of(self, rank);
 }
 
 /* Returns the longest time of an iteration. */
@@ -159,31 +167,60 @@ static int clock_from(const harpe_choice *choice, int mhz) {
     return choice->points[p].frequency_mhz;
 }
 
-/* Gives the last instruction before `i` that has a lower clock the clock of `i`. Returns false if
- * there is none. */
-static bool raise_before(const late_repair *self, int32_t i) {
+/* Gives instructions before `i` the clock of `i`, until it is asked for by `earlier_s` earlier.
+ * Returns false if none becomes faster. */
+static bool raise_before(const late_repair *self, int32_t i, double earlier_s) {
     int rank = choice_of(self, i)->list.rank;
+    bool has_raised = false;
     for (size_t k = before(self, rank, (size_t)i); k != (size_t)i; k = before(self, rank, k)) {
+        const harpe_choice *choice = choice_of(self, (int32_t)k);
+        if (has_raised && earlier_s <= 0) break;
         if (self->mhz[k] >= self->mhz[i]) continue;
-        int mhz = clock_from(choice_of(self, (int32_t)k), self->mhz[i]);
-        bool rises = mhz > self->mhz[k];
+        int mhz = clock_from(choice, self->mhz[i]);
+        if (mhz <= self->mhz[k]) break;
         self->mhz[k] = mhz;
-        return rises;
+        earlier_s -= choice->points[0].time_s;
+        has_raised = true;
     }
-    return false;
+    return has_raised;
 }
 
-/* Mends the instructions that lose most. Returns false if nothing can be mended. */
-static bool mend(const late_repair *self) {
+static bool mend_one(const late_repair *self, int32_t i, amount raised) {
+    const longest_run *run = &self->runs[i];
+    if (raised == ONE) return raise_before(self, i, 0);
+    if (raised == ALL) return raise_before(self, i, run->late_s);
+    double must_s = fmin(run->end_s - run->latest_end_s, run->lost_s);
+    /* A clock that comes earlier by some time saves a share of it. */
+    return raise_before(self, i, run->late_s * must_s / run->lost_s);
+}
+
+/* Mends the instructions that lose most, or all that lose. Returns false if nothing can be mended.
+ */
+static bool mend(const late_repair *self, amount raised) {
     int32_t count = (int32_t)harpe_problem_instruction_count(self->problem);
     double most_s = 0;
     bool has_mended = false;
     find_latest_ends(self);
     for (int32_t i = 0; i < count; i++)
         most_s = fmax(most_s, lost_s(self, i));
+    double least_s = raised == ALL ? 0 : TOGETHER_SHARE * most_s;
     for (int32_t i = 0; i < count && most_s > 0; i++)
-        if (lost_s(self, i) >= TOGETHER_SHARE * most_s) has_mended |= raise_before(self, i);
+        if (lost_s(self, i) > 0 && lost_s(self, i) >= least_s)
+            has_mended |= mend_one(self, i, raised);
     return has_mended;
+}
+
+/* Mends the plan, and returns its longest time, which is too long if that failed. */
+static double mend_all(const late_repair *self) {
+    int one = ONE_BY_ONE_WORK / self->problem->dag.node_count;
+    if (one > ONE_BY_ONE_STEPS) one = ONE_BY_ONE_STEPS;
+    double longest_s = length_s(self);
+    for (int step = 0; longest_s > self->time_s * (1 + ROUNDING); step++) {
+        if (step >= one + NEEDED_STEPS + ALL_STEPS) break;
+        if (!mend(self, step < one ? ONE : step < one + NEEDED_STEPS ? NEEDED : ALL)) break;
+        longest_s = length_s(self);
+    }
+    return longest_s;
 }
 
 /* Evaluates the result. It is the highest clocks if the plan is too slow or needs more energy. */
@@ -211,11 +248,7 @@ harpe_status harpe_late_repair(const harpe_problem *problem, const harpe_clock_s
                         .mhz = frequency_mhz,
                         .runs = harpe_calloc((size_t)problem->dag.node_count, sizeof *self.runs)};
     if (!self.runs) return harpe_fail_memory(error);
-    double longest_s = length_s(&self);
-    for (int step = 0; step < MOST_STEPS && longest_s > time_s * (1 + ROUNDING); step++) {
-        if (!mend(&self)) break;
-        longest_s = length_s(&self);
-    }
+    double longest_s = mend_all(&self);
     harpe_status status = settle(&self, longest_s, out, error);
     free(self.runs);
     return status;

@@ -10,6 +10,7 @@
 
 #include "instances.h"
 #include "plan/late_repair.h"
+#include "plan/problem.h"
 
 static harpe_problem *pipeline(void) {
     test_rows rows = {0};
@@ -68,7 +69,58 @@ static void a_repaired_plan_keeps_its_time(void **state) {
     harpe_problem_free(problem);
 }
 
+/* A large plan with a change before nearly each instruction: more is raised in each step, and the
+ * plan still keeps its time. */
+static void a_large_plan_keeps_its_time(void **state) {
+    static const double latencies_s[] = {0.1, 0.5, 2, 8};
+    test_rows rows = {0};
+    harpe_error error = {.message = ""};
+    harpe_plan highest, immediate;
+    int saving = 0;
+    (void)state;
+    for (int stage = 0; stage < 16; stage++)
+        for (int mhz = 1400; mhz >= 800; mhz -= 100) {
+            double load = 1 - 0.04 * (stage * 7 % 5), slower = 1400. / mhz;
+            add_row(&rows, stage, "forward", mhz, load * slower, 300 * load / slower);
+            add_row(&rows, stage, "backward", mhz, 2 * load * slower, 600 * load / slower);
+        }
+    harpe_problem *problem =
+        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 16, .microbatches = 160}, 50);
+    free(rows.rows);
+    size_t count = harpe_problem_instruction_count(problem);
+    int *before = calloc(count, sizeof *before), *mhz = calloc(count, sizeof *mhz);
+    assert_non_null(before);
+    assert_non_null(mhz);
+    assert_ok(harpe_plan_all_maximum(problem, &highest, &error), error);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t draw = (uint32_t)i * 2654435761U >> 16;
+        bool has_slack = harpe_problem_choice(problem, (int32_t)i)->list.stage % 5 > 0;
+        before[i] = has_slack && draw % 3 > 0 ? 1300 - 100 * (int)(draw % 2) : 1400;
+    }
+    assert_ok(harpe_plan_evaluate(problem, before, &immediate, NULL, &error), error);
+    double highest_j = highest.energy_j, time_s = 1.004 * immediate.time_s;
+    for (size_t l = 0; l < sizeof latencies_s / sizeof *latencies_s; l++) {
+        harpe_late_plan late;
+        memcpy(mhz, before, count * sizeof *mhz);
+        harpe_clock_switch cost = {.latency_s = latencies_s[l]};
+        assert_ok(harpe_late_repair(problem, &cost, time_s, mhz, &late, &error), error);
+        assert_true(late.time_s <= time_s * (1 + 1e-8));
+        assert_true(late.energy_j <= highest_j * (1 + 1e-8));
+        saving += late.energy_j < 0.999 * highest_j;
+        cost.latency_s *= 0.6;
+        assert_ok(harpe_plan_evaluate_late(problem, mhz, &cost, 0, &late, NULL, &error), error);
+        assert_true(late.time_s <= time_s * (1 + 1e-8));
+        for (size_t i = 0; i < count; i++)
+            assert_true(mhz[i] >= before[i]);
+    }
+    assert_true(saving >= 2);
+    free(before);
+    free(mhz);
+    harpe_problem_free(problem);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_repaired_plan_keeps_its_time)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_repaired_plan_keeps_its_time),
+                                       cmocka_unit_test(a_large_plan_keeps_its_time)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
