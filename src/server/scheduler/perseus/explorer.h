@@ -49,6 +49,7 @@ typedef struct harpe_explorer_terms {
     double undisturbed_s;           /* 0: the fastest time */
     const double *blocking_power_w; /* of a GPU of each pipeline rank; 0: not known */
     int gpus_per_stage;
+    const int *ran_mhz; /* one per instruction: what runs now; NULL: the explorer's present round */
 } harpe_explorer_terms;
 
 /* Makes an explorer whose first round has the highest clocks. Free with harpe_explorer_free. */

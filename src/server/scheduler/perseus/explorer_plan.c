@@ -62,7 +62,7 @@ typedef struct planning {
     double *latency_s;                 /* two values per clock of each pipeline rank */
     const double **bound_s, **usual_s; /* per pipeline rank */
     size_t late_count;                 /* clocks of all pipeline ranks */
-    size_t *last_clock;                /* per pipeline rank */
+    size_t *clock_before;              /* of each instruction, in the round that runs */
     bool guesses;                      /* a latency is not known, so a guess counts */
     double allowed_s;                  /* the time that the terms allow */
     double fastest_s;
@@ -284,7 +284,7 @@ static void scale_bounds(planning *self) {
     }
 }
 
-/* Finds how long changes of the clock may take, and the clocks of the round before. */
+/* Finds how long changes of the clock may take. */
 static harpe_late_gpus find_late_gpus(planning *self, double guess_s) {
     const harpe_explorer *explorer = self->explorer;
     const harpe_online_latencies *latencies = explorer->latencies;
@@ -294,12 +294,9 @@ static harpe_late_gpus find_late_gpus(planning *self, double guess_s) {
     double *bound = self->latency_s, *usual = bound + self->late_count;
     self->guesses = false;
     for (int p = 0; p < pipeline->rank_count; p++) {
-        size_t last = pipeline->rank_offset[p + 1] - 1;
         const harpe_sweep_clocks *clocks = &explorer->sweep->clocks[p];
-        const harpe_clock_curve *curve = curve_of(self, (size_t)pipeline->entry_of[last]);
         self->bound_s[p] = bound;
         self->usual_s[p] = usual;
-        self->last_clock[p] = index_of(curve, explorer->frequency_mhz[last]);
         for (size_t c = 0; c < clocks->count; c++) {
             *bound = harpe_online_latencies_bound_s(latencies, p, clocks->mhz[c], guess_s);
             self->guesses |= *bound++ == guess_s;
@@ -307,7 +304,15 @@ static harpe_late_gpus find_late_gpus(planning *self, double guess_s) {
         }
     }
     return (harpe_late_gpus){pipeline->rank_count, pipeline->rank_offset, self->bound_s,
-                             self->usual_s, self->last_clock};
+                             self->usual_s, self->clock_before};
+}
+
+static void find_clocks_before(planning *self) {
+    const harpe_explorer *explorer = self->explorer;
+    const int *mhz = self->terms->ran_mhz ? self->terms->ran_mhz : explorer->frequency_mhz;
+    for (size_t i = 0; i < explorer->pipeline->instruction_count; i++)
+        self->clock_before[i] =
+            index_of(curve_of(self, (size_t)explorer->pipeline->entry_of[i]), mhz[i]);
 }
 
 static harpe_status place_trials(planning *self, double limit_s, size_t *placed,
@@ -320,6 +325,7 @@ static harpe_status place_trials(planning *self, double limit_s, size_t *placed,
         return HARPE_OK;
     }
     harpe_status status = HARPE_OK;
+    find_clocks_before(self);
     self->guesses = true;
     for (int i = 0; i < LATENCY_GUESSES && self->guesses && *placed == 0; i++) {
         harpe_late_gpus gpus = find_late_gpus(self, UNKNOWN_LATENCIES_S[i]);
@@ -416,7 +422,7 @@ static void end(planning *self) {
     free(self->latency_s);
     free(self->bound_s);
     free(self->usual_s);
-    free(self->last_clock);
+    free(self->clock_before);
 }
 
 static bool begin(planning *self) {
@@ -433,10 +439,11 @@ static bool begin(planning *self) {
     self->latency_s = harpe_calloc(2 * self->late_count, sizeof *self->latency_s);
     self->bound_s = harpe_calloc(ranks, sizeof *self->bound_s);
     self->usual_s = harpe_calloc(ranks, sizeof *self->usual_s);
-    self->last_clock = harpe_calloc(ranks, sizeof *self->last_clock);
+    self->clock_before = harpe_calloc(count, sizeof *self->clock_before);
     self->seconds = harpe_calloc(3 * count, sizeof *self->seconds);
     if (!self->known || !self->block || !self->flags || !self->choices || !self->clocks ||
-        !self->seconds || !self->latency_s || !self->bound_s || !self->usual_s || !self->last_clock)
+        !self->seconds || !self->latency_s || !self->bound_s || !self->usual_s ||
+        !self->clock_before)
         return false;
     for (size_t e = 0; e < entries; e++) {
         bool *flags = self->flags + count + 3 * at;

@@ -39,13 +39,29 @@ static harpe_late_state find_state(const harpe_late_durations *self, int rank, i
     const size_t *offset = self->gpus->rank_offset;
     size_t before = node > offset[rank] ? node - 1 : offset[rank + 1] - 1;
     if (node == offset[rank] && iteration == FIRST_ITERATION) {
-        size_t last = self->gpus->last_clock[rank];
-        harpe_late_state state = {INFINITY, last};
-        return state_after(self, rank, state, last, 0, trials->clock[node]);
+        return state_after(self, rank, self->last[rank], self->gpus->clock_before[before],
+                           harpe_late_shortest_s(trials, before), trials->clock[node]);
     }
     int own = node > offset[rank] ? iteration : FIRST_ITERATION;
     return state_after(self, rank, self->states[own][before], trials->clock[before],
                        harpe_late_shortest_s(trials, before), trials->clock[node]);
+}
+
+/* Finds how the last node of the round before began. Goes through that round twice, because its
+ * iterations follow each other. */
+static void find_last(const harpe_late_durations *self, int rank) {
+    const size_t *clock = self->gpus->clock_before;
+    size_t first = self->gpus->rank_offset[rank], end = self->gpus->rank_offset[rank + 1];
+    size_t before = end - 1;
+    harpe_late_state state = {INFINITY, clock[before]};
+    for (int iteration = 0; iteration < 2; iteration++) {
+        for (size_t i = first; i < end; i++) {
+            double time_s = harpe_late_shortest_s(self->trials, before);
+            state = state_after(self, rank, state, clock[before], time_s, clock[i]);
+            before = i;
+        }
+    }
+    self->last[rank] = state;
 }
 
 /* Returns the longest time of a node that begins in a state. */
@@ -102,9 +118,11 @@ bool harpe_late_durations_begin(harpe_late_durations *self, harpe_trials *trials
     size_t count = (size_t)trials->dag->node_count;
     for (int i = 0; i < 2; i++)
         self->states[i] = harpe_calloc(count, sizeof *self->states[i]);
-    if (!self->states[0] || !self->states[1]) return false;
+    self->last = harpe_calloc((size_t)gpus->rank_count, sizeof *self->last);
+    if (!self->states[0] || !self->states[1] || !self->last) return false;
     for (int rank = 0; rank < gpus->rank_count; rank++) {
         size_t first = gpus->rank_offset[rank], end = gpus->rank_offset[rank + 1];
+        find_last(self, rank);
         harpe_late_durations_change(self, rank, first, end);
     }
     harpe_longest_path_go_back(path);
@@ -114,4 +132,5 @@ bool harpe_late_durations_begin(harpe_late_durations *self, harpe_trials *trials
 void harpe_late_durations_end(harpe_late_durations *self) {
     free(self->states[0]);
     free(self->states[1]);
+    free(self->last);
 }

@@ -13,7 +13,7 @@ typedef struct harpe_late_gpus {
     const size_t *rank_offset;      /* [rank_count + 1]: first node of each rank */
     const double *const *latency_s; /* [rank_count][clock]: no change to a clock takes longer */
     const double *const *usual_s;   /* [rank_count][clock]: a change to a clock usually is over */
-    const size_t *last_clock;       /* [rank_count]: at the end of the round before */
+    const size_t *clock_before;     /* [node]: in the round before */
 } harpe_late_gpus;
 
 /* What a GPU may be doing when an instruction begins. */
@@ -26,9 +26,9 @@ typedef struct harpe_late_durations {
     harpe_trials *trials;
     const harpe_late_gpus *gpus;
     harpe_longest_path *path;
-    harpe_late_state
-        *states[2]; /* [node]: in the first iteration of the round, and in the others */
-    size_t work;    /* instructions visited so far */
+    harpe_late_state *states[2]; /* [node]: in the first iteration of the round; in the others */
+    harpe_late_state *last;      /* [rank]: of the last node in the round before */
+    size_t work;                 /* instructions visited so far */
 } harpe_late_durations;
 
 /* Begins with the clocks of `trials`. All durations of `path` become those of these clocks. Returns

@@ -40,6 +40,12 @@ static harpe_online_outside outside_of(const harpe_perseus *self) {
     return (harpe_online_outside){fmax(0, cost->first_time_s - self->explorer->fastest_s), 0};
 }
 
+/* Returns the clocks of the round that runs, or NULL if they are those of the explorer. */
+static const int *running_mhz(const harpe_perseus *self) {
+    if (self->phase != HARPE_PERSEUS_PLAN || self->explores || self->is_plan_new) return NULL;
+    return harpe_plan_set_at(self->plans->set, self->running)->frequency_mhz;
+}
+
 static harpe_explorer_terms terms_of(const harpe_perseus *self) {
     return (harpe_explorer_terms){
         .slowdown = self->args.slowdown,
@@ -49,6 +55,7 @@ static harpe_explorer_terms terms_of(const harpe_perseus *self) {
         .undisturbed_s = self->plans ? self->plans->undisturbed_s : 0,
         .blocking_power_w = self->blocking_powers_w,
         .gpus_per_stage = harpe_perseus_gpus_per_stage(self),
+        .ran_mhz = running_mhz(self),
     };
 }
 
