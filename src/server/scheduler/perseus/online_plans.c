@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "plan/late_repair.h"
 #include "plan/plan_set_contents.h"
+#include "plan/problem.h"
 
 /* Times that differ by less are taken as equal, because additions and subtractions round them. */
 #define ROUNDING 1e-9
@@ -26,11 +27,43 @@ static harpe_status check_fit(const harpe_online_pipeline *pipeline, const harpe
  * ms costs much of what a plan saves. */
 #define LATE_SHARE 0.004
 
-/* Copies a plan of the same problem. */
+/* Copies a plan of the same problem. `frequency_mhz` is that of `plan`. */
 static void replace(harpe_plan *plan, int *frequency_mhz, const harpe_plan *better, size_t count) {
-    plan->time_s = better->time_s;
-    plan->energy_j = better->energy_j;
-    memcpy(frequency_mhz, better->frequency_mhz, count * sizeof *frequency_mhz);
+    memmove(frequency_mhz, better->frequency_mhz, count * sizeof *frequency_mhz);
+    *plan = *better;
+    plan->frequency_mhz = frequency_mhz;
+}
+
+/* Computes all values of a plan with late changes. */
+static harpe_status describe(const harpe_online_plans *plans, const int *mhz, harpe_plan *out,
+                             harpe_error *error) {
+    const harpe_clock_switch late = {.takes_profile = true};
+    const harpe_problem *problem = plans->problem;
+    size_t count = harpe_problem_instruction_count(problem);
+    harpe_late_instruction *parts = harpe_calloc(count, sizeof *parts);
+    if (!parts) return harpe_fail_memory(error);
+    harpe_late_plan made;
+    harpe_status status = harpe_plan_evaluate_late(problem, mhz, &late, 0, &made, parts, error);
+    if (status == HARPE_OK) {
+        size_t vertices;
+        double fastest_s = harpe_frontier_vertices(plans->frontier, &vertices)->time_s;
+        double compute_j = 0;
+        for (size_t i = 0; i < count; i++)
+            compute_j += parts[i].energy_j;
+        double overhead_j = problem->overhead_power_w * made.time_s;
+        *out = (harpe_plan){
+            .time_s = made.time_s,
+            .energy_j = made.energy_j,
+            .lower_bound_j = harpe_frontier_bound_at(plans->frontier, fmax(made.time_s, fastest_s)),
+            .compute_energy_j = compute_j,
+            .blocking_energy_j = made.energy_j - overhead_j - compute_j,
+            .average_power_w =
+                (made.energy_j - overhead_j) / (made.time_s * problem->total_gpu_count),
+            .frequency_mhz = mhz,
+            .overhead_energy_j = overhead_j};
+    }
+    free(parts);
+    return status;
 }
 
 /* Repairs the clocks of `from` for the time of a plan. They replace the plan if they save more than
@@ -46,10 +79,12 @@ static harpe_status try_late(const harpe_online_plans *plans, harpe_plan *plan, 
     harpe_status status =
         harpe_late_repair(plans->problem, &late, time_s * (1 + LATE_SHARE), mhz, &made, error);
     if (status == HARPE_OK && made.energy_j < *best_j) {
-        harpe_plan better = {
-            .time_s = made.time_s, .energy_j = made.energy_j, .frequency_mhz = mhz};
-        *best_j = made.energy_j;
-        replace(plan, (int *)plan->frequency_mhz, &better, count); /* the set owns them */
+        harpe_plan better;
+        status = describe(plans, mhz, &better, error);
+        if (status == HARPE_OK) {
+            *best_j = made.energy_j;
+            replace(plan, (int *)plan->frequency_mhz, &better, count); /* the set owns them */
+        }
     }
     free(mhz);
     return status;
