@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "server/scheduler/perseus/online_round.h"
+#include "server/scheduler/perseus/clock_runs.h"
 #include "server/scheduler/perseus/real_clocks.h"
 
 enum { STAGES = 2, MICROBATCHES = 2, RUNS = 2 * MICROBATCHES, RANKS_MAX = 6, ASKED = 1200 };

@@ -9,6 +9,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "server/scheduler/perseus/clock_runs.h"
 #include "server/scheduler/perseus/real_clocks.h"
 
 /* The number of runs for which a point of a sweep counts. */

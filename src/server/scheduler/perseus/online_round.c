@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Computes one number for each measured quantity from a round's results. If a rank ran an
- * instruction in an iteration more or less often than its schedule says (an evaluation step, a list
- * that was cut short), the iteration does not count for that instruction. */
+/* Computes one number for each measured quantity from a round's results, and says what is missing.
+ * chosen_runs.c reads the runs of an instruction. */
 #include "server/scheduler/perseus/online_round.h"
 
-#include <math.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,14 +11,6 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "server/scheduler/perseus/savings.h"
-
-/* Bounds of a profile's rows. */
-#define TIME_MIN_S 1e-9
-#define TIME_MAX_S 1e6
-#define ENERGY_MIN_J 1e-12
-#define ENERGY_MAX_J 1e9
-
-enum { MEDIAN_OF_AT_LEAST = 3 };
 
 typedef struct reading {
     const harpe_online_pipeline *pipeline;
@@ -32,78 +21,11 @@ typedef struct reading {
 
 /* ---- Numbers --------------------------------------------------------------------------------- */
 
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Returns the median, or the mean of few values; 0 if there are none. Sorts the values. */
-static double typical(double *values, size_t count) {
-    if (count == 0) return 0;
-    if (count >= MEDIAN_OF_AT_LEAST) {
-        qsort(values, count, sizeof *values, compare_doubles);
-        return 0.5 * (values[(count - 1) / 2] + values[count / 2]);
-    }
-    return count == 1 ? values[0] : 0.5 * (values[0] + values[1]);
-}
-
 static double typical_of_list(const double *values, size_t count, double maximum, double *scratch) {
     size_t good = 0;
     for (size_t i = 0; i < count; i++)
         if (values[i] > 0 && values[i] <= maximum) scratch[good++] = values[i];
-    return typical(scratch, good);
-}
-
-/* Returns the sum of the values of `entry` (-1: of all entries) in an iteration, or -1 if a value
- * is invalid. */
-static double sum_of_runs(const double *values, size_t count, const int *entry_of_run, int entry) {
-    double sum = 0;
-    for (size_t k = 0; k < count; k++) {
-        if (entry >= 0 && entry_of_run[k] != entry) continue;
-        if (!(values[k] >= 0 && values[k] <= ENERGY_MAX_J)) return -1;
-        sum += values[k];
-    }
-    return sum;
-}
-
-/* Some runs of an entry. */
-typedef struct chosen_runs {
-    const harpe_online_name *name; /* entry_of_run has the entry for these runs alone */
-    int entry;
-    size_t count;
-    size_t first, end; /* the part of the name's runs that has all of them */
-} chosen_runs;
-
-/* Writes the mean value of the runs in each good iteration. Returns the number of iterations. */
-static size_t collect_runs(const harpe_breakdown *breakdown, const chosen_runs *chosen,
-                           double minimum, double maximum, double *scratch) {
-    size_t good = 0, first = chosen->first;
-    for (size_t i = 0; i < breakdown->iteration_count; i++) {
-        if (breakdown->counts[i] != chosen->name->run_count) continue;
-        double sum =
-            sum_of_runs(breakdown->values + breakdown->offsets[i] + first, chosen->end - first,
-                        chosen->name->entry_of_run + first, chosen->entry);
-        double mean = sum / (double)chosen->count;
-        if (mean >= minimum && mean <= maximum) scratch[good++] = mean;
-    }
-    return good;
-}
-
-/* Returns the typical value of one run, or 0. */
-static double typical_run(const harpe_breakdown *breakdown, const chosen_runs *chosen,
-                          double minimum, double maximum, double *scratch) {
-    return typical(scratch, collect_runs(breakdown, chosen, minimum, maximum, scratch));
-}
-
-/* Returns the typical sum of all runs of a name in an iteration, or 0. */
-static double typical_total(const harpe_breakdown *breakdown, double *scratch) {
-    size_t good = 0;
-    for (size_t i = 0; i < breakdown->iteration_count; i++) {
-        double sum =
-            sum_of_runs(breakdown->values + breakdown->offsets[i], breakdown->counts[i], NULL, -1);
-        if (sum > 0) scratch[good++] = sum;
-    }
-    return typical(scratch, good);
+    return harpe_typical_value(scratch, good);
 }
 
 /* ---- What is missing ------------------------------------------------------------------------- */
@@ -132,56 +54,22 @@ static void tell_problem(harpe_online_round *round, int rank, const char *what,
 
 /* ---- One rank -------------------------------------------------------------------------------- */
 
-static const harpe_breakdown *find(const harpe_breakdown *list, size_t count,
-                                   const char *instruction) {
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(list[i].instruction, instruction) == 0) return &list[i];
-    return NULL;
-}
-
-/* Returns the typical time and energy of one of the runs on one rank. Both are 0 if there is no
- * run. */
-static harpe_online_mean typical_entry(const harpe_profiling_result *result,
-                                       const chosen_runs *chosen, double *scratch) {
-    const char *instruction = chosen->name->instruction;
-    const harpe_breakdown *times =
-        find(result->time_breakdown, result->time_breakdown_count, instruction);
-    const harpe_breakdown *energies =
-        find(result->energy_breakdown, result->energy_breakdown_count, instruction);
-    harpe_online_mean mean = {0, 0};
-    if (times) mean.time_s = typical_run(times, chosen, TIME_MIN_S, TIME_MAX_S, scratch);
-    if (energies)
-        mean.energy_j = typical_run(energies, chosen, ENERGY_MIN_J, ENERGY_MAX_J, scratch);
-    return mean;
-}
-
-/* Adds a rank's value to the mean of an entry. The entry is measured only if all ranks of the stage
- * have measured it. A negative `energy_j` marks an entry that is not measured. */
-static bool add_entry(harpe_online_mean *mean, harpe_online_mean own) {
-    if (own.time_s > 0 && own.energy_j > 0 && mean->energy_j >= 0) {
-        if (own.time_s > mean->time_s) mean->time_s = own.time_s;
-        mean->energy_j += own.energy_j;
-        return true;
-    }
-    mean->energy_j = -1;
-    return false;
-}
-
 static void read_entry(reading *self, const harpe_profiling_result *result,
                        const harpe_online_name *name, int entry) {
-    chosen_runs all = {.name = name,
-                       .entry = entry,
-                       .count = self->pipeline->entries[entry].run_count,
-                       .end = name->run_count};
-    harpe_online_mean own = typical_entry(result, &all, self->scratch);
-    if (add_entry(&self->round->entries[entry], own)) return;
+    harpe_chosen_runs all = {.name = name,
+                             .entry = entry,
+                             .count = self->pipeline->entries[entry].run_count,
+                             .end = name->run_count};
+    harpe_online_mean own = harpe_chosen_runs_read(result, &all, self->scratch);
+    if (harpe_online_mean_add(&self->round->entries[entry], own)) return;
     if (!(own.time_s > 0)) {
         tell_problem(self->round, result->rank, "time", name,
-                     find(result->time_breakdown, result->time_breakdown_count, name->instruction));
+                     harpe_find_breakdown(result->time_breakdown, result->time_breakdown_count,
+                                          name->instruction));
     } else if (!(own.energy_j > 0)) {
-        tell_problem(
-            self->round, result->rank, "energy", name,
-            find(result->energy_breakdown, result->energy_breakdown_count, name->instruction));
+        tell_problem(self->round, result->rank, "energy", name,
+                     harpe_find_breakdown(result->energy_breakdown, result->energy_breakdown_count,
+                                          name->instruction));
     }
 }
 
@@ -193,12 +81,12 @@ static void read_waiting(reading *self, const harpe_profiling_result *result, in
                           result->time_breakdown_count == result->energy_breakdown_count;
     for (size_t b = 0; b < result->time_breakdown_count && self->tells_waiting; b++) {
         const harpe_breakdown *times = &result->time_breakdown[b];
-        const harpe_breakdown *energies =
-            find(result->energy_breakdown, result->energy_breakdown_count, times->instruction);
+        const harpe_breakdown *energies = harpe_find_breakdown(
+            result->energy_breakdown, result->energy_breakdown_count, times->instruction);
         self->tells_waiting = energies != NULL;
         if (!energies) return;
-        time_s -= typical_total(times, self->scratch);
-        energy_j -= typical_total(energies, self->scratch);
+        time_s -= harpe_typical_total(times, self->scratch);
+        energy_j -= harpe_typical_total(energies, self->scratch);
     }
     self->round->waiting[pipeline_rank].time_s += time_s;
     self->round->waiting[pipeline_rank].energy_j += energy_j;
@@ -214,9 +102,9 @@ static void read_rank(reading *self, const harpe_profiling_result *result, int p
             read_entry(self, result, name, e);
     }
     double time_s = typical_of_list(result->iteration_time_s, result->iteration_time_count,
-                                    TIME_MAX_S, self->scratch);
+                                    HARPE_RUN_MAX_S, self->scratch);
     double energy_j = typical_of_list(result->iteration_energy_j, result->iteration_energy_count,
-                                      ENERGY_MAX_J, self->scratch);
+                                      HARPE_RUN_MAX_J, self->scratch);
     self->tells_time = self->tells_time && time_s > 0;
     self->tells_energy = self->tells_energy && energy_j > 0;
     if (time_s > round->iteration_time_s) round->iteration_time_s = time_s;
@@ -227,24 +115,6 @@ static void read_rank(reading *self, const harpe_profiling_result *result, int p
 }
 
 /* ---- The round ------------------------------------------------------------------------------- */
-
-static size_t longest_list(const harpe_profiling_result *results, size_t count) {
-    size_t longest = 0;
-    for (size_t r = 0; r < count; r++) {
-        const harpe_profiling_result *result = &results[r];
-        size_t own = result->iteration_time_count > result->iteration_energy_count
-                         ? result->iteration_time_count
-                         : result->iteration_energy_count;
-        for (size_t b = 0; b < result->time_breakdown_count; b++)
-            if (result->time_breakdown[b].iteration_count > own)
-                own = result->time_breakdown[b].iteration_count;
-        for (size_t b = 0; b < result->energy_breakdown_count; b++)
-            if (result->energy_breakdown[b].iteration_count > own)
-                own = result->energy_breakdown[b].iteration_count;
-        if (own > longest) longest = own;
-    }
-    return longest;
-}
 
 /* Reads the standard deviation of the iterations, with the values of all ranks combined, if all
  * ranks report the same number of iterations. */
@@ -277,10 +147,11 @@ static double sum_of_list(const double *values, size_t count, double maximum) {
 }
 
 static void read_totals(harpe_online_round *round, const harpe_profiling_result *result) {
-    double time_s = sum_of_list(result->iteration_time_s, result->iteration_time_count, TIME_MAX_S);
+    double time_s =
+        sum_of_list(result->iteration_time_s, result->iteration_time_count, HARPE_RUN_MAX_S);
     if (time_s > round->total_time_s) round->total_time_s = time_s;
     round->total_energy_j +=
-        sum_of_list(result->iteration_energy_j, result->iteration_energy_count, ENERGY_MAX_J);
+        sum_of_list(result->iteration_energy_j, result->iteration_energy_count, HARPE_RUN_MAX_J);
 }
 
 /* Keeps entries within a profile's bounds, and sets all others to 0. */
@@ -288,7 +159,7 @@ static void settle(reading *self) {
     harpe_online_round *round = self->round;
     for (size_t e = 0; e < self->pipeline->entry_count; e++) {
         harpe_online_mean *mean = &round->entries[e];
-        bool is_good = mean->time_s > 0 && mean->energy_j > 0 && mean->energy_j <= ENERGY_MAX_J;
+        bool is_good = mean->time_s > 0 && mean->energy_j > 0 && mean->energy_j <= HARPE_RUN_MAX_J;
         if (!is_good) *mean = (harpe_online_mean){0, 0};
         if (!is_good && !round->problem[0])
             (void)snprintf(round->problem, sizeof round->problem,
@@ -310,7 +181,7 @@ harpe_status harpe_online_round_read(const harpe_online_pipeline *pipeline,
     harpe_online_round round = {
         .entries = harpe_calloc(pipeline->entry_count, sizeof *round.entries),
         .waiting = harpe_calloc((size_t)pipeline->rank_count, sizeof *round.waiting)};
-    size_t longest = longest_list(results, count);
+    size_t longest = harpe_longest_list(results, count);
     double *scratch = harpe_calloc(2 * longest + 1, sizeof *scratch);
     if (!round.entries || !round.waiting || !scratch) {
         harpe_online_round_free(&round);
@@ -326,186 +197,6 @@ harpe_status harpe_online_round_read(const harpe_online_pipeline *pipeline,
     read_spread(&round, results, count, scratch, scratch + longest);
     free(scratch);
     *out = round;
-    return HARPE_OK;
-}
-
-/* ---- Runs at the highest clock --------------------------------------------------------------- */
-
-/* Fills in entry_of_run of a name on its rank. The value is -1 for runs that are not used. */
-static void choose_runs(const harpe_online_pipeline *pipeline, int pipeline_rank,
-                        const harpe_online_name *name, const int *frequency_mhz, int highest_mhz,
-                        int *entry_of_run) {
-    size_t first = pipeline->rank_offset[pipeline_rank];
-    size_t end = pipeline->rank_offset[pipeline_rank + 1];
-    size_t run = 0;
-    for (size_t i = first; i < end && run < name->run_count; i++) {
-        int entry = pipeline->entry_of[i];
-        if (entry < name->first_entry || entry >= name->first_entry + name->entry_count) continue;
-        size_t before = i == first ? end - 1 : i - 1;
-        bool is_wanted = frequency_mhz[i] == highest_mhz && frequency_mhz[before] == highest_mhz;
-        entry_of_run[run++] = is_wanted ? entry : -1;
-    }
-}
-
-static void read_highest(const harpe_online_pipeline *pipeline, int pipeline_rank,
-                         const harpe_profiling_result *result, const int *frequency_mhz,
-                         int highest_mhz, harpe_online_mean *entries, int *entry_of_run,
-                         double *scratch) {
-    for (size_t n = pipeline->name_offset[pipeline_rank];
-         n < pipeline->name_offset[pipeline_rank + 1]; n++) {
-        harpe_online_name name = pipeline->names[n];
-        choose_runs(pipeline, pipeline_rank, &name, frequency_mhz, highest_mhz, entry_of_run);
-        name.entry_of_run = entry_of_run;
-        for (int e = name.first_entry; e < name.first_entry + name.entry_count; e++) {
-            chosen_runs chosen = {.name = &name, .entry = e, .end = name.run_count};
-            for (size_t k = 0; k < name.run_count; k++)
-                chosen.count += entry_of_run[k] == e;
-            harpe_online_mean own = {0, 0};
-            if (chosen.count > 0) own = typical_entry(result, &chosen, scratch);
-            (void)add_entry(&entries[e], own);
-        }
-    }
-}
-
-harpe_status harpe_online_round_read_highest(const harpe_online_pipeline *pipeline,
-                                             const harpe_rank_info *ranks,
-                                             const harpe_profiling_result *results, size_t count,
-                                             const int *frequency_mhz, const int *highest_mhz,
-                                             harpe_online_mean *entries, harpe_error *error) {
-    double *scratch = harpe_calloc(longest_list(results, count) + 1, sizeof *scratch);
-    int *entry_of_run = harpe_calloc(pipeline->instruction_count, sizeof *entry_of_run);
-    harpe_status status = scratch && entry_of_run ? HARPE_OK : harpe_fail_memory(error);
-    for (size_t r = 0; r < count && status == HARPE_OK; r++)
-        read_highest(pipeline, ranks[r].pp_rank, &results[r], frequency_mhz,
-                     highest_mhz[ranks[r].pp_rank], entries, entry_of_run, scratch);
-    for (size_t e = 0; e < pipeline->entry_count && status == HARPE_OK; e++)
-        if (!(entries[e].energy_j > 0)) entries[e] = (harpe_online_mean){0, 0};
-    free(scratch);
-    free(entry_of_run);
-    return status;
-}
-
-/* ---- Runs at each clock ---------------------------------------------------------------------- */
-
-/* Writes a list of the entries and clocks that occur. Returns their number. There are few clocks,
- * and a negative one occurs once. */
-static size_t list_clocks(const harpe_online_pipeline *pipeline, const int *frequency_mhz,
-                          harpe_online_clock_runs *runs) {
-    size_t listed = 0;
-    for (int p = 0; p < pipeline->rank_count; p++) {
-        size_t first = listed; /* of this pipeline rank */
-        size_t start = pipeline->rank_offset[p], end = pipeline->rank_offset[p + 1];
-        for (size_t i = start; i < end; i++) {
-            size_t k = first;
-            if (frequency_mhz[i] <= 0) continue;
-            while (k < listed && (runs[k].entry != pipeline->entry_of[i] ||
-                                  runs[k].frequency_mhz != frequency_mhz[i]))
-                k++;
-            if (k == listed)
-                runs[listed++] = (harpe_online_clock_runs){.entry = pipeline->entry_of[i],
-                                                           .frequency_mhz = frequency_mhz[i],
-                                                           .iteration_count = SIZE_MAX};
-            runs[k].run_count++;
-        }
-        for (size_t i = start; i < end; i++)
-            if (frequency_mhz[i] < 0)
-                runs[listed++] = (harpe_online_clock_runs){.entry = pipeline->entry_of[i],
-                                                           .frequency_mhz = frequency_mhz[i],
-                                                           .run_count = 1,
-                                                           .iteration_count = SIZE_MAX};
-    }
-    return listed;
-}
-
-static const harpe_online_name *name_of(const harpe_online_pipeline *pipeline, int entry) {
-    int p = pipeline->entries[entry].pipeline_rank;
-    for (size_t n = pipeline->name_offset[p]; n < pipeline->name_offset[p + 1]; n++) {
-        const harpe_online_name *name = &pipeline->names[n];
-        if (entry >= name->first_entry && entry < name->first_entry + name->entry_count)
-            return name;
-    }
-    return NULL;
-}
-
-/* Chooses the runs of an entry at a clock. Fills in entry_of_run for them; -1: another run. */
-static chosen_runs choose_clock(const harpe_online_pipeline *pipeline,
-                                const harpe_online_name *name, const int *frequency_mhz,
-                                const size_t *run_of, const harpe_online_clock_runs *runs,
-                                int *entry_of_run) {
-    int p = pipeline->entries[runs->entry].pipeline_rank, mhz = runs->frequency_mhz;
-    if (mhz < 0) {
-        size_t run = run_of[-(mhz + 1)];
-        entry_of_run[run] = runs->entry;
-        return (chosen_runs){name, runs->entry, 1, run, run + 1};
-    }
-    for (size_t i = pipeline->rank_offset[p]; i < pipeline->rank_offset[p + 1]; i++) {
-        int entry = pipeline->entry_of[i];
-        if (entry < name->first_entry || entry >= name->first_entry + name->entry_count) continue;
-        bool is_wanted = entry == runs->entry && frequency_mhz[i] == mhz;
-        entry_of_run[run_of[i]] = is_wanted ? entry : -1;
-    }
-    return (chosen_runs){name, runs->entry, runs->run_count, 0, name->run_count};
-}
-
-/* Finds the number of each instruction among the runs of its name. */
-static void number_runs(const harpe_online_pipeline *pipeline, size_t *run_of) {
-    for (int p = 0; p < pipeline->rank_count; p++) {
-        for (size_t n = pipeline->name_offset[p]; n < pipeline->name_offset[p + 1]; n++) {
-            int first = pipeline->names[n].first_entry,
-                end = first + pipeline->names[n].entry_count;
-            size_t run = 0;
-            for (size_t i = pipeline->rank_offset[p]; i < pipeline->rank_offset[p + 1]; i++)
-                if (pipeline->entry_of[i] >= first && pipeline->entry_of[i] < end)
-                    run_of[i] = run++;
-        }
-    }
-}
-
-static void read_clock(const harpe_profiling_result *result, const chosen_runs *chosen,
-                       harpe_online_clock_runs *runs, double *scratch) {
-    harpe_online_mean own = typical_entry(result, chosen, scratch);
-    (void)add_entry(&runs->mean, own);
-    const harpe_breakdown *times =
-        find(result->time_breakdown, result->time_breakdown_count, chosen->name->instruction);
-    size_t good = times ? collect_runs(times, chosen, TIME_MIN_S, TIME_MAX_S, scratch) : 0;
-    if (good < runs->iteration_count) runs->iteration_count = good;
-    double spread = harpe_robust_spread(scratch, good) * sqrt((double)runs->run_count);
-    if (own.time_s > 0 && spread / own.time_s > runs->spread) runs->spread = spread / own.time_s;
-}
-
-harpe_status harpe_online_round_read_clocks(const harpe_online_pipeline *pipeline,
-                                            const harpe_rank_info *ranks,
-                                            const harpe_profiling_result *results, size_t count,
-                                            const int *frequency_mhz, harpe_online_clock_runs **out,
-                                            size_t *out_count, harpe_error *error) {
-    double *scratch = harpe_calloc(longest_list(results, count) + 1, sizeof *scratch);
-    int *entry_of_run = harpe_calloc(pipeline->instruction_count, sizeof *entry_of_run);
-    size_t *run_of = harpe_calloc(pipeline->instruction_count, sizeof *run_of);
-    harpe_online_clock_runs *runs = harpe_calloc(pipeline->instruction_count, sizeof *runs);
-    if (!scratch || !entry_of_run || !run_of || !runs) {
-        free(scratch);
-        free(entry_of_run);
-        free(run_of);
-        free(runs);
-        return harpe_fail_memory(error);
-    }
-    size_t listed = list_clocks(pipeline, frequency_mhz, runs);
-    number_runs(pipeline, run_of);
-    for (size_t k = 0; k < listed; k++) {
-        harpe_online_name name = *name_of(pipeline, runs[k].entry);
-        chosen_runs chosen =
-            choose_clock(pipeline, &name, frequency_mhz, run_of, &runs[k], entry_of_run);
-        name.entry_of_run = entry_of_run;
-        for (size_t r = 0; r < count; r++)
-            if (ranks[r].pp_rank == pipeline->entries[runs[k].entry].pipeline_rank)
-                read_clock(&results[r], &chosen, &runs[k], scratch);
-        if (!(runs[k].mean.energy_j > 0)) runs[k].mean = (harpe_online_mean){0, 0};
-    }
-    free(scratch);
-    free(entry_of_run);
-    free(run_of);
-    *out = runs;
-    *out_count = listed;
     return HARPE_OK;
 }
 

@@ -6,11 +6,7 @@
 #ifndef HARPE_SERVER_SCHEDULER_PERSEUS_ONLINE_ROUND_H
 #define HARPE_SERVER_SCHEDULER_PERSEUS_ONLINE_ROUND_H
 
-#include "server/scheduler/perseus/online_pipeline.h"
-
-typedef struct harpe_online_mean {
-    double time_s, energy_j; /* of one run; both are 0 if it was not measured */
-} harpe_online_mean;
+#include "server/scheduler/perseus/chosen_runs.h"
 
 typedef struct harpe_online_round {
     harpe_online_mean *entries; /* one per entry; time: the slowest rank's; energy: the sum */
@@ -38,34 +34,6 @@ harpe_status harpe_online_round_read(const harpe_online_pipeline *pipeline,
                                      const harpe_rank_info *ranks,
                                      const harpe_profiling_result *results, size_t count,
                                      harpe_online_round *out, harpe_error *error);
-/* Reads time and energy of the runs that can be compared with a baseline. For such a run, the run
- * itself and the instruction before it on the same rank were at the highest clock, so no change of
- * clocks affects the run. `frequency_mhz` has one value per instruction of the pipeline, and
- * `highest_mhz` one per pipeline rank. The result is in `entries`, one per entry; both values are 0
- * if there is no such run. */
-harpe_status harpe_online_round_read_highest(const harpe_online_pipeline *pipeline,
-                                             const harpe_rank_info *ranks,
-                                             const harpe_profiling_result *results, size_t count,
-                                             const int *frequency_mhz, const int *highest_mhz,
-                                             harpe_online_mean *entries, harpe_error *error);
-/* The runs of one entry at one clock. */
-typedef struct harpe_online_clock_runs {
-    int entry, frequency_mhz;
-    size_t run_count;       /* in an iteration */
-    size_t iteration_count; /* the smallest number of a rank */
-    harpe_online_mean mean; /* of one run; both values are 0 if they were not measured */
-    double spread;          /* relative standard deviation of the time of one run; 0: not known */
-} harpe_online_clock_runs;
-
-/* Reads time and energy of each entry at each of its clocks. `frequency_mhz` has one value per
- * instruction of the pipeline; runs at 0 do not count. A negative clock stands for one instruction,
- * -1 for the first one, whose run is read by itself. An iteration that did not fit the schedule
- * does not count. The caller frees `*out` with free(). O(instructions * (clocks + iterations)). */
-harpe_status harpe_online_round_read_clocks(const harpe_online_pipeline *pipeline,
-                                            const harpe_rank_info *ranks,
-                                            const harpe_profiling_result *results, size_t count,
-                                            const int *frequency_mhz, harpe_online_clock_runs **out,
-                                            size_t *out_count, harpe_error *error);
 void harpe_online_round_free(harpe_online_round *round);
 
 #endif

@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
+#include "server/scheduler/perseus/clock_runs.h"
 #include "server/scheduler/perseus/real_clocks.h"
 #include "server/scheduler/perseus/replica_classes.h"
 #include "server/scheduler/perseus/replica_curves.h"

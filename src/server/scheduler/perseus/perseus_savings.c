@@ -12,6 +12,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "plan/evaluate.h"
+#include "server/scheduler/perseus/clock_runs.h"
 #include "server/scheduler/perseus/perseus_replicas.h"
 
 /* A change must exceed this number of standard errors. */
