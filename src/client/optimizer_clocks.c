@@ -42,7 +42,8 @@ static void add_step(const harpe_profiler_spans *spans, size_t step, size_t adde
     }
 }
 
-/* Computes the means over the steps that begin at `from_us` or later. */
+/* Computes the means over the steps that begin at `from_us` or later. All clocks here are requests
+ * of the schedule, which no driver has rounded. So clocks that differ are different clocks. */
 static void take_runs(const harpe_profiler_spans *spans, const harpe_clock_timeline *timeline,
                       uint64_t from_us, harpe_rank_clocks *clocks) {
     size_t added = 0;
@@ -50,9 +51,8 @@ static void take_runs(const harpe_profiler_spans *spans, const harpe_clock_timel
         if (begin_of_step(spans, s) >= from_us) add_step(spans, s, added++, timeline, clocks);
     for (size_t k = 0; k < spans->run_count; k++) {
         harpe_run_clocks *mean = &clocks->runs[k];
-        bool is_as_asked =
-            mean->count == 1 && spans->asked_mhz[k] > 0 &&
-            harpe_switch_is_same((uint32_t)mean->parts[0].mhz, (uint32_t)spans->asked_mhz[k]);
+        bool is_as_asked = mean->count == 1 && spans->asked_mhz[k] > 0 &&
+                           mean->parts[0].mhz == spans->asked_mhz[k];
         if (is_as_asked) *mean = (harpe_run_clocks){0};
         if (added == 0) *mean = (harpe_run_clocks){.count = -1};
     }

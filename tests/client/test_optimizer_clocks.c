@@ -28,8 +28,8 @@ typedef struct rank {
     uint64_t steps; /* that have been asked for */
 } rank;
 
-static void learn(harpe_switch_table *table, size_t i, uint32_t mhz) {
-    harpe_switch_entry entry = {mhz, 10, LATENCY_US, LATENCY_US};
+static void learn(harpe_switch_table *table, size_t i, uint32_t mhz, uint32_t us) {
+    harpe_switch_entry entry = {mhz, 10, us, us};
     atomic_store(&table->word[i], harpe_switch_pack(&entry));
 }
 
@@ -42,8 +42,8 @@ static int start(void **state) {
     if (!one->optimizer || !one->slot) return -1;
     *one->slot = (harpe_controller_slot){0};
     atomic_store(&one->slot->learns_switches, 1);
-    learn(&one->slot->switch_table, 0, 1400);
-    learn(&one->slot->switch_table, 1, 1000);
+    learn(&one->slot->switch_table, 0, 1400, LATENCY_US);
+    learn(&one->slot->switch_table, 1, 1000, LATENCY_US);
     one->controller.slot = one->slot;
     atomic_store(&one->optimizer->controller, &one->controller);
     one->asked_mhz[0] = 1400;
@@ -69,7 +69,7 @@ static void ask(rank *one, uint64_t steps) {
     for (uint64_t end = one->steps + steps; one->steps < end; one->steps++)
         for (uint64_t k = 0; k < RUNS; k++)
             harpe_clock_asks_add(one->slot, begin_of(one->steps) + k * STEP_US / RUNS,
-                                 k == 0 ? 1400 : 1000);
+                                 (uint32_t)one->asked_mhz[k]);
 }
 
 /* Measures some steps from step `first` on. */
@@ -187,6 +187,26 @@ static void a_request_that_failed_makes_the_clock_unknown(void **state) {
     assert_late(one);
 }
 
+/* The steps of a V100's clocks are 7 and 8 MHz. The change to the second instruction's clock comes
+ * after its end. */
+static void a_clock_that_is_7_mhz_away_is_another_one(void **state) {
+    enum { STEPS = 20 };
+    rank *one = *state;
+    one->asked_mhz[1] = 1393;
+    learn(&one->slot->switch_table, 1, 1393, STEP_US / 5);
+    ask(one, STEPS + 1);
+    measure(one, 1, STEPS);
+    for (size_t i = 0; i < STEPS; i++) {
+        uint64_t *us = one->spans.us + 2 * RUNS * i;
+        us[3] = us[2] + STEP_US / 10;
+    }
+    harpe_rank_clocks clocks = report(one);
+    assert_int_equal(clocks.run_count, RUNS);
+    assert_int_equal(clocks.runs[1].count, 1);
+    assert_int_equal(clocks.runs[1].parts[0].mhz, 1400);
+    harpe_rank_clocks_free(&clocks);
+}
+
 static void a_rank_without_a_controller_reports_no_clocks(void **state) {
     rank *one = *state;
     ask(one, 30);
@@ -208,6 +228,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(without_the_thread_that_learns_no_clock_is_known, start,
                                         end),
         cmocka_unit_test_setup_teardown(a_request_that_failed_makes_the_clock_unknown, start, end),
+        cmocka_unit_test_setup_teardown(a_clock_that_is_7_mhz_away_is_another_one, start, end),
         cmocka_unit_test_setup_teardown(a_rank_without_a_controller_reports_no_clocks, start, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
