@@ -28,8 +28,6 @@
 /* The usual deviation counts as at least this share there. On GPUs that change their clocks late,
  * no run is known better, because latencies vary: an assumption. */
 #define USUAL_NOISE_MIN 0.002
-/* The share of the main clock of a run that teaches something. */
-#define MIXED_SHARE_MIN 0.9
 /* A round that takes this share longer than promised is spoiled. */
 #define SURPRISE_SHARE 0.01
 #define SURPRISE_ERRORS 4.0
@@ -221,7 +219,7 @@ static void take_mixed_run(harpe_explorer *explorer, const harpe_online_clock_ru
         if (shares[i].clock == curve->count) return;
         largest = fmax(largest, shares[i].share);
     }
-    if (largest < MIXED_SHARE_MIN || clocks->count <= 0 || !(runs->mean.time_s > 0)) return;
+    if (largest < HARPE_MAIN_SHARE_MIN || clocks->count <= 0 || !(runs->mean.time_s > 0)) return;
     harpe_clock_curve_observe(curve, shares, (size_t)clocks->count,
                               runs->mean.time_s / list->time_ratio,
                               runs->mean.energy_j / list->energy_ratio,
