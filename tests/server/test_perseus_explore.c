@@ -141,20 +141,23 @@ static void short_latencies_cost_nothing(void **state) {
     assert_true(time <= 0.001 * trials(5) && energy <= 0.002 * trials(5));
 }
 
-/* Returns a number of the baseline. */
-static double baseline_of(explored_job *s, const char *name) {
+/* Returns a number of a part of the job's state. */
+static double number_of(explored_job *s, const char *part, const char *name) {
     char *text;
     explored_must(s, harpe_scheduler_frontier(s->scheduler, &text, &s->error));
     json_t *json = json_loads(text, 0, NULL);
-    const json_t *baseline = json_object_get(json, "baseline");
-    double value = json_number_value(json_object_get(baseline, name));
+    double value = json_number_value(json_object_get(json_object_get(json, part), name));
     json_decref(json);
     free(text);
     return value;
 }
 
+static double baseline_of(explored_job *s, const char *name) {
+    return number_of(s, "baseline", name);
+}
+
 /* A round with a probe has lower clocks. It is not a part of the baseline, unless the only round at
- * the highest clocks was a warm-up. */
+ * the highest clocks was a warm-up, and it is not a round at the highest clocks. */
 static void a_probe_is_no_baseline(void **state) {
     (void)state;
     for (int is_warm_up = 0; is_warm_up <= 1; is_warm_up++) {
@@ -175,6 +178,7 @@ static void a_probe_is_no_baseline(void **state) {
             probes += round == 1 && !is_highest;
             highest += is_highest;
             explored_observe(s);
+            assert_int_equal(number_of(s, "exploration", "highest_rounds"), 1);
         }
         assert_int_equal(probes, 1);
         assert_true(highest > 0 && fabs(probe_j - highest_j) > 1e-5 * highest_j);

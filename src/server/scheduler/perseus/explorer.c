@@ -275,7 +275,7 @@ harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_explor
     }
     free(runs);
     explorer->rounds++;
-    if (!explorer->is_exploring) explorer->highest_rounds++;
+    if (!explorer->is_exploring && ran_highest(explorer)) explorer->highest_rounds++;
     return status;
 }
 

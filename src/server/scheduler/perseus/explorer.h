@@ -29,7 +29,7 @@ typedef struct harpe_explorer {
     const harpe_online_latencies *latencies; /* owned by the caller */
     harpe_explorer_noise noise;
     size_t rounds;         /* that were observed since the start, or since the last request */
-    size_t highest_rounds; /* of them, rounds at the highest clocks at the start */
+    size_t highest_rounds; /* of them, rounds at the start without a lower clock */
     size_t spoiled_rounds;
     int surprises;       /* rounds in a row that took longer than promised */
     int restarts;        /* how often everything was forgotten */

@@ -19,9 +19,9 @@
 #define WORTHWHILE_SHARE 0.001
 /* A clock is known if the standard error of its time is at most this share. */
 #define KNOWN_ERROR 0.005
-/* Rounds at the highest clocks: at least, and at most, and the share of the permitted slowdown that
- * the uncertainty of their times may take. */
-enum { HIGHEST_ROUNDS_MIN = 2, HIGHEST_ROUNDS_MAX = 8 };
+/* Rounds at the highest clocks at the start, also those with a probe: at least, and at most, and
+ * the share of the permitted slowdown that the uncertainty of their times may take. */
+enum { FIRST_ROUNDS_MIN = 2, FIRST_ROUNDS_MAX = 8 };
 #define UNCERTAIN_SHARE 0.5
 #define UNCERTAIN_ERRORS 2.0
 /* The first trial of an instruction has this share of the highest clock. */
@@ -476,14 +476,14 @@ static bool estimate(planning *self) {
 static bool needs_highest(const planning *self) {
     const harpe_explorer *explorer = self->explorer;
     if (explorer->is_exploring) return explorer->surprises > 0 && explorer->rounds < ROUNDS_MAX;
-    if (explorer->highest_rounds < HIGHEST_ROUNDS_MIN) return true;
-    return explorer->highest_rounds < HIGHEST_ROUNDS_MAX &&
+    if (explorer->rounds < FIRST_ROUNDS_MIN) return true;
+    return explorer->rounds < FIRST_ROUNDS_MAX &&
            uncertainty(self) > UNCERTAIN_SHARE * self->terms->exploration_slowdown;
 }
 
 /* After a round at the highest clocks, the ranks learn how long changes of their clocks take. */
 static bool needs_probe(const harpe_explorer *explorer) {
-    return !explorer->is_exploring && explorer->highest_rounds > 0 &&
+    return !explorer->is_exploring && explorer->rounds > 0 &&
            harpe_online_latencies_are_unknown(explorer->latencies);
 }
 
