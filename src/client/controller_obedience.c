@@ -39,6 +39,7 @@ void harpe_obedience_note(harpe_obedience *obedience, uint32_t mhz) {
     atomic_store(&obedience->writes[count % HARPE_OBEDIENCE_WRITES],
                  now_us(obedience) << 16 | (mhz & 0xFFFF));
     atomic_store(&obedience->count, count + 1);
+    atomic_store(&obedience->calling_mhz, 0);
 }
 
 /* ---- Learning how long changes take ---------------------------------------------------------- */
@@ -58,6 +59,7 @@ void harpe_obedience_ask(harpe_obedience *obedience, uint32_t mhz) {
     obedience->asked_us = at_us;
     harpe_clock_asks_add(obedience->slot, at_us, mhz);
     if (!obedience->has_thread) return;
+    atomic_store(&obedience->calling_mhz, mhz);
     uint32_t count = atomic_load_explicit(&obedience->ask_count, memory_order_relaxed);
     atomic_store(&obedience->asks[count % HARPE_OBEDIENCE_ASKS], at_us << 16 | (mhz & 0xFFFF));
     atomic_store(&obedience->ask_count, count + 1);
@@ -72,6 +74,7 @@ void harpe_obedience_ask(harpe_obedience *obedience, uint32_t mhz) {
 }
 
 void harpe_obedience_fail(harpe_obedience *obedience) {
+    atomic_store(&obedience->calling_mhz, 0);
     harpe_clock_asks_add(obedience->slot, obedience->asked_us, 0);
 }
 
@@ -118,14 +121,14 @@ bool harpe_obedience_holds(uint32_t held_mhz, uint32_t lowest_mhz, uint32_t high
     return held_mhz + TOLERANCE_MHZ >= lowest_mhz && held_mhz <= highest_mhz + TOLERANCE_MHZ;
 }
 
-/* Finds the range of clocks that the GPU may have at a time: the last clock that was set, and the
- * clocks that were replaced shortly before, within the time that a change takes. Returns false if
- * there were too many changes to remember. */
-static bool find_range(const harpe_obedience *obedience, uint64_t at_us, uint32_t *last_mhz,
-                       uint32_t *lowest_mhz, uint32_t *highest_mhz) {
+/* Finds the range of clocks that the GPU may have at a time: the last clock that was set, the
+ * clocks that were replaced shortly before, within the time that a change takes, and `calling_mhz`,
+ * if it is not 0. Returns false if there were too many changes to remember. */
+static bool find_range(const harpe_obedience *obedience, uint64_t at_us, uint32_t calling_mhz,
+                       uint32_t *last_mhz, uint32_t *lowest_mhz, uint32_t *highest_mhz) {
     uint32_t count = atomic_load(&obedience->count);
-    *lowest_mhz = UINT32_MAX;
-    *highest_mhz = 0;
+    *lowest_mhz = calling_mhz > 0 ? calling_mhz : UINT32_MAX;
+    *highest_mhz = calling_mhz;
     for (uint32_t i = 1; i <= count && i < HARPE_OBEDIENCE_WRITES; i++) {
         uint64_t write = atomic_load(&obedience->writes[(count - i) % HARPE_OBEDIENCE_WRITES]);
         uint32_t mhz = write & 0xFFFF;
@@ -148,11 +151,14 @@ static void look(harpe_obedience *obedience) {
     harpe_gpus *gpus = obedience->gpu->gpus;
     int gpu = obedience->gpu->index;
     uint32_t before = atomic_load(&obedience->count);
+    uint32_t calling_mhz = atomic_load(&obedience->calling_mhz);
     uint64_t at_us = now_us(obedience);
     if (harpe_gpu_current_clocks(gpus, gpu, &held_mhz, NULL, NULL) != HARPE_OK) return;
     if (harpe_gpu_throttle_reasons(gpus, gpu, &reasons, NULL) != HARPE_OK) reasons = 0;
-    bool is_known = find_range(obedience, at_us, &last_mhz, &lowest_mhz, &highest_mhz);
-    if (!is_known || (reasons & IDLE_REASON) || before != atomic_load(&obedience->count)) return;
+    bool is_known = find_range(obedience, at_us, calling_mhz, &last_mhz, &lowest_mhz, &highest_mhz);
+    bool has_changed = before != atomic_load(&obedience->count) ||
+                       calling_mhz != atomic_load(&obedience->calling_mhz);
+    if (!is_known || (reasons & IDLE_REASON) || has_changed) return;
     bool disobeys = !harpe_obedience_holds(held_mhz, lowest_mhz, highest_mhz);
     atomic_store(&slot->wanted_mhz, last_mhz);
     atomic_store(&slot->held_mhz, held_mhz);

@@ -23,7 +23,8 @@ enum { HARPE_OBEDIENCE_WRITES = 64, HARPE_OBEDIENCE_ASKS = 16 };
  * and the clock in MHz (low 16 bits). */
 typedef struct harpe_obedience {
     _Atomic uint64_t writes[HARPE_OBEDIENCE_WRITES];
-    _Atomic uint32_t count; /* of all writes */
+    _Atomic uint32_t count;       /* of all writes */
+    _Atomic uint32_t calling_mhz; /* the clock of a driver call that has not returned; 0: none */
     /* The same for requests, before the driver call. */
     _Atomic uint64_t asks[HARPE_OBEDIENCE_ASKS];
     _Atomic uint32_t ask_count;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the controller tells the trainer of its requests to the driver: failed ones, those after a
  * restart, and whether anybody learns how long changes take. With emulated GPUs. */
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -151,12 +152,62 @@ static void requests_are_noted_without_the_thread_that_learns(void **state) {
     assert_true(harpe_obedience_stop(&other));
 }
 
+/* Lets the GPU of this machine work, because a GPU without work is not compared. */
+static void let_gpu_work(void) {
+    void *library = dlopen(EMULATOR, RTLD_NOW);
+    assert_non_null(library);
+    int (*wait)(unsigned int gpu, int is_waiting);
+    *(void **)&wait = dlsym(library, "harpe_emulator_wait");
+    assert_non_null(wait);
+    assert_int_equal(wait(0, 1), 0);
+    dlclose(library);
+}
+
+/* Waits until the thread has compared the clock often enough to have found a difference. Returns
+ * how many of these looks found one. */
+static uint64_t differences_of(const harpe_controller_slot *slot) {
+    double give_up_at = harpe_clock_s() + LIMIT_S;
+    uint64_t looks = atomic_load(&slot->looks), disobeyed = atomic_load(&slot->disobeyed);
+    while (atomic_load(&slot->looks) < looks + 10) {
+        assert_true(harpe_clock_s() < give_up_at);
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return atomic_load(&slot->disobeyed) - disobeyed;
+}
+
+/* On a busy machine, a GPU may have its new clock long before the driver call that sets it returns.
+ */
+static void a_gpu_obeys_a_call_that_has_not_returned(void **state) {
+    static harpe_controller_slot slot;
+    harpe_controller_gpu gpu = {.gpus = gpus};
+    harpe_obedience obedience = {.slot = NULL};
+    (void)state;
+    let_gpu_work();
+    assert_int_equal(harpe_gpu_lock_graphics_clocks(gpus, 0, HIGHEST_MHZ, HIGHEST_MHZ, NULL),
+                     HARPE_OK);
+    harpe_obedience_start(&obedience, &slot, &gpu);
+    harpe_obedience_note(&obedience, HIGHEST_MHZ);
+    assert_int_equal(differences_of(&slot), 0);
+    harpe_obedience_ask(&obedience, 900);
+    assert_int_equal(differences_of(&slot), 0);
+    assert_int_equal(harpe_gpu_lock_graphics_clocks(gpus, 0, 900, 900, NULL), HARPE_OK);
+    assert_int_equal(differences_of(&slot), 0);
+    harpe_obedience_fail(&obedience); /* then it is another program that has set 900 MHz */
+    assert_true(differences_of(&slot) >= 9);
+    harpe_obedience_ask(&obedience, 900);
+    harpe_obedience_note(&obedience, 900);
+    (void)differences_of(&slot);
+    assert_int_equal(differences_of(&slot), 0);
+    assert_true(harpe_obedience_stop(&obedience));
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start_machine, stop_machine)
     const struct CMUnitTest tests[] = {
         TEST(a_request_that_failed_is_followed_by_no_clock),
         TEST(a_new_process_sets_the_highest_clock),
         TEST(requests_are_noted_without_the_thread_that_learns),
+        TEST(a_gpu_obeys_a_call_that_has_not_returned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
