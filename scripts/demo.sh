@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# `./demo`: shows how a training job on emulated GPUs learns to save energy, and writes a report of
-# the whole frontier. Takes about two minutes. All output is in build/demo, which every run replaces.
+# `./demo`: shows how a training job on emulated GPUs with the physics of real ones learns to save
+# energy, and writes a report of a whole frontier. Takes about two minutes. All output is in
+# build/demo, which every run replaces.
 #
 #   PROFILE=file.csv   your own profile instead of a synthesised one
 #   P2P_POWER=watts    the blocking power for your profile (default 75 W; measure it)
-#   NUM_MBS=number     microbatches in an iteration (default 32)
+#   NUM_MBS=number     microbatches in an iteration of the planned pipeline (default 32)
 set -eu
 start=$PWD
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
@@ -61,20 +62,22 @@ else
 fi
 
 if [ -z "${PROFILE:-}" ]; then
-    title '2. A training job on those GPUs, and nobody tells it anything'
-    say '  Eight ranks, a controller for each GPU and a server run as processes. The scheduler tries'
-    say '  frequencies only where they make a step at most 1 % longer, makes plans from the'
-    say '  measurements, and runs a plan. On a busy machine steps are longer, and the plan is worse.'
+    title '2. A training job on such GPUs, and nobody tells it anything'
+    say '  Four ranks, a controller for each GPU and a server run as processes. With --physics real,'
+    say '  clocks change late, GPUs differ, and times vary. The scheduler tries frequencies only where'
+    say '  they make a step at most 1 % longer in the mean of a round, so the job saves energy while it'
+    say '  learns. On a busy machine steps are longer, and the plan is worse.'
     [ -t 2 ] || say '  This takes one to two minutes, and longer on a busy machine.'
     say
-    show train-sim --inst-profile "$profile" --pp 8 --num-mbs "$microbatches" \
-        --time-scale 10 --steps 5
+    show synth --gpu A100 --stages 4 --force --quiet --output build/demo/four-stages.csv
+    show train-sim --inst-profile build/demo/four-stages.csv --pp 4 --num-mbs 6 --physics real \
+        --time-scale 2 --steps 5
 else
     title '2. The training job: left out, its GPUs are made-up ones'
     say '  With your own profile: harpe train-sim --inst-profile file.csv (harpe train-sim --help)'
 fi
 
-title '3. The whole frontier of that pipeline, and plans along it'
+title '3. The whole frontier of the pipeline of that profile, and plans along it'
 show plan --inst-profile "$profile" --num-mbs "$microbatches" --p2p-power "$power" \
     --output-dir build/demo/plans --force
 
