@@ -8,8 +8,9 @@
 
 /* Reads time and energy of the runs that can be compared with a baseline. For such a run, the run
  * itself and the instruction before it on the same rank were at the highest clock, so no change of
- * clocks affects the run. `frequency_mhz` has one value per instruction of the pipeline, and
- * `highest_mhz` one per pipeline rank. The result is in `entries`, one per entry; both values are 0
+ * clocks affects the run. `frequency_mhz` has the clocks that the runs really had, one per
+ * instruction of the pipeline; 0 and negative: not at one clock. `highest_mhz` has one value per
+ * pipeline rank. The result is in `entries`, one per entry; both values are 0
  * if there is no such run. */
 harpe_status harpe_online_round_read_highest(const harpe_online_pipeline *pipeline,
                                              const harpe_rank_info *ranks,

@@ -14,6 +14,7 @@
 #include "plan/evaluate.h"
 #include "server/scheduler/perseus/clock_runs.h"
 #include "server/scheduler/perseus/perseus_replicas.h"
+#include "server/scheduler/perseus/real_clocks.h"
 
 /* A change must exceed this number of standard errors. */
 #define CLEARLY 3.5
@@ -403,6 +404,22 @@ static void count_highest(harpe_perseus *self, const harpe_savings_round *own,
     measured->baseline_j = measured->energy_j;
 }
 
+/* Reads the runs at the highest clocks. If clocks change late, these are not those that were asked
+ * for. */
+static harpe_status read_highest(const harpe_perseus *self, const int *asked_mhz,
+                                 const harpe_profiling_result *results, size_t count,
+                                 comparison *into, const int *highest_mhz, harpe_error *error) {
+    const harpe_online_pipeline *pipeline = self->pipeline;
+    int *ran_mhz = harpe_calloc(pipeline->instruction_count, sizeof *ran_mhz);
+    if (!ran_mhz) return harpe_fail_memory(error);
+    harpe_find_real_clocks(&(harpe_real_clocks){asked_mhz, ran_mhz}, pipeline, self->job->ranks,
+                           harpe_perseus_late_clocks(self), count);
+    harpe_status status = harpe_online_round_read_highest(
+        pipeline, self->job->ranks, results, count, ran_mhz, highest_mhz, into->highest, error);
+    free(ran_mhz);
+    return status;
+}
+
 harpe_status harpe_perseus_count_planned(harpe_perseus *self, const int *frequency_mhz,
                                          const harpe_online_round *round,
                                          const harpe_profiling_result *results, size_t count,
@@ -432,8 +449,7 @@ harpe_status harpe_perseus_count_planned(harpe_perseus *self, const int *frequen
     harpe_status status =
         compared.highest && compared.changes && highest ? HARPE_OK : harpe_fail_memory(error);
     if (status == HARPE_OK)
-        status = harpe_online_round_read_highest(self->pipeline, self->job->ranks, results, count,
-                                                 lowest_mhz, highest, compared.highest, error);
+        status = read_highest(self, lowest_mhz, results, count, &compared, highest, error);
     if (status == HARPE_OK) {
         compare(&compared);
         if (isinf(compared.terms.systematic[HARPE_TIME])) {

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The savings that Perseus reports for GPUs that change their clocks late, compared with the true
+ * savings. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "server/explored_job.h"
+#include "server/trials.h"
+
+enum { LEARNING_ROUNDS_MAX = 80, PLANNED_ROUNDS = 10 };
+
+/* Of all iterations that did not run at the highest clocks. */
+typedef struct sums {
+    double saved_j, saved_s, highest_j;
+} sums;
+
+static void run_round(explored_job *s, sums *into) {
+    explored_next(s);
+    double n = s->iterations, outside_j = s->blocking_w * s->outside_s * s->stages;
+    into->highest_j += n * (s->highest.energy_j + outside_j);
+    if (!explored_is_highest(s)) {
+        into->saved_j += n * (s->highest.energy_j - s->ran.energy_j);
+        into->saved_s += n * (s->highest.time_s - s->ran.time_s);
+    }
+    explored_observe(s);
+}
+
+static json_t *saved_of(explored_job *s) {
+    char *text;
+    explored_must(s, harpe_scheduler_frontier(s->scheduler, &text, &s->error));
+    json_t *json = json_loads(text, 0, NULL);
+    json_t *saved = json_incref(json_object_get(json, "saved"));
+    json_decref(json);
+    free(text);
+    assert_non_null(saved);
+    return saved;
+}
+
+static double number_of(const json_t *object, const char *name) {
+    return json_number_value(json_object_get(object, name));
+}
+
+static void a_claim_is_true_if_clocks_are_late(void **state) {
+    static const double latencies_s[] = {0.08, 0.15};
+    int jobs = trials(4);
+    (void)state;
+    for (int i = 0; i < jobs; i++) {
+        explored_job *s = explored_sized((uint64_t)(3000 + i), 3, 6);
+        char args[128];
+        sums real = {0};
+        explored_make_late(s, latencies_s[i % 2]);
+        (void)snprintf(args, sizeof args, "{\"num_microbatches\": %d, \"plans\": 4}",
+                       s->microbatches);
+        explored_start(s, args);
+        for (int k = 0; !explored_is_in(s, "plan") && k < LEARNING_ROUNDS_MAX; k++)
+            run_round(s, &real);
+        for (int k = 0; k < PLANNED_ROUNDS; k++)
+            run_round(s, &real);
+        json_t *saved = saved_of(s);
+        double energy_j = number_of(saved, "energy"),
+               within_j = number_of(saved, "energy_uncertainty");
+        double time_s = number_of(saved, "time"), within_s = number_of(saved, "time_uncertainty");
+        print_message(
+            "%s: %.2f %% saved; claimed %.2f %% +- %.2f %%; time %.3g s; %.3g +- %.2g s\n", s->kind,
+            100 * real.saved_j / real.highest_j, 100 * energy_j / real.highest_j,
+            100 * within_j / real.highest_j, real.saved_s, -time_s, within_s);
+        assert_true(isfinite(within_j) && isfinite(within_s));
+        /* One of twenty claims may be outside of its interval. */
+        assert_true(fabs(energy_j - real.saved_j) <= 1.5 * within_j);
+        assert_true(fabs(time_s + real.saved_s) <= 1.5 * within_s);
+        json_decref(saved);
+        explored_free(s);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_claim_is_true_if_clocks_are_late),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
