@@ -10,7 +10,6 @@ import stat
 from server import *
 
 STORE_SUFFIXES = ("", "-wal", "-shm", "-journal", ".commits", ".control")
-REFUSED = int(os.environ.get("REFUSED", "90"))
 
 
 def make_socket(path):
@@ -92,7 +91,7 @@ class OddFileTest(ServerTest):
                                        stdin=subprocess.DEVNULL, stdout=file, stderr=file,
                                        env=clean_environment({"STATE_DIRECTORY": str(directory),
                                                               **(environment or {})}))
-        end = time.monotonic() + REFUSED
+        end = time.monotonic() + LIMIT_S
         try:
             while process.poll() is None:
                 if "listening on" in log.read_text(errors="replace"):
