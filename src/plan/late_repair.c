@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds the longest time of each instruction if changes take any time up to their latency, and the
  * instructions that make the iteration too long because their clock comes late. The worst of them
- * are mended in each step. */
+ * are repaired in each step. */
 #include "plan/late_repair.h"
 
 #include <math.h>
@@ -18,8 +18,10 @@
  * They visit so many instructions in all. If that is not enough, some steps raise as many as they
  * must, and the last ones as many as can help. */
 enum { ONE_BY_ONE_WORK = 1 << 19, ONE_BY_ONE_STEPS = 1000, NEEDED_STEPS = 48, ALL_STEPS = 16 };
+/* In a step, so many instructions are visited to find those to raise, and a few times all. */
+enum { RAISE_WORK = 1 << 20 };
 typedef enum amount { ONE, NEEDED, ALL } amount;
-/* Instructions that lose at least this share of the most that one loses are mended together. */
+/* Instructions that lose at least this share of the most that one loses are repaired together. */
 #define TOGETHER_SHARE 0.9
 #define ROUNDING 1e-9 /* relative: times are sums of doubles */
 
@@ -42,6 +44,7 @@ typedef struct late_repair {
     double time_s;
     int *mhz;
     longest_run *runs; /* [instruction] */
+    int64_t work_left; /* of this step, to find the instructions to raise */
 } late_repair;
 
 static const harpe_choice *choice_of(const late_repair *self, int32_t i) {
@@ -157,7 +160,7 @@ static double lost_s(const late_repair *self, int32_t i) {
     return self->runs[i].end_s > self->runs[i].latest_end_s ? self->runs[i].lost_s : 0;
 }
 
-/* ---- Mending --------------------------------------------------------------------------------- */
+/* ---- Repairing ------------------------------------------------------------------------------- */
 
 /* Returns the lowest measured clock of an instruction that is at least `mhz`, or its highest. */
 static int clock_from(const harpe_choice *choice, int mhz) {
@@ -169,12 +172,12 @@ static int clock_from(const harpe_choice *choice, int mhz) {
 
 /* Gives instructions before `i` the clock of `i`, until it is asked for by `earlier_s` earlier.
  * Returns false if none becomes faster. */
-static bool raise_before(const late_repair *self, int32_t i, double earlier_s) {
+static bool raise_before(late_repair *self, int32_t i, double earlier_s) {
     int rank = choice_of(self, i)->list.rank;
     bool has_raised = false;
     for (size_t k = before(self, rank, (size_t)i); k != (size_t)i; k = before(self, rank, k)) {
         const harpe_choice *choice = choice_of(self, (int32_t)k);
-        if (has_raised && earlier_s <= 0) break;
+        if ((has_raised && earlier_s <= 0) || self->work_left-- <= 0) break;
         if (self->mhz[k] >= self->mhz[i]) continue;
         int mhz = clock_from(choice, self->mhz[i]);
         if (mhz <= self->mhz[k]) break;
@@ -185,7 +188,7 @@ static bool raise_before(const late_repair *self, int32_t i, double earlier_s) {
     return has_raised;
 }
 
-static bool mend_one(const late_repair *self, int32_t i, amount raised) {
+static bool raise_for(late_repair *self, int32_t i, amount raised) {
     const longest_run *run = &self->runs[i];
     if (raised == ONE) return raise_before(self, i, 0);
     if (raised == ALL) return raise_before(self, i, run->late_s);
@@ -194,30 +197,31 @@ static bool mend_one(const late_repair *self, int32_t i, amount raised) {
     return raise_before(self, i, run->late_s * must_s / run->lost_s);
 }
 
-/* Mends the instructions that lose most, or all that lose. Returns false if nothing can be mended.
- */
-static bool mend(const late_repair *self, amount raised) {
+/* Repairs the instructions that lose most, or all that lose. Returns false if nothing can be
+ * repaired. */
+static bool repair(late_repair *self, amount raised) {
     int32_t count = (int32_t)harpe_problem_instruction_count(self->problem);
     double most_s = 0;
-    bool has_mended = false;
+    bool has_raised = false;
+    self->work_left = RAISE_WORK + 8 * (int64_t)count;
     find_latest_ends(self);
     for (int32_t i = 0; i < count; i++)
         most_s = fmax(most_s, lost_s(self, i));
     double least_s = raised == ALL ? 0 : TOGETHER_SHARE * most_s;
     for (int32_t i = 0; i < count && most_s > 0; i++)
         if (lost_s(self, i) > 0 && lost_s(self, i) >= least_s)
-            has_mended |= mend_one(self, i, raised);
-    return has_mended;
+            has_raised |= raise_for(self, i, raised);
+    return has_raised;
 }
 
-/* Mends the plan, and returns its longest time, which is too long if that failed. */
-static double mend_all(const late_repair *self) {
+/* Repairs the plan, and returns its longest time, which is too long if that failed. */
+static double repair_all(late_repair *self) {
     int one = ONE_BY_ONE_WORK / self->problem->dag.node_count;
     if (one > ONE_BY_ONE_STEPS) one = ONE_BY_ONE_STEPS;
     double longest_s = length_s(self);
     for (int step = 0; longest_s > self->time_s * (1 + ROUNDING); step++) {
         if (step >= one + NEEDED_STEPS + ALL_STEPS) break;
-        if (!mend(self, step < one ? ONE : step < one + NEEDED_STEPS ? NEEDED : ALL)) break;
+        if (!repair(self, step < one ? ONE : step < one + NEEDED_STEPS ? NEEDED : ALL)) break;
         longest_s = length_s(self);
     }
     return longest_s;
@@ -248,7 +252,7 @@ harpe_status harpe_late_repair(const harpe_problem *problem, const harpe_clock_s
                         .mhz = frequency_mhz,
                         .runs = harpe_calloc((size_t)problem->dag.node_count, sizeof *self.runs)};
     if (!self.runs) return harpe_fail_memory(error);
-    double longest_s = mend_all(&self);
+    double longest_s = repair_all(&self);
     harpe_status status = settle(&self, longest_s, out, error);
     free(self.runs);
     return status;
