@@ -48,7 +48,7 @@ double harpe_member_planned_w(const harpe_member *member);
 /* Returns the least counted power that the solver can give it. `exceeds`: slower than it accepts.
  */
 double harpe_member_least_w(const harpe_member *member, bool exceeds);
-/* As harpe_member_least_w, but as if a member that does not answer answered. */
+/* Returns what harpe_member_least_w would return if the member answered. */
 double harpe_member_answering_w(const harpe_member *member, bool exceeds);
 
 /* Decides a cap. It counts from now on. */

@@ -38,7 +38,7 @@ enum { FIRST_ROUNDS_MIN = 2, FIRST_ROUNDS_MAX = 8 };
  * the value that leaves room, a round can be slower than promised. */
 static const double UNKNOWN_LATENCIES_S[] = {0.5, 0.2, 0.05, 0.02, 0.005};
 enum { LATENCY_GUESSES = sizeof UNKNOWN_LATENCIES_S / sizeof UNKNOWN_LATENCIES_S[0] };
-/* ... and to take usually at least so long, if no latency is known. */
+/* If no latency is known, a block lasts this long, or as long as the guess if that is shorter. */
 #define USUAL_LATENCY_S 0.1
 /* On GPUs that change their clocks late, some clocks can never be tried. The exploration ends
  * after this many rounds in a row without a new clock. */

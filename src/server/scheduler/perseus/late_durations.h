@@ -12,7 +12,7 @@ typedef struct harpe_late_gpus {
     int rank_count;
     const size_t *rank_offset;      /* [rank_count + 1]: first node of each rank */
     const double *const *latency_s; /* [rank_count][clock]: no change to a clock takes longer */
-    const double *const *usual_s;   /* [rank_count][clock]: a change to a clock usually is over */
+    const double *const *usual_s;   /* [rank_count][clock]: a change usually takes at most this */
     const size_t *clock_before;     /* [node]: in the round before */
 } harpe_late_gpus;
 

@@ -160,7 +160,8 @@ static size_t place_all(late_placing *self) {
 
 /* ---- Saving energy --------------------------------------------------------------------------- */
 
-/* Returns the lowest planned clock of a block that no run of it makes dearer; 0: none. */
+/* Returns the clock, down to `most`, at which the block saves the most energy; 0: none saves
+ * energy. Trials, and runs that are lower already, keep their clocks. */
 static size_t clock_for(late_placing *self, block wanted, size_t most) {
     const harpe_trials *trials = self->trials;
     size_t best = 0;

@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "server/scheduler/perseus/explorer_plan.h"
 #include "server/scheduler/perseus/perseus_plan.h"
+#include "server/scheduler/perseus/perseus_replicas.h"
 #include "server/scheduler/perseus/perseus_report.h"
 
 /* After this many rounds in a row that took longer than promised, the measurements are of no use:
@@ -40,9 +41,12 @@ static harpe_online_outside outside_of(const harpe_perseus *self) {
     return (harpe_online_outside){fmax(0, cost->first_time_s - self->explorer->fastest_s), 0};
 }
 
-/* Returns the clocks of the round that runs, or NULL if they are those of the explorer. */
+/* Returns the clocks of the round that runs, the lowest of all replicas. Returns NULL if they are
+ * those of the explorer. */
 static const int *running_mhz(const harpe_perseus *self) {
     if (self->phase != HARPE_PERSEUS_PLAN || self->explores || self->is_plan_new) return NULL;
+    const int *lowest_mhz = harpe_perseus_replicas_lowest(self);
+    if (lowest_mhz) return lowest_mhz;
     return harpe_plan_set_at(self->plans->set, self->running)->frequency_mhz;
 }
 

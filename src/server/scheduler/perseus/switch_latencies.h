@@ -50,8 +50,8 @@ void harpe_online_latencies_take_time(harpe_online_latencies *self, double time_
 
 /* Returns true if ranks report clocks, but too few changes were measured to say more. */
 bool harpe_online_latencies_are_unknown(const harpe_online_latencies *self);
-/* Returns true if changes take so long that it matters: 0.5 ms, and 1 % of the shortest
- * instruction. Shorter changes count as immediate. */
+/* Returns true if changes are late: at least a tenth of the known medians are 0.5 ms or longer, and
+ * 1 % of the shortest instruction or longer. Otherwise changes count as immediate. */
 bool harpe_online_latencies_are_late(const harpe_online_latencies *self);
 
 /* Returns the time in which nearly all changes to a clock are over. If it was not measured on this

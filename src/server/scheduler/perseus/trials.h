@@ -32,7 +32,7 @@ typedef struct harpe_trials {
     double *duration_s;    /* [node_count]: scratch, and three arrays below */
     double *earliest_end_s, *latest_end_s;
     bool *is_trial;
-    size_t *scratch; /* [node_count]: for late_trials.h only; otherwise NULL */
+    size_t *scratch; /* [node_count]: used only by late_trials.h; may be NULL without it */
     size_t work;     /* steps of the last placing by late_trials.h */
 } harpe_trials;
 
