@@ -37,7 +37,7 @@ void harpe_energy_check_break(harpe_energy_check *check) {
 void harpe_energy_check_add(harpe_energy_check *check, int64_t now_ns, int64_t late_ns,
                             double power_w, int64_t changed_ns, int64_t blur_ns, double counter_j) {
     if (check->has_sample && now_ns <= check->sampled_ns) return;
-    double is_late = fmin(1, fmax(0, (double)late_ns) / (double)LONG_NS);
+    double own_share = fmin(1, fmax(0, (double)late_ns) / (double)LONG_NS);
     if (check->has_sample && now_ns - check->sampled_ns > GAP_NS) harpe_energy_check_break(check);
     double since_s = (double)(now_ns - changed_ns) * 1e-9;
     double energy_j = counter_j + power_w * since_s;
@@ -45,7 +45,7 @@ void harpe_energy_check_add(harpe_energy_check *check, int64_t now_ns, int64_t l
     if (check->has_sample) {
         double length_s = (double)(now_ns - check->sampled_ns) * 1e-9;
         check->intervals++;
-        check->late += 0.5 * (check->was_late + is_late);
+        check->late += 0.5 * (check->wrong_share + own_share);
         check->time_s += length_s;
         check->power_j += 0.5 * (check->sampled_w + power_w) * length_s;
         check->counter_j += energy_j - check->sampled_j;
@@ -55,7 +55,7 @@ void harpe_energy_check_add(harpe_energy_check *check, int64_t now_ns, int64_t l
     check->has_sample = true;
     check->sampled_ns = now_ns;
     check->sampled_w = power_w;
-    check->was_late = is_late;
+    check->wrong_share = own_share;
     check->sampled_j = energy_j;
     check->edge_j2 = edge_j * edge_j;
     check->most_w = check->samples > 0 ? fmax(check->most_w, power_w) : power_w;

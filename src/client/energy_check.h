@@ -10,9 +10,8 @@
 
 /* Initialise with zeros. */
 typedef struct harpe_energy_check {
-    bool has_sample; /* the last sample, with which the next one is connected */
-    double was_late; /* how likely it is that the last sample shows a wrong power, because it is
-                        late */
+    bool has_sample;    /* the last sample, with which the next one is connected */
+    double wrong_share; /* probability that the last sample is wrong because it is late */
     int64_t sampled_ns;
     double sampled_w, sampled_j;
     double edge_j2; /* square of the uncertainty of the last sample's energy */
