@@ -42,6 +42,7 @@ struct harpe_instruction_profiler {
     bool has_thread; /* false: the caller calls the ticks (for tests) */
     harpe_ticker *ticker;
     bool has_low_slack; /* true if the thread's timers have low slack; used only by the thread */
+    int64_t due_gpu_ns; /* when the next reading is due; 0: not known; used only by the thread */
 
     pthread_mutex_t lock; /* guards all members below */
     harpe_clock_pair origin, latest;
@@ -56,7 +57,6 @@ struct harpe_instruction_profiler {
     harpe_power_model forgotten; /* sums over the steps that were removed */
     harpe_profiler_warnings warnings;
     harpe_energy_check check;  /* compares the counter with the power */
-    int64_t due_gpu_ns;        /* when the next reading is due; 0: not known */
     uint64_t unmeasured_steps; /* steps that were removed because their energy is not known */
 };
 
