@@ -7,8 +7,6 @@
 
 #include "base/array.h"
 
-enum { ENOUGH_SAMPLES = 3 }; /* for a latency to be used */
-
 /* A slow change takes so many times the 95th percentile. Some changes are never seen, because
  * another request replaces them, and these are the slow ones. */
 #define SLOW_FACTOR 1.25
@@ -32,7 +30,7 @@ static uint32_t latency_us(const harpe_switch_table *table, uint32_t mhz, speed 
     for (size_t i = 0; i < HARPE_SWITCH_TARGETS; i++) {
         harpe_switch_entry entry = harpe_switch_entry_at(table, i);
         if (entry.mhz == 0) break;
-        if (entry.samples < ENOUGH_SAMPLES) continue;
+        if (entry.samples < HARPE_SWITCH_USABLE) continue;
         uint32_t own_us = time_of(&entry, how);
         if (entry.mhz == mhz) return own_us;
         if (own_us > longest_us) longest_us = own_us;

@@ -11,13 +11,11 @@
 #include "client/profiler_internal.h"
 #include "pfo/rank_clocks.h"
 
-enum { ENOUGH_SAMPLES = 3 };
-
 static void take_latencies(const harpe_switch_table *table, harpe_rank_clocks *clocks) {
     for (size_t i = 0; i < HARPE_SWITCH_TARGETS; i++) {
         harpe_switch_entry entry = harpe_switch_entry_at(table, i);
         if (entry.mhz == 0) return;
-        if (entry.samples < ENOUGH_SAMPLES) continue;
+        if (entry.samples < HARPE_SWITCH_USABLE) continue;
         clocks->latencies[clocks->latency_count++] =
             (harpe_clock_latency){.mhz = (int)entry.mhz,
                                   .median_s = entry.median_us * 1e-6,

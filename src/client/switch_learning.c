@@ -10,7 +10,7 @@
 #define CLOSE_US 1000   /* distance of samples that is close enough for every latency */
 #define CLOSE_SHARE 0.3 /* or this share of the latency */
 
-enum { TOLERANCE_MHZ = 7, SEEDED = 3 };
+enum { TOLERANCE_MHZ = 7, SEEDED = HARPE_SWITCH_USABLE };
 
 bool harpe_switch_is_same(uint32_t mhz, uint32_t other_mhz) {
     return mhz <= other_mhz + TOLERANCE_MHZ && other_mhz <= mhz + TOLERANCE_MHZ;

@@ -11,6 +11,7 @@
 
 enum {
     HARPE_SWITCH_TARGETS = 128,
+    HARPE_SWITCH_USABLE = 3,           /* samples; a latency with fewer is not used */
     HARPE_SWITCH_SAMPLES_MAX = 255,    /* a count ends here */
     HARPE_SWITCH_LONGEST_US = 0xFFFFF, /* about a second */
 };

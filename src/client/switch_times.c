@@ -12,9 +12,8 @@
 #define UPDATE_NS INT64_C(100000000)
 
 enum {
-    CLOCKS = 4096,      /* MHz */
-    ENOUGH_SAMPLES = 3, /* for a latency to be used */
-    SHORTEST_US = 500,  /* of GPU time; shorter changes are not anticipated */
+    CLOCKS = 4096,     /* MHz */
+    SHORTEST_US = 500, /* of GPU time; shorter changes are not anticipated */
 };
 
 struct harpe_switch_times {
@@ -50,7 +49,7 @@ bool harpe_switch_times_update(harpe_switch_times *times, double real_per_gpu_ti
     for (size_t i = 0; i < HARPE_SWITCH_TARGETS; i++) {
         harpe_switch_entry entry = harpe_switch_entry_at(times->table, i);
         if (entry.mhz == 0) break;
-        if (entry.samples < ENOUGH_SAMPLES || entry.mhz >= CLOCKS) continue;
+        if (entry.samples < HARPE_SWITCH_USABLE || entry.mhz >= CLOCKS) continue;
         harpe_switch_time time = convert(&entry, real_per_gpu_time);
         times->given[entry.mhz] = time;
         times->is_given[entry.mhz] = true;
