@@ -54,15 +54,28 @@ static bool is_known(const harpe_obedience *obedience, uint32_t mhz) {
     return true;
 }
 
+/* Adds a request to those with which the other thread compares its samples. */
+static void keep_ask(harpe_obedience *obedience, uint64_t at_us, uint32_t mhz) {
+    uint32_t count = atomic_load_explicit(&obedience->ask_count, memory_order_relaxed);
+    atomic_store(&obedience->asks[count % HARPE_OBEDIENCE_ASKS], at_us << 16 | (mhz & 0xFFFF));
+    atomic_store(&obedience->ask_count, count + 1);
+}
+
+void harpe_obedience_begin(harpe_obedience *obedience, uint32_t mhz) {
+    uint64_t at_us = now_us(obedience);
+    if (atomic_load(&obedience->slot->ask_count) > 0)
+        harpe_clock_asks_add(obedience->slot, at_us, mhz);
+    if (obedience->has_thread) keep_ask(obedience, at_us, mhz);
+    harpe_obedience_note(obedience, mhz);
+}
+
 void harpe_obedience_ask(harpe_obedience *obedience, uint32_t mhz) {
     uint64_t at_us = now_us(obedience);
     obedience->asked_us = at_us;
     harpe_clock_asks_add(obedience->slot, at_us, mhz);
     if (!obedience->has_thread) return;
     atomic_store(&obedience->calling_mhz, mhz);
-    uint32_t count = atomic_load_explicit(&obedience->ask_count, memory_order_relaxed);
-    atomic_store(&obedience->asks[count % HARPE_OBEDIENCE_ASKS], at_us << 16 | (mhz & 0xFFFF));
-    atomic_store(&obedience->ask_count, count + 1);
+    keep_ask(obedience, at_us, mhz);
     bool is_new = !is_known(obedience, mhz);
     bool is_free = is_new && obedience->watched < FREELY_WATCHED;
     if (!is_free && at_us < obedience->next_watch_us) return;

@@ -49,6 +49,11 @@ void harpe_obedience_start(harpe_obedience *obedience, harpe_controller_slot *sl
  * free anything that the thread uses. */
 bool harpe_obedience_stop(harpe_obedience *obedience);
 
+/* Notes the clock that the GPU was given at the start. Nobody watches this change, because its
+ * request is over. If the slot has requests of an earlier process, they do not hold any more. Call
+ * it after harpe_obedience_start, and before the thread that sets clocks starts. */
+void harpe_obedience_begin(harpe_obedience *obedience, uint32_t mhz);
+
 /* Notes that a clock is about to be set. If too little is known about how long this change takes,
  * the other thread reads the clock in short intervals until the change is over. Called on the
  * thread that sets clocks. */

@@ -143,10 +143,7 @@ static harpe_status start(controller_process *controller, harpe_error *error) {
             harpe_controller_gpu_take(&controller->gpu, controller->changes, &highest_mhz, error);
     if (status == HARPE_OK) {
         harpe_obedience_start(&controller->obedience, controller->slot, &controller->gpu);
-        harpe_obedience_note(&controller->obedience, highest_mhz);
-        /* The requests of an earlier process do not hold any more. */
-        if (atomic_load(&controller->slot->ask_count) > 0)
-            harpe_obedience_ask(&controller->obedience, highest_mhz);
+        harpe_obedience_begin(&controller->obedience, highest_mhz);
         status = start_clock_thread(controller, highest_mhz, error);
     }
     if (status != HARPE_OK) {

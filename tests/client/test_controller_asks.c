@@ -162,6 +162,32 @@ static void requests_are_noted_without_the_thread_that_learns(void **state) {
     assert_true(harpe_obedience_stop(&other));
 }
 
+/* The GPU has the clock already, so a watch could only learn something wrong. */
+static void the_clock_at_the_start_is_not_watched(void **state) {
+    static harpe_controller_slot slot;
+    static harpe_clock_ask asks[HARPE_CONTROLLER_ASKS];
+    harpe_controller_gpu gpu = {.gpus = gpus};
+    bool has_lost;
+    (void)state;
+    for (size_t earlier = 0; earlier < 2; earlier++) {
+        harpe_obedience obedience = {.slot = NULL};
+        harpe_obedience_start(&obedience, &slot, &gpu);
+        harpe_obedience_begin(&obedience, HIGHEST_MHZ);
+        size_t count = harpe_clock_asks_copy(&slot, asks, &has_lost);
+        assert_int_equal(count, earlier > 0 ? 2 : 0);
+        if (earlier > 0) assert_int_equal(asks[1].mhz, HIGHEST_MHZ);
+        assert_int_equal(obedience.watched, 0);
+        assert_int_equal(atomic_load(&obedience.calling_mhz), 0);
+        assert_int_equal(atomic_load(&obedience.count), 1);
+        assert_int_equal(atomic_load(&obedience.ask_count), 1);
+        harpe_obedience_ask(&obedience, 900);
+        assert_int_equal(obedience.watched, 1);
+        assert_true(harpe_obedience_stop(&obedience));
+        slot = (harpe_controller_slot){0};
+        harpe_clock_asks_add(&slot, 1, 900);
+    }
+}
+
 /* Lets the GPU of this machine work, because a GPU without work is not compared. */
 static void let_gpu_work(void) {
     void *library = dlopen(EMULATOR, RTLD_NOW);
@@ -196,7 +222,7 @@ static void a_gpu_obeys_a_call_that_has_not_returned(void **state) {
     assert_int_equal(harpe_gpu_lock_graphics_clocks(gpus, 0, HIGHEST_MHZ, HIGHEST_MHZ, NULL),
                      HARPE_OK);
     harpe_obedience_start(&obedience, &slot, &gpu);
-    harpe_obedience_note(&obedience, HIGHEST_MHZ);
+    harpe_obedience_begin(&obedience, HIGHEST_MHZ);
     assert_int_equal(differences_of(&slot), 0);
     harpe_obedience_ask(&obedience, 900);
     assert_int_equal(differences_of(&slot), 0);
@@ -217,6 +243,7 @@ int main(void) {
         TEST(a_request_that_failed_is_followed_by_no_clock),
         TEST(a_new_process_sets_the_highest_clock),
         TEST(requests_are_noted_without_the_thread_that_learns),
+        TEST(the_clock_at_the_start_is_not_watched),
         TEST(a_gpu_obeys_a_call_that_has_not_returned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
