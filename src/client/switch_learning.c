@@ -86,8 +86,9 @@ static void learn_change(harpe_switch_learning *learning, const harpe_clock_ask 
     size_t i = find_ask(asks, ask_count, held_mhz);
     if (i == ask_count || asks[i].asked_us > at_us || asks[i].asked_us < learning->changed_us)
         return;
-    /* The GPU must have had the clock of the request before, and not be on the way to it. */
-    if (i + 1 < ask_count && !harpe_switch_is_same(asks[i + 1].mhz, learning->held_mhz)) return;
+    /* The GPU must have had the clock of the request before, and not be on the way to it. It could
+     * also have waked up. */
+    if (i + 1 >= ask_count || !harpe_switch_is_same(asks[i + 1].mhz, learning->held_mhz)) return;
     uint64_t asked_us = asks[i].asked_us;
     if (learning->sample_us <= asked_us) {
         if (at_us - asked_us <= AT_ONCE_US) record(learning, asks[i].mhz, 0);

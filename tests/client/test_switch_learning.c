@@ -91,6 +91,20 @@ static void a_clock_that_nobody_asked_for_does_not_count(void **state) {
     assert_int_equal(entry(0).mhz, 0);
 }
 
+/* A GPU without work may have a low clock. It rises when work begins, whatever was asked for. */
+static void a_gpu_that_wakes_teaches_nothing(void **state) {
+    (void)state;
+    const harpe_clock_ask asks[] = {{10000, 705}, {100, 1410}};
+    sample(asks + 1, 1, 9000, 10000, 500, 210);
+    sample(asks, 2, 10000, 35000, 500, 210);
+    sample(asks, 2, 35000, 36000, 500, 705);
+    assert_int_equal(entry(0).mhz, 0);
+    start(state);
+    sample(asks + 1, 1, 200, 9000, 500, 210); /* nobody knows the clock before the only request */
+    sample(asks + 1, 1, 9000, 10000, 500, 1410);
+    assert_int_equal(entry(0).mhz, 0);
+}
+
 static void the_last_sixteen_samples_count(void **state) {
     (void)state;
     uint64_t now_us = 1000000;
@@ -137,6 +151,7 @@ int main(void) {
         cmocka_unit_test_setup(samples_far_apart_do_not_count, start),
         cmocka_unit_test_setup(a_request_during_a_change_does_not_count, start),
         cmocka_unit_test_setup(a_clock_that_nobody_asked_for_does_not_count, start),
+        cmocka_unit_test_setup(a_gpu_that_wakes_teaches_nothing, start),
         cmocka_unit_test_setup(the_last_sixteen_samples_count, start),
         cmocka_unit_test_setup(more_clocks_than_the_table_has_are_harmless, start),
     };
