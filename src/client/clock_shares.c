@@ -14,6 +14,9 @@
 #define FAST_FACTOR 0.7
 /* Shares that differ by less are the same. */
 #define SAME_SHARE 0.03
+/* A slow change takes so long if no latency is known: an assumption, with which the server begins,
+ * too. */
+#define UNKNOWN_US UINT32_C(500000)
 
 /* ---- Changes --------------------------------------------------------------------------------- */
 
@@ -26,6 +29,7 @@ static uint32_t time_of(const harpe_switch_entry *entry, speed how) {
 
 static uint32_t latency_us(const harpe_switch_table *table, uint32_t mhz, speed how) {
     uint32_t longest_us = 0;
+    bool has_any = false;
     if (mhz == 0) return 0;
     for (size_t i = 0; i < HARPE_SWITCH_TARGETS; i++) {
         harpe_switch_entry entry = harpe_switch_entry_at(table, i);
@@ -34,8 +38,10 @@ static uint32_t latency_us(const harpe_switch_table *table, uint32_t mhz, speed 
         uint32_t own_us = time_of(&entry, how);
         if (entry.mhz == mhz) return own_us;
         if (own_us > longest_us) longest_us = own_us;
+        has_any = true;
     }
-    return how == FAST ? 0 : longest_us;
+    if (how == FAST) return 0;
+    return how == SLOW && !has_any ? UNKNOWN_US : longest_us;
 }
 
 static size_t find_changes(const harpe_clock_ask *asks, size_t count,

@@ -27,9 +27,11 @@ typedef struct harpe_clock_timeline {
 
 /* Makes the timeline of requests. A request replaces an older one that has not taken effect. A
  * change takes the time of its target clock in the table. If the target is not known, it takes the
- * longest time of the table, or no time if it is fast. A request for 0 MHz makes the clock unknown
- * at once. The timeline of requests that are not in the order of time is empty, so that no clock is
- * known. Returns false if memory runs out. Free with harpe_clock_timeline_free. */
+ * longest time of the table, or no time if it is fast. If the table has no time that can be used, a
+ * slow change takes 0.5 s, so that only long runs at one clock are known. A request for 0 MHz makes
+ * the clock unknown at once. The timeline of requests that are not in the order of time is empty,
+ * so that no clock is known. Returns false if memory runs out. Free with harpe_clock_timeline_free.
+ */
 bool harpe_clock_timeline_make(harpe_clock_timeline *timeline, const harpe_clock_ask *asks,
                                size_t count, const harpe_switch_table *table);
 void harpe_clock_timeline_free(harpe_clock_timeline *timeline);

@@ -104,6 +104,28 @@ static void an_unknown_target_takes_any_time_up_to_the_longest(void **state) {
     assert_int_equal(clocks_of(replaced, 3, 100000, 140000).count, -1);
 }
 
+/* Each request is replaced before the GPU obeys, so nothing is ever learnt. */
+static void without_any_latency_only_long_runs_are_known(void **state) {
+    const harpe_clock_ask asks[] = {{0, 1400},     {5000, 1000},    {10000, 1400},  {15000, 1000},
+                                    {20000, 1400}, {2000000, 1000}, {3000000, 1400}};
+    (void)state;
+    table = (harpe_switch_table){0};
+    harpe_switch_entry few = {1400, HARPE_SWITCH_USABLE - 1, 10000, 10000};
+    for (int learnt = 0; learnt < 2; learnt++) {
+        atomic_store(&table.word[0], learnt ? harpe_switch_pack(&few) : 0);
+        for (uint64_t start_us = 0; start_us < 25000; start_us += 5000)
+            assert_int_equal(clocks_of(asks, 7, start_us, start_us + 5000).count, -1);
+        assert_int_equal(clocks_of(asks, 7, 400000, 600000).count, -1);
+        harpe_run_clocks run = clocks_of(asks, 7, 600000, 2000000);
+        assert_int_equal(run.count, 1);
+        assert_part(&run, 0, 1400, 1);
+        assert_int_equal(clocks_of(asks, 7, 2000000, 2600000).count, -1);
+        run = clocks_of(asks, 7, 2600000, 3000000);
+        assert_int_equal(run.count, 1);
+        assert_part(&run, 0, 1000, 1);
+    }
+}
+
 static void the_mean_of_runs_is_that_of_their_shares(void **state) {
     const harpe_run_clocks one = {.count = 1, .parts = {{1000, 1}}};
     const harpe_run_clocks two = {.count = 2, .parts = {{1400, 0.5}, {1000, 0.5}}};
@@ -129,6 +151,7 @@ int main(void) {
         cmocka_unit_test_setup(requests_out_of_order_tell_nothing, start),
         cmocka_unit_test_setup(the_clock_is_known_from_the_latest_first_change_on, start),
         cmocka_unit_test_setup(an_unknown_target_takes_any_time_up_to_the_longest, start),
+        cmocka_unit_test_setup(without_any_latency_only_long_runs_are_known, start),
         cmocka_unit_test_setup(the_mean_of_runs_is_that_of_their_shares, start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
