@@ -165,12 +165,29 @@ static void answers_follow_the_reports(void **state) {
     harpe_online_latencies_free(loaded);
 }
 
+/* The clock of a rank with one clock never changes, so no latency can become known. */
+static void latencies_of_single_clocks_are_not_unknown(void **state) {
+    static const int mhz[] = {1410, 1200};
+    (void)state;
+    for (size_t count = 1; count <= 2; count++) {
+        harpe_online_latencies *self = make(mhz, 1, mhz, count);
+        take(self, 0, mhz, NULL, 0);
+        assert_int_equal(harpe_online_latencies_are_unknown(self), count == 2);
+        harpe_online_latencies *loaded = make(mhz, 1, mhz, count);
+        assert_true(load_saved(loaded, self));
+        assert_same_answers(self, loaded, mhz, count);
+        harpe_online_latencies_free(self);
+        harpe_online_latencies_free(loaded);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(clocks_that_are_close_keep_their_own_latencies),
         cmocka_unit_test(the_nearest_clock_counts),
         cmocka_unit_test(answers_follow_the_reports),
         cmocka_unit_test(a_state_of_other_clocks_is_refused),
+        cmocka_unit_test(latencies_of_single_clocks_are_not_unknown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

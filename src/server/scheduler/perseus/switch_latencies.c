@@ -37,6 +37,8 @@ harpe_online_latencies *harpe_online_latencies_new(const harpe_sweep_clocks *clo
     self->offset = harpe_calloc((size_t)rank_count + 1, sizeof *self->offset);
     for (int p = 0; self->offset && p < rank_count; p++)
         self->offset[p + 1] = self->offset[p] + clocks[p].count;
+    for (int p = 0; p < rank_count; p++)
+        self->can_change |= clocks[p].count > 1;
     size_t count = self->offset ? self->offset[rank_count] : 0;
     self->mhz = harpe_calloc(count, sizeof *self->mhz);
     self->latency = harpe_calloc(count, sizeof *self->latency);
@@ -164,7 +166,7 @@ void harpe_online_latencies_take_time(harpe_online_latencies *self, double time_
 /* ---- Answers --------------------------------------------------------------------------------- */
 
 bool harpe_online_latencies_are_unknown(const harpe_online_latencies *self) {
-    return self->is_told && self->known_count < ENOUGH_CLOCKS;
+    return self->is_told && self->can_change && self->known_count < ENOUGH_CLOCKS;
 }
 
 bool harpe_online_latencies_are_late(const harpe_online_latencies *self) { return self->is_late; }

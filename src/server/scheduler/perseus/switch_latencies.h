@@ -22,7 +22,8 @@ typedef struct harpe_online_latency {
 } harpe_online_latency;
 
 typedef struct harpe_online_latencies {
-    bool is_told; /* a rank reports its clocks; otherwise all changes count as immediate */
+    bool is_told;    /* a rank reports its clocks; otherwise all changes count as immediate */
+    bool can_change; /* a pipeline rank has several clocks */
     int rank_count;
     size_t *offset; /* [rank_count + 1]: first clock of each pipeline rank */
     int *mhz;
@@ -48,7 +49,8 @@ void harpe_online_latencies_take(harpe_online_latencies *self, const harpe_rank_
 /* Takes the time of an instruction. */
 void harpe_online_latencies_take_time(harpe_online_latencies *self, double time_s);
 
-/* Returns true if ranks report clocks, but too few changes were measured to say more. */
+/* Returns true if ranks report clocks and can change them, but too few changes were measured to say
+ * more. */
 bool harpe_online_latencies_are_unknown(const harpe_online_latencies *self);
 /* Returns true if changes are late: at least a tenth of the known medians are 0.5 ms or longer, and
  * 1 % of the shortest instruction or longer. Otherwise changes count as immediate. */
