@@ -196,6 +196,27 @@ static void a_probe_is_no_baseline(void **state) {
     }
 }
 
+/* A probe is not slower than promised if an iteration has time outside of the pipeline. */
+static void time_outside_of_the_pipeline_spoils_no_probe(void **state) {
+    (void)state;
+    for (uint64_t seed = 5; seed < 8; seed++) {
+        explored_job *s = explored_sized(seed, 5, 10);
+        int probes = 0;
+        s->jitter = 0;
+        s->outside_s = 0.3;
+        explored_make_late(s, 0.03);
+        start(s, "");
+        for (int round = 0; round < 2; round++) {
+            explored_next(s);
+            probes += !explored_is_highest(s);
+            explored_observe(s);
+        }
+        assert_int_equal(probes, 1);
+        assert_int_equal(number_of(s, "exploration", "spoiled_rounds"), 0);
+        explored_free(s);
+    }
+}
+
 static void a_smaller_permitted_slowdown_is_kept(void **state) {
     (void)state;
     for (int i = 0; i < 4; i++) {
@@ -484,6 +505,7 @@ int main(void) {
         cmocka_unit_test(silent_ranks_with_late_clocks_break_the_promise),
         cmocka_unit_test(short_latencies_cost_nothing),
         cmocka_unit_test(a_probe_is_no_baseline),
+        cmocka_unit_test(time_outside_of_the_pipeline_spoils_no_probe),
         cmocka_unit_test(a_smaller_permitted_slowdown_is_kept),
         cmocka_unit_test(a_restart_in_any_round_changes_nothing),
         cmocka_unit_test(a_straggler_gives_room_for_lower_clocks),

@@ -164,8 +164,9 @@ static double weight_of_round(harpe_explorer *explorer, const harpe_online_round
     double margin = SURPRISE_SHARE;
     if (round->iteration_time_s > 0)
         margin = fmax(margin, SURPRISE_ERRORS * error_s / round->iteration_time_s);
-    bool is_late =
-        explorer->promised_s > 0 && !is_held && round->iteration_time_s > expected_s * (1 + margin);
+    /* In the first rounds, the time outside of the pipeline is not known. */
+    bool is_bounded = explorer->promised_s > 0 && explorer->fastest_s > 0;
+    bool is_late = is_bounded && !is_held && round->iteration_time_s > expected_s * (1 + margin);
     explorer->surprises = is_late ? explorer->surprises + 1 : 0;
     if (is_late) weight *= SPOILED_WEIGHT;
     explorer->spoiled_rounds += weight < 0.5;
