@@ -51,6 +51,7 @@ typedef struct explored_job {
     size_t *clock_index;      /* [instruction]: of the round */
     uint64_t *spans_us;       /* [iteration][instruction][2] */
     bool is_silent;           /* the ranks report no clocks */
+    bool is_blind;            /* the ranks report that they do not know their clocks */
     double worst_iteration_s; /* of the last round: one iteration without jitter */
     harpe_rank_clocks clocks[EXPLORED_STAGES_MAX];
     harpe_error error;
@@ -461,13 +462,14 @@ static inline void explored_tell_clocks(explored_job *s, int rank, size_t first)
     if (!told->latencies || !told->runs ||
         !harpe_clock_timeline_make(&timeline, gpu->asks, gpu->ask_count, &gpu->table))
         abort();
-    told->latency_count = explored_latencies(gpu, told->latencies);
+    told->latency_count = s->is_blind ? 0 : explored_latencies(gpu, told->latencies);
     for (size_t i = 0; i < length; i++) {
         for (size_t k = 0; k < (size_t)s->iterations; k++) {
             const uint64_t *span = s->spans_us + 2 * (count * k + first + i);
             harpe_run_clocks run = harpe_clock_shares_of(&timeline, span[0], span[1]);
             harpe_clock_shares_add(&told->runs[i], k, &run);
         }
+        if (s->is_blind) told->runs[i] = (harpe_run_clocks){.count = -1};
     }
     harpe_clock_timeline_free(&timeline);
 }

@@ -217,6 +217,23 @@ static void time_outside_of_the_pipeline_spoils_no_probe(void **state) {
     }
 }
 
+/* The runs of ranks that never know their clocks are no observations. */
+static void ranks_that_do_not_know_their_clocks_end_the_exploration_soon(void **state) {
+    enum { FIRST_ROUNDS = 8, STALE_ROUNDS = 4 };
+    (void)state;
+    for (uint64_t seed = 5; seed < 8; seed++) {
+        explored_job *s = explored_sized(seed, 5, 10);
+        s->is_blind = true;
+        explored_make_late(s, 0.03);
+        start(s, "");
+        int rounds = explored_go(s, ROUNDS_MAX).rounds;
+        print_message("%s: %d rounds\n", s->kind, rounds);
+        assert_true(explored_is_in(s, "plan"));
+        assert_true(rounds <= FIRST_ROUNDS + STALE_ROUNDS + 1);
+        explored_free(s);
+    }
+}
+
 static void a_smaller_permitted_slowdown_is_kept(void **state) {
     (void)state;
     for (int i = 0; i < 4; i++) {
@@ -506,6 +523,7 @@ int main(void) {
         cmocka_unit_test(short_latencies_cost_nothing),
         cmocka_unit_test(a_probe_is_no_baseline),
         cmocka_unit_test(time_outside_of_the_pipeline_spoils_no_probe),
+        cmocka_unit_test(ranks_that_do_not_know_their_clocks_end_the_exploration_soon),
         cmocka_unit_test(a_smaller_permitted_slowdown_is_kept),
         cmocka_unit_test(a_restart_in_any_round_changes_nothing),
         cmocka_unit_test(a_straggler_gives_room_for_lower_clocks),

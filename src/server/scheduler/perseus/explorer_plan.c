@@ -40,8 +40,9 @@ static const double UNKNOWN_LATENCIES_S[] = {0.5, 0.2, 0.05, 0.02, 0.005};
 enum { LATENCY_GUESSES = sizeof UNKNOWN_LATENCIES_S / sizeof UNKNOWN_LATENCIES_S[0] };
 /* If no latency is known, a block lasts this long, or as long as the guess if that is shorter. */
 #define USUAL_LATENCY_S 0.1
-/* On GPUs that change their clocks late, some clocks can never be tried. The exploration ends
- * after this many rounds in a row without a new clock. */
+/* On GPUs that change their clocks late, some clocks can never be tried, and as long as no latency
+ * is known, runs may have no known clock. The exploration ends after this many rounds in a row
+ * without a new clock. */
 enum { STALE_ROUNDS = 4 };
 /* The exploration ends after this many rounds in any case. */
 enum { ROUNDS_MAX = 40, PLANS_UNDER_CAP = 40 };
@@ -80,6 +81,11 @@ typedef struct solution {
 static void free_solution(solution *self) {
     harpe_problem_free(self->problem);
     free(self->frequency_mhz);
+}
+
+static bool may_be_late(const harpe_explorer *explorer) {
+    return harpe_online_latencies_are_late(explorer->latencies) ||
+           harpe_online_latencies_are_unknown(explorer->latencies);
 }
 
 static const harpe_clock_curve *curve_of(const planning *self, size_t entry) {
@@ -317,10 +323,8 @@ static void find_clocks_before(planning *self) {
 
 static harpe_status place_trials(planning *self, double limit_s, size_t *placed,
                                  harpe_error *error) {
-    const harpe_online_latencies *latencies = self->explorer->latencies;
     *placed = 0;
-    if (!harpe_online_latencies_are_late(latencies) &&
-        !harpe_online_latencies_are_unknown(latencies)) {
+    if (!may_be_late(self->explorer)) {
         *placed = harpe_trials_place(&self->trials, limit_s, limit_s);
         return HARPE_OK;
     }
@@ -382,8 +386,7 @@ static bool is_stale(harpe_explorer *explorer) {
     bool is_new = measured > explorer->measured_before;
     explorer->stale_rounds = is_new ? 0 : explorer->stale_rounds + 1;
     explorer->measured_before = measured;
-    return harpe_online_latencies_are_late(explorer->latencies) &&
-           explorer->stale_rounds >= STALE_ROUNDS;
+    return may_be_late(explorer) && explorer->stale_rounds >= STALE_ROUNDS;
 }
 
 static harpe_status explore(planning *self, bool *is_finished, harpe_error *error) {
