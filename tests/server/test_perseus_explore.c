@@ -400,6 +400,39 @@ static void a_straggler_gives_room_after_an_exploration_without_new_clocks(void 
     }
 }
 
+/* The clocks of a straggler's rounds are so low, and changes to the highest clock so late, that the
+ * next iteration is too long even if all instructions ask for the highest clocks. They run for a
+ * round, and the exploration goes on. */
+static void an_exploration_goes_on_after_a_straggler(void **state) {
+    enum { LOW_ROUNDS = 2 };
+    static const uint64_t seeds[] = {32, 33, 36};
+    (void)state;
+    for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++) {
+        explored_job *s = explored_sized(seeds[i], 3, 6);
+        double energy_j, highest_s = s->highest.time_s;
+        s->jitter = 0;
+        explored_make_late(s, 0.02);
+        for (int r = 0; r < s->stages; r++) {
+            s->gpus[r].late.tail_share = s->gpus[r].late.spread = 0;
+            s->gpus[r].late.latency_s[0] = 0.1;
+        }
+        start(s, "");
+        request(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.3);
+        for (int low = 0; low < LOW_ROUNDS;)
+            low += run_rounds(s, 1, 2 * highest_s, &energy_j) > 1.05 * highest_s;
+        assert_false(explored_is_in(s, "plan"));
+        request(s, HARPE_JOB_REQUEST_SLOWDOWN, 1);
+        (void)run_rounds(s, 1, 2 * highest_s, &energy_j); /* its first iteration is slow */
+        assert_true(explored_is_highest(s));
+        double measured = number_of(s, "exploration", "measured");
+        for (int k = 0; k < ROUNDS_MAX && !explored_is_in(s, "plan"); k++)
+            (void)run_rounds(s, 1, (1 + PROMISE) * highest_s, &energy_j);
+        assert_true(explored_is_in(s, "plan"));
+        assert_true(number_of(s, "exploration", "measured") > measured);
+        explored_free(s);
+    }
+}
+
 /* Returns the power of a plan of the truth in the middle of the frontier. */
 static double power_that_can_be_reached_w(explored_job *s) {
     harpe_plan_request wanted = {.choice = HARPE_PLANS_SPREAD, .count = 5, .threads = 1};
@@ -528,6 +561,7 @@ int main(void) {
         cmocka_unit_test(a_restart_in_any_round_changes_nothing),
         cmocka_unit_test(a_straggler_gives_room_for_lower_clocks),
         cmocka_unit_test(a_straggler_gives_room_after_an_exploration_without_new_clocks),
+        cmocka_unit_test(an_exploration_goes_on_after_a_straggler),
         cmocka_unit_test(a_power_cap_is_reached_with_clocks_that_were_not_measured),
         cmocka_unit_test(bounds_contain_every_curve_that_physics_permits),
         cmocka_unit_test(a_clock_that_is_known_well_corrects_its_neighbours),

@@ -67,7 +67,8 @@ typedef struct planning {
     bool guesses;                      /* a latency is not known, so a guess counts */
     double allowed_s;                  /* the time that the terms allow */
     double fastest_s;
-    bool probes; /* the round has the highest clocks, but for a probe */
+    bool probes;     /* the round has the highest clocks, but for a probe */
+    bool is_blocked; /* not even the highest clocks fit after those of the round that runs */
 } planning;
 
 /* One of the two plans. */
@@ -321,6 +322,16 @@ static void find_clocks_before(planning *self) {
             index_of(curve_of(self, (size_t)explorer->pipeline->entry_of[i]), mhz[i]);
 }
 
+/* Returns true if the highest clocks take longer than `limit_s` because the changes to them are
+ * late. Then no change fits, and the round has the highest clocks. After it, none of them is late.
+ */
+static bool are_highest_late(const planning *self, double limit_s) {
+    bool had_lower = false;
+    for (size_t i = 0; i < self->explorer->pipeline->instruction_count; i++)
+        had_lower |= self->clock_before[i] > 0;
+    return had_lower && self->explorer->next_promised_s > limit_s * (1 + 1e-9);
+}
+
 static harpe_status place_trials(planning *self, double limit_s, size_t *placed,
                                  harpe_error *error) {
     *placed = 0;
@@ -370,6 +381,7 @@ static harpe_status compose(planning *self, const harpe_problem *problem, size_t
         explorer->next_mhz[i] =
             curve_of(self, (size_t)pipeline->entry_of[i])->mhz[self->trials.clock[i]];
     explorer->next_promised_s = harpe_trials_length_s(&self->trials);
+    self->is_blocked = *placed == 0 && are_highest_late(self, limit_s);
     return HARPE_OK;
 }
 
@@ -406,7 +418,7 @@ static harpe_status explore(planning *self, bool *is_finished, harpe_error *erro
                 may_end && (curve_of(self, e)->count < 2 || lowest_observed(curve_of(self, e)) > 0);
         size_t placed = 0;
         if (!may_end && !is_over) status = compose(self, target.problem, &placed, error);
-        *is_finished = placed == 0;
+        *is_finished = placed == 0 && !self->is_blocked;
     }
     free_solution(&target);
     free_solution(&measured);
