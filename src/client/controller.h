@@ -119,9 +119,10 @@ typedef struct harpe_controller_slot {
     harpe_switch_table switch_table;  /* how long changes of the clock take */
     _Atomic uint32_t learns_switches; /* not 0: a thread of the controller reads the clock, and
                                        * learns how long changes take */
-    /* All requests to the driver (clock_asks.h): the time in us of GPU time (high 48 bits), and the
-     * clock in MHz. Request i is at index i modulo HARPE_CONTROLLER_ASKS. */
-    _Atomic uint64_t ask_count;
+    /* The latest requests to the driver (clock_asks.h). The high 48 bits of a request are the GPU
+     * time in us, and the low 16 bits are the clock in MHz. Request i is at index i modulo
+     * HARPE_CONTROLLER_ASKS. */
+    _Atomic uint64_t ask_count; /* of all requests so far */
     _Atomic uint64_t asks[HARPE_CONTROLLER_ASKS];
 } harpe_controller_slot;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ring of requests in the slot: what is copied, and that a writer that is faster than the
- * reader leaves no gaps and no disorder. */
+/* The ring of requests in the slot. The copied requests are the newest ones, without gaps and in
+ * order, also if the writer overtakes the reader. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +35,7 @@ static int end(void **state) {
 static uint32_t mhz_of(uint64_t i) { return (uint32_t)(1 + i % 65521); }
 static void add(uint64_t i) { harpe_clock_asks_add(slot, i, mhz_of(i)); }
 
-/* Requires that `count` copied requests follow each other, and returns the time of the first. */
+/* Checks that the `count` copied requests follow each other. Returns the time of the first. */
 static uint64_t assert_consecutive(size_t count) {
     for (size_t i = 0; i < count; i++) {
         assert_int_equal(asks[i].asked_us, asks[0].asked_us + i);
@@ -71,7 +71,7 @@ static void *write_without_pause(void *ignored) {
     return ignored;
 }
 
-/* Copies until the writer has lapped the reader during many copies. */
+/* Copies until the writer has overtaken the reader during LAPPED copies. */
 static void a_writer_that_laps_the_reader_leaves_no_disorder(void **state) {
     enum { LAPPED = 5 };
     pthread_t writer;

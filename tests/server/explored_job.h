@@ -311,7 +311,8 @@ static inline void explored_make_results(explored_job *s) {
     }
 }
 
-/* Makes the GPUs change their clocks late: by `latency_s`, or less for some clocks. */
+/* Makes the GPUs change their clocks late. Each clock gets a latency of 0.4 to 1 times `latency_s`.
+ */
 static inline void explored_make_late(explored_job *s, double latency_s) {
     size_t used = strlen(s->kind);
     for (int r = 0; r < s->stages; r++) {
@@ -324,8 +325,9 @@ static inline void explored_make_late(explored_job *s, double latency_s) {
     (void)snprintf(s->kind + used, sizeof s->kind - used, " late %.0f ms", 1e3 * latency_s);
 }
 
-/* Makes GPUs of which nearly all is random: latencies from 0 to 150 ms for each clock, of each GPU
- * or the same on all, and their spread. */
+/* Makes the GPUs change their clocks late, with random latencies. A job has a longest latency of
+ * 0.3 to 150 ms. Each clock has a latency between 0 and this. In half of the jobs all GPUs have the
+ * same latencies. */
 static inline void explored_make_wild(explored_job *s) {
     size_t used = strlen(s->kind);
     double longest_s = pow(10, explored_uniform(s, -3.5, log10(0.15)));
@@ -417,8 +419,9 @@ static inline void explored_iterate(explored_job *s, size_t iteration) {
     }
 }
 
-/* Runs the iterations of the round without jitter, and puts the GPUs back. s->ran becomes their
- * mean. */
+/* Finds the true time and energy of the round. The function runs the iterations without jitter and
+ * writes their mean to s->ran. Then it sets the GPUs back to their state at the start of the round.
+ */
 static inline void explored_find_truth(explored_job *s) {
     explored_gpu before[EXPLORED_STAGES_MAX];
     memcpy(before, s->gpus, sizeof before);
@@ -448,7 +451,7 @@ static inline void explored_next(explored_job *s) {
     explored_find_truth(s);
 }
 
-/* Makes the report of the clocks as the training side does. */
+/* Makes a rank's report of its clocks, in the same way as the client. */
 static inline void explored_tell_clocks(explored_job *s, int rank, size_t first) {
     explored_gpu *gpu = &s->gpus[rank];
     size_t length = harpe_problem_rank_length(s->problem, rank);

@@ -336,8 +336,8 @@ static void silent_job_is_counted_with_what_it_may_draw(void **state) {
     end(&w);
 }
 
-/* While the budget does not hold because of a silent job, the job is asked for its least power,
- * also if its answer was overdue before. */
+/* A silent job keeps its power, so the budget does not hold. The server then asks this job for its
+ * least power. The job was overdue before it was silent. */
 static void silent_job_is_lowered_while_the_budget_does_not_hold(void **state) {
     (void)state;
     world w;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The savings that Perseus reports for GPUs that change their clocks late, compared with the true
- * savings. */
+/* The GPUs change their clocks late. The tests compare the savings that Perseus reports with the
+ * true savings. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,8 @@
 
 enum { LEARNING_ROUNDS_MAX = 80, PLANNED_ROUNDS = 10 };
 
-/* Of all iterations that did not run at the highest clocks. */
+/* saved_j, saved_s: of the iterations that did not run at the highest clocks. highest_j: what all
+ * iterations would need at the highest clocks. */
 typedef struct sums {
     double saved_j, saved_s, highest_j;
 } sums;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks report of the latencies of their clocks: which clock a report belongs to, what counts
- * if some clocks were not measured, and the stored state. */
+/* Latencies that ranks report: to which clock a latency belongs, which latency counts for a clock
+ * that was not measured, and how the state is stored. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ static harpe_online_latencies *make(const int *mhz, size_t count, const int *oth
     return made;
 }
 
-/* A rank reports these latencies; the median is half of the 95th percentile. */
+/* Makes the rank of a stage report the latencies `p95_s`. The medians are half of them. */
 static void take(harpe_online_latencies *self, int stage, const int *mhz, const double *p95_s,
                  size_t count) {
     harpe_clock_latency told[CLOCKS_MAX];
@@ -45,7 +45,7 @@ static void assert_planned(const harpe_online_latencies *self, int stage, int mh
         fail_msg("%d MHz of stage %d: %g s instead of %g s", mhz, stage, planned_s, p95_s);
 }
 
-/* Stores the state, and loads it into an empty object with the same clocks. */
+/* Saves the state of `from` and loads it into `into`. Returns false if `into` refuses it. */
 static bool load_saved(harpe_online_latencies *into, const harpe_online_latencies *from) {
     json_t *saved = harpe_online_latencies_save(from);
     assert_non_null(saved);
@@ -81,7 +81,8 @@ static void clocks_that_are_close_keep_their_own_latencies(void **state) {
     }
 }
 
-/* Only some clocks are tried, and a rank reports all: the exact one counts, then the nearest. */
+/* The server tries only some clocks, and a rank reports latencies of all its clocks. For a clock
+ * that is tried, the latency of the same clock counts, or else that of the nearest clock. */
 static void the_nearest_clock_counts(void **state) {
     static const int tried_mhz[] = {1530, 1515, 1500}, told_mhz[] = {1519, 1512, 1494};
     static const double told_s[] = {0.1, 0.2, 0.3};
@@ -101,7 +102,7 @@ static void the_nearest_clock_counts(void **state) {
     harpe_online_latencies_free(self);
 }
 
-/* A state of other clocks is wrong, even if they are close. */
+/* A state that was saved for other clocks is refused, even if the clocks are close. */
 static void a_state_of_other_clocks_is_refused(void **state) {
     static const int other_mhz[] = {1530, 1522, 1516, 1507, 1500};
     (void)state;
@@ -128,7 +129,8 @@ static void assert_same_answers(const harpe_online_latencies *a, const harpe_onl
     }
 }
 
-/* Newer reports and shorter instructions change the answers, and a restart does not. */
+/* Newer reports and shorter instructions change the answers. Saving and loading does not change
+ * them. */
 static void answers_follow_the_reports(void **state) {
     static const int mhz[] = {1410, 1305, 1200, 1005}, others_mhz[] = {1980, 1305, 1200};
     static const double some_s[] = {0.004, 0.02}, short_s[] = {0.0003, 0.0004};

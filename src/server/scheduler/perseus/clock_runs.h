@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads from a round's results what an entry takes at each clock, or at the highest one. The runs
- * of an entry can have different clocks in the same round. */
+/* Reads the time and energy of each entry at each clock, or only at the highest clock, from the
+ * results of a round. The runs of an entry can have different clocks in the same round. */
 #ifndef HARPE_SERVER_SCHEDULER_PERSEUS_CLOCK_RUNS_H
 #define HARPE_SERVER_SCHEDULER_PERSEUS_CLOCK_RUNS_H
 
 #include "server/scheduler/perseus/chosen_runs.h"
 
-/* Reads time and energy of the runs that can be compared with a baseline. For such a run, the run
- * itself and the instruction before it on the same rank were at the highest clock, so no change of
- * clocks affects the run. `frequency_mhz` has the clocks that the runs really had, one per
+/* Reads the time and energy of runs that can be compared with a baseline. Such a run was at the
+ * highest clock, and so was the instruction before it on the same rank, so no change of the clock
+ * affects the run. `frequency_mhz` has the clocks that the runs really had, one per
  * instruction of the pipeline; 0 and negative: not at one clock. `highest_mhz` has one value per
  * pipeline rank. The result is in `entries`, one per entry; both values are 0
  * if there is no such run. */

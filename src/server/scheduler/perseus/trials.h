@@ -46,7 +46,8 @@ size_t harpe_trials_place(harpe_trials *trials, double trial_limit_s, double pla
 
 /* Returns the length of an iteration with the given durations, and writes the ends. */
 double harpe_trials_length_s(const harpe_trials *trials);
-/* Writes when each instruction must end at the latest, so that all end by `limit_s`. */
+/* Writes latest_end_s: the latest end of each instruction at which the iteration still ends by
+ * `limit_s`. */
 void harpe_trials_find_latest_ends(const harpe_trials *trials, double limit_s);
 
 #endif
