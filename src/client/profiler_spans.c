@@ -5,10 +5,6 @@
 #include "base/array.h"
 #include "client/profiler_internal.h"
 
-static bool is_chosen(const harpe_step *step, int64_t series, size_t run_count) {
-    return step->series == series && step->span_count == run_count;
-}
-
 /* Returns the number of instructions of the series' steps, or 0 if they differ or if there are
  * fewer than `steps` steps. */
 static size_t common_count(const harpe_instruction_profiler *profiler, int64_t series,
@@ -28,7 +24,7 @@ static void copy(const harpe_instruction_profiler *profiler, int64_t series,
     size_t found = 0;
     for (size_t i = 0; i < profiler->known_count && found < out->step_count; i++) {
         const harpe_step *step = &profiler->steps[i];
-        if (!is_chosen(step, series, out->run_count)) continue;
+        if (step->series != series) continue;
         uint64_t *us = out->us + 2 * out->run_count * found;
         for (size_t k = 0; k < out->run_count; k++) {
             us[2 * k] = (uint64_t)step->spans[k].start_ns / 1000;
