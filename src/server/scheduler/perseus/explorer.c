@@ -239,6 +239,10 @@ static bool ran_highest(const harpe_explorer *explorer) {
     return true;
 }
 
+bool harpe_explorer_ran_probe(const harpe_explorer *explorer) {
+    return !explorer->is_exploring && !ran_highest(explorer);
+}
+
 /* Returns what ranks report of their clocks, or NULL if clocks did not change, or changed at once.
  */
 static const harpe_rank_clocks *clocks_of(const harpe_explorer *explorer,
@@ -276,7 +280,7 @@ harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_explor
     }
     free(runs);
     explorer->rounds++;
-    if (!explorer->is_exploring && ran_highest(explorer)) explorer->highest_rounds++;
+    if (!explorer->is_exploring && !harpe_explorer_ran_probe(explorer)) explorer->highest_rounds++;
     return status;
 }
 

@@ -67,6 +67,10 @@ typedef struct harpe_explorer_reports {
     size_t count;
 } harpe_explorer_reports;
 
+/* Returns true if the present round is a probe: a round at the highest clocks in which some blocks
+ * run at lower clocks. */
+bool harpe_explorer_ran_probe(const harpe_explorer *explorer);
+
 /* Learns from the results of the present round. */
 harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_explorer_reports *reports,
                                     const harpe_explorer_terms *terms, harpe_error *error);

@@ -21,7 +21,6 @@ enum { MOST_PLACES = 6 };
 typedef struct late_placing {
     harpe_trials *trials;
     const harpe_late_gpus *gpus;
-    double limit_s;
     int *rank_of; /* [entry] */
     harpe_longest_path path;
     harpe_late_durations durations;
@@ -241,10 +240,9 @@ static harpe_status begin(late_placing *self, harpe_trials *trials, const harpe_
     for (size_t e = 0; e < trials->entry_count; e++)
         for (size_t c = 0; c < trials->entries[e].count; c++)
             trials->entries[e].is_placed[c] = false;
-    self->limit_s = fmax(limit_s, harpe_trials_length_s(trials));
+    double most_s = fmax(limit_s, harpe_trials_length_s(trials));
     self->rank_of = harpe_calloc(trials->entry_count, sizeof *self->rank_of);
-    if (!self->rank_of ||
-        !harpe_longest_path_begin(&self->path, trials, self->limit_s * (1 + ROUNDING)) ||
+    if (!self->rank_of || !harpe_longest_path_begin(&self->path, trials, most_s * (1 + ROUNDING)) ||
         !harpe_late_durations_begin(&self->durations, trials, gpus, &self->path))
         return harpe_fail_memory(error);
     find_ranks(self);

@@ -335,12 +335,6 @@ static harpe_status observe_replicas(harpe_perseus *self, harpe_online_round *ro
     return status;
 }
 
-/* Returns true if a round at the highest clocks had a probe, which has lower ones. */
-static bool ran_probe(const harpe_perseus *self) {
-    return self->phase == HARPE_PERSEUS_EXPLORE && !self->explorer->is_exploring &&
-           !harpe_perseus_runs_at_highest(self, self->explorer->frequency_mhz);
-}
-
 static harpe_status observe_round(harpe_perseus *self, const harpe_profiling_result *results,
                                   size_t count, harpe_error *error) {
     int64_t number = self->round++;
@@ -356,7 +350,8 @@ static harpe_status observe_round(harpe_perseus *self, const harpe_profiling_res
     measured->time_s = round.iteration_time_s;
     measured->energy_j = round.iteration_energy_j;
     measured->iterations = (int64_t)round.iterations;
-    round.has_probe = ran_probe(self);
+    round.has_probe =
+        self->phase == HARPE_PERSEUS_EXPLORE && harpe_explorer_ran_probe(self->explorer);
     self->mismatches = round.problem[0] ? self->mismatches + 1 : 0;
     status = observe_replicas(self, &round, results, count, error);
     /* Savings of a round with new clocks need the times of these clocks. */

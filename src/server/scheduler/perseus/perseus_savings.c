@@ -377,7 +377,8 @@ harpe_savings_round harpe_perseus_savings_round(const harpe_online_round *round,
     };
 }
 
-bool harpe_perseus_runs_at_highest(const harpe_perseus *self, const int *frequency_mhz) {
+/* Returns true if all of these clocks, one per instruction, are the highest ones. */
+static bool runs_at_highest(const harpe_perseus *self, const int *frequency_mhz) {
     for (size_t i = 0; i < self->pipeline->instruction_count; i++)
         if (frequency_mhz[i] != highest_mhz(self, self->pipeline->entry_of[i])) return false;
     return true;
@@ -430,7 +431,7 @@ harpe_status harpe_perseus_count_planned(harpe_perseus *self, const int *frequen
                     harpe_savings_has_baseline(&self->savings, HARPE_ENERGY);
     const int *lowest_mhz = harpe_perseus_replicas_lowest(self);
     if (!lowest_mhz) lowest_mhz = frequency_mhz;
-    if (is_whole && harpe_perseus_runs_at_highest(self, lowest_mhz)) {
+    if (is_whole && runs_at_highest(self, lowest_mhz)) {
         count_highest(self, &own, measured);
         return HARPE_OK;
     }

@@ -12,8 +12,6 @@ harpe_status harpe_perseus_count_planned(harpe_perseus *self, const int *frequen
                                          const harpe_online_round *round,
                                          const harpe_profiling_result *results, size_t count,
                                          harpe_perseus_measured *measured, harpe_error *error);
-/* Returns true if all of these clocks, one per instruction, are the highest ones. */
-bool harpe_perseus_runs_at_highest(const harpe_perseus *self, const int *frequency_mhz);
 /* Counts a round of the sweep before the sweep uses it, or the round after the sweep. */
 void harpe_perseus_count_sweep(harpe_perseus *self, const harpe_online_round *round,
                                int64_t number);
