@@ -38,9 +38,10 @@ HARPE_BEGIN_DECLS
 /* The moments that mark the beginning and end of an instruction. */
 typedef enum harpe_mark {
     HARPE_MARK_HOST = 0, /* the moment of the call */
-    /* The moment at which the caller's CUDA stream reaches the mark. The optimizer enqueues a host
-     * function with cuLaunchHostFunc to find this moment. CUDA is looked up at run time; without
-     * CUDA this value works like HARPE_MARK_HOST. */
+    /* The moment at which the caller's CUDA stream reaches the mark. To find this moment, the
+     * optimizer enqueues a write to memory (cuStreamWriteValue32), or a host function if the stream
+     * has no such writes. CUDA is looked up at run time; without CUDA this value works like
+     * HARPE_MARK_HOST. */
     HARPE_MARK_STREAM = 1,
     /* The moment of the call, after `synchronize` has returned. The published client uses this
      * method, which is slow. */

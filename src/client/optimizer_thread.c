@@ -54,7 +54,7 @@ static void tell_lost_events(harpe_pipeline *optimizer) {
         return;
     optimizer->has_told_lost_events = true;
     harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
-                       "the CUDA stream does not accept all host functions: its clocks may be "
+                       "the CUDA stream does not accept all marks: its clocks may be "
                        "late, and steps without all their marks are not measured");
 }
 

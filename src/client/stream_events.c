@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sends events through a CUDA stream. Each event waits in a ring until the driver calls back, in
- * the stream's order and on a thread of the driver. The driver's library is used only if the
- * process has already loaded it. */
+/* Sends events through a CUDA stream. Each event waits in a ring until the stream has reached it.
+ * The stream tells that by writing to memory, at which a thread looks. If it cannot write, the
+ * driver calls back instead, in the stream's order and on a thread of the driver. The driver's
+ * library is used only if the process has already loaded it. */
 #include "client/stream_events.h"
 
 #include <dlfcn.h>
@@ -12,6 +13,7 @@
 #include <time.h>
 
 #include "base/array.h"
+#include "client/stream_cell.h"
 
 enum { RING_SIZE = 4096, DRAIN_TRIES = 200 };
 static const struct timespec drain_pause = {.tv_nsec = 10000000}; /* all pauses together take 2 s */
@@ -27,12 +29,14 @@ typedef struct waiting_event {
 } waiting_event;
 
 struct harpe_stream_events {
+    harpe_stream_cell *cell; /* NULL: the stream runs host functions */
     launch_host_function *launch;
     query_capture *query_capture; /* NULL: a driver without CUDA graphs */
     void *library;
     void *stream;
-    pthread_mutex_t lock; /* taken by the driver's thread and by harpe_stream_events_free, never by
-                           * harpe_stream_events_send */
+    pthread_mutex_t
+        lock;                            /* taken by the thread that handles events and by
+                                          * harpe_stream_events_free,                never by harpe_stream_events_send */
     harpe_stream_event_handler *handler; /* NULL: closed */
     void *user;
     size_t sent; /* training thread */
@@ -40,31 +44,10 @@ struct harpe_stream_events {
     waiting_event ring[RING_SIZE];
 };
 
-harpe_stream_events *harpe_stream_events_new(void *cuda_stream, harpe_stream_event_handler *handler,
-                                             void *user) {
-    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    if (!library) return NULL;
-    harpe_stream_events *events = harpe_calloc(1, sizeof *events);
-    void *symbol = dlsym(library, "cuLaunchHostFunc");
-    if (!events || !symbol) {
-        free(events);
-        (void)dlclose(library);
-        return NULL;
-    }
-    *(void **)&events->launch = symbol;
-    *(void **)&events->query_capture = dlsym(library, "cuStreamIsCapturing");
-    events->library = library;
-    events->stream = cuda_stream;
-    events->handler = handler;
-    events->user = user;
-    (void)pthread_mutex_init(&events->lock, NULL);
-    return events;
-}
+/* ---- Arrival --------------------------------------------------------------------------------- */
 
-/* Handles an event when the stream reaches it. A stream runs one host function at a time, in
- * order. */
-static void arrive(void *user) {
-    harpe_stream_events *events = user;
+/* Handles the next event of the ring. */
+static void arrive(harpe_stream_events *events) {
     size_t turn = atomic_load_explicit(&events->handled, memory_order_relaxed);
     const waiting_event *waiting = &events->ring[turn % RING_SIZE];
     pthread_mutex_lock(&events->lock);
@@ -72,6 +55,18 @@ static void arrive(void *user) {
     pthread_mutex_unlock(&events->lock);
     atomic_store_explicit(&events->handled, turn + 1, memory_order_release);
 }
+
+/* A host function of the stream. A stream runs one at a time, in order. */
+static void arrive_by_call(void *user) { arrive(user); }
+
+/* On the cell's thread. */
+static void arrive_by_write(void *user, size_t reached) {
+    harpe_stream_events *events = user;
+    while (atomic_load_explicit(&events->handled, memory_order_relaxed) != reached)
+        arrive(events);
+}
+
+/* ---- Sending --------------------------------------------------------------------------------- */
 
 /* Returns true if the stream is capturing. A function launched on a capturing stream does not run
  * now. It runs at every replay of the graph, even after harpe_stream_events_free. A failed query
@@ -105,9 +100,35 @@ bool harpe_stream_events_send(harpe_stream_events *events, const harpe_stream_ev
     }
     /* Counted before the launch, because the event may arrive at once. */
     events->sent++;
-    if (events->launch(events->stream, arrive, events) == 0) return true;
-    events->sent--;
-    return false;
+    bool is_sent = events->cell ? harpe_stream_cell_send(events->cell, events->sent)
+                                : events->launch(events->stream, arrive_by_call, events) == 0;
+    if (!is_sent) events->sent--;
+    return is_sent;
+}
+
+/* ---- Making and freeing ---------------------------------------------------------------------- */
+
+harpe_stream_events *harpe_stream_events_new(void *cuda_stream, harpe_stream_event_handler *handler,
+                                             void *user) {
+    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    if (!library) return NULL;
+    harpe_stream_events *events = harpe_calloc(1, sizeof *events);
+    void *symbol = dlsym(library, "cuLaunchHostFunc");
+    if (!events || !symbol) {
+        free(events);
+        (void)dlclose(library);
+        return NULL;
+    }
+    *(void **)&events->launch = symbol;
+    *(void **)&events->query_capture = dlsym(library, "cuStreamIsCapturing");
+    events->library = library;
+    events->stream = cuda_stream;
+    events->handler = handler;
+    events->user = user;
+    (void)pthread_mutex_init(&events->lock, NULL);
+    if (!is_capturing(events))
+        events->cell = harpe_stream_cell_new(library, cuda_stream, arrive_by_write, events);
+    return events;
 }
 
 void harpe_stream_events_free(harpe_stream_events *events) {
@@ -117,8 +138,9 @@ void harpe_stream_events_free(harpe_stream_events *events) {
     pthread_mutex_lock(&events->lock);
     events->handler = NULL;
     pthread_mutex_unlock(&events->lock);
-    /* A host function that has not run yet needs `events`, so the memory is leaked. */
-    if (atomic_load(&events->handled) != events->sent) return;
+    bool is_needed = !events->cell && atomic_load(&events->handled) != events->sent;
+    harpe_stream_cell_free(events->cell);
+    if (is_needed) return; /* leaked, because a host function that has not run yet needs it */
     (void)pthread_mutex_destroy(&events->lock);
     (void)dlclose(events->library);
     free(events);

@@ -1,28 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stand-in for libcuda.so.1 with one stream. Host functions run on a thread of its own, in order.
- * For tests it can pause its stream, refuse more functions, and report that it captures a graph. */
+/* A stand-in for libcuda.so.1 with one stream. Its host functions and its writes to memory run on a
+ * thread of its own, in order. For tests it can pause its stream, refuse more work, have no writes,
+ * and report that it captures a graph. */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
 
-enum { CAPACITY = 16384, CUDA_SUCCESS = 0, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900 };
+enum {
+    CAPACITY = 16384,
+    CUDA_SUCCESS = 0,
+    CUDA_ERROR_OUT_OF_MEMORY = 2,
+    CUDA_ERROR_NOT_SUPPORTED = 801,
+    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900
+};
 
-typedef struct host_function {
-    void (*function)(void *user);
+typedef struct stream_work {
+    void (*function)(void *user); /* NULL: a write */
     void *user;
-} host_function;
+    _Atomic uint32_t *written;
+    uint32_t value;
+} stream_work;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static host_function queue[CAPACITY];
-static size_t enqueued, begun;
-static bool is_running, is_held, is_refusing, is_capturing;
+static stream_work queue[CAPACITY];
+static size_t enqueued, begun, captured;
+static bool is_running, is_held, is_refusing, is_capturing, has_no_writes;
 
 int cuLaunchHostFunc(void *stream, void (*function)(void *user), void *user);
 int cuStreamIsCapturing(void *stream, int *capture_status);
+int cuMemHostAlloc(void **memory, size_t size, unsigned flags);
+int cuMemHostGetDevicePointer_v2(uint64_t *pointer, void *memory, unsigned flags);
+int cuMemFreeHost(void *memory);
+int cuStreamWriteValue32_v2(void *stream, uint64_t pointer, uint32_t value, unsigned flags);
+void standin_cuda_have_no_writes(bool no_writes);
 void standin_cuda_hold(bool hold);
 void standin_cuda_refuse(bool refuse);
 void standin_cuda_capture(bool capture);
+size_t standin_cuda_captured(void);
 
 static void *run(void *unused) {
     (void)unused;
@@ -30,16 +48,18 @@ static void *run(void *unused) {
     for (;;) {
         while (is_held || begun == enqueued)
             pthread_cond_wait(&changed, &lock);
-        host_function next = queue[begun++ % CAPACITY];
+        stream_work next = queue[begun++ % CAPACITY];
         pthread_mutex_unlock(&lock);
-        next.function(next.user);
+        if (next.function)
+            next.function(next.user);
+        else
+            atomic_store(next.written, next.value);
         pthread_mutex_lock(&lock);
     }
     return NULL;
 }
 
-int cuLaunchHostFunc(void *stream, void (*function)(void *user), void *user) {
-    (void)stream;
+static int enqueue(stream_work work) {
     pthread_mutex_lock(&lock);
     int code = is_refusing || enqueued - begun == CAPACITY ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
                                                            : CUDA_SUCCESS;
@@ -47,10 +67,45 @@ int cuLaunchHostFunc(void *stream, void (*function)(void *user), void *user) {
         pthread_t thread;
         is_running = pthread_create(&thread, NULL, run, NULL) == 0 && pthread_detach(thread) == 0;
     }
-    if (code == CUDA_SUCCESS) queue[enqueued++ % CAPACITY] = (host_function){function, user};
+    if (code == CUDA_SUCCESS) queue[enqueued++ % CAPACITY] = work;
+    if (is_capturing) captured++;
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
     return code;
+}
+
+int cuLaunchHostFunc(void *stream, void (*function)(void *user), void *user) {
+    (void)stream;
+    return enqueue((stream_work){.function = function, .user = user});
+}
+
+int cuStreamWriteValue32_v2(void *stream, uint64_t pointer, uint32_t value, unsigned flags) {
+    (void)stream;
+    (void)flags;
+    pthread_mutex_lock(&lock);
+    bool is_missing = has_no_writes;
+    pthread_mutex_unlock(&lock);
+    if (is_missing) return CUDA_ERROR_NOT_SUPPORTED;
+    return enqueue(
+        (stream_work){.written = (_Atomic uint32_t *)(uintptr_t)pointer, .value = value});
+}
+
+/* Memory of the host and of the device have the same addresses. */
+int cuMemHostAlloc(void **memory, size_t size, unsigned flags) {
+    (void)flags;
+    *memory = malloc(size);
+    return *memory ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+int cuMemHostGetDevicePointer_v2(uint64_t *pointer, void *memory, unsigned flags) {
+    (void)flags;
+    *pointer = (uintptr_t)memory;
+    return CUDA_SUCCESS;
+}
+
+int cuMemFreeHost(void *memory) {
+    free(memory);
+    return CUDA_SUCCESS;
 }
 
 int cuStreamIsCapturing(void *stream, int *capture_status) {
@@ -74,8 +129,22 @@ void standin_cuda_refuse(bool refuse) {
     pthread_mutex_unlock(&lock);
 }
 
+void standin_cuda_have_no_writes(bool no_writes) {
+    pthread_mutex_lock(&lock);
+    has_no_writes = no_writes;
+    pthread_mutex_unlock(&lock);
+}
+
 void standin_cuda_capture(bool capture) {
     pthread_mutex_lock(&lock);
     is_capturing = capture;
     pthread_mutex_unlock(&lock);
+}
+
+/* Returns the number of works that were enqueued while the stream captured a graph. */
+size_t standin_cuda_captured(void) {
+    pthread_mutex_lock(&lock);
+    size_t count = captured;
+    pthread_mutex_unlock(&lock);
+    return count;
 }

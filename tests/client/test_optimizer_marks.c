@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Marks of the host, of a CUDA stream (a stand-in for the driver's library runs the host functions
- * on another thread, in order), and after a synchronisation. */
+/* Marks of the host, of a CUDA stream, and after a synchronisation. A stand-in for the driver's
+ * library has the stream: its writes and host functions run on another thread, in order. The tests
+ * of the stream run with writes, and again with host functions. */
 #include <dlfcn.h>
 
 #include "client/stream_events.h"
@@ -11,6 +12,8 @@
 static void (*hold_stream)(bool hold);
 static void (*refuse)(bool refuse);
 static void (*capture)(bool capture);
+static void (*have_no_writes)(bool no_writes);
+static size_t (*captured)(void);
 
 /* Stays loaded, like CUDA. */
 static void load_cuda(void) {
@@ -19,6 +22,10 @@ static void load_cuda(void) {
     *(void **)&hold_stream = dlsym(library, "standin_cuda_hold");
     *(void **)&refuse = dlsym(library, "standin_cuda_refuse");
     *(void **)&capture = dlsym(library, "standin_cuda_capture");
+    *(void **)&have_no_writes = dlsym(library, "standin_cuda_have_no_writes");
+    *(void **)&captured = dlsym(library, "standin_cuda_captured");
+    assert_non_null(have_no_writes);
+    assert_non_null(captured);
     assert_non_null(hold_stream);
     assert_non_null(refuse);
     assert_non_null(capture);
@@ -132,6 +139,45 @@ static void a_stream_that_never_comes_there_is_left_behind(void **state) {
     assert_int_equal(arrived(&seen), 0);
 }
 
+/* The thread that looks at the memory sleeps after some time without marks. */
+static void a_stream_is_followed_again_after_a_pause(void **state) {
+    (void)state;
+    arrivals seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    harpe_stream_events *events = harpe_stream_events_new(NULL, arrive, &seen);
+    for (size_t i = 1; i <= 40; i++) {
+        pause_s((double)(i % 8) * 0.01); /* it falls asleep after 20 ms and more */
+        assert_true(send_begin(events, "x"));
+        wait_for_arrivals(&seen, i);
+    }
+    harpe_stream_events_free(events);
+}
+
+/* Without a pause between them, so that the number in memory skips values. */
+static void a_thousand_marks_arrive_once_each(void **state) {
+    (void)state;
+    arrivals seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    harpe_stream_events *events = harpe_stream_events_new(NULL, arrive, &seen);
+    for (size_t i = 0; i < 1000; i++)
+        assert_true(send_begin(events, "x"));
+    wait_for_arrivals(&seen, 1000);
+    harpe_stream_events_free(events);
+    assert_int_equal(arrived(&seen), 1000);
+}
+
+/* A trial on a capturing stream would become a part of the caller's graph. */
+static void a_capturing_stream_is_not_tried(void **state) {
+    (void)state;
+    arrivals seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    capture(true);
+    harpe_stream_events *events = harpe_stream_events_new(NULL, arrive, &seen);
+    assert_non_null(events);
+    assert_int_equal(captured(), 0);
+    capture(false);
+    assert_true(send_begin(events, "a"));
+    wait_for_arrivals(&seen, 1);
+    harpe_stream_events_free(events);
+}
+
 static void nothing_is_left_in_a_captured_graph(void **state) {
     (void)state;
     arrivals seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -145,6 +191,7 @@ static void nothing_is_left_in_a_captured_graph(void **state) {
     assert_true(send_begin(events, "b"));
     capture(true);
     assert_false(send_begin(events, "c")); /* would overtake b */
+    assert_int_equal(captured(), 0);
     capture(false);
     hold_stream(false);
     wait_for_arrivals(&seen, 2);
@@ -155,7 +202,7 @@ static void nothing_is_left_in_a_captured_graph(void **state) {
 
 /* ---- In an optimizer ------------------------------------------------------------------------- */
 
-#define REFUSED "does not accept all host functions"
+#define REFUSED "does not accept all marks"
 
 static void rounds_go_on_with_marks_of_a_stream(void **state) {
     scratch *files = *state;
@@ -200,15 +247,21 @@ static int set_up(void **state) { return start_machine(state); }
 
 int main(void) {
     const struct CMUnitTest before[] = {TEST(without_cuda_the_host_marks)};
-    const struct CMUnitTest after[] = {
+    const struct CMUnitTest of_a_stream[] = {
         TEST(events_arrive_in_order_on_the_streams_thread),
         TEST(a_full_queue_and_a_refusing_stream_are_told),
         TEST(a_stream_that_never_comes_there_is_left_behind),
+        TEST(a_stream_is_followed_again_after_a_pause),
+        TEST(a_thousand_marks_arrive_once_each),
+        TEST(a_capturing_stream_is_not_tried),
         TEST(nothing_is_left_in_a_captured_graph),
         TEST(rounds_go_on_with_marks_of_a_stream),
-        TEST(synchronised_marks_synchronise_at_every_event),
     };
+    const struct CMUnitTest synchronised[] = {TEST(synchronised_marks_synchronise_at_every_event)};
     int failed = cmocka_run_group_tests_name("without CUDA", before, set_up, stop_machine);
     load_cuda();
-    return failed + cmocka_run_group_tests_name("with CUDA", after, set_up, stop_machine);
+    failed += cmocka_run_group_tests_name("writes of a stream", of_a_stream, set_up, stop_machine);
+    have_no_writes(true);
+    failed += cmocka_run_group_tests_name("host functions", of_a_stream, set_up, stop_machine);
+    return failed + cmocka_run_group_tests_name("synchronised", synchronised, set_up, stop_machine);
 }

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The thread looks at the cell at fixed intervals while marks are on their way. The interval is
+ * constant, so the delay of a mark does not depend on the time since the mark before it, and
+ * durations are correct on average. While no mark is on its way, the thread sleeps. */
+#include "client/stream_cell.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include "base/array.h"
+#include "base/thread.h"
+
+static const struct timespec look_pause = {.tv_nsec = 50000};
+static const unsigned long timer_slack_ns = 1000; /* with the usual slack of 50 us, the thread
+                                                   * would look half as often */
+enum { IDLE_LOOKS = 400, CELL_SIZE = 64 };
+
+/* cuda.h: CUresult cuMemHostAlloc(void **, size_t, unsigned flags), cuMemHostGetDevicePointer(
+ * CUdeviceptr *, void *, unsigned flags), cuMemFreeHost(void *), cuStreamWriteValue32(CUstream,
+ * CUdeviceptr, cuuint32_t, unsigned flags) */
+typedef int allocate_host(void **memory, size_t size, unsigned flags);
+typedef int find_device_pointer(uint64_t *pointer, void *memory, unsigned flags);
+typedef int free_host(void *memory);
+typedef int write_value(void *stream, uint64_t pointer, uint32_t value, unsigned flags);
+enum { HOST_MEMORY_PORTABLE = 1, HOST_MEMORY_MAPPED = 2 }; /* cuda.h: CU_MEMHOSTALLOC_... */
+
+struct harpe_stream_cell {
+    write_value *write;
+    free_host *free_host;
+    void *stream;
+    _Atomic uint32_t *reached; /* written by the stream */
+    uint64_t device_pointer;   /* of `reached` */
+    harpe_stream_cell_handler *handler;
+    void *user;
+    _Atomic size_t sent; /* number of writes, with the trial; written by the training thread */
+    size_t handled;      /* writes that the cell's thread has seen */
+    _Atomic bool is_asleep, is_closing;
+    sem_t wake;
+    pthread_t thread;
+};
+
+/* ---- The thread ------------------------------------------------------------------------------ */
+
+/* Returns true if a mark was reached since the last look. */
+static bool look(harpe_stream_cell *cell) {
+    uint32_t reached = atomic_load_explicit(cell->reached, memory_order_acquire);
+    uint32_t news = reached - (uint32_t)cell->handled;
+    if (news == 0) return false;
+    cell->handled += news;
+    cell->handler(cell->user, cell->handled - 1);
+    return true;
+}
+
+/* Sleeps until a mark is sent. The flag is set before the last comparison, and the training thread
+ * reads it after it has counted its mark, so one of the two sees the other. If the training thread
+ * has cleared the flag first, it has also posted. */
+static void sleep_until_sent(harpe_stream_cell *cell) {
+    atomic_store(&cell->is_asleep, true);
+    bool has_nothing_to_do =
+        atomic_load(&cell->sent) == cell->handled && !atomic_load(&cell->is_closing);
+    bool is_posted = has_nothing_to_do || !atomic_exchange(&cell->is_asleep, false);
+    while (is_posted && sem_wait(&cell->wake) != 0)
+        continue;
+}
+
+static void *run(void *user) {
+    harpe_stream_cell *cell = user;
+    (void)prctl(PR_SET_TIMERSLACK, timer_slack_ns, 0UL, 0UL, 0UL);
+    int idle_looks = 0;
+    while (!atomic_load(&cell->is_closing)) {
+        bool is_idle = !look(cell) && atomic_load(&cell->sent) == cell->handled;
+        idle_looks = is_idle ? idle_looks + 1 : 0;
+        if (idle_looks >= IDLE_LOOKS) {
+            sleep_until_sent(cell);
+            idle_looks = 0;
+        } else {
+            (void)nanosleep(&look_pause, NULL);
+        }
+    }
+    return NULL;
+}
+
+static void wake(harpe_stream_cell *cell) {
+    if (atomic_exchange(&cell->is_asleep, false)) (void)sem_post(&cell->wake);
+}
+
+bool harpe_stream_cell_send(harpe_stream_cell *cell, size_t number) {
+    size_t writes = number + 1; /* with the trial */
+    atomic_store(&cell->sent, writes);
+    if (cell->write(cell->stream, cell->device_pointer, (uint32_t)writes, 0) != 0) {
+        atomic_store(&cell->sent, writes - 1);
+        return false;
+    }
+    if (atomic_load(&cell->is_asleep)) wake(cell);
+    return true;
+}
+
+/* ---- Making and freeing ---------------------------------------------------------------------- */
+
+/* Allocates the cell's memory, and tries a write, which is the first of all. */
+static bool make_memory(harpe_stream_cell *cell, void *library) {
+    allocate_host *allocate;
+    find_device_pointer *find_pointer;
+    *(void **)&allocate = dlsym(library, "cuMemHostAlloc");
+    *(void **)&find_pointer = dlsym(library, "cuMemHostGetDevicePointer_v2");
+    *(void **)&cell->free_host = dlsym(library, "cuMemFreeHost");
+    *(void **)&cell->write = dlsym(library, "cuStreamWriteValue32_v2");
+    void *memory = NULL;
+    if (!allocate || !find_pointer || !cell->free_host || !cell->write) return false;
+    if (allocate(&memory, CELL_SIZE, HOST_MEMORY_PORTABLE | HOST_MEMORY_MAPPED) != 0 || !memory)
+        return false;
+    cell->reached = memory;
+    atomic_init(cell->reached, 0);
+    if (find_pointer(&cell->device_pointer, memory, 0) == 0 &&
+        cell->write(cell->stream, cell->device_pointer, 1, 0) == 0) {
+        atomic_init(&cell->sent, 1);
+        return true;
+    }
+    (void)cell->free_host(memory);
+    return false;
+}
+
+harpe_stream_cell *harpe_stream_cell_new(void *library, void *stream,
+                                         harpe_stream_cell_handler *handler, void *user) {
+    harpe_stream_cell *cell = harpe_calloc(1, sizeof *cell);
+    if (!cell) return NULL;
+    cell->stream = stream;
+    cell->handler = handler;
+    cell->user = user;
+    (void)sem_init(&cell->wake, 0, 0);
+    if (!make_memory(cell, library)) {
+        (void)sem_destroy(&cell->wake);
+        free(cell);
+        return NULL;
+    }
+    if (harpe_thread_start(&cell->thread, "harpe-marks", run, cell) == 0) return cell;
+    /* The number itself is leaked, because the stream may not have done the trial yet. */
+    (void)sem_destroy(&cell->wake);
+    free(cell);
+    return NULL;
+}
+
+void harpe_stream_cell_free(harpe_stream_cell *cell) {
+    if (!cell) return;
+    atomic_store(&cell->is_closing, true);
+    wake(cell);
+    (void)pthread_join(cell->thread, NULL);
+    (void)sem_destroy(&cell->wake);
+    if (atomic_load(cell->reached) == (uint32_t)atomic_load(&cell->sent))
+        (void)cell->free_host((void *)cell->reached);
+    free(cell);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A number in host memory to which a CUDA stream writes when it reaches a mark
+ * (cuStreamWriteValue32), and a thread that looks at the number. A write takes the stream no
+ * measurable time. A host function takes tens of microseconds, during which the stream does no
+ * other work (docs/gpu.md). */
+#ifndef HARPE_CLIENT_STREAM_CELL_H
+#define HARPE_CLIENT_STREAM_CELL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct harpe_stream_cell harpe_stream_cell;
+
+/* Is called on the cell's thread with the number of marks that the stream has reached so far. */
+typedef void harpe_stream_cell_handler(void *user, size_t reached);
+
+/* Makes a cell and starts its thread. `library` is libcuda, and `stream` a CUDA stream of this
+ * thread's context, which must not capture a graph now, because a first write tries it out. Returns
+ * NULL if the driver, the stream or the context has no such writes, or if memory is short. */
+harpe_stream_cell *harpe_stream_cell_new(void *library, void *stream,
+                                         harpe_stream_cell_handler *handler, void *user);
+/* Lets the stream write that it has reached mark `number`: 1 for the first one, then each time one
+ * more. Call it from the training thread. It makes a system call only if it has to wake the thread.
+ * Returns false if the stream does not accept the write. */
+bool harpe_stream_cell_send(harpe_stream_cell *cell, size_t number);
+/* Ends the thread, so `handler` is not called afterwards. If the stream has not reached all marks,
+ * the memory to which it still writes is leaked. */
+void harpe_stream_cell_free(harpe_stream_cell *cell);
+
+#endif
