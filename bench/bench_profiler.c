@@ -31,6 +31,12 @@ static harpe_status energy(void *user, int gpu, uint64_t *energy_mj, harpe_error
     return HARPE_OK;
 }
 
+static harpe_status power(void *user, int gpu, uint32_t *power_mw, harpe_error *error) {
+    (void)user, (void)gpu, (void)error;
+    *power_mw = 300000;
+    return HARPE_OK;
+}
+
 static int compare(const void *a, const void *b) {
     int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
     return (left > right) - (left < right);
@@ -58,7 +64,8 @@ static int64_t *pass_step(harpe_instruction_profiler *profiler, int64_t *call) {
 }
 
 int main(void) {
-    harpe_energy_source source = {.count = one, .clock_ns = now, .energy_mj = energy};
+    harpe_energy_source source = {
+        .count = one, .clock_ns = now, .energy_mj = energy, .power_mw = power};
     harpe_instruction_profiler_options options = {0};
     harpe_instruction_profiler *profiler = NULL;
     harpe_error error;

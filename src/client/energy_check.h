@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Compares a GPU's energy counter with its integrated power, because the two may disagree
  * (https://github.com/ml-energy/zeus/issues/181). Power is sampled about ten times a second, by the
- * thread that reads the counter anyway. The check uses no clock, lock or driver. */
+ * thread that also reads the counter. The check uses no clock, lock or driver. */
 #ifndef HARPE_CLIENT_ENERGY_CHECK_H
 #define HARPE_CLIENT_ENERGY_CHECK_H
 
@@ -29,9 +29,10 @@ typedef struct harpe_energy_comparison {
     double late_j;        /* the part of it that late samples cause: an error with one sign */
 } harpe_energy_comparison;
 
-/* Returns true if a sample is due. The times between samples vary, because training steps are
- * periodic, and samples with a fixed period could always hit the same part of a step. */
-bool harpe_energy_check_is_due(const harpe_energy_check *check, int64_t now_ns);
+/* Returns the time until the next sample; 0 or less: it is due. The times between samples vary,
+ * because training steps are periodic, and samples with a fixed period could always hit the same
+ * part of a step. */
+int64_t harpe_energy_check_delay_ns(const harpe_energy_check *check, int64_t now_ns);
 /* Adds a sample of power, which was read `late_ns` later than planned. The counter last changed at
  * `changed_ns`, within `blur_ns` in both directions, to `counter_j`. */
 void harpe_energy_check_add(harpe_energy_check *check, int64_t now_ns, int64_t late_ns,

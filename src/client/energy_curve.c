@@ -9,6 +9,11 @@
 
 #include "base/array.h"
 
+/* A driver may need milliseconds for a reading, during which it keeps a processor busy and does
+ * nothing else (docs/gpu.md). A change of the counter takes about READINGS readings to find. */
+static const double reading_share = 0.05;
+enum { READINGS = 4, STRIDE_MAX = 8, PATIENCE = 1, AVERAGED_READINGS = 8 };
+
 /* The fractional parts of the multiples of this number are spread evenly from 0 to 1 (Weyl). */
 static const double golden_ratio = 0.6180339887498949;
 
@@ -39,11 +44,43 @@ static void add_point(harpe_energy_curve *curve, harpe_curve_point point) {
     curve->points[curve->count++] = point;
 }
 
+/* Returns the shortest of the latest intervals between changes, because a missed change makes an
+ * interval longer. 0: not known. */
+static int64_t rhythm_of(const harpe_energy_curve *curve) {
+    size_t known = curve->rhythm_count < HARPE_RHYTHM_LENGTH ? curve->rhythm_count
+                                                             : (size_t)HARPE_RHYTHM_LENGTH;
+    int64_t shortest_ns = 0;
+    for (size_t i = 0; i < known; i++)
+        if (i == 0 || curve->rhythm_ns[i] < shortest_ns) shortest_ns = curve->rhythm_ns[i];
+    return shortest_ns;
+}
+
+/* Returns after how many changes the curve needs the next moment: 1 unless readings are slow. */
+static int64_t stride_of(const harpe_energy_curve *curve, int64_t rhythm_ns) {
+    double wanted = READINGS * (double)curve->reading_ns / (reading_share * (double)rhythm_ns);
+    return wanted > 1 ? (int64_t)fmin(ceil(wanted), STRIDE_MAX) : 1;
+}
+
+/* The counter may have changed several times between the last two points. */
 static void note_rhythm(harpe_energy_curve *curve) {
     const harpe_curve_point *last = &curve->points[curve->count - 1];
     if (curve->count < 2 || last->follows_gap) return;
+    int64_t rhythm_ns = rhythm_of(curve);
+    if (rhythm_ns > 0 && last->blur_ns > rhythm_ns / 4) return;
+    int64_t interval_ns = last->time_ns - curve->points[curve->count - 2].time_ns;
+    int64_t changes = rhythm_ns > 0 ? (interval_ns + rhythm_ns / 2) / rhythm_ns : 1;
     curve->rhythm_ns[curve->rhythm_count++ % HARPE_RHYTHM_LENGTH] =
-        last->time_ns - curve->points[curve->count - 2].time_ns;
+        interval_ns / (changes > 1 ? changes : 1);
+}
+
+/* Returns true if a change between two readings that far apart tells little about its moment, and
+ * if the curve can wait for a better one. The next reading then finds the next change, and the
+ * curve loses no energy. */
+static bool is_too_blurred(const harpe_energy_curve *curve, int64_t apart_ns, int64_t now_ns) {
+    int64_t rhythm_ns = rhythm_of(curve);
+    if (rhythm_ns == 0 || curve->count == 0 || apart_ns <= rhythm_ns / 2) return false;
+    int64_t since_ns = now_ns - curve->points[curve->count - 1].time_ns;
+    return since_ns < (stride_of(curve, rhythm_ns) + PATIENCE) * rhythm_ns;
 }
 
 bool harpe_energy_curve_add_counter(harpe_energy_curve *curve, int64_t began_ns, int64_t ended_ns,
@@ -57,8 +94,13 @@ bool harpe_energy_curve_add_counter(harpe_energy_curve *curve, int64_t began_ns,
     curve->has_reading = true;
     curve->counter_mj = counter_mj;
     curve->unmoved_ns = began_ns;
+    int64_t reading_ns = ended_ns - began_ns;
+    curve->reading_ns =
+        is_first ? reading_ns
+                 : curve->reading_ns + (reading_ns - curve->reading_ns) / AVERAGED_READINGS;
     if (is_first || counter_mj != before_mj) curve->still_since_ns = ended_ns;
     if (is_first || has_restarted || counter_mj == before_mj) return !has_restarted;
+    if (is_too_blurred(curve, ended_ns - unmoved_ns, ended_ns)) return true;
     add_point(curve, (harpe_curve_point){.time_ns = unmoved_ns + (ended_ns - unmoved_ns) / 2,
                                          .blur_ns = (ended_ns - unmoved_ns) / 2,
                                          .energy_j = (double)counter_mj * 1e-3});
@@ -85,17 +127,6 @@ void harpe_energy_curve_add_power(harpe_energy_curve *curve, int64_t time_ns, do
 
 /* ---- Time of the next reading ---------------------------------------------------------------- */
 
-/* Returns the shortest of the latest intervals between changes, because a missed change makes an
- * interval longer. 0: not known. */
-static int64_t rhythm_of(const harpe_energy_curve *curve) {
-    size_t known = curve->rhythm_count < HARPE_RHYTHM_LENGTH ? curve->rhythm_count
-                                                             : (size_t)HARPE_RHYTHM_LENGTH;
-    int64_t shortest_ns = 0;
-    for (size_t i = 0; i < known; i++)
-        if (i == 0 || curve->rhythm_ns[i] < shortest_ns) shortest_ns = curve->rhythm_ns[i];
-    return shortest_ns;
-}
-
 int64_t harpe_energy_curve_delay_ns(const harpe_energy_curve *curve, int64_t now_ns,
                                     int64_t period_ns) {
     /* The delay varies between 0.5 and 1.5 periods. Training steps are periodic, and samples with a
@@ -106,10 +137,13 @@ int64_t harpe_energy_curve_delay_ns(const harpe_energy_curve *curve, int64_t now
     }
     int64_t rhythm_ns = rhythm_of(curve);
     if (rhythm_ns == 0 || curve->count == 0) return period_ns;
-    int64_t due_ns = curve->points[curve->count - 1].time_ns + rhythm_ns;
-    int64_t early_ns = due_ns - period_ns / 4;
-    if (now_ns < early_ns) return early_ns - now_ns < period_ns ? early_ns - now_ns : period_ns;
-    return now_ns < due_ns + rhythm_ns / 2 ? period_ns / 10 : period_ns;
+    int64_t due_ns =
+        curve->points[curve->count - 1].time_ns + stride_of(curve, rhythm_ns) * rhythm_ns;
+    int64_t early_ns = due_ns - period_ns / 2;
+    if (now_ns < early_ns) return early_ns - now_ns;
+    if (now_ns >= due_ns + rhythm_ns / 2) return period_ns;
+    /* More readings than one after the other would hardly make the moment more exact. */
+    return curve->reading_ns > period_ns / 10 ? curve->reading_ns : period_ns / 10;
 }
 
 /* ---- Asking ---------------------------------------------------------------------------------- */

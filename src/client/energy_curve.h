@@ -31,12 +31,13 @@ typedef struct harpe_energy_curve {
     bool is_sampled; /* true for power, false for a counter */
     uint64_t counter_mj;
     int64_t unmoved_ns;     /* last time at which the counter had not changed */
+    int64_t reading_ns;     /* duration of a reading, the average of the latest ones */
     int64_t still_since_ns; /* time at which the last change, or the first value, was seen */
     double power_w;
     int64_t sampled_ns;
     double sampled_j;
     uint64_t samples;
-    int64_t rhythm_ns[HARPE_RHYTHM_LENGTH]; /* intervals between the latest changes */
+    int64_t rhythm_ns[HARPE_RHYTHM_LENGTH]; /* the latest intervals between two changes */
     size_t rhythm_count;
 } harpe_energy_curve;
 
@@ -52,9 +53,10 @@ void harpe_energy_curve_add_power(harpe_energy_curve *curve, int64_t time_ns, do
 /* Records a failed reading: the energy from the last point to the next one is unknown. */
 void harpe_energy_curve_break(harpe_energy_curve *curve);
 
-/* Returns the time until the next reading. For power, it is `period_ns` on average. For a counter,
- * it is at most `period_ns`, and shorter if the counter is about to change, because the curve needs
- * the moment of the change. */
+/* Returns the time until the next reading, from 0 on. For power, it is `period_ns` on average. For
+ * a counter it is `period_ns` until its rhythm is known. From then on the counter is read only
+ * around the moments at which it is about to change, because the curve needs only these moments. If
+ * readings are slow, some changes are left out, so that readings take about 5 % of the time. */
 int64_t harpe_energy_curve_delay_ns(const harpe_energy_curve *curve, int64_t now_ns,
                                     int64_t period_ns);
 

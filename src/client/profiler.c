@@ -160,36 +160,48 @@ static void trim(harpe_instruction_profiler *profiler) {
 
 typedef struct energy_reading {
     int64_t began_ns, ended_ns; /* GPU time */
-    int64_t late_ns;            /* GPU time since the reading was due */
-    harpe_status status;
+    int64_t late_ns;            /* GPU time since the tick was due */
+    bool has_energy;            /* the counter was read, or the power in its place */
+    harpe_status status;        /* of the energy; HARPE_OK if it was not read */
     uint64_t counter_mj;
     uint32_t power_mw;
-    bool has_power; /* power was read beside the counter */
+    bool has_power; /* power was read for the comparison with the counter */
     harpe_error failure;
 } energy_reading;
 
 static void read_energy(harpe_instruction_profiler *profiler, energy_reading *out) {
     harpe_energy_source *source = &profiler->source;
-    out->began_ns = source->clock_ns(source->user);
-    out->late_ns = profiler->due_gpu_ns > 0 ? out->began_ns - profiler->due_gpu_ns : 0;
-    if (profiler->has_counter) {
-        out->status =
-            source->energy_mj(source->user, profiler->gpu, &out->counter_mj, &out->failure);
-    } else {
-        out->status = source->power_mw(source->user, profiler->gpu, &out->power_mw, &out->failure);
-    }
+    out->has_energy = true;
+    out->status =
+        profiler->has_counter
+            ? source->energy_mj(source->user, profiler->gpu, &out->counter_mj, &out->failure)
+            : source->power_mw(source->user, profiler->gpu, &out->power_mw, &out->failure);
     out->ended_ns = source->clock_ns(source->user);
-    /* Reads the check without the lock, because only this thread writes it. */
+}
+
+/* Reads the power for the comparison with the counter. Reads the check without the lock, because
+ * only this thread writes it. */
+static void read_power(harpe_instruction_profiler *profiler, energy_reading *out) {
+    harpe_energy_source *source = &profiler->source;
     if (out->status != HARPE_OK || !profiler->has_counter || profiler->has_no_power ||
-        !harpe_energy_check_is_due(&profiler->check, out->ended_ns))
+        harpe_energy_check_delay_ns(&profiler->check, out->ended_ns) > 0)
         return;
     harpe_status status = source->power_mw(source->user, profiler->gpu, &out->power_mw, NULL);
     out->has_power = status == HARPE_OK;
     profiler->has_no_power = status == HARPE_NOT_SUPPORTED;
 }
 
+static void read_what_is_due(harpe_instruction_profiler *profiler, energy_reading *out) {
+    const harpe_energy_source *source = &profiler->source;
+    out->began_ns = out->ended_ns = source->clock_ns(source->user);
+    out->late_ns = profiler->due_gpu_ns > 0 ? out->began_ns - profiler->due_gpu_ns : 0;
+    if (out->began_ns >= profiler->reading_due_gpu_ns) read_energy(profiler, out);
+    read_power(profiler, out);
+}
+
 static void add_reading(harpe_instruction_profiler *profiler, const energy_reading *reading) {
     harpe_energy_curve *curve = &profiler->curve;
+    if (!reading->has_energy) return;
     if (reading->status != HARPE_OK) {
         harpe_energy_curve_break(curve);
     } else if (!profiler->has_counter) {
@@ -233,7 +245,9 @@ static void watch_counter(harpe_instruction_profiler *profiler, const energy_rea
 /* Logs the warnings. Reads them without the lock, because only this thread writes them. */
 static void log_warnings(harpe_instruction_profiler *profiler, const energy_reading *reading) {
     harpe_profiler_warnings *warnings = &profiler->warnings;
-    bool is_unreadable = profiler->has_energy && reading->status != HARPE_OK;
+    bool has_failed =
+        reading->has_energy ? reading->status != HARPE_OK : warnings->is_unreadable_told;
+    bool is_unreadable = profiler->has_energy && has_failed;
     if (is_unreadable && !warnings->is_unreadable_told) {
         harpe_log_line(&profiler->log, HARPE_LOG_WARNING,
                        "steps are not measured while energy cannot be read: %s",
@@ -279,14 +293,23 @@ static void log_warnings(harpe_instruction_profiler *profiler, const energy_read
     }
 }
 
-/* Returns the real time until the next reading, and notes when it is due. */
-static int64_t real_delay_ns(harpe_instruction_profiler *profiler) {
+/* Returns the GPU time until something is due again. */
+static int64_t plan_next(harpe_instruction_profiler *profiler, const energy_reading *reading) {
+    int64_t now_ns = profiler->latest.gpu_ns;
+    if (!profiler->has_energy) return profiler->period_ns;
+    if (reading->has_energy)
+        profiler->reading_due_gpu_ns =
+            now_ns + harpe_energy_curve_delay_ns(&profiler->curve, now_ns, profiler->period_ns);
+    int64_t delay_ns = profiler->reading_due_gpu_ns - now_ns;
+    if (!profiler->has_counter || profiler->has_no_power) return delay_ns;
+    int64_t sample_ns = harpe_energy_check_delay_ns(&profiler->check, now_ns);
+    return sample_ns > 0 && sample_ns < delay_ns ? sample_ns : delay_ns;
+}
+
+/* Returns the real time until the next tick, and notes when it is due. */
+static int64_t real_delay_ns(harpe_instruction_profiler *profiler, const energy_reading *reading) {
     double speed = speed_of_time(profiler);
-    int64_t delay_ns = profiler->period_ns;
-    if (profiler->has_energy)
-        delay_ns = (int64_t)((double)harpe_energy_curve_delay_ns(
-                                 &profiler->curve, profiler->latest.gpu_ns, profiler->period_ns) /
-                             speed);
+    int64_t delay_ns = (int64_t)((double)plan_next(profiler, reading) / speed);
     delay_ns = delay_ns < longest_delay_ns ? delay_ns : longest_delay_ns;
     delay_ns = delay_ns > shortest_delay_ns ? delay_ns : shortest_delay_ns;
     profiler->due_gpu_ns = profiler->latest.gpu_ns + (int64_t)((double)delay_ns * speed);
@@ -301,7 +324,7 @@ int64_t harpe_profiler_tick(void *user) {
         profiler->has_low_slack = true;
     }
     energy_reading reading = {.status = HARPE_OK};
-    if (profiler->has_energy) read_energy(profiler, &reading);
+    if (profiler->has_energy) read_what_is_due(profiler, &reading);
     harpe_clock_pair now = read_clocks(&profiler->source);
     pthread_mutex_lock(&profiler->lock);
     profiler->latest = now;
@@ -313,7 +336,7 @@ int64_t harpe_profiler_tick(void *user) {
     }
     settle(profiler);
     trim(profiler);
-    int64_t delay_ns = real_delay_ns(profiler);
+    int64_t delay_ns = real_delay_ns(profiler, &reading);
     pthread_mutex_unlock(&profiler->lock);
     log_warnings(profiler, &reading);
     return delay_ns;

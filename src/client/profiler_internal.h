@@ -42,7 +42,8 @@ struct harpe_instruction_profiler {
     bool has_thread; /* false: the caller calls the ticks (for tests) */
     harpe_ticker *ticker;
     bool has_low_slack; /* true if the thread's timers have low slack; used only by the thread */
-    int64_t due_gpu_ns; /* when the next reading is due; 0: not known; used only by the thread */
+    int64_t due_gpu_ns; /* when the next tick is due; 0: not known; used only by the thread */
+    int64_t reading_due_gpu_ns; /* when the energy is read next; used only by the thread */
 
     pthread_mutex_t lock; /* guards all members below */
     harpe_clock_pair origin, latest;
@@ -66,8 +67,8 @@ harpe_status harpe_profiler_new_on(const harpe_instruction_profiler_options *opt
                                    const harpe_energy_source *source, bool has_thread,
                                    harpe_instruction_profiler **out, harpe_error *error);
 
-/* Reads the energy once, takes the recorded events, and determines for which steps the energy is
- * known. Returns the real time in ns until the next call. `user` is the profiler. */
+/* Reads the energy if it is due, takes the recorded events, and determines for which steps the
+ * energy is known. Returns the real time in ns until the next call. `user` is the profiler. */
 int64_t harpe_profiler_tick(void *user);
 
 /* Returns false in a forked child. There, the lock may be held by a thread that does not exist. */

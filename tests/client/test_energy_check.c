@@ -33,7 +33,7 @@ static double energy_of(const training *one, double time_s) {
 /* Reads, later than planned. */
 static void look(harpe_energy_check *check, const training *one, double now_s, double late_s) {
     int64_t now_ns = (int64_t)(now_s * 1e9);
-    if (!harpe_energy_check_is_due(check, now_ns)) return;
+    if (harpe_energy_check_delay_ns(check, now_ns) > 0) return;
     double changed_s = floor(now_s / one->counter_period_s) * one->counter_period_s;
     harpe_energy_check_add(check, now_ns, (int64_t)(late_s * 1e9), power_of(one, now_s),
                            (int64_t)(changed_s * 1e9), 5000000,

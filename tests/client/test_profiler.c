@@ -33,6 +33,8 @@ typedef struct test_gpu {
     bool is_counter_still, has_no_power;
     int64_t time_scale; /* GPU time; 0: 1 */
     int64_t start_ns, counter_ns;
+    int64_t reading_ns; /* duration of a reading of the counter */
+    int readings;
     int warnings;
     char last[256];
 } test_gpu;
@@ -56,6 +58,8 @@ static int64_t now(void *user) {
 static harpe_status energy(void *user, int gpu, uint64_t *energy_mj, harpe_error *error) {
     test_gpu *self = user;
     if (self->has_no_counter) return harpe_fail(error, HARPE_NOT_SUPPORTED, "no counter");
+    self->readings++;
+    if (self->reading_ns) manual_clock_pass(self->reading_ns);
     if (self->failure) return harpe_fail(error, (harpe_status)self->failure, "GPU %d is lost", gpu);
     if (self->is_counter_still) {
         *energy_mj = 77;
@@ -118,6 +122,55 @@ static void step(harpe_instruction_profiler *profiler, int64_t series) {
 
 /* The result is known after the counter has moved on. */
 static void settle(harpe_instruction_profiler *profiler) { pass(profiler, 6000000); }
+
+/* The counter changes every 100 ms, and a reading takes 3 ms, as on an H100 (docs/gpu.md). The
+ * profiler leaves the driver alone most of the time, and still knows the moments of changes. */
+static void a_slow_counter_is_seldom_read(void **state) {
+    (void)state;
+    enum { CHANGES = 120, PERIOD_NS = 100000000, STRIDE = 3 };
+    test_gpu gpu = {0};
+    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
+    profiler->period_ns = 10000000;
+    gpu.counter_ns = PERIOD_NS;
+    gpu.reading_ns = 3000000;
+    for (int i = 0; i < 1000 && profiler->curve.rhythm_count < HARPE_RHYTHM_LENGTH; i++)
+        manual_clock_pass(harpe_profiler_tick(profiler));
+    assert_int_equal(profiler->curve.rhythm_count, HARPE_RHYTHM_LENGTH);
+    harpe_instruction_profiler_begin_step(profiler, 0); /* keeps the points */
+    gpu.readings = 0;
+    size_t changes = profiler->curve.rhythm_count;
+    int64_t end_ns = harpe_clock_ns() + CHANGES * (int64_t)PERIOD_NS;
+    while (harpe_clock_ns() < end_ns)
+        manual_clock_pass(harpe_profiler_tick(profiler));
+    changes = profiler->curve.rhythm_count - changes;
+    assert_in_range(changes, CHANGES / STRIDE - 1, CHANGES / STRIDE + 1);
+    assert_in_range(gpu.readings, changes, CHANGES * (int64_t)PERIOD_NS / gpu.reading_ns / 18);
+    for (size_t i = profiler->curve.count - changes; i < profiler->curve.count; i++)
+        assert_in_range(profiler->curve.points[i].blur_ns, 0, 6000000);
+    harpe_instruction_profiler_free(profiler);
+}
+
+/* The same counter with a fast driver: every change is found. */
+static void a_fast_counter_shows_each_of_its_changes(void **state) {
+    (void)state;
+    enum { CHANGES = 50, PERIOD_NS = 100000000 };
+    test_gpu gpu = {0};
+    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
+    profiler->period_ns = 10000000;
+    gpu.counter_ns = PERIOD_NS;
+    gpu.reading_ns = 20000;
+    for (int i = 0; i < 1000 && profiler->curve.rhythm_count < HARPE_RHYTHM_LENGTH; i++)
+        manual_clock_pass(harpe_profiler_tick(profiler));
+    harpe_instruction_profiler_begin_step(profiler, 0);
+    size_t changes = profiler->curve.rhythm_count;
+    int64_t end_ns = harpe_clock_ns() + CHANGES * (int64_t)PERIOD_NS;
+    while (harpe_clock_ns() < end_ns)
+        manual_clock_pass(harpe_profiler_tick(profiler));
+    assert_in_range(profiler->curve.rhythm_count - changes, CHANGES - 1, CHANGES + 1);
+    for (size_t i = profiler->curve.count - CHANGES + 1; i < profiler->curve.count; i++)
+        assert_in_range(profiler->curve.points[i].blur_ns, 0, 1000000);
+    harpe_instruction_profiler_free(profiler);
+}
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
@@ -602,6 +655,8 @@ static void training_profiling_and_asking_may_be_three_threads(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_slow_counter_is_seldom_read),
+        cmocka_unit_test(a_fast_counter_shows_each_of_its_changes),
         cmocka_unit_test(a_result_has_each_instruction_of_each_step),
         cmocka_unit_test(the_spans_of_a_series_are_those_of_its_next_result),
         cmocka_unit_test(steps_of_different_lengths_have_no_spans),
