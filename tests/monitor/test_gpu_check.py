@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/gpu_check on emulated GPUs and without any GPU: it measures, prints, and changes nothing.
-HARPE names the program under test, HARPE_BINARY_DIR its build."""
+"""bench/gpu_check on emulated GPUs and without any GPU: it measures, prints, and changes nothing. The
+driver library that bench/gpu_training uses refuses every change. HARPE names the program under test, HARPE_BINARY_DIR its build."""
 import importlib.machinery
 import importlib.util
 import os
@@ -79,6 +79,56 @@ class GpuCheck(ProgramTest):
         for name in ("nvmlDeviceSetPowerManagementLimit", "nvmlDeviceResetGpuLockedClocks",
                      "nvmlDeviceClearEccErrorCounts"):
             self.assertRaises(AssertionError, script.Nvml.function, None, name)
+
+
+# Loads the driver library argv[1] and the real one, and prints what the first answers to changes, and
+# whether it reads what the second reads.
+CHANGES = """
+import ctypes, sys
+refusing, real = ctypes.CDLL(sys.argv[1]), ctypes.CDLL("libnvidia-ml.so.1")
+gpu, limit = ctypes.c_void_p(), ctypes.c_uint()
+assert refusing.nvmlInit_v2() == 0 and real.nvmlInit_v2() == 0
+assert refusing.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(gpu)) == 0
+answers = [refusing.nvmlDeviceSetPowerManagementLimit(gpu, 150000),
+           refusing.nvmlDeviceSetGpuLockedClocks(gpu, 900, 900),
+           refusing.nvmlDeviceSetPersistenceMode(gpu, 1)]
+assert real.nvmlDeviceGetPowerManagementLimit(gpu, ctypes.byref(limit)) == 0
+print(answers, limit.value)
+"""
+
+
+class GpuTraining(ProgramTest):
+    def refusing_library(self):
+        """Makes it with the commands of docs/gpu.md."""
+        empty, made = self.path / "libnvidia-ml.so.1", self.path / "refuse.so"
+        compiler = os.environ.get("CC", "cc")
+        subprocess.run([compiler, "-shared", "-x", "c", os.devnull,
+                        "-Wl,-soname,libnvidia-ml.so.1", "-o", empty], check=True)
+        subprocess.run([compiler, "-shared", "-fPIC", SOURCE / "bench" / "gpu_refuse.c",
+                        "-Wl,--no-as-needed", empty, "-o", made], check=True)
+        empty.unlink()
+        return made
+
+    def test_every_change_is_refused_and_reads_go_through(self):
+        done = subprocess.run([HARPE, "emulate", "--gpus", "1xA100", "--", sys.executable, "-c",
+                               CHANGES, self.refusing_library()], env=environment(),
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=600)
+        self.assertEqual((done.returncode, done.stdout), (0, "[4, 4, 4] 400000\n"), done)
+
+    def test_all_changes_that_harpe_knows_are_refused(self):
+        refused = set(re.findall(r"REFUSE\((\w+)\)", (SOURCE / "bench" / "gpu_refuse.c").read_text()))
+        known = set()
+        for path in (SOURCE / "src" / "gpu").glob("*nvml*.c"):
+            known |= set(re.findall(r'"(nvmlDevice(?:Set|Reset|Clear)\w+)"', path.read_text()))
+        self.assertGreater(len(known), 4)
+        self.assertEqual(known - refused, set())
+
+    def test_without_pytorch_one_line_and_success(self):
+        done = subprocess.run([sys.executable, "-S", SOURCE / "bench" / "gpu_training", "--refuse",
+                               "none.so"], env=environment(), stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=600)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done)
+        self.assertRegex(done.stdout, r"^gpu-training: skipped: .*\n$")
 
 
 if __name__ == "__main__":
