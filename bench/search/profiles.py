@@ -149,11 +149,12 @@ def job(seed, number, schedules, most_instructions=4096):
 LIKES = {"Bloom-like": (0.88, 0.90, 0.745, 0.21), "GPT-3-like": (1.076, 1.063, 0.745, 0.215)}
 
 
-def job_like(kind, seed, ranks=8, microbatches=24):
+def job_like(kind, seed, ranks=8, microbatches=24, has_equal_stages=False):
     """Returns a job whose curves resemble the published ones of Bloom 176B or GPT-3 175B on A100
     GPUs: 38 clocks from 855 to 1410 MHz, and a power limit that holds the highest clocks back. All
-    stages but the last are one measurement, as in the published profiles, but each is multiplied
-    by a factor of its own: in a real job no two stages are exactly equal."""
+    stages but the last are one measurement, as in the published profiles. Each is multiplied by a
+    factor of its own, because in a real job no two stages are exactly equal. With
+    `has_equal_stages` the factors are 1, and the profile has the structure of the published ones."""
     source = random.Random(f"harpe {kind} {seed}")
     last_forward, last_backward, knee, rise = LIKES[kind]
     gpu = Gpu(1410, source.uniform(42, 52), source.uniform(280, 300), knee + source.gauss(0, 0.01),
@@ -169,8 +170,11 @@ def job_like(kind, seed, ranks=8, microbatches=24):
                                            shares[name])
                 rows.append((stage, name, mhz, time * source.gauss(1, noise / 3),
                              energy * source.gauss(1, noise)))
+    if has_equal_stages:
+        factors = [1] * ranks
     rows = [(stage, name, mhz, time * factor, energy * factor)
             for stage, factor in enumerate(factors)
             for number, name, mhz, time, energy in rows if number == (0 if stage < ranks - 1 else
                                                                       ranks - 1)]
-    return Job(f"{kind} {seed}", rows, "1f1b", ranks, microbatches, {"kind": kind}, 83.64)
+    tags = {"kind": kind, "stages": "equal" if has_equal_stages else "unequal"}
+    return Job(f"{kind} {seed}", rows, "1f1b", ranks, microbatches, tags, 83.64)

@@ -26,7 +26,7 @@ from typing import (Any, Dict, Hashable, Iterator, List, Mapping, NamedTuple, Op
 from harpe import _bindings as b
 from harpe._library import InvalidArgumentError, NotFoundError, call, encoded, lib
 from harpe.plan import (_COST_MODELS, _SLACK, Path, Problem, Progress, Vertex, _count, _Handle,
-                        _plain, _threads, _Watch)
+                        _plain, _request, _threads, _Watch)
 
 __all__ = ["Frontier", "Plan", "Run", "export", "solve"]
 
@@ -302,22 +302,6 @@ class Frontier:
                 f"resources: {_plain(self.vertices[0].time, 6)} to "
                 f"{_plain(self.vertices[-1].time, 6)} s, {len(self.vertices)} vertices, "
                 f"{len(self.plans)} plans>")
-
-
-def _request(plans: Union[int, str, Sequence[float]]) -> b.harpe_plan_request:
-    if plans == "all":
-        return b.harpe_plan_request(choice=b.HARPE_PLANS_ALL)
-    if isinstance(plans, int) and plans >= 1:
-        return b.harpe_plan_request(choice=b.HARPE_PLANS_SPREAD, count=_count("plans", plans))
-    try:
-        if isinstance(plans, (int, str)):
-            raise ValueError
-        times = sorted(float(time) for time in plans)
-    except (TypeError, ValueError):
-        raise InvalidArgumentError(f"plans: {plans!r} is neither 'all', nor a number from 1 on, "
-                                   f"nor a list of times") from None
-    return b.harpe_plan_request(choice=b.HARPE_PLANS_AT, time_count=len(times),
-                                times_s=(C.c_double * len(times))(*times))
 
 
 def solve(graph: Any, *, resources: Any = None, plans: Union[int, str, Sequence[float]] = 100,

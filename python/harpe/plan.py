@@ -589,19 +589,14 @@ class Problem:
         call(lib.harpe_plan_evaluate, self._handle.address, mhz, C.byref(made), None)
         return self._plan(made, None)
 
-    def solve(self, plans: Union[int, str] = 100, progress: Optional[Progress] = None, *,
+    def solve(self, plans: Union[int, str, Sequence[float]] = 100, progress: Optional[Progress] = None, *,
               effort: float = 0.0, threads: int = 0,
               switch_latency: Union[float, str] = 0.0) -> Frontier:
         """Solves the whole frontier and makes plans along it. The arguments are those of the
         module's solve()."""
-        request = b.harpe_plan_request(effort_s=effort, threads=_threads(threads),
-                                       clock_switch=_switch(switch_latency))
-        if plans == "all":
-            request.choice = b.HARPE_PLANS_ALL
-        elif isinstance(plans, int) and plans >= 1:
-            request.choice, request.count = b.HARPE_PLANS_SPREAD, _count("plans", plans)
-        else:
-            raise InvalidArgumentError(f"plans: {plans!r} is neither 'all' nor a number from 1 on")
+        request = _request(plans)
+        request.effort_s, request.threads = effort, _threads(threads)
+        request.clock_switch = _switch(switch_latency)
         frontier, plan_set = C.c_void_p(), C.c_void_p()
         with _Watch(progress) as watch:
             call(lib.harpe_plan_set_new, self._handle.address, C.byref(request),
@@ -619,6 +614,22 @@ class Problem:
         return Plan(made.time_s, made.energy_j, lower_bound, made.average_power_w,
                     made.compute_energy_j, made.blocking_energy_j, self, mhz, number, cost_change,
                     made.overhead_energy_j)
+
+
+def _request(plans: Union[int, str, Sequence[float]]) -> b.harpe_plan_request:
+    if plans == "all":
+        return b.harpe_plan_request(choice=b.HARPE_PLANS_ALL)
+    if isinstance(plans, int) and plans >= 1:
+        return b.harpe_plan_request(choice=b.HARPE_PLANS_SPREAD, count=_count("plans", plans))
+    try:
+        if isinstance(plans, (int, str)):
+            raise ValueError
+        times = sorted(float(time) for time in plans)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(f"plans: {plans!r} is neither 'all', nor a number from 1 on, "
+                                   f"nor a list of times") from None
+    return b.harpe_plan_request(choice=b.HARPE_PLANS_AT, time_count=len(times),
+                                times_s=(C.c_double * len(times))(*times))
 
 
 def _switch(latency: Union[float, str]) -> b.harpe_clock_switch:
@@ -741,7 +752,7 @@ class Frontier:
 
 def solve(profile: Any, *, num_microbatches: Optional[int] = None,
           blocking_power: Union[float, Sequence[float], None] = None, schedule: Path = "1f1b",
-          plans: Union[int, str] = 100, progress: Optional[Progress] = None,
+          plans: Union[int, str, Sequence[float]] = 100, progress: Optional[Progress] = None,
           effort: float = 0.0, threads: int = 0, switch_latency: Union[float, str] = 0.0,
           **options: Any) -> Frontier:
     """Solves the whole time-energy frontier and makes plans along it. Ctrl-C stops it.
@@ -758,7 +769,8 @@ def solve(profile: Any, *, num_microbatches: Optional[int] = None,
             profile has the column blocking_power.
         schedule: One of schedule_names(), or a CSV file: that of torch.distributed.pipelining, with
             the further cells of harpe-plan(1).
-        plans: Approximate number of plans, evenly spread in time, or "all": one for each vertex.
+        plans: Approximate number of plans, evenly spread in time; or "all": one for each vertex;
+            or a list of iteration times: for each the plan of least energy that is not slower.
         progress: Function that is called with (phase, fraction), at most some hundred times a
             second. If it returns False, the work stops and raises HarpeError; while plans are
             improved with an effort, only the effort ends. An exception in it reaches the caller.

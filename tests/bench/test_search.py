@@ -130,7 +130,8 @@ class Programs(unittest.TestCase):
     def test_profiles_like_the_published_ones(self):
         out = self.run_part("gaps", "--instances", "0", "--likes", "1", "--plans", "2",
                             "--markdown").stdout
-        self.assertRegex(out, r"\| Bloom-like \| now \| \d\.\d{3} % \|")
+        self.assertRegex(out, r"\| Bloom-like, equal stages \| now \| \d\.\d{3} % \|")
+        self.assertRegex(out, r"\| Bloom-like, unequal stages \| now \| \d\.\d{3} % \|")
 
     def test_dwell(self):
         out = self.run_part("dwell", "--instances", "1", "--likes", "0", "--no-measured",

@@ -130,6 +130,16 @@ class Results(PlanTest):
             with self.assertRaises(harpe.PermissionDeniedError):
                 plan.save(closed / "plan.py")
 
+    def test_plans_at_given_times(self):
+        spread = self.solve(plans=5).plans
+        times = [(a.time + b.time) / 2 for a, b in zip(spread, spread[1:])]
+        plans = self.solve(plans=times[::-1]).plans
+        self.assertEqual(len(plans), len(times))
+        for plan, time, faster in zip(plans, times, spread):
+            self.assertLessEqual(plan.time, time * (1 + 1e-12))
+            self.assertLessEqual(plan.energy, faster.energy)
+            self.assertGreaterEqual(plan.energy, plan.lower_bound * (1 - 1e-9))
+
     def test_choice_keeps_its_limits(self):
         frontier = self.solve(plans=30)
         maximum = frontier.all_maximum
@@ -462,6 +472,11 @@ class Inputs(PlanTest):
         self.refused("num_ranks: 'all'|num_ranks: could not", num_ranks="all")
         self.refused("plans: 0", plans=0)
         self.refused("plans: 'some'", plans="some")
+        self.refused(r"plans: \['x'\] is neither 'all', nor a number from 1 on, nor a list of times",
+                     plans=["x"])
+        self.refused("", plans=[])
+        self.refused("no plan runs in 0.000001 s: the fastest takes", kind=harpe.HarpeError,
+                     plans=[1e-6])
         self.refused("backward", kind=harpe.HarpeError,
                      profile=[row for row in self.rows if row[:2] != (2, "backward")])
         self.refused("", kind=harpe.NotFoundError, profile="nowhere.csv")
