@@ -135,7 +135,7 @@ struct harpe_pipeline_frequency_optimizer {
     /* Used by the optimizer's own thread. */
     harpe_conversation conversation;
     harpe_controller_care care;
-    bool has_told_lost_events;
+    bool has_told_lost_events, has_told_host_functions;
     pthread_t thread;
     bool has_thread;
 

@@ -58,6 +58,16 @@ static void tell_lost_events(harpe_pipeline *optimizer) {
                        "late, and steps without all their marks are not measured");
 }
 
+static void tell_host_functions(harpe_pipeline *optimizer) {
+    if (optimizer->has_told_host_functions || !optimizer->stream_events ||
+        !harpe_stream_events_call(optimizer->stream_events))
+        return;
+    optimizer->has_told_host_functions = true;
+    harpe_pipeline_say(optimizer, HARPE_LOG_INFO,
+                       "the CUDA stream has no writes to memory: its marks are host functions, "
+                       "during which it does no other work");
+}
+
 /* ---- Trials ---------------------------------------------------------------------------------- */
 
 static void leave_trial(harpe_pipeline *optimizer, const char *reason) {
@@ -100,6 +110,7 @@ bool harpe_pipeline_go_on(void *user) {
     harpe_pipeline *optimizer = user;
     tell_mismatch(optimizer);
     tell_lost_events(optimizer);
+    tell_host_functions(optimizer);
     if (optimizer->conversation.end_notice_until_ns != 0)
         return harpe_clock_ns() < optimizer->conversation.end_notice_until_ns;
     if (atomic_load(&optimizer->is_stopping)) return false;

@@ -10,8 +10,10 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/array.h"
 #include "base/thread.h"
@@ -19,22 +21,27 @@
 static const struct timespec look_pause = {.tv_nsec = 50000};
 static const unsigned long timer_slack_ns = 1000; /* with the usual slack of 50 us, the thread
                                                    * would look half as often */
-enum { IDLE_LOOKS = 400, CELL_SIZE = 64 };
+enum { IDLE_LOOKS = 400 };
 
-/* cuda.h: CUresult cuMemHostAlloc(void **, size_t, unsigned flags), cuMemHostGetDevicePointer(
- * CUdeviceptr *, void *, unsigned flags), cuMemFreeHost(void *), cuStreamWriteValue32(CUstream,
- * CUdeviceptr, cuuint32_t, unsigned flags) */
-typedef int allocate_host(void **memory, size_t size, unsigned flags);
+/* cuda.h: CUresult cuMemHostRegister(void *, size_t, unsigned flags), cuMemHostGetDevicePointer(
+ * CUdeviceptr *, void *, unsigned flags), cuMemHostUnregister(void *),
+ * cuStreamWriteValue32(CUstream, CUdeviceptr, cuuint32_t, unsigned flags),
+ * cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *) */
+typedef int register_host(void *memory, size_t size, unsigned flags);
 typedef int find_device_pointer(uint64_t *pointer, void *memory, unsigned flags);
-typedef int free_host(void *memory);
+typedef int unregister_host(void *memory);
 typedef int write_value(void *stream, uint64_t pointer, uint32_t value, unsigned flags);
-enum { HOST_MEMORY_PORTABLE = 1, HOST_MEMORY_MAPPED = 2 }; /* cuda.h: CU_MEMHOSTALLOC_... */
+typedef int exchange_capture_mode(int *mode);
+enum { HOST_MEMORY_PORTABLE = 1, HOST_MEMORY_MAPPED = 2 }; /* cuda.h: CU_MEMHOSTREGISTER_... */
+enum { CAPTURE_MODE_RELAXED = 2 };                         /* cuda.h: CU_STREAM_CAPTURE_MODE_... */
 
 struct harpe_stream_cell {
     write_value *write;
-    free_host *free_host;
+    unregister_host *unregister;
+    exchange_capture_mode *exchange_mode; /* NULL: a driver without CUDA graphs */
     void *stream;
-    _Atomic uint32_t *reached; /* written by the stream */
+    _Atomic uint32_t *reached; /* a page of this process that is registered with CUDA; written by
+                                * the stream. It stays readable if the CUDA context ends */
     uint64_t device_pointer;   /* of `reached` */
     harpe_stream_cell_handler *handler;
     void *user;
@@ -103,26 +110,44 @@ bool harpe_stream_cell_send(harpe_stream_cell *cell, size_t number) {
 
 /* ---- Making and freeing ---------------------------------------------------------------------- */
 
-/* Allocates the cell's memory, and tries a write, which is the first of all. */
-static bool make_memory(harpe_stream_cell *cell, void *library) {
-    allocate_host *allocate;
+static size_t page_size(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+
+/* Another stream of this process may capture a graph. In the default mode of a capture, registering
+ * memory would fail and spoil the capture. Exchanges the mode of this thread. */
+static void exchange_mode(const harpe_stream_cell *cell, int *mode) {
+    if (cell->exchange_mode) (void)cell->exchange_mode(mode);
+}
+
+static bool register_page(harpe_stream_cell *cell, void *library, void *page) {
+    register_host *register_memory;
     find_device_pointer *find_pointer;
-    *(void **)&allocate = dlsym(library, "cuMemHostAlloc");
+    *(void **)&register_memory = dlsym(library, "cuMemHostRegister_v2");
     *(void **)&find_pointer = dlsym(library, "cuMemHostGetDevicePointer_v2");
-    *(void **)&cell->free_host = dlsym(library, "cuMemFreeHost");
+    *(void **)&cell->unregister = dlsym(library, "cuMemHostUnregister");
     *(void **)&cell->write = dlsym(library, "cuStreamWriteValue32_v2");
-    void *memory = NULL;
-    if (!allocate || !find_pointer || !cell->free_host || !cell->write) return false;
-    if (allocate(&memory, CELL_SIZE, HOST_MEMORY_PORTABLE | HOST_MEMORY_MAPPED) != 0 || !memory)
-        return false;
-    cell->reached = memory;
+    *(void **)&cell->exchange_mode = dlsym(library, "cuThreadExchangeStreamCaptureMode");
+    if (!register_memory || !find_pointer || !cell->unregister || !cell->write) return false;
+    int mode = CAPTURE_MODE_RELAXED;
+    exchange_mode(cell, &mode);
+    bool is_registered =
+        register_memory(page, page_size(), HOST_MEMORY_PORTABLE | HOST_MEMORY_MAPPED) == 0;
+    /* The trial is the first write of all. */
+    bool is_tried = is_registered && find_pointer(&cell->device_pointer, page, 0) == 0 &&
+                    cell->write(cell->stream, cell->device_pointer, 1, 0) == 0;
+    if (is_registered && !is_tried) (void)cell->unregister(page);
+    exchange_mode(cell, &mode);
+    return is_tried;
+}
+
+static bool make_memory(harpe_stream_cell *cell, void *library) {
+    void *page =
+        mmap(NULL, page_size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return false;
+    cell->reached = page;
     atomic_init(cell->reached, 0);
-    if (find_pointer(&cell->device_pointer, memory, 0) == 0 &&
-        cell->write(cell->stream, cell->device_pointer, 1, 0) == 0) {
-        atomic_init(&cell->sent, 1);
-        return true;
-    }
-    (void)cell->free_host(memory);
+    atomic_init(&cell->sent, 1);
+    if (register_page(cell, library, page)) return true;
+    (void)munmap(page, page_size());
     return false;
 }
 
@@ -140,7 +165,7 @@ harpe_stream_cell *harpe_stream_cell_new(void *library, void *stream,
         return NULL;
     }
     if (harpe_thread_start(&cell->thread, "harpe-marks", run, cell) == 0) return cell;
-    /* The number itself is leaked, because the stream may not have done the trial yet. */
+    /* The page is leaked, because the stream may not have done the trial yet. */
     (void)sem_destroy(&cell->wake);
     free(cell);
     return NULL;
@@ -152,7 +177,12 @@ void harpe_stream_cell_free(harpe_stream_cell *cell) {
     wake(cell);
     (void)pthread_join(cell->thread, NULL);
     (void)sem_destroy(&cell->wake);
-    if (atomic_load(cell->reached) == (uint32_t)atomic_load(&cell->sent))
-        (void)cell->free_host((void *)cell->reached);
+    if (atomic_load(cell->reached) == (uint32_t)atomic_load(&cell->sent)) {
+        int mode = CAPTURE_MODE_RELAXED;
+        exchange_mode(cell, &mode);
+        (void)cell->unregister((void *)cell->reached); /* fails if the context has ended */
+        exchange_mode(cell, &mode);
+        (void)munmap((void *)cell->reached, page_size());
+    }
     free(cell);
 }

@@ -19,9 +19,10 @@ typedef void harpe_stream_cell_handler(void *user, size_t reached);
  * NULL if the driver, the stream or the context has no such writes, or if memory is short. */
 harpe_stream_cell *harpe_stream_cell_new(void *library, void *stream,
                                          harpe_stream_cell_handler *handler, void *user);
-/* Lets the stream write that it has reached mark `number`: 1 for the first one, then each time one
- * more. Call it from the training thread. It makes a system call only if it has to wake the thread.
- * Returns false if the stream does not accept the write. */
+/* Enqueues a write that tells that the stream has reached mark `number`. Marks are numbered from 1
+ * without gaps; a number that was refused is used again. Call it from the training thread. It makes
+ * a system call only if it has to wake the cell's thread. Returns false if the stream does not
+ * accept the write. */
 bool harpe_stream_cell_send(harpe_stream_cell *cell, size_t number);
 /* Ends the thread, so `handler` is not called afterwards. If the stream has not reached all marks,
  * the memory to which it still writes is leaked. */

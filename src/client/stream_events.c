@@ -30,13 +30,14 @@ typedef struct waiting_event {
 
 struct harpe_stream_events {
     harpe_stream_cell *cell; /* NULL: the stream runs host functions */
+    _Atomic bool has_called; /* a host function was launched */
     launch_host_function *launch;
     query_capture *query_capture; /* NULL: a driver without CUDA graphs */
     void *library;
     void *stream;
-    pthread_mutex_t
-        lock;                            /* taken by the thread that handles events and by
-                                          * harpe_stream_events_free,                never by harpe_stream_events_send */
+    /* Held while an event is handled, and by harpe_stream_events_free. harpe_stream_events_send
+     * does not take it. */
+    pthread_mutex_t lock;
     harpe_stream_event_handler *handler; /* NULL: closed */
     void *user;
     size_t sent; /* training thread */
@@ -86,10 +87,27 @@ static bool handle_here(harpe_stream_events *events, const harpe_stream_event *e
     return true;
 }
 
+/* Makes the cell, unless the stream captures a graph, which the trial would become a part of. */
+static void try_cell(harpe_stream_events *events) {
+    if (!is_capturing(events))
+        events->cell =
+            harpe_stream_cell_new(events->library, events->stream, arrive_by_write, events);
+}
+
+static bool send(harpe_stream_events *events) {
+    if (events->cell) return harpe_stream_cell_send(events->cell, events->sent);
+    atomic_store_explicit(&events->has_called, true, memory_order_relaxed);
+    return events->launch(events->stream, arrive_by_call, events) == 0;
+}
+
 bool harpe_stream_events_send(harpe_stream_events *events, const harpe_stream_event *event) {
     size_t handled = atomic_load_explicit(&events->handled, memory_order_acquire);
     if (is_capturing(events)) return handle_here(events, event, handled);
     if (events->sent - handled == RING_SIZE) return false;
+    /* When `events` was made, the thread may have had no CUDA context, or the stream may have
+     * captured a graph. */
+    if (!events->cell && !atomic_load_explicit(&events->has_called, memory_order_relaxed))
+        try_cell(events);
     waiting_event *waiting = &events->ring[events->sent % RING_SIZE];
     waiting->event = *event;
     if (event->name) {
@@ -100,8 +118,7 @@ bool harpe_stream_events_send(harpe_stream_events *events, const harpe_stream_ev
     }
     /* Counted before the launch, because the event may arrive at once. */
     events->sent++;
-    bool is_sent = events->cell ? harpe_stream_cell_send(events->cell, events->sent)
-                                : events->launch(events->stream, arrive_by_call, events) == 0;
+    bool is_sent = send(events);
     if (!is_sent) events->sent--;
     return is_sent;
 }
@@ -126,9 +143,12 @@ harpe_stream_events *harpe_stream_events_new(void *cuda_stream, harpe_stream_eve
     events->handler = handler;
     events->user = user;
     (void)pthread_mutex_init(&events->lock, NULL);
-    if (!is_capturing(events))
-        events->cell = harpe_stream_cell_new(library, cuda_stream, arrive_by_write, events);
+    try_cell(events);
     return events;
+}
+
+bool harpe_stream_events_call(const harpe_stream_events *events) {
+    return atomic_load_explicit(&events->has_called, memory_order_relaxed);
 }
 
 void harpe_stream_events_free(harpe_stream_events *events) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stream events: changes of clocks and time stamps that the training thread requests. They are
- * handled at once, or when the caller's CUDA stream reaches them (by cuLaunchHostFunc, if the
- * process has loaded CUDA). Events keep their order. The handler decides their effect. */
+ * handled at once, or when the caller's CUDA stream reaches them, if the process has loaded CUDA.
+ * Events keep their order. The handler decides their effect. */
 #ifndef HARPE_CLIENT_STREAM_EVENTS_H
 #define HARPE_CLIENT_STREAM_EVENTS_H
 
@@ -40,8 +40,12 @@ harpe_stream_events *harpe_stream_events_new(void *cuda_stream, harpe_stream_eve
  * is called at once on this thread. Returns false if the stream does not accept the event, or if
  * too many events are on their way; `handler` then does not receive the event. */
 bool harpe_stream_events_send(harpe_stream_events *events, const harpe_stream_event *event);
+/* Returns true if the stream runs host functions because it has no writes to memory. Any thread may
+ * call it. */
+bool harpe_stream_events_call(const harpe_stream_events *events);
 /* Frees `events`. Waits a short time for events that are on their way. `handler` is not called
- * afterwards. If the stream has not reached all events by then, the memory is leaked. */
+ * afterwards. If the stream has not reached all events by then, the memory that it still uses is
+ * leaked. */
 void harpe_stream_events_free(harpe_stream_events *events);
 
 #endif

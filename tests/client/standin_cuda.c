@@ -7,12 +7,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
 
 enum {
     CAPACITY = 16384,
     CUDA_SUCCESS = 0,
-    CUDA_ERROR_OUT_OF_MEMORY = 2,
     CUDA_ERROR_NOT_SUPPORTED = 801,
     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900
 };
@@ -27,20 +25,23 @@ typedef struct stream_work {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static stream_work queue[CAPACITY];
-static size_t enqueued, begun, captured;
+static size_t enqueued, begun, captured, writes;
 static bool is_running, is_held, is_refusing, is_capturing, has_no_writes;
 
 int cuLaunchHostFunc(void *stream, void (*function)(void *user), void *user);
 int cuStreamIsCapturing(void *stream, int *capture_status);
-int cuMemHostAlloc(void **memory, size_t size, unsigned flags);
+int cuMemHostRegister_v2(void *memory, size_t size, unsigned flags);
 int cuMemHostGetDevicePointer_v2(uint64_t *pointer, void *memory, unsigned flags);
-int cuMemFreeHost(void *memory);
+int cuMemHostUnregister(void *memory);
+int cuThreadExchangeStreamCaptureMode(int *mode);
 int cuStreamWriteValue32_v2(void *stream, uint64_t pointer, uint32_t value, unsigned flags);
 void standin_cuda_have_no_writes(bool no_writes);
 void standin_cuda_hold(bool hold);
 void standin_cuda_refuse(bool refuse);
 void standin_cuda_capture(bool capture);
 size_t standin_cuda_captured(void);
+size_t standin_cuda_writes(void);
+size_t standin_cuda_functions(void);
 
 static void *run(void *unused) {
     (void)unused;
@@ -68,6 +69,7 @@ static int enqueue(stream_work work) {
         is_running = pthread_create(&thread, NULL, run, NULL) == 0 && pthread_detach(thread) == 0;
     }
     if (code == CUDA_SUCCESS) queue[enqueued++ % CAPACITY] = work;
+    if (code == CUDA_SUCCESS && !work.function) writes++;
     if (is_capturing) captured++;
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
@@ -90,11 +92,27 @@ int cuStreamWriteValue32_v2(void *stream, uint64_t pointer, uint32_t value, unsi
         (stream_work){.written = (_Atomic uint32_t *)(uintptr_t)pointer, .value = value});
 }
 
+/* 0: CU_STREAM_CAPTURE_MODE_GLOBAL; 2: relaxed, in which memory may be registered while any stream
+ * captures. */
+static _Thread_local int capture_mode;
+
+int cuThreadExchangeStreamCaptureMode(int *mode) {
+    int before = capture_mode;
+    capture_mode = *mode;
+    *mode = before;
+    return CUDA_SUCCESS;
+}
+
 /* Memory of the host and of the device have the same addresses. */
-int cuMemHostAlloc(void **memory, size_t size, unsigned flags) {
+static int change_registration(void) {
+    return capture_mode == 2 ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+int cuMemHostRegister_v2(void *memory, size_t size, unsigned flags) {
+    (void)memory;
+    (void)size;
     (void)flags;
-    *memory = malloc(size);
-    return *memory ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return change_registration();
 }
 
 int cuMemHostGetDevicePointer_v2(uint64_t *pointer, void *memory, unsigned flags) {
@@ -103,9 +121,9 @@ int cuMemHostGetDevicePointer_v2(uint64_t *pointer, void *memory, unsigned flags
     return CUDA_SUCCESS;
 }
 
-int cuMemFreeHost(void *memory) {
-    free(memory);
-    return CUDA_SUCCESS;
+int cuMemHostUnregister(void *memory) {
+    (void)memory;
+    return change_registration();
 }
 
 int cuStreamIsCapturing(void *stream, int *capture_status) {
@@ -145,6 +163,21 @@ void standin_cuda_capture(bool capture) {
 size_t standin_cuda_captured(void) {
     pthread_mutex_lock(&lock);
     size_t count = captured;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+/* Return the number of writes, and of host functions, that were enqueued. */
+size_t standin_cuda_writes(void) {
+    pthread_mutex_lock(&lock);
+    size_t count = writes;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+size_t standin_cuda_functions(void) {
+    pthread_mutex_lock(&lock);
+    size_t count = enqueued - writes;
     pthread_mutex_unlock(&lock);
     return count;
 }

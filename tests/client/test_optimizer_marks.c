@@ -14,6 +14,9 @@ static void (*refuse)(bool refuse);
 static void (*capture)(bool capture);
 static void (*have_no_writes)(bool no_writes);
 static size_t (*captured)(void);
+static size_t (*count_writes)(void);
+static size_t (*count_functions)(void);
+static bool has_writes = true; /* false: the stream has only host functions */
 
 /* Stays loaded, like CUDA. */
 static void load_cuda(void) {
@@ -25,7 +28,11 @@ static void load_cuda(void) {
     *(void **)&have_no_writes = dlsym(library, "standin_cuda_have_no_writes");
     *(void **)&captured = dlsym(library, "standin_cuda_captured");
     assert_non_null(have_no_writes);
+    *(void **)&count_writes = dlsym(library, "standin_cuda_writes");
+    *(void **)&count_functions = dlsym(library, "standin_cuda_functions");
     assert_non_null(captured);
+    assert_non_null(count_writes);
+    assert_non_null(count_functions);
     assert_non_null(hold_stream);
     assert_non_null(refuse);
     assert_non_null(capture);
@@ -105,6 +112,38 @@ static void events_arrive_in_order_on_the_streams_thread(void **state) {
     harpe_stream_events_free(events);
 }
 
+static void marks_are_writes_if_the_stream_has_them(void **state) {
+    (void)state;
+    arrivals seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    size_t writes = count_writes(), functions = count_functions();
+    harpe_stream_events *events = harpe_stream_events_new(NULL, arrive, &seen);
+    for (size_t i = 0; i < 5; i++)
+        assert_true(send_begin(events, "x"));
+    wait_for_arrivals(&seen, 5);
+    assert_int_equal(count_writes() - writes, has_writes ? 6 : 0); /* one is the trial */
+    assert_int_equal(count_functions() - functions, has_writes ? 0 : 5);
+    assert_int_equal(harpe_stream_events_call(events), !has_writes);
+    harpe_stream_events_free(events);
+}
+
+/* A mark that the stream does not accept is left out; the marks around it arrive in their order. */
+static void a_refused_mark_disturbs_no_other(void **state) {
+    (void)state;
+    arrivals seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    harpe_stream_events *events = harpe_stream_events_new(NULL, arrive, &seen);
+    hold_stream(true);
+    assert_true(send_begin(events, "a"));
+    refuse(true);
+    assert_false(send_begin(events, "b"));
+    assert_false(send_begin(events, "c"));
+    refuse(false);
+    assert_true(send_begin(events, "d"));
+    hold_stream(false);
+    wait_for_arrivals(&seen, 2);
+    assert_string_equal(seen.order, "ad");
+    harpe_stream_events_free(events);
+}
+
 static void a_full_queue_and_a_refusing_stream_are_told(void **state) {
     (void)state;
     arrivals seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -173,8 +212,10 @@ static void a_capturing_stream_is_not_tried(void **state) {
     assert_non_null(events);
     assert_int_equal(captured(), 0);
     capture(false);
+    size_t writes = count_writes();
     assert_true(send_begin(events, "a"));
     wait_for_arrivals(&seen, 1);
+    assert_int_equal(count_writes() - writes, has_writes ? 2 : 0); /* the trial was made up for */
     harpe_stream_events_free(events);
 }
 
@@ -203,6 +244,7 @@ static void nothing_is_left_in_a_captured_graph(void **state) {
 /* ---- In an optimizer ------------------------------------------------------------------------- */
 
 #define REFUSED "does not accept all marks"
+#define CALLED "its marks are host functions"
 
 static void rounds_go_on_with_marks_of_a_stream(void **state) {
     scratch *files = *state;
@@ -217,6 +259,10 @@ static void rounds_go_on_with_marks_of_a_stream(void **state) {
     /* If a busy machine stops the stand-in for seconds, the queue becomes full. */
     int warnings = count_warnings(rank);
     if (count_lines(rank, REFUSED) == 0) assert_int_equal(warnings, 0);
+    if (has_writes)
+        assert_int_equal(count_lines(rank, CALLED), 0);
+    else
+        WAIT_UNTIL(rank, count_lines(rank, CALLED) == 1);
     refuse(true);
     WAIT_UNTIL(rank, count_lines(rank, REFUSED) == 1);
     assert_trains_on(rank);
@@ -249,6 +295,8 @@ int main(void) {
     const struct CMUnitTest before[] = {TEST(without_cuda_the_host_marks)};
     const struct CMUnitTest of_a_stream[] = {
         TEST(events_arrive_in_order_on_the_streams_thread),
+        TEST(marks_are_writes_if_the_stream_has_them),
+        TEST(a_refused_mark_disturbs_no_other),
         TEST(a_full_queue_and_a_refusing_stream_are_told),
         TEST(a_stream_that_never_comes_there_is_left_behind),
         TEST(a_stream_is_followed_again_after_a_pause),
@@ -262,6 +310,7 @@ int main(void) {
     load_cuda();
     failed += cmocka_run_group_tests_name("writes of a stream", of_a_stream, set_up, stop_machine);
     have_no_writes(true);
+    has_writes = false;
     failed += cmocka_run_group_tests_name("host functions", of_a_stream, set_up, stop_machine);
     return failed + cmocka_run_group_tests_name("synchronised", synchronised, set_up, stop_machine);
 }
