@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The instruction profiler measures the time and energy of each instruction of a training step
  * without stopping the training. The training thread records time stamps. A thread of the profiler
- * reads the GPU's energy counter at regular intervals. An instruction is often shorter than the
- * interval at which the counter changes, so one instruction's energy cannot be read from the
- * counter. Instead, the profiler uses the counter's values over many steps: it fits one power to
- * each pair of instruction and frequency, and one power to waiting (docs/training.md). */
+ * reads the GPU's energy counter, mostly when it is about to change. An instruction is often
+ * shorter than the interval at which the counter changes, so one instruction's energy cannot be
+ * read from the counter. Instead, the profiler uses the counter's values over many steps: it fits
+ * one power to each pair of instruction and frequency, and one power to waiting (docs/training.md).
+ */
 #ifndef HARPE_INSTRUCTION_PROFILER_H
 #define HARPE_INSTRUCTION_PROFILER_H
 
@@ -25,8 +26,10 @@ typedef struct harpe_instruction_profiler harpe_instruction_profiler;
 typedef struct harpe_instruction_profiler_options {
     harpe_gpus *gpus; /* must outlive the profiler; NULL: times only, energies are 0 */
     int gpu;
-    double sample_period_s; /* s of GPU time between two reads of the energy counter; 0: 0.01 */
-    size_t event_capacity;  /* time stamps that may wait for the profiler's thread; 0: 65536 */
+    /* s of GPU time between two reads of the energy counter until its rhythm is known; without a
+     * counter, between two samples of power; 0: 0.01 */
+    double sample_period_s;
+    size_t event_capacity; /* time stamps that may wait for the profiler's thread; 0: 65536 */
     harpe_log log;
 } harpe_instruction_profiler_options;
 

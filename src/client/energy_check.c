@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sums up both energies and their uncertainty. The power of training varies within each step, so
  * the integral is a mean over samples: its standard error is the standard deviation of the samples
- * divided by the square root of the number of connected ones. The counter moves every 10 to 100 ms,
- * so the energy at the first and the last sample of a stretch is uncertain.
+ * divided by the square root of the number of connected ones. The counter changes
+ * every 10 to 100 ms, and not every change is known, so the energy at the first and the last sample
+ * of a stretch is uncertain.
  *
  * A busy machine delays samples, and often until the GPU waits. A delayed sample shows another
  * power than an undelayed one if the power has changed meanwhile. Power changes with instructions,

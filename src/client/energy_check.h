@@ -33,8 +33,9 @@ typedef struct harpe_energy_comparison {
  * because training steps are periodic, and samples with a fixed period could always hit the same
  * part of a step. */
 int64_t harpe_energy_check_delay_ns(const harpe_energy_check *check, int64_t now_ns);
-/* Adds a sample of power, which was read `late_ns` later than planned. The counter last changed at
- * `changed_ns`, within `blur_ns` in both directions, to `counter_j`. */
+/* Adds a sample of power, which was read `late_ns` later than planned. `changed_ns` is the
+ * moment of the counter's latest change to `counter_j` that is known, within `blur_ns` in both
+ * directions. The counter may have changed since. */
 void harpe_energy_check_add(harpe_energy_check *check, int64_t now_ns, int64_t late_ns,
                             double power_w, int64_t changed_ns, int64_t blur_ns, double counter_j);
 /* Ends a stretch, because the counter restarted or could not be read. */

@@ -165,7 +165,7 @@ typedef struct energy_reading {
     harpe_status status;        /* of the energy; HARPE_OK if it was not read */
     uint64_t counter_mj;
     uint32_t power_mw;
-    bool has_power; /* power was read for the comparison with the counter */
+    bool has_power; /* power was read at `began_ns`, for the comparison with the counter */
     harpe_error failure;
 } energy_reading;
 
@@ -183,8 +183,8 @@ static void read_energy(harpe_instruction_profiler *profiler, energy_reading *ou
  * only this thread writes it. */
 static void read_power(harpe_instruction_profiler *profiler, energy_reading *out) {
     harpe_energy_source *source = &profiler->source;
-    if (out->status != HARPE_OK || !profiler->has_counter || profiler->has_no_power ||
-        harpe_energy_check_delay_ns(&profiler->check, out->ended_ns) > 0)
+    if (!profiler->has_counter || profiler->has_no_power ||
+        harpe_energy_check_delay_ns(&profiler->check, out->began_ns) > 0)
         return;
     harpe_status status = source->power_mw(source->user, profiler->gpu, &out->power_mw, NULL);
     out->has_power = status == HARPE_OK;
@@ -195,8 +195,8 @@ static void read_what_is_due(harpe_instruction_profiler *profiler, energy_readin
     const harpe_energy_source *source = &profiler->source;
     out->began_ns = out->ended_ns = source->clock_ns(source->user);
     out->late_ns = profiler->due_gpu_ns > 0 ? out->began_ns - profiler->due_gpu_ns : 0;
+    read_power(profiler, out); /* first, because a reading of the counter may take long */
     if (out->began_ns >= profiler->reading_due_gpu_ns) read_energy(profiler, out);
-    read_power(profiler, out);
 }
 
 static void add_reading(harpe_instruction_profiler *profiler, const energy_reading *reading) {
@@ -219,7 +219,7 @@ static void check_energy(harpe_instruction_profiler *profiler, const energy_read
     const harpe_curve_point *last = curve->count > 0 ? &curve->points[curve->count - 1] : NULL;
     if (!last || curve->has_gap || last->follows_gap) harpe_energy_check_break(&profiler->check);
     if (!last || curve->has_gap || !profiler->has_counter || !reading->has_power) return;
-    harpe_energy_check_add(&profiler->check, reading->ended_ns, reading->late_ns,
+    harpe_energy_check_add(&profiler->check, reading->began_ns, reading->late_ns,
                            reading->power_mw * 1e-3, last->time_ns, last->blur_ns, last->energy_j);
 }
 
@@ -229,6 +229,7 @@ static void check_energy(harpe_instruction_profiler *profiler, const energy_read
 static void watch_counter(harpe_instruction_profiler *profiler, const energy_reading *reading) {
     harpe_profiler_warnings *warnings = &profiler->warnings;
     harpe_energy_curve *curve = &profiler->curve;
+    if (!reading->has_energy) return;
     if (warnings->is_counter_still && reading->status == HARPE_NOT_SUPPORTED) {
         warnings->is_power_missing = true;
         profiler->has_energy = false;
