@@ -154,7 +154,8 @@ def job_like(kind, seed, ranks=8, microbatches=24, has_equal_stages=False):
     GPUs: 38 clocks from 855 to 1410 MHz, and a power limit that holds the highest clocks back. All
     stages but the last are one measurement, as in the published profiles. Each is multiplied by a
     factor of its own, because in a real job no two stages are exactly equal. With
-    `has_equal_stages` the factors are 1, and the profile has the structure of the published ones."""
+    `has_equal_stages` the factors are 1, and the profile has the same structure as the published
+    ones."""
     source = random.Random(f"harpe {kind} {seed}")
     last_forward, last_backward, knee, rise = LIKES[kind]
     gpu = Gpu(1410, source.uniform(42, 52), source.uniform(280, 300), knee + source.gauss(0, 0.01),

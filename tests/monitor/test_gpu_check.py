@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/gpu_check on emulated GPUs and without any GPU: it measures, prints, and changes nothing. The
-driver library that bench/gpu_training uses refuses every change. HARPE names the program under test, HARPE_BINARY_DIR its build."""
+"""bench/gpu_check on emulated GPUs and without any GPU: it measures, prints, and changes nothing.
+The driver library that bench/gpu_training uses refuses every change. HARPE names the program under
+test, HARPE_BINARY_DIR its build."""
 import importlib.machinery
 import importlib.util
 import os
@@ -81,8 +82,8 @@ class GpuCheck(ProgramTest):
             self.assertRaises(AssertionError, script.Nvml.function, None, name)
 
 
-# Loads the driver library argv[1] and the real one, and prints what the first answers to changes, and
-# whether it reads what the second reads.
+# Loads the driver library argv[1] and the real one. Changes through the first one, and prints its
+# answers and the power limit after them.
 CHANGES = """
 import ctypes, sys
 refusing, real = ctypes.CDLL(sys.argv[1]), ctypes.CDLL("libnvidia-ml.so.1")
@@ -111,12 +112,13 @@ class GpuTraining(ProgramTest):
 
     def test_every_change_is_refused_and_reads_go_through(self):
         done = subprocess.run([HARPE, "emulate", "--gpus", "1xA100", "--", sys.executable, "-c",
-                               CHANGES, self.refusing_library()], env=environment(),
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=600)
+                               CHANGES, self.refusing_library()], env=environment(), text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=600)
         self.assertEqual((done.returncode, done.stdout), (0, "[4, 4, 4] 400000\n"), done)
 
     def test_all_changes_that_harpe_knows_are_refused(self):
-        refused = set(re.findall(r"REFUSE\((\w+)\)", (SOURCE / "bench" / "gpu_refuse.c").read_text()))
+        library = (SOURCE / "bench" / "gpu_refuse.c").read_text()
+        refused = set(re.findall(r"REFUSE\((\w+)\)", library))
         known = set()
         for path in (SOURCE / "src" / "gpu").glob("*nvml*.c"):
             known |= set(re.findall(r'"(nvmlDevice(?:Set|Reset|Clear)\w+)"', path.read_text()))
