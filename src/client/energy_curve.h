@@ -2,9 +2,8 @@
 /* A list of points in time at which the energy that a GPU has used is known. An energy counter
  * changes every 10 to 100 ms and is constant in between, so it shows the energy exactly at the
  * moments of its changes. A change is stored with the time range in which it happened. If readings
- * are slow, some changes are left out. Without a counter, power is integrated. The curve also
- * learns the counter's rhythm and computes when to read next. The curve uses no clock, lock or
- * driver. */
+ * are slow, some changes are left out (counter_rhythm.h). Without a counter, power is integrated.
+ * The curve uses no clock, lock or driver. */
 #ifndef HARPE_CLIENT_ENERGY_CURVE_H
 #define HARPE_CLIENT_ENERGY_CURVE_H
 
@@ -12,7 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { HARPE_CURVE_POINTS_MAX = 1 << 20, HARPE_RHYTHM_LENGTH = 8 };
+#include "client/counter_rhythm.h"
+
+enum { HARPE_CURVE_POINTS_MAX = 1 << 20 };
 
 /* Times are GPU time. */
 typedef struct harpe_curve_point {
@@ -32,16 +33,12 @@ typedef struct harpe_energy_curve {
     bool is_sampled; /* true for power, false for a counter */
     uint64_t counter_mj;
     int64_t unmoved_ns;     /* last time at which the counter had not changed */
-    int64_t reading_ns;     /* duration of a reading: the shortest of the latest ones */
     int64_t still_since_ns; /* time at which the last change, or the first value, was seen */
     double power_w;
     int64_t sampled_ns;
     double sampled_j;
     uint64_t samples;
-    int64_t rhythm_ns[HARPE_RHYTHM_LENGTH]; /* the latest intervals between two changes */
-    size_t rhythm_count;
-    bool leaves_out; /* readings are slow: the curve looks only for some of the changes */
-    int skips;       /* changes that were looked for, but too late, since the last point */
+    harpe_counter_rhythm rhythm;
 } harpe_energy_curve;
 
 void harpe_energy_curve_clear(harpe_energy_curve *curve);
@@ -56,11 +53,8 @@ void harpe_energy_curve_add_power(harpe_energy_curve *curve, int64_t time_ns, do
 /* Records a failed reading: the energy from the last point to the next one is unknown. */
 void harpe_energy_curve_break(harpe_energy_curve *curve);
 
-/* Returns the time until the next reading. For power, it is `period_ns` on average. For a counter
- * it is at most `period_ns`, and shorter if the counter is about to change, because the curve needs
- * the moment of the change. If readings are slow and the counter's rhythm is known, the counter is
- * read only around the moments of its changes, and up to seven of eight changes are left out, so
- * that readings take about 5 % of the time. The delay is then up to about 1 s. */
+/* Returns the time until the next reading. For power, it is `period_ns` on average. For a counter,
+ * see harpe_counter_rhythm_delay_ns. */
 int64_t harpe_energy_curve_delay_ns(harpe_energy_curve *curve, int64_t now_ns, int64_t period_ns);
 
 /* Returns the last point at or before `time_ns`; SIZE_MAX: none. */

@@ -64,8 +64,8 @@ static void tell_host_functions(harpe_pipeline *optimizer) {
         return;
     optimizer->has_told_host_functions = true;
     harpe_pipeline_say(optimizer, HARPE_LOG_INFO,
-                       "the CUDA stream has no writes to memory: its marks are host functions, "
-                       "during which it does no other work");
+                       "marks of the CUDA stream are host functions, during which it does no other "
+                       "work, because writes to memory could not be set up");
 }
 
 /* ---- Trials ---------------------------------------------------------------------------------- */

@@ -2,7 +2,8 @@
 /* The functions of the optimizer that the training thread calls. When an instruction begins or
  * ends, they request the GPU's clock and tell the profiler. They take no lock, allocate no memory,
  * make no system call and write no log line. The optimizer's own thread does such work. With
- * HARPE_MARK_STREAM, CUDA may do so, and the thread of the marks may have to be woken. */
+ * HARPE_MARK_STREAM, the first mark may set up the memory and the thread of the marks, CUDA may
+ * allocate memory, and a mark may wake the thread. */
 #include "base/error.h"
 #include "client/anticipation.h"
 #include "client/controller.h"

@@ -160,12 +160,13 @@ static void trim(harpe_instruction_profiler *profiler) {
 
 typedef struct energy_reading {
     int64_t began_ns, ended_ns; /* GPU time */
-    int64_t late_ns;            /* GPU time since the tick was due */
+    int64_t late_ns;            /* GPU time since the sample of power was due */
     bool has_energy;            /* the counter was read, or the power in its place */
     harpe_status status;        /* of the energy; HARPE_OK if it was not read */
     uint64_t counter_mj;
     uint32_t power_mw;
-    bool has_power; /* power was read at `began_ns`, for the comparison with the counter */
+    bool has_power;     /* power was read at `began_ns`, for the comparison with the counter */
+    bool has_no_sample; /* this power could not be read */
     harpe_error failure;
 } energy_reading;
 
@@ -183,18 +184,19 @@ static void read_energy(harpe_instruction_profiler *profiler, energy_reading *ou
  * only this thread writes it. */
 static void read_power(harpe_instruction_profiler *profiler, energy_reading *out) {
     harpe_energy_source *source = &profiler->source;
-    if (!profiler->has_counter || profiler->has_no_power ||
-        harpe_energy_check_delay_ns(&profiler->check, out->began_ns) > 0)
-        return;
+    if (!profiler->has_counter || profiler->has_no_power) return;
+    int64_t delay_ns = harpe_energy_check_delay_ns(&profiler->check, out->began_ns);
+    if (delay_ns > 0) return;
+    out->late_ns = -delay_ns;
     harpe_status status = source->power_mw(source->user, profiler->gpu, &out->power_mw, NULL);
     out->has_power = status == HARPE_OK;
+    out->has_no_sample = status != HARPE_OK;
     profiler->has_no_power = status == HARPE_NOT_SUPPORTED;
 }
 
 static void read_what_is_due(harpe_instruction_profiler *profiler, energy_reading *out) {
     const harpe_energy_source *source = &profiler->source;
     out->began_ns = out->ended_ns = source->clock_ns(source->user);
-    out->late_ns = profiler->due_gpu_ns > 0 ? out->began_ns - profiler->due_gpu_ns : 0;
     read_power(profiler, out); /* first, because a reading of the counter may take long */
     if (out->began_ns >= profiler->reading_due_gpu_ns) read_energy(profiler, out);
 }
@@ -217,7 +219,8 @@ static void add_reading(harpe_instruction_profiler *profiler, const energy_readi
 static void check_energy(harpe_instruction_profiler *profiler, const energy_reading *reading) {
     const harpe_energy_curve *curve = &profiler->curve;
     const harpe_curve_point *last = curve->count > 0 ? &curve->points[curve->count - 1] : NULL;
-    if (!last || curve->has_gap || last->follows_gap) harpe_energy_check_break(&profiler->check);
+    if (!last || curve->has_gap || last->follows_gap || reading->has_no_sample)
+        harpe_energy_check_break(&profiler->check);
     if (!last || curve->has_gap || !profiler->has_counter || !reading->has_power) return;
     harpe_energy_check_add(&profiler->check, reading->began_ns, reading->late_ns,
                            reading->power_mw * 1e-3, last->time_ns, last->blur_ns, last->energy_j);
@@ -304,17 +307,14 @@ static int64_t plan_next(harpe_instruction_profiler *profiler, const energy_read
     int64_t delay_ns = profiler->reading_due_gpu_ns - now_ns;
     if (!profiler->has_counter || profiler->has_no_power) return delay_ns;
     int64_t sample_ns = harpe_energy_check_delay_ns(&profiler->check, now_ns);
-    return sample_ns > 0 && sample_ns < delay_ns ? sample_ns : delay_ns;
+    return sample_ns < delay_ns && profiler->check.has_sample ? sample_ns : delay_ns;
 }
 
-/* Returns the real time until the next tick, and notes when it is due. */
+/* Returns the real time until the next tick. */
 static int64_t real_delay_ns(harpe_instruction_profiler *profiler, const energy_reading *reading) {
-    double speed = speed_of_time(profiler);
-    int64_t delay_ns = (int64_t)((double)plan_next(profiler, reading) / speed);
+    int64_t delay_ns = (int64_t)((double)plan_next(profiler, reading) / speed_of_time(profiler));
     delay_ns = delay_ns < longest_delay_ns ? delay_ns : longest_delay_ns;
-    delay_ns = delay_ns > shortest_delay_ns ? delay_ns : shortest_delay_ns;
-    profiler->due_gpu_ns = profiler->latest.gpu_ns + (int64_t)((double)delay_ns * speed);
-    return delay_ns;
+    return delay_ns > shortest_delay_ns ? delay_ns : shortest_delay_ns;
 }
 
 int64_t harpe_profiler_tick(void *user) {

@@ -42,7 +42,6 @@ struct harpe_instruction_profiler {
     bool has_thread; /* false: the caller calls the ticks (for tests) */
     harpe_ticker *ticker;
     bool has_low_slack; /* true if the thread's timers have low slack; used only by the thread */
-    int64_t due_gpu_ns; /* when the next tick is due; 0: not known; used only by the thread */
     int64_t reading_due_gpu_ns; /* when the energy is read next; used only by the thread */
 
     pthread_mutex_t lock; /* guards all members below */

@@ -36,8 +36,10 @@ enum { HOST_MEMORY_PORTABLE = 1, HOST_MEMORY_MAPPED = 2 }; /* cuda.h: CU_MEMHOST
 enum { CAPTURE_MODE_RELAXED = 2 };                         /* cuda.h: CU_STREAM_CAPTURE_MODE_... */
 
 struct harpe_stream_cell {
-    write_value *write;
+    register_host *register_memory;
+    find_device_pointer *find_pointer;
     unregister_host *unregister;
+    write_value *write;
     exchange_capture_mode *exchange_mode; /* NULL: a driver without CUDA graphs */
     void *stream;
     _Atomic uint32_t *reached; /* a page of this process that is registered with CUDA; written by
@@ -118,36 +120,49 @@ static void exchange_mode(const harpe_stream_cell *cell, int *mode) {
     if (cell->exchange_mode) (void)cell->exchange_mode(mode);
 }
 
-static bool register_page(harpe_stream_cell *cell, void *library, void *page) {
-    register_host *register_memory;
-    find_device_pointer *find_pointer;
-    *(void **)&register_memory = dlsym(library, "cuMemHostRegister_v2");
-    *(void **)&find_pointer = dlsym(library, "cuMemHostGetDevicePointer_v2");
+/* Gives a registered page back. Leaks it if CUDA does not let go of it, because CUDA would take
+ * other memory at the same address for it. */
+static void give_back(const harpe_stream_cell *cell, void *page) {
+    int mode = CAPTURE_MODE_RELAXED;
+    exchange_mode(cell, &mode);
+    if (cell->unregister(page) == 0) (void)munmap(page, page_size());
+    exchange_mode(cell, &mode);
+}
+
+static bool find_functions(harpe_stream_cell *cell, void *library) {
+    *(void **)&cell->register_memory = dlsym(library, "cuMemHostRegister_v2");
+    *(void **)&cell->find_pointer = dlsym(library, "cuMemHostGetDevicePointer_v2");
     *(void **)&cell->unregister = dlsym(library, "cuMemHostUnregister");
     *(void **)&cell->write = dlsym(library, "cuStreamWriteValue32_v2");
     *(void **)&cell->exchange_mode = dlsym(library, "cuThreadExchangeStreamCaptureMode");
-    if (!register_memory || !find_pointer || !cell->unregister || !cell->write) return false;
+    return cell->register_memory && cell->find_pointer && cell->unregister && cell->write;
+}
+
+static bool register_page(const harpe_stream_cell *cell, void *page) {
     int mode = CAPTURE_MODE_RELAXED;
     exchange_mode(cell, &mode);
     bool is_registered =
-        register_memory(page, page_size(), HOST_MEMORY_PORTABLE | HOST_MEMORY_MAPPED) == 0;
-    /* The trial is the first write of all. */
-    bool is_tried = is_registered && find_pointer(&cell->device_pointer, page, 0) == 0 &&
-                    cell->write(cell->stream, cell->device_pointer, 1, 0) == 0;
-    if (is_registered && !is_tried) (void)cell->unregister(page);
+        cell->register_memory(page, page_size(), HOST_MEMORY_PORTABLE | HOST_MEMORY_MAPPED) == 0;
     exchange_mode(cell, &mode);
-    return is_tried;
+    return is_registered;
 }
 
-static bool make_memory(harpe_stream_cell *cell, void *library) {
-    void *page =
-        mmap(NULL, page_size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+/* Makes the page and tries a write, which is the first of all. The page is shared with forked
+ * children, because a private one would be copied, and the stream would write to the other copy. */
+static bool make_page(harpe_stream_cell *cell) {
+    void *page = mmap(NULL, page_size(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) return false;
     cell->reached = page;
     atomic_init(cell->reached, 0);
     atomic_init(&cell->sent, 1);
-    if (register_page(cell, library, page)) return true;
-    (void)munmap(page, page_size());
+    if (!register_page(cell, page)) {
+        (void)munmap(page, page_size());
+        return false;
+    }
+    if (cell->find_pointer(&cell->device_pointer, page, 0) == 0 &&
+        cell->write(cell->stream, cell->device_pointer, 1, 0) == 0)
+        return true;
+    give_back(cell, page);
     return false;
 }
 
@@ -159,7 +174,7 @@ harpe_stream_cell *harpe_stream_cell_new(void *library, void *stream,
     cell->handler = handler;
     cell->user = user;
     (void)sem_init(&cell->wake, 0, 0);
-    if (!make_memory(cell, library)) {
+    if (!find_functions(cell, library) || !make_page(cell)) {
         (void)sem_destroy(&cell->wake);
         free(cell);
         return NULL;
@@ -177,12 +192,7 @@ void harpe_stream_cell_free(harpe_stream_cell *cell) {
     wake(cell);
     (void)pthread_join(cell->thread, NULL);
     (void)sem_destroy(&cell->wake);
-    if (atomic_load(cell->reached) == (uint32_t)atomic_load(&cell->sent)) {
-        int mode = CAPTURE_MODE_RELAXED;
-        exchange_mode(cell, &mode);
-        (void)cell->unregister((void *)cell->reached); /* fails if the context has ended */
-        exchange_mode(cell, &mode);
-        (void)munmap((void *)cell->reached, page_size());
-    }
+    if (atomic_load(cell->reached) == (uint32_t)atomic_load(&cell->sent))
+        give_back(cell, (void *)cell->reached);
     free(cell);
 }

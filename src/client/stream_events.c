@@ -15,7 +15,7 @@
 #include "base/array.h"
 #include "client/stream_cell.h"
 
-enum { RING_SIZE = 4096, DRAIN_TRIES = 200 };
+enum { RING_SIZE = 4096, DRAIN_TRIES = 200, TRIES_MAX = 3 };
 static const struct timespec drain_pause = {.tv_nsec = 10000000}; /* all pauses together take 2 s */
 
 /* cuda.h: CUresult cuLaunchHostFunc(CUstream, CUhostFn, void *) */
@@ -30,6 +30,7 @@ typedef struct waiting_event {
 
 struct harpe_stream_events {
     harpe_stream_cell *cell; /* NULL: the stream runs host functions */
+    int tries;               /* to make the cell */
     _Atomic bool has_called; /* a host function was launched */
     launch_host_function *launch;
     query_capture *query_capture; /* NULL: a driver without CUDA graphs */
@@ -89,15 +90,16 @@ static bool handle_here(harpe_stream_events *events, const harpe_stream_event *e
 
 /* Makes the cell, unless the stream captures a graph, which the trial would become a part of. */
 static void try_cell(harpe_stream_events *events) {
-    if (!is_capturing(events))
-        events->cell =
-            harpe_stream_cell_new(events->library, events->stream, arrive_by_write, events);
+    if (events->tries >= TRIES_MAX || is_capturing(events)) return;
+    events->tries++;
+    events->cell = harpe_stream_cell_new(events->library, events->stream, arrive_by_write, events);
 }
 
 static bool send(harpe_stream_events *events) {
     if (events->cell) return harpe_stream_cell_send(events->cell, events->sent);
+    if (events->launch(events->stream, arrive_by_call, events) != 0) return false;
     atomic_store_explicit(&events->has_called, true, memory_order_relaxed);
-    return events->launch(events->stream, arrive_by_call, events) == 0;
+    return true;
 }
 
 bool harpe_stream_events_send(harpe_stream_events *events, const harpe_stream_event *event) {

@@ -36,7 +36,8 @@ typedef struct harpe_stream_events harpe_stream_events;
 /* Returns NULL if this process has not loaded CUDA, or if memory is short. */
 harpe_stream_events *harpe_stream_events_new(void *cuda_stream, harpe_stream_event_handler *handler,
                                              void *user);
-/* Sends an event. Call it from the training thread. If the stream captures a CUDA graph, `handler`
+/* Sends an event. Call it from the training thread. The first calls may set up the memory and the
+ * thread that follow the stream. If the stream captures a CUDA graph, `handler`
  * is called at once on this thread. Returns false if the stream does not accept the event, or if
  * too many events are on their way; `handler` then does not receive the event. */
 bool harpe_stream_events_send(harpe_stream_events *events, const harpe_stream_event *event);

@@ -11,6 +11,7 @@
 enum {
     CAPACITY = 16384,
     CUDA_SUCCESS = 0,
+    CUDA_ERROR_INVALID_CONTEXT = 201,
     CUDA_ERROR_NOT_SUPPORTED = 801,
     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900
 };
@@ -26,7 +27,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static stream_work queue[CAPACITY];
 static size_t enqueued, begun, captured, writes;
-static bool is_running, is_held, is_refusing, is_capturing, has_no_writes;
+static bool is_running, is_held, is_refusing, is_capturing, has_no_writes, has_no_context;
+static void *registered;
 
 int cuLaunchHostFunc(void *stream, void (*function)(void *user), void *user);
 int cuStreamIsCapturing(void *stream, int *capture_status);
@@ -36,6 +38,8 @@ int cuMemHostUnregister(void *memory);
 int cuThreadExchangeStreamCaptureMode(int *mode);
 int cuStreamWriteValue32_v2(void *stream, uint64_t pointer, uint32_t value, unsigned flags);
 void standin_cuda_have_no_writes(bool no_writes);
+void standin_cuda_have_no_context(bool no_context);
+void *standin_cuda_registered(void);
 void standin_cuda_hold(bool hold);
 void standin_cuda_refuse(bool refuse);
 void standin_cuda_capture(bool capture);
@@ -109,9 +113,9 @@ static int change_registration(void) {
 }
 
 int cuMemHostRegister_v2(void *memory, size_t size, unsigned flags) {
-    (void)memory;
     (void)size;
     (void)flags;
+    registered = memory;
     return change_registration();
 }
 
@@ -123,7 +127,7 @@ int cuMemHostGetDevicePointer_v2(uint64_t *pointer, void *memory, unsigned flags
 
 int cuMemHostUnregister(void *memory) {
     (void)memory;
-    return change_registration();
+    return has_no_context ? CUDA_ERROR_INVALID_CONTEXT : change_registration();
 }
 
 int cuStreamIsCapturing(void *stream, int *capture_status) {
@@ -181,3 +185,9 @@ size_t standin_cuda_functions(void) {
     pthread_mutex_unlock(&lock);
     return count;
 }
+
+/* The context of the calling thread has ended. */
+void standin_cuda_have_no_context(bool no_context) { has_no_context = no_context; }
+
+/* Returns the memory that was registered last. */
+void *standin_cuda_registered(void) { return registered; }

@@ -3,6 +3,7 @@
  * library has the stream: its writes and host functions run on another thread, in order. The tests
  * of the stream run with writes, and again with host functions. */
 #include <dlfcn.h>
+#include <sys/mman.h>
 
 #include "client/stream_events.h"
 #include "client/training_world.h"
@@ -16,6 +17,8 @@ static void (*have_no_writes)(bool no_writes);
 static size_t (*captured)(void);
 static size_t (*count_writes)(void);
 static size_t (*count_functions)(void);
+static void (*have_no_context)(bool no_context);
+static void *(*registered)(void);
 static bool has_writes = true; /* false: the stream has only host functions */
 
 /* Stays loaded, like CUDA. */
@@ -33,6 +36,10 @@ static void load_cuda(void) {
     assert_non_null(captured);
     assert_non_null(count_writes);
     assert_non_null(count_functions);
+    *(void **)&have_no_context = dlsym(library, "standin_cuda_have_no_context");
+    *(void **)&registered = dlsym(library, "standin_cuda_registered");
+    assert_non_null(have_no_context);
+    assert_non_null(registered);
     assert_non_null(hold_stream);
     assert_non_null(refuse);
     assert_non_null(capture);
@@ -144,6 +151,38 @@ static void a_refused_mark_disturbs_no_other(void **state) {
     harpe_stream_events_free(events);
 }
 
+/* CUDA would take other memory at the page's address for the page. */
+static void a_page_that_cuda_keeps_stays_mapped(void **state) {
+    (void)state;
+    arrivals seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    for (int i = 0; i < 2; i++) {
+        harpe_stream_events *events = harpe_stream_events_new(NULL, arrive, &seen);
+        assert_true(send_begin(events, "a"));
+        wait_for_arrivals(&seen, (size_t)i + 1);
+        have_no_context(i == 0);
+        void *page = registered();
+        harpe_stream_events_free(events);
+        have_no_context(false);
+        unsigned char is_resident;
+        if (has_writes) assert_int_equal(mincore(page, 1, &is_resident) == 0, i == 0);
+    }
+}
+
+static void a_stream_that_refused_first_is_tried_again(void **state) {
+    (void)state;
+    arrivals seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    refuse(true);
+    harpe_stream_events *events = harpe_stream_events_new(NULL, arrive, &seen);
+    assert_false(send_begin(events, "refused"));
+    refuse(false);
+    size_t writes = count_writes();
+    assert_true(send_begin(events, "a"));
+    wait_for_arrivals(&seen, 1);
+    assert_int_equal(count_writes() - writes, has_writes ? 2 : 0);
+    assert_int_equal(harpe_stream_events_call(events), !has_writes);
+    harpe_stream_events_free(events);
+}
+
 static void a_full_queue_and_a_refusing_stream_are_told(void **state) {
     (void)state;
     arrivals seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -244,7 +283,7 @@ static void nothing_is_left_in_a_captured_graph(void **state) {
 /* ---- In an optimizer ------------------------------------------------------------------------- */
 
 #define REFUSED "does not accept all marks"
-#define CALLED "its marks are host functions"
+#define CALLED "marks of the CUDA stream are host functions"
 
 static void rounds_go_on_with_marks_of_a_stream(void **state) {
     scratch *files = *state;
@@ -297,6 +336,8 @@ int main(void) {
         TEST(events_arrive_in_order_on_the_streams_thread),
         TEST(marks_are_writes_if_the_stream_has_them),
         TEST(a_refused_mark_disturbs_no_other),
+        TEST(a_page_that_cuda_keeps_stays_mapped),
+        TEST(a_stream_that_refused_first_is_tried_again),
         TEST(a_full_queue_and_a_refusing_stream_are_told),
         TEST(a_stream_that_never_comes_there_is_left_behind),
         TEST(a_stream_is_followed_again_after_a_pause),
