@@ -27,6 +27,7 @@
 #define ASK_PERIOD_S 0.1
 #define END_LIMIT_S 60.0 /* time in which ranks must end by themselves */
 #define BACK_LIMIT_S 60.0
+#define STRAGGLER_TRIES 5
 /* Length of the run after a straggler. The server needs several rounds to notice that its answer is
  * wrong, and to correct it. */
 enum { STEPS_AFTER_ANSWER = 8, ROUNDS_AFTER_ANSWER = 4 };
@@ -255,6 +256,12 @@ static harpe_status start_straggler(launcher *self, harpe_error *error) {
     atomic_store(&self->board->straggler_step, self->story->straggler_step);
     snprintf(body, sizeof body, "{\"slowdown\": %.17g}", event->factor);
     long status = ask_about_job(self, "/straggler/", "", body, &answer);
+    /* On a busy machine the server may not have answered in time. To say the same again is
+     * harmless. */
+    for (int i = 1; i < STRAGGLER_TRIES && status == 0; i++) {
+        json_decref(answer);
+        status = ask_about_job(self, "/straggler/", "", body, &answer);
+    }
     const char *detail = json_string_value(json_object_get(answer, "detail"));
     /* 409: this scheduler does not accept job requests; the job continues without change */
     harpe_status result =
