@@ -106,7 +106,8 @@ void harpe_counter_rhythm_note_change(harpe_counter_rhythm *rhythm, int64_t inte
     rhythm->misses = 0;
     rhythm->blur_ns = blur_ns;
     if (rhythm->changes < TRIED_CHANGES) rhythm->changes++;
-    if (rhythm->mode == HARPE_RHYTHM_BLIND || interval_ns <= 0 || blur_ns > interval_ns / 2) return;
+    if (rhythm->mode == HARPE_RHYTHM_BLIND || interval_ns <= 0 || blur_ns > interval_ns / 4 * 3)
+        return;
     if (rhythm->mode == HARPE_RHYTHM_SOME) {
         int64_t rhythm_ns = mean_of(rhythm);
         interval_ns /= larger(1, (interval_ns + rhythm_ns / 2) / rhythm_ns);

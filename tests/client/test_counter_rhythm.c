@@ -84,8 +84,8 @@ static reader new_reader(int64_t counter_ns, int64_t reading_ns, int64_t period_
 
 static void fast_readings_find_every_change(void **state) {
     (void)state;
-    static const int64_t counters_ns[] = {20 * MS, 50 * MS, 100 * MS};
-    for (size_t i = 0; i < 3; i++) {
+    static const int64_t counters_ns[] = {10 * MS, 20 * MS, 50 * MS, 100 * MS};
+    for (size_t i = 0; i < 4; i++) {
         reader self = new_reader(counters_ns[i], 20 * US, 10 * MS);
         run(&self, 3000 * MS);
         finding got = watch(&self, 200, MS);
