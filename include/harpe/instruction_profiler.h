@@ -3,9 +3,9 @@
  * without stopping the training. The training thread records time stamps. A thread of the profiler
  * reads the GPU's energy counter, mostly when it is about to change. An instruction is often
  * shorter than the interval at which the counter changes, so one instruction's energy cannot be
- * read from the counter. Instead, the profiler uses the counter's values over many steps: it fits
- * one power to each pair of instruction and frequency, and one power to waiting (docs/training.md).
- */
+ * read from the counter. Instead, the profiler uses the counter's values over many steps: it
+ * estimates the power of each instruction at each frequency, and the power while the GPU waits, so
+ * that the powers agree best with the counter (docs/training.md). */
 #ifndef HARPE_INSTRUCTION_PROFILER_H
 #define HARPE_INSTRUCTION_PROFILER_H
 
@@ -26,8 +26,9 @@ typedef struct harpe_instruction_profiler harpe_instruction_profiler;
 typedef struct harpe_instruction_profiler_options {
     harpe_gpus *gpus; /* must outlive the profiler; NULL: times only, energies are 0 */
     int gpu;
-    /* s of GPU time between two reads of the energy counter until its rhythm is known; without a
-     * counter, between two samples of power; 0: 0.01 */
+    /* Time between two readings of the energy counter until the profiler knows how often the
+     * counter changes. Without a counter: time between two samples of power. In s of GPU time; 0:
+     * 0.01 */
     double sample_period_s;
     size_t event_capacity; /* time stamps that may wait for the profiler's thread; 0: 65536 */
     harpe_log log;

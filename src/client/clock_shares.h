@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Computes at which clocks a GPU ran during a span of time. The functions use only the requests for
- * clocks and the times that changes take; they read no clock. They keep no state. */
+/* Computes at which clocks a GPU ran during a span of time. The functions compute this from the
+ * requests for clocks and from the times that changes of the clock take. They do not read the GPU's
+ * clock, and they keep no state. */
 #ifndef HARPE_CLIENT_CLOCK_SHARES_H
 #define HARPE_CLIENT_CLOCK_SHARES_H
 
@@ -26,25 +27,24 @@ typedef struct harpe_clock_timeline {
     size_t count[HARPE_CLOCK_SPEEDS];
 } harpe_clock_timeline;
 
-/* Makes the timeline that follows from the requests. A request replaces an older request that has
- * not taken effect. A change takes the time of its target clock in the table. If the target is not
- * known, it takes the longest time of the table, or no time if it is fast. If the table has no time
- * that can be used, a slow change takes 0.5 s, so that only long runs at one clock are known. A
- * request for 0 MHz makes the clock unknown at once. The timeline of requests that are not in the
- * order of time is empty, so that no clock is known. Returns false if memory runs out. Free with
- * harpe_clock_timeline_free.
- */
+/* Makes the timeline from the requests. A request replaces an older request that has not taken
+ * effect. The table has the times of the changes to each target clock. If it has no time for a
+ * target clock, a usual or slow change to this clock takes the longest time in the table, and a
+ * fast change takes no time. If the table has no usable time at all, a slow change takes 0.5 s, so
+ * that the clocks of only long runs at one clock are known. A request for 0 MHz makes the clock
+ * unknown at once. If the requests are not in the order of time, the timeline is empty, so that no
+ * clock is known. Returns false if memory runs out. Free with harpe_clock_timeline_free. */
 bool harpe_clock_timeline_make(harpe_clock_timeline *timeline, const harpe_clock_ask *asks,
                                size_t count, const harpe_switch_table *table);
 void harpe_clock_timeline_free(harpe_clock_timeline *timeline);
 
-/* Returns the GPU time, in us, from which on the clock is known, whether the first change is fast
- * or slow. Returns UINT64_MAX if the clock is never known. */
+/* Returns the GPU time in us at which the clock becomes known, for any speed of the first change.
+ * Returns UINT64_MAX if the clock is never known. */
 uint64_t harpe_clock_timeline_begin(const harpe_clock_timeline *timeline);
 
-/* Computes the clocks of a span. They are not known in three cases: the span begins before the
- * first change; it has more clocks than a run may have; or its clocks are clearly different if
- * changes are fast or slow. */
+/* Computes the clocks of a span. They are unknown in three cases: the span begins before the first
+ * change; the span has more clocks than a run may have; or fast changes would give clearly
+ * different clocks than slow changes. */
 harpe_run_clocks harpe_clock_shares_of(const harpe_clock_timeline *timeline, uint64_t start_us,
                                        uint64_t end_us);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Learns the rhythm of an energy counter, and plans its readings. */
+/* This file learns how often an energy counter changes, and decides when the counter is read next.
+ */
 #include "client/counter_rhythm.h"
 
 #include <math.h>
@@ -39,7 +40,7 @@ static int64_t shortest_of(const harpe_counter_rhythm *rhythm) {
     return shortest_ns;
 }
 
-/* Returns the mean of the intervals that are no multiples of the shortest one. It is more exact
+/* Returns the mean of the intervals that contain only one change. The mean is more exact
  * than the shortest one, because the blurs of neighbouring intervals cancel out. 0: not known. */
 static int64_t mean_of(const harpe_counter_rhythm *rhythm) {
     int64_t shortest_ns = shortest_of(rhythm), sum_ns = 0, count = 0;
@@ -52,7 +53,7 @@ static int64_t mean_of(const harpe_counter_rhythm *rhythm) {
 }
 
 /* Returns the duration of a reading: the third shortest of the latest ones. A busy machine can make
- * any reading longer, and a driver may know a value already. */
+ * any reading longer, and a reading is shorter if the driver already knows the value. */
 static int64_t reading_of(const harpe_counter_rhythm *rhythm) {
     int64_t sorted_ns[HARPE_RHYTHM_LENGTH];
     size_t count = known(rhythm->reading_count);
@@ -65,8 +66,8 @@ static int64_t reading_of(const harpe_counter_rhythm *rhythm) {
     return count == 0 ? 0 : sorted_ns[count < 3 ? 0 : 2];
 }
 
-/* Returns after how many changes the next one is looked for. The number grows with the changes that
- * were found, because each of them makes the rhythm more exact. */
+/* Returns how many changes after the last known one the curve looks for a change again. The number
+ * grows while changes are found, because each of them makes the rhythm more exact. */
 static int64_t stride_of(const harpe_counter_rhythm *rhythm) {
     double rhythm_ns = (double)mean_of(rhythm);
     double wanted = ceil(READINGS * (double)reading_of(rhythm) / (reading_share * rhythm_ns));
@@ -75,7 +76,7 @@ static int64_t stride_of(const harpe_counter_rhythm *rhythm) {
     return larger(1, smaller(certain, (int64_t)fmin(wanted, most)));
 }
 
-/* Returns when the change that is looked for is expected. */
+/* Returns the expected time of the change that the curve looks for. */
 static int64_t next_change_ns(const harpe_counter_rhythm *rhythm, int64_t last_ns) {
     return last_ns + (stride_of(rhythm) + rhythm->offset) * mean_of(rhythm);
 }
@@ -126,8 +127,8 @@ static harpe_rhythm_mode mode_of(const harpe_counter_rhythm *rhythm, int64_t per
                                                                            : HARPE_RHYTHM_BLIND;
 }
 
-/* Returns the pause between readings around a change. It is at least as long as a reading, so that
- * slow readings do not fill the time. */
+/* Returns the pause between two readings around a change. The pause is at least as long as a
+ * reading, so slow readings take at most half of the time around a change. */
 static int64_t pause_of(const harpe_counter_rhythm *rhythm, int64_t period_ns) {
     return larger(period_ns / 10, reading_of(rhythm));
 }

@@ -66,8 +66,9 @@ harpe_status harpe_profiler_new_on(const harpe_instruction_profiler_options *opt
                                    const harpe_energy_source *source, bool has_thread,
                                    harpe_instruction_profiler **out, harpe_error *error);
 
-/* Reads the energy if it is due, takes the recorded events, and determines for which steps the
- * energy is known. Returns the real time in ns until the next call. `user` is the profiler. */
+/* Reads the energy counter, and the power, if a reading is due. Then takes the recorded events out
+ * of the ring and finds the steps whose energy is now known. Returns the real time in ns until the
+ * next call. `user` is the profiler. */
 int64_t harpe_profiler_tick(void *user);
 
 /* Returns false in a forked child. There, the lock may be held by a thread that does not exist. */

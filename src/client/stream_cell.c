@@ -66,9 +66,9 @@ static bool look(harpe_stream_cell *cell) {
     return true;
 }
 
-/* Sleeps until a mark is sent. The flag is set before the last comparison, and the training thread
- * reads it after it has counted its mark, so one of the two sees the other. If the training thread
- * has cleared the flag first, it has also posted. */
+/* Sleeps until a mark is sent. This thread sets the flag before it compares the counts. The
+ * training thread counts its mark before it reads the flag. So at least one of them sees what the
+ * other has done. If the training thread has cleared the flag, it has also posted. */
 static void sleep_until_sent(harpe_stream_cell *cell) {
     atomic_store(&cell->is_asleep, true);
     bool has_nothing_to_do =

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A number in host memory to which a CUDA stream writes when it reaches a mark
- * (cuStreamWriteValue32), and a thread that looks at the number. A write takes the stream no
- * measurable time. A host function takes tens of microseconds, during which the stream does no
- * other work (docs/gpu.md). */
+/* A cell is a number in host memory. A CUDA stream writes to it when it reaches a mark
+ * (cuStreamWriteValue32), and a thread looks at it. A write takes the stream no measurable time. A
+ * host function takes tens of microseconds, and the stream does no other work meanwhile
+ * (docs/gpu.md). */
 #ifndef HARPE_CLIENT_STREAM_CELL_H
 #define HARPE_CLIENT_STREAM_CELL_H
 
@@ -11,7 +11,9 @@
 
 typedef struct harpe_stream_cell harpe_stream_cell;
 
-/* Is called on the cell's thread with the number of marks that the stream has reached so far. */
+/* The cell's thread calls this function with the number of marks that the stream has reached so
+ * far.
+ */
 typedef void harpe_stream_cell_handler(void *user, size_t reached);
 
 /* Makes a cell and starts its thread. `library` is libcuda, and `stream` a CUDA stream of this
@@ -19,7 +21,7 @@ typedef void harpe_stream_cell_handler(void *user, size_t reached);
  * NULL if the driver, the stream or the context has no such writes, or if memory is short. */
 harpe_stream_cell *harpe_stream_cell_new(void *library, void *stream,
                                          harpe_stream_cell_handler *handler, void *user);
-/* Enqueues a write that tells that the stream has reached mark `number`. Marks are numbered from 1
+/* Enqueues the write for mark `number`. Marks are numbered from 1
  * without gaps; a number that was refused is used again. Call it from the training thread. It makes
  * a system call only if it has to wake the cell's thread. Returns false if the stream does not
  * accept the write. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sends events through a CUDA stream. Each event waits in a ring until the stream has reached it.
- * The stream tells that by writing to memory, at which a thread looks. If it cannot write, the
- * driver calls back instead, in the stream's order and on a thread of the driver. The driver's
- * library is used only if the process has already loaded it. */
+ * When the stream reaches an event, it writes a number to memory, and a thread sees the number. A
+ * stream that cannot write runs a host function for each event instead, on a thread of the driver.
+ * This file uses the driver's library only if the process has already loaded it. */
 #include "client/stream_events.h"
 
 #include <dlfcn.h>
@@ -58,10 +58,10 @@ static void arrive(harpe_stream_events *events) {
     atomic_store_explicit(&events->handled, turn + 1, memory_order_release);
 }
 
-/* A host function of the stream. A stream runs one at a time, in order. */
+/* This is the host function. A stream runs its host functions one after the other, in order. */
 static void arrive_by_call(void *user) { arrive(user); }
 
-/* On the cell's thread. */
+/* The cell's thread calls this function. */
 static void arrive_by_write(void *user, size_t reached) {
     harpe_stream_events *events = user;
     while (atomic_load_explicit(&events->handled, memory_order_relaxed) != reached)
@@ -88,7 +88,8 @@ static bool handle_here(harpe_stream_events *events, const harpe_stream_event *e
     return true;
 }
 
-/* Makes the cell, unless the stream captures a graph, which the trial would become a part of. */
+/* Makes the cell, unless the stream captures a graph. The cell's trial write would become a part of
+ * the graph. */
 static void try_cell(harpe_stream_events *events) {
     if (events->tries >= TRIES_MAX || is_capturing(events)) return;
     events->tries++;

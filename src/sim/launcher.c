@@ -256,8 +256,8 @@ static harpe_status start_straggler(launcher *self, harpe_error *error) {
     atomic_store(&self->board->straggler_step, self->story->straggler_step);
     snprintf(body, sizeof body, "{\"slowdown\": %.17g}", event->factor);
     long status = ask_about_job(self, "/straggler/", "", body, &answer);
-    /* On a busy machine the server may not have answered in time. To say the same again is
-     * harmless. */
+    /* A server on a busy machine may not answer in time. It accepts the same report several times.
+     */
     for (int i = 1; i < STRAGGLER_TRIES && status == 0; i++) {
         json_decref(answer);
         status = ask_about_job(self, "/straggler/", "", body, &answer);

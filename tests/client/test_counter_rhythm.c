@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The curve of a counter that changes at regular intervals, read by a thread that may be stopped at
- * any time: how many moments of changes it knows, how well, and how much time its readings take. */
+/* Tests the energy curve of a counter that changes at regular intervals. The thread that reads the
+ * counter may be stopped at any time. The tests check how many moments of changes the curve knows,
+ * how exactly it knows them, and how much time the readings take. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +22,7 @@ typedef struct reader {
     int64_t now_ns;
     int64_t since_ns, base; /* the counter has changed `base` times at `since_ns` */
     int64_t in_readings_ns;
-    bool has_fast_readings; /* now and then the driver knows the value already */
+    bool has_fast_readings; /* each 20th reading is fast, because the driver knows the value */
     unsigned readings;
 } reader;
 
@@ -47,7 +48,7 @@ static void run(reader *self, int64_t time_ns) {
         read_counter(self);
 }
 
-/* From now on the counter changes at another interval. */
+/* Changes the interval of the counter. The new interval begins now. */
 static void change_rhythm(reader *self, int64_t counter_ns) {
     self->base = changes(self);
     self->since_ns = self->now_ns;
@@ -59,7 +60,8 @@ typedef struct finding {
     double reading_time; /* share of the time that readings took */
 } finding;
 
-/* Watches some changes. Every known point must be a true moment of a change within its blur. */
+/* Runs the reader for `count` changes. Checks that every point of the curve is the moment of a
+ * change, within the point's blur. */
 static finding watch(reader *self, int64_t count, int64_t blur_ns) {
     int64_t start_ns = self->now_ns, found = 0;
     self->in_readings_ns = 0;
@@ -95,8 +97,8 @@ static void fast_readings_find_every_change(void **state) {
     }
 }
 
-/* Readings as slow as those of an H100 and slower, and short periods. The time of the readings is
- * about 5 %, or what a single change for each second needs. */
+/* Readings take as long as on an H100, or longer. In some cases the period is short. Readings take
+ * about 5 % of the time; if one takes 15 ms, they take up to 10 %. */
 static void slow_readings_take_little_time(void **state) {
     (void)state;
     static const struct {
@@ -118,7 +120,8 @@ static void slow_readings_take_little_time(void **state) {
     }
 }
 
-/* Changes too frequent to be found: the energy is known, at moments with a large blur. */
+/* The counter changes too often for slow readings. The curve still gets points, with a large blur.
+ */
 static void frequent_changes_of_a_slow_counter_are_not_looked_for(void **state) {
     (void)state;
     static const int64_t readings_ns[] = {3 * MS, 13 * MS};
@@ -148,7 +151,7 @@ static void a_stop_at_the_beginning_is_forgotten(void **state) {
     }
 }
 
-/* Stops of the thread at any time cost some changes, and no more. */
+/* The thread is stopped 200 times. Afterwards the curve finds as many changes as without stops. */
 static void stops_do_not_last(void **state) {
     (void)state;
     static const int64_t readings_ns[] = {20 * US, 3 * MS};
@@ -166,7 +169,7 @@ static void stops_do_not_last(void **state) {
     }
 }
 
-/* The rhythm is forgotten only after several looks that came too late. */
+/* One stop of the thread does not make the curve forget the rhythm. */
 static void a_late_look_is_made_up_for(void **state) {
     (void)state;
     for (int64_t stop_ns = 10 * MS; stop_ns < 700 * MS; stop_ns += 30 * MS) {
@@ -193,7 +196,7 @@ static void another_rhythm_is_learnt(void **state) {
             change_rhythm(&self, counters_ns[i]);
             run(&self, 8000 * MS);
             finding got = watch(&self, 300, 7 * MS);
-            /* 55 ms may be taken for 110 ms, which costs only points. */
+            /* The curve may find only each second change of 55 ms, so it has fewer points. */
             if (got.found < (k == 0 ? 0.97 : 0.15) || got.reading_time > 0.07)
                 fail_msg("to %lld ms: found %.3f, reading time %.3f",
                          (long long)(counters_ns[i] / MS), got.found, got.reading_time);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Marks of the host, of a CUDA stream, and after a synchronisation. A stand-in for the driver's
- * library has the stream: its writes and host functions run on another thread, in order. The tests
- * of the stream run with writes, and again with host functions. */
+/* Tests the three kinds of marks: those of the host, those of a CUDA stream, and those after a
+ * synchronisation. A stand-in for the driver's library provides the stream, and runs its writes and
+ * host functions in order on a thread of its own. All tests of the stream run twice: first the
+ * stream can write to memory, and then it has only host functions. */
 #include <dlfcn.h>
 #include <sys/mman.h>
 
@@ -21,31 +22,28 @@ static void (*have_no_context)(bool no_context);
 static void *(*registered)(void);
 static bool has_writes = true; /* false: the stream has only host functions */
 
-/* Stays loaded, like CUDA. */
+static void *find(void *library, const char *name) {
+    void *symbol = dlsym(library, name);
+    assert_non_null(symbol);
+    return symbol;
+}
+
+/* Loads the stand-in. It stays loaded, as the driver's library does. */
 static void load_cuda(void) {
     void *library = dlopen(STANDIN_CUDA, RTLD_NOW);
     assert_non_null(library);
-    *(void **)&hold_stream = dlsym(library, "standin_cuda_hold");
-    *(void **)&refuse = dlsym(library, "standin_cuda_refuse");
-    *(void **)&capture = dlsym(library, "standin_cuda_capture");
-    *(void **)&have_no_writes = dlsym(library, "standin_cuda_have_no_writes");
-    *(void **)&captured = dlsym(library, "standin_cuda_captured");
-    assert_non_null(have_no_writes);
-    *(void **)&count_writes = dlsym(library, "standin_cuda_writes");
-    *(void **)&count_functions = dlsym(library, "standin_cuda_functions");
-    assert_non_null(captured);
-    assert_non_null(count_writes);
-    assert_non_null(count_functions);
-    *(void **)&have_no_context = dlsym(library, "standin_cuda_have_no_context");
-    *(void **)&registered = dlsym(library, "standin_cuda_registered");
-    assert_non_null(have_no_context);
-    assert_non_null(registered);
-    assert_non_null(hold_stream);
-    assert_non_null(refuse);
-    assert_non_null(capture);
+    *(void **)&hold_stream = find(library, "standin_cuda_hold");
+    *(void **)&refuse = find(library, "standin_cuda_refuse");
+    *(void **)&capture = find(library, "standin_cuda_capture");
+    *(void **)&captured = find(library, "standin_cuda_captured");
+    *(void **)&have_no_writes = find(library, "standin_cuda_have_no_writes");
+    *(void **)&count_writes = find(library, "standin_cuda_writes");
+    *(void **)&count_functions = find(library, "standin_cuda_functions");
+    *(void **)&have_no_context = find(library, "standin_cuda_have_no_context");
+    *(void **)&registered = find(library, "standin_cuda_registered");
 }
 
-/* Runs first, before anything has loaded CUDA. */
+/* This test runs first, before anything has loaded CUDA. */
 static void without_cuda_the_host_marks(void **state) {
     scratch *files = *state;
     write_plan(files->root, 1);
@@ -133,7 +131,8 @@ static void marks_are_writes_if_the_stream_has_them(void **state) {
     harpe_stream_events_free(events);
 }
 
-/* A mark that the stream does not accept is left out; the marks around it arrive in their order. */
+/* The stream refuses two marks. They never arrive, and the marks before and after them arrive in
+ * their order. */
 static void a_refused_mark_disturbs_no_other(void **state) {
     (void)state;
     arrivals seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -151,7 +150,8 @@ static void a_refused_mark_disturbs_no_other(void **state) {
     harpe_stream_events_free(events);
 }
 
-/* CUDA would take other memory at the page's address for the page. */
+/* If CUDA does not unregister the page, the page must stay mapped. Otherwise the process could get
+ * other memory at the same address, and CUDA would treat that memory as the registered page. */
 static void a_page_that_cuda_keeps_stays_mapped(void **state) {
     (void)state;
     arrivals seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -217,7 +217,8 @@ static void a_stream_that_never_comes_there_is_left_behind(void **state) {
     assert_int_equal(arrived(&seen), 0);
 }
 
-/* The thread that looks at the memory sleeps after some time without marks. */
+/* The thread that follows the stream falls asleep after some time without marks. A new mark wakes
+ * it. */
 static void a_stream_is_followed_again_after_a_pause(void **state) {
     (void)state;
     arrivals seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -230,7 +231,8 @@ static void a_stream_is_followed_again_after_a_pause(void **state) {
     harpe_stream_events_free(events);
 }
 
-/* Without a pause between them, so that the number in memory skips values. */
+/* The marks follow one another without a pause, so the thread does not see every value of the
+ * number in memory. */
 static void a_thousand_marks_arrive_once_each(void **state) {
     (void)state;
     arrivals seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -242,7 +244,7 @@ static void a_thousand_marks_arrive_once_each(void **state) {
     assert_int_equal(arrived(&seen), 1000);
 }
 
-/* A trial on a capturing stream would become a part of the caller's graph. */
+/* If the trial write ran on a stream that captures a graph, it would become a part of the graph. */
 static void a_capturing_stream_is_not_tried(void **state) {
     (void)state;
     arrivals seen = {.lock = PTHREAD_MUTEX_INITIALIZER};

@@ -419,9 +419,9 @@ static inline void explored_iterate(explored_job *s, size_t iteration) {
     }
 }
 
-/* Finds the true time and energy of the round. The function runs the iterations without jitter and
- * writes their mean to s->ran. Then it sets the GPUs back to their state at the start of the round.
- */
+/* Runs the iterations of the round without jitter. Writes the mean of their times and energies to
+ * s->ran, and the time of the slowest one to s->worst_iteration_s. Afterwards the GPUs are as they
+ * were before the call. */
 static inline void explored_find_truth(explored_job *s) {
     explored_gpu before[EXPLORED_STAGES_MAX];
     memcpy(before, s->gpus, sizeof before);

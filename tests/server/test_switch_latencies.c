@@ -102,7 +102,8 @@ static void the_nearest_clock_counts(void **state) {
     harpe_online_latencies_free(self);
 }
 
-/* A state that was saved for other clocks is refused, even if the clocks are close. */
+/* Loading fails if the saved state is for other clocks, even if these clocks are close to those of
+ * the job. */
 static void a_state_of_other_clocks_is_refused(void **state) {
     static const int other_mhz[] = {1530, 1522, 1516, 1507, 1500};
     (void)state;
@@ -129,8 +130,8 @@ static void assert_same_answers(const harpe_online_latencies *a, const harpe_onl
     }
 }
 
-/* Newer reports and shorter instructions change the answers. Saving and loading does not change
- * them. */
+/* Newer reports and shorter instructions change the latencies and the clocks that are certain. A
+ * state that was saved and loaded gives the same answers as before. */
 static void answers_follow_the_reports(void **state) {
     static const int mhz[] = {1410, 1305, 1200, 1005}, others_mhz[] = {1980, 1305, 1200};
     static const double some_s[] = {0.004, 0.02}, short_s[] = {0.0003, 0.0004};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Places trials on GPUs whose clocks change late; trials.h is for GPUs whose clocks change at once.
- * After a request for a clock, the GPU keeps its old clock until the change is over. During this
- * time, instructions may run at the old clock, and their durations contain this. So each change
- * costs time. A trial is a block of consecutive instructions that lasts longer than the change. */
+/* Places trials on GPUs whose clocks change late. For GPUs whose clocks change at once, see
+ * trials.h. After a request for a clock, the GPU keeps its old clock for some time. Instructions
+ * that run during this time take as long as at the old clock. A trial is therefore a block of
+ * consecutive instructions that lasts longer than the change of the clock. */
 #ifndef HARPE_SERVER_SCHEDULER_PERSEUS_LATE_TRIALS_H
 #define HARPE_SERVER_SCHEDULER_PERSEUS_LATE_TRIALS_H
 
@@ -10,15 +10,15 @@
 
 #include "server/scheduler/perseus/late_durations.h"
 
-/* The most steps of one call of harpe_late_trials_place, for example visits of an instruction.
- * After that, the call places no more trials and lowers no more clocks. Large pipelines with long
- * latencies reach this limit. A step takes some nanoseconds. */
+/* A limit on the work of one call of harpe_late_trials_place. A step of this work is, for example,
+ * a visit of an instruction, and takes some nanoseconds. When the call reaches the limit, it places
+ * no more trials and lowers no more clocks. Large pipelines with long latencies reach the limit. */
 enum { HARPE_LATE_TRIALS_WORK = 1 << 25 };
 
 /* Makes a round at the highest clocks in which the ranks change their clocks, so that they learn
- * how long this takes. On each rank, a short block and, if there is room, a long block run at the
- * next lower clock, where they cost least. The iteration takes at most `limit_s`. Writes the number
- * of blocks to `*placed`. */
+ * how long this takes. On each rank, a short block of instructions runs at the next lower clock.
+ * If there is room, a long block does so too. The function chooses the blocks that cost least time.
+ * The iteration takes at most `limit_s`. Writes the number of blocks to `*placed`. */
 harpe_status harpe_late_trials_probe(harpe_trials *trials, const harpe_late_gpus *gpus,
                                      double limit_s, size_t *placed, harpe_error *error);
 
