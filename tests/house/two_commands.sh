@@ -25,7 +25,7 @@ new_machine() {
         ln -s "$(type -P "$tool")" "$folder/bin/$tool"
     done
     cp "$source/demo" "$source/check" "$project"
-    cp "$source/scripts/bootstrap.sh" "$source/scripts/packages.txt" "$project/scripts"
+    cp "$source"/scripts/{bootstrap.sh,apt_get.sh,packages.txt} "$project/scripts"
     for tool in demo check; do
         printf '#!/bin/bash\necho "%s.sh $PWD ${PROFILE-} ${P2P_POWER-} ${NUM_MBS-}" >>%q\n' "$tool" "$log" \
             >"$project/scripts/$tool.sh"
@@ -66,7 +66,7 @@ new_machine
 expect './demo works on an empty machine' run "$project" ./demo
 expect './demo installs, configures, builds and runs, in that order' test "$(called)" = \
     "apt-get update;apt-get install;apt-get install;cmake $project;cmake $project;demo.sh $project;"
-expect './demo announces what it installs' grep -q 'bootstrap: installing make cmake .*(to build)' "$folder/out"
+expect './demo announces what it installs' grep -q 'bootstrap: installing make cmake .*(for: build)' "$folder/out"
 expect './demo installs make' grep -q 'install -y .* make cmake ' "$log"
 expect './demo installs nothing for tests' eval '! grep -q clang-tidy "$log"'
 expect './demo builds the release' grep -q -- '--build --preset release -j [0-9]' "$log"
@@ -76,7 +76,7 @@ pretend id 'echo 1000'
 pretend sudo "echo sudo \"\$*\" >>'$log'; exec \"\$@\""
 expect './check works for a user with sudo' run "$project" ./check
 expect './check installs with sudo' grep -q '^sudo env .*apt-get install -y .* clang-tidy ' "$log"
-expect './check says what for' grep -q '(for all tests' "$folder/out"
+expect './check says what for' grep -q '(for: build check' "$folder/out"
 expect './check runs the tests last' test "$(tail -n 1 "$log" | cut -d ' ' -f 1)" = check.sh
 
 for command in demo check; do
