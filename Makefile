@@ -1,8 +1,8 @@
 # The short commands of the project, which `make help` lists. CMake builds the project
 # (CMakeLists.txt, CMakePresets.json).
 .DEFAULT_GOAL := build
-.PHONY: build demo check check-frameworks check-fresh check-load bench gpu-check fuzz format tidy install uninstall deb \
-        wheel reproducible clean help bootstrap bootstrap-all configure
+.PHONY: build demo check check-all check-frameworks check-fresh check-load bench gpu-check fuzz format tidy install uninstall \
+        deb wheel reproducible clean help bootstrap bootstrap-check configure
 .NOTPARALLEL:
 
 JOBS ?= $(shell nproc)
@@ -15,8 +15,8 @@ export PROFILE
 bootstrap:
 	@scripts/bootstrap.sh
 
-bootstrap-all:
-	@scripts/bootstrap.sh all
+bootstrap-check:
+	@scripts/bootstrap.sh check
 
 configure: bootstrap
 	@cmake --preset release --log-level=WARNING >/dev/null
@@ -27,31 +27,37 @@ build: configure ## build/release/harpe and libharpe (installs missing packages 
 demo: ## an emulated training job learns to save energy; PROFILE=file.csv: plan your own
 	@./demo
 
-check: ## all tests: gcc, clang, sanitizers, style, installation
+check: ## the fast tests, and a short test of each journey
 	@./check
 
-check-frameworks: bootstrap-all build ## tests with the real frameworks and peers from PyPI, in build/frameworks
+check-all: ## everything, in parts that can be resumed: ./check --help
+	@./check --all
+
+check-frameworks: bootstrap-check build ## tests with the real frameworks and peers from PyPI, in build/frameworks
+	@scripts/bootstrap.sh check frameworks
 	@scripts/check_frameworks.sh
 
-check-fresh: ## ./check in a new, empty Debian 12 as a user; then the release tests as root
+check-fresh: ## in a new, empty Debian 12: ./check and more as a user, and some tests as root
 	@scripts/fresh_root.sh
 
-check-load: bootstrap-all ## the release tests REPEAT (5) times beside LOAD (4) busy processes per core
+check-load: bootstrap-check ## ./check REPEAT (5) times beside LOAD (4) busy processes per core
 	@scripts/check_load.sh
 
-bench: bootstrap-all build ## measure the planner; results are printed
+bench: bootstrap-check build ## measure the planner; results are printed
 	@bench/run
 
 gpu-check: build ## check this machine's GPUs; reads only, changes nothing
 	@bench/gpu_check
 
-fuzz: bootstrap-all ## fuzz every parser for FUZZ_SECONDS (300) each
+fuzz: ## fuzz every parser for FUZZ_SECONDS (300) each
+	@scripts/bootstrap.sh check clang
 	@scripts/fuzz.sh
 
-format: bootstrap-all ## rewrite all C files in the project's style
+format: bootstrap-check ## rewrite all C files in the project's style
 	@scripts/c_files.sh | xargs clang-format -i --style=file
 
-tidy: bootstrap-all configure ## clang-tidy over src/, longer than in the tests
+tidy: configure ## clang-tidy over src/, longer than in the tests
+	@scripts/bootstrap.sh check tidy
 	@tests/house/clang_tidy.sh build/release
 
 install: build ## into PREFIX (/usr/local); below DESTDIR if it is set

@@ -1,26 +1,57 @@
 #!/usr/bin/env bash
-# Runs all checks that must pass before a change is merged. Checks that fail fastest come first:
-# builds with gcc and clang, then the tests under sanitizers, and last the release tests, which
-# include those of the project's rules (style, includes, symbols, installation). Stops at the first
-# part that fails.
+# Builds Harpe and runs the tests of one part: `check` is what ./check runs; scripts/check_all.py has
+# the table of the others. Tests that compute run one per core, tests that wait 16 at once. Stops at the
+# first failure.
+#
+# Usage: check.sh PART
 set -eu
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
-jobs=${JOBS:-$(nproc)}
-tests_at_once=$((2 * jobs)) # most tests wait more than they compute
-
-# Without cmocka, the build would contain no tests.
-pkg-config --exists cmocka || { echo 'check: no cmocka (see scripts/packages.txt)' >&2; exit 1; }
+readonly part=${1:-check}
+readonly jobs=${JOBS:-$(nproc)} waiting=16
 
 build() {
     printf '== build: %s\n' "$1"
     cmake --preset "$1" --log-level=WARNING >/dev/null
+    # Without cmocka, the build contains no tests.
+    grep -qs '^HARPE_HAS_TESTS:INTERNAL=ON$' "build/$1/CMakeCache.txt" ||
+        { echo 'check: no cmocka: scripts/bootstrap.sh check installs what the tests need' >&2; exit 1; }
     cmake --build --preset "$1" -j "$jobs"
 }
 
-build release
-build clang
-build asan
-printf '== tests: asan\n'
-ctest --preset asan -j "$tests_at_once"
-printf '== tests: release\n'
-exec ctest --preset release -j "$tests_at_once"
+# tests <what> <tests at once> <preset> <ctest options...>
+tests() {
+    local what=$1 at_once=$2 preset=$3
+    local -a named=()
+    shift 3
+    [ "$part" = check ] || named=(--part "$part")
+    printf '== tests: %s\n' "$what"
+    scripts/run_tests.py "${named[@]}" "$preset" -j "$at_once" "$@"
+}
+
+case $part in
+check)
+    build release
+    tests 'fast ones' "$jobs" release -L '^fast$'
+    tests 'one of each journey, with processes' "$waiting" release -L '^smoke$'
+    ;;
+processes)
+    build release
+    tests 'those with processes' "$waiting" release -L '^process$'
+    ;;
+asan | clang | tsan)
+    build "$part"
+    tests "fast ones, $part" "$jobs" "$part" -L '^fast$'
+    ;;
+asan-processes)
+    build asan
+    tests 'those with processes, asan' "$waiting" asan -L '^(smoke|process)$'
+    ;;
+trials)
+    build release
+    HARPE_ALL_TRIALS=1 tests 'all trials' "$jobs" release -L '^fast$'
+    ;;
+*)
+    build release
+    tests "$part" 4 release -L "^$part\$"
+    ;;
+esac

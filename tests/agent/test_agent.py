@@ -497,7 +497,7 @@ class ZeusdRoutes(AgentTest):
             self.assertRegex(again.log(), f"settings of process {client.pid} are not put back: .* another process has "
                                           "kept")
             self.assertNotRegex(again.log(), rf"process {client.pid}\b.*they are put back")
-        self.assertEqual(self.machine.clocks()[0], 900)
+            self.assertEqual(self.machine.clocks()[0], 900)
         # The agent tries again after 30 s.
         self.assertEqual(self.machine.run("gpus", "--restore").returncode, 0)
         self.check_restored(again)

@@ -20,7 +20,7 @@ BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", "build/release")).resolv
 TIME_SCALE = 20
 LIMITS = list(range(300, 149, -25))  # of the emulated V100
 FOUND_MW = 231000
-FAULTY_TRAINING = BUILD / "tests" / "powerlimit" / "faulty_training.so"
+FAULTY_TRAINING = BUILD / "tests" / "faulty_training.so"
 
 ROW = re.compile(r"^  ([ *]) +(\d+) +(-?[\d.]+) +(-?[\d.]+) +(-?[\d.]+)(  chosen)?$", re.MULTILINE)
 SAVING = re.compile(r"highest limit, \d+ W: ")

@@ -31,7 +31,7 @@ else:
 """
 
 
-STORM = world.BUILD / "tests" / "python" / "log_storm.so"
+STORM = world.BUILD / "tests" / "log_storm.so"
 
 # Log lines of a C thread: the parent forks while one is being written.
 FORK_DURING_LINE = """

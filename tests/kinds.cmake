@@ -1,0 +1,169 @@
+# Which command runs a test. A test is of one kind, and its kind is a label of ctest:
+#
+#   fast      ./check. It computes, waits for no other process, and needs at most 2 s of a processor.
+#   smoke     ./check. One short journey with real processes.
+#   process   .ci/run and ./check --all processes. It starts real processes or waits for real time.
+#   others    ./check --all PART. It needs what a bare Debian does not have, or takes long.
+#
+# C programs, replays of fuzz targets and tests of the house are fast, and scripts are process tests,
+# unless a list below names them.
+set(HARPE_TEST_KINDS fast smoke process browsers postgresql slurm metrics pytorch peers tidy)
+
+set(HARPE_fast_TESTS
+    docs_manual_pages)
+
+set(HARPE_smoke_TESTS
+    client_controller_start
+    cli_graph
+    house_install
+    monitor_command
+    server_jobs_program)
+
+set(HARPE_process_TESTS
+    base_log_forks
+    client_controller
+    client_controller_asks
+    client_controller_zeusd
+    client_profiler_emulator
+    server_jobs_restart
+    server_schedulers_program
+    server_store_crash
+    house_check_load
+    house_completion
+    house_fresh_root
+    house_grafana
+    house_sdist
+    house_two_commands)
+
+# Report and dashboard in Chromium and Firefox.
+set(HARPE_browsers_TESTS
+    web_dashboard
+    web_report
+    web_views_chromium
+    web_views_firefox)
+
+# Several servers on PostgreSQL.
+set(HARPE_postgresql_TESTS
+    server_silent_database
+    server_two_servers)
+
+# Slurm, Kubernetes, systemd.
+set(HARPE_slurm_TESTS
+    cluster_kubernetes
+    cluster_service
+    cluster_slurm)
+
+# Prometheus.
+set(HARPE_metrics_TESTS
+    house_grafana)
+
+# PyTorch, MPI, NumPy and pip of Debian.
+set(HARPE_pytorch_TESTS
+    emulator_torch
+    python_pip
+    python_pipeline_examples
+    python_power_limit_examples
+    python_tutorials)
+
+# Programs of others, from PyPI and crates.io.
+set(HARPE_peers_TESTS
+    agent_zeusd_client
+    agent_zeusd_published
+    emulator_monitors
+    emulator_monitors_real
+    emulator_rust_client
+    python_zeus
+    python_zeus_server)
+
+set(HARPE_tidy_TESTS
+    house_clang_tidy)
+
+# Tests of other kinds that prove more where the part's packages are: they run in that part, too.
+set(HARPE_ALSO_postgresql
+    server_clocks
+    server_protocol
+    server_rights
+    server_secrets
+    server_store
+    server_store_crash)
+set(HARPE_ALSO_pytorch
+    cli_train_sim
+    python_bindings
+    python_distributed
+    python_fork
+    python_graph
+    python_online_jobs
+    python_pipeline_frequency
+    python_plan
+    python_power_limit
+    python_power_limit_fleet)
+set(HARPE_ALSO_metrics
+    agent_metrics
+    server_metrics)
+# The result depends on the user: they run as an ordinary user and as root.
+set(HARPE_ALSO_user
+    agent_agent
+    agent_attacks
+    agent_zeusd_holders
+    agent_zeusd_routes
+    cli_bad_input
+    cli_fleet_prices
+    cli_gpus_command
+    cli_trust
+    client_controller_program
+    http_unix
+    powerlimit_guard
+    server_full_disk
+    server_neighbours
+    server_programs
+    server_store_command
+    house_make_token)
+
+# They take longest, so they start first.
+set(HARPE_LONGEST_TESTS
+    cli_train_sim
+    docs_documents)
+
+# They look at the locks of records. Each start of a controller or a guard locks all records of the
+# user for a moment, so no other test runs beside them.
+set(HARPE_LONE_TESTS
+    client_controller_program
+    powerlimit_guard)
+
+# A plain Python cannot load a library that is built with sanitizers.
+set(HARPE_UNSANITIZED_FOLDERS
+    bench
+    cluster
+    python)
+set(HARPE_UNSANITIZED_TESTS
+    agent_jobs
+    agent_zeusd_client
+    agent_zeusd_holders
+    agent_zeusd_published
+    agent_zeusd_routes
+    cli_trust
+    client_controller_program
+    client_optimizer_example
+    emulator_monitors
+    emulator_monitors_real
+    emulator_rust_client
+    emulator_torch
+    monitor_gpu_check
+    powerlimit_faults
+    powerlimit_fleet
+    powerlimit_guard
+    powerlimit_guard_late
+    powerlimit_state_machine
+    powerlimit_step_signal)
+# ThreadSanitizer's runtime cannot be loaded before a Python that loads the emulator, as that of
+# AddressSanitizer can.
+set(HARPE_PRELOADED_TESTS
+    agent_metrics
+    emulator_client
+    emulator_emulate_command
+    emulator_enqueued_work
+    emulator_nvidia_smi
+    emulator_processes
+    emulator_real_physics
+    emulator_sensors
+    emulator_zeus_calls)
