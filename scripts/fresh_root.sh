@@ -1,19 +1,23 @@
 #!/usr/bin/env bash
-# Runs the README's test command on a bare system: in a new, empty Debian 12 made by debootstrap, as an
+# Runs the README's test command on a bare system: in a new, empty Debian made by debootstrap, as an
 # ordinary user with sudo. Then come the tests with real frameworks (make check-frameworks), and once
 # more, as root, the release tests whose result can depend on the user. The root directory takes about
 # 15 GB below TMPDIR (/var/tmp). It has its own mount and process namespaces; these and the directory
 # are removed at the end, also after Ctrl-C.
 #
 # If the root cannot be made (not root, no debootstrap, no right to mount), the script prints one line
-# with the reason and runs ./check or the other command here.
+# with the reason and runs ./check or the other command here. With CI=true in the environment it fails
+# instead, because the proof is then missing.
 #
-# Usage: fresh_root.sh                                  ./check and the other tests
-#        fresh_root.sh [--as-root] COMMAND [ARGUMENT]   another command, in the copy of the project
+# Usage: fresh_root.sh [--suite SUITE]                      ./check and the other tests
+#        fresh_root.sh [--suite SUITE] [--as-root] COMMAND [ARGUMENT]
+#                                             another command, in the copy of the project
+#
+# SUITE is a release of Debian: bookworm (Debian 12, the default) or trixie (Debian 13).
 set -u
 readonly self=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)/${BASH_SOURCE[0]##*/}
 readonly project=${self%/scripts/*}
-readonly suite=bookworm
+suite=${FRESH_ROOT_SUITE:-bookworm}
 readonly user=tester
 readonly folder=${TMPDIR:-/var/tmp}
 readonly size_gb=20 # includes a reserve
@@ -54,20 +58,32 @@ obstacle() {
 install_debootstrap() {
     command -v apt-get >/dev/null || return 1
     echo 'fresh root: installing debootstrap'
-    apt-get update -q </dev/null &&
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends debootstrap </dev/null
+    "$project/scripts/apt_get.sh" update -q &&
+        "$project/scripts/apt_get.sh" install -y -q --no-install-recommends debootstrap
 }
 
 # ---- Configuration from this machine -----------------------------------------------------------
 
 runs_same_suite() { grep -qsx "VERSION_CODENAME=$suite" /etc/os-release; }
 
-# Prints the first mirror of the suite that apt knows, or nothing if debootstrap's own choice is
-# right.
+# mirror [<part>]: prints the first mirror that apt knows of the suite, or else of this machine's own
+# release of Debian, or nothing. <part>: -updates or -security.
 mirror() {
-    runs_same_suite || return 0
+    local own
+    own=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release 2>/dev/null)
+    grep -qsx 'ID=debian' /etc/os-release || own=$suite
     apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Identifier: Packages' 2>/dev/null |
-        sed -n "s/ $suite main\$//p" | head -n 1
+        sed -n "s/ $suite${1:-} main\$/ 1/p; s/ $own${1:-} main\$/ 2/p" | sort -s -k 2,2n | cut -d ' ' -f 1 |
+        head -n 1
+}
+
+# Prints apt's sources of a suite that this machine does not use.
+list_sources() {
+    local part from
+    for part in '' -updates -security; do
+        from=$(mirror "$part")
+        [ -z "$from" ] || printf 'deb %s %s%s main\n' "$from" "$suite" "$part"
+    done
 }
 
 # Copies the configuration for the network and for packages: apt's sources, keys and proxies, host
@@ -81,9 +97,11 @@ copy_configuration() {
         done
         mkdir -p "$root/usr/share/keyrings"
         cp -R -- /usr/share/keyrings/. "$root/usr/share/keyrings/" 2>/dev/null || true
-        apt-config dump --format '%F "%v";%n' Acquire | grep -v IndexTargets \
-            >"$root/etc/apt/apt.conf.d/90machine"
+    elif [ -n "$(mirror)" ]; then
+        list_sources >"$root/etc/apt/sources.list"
     fi
+    apt-config dump --format '%F "%v";%n' Acquire 2>/dev/null | grep -v IndexTargets \
+        >"$root/etc/apt/apt.conf.d/90machine"
     cp -L -- /etc/resolv.conf /etc/hosts "$root/etc/"
     printf '127.0.1.1 %s\n' "$(uname -n)" >>"$root/etc/hosts"
     [ ! -r /etc/pip.conf ] || cp -L -- /etc/pip.conf "$root/etc/"
@@ -270,8 +288,10 @@ clean_up() {
 
 run_here() {
     local -a command=("$@")
-    [ "${1:-}" != --as-root ] || command=("${@:2}")
     [ ${#command[@]} -gt 0 ] || command=(./check)
+    if [ "${CI:-false}" != false ]; then
+        fail "cannot create an empty Debian ($reason), so nothing is proven. Without CI=$CI, ${command[*]} would run on this machine"
+    fi
     printf 'fresh root: cannot create an empty Debian (%s): running %s on this machine\n' \
         "$reason" "${command[*]}"
     cd -- "$project" || exit
@@ -279,12 +299,26 @@ run_here() {
 }
 
 main() {
-    local reason status
-    case ${1:-} in
-    -h | --help) sed -n '2,/^set/s/^#\( \|$\)//p' "$self" && return 0 ;;
-    --as-root) [ $# -gt 1 ] || fail '--as-root: which command? (--help)' ;;
-    -*) fail "$1: there is no such option (--help)" ;;
-    esac
+    local reason
+    local -a who=()
+    while :; do
+        case ${1:-} in
+        -h | --help) sed -n '2,/^set/s/^#\( \|$\)//p' "$self" && return 0 ;;
+        --suite)
+            case ${2:-} in '' | *[!a-z]*) fail '--suite: which release of Debian? (--help)' ;; esac
+            suite=$2
+            shift 2
+            ;;
+        --as-root)
+            [ $# -gt 1 ] || fail '--as-root: which command? (--help)'
+            who=(--as-root)
+            shift
+            ;;
+        -*) fail "$1: there is no such option (--help)" ;;
+        *) break ;;
+        esac
+    done
+    export FRESH_ROOT_SUITE=$suite
     reason=$(obstacle)
     [ -z "$reason" ] || run_here "$@"
 
@@ -301,7 +335,7 @@ main() {
         trap - EXIT HUP INT TERM
         run_here "$@"
     fi
-    in_namespaces run_inside "$@"
+    in_namespaces run_inside "${who[@]}" "$@"
 }
 
 # The shell reads nothing of this file after this line, because the file may be edited while the

@@ -30,7 +30,7 @@ set(HARPE_process_TESTS
     server_store_crash
     house_check_load
     house_completion
-    house_fresh_root
+    house_fresh_root_ends
     house_grafana
     house_sdist
     house_two_commands)

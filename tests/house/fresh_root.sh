@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Checks scripts/fresh_root.sh and .ci/run without creating a root. If no root can be created, they
-# print the reason and run ./check directly. They remove a partial root, however they end. Stand-ins
-# replace debootstrap and ./check. `make check-fresh` is the real run.
+# print the reason and run ./check directly; with CI=true they fail. Stand-ins replace debootstrap and
+# ./check. With `ends`, checks in real namespaces that they remove a partial root, however they end.
+# `make check-fresh` is the real run.
 #
-# Usage: fresh_root.sh <project root>
+# Usage: fresh_root.sh <project root> [ends]
 set -u
+unset CI FRESH_ROOT_SUITE FRESH_ROOT_BEGAN
 source=$(cd -- "$1" && pwd)
 folder=$(mktemp -d)
 trap 'rm -rf -- "$folder"' EXIT
@@ -21,7 +23,7 @@ pretend() {
 new_machine() {
     rm -rf -- "$folder/bin" "$project" "$TMPDIR"
     mkdir -p "$folder/bin" "$project/scripts" "$project/.ci" "$TMPDIR"
-    cp "$source/scripts/fresh_root.sh" "$project/scripts"
+    cp "$source"/scripts/{fresh_root,apt_get}.sh "$project/scripts"
     cp "$source/.ci/run" "$project/.ci"
     # shellcheck disable=SC2016
     printf '#!/bin/sh\necho "check in $PWD with $# arguments"; exit 3\n' >"$project/check"
@@ -47,7 +49,7 @@ expect() {
 }
 
 # expect_check_here <case> <reason>: checks that it prints the reason and runs ./check on this
-# machine.
+# machine; or, with CI=true, that it fails.
 expect_check_here() {
     local program
     for program in scripts/fresh_root.sh .ci/run; do
@@ -58,39 +60,22 @@ expect_check_here() {
         expect "$1: ./check runs last ($program)" test "$(tail -n 1 "$folder/out")" = \
             "check in $project with 0 arguments"
         expect "$1: nothing is left ($program)" test -z "$(ls -A "$TMPDIR")"
+        run env CI=true "$project/$program"
+        expect "$1, in CI: it fails ($program)" test $? -eq 1
+        expect "$1, in CI: it says why in one line ($program)" test "$(grep -c "^fresh root: cannot create an empty Debian ($2.*), so nothing is proven" "$folder/err")" -eq 1
+        expect "$1, in CI: ./check does not run ($program)" eval "! grep -q '^check in' '$folder/out'"
+        expect "$1, in CI: nothing is left ($program)" test -z "$(ls -A "$TMPDIR")"
     done
 }
 
-new_machine
-pretend id 'echo 1000'
-expect_check_here 'not root' 'it needs root'
-
-new_machine
-pretend unshare 'echo "Operation not permitted" >&2; exit 1'
-expect_check_here 'no mounts' 'mounting is not permitted'
-
-new_machine
-pretend df 'echo Avail; echo 19'
-expect_check_here 'disk full' "19 GB are free in $TMPDIR, but 20 are needed"
-
-# A PATH of its own, because this machine may have debootstrap.
-new_machine
-rm "$folder/bin/debootstrap"
-pretend apt-get 'exit 100'
-for tool in bash dirname grep env sh tail; do
-    ln -s "$(type -P "$tool")" "$folder/bin/$tool"
-done
-PATH=$folder/bin "$project/.ci/run" >"$folder/out" 2>"$folder/err"
-expect 'no debootstrap: the exit status is the command'\''s' test $? -eq 3
-expect 'no debootstrap: it says so' grep -q 'debootstrap is missing and cannot be installed' \
-    "$folder/out"
-expect 'no debootstrap: it announces what it installs' grep -q 'installing debootstrap' "$folder/err"
-
-# A debootstrap that fails, in real namespaces if they are permitted.
-new_machine
-rm "$folder/bin/setpriv"
-if [ "$(id -u)" -eq 0 ] &&
-    unshare --mount --pid --fork --kill-child mount -t proc proc /proc 2>/dev/null; then
+check_ends() {
+    new_machine
+    rm "$folder/bin/setpriv"
+    if [ "$(id -u)" -ne 0 ] ||
+        ! unshare --mount --pid --fork --kill-child mount -t proc proc /proc 2>/dev/null; then
+        echo 'skipped: no right to mount'
+        exit 77
+    fi
     rm "$folder/bin/unshare"
     pretend debootstrap "sed -n 's/^SigIgn:.*\\([0-9a-f]\\)\$/\\1/p' /proc/self/status >'$folder/ignored'
 echo 'E: no mirror'; exit 1"
@@ -122,8 +107,67 @@ echo begun >'$folder/begun'; sleep 1000 & sleep 1000"
         expect "SIG$signal: the root is removed" test -z "$(ls -A "$TMPDIR")"
         expect "SIG$signal: the exit status says so" test "$code" -eq $((128 + $(kill -l "$signal")))
     done
-else
-    echo 'skipped: ends of a real run (no right to mount)'
+}
+
+if [ "${2:-}" = ends ]; then
+    check_ends
+    exit $status
+fi
+
+new_machine
+pretend id 'echo 1000'
+expect_check_here 'not root' 'it needs root'
+
+new_machine
+pretend unshare 'echo "Operation not permitted" >&2; exit 1'
+expect_check_here 'no mounts' 'mounting is not permitted'
+
+new_machine
+pretend df 'echo Avail; echo 19'
+expect_check_here 'disk full' "19 GB are free in $TMPDIR, but 20 are needed"
+
+# A PATH of its own, because this machine may have debootstrap.
+new_machine
+rm "$folder/bin/debootstrap"
+pretend apt-get 'exit 100'
+for tool in bash dirname grep env sh tail; do
+    ln -s "$(type -P "$tool")" "$folder/bin/$tool"
+done
+PATH=$folder/bin "$project/.ci/run" >"$folder/out" 2>"$folder/err"
+expect 'no debootstrap: the exit status is the command'\''s' test $? -eq 3
+expect 'no debootstrap: it says so' grep -q 'debootstrap is missing and cannot be installed' \
+    "$folder/out"
+expect 'no debootstrap: it announces what it installs' grep -q 'installing debootstrap' "$folder/err"
+# Another program holds apt's lock until `sleep` is called. Then debootstrap is there.
+pretend apt-get "[ -e '$folder/released' ] || { echo 'E: Could not get lock /var/lib/apt/lists/lock' >&2; exit 100; }
+case \$* in *debootstrap) echo installed >'$folder/released' ;; esac"
+pretend sleep ": >'$folder/released'"
+PATH=$folder/bin CI=true "$project/.ci/run" >"$folder/out" 2>"$folder/err"
+expect 'apt is locked: it waits' grep -q 'waiting until another program releases its lock' "$folder/err"
+expect 'apt is locked: it installs debootstrap then' grep -qx installed "$folder/released"
+expect 'apt is locked: it goes on' eval "! grep -q 'debootstrap is missing' '$folder/out' '$folder/err'"
+
+# A debootstrap that fails, without namespaces.
+debootstrap_alone() {
+    new_machine
+    pretend unshare 'case $* in *--inside*" make_root"*) exec "${@:5}" ;; esac'
+    pretend apt-get "[ \$1 != indextargets ] || printf '%s\\n' 'http://x/security $1-security main' 'http://x/debian $1 contrib' 'http://x/debian $1 main'"
+    pretend debootstrap "echo \"\$2 \${*:4}\" >'$folder/asked'; echo 'E: no mirror'; exit 1"
+}
+debootstrap_alone bookworm
+expect_check_here 'debootstrap fails' 'debootstrap failed: E: no mirror'
+expect 'it is asked for Debian 12, from the mirror of this machine' grep -qx 'bookworm http://x/debian' "$folder/asked"
+run "$project/scripts/fresh_root.sh" --suite trixie ./check
+expect '--suite: ./check runs here, too' test $? -eq 3
+expect '--suite: debootstrap is asked for it' grep -q '^trixie ' "$folder/asked"
+own=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+if grep -qx ID=debian /etc/os-release; then
+    debootstrap_alone "$own"
+    run "$project/scripts/fresh_root.sh" --suite other ./check
+    expect '--suite: it comes from the mirror of this suite' grep -qx 'other http://x/debian' "$folder/asked"
+    run env FRESH_ROOT_SUITE=other "$project/scripts/fresh_root.sh" --inside / list_sources
+    expect 'its security updates, too' test "$(cat "$folder/out")" = \
+        $'deb http://x/debian other main\ndeb http://x/security other-security main'
 fi
 
 new_machine
@@ -133,5 +177,11 @@ expect '--help says how to call it' grep -q '^Usage: fresh_root.sh' "$folder/out
 run "$project/scripts/fresh_root.sh" --wrong
 expect 'an unknown option is refused' test $? -eq 1
 expect 'an unknown option is named' grep -q -- '--wrong' "$folder/err"
+for wrong in --suite '--suite ../x' --as-root '--suite trixie --as-root'; do
+    # shellcheck disable=SC2086
+    run "$project/scripts/fresh_root.sh" $wrong
+    expect "$wrong is refused" test $? -eq 1
+    expect "$wrong: it says what is missing" grep -q 'which .*--help' "$folder/err"
+done
 
 exit $status
