@@ -1,8 +1,8 @@
 # The short commands of the project, which `make help` lists. CMake builds the project
 # (CMakeLists.txt, CMakePresets.json).
 .DEFAULT_GOAL := build
-.PHONY: build demo check check-all check-frameworks check-fresh check-load bench gpu-check fuzz format tidy install uninstall \
-        deb wheel reproducible clean help bootstrap bootstrap-check configure
+.PHONY: build demo check check-frameworks check-fresh check-load bench gpu-check fuzz format tidy install uninstall deb \
+        wheel reproducible clean help bootstrap configure
 .NOTPARALLEL:
 
 JOBS ?= $(shell nproc)
@@ -15,8 +15,8 @@ export PROFILE
 bootstrap:
 	@scripts/bootstrap.sh
 
-bootstrap-check:
-	@scripts/bootstrap.sh check
+bootstrap-%:
+	@scripts/bootstrap.sh $*
 
 configure: bootstrap
 	@cmake --preset release --log-level=WARNING >/dev/null
@@ -30,11 +30,7 @@ demo: ## an emulated training job learns to save energy; PROFILE=file.csv: plan 
 check: ## the fast tests, and a short test of each journey
 	@./check
 
-check-all: ## everything, in parts that can be resumed: ./check --help
-	@./check --all
-
-check-frameworks: bootstrap-check build ## tests with the real frameworks and peers from PyPI, in build/frameworks
-	@scripts/bootstrap.sh check frameworks
+check-frameworks: bootstrap-frameworks build ## tests with the real frameworks and peers from PyPI, in build/frameworks
 	@scripts/check_frameworks.sh
 
 check-fresh: ## in a new, empty Debian 12: ./check and more as a user, and some tests as root
@@ -49,15 +45,13 @@ bench: bootstrap-check build ## measure the planner; results are printed
 gpu-check: build ## check this machine's GPUs; reads only, changes nothing
 	@bench/gpu_check
 
-fuzz: ## fuzz every parser for FUZZ_SECONDS (300) each
-	@scripts/bootstrap.sh check clang
+fuzz: bootstrap-clang ## fuzz every parser for FUZZ_SECONDS (300) each
 	@scripts/fuzz.sh
 
 format: bootstrap-check ## rewrite all C files in the project's style
-	@scripts/c_files.sh | xargs clang-format -i --style=file
+	@scripts/format.sh -i
 
-tidy: configure ## clang-tidy over src/, longer than in the tests
-	@scripts/bootstrap.sh check tidy
+tidy: bootstrap-tidy configure ## clang-tidy over src/, longer than in the tests
 	@tests/house/clang_tidy.sh build/release
 
 install: build ## into PREFIX (/usr/local); below DESTDIR if it is set
