@@ -66,6 +66,28 @@ class Simulation(ProgramTest):
         memory = f"harpe-emulator-{os.getuid()}-emulate-{self.process.pid}"
         self.assertFalse(os.path.exists(f"/dev/shm/{memory}"))
 
+    def ranks_other_than(self, those, count=4):
+        """Waits for `count` ranks that are not in `those`, and returns them. A rank is a child that
+        runs no other program."""
+        until = time.monotonic() + LIMIT_S
+        while time.monotonic() < until:
+            found = set()
+            for child in self.children():
+                try:
+                    line = pathlib.Path(f"/proc/{child}/cmdline").read_bytes()
+                except OSError:
+                    continue
+                if b"\0train-sim\0" in line:
+                    found.add(child)
+            if len(found - those) == count:
+                return found - those
+            time.sleep(0.01)
+        self.fail("no ranks")
+
+    def children(self):
+        path = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return {int(pid) for pid in path.read_text().split()}
+
     def report(self, *arguments, scale=20, **options):
         self.sim("--json", "--time-scale", scale, *arguments, **options)
         out, self.err = self.finish()
@@ -376,27 +398,37 @@ class Online(Simulation):
         self.assertIn("ended before its time", err)
         self.assertEqual(out, "")
 
-    def ranks_other_than(self, those):
-        """Waits for four ranks that are not in `those`, and returns them. A rank is a child that
-        runs no other program."""
-        until = time.monotonic() + LIMIT_S
-        while time.monotonic() < until:
-            found = set()
-            for child in self.children():
-                try:
-                    line = pathlib.Path(f"/proc/{child}/cmdline").read_bytes()
-                except OSError:
-                    continue
-                if b"train-sim" in line:
-                    found.add(child)
-            if len(found - those) == 4:
-                return found - those
-            time.sleep(0.01)
-        self.fail("no ranks")
 
-    def children(self):
-        path = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return {int(pid) for pid in path.read_text().split()}
+class Late(Simulation):
+    def test_a_rank_that_this_machine_wakes_late_is_told(self):
+        """A rank is stopped for half a second. What it does next comes late by at least this time, less
+        the work that its GPU had left, which is less than a step."""
+        stopped_s, scale = 0.5, 20
+        directory = tempfile.TemporaryDirectory(prefix="harpe-test-")
+        self.addCleanup(directory.cleanup)
+        log = pathlib.Path(directory.name) / "steps.jsonl"
+        began_s = time.monotonic()
+        self.sim("--offline", "--pp", 2, "--num-mbs", 4, "--steps", 10000, "--time-scale", scale, "--quiet",
+                 "--log-steps", log)
+
+        def steps():
+            return [json.loads(line) for line in log.read_text().splitlines() if line.endswith("}")]
+
+        self.wait_until(lambda: log.exists() and len(steps()) > 6, "steps have ended")
+        rank = min(self.ranks_other_than(set(), 2))
+        for _ in range(10):  # it may be stopped between two steps
+            before = steps()
+            os.kill(rank, signal.SIGSTOP)
+            time.sleep(stopped_s)
+            os.kill(rank, signal.SIGCONT)
+            self.wait_until(lambda: len(steps()) > len(before) + 2, "steps have ended")
+            late_s = max(step["host_late_s"] for step in steps()[len(before):])
+            if late_s >= stopped_s * scale - before[-1]["time_s"]:
+                break
+        self.assertGreaterEqual(late_s, stopped_s * scale - before[-1]["time_s"])
+        self.assertLess(late_s, (time.monotonic() - began_s) * scale)
+        self.process.send_signal(signal.SIGINT)
+        self.finish(128 + signal.SIGINT)
 
 
 class Ending(Simulation):
