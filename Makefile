@@ -1,7 +1,7 @@
 # The short commands of the project, which `make help` lists. CMake builds the project
 # (CMakeLists.txt, CMakePresets.json).
 .DEFAULT_GOAL := build
-.PHONY: build demo check check-frameworks check-fresh check-load bench gpu-check fuzz format tidy install uninstall deb \
+.PHONY: build demo check check-all check-frameworks check-fresh check-load bench gpu-check fuzz format tidy install uninstall deb \
         wheel reproducible clean help bootstrap configure
 .NOTPARALLEL:
 
@@ -29,6 +29,9 @@ demo: ## an emulated training job learns to save energy; PROFILE=file.csv: plan 
 
 check: ## the fast tests, and a short test of each journey
 	@./check
+
+check-all: ## everything, in parts that can be resumed: ./check --help
+	@./check --all
 
 check-frameworks: bootstrap-frameworks build ## tests with the real frameworks and peers from PyPI, in build/frameworks
 	@scripts/check_frameworks.sh

@@ -52,6 +52,13 @@ int harpe_emulator_instruction_held(unsigned int gpu, int stage, const char *ins
                                     double slowdown, int64_t ready_ns, int (*is_held)(void *user),
                                     void *user, int64_t *finished_ns);
 
+/* Runs an instruction like harpe_emulator_instruction_at, at the highest clock that the GPU allows
+ * without a lock of its clocks. NVML still shows the clock of the lock, so that no process that
+ * sets clocks notices the instruction. A simulation measures with it what a job would draw that
+ * nobody optimizes, while others keep the clocks locked. */
+int harpe_emulator_instruction_unlocked(unsigned int gpu, int stage, const char *instruction,
+                                        int64_t ready_ns, int64_t *finished_ns);
+
 /* Opens a context on the GPU for this process, as a program does when it first uses CUDA. Until it
  * exits or closes the context, the process is in the list of the GPU's processes with
  * `memory_bytes` of memory (0: the amount of a CUDA context; at most half of the GPU's memory).

@@ -221,6 +221,12 @@ static void fit_power(const emulator_state *state, const emulator_chip *chip, do
     operation->power_w = power_w;
 }
 
+static bool ignores_lock(const emulator_state *state) {
+    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++)
+        if (emulator_is_running(&state->work[i]) && state->work[i].ignores_lock) return true;
+    return false;
+}
+
 emulator_operation emulator_operate(const emulator_state *state, const emulator_chip *chip) {
     const emulator_model *model = chip->model;
     emulator_clock_range lock = emulator_lock_in_force(state, state->now_ns);
@@ -235,19 +241,22 @@ emulator_operation emulator_operate(const emulator_state *state, const emulator_
             own_power_w(state, chip, model->idle_w, fmin(model->idle_w, model->static_w));
         return operation;
     }
-    unsigned int index = allowed_index(state, chip, &lock, &operation);
+    unsigned int index = allowed_index(state, chip, &lock, &operation), locked = index;
+    bool is_free = ignores_lock(state);
+    if (is_free) index = allowed_index(state, chip, &(emulator_clock_range){0}, &operation);
     operation.power_w =
         own_power_w(state, chip, state->blocking_w, fmin(state->blocking_w, model->static_w));
     if (operation.is_busy)
         fit_power(state, chip, memory_ratio(model, operation.memory_mhz), &index, &operation);
-    operation.graphics_mhz = emulator_clock_mhz(model, index);
+    operation.work_mhz = emulator_clock_mhz(model, index);
+    operation.graphics_mhz = emulator_clock_mhz(model, is_free ? locked : index);
     return operation;
 }
 
 double emulator_time_left_at_s(const emulator_state *state, const emulator_chip *chip,
                                unsigned int slot, const emulator_operation *operation) {
     double time_s, power_w;
-    work_at(&state->work[slot], chip->model, &chip->points[slot], operation->graphics_mhz,
+    work_at(&state->work[slot], chip->model, &chip->points[slot], operation->work_mhz,
             memory_ratio(chip->model, operation->memory_mhz), &time_s, &power_w);
     if (state->work[slot].pace > 0) time_s *= state->work[slot].pace;
     return state->work[slot].remaining * time_s * emulator_drift(state, chip) *

@@ -40,6 +40,7 @@ typedef struct emulator_work {
     bool is_done;
     bool has_points;        /* follows the slot's emulator_points, not the model */
     bool is_enqueued;       /* enqueued ahead of time by the host; see emulator_start_enqueued */
+    bool ignores_lock;      /* no lock of the graphics clock slows it */
     int64_t started_ns;     /* valid when is_enqueued */
     int64_t enqueued_ns;    /* real time at which the owner made the call */
     double full_speed_s;    /* duration at the highest clock */
@@ -121,6 +122,7 @@ typedef struct emulator_operation {
     bool is_busy, is_waiting, is_power_capped, is_user_capped;
     bool is_thermally_capped, is_slowed_down, is_board_capped;
     uint32_t graphics_mhz, memory_mhz;
+    uint32_t work_mhz; /* the graphics clock at which works run; another if they ignore a lock */
     double power_w;
     unsigned int work_count; /* works that share the GPU */
 } emulator_operation;

@@ -225,21 +225,33 @@ int harpe_emulator_instruction(unsigned int gpu, int stage, const char *instruct
     return run(&job, &work, &points, elapsed_s);
 }
 
-int harpe_emulator_instruction_held(unsigned int gpu, int stage, const char *instruction,
-                                    double slowdown, int64_t ready_ns, int (*is_held)(void *user),
-                                    void *user, int64_t *finished_ns) {
+static int run_instruction(work_order *job, int stage, const char *instruction, double slowdown,
+                           emulator_work work, int64_t *finished_ns) {
     if (!(slowdown >= 1 && slowdown <= SLOWDOWN_MAX)) return NVML_ERROR_INVALID_ARGUMENT;
     emulator_points points;
     int result =
         emulator_read_points(getenv("HARPE_EMULATOR_PROFILE"), stage, instruction, &points);
     if (result != NVML_SUCCESS) return result;
     emulator_throttle_points(&points, slowdown);
-    emulator_work work = {.has_points = true};
+    work.has_points = true;
+    result = run(job, &work, &points, NULL);
+    if (result == NVML_SUCCESS && finished_ns) *finished_ns = job->finished_ns;
+    return result;
+}
+
+int harpe_emulator_instruction_held(unsigned int gpu, int stage, const char *instruction,
+                                    double slowdown, int64_t ready_ns, int (*is_held)(void *user),
+                                    void *user, int64_t *finished_ns) {
     work_order job = {
         .gpu = gpu, .is_enqueued = true, .ready_ns = ready_ns, .is_held = is_held, .user = user};
-    result = run(&job, &work, &points, NULL);
-    if (result == NVML_SUCCESS && finished_ns) *finished_ns = job.finished_ns;
-    return result;
+    return run_instruction(&job, stage, instruction, slowdown, (emulator_work){0}, finished_ns);
+}
+
+int harpe_emulator_instruction_unlocked(unsigned int gpu, int stage, const char *instruction,
+                                        int64_t ready_ns, int64_t *finished_ns) {
+    work_order job = {.gpu = gpu, .is_enqueued = true, .ready_ns = ready_ns};
+    return run_instruction(&job, stage, instruction, 1, (emulator_work){.ignores_lock = true},
+                           finished_ns);
 }
 
 int harpe_emulator_instruction_at(unsigned int gpu, int stage, const char *instruction,

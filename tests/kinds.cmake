@@ -15,6 +15,7 @@ set(HARPE_fast_TESTS
 set(HARPE_smoke_TESTS
     client_controller_start
     cli_graph
+    cli_train_sim_smoke
     house_install
     monitor_command
     server_jobs_program)

@@ -123,7 +123,7 @@ static void append_plan(const json_t *figures, harpe_text *text) {
                       HARPE_TIME(number_of(plan, "time")), HARPE_ENERGY(number_of(plan, "energy")));
 }
 
-void harpe_job_figures_savings(const json_t *job, harpe_text *text) {
+static void append_savings(const json_t *job, harpe_text *text) {
     const json_t *figures = json_object_get(job, "figures");
     const json_t *saved = json_object_get(figures, "saved");
     if (json_is_object(saved)) {
@@ -143,7 +143,7 @@ void harpe_job_figures_lines(const json_t *job, harpe_text *text) {
     if (!figures) return;
     append_plan(figures, text);
     append_used(figures, text);
-    harpe_job_figures_savings(job, text);
+    append_savings(job, text);
 }
 
 void harpe_job_figures_progress(const json_t *job, harpe_text *text) {

@@ -15,8 +15,6 @@ enum { HARPE_JOB_CELLS = 4, HARPE_JOB_CELL_SIZE = HARPE_NUMBER_SIZE };
 void harpe_job_figures_cells(const json_t *job, char cells[HARPE_JOB_CELLS][HARPE_JOB_CELL_SIZE]);
 /* Appends the lines with figures to the page of one job. */
 void harpe_job_figures_lines(const json_t *job, harpe_text *text);
-/* Appends the savings and the lost time with their uncertainties. */
-void harpe_job_figures_savings(const json_t *job, harpe_text *text);
 /* Appends the text after the state in a line of progress, such as ", plan 3, 677.0 W, saved 13.9 %
  * +- 0.1 %". */
 void harpe_job_figures_progress(const json_t *job, harpe_text *text);

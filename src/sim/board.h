@@ -49,17 +49,22 @@ typedef struct harpe_sim_board {
     /* Written by the launcher at any time. */
     _Atomic int32_t stop;           /* stop after the current step */
     _Atomic int32_t abort;          /* stop at once */
+    _Atomic int32_t is_steady;      /* the plan runs, so the baseline may be measured */
     _Atomic int64_t straggler_step; /* applies from this training step on */
     int straggler_rank;
     double straggler_factor;
     /* Written by the ranks. */
     _Atomic int32_t gone;   /* number of ranks that have ended */
-    _Atomic uint32_t steps; /* a futex: steps that all ranks have finished, with the baseline */
-    char job_id[256];       /* set by rank 0 before job_id_is_known */
+    _Atomic uint32_t steps; /* a futex: steps that all ranks have finished, with the warm-up */
+    _Atomic int32_t baseline_count; /* steps of the baseline that all ranks have finished */
+    _Atomic int64_t turns_step;     /* the step before which the first of them ran; -1: none */
+    char job_id[256];               /* set by rank 0 before job_id_is_known */
     _Atomic int32_t job_id_is_known;
     char shared[256]; /* data that rank 0 broadcasts, between two meetings */
     harpe_sim_meeting meeting;
     harpe_sim_rank_state rank[HARPE_SIM_RANK_MAX];
+    /* Steps at the highest clocks, in turns with the steps of the plan. */
+    harpe_sim_step baseline[HARPE_SIM_BASELINE_MAX][HARPE_SIM_RANK_MAX];
     harpe_sim_step step[HARPE_SIM_STEP_MAX][HARPE_SIM_RANK_MAX];
     _Atomic int64_t message_ns[]; /* time at which the work for another rank was done; see rank.c */
 } harpe_sim_board;

@@ -154,12 +154,12 @@ static int64_t round_of(const harpe_sim_board *board, int step) {
  * after the next meeting. */
 static int64_t current_round(const launcher *self) {
     int step = steps_done(self) - 2;
-    return step >= HARPE_SIM_BASELINE_STEPS ? round_of(self->board, step) : -1;
+    return step >= HARPE_SIM_WARM_UP_STEPS ? round_of(self->board, step) : -1;
 }
 
 static bool is_due(const launcher *self, const harpe_sim_event *event) {
     if (!event->is_given) return false;
-    int from = event->is_after_steady ? self->story->steady_step : HARPE_SIM_BASELINE_STEPS;
+    int from = event->is_after_steady ? self->story->steady_step : HARPE_SIM_WARM_UP_STEPS;
     return from >= 0 && steps_done(self) >= from + event->step;
 }
 
@@ -355,7 +355,10 @@ static void note_progress(launcher *self) {
     int64_t round = current_round(self);
     int step = steps_done(self) - 2;
     int64_t planned = harpe_sim_planned_round(story);
-    if (story->steady_step < 0 && planned >= 0 && round >= planned) story->steady_step = step;
+    if (story->steady_step < 0 && planned >= 0 && round >= planned) {
+        story->steady_step = step;
+        atomic_store(&self->board->is_steady, 1);
+    }
     if (story->answered_step < 0 && story->straggler_round >= 0 && round >= story->straggler_round)
         story->answered_step = step;
 }
@@ -371,7 +374,8 @@ static bool is_over(const launcher *self) {
     const harpe_sim_options *options = self->run->options;
     const harpe_sim_story *story = self->story;
     int done = steps_done(self);
-    if (story->steady_step < 0 || done - story->steady_step <= options->steps) return false;
+    int64_t from = atomic_load(&self->board->turns_step);
+    if (from < 0 || done - from <= options->steps) return false;
     if (options->straggler.is_given) {
         if (story->straggler_step < 0) return false;
         if (story->answered_step < 0)
@@ -407,18 +411,22 @@ static double fraction_learned(const launcher *self) {
     return wanted > 0 ? (double)tried / (double)wanted : -1;
 }
 
+static double fraction_measured(const launcher *self) {
+    int64_t from = atomic_load(&self->board->turns_step);
+    return from < 0 ? 0 : (double)(steps_done(self) - from) / self->run->options->steps;
+}
+
 static void show(launcher *self) {
     char phase[80];
     const harpe_sim_story *story = self->story;
     int done = steps_done(self);
     bool is_learning = story->steady_step < 0;
-    double fraction = is_learning ? fraction_learned(self)
-                                  : (double)(done - story->steady_step) / self->run->options->steps;
+    double fraction = is_learning ? fraction_learned(self) : fraction_measured(self);
     snprintf(phase, sizeof phase, "step %d, round %lld: %s", done, (long long)current_round(self),
-             done < HARPE_SIM_BASELINE_STEPS ? "highest clocks"
-             : is_learning                   ? "learning"
-             : story->straggler_step >= 0    ? "straggler"
-                                             : "plan");
+             done < HARPE_SIM_WARM_UP_STEPS ? "warm-up"
+             : is_learning                  ? "learning"
+             : story->straggler_step >= 0   ? "straggler"
+                                            : "plan");
     (void)self->progress.report(self->progress.user, phase, fraction);
 }
 

@@ -18,8 +18,8 @@ typedef struct harpe_sim_change {
     bool is_learned;
 } harpe_sim_change;
 
-/* The times of events. Steps are numbered as on the board, including the baseline; -1: the event
- * has not happened. */
+/* The times of events. Steps are numbered as on the board, with the warm-up and without the
+ * baseline; -1: the event has not happened. */
 typedef struct harpe_sim_story {
     /* Before the first change, the job learns. A server that throws its plans away learns again. If
      * there are too many changes, the last entry is the newest change. */

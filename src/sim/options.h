@@ -16,7 +16,9 @@ enum {
     HARPE_SIM_STEP_MAX = 20000,
     HARPE_SIM_TEXT_MAX = 512,
     HARPE_SIM_PATH_MAX = 4096,
-    HARPE_SIM_BASELINE_STEPS = 3, /* at the highest clocks; the first step is not counted */
+    HARPE_SIM_WARM_UP_STEPS = 3,   /* before the optimizer starts; they are not counted */
+    HARPE_SIM_BASELINE_STEPS = 10, /* about so many are spread over the steps with the plan */
+    HARPE_SIM_BASELINE_MAX = 32,   /* also those that run again after a rank was killed */
 };
 
 /* An event of the command line, such as RANK@STEP=FACTOR. A step with '+' counts from the steady
@@ -54,6 +56,11 @@ typedef struct harpe_sim_options {
     bool is_mpi, is_json, is_quiet;
     harpe_log log; /* receives messages during the run */
 } harpe_sim_options;
+
+/* Returns the number of steps with the plan between two steps of the baseline. */
+static inline int harpe_sim_turn_steps(const harpe_sim_options *options) {
+    return (options->steps + HARPE_SIM_BASELINE_STEPS - 1) / HARPE_SIM_BASELINE_STEPS;
+}
 
 static inline int harpe_sim_world_size(const harpe_sim_options *options) {
     return options->pp * options->dp * options->tp;

@@ -29,17 +29,19 @@ typedef struct rank_run {
     void *library; /* the emulator's library and its functions */
     int (*instruction)(unsigned int, int, const char *, double, int64_t, int (*)(void *), void *,
                        int64_t *);
+    int (*unlocked)(unsigned int, int, const char *, int64_t, int64_t *);
     int (*energy)(unsigned int, int64_t, double *);
     int (*wait)(unsigned int, int);
     int (*write_count)(unsigned int, uint64_t *, uint64_t *, uint64_t *);
     int64_t (*now_ns)(void);
     harpe_gpus *gpus;
     harpe_pipeline_frequency_optimizer *optimizer; /* NULL: the rank runs without an optimizer */
-    int64_t done_ns;                               /* end of the GPU's last work */
-    int64_t begin_ns;                              /* start of the step */
-    double late_ns;                                /* real time; see look_at_clock */
-    int64_t await_until_ns;                        /* real time; see awaits_clock */
-    int64_t host_late_ns;                          /* of this step; see look_at_clock */
+    bool is_baseline;       /* the optimizer does not see this step, nor does its clock slow it */
+    int64_t done_ns;        /* end of the GPU's last work */
+    int64_t begin_ns;       /* start of the step */
+    double late_ns;         /* real time; see look_at_clock */
+    int64_t await_until_ns; /* real time; see awaits_clock */
+    int64_t host_late_ns;   /* of this step; see look_at_clock */
 } rank_run;
 
 /* ---- Emulator -------------------------------------------------------------------------------- */
@@ -52,6 +54,7 @@ static harpe_status open_emulator(rank_run *run, harpe_error *error) {
         void **function;
     } symbols[] = {
         {"harpe_emulator_instruction_held", (void **)&run->instruction},
+        {"harpe_emulator_instruction_unlocked", (void **)&run->unlocked},
         {"harpe_emulator_energy", (void **)&run->energy},
         {"harpe_emulator_wait", (void **)&run->wait},
         {"harpe_emulator_write_count", (void **)&run->write_count},
@@ -86,6 +89,11 @@ static int rank_at(const rank_run *run, int pp_rank) {
 static size_t message_of(const rank_run *run, const harpe_sim_message *message) {
     size_t pipeline = (size_t)run->dp_rank * (size_t)run->job->options->tp + (size_t)run->tp_rank;
     return pipeline * run->job->plan->message_count + message->index;
+}
+
+/* Returns the optimizer that sees this step, or NULL. */
+static harpe_pipeline_frequency_optimizer *optimizer_of(const rank_run *run) {
+    return run->is_baseline ? NULL : run->optimizer;
 }
 
 static double slowdown_now(const rank_run *run, uint32_t step) {
@@ -145,25 +153,29 @@ static harpe_status run_instruction(rank_run *run, const harpe_sim_instruction *
             return aborted(error);
         if (time_ns > ready_ns) ready_ns = time_ns;
     }
+    harpe_pipeline_frequency_optimizer *optimizer = optimizer_of(run);
     int64_t began_ns = 0;
-    if (run->optimizer) {
+    if (optimizer) {
         began_ns = look_at_clock(run, ready_ns);
-        harpe_pipeline_frequency_on_instruction_begin(run->optimizer, what->name);
+        harpe_pipeline_frequency_on_instruction_begin(optimizer, what->name);
     }
     run->await_until_ns = harpe_clock_ns() + AWAIT_CLOCK_NS;
     const harpe_sim_options *options = run->job->options;
     bool has_plan = options->is_offline || options->plan_path;
+    unsigned int gpu = (unsigned int)run->job->rank;
     int code =
-        run->instruction((unsigned int)run->job->rank, what->stage, what->name, slowdown, ready_ns,
-                         run->optimizer && has_plan ? awaits_clock : NULL, run, &run->done_ns);
+        run->is_baseline
+            ? run->unlocked(gpu, what->stage, what->name, ready_ns, &run->done_ns)
+            : run->instruction(gpu, what->stage, what->name, slowdown, ready_ns,
+                               optimizer && has_plan ? awaits_clock : NULL, run, &run->done_ns);
     if (code != 0) return emulator_failed(run, code, error);
     for (int i = 0; i < what->send_count; i++)
         if (!transport->send(transport->user, rank_at(run, what->sends[i].peer),
                              message_of(run, &what->sends[i]), run->done_ns))
             return aborted(error);
-    if (run->optimizer) {
+    if (optimizer) {
         look_after(run, began_ns, run->done_ns - ready_ns);
-        harpe_pipeline_frequency_on_instruction_end(run->optimizer, what->name);
+        harpe_pipeline_frequency_on_instruction_end(optimizer, what->name);
     }
     return HARPE_OK;
 }
@@ -171,7 +183,7 @@ static harpe_status run_instruction(rank_run *run, const harpe_sim_instruction *
 static void tell_status(const rank_run *run, harpe_sim_step *record) {
     harpe_sim_board *board = run->board;
     record->round = -1;
-    if (!run->optimizer) return;
+    if (!optimizer_of(run)) return;
     harpe_pipeline_frequency_status status = harpe_pipeline_frequency_get_status(run->optimizer);
     record->round = status.round;
     atomic_store(&board->rank[run->job->rank].mismatches, status.misfits);
@@ -191,22 +203,24 @@ static harpe_status read_meters(const rank_run *run, int64_t at_ns, double *ener
     return code == 0 ? HARPE_OK : emulator_failed(run, code, error);
 }
 
-static harpe_status run_step(rank_run *run, uint32_t step, bool *stop, harpe_error *error) {
+/* Runs a step. `out` receives the record of this rank. */
+static harpe_status run_step(rank_run *run, double slowdown, harpe_sim_step *out, bool *stop,
+                             harpe_error *error) {
     const harpe_sim_plan *plan = run->job->plan;
     const harpe_sim_transport *transport = &run->job->transport;
+    harpe_pipeline_frequency_optimizer *optimizer = optimizer_of(run);
     harpe_sim_step record = {.begin_ns = run->begin_ns};
     double before_j, after_j;
     uint64_t before, after;
     harpe_status status = read_meters(run, run->begin_ns, &before_j, &before, error);
     if (status != HARPE_OK) return status;
-    if (run->optimizer) {
+    if (optimizer) {
         (void)look_at_clock(run, run->begin_ns);
-        harpe_pipeline_frequency_on_step_begin(run->optimizer);
+        harpe_pipeline_frequency_on_step_begin(optimizer);
     }
     tell_status(run, &record);
     run->done_ns = run->begin_ns;
     run->host_late_ns = 0;
-    double slowdown = slowdown_now(run, step);
     for (size_t i = plan->rank_start[run->pp_rank]; i < plan->rank_start[run->pp_rank + 1]; i++) {
         status = run_instruction(run, &plan->instructions[i], slowdown, error);
         if (status != HARPE_OK) return status;
@@ -216,16 +230,16 @@ static harpe_status run_step(rank_run *run, uint32_t step, bool *stop, harpe_err
     if (!transport->meet(transport->user, &agreed_ns, stop)) return aborted(error);
     status = read_meters(run, agreed_ns, &after_j, &after, error);
     if (status != HARPE_OK) return status;
-    if (run->optimizer) {
+    if (optimizer) {
         (void)look_at_clock(run, agreed_ns);
-        harpe_pipeline_frequency_on_step_end(run->optimizer);
+        harpe_pipeline_frequency_on_step_end(optimizer);
     }
     record.end_ns = agreed_ns;
     record.ended_at_s = harpe_clock_wall_s();
     record.energy_j = after_j - before_j;
     record.clock_writes = after - before;
     record.host_late_ns = run->host_late_ns;
-    run->board->step[step][run->job->rank] = record;
+    *out = record;
     return HARPE_OK;
 }
 
@@ -251,12 +265,11 @@ static void pass_log(void *user, harpe_log_level level, const char *line) {
 }
 
 /* Begins a step on all ranks at the present time. A delay of this machine in the step before then
- * does not affect the next step. */
-static harpe_status begin_together(rank_run *run, harpe_error *error) {
+ * does not affect the next step. `*wish` becomes true if any rank wishes it. */
+static harpe_status begin_together(rank_run *run, bool *wish, harpe_error *error) {
     const harpe_sim_transport *transport = &run->job->transport;
-    bool stop = false;
     run->begin_ns = run->now_ns();
-    return transport->meet(transport->user, &run->begin_ns, &stop) ? HARPE_OK : aborted(error);
+    return transport->meet(transport->user, &run->begin_ns, wish) ? HARPE_OK : aborted(error);
 }
 
 /* Broadcasts data of rank 0, as a training framework does. It is used with a published server,
@@ -267,7 +280,8 @@ static harpe_status broadcast(void *user, void *data, size_t size, harpe_error *
     if (size > sizeof run->board->shared)
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%zu bytes are too many to broadcast", size);
     if (run->job->rank == 0) memcpy(shared, data, size);
-    harpe_status status = begin_together(run, error);
+    bool wish = false;
+    harpe_status status = begin_together(run, &wish, error);
     if (status == HARPE_OK && run->job->rank != 0) memcpy(data, shared, size);
     return status;
 }
@@ -309,6 +323,39 @@ static void stop_optimizer(rank_run *run) {
     run->gpus = NULL;
 }
 
+/* ---- The baseline ---------------------------------------------------------------------------- */
+
+/* Returns true if a step of the baseline comes before this step. The steps of the baseline and of
+ * the plan take turns, so that both meet the same temperatures and the same load of this machine. A
+ * step of the baseline is the first and the last, so that a steady drift cancels out. */
+static bool wishes_baseline(const rank_run *run, uint32_t step) {
+    harpe_sim_board *board = run->board;
+    const harpe_sim_options *options = run->job->options;
+    int64_t since = (int64_t)step - atomic_load(&board->turns_step);
+    if (!run->optimizer || !atomic_load(&board->is_steady) ||
+        atomic_load(&board->baseline_count) == HARPE_SIM_BASELINE_MAX)
+        return false;
+    if (atomic_load(&board->turns_step) < 0) return true;
+    return since <= options->steps && since % harpe_sim_turn_steps(options) == 0;
+}
+
+/* Runs a step without the optimizer at the highest clocks, and begins the step after it. */
+static harpe_status run_baseline(rank_run *run, uint32_t step, harpe_error *error) {
+    harpe_sim_board *board = run->board;
+    bool ignored = false;
+    bool is_first = run->job->rank == 0 && atomic_load(&board->turns_step) < 0;
+    if (is_first) atomic_store(&board->turns_step, step);
+    run->is_baseline = true;
+    harpe_status status =
+        run_step(run, 1, &board->baseline[atomic_load(&board->baseline_count)][run->job->rank],
+                 &ignored, error);
+    run->is_baseline = false;
+    if (status != HARPE_OK) return status;
+    status = begin_together(run, &ignored, error);
+    if (run->job->rank == 0) atomic_fetch_add(&board->baseline_count, 1);
+    return status;
+}
+
 /* ---- The run --------------------------------------------------------------------------------- */
 
 static harpe_status train(rank_run *run, harpe_error *error) {
@@ -318,10 +365,14 @@ static harpe_status train(rank_run *run, harpe_error *error) {
     (void)run->wait((unsigned int)run->job->rank, 1);
     while (!stop && step < HARPE_SIM_STEP_MAX) {
         harpe_status status = HARPE_OK;
-        if (step >= HARPE_SIM_BASELINE_STEPS && !run->optimizer)
+        if (step >= HARPE_SIM_WARM_UP_STEPS && !run->optimizer)
             status = start_optimizer(run, error);
-        if (status == HARPE_OK) status = begin_together(run, error);
-        if (status == HARPE_OK) status = run_step(run, step, &stop, error);
+        bool has_baseline = wishes_baseline(run, step);
+        if (status == HARPE_OK) status = begin_together(run, &has_baseline, error);
+        if (status == HARPE_OK && has_baseline) status = run_baseline(run, step, error);
+        harpe_sim_step *record = &board->step[step][run->job->rank];
+        if (status == HARPE_OK)
+            status = run_step(run, slowdown_now(run, step), record, &stop, error);
         if (status != HARPE_OK) return status;
         step++;
         if (run->job->rank == 0) harpe_sim_wake(&board->steps);

@@ -57,6 +57,7 @@ static void fill_board(const harpe_sim_run *run, harpe_sim_board *board) {
     (void)!getrandom(&random, sizeof random, 0);
     board->world_size = harpe_sim_world_size(run->options);
     board->time_scale = run->options->time_scale;
+    atomic_store(&board->turns_step, -1);
     copy_text(board->library, sizeof board->library, getenv("HARPE_NVML_LIBRARY"));
     copy_text(board->cluster, sizeof board->cluster, getenv("HARPE_EMULATOR_CLUSTER"));
     copy_text(board->profile, sizeof board->profile, getenv("HARPE_EMULATOR_PROFILE"));

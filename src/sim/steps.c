@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/steps.h"
 
-harpe_sim_step_sum harpe_sim_sum_step(const harpe_sim_board *board, int step) {
-    const harpe_sim_step *ranks = board->step[step];
+harpe_sim_step_sum harpe_sim_sum_step(const harpe_sim_board *board, const harpe_sim_step *ranks) {
     int64_t late_ns = 0;
     harpe_sim_step_sum sum = {.is_whole = true,
                               .round = ranks[0].round,
@@ -20,8 +19,8 @@ harpe_sim_step_sum harpe_sim_sum_step(const harpe_sim_board *board, int step) {
     return sum;
 }
 
-json_t *harpe_sim_show_step(const harpe_sim_board *board, int step) {
-    harpe_sim_step_sum sum = harpe_sim_sum_step(board, step);
+json_t *harpe_sim_show_step(const harpe_sim_board *board, const harpe_sim_step *ranks) {
+    harpe_sim_step_sum sum = harpe_sim_sum_step(board, ranks);
     return json_pack("{s:f, s:I, s:f, s:f, s:I, s:f}", "ended_at", sum.ended_at_s, "round",
                      (json_int_t)sum.round, "time_s", sum.time_s, "energy_j", sum.energy_j,
                      "clock_writes", (json_int_t)sum.clock_writes, "host_late_s", sum.host_late_s);

@@ -3,10 +3,12 @@
  * the groups with predictions, and prints nothing. */
 #include "sim/summary.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/array.h"
 #include "base/error.h"
+#include "server/scheduler/perseus/savings.h"
 #include "sim/steps.h"
 
 static const char *const kind_names[] = {
@@ -21,12 +23,17 @@ static bool is_planned(const harpe_sim_story *story, int64_t round) {
 }
 
 static harpe_sim_kind kind_of(const harpe_sim_story *story, int step, int64_t round) {
-    if (step < HARPE_SIM_BASELINE_STEPS) return HARPE_SIM_HIGHEST_CLOCKS;
     if (story->straggler_step >= 0 && step >= story->straggler_step)
         return story->answered_step >= 0 && round >= story->straggler_round ? HARPE_SIM_ANSWERED
                                                                             : HARPE_SIM_UNANSWERED;
     if (round < 0) return HARPE_SIM_NO_SCHEDULE;
     return is_planned(story, round) ? HARPE_SIM_PLANNED : HARPE_SIM_LEARNING;
+}
+
+/* Returns true if the baseline was not measured yet while this step ran the plan. */
+static bool is_warm_up(const harpe_sim_board *board, int step, harpe_sim_kind kind) {
+    int64_t turns_step = atomic_load(&board->turns_step);
+    return kind == HARPE_SIM_PLANNED && step < turns_step;
 }
 
 static void add_step(harpe_sim_stretch *to, const harpe_sim_step_sum *step) {
@@ -68,8 +75,8 @@ static void find_slow(const harpe_sim_run *run, harpe_sim_summary *sums) {
     double usual_s = sums->kinds[HARPE_SIM_HIGHEST_CLOCKS].time_s;
     int end = run->story.straggler_step >= 0 ? run->story.straggler_step : run->story.step_count;
     slow->slowest = -1;
-    for (int step = HARPE_SIM_BASELINE_STEPS; step < end && usual_s > 0; step++) {
-        harpe_sim_step_sum sum = harpe_sim_sum_step(run->board, step);
+    for (int step = HARPE_SIM_WARM_UP_STEPS; step < end && usual_s > 0; step++) {
+        harpe_sim_step_sum sum = harpe_sim_sum_step(run->board, run->board->step[step]);
         if (!sum.is_whole) continue;
         slow->steps++;
         if (sum.time_s > usual_s * (1 + HARPE_SIM_SLOW_SHARE)) {
@@ -84,16 +91,35 @@ static void find_slow(const harpe_sim_run *run, harpe_sim_summary *sums) {
 }
 
 static void sum_up(const harpe_sim_run *run, harpe_sim_summary *sums) {
-    for (int step = 1; step < run->story.step_count; step++) { /* the first step warms up */
-        harpe_sim_step_sum sum = harpe_sim_sum_step(run->board, step);
-        if (sum.is_whole) add_step(&sums->kinds[kind_of(&run->story, step, sum.round)], &sum);
+    const harpe_sim_board *board = run->board;
+    for (int i = 0; i < atomic_load(&board->baseline_count); i++) {
+        harpe_sim_step_sum sum = harpe_sim_sum_step(board, board->baseline[i]);
+        if (sum.is_whole) add_step(&sums->kinds[HARPE_SIM_HIGHEST_CLOCKS], &sum);
+    }
+    for (int step = HARPE_SIM_WARM_UP_STEPS; step < run->story.step_count; step++) {
+        harpe_sim_step_sum sum = harpe_sim_sum_step(board, board->step[step]);
+        harpe_sim_kind kind = kind_of(&run->story, step, sum.round);
+        if (sum.is_whole && !is_warm_up(board, step, kind)) add_step(&sums->kinds[kind], &sum);
     }
     for (int k = 0; k < HARPE_SIM_KINDS; k++) {
         harpe_sim_stretch *kind = &sums->kinds[k];
         kind->time_s = median(kind->times_s, kind->steps);
         kind->energy_j = median(kind->energies_j, kind->steps);
+        kind->deviation_j = harpe_robust_spread(kind->energies_j, (size_t)kind->steps);
     }
     find_slow(run, sums);
+}
+
+double harpe_sim_summary_uncertainty(const harpe_sim_summary *summary, harpe_sim_kind kind) {
+    const harpe_sim_stretch *highest = &summary->kinds[HARPE_SIM_HIGHEST_CLOCKS];
+    const harpe_sim_stretch *of = &summary->kinds[kind];
+    if (highest->steps < 2 || of->steps < 2) return INFINITY;
+    double variance =
+        HARPE_MEDIAN_VARIANCE *
+        (pow(of->deviation_j, 2) / of->steps +
+         pow(highest->deviation_j * of->energy_j / highest->energy_j, 2) / highest->steps);
+    double freedom = HARPE_ROBUST_EFFICIENCY * (of->steps + highest->steps - 2);
+    return 100 * harpe_student_quantile(freedom) * sqrt(variance) / highest->energy_j;
 }
 
 void harpe_sim_summary_free(harpe_sim_summary *summary) {

@@ -6,7 +6,7 @@
 #include "sim/launcher.h"
 
 typedef enum harpe_sim_kind {
-    HARPE_SIM_HIGHEST_CLOCKS, /* before the optimizer starts */
+    HARPE_SIM_HIGHEST_CLOCKS, /* the baseline, in turns with the plan */
     HARPE_SIM_NO_SCHEDULE,    /* before the server's first schedule */
     HARPE_SIM_LEARNING,
     HARPE_SIM_PLANNED,
@@ -24,7 +24,9 @@ typedef struct harpe_sim_stretch {
     int64_t first_round, last_round;       /* -1: none */
     double total_s, total_j, clock_writes; /* sums */
     double time_s, energy_j;               /* medians */
-    double *times_s, *energies_j;          /* of each step, sorted */
+    double deviation_j;                    /* standard deviation, from the deviations' median */
+    double *times_s;                       /* of each step, sorted */
+    double *energies_j;                    /* only while they are summed up */
 } harpe_sim_stretch;
 
 /* The steps, compared with the typical step at the highest clocks. Steps with a straggler do not
@@ -45,9 +47,13 @@ typedef struct harpe_sim_summary {
     harpe_sim_slow slow;
 } harpe_sim_summary;
 
-/* Sums up the steps that all ranks finished. The first step is a warm-up and does not count. */
+/* Sums up the steps that all ranks finished. Steps before the optimizer starts, and steps with the
+ * plan before the first step of the baseline, are a warm-up and do not count. */
 harpe_status harpe_sim_summary_make(const harpe_sim_run *run, harpe_sim_summary *out,
                                     harpe_error *error);
+/* Returns the half-width of the 95 % interval of the energy that these steps save, in percent of
+ * the baseline. It contains the noise of the steps of both. INFINITY: there are too few steps. */
+double harpe_sim_summary_uncertainty(const harpe_sim_summary *summary, harpe_sim_kind kind);
 void harpe_sim_summary_free(harpe_sim_summary *summary);
 
 #endif

@@ -143,6 +143,23 @@ class EnqueuedWork(EmulatorTestCase):
         self.assertAlmostEqual((finished.value - first) * 1e-9, TIME_S[1200], places=6)
         self.assertAlmostEqual(self.energy(nvml, finished.value) - before_j, TIME_S[1200] * 220, delta=1e-3)
 
+    def test_unlocked_work_runs_at_the_highest_clock_and_nobody_sees_it(self):
+        nvml = self.start(scale=1)
+        unlocked, finished = nvml.functions.harpe_emulator_instruction_unlocked, C.c_int64()
+        unlocked.argtypes = [C.c_uint, C.c_int, C.c_char_p, C.c_int64, C.POINTER(C.c_int64)]
+        nvml.nvmlDeviceSetGpuLockedClocks(nvml.gpu(), 900, 900)
+        first = self.forward(nvml)
+        before_j, seen = self.energy(nvml, first), set()
+        thread = threading.Thread(target=lambda: unlocked(0, 0, b"forward", first, C.byref(finished)))
+        thread.start()
+        while thread.is_alive():
+            seen.add(nvml.number("nvmlDeviceGetClockInfo", nvml.gpu(), 0))
+        thread.join()
+        self.assertEqual(seen, {900})
+        self.assertAlmostEqual((finished.value - first) * 1e-9, TIME_S[1410], places=6)
+        self.assertAlmostEqual(self.energy(nvml, finished.value) - before_j, TIME_S[1410] * 300, delta=1e-3)
+        self.assertAlmostEqual((self.forward(nvml, finished.value) - finished.value) * 1e-9, TIME_S[900], places=6)
+
     def test_a_slow_driver_stays_slow(self):
         # 100 ms before the effect: half of the work
         nvml = self.start(scale=0.4, faults="slow_set=200")

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "sim/summary.h"
@@ -24,6 +25,7 @@ static int open_world(void **state) {
     w->board = calloc(1, sizeof *w->board);
     if (!w->board) return -1;
     w->board->world_size = RANKS;
+    w->board->turns_step = -1;
     w->run.board = w->board;
     w->run.story = (harpe_sim_story){.straggler_step = -1, .answered_step = -1};
     *state = w;
@@ -38,9 +40,8 @@ static int close_world(void **state) {
 }
 
 /* The next step: each rank draws half of the energy and writes one clock. */
-static void add(world *w, int64_t time_ns, double energy_j, int64_t round_of_0,
-                int64_t round_of_1) {
-    harpe_sim_step *ranks = w->board->step[w->run.story.step_count++];
+static void fill(harpe_sim_step *ranks, int64_t time_ns, double energy_j, int64_t round_of_0,
+                 int64_t round_of_1) {
     for (int r = 0; r < RANKS; r++) {
         ranks[r] = (harpe_sim_step){.begin_ns = 1000,
                                     .end_ns = 1000 + time_ns,
@@ -48,6 +49,15 @@ static void add(world *w, int64_t time_ns, double energy_j, int64_t round_of_0,
                                     .round = r == 0 ? round_of_0 : round_of_1,
                                     .clock_writes = 1};
     }
+}
+
+static void add(world *w, int64_t time_ns, double energy_j, int64_t round_of_0,
+                int64_t round_of_1) {
+    fill(w->board->step[w->run.story.step_count++], time_ns, energy_j, round_of_0, round_of_1);
+}
+
+static void add_baseline(world *w, double energy_j) {
+    fill(w->board->baseline[w->board->baseline_count++], 100, energy_j, -1, -1);
 }
 
 static void change(world *w, int64_t round, bool is_learned) {
@@ -78,7 +88,7 @@ static void run_without_steps_is_empty(void **state) {
 
 static void steps_are_sorted_by_what_ran(void **state) {
     world *w = *state;
-    for (int i = 0; i < HARPE_SIM_BASELINE_STEPS; i++)
+    for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS; i++)
         add(w, 100, 10, -1, -1);
     add(w, 100, 10, -1, -1); /* no schedule */
     add(w, 100, 10, 0, -1);  /* not on every rank */
@@ -95,7 +105,7 @@ static void steps_are_sorted_by_what_ran(void **state) {
     w->run.story.straggler_round = 5;
     add(w, 100, 10, 5, 5);
     harpe_sim_summary sums = sum_up(w);
-    assert_counts(&sums, (int[HARPE_SIM_KINDS]){HARPE_SIM_BASELINE_STEPS - 1, 2, 3, 2, 2, 1});
+    assert_counts(&sums, (int[HARPE_SIM_KINDS]){0, 2, 3, 2, 2, 1});
     assert_int_equal(sums.kinds[HARPE_SIM_PLANNED].first_round, 2);
     assert_int_equal(sums.kinds[HARPE_SIM_PLANNED].last_round, 3);
     assert_int_equal(sums.kinds[HARPE_SIM_ANSWERED].first_round, 5);
@@ -105,7 +115,7 @@ static void steps_are_sorted_by_what_ran(void **state) {
 /* After a drift the server measures again, and later it plans again. */
 static void plans_that_were_thrown_away_are_learnt_again(void **state) {
     world *w = *state;
-    for (int i = 0; i < HARPE_SIM_BASELINE_STEPS; i++)
+    for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS; i++)
         add(w, 100, 10, -1, -1);
     for (int round = 0; round < 10; round++)
         add(w, 100, 10, round, round);
@@ -114,7 +124,7 @@ static void plans_that_were_thrown_away_are_learnt_again(void **state) {
     change(w, 5, false);
     change(w, 9, true);
     harpe_sim_summary sums = sum_up(w);
-    assert_counts(&sums, (int[HARPE_SIM_KINDS]){HARPE_SIM_BASELINE_STEPS - 1, 0, 6, 4, 0, 0});
+    assert_counts(&sums, (int[HARPE_SIM_KINDS]){0, 0, 6, 4, 0, 0});
     harpe_sim_summary_free(&sums);
 }
 
@@ -126,14 +136,14 @@ static void straggler_without_an_answer_runs_the_old_plan(void **state) {
     change(w, 0, true);
     w->run.story.straggler_step = 4;
     harpe_sim_summary sums = sum_up(w);
-    assert_counts(&sums, (int[HARPE_SIM_KINDS]){2, 0, 0, 1, 2, 0});
+    assert_counts(&sums, (int[HARPE_SIM_KINDS]){0, 0, 0, 1, 2, 0});
     harpe_sim_summary_free(&sums);
 }
 
 static void what_a_step_takes_is_the_median(void **state) {
     world *w = *state;
     const int64_t times_ns[] = {1000, 7000, 2000, 900000, 3000}; /* one stall */
-    for (int i = 0; i < HARPE_SIM_BASELINE_STEPS; i++)
+    for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS; i++)
         add(w, 1, 1, -1, -1);
     for (int i = 0; i < 5; i++)
         add(w, times_ns[i], (double)times_ns[i] / 100, 0, 0);
@@ -154,11 +164,49 @@ static void what_a_step_takes_is_the_median(void **state) {
 
 static void step_that_a_rank_did_not_finish_is_left_out(void **state) {
     world *w = *state;
-    for (int i = 0; i < HARPE_SIM_BASELINE_STEPS + 2; i++)
+    for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS + 2; i++)
         add(w, 100, 10, 0, 0);
-    w->board->step[HARPE_SIM_BASELINE_STEPS][1].end_ns = 0;
+    w->board->step[HARPE_SIM_WARM_UP_STEPS][1].end_ns = 0;
     harpe_sim_summary sums = sum_up(w);
     assert_int_equal(sums.kinds[HARPE_SIM_LEARNING].steps, 1);
+    harpe_sim_summary_free(&sums);
+}
+
+/* A GPU that warms up draws more in every step. The baseline before, between and after the steps
+ * of a plan that changes nothing draws the same. */
+static void baseline_is_measured_in_turns(void **state) {
+    world *w = *state;
+    for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS; i++)
+        add(w, 100, 1, -1, -1);
+    change(w, 0, true);
+    add(w, 100, 2, 0, 0); /* the plan, before the first step of the baseline */
+    w->board->turns_step = w->run.story.step_count;
+    for (int i = 0; i < 3; i++) {
+        add_baseline(w, 10 + 2 * i);
+        add(w, 100, 11 + 2 * i, 0, 0);
+    }
+    add_baseline(w, 16);
+    harpe_sim_summary sums = sum_up(w);
+    assert_counts(&sums, (int[HARPE_SIM_KINDS]){4, 0, 0, 3, 0, 0});
+    assert_float_equal(sums.kinds[HARPE_SIM_HIGHEST_CLOCKS].energy_j, 13, 1e-9);
+    assert_float_equal(sums.kinds[HARPE_SIM_PLANNED].energy_j, 13, 1e-9);
+    assert_true(harpe_sim_summary_uncertainty(&sums, HARPE_SIM_PLANNED) > 1);
+    assert_true(isinf(harpe_sim_summary_uncertainty(&sums, HARPE_SIM_LEARNING)));
+    harpe_sim_summary_free(&sums);
+}
+
+static void equal_steps_have_no_uncertainty(void **state) {
+    world *w = *state;
+    change(w, 0, true);
+    for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS + 3; i++)
+        add(w, 100, 9, 0, 0);
+    add_baseline(w, 10);
+    harpe_sim_summary sums = sum_up(w);
+    assert_true(isinf(harpe_sim_summary_uncertainty(&sums, HARPE_SIM_PLANNED)));
+    harpe_sim_summary_free(&sums);
+    add_baseline(w, 10);
+    sums = sum_up(w);
+    assert_true(harpe_sim_summary_uncertainty(&sums, HARPE_SIM_PLANNED) == 0);
     harpe_sim_summary_free(&sums);
 }
 
@@ -173,6 +221,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(what_a_step_takes_is_the_median, open_world, close_world),
         cmocka_unit_test_setup_teardown(step_that_a_rank_did_not_finish_is_left_out, open_world,
                                         close_world),
+        cmocka_unit_test_setup_teardown(baseline_is_measured_in_turns, open_world, close_world),
+        cmocka_unit_test_setup_teardown(equal_steps_have_no_uncertainty, open_world, close_world),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,6 @@
 
 #include "base/text.h"
 #include "cli/command.h"
-#include "cli/job_figures.h"
 #include "cli/job_report.h"
 #include "sim/steps.h"
 #include "sim/summary.h"
@@ -32,50 +31,54 @@ static const harpe_sim_prediction *expected(const harpe_sim_run *run, harpe_sim_
 
 /* ---- For people ------------------------------------------------------------------------------ */
 
-static void print_row(const harpe_sim_run *run, const char *name, double time_s, double energy_j,
-                      double highest_j, double clock_writes) {
-    printf("  %-26s %10.4f s %11.1f J %9.1f W %8.2f %%", name, time_s, energy_j,
-           power_w(run, time_s, energy_j), savings_percent(energy_j, highest_j));
-    if (clock_writes >= 0) printf(" %9.1f", clock_writes);
-    printf("\n");
-}
-
 static void print_measured(const harpe_sim_run *run, const char *name,
                            const harpe_sim_stretch *measured, double highest_j) {
     if (measured->steps == 0) return;
-    print_row(run, name, measured->time_s, measured->energy_j, highest_j,
-              measured->clock_writes / measured->steps);
+    printf("  %-26s %10.4f s %11.1f J %9.1f W %8.2f %% %9.1f\n", name, measured->time_s,
+           measured->energy_j, power_w(run, measured->time_s, measured->energy_j),
+           savings_percent(measured->energy_j, highest_j),
+           measured->clock_writes / measured->steps);
 }
 
-static void print_difference(const harpe_sim_stretch *measured,
+static void print_difference(const char *name, const harpe_sim_stretch *measured,
                              const harpe_sim_prediction *predicted) {
     if (measured->steps == 0) return;
-    printf("  %-26s %+10.2f %% %+11.2f %%\n", "  against the plan",
+    printf("  %-26s %+10.2f %% %+11.2f %%\n", name,
            percent_over(measured->time_s, predicted->time_s),
            percent_over(measured->energy_j, predicted->energy_j));
 }
 
 static void print_sides(const harpe_sim_run *run, const harpe_sim_summary *sums) {
     const harpe_sim_plan *plan = run->plan;
-    double highest_j = sums->kinds[HARPE_SIM_HIGHEST_CLOCKS].energy_j;
+    const harpe_sim_stretch *highest = &sums->kinds[HARPE_SIM_HIGHEST_CLOCKS];
     printf("%s  %-26s %12s %13s %11s %10s %9s%s\n", harpe_bold_start(), "per step", "time",
            "energy", "power/GPU", "savings", "clk sets", harpe_bold_end());
-    print_row(run, "highest clocks, predicted", plan->all_maximum.time_s,
-              plan->all_maximum.energy_j, plan->all_maximum.energy_j, -1);
-    print_measured(run, "highest clocks, measured", &sums->kinds[HARPE_SIM_HIGHEST_CLOCKS],
-                   highest_j);
-    bool is_its_plan = !run->options->scheduler && !run->options->server_url;
-    print_row(run, is_its_plan ? "plan, predicted" : "plan of T_min, predicted",
-              plan->fastest.time_s, plan->fastest.energy_j, plan->all_maximum.energy_j, -1);
-    print_measured(run, "under the optimizer", &sums->kinds[HARPE_SIM_PLANNED], highest_j);
-    if (is_its_plan) print_difference(&sums->kinds[HARPE_SIM_PLANNED], &plan->fastest);
+    print_measured(run, "highest clocks", highest, highest->energy_j);
+    print_difference("  against the profile", highest, &plan->all_maximum);
+    print_measured(run, "under the optimizer", &sums->kinds[HARPE_SIM_PLANNED], highest->energy_j);
+    if (!run->options->scheduler && !run->options->server_url)
+        print_difference("  against the plan", &sums->kinds[HARPE_SIM_PLANNED], &plan->fastest);
     if (run->story.straggler_step < 0) return;
-    print_row(run, "straggler, predicted", plan->slowed.time_s, plan->slowed.energy_j,
-              plan->all_maximum.energy_j, -1);
     const harpe_sim_stretch *answered = &sums->kinds[HARPE_SIM_ANSWERED];
-    print_measured(run, "straggler, measured",
-                   answered->steps ? answered : &sums->kinds[HARPE_SIM_UNANSWERED], highest_j);
-    print_difference(answered, &plan->slowed);
+    print_measured(run, "straggler",
+                   answered->steps ? answered : &sums->kinds[HARPE_SIM_UNANSWERED],
+                   highest->energy_j);
+    print_difference("  against the plan", answered, &plan->slowed);
+}
+
+/* Prints the result: what the plan saves, with the noise of both sides. */
+static void print_savings(const harpe_sim_summary *sums) {
+    const harpe_sim_stretch *highest = &sums->kinds[HARPE_SIM_HIGHEST_CLOCKS];
+    const harpe_sim_stretch *planned = &sums->kinds[HARPE_SIM_PLANNED];
+    double uncertainty = harpe_sim_summary_uncertainty(sums, HARPE_SIM_PLANNED);
+    if (planned->steps == 0 || highest->steps == 0) return;
+    double saved = savings_percent(planned->energy_j, highest->energy_j);
+    printf("\n  The plan saves %.2f %% of the energy", saved);
+    if (isfinite(uncertainty))
+        printf(" (+- %.2f %%%s)", uncertainty, fabs(saved) > uncertainty ? "" : ", within noise");
+    printf(" and takes %+.2f %% time: %d %s, in turns with %d at\n  the highest clocks\n",
+           percent_over(planned->time_s, highest->time_s), planned->steps,
+           planned->steps == 1 ? "step" : "steps", highest->steps);
 }
 
 static void print_history(const harpe_sim_summary *sums) {
@@ -133,12 +136,12 @@ static void print_events(const harpe_sim_run *run) {
     printf("\n");
 }
 
-/* Prints what the server says of the whole job, as harpe jobs does. */
+/* Prints what the server says of the whole job, as harpe jobs does. Leaves out its savings: the
+ * server has another baseline, which it measured earlier and with fewer steps. */
 static void print_trust(const harpe_sim_run *run) {
     harpe_text text = {0};
     if (!run->story.job) return;
-    harpe_job_figures_savings(run->story.job, &text);
-    harpe_job_report_lines(run->story.job, &text);
+    harpe_job_report_conduct(run->story.job, &text);
     if (text.length > 0 && !text.failed)
         printf("\n%s  the server's report of the whole job%s\n%s", harpe_bold_start(),
                harpe_bold_end(), text.data);
@@ -155,6 +158,7 @@ static void print_report(const harpe_sim_run *run, const harpe_sim_summary *sums
            options->time_scale);
     if (options->physics) printf("Physics of the GPUs: %s\n\n", options->physics);
     print_sides(run, sums);
+    print_savings(sums);
     print_history(sums);
     print_slow(sums);
     print_events(run);
@@ -168,6 +172,9 @@ static json_t *show_prediction(const harpe_sim_run *run, const harpe_sim_predict
                      "average_power_w", power_w(run, of->time_s, of->energy_j));
 }
 
+/* Shows a number, or null if it is not known. */
+static json_t *show_known(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+
 static json_t *show_stretch(const harpe_sim_run *run, const harpe_sim_summary *sums,
                             harpe_sim_kind kind) {
     const harpe_sim_stretch *of = &sums->kinds[kind];
@@ -175,21 +182,30 @@ static json_t *show_stretch(const harpe_sim_run *run, const harpe_sim_summary *s
     if (of->steps == 0) return json_null();
     const harpe_sim_prediction *plan =
         kind == HARPE_SIM_HIGHEST_CLOCKS ? &run->plan->all_maximum : expected(run, kind);
-    return json_pack(
-        "{s:i, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "steps", of->steps,
-        "first_round", (json_int_t)of->first_round, "last_round", (json_int_t)of->last_round,
-        "time_s", of->time_s, "energy_j", of->energy_j, "mean_time_s", of->total_s / of->steps,
-        "worst_time_s", of->times_s[of->steps - 1], "mean_energy_j", of->total_j / of->steps,
-        "average_power_w", power_w(run, of->time_s, of->energy_j), "clock_writes",
-        of->clock_writes / of->steps, "savings_percent", savings_percent(of->energy_j, highest_j),
-        "time_error_percent", percent_over(of->time_s, plan->time_s), "energy_error_percent",
-        percent_over(of->energy_j, plan->energy_j));
+    return json_pack("{s:i, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:f, s:f}",
+                     "steps", of->steps, "first_round", (json_int_t)of->first_round, "last_round",
+                     (json_int_t)of->last_round, "time_s", of->time_s, "energy_j", of->energy_j,
+                     "mean_time_s", of->total_s / of->steps, "worst_time_s",
+                     of->times_s[of->steps - 1], "mean_energy_j", of->total_j / of->steps,
+                     "average_power_w", power_w(run, of->time_s, of->energy_j), "clock_writes",
+                     of->clock_writes / of->steps, "savings_percent",
+                     savings_percent(of->energy_j, highest_j), "savings_uncertainty_percent",
+                     show_known(harpe_sim_summary_uncertainty(sums, kind)), "time_error_percent",
+                     percent_over(of->time_s, plan->time_s), "energy_error_percent",
+                     percent_over(of->energy_j, plan->energy_j));
 }
 
 static json_t *show_steps(const harpe_sim_run *run) {
     json_t *steps = json_array();
     for (int step = 0; step < run->story.step_count; step++)
-        json_array_append_new(steps, harpe_sim_show_step(run->board, step));
+        json_array_append_new(steps, harpe_sim_show_step(run->board, run->board->step[step]));
+    return steps;
+}
+
+static json_t *show_baseline_steps(const harpe_sim_run *run) {
+    json_t *steps = json_array();
+    for (int i = 0; i < atomic_load(&run->board->baseline_count); i++)
+        json_array_append_new(steps, harpe_sim_show_step(run->board, run->board->baseline[i]));
     return steps;
 }
 
@@ -242,6 +258,7 @@ static json_t *show_report(const harpe_sim_run *run, const harpe_sim_summary *su
     json_object_set_new(object, "story", show_story(run));
     json_object_set_new(object, "ranks", show_ranks(run));
     json_object_set_new(object, "steps", show_steps(run));
+    json_object_set_new(object, "baseline_steps", show_baseline_steps(run));
     json_object_set(object, "frontier", run->story.frontier ? run->story.frontier : json_null());
     json_t *job = run->story.job;
     json_object_set(object, "figures", job ? json_object_get(job, "figures") : json_null());

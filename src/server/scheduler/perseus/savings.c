@@ -8,11 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A round's value is a median, whose variance is up to pi / 2 times that of a mean. */
-#define MEDIAN_VARIANCE 1.5707963267948966
-/* The degrees of freedom of an estimate from the median absolute deviation, divided by those of a
- * standard deviation. */
-#define ROBUST_EFFICIENCY 0.37
 /* The factor from a median absolute deviation to a standard deviation, for normally distributed
  * noise. */
 #define MAD_TO_DEVIATION 1.4826
@@ -87,13 +82,13 @@ static double variance_between(const harpe_savings_mean *mean) {
 static double variance_of(const harpe_savings *savings, int quantity) {
     const harpe_savings_noise *noise = &savings->noise[quantity];
     const harpe_savings_mean *mean = &savings->baseline.mean[quantity];
-    if (noise->freedom > 0) return MEDIAN_VARIANCE * noise->squares / noise->freedom;
+    if (noise->freedom > 0) return HARPE_MEDIAN_VARIANCE * noise->squares / noise->freedom;
     return mean->rounds >= 2 ? variance_between(mean) : INFINITY;
 }
 
 static double quantile_of(const harpe_savings *savings, int quantity) {
     double freedom = savings->noise[quantity].freedom;
-    return harpe_student_quantile(freedom > 0 ? ROBUST_EFFICIENCY * freedom
+    return harpe_student_quantile(freedom > 0 ? HARPE_ROBUST_EFFICIENCY * freedom
                                               : savings->baseline.mean[quantity].rounds - 1);
 }
 

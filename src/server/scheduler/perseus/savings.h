@@ -11,6 +11,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The variance of a median, divided by that of a mean, is at most pi / 2. */
+#define HARPE_MEDIAN_VARIANCE 1.5707963267948966
+/* The degrees of freedom of an estimate from the median absolute deviation, divided by those of a
+ * standard deviation. */
+#define HARPE_ROBUST_EFFICIENCY 0.37
+
 /* Times are in s and energies in J, of all ranks together. */
 enum { HARPE_TIME = 0, HARPE_ENERGY = 1, HARPE_QUANTITIES = 2 };
 
@@ -123,7 +129,7 @@ json_t *harpe_savings_save(const harpe_savings *savings);
 bool harpe_savings_load(harpe_savings *savings, const json_t *json);
 
 /* Estimates the standard deviation of the distribution of `values` from their median absolute
- * deviation, so that one stall has no effect. Sorts `values`. Returns 0 for fewer than two
+ * deviation, so that one stall has no effect. Overwrites `values`. Returns 0 for fewer than two
  * values. */
 double harpe_robust_spread(double *values, size_t count);
 /* Returns the two-sided 95 % quantile of Student's distribution. */
