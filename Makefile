@@ -33,7 +33,7 @@ check: ## the fast tests, and a short test of each journey
 check-all: ## everything, in parts that can be resumed: ./check --help
 	@./check --all
 
-check-frameworks: bootstrap-frameworks build ## tests with the real frameworks and peers from PyPI, in build/frameworks
+check-frameworks: bootstrap-check bootstrap-frameworks build ## tests with the real frameworks and peers from PyPI, in build/frameworks
 	@scripts/check_frameworks.sh
 
 check-fresh: ## in a new, empty Debian 12: ./check and more as a user, and some tests as root
