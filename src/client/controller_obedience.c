@@ -19,15 +19,16 @@
 
 enum {
     TOLERANCE_MHZ = 20,   /* clocks have steps of 15 MHz and less */
-    LOOK_MS = 100,        /* between two looks */
     STOP_MS = 300,        /* how long a stop waits for a driver call */
     FREELY_WATCHED = 256, /* changes that are watched as they come; later ones at intervals */
 };
 
-#define WATCH_NS 500000               /* between two samples of a change */
-#define WATCHED_US UINT64_C(1000000)  /* longest time for a change, in GPU time */
-#define LEARNING_US UINT64_C(1000000) /* between two watched changes while much is unknown */
-#define REPEAT_US UINT64_C(60000000)  /* and afterwards, because a GPU may change */
+#define LOOK_NS INT64_C(100000000)     /* between two looks, in GPU time */
+#define SHORT_LOOK_NS INT64_C(2000000) /* and at least this in real time */
+#define WATCH_NS 500000                /* between two samples of a change */
+#define WATCHED_US UINT64_C(1000000)   /* longest time for a change, in GPU time */
+#define LEARNING_US UINT64_C(1000000)  /* between two watched changes while much is unknown */
+#define REPEAT_US UINT64_C(60000000)   /* and afterwards, because a GPU may change */
 
 static uint64_t now_us(const harpe_obedience *obedience) {
     return (uint64_t)harpe_gpus_clock_ns(obedience->gpu->gpus) / 1000 & ((UINT64_C(1) << 48) - 1);
@@ -185,19 +186,29 @@ static void look(harpe_obedience *obedience) {
     atomic_fetch_add(&slot->looks, 1);
 }
 
+/* Returns the real time of the next look. GPU time may run faster for emulated GPUs. */
+static int64_t next_look_ns(const harpe_obedience *obedience) {
+    int64_t now_ns = harpe_clock_ns();
+    double real_ns = (double)(now_ns - obedience->start_ns);
+    double gpu_ns = (double)(harpe_gpus_clock_ns(obedience->gpu->gpus) - obedience->start_gpu_ns);
+    double rate = real_ns > 0 && gpu_ns > 0 ? real_ns / gpu_ns : 1;
+    int64_t pause_ns = (int64_t)(LOOK_NS * rate);
+    return now_ns + (pause_ns > SHORT_LOOK_NS ? pause_ns : SHORT_LOOK_NS);
+}
+
 static void *run(void *argument) {
     harpe_obedience *obedience = argument;
     struct pollfd events[] = {{.fd = obedience->over, .events = POLLIN},
                               {.fd = obedience->watch, .events = POLLIN}};
-    int64_t next_look_ns = harpe_clock_ns() + LOOK_MS * INT64_C(1000000);
+    int64_t look_at_ns = next_look_ns(obedience);
     for (;;) {
-        int64_t left_ms = (next_look_ns - harpe_clock_ns()) / 1000000;
+        int64_t left_ms = (look_at_ns - harpe_clock_ns()) / 1000000;
         int ready = poll(events, 2, left_ms > 0 ? (int)left_ms + 1 : 0);
         if (ready < 0 && errno != EINTR) break;
         if (ready > 0 && events[0].revents) break;
         if (ready > 0 && !watch(obedience)) break;
-        if (harpe_clock_ns() < next_look_ns) continue;
-        next_look_ns = harpe_clock_ns() + LOOK_MS * INT64_C(1000000);
+        if (harpe_clock_ns() < look_at_ns) continue;
+        look_at_ns = next_look_ns(obedience);
         look(obedience);
     }
     atomic_store(&obedience->has_ended, true);
@@ -213,6 +224,8 @@ void harpe_obedience_start(harpe_obedience *obedience, harpe_controller_slot *sl
                            const harpe_controller_gpu *gpu) {
     obedience->slot = slot;
     obedience->gpu = gpu;
+    obedience->start_ns = harpe_clock_ns();
+    obedience->start_gpu_ns = harpe_gpus_clock_ns(gpu->gpus);
     harpe_switch_learning_start(&obedience->learning, &slot->switch_table);
     obedience->over = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     obedience->watch = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

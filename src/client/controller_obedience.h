@@ -35,6 +35,7 @@ typedef struct harpe_obedience {
     harpe_switch_learning learning;
     harpe_controller_slot *slot;
     const harpe_controller_gpu *gpu; /* used only to read */
+    int64_t start_ns, start_gpu_ns;  /* the same moment on both clocks */
     int over;                        /* eventfd; readable: the thread must end */
     pthread_t thread;
     bool has_thread;

@@ -47,7 +47,7 @@ static int start_machine(void **state) {
     setenv("HARPE_NVML_LIBRARY", EMULATOR, 1);
     setenv("HARPE_PROGRAM", HARPE_BINARY_DIR "/harpe", 1);
     setenv("HARPE_EMULATOR_FAULTS_FILE", scratch_path(*state, "faults"), 1);
-    unsetenv("HARPE_EMULATOR_TIME_SCALE");
+    setenv("HARPE_EMULATOR_TIME_SCALE", "20", 1);
     unsetenv("HARPE_EMULATOR_FAULTS");
     unsetenv("HARPE_EMULATOR_PHYSICS");
     unsetenv("CUDA_VISIBLE_DEVICES");

@@ -5,7 +5,6 @@
 #include <jansson.h>
 
 #include "client/controller_obedience.h"
-#include "client/optimizer_internal.h"
 #include "client/training_world.h"
 #include "gpu/nvml_abi.h"
 #include "http/client/connection.h"
@@ -49,7 +48,7 @@ static void run_long_step(training *one) {
     harpe_pipeline_frequency_on_step_begin(one->optimizer);
     for (int i = 0; i < 4; i++) {
         harpe_pipeline_frequency_on_instruction_begin(one->optimizer, step_of_4[i]);
-        pause_s(0.08);
+        pause_s(0.006); /* more than the time between two looks */
         harpe_pipeline_frequency_on_instruction_end(one->optimizer, step_of_4[i]);
     }
     harpe_pipeline_frequency_on_step_end(one->optimizer);
