@@ -25,7 +25,7 @@
 #define DWELL_S 0.01
 #define POLL_S 20e-6
 #define LONGEST_S 1e6
-#define STOP_S 3.0 /* limit for the whole stop */
+#define STOP_S 3.0
 
 /* ---- Starting -------------------------------------------------------------------------------- */
 
@@ -196,6 +196,7 @@ harpe_frequency_controller_start_unless(const harpe_frequency_controller_options
     if (!controller) return harpe_fail_memory(error);
     controller->socket = controller->memory = -1;
     controller->owner = getpid();
+    controller->stop_s = STOP_S;
     controller->gives_up = gives_up;
     controller->log = options->log;
     status = fill_header(options, &controller->header, error);
@@ -301,7 +302,7 @@ static bool hears_the_end(const harpe_frequency_controller *controller, double g
  * restores the GPU. Does this twice at most, because the new controller may die too. After the time
  * limit, the controller continues without this process. */
 static void restore(harpe_frequency_controller *controller) {
-    double give_up_at = harpe_clock_s() + STOP_S;
+    double give_up_at = harpe_clock_s() + controller->stop_s;
     bool has_died = harpe_frequency_controller_has_died(controller);
     for (int tries = 0; tries < 2; tries++) {
         harpe_error error;
@@ -318,7 +319,7 @@ static void restore(harpe_frequency_controller *controller) {
         &controller->log, HARPE_LOG_WARNING,
         "the frequency controller has not reported in %.0f s that the GPU is restored: it "
         "continues alone, and writes a failure to the system's log",
-        STOP_S);
+        controller->stop_s);
 }
 
 void harpe_frequency_controller_stop(harpe_frequency_controller *controller) {

@@ -162,6 +162,7 @@ struct harpe_frequency_controller {
     pid_t owner;
     _Atomic int32_t process;
     const atomic_bool *gives_up; /* when it becomes true, a start stops waiting; may be NULL */
+    double stop_s;               /* limit for the whole stop */
     harpe_log log;
     harpe_controller_header header;
     char agent[HARPE_LEASE_SOCKET_SIZE]; /* socket of the node agent; "": the controller is a
