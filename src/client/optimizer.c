@@ -19,8 +19,15 @@
 #include "base/thread.h"
 #include "client/optimizer_internal.h"
 
-static const harpe_pipeline_timeouts usual_timeouts = {
-    .trial_alone_s = 10, .trial_stagnant_s = 600, .held_s = 600, .report_s = 20, .end_notice_s = 1};
+const harpe_pipeline_timeouts harpe_pipeline_usual_timeouts = {.trial_alone_s = 10,
+                                                               .trial_stagnant_s = 600,
+                                                               .held_s = 600,
+                                                               .report_s = 20,
+                                                               .meeting_s = 3,
+                                                               .end_notice_s = 1,
+                                                               .first_pause_s = 0.1,
+                                                               .longest_pause_s = 5,
+                                                               .first_controller_pause_s = 1};
 
 void harpe_pipeline_say(const harpe_pipeline *optimizer, harpe_log_level level, const char *format,
                         ...) {
@@ -64,8 +71,7 @@ static harpe_status take_gpu(harpe_pipeline *optimizer, harpe_error *error) {
     if (optimizer->options.is_strict)
         return harpe_fail(error, status, "pipeline frequency: %.900s", reason.message);
     optimizer->care.told = status;
-    optimizer->care.pause_s = 1;
-    optimizer->care.next_try_ns = harpe_clock_ns() + INT64_C(1000000000);
+    harpe_pipeline_plan_next_start(optimizer);
     harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
                        "clocks are not controlled, training continues: %s", reason.message);
     return HARPE_OK;
@@ -167,7 +173,7 @@ harpe_status harpe_pipeline_new_with(const harpe_pipeline_frequency_options *opt
 harpe_status harpe_pipeline_frequency_new(const harpe_pipeline_frequency_options *options,
                                           harpe_pipeline_frequency_optimizer **out,
                                           harpe_error *error) {
-    return harpe_pipeline_new_with(options, &usual_timeouts, out, error);
+    return harpe_pipeline_new_with(options, &harpe_pipeline_usual_timeouts, out, error);
 }
 
 /* ---- Ending ---------------------------------------------------------------------------------- */

@@ -11,7 +11,6 @@
 #include "gpu/gpus.h"
 #include "lease/lease.h"
 
-#define FIRST_PAUSE_S 1.0
 #define LONGEST_PAUSE_S 30.0
 #define TELL_AGAIN_NS INT64_C(60000000000) /* at first; each time twice as long */
 #define TELL_AGAIN_MOST_NS INT64_C(3600000000000)
@@ -93,8 +92,10 @@ harpe_status harpe_pipeline_start_controller(harpe_pipeline *optimizer, harpe_er
     return HARPE_OK;
 }
 
-static void plan_next_try(harpe_controller_care *care) {
-    care->pause_s = care->pause_s == 0 ? FIRST_PAUSE_S : care->pause_s * 2;
+void harpe_pipeline_plan_next_start(harpe_pipeline *optimizer) {
+    harpe_controller_care *care = &optimizer->care;
+    double first_s = optimizer->timeouts.first_controller_pause_s;
+    care->pause_s = care->pause_s == 0 ? first_s : care->pause_s * 2;
     if (care->pause_s > LONGEST_PAUSE_S) care->pause_s = LONGEST_PAUSE_S;
     care->next_try_ns = harpe_clock_ns() + (int64_t)(care->pause_s * 1e9);
 }
@@ -179,7 +180,7 @@ void harpe_pipeline_tend_controller(harpe_pipeline *optimizer) {
     if (harpe_clock_ns() < care->next_try_ns) return;
     harpe_status status = controller ? harpe_frequency_controller_restart(controller, &error)
                                      : harpe_pipeline_start_controller(optimizer, &error);
-    plan_next_try(care);
+    harpe_pipeline_plan_next_start(optimizer);
     if (status == HARPE_INTERRUPTED) return; /* the optimizer is about to end */
     /* After a death has been reported, the reason for a failed restart is not reported. */
     if (status == HARPE_OK || !controller) tell(optimizer, status, error.message);

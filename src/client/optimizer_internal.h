@@ -48,8 +48,7 @@ typedef struct harpe_mismatch_note {
 /* The reason for which the server does not give the expected answer. */
 typedef enum harpe_connection_error {
     HARPE_CONNECTION_ERROR_NONE,
-    HARPE_CONNECTION_ERROR_NO_ANSWER, /* no answer of a harpe server; the first retry comes after
-                                       * 0.1 s */
+    HARPE_CONNECTION_ERROR_NO_ANSWER, /* no answer of a harpe server; retries come soon */
     HARPE_CONNECTION_ERROR_REFUSED,   /* the server cannot serve this job or this client; the retry
                                        * comes after a minute */
 } harpe_connection_error;
@@ -83,13 +82,18 @@ typedef struct harpe_conversation {
     unsigned told_mismatches;    /* bit set of the kinds already logged */
 } harpe_conversation;
 
-/* Time limits. */
+/* Time limits and pauses. */
 typedef struct harpe_pipeline_timeouts {
     double trial_alone_s;    /* for a trial without an answering server */
     double trial_stagnant_s; /* for a trial without a measured step or another round */
     double held_s;           /* for a held request, which is then sent again */
     double report_s;         /* for further attempts to make a result */
+    double meeting_s;        /* for the job's registration before the broadcast */
     double end_notice_s;     /* for the notice that the training has ended */
+    /* Pauses between attempts become twice as long each time: requests that get no answer, and
+     * starts of the controller. */
+    double first_pause_s, longest_pause_s;
+    double first_controller_pause_s;
 } harpe_pipeline_timeouts;
 
 typedef struct harpe_controller_care {
@@ -159,7 +163,9 @@ static inline bool harpe_pipeline_is_elsewhere(const harpe_pipeline *optimizer) 
     return !optimizer || !*optimizer->here;
 }
 
-/* optimizer.c: works like harpe_pipeline_frequency_new with shorter time limits (for tests). */
+extern const harpe_pipeline_timeouts harpe_pipeline_usual_timeouts; /* optimizer.c */
+
+/* optimizer.c: works like harpe_pipeline_frequency_new with other times (for tests). */
 harpe_status harpe_pipeline_new_with(const harpe_pipeline_frequency_options *options,
                                      const harpe_pipeline_timeouts *timeouts, harpe_pipeline **out,
                                      harpe_error *error);
@@ -177,13 +183,15 @@ void harpe_pipeline_miss_meeting(const harpe_pipeline_frequency_options *options
 harpe_status harpe_pipeline_format_rank(harpe_pipeline *optimizer, harpe_error *error);
 void harpe_pipeline_forget_options(harpe_pipeline *optimizer);
 
-/* optimizer_meeting.c: registers the job, in a few seconds at most. `job_id` becomes "" if the
+/* optimizer_meeting.c: registers the job, within `meeting_s`. `job_id` becomes "" if the
  * server does not answer correctly. Called before the conversation begins. */
 void harpe_pipeline_ask_for_job(const harpe_pipeline *optimizer, char *job_id, size_t size);
 
 /* optimizer_gpu.c */
 harpe_status harpe_pipeline_find_gpu(harpe_pipeline *optimizer, harpe_error *error);
 harpe_status harpe_pipeline_start_controller(harpe_pipeline *optimizer, harpe_error *error);
+/* Plans the next start of a controller after a pause, which becomes longer each time. */
+void harpe_pipeline_plan_next_start(harpe_pipeline *optimizer);
 /* Starts a controller if it is missing or dead; tries again at intervals. Call it from the
  * optimizer's own thread. */
 void harpe_pipeline_tend_controller(harpe_pipeline *optimizer);

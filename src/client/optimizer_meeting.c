@@ -8,19 +8,18 @@
 #include "client/optimizer_answers.h"
 #include "client/optimizer_internal.h"
 
-#define ANSWER_WITHIN_S 3.0
-
 static bool is_soon(void *user) {
     const double *end_s = user;
     return harpe_clock_s() < *end_s;
 }
 
 void harpe_pipeline_ask_for_job(const harpe_pipeline *optimizer, char *job_id, size_t size) {
-    double end_s = harpe_clock_s() + ANSWER_WITHIN_S;
+    double within_s = optimizer->timeouts.meeting_s;
+    double end_s = harpe_clock_s() + within_s;
     harpe_connection_options how = {.server_url = optimizer->options.server_url,
                                     .token = optimizer->options.token,
                                     .ca_file = optimizer->options.ca_file,
-                                    .held_s = ANSWER_WITHIN_S,
+                                    .held_s = within_s,
                                     .go_on = is_soon,
                                     .user = &end_s};
     harpe_connection *connection = NULL;

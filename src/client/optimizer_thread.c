@@ -22,8 +22,6 @@
 #include "client/optimizer_internal.h"
 #include "client/profiler_internal.h"
 
-#define FIRST_PAUSE_S 0.1
-#define LONGEST_PAUSE_S 5.0
 #define PAUSE_AFTER_FAILURE_S 60.0
 #define SIDE_WORK_PERIOD_S 0.1
 #define MEASURING_PERIOD_S 0.02
@@ -168,8 +166,8 @@ static void tell_recovery(harpe_pipeline *optimizer) {
     harpe_conversation *talk = &optimizer->conversation;
     if (talk->connection_error == HARPE_CONNECTION_ERROR_NONE) return;
     talk->connection_error = HARPE_CONNECTION_ERROR_NONE;
-    talk->pause_s = FIRST_PAUSE_S; /* the server answers, so the pause after the next failure is
-                                    * short */
+    talk->pause_s = optimizer->timeouts.first_pause_s; /* the server answers, so the pause after the
+                                                        * next failure is short */
     pthread_mutex_lock(&optimizer->lock);
     optimizer->reconnects++;
     pthread_mutex_unlock(&optimizer->lock);
@@ -183,7 +181,8 @@ static void pause_and_try_again(harpe_pipeline *optimizer) {
     harpe_conversation *talk = &optimizer->conversation;
     double jitter = 0.5 + (double)rand_r(&talk->random) / RAND_MAX / 2;
     rest(optimizer, talk->pause_s * jitter);
-    talk->pause_s = talk->pause_s * 2 < LONGEST_PAUSE_S ? talk->pause_s * 2 : LONGEST_PAUSE_S;
+    double longest_s = optimizer->timeouts.longest_pause_s;
+    talk->pause_s = talk->pause_s * 2 < longest_s ? talk->pause_s * 2 : longest_s;
 }
 
 static void register_anew(harpe_pipeline *optimizer, const char *reason) {
@@ -276,7 +275,7 @@ static void hand_over(harpe_pipeline *optimizer, harpe_frequency_schedule *frequ
     talk->counts_rounds = round >= 0;
     talk->round = round >= 0 ? round : talk->round + 1;
     talk->has_no_round = false;
-    talk->pause_s = FIRST_PAUSE_S;
+    talk->pause_s = optimizer->timeouts.first_pause_s;
     talk->runs_trial = schedule->schedule.is_trial;
     talk->has_left_trial = false;
     talk->progress_ns = harpe_clock_ns();
@@ -412,7 +411,7 @@ static void conclude_measuring(harpe_pipeline *optimizer, size_t measured) {
                            "job goes on",
                            (long long)talk->round);
     }
-    talk->pause_s = FIRST_PAUSE_S;
+    talk->pause_s = optimizer->timeouts.first_pause_s;
     atomic_store_explicit(&optimizer->measured_series, -1, memory_order_relaxed);
     enter(optimizer, HARPE_PFO_REPORTING);
 }
@@ -470,7 +469,7 @@ static void report(harpe_pipeline *optimizer) {
     }
     free(talk->report);
     talk->report = NULL;
-    talk->pause_s = FIRST_PAUSE_S;
+    talk->pause_s = optimizer->timeouts.first_pause_s;
     enter(optimizer, HARPE_PFO_WAITING);
 }
 
@@ -504,7 +503,7 @@ static void send_end_notice(harpe_pipeline *optimizer) {
 void *harpe_pipeline_run(void *user) {
     harpe_pipeline *optimizer = user;
     harpe_conversation *talk = &optimizer->conversation;
-    talk->pause_s = FIRST_PAUSE_S;
+    talk->pause_s = optimizer->timeouts.first_pause_s;
     talk->random = (unsigned)harpe_clock_ns() ^ ((unsigned)optimizer->options.rank * 2654435761U);
     while (harpe_pipeline_go_on(optimizer)) {
         switch (optimizer->state) { /* only this thread writes `state` */

@@ -16,8 +16,7 @@ static const double default_period_s = 0.01;
 static const size_t default_event_capacity = 65536;
 static const int64_t shortest_delay_ns = 100000, longest_delay_ns = 50000000;
 
-/* If the kept steps have more instructions than this, the older half of the steps is removed. */
-static const size_t kept_spans_max = 1000000;
+static const size_t default_kept_spans_max = 1000000;
 
 static const int64_t power_gap_ns = 1000000000;
 
@@ -115,7 +114,7 @@ static void keep_step(harpe_instruction_profiler *profiler, const harpe_step *st
     }
     profiler->steps[profiler->step_count++] = *step;
     profiler->span_count += step->span_count;
-    if (profiler->span_count > kept_spans_max && profiler->step_count > 1)
+    if (profiler->span_count > profiler->kept_spans_max && profiler->step_count > 1)
         harpe_profiler_forget(profiler, (profiler->step_count + 1) / 2);
 }
 
@@ -411,6 +410,7 @@ harpe_status harpe_profiler_new_on(const harpe_instruction_profiler_options *opt
     profiler->period_ns = (int64_t)(period_s * 1e9);
     profiler->log = options->log;
     profiler->has_thread = has_thread;
+    profiler->kept_spans_max = default_kept_spans_max;
     pthread_mutex_init(&profiler->lock, NULL);
     profiler->origin = profiler->latest = read_clocks(source);
     profiler->last_event_ns = INT64_MIN;

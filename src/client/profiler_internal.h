@@ -54,6 +54,7 @@ struct harpe_instruction_profiler {
     size_t step_count, step_capacity;
     size_t known_count;          /* the energy of this many steps, from the first on, is known */
     size_t span_count;           /* number of spans in all steps */
+    size_t kept_spans_max;       /* if there are more, the older half of the steps is removed */
     harpe_power_model forgotten; /* sums over the steps that were removed */
     harpe_profiler_warnings warnings;
     harpe_energy_check check;  /* compares the counter with the power */

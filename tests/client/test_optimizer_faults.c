@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include "client/controller.h"
+#include "client/optimizer_answers.h"
 #include "client/training_world.h"
 
 #define NO_SCHEDULES "no schedules for now"
@@ -20,13 +22,45 @@ static void end_with_warnings(training *one, int warnings) {
     end_training(one);
 }
 
+/* ---- Attempts -------------------------------------------------------------------------------- */
+
+void __real_harpe_reply_to_registration(harpe_connection *connection, const char *job_body,
+                                        char *job_id, size_t size, harpe_reply *reply);
+void __wrap_harpe_reply_to_registration(harpe_connection *connection, const char *job_body,
+                                        char *job_id, size_t size, harpe_reply *reply);
+harpe_status __real_harpe_frequency_controller_start_unless(
+    const harpe_frequency_controller_options *options, const atomic_bool *gives_up,
+    harpe_frequency_controller **out, harpe_error *error);
+harpe_status __wrap_harpe_frequency_controller_start_unless(
+    const harpe_frequency_controller_options *options, const atomic_bool *gives_up,
+    harpe_frequency_controller **out, harpe_error *error);
+
+static atomic_int attempts; /* to register a job */
+static atomic_int starts;   /* of a controller */
+
+void __wrap_harpe_reply_to_registration(harpe_connection *connection, const char *job_body,
+                                        char *job_id, size_t size, harpe_reply *reply) {
+    __real_harpe_reply_to_registration(connection, job_body, job_id, size, reply);
+    atomic_fetch_add(&attempts, 1);
+}
+
+harpe_status __wrap_harpe_frequency_controller_start_unless(
+    const harpe_frequency_controller_options *options, const atomic_bool *gives_up,
+    harpe_frequency_controller **out, harpe_error *error) {
+    harpe_status status =
+        __real_harpe_frequency_controller_start_unless(options, gives_up, out, error);
+    atomic_fetch_add(&starts, 1);
+    return status;
+}
+
 /* ---- No server ------------------------------------------------------------------------------- */
 
 static void a_server_that_never_comes_is_one_line(void **state) {
     (void)state;
     training *one = start_training("http://127.0.0.1:9", 0, 1);
     WAIT_UNTIL(one, count_lines(one, NO_SCHEDULES) == 1);
-    pause_s(1); /* enough for several more attempts */
+    int before = atomic_load(&attempts);
+    WAIT_UNTIL(one, atomic_load(&attempts) >= before + 4);
     assert_trains_on(one);
     assert_int_equal(look(one).state, HARPE_PFO_REGISTERING);
     assert_int_equal(look(one).round, -1);
@@ -76,10 +110,11 @@ static void a_server_that_forgot_the_job_gets_it_anew(void **state) {
     server one = start_server(files->root, "jobs.db", 0, NULL);
     training *ranks[] = {start_training(one.url, 0, 2), start_training(one.url, 1, 2)};
     assert_reaches_round(ranks[0], 1);
+    time_t registered_s = time(NULL);
     kill_server(&one);
     for (int r = 0; r < 2; r++)
         WAIT_UNTIL(ranks[r], count_lines(ranks[r], NO_SCHEDULES) == 1);
-    pause_s(1.1); /* a job of another second has another id */
+    WAIT_UNTIL(ranks[0], time(NULL) > registered_s); /* a job of another second has another id */
     char before[256];
     snprintf(before, sizeof before, "%s", look(ranks[0]).job_id);
     one = start_server(files->root, "empty.db", one.port, NULL);
@@ -329,7 +364,8 @@ static void permission_that_comes_late_is_used(void **state) {
     training *rank = start_training(one.url, 0, 1);
     assert_int_equal(count_lines(rank, "clocks are not controlled"), 1);
     assert_reaches_round(rank, 2);
-    pause_s(1.5); /* further attempts in between are not logged */
+    int before = atomic_load(&starts);
+    WAIT_UNTIL(rank, atomic_load(&starts) >= before + 2); /* they are not logged */
     put_file(files->path, "\n");
     WAIT_UNTIL(rank, count_lines(rank, "clocks are controlled again") == 1);
     WAIT_UNTIL(rank, look(rank).controller.clock_requests > 0);

@@ -3,7 +3,7 @@
  * refuses on demand), or because a round requests more steps than the profiler stores. The log
  * reports this once, the rank reports the data that it has, and the job's round goes on, on a real
  * server. */
-#include "client/optimizer_internal.h"
+#include "client/profiler_internal.h"
 #include "client/training_world.h"
 
 #define NO_RESULT "a result cannot be made"
@@ -22,13 +22,16 @@ harpe_status __wrap_harpe_instruction_profiler_take(harpe_instruction_profiler *
 
 static atomic_size_t most_steps; /* rank 0 has no memory for more */
 static atomic_int refused;
-static atomic_size_t taken; /* steps of the last result */
+static atomic_size_t taken;           /* steps of the last result */
+static _Atomic int64_t refused_ns[5]; /* times of the first refusals */
 
 harpe_status __wrap_harpe_instruction_profiler_take(harpe_instruction_profiler *profiler,
                                                     int64_t series, size_t steps, int rank,
                                                     harpe_profiling_result *out,
                                                     harpe_error *error) {
     if (rank == 0 && steps > atomic_load(&most_steps)) {
+        int before = atomic_load(&refused);
+        if (before < 5) atomic_store(&refused_ns[before], harpe_clock_ns());
         atomic_fetch_add(&refused, 1);
         if (error) snprintf(error->message, sizeof error->message, "out of memory");
         return HARPE_OUT_OF_MEMORY;
@@ -50,18 +53,16 @@ static void refuse_above(size_t steps) {
 static training *start_with(const char *url, int rank, int ranks, int iterations,
                             const harpe_pipeline_timeouts *timeouts) {
     training *one = new_training(url, rank, ranks);
-    harpe_error error;
     one->options.iterations = iterations;
-    harpe_status status = harpe_pipeline_new_with(&one->options, timeouts, &one->optimizer, &error);
-    if (status != HARPE_OK) print_error("%s\n", error.message);
-    assert_int_equal(status, HARPE_OK);
+    construct_with(one, timeouts);
     assert_int_equal(pthread_create(&one->thread, NULL, train, one), 0);
     return one;
 }
 
 static void a_result_that_is_too_large_for_memory_is_sent_with_fewer_steps(void **state) {
     scratch *files = *state;
-    harpe_pipeline_timeouts timeouts = {1000, 1000, 1000, 1000, 1};
+    harpe_pipeline_timeouts timeouts = short_pauses();
+    timeouts.report_s = 1000;
     write_plan(files->root, 2);
     server one = start_server(files->root, "jobs.db", 0, NULL);
     refuse_above(2);
@@ -82,7 +83,8 @@ static void a_result_that_is_too_large_for_memory_is_sent_with_fewer_steps(void 
 
 static void a_result_that_cannot_be_made_at_all_does_not_hold_the_round(void **state) {
     scratch *files = *state;
-    harpe_pipeline_timeouts timeouts = {1000, 1000, 1000, 1, 1};
+    harpe_pipeline_timeouts timeouts = short_pauses();
+    timeouts.report_s = 0.3;
     write_plan(files->root, 2);
     server one = start_server(files->root, "jobs.db", 0, NULL);
     refuse_above(0);
@@ -103,20 +105,22 @@ static void a_result_that_cannot_be_made_at_all_does_not_hold_the_round(void **s
     kill_server(&one);
 }
 
-/* With a pause of 20 ms there would be some 100 attempts in 2 s. */
 static void it_is_tried_again_with_pauses_that_grow(void **state) {
     scratch *files = *state;
-    harpe_pipeline_timeouts timeouts = {1000, 1000, 1000, 1000, 1};
+    harpe_pipeline_timeouts timeouts = short_pauses();
+    timeouts.report_s = 1000;
     write_plan(files->root, 1);
     server one = start_server(files->root, "jobs.db", 0, NULL);
     refuse_above(0);
+    timeouts.first_pause_s = 0.04;
+    timeouts.longest_pause_s = 0.16;
     training *rank = start_with(one.url, 0, 1, 2, &timeouts);
-    double begin_s = harpe_clock_s();
-    WAIT_UNTIL(rank, atomic_load(&refused) >= 1);
-    pause_s(2);
-    WAIT_UNTIL(rank, atomic_load(&refused) >= 2);
-    int tries = atomic_load(&refused);
-    assert_true(tries <= 4 * (harpe_clock_s() - begin_s));
+    WAIT_UNTIL(rank, atomic_load(&refused) >= 5);
+    static const double pauses_s[] = {0.04, 0.08, 0.16, 0.16}; /* at least the half of each */
+    for (int i = 0; i < 4; i++) {
+        int64_t pause_ns = atomic_load(&refused_ns[i + 1]) - atomic_load(&refused_ns[i]);
+        assert_true((double)pause_ns >= pauses_s[i] / 2 * 1e9);
+    }
     assert_int_equal(count_lines(rank, NO_RESULT), 1);
     assert_trains_on(rank);
     end_training(rank); /* and ends at once */
@@ -125,7 +129,7 @@ static void it_is_tried_again_with_pauses_that_grow(void **state) {
 
 /* ---- More steps than are kept ---------------------------------------------------------------- */
 
-enum { LONG_STEP = 4000 };
+enum { LONG_STEP = 40, KEPT_STEPS = 250 };
 
 static void *train_without_pause(void *user) {
     training *one = user;
@@ -136,7 +140,7 @@ static void *train_without_pause(void *user) {
             harpe_pipeline_frequency_on_instruction_end(one->optimizer, "forward");
         }
         harpe_pipeline_frequency_on_step_end(one->optimizer);
-        pause_s(0.01);
+        pause_s(0.001);
     }
     return NULL;
 }
@@ -153,7 +157,6 @@ static void write_long_plan(const char *folder) {
     fclose(file);
 }
 
-/* A million instructions are stored: 250 of these steps. */
 static void a_round_of_more_steps_than_are_kept_reports_those_that_are(void **state) {
     scratch *files = *state;
     write_long_plan(files->root);
@@ -162,9 +165,14 @@ static void a_round_of_more_steps_than_are_kept_reports_those_that_are(void **st
     training *rank = new_training(one.url, 0, 1);
     rank->options.iterations = 100000;
     construct(rank);
+    harpe_instruction_profiler *profiler = rank->optimizer->profiler;
+    pthread_mutex_lock(&profiler->lock);
+    assert_int_equal(profiler->kept_spans_max, 1000000);
+    profiler->kept_spans_max = (size_t)KEPT_STEPS * LONG_STEP;
+    pthread_mutex_unlock(&profiler->lock);
     assert_int_equal(pthread_create(&rank->thread, NULL, train_without_pause, rank), 0);
     assert_reaches_round(rank, 1);
-    assert_in_range(atomic_load(&taken), 50, 260);
+    assert_in_range(atomic_load(&taken), 50, KEPT_STEPS + 10);
     assert_int_equal(count_lines(rank, "fewer steps than iterations asks for"), 1);
     end_training(rank);
     kill_server(&one);

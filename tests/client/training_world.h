@@ -29,6 +29,7 @@
 
 #include "base/clock.h"
 #include "base/scratch.h"
+#include "client/optimizer_internal.h"
 
 #define EMULATOR HARPE_BINARY_DIR "/emulator/libnvidia-ml.so.1"
 #define PROGRAM HARPE_BINARY_DIR "/harpe"
@@ -312,11 +313,26 @@ static inline training *new_training(const char *server_url, int rank, int ranks
     return one;
 }
 
-static inline void construct(training *one) {
+/* The usual times, but for pauses that a test would wait for. */
+static inline harpe_pipeline_timeouts short_pauses(void) {
+    harpe_pipeline_timeouts times = harpe_pipeline_usual_timeouts;
+    times.meeting_s = 0.2;
+    times.first_pause_s = 0.01;
+    times.longest_pause_s = 0.05;
+    times.first_controller_pause_s = 0.05;
+    return times;
+}
+
+static inline void construct_with(training *one, const harpe_pipeline_timeouts *times) {
     harpe_error error;
-    harpe_status status = harpe_pipeline_frequency_new(&one->options, &one->optimizer, &error);
+    harpe_status status = harpe_pipeline_new_with(&one->options, times, &one->optimizer, &error);
     if (status != HARPE_OK) print_error("%s\n", error.message);
     assert_int_equal(status, HARPE_OK);
+}
+
+static inline void construct(training *one) {
+    harpe_pipeline_timeouts times = short_pauses();
+    construct_with(one, &times);
 }
 
 static inline training *start_training(const char *server_url, int rank, int ranks) {
