@@ -128,7 +128,8 @@ class Physics(Simulation):
                                           "real", "--seed", 3, "--steps", 4, percent=25)
         self.assertEqual(report["physics"], "real")
         measured = report["measured"]
-        self.assertNotEqual(measured["highest_clocks"]["time_error_percent"], 0)
+        times = [step["time_s"] for step in report["baseline_steps"]]  # on ideal GPUs all are equal
+        self.assertGreater(max(times) - min(times), 1e-5)
         self.assertGreater(measured["plan"]["clock_writes"], 0)
 
     def test_learning_ends_on_real_gpus(self):
