@@ -87,9 +87,9 @@ class Baseline(Simulation):
     def test_a_plan_that_changes_nothing_saves_nothing(self):
         for physics in ("ideal", "real"):
             report = attempt(
-                lambda seed: self.report("--scheduler", "AllMaxFrequency", "--scheduler-args",
+                lambda scale: self.report("--scheduler", "AllMaxFrequency", "--scheduler-args",
                                          '{"num_microbatches": 8}', "--steps", 10, "--physics", physics,
-                                         "--seed", seed), self.is_nothing, (1, 2, 3))
+                                         scale=scale), self.is_nothing, SCALES)
             plan = report["measured"]["plan"]
             self.assertTrue(self.is_nothing(report), plan)
             # so that the interval says something: the first steps of cold GPUs cost 1.2 to 1.9 % less
