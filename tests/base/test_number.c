@@ -14,8 +14,9 @@
 
 #include "base/number.h"
 #include "base/number_print.h"
+#include "server/trials.h"
 
-enum { RANDOM_DOUBLES = 100000 };
+#define RANDOM_DOUBLES (30000 * trial_scale())
 
 static uint64_t next_random(void) {
     static uint64_t state = 88172645463325252ULL;
