@@ -15,11 +15,11 @@
 
 /* Short times, so that many attempts fit into a test. */
 static const harpe_power_member_times quick = {
-    .report_s = 0.02, .answer_s = LIMIT_S, .retry_s = 0.05, .refused_s = 0.05, .leave_s = LIMIT_S};
+    .report_s = 0.02, .answer_s = LIMIT_S, .retry_s = 0.01, .refused_s = 0.01, .leave_s = LIMIT_S};
 /* Times for tests in which the server does not answer. On a busy machine, these limits may also end
  * requests to a server that answers. */
 static const harpe_power_member_times impatient = {
-    .report_s = 0.02, .answer_s = 0.3, .retry_s = 0.05, .refused_s = 0.05, .leave_s = LIMIT_S};
+    .report_s = 0.02, .answer_s = 0.3, .retry_s = 0.01, .refused_s = 0.01, .leave_s = LIMIT_S};
 
 /* ---- The job --------------------------------------------------------------------------------- */
 
