@@ -359,6 +359,15 @@ static inline void end_training(training *one) {
     free(one);
 }
 
+/* Stops the steps, and ends a training whose log has this many warnings. */
+static inline void end_with_warnings(training *one, int warnings) {
+    stop_steps(one);
+    one->thread = 0;
+    if (count_warnings(one) != warnings) print_lines(one);
+    assert_int_equal(count_warnings(one), warnings);
+    end_training(one);
+}
+
 static inline harpe_pipeline_frequency_status look(training *one) {
     return harpe_pipeline_frequency_get_status(one->optimizer);
 }
