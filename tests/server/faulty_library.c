@@ -50,7 +50,7 @@ static harpe_status misbehave(const char *fault, harpe_error *error) {
     go_deeper = overflow;
     if (strcmp(fault, "overflow") == 0) return overflow(0) ? HARPE_OK : HARPE_INTERNAL;
     while (strcmp(fault, "loop") == 0)
-        continue;
+        (void)pause();
     if (strcmp(fault, "thread") == 0 && pthread_create(&thread, NULL, crash, NULL) == 0)
         pthread_join(thread, NULL);
     if (strcmp(fault, "leave") == 0) pthread_exit(NULL);

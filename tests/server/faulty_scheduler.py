@@ -52,7 +52,7 @@ def stop_yourself():
 
 def loop():
     while True:
-        pass
+        signal.pause()
 
 
 def sleep_deaf():
