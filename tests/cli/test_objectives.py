@@ -7,10 +7,12 @@ import cmath
 import csv
 import math
 import re
+import shutil
+import tempfile
 
 from program import ProgramTest, json, rows, unittest
 
-PROBLEM = ["--inst-profile", "profile.csv", "--num-mbs", 6, "--p2p-power", 84]
+PROBLEM = ["--inst-profile", "profile.csv", "--num-mbs", 4, "--p2p-power", 84]
 RANKS = 4
 PRICES = ["--energy-price", 0.3, "--gpu-hour-price", 0.01]
 
@@ -20,9 +22,18 @@ class ObjectivesTest(ProgramTest):
         super().setUp()
         self.profile()
 
+    made = {}  # by flags: what was said, and a copy of the directory
+
     def plan(self, name, *flags):
-        result = self.succeed("plan", *PROBLEM, "--no-pictures", "--output-dir", name, "--verify",
-                              "--json", *flags)
+        """Makes the plans of these flags once for all tests. The directory is the test's own."""
+        if flags not in self.made:
+            result = self.succeed("plan", *PROBLEM, "--no-pictures", "--output-dir", name,
+                                  "--verify", "--json", *flags)
+            kept = tempfile.TemporaryDirectory(prefix="harpe-test-")
+            shutil.copytree(self.path / name, kept.name, dirs_exist_ok=True)
+            self.made[flags] = result, kept
+        result, kept = self.made[flags]
+        shutil.copytree(kept.name, self.path / name, dirs_exist_ok=True)
         return result.json(), self.table(name)
 
     def table(self, name):
