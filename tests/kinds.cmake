@@ -21,20 +21,37 @@ set(HARPE_smoke_TESTS
     server_jobs_program)
 
 set(HARPE_process_TESTS
+    base_directory
     base_log_forks
     client_controller
     client_controller_asks
     client_controller_zeusd
+    client_late_clocks
+    client_optimizer_faults
+    client_optimizer_local_faults
+    client_optimizer_marks
+    client_optimizer_obedience
+    client_optimizer_reports
+    client_optimizer_rounds
+    client_optimizer_trials
     client_profiler_emulator
+    http_client
+    http_unix
+    monitor_gaps
+    monitor_rapl
+    monitor_sampler
+    powerlimit_follow
+    powerlimit_member
     server_jobs_restart
     server_schedulers_program
     server_store_crash
+    house_bootstrap
     house_check_load
     house_completion
+    house_fresh_root
     house_fresh_root_ends
     house_grafana
-    house_sdist
-    house_two_commands)
+    house_sdist)
 
 # Report and dashboard in Chromium and Firefox.
 set(HARPE_browsers_TESTS

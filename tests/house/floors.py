@@ -13,6 +13,7 @@
 # Each run also adds wrong includes to a temporary copy, and checks that this script finds them.
 #
 # Usage: floors.py <project root>
+import functools
 import pathlib
 import re
 import sys
@@ -69,13 +70,17 @@ def included_path(source_root, file, included):
     return pathlib.PurePath(included)
 
 
+@functools.cache
+def text_of(file):
+    return file.read_text(encoding="utf-8")
+
+
+@functools.cache
 def includes(source_root):
-    """Yields every source with its includes: pairs of paths in src/, and the text between the
+    """Returns every source with its includes: pairs of paths in src/, and the text between the
     quotation marks."""
-    for file in sorted(source_root.rglob("*.[ch]")):
-        name = file.relative_to(source_root)
-        for match in INCLUDE.finditer(file.read_text(encoding="utf-8")):
-            yield name, included_path(source_root, file, match.group(1)), match.group(1)
+    return [(file.relative_to(source_root), included_path(source_root, file, match.group(1)), match.group(1))
+            for file in sorted(source_root.rglob("*.[ch]")) for match in INCLUDE.finditer(text_of(file))]
 
 
 def floor_folder(path):
@@ -152,8 +157,8 @@ def wrong_headers(source_root):
         source = file.with_suffix(".c")
         if not source.is_file() and str(name.parent) not in OWN_HEADERS:
             continue
-        defined = NO_CODE.sub("", source.read_text(encoding="utf-8")) if source.is_file() else ""
-        for function in DECLARED.findall(NO_CODE.sub("", file.read_text(encoding="utf-8"))):
+        defined = NO_CODE.sub("", text_of(source)) if source.is_file() else ""
+        for function in DECLARED.findall(NO_CODE.sub("", text_of(file))):
             if not re.search(rf"^[a-z][\w *\n]*\(?\b{function}\)?\([^;{{}}]*\) {{", defined, re.MULTILINE):
                 found.append(f"src/{name}: {function} is not defined in {source.name}")
     return found
@@ -162,7 +167,7 @@ def wrong_headers(source_root):
 def wrong_places(source_root):
     found = []
     for file in sorted(source_root.rglob("*.[ch]")):
-        name, text = str(file.relative_to(source_root)), file.read_text(encoding="utf-8")
+        name, text = str(file.relative_to(source_root)), text_of(file)
         for pattern, places, instead in PLACES:
             match = pattern.search(text)
             allowed = any(name == place or place.endswith("/") and name.startswith(place)

@@ -19,7 +19,7 @@ import sys
 
 COMMENT_OR_TEXT = re.compile(
     r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|' r"'(?:\\.|[^'\\\n])+'", re.DOTALL)
-NULL_COMPARISON = re.compile(r"\s*(?P<sign>[=!]=)\s*NULL\b")
+NULL_COMPARISON = re.compile(r"(?P<sign>[=!]=)\s*NULL\b")
 STATUS = r"(?:\w+(?:->|\.))*status\b(?!\s*(?:->|[\w.(\[]))"
 BARE_STATUS = re.compile(
     rf"\b(?:if|while) \({STATUS}(?=\)|\s*(?:&&|\|\|))|!{STATUS}|(?:&&|\|\|)\s*{STATUS}(?=\s*[)&|;])|"
@@ -30,7 +30,7 @@ WHOLE_BANNER = re.compile(r"[ \t]*/\* ---- [^-\s].*? -{4,} \*/")
 
 def blank(text):
     """Returns the code with blanks in place of comments and texts, so that all offsets stay."""
-    return COMMENT_OR_TEXT.sub(lambda it: re.sub(r"[^\n]", " ", it.group()), text)
+    return COMMENT_OR_TEXT.sub(lambda it: "\n".join(" " * len(line) for line in it.group().split("\n")), text)
 
 
 def is_in_condition(code, start, end):
@@ -47,6 +47,8 @@ def operand_start(code, end):
     """Returns the offset of the operand that ends at `end`: name, a->b[i], call(x), (x = call(y)),
     *name."""
     at = end
+    while at > 0 and code[at - 1].isspace():
+        at -= 1
     while at > 0:
         if code[at - 1] in ")]":
             depth = 0

@@ -20,15 +20,16 @@ import backend  # noqa: E402
 
 
 class SourceDistribution(unittest.TestCase):
-    def setUp(self):
+    @classmethod
+    def setUpClass(cls):
         temporary = tempfile.TemporaryDirectory(prefix="harpe-sdist-")
-        self.addCleanup(temporary.cleanup)
-        self.folder = pathlib.Path(temporary.name)
-        self.file = self.folder / backend.build_sdist(self.folder)
-        with tarfile.open(self.file) as archive:
-            self.names = {name.partition("/")[2] for name in archive.getnames()}
-            archive.extractall(self.folder)
-        self.tree = self.folder / f"harpe-{backend.version()}"
+        cls.addClassCleanup(temporary.cleanup)
+        cls.folder = pathlib.Path(temporary.name)
+        cls.file = cls.folder / backend.build_sdist(cls.folder)
+        with tarfile.open(cls.file) as archive:
+            cls.names = {name.partition("/")[2] for name in archive.getnames()}
+            archive.extractall(cls.folder)
+        cls.tree = cls.folder / f"harpe-{backend.version()}"
 
     def test_it_has_what_a_build_needs_and_nothing_made(self):
         for name in ("PKG-INFO", "pyproject.toml", "CMakeLists.txt", "LICENSE", "README.md",

@@ -9,7 +9,8 @@ shopt -s globstar nullglob
 status=0
 
 while read -r file; do
-    if [ "$(head -n 1 "$file")" != '/* SPDX-License-Identifier: Apache-2.0 */' ]; then
+    read -r line <"$file"
+    if [ "$line" != '/* SPDX-License-Identifier: Apache-2.0 */' ]; then
         echo "$file: the first line is not the licence line"
         status=1
     fi
