@@ -98,7 +98,7 @@ class Synth(ProgramTest):
 
 class Plan(ProgramTest):
     def plan(self, *more, directory="plans", **popen):
-        return self.succeed("plan", "--inst-profile", "profile.csv", "--num-mbs", 6, "--p2p-power",
+        return self.succeed("plan", "--inst-profile", "profile.csv", "--num-mbs", 4, "--p2p-power",
                             84, "--output-dir", directory, *more, **popen)
 
     def setUp(self):
@@ -160,7 +160,7 @@ class Plan(ProgramTest):
             number = int(row["plan"])
             text = (self.path / "plans" / f"freqs_pipeline_{number:05d}.py").read_text()
             plan = ast.literal_eval(text)
-            self.assertEqual([len(rank) for rank in plan], [12] * 4)
+            self.assertEqual([len(rank) for rank in plan], [8] * 4)
             self.assertTrue(all(isinstance(f, int) and n in ("forward", "backward")
                                 for rank in plan for n, f in rank))
             match = re.search(rf"\]\n# Iteration {number} cost change: (\S+)\n"
@@ -178,7 +178,7 @@ class Plan(ProgramTest):
     def test_plan_json_tells_what_was_asked_and_kept(self):
         self.plan("--no-pictures", "--plans", 5)
         content = json.loads((self.path / "plans" / "plan.json").read_text())
-        self.assertEqual(content["arguments"]["num_mbs"], 6)
+        self.assertEqual(content["arguments"]["num_mbs"], 4)
         self.assertEqual(content["arguments"]["plans"], "5")
         self.assertEqual(content["problem"]["ranks"], 4)
         self.assertEqual(content["problem"]["blocking_power_w"], [84] * 4)
@@ -203,7 +203,7 @@ class Plan(ProgramTest):
         self.assertEqual([p.name for p in (self.path / "plans").iterdir()], ["bound.csv"])
 
     def test_bound_only_needs_no_directory(self):
-        answer = self.succeed("plan", "--inst-profile", "profile.csv", "--num-mbs", 6,
+        answer = self.succeed("plan", "--inst-profile", "profile.csv", "--num-mbs", 4,
                               "--p2p-power", 84, "--bound-only", "--json").json()
         self.assertIsNone(answer["output_dir"])
         self.assertEqual(self.files(), ["profile.csv"])
@@ -223,7 +223,7 @@ class Plan(ProgramTest):
 
     def test_the_summary_names_rows_and_report(self):
         out = self.plan().out
-        for text in ["4 stages x 6 microbatches", "all at maximum frequency", "fastest",
+        for text in ["4 stages x 4 microbatches", "all at maximum frequency", "fastest",
                      "within 1.05x", "minimum energy", "Report: plans/report.html"]:
             self.assertIn(text, out)
 
@@ -257,7 +257,7 @@ class Plan(ProgramTest):
         self.assertEqual(result.json()["notes"], [note])
         kept = json.loads((self.path / "plans" / "plan.json").read_text())
         self.assertEqual(kept["notes"], [note])
-        evaluate = ["evaluate", "--inst-profile", "profile.csv", "--num-mbs", 6, "--p2p-power", 84,
+        evaluate = ["evaluate", "--inst-profile", "profile.csv", "--num-mbs", 4, "--p2p-power", 84,
                     "--plan", "plans/freqs_pipeline_00000.py", "--json"]
         result = self.succeed(*evaluate)
         self.assertEqual(result.err, f"harpe evaluate: {note}\n")
@@ -266,7 +266,7 @@ class Plan(ProgramTest):
         bad = ",".join([stage, name, mhz, "1", energy])
         (self.path / "profile.csv").write_text(text + bad + "\n")
         refused = self.refuse(1, f"profile.csv:{last}:1: stage {stage}, instruction '{name}' at",
-                              "plan", "--inst-profile", "profile.csv", "--num-mbs", 6,
+                              "plan", "--inst-profile", "profile.csv", "--num-mbs", 4,
                               "--p2p-power", 84, "--bound-only")
         self.assertIn("in line 2; repeats of one measurement agree within 5 %", refused.err)
 
@@ -289,12 +289,12 @@ class Plan(ProgramTest):
                 self.assertEqual(path.read_bytes(), (self.path / "b" / path.name).read_bytes())
 
     def test_one_blocking_power_per_rank(self):
-        one = self.succeed("plan", "--inst-profile", "profile.csv", "--num-mbs", 6, "--p2p-power",
+        one = self.succeed("plan", "--inst-profile", "profile.csv", "--num-mbs", 4, "--p2p-power",
                            "84,84,84,84", "--bound-only", "--json").json()
-        all_ = self.succeed("plan", "--inst-profile", "profile.csv", "--num-mbs", 6, "--p2p-power",
+        all_ = self.succeed("plan", "--inst-profile", "profile.csv", "--num-mbs", 4, "--p2p-power",
                             84, "--bound-only", "--json").json()
         self.assertEqual(one["summary"]["fastest"], all_["summary"]["fastest"])
-        other = self.succeed("plan", "--inst-profile", "profile.csv", "--num-mbs", 6,
+        other = self.succeed("plan", "--inst-profile", "profile.csv", "--num-mbs", 4,
                              "--p2p-power", "84,84,84,90", "--bound-only", "--json").json()
         self.assertNotEqual(other["summary"]["fastest"], all_["summary"]["fastest"])
 
@@ -321,7 +321,7 @@ class Plan(ProgramTest):
         plans = rows(self.path / "plans" / "frontier.csv")
         chosen = self.succeed("choose", "plans", "--straggler", 1.3, "--json").json()
         for name, flags in (("ranks.csv", []), ("sums.csv", ["--gpus-per-stage", 8])):
-            problem = ["--inst-profile", name, "--num-mbs", 6, "--p2p-power", 84, *flags]
+            problem = ["--inst-profile", name, "--num-mbs", 4, "--p2p-power", 84, *flags]
             result = self.succeed("plan", *problem, "--plans", 20, "--json", "--force", "-o", "p8",
                                   "--verify")
             eight = result.json()
@@ -342,10 +342,10 @@ class Plan(ProgramTest):
                                  "--json").json()
             self.assertAlmostEqual(table["plans"][0]["average_power_w"],
                                    one["summary"]["minimum_energy"]["average_power_w"], 5)
-            self.assertIn("4 stages of 32 GPUs in all x 6 microbatches",
+            self.assertIn("4 stages of 32 GPUs in all x 4 microbatches",
                           self.succeed("plan", *problem, "--bound-only").out)
         self.refuse(1, "ranks.csv: 4 GPUs per stage are given, but stage 0 of the profile has 8",
-                    "plan", "--inst-profile", "ranks.csv", "--num-mbs", 6, "--p2p-power", 84,
+                    "plan", "--inst-profile", "ranks.csv", "--num-mbs", 4, "--p2p-power", 84,
                     "--gpus-per-stage", 4, "--bound-only")
 
     def test_every_schedule_and_cost_model(self):
@@ -384,7 +384,7 @@ class Choose(ProgramTest):
     def setUp(self):
         super().setUp()
         self.profile()
-        self.succeed("plan", "--inst-profile", "profile.csv", "--num-mbs", 6, "--p2p-power", 84,
+        self.succeed("plan", "--inst-profile", "profile.csv", "--num-mbs", 4, "--p2p-power", 84,
                      "--output-dir", "plans", "--no-pictures")
         self.rows = [{k: float(v) for k, v in row.items()}
                      for row in rows(self.path / "plans" / "frontier.csv")]
@@ -413,7 +413,7 @@ class Choose(ProgramTest):
         self.assertEqual(self.choose("--max-slowdown", 1.05)["plan"], best["plan"])
 
     def test_energies_and_times_of_any_size_are_plain_numbers(self):
-        text = (self.path / "profile.csv").read_text().splitlines()
+        text = (self.path / self.profile("two.csv", 2)).read_text().splitlines()
         for scale in (4e-8, 1e-3, 1, 1e3):
             lines = [text[0]]
             for line in text[1:]:
@@ -421,7 +421,7 @@ class Choose(ProgramTest):
                 lines.append(",".join([*key, repr(float(time) * scale),
                                        repr(float(energy) * scale)]))
             (self.path / "scaled.csv").write_text("\n".join(lines) + "\n")
-            problem = ["--inst-profile", "scaled.csv", "--num-mbs", 6, "--p2p-power", 84]
+            problem = ["--inst-profile", "scaled.csv", "--num-mbs", 4, "--p2p-power", 84]
             out = self.succeed("plan", *problem, "--plans", 5, "-o", "scaled", "--force").out
             out += self.succeed("evaluate", *problem, "--plan", "scaled").out
             out += self.succeed("choose", "scaled", "--straggler", 1.5).out
@@ -461,7 +461,7 @@ class Choose(ProgramTest):
     def test_by_power(self):
         middle = self.rows[len(self.rows) // 2]
         chosen = self.choose("--power-cap", middle["average_power_w"])
-        self.assertLessEqual(chosen["average_power_w"], middle["average_power_w"])
+        self.assertLessEqual(chosen["average_power_w"], middle["average_power_w"] * (1 + 1e-12))
         faster = [row for row in self.rows if row["time_s"] < chosen["time_s"]]
         self.assertTrue(all(row["average_power_w"] > middle["average_power_w"] for row in faster))
 
@@ -516,7 +516,7 @@ class Evaluate(ProgramTest):
     def setUp(self):
         super().setUp()
         self.profile()
-        self.problem = ["--inst-profile", "profile.csv", "--num-mbs", 6, "--p2p-power", 84]
+        self.problem = ["--inst-profile", "profile.csv", "--num-mbs", 4, "--p2p-power", 84]
         self.succeed("plan", *self.problem, "--output-dir", "plans", "--no-pictures", "--plans", 4)
 
     def test_it_agrees_with_the_planner(self):
@@ -539,12 +539,12 @@ class Evaluate(ProgramTest):
 
     def test_plans_that_do_not_fit(self):
         plan = "plans/freqs_pipeline_00000.py"
-        self.refuse(1, "rank 0 has 12 instructions, but the schedule runs 14", "evaluate",
-                    "--inst-profile", "profile.csv", "--num-mbs", 7, "--p2p-power", 84, "--plan",
+        self.refuse(1, "rank 0 has 8 instructions, but the schedule runs 10", "evaluate",
+                    "--inst-profile", "profile.csv", "--num-mbs", 5, "--p2p-power", 84, "--plan",
                     plan)
         self.profile("two.csv", 2)
         self.refuse(1, "the plan has 4 ranks, the schedule 2", "evaluate", "--inst-profile",
-                    "two.csv", "--num-mbs", 6, "--p2p-power", 84, "--plan", plan)
+                    "two.csv", "--num-mbs", 4, "--p2p-power", 84, "--plan", plan)
         text = (self.path / plan).read_text()
         self.write("odd.py", re.sub(r"\('backward', \d+\)", "('backward', 1234)", text))
         self.refuse(1, "at 1234 MHz, which the profile does not have", "evaluate", *self.problem,

@@ -50,7 +50,7 @@ class Feed:
             self.http.socket = context.wrap_socket(self.http.socket, server_side=True)
         self.url = (f"https://localhost:{self.http.server_port}" if certificate
                     else f"http://127.0.0.1:{self.http.server_port}")
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+        threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
 
     def close(self):
         if self.held:

@@ -270,9 +270,9 @@ class Many(JobsTest):
         actions = [("--json",), ("list",), ("--quiet",)]
         register_many(server, 1000, pp=4, job_metadata="m" * 300)
         before = [self.peak_kib(*arguments) for arguments in actions]
-        register_many(server, 4000, pp=4, job_metadata="m" * 300)
+        register_many(server, 2000, pp=4, job_metadata="m" * 300)
         for arguments, kib in zip(actions, before):
-            self.assertLess(self.peak_kib(*arguments), kib + 8192, arguments)
+            self.assertLess(self.peak_kib(*arguments), kib + 4096, arguments)
 
     def test_a_server_that_knows_no_places_is_asked_by_offset(self):
         asked = []
@@ -293,7 +293,7 @@ class Many(JobsTest):
                 pass
         old = http.server.HTTPServer(("127.0.0.1", 0), Old)
         self.addCleanup(old.server_close)
-        threading.Thread(target=old.serve_forever, daemon=True).start()
+        threading.Thread(target=old.serve_forever, args=(0.02,), daemon=True).start()
         self.addCleanup(old.shutdown)
         self.variables = environment(HARPE_SERVER=f"http://127.0.0.1:{old.server_port}")
         self.assertEqual(self.jobs("--quiet").out.split(), [f"job-{n}" for n in range(2500)])

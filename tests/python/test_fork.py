@@ -66,6 +66,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 storm.log_storm_end()
 """
 
+# At scale 5, there are 500 forks.
 FORK_DURING_MANY_LINES = """
 import ctypes, logging, os, signal, sys, time
 from harpe._library import log_to
@@ -74,7 +75,7 @@ logging.basicConfig(level=logging.DEBUG)
 log = log_to("test")
 storm = ctypes.CDLL(sys.argv[1])
 storm.log_storm_begin(ctypes.byref(log))
-for _ in range(500):
+for _ in range(100 * int(os.environ.get("HARPE_TEST_SCALE", "1"))):
     child = os.fork()
     if child == 0:
         logging.error("the child says a line and ends as any process")

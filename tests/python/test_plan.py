@@ -500,7 +500,8 @@ class Inputs(PlanTest):
 
 
 class LongWork(PlanTest):
-    SIZE = {"num_microbatches": 512}  # some tenths of a second
+    SIZE = {"num_microbatches": 256}  # some tenths of a second
+    SMALL = {"num_microbatches": 32}
 
     def test_progress_is_told_and_may_stop_the_work(self):
         told = []
@@ -512,16 +513,16 @@ class LongWork(PlanTest):
             self.solve(progress=lambda phase, fraction: False, **self.SIZE)
 
     def test_effort_raises_the_bound_and_can_end_early(self):
-        frontier = self.solve(**self.SIZE)
+        frontier = self.solve(**self.SMALL)
         told = []
 
         def stop(phase, fraction):
             told.append(phase)
             return not phase.startswith(("improving", "bounding"))
 
-        ended = self.solve(effort=1e5, threads=2, progress=stop, **self.SIZE)
+        ended = self.solve(effort=1e5, threads=2, progress=stop, **self.SMALL)
         self.assertTrue(told[-1].startswith("planning"), told[-1])
-        improved = self.solve(effort=0.5, **self.SIZE)
+        improved = self.solve(effort=0.5, **self.SMALL)
         for one in (ended, improved):
             for plan in one.plans:
                 self.assertGreaterEqual(plan.lower_bound, one.bound_at(plan.time))
@@ -529,7 +530,7 @@ class LongWork(PlanTest):
                 self.assertGreaterEqual(plan.energy, frontier.bound_at(plan.time) * (1 - 1e-9))
         for wrong in ({"effort": -1}, {"effort": float("nan")}, {"threads": -1}):
             with self.assertRaises(harpe.HarpeError):
-                self.solve(**wrong, **self.SIZE)
+                self.solve(**wrong, **self.SMALL)
 
     def test_exception_in_progress_reaches_the_caller(self):
         def fail(phase, fraction):

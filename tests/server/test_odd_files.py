@@ -9,6 +9,9 @@ import stat
 
 from server import *
 
+# At scale 4, all cases are tried; below, each pair of file and kind with one of the commands.
+SCALE = int(os.environ.get("HARPE_TEST_SCALE", "1"))
+COMMANDS = ("backup", "check", "restore", "accept")
 STORE_SUFFIXES = ("", "-wal", "-shm", "-journal", ".commits", ".control")
 
 
@@ -145,9 +148,11 @@ class StoreTest(OddFileTest):
 
     def test_no_start_of_a_server_waits_for_one(self):
         self.store_template()
-        self.each(self.check_serve, [(suffix, kind, has_store) for suffix in STORE_SUFFIXES
-                                     for kind in KINDS for has_store in (False, True)
-                                     if suffix or not has_store])
+        self.each(self.check_serve, [(suffix, kind, has_store)
+                                     for i, suffix in enumerate(STORE_SUFFIXES)
+                                     for j, kind in enumerate(KINDS) for has_store in (False, True)
+                                     if (suffix or not has_store) and
+                                     (SCALE >= 4 or not suffix or (i + j) % 2 == has_store)])
 
     def check_command(self, command, suffix, kind):
         directory = self.place(f"{command}{suffix}-{kind}", True)
@@ -168,8 +173,9 @@ class StoreTest(OddFileTest):
         subprocess.run([HARPE, "store", "--store", self.store_template() / "harpe.db", "backup",
                         self.backup], check=True, capture_output=True, timeout=LIMIT_S)
         self.each(self.check_command, [(command, suffix, kind)
-                                       for command in ("backup", "check", "restore", "accept")
-                                       for suffix in STORE_SUFFIXES for kind in KINDS])
+                                       for h, command in enumerate(COMMANDS)
+                                       for i, suffix in enumerate(STORE_SUFFIXES)
+                                       for j, kind in enumerate(KINDS) if (h + i + j) % 4 < SCALE])
 
     def check_argument(self, command, kind):
         directory = self.place(f"{command}-of-{kind}", True)

@@ -328,7 +328,7 @@ class Online(ServerTest):
 
     def test_big_plans_do_not_delay_the_plan_of_another_job(self):
         server = self.start_online(plans=25)
-        bigs = [self.pipeline(server, 8, 48, noise=0.01, seed=seed) for seed in range(4)]
+        bigs = [self.pipeline(server, 8, 32, noise=0.01, seed=seed) for seed in range(4)]
         small = self.pipeline(server, 2, 2)
         for job in [small] + bigs:
             while job.frontier().get("sweep", {}).get("done") != len(FREQUENCIES):
