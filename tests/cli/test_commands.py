@@ -385,7 +385,7 @@ class Choose(ProgramTest):
         super().setUp()
         self.profile()
         self.succeed("plan", "--inst-profile", "profile.csv", "--num-mbs", 4, "--p2p-power", 84,
-                     "--output-dir", "plans", "--no-pictures")
+                     "--output-dir", "plans", "--no-pictures", "--plans", 20)
         self.rows = [{k: float(v) for k, v in row.items()}
                      for row in rows(self.path / "plans" / "frontier.csv")]
 
@@ -414,7 +414,7 @@ class Choose(ProgramTest):
 
     def test_energies_and_times_of_any_size_are_plain_numbers(self):
         text = (self.path / self.profile("two.csv", 2)).read_text().splitlines()
-        for scale in (4e-8, 1e-3, 1, 1e3):
+        for scale in (4e-8, 1, 1e3):
             lines = [text[0]]
             for line in text[1:]:
                 *key, time, energy = line.split(",")

@@ -117,4 +117,6 @@ class EmulateTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and nohup ignores this
     unittest.main()

@@ -13,7 +13,9 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
 import kills
+import side_by_side
 
 BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", "build/release")).resolve()
 
@@ -92,6 +94,8 @@ class LateGuard(GuardTest):
         self.assertEqual(self.end_trainer(f"slow_set={1000 * SLOW_S * TIME_SCALE}"), 0)
         self.assertEqual(self.machine.limit(0), FOUND_MW)
 
+
+class FailedGuard(GuardTest):
     def test_a_limit_that_never_comes_back_is_a_failure(self):
         self.assertEqual(self.end_trainer("no_permission"), 1)
         self.assertEqual(self.machine.limit(0), TRAINED_MW)
@@ -140,4 +144,5 @@ class Notes(GuardTest):
         self.assertEqual(self.noted(), [])
 
 
-unittest.main()
+if __name__ == "__main__":
+    side_by_side.main()  # in place of unittest.main()

@@ -500,8 +500,8 @@ class Inputs(PlanTest):
 
 
 class LongWork(PlanTest):
-    SIZE = {"num_microbatches": 256}  # some tenths of a second
-    SMALL = {"num_microbatches": 32}
+    SIZE = {"num_microbatches": 256, "plans": 10}  # some tenths of a second
+    SMALL = {"num_microbatches": 32, "plans": 10}
 
     def test_progress_is_told_and_may_stop_the_work(self):
         told = []

@@ -9,7 +9,7 @@ from postgres import Postgres, programs
 from server import *
 
 DAY_S = 86400
-IDLE_S = 240  # the server looks for idle jobs every 4 s
+IDLE_S = 120  # the server looks for idle jobs every 2 s
 
 
 class ShiftedServer:

@@ -9,6 +9,7 @@ import resource
 from server import *
 from server import HERE
 from attempts import attempt
+import side_by_side
 
 # A server leaves although threads of it are stuck, which ThreadSanitizer calls a leak.
 os.environ["TSAN_OPTIONS"] = os.environ.get("TSAN_OPTIONS", "") + " report_thread_leaks=0"
@@ -302,4 +303,4 @@ class LoopTest(PoolTest):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    side_by_side.main()  # in place of unittest.main()
