@@ -48,7 +48,7 @@ asan-processes)
     ;;
 trials)
     build release
-    HARPE_ALL_TRIALS=1 tests 'all trials' "$jobs" release -L '^fast$'
+    HARPE_TEST_SCALE=1 tests 'all trials' "$jobs" release -L '^(fast|trials)$'
     ;;
 *)
     build release

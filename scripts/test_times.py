@@ -34,9 +34,11 @@ def measure(command, environment, folder):
     pipe = os.pipe()
     if os.fork() == 0:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        began = time.monotonic()
-        done = subprocess.run(command, cwd=folder, env={**os.environ, **environment}, check=False,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        began, ended, status = time.monotonic(), 0, 0
+        child = subprocess.Popen(command, cwd=folder, env={**os.environ, **environment}, stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while ended != child.pid:
+            ended, status = os.wait()
         took_s = time.monotonic() - began
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
@@ -44,7 +46,7 @@ def measure(command, environment, folder):
         except ChildProcessError:
             pass
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        os.write(pipe[1], f"{done.returncode} {took_s} {used.ru_utime + used.ru_stime}".encode())
+        os.write(pipe[1], f"{os.waitstatus_to_exitcode(status)} {took_s} {used.ru_utime + used.ru_stime}".encode())
         os._exit(0)
     os.close(pipe[1])
     with open(pipe[0], encoding="ascii") as answer:

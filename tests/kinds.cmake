@@ -137,6 +137,12 @@ set(HARPE_ALSO_user
     server_store_command
     house_make_token)
 
+# Scripts that make fewer trials than they could.
+set(HARPE_ALSO_trials
+    powerlimit_state_machine
+    python_fork
+    server_odd_files)
+
 # They take longest, so they start first.
 set(HARPE_LONGEST_TESTS
     cli_train_sim

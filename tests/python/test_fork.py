@@ -75,7 +75,7 @@ logging.basicConfig(level=logging.DEBUG)
 log = log_to("test")
 storm = ctypes.CDLL(sys.argv[1])
 storm.log_storm_begin(ctypes.byref(log))
-for _ in range(100 * int(os.environ.get("HARPE_TEST_SCALE", "1"))):
+for _ in range(400 if os.environ.get("HARPE_TEST_SCALE") else 100):
     child = os.fork()
     if child == 0:
         logging.error("the child says a line and ends as any process")
