@@ -158,9 +158,11 @@ copy_project() {
 
 # ---- Inside the namespaces: process 1, root --------------------------------------------------------
 
+# Packages are installed without waiting for the disk.
 make_root() {
     local from
     from=$(mirror)
+    mkdir -p "$root/etc/dpkg/dpkg.cfg.d" && echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/fresh-root" || return
     debootstrap --variant=minbase "$suite" "$root" ${from:+"$from"} >"$root.log" 2>&1
 }
 
@@ -220,12 +222,10 @@ in_root() {
         sh -c 'cd -- "$1" && shift && exec "$@"' sh "/home/$user/harpe" "$@" </dev/null
 }
 
-# Prepares an ordinary user whose sudo asks for no password, the installation of packages without
-# waiting for the disk, and a system without services.
+# Prepares an ordinary user whose sudo asks for no password, and a system without services.
 prepare_root() {
     copy_configuration || return
     mapfile -t environment < <(list_environment)
-    echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/fresh-root"
     printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
     chmod 755 "$root/usr/sbin/policy-rc.d"
     chroot "$root" useradd --create-home --shell /bin/bash "$user" || return
