@@ -70,7 +70,7 @@ static harpe_status find_user(const rule_line *line, const char *name, uint32_t 
 
 static harpe_status add_user(const rule_line *line, harpe_agent_policy *policy, const char *name,
                              harpe_error *error) {
-    uint32_t id;
+    uint32_t id = 0;
     if (strcmp(name, "*") == 0) {
         policy->allows_everybody = true;
         return HARPE_OK;
@@ -85,7 +85,7 @@ static harpe_status add_user(const rule_line *line, harpe_agent_policy *policy, 
 
 static harpe_status add_zeusd_user(const rule_line *line, harpe_agent_policy *policy,
                                    const char *name, harpe_error *error) {
-    uint32_t id;
+    uint32_t id = 0;
     if (strcmp(name, "*") == 0) {
         policy->zeusd_allows_everybody = true;
         return HARPE_OK;
