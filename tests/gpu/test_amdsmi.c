@@ -16,6 +16,7 @@
 #include <harpe/gpu.h>
 
 #include "gpu/scripted_amdsmi.h"
+#include "skip.h"
 
 #define SCRIPTED HARPE_BINARY_DIR "/tests/scripted_amdsmi.so"
 #define EMULATOR HARPE_BINARY_DIR "/emulator/libnvidia-ml.so.1"
@@ -328,7 +329,7 @@ static void nvidia_is_asked_first_where_both_are(void **state) {
     /* explicitly requested: no other vendor is used */
     assert_open_fails(NULL, "/nowhere/libnvidia-ml.so.1");
     unsetenv("HARPE_NVML_LIBRARY");
-    if (has_nvidia_driver()) skip();
+    if (has_nvidia_driver()) skip_because("hardware: a machine without an NVIDIA driver");
     harpe_gpus *gpus = open_gpus(NULL);
     assert_string_equal(harpe_gpus_backend_name(gpus), "amdsmi");
     harpe_gpus_close(gpus);
@@ -338,7 +339,7 @@ static void nvidia_is_asked_first_where_both_are(void **state) {
 
 static void a_machine_with_neither_is_told_of_both(void **state) {
     (void)state;
-    if (has_nvidia_driver()) skip();
+    if (has_nvidia_driver()) skip_because("hardware: a machine without an NVIDIA driver");
     assert_open_fails(NULL, "no NVIDIA driver library (libnvidia-ml.so");
     assert_open_fails(NULL, "harpe emulate");
     assert_open_fails(NULL, "no AMD SMI library (libamd_smi.so)");

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "http/http.h"
+#include "skip.h"
 
 enum { TIMEOUT_S = 120, OTHER_UID = 12345, OTHER_GID = 23456 };
 
@@ -444,7 +445,7 @@ static void the_peer_that_has_ended_has_no_live_pidfd(void **state) {
 
 static void own_user_only_works_without_netlink(void **state) {
     world *w = *state;
-    if (geteuid() != 0) skip();
+    if (geteuid() != 0) skip_because("root: this user is not root");
     start(w, (harpe_http_options){.unix_socket = w->path, .own_user_only = "not for you"});
     assert_int_equal(chmod(w->folder, 0755), 0);
     int fd = dial(w->path);
@@ -488,7 +489,7 @@ static int connections_of_user(const world *w, uid_t uid, int most) {
 
 static void each_user_has_a_limit_of_connections(void **state) {
     world *w = *state;
-    if (geteuid() != 0) skip();
+    if (geteuid() != 0) skip_because("root: this user is not root");
     start(w, (harpe_http_options){
                  .unix_socket = w->path, .max_connections = 30, .max_connections_per_user = 10});
     assert_int_equal(chmod(w->folder, 0755), 0);

@@ -17,6 +17,7 @@
 #include "monitor/monitor.h"
 #include "monitor/windows.h"
 #include "scripted_source.h"
+#include "skip.h"
 
 static void line_has_the_published_layout(void **state) {
     scratch *s = *state;
@@ -154,7 +155,7 @@ static void count_line(void *user, harpe_log_level level, const char *line) {
 
 static void full_disk_is_told_once_and_costs_no_measurement(void **state) {
     (void)state;
-    if (access("/dev/full", W_OK) != 0) skip();
+    if (access("/dev/full", W_OK) != 0) skip_because("hardware: /dev/full");
     harpe_window_log *log = NULL;
     harpe_error error;
     assert_int_equal(harpe_window_log_open("/dev/full", NULL, 0, NULL, &log, &error),

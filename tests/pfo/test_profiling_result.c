@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "pfo/models.h"
+#include "skip.h"
 
 static void assert_same_doubles(const double *a, const double *b, size_t count) {
     for (size_t i = 0; i < count; i++)
@@ -103,10 +104,7 @@ static void real_results_survive_a_round_trip(void **state) {
     json_t *all = json_load_file(path, 0, NULL);
     size_t i;
     const json_t *one;
-    if (!all) {
-        print_message("skipped: %s is not there\n", path);
-        skip();
-    }
+    if (!all) skip_because("data: %s is not there", path);
     assert_in_range(json_array_size(all), 1, 1000);
     json_array_foreach(all, i, one) {
         char *body = json_dumps(one, 0);

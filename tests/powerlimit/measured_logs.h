@@ -8,8 +8,9 @@
 #include <stdlib.h>
 
 #include "powerlimit/replay.h"
+#include "skip.h"
 
-/* Returns NULL, and prints a reason, if the log does not exist. */
+/* Skips the test if the log does not exist. */
 static inline harpe_power_limit_replay *open_measured_log(const char *name) {
     const char *data = getenv("HARPE_DATA");
     char path[1024];
@@ -18,10 +19,7 @@ static inline harpe_power_limit_replay *open_measured_log(const char *name) {
     harpe_power_limit_replay *replay = NULL;
     harpe_error error;
     harpe_status status = harpe_power_limit_replay_open(path, &replay, &error);
-    if (status == HARPE_NOT_FOUND) {
-        printf("skipped: no measured log (%s); HARPE_DATA names the folder\n", error.message);
-        return NULL;
-    }
+    if (status == HARPE_NOT_FOUND) skip_because("data: no measured log: %s", error.message);
     assert_int_equal(status, HARPE_OK);
     return replay;
 }
