@@ -16,14 +16,8 @@
 
 #include "base/array.h"
 #include "plan/problem.h"
-
-/* HARPE_TEST_SCALE=n in the environment multiplies the number of random trials, for a longer test.
- */
-static inline int test_trials(int usual) {
-    const char *text = getenv("HARPE_TEST_SCALE");
-    double scale = text ? atof(text) : 1;
-    return scale > 0 ? (int)(usual * scale) + 1 : usual;
-}
+#include "skip.h"
+#include "trials.h"
 
 /* Fails the test with the library's own message. */
 #define assert_ok(call, error) \
@@ -328,15 +322,14 @@ static inline harpe_schedule_options shape_for(const char *schedule, int ranks, 
 
 /* ---- Measured data --------------------------------------------------------------------------- */
 
-/* Fills in the path of a file in $HARPE_DATA (or ../shared/data beside the project). Prints a
- * reason and returns false if it does not exist. */
-static inline bool find_data(const char *name, char *path, size_t size) {
+/* Fills in the path of a file in $HARPE_DATA (or ../shared/data beside the project). Skips the test
+ * if it does not exist. */
+static inline void find_data(const char *name, char *path, size_t size) {
     const char *folder = getenv("HARPE_DATA");
     int length = folder ? snprintf(path, size, "%s/%s", folder, name)
                         : snprintf(path, size, "%s/../shared/data/%s", HARPE_SOURCE_DIR, name);
-    if (length > 0 && (size_t)length < size && access(path, R_OK) == 0) return true;
-    printf("skipped: no measured profile at %s (set HARPE_DATA)\n", path);
-    return false;
+    assert_true(length > 0 && (size_t)length < size);
+    if (access(path, R_OK) != 0) skip_because("data: %s is not there", path);
 }
 
 #define MEASURED_BLOCKING_W 83.64
@@ -344,11 +337,11 @@ static const char *const measured_profiles[] = {"pipeline/gpt3-175b_a100.csv",
                                                 "pipeline/bloom-176b_a100.csv"};
 #define MEASURED_PROFILE_COUNT 2
 
-/* Returns a measured 8-stage profile under 1F1B, or NULL if it is missing. */
+/* Returns a measured 8-stage profile under 1F1B. Skips the test if it is missing. */
 static inline harpe_problem *measured_problem(int index, int microbatches,
                                               harpe_problem_options options) {
     char path[4096];
-    if (!find_data(measured_profiles[index], path, sizeof path)) return NULL;
+    find_data(measured_profiles[index], path, sizeof path);
     harpe_profile *profile = NULL;
     harpe_error error = {.message = ""};
     if (harpe_profile_read_csv(path, &profile, &error) != HARPE_OK) {

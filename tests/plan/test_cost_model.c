@@ -17,6 +17,7 @@
 #include "plan/cost_model.h"
 #include "plan/cost_model_exponential.h"
 #include "plan/options.h"
+#include "skip.h"
 
 #define POINTS_MAX 60
 
@@ -375,10 +376,7 @@ static harpe_profile *read_data(const char *name) {
     char path[4096];
     (void)snprintf(path, sizeof path, "%s/%s", folder ? folder : HARPE_SOURCE_DIR "/../shared/data",
                    name);
-    if (access(path, R_OK) != 0) {
-        print_message("skipped: %s is not there\n", path);
-        skip();
-    }
+    if (access(path, R_OK) != 0) skip_because("data: %s is not there", path);
     harpe_profile *profile = NULL;
     harpe_error error = {.message = ""};
     if (harpe_profile_read_csv(path, &profile, &error) != HARPE_OK) fail_msg("%s", error.message);

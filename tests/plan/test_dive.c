@@ -255,7 +255,7 @@ static void windows_with_too_many_paths_keep_their_room(void **state) {
     diver_init(&diver, &p);
     take_fastest(&p, &diver, time_at(&p, 0.5));
     int32_t most = 0;
-    for (int turn = 0; turn < 150; turn++) {
+    for (int turn = 0; turn < test_trials(150); turn++) {
         diver.random = random_bits(&random);
         harpe_diver_improve(&diver, (uint64_t)random_int(&random, 1, 60000));
         most = diver.part.edge_count > most ? diver.part.edge_count : most;

@@ -336,8 +336,9 @@ static void all_plans_of_a_set_keep_the_dwell_time(void **state) {
     (void)state;
     test_random random = {73};
     for (int trial = 0; trial < test_trials(12); trial++) {
-        harpe_problem *problem = problem_with_clocks(&random, random_int(&random, 1, 4),
-                                                     random_int(&random, 1, 6), 5, trial % 2);
+        harpe_problem *problem =
+            problem_with_clocks(&random, random_int(&random, 1, all_trials() ? 4 : 3),
+                                random_int(&random, 1, all_trials() ? 6 : 4), 5, trial % 2);
         const harpe_clock_switch cost = {.minimum_dwell_s = random_between(&random, 0, 0.5),
                                          .latency_s = random_between(&random, 0, 0.1)};
         harpe_plan_set *plans = NULL;

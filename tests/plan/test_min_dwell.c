@@ -13,9 +13,10 @@
 #include "instances.h"
 
 #define RANKS 3
-#define MICROBATCHES 6
+#define MOST_MICROBATCHES 6
 #define CLOCKS 4
 
+static int microbatches = MOST_MICROBATCHES;
 static const int clocks_mhz[CLOCKS] = {1400, 1350, 1300, 1000};
 
 /* The times at the three highest clocks differ by noise only. */
@@ -33,7 +34,7 @@ static harpe_problem *limited_by_power(test_random *random) {
         }
     }
     harpe_problem *problem = problem_from_rows(
-        &rows, &(harpe_schedule_options){.ranks = RANKS, .microbatches = MICROBATCHES}, 60);
+        &rows, &(harpe_schedule_options){.ranks = RANKS, .microbatches = microbatches}, 60);
     free(rows.rows);
     return problem;
 }
@@ -44,9 +45,9 @@ static double least_with_one_clock_j(const harpe_problem *problem, double most_s
     for (int which = 0; which < CLOCKS * CLOCKS * CLOCKS; which++) {
         const int of_rank[RANKS] = {which % CLOCKS, which / CLOCKS % CLOCKS,
                                     which / CLOCKS / CLOCKS};
-        int mhz[RANKS * MICROBATCHES * 2];
-        for (int i = 0; i < RANKS * MICROBATCHES * 2; i++)
-            mhz[i] = clocks_mhz[of_rank[i / (MICROBATCHES * 2)]];
+        int mhz[RANKS * MOST_MICROBATCHES * 2];
+        for (int i = 0; i < RANKS * microbatches * 2; i++)
+            mhz[i] = clocks_mhz[of_rank[i / (microbatches * 2)]];
         harpe_plan plan;
         harpe_error error = {.message = ""};
         assert_ok(harpe_plan_evaluate(problem, mhz, &plan, NULL, &error), error);
@@ -118,7 +119,7 @@ static harpe_problem *with_clocks(const char *schedule, const int *forward, cons
     }
     harpe_problem *problem = problem_from_rows(
         &rows,
-        &(harpe_schedule_options){.name = schedule, .ranks = RANKS, .microbatches = MICROBATCHES},
+        &(harpe_schedule_options){.name = schedule, .ranks = RANKS, .microbatches = microbatches},
         60);
     free(rows.rows);
     return problem;
@@ -127,7 +128,7 @@ static harpe_problem *with_clocks(const char *schedule, const int *forward, cons
 /* Returns the shortest time between two changes of a rank, INFINITY if it has none. The last clock
  * holds to the first change of the next iteration, so two iterations are looked at. */
 static double dwell_of_rank_s(const harpe_plan *plan, const double *start_s, int rank) {
-    int first = rank * MICROBATCHES * 2, length = MICROBATCHES * 2;
+    int first = rank * microbatches * 2, length = microbatches * 2;
     double changed_s = -INFINITY, shortest_s = INFINITY;
     for (int k = 1; k <= 2 * length; k++) {
         int i = first + k % length, before = first + (k - 1) % length;
@@ -144,7 +145,8 @@ static double dwell_of_rank_s(const harpe_plan *plan, const double *start_s, int
 static double check_ranks(const harpe_problem *problem, double dwell_s, int first) {
     harpe_plan_set *plans = NULL;
     harpe_error error = {.message = ""};
-    const harpe_plan_request request = {.count = 12, .clock_switch = {.minimum_dwell_s = dwell_s}};
+    const harpe_plan_request request = {.count = all_trials() ? 12 : 2,
+                                        .clock_switch = {.minimum_dwell_s = dwell_s}};
     assert_ok(harpe_plan_set_new(problem, &request, NULL, NULL, &plans, &error), error);
     size_t count = harpe_plan_set_count(plans);
     for (size_t k = 0; k < count; k++) {
@@ -209,6 +211,7 @@ static void clocks_hold_without_a_common_one(void **state) {
 }
 
 int main(void) {
+    if (!all_trials()) microbatches = 4;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(clocks_hold_where_times_are_noise),
         cmocka_unit_test(clocks_hold_where_the_highest_differ),

@@ -106,7 +106,7 @@ static void random_sets_are_sound(void **state) {
 
 static void spread_gives_about_as_many_plans_as_asked(void **state) {
     (void)state;
-    harpe_problem *problem = usual_problem(2, 4, 6);
+    harpe_problem *problem = usual_problem(2, all_trials() ? 4 : 3, 6);
     static const int counts[] = {1, 2, 3, 20, 50};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         made m = make(problem, &(harpe_plan_request){.count = counts[i]});
@@ -135,7 +135,7 @@ static void no_request_is_a_spread_of_a_hundred(void **state) {
 /* Between the two ends, the plans are near the requested times, without large gaps. */
 static void spread_plans_are_spread(void **state) {
     (void)state;
-    harpe_problem *problem = usual_problem(4, 4, 8);
+    harpe_problem *problem = usual_problem(4, all_trials() ? 4 : 3, all_trials() ? 8 : 6);
     made m = make(problem, &(harpe_plan_request){.count = 40});
     double range_s = slowest_s(&m) - fastest_s(&m);
     size_t count = harpe_plan_set_count(m.plans);
@@ -150,7 +150,7 @@ static void spread_plans_are_spread(void **state) {
 
 static void the_least_energy_of_a_set_is_close_to_the_minimum(void **state) {
     (void)state;
-    harpe_problem *problem = usual_problem(5, 4, 6);
+    harpe_problem *problem = usual_problem(5, all_trials() ? 4 : 3, 6);
     made m = make(problem, NULL);
     const harpe_plan *last = harpe_plan_set_at(m.plans, harpe_plan_set_count(m.plans) - 1);
     assert_true(last->energy_j >= m.vertices[m.vertex_count - 1].lower_bound_j * (1 - 1e-9));
@@ -410,7 +410,7 @@ static bool report_until_tired(void *user, const char *phase, double fraction) {
 
 static void progress_can_stop_the_planner_at_any_report(void **state) {
     (void)state;
-    harpe_problem *problem = usual_problem(14, 3, 5);
+    harpe_problem *problem = usual_problem(14, 2, 4);
     const double times_s[] = {1e3, 1e4};
     const harpe_plan_request requests[] = {
         {.count = 8, .threads = 1},
@@ -606,8 +606,8 @@ static void gaps_are_never_negative(void **state) {
 static void plans_of_measured_profiles_are_close_to_the_bound(void **state) {
     (void)state;
     for (int i = 0; i < MEASURED_PROFILE_COUNT; i++) {
-        harpe_problem *problem = measured_problem(i, 12, (harpe_problem_options){0});
-        if (!problem) skip();
+        harpe_problem *problem =
+            measured_problem(i, all_trials() ? 12 : 6, (harpe_problem_options){0});
         made m = make(problem, &(harpe_plan_request){.count = 12});
         assert_good_set(&m);
         for (size_t k = 0; k < harpe_plan_set_count(m.plans); k++) {
@@ -626,7 +626,6 @@ static void exponential_model_plans_have_measured_numbers(void **state) {
         harpe_problem *problem =
             measured_problem(i, 6, (harpe_problem_options){.cost_model = HARPE_COST_EXPONENTIAL});
         harpe_problem *hull = measured_problem(i, 6, (harpe_problem_options){0});
-        if (!problem || !hull) skip();
         made m = make(problem, &(harpe_plan_request){.count = 8});
         harpe_frontier *truth = NULL;
         assert_int_equal(harpe_frontier_new(hull, NULL, &truth, NULL), HARPE_OK);

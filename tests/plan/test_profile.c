@@ -19,6 +19,7 @@
 
 #include "base/text.h"
 #include "plan/profile_csv.h"
+#include "skip.h"
 
 #define HEADER "stage,instruction,frequency,time,energy\n"
 #define RANK_HEADER "rank,stage,instruction,frequency,time,energy\n"
@@ -554,10 +555,7 @@ static harpe_profile *read_data(const char *name) {
     char path[4096];
     (void)snprintf(path, sizeof path, "%s/%s", folder ? folder : HARPE_SOURCE_DIR "/../shared/data",
                    name);
-    if (access(path, R_OK) != 0) {
-        print_message("skipped: %s is not there\n", path);
-        skip();
-    }
+    if (access(path, R_OK) != 0) skip_because("data: %s is not there", path);
     harpe_profile *profile = NULL;
     harpe_error error = {.message = ""};
     if (harpe_profile_read_csv(path, &profile, &error) != HARPE_OK) fail_msg("%s", error.message);

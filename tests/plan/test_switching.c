@@ -336,7 +336,7 @@ static void what_is_left_holds_and_nothing_is_slower(void **state) {
 static void plans_with_a_dwell_are_a_frontier_again(void **state) {
     (void)state;
     test_random random = {5};
-    harpe_problem *problem = pipeline(&random, 4, 8);
+    harpe_problem *problem = pipeline(&random, all_trials() ? 4 : 3, all_trials() ? 8 : 5);
     harpe_error error = {.message = ""};
     harpe_plan_set *plain = NULL, *held = NULL;
     harpe_frontier *frontier = NULL;

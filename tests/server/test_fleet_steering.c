@@ -27,6 +27,7 @@
 #include "server/fleet/notes.h"
 #include "server/fleet/price_energy.h"
 #include "server/fleet/show.h"
+#include "trials.h"
 
 enum { JOBS_MAX = 12, PLANS_MAX = 12 };
 #define TICK_S 0.5
@@ -293,9 +294,7 @@ static void disturb(world *w) {
 static void budgets_hold_whatever_is_lost(void **state) {
     (void)state;
     size_t raises = 0;
-    const char *scale = getenv("HARPE_TEST_SCALE");
-    int trials = 40 * (scale ? atoi(scale) : 1);
-    for (int trial = 0; trial < trials; trial++) {
+    for (int trial = 0; trial < test_trials(40); trial++) {
         world w;
         begin(&w, (uint64_t)trial + 1);
         make_fleet(&w);
@@ -312,7 +311,7 @@ static void budgets_hold_whatever_is_lost(void **state) {
         raises += w.raises;
         end(&w);
     }
-    assert_true(raises > 100);
+    assert_true(raises > (size_t)test_trials(40) * 5 / 2);
 }
 
 /* A job that hangs counts with the power that it may draw, so the other jobs get less. */

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "server/http_world.h"
+#include "skip.h"
 
 static int set_up(void **state) {
     *state = open_world((harpe_http_options){.max_body_bytes = 1 << 20});
@@ -341,7 +342,7 @@ static void ipv6_is_listened_on(void **state) {
     struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
     if (probe < 0 || bind(probe, (struct sockaddr *)&address, sizeof address) != 0) {
         if (probe >= 0) close(probe);
-        skip();
+        skip_because("hardware: IPv6");
     }
     close(probe);
     world *w = open_world((harpe_http_options){.address = "::1"});
@@ -375,7 +376,7 @@ static void run_in(const char *folder, int port, const char *commands) {
 static void tls_is_spoken_with_a_certificate(void **state) {
     (void)state;
     if (system("command -v openssl >/dev/null && command -v curl >/dev/null") != 0) // NOLINT
-        skip();
+        skip_because("missing: openssl or curl");
     char folder[] = "/tmp/harpe-tls-XXXXXX";
     assert_non_null(mkdtemp(folder));
     run_in(folder, 0,

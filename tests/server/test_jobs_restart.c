@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 
 #include "engine.h"
+#include "trials.h"
 
 enum { RANKS = 3, ROUNDS = 4, ANSWERS = 1 + RANKS * (1 + 2 * ROUNDS) };
 
@@ -205,7 +206,7 @@ static void fresh_store(engine *e, clients *c) {
 /* Dies at answer n, and after a restart at answer m. */
 static void die_everywhere(engine *e, bool names_rounds, bool dies_before_it_is_known) {
     clients *c = shared_clients();
-    for (int n = 1; n < ANSWERS; n++) {
+    for (int n = 1; n < ANSWERS; n += all_trials() ? 1 : 4) {
         fresh_store(e, c);
         life l = {e, c, n, dies_before_it_is_known, names_rounds};
         run_life(l, 0);
@@ -244,7 +245,7 @@ static void server_may_die_at_any_moment(void **state) {
     engine *e = *state;
     clients *c = shared_clients();
     srand(7);
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < test_trials(12); i++) {
         e->kind.class = i % 2 ? &learner_with_history : &learner_with_state;
         fresh_store(e, c);
         life l = {e, c, 1, false, false};

@@ -18,7 +18,7 @@
 #include "plan/problem.h"
 #include "server/explored_gpu.h"
 #include "server/scheduler/perseus/late_trials.h"
-#include "server/trials.h"
+#include "trials.h"
 
 enum { STAGES_MAX = 32, CLOCKS_MAX = 40, SAMPLES = 6 };
 
@@ -249,7 +249,7 @@ static void no_latency_makes_an_iteration_too_long(void **state) {
     static const double latencies_s[] = {0, 0.01, 0.05, 0.3, 3};
     size_t placed, trials_placed = 0;
     (void)state;
-    for (int i = 0; i < trials(60); i++) {
+    for (int i = 0; i < test_trials(60); i++) {
         uint64_t random = (uint64_t)i;
         int stages = 1 + (int)explored_draw_uniform(&random, 0, 5);
         int microbatches = 1 + (int)explored_draw_uniform(&random, 0, 11);
@@ -264,7 +264,7 @@ static void no_latency_makes_an_iteration_too_long(void **state) {
             check_round(w, k < 3 ? 1 : uniform(w, 0, 1));
         unmake(w);
     }
-    assert_true(trials_placed >= (size_t)trials(60));
+    assert_true(trials_placed >= (size_t)test_trials(60));
 }
 
 /* A larger pipeline must not take more steps, whatever the latency. */

@@ -9,11 +9,12 @@
 #include <cmocka.h>
 
 #include "server/planned_pipeline.h"
+#include "trials.h"
 
 /* ---- Drift ----------------------------------------------------------------------------------- */
 
 static void drift_is_noticed_and_planned_with(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 40}");
+    simulated_pipeline *s = planned("{\"plans\": 8}");
     (void)state;
     double before_s = plan_number(s, 0, "time");
     s->noise = 0.002;
@@ -33,7 +34,7 @@ static void drift_is_noticed_and_planned_with(void **state) {
 }
 
 static void one_strange_round_is_no_drift(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 40}");
+    simulated_pipeline *s = planned("{\"plans\": 8}");
     (void)state;
     for (int i = 0; i < 6; i++) {
         s->time_factor = i % 2 ? 1.5 : 1;
@@ -44,7 +45,7 @@ static void one_strange_round_is_no_drift(void **state) {
 }
 
 static void drift_of_energy_alone_counts_too(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 40}");
+    simulated_pipeline *s = planned("{\"plans\": 8}");
     (void)state;
     s->energy_factor = 1.12;
     one_round(s);
@@ -54,7 +55,7 @@ static void drift_of_energy_alone_counts_too(void **state) {
 }
 
 static void large_drift_is_swept_again(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 40, \"rounds_to_drift\": 3}");
+    simulated_pipeline *s = planned("{\"plans\": 8, \"rounds_to_drift\": 3}");
     (void)state;
     s->time_factor = 1.4;
     for (int i = 0; i < 3; i++) {
@@ -70,7 +71,7 @@ static void large_drift_is_swept_again(void **state) {
 }
 
 static void drift_outside_of_the_instructions_is_explained_once(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 40}");
+    simulated_pipeline *s = planned("{\"plans\": 8}");
     (void)state;
     double before_j = run_next(s)->energy_j;
     s->outside_time_s = 0.1 * s->ran.time_s;
@@ -94,16 +95,16 @@ static int times_logged(const simulated_pipeline *s, const char *part) {
 }
 
 static void a_gpu_that_is_slow_now_and_then_is_not_swept_for_ever(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 40, \"frequency_stride\": 6}");
+    simulated_pipeline *s = planned("{\"plans\": 8, \"frequency_stride\": 6}");
     (void)state;
-    int swept = 0;
-    for (int round = 0; round < 480; round++) {
+    int swept = 0, rounds = all_trials() ? 480 : 100;
+    for (int round = 0; round < rounds; round++) {
         s->time_factor = round % 24 < 12 ? 1.4 : 1;
         swept += is_in_phase(s, "sweep");
         one_round(s);
         if (round == 99) assert_true(swept <= 33);
     }
-    printf("%d of 480 rounds swept, %d sweeps, %d corrections\n", swept,
+    printf("%d of %d rounds swept, %d sweeps, %d corrections\n", swept, rounds,
            times_logged(s, "measures again"), times_logged(s, "planned again"));
     assert_true(swept <= 60);
     assert_true(times_logged(s, "drift") <= 12);
@@ -111,7 +112,7 @@ static void a_gpu_that_is_slow_now_and_then_is_not_swept_for_ever(void **state) 
 }
 
 static void noise_is_planned_with_less_and_less(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 20, \"frequency_stride\": 4}");
+    simulated_pipeline *s = planned("{\"plans\": 8, \"frequency_stride\": 4}");
     (void)state;
     s->noise = 0.08;
     for (int i = 0; i < 60; i++)
@@ -126,7 +127,7 @@ static void noise_is_planned_with_less_and_less(void **state) {
 }
 
 static void back_off_decreases_again(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 20}");
+    simulated_pipeline *s = planned("{\"plans\": 8}");
     (void)state;
     s->time_factor = 1.1;
     one_round(s);
@@ -172,7 +173,7 @@ static void a_plan_that_cannot_be_made_leaves_the_old_one(void **state) {
 }
 
 static void a_later_sweep_that_measures_nothing_leaves_the_old_plan(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 20, \"num_microbatches\": 8}");
+    simulated_pipeline *s = planned("{\"plans\": 8, \"num_microbatches\": 8}");
     (void)state;
     double fastest_s = plan_number(s, 0, "time");
     s->time_factor = 1.4;
@@ -195,7 +196,7 @@ static void a_later_sweep_that_measures_nothing_leaves_the_old_plan(void **state
 /* ---- Steps of another size ------------------------------------------------------------------- */
 
 static void steps_of_another_size_are_counted_anew(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 20}");
+    simulated_pipeline *s = planned("{\"plans\": 8}");
     (void)state;
     for (int sweep = 0; sweep < 2; sweep++) { /* while a plan runs; in the middle of a sweep */
         if (sweep == 1) one_round(s);
@@ -217,7 +218,7 @@ static void steps_of_another_size_are_counted_anew(void **state) {
 }
 
 static void steps_that_do_not_fit_the_number_that_was_given_are_told_once(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 20, \"num_microbatches\": 8}");
+    simulated_pipeline *s = planned("{\"plans\": 8, \"num_microbatches\": 8}");
     (void)state;
     simulated_microbatches(s, 12);
     for (int i = 0; i < 10; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Data parallel replicas whose GPUs differ: invented jobs in virtual time. Each replica gets a plan
  * of its own when the difference is significant and only then, and no iteration is longer than that
- * of the slowest replica at its highest clocks. HARPE_TEST_SCALE multiplies the number of jobs. */
+ * of the slowest replica at its highest clocks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "server/explored_job.h"
-#include "server/trials.h"
+#include "trials.h"
 
 enum { REPLICAS_MAX = 8, LEARNING_MAX = 80 };
 
@@ -85,8 +85,8 @@ static replica_job *job_new(uint64_t seed, int replicas) {
     assert_non_null(s);
     do {
         if (s->base) explored_free(s->base);
-        s->base = explored_random(seed++);
-    } while (s->base->stages > 5 || s->base->microbatches > 12 || s->base->clock_count < 8);
+        s->base = explored_sized(seed++, all_trials() ? 5 : 2, all_trials() ? 12 : 3);
+    } while (s->base->clock_count < 8 || (!all_trials() && s->base->clock_count > 15));
     s->base->outside_s = 0;
     s->replicas = replicas;
     for (int r = 0; r < replicas; r++)
@@ -108,6 +108,9 @@ static replica_job *job_new(uint64_t seed, int replicas) {
     return s;
 }
 
+/* Returns how many of `all` similar jobs a test makes: one, unless all trials are made. */
+static int jobs(int all) { return all_trials() ? test_trials(all) : 1; }
+
 static void job_free(replica_job *s) {
     for (int r = 0; r < s->replicas; r++)
         harpe_problem_free(s->problems[r]);
@@ -120,8 +123,8 @@ static void job_start(replica_job *s, const char *more) {
     explored_job *base = s->base;
     harpe_log log = {explored_log, base};
     base->logs = getenv("HARPE_TEST_LOGS") != NULL;
-    (void)snprintf(args, sizeof args, "{\"num_microbatches\": %d, \"plans\": 20%s}",
-                   base->microbatches, more);
+    (void)snprintf(args, sizeof args, "{\"num_microbatches\": %d, \"plans\": %d%s}",
+                   base->microbatches, all_trials() ? 20 : 4, more);
     explored_must(base, harpe_scheduler_kind_open("Perseus", args, "{}", 10, log,
                                                   &base->scheduler_kind, &base->error));
     explored_must(base, harpe_scheduler_new(base->scheduler_kind, &s->info, s->ranks, NULL,
@@ -316,7 +319,7 @@ static void equal_replicas_share_a_plan(void **state) {
     static const double run_noise[] = {0.005, 0.03, 0, 0, 0.03};
     static const double gpu_noise[] = {0, 0.03, 0.01, 0, 0};
     (void)state;
-    for (int i = 0; i < trials(3); i++) {
+    for (int i = 0; i < test_trials(3); i++) {
         replica_job *s = job_new((uint64_t)(200 + 10 * i), 2 + i % 2 * 3);
         s->run_noise = run_noise[i % 5];
         s->gpu_noise = gpu_noise[i % 5];
@@ -374,7 +377,7 @@ static void own_plans_save(replica_job *s, int slow, double slack) {
 static void a_slower_replica_is_noticed(void **state) {
     static const double noise[] = {0, 0.003, 0.01};
     (void)state;
-    for (int i = 0; i < trials(3); i++) {
+    for (int i = 0; i < test_trials(3); i++) {
         replica_job *s = job_new((uint64_t)(300 + 10 * i), i % 2 ? 2 : 5);
         s->run_noise = noise[i % 3];
         slow_down(s, s->replicas - 1, 1.1);
@@ -391,7 +394,7 @@ static void a_slower_replica_is_noticed(void **state) {
 
 static void replicas_slow_in_different_stages(void **state) {
     (void)state;
-    for (int i = 0; i < trials(2); i++) {
+    for (int i = 0; i < jobs(2); i++) {
         replica_job *s = job_new((uint64_t)(400 + 10 * i), 4);
         s->run_noise = 0.003;
         s->time_factor[1][0] = 1.08;
@@ -417,7 +420,7 @@ static void replicas_slow_in_different_stages(void **state) {
 static void own_plans_contain_late_changes(void **state) {
     const harpe_clock_switch late = {.takes_profile = true};
     (void)state;
-    for (int i = 0; i < trials(2); i++) {
+    for (int i = 0; i < jobs(2); i++) {
         replica_job *s = job_new((uint64_t)(300 + 10 * i), 3);
         s->latency_s = 0.01 * (i % 2 + 1);
         slow_down(s, 2, 1.1);
@@ -445,7 +448,7 @@ static void own_plans_contain_late_changes(void **state) {
 /* A GPU that is throttled is as slow as its clock, but at lower clocks it is as fast as others. */
 static void a_throttled_replica(void **state) {
     (void)state;
-    for (int i = 0; i < trials(2); i++) {
+    for (int i = 0; i < jobs(2); i++) {
         replica_job *s = job_new((uint64_t)(500 + 10 * i), 3);
         s->run_noise = 0.002;
         s->throttle_mhz[1] = s->base->mhz[s->base->clock_count / 5 + 1];
@@ -461,7 +464,7 @@ static void a_throttled_replica(void **state) {
 
 static void a_straggler_comes_and_goes(void **state) {
     (void)state;
-    for (int i = 0; i < trials(3); i++) {
+    for (int i = 0; i < jobs(3); i++) {
         replica_job *s = job_new((uint64_t)(600 + 10 * i), i % 2 ? 2 : 4);
         s->run_noise = i % 3 * 0.004;
         job_start(s, "");
@@ -534,7 +537,7 @@ static void a_replica_that_flickers(void **state) {
 
 static void energy_differs_and_time_does_not(void **state) {
     (void)state;
-    for (int i = 0; i < trials(2); i++) {
+    for (int i = 0; i < jobs(2); i++) {
         replica_job *s = job_new((uint64_t)(800 + 10 * i), 3);
         s->run_noise = 0.003;
         for (int p = 0; p < s->base->stages; p++)
@@ -567,7 +570,7 @@ static void a_restart_changes_nothing(void **state) {
         slow_down(both[i], 1, 1.08);
         job_start(both[i], "");
     }
-    for (int round = 0; round < 40; round++) {
+    for (int round = 0; round < (all_trials() ? 40 : 28); round++) {
         if (round == 25)
             for (int i = 0; i < 2; i++)
                 slow_down(both[i], 2, 1.2);
@@ -620,16 +623,18 @@ int main(void) {
         cmocka_unit_test(one_replica_has_no_others),
         cmocka_unit_test(equal_replicas_share_a_plan),
         cmocka_unit_test(a_slower_replica_is_noticed),
-        cmocka_unit_test(replicas_slow_in_different_stages),
         cmocka_unit_test(own_plans_contain_late_changes),
-        cmocka_unit_test(a_throttled_replica),
         cmocka_unit_test(a_straggler_comes_and_goes),
         cmocka_unit_test(a_large_change_hides_no_small_one),
         cmocka_unit_test(a_replica_that_flickers),
         cmocka_unit_test(energy_differs_and_time_does_not),
         cmocka_unit_test(a_restart_changes_nothing),
         cmocka_unit_test(requests_hold_for_all_replicas),
+        /* These take long. */
+        cmocka_unit_test(replicas_slow_in_different_stages),
+        cmocka_unit_test(a_throttled_replica),
     };
+    size_t count = sizeof tests / sizeof tests[0] - (all_trials() ? 0 : 2);
     cmocka_set_test_filter(getenv("HARPE_TEST_FILTER"));
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return _cmocka_run_group_tests("tests", tests, count, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "scheduler_world.h"
+#include "skip.h"
 
 #define EXAMPLE_SO HARPE_BINARY_DIR "/examples/scheduler_uniform.so"
 #define EXAMPLE_PROGRAM "program:python3 " HARPE_SOURCE_DIR "/examples/scheduler_program.py"
@@ -272,7 +273,7 @@ static void try_all_clocks(world *w) {
 
 static void shared_object_runs_its_rounds_and_its_last_schedule_stays(void **state) {
     world *w = *state;
-    if (access(EXAMPLE_SO, R_OK) != 0) skip(); /* this build has no examples */
+    if (access(EXAMPLE_SO, R_OK) != 0) skip_because("missing: this build has no examples");
     assert_int_equal(open_kind(w, EXAMPLE_SO, "{}", TIMEOUT_S), HARPE_INVALID_ARGUMENT);
     assert_says(w, "num_microbatches");
     start(w, EXAMPLE_SO, "{\"num_microbatches\": 4}");
