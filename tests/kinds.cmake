@@ -148,12 +148,6 @@ set(HARPE_LONGEST_TESTS
     cli_train_sim
     docs_documents)
 
-# They look at the locks of records. Each start of a controller or a guard locks all records of the
-# user for a moment, so no other test runs beside them.
-set(HARPE_LONE_TESTS
-    client_controller_program
-    powerlimit_guard)
-
 # A plain Python cannot load a library that is built with sanitizers.
 set(HARPE_UNSANITIZED_FOLDERS
     bench

@@ -1,8 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Locks the records of saved settings (src/gpu/saved_settings.h), as other processes do."""
+"""Locks the records of saved settings (src/gpu/saved_settings.h), as other processes do, or keeps
+them apart from those of other tests."""
 import contextlib
 import fcntl
 import os
+import pathlib
+
+
+def keep_apart(build, folder):
+    """From now on, programs that this process starts have their records of emulated GPUs in a
+    directory in `folder`. Returns its path."""
+    records = pathlib.Path(folder, "records")
+    os.environ.update(HARPE_TEST_RECORDS=str(records),
+                      LD_PRELOAD=str(pathlib.Path(build, "tests", "private_records.so")))
+    return records
 
 
 @contextlib.contextmanager

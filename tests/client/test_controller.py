@@ -18,9 +18,11 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
 import kills
 import zeusd
 from attempts import attempt
-from record_locks import locked
+from record_locks import keep_apart, locked
 
 BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", "build/release")).resolve()
+FOLDER = tempfile.TemporaryDirectory(prefix="harpe-test-")
+kills.NOTES = keep_apart(BUILD, FOLDER.name)
 TAKEN = (kills.HIGHEST_MHZ, kills.HIGHEST_MEMORY_MHZ, 300000, 0)
 STOP_S = 3.0
 ALREADY_EXISTS, NOT_SUPPORTED, PERMISSION_DENIED, UNAVAILABLE = 4, 11, 5, 15

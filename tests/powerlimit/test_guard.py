@@ -15,9 +15,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
 import kills
 from process_groups import end_group
-from record_locks import locked
+from record_locks import keep_apart, locked
 
 BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", "build/release")).resolve()
+FOLDER = tempfile.TemporaryDirectory(prefix="harpe-test-")
+kills.NOTES = keep_apart(BUILD, FOLDER.name)
 
 FORKING_TRAINER = """
 import ctypes, os, sys, time
