@@ -13,12 +13,23 @@ set(HARPE_fast_TESTS
     docs_manual_pages)
 
 set(HARPE_smoke_TESTS
-    client_controller_start
-    cli_graph
+    agent_guide # a lease, from the document
+    agent_jobs # leases end with kill -9
+    cli_min_dwell
+    cli_phases
     cli_train_sim_smoke
-    house_install
-    monitor_command
-    server_jobs_program)
+    client_controller_start
+    emulator_emulate_command
+    emulator_nvidia_smi
+    emulator_zeus_calls
+    powerlimit_step_signal
+    python_agent
+    python_monitor
+    python_replicas
+    server_jobs_program
+    server_kills # a store after kill -9
+    server_reports # rounds over HTTP
+    web_pages)
 
 set(HARPE_process_TESTS
     base_directory
@@ -50,7 +61,7 @@ set(HARPE_process_TESTS
     house_completion
     house_fresh_root
     house_fresh_root_ends
-    house_grafana
+    house_install
     house_sdist)
 
 # Report and dashboard in Chromium and Firefox.
@@ -120,6 +131,8 @@ set(HARPE_ALSO_metrics
     server_metrics)
 # The result depends on the user: they run as an ordinary user and as root.
 set(HARPE_ALSO_user
+    agent_metrics
+    python_plan
     agent_agent
     agent_attacks
     agent_zeusd_holders
