@@ -33,7 +33,8 @@ class Feed:
                     feed.held.wait(LIMIT_S)
                 status, body, headers = feed.answer
                 self.send_response(status)
-                for name, value in headers.items():
+                # Without its length, a client of TLS cannot tell an answer from a part of one.
+                for name, value in {"Content-Length": len(body.encode()), **headers}.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(body.encode())
