@@ -403,7 +403,9 @@ class OnGpus(unittest.TestCase):
         self.assertTrue(optimizer.is_done)
 
     def test_a_child_that_ends_like_any_script_disturbs_nothing(self):
-        result = world.python(TRAINER + "from harpe import lib\n"
+        # Python 3.12 and newer warn of every fork beside a thread.
+        result = world.python("import warnings\nwarnings.simplefilter('ignore', DeprecationWarning)\n" +
+                              TRAINER + "from harpe import lib\n"
                               "held = optimizer.current_power_limit\n"
                               "child = os.fork()\n"
                               "if child == 0:\n"

@@ -834,9 +834,14 @@ class Life(ServerTest):
         openssl("pkey", "-in", "good.key", "-outform", "DER", "-out", "key.der")
         openssl("pkey", "-in", "good.key", "-aes256", "-passout", "pass:x", "-out", "locked.key")
         openssl("req", "-new", "-key", "good.key", "-subj", "/CN=localhost", "-out", "request.pem")
-        # An expired certificate: openssl x509 -days accepts negative numbers.
-        openssl("x509", "-req", "-in", "request.pem", "-signkey", "good.key", "-days", "-1", "-out",
-                "expired.pem")
+        # An expired certificate: all versions of openssl can make one only as an authority.
+        (self.path / "index").touch()
+        (self.path / "serial").write_text("01\n")
+        (self.path / "ca.conf").write_text("[ca]\ndefault_ca = own\n[own]\ndatabase = index\nserial = serial\n"
+                                           "policy = names\nnew_certs_dir = .\n[names]\ncommonName = supplied\n")
+        openssl("ca", "-config", "ca.conf", "-batch", "-selfsign", "-keyfile", "good.key", "-md", "sha256",
+                "-startdate", "20200101000000Z", "-enddate", "20200102000000Z", "-in", "request.pem",
+                "-out", "expired.pem", "-notext")
         (self.path / "empty").write_text("")
         (self.path / "broken.pem").write_text("-----BEGIN CERTIFICATE-----\nAAAA\n"
                                               "-----END CERTIFICATE-----\n")
