@@ -22,7 +22,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "client"))
 import kills
 
 BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", "build/release")).resolve()
-DAEMON = pathlib.Path(os.environ.get("HARPE_ZEUSD_DAEMON", BUILD / "tests" / "agent" / "zeusd_daemon"))
+DAEMON = pathlib.Path(os.environ.get("HARPE_ZEUSD_DAEMON", BUILD / "tests" / "zeusd_daemon"))
 LIMIT_S = kills.LIMIT_S
 KEY = b"a key of thirty-two bytes or more"
 GROUPS = ["gpu-control", "gpu-read", "cpu-read"]

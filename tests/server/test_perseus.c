@@ -38,12 +38,12 @@ static void converges(int pp, int dp, int tp, double noise, const char *args) {
 
 static void converges_to_the_offline_plan(void **state) {
     (void)state;
-    converges(all_trials() ? 8 : 3, 1, 1, 0, "{\"plans\": 12}");
+    converges(all_trials() ? 8 : 3, 1, 1, 0, "{\"plans\": 8}");
 }
 
 static void converges_with_noise(void **state) {
     (void)state;
-    converges(all_trials() ? 8 : 4, 1, 1, 0.005, "{\"plans\": 12}");
+    converges(all_trials() ? 8 : 4, 1, 1, 0.005, "{\"plans\": 8}");
 }
 
 static void converges_with_data_and_tensor_parallel_ranks(void **state) {
@@ -84,7 +84,7 @@ static void what_lies_outside_of_the_pipeline_is_no_drift(void **state) {
     must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
     s->outside_time_s = 0.2 * all.time_s;
     s->outside_energy_j = 0.1 * all.energy_j;
-    start(s, "Perseus", "{\"num_microbatches\": 8, \"blocking_power\": 84, \"plans\": 12}");
+    start(s, "Perseus", "{\"num_microbatches\": 8, \"blocking_power\": 84, \"plans\": 8}");
     rounds_until(s, "plan");
     for (int i = 0; i < 10; i++)
         one_round(s);
@@ -181,7 +181,7 @@ static void the_sweep_reports_its_cost(void **state) {
 /* ---- Job requests ---------------------------------------------------------------------------- */
 
 static void the_very_next_schedule_answers_a_straggler(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 12}");
+    simulated_pipeline *s = planned("{\"plans\": 8}");
     (void)state;
     double fastest_s = plan_number(s, 0, "time"), slowest_s = plan_number(s, -1, "time");
     simulated_run(s);
@@ -205,7 +205,7 @@ static void the_very_next_schedule_answers_a_straggler(void **state) {
 
 /* The job's own stage is slow: Perseus detects drift and corrects it before anyone reports it. */
 static void a_straggler_that_was_corrected_before_it_was_told_is_answered_as_well(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 12}");
+    simulated_pipeline *s = planned("{\"plans\": 8}");
     (void)state;
     double fastest_s = plan_number(s, 0, "time");
     int slowest = 0;
@@ -239,7 +239,7 @@ static void a_straggler_that_was_corrected_before_it_was_told_is_answered_as_wel
 
 /* The stage is so slow that it is swept again, with the straggler. */
 static void a_straggler_that_was_swept_before_it_was_told_is_answered_as_well(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 12}");
+    simulated_pipeline *s = planned("{\"plans\": 8}");
     (void)state;
     double fastest_s = plan_number(s, 0, "time");
     for (int stage = 0; stage < 4; stage++)
@@ -254,7 +254,7 @@ static void a_straggler_that_was_swept_before_it_was_told_is_answered_as_well(vo
 }
 
 static void a_straggler_that_was_there_before_it_was_told_is_answered_as_well(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 12}");
+    simulated_pipeline *s = planned("{\"plans\": 8}");
     (void)state;
     double fastest_s = plan_number(s, 0, "time");
     s->straggler_time_s = 1.1 * fastest_s;
@@ -271,7 +271,7 @@ static void a_straggler_that_was_there_before_it_was_told_is_answered_as_well(vo
 }
 
 static void a_straggler_can_be_told_in_seconds(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 12}");
+    simulated_pipeline *s = planned("{\"plans\": 8}");
     (void)state;
     double fastest_s = plan_number(s, 0, "time");
     wish(s, HARPE_JOB_REQUEST_ITERATION_TIME, 1.07 * fastest_s);
@@ -284,7 +284,7 @@ static void a_straggler_can_be_told_in_seconds(void **state) {
 }
 
 static void a_power_cap_gets_the_fastest_plan_within(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 12}");
+    simulated_pipeline *s = planned("{\"plans\": 8}");
     (void)state;
     double fastest_w = plan_number(s, 0, "energy") / plan_number(s, 0, "time");
     double slowest_w = plan_number(s, -1, "energy") / plan_number(s, -1, "time");
@@ -309,7 +309,7 @@ static void a_power_cap_counts_what_lies_outside_of_the_pipeline(void **state) {
     (void)state;
     s->outside_time_s = 0.5;
     s->outside_energy_j = 3000;
-    start(s, "Perseus", "{\"plans\": 12, \"blocking_power\": 84}");
+    start(s, "Perseus", "{\"plans\": 8, \"blocking_power\": 84}");
     rounds_until(s, "plan");
     wish(s, HARPE_JOB_REQUEST_POWER_CAP, 1);
     char says[128];
@@ -325,7 +325,7 @@ static void a_power_cap_counts_what_lies_outside_of_the_pipeline(void **state) {
 }
 
 static void a_plan_can_be_asked_for_by_its_time(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 12, \"slowdown\": 1.05}");
+    simulated_pipeline *s = planned("{\"plans\": 8, \"slowdown\": 1.05}");
     (void)state;
     double fastest_s = plan_number(s, 0, "time");
     assert_close(run_next(s)->time_s, slowest_within(s, 1.05 * fastest_s), 1e-9);
@@ -344,7 +344,7 @@ static void a_plan_can_be_asked_for_by_its_time(void **state) {
 static void job_requests_during_the_sweep_are_remembered(void **state) {
     simulated_pipeline *s = simulate(4, 1, 1, 8, NULL);
     (void)state;
-    start(s, "Perseus", "{\"num_microbatches\": 8, \"plans\": 12}");
+    start(s, "Perseus", "{\"num_microbatches\": 8, \"plans\": 8}");
     one_round(s);
     wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.06);
     rounds_until(s, "plan");
@@ -354,7 +354,7 @@ static void job_requests_during_the_sweep_are_remembered(void **state) {
 }
 
 static void job_requests_that_make_no_sense_are_refused(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 12}");
+    simulated_pipeline *s = planned("{\"plans\": 8}");
     (void)state;
     double before_s = run_next(s)->time_s;
     const double bad[] = {0.99, 0, -1, NAN, INFINITY};

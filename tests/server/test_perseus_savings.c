@@ -265,7 +265,7 @@ static void the_baseline_says_when_and_how_often_it_was_measured(void **state) {
     simulated_pipeline *s = simulate(4, 1, 1, 8, NULL);
     harpe_plan all;
     must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
-    start(s, "Perseus", "{\"plans\": 20, \"frequency_stride\": 4}");
+    start(s, "Perseus", "{\"plans\": 8, \"frequency_stride\": 4}");
     json_t *before = baseline_of(s);
     assert_true(json_is_null(before));
     json_decref(before);
@@ -288,7 +288,7 @@ static void the_baseline_says_when_and_how_often_it_was_measured(void **state) {
 
 static void drift_scales_the_baseline_and_says_so(void **state) {
     (void)state;
-    simulated_pipeline *s = planned("{\"plans\": 20}");
+    simulated_pipeline *s = planned("{\"plans\": 8}");
     simulated_run(s);
     must(s, observe(s));
     json_t *json = frontier(s);
@@ -316,7 +316,7 @@ static void a_warm_up_is_no_baseline(void **state) {
     simulated_pipeline *s = simulate(4, 1, 1, 8, NULL);
     harpe_plan all;
     must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
-    start(s, "Perseus", "{\"plans\": 20, \"frequency_stride\": 4}");
+    start(s, "Perseus", "{\"plans\": 8, \"frequency_stride\": 4}");
     s->time_factor = 3;
     one_round(s);
     s->time_factor = 1;
@@ -332,7 +332,7 @@ static void a_warm_up_is_no_baseline(void **state) {
  * longer permanently. */
 static void a_correction_for_a_stall_does_not_stay_in_the_baseline(void **state) {
     (void)state;
-    simulated_pipeline *s = planned("{\"plans\": 20}");
+    simulated_pipeline *s = planned("{\"plans\": 8}");
     harpe_plan all;
     must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
     s->outside_time_s = 0.08 * all.time_s;
@@ -356,7 +356,7 @@ static void a_correction_for_a_stall_does_not_stay_in_the_baseline(void **state)
 
 static void savings_survive_a_restart(void **state) {
     (void)state;
-    simulated_pipeline *s = planned("{\"plans\": 20}");
+    simulated_pipeline *s = planned("{\"plans\": 8}");
     s->noise = 0.01;
     s->time_factor = 1.1;
     simulated_run(s);
@@ -402,7 +402,7 @@ static char *as_stored_before(const char *text, size_t length) {
 
 static void a_job_that_was_stored_without_a_baseline_goes_on_and_claims_nothing(void **state) {
     (void)state;
-    simulated_pipeline *s = planned("{\"plans\": 20}");
+    simulated_pipeline *s = planned("{\"plans\": 8}");
     char *text;
     size_t length;
     must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));

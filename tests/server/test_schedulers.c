@@ -13,7 +13,7 @@
 
 #define EXAMPLE_SO HARPE_BINARY_DIR "/examples/scheduler_uniform.so"
 #define EXAMPLE_PROGRAM "program:python3 " HARPE_SOURCE_DIR "/examples/scheduler_program.py"
-#define JOB_REQUEST_SO HARPE_BINARY_DIR "/tests/server/job_request_scheduler.so"
+#define JOB_REQUEST_SO HARPE_BINARY_DIR "/tests/job_request_scheduler.so"
 
 /* ---- Built in -------------------------------------------------------------------------------- */
 
