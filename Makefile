@@ -36,8 +36,8 @@ check-all: ## everything, in parts that can be resumed: ./check --help
 check-frameworks: bootstrap-check bootstrap-frameworks build ## tests with the real frameworks and peers from PyPI, in build/frameworks
 	@scripts/check_frameworks.sh
 
-check-fresh: ## in a new, empty Debian 12: ./check and more as a user, and some tests as root
-	@scripts/fresh_root.sh
+check-fresh: ## in a new, empty Debian 12: what .ci/run runs
+	@.ci/run
 
 check-load: bootstrap-check ## ./check REPEAT (5) times beside LOAD (4) busy processes per core
 	@scripts/check_load.sh

@@ -70,7 +70,7 @@ PARTS = {
                        "scripts/check_frameworks.sh"),
     "packages": Part(8, "Debian packages, reproducible", "check packages", "make deb reproducible"),
     "wheel": Part(8, "the wheel in every Python", "check wheel", "make wheel", ("packaging/wheel",)),
-    "fresh": Part(25, "in an empty Debian 12: the first three parts as a user, and as root", "",
+    "fresh": Part(8, "in an empty Debian 12: ./check as a user, and as root what depends on the user", "",
                   "scripts/fresh_root.sh"),
     "trixie": Part(12, "in an empty Debian 13: both commands", "",
                    "scripts/fresh_root.sh --suite trixie sh -c './demo && ./check'"),

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks scripts/run_tests.py and scripts/check_all.py with stand-ins for ctest and for the parts: why
-tests were skipped, when that is a failure, and that the parts can be resumed.
+tests were skipped, when that is a failure, and that the parts can be resumed. Also checks that every test
+has one kind, and that tests/kinds.cmake names no test that does not exist.
 
-Usage: checks.py PROJECT_ROOT
+Usage: checks.py PROJECT_ROOT BUILD_DIRECTORY
 """
 import contextlib
 import importlib.util
@@ -11,6 +12,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +21,7 @@ import unittest
 from unittest import mock
 
 ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
+BUILD = sys.argv.pop(1)
 
 
 def load(name):
@@ -98,6 +101,25 @@ class Skips(unittest.TestCase):
                     self.assertEqual(run_tests.main(), expected)
                 self.assertEqual(out.getvalue().splitlines()[0], "Test #1: a")
                 self.assertEqual(out.getvalue().splitlines()[-2:], ["100% tests passed, of 6", "end"])
+
+
+class Kinds(unittest.TestCase):
+    def test_every_test_has_one_kind_and_every_listed_test_exists(self):
+        text = re.sub(r"#.*", "", (ROOT / "tests" / "kinds.cmake").read_text())
+        lists = {name: words.split() for name, words in re.findall(r"set\(HARPE_(\w+)([^)]*)\)", text)}
+        kinds = set(lists.pop("TEST_KINDS"))
+        lists.pop("UNSANITIZED_FOLDERS")
+        shown = subprocess.run(["ctest", "--test-dir", BUILD, "--show-only=json-v1"], check=True,
+                               stdout=subprocess.PIPE)
+        labels = {test["name"]: {label for one in test["properties"] if one["name"] == "LABELS"
+                                 for label in one["value"]} for test in json.loads(shown.stdout)["tests"]}
+        self.assertEqual([name for words in lists.values() for name in words if name not in labels], [])
+        also = {name for key, words in lists.items() if key.startswith("ALSO_") for name in words}
+        for name, has in labels.items():
+            self.assertTrue(has & kinds, f"{name} has no kind, so no command runs it")
+            self.assertTrue(name in also or len(has & kinds) == 1, f"{name}: {has & kinds}")
+        usual = {"fast", "smoke", "process"}
+        self.assertLessEqual(kinds - usual, set(check_all.PARTS), "a kind that no part runs")
 
 
 @unittest.skipUnless(shutil.which("git"), "no git")
