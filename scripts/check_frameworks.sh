@@ -2,7 +2,7 @@
 # Runs the tests of tests/frameworks: Harpe with the real frameworks and the real peers, on CPUs and
 # emulated GPUs. The frameworks come from PyPI, in exactly the versions of tests/frameworks/*.txt, into
 # virtual environments in build/frameworks. They are installed once, and again when a list changes. If
-# PyPI cannot be reached, the script says so and succeeds.
+# PyPI cannot be reached, the script says so and succeeds, but fails in continuous integration (CI is set).
 #
 #   VERSIONS="newest oldest"   the lists
 #   PYTHON=python3             the interpreter of the environments: 3.11 or newer
@@ -52,6 +52,7 @@ install() {
     if ! is_reachable "$1"; then
         printf 'check-frameworks: nothing is tested: PyPI cannot be reached: %s\n' \
             "$(tail -n 1 "$folder/$1.log")"
+        [ -n "${CI:-}" ] && exit 1
         exit 0
     fi
     announce "$1"

@@ -25,7 +25,7 @@ SKIPS = (
     (r"PostgreSQL", "postgresql"),
     (r"torch|NumPy|networkx|mpi4py|no MPI|venv|setuptools|wheel|pycparser", "pytorch"),
     (r"promtool", "metrics"),
-    (r"no git", "check"),
+    (r"no git|clang-format 14", "check"),
     (r"published|zeusd|gpustat|nvitop|GPUtil|codecarbon|nvtop|cargo|kubernetes-validate|helm|PyYAML", "peers"),
     (r"[Ss]lurm|munge|systemd", "slurm"),
     (r"chromium|firefox|node|npm", "browsers"),
