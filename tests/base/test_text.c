@@ -215,20 +215,29 @@ static void whole_number_may_look_like_a_decimal(void **state) {
     assert_int_equal(value, 42);
 }
 
-/* Switches to a locale that writes 1,5, which this function makes. */
+/* Switches to a locale that writes 1,5, which this function makes, with the codes of ASCII: an
+ * empty system has neither locales nor character maps. Returns false if the C library cannot. */
 static bool set_comma_locale(void) {
     char folder[] = "/tmp/harpe-locale-XXXXXX", path[64], command[256];
     if (!mkdtemp(folder)) return false;
+    snprintf(path, sizeof path, "%s/codes", folder);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("<code_set_name> ANSI_X3.4-1968\n<comment_char> %\n<escape_char> /\nCHARMAP\n", file);
+    for (int code = 0; code < 128; code++)
+        fprintf(file, "<U%04X> /x%02x name\n", (unsigned)code, (unsigned)code);
+    fputs("END CHARMAP\n", file);
+    assert_int_equal(fclose(file), 0);
     snprintf(path, sizeof path, "%s/source", folder);
-    FILE *source = fopen(path, "w");
-    assert_non_null(source);
+    file = fopen(path, "w");
+    assert_non_null(file);
     fputs("LC_NUMERIC\ndecimal_point \"<U002C>\"\nthousands_sep \"\"\ngrouping -1\n"
           "END LC_NUMERIC\n",
-          source);
-    assert_int_equal(fclose(source), 0);
+          file);
+    assert_int_equal(fclose(file), 0);
     /* Its status tells of the other categories, which are missing. */
     snprintf(command, sizeof command,
-             "localedef -c -i %s -f ANSI_X3.4-1968 %s/comma >/dev/null 2>&1", path, folder);
+             "cd %s && localedef -c -i source -f ./codes ./comma >/dev/null 2>&1", folder);
     bool is_set =
         system(command) >= 0 && setenv("LOCPATH", folder, 1) == 0 && setlocale(LC_ALL, "comma");
     unsetenv("LOCPATH");
