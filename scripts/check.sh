@@ -46,6 +46,14 @@ asan-processes)
     build asan
     tests 'those with processes, asan' "$waiting" asan -L '^(smoke|process)$'
     ;;
+peers)
+    build release
+    [ -x build/peers/bin/pip ] || python3 -m venv build/peers
+    build/peers/bin/pip install --quiet --disable-pip-version-check kubernetes-validate
+    [ -x build/peers/bin/zeusd ] || cargo install --quiet --root build/peers zeusd
+    HARPE_KUBERNETES_VALIDATE=$PWD/build/peers/bin/kubernetes-validate HARPE_ZEUSD=$PWD/build/peers/bin/zeusd \
+        tests 'beside programs of others' 4 release -L '^peers$'
+    ;;
 trials)
     build release
     HARPE_TEST_SCALE=1 tests 'all trials' "$jobs" release -L '^(fast|trials)$'

@@ -64,7 +64,7 @@ PARTS = {
     "pytorch": Part(5, "PyTorch, MPI, NumPy and pip of Debian", "check python", CHECK + "pytorch",
                    ("python", "tests/python")),
     "metrics": Part(3, "Prometheus reads the agent's metrics", "check metrics", CHECK + "metrics"),
-    "peers": Part(10, "published Zeus, zeusd and monitors from PyPI and crates.io", "check python",
+    "peers": Part(10, "published Zeus, zeusd and monitors from PyPI and crates.io", "check peers",
                   CHECK + "peers"),
     "frameworks": Part(25, "Megatron, DeepSpeed, Lightning, Transformers from PyPI", "check frameworks",
                        "scripts/check_frameworks.sh"),

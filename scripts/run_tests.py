@@ -16,18 +16,21 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# The reason of a skipped test -> what may be absent, or the part of ./check --all that proves it.
+# The reason of a skipped test -> what may be absent, or the part of ./check --all that proves it. No
+# registry of packages has helm.
+ABSENT = ("data", "hardware", "no package")
 SKIPS = (
     (r"^data:|no data in|measured (?:log|profile)|no measured", "data"),
-    (r"^hardware:|multipath TCP|NVIDIA driver|has a driver|there is a GPU|own counters|/dev/full", "hardware"),
+    (r"^hardware:|no network interface|multipath TCP|NVIDIA driver|has a driver|there is a GPU|own counters|/dev/full", "hardware"),
     (r"^root:|needs? (?:to be )?root|only root|needs a second user|another user than root|"
      r"overlay file systems|no right to mount|can be mounted here|set-uid", "user"),
     (r"PostgreSQL", "postgresql"),
     (r"torch|NumPy|networkx|mpi4py|no MPI|venv|setuptools|wheel|pycparser", "pytorch"),
     (r"promtool", "metrics"),
     (r"no git|clang-format 14", "check"),
-    (r"published|zeusd|gpustat|nvitop|GPUtil|codecarbon|nvtop|cargo|kubernetes-validate|helm|PyYAML", "peers"),
-    (r"[Ss]lurm|munge|systemd", "slurm"),
+    (r"helm not found", "no package"),
+    (r"published|zeusd|gpustat|nvitop|GPUtil|codecarbon|nvtop|cargo|kubernetes-validate", "peers"),
+    (r"[Ss]lurm|munge|systemd|PyYAML", "slurm"),
     (r"chromium|firefox|node|npm", "browsers"),
     (r"a sanitizer keeps|sanitizer", "processes"),
 )
@@ -38,7 +41,7 @@ def skip_reasons(log):
     for block in re.split(r"^\d+/\d+ Testing: ", log, flags=re.MULTILINE)[1:]:
         test = block.partition("\n")[0].strip()
         output = block.partition("\nOutput:\n")[2]
-        reasons = re.findall(r"^skipped: (.*)$", output, re.MULTILINE)
+        reasons = re.findall(r"(?:^|\.\.\. )skipped: (.*)$", output, re.MULTILINE)
         reasons += [reason for _, reason in
                     re.findall(r"\.\.\. skipped (['\"])(.*)\1$", output, re.MULTILINE)]
         if not reasons and re.search(r"^\[  SKIPPED \]|^OK \(skipped=|^Test Skipped", output, re.MULTILINE):
@@ -53,7 +56,7 @@ def proven_by(reason):
 
 def is_excused(where, part):
     """Whether a skip may pass here: it is excused by absent data or hardware, or proven by another part."""
-    return where in ("data", "hardware") or where is not None and where != part
+    return where in ABSENT or where is not None and where != part
 
 
 def print_skips(log, is_strict, part):
@@ -65,8 +68,11 @@ def print_skips(log, is_strict, part):
     for reason, names in sorted(tests.items()):
         where = proven_by(reason)
         is_failure = is_strict and not is_excused(where, part)
-        note = {None: "", "data": "", "hardware": "", "user": "; the run as root and as a user proves it"}.get(
-            where, f"; ./check --all {where} proves it")
+        note = f"; ./check --all {where} proves it"
+        if where is None or where in ABSENT:
+            note = ""
+        elif where == "user":
+            note = "; the run as root and as a user proves it"
         print(f"{'NOT PROVEN' if is_failure else 'skipped'}: {reason} ({', '.join(names)}{note})")
         failed = failed or is_failure
     return failed

@@ -126,6 +126,9 @@ set(HARPE_ALSO_pytorch
     python_plan
     python_power_limit
     python_power_limit_fleet)
+set(HARPE_ALSO_peers
+    client_controller_program
+    cluster_kubernetes)
 set(HARPE_ALSO_metrics
     agent_metrics
     server_metrics)

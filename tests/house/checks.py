@@ -79,7 +79,7 @@ class Skips(unittest.TestCase):
         self.assertTrue(self.printed(log, True, "postgresql")[0])
 
     def test_every_part_of_the_table_exists(self):
-        known = {"data", "hardware", "user", *check_all.PARTS}
+        known = {*run_tests.ABSENT, "user", *check_all.PARTS}
         self.assertLessEqual({where for _, where in run_tests.SKIPS}, known)
 
     def test_the_summary_of_ctest_comes_last_and_its_status_counts(self):

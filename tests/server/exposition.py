@@ -45,7 +45,7 @@ def promtool(*arguments, text=None):
     """Returns what promtool finds wrong: "" if nothing, or if promtool is not installed, which is
     then said."""
     if not shutil.which("promtool"):
-        print("promtool (Debian package prometheus) is not installed: its check is skipped")
+        print("skipped: promtool is not installed (Debian package prometheus)")
         return ""
     done = subprocess.run(["promtool", *arguments], input=text, text=True, capture_output=True,
                           check=False)
