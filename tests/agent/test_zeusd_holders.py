@@ -281,6 +281,7 @@ class Holders(unittest.TestCase):
         self.addCleanup(trainer.stdout.close)
         self.addCleanup(trainer.stdin.close)
         self.assertEqual([trainer.stdout.readline(), trainer.stdout.readline()], ["starting\n", "training\n"])
+        self.machine.until(lambda: self.machine.states() != self.machine.found_all)
         controllers = self.machine.controllers()
         for one in controllers:
             os.kill(one, signal.SIGSTOP)
