@@ -28,38 +28,44 @@ tests() {
     scripts/run_tests.py "${named[@]}" "$preset" -j "$at_once" "$@"
 }
 
-case $part in
-check)
-    build release
-    tests 'fast ones' "$jobs" release -L '^fast$'
-    tests 'one of each journey, with processes' "$waiting" release -L '^smoke$'
-    ;;
-processes)
-    build release
-    tests 'those with processes' "$waiting" release -L '^process$'
-    ;;
-asan | clang | tsan)
-    build "$part"
-    tests "fast ones, $part" "$jobs" "$part" -L '^fast$'
-    ;;
-asan-processes)
-    build asan
-    tests 'those with processes, asan' "$waiting" asan -L '^(smoke|process)$'
-    ;;
-peers)
-    build release
-    [ -x build/peers/bin/pip ] || python3 -m venv build/peers
-    build/peers/bin/pip install --quiet --disable-pip-version-check kubernetes-validate
-    [ -x build/peers/bin/zeusd ] || cargo install --quiet --root build/peers zeusd
-    HARPE_KUBERNETES_VALIDATE=$PWD/build/peers/bin/kubernetes-validate HARPE_ZEUSD=$PWD/build/peers/bin/zeusd \
-        tests 'beside programs of others' 4 release -L '^peers$'
-    ;;
-trials)
-    build release
-    HARPE_TEST_SCALE=1 tests 'all trials' "$jobs" release -L '^(fast|trials)$'
-    ;;
-*)
-    build release
-    tests "$part" 4 release -L "^$part\$"
-    ;;
-esac
+# The shell reads the whole function before it runs it, because the file may be edited meanwhile.
+main() {
+    case $part in
+    check)
+        build release
+        tests 'fast ones' "$jobs" release -L '^fast$'
+        tests 'one of each journey, with processes' "$waiting" release -L '^smoke$'
+        ;;
+    processes)
+        build release
+        tests 'those with processes' "$waiting" release -L '^process$'
+        ;;
+    asan | clang | tsan)
+        build "$part"
+        tests "fast ones, $part" "$jobs" "$part" -L '^fast$'
+        ;;
+    asan-processes)
+        build asan
+        tests 'those with processes, asan' "$waiting" asan -L '^(smoke|process)$'
+        ;;
+    peers)
+        build release
+        [ -x build/peers/bin/pip ] || python3 -m venv build/peers
+        build/peers/bin/pip install --quiet --disable-pip-version-check kubernetes-validate
+        [ -x build/peers/bin/zeusd ] || cargo install --quiet --root build/peers zeusd
+        HARPE_KUBERNETES_VALIDATE=$PWD/build/peers/bin/kubernetes-validate HARPE_ZEUSD=$PWD/build/peers/bin/zeusd \
+            tests 'beside programs of others' 4 release -L '^peers$'
+        ;;
+    trials)
+        build release
+        HARPE_TEST_SCALE=1 tests 'all trials' "$jobs" release -L '^(fast|trials)$'
+        ;;
+    *)
+        build release
+        tests "$part" 4 release -L "^$part\$"
+        ;;
+    esac
+}
+
+main
+exit

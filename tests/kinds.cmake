@@ -7,7 +7,7 @@
 #
 # C programs, replays of fuzz targets and tests of the house are fast, and scripts are process tests,
 # unless a list below names them.
-set(HARPE_TEST_KINDS fast smoke process browsers postgresql slurm metrics pytorch peers tidy)
+set(HARPE_TEST_KINDS fast smoke process browsers postgresql slurm metrics pytorch peers simulation tidy)
 
 set(HARPE_fast_TESTS
     docs_manual_pages)
@@ -103,6 +103,10 @@ set(HARPE_peers_TESTS
     emulator_rust_client
     python_zeus
     python_zeus_server)
+
+# Whole runs of train-sim in real time.
+set(HARPE_simulation_TESTS
+    cli_train_sim)
 
 set(HARPE_tidy_TESTS
     house_clang_tidy)
