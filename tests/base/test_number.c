@@ -67,7 +67,7 @@ static void check_all_forms(double value) {
 
 static void any_double_reads_as_with_strtod(void **state) {
     (void)state;
-    for (int i = 0; i < test_trials(RANDOM_DOUBLES / 2); i++) {
+    for (int i = 0; i < few_trials(RANDOM_DOUBLES / 2); i++) {
         uint64_t bits = next_random();
         double value;
         memcpy(&value, &bits, sizeof value);
@@ -77,7 +77,7 @@ static void any_double_reads_as_with_strtod(void **state) {
 
 static void measured_magnitudes_read_as_with_strtod(void **state) {
     (void)state;
-    for (int i = 0; i < test_trials(RANDOM_DOUBLES); i++) {
+    for (int i = 0; i < few_trials(RANDOM_DOUBLES); i++) {
         double value = ldexp((double)next_random(), -64 + (int)(next_random() % 90) - 45);
         check_all_forms(next_random() % 2 ? value : -value);
     }
@@ -88,7 +88,7 @@ static void measured_magnitudes_read_as_with_strtod(void **state) {
 static void middles_between_doubles_read_as_with_strtod(void **state) {
     (void)state;
     char text[400];
-    for (int i = 0; i < test_trials(RANDOM_DOUBLES); i++) {
+    for (int i = 0; i < few_trials(RANDOM_DOUBLES); i++) {
         uint64_t mantissa = (next_random() >> 11 | 1ULL << 52) & ((1ULL << 53) - 1);
         int exponent = (int)(next_random() % 140) - 120;
         long double middle = ldexpl((long double)mantissa + 0.5L, exponent);
@@ -105,7 +105,7 @@ static void middles_between_doubles_read_as_with_strtod(void **state) {
 static void integers_read_as_with_strtod(void **state) {
     (void)state;
     char text[64];
-    for (int i = 0; i < test_trials(RANDOM_DOUBLES); i++) {
+    for (int i = 0; i < few_trials(RANDOM_DOUBLES); i++) {
         uint64_t value = next_random() >> (next_random() % 64);
         (void)snprintf(text, sizeof text, "%llu", (unsigned long long)value);
         check_same_as_strtod(text);
@@ -222,7 +222,7 @@ static void numbers_are_printed_as_by_printf(void **state) {
         check_printed(nextafter(edges[i], 1e308));
         check_printed(nextafter(edges[i], -1e308));
     }
-    for (int i = 0; i < test_trials(RANDOM_DOUBLES); i++) {
+    for (int i = 0; i < few_trials(RANDOM_DOUBLES); i++) {
         check_printed(ldexp((double)next_random(), -64 + (int)(next_random() % 90) - 30));
         check_printed((double)(next_random() % 10000000) / 1000);
         check_printed((double)(next_random() % 1000000) / 1e9);

@@ -138,6 +138,7 @@ static void first_signal_asks_to_stop(void **state) {
 
 static int insist(void) {
     harpe_terminal_progress state;
+    (void)signal(SIGINT, SIG_DFL); /* a job in the background of a script ignores it */
     (void)harpe_terminal_progress_start(&state, true);
     raise(SIGINT);
     raise(SIGINT);

@@ -278,8 +278,8 @@ static void lanes_and_boxes_with_names_are_drawn(void **state) {
 static void huge_pipelines_stay_small(void **state) {
     (void)state;
     size_t count = 0;
-    harpe_pipeline_box *boxes = make_boxes(all_trials() ? 32 : 16, 1000, &count);
-    harpe_pipeline_picture picture = make_picture(all_trials() ? 64 : 32, boxes, count);
+    harpe_pipeline_box *boxes = make_boxes(all_trials() ? 32 : 8, 1000, &count);
+    harpe_pipeline_picture picture = make_picture(all_trials() ? 64 : 16, boxes, count);
     picture.panel_count = 1;
     harpe_text image = {0};
     assert_int_equal(harpe_draw_pipeline(&picture, HARPE_IMAGE_SVG, &image, NULL), HARPE_OK);

@@ -66,7 +66,7 @@ static void take_fastest(const parts *p, harpe_diver *diver, int64_t deadline_ps
 static void dives_and_windows_are_sound(void **state) {
     (void)state;
     test_random random = {51};
-    for (int trial = 0; trial < test_trials(150); trial++) {
+    for (int trial = 0; trial < few_trials(150); trial++) {
         parts p;
         harpe_diver diver;
         parts_init(&p, any_problem(&random, trial, 4, 6));
@@ -255,7 +255,7 @@ static void windows_with_too_many_paths_keep_their_room(void **state) {
     diver_init(&diver, &p);
     take_fastest(&p, &diver, time_at(&p, 0.5));
     int32_t most = 0;
-    for (int turn = 0; turn < test_trials(150); turn++) {
+    for (int turn = 0; turn < few_trials(150); turn++) {
         diver.random = random_bits(&random);
         harpe_diver_improve(&diver, (uint64_t)random_int(&random, 1, 60000));
         most = diver.part.edge_count > most ? diver.part.edge_count : most;

@@ -335,7 +335,7 @@ static void many_ranks_against_a_search_over_pairs(void **state) {
 static void all_plans_of_a_set_keep_the_dwell_time(void **state) {
     (void)state;
     test_random random = {73};
-    for (int trial = 0; trial < test_trials(12); trial++) {
+    for (int trial = 0; trial < few_trials(12); trial++) {
         harpe_problem *problem =
             problem_with_clocks(&random, random_int(&random, 1, all_trials() ? 4 : 3),
                                 random_int(&random, 1, all_trials() ? 6 : 4), 5, trial % 2);

@@ -73,7 +73,7 @@ static void check_plan(const harpe_problem *problem, const harpe_plan *plan, dou
 static void clocks_hold_where_times_are_noise(void **state) {
     (void)state;
     test_random random = {.state = 1};
-    for (int trial = 0; trial < test_trials(40); trial++) {
+    for (int trial = 0; trial < few_trials(40); trial++) {
         harpe_problem *problem = limited_by_power(&random);
         harpe_plan maximum;
         harpe_error error = {.message = ""};
@@ -145,8 +145,7 @@ static double dwell_of_rank_s(const harpe_plan *plan, const double *start_s, int
 static double check_ranks(const harpe_problem *problem, double dwell_s, int first) {
     harpe_plan_set *plans = NULL;
     harpe_error error = {.message = ""};
-    const harpe_plan_request request = {.count = all_trials() ? 12 : 2,
-                                        .clock_switch = {.minimum_dwell_s = dwell_s}};
+    const harpe_plan_request request = {.count = 12, .clock_switch = {.minimum_dwell_s = dwell_s}};
     assert_ok(harpe_plan_set_new(problem, &request, NULL, NULL, &plans, &error), error);
     size_t count = harpe_plan_set_count(plans);
     for (size_t k = 0; k < count; k++) {
@@ -189,12 +188,14 @@ static void clocks_hold_where_the_highest_differ(void **state) {
 static void other_ranks_hold_where_one_cannot(void **state) {
     (void)state;
     test_random random = {.state = 3};
-    for (int trial = 0; trial < test_trials(12); trial++) {
+    microbatches = all_trials() ? MOST_MICROBATCHES : 4;
+    for (int trial = 0; trial < few_trials(12); trial++) {
         harpe_problem *problem = with_clocks("1f1b", usual_mhz, lower_mhz, other_mhz, 1, &random);
         double dwell_s = trial % 3 == 0 ? 1e6 : random_between(&random, 0.3, 0.5);
         assert_true(check_ranks(problem, dwell_s, 1) > 0.02);
         harpe_problem_free(problem);
     }
+    microbatches = MOST_MICROBATCHES;
 }
 
 /* No rank has a clock in common, but all forwards come before all backwards, so two clocks per
@@ -211,7 +212,6 @@ static void clocks_hold_without_a_common_one(void **state) {
 }
 
 int main(void) {
-    if (!all_trials()) microbatches = 4;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(clocks_hold_where_times_are_noise),
         cmocka_unit_test(clocks_hold_where_the_highest_differ),

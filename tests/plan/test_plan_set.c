@@ -530,7 +530,7 @@ static void no_plan_of_a_set_is_beaten(void **state) {
     (void)state;
     test_random random = {22};
     const char *name;
-    for (int trial = 0; trial < test_trials(6); trial++) {
+    for (int trial = 0; trial < few_trials(6); trial++) {
         for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
             harpe_schedule_options options =
                 shape_for(name, random_int(&random, 1, 4), random_int(&random, 1, 6));
@@ -563,7 +563,7 @@ static void gaps_are_never_negative(void **state) {
     (void)state;
     static const double scales[] = {4e-8, 1e-7, 1e-6, 1e-4, 1, 1e3, 1e4};
     test_random random = {23};
-    for (int trial = 0; trial < test_trials(12); trial++) {
+    for (int trial = 0; trial < few_trials(36); trial++) {
         for (size_t s = 0; s < sizeof scales / sizeof scales[0]; s++) {
             harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
                                               .microbatches = random_int(&random, 1, 6)};
@@ -607,7 +607,7 @@ static void plans_of_measured_profiles_are_close_to_the_bound(void **state) {
     (void)state;
     for (int i = 0; i < MEASURED_PROFILE_COUNT; i++) {
         harpe_problem *problem =
-            measured_problem(i, all_trials() ? 12 : 6, (harpe_problem_options){0});
+            measured_problem(i, all_trials() ? 12 : 4, (harpe_problem_options){0});
         made m = make(problem, &(harpe_plan_request){.count = 12});
         assert_good_set(&m);
         for (size_t k = 0; k < harpe_plan_set_count(m.plans); k++) {
@@ -623,9 +623,9 @@ static void plans_of_measured_profiles_are_close_to_the_bound(void **state) {
 static void exponential_model_plans_have_measured_numbers(void **state) {
     (void)state;
     for (int i = 0; i < MEASURED_PROFILE_COUNT; i++) {
-        harpe_problem *problem =
-            measured_problem(i, 6, (harpe_problem_options){.cost_model = HARPE_COST_EXPONENTIAL});
-        harpe_problem *hull = measured_problem(i, 6, (harpe_problem_options){0});
+        harpe_problem *problem = measured_problem(
+            i, all_trials() ? 6 : 3, (harpe_problem_options){.cost_model = HARPE_COST_EXPONENTIAL});
+        harpe_problem *hull = measured_problem(i, all_trials() ? 6 : 3, (harpe_problem_options){0});
         made m = make(problem, &(harpe_plan_request){.count = 8});
         harpe_frontier *truth = NULL;
         assert_int_equal(harpe_frontier_new(hull, NULL, &truth, NULL), HARPE_OK);

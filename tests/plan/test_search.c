@@ -56,7 +56,7 @@ static void effort_never_makes_a_plan_worse(void **state) {
     (void)state;
     test_random random = {81};
     int better = 0;
-    for (int trial = 0; trial < test_trials(9); trial++) {
+    for (int trial = 0; trial < few_trials(9); trial++) {
         harpe_problem *problem = trial % 9 == 0 ? usual_problem(random_bits(&random), 5, 14, 12)
                                                 : any_problem(&random, 3 * trial, 4, 5);
         harpe_frontier *frontier = NULL;
@@ -73,7 +73,7 @@ static void effort_never_makes_a_plan_worse(void **state) {
         harpe_plan_set *before = plans_of(problem, &request);
         /* A busy machine may need a longer effort for the first better plan. */
         bool must_improve = trial % 9 == 0;
-        request.effort_s = must_improve ? 0.15 : 0.1;
+        request.effort_s = must_improve ? 0.15 : 0.05;
         do {
             harpe_plan_set *after = plans_of(problem, &request);
             better += check_not_worse(before, after, times_s);
@@ -274,7 +274,7 @@ static void reports_can_stop_each_phase(void **state) {
             listener l = {.stop_at = phases[k]};
             const harpe_progress progress = {listen, &l};
             const harpe_plan_request request = {
-                .count = 6, .effort_s = k == 2 ? 1000 : 0.1, .threads = threads};
+                .count = 6, .effort_s = k == 2 ? 1000 : 0.05, .threads = threads};
             harpe_plan_set *plans = NULL;
             harpe_frontier *frontier = NULL;
             harpe_error error = {.message = ""};
@@ -303,7 +303,7 @@ static void reports_can_stop_each_phase(void **state) {
 static void sets_do_not_depend_on_threads(void **state) {
     (void)state;
     test_random random = {85};
-    for (int trial = 0; trial < test_trials(12); trial++) {
+    for (int trial = 0; trial < few_trials(12); trial++) {
         harpe_problem *problem = any_problem(&random, trial, 4, 5);
         const double times_s[] = {1e4, 1e3};
         harpe_plan_request request = {.choice = (harpe_plan_choice)(trial % 3),

@@ -283,14 +283,14 @@ static void plans_of_all_schedules_are_verified(void **state) {
     test_random random = {73};
     const char *name;
     for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
-        for (int trial = 0; trial < test_trials(4); trial++) {
+        for (int trial = 0; trial < few_trials(4); trial++) {
             harpe_schedule_options options = shape_for(name, 3, 6);
             if (strcmp(name, "interleaved-1f1b") == 0) options.chunks = 2;
             power_rows powers;
             harpe_problem *problem = random_wait_problem(&options, &random, &powers, 2);
             harpe_frontier *frontier = NULL;
             harpe_plan_set *plans = NULL;
-            harpe_plan_request request = {.count = 8, .effort_s = trial == 0 ? 0.2 : 0};
+            harpe_plan_request request = {.count = 8, .effort_s = trial == 0 ? 0.1 : 0};
             harpe_error error = {.message = ""};
             assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error),
                       error);

@@ -245,7 +245,7 @@ static void server_may_die_at_any_moment(void **state) {
     engine *e = *state;
     clients *c = shared_clients();
     srand(7);
-    for (int i = 0; i < test_trials(12); i++) {
+    for (int i = 0; i < few_trials(12); i++) {
         e->kind.class = i % 2 ? &learner_with_history : &learner_with_state;
         fresh_store(e, c);
         life l = {e, c, 1, false, false};

@@ -47,7 +47,7 @@ static double number_of(const json_t *object, const char *name) {
 
 static void a_claim_is_true_if_clocks_are_late(void **state) {
     static const double latencies_s[] = {0.08, 0.15};
-    int jobs = test_trials(4);
+    int jobs = few_trials(4);
     (void)state;
     for (int i = 0; i < jobs; i++) {
         explored_job *s = explored_sized((uint64_t)(3000 + i), 3, all_trials() ? 6 : 3);

@@ -42,7 +42,7 @@ static explored_job *any_job(uint64_t seed) { return sized_job(seed, EXPLORED_ST
 /* ---- The promise ----------------------------------------------------------------------------- */
 
 static void no_round_is_slower_than_promised(void **state) {
-    int jobs = test_trials(10), close = 0, easy = 0;
+    int jobs = few_trials(10), close = 0, easy = 0;
     (void)state;
     for (int i = 0; i < jobs; i++) {
         explored_job *s = any_job((uint64_t)(90000 + i));
@@ -67,7 +67,7 @@ static void no_round_is_slower_than_promised(void **state) {
 /* GPUs that change their clocks late, and ranks that report it: no round breaks the promise, and
  * the plan does not either. */
 static void late_clocks_break_no_promise(void **state) {
-    int jobs = test_trials(8), saving = 0;
+    int jobs = few_trials(8), saving = 0;
     (void)state;
     for (int i = 0; i < jobs; i++) {
         explored_job *s = sized_job((uint64_t)(70000 + i), 4, 7);
@@ -130,7 +130,7 @@ static void silent_ranks_with_late_clocks_break_the_promise(void **state) {
  * report nothing. A probe is all that differs. */
 static void short_latencies_cost_nothing(void **state) {
     static const double latencies_s[] = {0, 0.0002};
-    int jobs = test_trials(12), rounds[2] = {0, 0};
+    int jobs = few_trials(12), rounds[2] = {0, 0};
     double time = 0, energy = 0;
     (void)state;
     for (int i = 0; i < jobs; i++) {
@@ -249,7 +249,7 @@ static void ranks_that_do_not_know_their_clocks_end_the_exploration_soon(void **
 
 static void a_smaller_permitted_slowdown_is_kept(void **state) {
     (void)state;
-    for (int i = 0; i < test_trials(4); i++) {
+    for (int i = 0; i < few_trials(4); i++) {
         explored_job *s = sized_job((uint64_t)(500 + i), 8, 12);
         s->jitter = 0.002;
         start(s, ", \"exploration_slowdown\": 0.004");

@@ -159,7 +159,7 @@ static void tell_story(const story *it, double noise, int seed, int quiet_rounds
     s->random += (uint64_t)seed * 0x9E3779B97F4A7C15U;
     char args[80];
     (void)snprintf(args, sizeof args, "{\"plans\": %d, \"frequency_stride\": 3%s}",
-                   all_trials() ? 20 : 8, it->is_slow_plan ? ", \"slowdown\": 1.15" : "");
+                   all_trials() ? 20 : 4, it->is_slow_plan ? ", \"slowdown\": 1.15" : "");
     start(s, "Perseus", args);
     while (!is_in_phase(s, "plan"))
         true_round(s, &real);
@@ -238,13 +238,13 @@ static int false_claims(int frequencies, double noise, int seeds) {
 static void plans_at_the_highest_clocks_never_save_anything(void **state) {
     (void)state;
     for (int i = 0; i < 5; i++)
-        assert_int_equal(false_claims(1, 0.0075 * i, test_trials(10)), 0);
+        assert_int_equal(false_claims(1, 0.0075 * i, few_trials(10)), 0);
 }
 
 /* The clocks would permit savings. Noise causes a report in one of twenty cases. */
 static void clocks_that_make_no_difference_save_nothing(void **state) {
     (void)state;
-    int claims = 0, jobs = test_trials(20);
+    int claims = 0, jobs = few_trials(20);
     assert_int_equal(false_claims(6, 0, 1), 0);
     for (int i = 1; i <= 3; i++)
         claims += false_claims(6, 0.01 * i, jobs);

@@ -484,7 +484,7 @@ static void nonsense_never_crashes(void **state) {
     static const double nonsense[] = {NAN, INFINITY, -INFINITY, -1, 0, 1e308, 1e-308, 1e12};
     simulated_pipeline *s = simulate(2, 1, 1, 3, NULL);
     uint64_t random = 1;
-    for (int trial = 0; trial < test_trials(60); trial++) {
+    for (int trial = 0; trial < few_trials(60); trial++) {
         simulated_close(s);
         start(s, trial % 2 ? "Perseus" : "InstructionProfiler",
               trial % 3 ? "{\"num_microbatches\": 3, \"frequency_stride\": 7}"

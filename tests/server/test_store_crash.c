@@ -216,7 +216,7 @@ static void kill_at_random_moments(fixture *f, int times) {
 
 static void nothing_acknowledged_is_lost(void **state) {
     fixture *f = *state;
-    kill_at_random_moments(f, strcmp(f->backend, "sqlite") == 0 ? test_trials(20) : 5);
+    kill_at_random_moments(f, strcmp(f->backend, "sqlite") == 0 ? few_trials(20) : 5);
 }
 
 static void killed_server_gives_its_file_free(void **state) {
