@@ -248,7 +248,7 @@ static void beams_find_better_plans(void **state) {
  * than a window may have. */
 static void windows_with_too_many_paths_keep_their_room(void **state) {
     (void)state;
-    test_random random = {54};
+    test_random random = {61};
     parts p;
     harpe_diver diver;
     parts_init(&p, usual_problem(&random, 8, 8, 8));
