@@ -56,6 +56,10 @@ main() {
         HARPE_KUBERNETES_VALIDATE=$PWD/build/peers/bin/kubernetes-validate HARPE_ZEUSD=$PWD/build/peers/bin/zeusd \
             tests 'beside programs of others' 4 release -L '^peers$'
         ;;
+    postgresql) # the tests of the store use it where all trials are made
+        build release
+        HARPE_TEST_SCALE=1 tests 'with PostgreSQL' 4 release -L '^postgresql$'
+        ;;
     trials)
         build release
         HARPE_TEST_SCALE=1 tests 'all trials' "$jobs" release -L '^(fast|trials)$'

@@ -34,6 +34,8 @@ set(HARPE_smoke_TESTS
 set(HARPE_process_TESTS
     base_directory
     base_log_forks
+    base_socket_owner
+    base_terminal_progress
     client_controller
     client_controller_asks
     client_controller_zeusd
@@ -53,6 +55,9 @@ set(HARPE_process_TESTS
     monitor_sampler
     powerlimit_follow
     powerlimit_member
+    server_http_hostile
+    server_http_limits
+    server_jobs_dumps
     server_jobs_restart
     server_schedulers_program
     server_store_crash

@@ -186,7 +186,7 @@ static void an_instruction_after_a_wait_runs_at_its_clock(void **state) {
 
 static void jitter_slows_no_instruction_much(void **state) {
     (void)state;
-    for (uint32_t seed = 1; seed <= (uint32_t)test_trials(20); seed++) {
+    for (uint32_t seed = 1; seed <= (uint32_t)few_trials(20); seed++) {
         world late = new_world(true, 25 * MS);
         late.jitter = seed;
         run_steps(&late, with_waits, WITH_WAITS, WARM_STEPS);
@@ -203,7 +203,7 @@ static void jitter_slows_no_instruction_much(void **state) {
 static void random_plans_take_no_longer_than_planned(void **state) {
     (void)state;
     uint32_t random = 7;
-    for (int trial = 0; trial < test_trials(200); trial++) {
+    for (int trial = 0; trial < few_trials(200); trial++) {
         planned plan[MOST];
         uint32_t count = 1;
         int64_t latency_ns = 0;
