@@ -28,7 +28,7 @@ tests() {
     scripts/run_tests.py "${named[@]}" "$preset" -j "$at_once" "$@"
 }
 
-# The shell reads the whole function before it runs it, because the file may be edited meanwhile.
+# The file may be edited while it runs, so the shell has read all of it before it runs this function.
 main() {
     case $part in
     check)
@@ -71,5 +71,4 @@ main() {
     esac
 }
 
-main
-exit
+main; exit
