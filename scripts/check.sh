@@ -51,9 +51,10 @@ main() {
     peers)
         build release
         [ -x build/peers/bin/pip ] || python3 -m venv build/peers
-        build/peers/bin/pip install --quiet --disable-pip-version-check kubernetes-validate
+        build/peers/bin/pip install --quiet --disable-pip-version-check kubernetes-validate highspy
         [ -x build/peers/bin/zeusd ] || cargo install --quiet --root build/peers zeusd
-        HARPE_KUBERNETES_VALIDATE=$PWD/build/peers/bin/kubernetes-validate HARPE_ZEUSD=$PWD/build/peers/bin/zeusd \
+        PYTHONPATH=$(echo "$PWD"/build/peers/lib/python3*/site-packages) \
+            HARPE_KUBERNETES_VALIDATE=$PWD/build/peers/bin/kubernetes-validate HARPE_ZEUSD=$PWD/build/peers/bin/zeusd \
             tests 'beside programs of others' 4 release -L '^peers$'
         ;;
     postgresql) # the tests of the store use it where all trials are made

@@ -25,11 +25,11 @@ SKIPS = (
     (r"^root:|needs? (?:to be )?root|only root|needs a second user|another user than root|"
      r"overlay file systems|no right to mount|can be mounted here|set-uid", "user"),
     (r"PostgreSQL", "postgresql"),
-    (r"torch|NumPy|networkx|mpi4py|no MPI|venv|setuptools|wheel|pycparser", "pytorch"),
+    (r"[Tt]orch|NumPy|networkx|mpi4py|no MPI|venv|setuptools|wheel|pycparser", "pytorch"),
     (r"promtool", "metrics"),
     (r"no git|clang-format 14", "check"),
     (r"helm not found", "no package"),
-    (r"published|zeusd|gpustat|nvitop|GPUtil|codecarbon|nvtop|cargo|kubernetes-validate", "peers"),
+    (r"published|zeusd|gpustat|nvitop|GPUtil|codecarbon|nvtop|cargo|kubernetes-validate|highspy", "peers"),
     (r"[Ss]lurm|munge|systemd|PyYAML", "slurm"),
     (r"chromium|firefox|node|npm", "browsers"),
     (r"a sanitizer keeps|sanitizer", "processes"),

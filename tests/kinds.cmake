@@ -136,6 +136,7 @@ set(HARPE_ALSO_pytorch
     python_power_limit
     python_power_limit_fleet)
 set(HARPE_ALSO_peers
+    bench_search
     client_controller_program
     cluster_kubernetes)
 set(HARPE_ALSO_metrics
@@ -160,6 +161,7 @@ set(HARPE_ALSO_user
     server_neighbours
     server_programs
     server_store_command
+    house_fresh_root_ends
     house_make_token)
 
 # Scripts that make fewer trials than they could.
