@@ -17,8 +17,4 @@ void harpe_log_line(const harpe_log *log, harpe_log_level level, const char *for
 void harpe_log_prefixed_line(const harpe_log *log, harpe_log_level level, const char *prefix,
                              const char *format, va_list arguments) HARPE_PRINTF(4, 0);
 
-/* How often a fork waits 0.1 s for log lines, and a line for forks (log_forks.c). Only tests change
- * it, before any other thread logs. */
-extern int harpe_log_waits;
-
 #endif

@@ -10,12 +10,11 @@
 #include <stdbool.h>
 #include <time.h>
 
-#include "base/log.h"
+#include <harpe/callback.h>
 
 /* The time limit is 5 s. It consists of short waits, because the clock goes on while a process is
  * stopped, but its other threads do not: a stop takes at most one of these waits. */
-enum { WAIT_NS = 100000000, NS_OF_S = 1000000000 };
-int harpe_log_waits = 50;
+enum { WAITS = 50, WAIT_NS = 100000000, NS_OF_S = 1000000000 };
 
 static struct {
     pthread_mutex_t lock;
@@ -49,7 +48,7 @@ static void take_lock(void) {
 /* Waits until `*count` is at most `own`, this thread's part of `*count`. Returns false if `*count`
  * is still greater after the time limit. */
 static bool wait_for_others(const unsigned *count, unsigned own) {
-    for (int left = harpe_log_waits; *count > own && left > 0; left--) {
+    for (int left = WAITS; *count > own && left > 0; left--) {
         struct timespec until;
         (void)clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_nsec += WAIT_NS;

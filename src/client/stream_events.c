@@ -16,7 +16,7 @@
 #include "client/stream_cell.h"
 
 enum { RING_SIZE = 4096, DRAIN_TRIES = 200, TRIES_MAX = 3 };
-static const struct timespec drain_pause = {.tv_nsec = 10000000};
+static const struct timespec drain_pause = {.tv_nsec = 10000000}; /* all pauses together take 2 s */
 
 /* cuda.h: CUresult cuLaunchHostFunc(CUstream, CUhostFn, void *) */
 typedef int launch_host_function(void *stream, void (*function)(void *user), void *user);
@@ -155,12 +155,8 @@ bool harpe_stream_events_call(const harpe_stream_events *events) {
 }
 
 void harpe_stream_events_free(harpe_stream_events *events) {
-    harpe_stream_events_free_after(events, DRAIN_TRIES); /* 2 s */
-}
-
-void harpe_stream_events_free_after(harpe_stream_events *events, int tries) {
     if (!events) return;
-    for (int i = 0; i < tries && atomic_load(&events->handled) != events->sent; i++)
+    for (int i = 0; i < DRAIN_TRIES && atomic_load(&events->handled) != events->sent; i++)
         (void)nanosleep(&drain_pause, NULL);
     pthread_mutex_lock(&events->lock);
     events->handler = NULL;

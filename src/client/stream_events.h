@@ -48,7 +48,5 @@ bool harpe_stream_events_call(const harpe_stream_events *events);
  * afterwards. If the stream has not reached all events by then, the memory that it still uses is
  * leaked. */
 void harpe_stream_events_free(harpe_stream_events *events);
-/* Works like harpe_stream_events_free. Looks for the events `tries` times, every 10 ms. */
-void harpe_stream_events_free_after(harpe_stream_events *events, int tries);
 
 #endif
