@@ -68,7 +68,7 @@ deb: ## Debian packages in build/deb, checked by lintian and by a trial installa
 	@tests/house/deb.sh
 	@echo 'To install them: apt install ./build/deb/*.deb (debug symbols are in build/deb/debug)'
 
-wheel: bootstrap ## build/wheel/harpe-*.whl for pip, and the source distribution; both are tested
+wheel: ## build/wheel/harpe-*.whl for pip, and the source distribution; both are tested
 	@packaging/make_wheel.sh
 
 reproducible: ## build the packages twice, in different environments, and compare every byte

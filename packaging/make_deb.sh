@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # `make deb`: makes Debian packages of the source tree as it is, in build/deb or in the given folder
-# (packages with debug symbols in debug/ below it), and runs lintian on them. Installs the build
-# dependencies of packaging/debian/control, and lintian, if they are missing. The same tree gives the
+# (packages with debug symbols in debug/ below it), and runs lintian on them. Installs
+# missing packages of the sections [build] and [packages] of scripts/packages.txt. The same tree gives the
 # same packages, byte for byte, in any folder.
 #
 # Usage: make_deb.sh [folder]
@@ -26,24 +26,6 @@ list_sources() {
     fi
 }
 
-as_root() {
-    if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
-}
-
-install_missing() {
-    [ -z "${HARPE_NO_BOOTSTRAP:-}" ] || return 0
-    if ! command -v dpkg-buildpackage >/dev/null || ! command -v lintian >/dev/null; then
-        as_root apt-get update -q
-        as_root env DEBIAN_FRONTEND=noninteractive \
-            apt-get install -y -q --no-install-recommends dpkg-dev lintian
-    fi
-    if ! (cd "$tree" && dpkg-checkbuilddeps 2>/dev/null); then
-        as_root apt-get update -q
-        as_root env DEBIAN_FRONTEND=noninteractive \
-            apt-get build-dep -y -q --no-install-recommends "$tree"
-    fi
-}
-
 command -v apt-get >/dev/null || fail 'this is not a Debian system, but make install works everywhere'
 rm -rf -- "$tree" "$folder"/*harpe*_"$version"-* "$folder"/*harpe*_*.deb "$folder/debug"
 mkdir -p "$tree"
@@ -52,7 +34,7 @@ list_sources | while IFS= read -r -d '' file; do
     [ ! -e "$file" ] || cp -p --parents -- "$file" "$tree"
 done
 cp -rp packaging/debian "$tree/debian"
-install_missing
+scripts/bootstrap.sh packages
 
 (cd "$tree" && dpkg-buildpackage --build=binary --unsigned-changes "--jobs=${JOBS:-$(nproc)}") \
     >"$folder/build.log" 2>&1 || { grep -v '^\[' "$folder/build.log" | tail -n 20; fail "see $folder/build.log"; }

