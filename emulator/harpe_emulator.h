@@ -52,10 +52,11 @@ int harpe_emulator_instruction_held(unsigned int gpu, int stage, const char *ins
                                     double slowdown, int64_t ready_ns, int (*is_held)(void *user),
                                     void *user, int64_t *finished_ns);
 
-/* Runs an instruction like harpe_emulator_instruction_at, at the highest clock that the GPU allows
- * without a lock of its clocks. NVML still shows the clock of the lock, so that no process that
- * sets clocks notices the instruction. A simulation measures with it what a job would draw that
- * nobody optimizes, while others keep the clocks locked. */
+/* Works like harpe_emulator_instruction_at, but ignores a lock of the clocks: the instruction runs
+ * at the highest clock that the power limit and the temperature allow. NVML still reports the
+ * locked clock, so a process that sets clocks does not notice the instruction. A simulation calls
+ * this function to measure a job without an optimizer while an optimizer keeps the clocks locked.
+ */
 int harpe_emulator_instruction_unlocked(unsigned int gpu, int stage, const char *instruction,
                                         int64_t ready_ns, int64_t *finished_ns);
 

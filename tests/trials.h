@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How many trials a test makes. A test usually needs at most two seconds: where all trials would
- * take longer, it makes a few of them. HARPE_TEST_SCALE=1 in the environment makes all trials, and
- * HARPE_TEST_SCALE=20 makes twenty times as many. */
+/* How many trials a test makes. A test of ./check may need 2 s of a processor, so a test whose
+ * trials take long makes a few of them. If the environment has HARPE_TEST_SCALE=1, every test makes
+ * all its trials; with HARPE_TEST_SCALE=20, it makes twenty times as many. */
 #ifndef HARPE_TESTS_TRIALS_H
 #define HARPE_TESTS_TRIALS_H
 
@@ -15,15 +15,15 @@ static inline int trial_scale(void) {
     return scale > 0 ? scale : 0;
 }
 
-/* Returns whether a test makes all its trials. What only many trials can show (a mean, a share) and
- * what takes long is tested only then. */
+/* Returns true if every test makes all its trials. Only then do tests check a mean or a share,
+ * which need many trials, and large instances, which take long. */
 static inline bool all_trials(void) { return trial_scale() > 0; }
 
-/* Returns how many trials a test makes if all of them take a short time. */
+/* Returns the number of trials of a test whose trials are short: `all`, times HARPE_TEST_SCALE. */
 static inline int test_trials(int all) { return all_trials() ? all * trial_scale() : all; }
 
-/* The same, if all of them take long: usually a tenth, but at least the square root, because tests
- * with few trials choose variants by the trial's number. */
+/* Returns the number of trials of a test whose trials are long: usually a tenth of `all`. A test
+ * chooses its variants by the number of the trial, so the result is at least the square root. */
 static inline int few_trials(int all) {
     int few = all / 10;
     if (all_trials()) return test_trials(all);

@@ -265,7 +265,7 @@ static void pass_log(void *user, harpe_log_level level, const char *line) {
 }
 
 /* Begins a step on all ranks at the present time. A delay of this machine in the step before then
- * does not affect the next step. `*wish` becomes true if any rank wishes it. */
+ * does not affect the next step. If `*wish` is true on any rank, it becomes true on all ranks. */
 static harpe_status begin_together(rank_run *run, bool *wish, harpe_error *error) {
     const harpe_sim_transport *transport = &run->job->transport;
     run->begin_ns = run->now_ns();
@@ -325,9 +325,10 @@ static void stop_optimizer(rank_run *run) {
 
 /* ---- The baseline ---------------------------------------------------------------------------- */
 
-/* Returns true if a step of the baseline comes before this step. The steps of the baseline and of
- * the plan take turns, so that both meet the same temperatures and the same load of this machine. A
- * step of the baseline is the first and the last, so that a steady drift cancels out. */
+/* Returns true if the ranks must run a step of the baseline before the step `step`. Steps of the
+ * baseline alternate with steps of the plan, so both run at the same temperatures and under the
+ * same load of this machine. The first and the last of these steps belong to the baseline. A drift
+ * at a constant rate therefore changes the means of both by the same amount. */
 static bool wishes_baseline(const rank_run *run, uint32_t step) {
     harpe_sim_board *board = run->board;
     const harpe_sim_options *options = run->job->options;

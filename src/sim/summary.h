@@ -47,12 +47,13 @@ typedef struct harpe_sim_summary {
     harpe_sim_slow slow;
 } harpe_sim_summary;
 
-/* Sums up the steps that all ranks finished. Steps before the optimizer starts, and steps with the
- * plan before the first step of the baseline, are a warm-up and do not count. */
+/* Sums up the steps that all ranks have finished. Two kinds of steps are a warm-up and do not
+ * count: those before the optimizer starts, and those of the plan before the first step of the
+ * baseline. */
 harpe_status harpe_sim_summary_make(const harpe_sim_run *run, harpe_sim_summary *out,
                                     harpe_error *error);
 /* Returns the half-width of the 95 % interval of the energy that these steps save, in percent of
- * the baseline. It contains the noise of the steps of both. INFINITY: there are too few steps. */
+ * the energy of the baseline. The interval covers the noise of both. INFINITY: too few steps. */
 double harpe_sim_summary_uncertainty(const harpe_sim_summary *summary, harpe_sim_kind kind);
 void harpe_sim_summary_free(harpe_sim_summary *summary);
 

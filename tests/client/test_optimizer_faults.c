@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimizer in case of failures of the server: training goes on and never waits, the log has
- * one line for each cause, everything works again after the cause has ended, and the GPU's settings
- * are restored. test_optimizer_local_faults.c tests the failures of steps and GPUs. */
+/* Tests how the optimizer behaves when the server fails. Training goes on and never waits. The log
+ * has one line for each cause. After the cause has ended, everything works again, and the GPU's
+ * settings are restored. test_optimizer_local_faults.c tests failures of steps and GPUs. */
 #include <netinet/in.h>
 #include <sys/socket.h>
 

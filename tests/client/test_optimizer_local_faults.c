@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimizer in case of failures on its own machine: steps that do not fit their schedule, and
- * GPUs that are missing or cannot be controlled. Training goes on and never waits, the log has one
- * line for each cause, and everything works again after the cause has ended. */
+/* Tests how the optimizer behaves when its own machine fails: steps do not fit their schedule, or a
+ * GPU is missing or cannot be controlled. Training goes on and never waits. The log has one line
+ * for each cause. After the cause has ended, everything works again. */
 #include <dirent.h>
 #include <sys/stat.h>
 
@@ -191,7 +191,7 @@ static pid_t find_controller(void) {
         size_t length = file ? fread(text, 1, sizeof text - 1, file) : 0;
         if (file) fclose(file);
         text[length] = '\0';
-        /* the server's command line has its whole path */
+        /* a server was started by its path, so its command line does not begin with "harpe" */
         if (length < 7 || strcmp(text, "harpe") != 0) continue;
         snprintf(path, sizeof path, "/proc/%s/environ", entry->d_name);
         char *environment = read_text(path);
@@ -220,7 +220,7 @@ static void a_killed_controller_is_replaced(void **state) {
     kill_server(&one);
 }
 
-/* Simulates a process whose driver hangs: it accepts data and sends nothing. */
+/* The process accepts data and sends nothing, like a controller whose driver hangs. */
 static void a_controller_that_does_not_answer_does_not_hold_up_the_end(void **state) {
     scratch *files = *state;
     char program[600], started[600], script[1400];

@@ -172,8 +172,8 @@ static void step_that_a_rank_did_not_finish_is_left_out(void **state) {
     harpe_sim_summary_free(&sums);
 }
 
-/* A GPU that warms up draws more in every step. The baseline before, between and after the steps
- * of a plan that changes nothing draws the same. */
+/* A GPU warms up, so each step needs more energy than the step before. The plan changes nothing.
+ * The medians of the baseline and of the plan are nevertheless equal. */
 static void baseline_is_measured_in_turns(void **state) {
     world *w = *state;
     for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS; i++)

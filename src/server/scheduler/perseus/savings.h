@@ -13,8 +13,8 @@
 
 /* The variance of a median, divided by that of a mean, is at most pi / 2. */
 #define HARPE_MEDIAN_VARIANCE 1.5707963267948966
-/* The degrees of freedom of an estimate from the median absolute deviation, divided by those of a
- * standard deviation. */
+/* A deviation that is estimated from a median absolute deviation has fewer degrees of freedom than
+ * a standard deviation of the same values. This is the ratio. */
 #define HARPE_ROBUST_EFFICIENCY 0.37
 
 /* Times are in s and energies in J, of all ranks together. */
