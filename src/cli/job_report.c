@@ -166,7 +166,6 @@ void harpe_job_report_conduct(const json_t *job, harpe_text *text) {
     const json_t *report = json_object_get(job, "report");
     append_rounds(text, report);
     append_steps(text, report);
-    append_energy_check(text, report);
 }
 
 void harpe_job_report_lines(const json_t *job, harpe_text *text) {
@@ -174,5 +173,6 @@ void harpe_job_report_lines(const json_t *job, harpe_text *text) {
     if (!json_is_object(report)) return;
     append_baseline(text, report);
     harpe_job_report_conduct(job, text);
+    append_energy_check(text, report);
     append_per_token(text, report);
 }

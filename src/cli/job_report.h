@@ -10,7 +10,7 @@
 
 /* Appends lines to the page of one job. Appends none if the server sends no report. */
 void harpe_job_report_lines(const json_t *job, harpe_text *text);
-/* Appends only the lines about rounds, steps and energy counters. */
+/* Appends only the lines about rounds and steps. */
 void harpe_job_report_conduct(const json_t *job, harpe_text *text);
 
 #endif
