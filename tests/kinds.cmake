@@ -22,14 +22,17 @@ set(HARPE_smoke_TESTS
     emulator_emulate_command
     emulator_nvidia_smi
     emulator_zeus_calls
-    powerlimit_step_signal
     python_agent
     python_monitor
     python_replicas
     server_jobs_program
-    server_kills # a store after kill -9
     server_reports # rounds over HTTP
     web_pages)
+
+# Classes of scripts that are smoke tests of their own, named <script>_smoke.
+set(HARPE_SMOKE_CLASSES
+    python_power_limit=OnGpus.test_limits_come_back_however_it_ends
+    server_kills=OneKill)
 
 set(HARPE_process_TESTS
     base_directory

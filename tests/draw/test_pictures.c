@@ -43,10 +43,10 @@ static bool is_valid(harpe_image_format format, const harpe_text *image) {
     return markup_is_well_formed(image->data, image->length) && strstr(image->data, "</svg>");
 }
 
-/* PNG takes longest, so only one picture of five is drawn as PNG, unless all trials are made. */
+/* PNG takes longest, so only one picture of eight is drawn as PNG, unless all trials are made. */
 static bool draws_png(void) {
     static int pictures = 0;
-    return pictures++ % 5 == 0 || all_trials();
+    return pictures++ % 8 == 0 || all_trials();
 }
 
 /* Draws in every format and checks the files. Returns the size of the largest. */

@@ -660,7 +660,7 @@ static void frontier_matches_lp_optimum(void **state) {
 
 static void frontier_with_deadlines_matches_lp_optimum(void **state) {
     (void)state;
-    check_against_lp(22, true, test_trials(300));
+    check_against_lp(22, true, few_trials(300));
 }
 
 #endif
@@ -710,7 +710,7 @@ static void graph_of_a_pipeline_has_the_same_frontier_and_plans(void **state) {
 static void written_graph_reads_back(void **state) {
     (void)state;
     test_random random = {14};
-    for (int trial = 0; trial < test_trials(100); trial++) {
+    for (int trial = 0; trial < few_trials(100); trial++) {
         random_graph g;
         make_random_graph(&g, ACTIVITIES_MAX, &random);
         harpe_graph *graph = graph_of_random(&g, &random);

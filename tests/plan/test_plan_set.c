@@ -91,7 +91,7 @@ static void random_sets_are_sound(void **state) {
     (void)state;
     test_random random = {1};
     const char *name;
-    for (int trial = 0; trial < test_trials(8); trial++) {
+    for (int trial = 0; trial < few_trials(8); trial++) {
         for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
             harpe_schedule_options options =
                 shape_for(name, random_int(&random, 1, 3), random_int(&random, 1, 5));
@@ -255,7 +255,7 @@ static void frontier_is_the_same_with_and_without_plans(void **state) {
     harpe_problem *problem = usual_problem(9, 3, 4);
     assert_frontier_alone_is_the_same(problem);
     harpe_problem_free(problem);
-    for (int trial = 0; trial < test_trials(40); trial++) {
+    for (int trial = 0; trial < few_trials(40); trial++) {
         harpe_schedule_options options = {.ranks = random_int(&random, 1, 3),
                                           .microbatches = random_int(&random, 1, 3)};
         problem = random_problem(&options, &random);
@@ -292,7 +292,7 @@ static void price_at_the_fastest_is_that_of_the_segment_above(void **state) {
 static void asked_times_are_kept_in_the_order_asked(void **state) {
     (void)state;
     test_random random = {10};
-    for (int trial = 0; trial < test_trials(20); trial++) {
+    for (int trial = 0; trial < few_trials(20); trial++) {
         harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
                                           .microbatches = random_int(&random, 1, 5)};
         harpe_problem *problem = random_problem(&options, &random);

@@ -270,7 +270,7 @@ static void reports_can_stop_each_phase(void **state) {
     static const char *const phases[] = {"solving", "planning", "improving", NULL};
     for (int threads = 1; threads <= 4; threads += 3) {
         for (int k = 0; k < 4; k++) {
-            harpe_problem *problem = usual_problem(84, 3, 6, 9);
+            harpe_problem *problem = usual_problem(84, 3, 4, 9);
             listener l = {.stop_at = phases[k]};
             const harpe_progress progress = {listen, &l};
             const harpe_plan_request request = {

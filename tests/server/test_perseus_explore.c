@@ -42,7 +42,7 @@ static explored_job *any_job(uint64_t seed) { return sized_job(seed, EXPLORED_ST
 /* ---- The promise ----------------------------------------------------------------------------- */
 
 static void no_round_is_slower_than_promised(void **state) {
-    int jobs = few_trials(10), close = 0, easy = 0;
+    int jobs = all_trials() ? test_trials(10) : 2, close = 0, easy = 0;
     (void)state;
     for (int i = 0; i < jobs; i++) {
         explored_job *s = any_job((uint64_t)(90000 + i));
@@ -67,7 +67,7 @@ static void no_round_is_slower_than_promised(void **state) {
 /* GPUs that change their clocks late, and ranks that report it: no round breaks the promise, and
  * the plan does not either. */
 static void late_clocks_break_no_promise(void **state) {
-    int jobs = few_trials(8), saving = 0;
+    int jobs = all_trials() ? test_trials(8) : 2, saving = 0;
     (void)state;
     for (int i = 0; i < jobs; i++) {
         explored_job *s = sized_job((uint64_t)(70000 + i), 4, 7);

@@ -319,7 +319,7 @@ static void equal_replicas_share_a_plan(void **state) {
     static const double run_noise[] = {0.005, 0.03, 0, 0, 0.03};
     static const double gpu_noise[] = {0, 0.03, 0.01, 0, 0};
     (void)state;
-    for (int i = 0; i < few_trials(3); i++) {
+    for (int i = 0; i < jobs(3); i++) {
         replica_job *s = job_new((uint64_t)(200 + 10 * i), 2 + i % 2 * 3);
         s->run_noise = run_noise[i % 5];
         s->gpu_noise = gpu_noise[i % 5];
@@ -377,7 +377,7 @@ static void own_plans_save(replica_job *s, int slow, double slack) {
 static void a_slower_replica_is_noticed(void **state) {
     static const double noise[] = {0, 0.003, 0.01};
     (void)state;
-    for (int i = 0; i < few_trials(3); i++) {
+    for (int i = 0; i < jobs(3); i++) {
         replica_job *s = job_new((uint64_t)(300 + 10 * i), i % 2 ? 2 : 5);
         s->run_noise = noise[i % 3];
         slow_down(s, s->replicas - 1, 1.1);
