@@ -249,7 +249,7 @@ static void ranks_that_do_not_know_their_clocks_end_the_exploration_soon(void **
 
 static void a_smaller_permitted_slowdown_is_kept(void **state) {
     (void)state;
-    for (int i = 0; i < few_trials(4); i++) {
+    for (int i = 0; i < (all_trials() ? test_trials(4) : 1); i++) {
         explored_job *s = sized_job((uint64_t)(500 + i), 8, 12);
         s->jitter = 0.002;
         start(s, ", \"exploration_slowdown\": 0.004");
