@@ -140,14 +140,15 @@ class Published:
         return self
 
     def is_up(self):
-        if self.path:
-            return self.path.exists()
-        host, port = self.environment["ZEUSD_HOST_PORT"].split(":")
-        try:
-            socket.create_connection((host, int(port)), timeout=5).close()
-            return True
-        except OSError:
-            return False
+        """Returns true if it answers: the socket of an ended daemon can still exist."""
+        address = str(self.path) if self.path else tuple(self.environment["ZEUSD_HOST_PORT"].split(":"))
+        with socket.socket(socket.AF_UNIX if self.path else socket.AF_INET) as client:
+            client.settimeout(5)
+            try:
+                client.connect(address if self.path else (address[0], int(address[1])))
+                return True
+            except OSError:
+                return False
 
     def __exit__(self, *exception):
         self.process.terminate()
