@@ -54,7 +54,7 @@ wanted_packages() {
 }
 
 # Prints the wanted packages that are not installed, with their alternatives. Prints nothing if only
-# packages are missing that this release may not have.
+# packages are missing that this release does not have.
 missing_packages() {
     local installed names name command missing='' needed=''
     installed=" $(dpkg-query -W -f '${Package}:${db:Status-Status} ' 2>/dev/null)"
@@ -64,7 +64,10 @@ missing_packages() {
         done
         [ -z "$command" ] || ! command -v "$command" >/dev/null || continue
         missing+="$names "
-        case $names in *'|-') ;; *) needed=1 ;; esac
+        case $names in
+        *'|-') [ -z "$(apt-cache show "${names%|-}" 2>/dev/null)" ] || needed=1 ;;
+        *) needed=1 ;;
+        esac
     done < <(wanted_packages)
     [ -z "$needed" ] || printf '%s' "$missing"
 }
