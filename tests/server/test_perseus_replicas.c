@@ -561,9 +561,8 @@ static void energy_differs_and_time_does_not(void **state) {
 
 /* ---- Restarts -------------------------------------------------------------------------------- */
 
-static void a_restart_changes_nothing(void **state) {
-    (void)state;
-    replica_job *a = job_new(910, 3), *b = job_new(910, 3);
+static void check_restarts(uint64_t seed) {
+    replica_job *a = job_new(seed, 3), *b = job_new(seed, 3);
     replica_job *both[] = {a, b};
     for (int i = 0; i < 2; i++) {
         both[i]->run_noise = 0.004;
@@ -588,6 +587,12 @@ static void a_restart_changes_nothing(void **state) {
     }
     job_free(a);
     job_free(b);
+}
+
+static void a_restart_changes_nothing(void **state) {
+    (void)state;
+    check_restarts(915); /* its plans depend on the round in which they are made */
+    if (all_trials()) check_restarts(910);
 }
 
 /* ---- Job requests ---------------------------------------------------------------------------- */

@@ -26,6 +26,7 @@ struct harpe_perseus_replicas {
     harpe_replica_classes *classes; /* NULL: all replicas run the shared plan */
     uint64_t plans_number;          /* of the shared plans at that time */
     double *planned_log;            /* [GPU]: relative times for which the classes were made */
+    json_t *planned;                /* the curves for which the classes were made, as saved */
     bool has_failed;                /* the last attempt to make classes failed */
     bool is_stale;                  /* a GPU has changed, and the classes are not yet made again */
     /* The clocks of this round: [replica][instruction]. */
@@ -41,6 +42,7 @@ void harpe_perseus_replicas_free(harpe_perseus_replicas *own) {
     if (!own) return;
     harpe_replica_classes_free(own->classes);
     harpe_replica_curves_free(own->curves);
+    json_decref(own->planned);
     free(own->planned_log);
     free(own->ran_mhz);
     free(own->shared_mhz);
@@ -297,6 +299,8 @@ static bool has_moved(const harpe_perseus_replicas *own) {
 static void drop_classes(harpe_perseus_replicas *own) {
     harpe_replica_classes_free(own->classes);
     own->classes = NULL;
+    json_decref(own->planned);
+    own->planned = NULL;
 }
 
 static harpe_status make_classes(harpe_perseus *self, harpe_error *error) {
@@ -309,9 +313,15 @@ static harpe_status make_classes(harpe_perseus *self, harpe_error *error) {
                                              .gpus_per_stage = self->job->job->tp_degree,
                                              .plan_count = self->args.plans};
     harpe_status status = harpe_replica_classes_new(curves, &request, &made, error);
+    json_t *planned = status == HARPE_OK ? harpe_replica_curves_save(curves) : NULL;
+    if (status == HARPE_OK && !planned) {
+        harpe_replica_classes_free(made);
+        status = harpe_fail_memory(error);
+    }
     if (status != HARPE_OK) return status;
-    harpe_replica_classes_free(own->classes);
+    drop_classes(own);
     own->classes = made;
+    own->planned = planned;
     own->plans_number = self->plans_number;
     own->is_stale = false;
     for (int r = 0; r < curves->replica_count; r++)
@@ -370,6 +380,7 @@ json_t *harpe_perseus_replicas_save(const harpe_perseus *self) {
         json_pack("{s:o,s:b,s:b,s:[f,f]}", "curves", harpe_replica_curves_save(own->curves),
                   "has_plans", own->classes != NULL, "is_stale", own->is_stale, "gain",
                   own->gain.time_s, own->gain.energy_j);
+    if (json && own->planned) json_object_set(json, "planned", own->planned);
     if (!json || !own->runs_own) return json;
     json_object_set_new(json, "shared", save_clocks(own->shared_mhz, count));
     json_object_set_new(json, "clocks",
@@ -387,6 +398,19 @@ static bool load_clocks(int *mhz, size_t count, const json_t *saved) {
     return true;
 }
 
+/* Makes the classes again for the curves for which they were made. A state of an earlier version
+ * has only the present curves. */
+static bool load_classes(harpe_perseus *self, const json_t *json) {
+    harpe_replica_curves *curves = self->replicas->curves;
+    const json_t *present = json_object_get(json, "curves");
+    const json_t *planned = json_object_get(json, "planned");
+    if (!json_is_true(json_object_get(json, "has_plans")))
+        return harpe_replica_curves_load(curves, present);
+    if (!harpe_replica_curves_load(curves, planned ? planned : present)) return false;
+    harpe_perseus_replicas_plan(self);
+    return harpe_replica_curves_load(curves, present);
+}
+
 bool harpe_perseus_replicas_load(harpe_perseus *self, const json_t *json) {
     if (!json) return true; /* an older state has no replicas */
     if (!self->replicas && harpe_perseus_replicas_new(self, NULL) != HARPE_OK) return false;
@@ -394,7 +418,7 @@ bool harpe_perseus_replicas_load(harpe_perseus *self, const json_t *json) {
     size_t count = self->pipeline->instruction_count;
     if (!own) return true;
     const json_t *clocks = json_object_get(json, "clocks"), *gain = json_object_get(json, "gain");
-    if (!harpe_replica_curves_load(own->curves, json_object_get(json, "curves"))) return false;
+    if (!load_classes(self, json)) return false;
     own->gain.time_s = json_number_value(json_array_get(gain, 0));
     own->gain.energy_j = json_number_value(json_array_get(gain, 1));
     if (!isfinite(own->gain.time_s) || !isfinite(own->gain.energy_j)) return false;
@@ -403,7 +427,6 @@ bool harpe_perseus_replicas_load(harpe_perseus *self, const json_t *json) {
                    !load_clocks(own->ran_mhz, count * (size_t)own->curves->replica_count, clocks)))
         return false;
     if (clocks) find_lowest(own, count);
-    if (json_is_true(json_object_get(json, "has_plans"))) harpe_perseus_replicas_plan(self);
     own->is_stale = json_is_true(json_object_get(json, "is_stale"));
     return true;
 }
