@@ -50,11 +50,17 @@ main() {
         ;;
     peers)
         build release
-        [ -x build/peers/bin/pip ] || python3 -m venv build/peers
+        # The monitors have an environment of their own, because their NumPy would replace Debian's.
+        local folder
+        for folder in build/peers build/monitors; do
+            [ -x "$folder/bin/pip" ] || python3 -m venv "$folder"
+        done
         build/peers/bin/pip install --quiet --disable-pip-version-check kubernetes-validate highspy
+        build/monitors/bin/pip install --quiet --disable-pip-version-check codecarbon gpustat nvitop gputil setuptools
         [ -x build/peers/bin/zeusd ] || cargo install --quiet --root build/peers zeusd
         PYTHONPATH=$(echo "$PWD"/build/peers/lib/python3*/site-packages) \
             HARPE_KUBERNETES_VALIDATE=$PWD/build/peers/bin/kubernetes-validate HARPE_ZEUSD=$PWD/build/peers/bin/zeusd \
+            HARPE_MONITORS_PYTHON=$PWD/build/monitors/bin/python3 \
             tests 'beside programs of others' 4 release -L '^peers$'
         ;;
     postgresql) # the tests of the store use it where all trials are made

@@ -53,7 +53,7 @@ PARTS = {
     "tsan": Part(10, "fast tests with ThreadSanitizer", "check clang", CHECK + "tsan"),
     "trials": Part(10, "all trials of the fast tests", "check", CHECK + "trials"),
     "times": Part(4, "no test of ./check needs more than 2 s of a processor", "check", "scripts/test_times.py"),
-    "simulation": Part(6, "whole runs of train-sim in real time", "check", CHECK + "simulation", ("src/sim", "src/cli/sim")),
+    "simulation": Part(6, "whole runs of train-sim in real time", "check simulation", CHECK + "simulation", ("src/sim", "src/cli/sim")),
     "tidy": Part(8, "clang-tidy over src/", "check tidy", CHECK + "tidy"),
     "fuzz": Part(8, "each fuzz target for 10 s", "check clang", "env FUZZ_SECONDS=10 scripts/fuzz.sh"),
     "browsers": Part(6, "report and dashboard in Chromium and Firefox", "check browsers", CHECK + "browsers",

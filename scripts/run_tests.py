@@ -25,6 +25,7 @@ SKIPS = (
     (r"^root:|needs? (?:to be )?root|only root|needs a second user|another user than root|"
      r"overlay file systems|no right to mount|can be mounted here|set-uid", "user"),
     (r"PostgreSQL", "postgresql"),
+    (r"transformers", "frameworks"),
     (r"[Tt]orch|NumPy|networkx|mpi4py|no MPI|venv|setuptools|wheel|pycparser", "pytorch"),
     (r"promtool", "metrics"),
     (r"no git|clang-format 14", "check"),

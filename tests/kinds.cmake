@@ -128,7 +128,6 @@ set(HARPE_ALSO_postgresql
     server_store
     server_store_crash)
 set(HARPE_ALSO_pytorch
-    cli_train_sim
     python_bindings
     python_distributed
     python_fork
