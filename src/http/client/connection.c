@@ -32,6 +32,7 @@ struct harpe_connection {
     char *server; /* without a slash at its end */
     char *token;  /* the token given by the caller; NULL: none */
     const char *url_name, *ca_name;
+    bool has_ca_file;            /* false: the system's authorities are used */
     bool takes_no_machine_token; /* true for a Unix socket and a foreign server */
     bool asked_without_one; /* a request had no token, so curl may keep connections made without a
                                token */
@@ -159,6 +160,7 @@ static void take_options(harpe_connection *connection, const harpe_connection_op
     double answer_s = options->answer_limit_s > 0 ? options->answer_limit_s : ANSWER_LIMIT_S;
     connection->url_name = options->url_name ? options->url_name : "server_url";
     connection->ca_name = options->ca_name ? options->ca_name : "in ca_file";
+    connection->has_ca_file = options->ca_file != NULL;
     connection->takes_no_machine_token = options->unix_socket || options->has_no_token;
     connection->go_on = options->go_on;
     connection->user = options->user;
@@ -326,6 +328,11 @@ static harpe_status tell_transfer(const harpe_connection *connection, harpe_erro
         return harpe_fail(error, HARPE_UNAVAILABLE,
                           "no server answers at %.200s; is harpe serve running there?", server);
     case CURLE_SSL_CACERT_BADFILE:
+        if (!connection->has_ca_file)
+            return harpe_fail(error, HARPE_PERMISSION_DENIED,
+                              "%.200s is not trusted, because this system has no certificate "
+                              "authorities (%s); name its authority %s",
+                              server, reason, connection->ca_name);
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "the certificate authorities cannot be read: %s; they are given %s",
                           reason, connection->ca_name);
