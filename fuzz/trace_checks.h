@@ -12,6 +12,8 @@
 #include "trace/trace_file.h"
 #include "trace/trace_graph.h"
 
+enum { TRACES = 2 };
+
 static inline void require(bool holds) {
     if (!holds) abort();
 }
@@ -26,7 +28,10 @@ static inline void require_line(harpe_status status, const harpe_error *error) {
 static inline void check_graph(const harpe_graph *graph, const harpe_trace_graph_counts *counts) {
     harpe_text text = {0};
     harpe_graph *read = NULL;
-    require(harpe_graph_activity_count(graph) == counts->computing + counts->communications);
+    /* A rank whose trace goes on after its last activity has one more. */
+    size_t described = counts->computing + counts->communications;
+    require(harpe_graph_activity_count(graph) >= described);
+    require(harpe_graph_activity_count(graph) <= described + TRACES);
     require(counts->with_options <= counts->computing && counts->longest_s >= 0);
     harpe_graph_json_format(&text, graph);
     require(harpe_graph_parse_json(text.data, text.length, "again", &read, NULL) == HARPE_OK);
@@ -42,22 +47,22 @@ static inline void check_traces(const uint8_t *data, size_t size, harpe_trace_fo
     const harpe_trace_graph_options options = {
         .gpu_model = "A100", .compute_share = 0.8, .min_activity_s = 1e-4, .blocking_power_w = -1};
     static const char *const names[] = {"fuzz.0", "fuzz.1"};
-    harpe_trace traces[2] = {0};
+    harpe_trace traces[TRACES] = {0};
     harpe_error error = {.message = ""};
     harpe_status status = HARPE_OK;
-    for (int t = 0; t < 2 && status == HARPE_OK; t++)
+    for (int t = 0; t < TRACES && status == HARPE_OK; t++)
         status = harpe_trace_file_parse((const char *)data, size, names[t], t, &request, &traces[t],
                                         &error);
     if (status == HARPE_OK) {
         harpe_graph *graph = NULL;
         harpe_trace_graph_counts counts;
         traces[1].rank = traces[0].rank + 1;
-        status = harpe_trace_graph_new(traces, 2, &options, &graph, &counts, &error);
+        status = harpe_trace_graph_new(traces, TRACES, &options, &graph, &counts, &error);
         if (status == HARPE_OK) check_graph(graph, &counts);
         harpe_graph_free(graph);
     }
     if (status != HARPE_OK) require_line(status, &error);
-    for (int t = 0; t < 2; t++)
+    for (int t = 0; t < TRACES; t++)
         harpe_trace_free(&traces[t]);
 }
 
