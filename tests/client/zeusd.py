@@ -114,6 +114,7 @@ class Published:
         environment = dict(os.environ, **self.machine.environment, LD_LIBRARY_PATH=self.folder.name)
         command = [published_program(), "serve", "--enable", "gpu-control,gpu-read"]
         if self.path:
+            self.path.unlink(missing_ok=True)  # of an earlier daemon, over which zeusd does not bind
             self.environment = {"ZEUSD_SOCK_PATH": str(self.path)}
             command += ["--mode", "uds", "--socket-path", str(self.path)]
         else:
@@ -140,7 +141,7 @@ class Published:
         return self
 
     def is_up(self):
-        """Returns true if it answers: the socket of an ended daemon can still exist."""
+        """Returns true if it answers."""
         address = str(self.path) if self.path else tuple(self.environment["ZEUSD_HOST_PORT"].split(":"))
         with socket.socket(socket.AF_UNIX if self.path else socket.AF_INET) as client:
             client.settimeout(5)
