@@ -66,9 +66,7 @@ static void refused_arguments_are_named(void **state) {
         {"PointSolution", "{\"solution_path\": \"x.py\", \"colour\": 1}", "no argument 'colour'"},
         {"PointSolution", "{\"solution_path\": \"/nowhere/x.py\"}", "/nowhere/x.py"},
         {"PointSolution", "{\"solution_path\": \"/nowhere/x.json\"}", "must end in .py"},
-        {"AllMaxFrequency", "{}", "'num_microbatches'"},
-        {"HighestFrequency", "{\"num_microbatches\": 0}", "num_microbatches of HighestFreq"},
-        {"HighestFrequency", "{\"schedule\": \"2f2b\"}", "2f2b"},
+        {"AllMaxFrequency", "{\"schedule\": \"2f2b\"}", "2f2b"},
         {"HighestFrequency", "{\"microbatches\": 8}", "no argument 'microbatches'"},
         {"AllMaxFrequency", "{\"num_microbatches\": \"8\"}", "num_microbatches of AllMax"},
         {"AllMaxFrequency", "{\"num_microbatches\": 0}", "num_microbatches of AllMax"},
@@ -107,17 +105,17 @@ static void every_rank_runs_at_its_highest_clock(void **state) {
     assert_string_equal(w->schedules[1].instructions[1].instruction, "backward");
 }
 
-static void highest_frequency_needs_no_arguments(void **state) {
+static void all_max_frequency_needs_no_arguments(void **state) {
     world *w = *state;
     make_job(w, 2, 2, 1);
-    start(w, "HighestFrequency", "{}");
+    start(w, "AllMaxFrequency", "{}");
     next(w);
     for (int r = 0; r < 4; r++)
         assert_int_equal(w->schedules[r].instruction_count, 0);
     assert_true(harpe_scheduler_is_finished(w->scheduler));
 }
 
-static void highest_frequency_lists_the_microbatches_that_it_is_told(void **state) {
+static void all_max_frequency_lists_the_microbatches_that_it_is_told(void **state) {
     world *w = *state;
     make_job(w, 2, 2, 1);
     w->job.job_metadata = "llama num_microbatches=3";
@@ -349,8 +347,8 @@ int main(void) {
         SCHEDULER_TEST(plan_for_another_number_of_ranks_is_refused),
         SCHEDULER_TEST(refused_arguments_are_named),
         SCHEDULER_TEST(every_rank_runs_at_its_highest_clock),
-        SCHEDULER_TEST(highest_frequency_needs_no_arguments),
-        SCHEDULER_TEST(highest_frequency_lists_the_microbatches_that_it_is_told),
+        SCHEDULER_TEST(all_max_frequency_needs_no_arguments),
+        SCHEDULER_TEST(all_max_frequency_lists_the_microbatches_that_it_is_told),
         SCHEDULER_TEST(schedules_of_stages_go_to_all_their_ranks),
         SCHEDULER_TEST(each_gpu_gets_the_list_of_its_place),
         SCHEDULER_TEST(plan_for_another_number_of_gpus_is_refused),

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* AllMaxFrequency and HighestFrequency run every instruction at the highest clock of its rank, as
- * in a job without an optimizer. They serve as a reference for other schedulers. AllMaxFrequency
- * needs the number of microbatches, and its schedules list all instructions. HighestFrequency needs
- * no argument. If the number of microbatches is not known, it hands out empty schedules, and the
- * ranks run at their highest clocks. Both support data and tensor parallel jobs without the 3D
- * wrapper. */
+/* AllMaxFrequency, also called HighestFrequency, runs every instruction at the highest clock of its
+ * rank, as in a job without an optimizer. It serves as a reference for other schedulers. If the
+ * number of microbatches is known, its schedules list all instructions. Otherwise it hands out
+ * empty schedules, and the ranks run at their highest clocks. It supports data and tensor parallel
+ * jobs without the 3D wrapper. */
 #include <stdlib.h>
 
 #include <harpe/schedule.h>
@@ -21,12 +20,6 @@ typedef struct all_max_frequency {
 enum { MICROBATCHES_MAX = HARPE_JOB_MICROBATCHES_MAX, ANY_MICROBATCHES = 8 };
 
 static const harpe_scheduler_argument ARGUMENTS[] = {
-    {"num_microbatches", false, false, MICROBATCHES_MAX},
-    {"schedule", true, true, 0},
-    {NULL, false, false, 0},
-};
-
-static const harpe_scheduler_argument OPTIONAL_ARGUMENTS[] = {
     {"num_microbatches", false, true, MICROBATCHES_MAX},
     {"schedule", true, true, 0},
     {NULL, false, false, 0},
@@ -34,11 +27,11 @@ static const harpe_scheduler_argument OPTIONAL_ARGUMENTS[] = {
 
 /* Makes the schedule. *out is NULL if the number of microbatches is not known. `job_microbatches`
  * is 0 if the job does not give the number. */
-static harpe_status make_schedule(const char *name, const harpe_scheduler_argument *known,
-                                  const char *args_json, int stages, int job_microbatches,
+static harpe_status make_schedule(const char *args_json, int stages, int job_microbatches,
                                   harpe_schedule **out, harpe_error *error) {
     json_t *args;
-    harpe_status status = harpe_scheduler_args_read(name, args_json, known, &args, error);
+    harpe_status status =
+        harpe_scheduler_args_read("AllMaxFrequency", args_json, ARGUMENTS, &args, error);
     if (status != HARPE_OK) return status;
     const json_t *microbatches = json_object_get(args, "num_microbatches");
     harpe_schedule_options options = {
@@ -55,25 +48,23 @@ static harpe_status make_schedule(const char *name, const harpe_scheduler_argume
 
 /* The number of a job's stages is not known at the start of the server. The name of the schedule
  * can be checked with one stage, or with two if the schedule is not defined for one. */
-static harpe_status check(const char *name, const harpe_scheduler_argument *known,
-                          const char *args_json, harpe_error *error) {
+static harpe_status check(const char *args_json, harpe_error *error) {
     harpe_schedule *schedule;
-    harpe_status status = make_schedule(name, known, args_json, 1, 0, &schedule, NULL);
-    if (status != HARPE_OK) status = make_schedule(name, known, args_json, 2, 0, &schedule, error);
+    harpe_status status = make_schedule(args_json, 1, 0, &schedule, NULL);
+    if (status != HARPE_OK) status = make_schedule(args_json, 2, 0, &schedule, error);
     if (status != HARPE_OK) return status;
     bool is_checked = schedule != NULL;
     harpe_schedule_free(schedule);
     if (is_checked) return HARPE_OK;
-    status = make_schedule(name, known, args_json, 2, ANY_MICROBATCHES, &schedule, error);
+    status = make_schedule(args_json, 2, ANY_MICROBATCHES, &schedule, error);
     if (status == HARPE_OK) harpe_schedule_free(schedule);
     return status;
 }
 
-static harpe_status create(const char *name, const harpe_scheduler_argument *known,
-                           const harpe_scheduler_job *job, void **state, harpe_error *error) {
+static harpe_status create(const harpe_scheduler_job *job, void **state, harpe_error *error) {
     harpe_schedule *schedule;
     harpe_status status =
-        make_schedule(name, known, job->args_json, job->job->pp_degree,
+        make_schedule(job->args_json, job->job->pp_degree,
                       harpe_scheduler_job_microbatches(job->job), &schedule, error);
     if (status != HARPE_OK) return status;
     all_max_frequency *made = harpe_calloc(1, sizeof *made);
@@ -120,41 +111,11 @@ static bool is_finished(const void *state) {
     return true;
 }
 
-static const char ALL_MAX[] = "AllMaxFrequency", HIGHEST[] = "HighestFrequency";
-
-static harpe_status check_all_max(const char *args_json, harpe_error *error) {
-    return check(ALL_MAX, ARGUMENTS, args_json, error);
-}
-
-static harpe_status create_all_max(const harpe_scheduler_job *job, void **state,
-                                   harpe_error *error) {
-    return create(ALL_MAX, ARGUMENTS, job, state, error);
-}
-
 const harpe_scheduler_class harpe_all_max_frequency = {
     .abi = HARPE_SCHEDULER_ABI,
-    .name = ALL_MAX,
-    .check_args = check_all_max,
-    .create = create_all_max,
-    .next_schedule = next_schedule,
-    .destroy = destroy,
-    .is_finished = is_finished,
-};
-
-static harpe_status check_highest(const char *args_json, harpe_error *error) {
-    return check(HIGHEST, OPTIONAL_ARGUMENTS, args_json, error);
-}
-
-static harpe_status create_highest(const harpe_scheduler_job *job, void **state,
-                                   harpe_error *error) {
-    return create(HIGHEST, OPTIONAL_ARGUMENTS, job, state, error);
-}
-
-const harpe_scheduler_class harpe_highest_frequency = {
-    .abi = HARPE_SCHEDULER_ABI,
-    .name = HIGHEST,
-    .check_args = check_highest,
-    .create = create_highest,
+    .name = "AllMaxFrequency",
+    .check_args = check,
+    .create = create,
     .next_schedule = next_schedule,
     .destroy = destroy,
     .is_finished = is_finished,

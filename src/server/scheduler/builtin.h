@@ -17,7 +17,6 @@
 extern const harpe_scheduler_class harpe_point_solution;    /* a plan file, one list per rank */
 extern const harpe_scheduler_class harpe_point_solution_3d; /* one list per stage, or per GPU */
 extern const harpe_scheduler_class harpe_all_max_frequency;
-extern const harpe_scheduler_class harpe_highest_frequency;    /* the same, without arguments */
 extern const harpe_scheduler_class harpe_program_scheduler;    /* another program, JSON lines */
 extern const harpe_scheduler_class harpe_instruction_profiler; /* online: measures a profile */
 extern const harpe_scheduler_class harpe_perseus_scheduler;    /* online: measures, plans, learns */

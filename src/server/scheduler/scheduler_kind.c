@@ -26,8 +26,8 @@ typedef struct builtin_row {
 static const builtin_row BUILTIN[] = {
     {"PointSolution", &harpe_point_solution, "a plan file, one list per rank"},
     {"PointSolution3D", &harpe_point_solution_3d, "a plan file, one list per stage or per GPU"},
-    {"AllMaxFrequency", &harpe_all_max_frequency, "highest clocks, for comparison"},
-    {"HighestFrequency", &harpe_highest_frequency, "highest clocks, needs no arguments"},
+    {"AllMaxFrequency", &harpe_all_max_frequency, "highest clocks, needs no arguments"},
+    {"HighestFrequency", &harpe_all_max_frequency, "the same"},
     {"InstructionProfiler", &harpe_instruction_profiler, "measures a profile, then stops"},
     {"Perseus", &harpe_perseus_scheduler, "online: measures, plans and learns"},
 };
