@@ -30,6 +30,7 @@
 #include <harpe/callback.h>
 #include <harpe/frequency_controller.h>
 #include <harpe/gpu.h>
+#include <harpe/pfo.h>
 #include <harpe/status.h>
 #include <harpe/training.h>
 
@@ -92,6 +93,11 @@ typedef struct harpe_pipeline_frequency_options {
     bool is_strict;
     harpe_log log; /* called in _new and from a thread of the optimizer, never from an on_
                     * function */
+
+    /* Called with each schedule of the server before it is used. May change the clocks, in MHz. It
+     * runs on a thread of the optimizer, which does nothing else meanwhile. NULL: none. */
+    void (*take_schedule)(void *user, harpe_scheduled_instruction *instructions, size_t count);
+    void *take_schedule_user;
 } harpe_pipeline_frequency_options;
 
 typedef struct harpe_pipeline_frequency_optimizer harpe_pipeline_frequency_optimizer;

@@ -139,6 +139,23 @@ HARPE_API void harpe_power_limit_on_step_end(harpe_power_limit_optimizer *optimi
 HARPE_API harpe_training_callback
 harpe_power_limit_callback(harpe_power_limit_optimizer *optimizer);
 
+typedef enum harpe_power_limit_phase {
+    HARPE_POWER_LIMIT_READY,     /* at the highest limit, before the next limit is tried */
+    HARPE_POWER_LIMIT_WARMUP,    /* at the limit that is tried, before its measurement */
+    HARPE_POWER_LIMIT_PROFILING, /* at the limit that is tried, with an open window */
+    HARPE_POWER_LIMIT_DONE,      /* holds the best limit */
+    HARPE_POWER_LIMIT_FAILED,    /* the limits are restored; the optimizer does nothing more */
+} harpe_power_limit_phase;
+
+typedef struct harpe_power_limit_state {
+    harpe_power_limit_phase phase;
+    int power_limit_w; /* READY: the next limit; WARMUP, PROFILING: the limit that is tried; DONE:
+                        * the best limit; FAILED: 0 */
+    int steps; /* calls of harpe_power_limit_on_step_begin until the phase ends; DONE, FAILED:
+                * 0 */
+} harpe_power_limit_state;
+HARPE_API harpe_power_limit_state
+harpe_power_limit_get_state(const harpe_power_limit_optimizer *optimizer);
 /* Returns true if the optimizer holds the best limit. */
 HARPE_API bool harpe_power_limit_is_done(const harpe_power_limit_optimizer *optimizer);
 /* Returns true if the optimizer has failed (see the log). The limits are then restored, and

@@ -44,6 +44,11 @@ HARPE_PFO_WAITING = 1
 HARPE_PFO_MEASURING = 2
 HARPE_PFO_REPORTING = 3
 HARPE_PFO_OFF = 4
+HARPE_POWER_LIMIT_READY = 0
+HARPE_POWER_LIMIT_WARMUP = 1
+HARPE_POWER_LIMIT_PROFILING = 2
+HARPE_POWER_LIMIT_DONE = 3
+HARPE_POWER_LIMIT_FAILED = 4
 HARPE_REPLICA_OWN_PLANS = 0
 HARPE_REPLICA_ONE_PLAN = 1
 HARPE_REPLICA_ALL_MAXIMUM = 2
@@ -320,6 +325,10 @@ class harpe_power_limit_fleet(C.Structure):
 
 
 class harpe_power_limit_options(C.Structure):
+    pass
+
+
+class harpe_power_limit_state(C.Structure):
     pass
 
 
@@ -811,6 +820,8 @@ harpe_pipeline_frequency_options._fields_ = [
     ("synchronize_user", C.c_void_p),
     ("is_strict", C.c_bool),
     ("log", harpe_log),
+    ("take_schedule", C.CFUNCTYPE(None, C.c_void_p, C.POINTER(harpe_scheduled_instruction), C.c_size_t)),
+    ("take_schedule_user", C.c_void_p),
 ]
 harpe_pipeline_frequency_status._fields_ = [
     ("state", C.c_int),
@@ -870,6 +881,11 @@ harpe_power_limit_options._fields_ = [
     ("world_size", C.c_int),
     ("log", harpe_log),
     ("fleet", C.POINTER(harpe_power_limit_fleet)),
+]
+harpe_power_limit_state._fields_ = [
+    ("phase", C.c_int),
+    ("power_limit_w", C.c_int),
+    ("steps", C.c_int),
 ]
 harpe_variability._fields_ = [
     ("replica_count", C.c_int),
@@ -1096,6 +1112,7 @@ FUNCTIONS = {
     "harpe_plan_verify": (C.c_int, [C.c_void_p, C.c_void_p, C.POINTER(harpe_plan), C.POINTER(harpe_error)]),
     "harpe_power_limit_callback": (harpe_training_callback, [C.c_void_p]),
     "harpe_power_limit_current_w": (C.c_int, [C.c_void_p]),
+    "harpe_power_limit_get_state": (harpe_power_limit_state, [C.c_void_p]),
     "harpe_power_limit_gpus_device": (C.POINTER(harpe_power_limit_device), [C.c_void_p]),
     "harpe_power_limit_gpus_free": (None, [C.c_void_p]),
     "harpe_power_limit_gpus_new": (C.c_int, [C.c_void_p, C.c_bool, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),

@@ -160,7 +160,7 @@ static harpe_status start(harpe_power_limit_optimizer *optimizer, harpe_error *e
     if (status != HARPE_OK) return status;
     optimizer->current_w = limit_w;
     optimizer->optimum_w = is_loaded ? limit_w : 0;
-    optimizer->phase = is_loaded ? HARPE_PHASE_DONE : HARPE_PHASE_READY;
+    optimizer->phase = is_loaded ? HARPE_POWER_LIMIT_DONE : HARPE_POWER_LIMIT_READY;
     optimizer->steps_left = optimizer->options.wait_steps + 1;
     return HARPE_OK;
 }

@@ -42,7 +42,7 @@ static int meeting_steps(const harpe_limit_plans *plans) {
 }
 
 void harpe_follow_begin(harpe_power_limit_optimizer *optimizer) {
-    if (!optimizer->is_in_fleet || optimizer->phase != HARPE_PHASE_DONE) return;
+    if (!optimizer->is_in_fleet || optimizer->phase != HARPE_POWER_LIMIT_DONE) return;
     harpe_error error;
     harpe_status status = harpe_limit_plans_make(
         optimizer->measurements, optimizer->measurement_count, optimizer->optimum_w,

@@ -33,32 +33,33 @@ static void finish(harpe_power_limit_optimizer *optimizer) {
         harpe_optimizer_give_up(optimizer, error.message);
         return;
     }
-    optimizer->phase = HARPE_PHASE_DONE;
+    optimizer->phase = HARPE_POWER_LIMIT_DONE;
     optimizer->optimum_w = optimum_w;
     harpe_optimizer_set_limit(optimizer, optimum_w);
     harpe_ranks_share_failures(optimizer);
-    if (optimizer->phase == HARPE_PHASE_DONE) save_profile(optimizer);
+    if (optimizer->phase == HARPE_POWER_LIMIT_DONE) save_profile(optimizer);
     harpe_follow_begin(optimizer);
 }
 
 static void begin_profiling(harpe_power_limit_optimizer *optimizer) {
-    optimizer->phase = HARPE_PHASE_PROFILING;
+    optimizer->phase = HARPE_POWER_LIMIT_PROFILING;
     optimizer->steps_left = optimizer->options.profile_steps;
     harpe_optimizer_begin_window(optimizer);
 }
 
 static void begin_warmup(harpe_power_limit_optimizer *optimizer) {
-    optimizer->phase = HARPE_PHASE_WARMUP;
+    optimizer->phase = HARPE_POWER_LIMIT_WARMUP;
     optimizer->steps_left = optimizer->options.warmup_steps;
     harpe_optimizer_set_limit(optimizer, optimizer->limits_w[optimizer->trial]);
-    if (optimizer->steps_left == 0 && optimizer->phase == HARPE_PHASE_WARMUP)
+    if (optimizer->steps_left == 0 && optimizer->phase == HARPE_POWER_LIMIT_WARMUP)
         begin_profiling(optimizer);
 }
 
 static void end_profiling(harpe_power_limit_optimizer *optimizer) {
     harpe_power_limit_measurement one = {.power_limit_w = optimizer->limits_w[optimizer->trial]};
     harpe_optimizer_end_window(optimizer, &one);
-    if (optimizer->phase == HARPE_PHASE_FAILED || !harpe_ranks_share_measurement(optimizer, &one))
+    if (optimizer->phase == HARPE_POWER_LIMIT_FAILED ||
+        !harpe_ranks_share_measurement(optimizer, &one))
         return;
     optimizer->measurements[optimizer->measurement_count++] = one;
     optimizer->trial++;
@@ -69,18 +70,19 @@ static void end_profiling(harpe_power_limit_optimizer *optimizer) {
 }
 
 void harpe_power_limit_on_step_begin(harpe_power_limit_optimizer *optimizer) {
-    if (!optimizer || optimizer->phase == HARPE_PHASE_FAILED) return;
-    if (optimizer->phase == HARPE_PHASE_DONE) {
+    if (!optimizer || optimizer->phase == HARPE_POWER_LIMIT_FAILED) return;
+    if (optimizer->phase == HARPE_POWER_LIMIT_DONE) {
         harpe_follow_step(optimizer);
         return;
     }
     if (--optimizer->steps_left > 0) {
-        if (optimizer->phase == HARPE_PHASE_PROFILING) harpe_optimizer_check_window(optimizer);
+        if (optimizer->phase == HARPE_POWER_LIMIT_PROFILING)
+            harpe_optimizer_check_window(optimizer);
         return;
     }
-    if (optimizer->phase == HARPE_PHASE_READY)
+    if (optimizer->phase == HARPE_POWER_LIMIT_READY)
         begin_warmup(optimizer);
-    else if (optimizer->phase == HARPE_PHASE_WARMUP)
+    else if (optimizer->phase == HARPE_POWER_LIMIT_WARMUP)
         begin_profiling(optimizer);
     else
         end_profiling(optimizer);
@@ -92,8 +94,10 @@ void harpe_power_limit_on_epoch_begin(harpe_power_limit_optimizer *optimizer) { 
 
 void harpe_power_limit_on_epoch_end(harpe_power_limit_optimizer *optimizer) {
     if (!optimizer) return;
-    if (optimizer->phase != HARPE_PHASE_WARMUP && optimizer->phase != HARPE_PHASE_PROFILING) return;
-    optimizer->phase = HARPE_PHASE_READY;
+    if (optimizer->phase != HARPE_POWER_LIMIT_WARMUP &&
+        optimizer->phase != HARPE_POWER_LIMIT_PROFILING)
+        return;
+    optimizer->phase = HARPE_POWER_LIMIT_READY;
     optimizer->steps_left = 1;
     harpe_optimizer_end_window(optimizer, NULL);
     harpe_optimizer_set_limit(optimizer, optimizer->limits_w[0]);
@@ -101,8 +105,17 @@ void harpe_power_limit_on_epoch_end(harpe_power_limit_optimizer *optimizer) {
 
 /* ---- State for the caller -------------------------------------------------------------------- */
 
+harpe_power_limit_state harpe_power_limit_get_state(const harpe_power_limit_optimizer *optimizer) {
+    if (!optimizer || harpe_optimizer_has_left(optimizer))
+        return (harpe_power_limit_state){.phase = HARPE_POWER_LIMIT_FAILED};
+    if (optimizer->phase == HARPE_POWER_LIMIT_DONE)
+        return (harpe_power_limit_state){HARPE_POWER_LIMIT_DONE, optimizer->optimum_w, 0};
+    return (harpe_power_limit_state){optimizer->phase, optimizer->limits_w[optimizer->trial],
+                                     optimizer->steps_left};
+}
+
 bool harpe_power_limit_is_done(const harpe_power_limit_optimizer *optimizer) {
-    return optimizer && optimizer->phase == HARPE_PHASE_DONE;
+    return optimizer && optimizer->phase == HARPE_POWER_LIMIT_DONE;
 }
 
 bool harpe_power_limit_has_failed(const harpe_power_limit_optimizer *optimizer) {

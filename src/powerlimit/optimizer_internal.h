@@ -13,14 +13,6 @@
 #include "powerlimit/limit_plans.h"
 #include "powerlimit/member.h"
 
-typedef enum harpe_power_limit_phase {
-    HARPE_PHASE_READY,     /* at the highest limit, before the next trial */
-    HARPE_PHASE_WARMUP,    /* at the limit under trial, warming up */
-    HARPE_PHASE_PROFILING, /* at the limit under trial, with an open window */
-    HARPE_PHASE_DONE,      /* holding the optimum */
-    HARPE_PHASE_FAILED,    /* the limits are restored; the optimizer does nothing more */
-} harpe_power_limit_phase;
-
 struct harpe_power_limit_optimizer {
     const harpe_power_limit_device *device;
     harpe_power_limit_options options; /* with defaults filled in; texts are owned */

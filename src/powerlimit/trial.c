@@ -19,7 +19,7 @@ static void window_name(const harpe_power_limit_optimizer *optimizer, char name[
 }
 
 bool harpe_optimizer_has_left(const harpe_power_limit_optimizer *optimizer) {
-    return optimizer->failed_here || optimizer->phase == HARPE_PHASE_FAILED;
+    return optimizer->failed_here || optimizer->phase == HARPE_POWER_LIMIT_FAILED;
 }
 
 harpe_status harpe_optimizer_leave(harpe_power_limit_optimizer *optimizer, harpe_error *error) {
@@ -61,7 +61,7 @@ static void leave_and_tell(harpe_power_limit_optimizer *optimizer, const char *r
 void harpe_optimizer_give_up(harpe_power_limit_optimizer *optimizer, const char *reason) {
     if (!optimizer->failed_here) leave_and_tell(optimizer, reason);
     optimizer->failed_here = false; /* no other rank needs to know */
-    optimizer->phase = HARPE_PHASE_FAILED;
+    optimizer->phase = HARPE_POWER_LIMIT_FAILED;
 }
 
 /* Records that this process's device has failed. In a job of several ranks, this rank still counts
@@ -71,7 +71,7 @@ static void fail_here(harpe_power_limit_optimizer *optimizer, const char *reason
     if (optimizer->options.all_reduce)
         optimizer->failed_here = true;
     else
-        optimizer->phase = HARPE_PHASE_FAILED;
+        optimizer->phase = HARPE_POWER_LIMIT_FAILED;
 }
 
 /* ---- Limits and windows ---------------------------------------------------------------------- */

@@ -143,7 +143,39 @@ static void assert_sets(const int *sets_w, size_t count, const char *expected) {
     assert_string_equal(text, expected);
 }
 
+static void assert_state(const harpe_power_limit_optimizer *optimizer,
+                         harpe_power_limit_phase phase, int power_limit_w, int steps) {
+    harpe_power_limit_state state = harpe_power_limit_get_state(optimizer);
+    assert_int_equal(state.phase, phase);
+    assert_int_equal(state.power_limit_w, power_limit_w);
+    assert_int_equal(state.steps, steps);
+}
+
 /* ---- The order of things --------------------------------------------------------------------- */
+
+static void the_state_tells_phase_limit_and_steps(void **state) {
+    (void)state;
+    scripted self;
+    script(&self, 150, 200);
+    harpe_power_limit_options options = defaults(&self);
+    options.selector = harpe_selector_energy();
+    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    assert_state(optimizer, HARPE_POWER_LIMIT_READY, 200, 2);
+    run_steps(optimizer, 2);
+    assert_state(optimizer, HARPE_POWER_LIMIT_WARMUP, 200, 10);
+    run_steps(optimizer, 9);
+    assert_state(optimizer, HARPE_POWER_LIMIT_WARMUP, 200, 1);
+    run_steps(optimizer, 1);
+    assert_state(optimizer, HARPE_POWER_LIMIT_PROFILING, 200, 40);
+    run_steps(optimizer, 50);
+    assert_state(optimizer, HARPE_POWER_LIMIT_PROFILING, 175, 40);
+    harpe_power_limit_on_epoch_end(optimizer);
+    assert_state(optimizer, HARPE_POWER_LIMIT_READY, 175, 1);
+    run_steps(optimizer, 101);
+    assert_state(optimizer, HARPE_POWER_LIMIT_DONE, 150, 0);
+    harpe_power_limit_optimizer_free(optimizer);
+    assert_state(NULL, HARPE_POWER_LIMIT_FAILED, 0, 0);
+}
 
 static void one_epoch_tries_every_limit_then_holds_the_optimum(void **state) {
     (void)state;
@@ -732,6 +764,7 @@ static void a_profile_that_one_rank_lacks_is_used_by_none(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_state_tells_phase_limit_and_steps),
         cmocka_unit_test(one_epoch_tries_every_limit_then_holds_the_optimum),
         cmocka_unit_test(the_lowest_limit_is_tried_when_the_step_misses_it),
         cmocka_unit_test(a_range_of_one_limit_is_measured_once),
