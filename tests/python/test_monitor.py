@@ -13,7 +13,8 @@ import unittest
 from unittest import mock
 
 import world
-from harpe import HarpeError, InvalidArgumentError, UnavailableError, monitor as monitor_module
+from harpe import HarpeError, InvalidArgumentError, UnavailableError
+from harpe.monitor import energy as monitor_module
 from harpe.monitor import EnergyMonitor, Measurement, ZeusMonitor
 
 

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
 from harpe import distributed
 from harpe._library import log_to
-from harpe.monitor import Measurement, ZeusMonitor, _Windows
+from harpe.monitor.energy import Measurement, ZeusMonitor, _Windows
 
 LOGGER = "harpe.monitor"
 TRAINING = "training"
