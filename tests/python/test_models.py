@@ -11,6 +11,7 @@ import pathlib
 import pickle
 import tempfile
 import unittest
+from unittest import mock
 
 import world
 import harpe
@@ -19,7 +20,8 @@ from harpe._library import call, lib, text_of
 from harpe.optimizer.pipeline_frequency import common
 from harpe.optimizer.pipeline_frequency.common import (
     FrequencySchedule, InstructionProfilingResult, JobInfo, OfflineProfilingResult,
-    PFOServerSettings, ProfilingResult, RankInfo, ValidationError)
+    PerseusSettings, PFOServerSettings, ProfilingResult, RankInfo, ValidationError)
+from harpe.optimizer.pipeline_frequency.server import scheduler
 
 JOB = {"job_id": "", "pp_degree": 4, "dp_degree": 2, "tp_degree": 1, "world_size": 8,
        "job_metadata": None}
@@ -113,10 +115,69 @@ class Use(unittest.TestCase):
                 JobInfo.parse_raw(text)
 
     def test_settings_have_the_published_defaults(self):
-        settings = PFOServerSettings()
-        self.assertEqual((settings.scheduler, settings.log_level, settings.dump_data,
-                          settings.dump_dir, settings.max_job_idle_time),
-                         ("PointSolution", "DEBUG", True, "./dump", 604800))
+        for kind in (PFOServerSettings, PerseusSettings):
+            settings = kind(scheduler_args={"solution_path": "x.py"})
+            self.assertEqual((settings.scheduler, settings.log_level, settings.dump_data,
+                              settings.dump_dir, settings.max_job_idle_time),
+                             (scheduler.PointSolution, "DEBUG", True, "./dump", 604800))
+        with self.assertRaisesRegex(ValidationError, "scheduler_args: .*'solution_path'"):
+            PFOServerSettings()  # as the published class does: the default scheduler needs it
+
+    def settings(self, kind, environment, **given):
+        with mock.patch.dict(os.environ, environment):
+            return kind(**given)
+
+    def test_settings_come_from_the_environment(self):
+        for kind, prefix in ((PFOServerSettings, "ZEUS_PFO_"), (PerseusSettings, "PERSEUS_")):
+            found = self.settings(kind, {
+                f"{prefix}SCHEDULER": "AllMaxFrequency", f"{prefix.lower()}log_level": "info",
+                f"{prefix}SCHEDULER_ARGS": '{"num_microbatches": 4}',
+                f"{prefix}DUMP_DATA": "Off", f"{prefix}DUMP_DIR": "there",
+                f"{prefix}MAX_JOB_IDLE_TIME": "60", "OTHER_LOG_LEVEL": "x"})
+            self.assertEqual((found.scheduler, found.scheduler_args, found.log_level,
+                              found.dump_data, found.dump_dir, found.max_job_idle_time),
+                             (scheduler.AllMaxFrequency, {"num_microbatches": 4}, "INFO", False,
+                              "there", 60))
+        self.assertEqual(self.settings(PFOServerSettings, {"ZEUS_PFO_LOG_LEVEL": "info"},
+                                       scheduler="AllMaxFrequency", log_level="error").log_level,
+                         "ERROR")
+
+    def test_settings_that_cannot_be_are_named(self):
+        for values, place in (({"DUMP_DATA": "perhaps"}, "dump_data"),
+                              ({"MAX_JOB_IDLE_TIME": "soon"}, "max_job_idle_time"),
+                              ({"SCHEDULER_ARGS": "{bad"}, "scheduler_args"),
+                              ({"SCHEDULER_ARGS": "[]"}, "scheduler_args"),
+                              ({"SCHEDULER_ARGS": '{"speed": 1}'}, "scheduler_args: .*'speed'"),
+                              ({"SCHEDULER_ARGS": '{"job_info": 1}'}, "scheduler_args: .*job_info"),
+                              ({"SCHEDULER": "Nowhere"}, "scheduler: .*Nowhere"),
+                              ({"SCHEDULER": "nowhere.Nowhere"}, "scheduler: .*nowhere")):
+            environment = {f"ZEUS_PFO_{name}": value for name, value in values.items()}
+            with self.subTest(values), self.assertRaisesRegex(ValidationError, place):
+                self.settings(PFOServerSettings,
+                              dict({"ZEUS_PFO_SCHEDULER": "AllMaxFrequency"}, **environment))
+        with self.assertRaisesRegex(ValidationError, "colour: extra fields"):
+            PFOServerSettings(scheduler="AllMaxFrequency", colour="red")
+
+    def test_a_subclass_finds_and_checks_its_own_schedulers(self):
+        class Own(PFOServerSettings):
+            @classmethod
+            def _fix_scheduler_import_path(cls, value):
+                return f"{scheduler.__name__}.{value.removeprefix('my/')}"
+
+            @classmethod
+            def _validate_scheduler_args(cls, args, values):
+                self.assertIs(values["scheduler"], scheduler.PointSolution)
+                return dict(args, solution_path="x.py")
+
+        self.assertEqual(Own(scheduler="my/PointSolution").scheduler_args,
+                         {"solution_path": "x.py"})
+
+    def test_job_ids_are_those_of_the_published_server(self):
+        for metadata, end in ((None, ""), ("llama", "[+]llama")):
+            job = JobInfo(pp_degree=2, dp_degree=3, tp_degree=4, world_size=24,
+                          job_metadata=metadata)
+            job.set_job_id("Mine")
+            self.assertRegex(job.job_id, r"^\d{4}(-\d\d){5}[+]dp3[+]pp2[+]tp4[+]Mine" + end + "$")
 
 
 class AgainstTheLibrary(unittest.TestCase):

@@ -26,6 +26,7 @@ import world
 from attempts import attempt
 from harpe import HarpeError, InvalidArgumentError, UnavailableError
 from harpe.callback import Callback, CallbackSet
+from harpe.optimizer.perseus.frequency_controller import FrequencyController
 from harpe.optimizer.pipeline_frequency import PipelineFrequencyOptimizer
 
 NOWHERE = "http://127.0.0.1:9"
@@ -61,6 +62,48 @@ class Rounds(training.TrainingTest):
         for rank in range(2):
             self.assert_clocks_are_back(rank)
         self.assertEqual(self.log.having("pipeline frequency optimizer, rank 0: no"), [])
+
+    def test_a_subclass_changes_the_clocks_of_a_schedule(self):
+        seen = []
+
+        class Own(PipelineFrequencyOptimizer):
+            mistake = None
+
+            def _get_frequency_schedule(self):
+                schedule = super()._get_frequency_schedule()
+                seen.append(schedule)
+                if self.mistake is not None:
+                    return self.mistake(schedule)
+                return [(name, 1005) for name, _ in schedule]
+
+        def first(_):
+            raise KeyError("mine")
+
+        url = self.serve()
+        for mistake, clock in ((None, 1005), (first, 1200), (lambda schedule: schedule[1:], 1200),
+                               (lambda schedule: [(name, -1) for name, _ in schedule], 1200)):
+            seen.clear()
+            Own.mistake = staticmethod(mistake) if mistake else None
+            with self.assertLogs("harpe.pipeline_frequency") if mistake else \
+                    contextlib.nullcontext(), \
+                    Own(0, 0, 0, 0, 0, 1, 1, 1, 1, url) as one:
+                one.wait_for_round(0, training.LIMIT_S)
+                self.wait_until(lambda clock=clock: self.clock(0) == clock, f"not {clock} MHz",
+                                lambda one=one: training.run_step(one))
+            self.assertEqual(seen[0][0], ("forward", 1200))
+            self.assert_clocks_are_back()
+
+    def test_a_controller_alone_sets_clocks_and_puts_them_back(self):
+        controller = FrequencyController(device_id=1)
+        for clock in (1200, 1005, 0):
+            controller.set_frequency(clock)
+            self.wait_until(lambda clock=clock: self.clock(1) == (clock or 1005), "no clock")
+        controller.end()
+        controller.end()
+        controller.set_frequency(1200)
+        self.assert_clocks_are_back(1)
+        with self.assertRaises(ValueError):
+            FrequencyController(99)
 
     def test_wait_for_round_ends_with_the_schedule_or_its_time(self):
         one = self.optimizer(self.serve())

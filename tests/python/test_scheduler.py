@@ -24,7 +24,8 @@ from harpe.optimizer.pipeline_frequency import common  # noqa: E402
 from harpe.optimizer.pipeline_frequency.common import (  # noqa: E402
     FrequencySchedule, JobInfo, PFOServerSettings, ProfilingResult, RankInfo)
 from harpe.optimizer.pipeline_frequency.server.scheduler import (  # noqa: E402
-    FrequencyScheduler, PointSolution, PointSolution3D, make_3d_parallel)
+    AllMaxFrequency, FrequencyScheduler, PointSolution, PointSolution3D, make_3d_parallel)
+from harpe.optimizer.perseus.server import scheduler as perseus  # noqa: E402
 
 LIMIT_S = serving.LIMIT_S
 HOST = "harpe.optimizer.pipeline_frequency.server.host"
@@ -69,6 +70,22 @@ class Halving(FrequencyScheduler):
 
 Halving3D = make_3d_parallel(Halving)
 '''
+
+OLD = """
+from harpe.optimizer.perseus.common import FrequencySchedule
+from harpe.optimizer.perseus.server.scheduler import FrequencyScheduler
+
+
+class Old(FrequencyScheduler):
+    def __init__(self, job_info, rank_infos, perseus_settings, clock):
+        super().__init__(job_info, rank_infos, perseus_settings)
+        self.clock = clock
+
+    def _run(self):
+        assert self.perseus_settings.scheduler_args == {"clock": self.clock}
+        yield [FrequencySchedule(rank=info.rank, frequencies=[("forward", self.clock)])
+               for info in self.rank_infos]
+"""
 
 FAULTY = '''
 from harpe.optimizer.pipeline_frequency.common import FrequencySchedule
@@ -226,9 +243,12 @@ def clocks(schedules):
     return {schedule.rank: schedule.frequencies[0][1] for schedule in schedules}
 
 
+SETTINGS = PFOServerSettings(scheduler="AllMaxFrequency")
+
+
 class Interface(unittest.TestCase):
     def make(self, kind, pp=2, dp=1, tp=1, **args):
-        return kind(job_of(pp, dp, tp), ranks_of(pp, dp, tp)[::-1], PFOServerSettings(), **args)
+        return kind(job_of(pp, dp, tp), ranks_of(pp, dp, tp)[::-1], SETTINGS, **args)
 
     def test_rounds_alternate_and_the_last_schedule_stays(self):
         scheduler = self.make(Steps, count=2)
@@ -258,6 +278,40 @@ class Interface(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "earlier round.*too hot"):
             scheduler.observe([])
 
+    def test_the_settings_have_two_names(self):
+        class Old(FrequencyScheduler):
+            def __init__(self, job_info, rank_infos, perseus_settings):
+                super().__init__(job_info=job_info, rank_infos=rank_infos,
+                                 perseus_settings=perseus_settings)
+
+            def _run(self):
+                yield []
+
+        self.assertIs(perseus.FrequencyScheduler, FrequencyScheduler)
+        for scheduler in (Old(job_of(1), ranks_of(1), SETTINGS), self.make(Steps, count=1)):
+            self.assertIs(scheduler.pfo_settings, SETTINGS)
+            self.assertIs(scheduler.perseus_settings, SETTINGS)
+        with self.assertRaises(TypeError):
+            FrequencyScheduler(job_of(1), ranks_of(1), SETTINGS, perseus_settings=SETTINGS)
+
+    def test_all_max_frequency_runs_every_instruction_at_the_highest_clock(self):
+        class Wrapped(AllMaxFrequency):
+            def _run(self):
+                for schedules in super()._run():
+                    self.given = schedules
+                    yield schedules
+
+        for kind in (AllMaxFrequency, Wrapped, make_3d_parallel(AllMaxFrequency)):
+            found = self.make(kind, dp=2).next_schedule()
+            self.assertEqual([one.frequencies for one in found], [[]] * 4)
+            found = self.make(kind, dp=2, num_microbatches=2).next_schedule()
+            forward, backward = ("forward", 1740), ("backward", 1740)
+            orders = [[forward, forward, backward, backward], [forward, backward] * 2]
+            self.assertEqual({one.rank: one.frequencies for one in found},
+                             {info.rank: orders[info.pp_rank] for info in ranks_of(2, 2)})
+        with self.assertRaises(ValueError):
+            self.make(AllMaxFrequency, num_microbatches=2, schedule="2f2b").next_schedule()
+
     def test_point_solution_serves_its_plan_and_executes_nothing(self):
         with tempfile.TemporaryDirectory() as directory:
             path = os.path.join(directory, "plan.py")
@@ -282,7 +336,7 @@ class Interface(unittest.TestCase):
                          ("StepsFor3D", "Steps3D"))
         ranks = ranks_of(pp=2, dp=2, tp=2)
         ranks[0].available_frequencies = [1740, 810]
-        scheduler = kind(job_of(2, 2, 2), ranks, PFOServerSettings(), count=2)
+        scheduler = kind(job_of(2, 2, 2), ranks, SETTINGS, count=2)
         self.assertEqual((scheduler.world_size, scheduler.job_info.dp_degree), (2, 1))
         self.assertEqual([(info.rank, info.pp_rank, info.dp_rank, info.available_frequencies)
                           for info in scheduler.rank_infos],
@@ -463,6 +517,22 @@ class InTheServer(serving.ServerTest):
         self.assertEqual(server.stop(), 0)
 
     # On a busy machine, a scheduler that does not hang may also need longer than a short limit.
+
+    def test_a_scheduler_for_perseus_settings(self):
+        self.write("old.py", OLD)
+        server = self.serve("python:old.Old", {"clock": 1200})
+        self.assertEqual(self.clocks(server, serving.register(server, pp=2)), [1200, 1200])
+
+    def test_the_published_example_of_all_max_frequency(self):
+        """`PERSEUS_SCHEDULER=AllMaxFrequency` alone is enough."""
+        server = serving.Server(self.path, "--store", "memory", "--dump-dir", self.path / "dump",
+                                environment={"PERSEUS_SCHEDULER": "AllMaxFrequency"})
+        self.addCleanup(server.kill)
+        self.assertEqual([schedule["frequencies"] for schedule in
+                          self.schedules(server, serving.register(server, pp=2))], [[], []])
+        job = serving.register(server, pp=2, job_metadata="num_microbatches=3")
+        self.assertEqual([schedule["frequencies"][0] for schedule in self.schedules(server, job)],
+                         [["forward", 1740]] * 2)
 
     def serve_with_short_limit(self, name):
         for number in range(ATTEMPTS):

@@ -17,6 +17,8 @@ from typing import Any, ClassVar, Dict, Iterator, List, Tuple, Type, TypeVar, Un
 _Place = Tuple[Union[str, int], ...]
 _Self = TypeVar("_Self", bound="Model")
 
+_BOOL_TEXTS = {**dict.fromkeys(("1", "on", "t", "true", "y", "yes"), True),
+               **dict.fromkeys(("0", "off", "f", "false", "n", "no"), False)}
 _INT_LIMITS = (-2 ** 31, 2 ** 31 - 1)  # the range of the server's integers
 _INT_TEXT = re.compile(r"\s*[+-]?[0-9]+\s*", re.ASCII)
 _FLOAT_TEXT = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*", re.ASCII)
@@ -68,10 +70,14 @@ class _Reader:
 
     def read(self, wanted: Any, value: Any, place: _Place) -> Any:
         origin, parts = _shape(wanted)
+        if wanted is Any:
+            return value
         if origin is Union:  # Optional
             return None if value is None else self.read(parts[0], value, place)
         if value is None:
             return self.refuse(place, "type_error.none.not_allowed", "none is not an allowed value")
+        if wanted is bool:
+            return self._read_bool(value, place)
         if wanted is int:
             return self._read_int(value, place)
         if wanted is float:
@@ -85,6 +91,11 @@ class _Reader:
         if origin is dict:
             return self._read_dict(parts, value, place)
         return self._read_model(wanted, value, place)
+
+    def _read_bool(self, value: Any, place: _Place) -> Any:
+        if isinstance(value, (bool, int, str)) and str(value).lower() in _BOOL_TEXTS:
+            return _BOOL_TEXTS[str(value).lower()]
+        return self.refuse(place, "type_error.bool", "value could not be parsed to a boolean")
 
     def _read_int(self, value: Any, place: _Place) -> Any:
         number = _UNREADABLE

@@ -3,15 +3,18 @@
 models, their JSON, and the files that the server dumps. Needs neither libharpe nor pydantic."""
 from __future__ import annotations
 
-import dataclasses
+import importlib
+import inspect
+import json
 import os
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+import time
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from harpe.optimizer.pipeline_frequency._model import Model, ValidationError
 
 __all__ = [
     "FrequencySchedule", "InstructionProfilingResult", "JobInfo", "OfflineProfilingResult",
-    "PFOServerSettings", "ProfilingResult", "RankInfo", "ValidationError", "load_prof",
+    "PFOServerSettings", "PerseusSettings", "ProfilingResult", "RankInfo", "ValidationError", "load_prof",
     "load_ranks", "load_sched", "save_prof", "save_ranks", "save_sched", "GET_SERVER_INFO_URL",
     "REGISTER_JOB_URL", "REGISTER_RANK_URL", "GET_FREQUENCY_SCHEDULE_URL",
     "REPORT_PROFILING_RESULT_URL",
@@ -26,25 +29,103 @@ REPORT_PROFILING_RESULT_URL = "/result/{job_id}"
 _JOB_KEY_BYTES = 256
 
 
-@dataclasses.dataclass
-class PFOServerSettings:
-    """The server's settings as a scheduler sees them. The server has read and checked them.
+_SCHEDULERS = "harpe.optimizer.pipeline_frequency.server.scheduler"
+_SET_BY_SERVER = ("job_info", "rank_infos", "pfo_settings", "perseus_settings")
+
+
+class PFOServerSettings(Model):
+    """The server's settings as a scheduler sees them. A value that is not given comes from the
+    environment: from ZEUS_PFO_ and its name, in capital or small letters, such as
+    ZEUS_PFO_LOG_LEVEL; scheduler_args is JSON there. The class of PERSEUS_ is PerseusSettings.
 
     Attributes:
-        scheduler: The scheduler's class.
+        scheduler: The scheduler's class. It is given as the class, as its name in
+            harpe.optimizer.pipeline_frequency.server.scheduler, or as module.Class.
         scheduler_args: Its arguments besides job, ranks and settings.
         log_level: "DEBUG", "INFO", "WARNING" or "ERROR".
         dump_data: Whether the server dumps ranks, schedules and results.
         dump_dir: The directory of these files.
         max_job_idle_time: The server removes a job after this many seconds without a request.
+
+    Raises ValidationError, which names each value that cannot be used.
     """
 
     scheduler: Any = "PointSolution"
-    scheduler_args: Dict[str, Any] = dataclasses.field(default_factory=dict)
+    scheduler_args: Dict[str, Any] = {}
     log_level: str = "DEBUG"
     dump_data: bool = True
     dump_dir: str = "./dump"
     max_job_idle_time: int = 7 * 24 * 60 * 60
+
+    _prefix = "zeus_pfo_"
+
+    def _fill(self, reader: Any, values: Mapping[str, Any], place: Tuple[Any, ...]) -> None:
+        given = dict(values)
+        environment = {name.lower(): text for name, text in os.environ.items()}
+        for name in self._kinds():
+            text = environment.get(self._prefix + name)
+            if name not in given and text is not None:
+                given[name] = self._of_text(name, text)
+        super()._fill(reader, given, place)
+        for name in sorted(given.keys() - self._kinds().keys()):
+            reader.refuse((*place, name), "value_error.extra", "extra fields not permitted")
+        if not reader.problems:
+            self.log_level = self.log_level.upper()
+            self._take_scheduler(reader, place)
+
+    @staticmethod
+    def _of_text(name: str, text: str) -> Any:
+        if name != "scheduler_args":
+            return text
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text  # no dictionary, which is then said
+
+    def _take_scheduler(self, reader: Any, place: Tuple[Any, ...]) -> None:
+        path = self._fix_scheduler_import_path(self.scheduler)
+        try:
+            self.scheduler = _imported(path) if isinstance(path, str) else path
+        except (ImportError, AttributeError) as error:
+            reader.refuse((*place, "scheduler"), "type_error.pyobject",
+                          f"{path} cannot be imported: {error}")
+            return
+        try:
+            self.scheduler_args = self._validate_scheduler_args(self.scheduler_args, self.__dict__)
+        except ValueError as error:
+            reader.refuse((*place, "scheduler_args"), "value_error", str(error))
+
+    @classmethod
+    def _fix_scheduler_import_path(cls, value: Any) -> Any:
+        """Returns the path from which the scheduler is imported. Called first. A class stays as it
+        is."""
+        return f"{_SCHEDULERS}.{value}" if isinstance(value, str) and "." not in value else value
+
+    @classmethod
+    def _validate_scheduler_args(cls, args: Dict[str, Any],
+                                 values: Mapping[str, Any]) -> Dict[str, Any]:
+        """Returns the arguments. Called when the scheduler, values["scheduler"], is known. Raises
+        ValueError if its constructor would not take them."""
+        twice = sorted(args.keys() & set(_SET_BY_SERVER))
+        if twice:
+            raise ValueError(f"the server itself sets {twice[0]}")
+        try:
+            inspect.signature(values["scheduler"]).bind(None, None, None, **args)
+        except TypeError as error:
+            raise ValueError(str(error)) from None
+        return args
+
+
+class PerseusSettings(PFOServerSettings):
+    """PFOServerSettings under its older name, with the variables PERSEUS_SCHEDULER,
+    PERSEUS_LOG_LEVEL and so on."""
+
+    _prefix = "perseus_"
+
+
+def _imported(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
 
 
 class JobInfo(Model):
@@ -79,6 +160,14 @@ class JobInfo(Model):
             yield "world_size", "world_size must be pp_degree * dp_degree * tp_degree"
         if self.job_key is not None and not 1 <= len(self.job_key.encode()) <= _JOB_KEY_BYTES:
             yield "job_key", f"job_key must have 1 to {_JOB_KEY_BYTES} bytes"
+
+    def set_job_id(self, scheduler_name: str) -> None:
+        """Sets job_id as the published server does: from the local time, the degrees, the
+        scheduler's name and job_metadata. `harpe serve` makes ids that are different within a
+        second, too."""
+        parts = [time.strftime("%Y-%m-%d-%H-%M-%S"), f"dp{self.dp_degree}", f"pp{self.pp_degree}",
+                 f"tp{self.tp_degree}", scheduler_name]
+        self.job_id = "+".join(parts + ([self.job_metadata] if self.job_metadata else []))
 
 
 class RankInfo(Model):
@@ -193,7 +282,7 @@ class InstructionProfilingResult(Model):
         lines = ["rank,dp_rank,pp_rank,tp_rank,stage,instruction,frequency,time,energy"]
         for result in self.__root__:
             lines += [",".join(map(str, row)) for row in result._rows()]
-        _write_whole(filepath, "\n".join(lines) + "\n")
+        write_whole(filepath, "\n".join(lines) + "\n")
 
 
 # ---- Files that the server dumps ----
@@ -210,7 +299,7 @@ class _ProfilingResultList(Model):
     __root__: List[ProfilingResult]
 
 
-def _write_whole(path: str, text: str) -> None:
+def write_whole(path: str, text: str) -> None:
     """Replaces the file: afterwards it has all of `text`, or its old content if writing fails."""
     directory, name = os.path.split(os.path.abspath(path))
     temporary = os.path.join(directory, f".{name}.{os.getpid()}.tmp")
@@ -228,7 +317,7 @@ def _write_whole(path: str, text: str) -> None:
 
 def _save(models: Model, directory: str, name: str) -> None:
     os.makedirs(directory, exist_ok=True)
-    _write_whole(os.path.join(directory, name), models.json())
+    write_whole(os.path.join(directory, name), models.json())
 
 
 async def save_prof(data: Sequence[ProfilingResult], directory: str, schedule_num: int) -> None:

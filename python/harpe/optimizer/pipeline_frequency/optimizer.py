@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import ctypes as C
 import functools
+import logging
 import operator
 import os
 import time
 import weakref
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Optional, cast
+from typing import Any, Callable, Dict, List, Optional, Tuple, cast
 
 from harpe import _bindings as b
 from harpe import distributed
@@ -67,7 +68,7 @@ class _Handle:
     """Holds the C optimizer while it exists. It has no reference to its owner, so that the C
     optimizer can be freed after the owner has gone."""
 
-    __slots__ = ("address", "__weakref__")
+    __slots__ = ("address", "take_schedule", "__weakref__")
 
     def __init__(self) -> None:
         self.address: Optional[int] = None
@@ -243,6 +244,10 @@ class PipelineFrequencyOptimizer(Callback):
             self._begin = _quick(lib.harpe_pipeline_frequency_on_instruction_begin)
             self._end = _quick(lib.harpe_pipeline_frequency_on_instruction_end)
             handle = _Handle()
+            self._schedule: List[Tuple[str, int]] = []
+            if type(self)._get_frequency_schedule is not _TAKES_THE_SERVERS:
+                handle.take_schedule = options.take_schedule = member(
+                    b.harpe_pipeline_frequency_options, "take_schedule", self._taker())
             meeting.hand_over(options)
         except BaseException:
             meeting.miss()
@@ -262,6 +267,41 @@ class PipelineFrequencyOptimizer(Callback):
         if synchronize is not None:
             return synchronize
         return functools.partial(cast(Synchronizer, synchronizer("torch")), [self.device_id])
+
+    # ---- A step that a subclass may override ----
+
+    def _get_frequency_schedule(self) -> List[Tuple[str, int]]:
+        """Returns [(instruction, MHz), ...], the schedule of the next round. A subclass that overrides
+        it may change the clocks, but not the instructions. It is called on a thread of its own when
+        the server has sent a schedule; what it raises is logged, and the server's clocks are
+        used."""
+        return list(self._schedule)
+
+    def _taker(self) -> Callable[..., None]:
+        """Returns what C calls with the server's schedule. It has no reference to this object."""
+        owner = weakref.ref(self)
+
+        def take(_user: Optional[int], instructions: Any, count: int) -> None:
+            optimizer = owner()
+            if optimizer is None:
+                return
+            given = [(instructions[i].instruction.decode(), instructions[i].frequency_mhz)
+                     for i in range(count)]
+            try:
+                optimizer._schedule = given
+                chosen = [(str(name), int(mhz)) for name, mhz in
+                          optimizer._get_frequency_schedule()]
+                if [name for name, _ in chosen] != [name for name, _ in given] or any(
+                        not 0 <= mhz < 2 ** 31 for _, mhz in chosen):
+                    raise ValueError("it returned other instructions, or a clock below 0")
+                for i, (_, mhz) in enumerate(chosen):
+                    instructions[i].frequency_mhz = mhz
+            except Exception as error:
+                logging.getLogger(_LOGGER).warning(
+                    "%s._get_frequency_schedule failed, and the clocks of the server are used: %r",
+                    type(optimizer).__name__, error)
+
+        return take
 
     # ---- Events ----
 
@@ -368,3 +408,6 @@ class PipelineFrequencyOptimizer(Callback):
 
     def __getstate__(self) -> Dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
+
+
+_TAKES_THE_SERVERS = PipelineFrequencyOptimizer._get_frequency_schedule

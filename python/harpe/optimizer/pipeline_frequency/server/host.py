@@ -64,13 +64,9 @@ def find_class(name: str) -> Type[FrequencyScheduler]:
 def check_arguments(found: Type[FrequencyScheduler], args: Dict[str, Any]) -> None:
     """Raises Refused with the name of the argument if the constructor would not accept the
     arguments."""
-    ours = {"job_info": None, "rank_infos": None, "pfo_settings": None}
-    twice = sorted(ours.keys() & args.keys())
-    if twice:
-        raise Refused(f"scheduler_args: the server itself sets {twice[0]}")
     try:
-        inspect.signature(found).bind(**ours, **args)
-    except TypeError as error:
+        PFOServerSettings._validate_scheduler_args(args, {"scheduler": found})
+    except ValueError as error:
         raise Refused(f"scheduler_args: {error}") from None
 
 
@@ -103,16 +99,11 @@ class Host:
         check_arguments(found, args)
         job = JobInfo.parse_obj(dict(init["job_info"], job_id=""))
         job.job_id = init["job_info"]["job_id"]
-        settings = init["settings"]
-        defaults = PFOServerSettings()
-        pfo_settings = PFOServerSettings(
-            scheduler=found, scheduler_args=args,
-            log_level=str(settings.get("log_level", defaults.log_level)).upper(),
-            dump_data=settings.get("dump_data", defaults.dump_data),
-            dump_dir=settings.get("dump_dir", defaults.dump_dir),
-            max_job_idle_time=settings.get("max_job_idle_time", defaults.max_job_idle_time))
+        settings = {name: value for name, value in init["settings"].items()
+                    if name in PFOServerSettings._kinds()}
+        pfo_settings = PFOServerSettings(**dict(settings, scheduler=found, scheduler_args=args))
         ranks = [RankInfo.parse_obj(rank) for rank in init["rank_infos"]]
-        self.scheduler = found(job_info=job, rank_infos=ranks, pfo_settings=pfo_settings, **args)
+        self.scheduler = found(job, ranks, pfo_settings, **args)
         self.world_size = len(ranks)
 
     def _checked(self, schedules: Any) -> List[FrequencySchedule]:

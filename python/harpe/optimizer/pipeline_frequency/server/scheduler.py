@@ -14,10 +14,23 @@ from harpe.optimizer.pipeline_frequency.common import (FrequencySchedule, JobInf
                                                        PFOServerSettings, ProfilingResult,
                                                        RankInfo)
 
-__all__ = ["FrequencyScheduler", "PointSolution", "PointSolution3D", "make_3d_parallel"]
+__all__ = ["AllMaxFrequency", "FrequencyScheduler", "PointSolution", "PointSolution3D",
+           "make_3d_parallel"]
 
 Rounds = Generator[List[FrequencySchedule], List[ProfilingResult], None]
 """What `_run` is: it yields schedules and receives what was measured under them."""
+
+
+def _with_either_name(init: Callable[..., None]) -> Callable[..., None]:
+    """Lets a constructor take its argument pfo_settings as perseus_settings, its older name."""
+
+    @functools.wraps(init)
+    def take(self: Any, *args: Any, **kwargs: Any) -> None:
+        if "perseus_settings" in kwargs:
+            kwargs["pfo_settings"] = kwargs.pop("perseus_settings")
+        init(self, *args, **kwargs)
+
+    return take
 
 
 class FrequencyScheduler(abc.ABC):
@@ -29,9 +42,10 @@ class FrequencyScheduler(abc.ABC):
         job_info: The job.
         rank_infos: Its ranks, sorted by rank.
         world_size: The number of ranks.
-        pfo_settings: The server's settings.
+        pfo_settings: The server's settings, also called perseus_settings.
     """
 
+    @_with_either_name
     def __init__(self, job_info: JobInfo, rank_infos: List[RankInfo],
                  pfo_settings: PFOServerSettings) -> None:
         """Creates the scheduler of one job. `rank_infos` may have any order. A subclass takes the
@@ -39,7 +53,7 @@ class FrequencyScheduler(abc.ABC):
         self.job_info = job_info
         self.rank_infos = sorted(rank_infos, key=lambda info: info.rank)
         self.world_size = job_info.world_size
-        self.pfo_settings = pfo_settings
+        self.pfo_settings = self.perseus_settings = pfo_settings
         self._generator = self._run()
         self._next_schedule: Optional[List[FrequencySchedule]] = None
         self._has_ended = False
@@ -203,6 +217,48 @@ def _combined(stage: int, results: Sequence[ProfilingResult]) -> ProfilingResult
 
 
 # ---- Built in ----
+
+class AllMaxFrequency(FrequencyScheduler):
+    """Runs every instruction of every rank at the highest clock of its GPU."""
+
+    def __init__(self, job_info: JobInfo, rank_infos: List[RankInfo],
+                 pfo_settings: PFOServerSettings, num_microbatches: Optional[int] = None,
+                 schedule: str = "1f1b") -> None:
+        """num_microbatches: of an iteration. None: it is not known, so that the schedules are
+            empty, which ranks run at their highest clocks.
+        schedule: the pipeline schedule, which gives the order of the instructions.
+        """
+        self.num_microbatches = num_microbatches
+        self.schedule = schedule
+        super().__init__(job_info, rank_infos, pfo_settings)
+
+    def _run(self) -> Rounds:
+        orders: Sequence[Sequence[str]] = [[]] * self.job_info.pp_degree
+        if self.num_microbatches is not None:
+            orders = _orders(self.schedule, self.job_info.pp_degree, self.num_microbatches)
+        yield [FrequencySchedule(rank=info.rank, frequencies=[
+            (name, max(info.available_frequencies, default=0)) for name in orders[info.pp_rank]])
+            for info in self.rank_infos]
+
+
+def _orders(name: str, stages: int, microbatches: int) -> List[List[str]]:
+    """Returns the names of each stage's instructions in their order."""
+    import ctypes as C
+
+    from harpe import _bindings as b
+    from harpe._library import call, lib
+    options = b.harpe_schedule_options(name=name.encode(), ranks=stages, microbatches=microbatches)
+    schedule, count = C.c_void_p(), C.c_size_t()
+    call(lib.harpe_schedule_new, C.byref(options), C.byref(schedule))
+    try:
+        orders = []
+        for stage in range(stages):
+            instructions = lib.harpe_schedule_rank(schedule, stage, C.byref(count))
+            orders.append([instructions[i].name.decode() for i in range(count.value)])
+        return orders
+    finally:
+        lib.harpe_schedule_free(schedule)
+
 
 class PointSolution(FrequencyScheduler):
     """Serves the same plan file in every round."""

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FrequencyController sets a GPU's clock from a process of its own. PipelineFrequencyOptimizer has
+one inside; this class is for a training loop that chooses the clocks itself."""
+from __future__ import annotations
+
+import ctypes as C
+import weakref
+from typing import Optional
+
+from harpe import _bindings as b
+from harpe._library import abandon_in_children, call, call_at_end_of_worker, lib, log_to
+
+__all__ = ["FrequencyController"]
+
+_LOGGER = "harpe.frequency_controller"
+
+
+class _Handle:
+    """Holds the C controller and its GPU while they exist."""
+
+    def __init__(self) -> None:
+        self.controller: Optional[int] = None
+        self.gpus = C.c_void_p()
+        abandon_in_children(self)
+
+    def open(self, device_id: int) -> None:
+        controller = C.c_void_p()
+        call(lib.harpe_gpus_open, C.byref(b.harpe_gpus_options(log=log_to(_LOGGER))),
+             C.byref(self.gpus))
+        try:
+            call(lib.harpe_frequency_controller_start, C.byref(b.harpe_frequency_controller_options(
+                gpus=self.gpus, gpu=device_id, log=log_to(_LOGGER))), C.byref(controller))
+        except BaseException:
+            self.close()
+            raise
+        self.controller = controller.value
+
+    def close(self) -> None:
+        controller, self.controller = self.controller, None
+        gpus, self.gpus = self.gpus, C.c_void_p()
+        if controller:
+            lib.harpe_frequency_controller_stop(controller)
+        if gpus:
+            lib.harpe_gpus_close(gpus)
+
+    def abandon(self) -> None:
+        self.controller, self.gpus = None, C.c_void_p()
+
+
+class FrequencyController:
+    """Sets the clock of one GPU. It starts at the GPU's highest clocks. The original clocks are
+    restored by end(), when the object is garbage collected, and at the end of the process, also if
+    the process is killed."""
+
+    def __init__(self, device_id: int = 0) -> None:
+        """device_id: the GPU, an index among the visible ones.
+
+        Raises PermissionError if the process may not set clocks; ValueError if there is no such
+        GPU; HarpeError for other failures.
+        """
+        self._handle = _Handle()
+        self._handle.open(device_id)
+        self._finalizer = weakref.finalize(self, self._handle.close)
+        call_at_end_of_worker(self._handle.close)
+
+    def set_frequency(self, frequency: int) -> None:
+        """Requests a clock in MHz, and does not wait for it; 0 leaves the clock alone."""
+        if self._handle.controller:
+            lib.harpe_frequency_controller_set(self._handle.controller, frequency)
+
+    def end(self) -> None:
+        """Restores the GPU's clocks, which takes at most 3 s. Later calls do nothing."""
+        self._handle.close()
