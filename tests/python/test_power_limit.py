@@ -21,10 +21,11 @@ import oracle
 from harpe import _bindings as b
 from harpe.callback import CallbackSet
 from harpe.monitor import Measurement, ZeusMonitor
-from harpe.optimizer.power_limit import (Energy, GlobalPowerLimitOptimizer,
+from harpe.optimizer.power_limit import (Done, Energy, GlobalPowerLimitOptimizer,
                                          HFGlobalPowerLimitOptimizer, MaxSlowdownConstraint,
-                                         OptimumSelector, PowerLimitMeasurement, Time, ZeusCost,
-                                         session)
+                                         OptimumSelector, PowerLimitMeasurement,
+                                         PowerLimitMeasurementList, Profiling, Ready, Time, Warmup,
+                                         ZeusCost, session)
 
 LOGS = world.DATA / "power_limit"
 LOGGER = logging.getLogger("harpe.power_limit")
@@ -304,6 +305,81 @@ class OnGpus(unittest.TestCase):
         self.assertEqual(optimizer.optimal_power_limit, 100)
         self.assertEqual([one.power_limit for one in selector.seen], [300, 200, 100])
         self.assertEqual(optimizer.measurements, selector.seen)
+
+    def test_the_states_are_the_published_ones(self):
+        optimizer = self.optimizer(Lowest())
+        seen = []
+        for step in range(12):
+            state = optimizer.state
+            if step in (0, 1, 3, 4):
+                seen.append(state)
+            optimizer.on_step_begin()
+        self.assertEqual(SHORT, dict(wait_steps=0, warmup_steps=1, profile_steps=2, pl_step=100))
+        self.assertEqual([type(one) for one in seen], [Ready, Warmup, Profiling, Warmup])
+        self.assertEqual(seen, [
+            {"next_power_limit": 300000, "steps": 1},
+            {"current_power_limit": 300000, "steps": 1},
+            {"current_power_limit": 300000, "steps": 1},
+            {"current_power_limit": 200000, "steps": 1}])
+        self.assertEqual(optimizer.state, Done(optimal_power_limit=100000))
+        optimizer.on_epoch_end()
+        self.assertIsInstance(optimizer.state, Done)
+        optimizer.close()
+        self.assertEqual(optimizer.state, Done(optimal_power_limit=100000))
+        interrupted = self.optimizer(Lowest())
+        run(interrupted, 5)
+        interrupted.on_epoch_end()
+        self.assertEqual(interrupted.state, Ready(next_power_limit=200000, steps=1))
+        for kind, wrong in ((Ready, {"next_power_limit": 0, "steps": 1}), (Done, {}),
+                            (Warmup, {"current_power_limit": 1000, "steps": 0}),
+                            (PowerLimitMeasurement, {"power_limit": 100, "energy": 0, "time": 1})):
+            with self.assertRaises(ValueError):
+                kind(**wrong)
+
+    def test_a_subclass_takes_part_in_each_step(self):
+        calls = []
+
+        class Own(GlobalPowerLimitOptimizer):
+            def _set_power_limit(self, power_limit):
+                calls.append(power_limit)
+                super()._set_power_limit(power_limit)
+
+            def _compute_optimal_power_limit(self):
+                calls.append([one.power_limit for one in self.measurements])
+                self.usual = super()._compute_optimal_power_limit()
+                return 200000
+
+            def _save_profile(self):
+                calls.append(self.state)
+                super()._save_profile()
+
+        with tempfile.TemporaryDirectory(prefix="harpe-test-") as folder:
+            path = pathlib.Path(folder, "profile.json")
+            optimizer = Own(Steady((0,)), Lowest(), **SHORT, profile_path=path)
+            self.addCleanup(optimizer.close)
+            run(optimizer, 20)
+            self.assertEqual(calls, [300000, 200000, 100000, [300, 200, 100], 200000,
+                                     Done(optimal_power_limit=200000)])
+            self.assertEqual((optimizer.usual, optimizer.optimal_power_limit), (100000, 200))
+            self.assertEqual(self.limits()[0], 200)
+            self.assertEqual(PowerLimitMeasurementList.parse_file(path).measurements,
+                             optimizer.measurements)
+            optimizer.close()
+            calls.clear()
+            loaded = Own(Steady((0,)), Lowest(), **SHORT, profile_path=path)
+            self.addCleanup(loaded.close)
+            self.assertEqual(calls, [[300, 200, 100], 200000])
+            loaded.close()
+            usual = self.optimizer(Lowest(), profile_path=path)
+            self.assertEqual(usual.optimal_power_limit, 100)
+
+    def test_what_a_step_of_a_subclass_raises_reaches_the_loop(self):
+        for name in ("_set_power_limit", "_compute_optimal_power_limit"):
+            optimizer = self.optimizer(Lowest())
+            with mock.patch.object(GlobalPowerLimitOptimizer, name, side_effect=KeyError("mine")):
+                with self.assertRaisesRegex(KeyError, "mine"):
+                    run(optimizer, 20)
+            self.assertEqual(self.machine.state(), self.found)
 
     def test_what_a_selector_raises_reaches_the_loop_with_the_limits_put_back(self):
         for selector, exception in ((Broken(), KeyError), (Answer(150), ValueError), (Answer(None), ValueError)):

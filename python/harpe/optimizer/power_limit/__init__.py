@@ -22,13 +22,19 @@ from typing import TYPE_CHECKING, Any
 from harpe.optimizer.power_limit.member import FleetMember
 from harpe.optimizer.power_limit.optimizer import GlobalPowerLimitOptimizer
 from harpe.optimizer.power_limit.selectors import (Energy, MaxSlowdownConstraint, OptimumSelector,
-                                                   PowerLimitMeasurement, Time, ZeusCost)
+                                                   Time, ZeusCost)
+from harpe.optimizer.power_limit.states import (Done, PowerLimitMeasurement,
+                                                PowerLimitMeasurementList, Profiling, Ready, Warmup)
 
 if TYPE_CHECKING:
     from harpe.optimizer.power_limit.hugging_face import HFGlobalPowerLimitOptimizer
 
-__all__ = ["Energy", "FleetMember", "GlobalPowerLimitOptimizer", "HFGlobalPowerLimitOptimizer",
-           "MaxSlowdownConstraint", "OptimumSelector", "PowerLimitMeasurement", "Time", "ZeusCost"]
+__all__ = ["Done", "Energy", "FleetMember", "GlobalPowerLimitOptimizer",
+           "HFGlobalPowerLimitOptimizer", "MaxSlowdownConstraint", "OptimumSelector",
+           "PowerLimitMeasurement", "PowerLimitMeasurementList", "Profiling", "Ready", "Time",
+           "Warmup", "ZeusCost"]
+
+_PowerLimitMeasurementList = PowerLimitMeasurementList  # the name in Zeus
 
 
 def __getattr__(name: str) -> Any:

@@ -6,15 +6,19 @@ from __future__ import annotations
 import ctypes as C
 import os
 import weakref
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 from harpe import _bindings as b
+from harpe import distributed
 from harpe._library import InvalidArgumentError, encoded, lib
 from harpe.callback import Callback
 from harpe.monitor import ZeusMonitor
 from harpe.optimizer.power_limit.member import FleetMember
-from harpe.optimizer.power_limit.selectors import OptimumSelector, PowerLimitMeasurement
+from harpe.optimizer.pipeline_frequency.common import write_whole
+from harpe.optimizer.power_limit.selectors import OptimumSelector, ZeusCost, index_of
 from harpe.optimizer.power_limit.session import Session
+from harpe.optimizer.power_limit.states import (Done, PowerLimitMeasurement,
+                                                PowerLimitMeasurementList, Profiling, Ready, Warmup)
 
 __all__ = ["GlobalPowerLimitOptimizer"]
 
@@ -24,6 +28,10 @@ def _check(name: str, value: int, minimum: int) -> int:
         raise InvalidArgumentError(f"{name} must be at least {minimum}, not {value}",
                                    b.HARPE_INVALID_ARGUMENT)
     return value
+
+
+def _gpus_of_job(monitor: Any) -> int:
+    return max(1, len(monitor.gpu_indices)) * distributed.world_size()
 
 
 class GlobalPowerLimitOptimizer(Callback):
@@ -71,23 +79,67 @@ class GlobalPowerLimitOptimizer(Callback):
             "warmup_steps": _check("warmup_steps", warmup_steps, 0),
             "profile_steps": _check("profile_steps", profile_steps, 1),
             "step_w": _check("pl_step", pl_step, 1),
-            "profile_path": encoded(profile_path),
         }
         fleet_c = (fleet or FleetMember())._options()
         options["fleet"] = C.pointer(fleet_c)
         self.monitor = monitor
-        self.optimum_selector = optimum_selector
+        self.optimum_selector = optimum_selector or ZeusCost(0.5, _gpus_of_job(monitor))
         self.wait_steps = wait_steps
         self.warmup_steps = warmup_steps
         self.profile_steps = profile_steps
         self.pl_step = pl_step
         self.profile_path = profile_path
         self.fleet = fleet
-        session = Session(monitor, optimum_selector)
+        self._saves = False  # until the library saves the profile
+        if type(self)._save_profile is _LIBRARY_SAVES or profile_path is not None and os.path.exists(
+                profile_path):
+            options["profile_path"] = encoded(profile_path)
+        else:
+            self._saves = True
+        self._session = session = Session(monitor, *self._steps())
         self._finalizer = weakref.finalize(self, session.close)
-        session.start(options)
-        self._session = session
+        try:
+            session.start(options)
+        except BaseException:
+            self._session = None
+            raise
         self._step_begin = lib.harpe_power_limit_on_step_begin
+
+    def _steps(self) -> Tuple[Callable[[int], None], Callable[[], int]]:
+        """Returns what the session calls at the steps that a subclass may override."""
+        owner = weakref.ref(self)
+
+        def set_limit(limit_w: int) -> None:
+            optimizer = owner()
+            if optimizer is not None:
+                optimizer._set_power_limit(limit_w * 1000)
+
+        def choose() -> int:
+            optimizer = owner()
+            return optimizer._compute_optimal_power_limit() // 1000 if optimizer is not None else 0
+
+        return set_limit, choose
+
+    # ---- Steps that a subclass may override ----
+
+    def _set_power_limit(self, power_limit: int) -> None:
+        """Sets the limit of all GPUs, in mW. Called whenever the state machine sets a limit, but not
+        when the original limits are restored."""
+        if self._session is not None:
+            self._session.set_limit(power_limit // 1000)
+
+    def _compute_optimal_power_limit(self) -> int:
+        """Returns the best limit in mW. Called when all limits are measured, or loaded."""
+        measurements = self.measurements
+        chosen_w = self.optimum_selector.select(list(measurements))
+        return measurements[index_of(chosen_w, measurements)].power_limit * 1000
+
+    def _save_profile(self) -> None:
+        """Writes the measurements to `profile_path`. Called after all limits were measured and the
+        best one is set."""
+        if self.profile_path is not None:
+            content = PowerLimitMeasurementList(measurements=self.measurements)
+            write_whole(os.fspath(self.profile_path), content.json(indent=4))
 
     # ---- Events ----
 
@@ -99,6 +151,9 @@ class GlobalPowerLimitOptimizer(Callback):
             self._step_begin(session.optimizer)
             if session.raised is not None:
                 session.reraise()
+            if self._saves and self.is_done:
+                self._saves = False
+                self._save_profile()
 
     def on_epoch_end(self) -> None:
         """An epoch has ended. An unfinished measurement is discarded and repeated later."""
@@ -122,7 +177,22 @@ class GlobalPowerLimitOptimizer(Callback):
     @property
     def is_done(self) -> bool:
         """Returns true if the optimum was found."""
-        return self._session is not None and self._session.is_done()
+        return isinstance(self.state, Done)
+
+    @property
+    def state(self) -> Union[Ready, Warmup, Profiling, Done, None]:
+        """Returns the state of the state machine, or None after a failure. After the end it is the
+        last state."""
+        found = self._session.state() if self._session is not None else None
+        if found is None or found.phase == b.HARPE_POWER_LIMIT_FAILED:
+            return None
+        limit_mw = found.power_limit_w * 1000
+        if found.phase == b.HARPE_POWER_LIMIT_DONE:
+            return Done(optimal_power_limit=limit_mw)
+        if found.phase == b.HARPE_POWER_LIMIT_READY:
+            return Ready(next_power_limit=limit_mw, steps=found.steps)
+        kind = Warmup if found.phase == b.HARPE_POWER_LIMIT_WARMUP else Profiling
+        return kind(current_power_limit=limit_mw, steps=found.steps)
 
     @property
     def current_power_limit(self) -> Optional[int]:
@@ -142,3 +212,6 @@ class GlobalPowerLimitOptimizer(Callback):
 
     def __getstate__(self) -> Dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
+
+
+_LIBRARY_SAVES = GlobalPowerLimitOptimizer._save_profile

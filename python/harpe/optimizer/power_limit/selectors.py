@@ -5,28 +5,13 @@ from __future__ import annotations
 
 import abc
 import ctypes as C
-from dataclasses import dataclass
 from typing import Any, Callable, List, Sequence
 
 from harpe import _bindings as b
 from harpe._library import InvalidArgumentError, call, lib
+from harpe.optimizer.power_limit.states import PowerLimitMeasurement
 
-__all__ = ["Energy", "MaxSlowdownConstraint", "OptimumSelector", "PowerLimitMeasurement", "Time",
-           "ZeusCost"]
-
-
-@dataclass
-class PowerLimitMeasurement:
-    """The time and energy of training under one power limit, for all GPUs and ranks of the job.
-
-    power_limit: W.
-    energy: J, summed.
-    time: s, of the slowest.
-    """
-
-    power_limit: int
-    energy: float
-    time: float
+__all__ = ["Energy", "MaxSlowdownConstraint", "OptimumSelector", "Time", "ZeusCost"]
 
 
 class OptimumSelector(abc.ABC):

@@ -14,7 +14,8 @@ from harpe import distributed
 from harpe._library import (HarpeError, InvalidArgumentError, UnavailableError,
                             abandon_in_children, call, lib, log_to, member, outside_forks, report,
                             writer_to)
-from harpe.optimizer.power_limit.selectors import PowerLimitMeasurement, index_of
+from harpe.optimizer.power_limit.selectors import index_of
+from harpe.optimizer.power_limit.states import PowerLimitMeasurement
 
 _LOGGER = "harpe.power_limit"
 
@@ -70,12 +71,16 @@ class Session:
     """`optimizer` is the C optimizer while it exists. `raised` is an exception of the user's code
     that cannot pass through C and that is raised after the C call."""
 
-    def __init__(self, monitor: Any, selector: Any) -> None:
+    def __init__(self, monitor: Any, set_limit: Callable[[int], Any],
+                 choose: Callable[[], int]) -> None:
+        """`set_limit` sets a limit in W, and `choose` returns the best of the measured limits in W.
+        Neither may refer to the owner strongly."""
         self.optimizer: Optional[int] = None
         self.raised: Optional[BaseException] = None
         self.last: Dict[str, Any] = {}  # answers for an optimizer that no longer exists
         self._monitor = monitor
-        self._selector = selector
+        self._set_limit = set_limit
+        self._choose = choose
         self._gpus: Optional[Gpus] = None
 
     def start(self, options: Dict[str, Any]) -> None:
@@ -88,9 +93,8 @@ class Session:
             self._log = _log_of(self)
             self._options = b.harpe_power_limit_options(
                 device_model=gpus.model, log=self._log, **options)
-            if self._selector is not None:
-                self._options.selector.select = member(
-                    b.harpe_power_limit_selector, "select", self._select)
+            self._options.selector.select = member(
+                b.harpe_power_limit_selector, "select", self._select)
             if distributed.world_size() > 1:
                 self._options.all_reduce = member(
                     b.harpe_power_limit_options, "all_reduce", self._all_reduce)
@@ -138,8 +142,8 @@ class Session:
         """Restores the original limits. A second call does nothing."""
         _live.discard(self)
         if self.optimizer:
-            self.last = {"is_done": self.is_done(), "current": self.current_w(),
-                         "optimum": self.optimum_w(), "measurements": self.measurements()}
+            self.last = {"state": self.state(), "optimum": self.optimum_w(),
+                         "measurements": self.measurements()}
             optimizer, self.optimizer = self.optimizer, None
             lib.harpe_power_limit_optimizer_free(optimizer)
         gpus, self._gpus = self._gpus, None
@@ -152,9 +156,15 @@ class Session:
 
     # ---- Calls of the owner ----
 
-    def is_done(self) -> bool:
-        return bool(lib.harpe_power_limit_is_done(self.optimizer)) if self.optimizer else \
-            bool(self.last.get("is_done", False))
+    def set_limit(self, limit_w: int) -> None:
+        """Sets the limit of all GPUs."""
+        if self._gpus is not None:
+            call(self._gpus.device.set_limit, self._gpus.device.user, limit_w)
+
+    def state(self) -> Optional[b.harpe_power_limit_state]:
+        if not self.optimizer:
+            return self.last.get("state")
+        return lib.harpe_power_limit_get_state(self.optimizer)
 
     def current_w(self) -> int:
         return int(lib.harpe_power_limit_current_w(self.optimizer)) if self.optimizer else 0
@@ -209,6 +219,10 @@ class Session:
                 gpus.end_window(gpus.user, name, True, None, None, None)
             return status
 
+        def set_limit(_user: int, limit_w: int, error: Any) -> int:
+            return self._guarded(error, lambda: self._set_limit(limit_w))
+
+        device.set_limit = member(b.harpe_power_limit_device, "set_limit", set_limit)
         device.begin_window = member(b.harpe_power_limit_device, "begin_window", begin)
         device.end_window = member(b.harpe_power_limit_device, "end_window", end)
         return device
@@ -232,8 +246,8 @@ class Session:
 
         def select() -> None:
             nonlocal choice
-            measurements = _measurements(array, count)
-            choice = index_of(self._selector.select(list(measurements)), measurements)
+            measurements = self.last["measurements"] = _measurements(array, count)
+            choice = index_of(self._choose(), measurements)
 
         try:
             select()
