@@ -17,6 +17,8 @@ import world
 
 REQUIREMENTS = pathlib.Path(__file__).resolve().with_suffix(".txt")
 FOLDER = world.BUILD / "published-zeus"
+OLD_FOLDER = FOLDER / "old"
+OLD = "zeus-ml==0.8.2"  # the last one with zeus.optimizer.perseus
 LIMIT_S = 240
 NEEDED = ("import zeus.monitor, zeus.optimizer.power_limit, uvicorn, "
           "zeus.optimizer.pipeline_frequency.server.scheduler")
@@ -44,7 +46,7 @@ def _run(*command):
 def _install():
     """Installs the package. Returns the reason of a failure, or None."""
     python = FOLDER / "bin" / "python"
-    wanted = hashlib.sha256(REQUIREMENTS.read_bytes() + sys.version.encode()).hexdigest()
+    wanted = hashlib.sha256(REQUIREMENTS.read_bytes() + (OLD + sys.version).encode()).hexdigest()
     stamp = FOLDER / "installed"
     if stamp.is_file() and stamp.read_text() == wanted:
         return None
@@ -52,7 +54,10 @@ def _install():
     for command in ((sys.executable, "-m", "venv", "--system-site-packages", FOLDER),
                     (python, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary",
                      ":all:", "--retries", "1", "--disable-pip-version-check", "--requirement",
-                     REQUIREMENTS), (python, "-c", NEEDED)):
+                     REQUIREMENTS),
+                    (python, "-m", "pip", "install", "--quiet", "--no-deps", "--retries", "1",
+                     "--disable-pip-version-check", "--target", OLD_FOLDER, OLD),
+                    (python, "-c", NEEDED)):
         worked, said = _run(*command)
         if not worked:
             return said
