@@ -329,14 +329,8 @@ static void ask_for_schedule(harpe_pipeline *optimizer) {
         register_anew(optimizer, reply.reason);
     else if (reply.outcome == HARPE_REPLY_CONFLICT)
         request_was_refused(optimizer, reply.reason);
-    else {
-        const harpe_pipeline_frequency_options *options = &optimizer->options;
-        if (options->take_schedule) /* the array is this thread's own */
-            options->take_schedule(options->take_schedule_user,
-                                   (harpe_scheduled_instruction *)frequencies.instructions,
-                                   frequencies.instruction_count);
+    else
         hand_over(optimizer, &frequencies, reply.round);
-    }
 }
 
 /* ---- Results --------------------------------------------------------------------------------- */

@@ -112,12 +112,25 @@ static bool is_spoiled(harpe_pipeline *optimizer) {
     return true;
 }
 
+/* Takes the newest schedule. It is this thread's own from now on, and the caller may change it. */
+static void take_schedule(harpe_pipeline *optimizer) {
+    const harpe_pipeline_frequency_options *options = &optimizer->options;
+    harpe_follower *follower = &optimizer->training.follower;
+    int64_t before = follower->schedule ? follower->schedule->series : -1;
+    harpe_follower_begin_step(follower, &optimizer->exchange);
+    const harpe_followed_schedule *found = follower->schedule;
+    if (options->take_schedule && found && found->series != before)
+        options->take_schedule(options->take_schedule_user,
+                               (harpe_scheduled_instruction *)found->schedule.instructions,
+                               found->schedule.instruction_count);
+}
+
 void harpe_pipeline_frequency_on_step_begin(harpe_pipeline_frequency_optimizer *optimizer) {
     if (harpe_pipeline_is_elsewhere(optimizer)) return;
     synchronize(optimizer);
     harpe_pipeline_training *training = &optimizer->training;
     stop_measuring(optimizer); /* if the caller has not ended the step before */
-    harpe_follower_begin_step(&training->follower, &optimizer->exchange);
+    take_schedule(optimizer);
     atomic_store_explicit(&optimizer->steps, ++training->steps, memory_order_relaxed);
     training->has_lost_events = false;
     training->was_measuring = false;

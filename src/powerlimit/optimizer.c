@@ -110,7 +110,10 @@ harpe_power_limit_state harpe_power_limit_get_state(const harpe_power_limit_opti
         return (harpe_power_limit_state){.phase = HARPE_POWER_LIMIT_FAILED};
     if (optimizer->phase == HARPE_POWER_LIMIT_DONE)
         return (harpe_power_limit_state){HARPE_POWER_LIMIT_DONE, optimizer->optimum_w, 0};
-    return (harpe_power_limit_state){optimizer->phase, optimizer->limits_w[optimizer->trial],
+    /* After the last measurement, while the best limit is chosen, there is no next limit. */
+    size_t trial =
+        optimizer->trial < optimizer->limit_count ? optimizer->trial : optimizer->limit_count - 1;
+    return (harpe_power_limit_state){optimizer->phase, optimizer->limits_w[trial],
                                      optimizer->steps_left};
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Zeus's names for devices give on emulated GPUs: values, settings, and samples over time."""
 import gc
+import multiprocessing
 import os
 import time
 import unittest
@@ -16,6 +17,10 @@ from harpe.monitor.power import PowerDomain
 from harpe.utils.env import get_env
 
 LIMIT_S = 300
+
+
+def change_limit():
+    GPUs().set_power_management_limit(0, 200000)
 
 
 class Devices(unittest.TestCase):
@@ -78,6 +83,13 @@ class Devices(unittest.TestCase):
         self.assertEqual(os.waitpid(child, 0)[1], 0)
         self.assertEqual(gpus.get_power_management_limit(0), self.machine.state()[0][0])
 
+    def test_a_worker_puts_back_what_it_has_changed(self):
+        found = self.machine.state()
+        worker = multiprocessing.get_context("fork").Process(target=change_limit)
+        worker.start()
+        worker.join()
+        self.assertEqual((worker.exitcode, self.machine.state()), (0, found))
+
     def test_cpus(self):
         cpus = get_cpus()
         self.assertIs(get_cpus(), cpus)
@@ -105,6 +117,8 @@ class Devices(unittest.TestCase):
             self.assertTrue(start <= moment <= end and 40 < power_w < 90, (moment, power_w))
         self.assertEqual(set(power.get_power()), {0, 1})
         power.stop()
+        late = time.time() + 1
+        self.assertEqual(power.get_energy(late, late + 1), {0: 0, 1: 0})
         before = power.get_power_timeline("device_instant")
         time.sleep(0.1)
         self.assertEqual(power.get_power_timeline(PowerDomain.DEVICE_INSTANT), before)
@@ -158,15 +172,16 @@ class Samples(unittest.TestCase):
         self.assertEqual(sampler.timeline("power", 0), [(0, 10), (1, 20), (2, 5)])
         self.assertEqual(self.integral(sampler, 0, 3), 35)
         self.assertEqual(self.integral(sampler, 0.5, 1.5), 15)
-        self.assertEqual(self.integral(sampler, 10, 12), 10)  # long after the last change
-        self.assertEqual(self.integral(sampler, 10, 12, now=11), 5)
+        self.assertEqual(self.integral(sampler, 2, 9), 5)  # read last at 2 s, for a period of 1 s
+        self.assertEqual(self.integral(sampler, 2, 9, now=2.5), 2.5)
+        self.assertEqual(self.integral(sampler, 10, 12), 0)
         self.assertEqual([sampler.value_at("power", 0, at) for at in (-1, 0, 0.9, 1, 7, None)],
                          [10, 10, 10, 20, 5, 5])
 
     def test_repeated_values_are_one_sample(self):
         sampler = self.sampler([7, 7, 7])
         self.assertEqual(len(sampler.timeline("power", 0)), 1)
-        self.assertEqual(self.integral(sampler, 0, 10), 70)
+        self.assertEqual(self.integral(sampler, 0, 10), 21)  # the last read was at 2 s
 
     def test_old_samples_are_dropped(self):
         self.assertEqual([value for _, value in self.sampler([1, 2, 3], 2).timeline("power", 0)],

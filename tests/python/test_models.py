@@ -150,6 +150,7 @@ class Use(unittest.TestCase):
                               ({"SCHEDULER_ARGS": '{"speed": 1}'}, "scheduler_args: .*'speed'"),
                               ({"SCHEDULER_ARGS": '{"job_info": 1}'}, "scheduler_args: .*job_info"),
                               ({"SCHEDULER": "Nowhere"}, "scheduler: .*Nowhere"),
+                              ({"SCHEDULER": ".Nowhere"}, "scheduler: "),
                               ({"SCHEDULER": "nowhere.Nowhere"}, "scheduler: .*nowhere")):
             environment = {f"ZEUS_PFO_{name}": value for name, value in values.items()}
             with self.subTest(values), self.assertRaisesRegex(ValidationError, place):

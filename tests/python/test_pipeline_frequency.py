@@ -93,6 +93,30 @@ class Rounds(training.TrainingTest):
             self.assertEqual(seen[0][0], ("forward", 1200))
             self.assert_clocks_are_back()
 
+    def test_a_subclass_may_close_or_interrupt_in_its_step(self):
+        class Own(PipelineFrequencyOptimizer):
+            def _get_frequency_schedule(self):
+                self.end()
+                return super()._get_frequency_schedule()
+
+        def interrupt():
+            raise KeyboardInterrupt("mine")
+
+        url = self.serve()
+        for ends in (True, False):
+            one = Own(0, 0, 0, 0, 0, 1, 1, 1, 1, url)
+            self.addCleanup(one.close)
+            one.end = one.close if ends else interrupt
+            one.wait_for_round(0, training.LIMIT_S)
+            if ends:
+                training.run_step(one)
+                self.assertEqual(one.status().state, "off")
+            else:
+                with self.assertRaisesRegex(KeyboardInterrupt, "mine"):
+                    training.run_step(one)
+                one.close()
+            self.assert_clocks_are_back()
+
     def test_a_controller_alone_sets_clocks_and_puts_them_back(self):
         controller = FrequencyController(device_id=1)
         for clock in (1200, 1005, 0):
@@ -102,8 +126,9 @@ class Rounds(training.TrainingTest):
         controller.end()
         controller.set_frequency(1200)
         self.assert_clocks_are_back(1)
-        with self.assertRaises(ValueError):
-            FrequencyController(99)
+        for wrong in (lambda: FrequencyController(99), lambda: controller.set_frequency(-5)):
+            with self.assertRaises(ValueError):
+                wrong()
 
     def test_wait_for_round_ends_with_the_schedule_or_its_time(self):
         one = self.optimizer(self.serve())

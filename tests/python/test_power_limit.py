@@ -373,6 +373,50 @@ class OnGpus(unittest.TestCase):
             usual = self.optimizer(Lowest(), profile_path=path)
             self.assertEqual(usual.optimal_power_limit, 100)
 
+    def test_a_step_of_a_subclass_sees_the_state_and_may_close(self):
+        seen = []
+
+        class Own(GlobalPowerLimitOptimizer):
+            closes = False
+
+            def _set_power_limit(self, power_limit):
+                super()._set_power_limit(power_limit)
+                seen.append((self.is_done, type(self.state).__name__))
+                if self.closes:
+                    self.close()
+
+            def _compute_optimal_power_limit(self):
+                seen.append((self.is_done, type(self.state).__name__))
+                return super()._compute_optimal_power_limit()
+
+        for warmup_steps in (0, 1):
+            seen.clear()
+            optimizer = Own(Steady((0,)), Lowest(), **{**SHORT, "warmup_steps": warmup_steps})
+            self.addCleanup(optimizer.close)
+            self.assertEqual(optimizer.power_limits, [300000, 200000, 100000])
+            run(optimizer, 20)
+            self.assertEqual(seen[1:], [(False, "Warmup")] * 2 + [(False, "Profiling")])
+            self.assertTrue(optimizer.is_done)
+            optimizer.close()
+        closing = Own(Steady((0,)), Lowest(), **SHORT)
+        Own.closes = True
+        run(closing, 20)
+        Own.closes = False
+        self.assertIsNone(closing.current_power_limit)
+        self.assertEqual(self.machine.state(), self.found)
+
+    def test_a_profile_that_cannot_be_saved_stops_nothing(self):
+        class Own(GlobalPowerLimitOptimizer):
+            def _save_profile(self):
+                super()._save_profile()
+
+        optimizer = Own(Steady((0,)), Lowest(), **SHORT, profile_path="/nowhere/profile.json")
+        self.addCleanup(optimizer.close)
+        with self.assertLogs(LOGGER, logging.WARNING) as logs:
+            run(optimizer, 20)
+        self.assertIn("/nowhere", logs.output[0])
+        self.assertTrue(optimizer.is_done)
+
     def test_what_a_step_of_a_subclass_raises_reaches_the_loop(self):
         for name in ("_set_power_limit", "_compute_optimal_power_limit"):
             optimizer = self.optimizer(Lowest())

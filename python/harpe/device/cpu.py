@@ -2,10 +2,10 @@
 """The CPU packages of this machine and their energy."""
 from __future__ import annotations
 
-import functools
-import math
+import os
+import threading
 from dataclasses import dataclass
-from typing import Optional
+from typing import List, Optional
 
 from harpe import _bindings as b
 from harpe._library import InvalidArgumentError
@@ -44,6 +44,8 @@ class CPUs:
         self._sums = [CpuDramMeasurement(0.0) for _ in range(self._count)]
         self._monitor.begin_window("0", sync_execution=False)
         self._window = 0
+        self._lock = threading.Lock()
+        self._process = os.getpid()
 
     def __len__(self) -> int:
         return self._count
@@ -53,23 +55,28 @@ class CPUs:
         if not 0 <= index < self._count:
             raise InvalidArgumentError(f"there is no CPU package {index}: {self._count} found",
                                        b.HARPE_INVALID_ARGUMENT)
-        self._window += 1  # the next window begins before the last one ends
-        self._monitor.begin_window(str(self._window), sync_execution=False)
-        measured = self._monitor.end_window(str(self._window - 1), sync_execution=False)
-        for cpu, total in enumerate(self._sums):
-            total.cpu_mj += 1000 * (measured.cpu_energy or {})[cpu]
-            dram_j = (measured.dram_energy or {}).get(cpu, math.nan)
-            if not math.isnan(dram_j):
-                total.dram_mj = (total.dram_mj or 0.0) + 1000 * dram_j
-        return CpuDramMeasurement(self._sums[index].cpu_mj, self._sums[index].dram_mj)
+        with self._lock:
+            self._window += 1  # the next window begins before the last one ends
+            self._monitor.begin_window(str(self._window), sync_execution=False)
+            measured = self._monitor.end_window(str(self._window - 1), sync_execution=False)
+            for cpu, total in enumerate(self._sums):
+                total.cpu_mj += 1000 * (measured.cpu_energy or {})[cpu]
+                dram_j = (measured.dram_energy or {}).get(cpu)
+                if dram_j is not None:
+                    total.dram_mj = (total.dram_mj or 0.0) + 1000 * dram_j
+            return CpuDramMeasurement(self._sums[index].cpu_mj, self._sums[index].dram_mj)
 
     def supports_get_dram_energy_consumption(self, index: int) -> bool:
         """Returns true if the energy of the package's DRAM is measured."""
         return self.get_total_energy_consumption(index).dram_mj is not None
 
 
-@functools.lru_cache(maxsize=None)
+_shared: List[CPUs] = []
+
+
 def get_cpus() -> CPUs:
-    """Returns the CPU packages, the same object at each call; without a package that can be read,
+    """Returns the CPU packages, the same object at each call in a process. If no package can be read,
     its length is 0."""
-    return CPUs()
+    if not _shared or _shared[0]._process != os.getpid():
+        _shared[:] = [CPUs()]
+    return _shared[0]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes as C
-import functools
 import logging
 import weakref
 from typing import Any, List, Optional, Tuple
 
 from harpe import _bindings as b
-from harpe._library import UnavailableError, _free, abandon_in_children, call, lib, log_to
+from harpe._library import (UnavailableError, _free, abandon_in_children, call, call_at_end_of_worker, lib,
+                            log_to)
 
 __all__ = ["GPUs", "get_gpus"]
 
@@ -21,8 +21,9 @@ class GPUs:
 
     Settings that were changed are restored when the object is garbage collected and at the end of
     the process, but not if the process is killed. A call that the driver refuses raises
-    PermissionError; one that the GPU lacks raises UnavailableError. In a forked child every call
-    raises UnavailableError.
+    PermissionError; a call that the GPU does not support raises UnavailableError. In a forked child
+    every call raises UnavailableError. Do not change here what an optimizer of Harpe changes at the
+    same time: each of the two restores what it found.
 
     The argument `block` of the setters has no effect: they return when the driver has answered.
     """
@@ -34,6 +35,7 @@ class GPUs:
              C.byref(gpus))
         self._gpus: Optional[C.c_void_p] = gpus
         self._finalizer = weakref.finalize(self, _restore_and_close, gpus)
+        call_at_end_of_worker(self._finalizer)
         abandon_in_children(self)
         if ensure_homogeneous:
             self._call(lib.harpe_gpus_check_same_model)
@@ -165,9 +167,7 @@ def _restore_and_close(gpus: C.c_void_p) -> None:
     lib.harpe_gpus_close(gpus)
 
 
-@functools.lru_cache(maxsize=None)
-def _shared_gpus() -> List[GPUs]:
-    return []
+_shared: List[GPUs] = []
 
 
 def get_gpus(ensure_homogeneous: bool = False) -> GPUs:
@@ -177,9 +177,8 @@ def get_gpus(ensure_homogeneous: bool = False) -> GPUs:
 
     Raises UnavailableError if there is no GPU or no driver.
     """
-    shared = _shared_gpus()
-    if not shared or shared[0]._gpus is None:
-        shared[:] = [GPUs()]
+    if not _shared or _shared[0]._gpus is None:
+        _shared[:] = [GPUs()]
     if ensure_homogeneous:
-        shared[0]._call(lib.harpe_gpus_check_same_model)
-    return shared[0]
+        _shared[0]._call(lib.harpe_gpus_check_same_model)
+    return _shared[0]

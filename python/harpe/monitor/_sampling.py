@@ -11,7 +11,7 @@ import weakref
 from typing import Any, Callable, Deque, Dict, Hashable, List, Optional, Sequence, Tuple
 
 from harpe import _bindings as b
-from harpe._library import HarpeError, InvalidArgumentError, UnavailableError
+from harpe._library import HarpeError, InvalidArgumentError, abandon_in_children
 from harpe.device.gpu import GPUs
 
 _LOGGER = "harpe.monitor"
@@ -51,7 +51,9 @@ class Sampler:
         self._gpus, self._series, self._period_s = gpus, series, period_s
         self._lock = threading.Lock()
         self._is_ended = threading.Event()
-        self._failed: Dict[Any, str] = {}
+        self._failed: Dict[Any, Optional[str]] = {}
+        self._read_at: Dict[Any, float] = {}  # time of the last read
+        abandon_in_children(self)
         self._look()
         self._thread = threading.Thread(target=self._run, name="harpe-sampler", daemon=True)
         self._thread.start()
@@ -71,13 +73,19 @@ class Sampler:
                     continue
                 self._failed.pop((name, index), None)
                 with self._lock:
+                    now = self._read_at[name, index] = time.time()
                     if not samples or samples[-1][1] != value:
-                        samples.append((time.time(), value))
+                        samples.append((now, value))
 
     def _tell(self, name: Hashable, index: int, error: HarpeError) -> None:
         """Logs the first of several failures of a kind."""
         logging.getLogger(_LOGGER).warning("GPU %d: %s is not sampled: %s", index, name, error)
-        self._failed[name, index] = None  # type: ignore[assignment]
+        self._failed[name, index] = None
+
+    def abandon(self) -> None:
+        """In a forked child, which has no thread and may have a copy of a held lock."""
+        self._lock = threading.Lock()
+        self._is_ended.set()
 
     def end(self) -> None:
         self._is_ended.set()
@@ -95,18 +103,21 @@ class Sampler:
     def value_at(self, name: Hashable, index: int, at: Optional[float]) -> Optional[float]:
         """Returns the value that held at this time, or the last value; None without a sample. Before
         the first sample, its value is returned."""
+        if at is None:
+            with self._lock:
+                samples = self.samples[name][index]
+                return samples[-1][1] if samples else None
         found = self.timeline(name, index)
         if not found:
             return None
-        if at is None:
-            return found[-1][1]
         return found[max(0, bisect.bisect_right([moment for moment, _ in found], at) - 1)][1]
 
     def integral(self, name: Hashable, index: int, start: float, end: float) -> float:
         """Returns the sum of value times duration, from `start` to `end`. A value holds until the
-        next one, the last one until now."""
+        next one, the last one until a period after the last read."""
         found = self.timeline(name, index)
-        ends = [moment for moment, _ in found[1:]] + [max(time.time(), start)]
+        last = min(time.time(), self._read_at.get((name, index), start) + self._period_s)
+        ends = [moment for moment, _ in found[1:]] + [last]
         return sum(value * max(0.0, min(until, end) - max(since, start))
                    for (since, value), until in zip(found, ends))
 

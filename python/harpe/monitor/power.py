@@ -105,8 +105,8 @@ class PowerMonitor:
                 for domain in self.measurement_domains}
 
     def get_energy(self, start_time: float, end_time: float) -> Optional[Dict[int, float]]:
-        """Returns {GPU: J} between two times, from the samples of the present power, or of the mean
-        power if that is all that is sampled. A change between two samples is noticed late, by up to
+        """Returns {GPU: J} between two times. It uses the present power if that is sampled, otherwise
+        the mean power. Time after stop() counts nothing. A change between two samples is noticed late, by up to
         `update_period`."""
         domain = self._domain_of_device()
         return {index: self._sampler.integral(domain, index, start_time, end_time) / 1000

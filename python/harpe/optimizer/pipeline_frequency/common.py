@@ -36,7 +36,8 @@ _SET_BY_SERVER = ("job_info", "rank_infos", "pfo_settings", "perseus_settings")
 class PFOServerSettings(Model):
     """The server's settings as a scheduler sees them. A value that is not given comes from the
     environment: from ZEUS_PFO_ and its name, in capital or small letters, such as
-    ZEUS_PFO_LOG_LEVEL; scheduler_args is JSON there. The class of PERSEUS_ is PerseusSettings.
+    ZEUS_PFO_LOG_LEVEL; scheduler_args is JSON there. PerseusSettings reads the variables that begin
+    with PERSEUS_.
 
     Attributes:
         scheduler: The scheduler's class. It is given as the class, as its name in
@@ -86,7 +87,7 @@ class PFOServerSettings(Model):
         path = self._fix_scheduler_import_path(self.scheduler)
         try:
             self.scheduler = _imported(path) if isinstance(path, str) else path
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, ValueError) as error:
             reader.refuse((*place, "scheduler"), "type_error.pyobject",
                           f"{path} cannot be imported: {error}")
             return

@@ -8,7 +8,8 @@ import weakref
 from typing import Optional
 
 from harpe import _bindings as b
-from harpe._library import abandon_in_children, call, call_at_end_of_worker, lib, log_to
+from harpe._library import (InvalidArgumentError, abandon_in_children, call,
+                            call_at_end_of_worker, lib, log_to)
 
 __all__ = ["FrequencyController"]
 
@@ -64,7 +65,12 @@ class FrequencyController:
         call_at_end_of_worker(self._handle.close)
 
     def set_frequency(self, frequency: int) -> None:
-        """Requests a clock in MHz, and does not wait for it; 0 leaves the clock alone."""
+        """Requests a clock in MHz, and does not wait for it; 0 leaves the clock alone. Raises ValueError
+        for a number that is no clock."""
+        frequency = int(frequency)
+        if not 0 <= frequency <= 1000000:
+            raise InvalidArgumentError(f"a clock has 0 to 1000000 MHz, not {frequency}",
+                                       b.HARPE_INVALID_ARGUMENT)
         if self._handle.controller:
             lib.harpe_frequency_controller_set(self._handle.controller, frequency)
 

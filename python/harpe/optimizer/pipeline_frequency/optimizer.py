@@ -68,10 +68,11 @@ class _Handle:
     """Holds the C optimizer while it exists. It has no reference to its owner, so that the C
     optimizer can be freed after the owner has gone."""
 
-    __slots__ = ("address", "take_schedule", "__weakref__")
+    __slots__ = ("address", "take_schedule", "is_in_use", "must_close", "__weakref__")
 
     def __init__(self) -> None:
         self.address: Optional[int] = None
+        self.is_in_use = self.must_close = False  # C calls Python; it is closed after that
 
     def open(self, options: b.harpe_pipeline_frequency_options) -> None:
         abandon_in_children(self)
@@ -80,6 +81,9 @@ class _Handle:
         self.address = address.value
 
     def close(self) -> None:
+        if self.is_in_use:
+            self.must_close = True
+            return
         address, self.address = self.address, None
         if address:
             lib.harpe_pipeline_frequency_free(address)
@@ -165,6 +169,8 @@ class PipelineFrequencyOptimizer(Callback):
     """
 
     _handle = _Handle()  # for an unpickled copy
+    _schedule: List[Tuple[str, int]] = []
+    _raised: Optional[BaseException] = None
 
     def __init__(self, rank: int, dp_rank: int, pp_rank: int, tp_rank: int, device_id: int,
                  dp_degree: int, pp_degree: int, tp_degree: int, world_size: int, server_url: str,
@@ -244,10 +250,9 @@ class PipelineFrequencyOptimizer(Callback):
             self._begin = _quick(lib.harpe_pipeline_frequency_on_instruction_begin)
             self._end = _quick(lib.harpe_pipeline_frequency_on_instruction_end)
             handle = _Handle()
-            self._schedule: List[Tuple[str, int]] = []
-            if type(self)._get_frequency_schedule is not _TAKES_THE_SERVERS:
+            if type(self)._get_frequency_schedule is not _LEAVES_CLOCKS:
                 handle.take_schedule = options.take_schedule = member(
-                    b.harpe_pipeline_frequency_options, "take_schedule", self._taker())
+                    b.harpe_pipeline_frequency_options, "take_schedule", self._taker(handle))
             meeting.hand_over(options)
         except BaseException:
             meeting.miss()
@@ -271,14 +276,14 @@ class PipelineFrequencyOptimizer(Callback):
     # ---- A step that a subclass may override ----
 
     def _get_frequency_schedule(self) -> List[Tuple[str, int]]:
-        """Returns [(instruction, MHz), ...], the schedule of the next round. A subclass that overrides
-        it may change the clocks, but not the instructions. It is called on a thread of its own when
-        the server has sent a schedule; what it raises is logged, and the server's clocks are
-        used."""
+        """Returns [(instruction, MHz), ...], the schedule that the server has sent. A subclass that
+        overrides this method may return other clocks, but not other instructions. It is called in
+        on_step_begin of the first step of each schedule. If it fails, that is logged, and the clocks
+        of the server are used. Without an override, the list is empty."""
         return list(self._schedule)
 
-    def _taker(self) -> Callable[..., None]:
-        """Returns what C calls with the server's schedule. It has no reference to this object."""
+    def _taker(self, handle: _Handle) -> Callable[..., None]:
+        """Returns what C calls with a new schedule. It has no reference to this object."""
         owner = weakref.ref(self)
 
         def take(_user: Optional[int], instructions: Any, count: int) -> None:
@@ -287,9 +292,10 @@ class PipelineFrequencyOptimizer(Callback):
                 return
             given = [(instructions[i].instruction.decode(), instructions[i].frequency_mhz)
                      for i in range(count)]
+            handle.is_in_use = True
             try:
                 optimizer._schedule = given
-                chosen = [(str(name), int(mhz)) for name, mhz in
+                chosen = [(str(name), operator.index(mhz)) for name, mhz in
                           optimizer._get_frequency_schedule()]
                 if [name for name, _ in chosen] != [name for name, _ in given] or any(
                         not 0 <= mhz < 2 ** 31 for _, mhz in chosen):
@@ -300,6 +306,10 @@ class PipelineFrequencyOptimizer(Callback):
                 logging.getLogger(_LOGGER).warning(
                     "%s._get_frequency_schedule failed, and the clocks of the server are used: %r",
                     type(optimizer).__name__, error)
+            except BaseException as error:  # such as Ctrl-C: for the loop
+                optimizer._raised = error
+            finally:
+                handle.is_in_use = False
 
         return take
 
@@ -313,6 +323,11 @@ class PipelineFrequencyOptimizer(Callback):
         if self._synchronize is not None:
             self._synchronize()
         self._step_begin(address)
+        if self._handle.must_close:
+            self._handle.close()
+        if self._raised is not None:
+            raised, self._raised = self._raised, None
+            raise raised
 
     def on_step_end(self) -> None:
         """A step has ended. It must have run all instructions of its schedule."""
@@ -410,4 +425,4 @@ class PipelineFrequencyOptimizer(Callback):
         return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
 
 
-_TAKES_THE_SERVERS = PipelineFrequencyOptimizer._get_frequency_schedule
+_LEAVES_CLOCKS = PipelineFrequencyOptimizer._get_frequency_schedule

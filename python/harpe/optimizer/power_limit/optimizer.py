@@ -4,6 +4,7 @@ session.py contains the functions that it calls."""
 from __future__ import annotations
 
 import ctypes as C
+import logging
 import os
 import weakref
 from typing import Any, Callable, Dict, List, Optional, Tuple, Union
@@ -42,7 +43,7 @@ class GlobalPowerLimitOptimizer(Callback):
     collected, and at the end of the process. If the process is killed, a guard process restores
     them. A failure after construction (a GPU is lost, a peer is gone) is logged once under
     "harpe.power_limit" and stops the optimizer, but never training. Only exceptions of a user's own
-    selector or monitor reach the loop.
+    selector, monitor or subclass reach the loop.
 
     It belongs to the process that created it: in a forked child, or unpickled in a spawned process,
     its events do nothing. In a job of several processes (torch.distributed or MPI, initialised
@@ -129,7 +130,8 @@ class GlobalPowerLimitOptimizer(Callback):
             self._session.set_limit(power_limit // 1000)
 
     def _compute_optimal_power_limit(self) -> int:
-        """Returns the best limit in mW. Called when all limits are measured, or loaded."""
+        """Returns the best of the measured limits, in mW. Called when all limits are measured, or
+        loaded."""
         measurements = self.measurements
         chosen_w = self.optimum_selector.select(list(measurements))
         return measurements[index_of(chosen_w, measurements)].power_limit * 1000
@@ -137,9 +139,14 @@ class GlobalPowerLimitOptimizer(Callback):
     def _save_profile(self) -> None:
         """Writes the measurements to `profile_path`. Called after all limits were measured and the
         best one is set."""
-        if self.profile_path is not None:
-            content = PowerLimitMeasurementList(measurements=self.measurements)
+        if self.profile_path is None:
+            return
+        content = PowerLimitMeasurementList(measurements=self.measurements)
+        try:
             write_whole(os.fspath(self.profile_path), content.json(indent=4))
+        except OSError as error:
+            logging.getLogger("harpe.power_limit").warning(
+                "the power limit profile was not saved: %s", error)
 
     # ---- Events ----
 
@@ -149,7 +156,7 @@ class GlobalPowerLimitOptimizer(Callback):
         session = self._session
         if session is not None and session.optimizer:
             self._step_begin(session.optimizer)
-            if session.raised is not None:
+            if session.raised is not None or session.must_close:
                 session.reraise()
             if self._saves and self.is_done:
                 self._saves = False
@@ -177,7 +184,7 @@ class GlobalPowerLimitOptimizer(Callback):
     @property
     def is_done(self) -> bool:
         """Returns true if the optimum was found."""
-        return isinstance(self.state, Done)
+        return self._session is not None and self._session.is_done()
 
     @property
     def state(self) -> Union[Ready, Warmup, Profiling, Done, None]:
@@ -189,10 +196,16 @@ class GlobalPowerLimitOptimizer(Callback):
         limit_mw = found.power_limit_w * 1000
         if found.phase == b.HARPE_POWER_LIMIT_DONE:
             return Done(optimal_power_limit=limit_mw)
+        steps = max(1, found.steps)  # 0 in a step that a subclass overrides
         if found.phase == b.HARPE_POWER_LIMIT_READY:
-            return Ready(next_power_limit=limit_mw, steps=found.steps)
+            return Ready(next_power_limit=limit_mw, steps=steps)
         kind = Warmup if found.phase == b.HARPE_POWER_LIMIT_WARMUP else Profiling
-        return kind(current_power_limit=limit_mw, steps=found.steps)
+        return kind(current_power_limit=limit_mw, steps=steps)
+
+    @property
+    def power_limits(self) -> List[int]:
+        """Returns the limits that are tried, in mW, highest first."""
+        return [limit_w * 1000 for limit_w in self._session.limits_w()] if self._session else []
 
     @property
     def current_power_limit(self) -> Optional[int]:

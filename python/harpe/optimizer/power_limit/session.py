@@ -76,12 +76,15 @@ class Session:
         """`set_limit` sets a limit in W, and `choose` returns the best of the measured limits in W.
         Neither may refer to the owner strongly."""
         self.optimizer: Optional[int] = None
+        self.must_close = False  # close() was called while C calls Python
+        self._depth = 0          # of calls from C into Python
         self.raised: Optional[BaseException] = None
         self.last: Dict[str, Any] = {}  # answers for an optimizer that no longer exists
         self._monitor = monitor
         self._set_limit = set_limit
         self._choose = choose
         self._gpus: Optional[Gpus] = None
+        self.device: Optional[b.harpe_power_limit_device] = None
 
     def start(self, options: Dict[str, Any]) -> None:
         """Creates the optimizer, which sets the first limit. Raises the error if this fails."""
@@ -89,6 +92,7 @@ class Session:
         _live.add(self)
         try:
             gpus = self._gpus = self._meet(lambda: Gpus(list(self._monitor.gpu_indices)))
+            self.device, self._step_w = gpus.device, int(options["step_w"])
             self._device = self._measured_by_monitor(gpus.device)
             self._log = _log_of(self)
             self._options = b.harpe_power_limit_options(
@@ -130,19 +134,26 @@ class Session:
         return self._gpus is not None and not set(uuids).isdisjoint(self._gpus.uuids)
 
     def reraise(self) -> None:
-        """Raises the stored exception of the user's code, if there is one, after the limits are
-        restored."""
-        if self.raised is None:
+        """Does what had to wait for the end of a call of C: closes the session, and raises the
+        exception of the user's code after the limits are restored."""
+        if self.raised is None and not self.must_close:
             return
         self.close()
         raised, self.raised = self.raised, None
-        raise raised
+        if raised is not None:
+            raise raised
 
     def close(self) -> None:
-        """Restores the original limits. A second call does nothing."""
+        """Restores the original limits. A second call does nothing. In a function that C calls, the
+        session is closed after the call of C."""
+        if self._depth > 0:
+            self.must_close = True
+            return
+        self.must_close = False
         _live.discard(self)
         if self.optimizer:
-            self.last = {"state": self.state(), "optimum": self.optimum_w(),
+            self.last = {"state": self.state(), "is_done": self.is_done(),
+                         "optimum": self.optimum_w(),
                          "measurements": self.measurements()}
             optimizer, self.optimizer = self.optimizer, None
             lib.harpe_power_limit_optimizer_free(optimizer)
@@ -155,6 +166,18 @@ class Session:
         self.optimizer = self._gpus = None
 
     # ---- Calls of the owner ----
+
+    def is_done(self) -> bool:
+        return bool(lib.harpe_power_limit_is_done(self.optimizer)) if self.optimizer else \
+            bool(self.last.get("is_done", False))
+
+    def limits_w(self) -> List[int]:
+        """Returns the limits that are tried, highest first."""
+        if self.device is None:
+            return []
+        low, step = self.device.minimum_w, self._step_w
+        limits = list(range(self.device.maximum_w, low, -step))
+        return limits + [low]
 
     def set_limit(self, limit_w: int) -> None:
         """Sets the limit of all GPUs."""
@@ -185,6 +208,7 @@ class Session:
     def _guarded(self, error: Any, work: Callable[[], Any]) -> int:
         """Runs `work` for C. C logs the errors of Harpe itself, and training goes on. Any other
         exception is passed on to the user."""
+        self._depth += 1
         try:
             work()
             return b.HARPE_OK
@@ -193,6 +217,8 @@ class Session:
         except BaseException as exception:
             self.raised = self.raised or exception
             return report(exception, error)
+        finally:
+            self._depth -= 1
 
     def _measured_by_monitor(self, gpus: b.harpe_power_limit_device) -> b.harpe_power_limit_device:
         """The device of the GPUs, except that windows are those of the user's monitor, because that
@@ -249,10 +275,13 @@ class Session:
             measurements = self.last["measurements"] = _measurements(array, count)
             choice = index_of(self._choose(), measurements)
 
+        self._depth += 1
         try:
             select()
         except BaseException as exception:
             self.raised = self.raised or exception
+        finally:
+            self._depth -= 1
         return choice
 
     def _all_reduce(self, _user: int, values: Any, count: int, maximum: bool, error: Any) -> int:

@@ -27,6 +27,8 @@ class PowerLimitMeasurement(Model):
     _minimum = {"power_limit": 1}
 
     def __init__(self, *values: Any, **named: Any) -> None:
+        if len(values) > len(self._kinds()):
+            raise TypeError(f"a PowerLimitMeasurement has {len(self._kinds())} values")
         super().__init__(**dict(zip(self._kinds(), values)), **named)
 
     def _complaints(self) -> Iterator[Tuple[str, str]]:

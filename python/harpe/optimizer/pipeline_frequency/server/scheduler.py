@@ -132,6 +132,7 @@ def make_3d_parallel(sched_cls: Type[FrequencyScheduler],
     """
 
     class Wrapper(sched_cls):  # type: ignore[valid-type,misc]
+        @_with_either_name
         @functools.wraps(sched_cls.__init__)
         def __init__(self, job_info: JobInfo, rank_infos: List[RankInfo],
                      pfo_settings: PFOServerSettings, *args: Any, **kwargs: Any) -> None:
