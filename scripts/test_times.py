@@ -61,7 +61,8 @@ def main():
     for kind in kinds:
         for name, command, environment, folder in tests(kind):
             status, took_s, used_s = measure(command, environment, folder)
-            # A virtual machine counts time that its host takes away, so the best of five counts.
+            # The time that a virtual machine counts contains what its host takes away from it.
+            # Therefore the least of five measurements is used.
             for _ in range(4 if used_s > MOST_S else 0):
                 status, took_s, used_s = min((status, took_s, used_s), measure(command, environment, folder), key=lambda one: one[2])
             rows.append((used_s, took_s, name))

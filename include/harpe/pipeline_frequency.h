@@ -94,8 +94,8 @@ typedef struct harpe_pipeline_frequency_options {
     harpe_log log; /* called in _new and from a thread of the optimizer, never from an on_
                     * function */
 
-    /* Called with each schedule of the server before its first step, in on_step_begin. May change
-     * the clocks, in MHz. Must not free the optimizer. NULL: none. */
+    /* on_step_begin calls this function with each new schedule of the server. The function may
+     * change the clocks, in MHz. It must not free the optimizer. NULL: none. */
     void (*take_schedule)(void *user, harpe_scheduled_instruction *instructions, size_t count);
     void *take_schedule_user;
 } harpe_pipeline_frequency_options;

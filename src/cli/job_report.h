@@ -10,7 +10,7 @@
 
 /* Appends lines to the page of one job. Appends none if the server sends no report. */
 void harpe_job_report_lines(const json_t *job, harpe_text *text);
-/* Appends only the lines about rounds and steps. */
+/* Appends the lines about rounds and steps, and no other lines of the report. */
 void harpe_job_report_conduct(const json_t *job, harpe_text *text);
 
 #endif

@@ -10,6 +10,7 @@ from unittest import mock
 import world
 
 from harpe import InvalidArgumentError, PermissionDeniedError, UnavailableError
+from harpe._library import call_at_end_of_worker
 from harpe.device import GPUs, CpuDramMeasurement, get_cpus, get_gpus
 from harpe.monitor import PowerMonitor, TemperatureMonitor, ZeusMonitor
 from harpe.monitor._sampling import Sampler
@@ -21,6 +22,12 @@ LIMIT_S = 300
 
 def change_limit():
     GPUs().set_power_management_limit(0, 200000)
+
+
+def sample_to_the_end():
+    global sampling  # it lives until the process ends
+    call_at_end_of_worker(lambda: sampling._sampler._is_ended.is_set() or os._exit(3))  # runs last
+    sampling = PowerMonitor(update_period=1e-6)
 
 
 class Devices(unittest.TestCase):
@@ -89,6 +96,12 @@ class Devices(unittest.TestCase):
         worker.start()
         worker.join()
         self.assertEqual((worker.exitcode, self.machine.state()), (0, found))
+
+    def test_a_worker_that_samples_ends(self):
+        worker = multiprocessing.get_context("fork").Process(target=sample_to_the_end)
+        worker.start()
+        worker.join()
+        self.assertEqual(worker.exitcode, 0)
 
     def test_cpus(self):
         cpus = get_cpus()

@@ -39,7 +39,7 @@ MIRRORED = {
         "FrequencyScheduler", "PointSolution", "PointSolution3D", "make_3d_parallel"],
 }
 
-# The same of the package that had the older name.
+# The names that both have, by the modules of the older package, zeus-ml.
 MIRRORED_OLD = {
     "optimizer": ["GlobalPowerLimitOptimizer"],
     "optimizer.perseus": ["PerseusOptimizer"],

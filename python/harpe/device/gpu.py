@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes as C
 import logging
 import weakref
-from typing import Any, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 from harpe import _bindings as b
-from harpe._library import (UnavailableError, _free, abandon_in_children, call, call_at_end_of_worker, lib,
-                            log_to)
+from harpe._library import (UnavailableError, _free, abandon_in_children, call,
+                            call_at_end_of_worker, lib, log_to)
 
 __all__ = ["GPUs", "get_gpus"]
 
@@ -19,22 +19,21 @@ _LOGGER = "harpe.device"
 class GPUs:
     """The visible GPUs, by their indices from 0. Powers are in mW, energies in mJ, clocks in MHz.
 
-    Settings that were changed are restored when the object is garbage collected and at the end of
-    the process, but not if the process is killed. A call that the driver refuses raises
+    The object restores the settings that it has changed when it is garbage collected and at the end
+    of the process. If the process is killed, nothing restores them. A call that the driver refuses raises
     PermissionError; a call that the GPU does not support raises UnavailableError. In a forked child
     every call raises UnavailableError. Do not change here what an optimizer of Harpe changes at the
     same time: each of the two restores what it found.
 
-    The argument `block` of the setters has no effect: they return when the driver has answered.
+    The setters return when the driver has answered, and ignore their argument `block`.
     """
 
     def __init__(self, ensure_homogeneous: bool = False) -> None:
         """ensure_homogeneous: raises ValueError if the GPUs are not all of one model."""
-        gpus = C.c_void_p()
+        self._gpus = C.c_void_p()
         call(lib.harpe_gpus_open, C.byref(b.harpe_gpus_options(log=log_to(_LOGGER))),
-             C.byref(gpus))
-        self._gpus: Optional[C.c_void_p] = gpus
-        self._finalizer = weakref.finalize(self, _restore_and_close, gpus)
+             C.byref(self._gpus))
+        self._finalizer = weakref.finalize(self, _restore_and_close, self._gpus)
         call_at_end_of_worker(self._finalizer)
         abandon_in_children(self)
         if ensure_homogeneous:
@@ -42,14 +41,18 @@ class GPUs:
 
     def abandon(self) -> None:
         """Forgets the GPUs in a forked child: they belong to the parent."""
-        self._gpus = None
         self._finalizer.detach()
 
+    @property
+    def handle(self) -> C.c_void_p:
+        """Returns the harpe_gpus of C. Raises UnavailableError if this process does not have it."""
+        if not self._finalizer.alive:
+            raise UnavailableError("these GPUs were closed, or belong to another process: call "
+                                   "get_gpus() here", b.HARPE_UNAVAILABLE)
+        return self._gpus
+
     def _call(self, function: Any, *arguments: Any) -> None:
-        if self._gpus is None:
-            raise UnavailableError("these GPUs belong to another process: call get_gpus() here",
-                                   b.HARPE_UNAVAILABLE)
-        call(function, self._gpus, *arguments)
+        call(function, self.handle, *arguments)
 
     def _read(self, function: Any, gpu_index: int, kind: Any = C.c_uint32) -> Any:
         value = kind()
@@ -65,14 +68,14 @@ class GPUs:
             _free(C.cast(values, C.c_void_p))
 
     def __len__(self) -> int:
-        return int(lib.harpe_gpus_count(self._gpus)) if self._gpus is not None else 0
+        return int(lib.harpe_gpus_count(self.handle))
 
     # ---- Reading ----
 
     def get_name(self, gpu_index: int) -> str:
         """Returns the GPU's model."""
         self._call(lib.harpe_gpu_current_clocks, gpu_index, None, None)  # checks the index
-        return str(lib.harpe_gpu_info_at(self._gpus, gpu_index).contents.name.decode())
+        return str(lib.harpe_gpu_info_at(self.handle, gpu_index).contents.name.decode())
 
     def get_power_management_limit_constraints(self, gpu_index: int) -> Tuple[int, int]:
         """Returns the lowest and the highest power limit."""
@@ -109,13 +112,7 @@ class GPUs:
 
     def supports_get_total_energy_consumption(self, gpu_index: int) -> bool:
         """Returns true if the GPU has an energy counter."""
-        try:
-            self.get_total_energy_consumption(gpu_index)
-        except UnavailableError as error:
-            if error.status != b.HARPE_NOT_SUPPORTED:
-                raise
-            return False
-        return True
+        return is_supported(self.get_total_energy_consumption, gpu_index)
 
     def get_total_energy_consumption(self, gpu_index: int) -> int:
         """Returns the energy since the driver was loaded."""
@@ -160,6 +157,17 @@ class GPUs:
         self._call(lib.harpe_gpu_reset_graphics_clocks, gpu_index)
 
 
+def is_supported(read: Callable[[int], Any], gpu_index: int) -> bool:
+    """Returns true if the GPU has the value that `read` reads."""
+    try:
+        read(gpu_index)
+    except UnavailableError as error:
+        if error.status != b.HARPE_NOT_SUPPORTED:
+            raise
+        return False
+    return True
+
+
 def _restore_and_close(gpus: C.c_void_p) -> None:
     error = b.harpe_error()
     if lib.harpe_gpus_restore(gpus, C.byref(error)) != b.HARPE_OK:
@@ -177,7 +185,7 @@ def get_gpus(ensure_homogeneous: bool = False) -> GPUs:
 
     Raises UnavailableError if there is no GPU or no driver.
     """
-    if not _shared or _shared[0]._gpus is None:
+    if not _shared or not _shared[0]._finalizer.alive:
         _shared[:] = [GPUs()]
     if ensure_homogeneous:
         _shared[0]._call(lib.harpe_gpus_check_same_model)

@@ -7,11 +7,11 @@ import collections
 import logging
 import threading
 import time
-import weakref
-from typing import Any, Callable, Deque, Dict, Hashable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Deque, Dict, Hashable, List, Optional, Sequence, Set, Tuple
 
 from harpe import _bindings as b
-from harpe._library import HarpeError, InvalidArgumentError, abandon_in_children
+from harpe._library import (HarpeError, InvalidArgumentError, abandon_in_children,
+                            call_at_end_of_worker)
 from harpe.device.gpu import GPUs
 
 _LOGGER = "harpe.monitor"
@@ -51,9 +51,10 @@ class Sampler:
         self._gpus, self._series, self._period_s = gpus, series, period_s
         self._lock = threading.Lock()
         self._is_ended = threading.Event()
-        self._failed: Dict[Any, Optional[str]] = {}
+        self._failing: Set[Any] = set()  # series that the last read could not read
         self._read_at: Dict[Any, float] = {}  # time of the last read
         abandon_in_children(self)
+        call_at_end_of_worker(self.end)  # the GPUs are closed then
         self._look()
         self._thread = threading.Thread(target=self._run, name="harpe-sampler", daemon=True)
         self._thread.start()
@@ -68,19 +69,16 @@ class Sampler:
                 try:
                     value = read(index)
                 except HarpeError as error:
-                    if self._failed.setdefault((name, index), str(error)) is not None:
-                        self._tell(name, index, error)
+                    if (name, index) not in self._failing:
+                        logging.getLogger(_LOGGER).warning("GPU %d: %s is not sampled: %s", index,
+                                                           name, error)
+                    self._failing.add((name, index))
                     continue
-                self._failed.pop((name, index), None)
+                self._failing.discard((name, index))
                 with self._lock:
                     now = self._read_at[name, index] = time.time()
                     if not samples or samples[-1][1] != value:
                         samples.append((now, value))
-
-    def _tell(self, name: Hashable, index: int, error: HarpeError) -> None:
-        """Logs the first of several failures of a kind."""
-        logging.getLogger(_LOGGER).warning("GPU %d: %s is not sampled: %s", index, name, error)
-        self._failed[name, index] = None
 
     def abandon(self) -> None:
         """In a forked child, which has no thread and may have a copy of a held lock."""
@@ -120,10 +118,3 @@ class Sampler:
         ends = [moment for moment, _ in found[1:]] + [last]
         return sum(value * max(0.0, min(until, end) - max(since, start))
                    for (since, value), until in zip(found, ends))
-
-
-def finalize(owner: Any, sampler: Sampler) -> Any:
-    """Ends the sampler with its owner."""
-    return weakref.finalize(owner, sampler.end)
-
-

@@ -4,12 +4,13 @@ counters, which miss nothing between two samples; use it where energy is wanted.
 from __future__ import annotations
 
 import enum
+import weakref
 from typing import Dict, List, Optional, Sequence, Union
 
 from harpe import _bindings as b
-from harpe._library import InvalidArgumentError, UnavailableError
-from harpe.device.gpu import GPUs
-from harpe.monitor._sampling import Reader, Sampler, Timeline, choose_gpus, finalize
+from harpe._library import InvalidArgumentError
+from harpe.device.gpu import GPUs, is_supported
+from harpe.monitor._sampling import Reader, Sampler, Timeline, choose_gpus
 
 __all__ = ["PowerDomain", "PowerMonitor"]
 
@@ -63,7 +64,7 @@ class PowerMonitor:
             PowerDomain.DEVICE_AVERAGE: gpus.get_average_power_usage}
         self.gpu_indices = choose_gpus(gpus, gpu_indices)
         supported = [domain for domain, read in readers.items()
-                     if _is_supported(read, self.gpu_indices[0])]
+                     if is_supported(read, self.gpu_indices[0])]
         wanted = supported if power_domains is None else [_domain(one) for one in power_domains]
         missing = [domain.value for domain in wanted if domain not in supported]
         if missing or not wanted:
@@ -76,7 +77,7 @@ class PowerMonitor:
         self._sampler = Sampler(gpus, self.gpu_indices,
                                 {domain: readers[domain] for domain in self.measurement_domains},
                                 self.update_period, max_samples_per_gpu)
-        self._finalizer = finalize(self, self._sampler)
+        self._finalizer = weakref.finalize(self, self._sampler.end)
 
     def stop(self) -> None:
         """Ends the sampling. The samples stay."""
@@ -122,16 +123,5 @@ class PowerMonitor:
                 if power_mw is not None}
 
     def _domain_of_device(self) -> PowerDomain:
-        return self.measurement_domains[0] \
-            if PowerDomain.DEVICE_INSTANT not in self.measurement_domains \
-            else PowerDomain.DEVICE_INSTANT
-
-
-def _is_supported(read: Reader, index: int) -> bool:
-    try:
-        read(index)
-    except UnavailableError as error:
-        if error.status != b.HARPE_NOT_SUPPORTED:
-            raise
-        return False
-    return True
+        instant = PowerDomain.DEVICE_INSTANT
+        return instant if instant in self.measurement_domains else self.measurement_domains[0]

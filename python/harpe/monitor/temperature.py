@@ -2,10 +2,11 @@
 """The temperature of GPUs over time, sampled on a thread."""
 from __future__ import annotations
 
+import weakref
 from typing import Dict, List, Optional
 
 from harpe.device.gpu import GPUs
-from harpe.monitor._sampling import Sampler, Timeline, choose_gpus, finalize
+from harpe.monitor._sampling import Sampler, Timeline, choose_gpus
 
 __all__ = ["TemperatureMonitor"]
 
@@ -32,7 +33,7 @@ class TemperatureMonitor:
         self.update_period = update_period
         self._sampler = Sampler(gpus, self.gpu_indices, {_SERIES: gpus.get_gpu_temperature},
                                 update_period, max_samples_per_gpu)
-        self._finalizer = finalize(self, self._sampler)
+        self._finalizer = weakref.finalize(self, self._sampler.end)
 
     def stop(self) -> None:
         """Ends the sampling. The samples stay."""

@@ -14,7 +14,8 @@ from harpe.optimizer.pipeline_frequency._model import Model, ValidationError
 
 __all__ = [
     "FrequencySchedule", "InstructionProfilingResult", "JobInfo", "OfflineProfilingResult",
-    "PFOServerSettings", "PerseusSettings", "ProfilingResult", "RankInfo", "ValidationError", "load_prof",
+    "PFOServerSettings", "PerseusSettings", "ProfilingResult", "RankInfo", "ValidationError",
+    "load_prof",
     "load_ranks", "load_sched", "save_prof", "save_ranks", "save_sched", "GET_SERVER_INFO_URL",
     "REGISTER_JOB_URL", "REGISTER_RANK_URL", "GET_FREQUENCY_SCHEDULE_URL",
     "REPORT_PROFILING_RESULT_URL",
@@ -48,7 +49,7 @@ class PFOServerSettings(Model):
         dump_dir: The directory of these files.
         max_job_idle_time: The server removes a job after this many seconds without a request.
 
-    Raises ValidationError, which names each value that cannot be used.
+    Raises ValidationError. It names each value that cannot be used.
     """
 
     scheduler: Any = "PointSolution"

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import ctypes as C
 import weakref
-from typing import Optional
 
 from harpe import _bindings as b
 from harpe._library import (InvalidArgumentError, abandon_in_children, call,
                             call_at_end_of_worker, lib, log_to)
+from harpe.device.gpu import GPUs
 
 __all__ = ["FrequencyController"]
 
@@ -19,33 +19,21 @@ _LOGGER = "harpe.frequency_controller"
 class _Handle:
     """Holds the C controller and its GPU while they exist."""
 
-    def __init__(self) -> None:
-        self.controller: Optional[int] = None
-        self.gpus = C.c_void_p()
-        abandon_in_children(self)
-
-    def open(self, device_id: int) -> None:
+    def __init__(self, device_id: int) -> None:
+        self._gpus = GPUs()
         controller = C.c_void_p()
-        call(lib.harpe_gpus_open, C.byref(b.harpe_gpus_options(log=log_to(_LOGGER))),
-             C.byref(self.gpus))
-        try:
-            call(lib.harpe_frequency_controller_start, C.byref(b.harpe_frequency_controller_options(
-                gpus=self.gpus, gpu=device_id, log=log_to(_LOGGER))), C.byref(controller))
-        except BaseException:
-            self.close()
-            raise
+        call(lib.harpe_frequency_controller_start, C.byref(b.harpe_frequency_controller_options(
+            gpus=self._gpus.handle, gpu=device_id, log=log_to(_LOGGER))), C.byref(controller))
         self.controller = controller.value
+        abandon_in_children(self)
 
     def close(self) -> None:
         controller, self.controller = self.controller, None
-        gpus, self.gpus = self.gpus, C.c_void_p()
         if controller:
             lib.harpe_frequency_controller_stop(controller)
-        if gpus:
-            lib.harpe_gpus_close(gpus)
 
     def abandon(self) -> None:
-        self.controller, self.gpus = None, C.c_void_p()
+        self.controller = None
 
 
 class FrequencyController:
@@ -59,14 +47,13 @@ class FrequencyController:
         Raises PermissionError if the process may not set clocks; ValueError if there is no such
         GPU; HarpeError for other failures.
         """
-        self._handle = _Handle()
-        self._handle.open(device_id)
+        self._handle = _Handle(device_id)
         self._finalizer = weakref.finalize(self, self._handle.close)
         call_at_end_of_worker(self._handle.close)
 
     def set_frequency(self, frequency: int) -> None:
-        """Requests a clock in MHz, and does not wait for it; 0 leaves the clock alone. Raises ValueError
-        for a number that is no clock."""
+        """Requests a clock in MHz, and does not wait for it; 0 leaves the clock alone. Raises
+        ValueError for a number that is no clock."""
         frequency = int(frequency)
         if not 0 <= frequency <= 1000000:
             raise InvalidArgumentError(f"a clock has 0 to 1000000 MHz, not {frequency}",

@@ -58,7 +58,14 @@ class Ready(Model):
     _minimum = {"next_power_limit": 1, "steps": 1}
 
 
-class Warmup(Model):
+class _Trial(Model):
+    current_power_limit: int
+    steps: int
+
+    _minimum = {"current_power_limit": 1, "steps": 1}
+
+
+class Warmup(_Trial):
     """The GPUs have a limit that will be measured. The end of an epoch leads back to Ready.
 
     Attributes:
@@ -66,24 +73,15 @@ class Warmup(Model):
         steps: Number of on_step_begin until the measurement begins.
     """
 
-    current_power_limit: int
-    steps: int
-
-    _minimum = {"current_power_limit": 1, "steps": 1}
 
 
-class Profiling(Model):
+class Profiling(_Trial):
     """The limit is measured.
 
     Attributes:
         current_power_limit: That limit, in mW.
         steps: Number of on_step_begin until the measurement ends.
     """
-
-    current_power_limit: int
-    steps: int
-
-    _minimum = {"current_power_limit": 1, "steps": 1}
 
 
 class Done(Model):
