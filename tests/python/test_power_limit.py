@@ -290,6 +290,7 @@ class OnGpus(unittest.TestCase):
                 signal.sigtimedwait([], 0.001)
             self.assertTrue(optimizer.is_done)
             optimizer.close()
+            self.assertEqual(optimizer.power_limits, [300000, 200000, 100000])
             names = [line.split(",")[1] for line in log.read_text().splitlines()[1:]]
         self.assertEqual(names, [f"__GlobalPowerLimitOptimizer_{w}" for w in (300, 200, 100)])
 

@@ -91,12 +91,11 @@ class GlobalPowerLimitOptimizer(Callback):
         self.pl_step = pl_step
         self.profile_path = profile_path
         self.fleet = fleet
-        self._saves = False  # until the library saves the profile
-        if type(self)._save_profile is _LIBRARY_SAVES or profile_path is not None and os.path.exists(
-                profile_path):
+        # The library loads a profile, and saves it unless a subclass does that.
+        is_loaded = profile_path is not None and os.path.exists(profile_path)
+        self._saves = not is_loaded and type(self)._save_profile is not _LIBRARY_SAVES
+        if not self._saves:
             options["profile_path"] = encoded(profile_path)
-        else:
-            self._saves = True
         self._session = session = Session(monitor, *self._steps())
         self._finalizer = weakref.finalize(self, session.close)
         try:
@@ -205,7 +204,7 @@ class GlobalPowerLimitOptimizer(Callback):
     @property
     def power_limits(self) -> List[int]:
         """Returns the limits that are tried, in mW, highest first."""
-        return [limit_w * 1000 for limit_w in self._session.limits_w()] if self._session else []
+        return [limit_w * 1000 for limit_w in self._session.limits_w] if self._session else []
 
     @property
     def current_power_limit(self) -> Optional[int]:

@@ -84,7 +84,7 @@ class Session:
         self._set_limit = set_limit
         self._choose = choose
         self._gpus: Optional[Gpus] = None
-        self.device: Optional[b.harpe_power_limit_device] = None
+        self.limits_w: List[int] = []  # the limits that are tried, highest first
 
     def start(self, options: Dict[str, Any]) -> None:
         """Creates the optimizer, which sets the first limit. Raises the error if this fails."""
@@ -92,7 +92,8 @@ class Session:
         _live.add(self)
         try:
             gpus = self._gpus = self._meet(lambda: Gpus(list(self._monitor.gpu_indices)))
-            self.device, self._step_w = gpus.device, int(options["step_w"])
+            least_w = gpus.device.minimum_w
+            self.limits_w = [*range(gpus.device.maximum_w, least_w, -options["step_w"]), least_w]
             self._device = self._measured_by_monitor(gpus.device)
             self._log = _log_of(self)
             self._options = b.harpe_power_limit_options(
@@ -170,14 +171,6 @@ class Session:
     def is_done(self) -> bool:
         return bool(lib.harpe_power_limit_is_done(self.optimizer)) if self.optimizer else \
             bool(self.last.get("is_done", False))
-
-    def limits_w(self) -> List[int]:
-        """Returns the limits that are tried, highest first."""
-        if self.device is None:
-            return []
-        low, step = self.device.minimum_w, self._step_w
-        limits = list(range(self.device.maximum_w, low, -step))
-        return limits + [low]
 
     def set_limit(self, limit_w: int) -> None:
         """Sets the limit of all GPUs."""
