@@ -115,7 +115,7 @@ done:
 
 int main(void) {
     uint64_t counter = 0;
-    harpe_energy_source source = {&counter, one, no_clock, no_energy, no_power};
+    harpe_energy_source source = {&counter, one, no_clock, no_energy, no_power, NULL};
     harpe_monitor_options options = {0};
     harpe_monitor *monitor = NULL;
     if (harpe_monitor_new_on(&options, &source, &monitor, NULL) != HARPE_OK) return 1;

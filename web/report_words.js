@@ -4,7 +4,8 @@
 import { joules } from "./format.js";
 
 const REASONS = [["misfit", "steps did not fit the schedule"], ["disobeyed", "a GPU did not obey its clock"],
-                 ["jitter", "a burst of jitter"], ["missing", "a rank had no result"]];
+                 ["jitter", "a burst of jitter"], ["missing", "a rank had no result"],
+                 ["impossible", "a GPU had an energy that cannot be"]];
 
 const times = (count) => count === 1 ? "1 round" : `${count} rounds`;
 

@@ -170,7 +170,8 @@ static harpe_status start(harpe_agent *agent, harpe_error *error) {
     recover(agent);
     status = harpe_user_names_new(agent->workers, HARPE_AGENT_NAME_POOL, &agent->names, error);
     if (status == HARPE_OK)
-        status = harpe_agent_samples_new(agent->loop, agent->gpus, &agent->samples, error);
+        status = harpe_agent_samples_new(agent->loop, agent->gpus, &agent->options.log,
+                                         &agent->samples, error);
     if (status != HARPE_OK) return status;
     harpe_agent_leases_options options = {.loop = agent->loop,
                                           .workers = agent->workers,

@@ -11,18 +11,21 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/thread.h"
 #include "gpu/gpus.h"
+#include "monitor/counter.h"
 
 #define NS_PER_MS INT64_C(1000000)
 
 enum {
     LIMIT_MS = 200,   /* how long a request waits for samples */
     SHORTEST_MS = 50, /* from the start of a sample to the start of the next one */
+    RETRY_MS = 60000, /* drivers say for a moment that a GPU does not have what it has */
 };
 
-/* The thread of a GPU. `mutex` guards all members below it, except `lacking` and `mig`, which
- * belong to the thread. */
+/* The thread of a GPU. `mutex` guards all members below it, except those at the end, which belong
+ * to the thread. */
 typedef struct sampler {
     harpe_agent_samples *all;
     int gpu;
@@ -39,13 +42,17 @@ typedef struct sampler {
     harpe_posted posted;
     harpe_gpu_sample last;
 
-    uint32_t lacking; /* bit set of values that the GPU does not have */
-    uint64_t mig;     /* the MIG mode for which `lacking` is valid */
+    uint32_t lacking;     /* bit set of values that the GPU does not have, and has not had */
+    int64_t lacking_ns;   /* since when; it is asked for them again after RETRY_MS */
+    uint32_t had, missed; /* values that the GPU has had, and those of them that it has not now */
+    uint64_t mig;         /* the MIG mode for which these are valid */
+    harpe_counter counter;
 } sampler;
 
 struct harpe_agent_samples {
     harpe_loop *loop;
     harpe_gpus *gpus;
+    harpe_log log;
     sampler *samplers;
     int count;
     uint64_t asked;
@@ -55,16 +62,15 @@ struct harpe_agent_samples {
 /* ---- Sampling (on the thread of a GPU) ------------------------------------------------------- */
 
 #define READER(name, type, function) \
-    static harpe_status name(harpe_gpus *gpus, int gpu, uint64_t *value, harpe_error *error) { \
+    static harpe_status name(sampler *self, uint64_t *value, harpe_error *error) { \
         type own = 0; \
-        harpe_status status = function(gpus, gpu, &own, error); \
+        harpe_status status = function(self->all->gpus, self->gpu, &own, error); \
         *value = own; \
         return status; \
     }
 
 READER(read_power, uint32_t, harpe_gpu_instant_power)
 READER(read_module_power, uint32_t, harpe_gpu_module_power)
-READER(read_energy, uint64_t, harpe_gpu_total_energy)
 READER(read_limit, uint32_t, harpe_gpu_power_limit)
 READER(read_default_limit, uint32_t, harpe_gpu_default_power_limit)
 READER(read_enforced_limit, uint32_t, harpe_gpu_enforced_power_limit)
@@ -73,34 +79,46 @@ READER(read_reasons, uint64_t, harpe_gpu_throttle_reasons)
 READER(read_mig, bool, harpe_gpu_mig_mode)
 READER(read_persistence, bool, harpe_gpu_persistence_mode)
 
-static harpe_status read_graphics(harpe_gpus *gpus, int gpu, uint64_t *value, harpe_error *error) {
+static harpe_status read_energy(sampler *self, uint64_t *value, harpe_error *error) {
+    harpe_energy_source source = harpe_energy_source_of_gpus(self->all->gpus);
+    harpe_counter_reading reading = {0};
+    int64_t now_ns = source.clock_ns(source.user);
+    harpe_status status =
+        harpe_counter_read(&self->counter, &source, self->gpu, now_ns, &reading, error);
+    *value = reading.energy_mj;
+    return status;
+}
+
+static harpe_status read_graphics(sampler *self, uint64_t *value, harpe_error *error) {
     uint32_t mhz = 0;
-    harpe_status status = harpe_gpu_current_clocks(gpus, gpu, &mhz, NULL, error);
+    harpe_status status = harpe_gpu_current_clocks(self->all->gpus, self->gpu, &mhz, NULL, error);
     *value = mhz;
     return status;
 }
 
-static harpe_status read_memory(harpe_gpus *gpus, int gpu, uint64_t *value, harpe_error *error) {
+static harpe_status read_memory(sampler *self, uint64_t *value, harpe_error *error) {
     uint32_t mhz = 0;
-    harpe_status status = harpe_gpu_current_clocks(gpus, gpu, NULL, &mhz, error);
+    harpe_status status = harpe_gpu_current_clocks(self->all->gpus, self->gpu, NULL, &mhz, error);
     *value = mhz;
     return status;
 }
 
-static harpe_status (*const readers[HARPE_SAMPLE_VALUES])(harpe_gpus *gpus, int gpu,
-                                                          uint64_t *value, harpe_error *error) = {
-    [HARPE_SAMPLE_GRAPHICS_MHZ] = read_graphics,
-    [HARPE_SAMPLE_MEMORY_MHZ] = read_memory,
-    [HARPE_SAMPLE_POWER_MW] = read_power,
-    [HARPE_SAMPLE_MODULE_POWER_MW] = read_module_power,
-    [HARPE_SAMPLE_ENERGY_MJ] = read_energy,
-    [HARPE_SAMPLE_POWER_LIMIT_MW] = read_limit,
-    [HARPE_SAMPLE_DEFAULT_POWER_LIMIT_MW] = read_default_limit,
-    [HARPE_SAMPLE_ENFORCED_POWER_LIMIT_MW] = read_enforced_limit,
-    [HARPE_SAMPLE_CELSIUS] = read_temperature,
-    [HARPE_SAMPLE_REASONS] = read_reasons,
-    [HARPE_SAMPLE_MIG] = read_mig,
-    [HARPE_SAMPLE_PERSISTENCE] = read_persistence,
+static const struct reader {
+    harpe_status (*read)(sampler *self, uint64_t *value, harpe_error *error);
+    const char *name; /* for the log */
+} readers[HARPE_SAMPLE_VALUES] = {
+    [HARPE_SAMPLE_GRAPHICS_MHZ] = {read_graphics, "graphics clock"},
+    [HARPE_SAMPLE_MEMORY_MHZ] = {read_memory, "memory clock"},
+    [HARPE_SAMPLE_POWER_MW] = {read_power, "power"},
+    [HARPE_SAMPLE_MODULE_POWER_MW] = {read_module_power, "power of the module"},
+    [HARPE_SAMPLE_ENERGY_MJ] = {read_energy, "energy"},
+    [HARPE_SAMPLE_POWER_LIMIT_MW] = {read_limit, "power limit"},
+    [HARPE_SAMPLE_DEFAULT_POWER_LIMIT_MW] = {read_default_limit, "default power limit"},
+    [HARPE_SAMPLE_ENFORCED_POWER_LIMIT_MW] = {read_enforced_limit, "enforced power limit"},
+    [HARPE_SAMPLE_CELSIUS] = {read_temperature, "temperature"},
+    [HARPE_SAMPLE_REASONS] = {read_reasons, "clock event reasons"},
+    [HARPE_SAMPLE_MIG] = {read_mig, "MIG mode"},
+    [HARPE_SAMPLE_PERSISTENCE] = {read_persistence, "persistence mode"},
 };
 
 /* Makes the thread try all values again when the MIG mode has changed, because the GPU may then
@@ -109,25 +127,52 @@ static void note_mig_mode(sampler *self, const harpe_gpu_sample *sample) {
     uint64_t mig = 0;
     if (!harpe_gpu_sample_get(sample, HARPE_SAMPLE_MIG, &mig) || mig == self->mig) return;
     self->mig = mig;
-    self->lacking = 0;
+    self->lacking = self->had = self->missed = 0;
+}
+
+/* Logs a value that the driver no longer says, or says again. */
+static void tell_missed(const sampler *self, int which, bool is_missed, const harpe_error *error) {
+    if (is_missed)
+        harpe_log_line(&self->all->log, HARPE_LOG_WARNING,
+                       "GPU %d: its %s is missing in the metrics for now: %s", self->gpu,
+                       readers[which].name, error->message);
+    else
+        harpe_log_line(&self->all->log, HARPE_LOG_INFO, "GPU %d: its %s is known again", self->gpu,
+                       readers[which].name);
+}
+
+/* Records whether the GPU has a value. Returns true if the driver has failed to say it. */
+static bool note_value(sampler *self, int which, harpe_status status, const harpe_error *error) {
+    uint32_t bit = UINT32_C(1) << which;
+    bool is_missed = status != HARPE_OK && self->had & bit;
+    bool was_missed = self->missed & bit;
+    if (is_missed != was_missed) tell_missed(self, which, is_missed, error);
+    self->missed = is_missed ? self->missed | bit : self->missed & ~bit;
+    if (status == HARPE_OK) self->had |= bit;
+    bool lacks = status == HARPE_NOT_SUPPORTED && !is_missed;
+    if (lacks) self->lacking |= bit;
+    return status != HARPE_OK && !lacks;
 }
 
 /* Asks the driver for all values that the GPU has. */
 static harpe_gpu_sample take_sample(sampler *self) {
     harpe_gpu_sample sample = {.taken_ns = harpe_clock_ns()};
     bool has_failed = false;
+    if (sample.taken_ns - self->lacking_ns > RETRY_MS * NS_PER_MS) {
+        self->lacking = 0;
+        self->lacking_ns = sample.taken_ns;
+    }
     for (int which = 0; which < HARPE_SAMPLE_VALUES; which++) {
         uint32_t bit = UINT32_C(1) << which;
         uint64_t value = 0;
+        harpe_error error = {0};
         if (self->lacking & bit) continue;
-        harpe_status status = readers[which](self->all->gpus, self->gpu, &value, NULL);
+        harpe_status status = readers[which].read(self, &value, &error);
         if (status == HARPE_GPU_LOST) return (harpe_gpu_sample){.taken_ns = sample.taken_ns};
-        if (status == HARPE_NOT_SUPPORTED) self->lacking |= bit;
+        if (note_value(self, which, status, &error)) has_failed = true;
         if (status == HARPE_OK) {
             sample.has |= bit;
             sample.values[which] = value;
-        } else if (status != HARPE_NOT_SUPPORTED) {
-            has_failed = true;
         }
     }
     sample.is_answered = sample.has != 0 || !has_failed;
@@ -274,14 +319,15 @@ static void prepare(harpe_agent_samples *samples, int gpu) {
     *self = (sampler){.all = samples, .gpu = gpu};
     self->posted = (harpe_posted){.call = sampled, .user = self};
     pthread_mutex_init(&self->mutex, NULL);
+    pthread_mutex_init(&self->counter.lock, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&self->changed, &attributes);
     pthread_condattr_destroy(&attributes);
 }
 
-harpe_status harpe_agent_samples_new(harpe_loop *loop, harpe_gpus *gpus, harpe_agent_samples **out,
-                                     harpe_error *error) {
+harpe_status harpe_agent_samples_new(harpe_loop *loop, harpe_gpus *gpus, const harpe_log *log,
+                                     harpe_agent_samples **out, harpe_error *error) {
     int count = harpe_gpus_count(gpus);
     harpe_agent_samples *samples = harpe_calloc(1, sizeof *samples);
     if (samples) samples->samplers = harpe_calloc((size_t)count, sizeof *samples->samplers);
@@ -291,6 +337,7 @@ harpe_status harpe_agent_samples_new(harpe_loop *loop, harpe_gpus *gpus, harpe_a
     }
     samples->loop = loop;
     samples->gpus = gpus;
+    samples->log = *log;
     samples->count = count;
     for (int gpu = 0; gpu < count; gpu++)
         prepare(samples, gpu);
@@ -343,6 +390,7 @@ bool harpe_agent_samples_free(harpe_agent_samples *samples, int64_t wait_ms) {
     if (!have_ended) return false;
     for (int i = 0; i < samples->count; i++) {
         pthread_mutex_destroy(&samples->samplers[i].mutex);
+        pthread_mutex_destroy(&samples->samplers[i].counter.lock);
         pthread_cond_destroy(&samples->samplers[i].changed);
     }
     free(samples->samplers);

@@ -59,9 +59,10 @@ typedef struct harpe_sample_wait {
     uint64_t number;
 } harpe_sample_wait;
 
-/* Starts a thread for each GPU. `loop` and `gpus` must outlive the samples. */
-harpe_status harpe_agent_samples_new(harpe_loop *loop, harpe_gpus *gpus, harpe_agent_samples **out,
-                                     harpe_error *error);
+/* Starts a thread for each GPU. `loop` and `gpus` must outlive the samples. The threads log values
+ * that a driver no longer says, or says again. */
+harpe_status harpe_agent_samples_new(harpe_loop *loop, harpe_gpus *gpus, const harpe_log *log,
+                                     harpe_agent_samples **out, harpe_error *error);
 /* Ends the threads and frees the samples. NULL is allowed. Waits at most `wait_ms`. Returns false
  * if a driver call still hangs after this time. Then the caller must not free anything that the
  * threads use. */

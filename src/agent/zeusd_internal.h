@@ -9,6 +9,7 @@
 #include "agent/zeusd_query.h"
 #include "agent/zeusd_server.h"
 #include "http/http.h"
+#include "monitor/counter.h"
 #include "monitor/rapl.h"
 
 /* ---- Routes ---------------------------------------------------------------------------------- */
@@ -115,6 +116,7 @@ typedef struct harpe_zeusd_gpu {
 
     bool is_reading;
     harpe_work read_work;
+    harpe_counter counter;
     harpe_zeusd_read reads; /* the kind that is being read */
     harpe_zeusd_result read_result;
     harpe_zeusd_parts waiting[HARPE_ZEUSD_READS], being_read;

@@ -80,6 +80,7 @@ static harpe_status list_gpus(harpe_zeusd_server *server, harpe_error *error) {
     server->gpu_count = count;
     for (size_t i = 0; i < count; i++) {
         harpe_zeusd_gpu *gpu = &server->gpu[i];
+        pthread_mutex_init(&gpu->counter.lock, NULL);
         gpu->server = server;
         gpu->gpu = (int)i;
         gpu->id = harpe_gpu_info_at(server->gpus, (int)i)->driver_index;

@@ -150,6 +150,9 @@ void harpe_zeusd_streams_cpus(harpe_zeusd_server *server) {
             power_mw(cpus->last.dram_uj[cpu], cpus->reading.dram_uj[cpu], duration_ns);
         bool has_changed = cpus->last_power_mw[cpu][0] != reading.values[0] ||
                            cpus->last_power_mw[cpu][1] != reading.values[1];
+        if (cpus->last.package_restarts[cpu] != cpus->reading.package_restarts[cpu] ||
+            cpus->last.dram_restarts[cpu] != cpus->reading.dram_restarts[cpu])
+            continue; /* the energy since the last reading is not known */
         cpus->last_power_mw[cpu][0] = reading.values[0];
         cpus->last_power_mw[cpu][1] = reading.values[1];
         tell(server, true, has_changed, &reading);

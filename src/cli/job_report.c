@@ -74,7 +74,8 @@ static const struct {
 } REASONS[] = {{"misfit", "steps did not fit the schedule"},
                {"disobeyed", "a GPU did not obey its clock"},
                {"jitter", "a burst of jitter"},
-               {"missing", "a rank had no result"}};
+               {"missing", "a rank had no result"},
+               {"impossible", "a GPU had an energy that cannot be"}};
 enum { REASON_COUNT = sizeof REASONS / sizeof *REASONS };
 
 static void append_rounds(harpe_text *text, const json_t *report) {

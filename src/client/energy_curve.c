@@ -48,29 +48,26 @@ static void note_change(harpe_energy_curve *curve) {
                                      from->blur_ns > to->blur_ns ? from->blur_ns : to->blur_ns);
 }
 
-bool harpe_energy_curve_add_counter(harpe_energy_curve *curve, int64_t began_ns, int64_t ended_ns,
+void harpe_energy_curve_add_counter(harpe_energy_curve *curve, int64_t began_ns, int64_t ended_ns,
                                     uint64_t counter_mj) {
     bool is_first = !curve->has_reading;
     harpe_counter_rhythm_note_reading(&curve->rhythm, ended_ns - began_ns);
     uint64_t before_mj = curve->counter_mj;
     int64_t unmoved_ns = curve->unmoved_ns;
-    bool has_restarted = !is_first && counter_mj < before_mj;
-    if (has_restarted) harpe_energy_curve_break(curve);
     curve->is_broken = false;
     curve->has_reading = true;
     curve->counter_mj = counter_mj;
     curve->unmoved_ns = began_ns;
     if (is_first || counter_mj != before_mj) curve->still_since_ns = ended_ns;
-    if (is_first || has_restarted || counter_mj == before_mj) return !has_restarted;
+    if (is_first || counter_mj == before_mj) return;
     if (curve->count > 0 &&
         harpe_counter_rhythm_leave_out(&curve->rhythm, curve->points[curve->count - 1].time_ns,
                                        ended_ns - unmoved_ns, ended_ns))
-        return true;
+        return;
     add_point(curve, (harpe_curve_point){.time_ns = unmoved_ns + (ended_ns - unmoved_ns) / 2,
                                          .blur_ns = (ended_ns - unmoved_ns) / 2,
                                          .energy_j = (double)counter_mj * 1e-3});
     note_change(curve);
-    return true;
 }
 
 void harpe_energy_curve_add_power(harpe_energy_curve *curve, int64_t time_ns, double power_w,

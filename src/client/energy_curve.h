@@ -43,9 +43,9 @@ typedef struct harpe_energy_curve {
 
 void harpe_energy_curve_clear(harpe_energy_curve *curve);
 
-/* Adds a reading of the counter that began and ended at these times. Returns false if the counter
- * ran backwards (it restarted), which leaves a gap. */
-bool harpe_energy_curve_add_counter(harpe_energy_curve *curve, int64_t began_ns, int64_t ended_ns,
+/* Adds a reading of the counter that began and ended at these times. The counter must not have run
+ * backwards since the last reading or break. */
+void harpe_energy_curve_add_counter(harpe_energy_curve *curve, int64_t began_ns, int64_t ended_ns,
                                     uint64_t counter_mj);
 /* Adds a reading of power. Samples further apart than `gap_ns` leave a gap. */
 void harpe_energy_curve_add_power(harpe_energy_curve *curve, int64_t time_ns, double power_w,

@@ -49,6 +49,7 @@ harpe_conduct harpe_conduct_since(const harpe_conduct *now, const harpe_conduct 
     since.misfits_measured -= before->misfits_measured;
     since.disobeyed -= before->disobeyed;
     since.lost -= before->lost;
+    since.impossible -= before->impossible;
     since.left_out -= before->left_out;
     if (since.disobeyed == 0) since.wanted_mhz = since.held_mhz = 0;
     return since;

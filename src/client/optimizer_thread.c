@@ -342,6 +342,7 @@ static void append_conduct(harpe_pipeline *optimizer, char **report) {
     harpe_conduct now = harpe_conduct_counted(&optimizer->conduct);
     now.lost += (int64_t)profiled.lost_steps;
     now.left_out += (int64_t)profiled.lost_steps;
+    now.impossible = (int64_t)profiled.impossible;
     harpe_conduct since = harpe_conduct_since(&now, told);
     since.tokens_per_step = atomic_load_explicit(&optimizer->tokens_per_step, memory_order_relaxed);
     since.counter_j = profiled.energy.counter_j;

@@ -128,6 +128,17 @@ static void drain(harpe_instruction_profiler *profiler) {
     }
 }
 
+/* Returns true if the GPU can have used the energy between two points of the curve. */
+static bool can_be(harpe_instruction_profiler *profiler, size_t first, size_t last) {
+    const harpe_curve_point *from = &profiler->curve.points[first];
+    const harpe_curve_point *to = &profiler->curve.points[last];
+    bool can_be = harpe_energy_is_possible(
+        to->energy_j - from->energy_j, (double)(to->time_ns - from->time_ns) * 1e-9,
+        harpe_energy_source_highest_w(&profiler->source, profiler->gpu));
+    profiler->impossible += !can_be;
+    return can_be;
+}
+
 /* Examines the steps whose energy was not known. If the curve extends past the end of a step, the
  * energy of the step is known, or the step is removed because its energy will never be known. */
 static void settle(harpe_instruction_profiler *profiler) {
@@ -136,9 +147,10 @@ static void settle(harpe_instruction_profiler *profiler) {
         size_t first, last;
         bool is_past = harpe_energy_curve_has_passed(&profiler->curve, step->end_ns);
         if (profiler->has_energy && !is_past && !profiler->curve.is_broken) return;
-        if (!profiler->has_energy ||
-            (is_past && harpe_energy_curve_covers(&profiler->curve, step->start_ns, step->end_ns,
-                                                  &first, &last))) {
+        if (!profiler->has_energy || (is_past &&
+                                      harpe_energy_curve_covers(&profiler->curve, step->start_ns,
+                                                                step->end_ns, &first, &last) &&
+                                      can_be(profiler, first, last))) {
             profiler->known_count++;
             continue;
         }
@@ -162,7 +174,7 @@ typedef struct energy_reading {
     int64_t late_ns;            /* GPU time since the sample of power was due */
     bool has_energy;            /* the counter was read, or the power in its place */
     harpe_status status;        /* of the energy; HARPE_OK if it was not read */
-    uint64_t counter_mj;
+    harpe_counter_reading counter;
     uint32_t power_mw;
     bool has_power;     /* power was read at `began_ns`, for the comparison with the counter */
     bool has_no_sample; /* this power could not be read */
@@ -174,7 +186,8 @@ static void read_energy(harpe_instruction_profiler *profiler, energy_reading *ou
     out->has_energy = true;
     out->status =
         profiler->has_counter
-            ? source->energy_mj(source->user, profiler->gpu, &out->counter_mj, &out->failure)
+            ? harpe_counter_read(&profiler->counter, source, profiler->gpu, out->began_ns,
+                                 &out->counter, &out->failure)
             : source->power_mw(source->user, profiler->gpu, &out->power_mw, &out->failure);
     out->ended_ns = source->clock_ns(source->user);
 }
@@ -190,7 +203,8 @@ static void read_power(harpe_instruction_profiler *profiler, energy_reading *out
     harpe_status status = source->power_mw(source->user, profiler->gpu, &out->power_mw, NULL);
     out->has_power = status == HARPE_OK;
     out->has_no_sample = status != HARPE_OK;
-    profiler->has_no_power = status == HARPE_NOT_SUPPORTED;
+    profiler->has_had_power = profiler->has_had_power || out->has_power;
+    profiler->has_no_power = status == HARPE_NOT_SUPPORTED && !profiler->has_had_power;
 }
 
 static void read_what_is_due(harpe_instruction_profiler *profiler, energy_reading *out) {
@@ -208,9 +222,13 @@ static void add_reading(harpe_instruction_profiler *profiler, const energy_readi
     } else if (!profiler->has_counter) {
         harpe_energy_curve_add_power(curve, reading->ended_ns, reading->power_mw * 1e-3,
                                      power_gap_ns);
-    } else if (!harpe_energy_curve_add_counter(curve, reading->began_ns, reading->ended_ns,
-                                               reading->counter_mj)) {
-        profiler->warnings.restarts++;
+    } else {
+        bool is_broken = reading->counter.breaks != profiler->breaks;
+        if (is_broken) harpe_energy_curve_break(curve);
+        profiler->warnings.restarts += is_broken;
+        profiler->breaks = reading->counter.breaks;
+        harpe_energy_curve_add_counter(curve, reading->began_ns, reading->ended_ns,
+                                       reading->counter.energy_mj);
     }
 }
 
@@ -232,7 +250,8 @@ static void watch_counter(harpe_instruction_profiler *profiler, const energy_rea
     harpe_profiler_warnings *warnings = &profiler->warnings;
     harpe_energy_curve *curve = &profiler->curve;
     if (!reading->has_energy) return;
-    if (warnings->is_counter_still && reading->status == HARPE_NOT_SUPPORTED) {
+    if (warnings->is_counter_still && reading->status == HARPE_NOT_SUPPORTED &&
+        !profiler->has_had_power) {
         warnings->is_power_missing = true;
         profiler->has_energy = false;
     }
@@ -261,10 +280,10 @@ static void log_warnings(harpe_instruction_profiler *profiler, const energy_read
     }
     warnings->is_unreadable_told = is_unreadable;
     if (warnings->restarts > warnings->restarts_told && warnings->restarts_told == 0) {
-        harpe_log_line(
-            &profiler->log, HARPE_LOG_WARNING,
-            "GPU %d: the energy counter restarted; steps at that moment are not measured",
-            profiler->gpu);
+        harpe_error what;
+        (void)harpe_counter_fail(&profiler->counter, profiler->gpu, &what);
+        harpe_log_line(&profiler->log, HARPE_LOG_WARNING,
+                       "steps are not measured while the energy is not known: %s", what.message);
     }
     warnings->restarts_told = warnings->restarts;
     if (warnings->is_counter_still && !warnings->is_counter_still_told) {
@@ -352,6 +371,7 @@ harpe_profiler_conduct harpe_profiler_conduct_of(harpe_instruction_profiler *pro
     harpe_profiler_conduct conduct = {
         .lost_steps = profiler->builder.spoiled_steps + profiler->unmeasured_steps +
                       atomic_load_explicit(&profiler->recorder.dropped_steps, memory_order_relaxed),
+        .impossible = profiler->impossible + profiler->warnings.restarts,
         .energy = harpe_energy_check_compare(&profiler->check)};
     pthread_mutex_unlock(&profiler->lock);
     return conduct;
@@ -380,9 +400,10 @@ static harpe_status check_options(const harpe_instruction_profiler_options *opti
 
 static harpe_status find_counter(harpe_instruction_profiler *profiler, harpe_error *error) {
     if (!profiler->has_energy) return HARPE_OK;
-    uint64_t counter_mj = 0;
+    harpe_counter_reading reading;
     harpe_energy_source *source = &profiler->source;
-    harpe_status status = source->energy_mj(source->user, profiler->gpu, &counter_mj, error);
+    harpe_status status = harpe_counter_read(&profiler->counter, source, profiler->gpu,
+                                             source->clock_ns(source->user), &reading, error);
     profiler->has_counter = status != HARPE_NOT_SUPPORTED;
     if (profiler->has_counter) return status;
     harpe_log_line(&profiler->log, HARPE_LOG_INFO,
@@ -412,6 +433,7 @@ harpe_status harpe_profiler_new_on(const harpe_instruction_profiler_options *opt
     profiler->has_thread = has_thread;
     profiler->kept_spans_max = default_kept_spans_max;
     pthread_mutex_init(&profiler->lock, NULL);
+    pthread_mutex_init(&profiler->counter.lock, NULL);
     profiler->origin = profiler->latest = read_clocks(source);
     profiler->last_event_ns = INT64_MIN;
     status = harpe_recorder_open(&profiler->recorder, capacity, error);
@@ -441,6 +463,7 @@ void harpe_instruction_profiler_free(harpe_instruction_profiler *profiler) {
     bool is_ours = harpe_profiler_is_ours(profiler);
     harpe_ticker_stop(profiler->ticker);
     if (is_ours) pthread_mutex_destroy(&profiler->lock);
+    if (is_ours) pthread_mutex_destroy(&profiler->counter.lock);
     for (size_t i = 0; i < profiler->step_count; i++)
         free(profiler->steps[i].spans);
     free(profiler->steps);

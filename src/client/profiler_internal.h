@@ -13,6 +13,7 @@
 #include "client/profiler_energy.h"
 #include "client/profiler_steps.h"
 #include "client/recorder.h"
+#include "monitor/counter.h"
 #include "monitor/source.h"
 #include "monitor/ticker.h"
 
@@ -33,9 +34,12 @@ typedef struct harpe_profiler_warnings {
 struct harpe_instruction_profiler {
     harpe_recorder recorder;
     harpe_energy_source source;
-    bool has_energy;   /* false: only times; changed with the lock held */
-    bool has_counter;  /* false: power is integrated */
-    bool has_no_power; /* power cannot be compared with the counter; used only by the thread */
+    bool has_energy;    /* false: only times; changed with the lock held */
+    bool has_counter;   /* false: power is integrated */
+    bool has_no_power;  /* power cannot be compared with the counter; used only by the thread */
+    bool has_had_power; /* power was read once; used only by the thread */
+    harpe_counter counter;
+    unsigned breaks; /* of the counter, at its last reading; used only by the thread */
     int gpu;
     int64_t period_ns; /* GPU time */
     harpe_log log;
@@ -58,6 +62,7 @@ struct harpe_instruction_profiler {
     harpe_power_model forgotten; /* sums over the steps that were removed */
     harpe_profiler_warnings warnings;
     harpe_energy_check check;  /* compares the counter with the power */
+    uint64_t impossible;       /* those of them whose energy cannot be */
     uint64_t unmeasured_steps; /* steps that were removed because their energy is not known */
 };
 
@@ -78,6 +83,7 @@ bool harpe_profiler_is_ours(const harpe_instruction_profiler *profiler);
 /* What a rank reports about its measurements. */
 typedef struct harpe_profiler_conduct {
     uint64_t lost_steps; /* steps whose time stamps or energies were lost, since the start */
+    uint64_t impossible; /* energies that cannot be, since the start */
     harpe_energy_comparison energy;
 } harpe_profiler_conduct;
 harpe_profiler_conduct harpe_profiler_conduct_of(harpe_instruction_profiler *profiler);

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/possible.h"
 #include "base/text.h"
 #include "base/trust.h"
 #include "gpu/gpus_internal.h"
@@ -49,7 +50,18 @@ harpe_status harpe_gpus_find(const harpe_gpus *gpus, int gpu, harpe_gpu **out, h
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-static void adopt(harpe_gpu *gpu, int index, const harpe_backend_device *device) {
+/* Power rises above the limit for moments: an H100 with a limit of 700 W showed 809 W
+ * (docs/gpu.md). A module also contains a CPU and memory, which the GPU's limit does not count. */
+static double highest_w_of(const harpe_backend *backend, const harpe_backend_device *device) {
+    uint32_t lowest_mw = 0, highest_mw = 0;
+    int code = backend->power_limit_range(device->handle, &lowest_mw, &highest_mw);
+    double limit_w = code || highest_mw == 0 ? HARPE_GPU_HIGHEST_W : highest_mw * 1e-3;
+    double highest_w = (device->is_module ? 4 : 2) * limit_w;
+    return highest_w < HARPE_GPU_HIGHEST_W ? highest_w : HARPE_GPU_HIGHEST_W;
+}
+
+static void adopt(harpe_gpu *gpu, int index, const harpe_backend *backend,
+                  const harpe_backend_device *device) {
     gpu->info.index = index;
     gpu->info.driver_index = device->driver_index;
     memcpy(gpu->info.name, device->name, sizeof gpu->info.name);
@@ -59,6 +71,7 @@ static void adopt(harpe_gpu *gpu, int index, const harpe_backend_device *device)
     gpu->handle = device->handle;
     gpu->is_mig_enabled = device->is_mig_enabled;
     gpu->is_module = device->is_module;
+    gpu->highest_w = highest_w_of(backend, device);
     pthread_mutex_init(&gpu->mutex, NULL);
 }
 
@@ -74,7 +87,7 @@ static harpe_status adopt_visible(harpe_gpus *gpus, const harpe_gpus_options *op
         return harpe_fail_memory(error);
     }
     for (size_t i = 0; i < count; i++)
-        adopt(&gpus->gpus[i], (int)i, &devices[i]);
+        adopt(&gpus->gpus[i], (int)i, gpus->backend, &devices[i]);
     gpus->count = (int)count;
     free(devices);
     return HARPE_OK;
@@ -274,14 +287,39 @@ harpe_status harpe_gpu_persistence_mode(harpe_gpus *gpus, int gpu, bool *is_enab
     READ_ONE(bool, persistence_mode, is_enabled, "reading persistence mode");
 }
 
+double harpe_gpu_highest_w(const harpe_gpus *gpus, int gpu) {
+    return gpu >= 0 && gpu < gpus->count ? gpus->gpus[gpu].highest_w : HARPE_GPU_HIGHEST_W;
+}
+
+/* Some drivers answer 0 or garbage when they have no value. */
+static harpe_status read_power(harpe_gpus *gpus, int gpu, int (*read)(void *, uint32_t *),
+                               const char *what, uint32_t *power_mw, harpe_error *error) {
+    harpe_gpu *found = NULL;
+    uint32_t value_mw = 0;
+    harpe_status status = harpe_gpus_find(gpus, gpu, &found, error);
+    if (status != HARPE_OK) return status;
+    int code = read(found->handle, &value_mw);
+    if (code) return harpe_gpus_fail(gpus, found, code, what, error);
+    if (value_mw == 0 || value_mw * 1e-3 > found->highest_w) {
+        return harpe_fail(error, HARPE_DRIVER_ERROR,
+                          "GPU %d (%s): %s: the driver says %.0f W, which this GPU cannot draw (0 "
+                          "to %.0f W); the value is left out",
+                          gpu, found->info.name, what, value_mw * 1e-3, found->highest_w);
+    }
+    *power_mw = value_mw;
+    return HARPE_OK;
+}
+
 harpe_status harpe_gpu_instant_power(harpe_gpus *gpus, int gpu, uint32_t *power_mw,
                                      harpe_error *error) {
-    READ_ONE(uint32_t, instant_power, power_mw, "reading the power");
+    return read_power(gpus, gpu, gpus->backend->instant_power, "reading the power", power_mw,
+                      error);
 }
 
 harpe_status harpe_gpu_average_power(harpe_gpus *gpus, int gpu, uint32_t *power_mw,
                                      harpe_error *error) {
-    READ_ONE(uint32_t, average_power, power_mw, "reading the average power");
+    return read_power(gpus, gpu, gpus->backend->average_power, "reading the average power",
+                      power_mw, error);
 }
 
 harpe_energy_scope harpe_gpu_energy_scope(const harpe_gpus *gpus, int gpu) {
@@ -298,7 +336,8 @@ harpe_status harpe_gpu_module_power(harpe_gpus *gpus, int gpu, uint32_t *power_m
         return harpe_fail(error, HARPE_NOT_SUPPORTED,
                           "GPU %d (%s) is not part of a module whose power the driver reports", gpu,
                           one->info.name);
-    READ_ONE(uint32_t, module_power, power_mw, "reading the module's power");
+    return read_power(gpus, gpu, gpus->backend->module_power, "reading the module's power",
+                      power_mw, error);
 }
 
 harpe_status harpe_gpu_total_energy(harpe_gpus *gpus, int gpu, uint64_t *energy_mj,

@@ -17,6 +17,10 @@ harpe_status harpe_gpus_full_speed_clocks(harpe_gpus *gpus, int gpu, uint32_t *m
                                           uint32_t **graphics_mhz, size_t *count,
                                           harpe_error *error);
 
+/* Returns a power that this GPU never draws, not even for a moment that the driver shows: twice its
+ * highest power limit, or HARPE_GPU_HIGHEST_W if this limit is not known. */
+double harpe_gpu_highest_w(const harpe_gpus *gpus, int gpu);
+
 /* Returns true if changing settings needs the user root; otherwise CAP_SYS_ADMIN suffices. */
 bool harpe_gpus_need_root(const harpe_gpus *gpus);
 

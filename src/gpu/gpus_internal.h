@@ -31,6 +31,7 @@ typedef struct harpe_gpu {
     void *handle;
     bool is_mig_enabled;
     bool is_module;
+    double highest_w; /* harpe_gpu_highest_w */
 
     pthread_mutex_t mutex;
     bool power_limit_changed; /* true: the next member is the limit before the change */

@@ -56,6 +56,7 @@ static harpe_status choose_gpus(harpe_monitor *monitor, const harpe_monitor_opti
     for (size_t i = 0; i < monitor->gpu_count; i++) {
         int index = options->gpu_indices ? options->gpu_indices[i] : (int)i;
         monitor->gpus[i].index = index;
+        pthread_mutex_init(&monitor->gpus[i].counter.lock, NULL);
         monitor->gpu_indices[i] = index;
     }
     return HARPE_OK;
@@ -101,6 +102,10 @@ static harpe_status open_cpus(harpe_monitor *monitor, const char *path, harpe_er
     if (status != HARPE_OK) {
         harpe_log_level level = status == HARPE_UNAVAILABLE ? HARPE_LOG_INFO : HARPE_LOG_WARNING;
         harpe_log_line(&monitor->log, level, "CPU energy is not measured: %s", reason.message);
+    } else if (harpe_rapl_mirror_count(monitor->rapl) > 0) {
+        harpe_log_line(&monitor->log, HARPE_LOG_INFO,
+                       "%zu dies show the energy counter of another die and are counted once",
+                       harpe_rapl_mirror_count(monitor->rapl));
     }
     return HARPE_OK;
 }
@@ -118,7 +123,6 @@ harpe_status harpe_monitor_new_on(const harpe_monitor_options *options,
     monitor->synchronize_user = options->synchronize_user;
     monitor->approximate_instant_energy = options->approximate_instant_energy;
     pthread_mutex_init(&monitor->lock, NULL);
-    pthread_mutex_init(&monitor->counter_lock, NULL);
     harpe_status status = choose_gpus(monitor, options, error);
     if (status == HARPE_OK) status = start_sampler(monitor, options->sample_period_s, error);
     if (status == HARPE_OK && options->with_cpu)
@@ -151,10 +155,11 @@ void harpe_monitor_free(harpe_monitor *monitor) {
     for (size_t i = 0; i < monitor->window_count; i++)
         harpe_window_free(monitor->windows[i]);
     free(monitor->windows);
+    for (size_t i = 0; monitor->gpus && i < monitor->gpu_count; i++)
+        pthread_mutex_destroy(&monitor->gpus[i].counter.lock);
     free(monitor->gpus);
     free(monitor->gpu_indices);
     pthread_mutex_destroy(&monitor->lock);
-    pthread_mutex_destroy(&monitor->counter_lock);
     free(monitor);
 }
 

@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 
+#include "monitor/counter.h"
 #include "monitor/log.h"
 #include "monitor/rapl.h"
 #include "monitor/sampler.h"
@@ -14,8 +15,7 @@
 
 /* One GPU's energy at a reading: a counter, or the sampler's curve for a GPU without a counter. */
 typedef struct harpe_gpu_reading {
-    uint64_t counter_mj;
-    unsigned restarts; /* number of restarts of the counter before this value */
+    harpe_counter_reading counter;
     harpe_power_point sampled;
 } harpe_gpu_reading;
 
@@ -48,11 +48,9 @@ typedef struct harpe_monitor_gpu {
     int index; /* the GPU's index in the training process */
     bool is_sampled;
     size_t place; /* the GPU's place in the sampler */
-    /* The last reading of the counter by any window; guarded by the monitor's counter_lock. If a
-     * counter restarts and then passes the value at which a long window began, that window alone
-     * cannot detect the restart, but shorter windows within it can. */
-    uint64_t latest_mj;
-    unsigned restarts;
+    /* Shared by all windows. If a counter restarts and then passes the value at which a long window
+     * began, that window alone cannot detect the restart, but shorter windows within it can. */
+    harpe_counter counter;
 } harpe_monitor_gpu;
 
 struct harpe_monitor {
@@ -67,9 +65,6 @@ struct harpe_monitor {
     harpe_sampler *sampler; /* NULL: every GPU has a counter */
     harpe_rapl *rapl;       /* NULL: not requested or not readable */
     harpe_window_log *window_log;
-
-    pthread_mutex_t counter_lock; /* guards the known values of the GPUs' counters; never held for
-                                   * long */
 
     pthread_mutex_t lock; /* guards all members below */
     harpe_window **windows;

@@ -14,19 +14,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/number.h"
+#include "base/possible.h"
 #include "monitor/ticker.h"
 
 enum { PATH_SIZE = 512, ZONES_MAX = 64 };
 
-/* No package draws more power. The value limits how soon a counter can wrap. */
-static const double highest_package_power_w = 1000;
+/* Counters of several dies that are this close show one counter, which moves between two reads. */
+#define MIRROR_UJ 1000000
 
 typedef struct rapl_zone {
     int descriptor; /* descriptor of energy_uj; -1: no such zone */
     uint64_t range_uj;
     uint64_t last_uj;
+    int64_t moved_ns; /* when last_uj was first read */
     uint64_t total_uj;
     unsigned restarts;
     char name[HARPE_RAPL_NAME_SIZE];
@@ -39,6 +42,13 @@ struct harpe_rapl {
     size_t package_count;
     rapl_zone packages[HARPE_RAPL_PACKAGES_MAX];
     rapl_zone dram[HARPE_RAPL_PACKAGES_MAX];
+    /* Dies whose counters showed the same as that of package `mirrored` when they were opened. Some
+     * AMD processors have one counter and a zone for each die. As long as the two are the same,
+     * they count once; when they differ, both count, as part of that package. */
+    size_t mirror_count;
+    rapl_zone mirrors[HARPE_RAPL_PACKAGES_MAX];
+    size_t mirrored[HARPE_RAPL_PACKAGES_MAX];
+    bool differs[HARPE_RAPL_PACKAGES_MAX];
 };
 
 /* ---- Small files ----------------------------------------------------------------------------- */
@@ -110,35 +120,69 @@ static harpe_status open_zone(const char *directory, rapl_zone *zone, harpe_erro
         return status;
     }
     zone->total_uj = 0;
+    zone->moved_ns = harpe_clock_ns();
     if (read_text_file(directory, "max_energy_range_uj", line, sizeof line) &&
         harpe_parse_int(line, strlen(line), &range_uj) && range_uj > 0)
         zone->range_uj = (uint64_t)range_uj; /* otherwise a wrap counts as a restart */
     return HARPE_OK;
 }
 
-/* Reads the counter and adds its increase, including a wrap. The energy lost in a restart is
- * unknown, so a restart adds no energy. Restarts are counted in `restarts`. */
-static harpe_status update_zone(rapl_zone *zone, harpe_error *error) {
+static bool can_move(const rapl_zone *zone, uint64_t moved_uj, int64_t now_ns) {
+    return harpe_energy_is_possible((double)moved_uj * 1e-6,
+                                    (double)(now_ns - zone->moved_ns) * 1e-9, HARPE_CPU_HIGHEST_W);
+}
+
+/* Reads the counter and adds its increase, including a wrap. The energy of a restart, and of a wrap
+ * or an increase that is too large for the time, is unknown, so nothing is added for it. These are
+ * counted in `restarts`. */
+static harpe_status update_zone(rapl_zone *zone, int64_t now_ns, harpe_error *error) {
     uint64_t now_uj = 0;
     if (!read_number(zone->descriptor, &now_uj)) return fail_zone(zone->name, errno, error);
     uint64_t moved_uj = now_uj - zone->last_uj;
-    if (now_uj < zone->last_uj) {
-        bool has_wrapped = zone->range_uj >= zone->last_uj;
-        moved_uj = has_wrapped ? zone->range_uj - zone->last_uj + now_uj : 0;
-        zone->restarts += !has_wrapped;
-    }
-    zone->total_uj += moved_uj;
+    bool is_known = now_uj >= zone->last_uj || zone->range_uj >= zone->last_uj;
+    if (now_uj < zone->last_uj) moved_uj += zone->range_uj;
+    is_known = is_known &&
+               (can_move(zone, moved_uj, now_ns) || can_move(zone, moved_uj, harpe_clock_ns()));
+    zone->restarts += !is_known;
+    zone->total_uj += is_known ? moved_uj : 0;
+    if (now_uj != zone->last_uj) zone->moved_ns = now_ns;
     zone->last_uj = now_uj;
+    return HARPE_OK;
+}
+
+static bool is_near(uint64_t a_uj, uint64_t b_uj) {
+    return (a_uj > b_uj ? a_uj - b_uj : b_uj - a_uj) <= MIRROR_UJ;
+}
+
+/* Reads a die that showed the counter of a package. The package was read before; if the process was
+ * stopped in between, the package's counter has moved on, and it is read again. */
+static harpe_status update_mirror(harpe_rapl *rapl, size_t m, int64_t now_ns, harpe_error *error) {
+    rapl_zone *zone = &rapl->mirrors[m], *package = &rapl->packages[rapl->mirrored[m]];
+    uint64_t counted_uj = zone->total_uj, before_uj = package->last_uj;
+    unsigned restarts = zone->restarts;
+    harpe_status status = update_zone(zone, now_ns, error);
+    if (status == HARPE_OK && !rapl->differs[m] && !is_near(zone->last_uj, package->last_uj))
+        status = update_zone(package, now_ns, error);
+    if (status != HARPE_OK) return status;
+    bool is_between = zone->last_uj >= before_uj && zone->last_uj <= package->last_uj;
+    rapl->differs[m] =
+        rapl->differs[m] || !(is_between || is_near(zone->last_uj, package->last_uj));
+    if (!rapl->differs[m]) return HARPE_OK;
+    package->total_uj += zone->total_uj - counted_uj;
+    package->restarts += zone->restarts - restarts;
     return HARPE_OK;
 }
 
 static harpe_status update_all(harpe_rapl *rapl, harpe_error *error) {
     harpe_status status = HARPE_OK;
+    int64_t now_ns = harpe_clock_ns();
     for (size_t i = 0; i < rapl->package_count && status == HARPE_OK; i++) {
-        status = update_zone(&rapl->packages[i], error);
+        status = update_zone(&rapl->packages[i], now_ns, error);
         if (status == HARPE_OK && rapl->dram[i].descriptor >= 0)
-            status = update_zone(&rapl->dram[i], error);
+            status = update_zone(&rapl->dram[i], now_ns, error);
     }
+    for (size_t m = 0; m < rapl->mirror_count && status == HARPE_OK; m++)
+        status = update_mirror(rapl, m, now_ns, error);
     return status;
 }
 
@@ -157,6 +201,23 @@ static void find_dram(const char *package_directory, int package, rapl_zone *dra
     }
 }
 
+/* Returns true if two names are those of two dies of one package, such as package-0-die-1. */
+static bool are_dies_of_one(const char *a, const char *b) {
+    const char *die = strstr(a, "-die-");
+    return die && strncmp(a, b, (size_t)(die - a) + strlen("-die-")) == 0;
+}
+
+/* Finds an earlier die of the same package that shows the same counter. */
+static bool find_mirrored(const harpe_rapl *rapl, const rapl_zone *zone, size_t *mirrored) {
+    for (size_t i = 0; i < rapl->package_count; i++) {
+        const rapl_zone *other = &rapl->packages[i];
+        *mirrored = i;
+        if (are_dies_of_one(other->name, zone->name) && is_near(other->last_uj, zone->last_uj))
+            return true;
+    }
+    return false;
+}
+
 static harpe_status find_package(harpe_rapl *rapl, const char *root, int number,
                                  harpe_error *error) {
     char directory[PATH_SIZE];
@@ -166,12 +227,18 @@ static harpe_status find_package(harpe_rapl *rapl, const char *root, int number,
     if (!join(directory, root, zone) || !read_text_file(directory, "name", name, sizeof name))
         return HARPE_OK;
     if (strncmp(name, "package", strlen("package")) != 0) return HARPE_OK;
-    size_t place = rapl->package_count;
+    size_t place = rapl->package_count, mirrored = 0;
     rapl_zone *package = &rapl->packages[place];
     memcpy(package->name, name, sizeof name);
     harpe_status status = open_zone(directory, package, error);
     if (status != HARPE_OK) return status;
     find_dram(directory, number, &rapl->dram[place]);
+    if (rapl->dram[place].descriptor < 0 && find_mirrored(rapl, package, &mirrored)) {
+        rapl->mirrors[rapl->mirror_count] = *package;
+        rapl->mirrored[rapl->mirror_count++] = mirrored;
+        package->descriptor = -1;
+        return HARPE_OK;
+    }
     rapl->package_count++;
     return HARPE_OK;
 }
@@ -187,7 +254,7 @@ static int64_t tick_ns_of(const harpe_rapl *rapl) {
             if (zones[z]->descriptor >= 0 && zone_j > 0 && zone_j < range_j) range_j = zone_j;
         }
     }
-    double tick_s = 0.5 * range_j / highest_package_power_w;
+    double tick_s = 0.5 * range_j / HARPE_CPU_HIGHEST_W;
     return (int64_t)((tick_s > 0.1 ? tick_s : 0.1) * 1e9);
 }
 
@@ -240,11 +307,14 @@ void harpe_rapl_close(harpe_rapl *rapl) {
     for (size_t i = 0; i < HARPE_RAPL_PACKAGES_MAX; i++) {
         close_zone(&rapl->packages[i]);
         close_zone(&rapl->dram[i]);
+        if (i < rapl->mirror_count) close_zone(&rapl->mirrors[i]);
     }
     free(rapl);
 }
 
 size_t harpe_rapl_package_count(const harpe_rapl *rapl) { return rapl ? rapl->package_count : 0; }
+
+size_t harpe_rapl_mirror_count(const harpe_rapl *rapl) { return rapl->mirror_count; }
 
 const char *harpe_rapl_package_name(const harpe_rapl *rapl, size_t package) {
     return rapl->packages[package].name;
@@ -262,6 +332,7 @@ harpe_status harpe_rapl_read(harpe_rapl *rapl, harpe_rapl_reading *reading, harp
     }
     pthread_mutex_lock(&rapl->lock);
     harpe_status status = update_all(rapl, error);
+    reading->time_ns = harpe_clock_ns();
     for (size_t i = 0; i < rapl->package_count && status == HARPE_OK; i++) {
         reading->package_uj[i] = rapl->packages[i].total_uj;
         reading->dram_uj[i] = rapl->dram[i].total_uj;

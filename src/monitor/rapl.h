@@ -18,8 +18,11 @@ typedef struct harpe_rapl harpe_rapl;
 
 /* A reading in uJ since harpe_rapl_open, corrected for wraps. Restarts of a counter are counted,
  * and the energy between two readings with different counts is unknown. A counter that has gone
- * back counts as restarted if max_energy_range_uj does not tell where the counter wraps. */
+ * back counts as restarted if max_energy_range_uj does not tell where the counter wraps, or if a
+ * wrap would be more energy than HARPE_CPU_HIGHEST_W allows, and so does a counter that has jumped
+ * further than this. */
 typedef struct harpe_rapl_reading {
+    int64_t time_ns; /* harpe_clock_ns after the reading */
     uint64_t package_uj[HARPE_RAPL_PACKAGES_MAX];
     uint64_t dram_uj[HARPE_RAPL_PACKAGES_MAX]; /* 0 for a package without DRAM zone */
     unsigned package_restarts[HARPE_RAPL_PACKAGES_MAX];
@@ -34,6 +37,8 @@ void harpe_rapl_close(harpe_rapl *rapl);
 
 size_t harpe_rapl_package_count(const harpe_rapl *rapl); /* 0 for NULL */
 const char *harpe_rapl_package_name(const harpe_rapl *rapl, size_t package);
+/* Returns the number of zones that show the counter of another die and count once with it. */
+size_t harpe_rapl_mirror_count(const harpe_rapl *rapl);
 bool harpe_rapl_has_dram(const harpe_rapl *rapl, size_t package);
 
 /* Reads all counters. Fails with HARPE_NOT_SUPPORTED in a forked child. Any thread may call it. */

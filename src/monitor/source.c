@@ -4,6 +4,8 @@
 #include "monitor/source.h"
 
 #include "base/clock.h"
+#include "base/possible.h"
+#include "gpu/gpus.h"
 
 static int gpus_count(void *user) { return harpe_gpus_count(user); }
 
@@ -19,6 +21,8 @@ static harpe_status gpus_power_mw(void *user, int gpu, uint32_t *power_mw, harpe
         return harpe_gpu_module_power(user, gpu, power_mw, error);
     return harpe_gpu_instant_power(user, gpu, power_mw, error);
 }
+
+static double gpus_highest_w(void *user, int gpu) { return harpe_gpu_highest_w(user, gpu); }
 
 static int no_gpus(void *user) {
     (void)user;
@@ -38,5 +42,10 @@ harpe_energy_source harpe_energy_source_of_gpus(harpe_gpus *gpus) {
         .clock_ns = gpus_clock_ns,
         .energy_mj = gpus_energy_mj,
         .power_mw = gpus_power_mw,
+        .highest_w = gpus_highest_w,
     };
+}
+
+double harpe_energy_source_highest_w(const harpe_energy_source *source, int gpu) {
+    return source->highest_w ? source->highest_w(source->user, gpu) : HARPE_GPU_HIGHEST_W;
 }

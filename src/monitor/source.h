@@ -17,7 +17,11 @@ typedef struct harpe_energy_source {
     int64_t (*clock_ns)(void *user); /* monotonic, in the time of the GPUs */
     harpe_status (*energy_mj)(void *user, int gpu, uint64_t *energy_mj, harpe_error *error);
     harpe_status (*power_mw)(void *user, int gpu, uint32_t *power_mw, harpe_error *error);
+    double (*highest_w)(void *user, int gpu); /* NULL: HARPE_GPU_HIGHEST_W */
 } harpe_energy_source;
+
+/* Returns a power that the GPU never draws for as long as a counter shows. */
+double harpe_energy_source_highest_w(const harpe_energy_source *source, int gpu);
 
 /* Returns the source of real GPUs. `gpus` NULL: no GPUs and CLOCK_MONOTONIC. */
 harpe_energy_source harpe_energy_source_of_gpus(harpe_gpus *gpus);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Takes the readings of a window, with clock and counters in the right order, and computes the
  * difference of two readings. It does not handle names, locks or logs. A counter that ran backwards
- * never becomes a value. */
-#include <inttypes.h>
+ * or jumped never becomes a value. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -11,50 +10,12 @@
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-/* Records a value of the energy counter. Returns how often the counter had restarted before it had
- * this value. `restarts` and `latest_mj` are the counts and the value that were known before the
- * read began.
- *
- * A value below `latest_mj` proves that the counter has restarted. If another thread has already
- * counted a restart since the read began, that is the same restart, and it is not counted again.
- * For any other value the function returns `restarts`, even if another thread has counted a
- * restart, because the value may be from before or after that restart. */
-static unsigned note_counter(harpe_monitor *monitor, harpe_monitor_gpu *gpu, unsigned restarts,
-                             uint64_t latest_mj, uint64_t energy_mj) {
-    pthread_mutex_lock(&monitor->counter_lock);
-    bool has_restarted = energy_mj < latest_mj;
-    if (gpu->restarts == restarts && has_restarted) {
-        gpu->restarts++;
-        gpu->latest_mj = energy_mj;
-    } else if (gpu->restarts == restarts || has_restarted) {
-        if (energy_mj > gpu->latest_mj) gpu->latest_mj = energy_mj;
-    }
-    unsigned seen = has_restarted ? gpu->restarts : restarts;
-    pthread_mutex_unlock(&monitor->counter_lock);
-    return seen;
-}
-
-/* Calls the driver without the lock, because the driver may be slow. */
-static harpe_status read_counter(harpe_monitor *monitor, harpe_monitor_gpu *gpu,
-                                 harpe_gpu_reading *reading, harpe_error *error) {
-    const harpe_energy_source *source = &monitor->source;
-    uint64_t energy_mj = 0;
-    pthread_mutex_lock(&monitor->counter_lock);
-    unsigned restarts = gpu->restarts;
-    uint64_t latest_mj = gpu->latest_mj;
-    pthread_mutex_unlock(&monitor->counter_lock);
-    harpe_status status = source->energy_mj(source->user, gpu->index, &energy_mj, error);
-    if (status != HARPE_OK) return status;
-    reading->counter_mj = energy_mj;
-    reading->restarts = note_counter(monitor, gpu, restarts, latest_mj, energy_mj);
-    return HARPE_OK;
-}
-
-static harpe_status read_gpu(harpe_monitor *monitor, size_t i, harpe_window_reading *reading,
-                             harpe_error *error) {
+static harpe_status read_gpu(harpe_monitor *monitor, size_t i, int64_t now_ns,
+                             harpe_window_reading *reading, harpe_error *error) {
     harpe_monitor_gpu *gpu = &monitor->gpus[i];
     return gpu->is_sampled ? harpe_sampler_sample(monitor->sampler, gpu->place, error)
-                           : read_counter(monitor, gpu, &reading->gpus[i], error);
+                           : harpe_counter_read(&gpu->counter, &monitor->source, gpu->index, now_ns,
+                                                &reading->gpus[i].counter, error);
 }
 
 static harpe_status read_cpus(harpe_monitor *monitor, harpe_window_reading *reading,
@@ -81,7 +42,7 @@ harpe_status harpe_window_read_start(harpe_monitor *monitor, harpe_window_readin
     reading->time_ns = monitor->source.clock_ns(monitor->source.user);
     harpe_status status = HARPE_OK;
     for (size_t i = 0; i < monitor->gpu_count && status == HARPE_OK; i++)
-        status = read_gpu(monitor, i, reading, error);
+        status = read_gpu(monitor, i, reading->time_ns, reading, error);
     if (status == HARPE_OK) status = read_cpus(monitor, reading, error);
     reading->reading_ns = monitor->source.clock_ns(monitor->source.user) - reading->time_ns;
     return status == HARPE_OK ? place_samples(monitor, reading, error) : status;
@@ -92,7 +53,7 @@ harpe_status harpe_window_read_end(harpe_monitor *monitor, harpe_window_reading 
     int64_t begun_ns = monitor->source.clock_ns(monitor->source.user);
     harpe_status status = read_cpus(monitor, reading, error);
     for (size_t i = monitor->gpu_count; i > 0 && status == HARPE_OK; i--)
-        status = read_gpu(monitor, i - 1, reading, error);
+        status = read_gpu(monitor, i - 1, begun_ns, reading, error);
     if (status != HARPE_OK) return status;
     reading->time_ns = monitor->source.clock_ns(monitor->source.user);
     reading->reading_ns = reading->time_ns - begun_ns;
@@ -103,53 +64,53 @@ harpe_status harpe_window_read_end(harpe_monitor *monitor, harpe_window_reading 
 
 static harpe_status gpu_difference(harpe_monitor *monitor, harpe_monitor_gpu *gpu,
                                    const harpe_gpu_reading *start, const harpe_gpu_reading *end,
-                                   double *energy_j, harpe_error *error) {
+                                   double time_s, double *energy_j, harpe_error *error) {
     if (gpu->is_sampled) {
         return harpe_sampler_energy(monitor->sampler, gpu->place, &start->sampled, &end->sampled,
                                     energy_j, error);
     }
-    if (end->counter_mj < start->counter_mj) {
+    if (end->counter.breaks != start->counter.breaks)
+        return harpe_counter_fail(&gpu->counter, gpu->index, error);
+    double value_j = (double)(end->counter.energy_mj - start->counter.energy_mj) * 1e-3;
+    double highest_w = harpe_energy_source_highest_w(&monitor->source, gpu->index);
+    if (!harpe_energy_is_possible(value_j, time_s, highest_w)) {
         return harpe_fail(error, HARPE_DRIVER_ERROR,
-                          "GPU %d: its energy counter ran backwards, from %" PRIu64 " to %" PRIu64
-                          " mJ (the driver was reloaded or the GPU reset); the energy is not "
-                          "known, measure again",
-                          gpu->index, start->counter_mj, end->counter_mj);
+                          "GPU %d: its energy counter says %.0f J in %.3f s, more than the GPU can "
+                          "use (%.0f W); the energy is not known",
+                          gpu->index, value_j, time_s, highest_w);
     }
-    if (end->restarts != start->restarts) {
-        return harpe_fail(error, HARPE_DRIVER_ERROR,
-                          "GPU %d: its energy counter restarted meanwhile, as another window has "
-                          "seen (the driver was reloaded or the GPU reset); the energy is not "
-                          "known, measure again",
-                          gpu->index);
-    }
-    *energy_j = (double)(end->counter_mj - start->counter_mj) / 1e3;
+    *energy_j = value_j;
     return HARPE_OK;
 }
 
-static harpe_status check_cpu(const harpe_monitor *monitor, size_t cpu,
-                              const harpe_window_reading *start, const harpe_window_reading *end,
-                              harpe_error *error) {
-    bool is_package = end->cpus->package_restarts[cpu] != start->cpus->package_restarts[cpu];
-    bool is_dram = end->cpus->dram_restarts[cpu] != start->cpus->dram_restarts[cpu];
-    if (!is_package && !is_dram) return HARPE_OK;
-    return harpe_fail(
-        error, HARPE_DRIVER_ERROR,
-        "%sCPU %s: its energy counter restarted, or wrapped where max_energy_range_uj "
-        "does not say; the energy is not known, measure again",
-        is_package ? "" : "the DRAM of ", harpe_rapl_package_name(monitor->rapl, cpu));
+/* Returns the energy of a package or its DRAM in `*energy_j`. */
+static harpe_status cpu_energy(const char *what, const char *name, uint64_t moved_uj, bool is_known,
+                               double time_s, double *energy_j, harpe_error *error) {
+    *energy_j = (double)moved_uj * 1e-6;
+    if (is_known && harpe_energy_is_possible(*energy_j, time_s, HARPE_CPU_HIGHEST_W))
+        return HARPE_OK;
+    return harpe_fail(error, HARPE_DRIVER_ERROR,
+                      "%sCPU %s: its energy counter restarted, jumped, or wrapped where "
+                      "max_energy_range_uj does not say; the energy is not known, measure again",
+                      what, name);
 }
 
 static harpe_status cpu_difference(const harpe_monitor *monitor, const harpe_window_reading *start,
                                    const harpe_window_reading *end,
                                    harpe_window_measurement *measurement, harpe_error *error) {
+    const harpe_rapl_reading *from = start->cpus, *to = end->cpus;
     for (size_t i = 0; i < measurement->cpu_count; i++) {
-        harpe_status status = check_cpu(monitor, i, start, end, error);
+        const char *name = harpe_rapl_package_name(monitor->rapl, i);
+        double time_s = (double)(to->time_ns - from->time_ns) * 1e-9;
+        harpe_status status = cpu_energy("", name, to->package_uj[i] - from->package_uj[i],
+                                         to->package_restarts[i] == from->package_restarts[i],
+                                         time_s, &measurement->cpu_energy_j[i], error);
+        if (status == HARPE_OK)
+            status = cpu_energy("the DRAM of ", name, to->dram_uj[i] - from->dram_uj[i],
+                                to->dram_restarts[i] == from->dram_restarts[i], time_s,
+                                &measurement->dram_energy_j[i], error);
         if (status != HARPE_OK) return status;
-        uint64_t package_uj = end->cpus->package_uj[i] - start->cpus->package_uj[i];
-        uint64_t dram_uj = end->cpus->dram_uj[i] - start->cpus->dram_uj[i];
-        bool has_dram = harpe_rapl_has_dram(monitor->rapl, i);
-        measurement->cpu_energy_j[i] = (double)package_uj / 1e6;
-        measurement->dram_energy_j[i] = has_dram ? (double)dram_uj / 1e6 : (double)NAN;
+        if (!harpe_rapl_has_dram(monitor->rapl, i)) measurement->dram_energy_j[i] = (double)NAN;
     }
     return HARPE_OK;
 }
@@ -169,7 +130,7 @@ harpe_status harpe_window_reading_difference(harpe_monitor *monitor,
         double *energy_j = &measurement->gpu_energy_j[i];
         measurement->gpu_index[i] = monitor->gpus[i].index;
         harpe_status status = gpu_difference(monitor, &monitor->gpus[i], &start->gpus[i],
-                                             &end->gpus[i], energy_j, error);
+                                             &end->gpus[i], measurement->time_s, energy_j, error);
         if (status != HARPE_OK) return status;
         measurement->total_gpu_energy_j += *energy_j;
     }

@@ -29,6 +29,7 @@ static const member MEMBERS[] = {
     COUNT(misfits_measured),
     COUNT(disobeyed),
     COUNT(lost),
+    COUNT(impossible),
     COUNT(left_out),
     COUNT(wanted_mhz),
     COUNT(held_mhz),

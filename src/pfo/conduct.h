@@ -20,6 +20,7 @@ typedef struct harpe_conduct {
     int64_t misfits_measured; /* those of them that are in the result, because no step fits */
     int64_t disobeyed;        /* steps during which the GPU had another clock than the set one */
     int64_t lost;             /* steps whose time stamps or energies were lost */
+    int64_t impossible;       /* energies that cannot be, which are in no step of the result */
     int64_t left_out;         /* steps that were to be measured and are not in the result */
     int64_t wanted_mhz, held_mhz; /* the last such pair of clocks; 0: the GPU has obeyed */
     int64_t tokens_per_step;      /* of the whole job; 0: not known */

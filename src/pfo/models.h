@@ -41,6 +41,11 @@ bool harpe_profiling_result_scan_totals(const char *body, size_t length, int *ra
                                         harpe_result_totals *totals);
 harpe_result_totals harpe_profiling_result_totals(const harpe_profiling_result *result);
 
+/* Returns false if `gpus` GPUs cannot have used the energy of the iterations in their time. */
+bool harpe_result_totals_can_be(const harpe_result_totals *totals, int gpus);
+/* Does the same for the iterations and for each instruction of a result. */
+bool harpe_profiling_result_can_be(const harpe_profiling_result *result, int gpus);
+
 /* Reads the conduct in the text of a result. It is unknown if the text has none. */
 harpe_conduct harpe_conduct_read(const char *text, size_t length);
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "base/possible.h"
 #include "pfo/models.h"
 
 /* A value above these limits is not plausible for an iteration. */
@@ -176,6 +177,33 @@ harpe_result_totals harpe_profiling_result_totals(const harpe_profiling_result *
         if (energy_j > 0 && energy_j <= ENERGY_MAX_J) totals.energy_j += energy_j;
     }
     return totals;
+}
+
+bool harpe_result_totals_can_be(const harpe_result_totals *totals, int gpus) {
+    return harpe_energy_is_possible(totals->energy_j, totals->time_s, gpus * HARPE_GPU_HIGHEST_W);
+}
+
+static double sum_of(const harpe_breakdown *list, size_t count, const char *instruction) {
+    double sum = 0;
+    for (size_t b = 0; b < count; b++) {
+        if (strcmp(list[b].instruction, instruction) != 0) continue;
+        for (size_t i = 0; i < list[b].iteration_count; i++)
+            for (size_t k = 0; k < list[b].counts[i]; k++)
+                sum += list[b].values[list[b].offsets[i] + k];
+    }
+    return sum;
+}
+
+bool harpe_profiling_result_can_be(const harpe_profiling_result *result, int gpus) {
+    harpe_result_totals totals = harpe_profiling_result_totals(result);
+    bool can_be = harpe_result_totals_can_be(&totals, gpus);
+    for (size_t b = 0; b < result->energy_breakdown_count && can_be; b++) {
+        const char *own = result->energy_breakdown[b].instruction;
+        totals.energy_j = sum_of(result->energy_breakdown, result->energy_breakdown_count, own);
+        totals.time_s = sum_of(result->time_breakdown, result->time_breakdown_count, own);
+        can_be = harpe_result_totals_can_be(&totals, gpus);
+    }
+    return can_be;
 }
 
 /* ---- The conduct ----------------------------------------------------------------------------- */

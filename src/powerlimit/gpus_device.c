@@ -17,6 +17,8 @@
 #include "gpu/gpus_internal.h"
 #include "lease/lease.h"
 #include "lease/lease_power.h"
+#include "monitor/monitor.h"
+#include "monitor/windows.h"
 #include "powerlimit/claims.h"
 #include "powerlimit/guard.h"
 #include "powerlimit/power_meter.h"
@@ -31,7 +33,7 @@ struct harpe_power_limit_gpus {
     harpe_power_claims claims; /* used if there is no guard */
     int *leases;               /* socket of each GPU's lease, -1: none; NULL: no agent */
     char agent[HARPE_LEASE_SOCKET_SIZE];
-    uint64_t *counters_mj; /* counter of each GPU, as last read in the open window */
+    char window[64]; /* name of the open window */
     harpe_power_meter *meter;
 };
 
@@ -85,39 +87,21 @@ static harpe_status gpus_set_limit(void *user, int limit_w, harpe_error *error) 
 }
 
 /* Checks the counters at each step. If a counter restarts early in a window, it may exceed its
- * first value again at the end of the window, and the wrong difference would look plausible. */
+ * first value again at the end of the window. Sampled power has no counter. */
 static harpe_status gpus_check_window(void *user, harpe_error *error) {
     harpe_power_limit_gpus *all = user;
-    for (int gpu = 0; gpu < all->device.gpu_count; gpu++) {
-        uint64_t energy_mj = 0;
-        harpe_status status = harpe_gpu_total_energy(all->gpus, gpu, &energy_mj, error);
-        if (status == HARPE_NOT_SUPPORTED) continue; /* the monitor samples this GPU's power */
-        if (status != HARPE_OK) return status;
-        if (energy_mj < all->counters_mj[gpu]) {
-            return harpe_fail(error, HARPE_DRIVER_ERROR,
-                              "GPU %d (%s): its energy counter ran backwards during a measurement, "
-                              "from %" PRIu64 " to %" PRIu64 " mJ (the driver was reloaded or the "
-                              "GPU reset); start the job again to measure again",
-                              gpu, harpe_gpu_info_at(all->gpus, gpu)->name, all->counters_mj[gpu],
-                              energy_mj);
-        }
-        all->counters_mj[gpu] = energy_mj;
-    }
-    return HARPE_OK;
+    if (harpe_monitor_is_sampled(all->monitor)) return HARPE_OK;
+    return harpe_monitor_peek(all->monitor, all->window, NULL, error);
 }
 
 static harpe_status gpus_begin_window(void *user, const char *name, harpe_error *error) {
     harpe_power_limit_gpus *all = user;
-    harpe_status status = harpe_monitor_begin(all->monitor, name, true, error);
-    if (status != HARPE_OK) return status;
-    memset(all->counters_mj, 0, (size_t)all->device.gpu_count * sizeof *all->counters_mj);
-    status = gpus_check_window(user, error);
-    if (status != HARPE_OK) (void)harpe_monitor_end(all->monitor, name, true, NULL, NULL);
-    return status;
+    (void)snprintf(all->window, sizeof all->window, "%s", name);
+    return harpe_monitor_begin(all->monitor, name, true, error);
 }
 
 /* Checks each GPU, because a sum over GPUs can hide a fault of one GPU. */
-static harpe_status check_measurement(harpe_power_limit_gpus *all,
+static harpe_status check_measurement(const harpe_power_limit_gpus *all,
                                       const harpe_window_measurement *measurement,
                                       harpe_error *error) {
     for (size_t i = 0; i < measurement->gpu_count; i++) {
@@ -130,7 +114,7 @@ static harpe_status check_measurement(harpe_power_limit_gpus *all,
                           HARPE_TIME(measurement->time_s),
                           HARPE_DIGITS(measurement->gpu_energy_j[i], 6));
     }
-    return gpus_check_window(all, error);
+    return HARPE_OK;
 }
 
 static harpe_status gpus_end_window(void *user, const char *name, bool cancel, double *energy_j,
@@ -305,9 +289,7 @@ harpe_status harpe_power_limit_gpus_new(harpe_gpus *gpus, bool with_guard,
         .check_window = gpus_check_window,
         .mean_power = gpus_mean_power,
     };
-    all->counters_mj = harpe_calloc((size_t)all->device.gpu_count, sizeof *all->counters_mj);
-    harpe_status status = all->counters_mj ? HARPE_OK : harpe_fail_memory(error);
-    if (status == HARPE_OK) status = prepare(all, with_guard, error);
+    harpe_status status = prepare(all, with_guard, error);
     if (status != HARPE_OK) {
         harpe_power_limit_gpus_free(all);
         return status;
@@ -329,6 +311,5 @@ void harpe_power_limit_gpus_free(harpe_power_limit_gpus *gpus) {
     harpe_power_claims_release(&gpus->claims, restored == HARPE_OK);
     harpe_monitor_free(gpus->monitor);
     harpe_power_meter_free(gpus->meter);
-    free(gpus->counters_mj);
     free(gpus);
 }

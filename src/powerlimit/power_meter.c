@@ -8,52 +8,62 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "monitor/counter.h"
 
 #define SHORTEST_NS INT64_C(1000000000)
 
 struct harpe_power_meter {
-    harpe_gpus *gpus;
+    harpe_energy_source source;
     int count;
     bool has_reading;
-    int64_t read_ns;      /* time of the last reading, on the clock of the GPUs */
-    uint64_t *counter_mj; /* of each GPU, at the last reading */
+    int64_t read_ns; /* time of the last reading, on the clock of the GPUs */
+    struct gpu_meter {
+        harpe_counter counter;
+        harpe_counter_reading last;
+    } * gpu; /* of each GPU */
 };
 
 harpe_status harpe_power_meter_new(harpe_gpus *gpus, harpe_power_meter **out, harpe_error *error) {
     harpe_power_meter *meter = harpe_calloc(1, sizeof *meter);
     if (!meter) return harpe_fail_memory(error);
-    meter->gpus = gpus;
-    meter->count = harpe_gpus_count(gpus);
-    meter->counter_mj = harpe_calloc((size_t)meter->count, sizeof *meter->counter_mj);
-    if (!meter->counter_mj) {
+    meter->source = harpe_energy_source_of_gpus(gpus);
+    meter->gpu = harpe_calloc((size_t)harpe_gpus_count(gpus), sizeof *meter->gpu);
+    if (!meter->gpu) {
         harpe_power_meter_free(meter);
         return harpe_fail_memory(error);
     }
+    meter->count = harpe_gpus_count(gpus);
+    for (int gpu = 0; gpu < meter->count; gpu++)
+        pthread_mutex_init(&meter->gpu[gpu].counter.lock, NULL);
     *out = meter;
     return HARPE_OK;
 }
 
 void harpe_power_meter_free(harpe_power_meter *meter) {
     if (!meter) return;
-    free(meter->counter_mj);
+    for (int gpu = 0; gpu < meter->count; gpu++)
+        pthread_mutex_destroy(&meter->gpu[gpu].counter.lock);
+    free(meter->gpu);
     free(meter);
 }
 
 harpe_status harpe_power_meter_read(harpe_power_meter *meter, double *power_w, harpe_error *error) {
-    int64_t now_ns = harpe_gpus_clock_ns(meter->gpus);
+    const harpe_energy_source *source = &meter->source;
+    int64_t now_ns = source->clock_ns(source->user);
     int64_t passed_ns = now_ns - meter->read_ns;
     bool is_known = meter->has_reading && passed_ns >= SHORTEST_NS;
     double energy_j = 0;
     meter->has_reading = false; /* a reading of only some counters is of no use */
     *power_w = 0;
     for (int gpu = 0; gpu < meter->count; gpu++) {
-        uint64_t now_mj = 0;
-        harpe_status status = harpe_gpu_total_energy(meter->gpus, gpu, &now_mj, error);
+        struct gpu_meter *one = &meter->gpu[gpu];
+        harpe_counter_reading last = one->last;
+        harpe_status status =
+            harpe_counter_read(&one->counter, source, gpu, now_ns, &one->last, error);
         if (status == HARPE_NOT_SUPPORTED) return HARPE_OK;
         if (status != HARPE_OK) return status;
-        if (now_mj < meter->counter_mj[gpu]) is_known = false;
-        energy_j += ((double)now_mj - (double)meter->counter_mj[gpu]) * 1e-3;
-        meter->counter_mj[gpu] = now_mj;
+        is_known = is_known && one->last.breaks == last.breaks;
+        energy_j += (double)(one->last.energy_mj - last.energy_mj) * 1e-3;
     }
     meter->has_reading = true;
     meter->read_ns = now_ns;

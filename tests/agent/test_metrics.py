@@ -172,6 +172,32 @@ class Faults(AgentTest):
         agent.faults.write_text("mig")
         self.wait_until(lambda: VALUES <= set(agent.of_gpu(0)))
 
+    def test_what_a_gpu_had_is_asked_for_again(self):
+        _, agent = self.start_agent("A100")
+        self.assertLessEqual(VALUES, set(agent.of_gpu(0)))
+        for _ in range(2):
+            agent.faults.write_text("not_supported=energy,not_supported=power,"
+                                    "not_supported=field_values")
+            self.wait_until(lambda: "power_watts" not in agent.of_gpu(0))
+            self.assertNotIn("energy_joules_total gpu", agent.of_gpu(0))
+            agent.faults.write_text("")
+            self.wait_until(lambda: VALUES <= set(agent.of_gpu(0)))
+        self.assertEqual(agent.end(), 0)
+        log = "".join(agent.lines)
+        for line in ("GPU 0: its power is missing in the metrics for now: ",
+                     "GPU 0: its energy is known again"):
+            self.assertEqual(log.count(line), 2, log)
+
+    def test_energy_that_cannot_be_is_not_exported(self):
+        _, agent = self.start_agent("A100")
+        before = agent.of_gpu(0)["energy_joules_total gpu"]
+        agent.faults.write_text("counter_factor=1e6")
+        for _ in range(5):
+            time.sleep(0.1)
+            self.assertLess(agent.of_gpu(0)["energy_joules_total gpu"] - before, 1e4)
+        agent.faults.write_text("")
+        self.assertGreaterEqual(agent.of_gpu(0)["energy_joules_total gpu"], before)
+
     def test_a_gpu_that_hangs_delays_no_other(self):
         nvml, agent = self.start_agent("3xA100")
         first = agent.of_gpu(1)

@@ -389,7 +389,7 @@ class Figures(JobsTest):
             connection.send("GET", f"/schedule/{job.id}?rank={rank}&round=0")
         self.assertEqual([connection.receive().status for connection in asking], [200] * 4)
         for rank in range(4):
-            result = dict(result_of(rank), iter_time=[1.0], iter_energy=[12345678.9])
+            result = dict(result_of(rank), iter_time=[10000.0], iter_energy=[12345678.9])
             self.assertEqual(server.post(f"/result/{job.id}?round=0", result).status, 200)
         lines = self.shown(job)
         self.assertEqual(lines["saved"].strip(), "no baseline measured")

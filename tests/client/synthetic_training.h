@@ -113,8 +113,8 @@ static inline synthetic_run *synthetic_run_new(const synthetic_training *trainin
     for (int64_t now_ns = 0; now_ns < end_ns;) {
         int64_t shown_ns = now_ns / counter_ns * counter_ns;
         uint64_t counter_mj = (uint64_t)(synthetic_energy_j(run, shown_ns) * 1e3);
-        (void)harpe_energy_curve_add_counter(&run->curve, now_ns, now_ns + (int64_t)(read_s * 1e9),
-                                             counter_mj);
+        harpe_energy_curve_add_counter(&run->curve, now_ns, now_ns + (int64_t)(read_s * 1e9),
+                                       counter_mj);
         now_ns += (int64_t)(read_s * 1e9);
         now_ns += harpe_energy_curve_delay_ns(&run->curve, now_ns, (int64_t)(period_s * 1e9));
         now_ns += (int64_t)(training->late_s * synthetic_random(run) * 1e9);

@@ -88,7 +88,7 @@ static void remember(void *user, harpe_log_level level, const char *line) {
 static harpe_instruction_profiler *new_on(test_gpu *gpu, size_t capacity, bool has_thread) {
     gpu->start_ns = harpe_clock_ns();
     gpu->counter_ns = 2000000;
-    harpe_energy_source source = {gpu, one, now, energy, power};
+    harpe_energy_source source = {gpu, one, now, energy, power, NULL};
     harpe_instruction_profiler_options options = {
         .sample_period_s = 0.001, .event_capacity = capacity, .log = {remember, gpu}};
     harpe_instruction_profiler *profiler = NULL;
@@ -537,17 +537,27 @@ static void steps_without_known_energy_are_dropped(void **state) {
     settle(profiler);
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, 2), 0);
     assert_int_equal(gpu.warnings, 2);
-    assert_non_null(strstr(gpu.last, "restarted"));
+    assert_non_null(strstr(gpu.last, "ran backwards"));
     step(profiler, 2);
     settle(profiler);
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, 2), 1);
+    harpe_instruction_profiler_begin_step(profiler, 3);
+    pass(profiler, 4000000);
+    gpu.has_restarted = false; /* the counter jumps by 1 MJ */
+    pass(profiler, 4000000);
+    harpe_instruction_profiler_end_step(profiler);
+    settle(profiler);
+    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 3), 0);
+    step(profiler, 3);
+    settle(profiler);
+    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 3), 1);
     harpe_instruction_profiler_free(profiler);
 }
 
 static void bad_options_are_refused(void **state) {
     (void)state;
     test_gpu gpu = {0};
-    harpe_energy_source source = {&gpu, one, now, energy, power};
+    harpe_energy_source source = {&gpu, one, now, energy, power, NULL};
     harpe_instruction_profiler *profiler = NULL;
     harpe_error error = {0};
     harpe_instruction_profiler_options options = {.gpu = 1};

@@ -203,7 +203,7 @@ amdsmi_status_t amdsmi_get_clock_info(amdsmi_processor_handle handle, amdsmi_clk
 amdsmi_status_t amdsmi_get_power_info(amdsmi_processor_handle handle, amdsmi_power_info_t *info) {
     enter();
     const gpu *which = handle;
-    info->current_socket_power = which->instant_w;
+    info->current_socket_power = scripted.power_w ? scripted.power_w - 1 : which->instant_w;
     info->average_socket_power = which->average_w;
     return leave(AMDSMI_STATUS_SUCCESS);
 }

@@ -148,6 +148,35 @@ static void units_are_those_of_the_layer(void **state) {
     harpe_gpus_close(gpus);
 }
 
+/* Twice the highest limit of 750 W is 1500 W; a GPU without a limit draws at most 3000 W. The
+ * library itself says 0 or 65535 W for an unknown power. */
+static void power_that_cannot_be_is_an_error(void **state) {
+    (void)state;
+    const struct {
+        uint32_t power_w;
+        harpe_status with_limit, without_limit;
+    } cases[] = {{0, HARPE_NOT_SUPPORTED, HARPE_OK}, /* the third GPU then has its average */
+                 {1, HARPE_OK, HARPE_OK},
+                 {1500, HARPE_OK, HARPE_OK},
+                 {1501, HARPE_DRIVER_ERROR, HARPE_OK},
+                 {3000, HARPE_DRIVER_ERROR, HARPE_OK},
+                 {3001, HARPE_DRIVER_ERROR, HARPE_DRIVER_ERROR},
+                 {65000, HARPE_DRIVER_ERROR, HARPE_DRIVER_ERROR}};
+    harpe_gpus *gpus = open_gpus(&amd);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        harpe_error error = {0};
+        uint32_t value = 77;
+        script->power_w = cases[i].power_w + 1;
+        harpe_status status = harpe_gpu_instant_power(gpus, 0, &value, &error);
+        assert_int_equal(status, cases[i].with_limit);
+        assert_int_equal(value, status == HARPE_OK ? cases[i].power_w * 1000 : 77);
+        if (status == HARPE_DRIVER_ERROR) assert_non_null(strstr(error.message, "cannot draw"));
+        assert_int_equal(harpe_gpu_instant_power(gpus, 2, &value, &error), cases[i].without_limit);
+    }
+    script->power_w = 0;
+    harpe_gpus_close(gpus);
+}
+
 static void what_a_gpu_lacks_is_not_supported(void **state) {
     (void)state;
     harpe_gpus *gpus = open_gpus(&amd);
@@ -355,6 +384,7 @@ int main(void) {
         SCRIPTED_TEST(hip_counts_among_those_that_the_runtime_shows),
         SCRIPTED_TEST(hip_reads_cudas_variable_when_its_own_is_not_set),
         SCRIPTED_TEST(units_are_those_of_the_layer),
+        SCRIPTED_TEST(power_that_cannot_be_is_an_error),
         SCRIPTED_TEST(what_a_gpu_lacks_is_not_supported),
         SCRIPTED_TEST(a_range_of_clocks_is_listed_in_steps),
         SCRIPTED_TEST(a_power_limit_is_written_in_microwatts_and_put_back),

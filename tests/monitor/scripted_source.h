@@ -74,8 +74,8 @@ static harpe_status scripted_power(void *user, int gpu, uint32_t *power_mw, harp
 }
 
 static inline harpe_energy_source scripted_source(scripted *script) {
-    return (harpe_energy_source){script, scripted_count, scripted_clock, scripted_energy,
-                                 scripted_power};
+    return (harpe_energy_source){script,          scripted_count, scripted_clock,
+                                 scripted_energy, scripted_power, NULL};
 }
 
 #endif

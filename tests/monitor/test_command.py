@@ -146,6 +146,15 @@ class Faults(MonitorTest):
         self.assertEqual((result.code, result.out), (1, ""), result)
         self.assertIn("ran backwards", result.err)
 
+    def test_energy_that_cannot_be_gives_no_number(self):
+        faults = self.path / "faults"
+        for script in ("echo counter_factor=1e6 > faults; sleep 0.5", "sleep 0.5"):
+            result = self.monitor("energy", "--json", "--gpus", "0", "--", "sh", "-c",
+                                  "sleep 0.3; " + script, HARPE_EMULATOR_FAULTS_FILE=str(faults))
+            self.assertEqual((result.code, result.out), (1, ""), result)
+            self.assertIn("the energy is not known", result.err)
+            faults.write_text("counter_factor=100")  # from the beginning
+
     def test_counter_gpu_lost_in_mid_window_gives_no_number(self):
         faults = self.path / "faults"
         faults.write_text("# none yet\n")

@@ -134,7 +134,7 @@ static void count_warning(void *user, harpe_log_level level, const char *line) {
 
 static harpe_monitor *faulty_monitor(faulty_driver *driver, bool *told) {
     harpe_monitor *monitor = NULL;
-    harpe_energy_source source = {driver, one_gpu, real_clock, no_counter, faulty_power};
+    harpe_energy_source source = {driver, one_gpu, real_clock, no_counter, faulty_power, NULL};
     harpe_monitor_options options = {.log = {count_warning, told}};
     assert_int_equal(harpe_monitor_new_on(&options, &source, &monitor, NULL), HARPE_OK);
     return monitor;

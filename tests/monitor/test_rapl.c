@@ -51,19 +51,136 @@ static void energy_is_counted_since_open(void **state) {
 
 static void counter_wraps_at_its_range(void **state) {
     scratch *s = *state;
-    fake_machine(s->root);
-    fake_counter(s->root, "intel-rapl:1", FAKE_RANGE_UJ - 100);
+    const uint64_t range_uj = 1000000; /* so small that it can wrap in no time */
+    fake_zone(s->root, "intel-rapl:0", "package-0", range_uj);
+    fake_counter(s->root, "intel-rapl:0", range_uj - 100);
     harpe_rapl *rapl = open_rapl(s->root);
     harpe_rapl_reading reading;
     uint64_t expected_uj = 150;
     for (int i = 0; i < 3; i++) { /* also more often than once */
-        fake_counter(s->root, "intel-rapl:1", 50);
+        fake_counter(s->root, "intel-rapl:0", 50);
         assert_int_equal(harpe_rapl_read(rapl, &reading, NULL), HARPE_OK);
-        assert_int_equal(reading.package_uj[1], expected_uj);
-        fake_counter(s->root, "intel-rapl:1", FAKE_RANGE_UJ - 100);
+        assert_int_equal(reading.package_uj[0], expected_uj);
+        fake_counter(s->root, "intel-rapl:0", range_uj - 100);
         assert_int_equal(harpe_rapl_read(rapl, &reading, NULL), HARPE_OK);
-        expected_uj += FAKE_RANGE_UJ;
+        expected_uj += range_uj;
     }
+    assert_int_equal(reading.package_restarts[0], 0);
+    harpe_rapl_close(rapl);
+}
+
+/* The counters of a package and of DRAM: a wrap of 7.6 J; then what cannot be. */
+static void wrap_or_jump_that_is_too_large_is_a_restart(void **state) {
+    scratch *s = *state;
+    const struct {
+        uint64_t from_uj, to_uj, moved_uj;
+    } moves[] = {
+        {FAKE_RANGE_UJ - 2000000, 5610000, 7610000}, /* a true wrap */
+        {1000000000, 1007610000, 7610000},
+        {1000000000, 999999000, 0},  /* a step back of 1 mJ */
+        {40000000000, 5000000, 0},   /* reset, by suspend or a driver */
+        {1000000000, 6000000000, 0}, /* a jump of 5 kJ */
+        {1000000000, FAKE_RANGE_UJ - 1, 0},
+        {50, FAKE_RANGE_UJ + 900000000, 0},
+    };
+    fake_machine(s->root);
+    for (size_t i = 0; i < sizeof moves / sizeof *moves; i++) {
+        harpe_rapl_reading reading;
+        fake_counter(s->root, "intel-rapl:0", moves[i].from_uj);
+        harpe_rapl *rapl = open_rapl(s->root);
+        fake_counter(s->root, "intel-rapl:0", moves[i].to_uj);
+        assert_int_equal(harpe_rapl_read(rapl, &reading, NULL), HARPE_OK);
+        assert_int_equal(reading.package_uj[0], moves[i].moved_uj);
+        assert_int_equal(reading.package_restarts[0], moves[i].moved_uj == 0);
+        fake_counter(s->root, FAKE_DRAM_ZONE, 3000000000);
+        assert_int_equal(harpe_rapl_read(rapl, &reading, NULL), HARPE_OK);
+        assert_int_equal(reading.dram_uj[1], 0);
+        assert_int_equal(reading.dram_restarts[1], 1);
+        fake_counter(s->root, FAKE_DRAM_ZONE, 0);
+        harpe_rapl_close(rapl);
+    }
+}
+
+/* ---- Dies ------------------------------------------------------------------------------------ */
+
+static void move_dies(const char *root, const uint64_t counter_uj[4]) {
+    for (int die = 0; die < 4; die++) {
+        char zone[32];
+        snprintf(zone, sizeof zone, "intel-rapl:%d", die);
+        fake_counter(root, zone, counter_uj[die]);
+    }
+}
+
+static harpe_rapl *open_dies(const char *root, const char *const names[4],
+                             const uint64_t counter_uj[4]) {
+    for (int die = 0; die < 4; die++) {
+        char zone[32];
+        snprintf(zone, sizeof zone, "intel-rapl:%d", die);
+        fake_zone(root, zone, names[die], FAKE_RANGE_UJ);
+    }
+    move_dies(root, counter_uj);
+    return open_rapl(root);
+}
+
+static const char *const two_packages[] = {"package-0-die-0", "package-0-die-1", "package-1-die-0",
+                                           "package-1-die-1"};
+
+static void dies_that_show_one_counter_count_once(void **state) {
+    scratch *s = *state;
+    const uint64_t counters_uj[][4] = {{1000000000, 1000000000, 5000000000, 5000000200},
+                                       {1034000000, 1034000000, 5020000000, 5020000000},
+                                       {1068000000, 1068300000, 5040000000, 5039900000}};
+    harpe_rapl *rapl = open_dies(s->root, two_packages, counters_uj[0]);
+    harpe_rapl_reading reading;
+    assert_int_equal(harpe_rapl_package_count(rapl), 2);
+    assert_int_equal(harpe_rapl_mirror_count(rapl), 2);
+    for (int i = 1; i < 3; i++) {
+        move_dies(s->root, counters_uj[i]);
+        assert_int_equal(harpe_rapl_read(rapl, &reading, NULL), HARPE_OK);
+        assert_int_equal(reading.package_uj[0], i * 34000000);
+        assert_int_equal(reading.package_uj[1], i * 20000000);
+    }
+    assert_string_equal(harpe_rapl_package_name(rapl, 1), "package-1-die-0");
+    harpe_rapl_close(rapl);
+}
+
+static void dies_with_counters_of_their_own_are_added(void **state) {
+    scratch *s = *state;
+    const uint64_t begin_uj[] = {1000000000, 1900000000, 5000000000, 5009000000};
+    const uint64_t end_uj[] = {1034000000, 1934000000, 5020000000, 5029000000};
+    harpe_rapl *rapl = open_dies(s->root, two_packages, begin_uj);
+    harpe_rapl_reading reading;
+    assert_int_equal(harpe_rapl_package_count(rapl), 4);
+    move_dies(s->root, end_uj);
+    assert_int_equal(harpe_rapl_read(rapl, &reading, NULL), HARPE_OK);
+    for (int die = 0; die < 4; die++)
+        assert_int_equal(reading.package_uj[die], die < 2 ? 34000000 : 20000000);
+    harpe_rapl_close(rapl);
+}
+
+/* Dies that have the same count by chance, for example 0 after the start of the machine. */
+static void dies_that_differ_later_are_added_then(void **state) {
+    scratch *s = *state;
+    const uint64_t counters_uj[][4] = {{0, 0, 0, 0},
+                                       {34000000, 21000000, 5000000, 60000000},
+                                       {68000000, 42000000, 10000000, 120000000}};
+    harpe_rapl *rapl = open_dies(s->root, two_packages, counters_uj[0]);
+    harpe_rapl_reading reading;
+    for (uint64_t i = 1; i < 3; i++) {
+        move_dies(s->root, counters_uj[i]);
+        assert_int_equal(harpe_rapl_read(rapl, &reading, NULL), HARPE_OK);
+        assert_int_equal(reading.package_uj[0], i * 55000000);
+        assert_int_equal(reading.package_uj[1], i * 65000000);
+    }
+    harpe_rapl_close(rapl);
+}
+
+static void packages_with_equal_counters_are_two(void **state) {
+    scratch *s = *state;
+    static const char *const names[] = {"package-0", "package-1", "package-2", "package-10-die-0"};
+    const uint64_t counters_uj[] = {7, 7, 7, 7};
+    harpe_rapl *rapl = open_dies(s->root, names, counters_uj);
+    assert_int_equal(harpe_rapl_package_count(rapl), 4);
     harpe_rapl_close(rapl);
 }
 
@@ -274,6 +391,11 @@ int main(void) {
         in_scratch(packages_are_found_and_psys_is_none),
         in_scratch(energy_is_counted_since_open),
         in_scratch(counter_wraps_at_its_range),
+        in_scratch(wrap_or_jump_that_is_too_large_is_a_restart),
+        in_scratch(dies_that_show_one_counter_count_once),
+        in_scratch(dies_with_counters_of_their_own_are_added),
+        in_scratch(dies_that_differ_later_are_added_then),
+        in_scratch(packages_with_equal_counters_are_two),
         in_scratch(backward_counter_beyond_its_range_has_restarted),
         in_scratch(restart_between_windows_spoils_none),
         in_scratch(restart_inside_a_window_fails_that_window_only),

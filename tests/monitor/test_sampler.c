@@ -201,7 +201,8 @@ static int three(void *user) {
 
 static harpe_monitor *new_sampled_monitor(void) {
     harpe_monitor *monitor = NULL;
-    harpe_energy_source source = {NULL, three, real_clock, only_gpu_0_has_energy, constant_300_w};
+    harpe_energy_source source = {NULL,           three, real_clock, only_gpu_0_has_energy,
+                                  constant_300_w, NULL};
     harpe_monitor_options options = {.sample_period_s = 0.002};
     assert_int_equal(harpe_monitor_new_on(&options, &source, &monitor, NULL), HARPE_OK);
     return monitor;

@@ -227,7 +227,8 @@ static void restart_seen_by_a_short_window_fails_the_long_one(void **state) {
     assert_close(got.gpu_energy_j[0], 7.5, 1e-12);
     harpe_window_measurement_clear(&got);
     assert_int_equal(harpe_monitor_end(monitor, "epoch", false, NULL, &error), HARPE_DRIVER_ERROR);
-    assert_non_null(strstr(error.message, "window 'epoch': GPU 0: its energy counter restarted"));
+    assert_non_null(
+        strstr(error.message, "window 'epoch': GPU 0: its energy counter ran backwards"));
     harpe_monitor_free(monitor);
 }
 
@@ -267,6 +268,136 @@ static void restart_seen_at_a_begin_fails_only_what_was_open(void **state) {
     assert_int_equal(harpe_monitor_end(monitor, "epoch", false, NULL, NULL), HARPE_DRIVER_ERROR);
     harpe_monitor_free(monitor);
 }
+
+/* ---- Energy that cannot be ------------------------------------------------------------------- */
+
+static double highest_400_w(void *user, int gpu) {
+    (void)user;
+    (void)gpu;
+    return 800;
+}
+
+static harpe_monitor *monitor_of_400_w(scripted *script) {
+    harpe_monitor *monitor = NULL;
+    harpe_energy_source source = scripted_source(script);
+    harpe_monitor_options options = {0};
+    source.highest_w = highest_400_w;
+    assert_int_equal(harpe_monitor_new_on(&options, &source, &monitor, NULL), HARPE_OK);
+    return monitor;
+}
+
+static void assert_has_no_energy(harpe_monitor *monitor, const char *name) {
+    harpe_error error;
+    harpe_window_measurement untouched = {.time_s = 7};
+    assert_int_equal(harpe_monitor_end(monitor, name, false, &untouched, &error),
+                     HARPE_DRIVER_ERROR);
+    assert_non_null(strstr(error.message, name));
+    assert_non_null(strstr(error.message, "the energy is not known"));
+    assert_close(untouched.time_s, 7, 0);
+}
+
+static void pass(scripted *script, double time_s, double power_w) {
+    script->now_ns += (int64_t)(time_s * 1e9);
+    script->energy_mj[0] += (uint64_t)(time_s * power_w * 1e3);
+}
+
+/* From a kJ to all ones. Windows that are open then have no energy; the next window is right. */
+static void jump_of_a_counter_is_never_a_number(void **state) {
+    (void)state;
+    const uint64_t jumps_mj[] = {4000000, 3600000000, UINT64_MAX / 2};
+    for (size_t i = 0; i < sizeof jumps_mj / sizeof *jumps_mj; i++) {
+        scripted script = {.count = 1, .energy_mj = {7777}};
+        harpe_monitor *monitor = monitor_of_400_w(&script);
+        begin(monitor, "epoch");
+        pass(&script, 2, 300);
+        begin(monitor, "step");
+        pass(&script, 1, 300);
+        script.energy_mj[0] += jumps_mj[i];
+        assert_has_no_energy(monitor, "step");
+        begin(monitor, "next");
+        pass(&script, 3600, 300); /* long enough to hide the smaller jumps in the mean power */
+        harpe_window_measurement got = end(monitor, "next");
+        assert_close(got.gpu_energy_j[0], 300 * 3600, 1e-6);
+        harpe_window_measurement_clear(&got);
+        assert_has_no_energy(monitor, "epoch");
+        harpe_monitor_free(monitor);
+    }
+}
+
+/* Reads one wrong value and then the right one. */
+static harpe_status one_wrong_energy(void *user, int gpu, uint64_t *energy_mj, harpe_error *error) {
+    scripted *script = user;
+    harpe_status status = scripted_energy(user, gpu, energy_mj, error);
+    if (script->energy_mj[1] != 0) *energy_mj = script->energy_mj[1];
+    script->energy_mj[1] = 0;
+    return status;
+}
+
+static void single_wrong_value_is_read_again(void **state) {
+    (void)state;
+    const uint64_t wrong_mj[] = {UINT64_MAX, 3, 7000000000};
+    for (size_t i = 0; i < sizeof wrong_mj / sizeof *wrong_mj; i++) {
+        scripted script = {.count = 1, .energy_mj = {7777}};
+        harpe_monitor *monitor = NULL;
+        harpe_energy_source source = scripted_source(&script);
+        harpe_monitor_options options = {0};
+        source.energy_mj = one_wrong_energy;
+        assert_int_equal(harpe_monitor_new_on(&options, &source, &monitor, NULL), HARPE_OK);
+        begin(monitor, "a");
+        pass(&script, 2, 250);
+        script.energy_mj[1] = wrong_mj[i];
+        harpe_window_measurement got = end(monitor, "a");
+        assert_close(got.gpu_energy_j[0], 500, 1e-9);
+        harpe_window_measurement_clear(&got);
+        harpe_monitor_free(monitor);
+    }
+}
+
+/* A counter that shows ten times the energy in steps of 100 ms, read every 10 ms: no reading alone
+ * shows that. */
+static void counter_that_runs_too_fast_is_never_a_number(void **state) {
+    (void)state;
+    scripted script = {.count = 1};
+    harpe_monitor *monitor = monitor_of_400_w(&script);
+    int known = 0;
+    begin(monitor, "long");
+    for (int step = 0; step < 500; step++) {
+        begin(monitor, "short");
+        script.now_ns += 10000000;
+        if (step % 10 == 9) script.energy_mj[0] += 300000;
+        harpe_window_measurement got = {0};
+        known += harpe_monitor_end(monitor, "short", false, &got, NULL) == HARPE_OK &&
+                 got.gpu_energy_j[0] > 0;
+        harpe_window_measurement_clear(&got);
+    }
+    assert_in_range(known, 0, 26); /* of 50 steps of the counter */
+    assert_has_no_energy(monitor, "long");
+    harpe_monitor_free(monitor);
+}
+
+/* A counter moves in steps, and power has peaks: a short window may contain a whole step. */
+static void step_of_a_counter_and_a_peak_are_no_jumps(void **state) {
+    (void)state;
+    scripted script = {.count = 1};
+    harpe_monitor *monitor = monitor_of_400_w(&script);
+    for (int step = 0; step < 1000; step++) {
+        begin(monitor, "short");
+        script.now_ns += 1000000;
+        if (step % 100 == 99) script.energy_mj[0] += 46000; /* 460 W for 100 ms */
+        harpe_window_measurement got = end(monitor, "short");
+        assert_close(got.gpu_energy_j[0], step % 100 == 99 ? 46 : 0, 1e-9);
+        harpe_window_measurement_clear(&got);
+    }
+    begin(monitor, "slow driver");
+    script.read_ns = 3000000000; /* the reading itself takes 3 s, during which the GPU works */
+    script.energy_mj[0] += 1200000;
+    harpe_window_measurement got = end(monitor, "slow driver");
+    assert_close(got.gpu_energy_j[0], 1200, 1e-9);
+    harpe_window_measurement_clear(&got);
+    harpe_monitor_free(monitor);
+}
+
+/* ---- Two readers ----------------------------------------------------------------------------- */
 
 /* A counter that restarts while two windows read it, as in two threads: the outer read is in
  * progress while the inner read runs from its beginning to its end. */
@@ -314,7 +445,8 @@ static harpe_status no_power(void *user, int gpu, uint32_t *power_mw, harpe_erro
 static void restart_seen_by_two_reads_at_once_is_one_restart(void **state) {
     (void)state;
     restarting counter = {.now_mj = 9000, .inner_mj = 100, .outer_mj = 110};
-    harpe_energy_source source = {&counter, one_gpu, passing_time, interrupted_energy, no_power};
+    harpe_energy_source source = {&counter,           one_gpu,  passing_time,
+                                  interrupted_energy, no_power, NULL};
     harpe_monitor_options options = {0};
     assert_int_equal(harpe_monitor_new_on(&options, &source, &counter.monitor, NULL), HARPE_OK);
     begin(counter.monitor, "before");
@@ -337,7 +469,8 @@ static void restart_seen_by_two_reads_at_once_is_one_restart(void **state) {
 static void late_answer_of_before_a_restart_is_no_second_restart(void **state) {
     (void)state;
     restarting counter = {.now_mj = 9000, .inner_mj = 100, .outer_mj = 9500};
-    harpe_energy_source source = {&counter, one_gpu, passing_time, interrupted_energy, no_power};
+    harpe_energy_source source = {&counter,           one_gpu,  passing_time,
+                                  interrupted_energy, no_power, NULL};
     harpe_monitor_options options = {0};
     assert_int_equal(harpe_monitor_new_on(&options, &source, &counter.monitor, NULL), HARPE_OK);
     begin(counter.monitor, "before");
@@ -448,6 +581,7 @@ static void names_without_end_do_not_grow_the_monitor(void **state) {
         snprintf(name, sizeof name, "step %d", i);
         begin(monitor, name);
         script.energy_mj[0] += 1000;
+        script.now_ns += 10000000;
         harpe_window_measurement got = end(monitor, name);
         assert_close(got.gpu_energy_j[0], 1, 1e-12);
         harpe_window_measurement_clear(&got);
@@ -571,6 +705,10 @@ int main(void) {
         cmocka_unit_test(restart_seen_by_a_short_window_fails_the_long_one),
         cmocka_unit_test(restart_between_windows_leaves_the_next_one_sound),
         cmocka_unit_test(restart_seen_at_a_begin_fails_only_what_was_open),
+        cmocka_unit_test(jump_of_a_counter_is_never_a_number),
+        cmocka_unit_test(single_wrong_value_is_read_again),
+        cmocka_unit_test(counter_that_runs_too_fast_is_never_a_number),
+        cmocka_unit_test(step_of_a_counter_and_a_peak_are_no_jumps),
         cmocka_unit_test(restart_seen_by_two_reads_at_once_is_one_restart),
         cmocka_unit_test(late_answer_of_before_a_restart_is_no_second_restart),
         cmocka_unit_test(slow_driver_is_told_once),

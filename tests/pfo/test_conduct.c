@@ -15,9 +15,9 @@
 
 static const harpe_conduct SAMPLES[] = {
     {.is_known = true},
-    {true, 24, 20, 2, 1, 2, 3, 5, 1200, 600, 4096, 1234.5, 1230.25, 3.125, 2.5},
-    {true, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1000000000, 0, 0, 0, 0},
-    {true, 1000000000000, 0, 1000000000000, 0, 0, 0, 0, 0, 0, 0, 1e-9, 1e14, 1e3, 1e3},
+    {true, 24, 20, 2, 1, 2, 3, 7, 5, 1200, 600, 4096, 1234.5, 1230.25, 3.125, 2.5},
+    {true, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1000000000, 0, 0, 0, 0},
+    {true, 1000000000000, 0, 1000000000000, 0, 0, 0, 0, 0, 0, 0, 0, 1e-9, 1e14, 1e3, 1e3},
 };
 
 static void assert_equal(const harpe_conduct *a, const harpe_conduct *b) {
@@ -28,6 +28,7 @@ static void assert_equal(const harpe_conduct *a, const harpe_conduct *b) {
     assert_int_equal(a->misfits_measured, b->misfits_measured);
     assert_int_equal(a->disobeyed, b->disobeyed);
     assert_int_equal(a->lost, b->lost);
+    assert_int_equal(a->impossible, b->impossible);
     assert_int_equal(a->left_out, b->left_out);
     assert_int_equal(a->wanted_mhz, b->wanted_mhz);
     assert_int_equal(a->held_mhz, b->held_mhz);

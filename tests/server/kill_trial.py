@@ -85,7 +85,7 @@ class Job:
         self.registered = asyncio.Event()
 
     def energy(self, rank, round_):
-        return float((self.number * 7919 + round_ * 101 + rank * 13) % 9973)
+        return float((self.number * 7919 + round_ * 101 + rank * 13) % 2999)
 
     def result(self, rank, round_):
         return {"rank": rank, "iter_time": [1.0 + round_], "iter_energy": [self.energy(rank, round_)],

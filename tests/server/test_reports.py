@@ -93,7 +93,7 @@ class Reports(Online):
             job.run_round()
         report = self.report(server, job)
         self.assertEqual(report["rounds"], {"observed": 6, "spoiled": 2, "misfit": 1, "disobeyed": 2, "jitter": 0,
-                                            "missing": 0, "last": {"round": 3, "rank": 0,
+                                            "missing": 0, "impossible": 0, "last": {"round": 3, "rank": 0,
                                                                    "reasons": ["misfit", "disobeyed"]}})
         self.assertEqual(report["steps"], {"run": 100, "as_planned": 100 - 3 - 1 - 10 - 1, "share_as_planned": 0.85,
                                            "misfit": 11, "disobeyed": 4, "lost": 2, "left_out": 5,
@@ -140,9 +140,39 @@ class Reports(Online):
         self.assertIsNone(report["steps"])
         self.assertIsNone(report["energy_check"])
         self.assertEqual(report["rounds"], {"observed": 6, "spoiled": 3, "misfit": 1, "disobeyed": 0, "jitter": 1,
-                                            "missing": 1, "last": {"round": 4, "rank": 1, "reasons": ["misfit"]}})
+                                            "missing": 1, "impossible": 0, "last": {"round": 4, "rank": 1, "reasons": ["misfit"]}})
         self.assertNotIn("steps_total", self.metrics(server, job))
         self.assertNotIn("ran as planned", self.words(server, job))
+
+    def test_energies_that_cannot_be_are_in_no_sum(self):
+        server = self.start_online(num_microbatches=4)
+        jobs = [self.job_with_conduct(server, {(2, 1): {**PLANNED, "impossible": 1},
+                                               (3, 0): None, (3, 1): None}) for _ in range(2)]
+        wrong, sound = jobs
+        told = wrong.results
+
+        def results(schedules):
+            found = told(schedules)
+            if wrong.round == 3:
+                found[0]["iter_energy"] = [3.6e6 for _ in found[0]["iter_energy"]]
+            if wrong.round == 4:  # the iterations look right
+                breakdown = found[1]["energy_breakdown"]["forward"]
+                breakdown[0][0] = 4294967295.0
+            return found
+        wrong.results = results
+        for _ in range(6):
+            for job in jobs:
+                job.run_round()
+        report = self.report(server, wrong)
+        self.assertEqual(report["rounds"], {"observed": 6, "spoiled": 3, "misfit": 0, "disobeyed": 0, "jitter": 0,
+                                            "missing": 0, "impossible": 3,
+                                            "last": {"round": 4, "rank": 1, "reasons": ["impossible"]}})
+        self.assertIn("a GPU had an energy that cannot be in 3", self.words(server, wrong))
+        metrics, other = self.metrics(server, wrong), self.metrics(server, sound)
+        self.assertEqual(metrics["rounds_spoiled_by_reason_total impossible"], 3)
+        self.assertEqual(other["rounds_spoiled_by_reason_total impossible"], 1)
+        self.assertLess(metrics["energy_joules_total"], other["energy_joules_total"])
+        self.assertGreater(metrics["energy_joules_total"], 0.8 * other["energy_joules_total"])
 
     def test_counters_are_compared_with_integrated_power(self):
         server = self.start_online(num_microbatches=4)

@@ -58,6 +58,7 @@ static const char SCHEMAS[] =
     "\"misfits_measured\":{\"type\":\"integer\",\"minimum\":0},"
     "\"disobeyed\":{\"type\":\"integer\",\"minimum\":0},"
     "\"lost\":{\"type\":\"integer\",\"minimum\":0},"
+    "\"impossible\":{\"type\":\"integer\",\"minimum\":0},"
     "\"left_out\":{\"type\":\"integer\",\"minimum\":0},"
     "\"wanted_mhz\":{\"type\":\"integer\",\"minimum\":0},"
     "\"held_mhz\":{\"type\":\"integer\",\"minimum\":0},"

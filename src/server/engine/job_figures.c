@@ -30,10 +30,13 @@ void harpe_job_count_result(harpe_job *job, int rank, const harpe_result_totals 
         job->totalled = 0;
         job->totalled_round = job->round;
     }
-    sum->energy_j += totals->energy_j;
+    int64_t reasons = totals->iterations == 0 ? 1 << HARPE_SPOIL_MISSING : 0;
+    if (harpe_result_totals_can_be(totals, job->info.tp_degree))
+        sum->energy_j += totals->energy_j;
+    else
+        reasons |= 1 << HARPE_SPOIL_IMPOSSIBLE;
     sum->time_s = fmax(sum->time_s, totals->time_s);
     if (totals->iterations > sum->iterations) sum->iterations = totals->iterations;
-    int64_t reasons = totals->iterations == 0 ? 1 << HARPE_SPOIL_MISSING : 0;
     harpe_conduct_sums_add_rank(&job->figures.conduct, &job->conduct_round, rank, reasons,
                                 &totals->conduct);
     if (totals->conduct.tokens_per_step > 0)

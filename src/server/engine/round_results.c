@@ -49,10 +49,22 @@ static harpe_status find_text(const harpe_stored_round *from, const harpe_round_
     return HARPE_OK;
 }
 
+/* A result with an energy that cannot be becomes a result without steps, except for schedulers of
+ * the user, which get what the ranks have sent. */
+static void leave_out_impossible(const harpe_scheduler *scheduler, int gpus,
+                                 harpe_profiling_result *result, harpe_conduct *conduct) {
+    if (harpe_profiling_result_can_be(result, gpus)) return;
+    conduct->impossible++;
+    if (harpe_scheduler_is_custom(scheduler)) return;
+    int rank = result->rank;
+    harpe_profiling_result_free(result);
+    *result = (harpe_profiling_result){.rank = rank};
+}
+
 harpe_status harpe_round_results_decode(const harpe_stored_round *from,
                                         const harpe_round_results *results,
-                                        const harpe_scheduler *scheduler, harpe_round_reports *out,
-                                        harpe_error *error) {
+                                        const harpe_scheduler *scheduler, int gpus,
+                                        harpe_round_reports *out, harpe_error *error) {
     size_t count = (size_t)results->count;
     harpe_round_reports made = {.count = count,
                                 .results = harpe_calloc(count, sizeof *made.results),
@@ -68,6 +80,7 @@ harpe_status harpe_round_results_decode(const harpe_stored_round *from,
             status = harpe_profiling_result_parse(text.text, text.length, &made.results[r], error);
         if (status == HARPE_OK) {
             made.conducts[r] = harpe_conduct_read(text.text, text.length);
+            leave_out_impossible(scheduler, gpus, &made.results[r], &made.conducts[r]);
             size_t runs_max = harpe_scheduler_clocks_max(scheduler, (size_t)r);
             if (!harpe_rank_clocks_read(text.text, text.length, runs_max, &made.clocks[r]))
                 status = harpe_fail_memory(error);

@@ -27,12 +27,13 @@ typedef struct harpe_round_reports {
     harpe_conduct *conducts;
     harpe_rank_clocks *clocks;
 } harpe_round_reports;
-/* Decodes the results for a scheduler. Free them with harpe_round_reports_free. Call this on a
- * worker. */
+/* Decodes the results for a scheduler. A result that cannot be, because a rank with `gpus` GPUs
+ * cannot have used so much energy, becomes a result without steps unless the scheduler is the
+ * user's own. Free them with harpe_round_reports_free. Call this on a worker. */
 harpe_status harpe_round_results_decode(const harpe_stored_round *from,
                                         const harpe_round_results *results,
-                                        const harpe_scheduler *scheduler, harpe_round_reports *out,
-                                        harpe_error *error);
+                                        const harpe_scheduler *scheduler, int gpus,
+                                        harpe_round_reports *out, harpe_error *error);
 void harpe_round_reports_free(harpe_round_reports *reports);
 /* Appends all results as one JSON list. Call this on a worker. */
 harpe_status harpe_round_results_format(const harpe_stored_round *from,

@@ -21,8 +21,8 @@ harpe_status harpe_turn_observe(harpe_turn *turn, harpe_scheduler *scheduler, in
     harpe_stored_round from = {job->jobs->options.store, job->id, round};
     size_t count = (size_t)job->info.world_size;
     harpe_round_reports reports;
-    harpe_status status =
-        harpe_round_results_decode(&from, results, scheduler, &reports, &turn->error);
+    harpe_status status = harpe_round_results_decode(&from, results, scheduler, job->info.tp_degree,
+                                                     &reports, &turn->error);
     if (status != HARPE_OK) return status;
     harpe_scheduler_tell_clocks(scheduler, reports.clocks);
     status = harpe_scheduler_observe(scheduler, reports.results, count, &turn->error);

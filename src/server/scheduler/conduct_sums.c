@@ -9,7 +9,8 @@
 
 #include "base/array.h"
 
-const char *const harpe_spoil_names[HARPE_SPOILS] = {"misfit", "disobeyed", "jitter", "missing"};
+const char *const harpe_spoil_names[HARPE_SPOILS] = {"misfit", "disobeyed", "jitter", "missing",
+                                                     "impossible"};
 
 /* A step is a burst of jitter if it takes over 10 % more time than the median of its round and
  * exceeds the median by more than 6 standard deviations. */
@@ -65,10 +66,11 @@ static bool has_misfit(const harpe_profiling_result *result,
     return false;
 }
 
-static int64_t reasons_of(const harpe_profiling_result *result,
+static int64_t reasons_of(const harpe_profiling_result *result, const harpe_conduct *conduct,
                           const harpe_frequency_schedule *schedule) {
     int64_t reasons = 0;
-    if (result->iteration_time_count == 0 && result->time_breakdown_count == 0)
+    if (result->iteration_time_count == 0 && result->time_breakdown_count == 0 &&
+        conduct->impossible == 0)
         reasons |= 1 << HARPE_SPOIL_MISSING;
     if (has_misfit(result, schedule)) reasons |= 1 << HARPE_SPOIL_MISFIT;
     if (has_jitter(result->iteration_time_s, result->iteration_time_count))
@@ -126,6 +128,7 @@ void harpe_conduct_sums_add_rank(harpe_conduct_sums *sums, harpe_conduct_round *
                                  int64_t reasons, const harpe_conduct *conduct) {
     if (conduct->misfits_measured > 0) reasons |= 1 << HARPE_SPOIL_MISFIT;
     if (conduct->disobeyed > 0) reasons |= 1 << HARPE_SPOIL_DISOBEYED;
+    if (conduct->impossible > 0) reasons |= 1 << HARPE_SPOIL_IMPOSSIBLE;
     if (reasons != 0 && round->reasons == 0) round->first_rank = rank;
     round->reasons |= reasons;
     round->ranks++;
@@ -157,7 +160,7 @@ void harpe_conduct_sums_add(harpe_conduct_sums *sums, const harpe_profiling_resu
                             const harpe_frequency_schedule *schedules, size_t count) {
     harpe_conduct_round round = {0};
     for (size_t r = 0; r < count; r++) {
-        int64_t reasons = reasons_of(&results[r], schedules ? &schedules[r] : NULL);
+        int64_t reasons = reasons_of(&results[r], &conducts[r], schedules ? &schedules[r] : NULL);
         harpe_conduct_sums_add_rank(sums, &round, results[r].rank, reasons, &conducts[r]);
     }
     harpe_conduct_sums_end_round(sums, &round);
@@ -169,18 +172,19 @@ void harpe_conduct_sums_add(harpe_conduct_sums *sums, const harpe_profiling_resu
 
 json_t *harpe_conduct_sums_save(const harpe_conduct_sums *sums) {
     return json_pack(
-        "{s:[I,I,I,I,I,I],s:[I,I,I,I,I,I],s:[I,I,I,I,I,I,I,I],s:[I,I],s:" PAIR ",s:" PAIR "}",
+        "{s:[I,I,I,I,I,I,I],s:[I,I,I,I,I,I],s:[I,I,I,I,I,I,I,I],s:[I,I],s:" PAIR ",s:" PAIR "}",
         "rounds", (json_int_t)sums->rounds, (json_int_t)sums->spoiled_rounds,
         (json_int_t)sums->spoiled[0], (json_int_t)sums->spoiled[1], (json_int_t)sums->spoiled[2],
-        (json_int_t)sums->spoiled[3], "last", (json_int_t)sums->last_round,
-        (json_int_t)sums->last_reasons, (json_int_t)sums->last_rank, (json_int_t)sums->wanted_mhz,
-        (json_int_t)sums->held_mhz, (json_int_t)sums->disobedient_rank, "steps",
-        (json_int_t)sums->told_rounds, (json_int_t)sums->steps, (json_int_t)sums->as_planned,
-        (json_int_t)sums->misfits, (json_int_t)sums->disobeyed, (json_int_t)sums->lost,
-        (json_int_t)sums->left_out, (json_int_t)sums->tokens_per_step, "compared",
-        (json_int_t)sums->compared_ranks, (json_int_t)sums->worst_rank, "all", sums->all.counter_j,
-        sums->all.power_j, sums->all.uncertainty_j, "worst", sums->worst.counter_j,
-        sums->worst.power_j, sums->worst.uncertainty_j);
+        (json_int_t)sums->spoiled[3], (json_int_t)sums->spoiled[4], "last",
+        (json_int_t)sums->last_round, (json_int_t)sums->last_reasons, (json_int_t)sums->last_rank,
+        (json_int_t)sums->wanted_mhz, (json_int_t)sums->held_mhz,
+        (json_int_t)sums->disobedient_rank, "steps", (json_int_t)sums->told_rounds,
+        (json_int_t)sums->steps, (json_int_t)sums->as_planned, (json_int_t)sums->misfits,
+        (json_int_t)sums->disobeyed, (json_int_t)sums->lost, (json_int_t)sums->left_out,
+        (json_int_t)sums->tokens_per_step, "compared", (json_int_t)sums->compared_ranks,
+        (json_int_t)sums->worst_rank, "all", sums->all.counter_j, sums->all.power_j,
+        sums->all.uncertainty_j, "worst", sums->worst.counter_j, sums->worst.power_j,
+        sums->worst.uncertainty_j);
 }
 
 static bool load_list(const json_t *json, const char *name, double *into, size_t count) {
@@ -194,15 +198,17 @@ static bool load_list(const json_t *json, const char *name, double *into, size_t
 }
 
 bool harpe_conduct_sums_load(harpe_conduct_sums *sums, const json_t *json) {
-    double n[6], l[6], s[8], c[2], a[3], w[3];
-    if (!load_list(json, "rounds", n, 6) || !load_list(json, "last", l, 6) ||
-        !load_list(json, "steps", s, 8) || !load_list(json, "compared", c, 2) ||
-        !load_list(json, "all", a, 3) || !load_list(json, "worst", w, 3))
+    double n[7] = {0}, l[6], s[8], c[2], a[3], w[3];
+    /* Versions up to 0.1 knew only four reasons. */
+    bool has_rounds = load_list(json, "rounds", n, 7) || load_list(json, "rounds", n, 6);
+    if (!has_rounds || !load_list(json, "last", l, 6) || !load_list(json, "steps", s, 8) ||
+        !load_list(json, "compared", c, 2) || !load_list(json, "all", a, 3) ||
+        !load_list(json, "worst", w, 3))
         return false;
     *sums = (harpe_conduct_sums){
         .rounds = (int64_t)n[0],
         .spoiled_rounds = (int64_t)n[1],
-        .spoiled = {(int64_t)n[2], (int64_t)n[3], (int64_t)n[4], (int64_t)n[5]},
+        .spoiled = {(int64_t)n[2], (int64_t)n[3], (int64_t)n[4], (int64_t)n[5], (int64_t)n[6]},
         .last_round = (int64_t)l[0],
         .last_reasons = (int64_t)l[1],
         .last_rank = (int64_t)l[2],

@@ -15,11 +15,12 @@
 
 /* Why the measurements of a round are spoiled. A round can have several reasons. */
 typedef enum harpe_spoil {
-    HARPE_SPOIL_MISFIT = 0,    /* steps in a result did not fit the schedule */
-    HARPE_SPOIL_DISOBEYED = 1, /* a GPU had another clock than the set one */
-    HARPE_SPOIL_JITTER = 2,    /* a few steps took much longer than the others */
-    HARPE_SPOIL_MISSING = 3,   /* a rank has reported no step */
-    HARPE_SPOILS = 4,
+    HARPE_SPOIL_MISFIT = 0,     /* steps in a result did not fit the schedule */
+    HARPE_SPOIL_DISOBEYED = 1,  /* a GPU had another clock than the set one */
+    HARPE_SPOIL_JITTER = 2,     /* a few steps took much longer than the others */
+    HARPE_SPOIL_MISSING = 3,    /* a rank has reported no step */
+    HARPE_SPOIL_IMPOSSIBLE = 4, /* a GPU had an energy that cannot be */
+    HARPE_SPOILS = 5,
 } harpe_spoil;
 extern const char *const harpe_spoil_names[HARPE_SPOILS]; /* in JSON and /metrics */
 

@@ -215,6 +215,10 @@ bool harpe_scheduler_has_process(const harpe_scheduler *scheduler) {
            harpe_program_is_running(scheduler->state);
 }
 
+bool harpe_scheduler_is_custom(const harpe_scheduler *scheduler) {
+    return harpe_scheduler_kind_has_programs(scheduler->kind);
+}
+
 bool harpe_scheduler_observes(const harpe_scheduler *scheduler) {
     return scheduler->kind->class->observe && !harpe_scheduler_is_finished(scheduler);
 }

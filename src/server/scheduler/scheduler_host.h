@@ -82,6 +82,8 @@ void harpe_scheduler_count_conduct(harpe_scheduler *scheduler,
 harpe_conduct_sums harpe_scheduler_conduct(const harpe_scheduler *scheduler);
 /* Returns the tokens of a step, as a rank or the job's metadata has them; 0: not known. */
 int64_t harpe_scheduler_tokens_per_step(const harpe_scheduler *scheduler);
+/* Returns true if the scheduler is a program or a library of the user. */
+bool harpe_scheduler_is_custom(const harpe_scheduler *scheduler);
 /* Returns true if the scheduler still reads results. */
 bool harpe_scheduler_observes(const harpe_scheduler *scheduler);
 /* Returns true if the scheduler's state was lost in a failed call. A new scheduler can get the

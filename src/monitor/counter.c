@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Judges the values of an energy counter. Several threads may read one counter at once, so a value
+ * is compared with what was known before its own reading began. */
+#include "monitor/counter.h"
+
+#include <inttypes.h>
+
+#include "base/error.h"
+
+enum { TRIES = 3 }; /* a single wrong answer of a driver is asked for again */
+
+#define ANCHOR_NS INT64_C(10000000000)
+
+typedef struct harpe_counter_past past;
+
+static double joules(uint64_t from_mj, uint64_t to_mj) { return (double)(to_mj - from_mj) * 1e-3; }
+
+static bool is_possible(const past *known, uint64_t value_mj, int64_t now_ns, double highest_w) {
+    if (!known->is_known) return true;
+    return value_mj >= known->latest_mj &&
+           harpe_energy_is_possible(joules(known->latest_mj, value_mj),
+                                    (double)(now_ns - known->moved_ns) * 1e-9, highest_w) &&
+           harpe_energy_is_possible(joules(known->anchor_mj, value_mj),
+                                    (double)(now_ns - known->anchor_ns) * 1e-9, highest_w);
+}
+
+static past begun_with(uint64_t value_mj, int64_t now_ns) {
+    return (past){.is_known = true,
+                  .latest_mj = value_mj,
+                  .moved_ns = now_ns,
+                  .anchor_mj = value_mj,
+                  .anchor_ns = now_ns};
+}
+
+static void move(past *now, uint64_t value_mj, int64_t now_ns) {
+    if (value_mj <= now->latest_mj) return;
+    if (now_ns - now->anchor_ns > ANCHOR_NS) {
+        now->anchor_mj = now->latest_mj;
+        now->anchor_ns = now->moved_ns;
+    }
+    now->latest_mj = value_mj;
+    now->moved_ns = now_ns;
+}
+
+static void break_off(past *now, uint64_t value_mj, int64_t now_ns) {
+    past after = begun_with(value_mj, now_ns);
+    after.left_out_mj = now->left_out_mj + now->latest_mj - value_mj;
+    after.breaks = now->breaks + 1;
+    after.from_mj = now->latest_mj;
+    after.to_mj = value_mj;
+    *now = after;
+}
+
+/* Records a value. If another thread has counted a break since this reading began, an impossible
+ * value is from after the same break, and it is not counted again. A possible value may be from
+ * before or after that break, and belongs to what was known when its reading began. */
+static harpe_counter_reading note(past *now, const past *before, uint64_t value_mj, int64_t now_ns,
+                                  bool can_be) {
+    bool is_unchanged = now->breaks == before->breaks;
+    if (!now->is_known)
+        *now = begun_with(value_mj, now_ns);
+    else if (!can_be && is_unchanged)
+        break_off(now, value_mj, now_ns);
+    else if (!can_be || is_unchanged)
+        move(now, value_mj, now_ns);
+    const past *own = can_be ? before : now;
+    return (harpe_counter_reading){value_mj + own->left_out_mj, own->breaks};
+}
+
+harpe_status harpe_counter_read(harpe_counter *counter, const harpe_energy_source *source, int gpu,
+                                int64_t now_ns, harpe_counter_reading *out, harpe_error *error) {
+    double highest_w = harpe_energy_source_highest_w(source, gpu);
+    uint64_t value_mj = 0;
+    bool can_be = false;
+    pthread_mutex_lock(&counter->lock);
+    past before = counter->past;
+    pthread_mutex_unlock(&counter->lock);
+    for (int i = 0; i < TRIES && !can_be; i++) {
+        harpe_status status = source->energy_mj(source->user, gpu, &value_mj, error);
+        if (status != HARPE_OK) return status;
+        can_be = is_possible(&before, value_mj, now_ns, highest_w) ||
+                 is_possible(&before, value_mj, source->clock_ns(source->user), highest_w);
+    }
+    pthread_mutex_lock(&counter->lock);
+    *out = note(&counter->past, &before, value_mj, now_ns, can_be);
+    pthread_mutex_unlock(&counter->lock);
+    return HARPE_OK;
+}
+
+harpe_status harpe_counter_fail(harpe_counter *counter, int gpu, harpe_error *error) {
+    pthread_mutex_lock(&counter->lock);
+    past known = counter->past;
+    pthread_mutex_unlock(&counter->lock);
+    if (known.to_mj < known.from_mj) {
+        return harpe_fail(error, HARPE_DRIVER_ERROR,
+                          "GPU %d: its energy counter ran backwards, from %" PRIu64 " to %" PRIu64
+                          " mJ (the driver was reloaded or the GPU reset); the "
+                          "energy is not known, measure again",
+                          gpu, known.from_mj, known.to_mj);
+    }
+    return harpe_fail(error, HARPE_DRIVER_ERROR,
+                      "GPU %d: its energy counter jumped from %" PRIu64 " to %" PRIu64
+                      " mJ, more than the GPU can use in the time (an error of the driver); the "
+                      "energy is not known, measure again",
+                      gpu, known.from_mj, known.to_mj);
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads an energy counter and judges each value: a GPU cannot have used more energy than its
+ * highest power allows in the time, and energy does not become less. A value that cannot be is read
+ * again. If it remains, the counter has restarted or jumped: this is a break, and the energy used
+ * across it is not known. */
+#ifndef HARPE_MONITOR_COUNTER_H
+#define HARPE_MONITOR_COUNTER_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/possible.h"
+#include "monitor/source.h"
+
+/* What is known of a counter. Initialise with zeros, except the lock. */
+typedef struct harpe_counter {
+    pthread_mutex_t lock; /* guards all members below; not held while the driver is asked */
+    struct harpe_counter_past {
+        bool is_known;
+        uint64_t latest_mj;   /* the highest value since the last break */
+        int64_t moved_ns;     /* when this value was first read */
+        uint64_t anchor_mj;   /* a value read some seconds ago, which bounds the mean power of */
+        int64_t anchor_ns;    /* many readings that are each too short to be judged */
+        uint64_t left_out_mj; /* what is added to a value, modulo 2^64, to leave breaks out */
+        unsigned breaks;
+        uint64_t from_mj, to_mj; /* the values before and after the last break */
+    } past;
+} harpe_counter;
+
+typedef struct harpe_counter_reading {
+    uint64_t energy_mj; /* never becomes less; without the energy of breaks */
+    unsigned breaks;    /* the number of breaks before this value */
+} harpe_counter_reading;
+
+/* Reads the counter of a GPU of the source. `now_ns` is the source's time, read before the call.
+ * Any thread may call it, several at once. */
+harpe_status harpe_counter_read(harpe_counter *counter, const harpe_energy_source *source, int gpu,
+                                int64_t now_ns, harpe_counter_reading *out, harpe_error *error);
+
+/* Fails with HARPE_DRIVER_ERROR, and says what the counter did at its last break. */
+harpe_status harpe_counter_fail(harpe_counter *counter, int gpu, harpe_error *error);
+
+#endif
