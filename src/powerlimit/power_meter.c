@@ -41,7 +41,7 @@ harpe_status harpe_power_meter_new(harpe_gpus *gpus, harpe_power_meter **out, ha
 
 void harpe_power_meter_free(harpe_power_meter *meter) {
     if (!meter) return;
-    for (int gpu = 0; gpu < meter->count; gpu++)
+    for (int gpu = 0; meter->gpu && gpu < meter->count; gpu++)
         pthread_mutex_destroy(&meter->gpu[gpu].counter.lock);
     free(meter->gpu);
     free(meter);
