@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,6 +19,7 @@
 #include "agent/policy_check.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "client/controller_claim.h"
 #include "gpu/saved_settings.h"
@@ -28,12 +28,13 @@
 enum {
     STOP_LOOK_MS = 20,
     LOCK_MS = 5000,
-    LOCK_LOOK_NS = 10000000,
     CLOSE_MS = 1000,       /* how long a stop waits for driver calls of zeusd's routes */
     STOP_LIMIT_MS = 60000, /* how long a stop waits until all GPUs are restored */
     LEASE_DEADLINE_S = 120,
     NAME_DEADLINE_S = 60,
 };
+
+#define LOCK_NAME "agent.lock" /* in the state directory */
 
 static const int stop_signals[] = {SIGTERM, SIGINT, SIGHUP, 0};
 
@@ -65,20 +66,15 @@ static harpe_status open_given_directory(harpe_agent *agent, const char *path, h
                       path);
 }
 
-/* Locks the directory of the files of leases against a second agent. If an agent was killed while
- * it started a process, that process keeps the lock until it has become another program, so this
- * function waits a short time. */
-static harpe_status lock_state(const harpe_agent *agent, harpe_error *error) {
-    int64_t give_up_at_ns = harpe_clock_ns() + LOCK_MS * INT64_C(1000000);
-    while (flock(agent->directory, LOCK_EX | LOCK_NB) != 0) {
-        if (errno != EWOULDBLOCK && errno != EINTR)
-            return harpe_fail_errno(error, errno, "locking the state directory");
-        if (harpe_clock_ns() > give_up_at_ns)
-            return harpe_fail(error, HARPE_ALREADY_EXISTS,
-                              "another agent runs on this machine with the same state directory");
-        (void)nanosleep(&(struct timespec){.tv_nsec = LOCK_LOOK_NS}, NULL);
-    }
-    return HARPE_OK;
+/* Locks the state directory against a second agent. If an agent was killed while it started a
+ * process, that process keeps the lock until it has become another program, so this function waits
+ * a short time. */
+static harpe_status lock_state(harpe_agent *agent, harpe_error *error) {
+    agent->state_lock = harpe_file_lock_at(agent->directory, LOCK_NAME, LOCK_MS);
+    if (agent->state_lock >= 0) return HARPE_OK;
+    if (errno != EWOULDBLOCK) return harpe_fail_errno(error, errno, "locking the state directory");
+    return harpe_fail(error, HARPE_ALREADY_EXISTS,
+                      "another agent runs on this machine with the same state directory");
 }
 
 /* Opens the directory of the files of leases, and locks it. */
@@ -250,6 +246,8 @@ static harpe_status release(harpe_agent *agent, harpe_status status, harpe_error
     if (agent->loop) harpe_loop_free(agent->loop);
     harpe_gpus_close(agent->gpus);
     harpe_agent_policy_clear(&agent->policy);
+    if (agent->state_lock >= 0)
+        harpe_file_unlock_at(agent->directory, LOCK_NAME, agent->state_lock);
     if (agent->directory >= 0) close(agent->directory);
     return status;
 }
@@ -257,8 +255,11 @@ static harpe_status release(harpe_agent *agent, harpe_status status, harpe_error
 harpe_status harpe_agent_run(const harpe_agent_options *options, harpe_error *error) {
     /* static, because a thread that hangs in the driver may outlive this function */
     static harpe_agent agent;
-    agent = (harpe_agent){
-        .options = *options, .directory = -1, .listener = -1, .started_s = (int64_t)time(NULL)};
+    agent = (harpe_agent){.options = *options,
+                          .directory = -1,
+                          .state_lock = -1,
+                          .listener = -1,
+                          .started_s = (int64_t)time(NULL)};
     if (!agent.options.socket) agent.options.socket = HARPE_AGENT_SOCKET_PATH;
     harpe_status status = start(&agent, error);
     if (status == HARPE_OK) {

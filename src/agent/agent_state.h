@@ -40,7 +40,8 @@ typedef struct harpe_agent {
     harpe_user_names *names;
     harpe_agent_exporter *exporter; /* NULL: /metrics is not wanted */
     harpe_agent_rates rates;
-    int directory; /* with the files of leases; a lock on it shows that an agent runs */
+    int directory;  /* with the files of leases */
+    int state_lock; /* shows that an agent uses the directory */
     int listener;
     harpe_unix_listener unix_listener; /* its file */
     harpe_watch *listener_watch;

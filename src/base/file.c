@@ -15,6 +15,7 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/array.h"
@@ -23,7 +24,11 @@
 #include "base/file_internal.h"
 #include "base/text.h"
 
-enum { PROMPT_S = 10 }; /* time limit of harpe_file_read_promptly */
+enum {
+    PROMPT_S = 10,           /* time limit of harpe_file_read_promptly */
+    TEMPORARY_LOCK_MS = 500, /* how long another program may hold a new file's lock */
+    LOCK_LOOK_MS = 10,
+};
 
 /* ---- Parts that directory.c also uses -------------------------------------------------------- */
 
@@ -234,11 +239,48 @@ static int write_temporary(const char *temporary, mode_t mode, bool force_mode, 
     return failure;
 }
 
+/* Locks an open file or directory. Gives up after `timeout_ms`, because any user who may read a
+ * file may hold its lock. Returns 0 or an errno. */
+static int lock_within(int descriptor, int timeout_ms) {
+    for (int waited_ms = 0;; waited_ms += LOCK_LOOK_MS) {
+        if (flock(descriptor, LOCK_EX | LOCK_NB) == 0) return 0;
+        if (errno != EWOULDBLOCK && errno != EINTR) return errno;
+        if (waited_ms >= timeout_ms) return EWOULDBLOCK;
+        (void)nanosleep(&(struct timespec){.tv_nsec = LOCK_LOOK_MS * 1000000L}, NULL);
+    }
+}
+
 bool harpe_temporary_lock(int descriptor) {
     struct stat info;
-    while (flock(descriptor, LOCK_EX) != 0)
-        if (errno != EINTR) return true;
+    if (lock_within(descriptor, TEMPORARY_LOCK_MS) != 0) return true;
     return fstat(descriptor, &info) != 0 || info.st_nlink > 0;
+}
+
+/* The holder of a lock may remove the lock's file, so another file may have the same name after
+ * this function has opened the first. */
+int harpe_file_lock_at(int directory, const char *name, int timeout_ms) {
+    for (;;) {
+        struct stat opened, named;
+        int lock =
+            openat(directory, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+        if (lock < 0) return -1;
+        int failure = lock_within(lock, timeout_ms);
+        if (failure != 0) {
+            close(lock);
+            errno = failure;
+            return -1;
+        }
+        if (fstat(lock, &opened) == 0 &&
+            fstatat(directory, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+            opened.st_ino == named.st_ino)
+            return lock;
+        close(lock);
+    }
+}
+
+void harpe_file_unlock_at(int directory, const char *name, int lock) {
+    (void)unlinkat(directory, name, 0);
+    (void)close(lock);
 }
 
 /* Writes a file by way of a temporary file. The last part of `path` must not be a symbolic link. A

@@ -42,4 +42,12 @@ int harpe_file_replace_at(int directory, const char *name, const void *data, siz
 harpe_status harpe_file_write_one_of_many(const char *path, const void *data, size_t length,
                                           harpe_error *error);
 
+/* Creates and locks the file `name`, with mode 0600, in an open directory. A lock that others must
+ * not hold belongs on such a file: any user may lock a file or directory that he may read. Waits at
+ * most `timeout_ms` for another process of this user. Returns a descriptor for
+ * harpe_file_unlock_at, or -1 with errno (EWOULDBLOCK: another process has the lock). */
+int harpe_file_lock_at(int directory, const char *name, int timeout_ms);
+/* Removes the file, which ends the lock. */
+void harpe_file_unlock_at(int directory, const char *name, int lock);
+
 #endif

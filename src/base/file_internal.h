@@ -24,7 +24,8 @@ char *harpe_path_temporary(const char *path);
 /* Locks (flock) a temporary file or directory that this process has just created. If a temporary
  * file has no lock, other processes treat it as the remains of a killed process and remove it.
  * Returns false if another process removed the file before it was locked: the caller must create it
- * again. On a file system without locks, no file counts as left over. */
+ * again. On a file system without locks, or while another user holds the lock, no file counts as
+ * left over. */
 bool harpe_temporary_lock(int descriptor);
 /* Removes temporary files for `path` that killed processes left next to it (directory.c). */
 void harpe_temporary_sweep(const char *path);

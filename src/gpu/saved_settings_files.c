@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -103,35 +102,16 @@ static void suffixed(const char *name, const char *suffix, char out[HARPE_SAVED_
 
 /* ---- Locks ----------------------------------------------------------------------------------- */
 
-/* Locks a file. The holder of a lock removes the lock's file, so another file may have the same
- * name after this function has opened the first. */
 int harpe_saved_settings_lock(int directory, const char *name) {
     char file[HARPE_SAVED_NAME_SIZE + 8];
     suffixed(name, LOCK_SUFFIX, file);
-    for (;;) {
-        struct stat opened, named;
-        int lock =
-            openat(directory, file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-        if (lock < 0) return -1;
-        if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
-            int failure = errno;
-            close(lock);
-            errno = failure;
-            return -1;
-        }
-        if (fstat(lock, &opened) == 0 &&
-            fstatat(directory, file, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-            opened.st_ino == named.st_ino)
-            return lock;
-        close(lock);
-    }
+    return harpe_file_lock_at(directory, file, 0);
 }
 
 void harpe_saved_settings_unlock(int directory, const char *name, int lock) {
     char file[HARPE_SAVED_NAME_SIZE + 8];
     suffixed(name, LOCK_SUFFIX, file);
-    (void)unlinkat(directory, file, 0);
-    (void)close(lock);
+    harpe_file_unlock_at(directory, file, lock);
 }
 
 /* ---- Reading --------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads and replaces the file of tokens. A lock on its directory orders the programs that change
- * it. Readers need no lock, because the file is replaced as a whole. */
+/* Reads and replaces the file of tokens. A lock orders the programs that change it. Readers need no
+ * lock, because the file is replaced as a whole. */
 #include "rights/tokens_file.h"
 
 #include <errno.h>
@@ -8,12 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/file_internal.h"
+
+enum { LOCK_MS = 10000 };
 
 #define FILE_LIMIT_BYTES ((size_t)64 << 20)
 
@@ -63,19 +64,38 @@ harpe_status harpe_tokens_file_read(const char *path, const char *flag, harpe_to
 
 /* ---- Changing -------------------------------------------------------------------------------- */
 
-/* Locks the directory of the file. Returns a descriptor to close, or -1 with errno. */
-static int lock_directory(const char *path) {
+/* The lock of the programs that change the file: another file beside it, "<path>.lock". */
+typedef struct change_lock {
+    int directory, lock;
+    char *name; /* in the directory */
+} change_lock;
+
+static void unlock(change_lock *lock) {
+    if (lock->lock >= 0) harpe_file_unlock_at(lock->directory, lock->name, lock->lock);
+    if (lock->directory >= 0) (void)close(lock->directory);
+    free(lock->name);
+}
+
+static harpe_status lock_changes(const char *path, const char *flag, change_lock *out,
+                                 harpe_error *error) {
+    const char *slash = strrchr(path, '/');
     char *parent = harpe_path_parent(path);
-    if (!parent) return -1;
-    int directory = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    free(parent);
-    if (directory < 0) return -1;
-    while (flock(directory, LOCK_EX) != 0) {
-        if (errno == EINTR) continue;
-        (void)close(directory);
-        return -1;
+    *out = (change_lock){-1, -1, harpe_path_join(slash ? slash + 1 : path, "", ".lock")};
+    if (parent && out->name) {
+        out->directory = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (out->directory >= 0) out->lock = harpe_file_lock_at(out->directory, out->name, LOCK_MS);
     }
-    return directory;
+    int failure = errno;
+    free(parent);
+    if (out->lock >= 0) return HARPE_OK;
+    unlock(out);
+    if (failure == EWOULDBLOCK)
+        return harpe_fail(
+            error, HARPE_UNAVAILABLE,
+            "%s %.300s: another program has been changing the file for %d s (its lock "
+            "is %.300s.lock); try again",
+            flag, path, LOCK_MS / 1000, path);
+    return harpe_fail_errno(error, failure, "%s %.300s: cannot lock %.300s.lock", flag, path, path);
 }
 
 static harpe_status write_tokens(const char *path, const harpe_tokens *tokens, harpe_error *error) {
@@ -93,16 +113,15 @@ harpe_status harpe_tokens_file_change(const char *path, const char *flag,
                                                              harpe_error *error),
                                       void *user, harpe_error *error) {
     harpe_tokens tokens = {0};
-    int lock = lock_directory(path);
-    if (lock < 0)
-        return harpe_fail_errno(error, errno, "%s %.300s: cannot lock its directory", flag, path);
-    harpe_status status = HARPE_OK;
+    change_lock lock;
+    harpe_status status = lock_changes(path, flag, &lock, error);
+    if (status != HARPE_OK) return status;
     struct stat info;
     if (stat(path, &info) == 0 || errno != ENOENT)
         status = harpe_tokens_file_read(path, flag, &tokens, NULL, error);
     if (status == HARPE_OK) status = change(user, &tokens, error);
     if (status == HARPE_OK) status = write_tokens(path, &tokens, error);
     harpe_tokens_free(&tokens);
-    (void)close(lock);
+    unlock(&lock);
     return status;
 }

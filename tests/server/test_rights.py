@@ -3,6 +3,7 @@
 """Tokens with roles and groups, and the audit log: each role at each kind of route, what a token of
 a group sees, tokens that are added and removed while the server runs, and records that survive
 kill -9. The servers are real, and so is the program that makes the tokens."""
+import fcntl
 import json
 import os
 import pathlib
@@ -515,6 +516,19 @@ class Changes(Rights):
         self.assertIn("--role", self.harpe("add", "x", code=2).stderr)
         self.assertIn("group", self.harpe("add", "x", "--role", "job", "--group", "a,b",
                                           code=2).stderr)
+
+
+    def test_a_lock_on_the_directory_keeps_no_token_valid(self):
+        self.add("thief", "operator")
+        folder = os.open(self.file.parent, os.O_RDONLY)  # any user can open and lock it
+        self.addCleanup(os.close, folder)
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        self.harpe("remove", "thief")
+        self.assertNotIn("thief", self.file.read_text())
+        lock = os.open(f"{self.file}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        self.addCleanup(os.close, lock)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # a program of this user that hangs
+        self.assertIn("another program", self.harpe("remove", "thief", code=1).stderr)
 
 
 class Audit(Rights):
