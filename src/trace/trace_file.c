@@ -143,19 +143,44 @@ static bool is_kineto(const json_t *objects) {
     return json_is_array(first) || json_object_get(first, "traceEvents");
 }
 
-/* Returns the last number in a file's name, without its directory. A larger number than any rank,
- * such as a date, does not count. */
+/* Reads the number that begins at `digits`. A larger number than any rank, such as a date, is none.
+ */
+static bool read_rank(const char *digits, int64_t *rank) {
+    size_t length = strspn(digits, "0123456789");
+    return harpe_parse_int(digits, length, rank) && *rank < RANKS_MAX;
+}
+
+/* Returns true if the word "rank" at `word` counts something else than the ranks of the job. */
+static bool is_qualified(const char *name, const char *word) {
+    static const char *const qualifiers[] = {"local", "node", "pp", "tp", "dp", "ep", "cp"};
+    while (word > name && strchr("_-. ", word[-1]))
+        word--;
+    const char *start = word;
+    while (start > name && isalpha((unsigned char)start[-1]))
+        start--;
+    for (size_t i = 0; i < sizeof qualifiers / sizeof qualifiers[0]; i++) {
+        bool is_same = strncasecmp(start, qualifiers[i], (size_t)(word - start)) == 0;
+        if (is_same && strlen(qualifiers[i]) == (size_t)(word - start)) return true;
+    }
+    return false;
+}
+
+/* Returns the rank in a file's name, without its directory: the number after the word "rank", or
+ * else the last number. */
 static int64_t rank_in_name(const char *path, int64_t absent) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    const char *end = name + strlen(name);
-    while (end > name && !isdigit((unsigned char)end[-1]))
-        end--;
-    const char *start = end;
-    while (start > name && isdigit((unsigned char)start[-1]))
-        start--;
     int64_t rank;
-    bool is_number = harpe_parse_int(start, (size_t)(end - start), &rank);
-    return is_number && rank < RANKS_MAX ? rank : absent;
+    for (const char *word = strcasestr(name, "rank"); word; word = strcasestr(word + 1, "rank")) {
+        const char *digits = word + strlen("rank");
+        if (read_rank(digits + strspn(digits, "_-.= "), &rank) && !is_qualified(name, word))
+            return rank;
+    }
+    const char *last = name + strlen(name);
+    while (last > name && !isdigit((unsigned char)last[-1]))
+        last--;
+    while (last > name && isdigit((unsigned char)last[-1]))
+        last--;
+    return read_rank(last, &rank) ? rank : absent;
 }
 
 static harpe_status check_format(const harpe_trace_request *request, harpe_trace_format found,

@@ -17,8 +17,9 @@ typedef struct harpe_trace_request {
 } harpe_trace_request;
 
 /* Reads a file of at most 512 MiB, also after it is unpacked (gzip). If the trace does not say
- * which rank it belongs to, this is the last number in the file's name, or else `position`. `path`
- * must stay valid. Free `out` with harpe_trace_free, also after a failure. */
+ * which rank it belongs to, this is the number after "rank" in the file's name, or else the last
+ * number there, or else `position`. `path` must stay valid. Free `out` with harpe_trace_free, also
+ * after a failure. */
 harpe_status harpe_trace_file_read(const char *path, int64_t position,
                                    const harpe_trace_request *request, harpe_trace *out,
                                    harpe_error *error);

@@ -57,7 +57,7 @@ static harpe_status check_traces(const maker *m) {
             if (m->traces[other].rank != trace->rank) continue;
             return harpe_fail(m->error, HARPE_INVALID_INPUT,
                               "%s: a trace of rank %" PRId64 ", as is %s: give one trace for each "
-                              "rank, with the rank as the last number of the file's name",
+                              "rank, with the rank in the file's name (rank3)",
                               trace->file, trace->rank, m->traces[other].file);
         }
     }

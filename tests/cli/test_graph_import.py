@@ -229,6 +229,20 @@ class Activities(ImportTest):
         self.refuse(1, "cut0.json.gz: it cannot be unpacked", "graph", "import", "cut0.json.gz",
                     "--output", "x.json")
 
+    def test_rank_in_the_name(self):
+        trace = json.dumps([{"ph": "X", "cat": "kernel", "name": "k", "ts": 0, "dur": 9}])
+        for name, rank in (("rank3.json", 3), ("trace.4.json", 4), ("rank_5.1740461679.pt.trace.json", 5),
+                           ("rank12_2026-11-28_pid3456.json", 12), ("trace_rank0_step5.json", 0),
+                           ("host_1234.RANK-7.17404616790000.json", 7), ("worker0_rank03_8.json", 3),
+                           ("local_rank1_rank6.json", 6), ("rank9-pp.rank1.json", 9),
+                           ("step_rank2_of_8.json", 2), ("ranks8_rank1.json", 1), ("rank7/trace2.json", 2),
+                           ("frank_2.json", 2), ("rank20261128_4.json", 4), ("run_20261128.json", 0),
+                           ("local_rank4.json", 4), ("rank.json", 0), ("rank", 0)):
+            with self.subTest(name=name):
+                (self.path / name).parent.mkdir(exist_ok=True)
+                self.write(name, trace)
+                self.assertEqual(self.import_graph([name])["resources"][0]["name"], f"rank{rank}")
+
     def test_communications_without_a_partner_are_counted(self):
         pipeline = Pipeline([30000, 34000], [60000, 65000], 2)
         whole = pipeline.write_kineto(self.path)
