@@ -50,9 +50,10 @@ static int64_t integer_of(const json_t *object, const char *key, int64_t absent)
     return fabs(number) < 9e15 ? (int64_t)number : absent;
 }
 
+/* PyTorch 1.8 to 1.11 write "Kernel", later versions "kernel". */
 static bool is_one_of(const char *text, const char *const *names) {
     for (; *names; names++)
-        if (strcmp(text, *names) == 0) return true;
+        if (strcasecmp(text, *names) == 0) return true;
     return false;
 }
 
@@ -85,10 +86,10 @@ static harpe_status read_times(const reader *r, const json_t *event, size_t inde
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
-/* Finds the wanted step among the events of one category. torch.profiler marks a step on the CPU,
- * and the kernels that the step has started on the GPU. */
-static harpe_status find_step(const reader *r, const char *category, int64_t wanted, window *out) {
-    const char *const categories[] = {category, NULL};
+/* Finds the wanted step among the events of some categories. torch.profiler marks a step on the
+ * CPU, and the kernels that the step has started on the GPU. */
+static harpe_status find_step(const reader *r, const char *const *categories, int64_t wanted,
+                              window *out) {
     size_t index;
     const json_t *event;
     json_array_foreach(r->events, index, event) {
@@ -112,9 +113,11 @@ static harpe_status find_step(const reader *r, const char *category, int64_t wan
 }
 
 static harpe_status find_window(const reader *r, int64_t wanted, window *out) {
+    static const char *const on_gpu[] = {"gpu_user_annotation", NULL};
+    static const char *const on_cpu[] = {"user_annotation", "cpu_op", "operator", NULL};
     *out = (window){.step = -1};
-    harpe_status status = find_step(r, "gpu_user_annotation", wanted, out);
-    if (status == HARPE_OK && out->step < 0) status = find_step(r, "user_annotation", wanted, out);
+    harpe_status status = find_step(r, on_gpu, wanted, out);
+    if (status == HARPE_OK && out->step < 0) status = find_step(r, on_cpu, wanted, out);
     if (status != HARPE_OK || out->step >= 0) return status;
     *out = (window){.step = -1, .start_us = -INFINITY, .end_us = INFINITY};
     if (wanted == HARPE_TRACE_LAST_STEP) return HARPE_OK;
@@ -165,7 +168,7 @@ static harpe_status check_device(reader *r, const json_t *event, const json_t *a
 }
 
 static harpe_status read_event(reader *r, const json_t *event, size_t index, const window *part) {
-    static const char *const copies[] = {"gpu_memcpy", "gpu_memset", NULL};
+    static const char *const copies[] = {"gpu_memcpy", "gpu_memset", "memcpy", "memset", NULL};
     double start_us, time_us;
     harpe_status status = read_times(r, event, index, &start_us, &time_us);
     if (status != HARPE_OK || start_us < part->start_us || start_us >= part->end_us) return status;
@@ -188,7 +191,8 @@ static harpe_status read_event(reader *r, const json_t *event, size_t index, con
 
 harpe_status harpe_trace_read_kineto(const json_t *root, int64_t step, harpe_trace *trace,
                                      harpe_error *error) {
-    static const char *const on_gpu[] = {"kernel", "gpu_memcpy", "gpu_memset", NULL};
+    static const char *const on_gpu[] = {"kernel", "gpu_memcpy", "gpu_memset",
+                                         "memcpy", "memset",     NULL};
     const json_t *events = json_is_array(root) ? root : json_object_get(root, "traceEvents");
     reader r = {.events = events, .trace = trace, .device = NAN, .error = error};
     if (!json_is_array(events)) {

@@ -213,6 +213,19 @@ class Activities(ImportTest):
         self.refuse(1, "there is no step 9", "graph", "import", "steps.json", "--step", "9",
                     "--output", "x.json")
 
+    def test_categories_of_old_versions(self):
+        """PyTorch 1.8 to 1.11."""
+        events = [{"ph": "X", "cat": category, "name": name, "ts": start, "dur": time, "args": {"stream": 7}}
+                  for category, name, start, time in (
+                      ("Operator", "ProfilerStep#3", 0, 200000), ("Operator", "ProfilerStep#4", 500000, 200000),
+                      ("Kernel", "k", 1000, 90000), ("Memcpy", "Memcpy HtoD", 500000, 10000),
+                      ("Kernel", "k", 510000, 60000), ("Memset", "Memset", 570000, 30000),
+                      ("Runtime", "cudaMemcpyAsync", 400000, 500000))]
+        self.write("old.json", json.dumps({"traceEvents": events}))
+        graph = self.import_graph(["old.json"], "--gpu", "A100", "--compute-share", "1")
+        self.assertAlmostEqual(longest_path(graph), 0.1, 9)
+        self.assertAlmostEqual(longest_path(graph, lambda a: 10), 0.04 + 0.06 * 1410 / A100_MHZ[10], 9)
+
     def test_gzip_and_order_of_files(self):
         pipeline = Pipeline([30000] * 12, [50000] * 12, 1)
         paths = []
