@@ -60,6 +60,7 @@ harpe_status harpe_chakra_add_node(harpe_trace *trace, const harpe_chakra_node *
     }
     harpe_trace_event event = {
         .kind = HARPE_TRACE_OTHER,
+        .stream = -1,
         .time_s = time_s,
         .sequence = -1,
         .id = node->id,

@@ -7,10 +7,12 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/number.h"
+#include "trace/kineto_times.h"
 
 #define STEP_PREFIX "ProfilerStep#"
 #define MICROSECOND 1e-6
@@ -26,6 +28,7 @@ typedef struct reader {
     harpe_trace *trace;
     double device;  /* of all events so far; NaN: none yet */
     double zero_us; /* time of the first event in the file, so that differences are exact */
+    size_t untimed_count, first_untimed;
     harpe_error *error;
 } reader;
 
@@ -172,14 +175,20 @@ static harpe_status read_event(reader *r, const json_t *event, size_t index, con
     double start_us, time_us;
     harpe_status status = read_times(r, event, index, &start_us, &time_us);
     if (status != HARPE_OK || start_us < part->start_us || start_us >= part->end_us) return status;
+    if (start_us == 0 && time_us == 0) { /* Kineto could not relate the kernel to a time */
+        if (r->untimed_count++ == 0) r->first_untimed = index;
+        return HARPE_OK;
+    }
     const json_t *arguments = json_object_get(event, "args");
     if (r->trace->event_count == 0) r->zero_us = start_us;
     harpe_trace_event out = {
         .kind = HARPE_TRACE_COMPUTE,
         .is_copy = is_event(event, copies),
+        .stream = integer_of(arguments, "stream", integer_of(event, "tid", -1)),
         .start_s = (start_us - r->zero_us) * MICROSECOND,
         .time_s = time_us * MICROSECOND,
         .sequence = -1,
+        .id = index,
     };
     const char *name = text_of(event, "name");
     bool is_library = name && (strcasestr(name, "nccl") || strcasestr(name, "rccl"));
@@ -187,6 +196,19 @@ static harpe_status read_event(reader *r, const json_t *event, size_t index, con
         status = read_communication(r, name, arguments, &out);
     if (status == HARPE_OK) status = check_device(r, event, arguments, index);
     return status == HARPE_OK ? harpe_trace_add(r->trace, &out, r->error) : status;
+}
+
+/* Ends the reading of a trace of which some events were read. */
+static harpe_status finish(const reader *r) {
+    harpe_status status = harpe_kineto_check_times(r->events, r->trace, r->error);
+    if (status != HARPE_OK || r->untimed_count == 0) return status;
+    char more[64] = "";
+    if (r->untimed_count > 1)
+        (void)snprintf(more, sizeof more, ", as are %zu more", r->untimed_count - 1);
+    return harpe_trace_note(r->trace, HARPE_TRACE_NOTE_UNTIMED, r->error,
+                            "%s: traceEvents[%zu] has no times (\"ts\": 0, \"dur\": 0): it is left "
+                            "out%s",
+                            r->trace->file, r->first_untimed, more);
 }
 
 harpe_status harpe_trace_read_kineto(const json_t *root, int64_t step, harpe_trace *trace,
@@ -212,7 +234,9 @@ harpe_status harpe_trace_read_kineto(const json_t *root, int64_t step, harpe_tra
         status = read_event(&r, event, index, &part);
         if (status != HARPE_OK) return status;
     }
-    if (trace->event_count > 0) return HARPE_OK;
+    if (trace->event_count > 0) return finish(&r);
+    if (r.untimed_count > 0)
+        return fail_at(&r, r.first_untimed, "no event on the GPU has a time and a duration");
     if (on_gpu_count == 0) {
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "%s: none of its %zu events is on a GPU: record with "

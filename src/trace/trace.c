@@ -3,7 +3,10 @@
 #include "trace/trace.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/array.h"
 #include "base/error.h"
@@ -29,6 +32,17 @@ harpe_status harpe_trace_add(harpe_trace *trace, const harpe_trace_event *event,
         return harpe_fail_memory(error);
     trace->events[trace->event_count++] = *event;
     return HARPE_OK;
+}
+
+harpe_status harpe_trace_note(harpe_trace *trace, harpe_trace_note_kind kind, harpe_error *error,
+                              const char *format, ...) {
+    char line[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    trace->notes[kind] = harpe_arena_strdup(&trace->arena, line, strlen(line));
+    return trace->notes[kind] ? HARPE_OK : harpe_fail_memory(error);
 }
 
 static int compare_ids(const void *left, const void *right) {

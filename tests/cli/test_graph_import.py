@@ -311,6 +311,84 @@ class Activities(ImportTest):
             self.assertAlmostEqual(longest_path(self.import_graph(["cpu.0.et"])), expected, 9)
 
 
+def kernel(start, time, stream=7, **more):
+    return {"ph": "X", "cat": "kernel", "name": "gemm", "ts": start, "dur": time, "tid": stream,
+            "args": {"stream": stream}, **more}
+
+
+class OddTimes(ImportTest):
+    def seconds(self, *events, note=None, name="odd.json"):
+        """Imports the events and returns the time of the graph. `note` is a part of the only note."""
+        self.write(name, json.dumps({"traceEvents": list(events)}))
+        result = self.succeed("graph", "import", name, "-o", "job.json", "-f", "--json")
+        self.assertEqual(len(result.json()["notes"]), 0 if note is None else 1, result)
+        if note is not None:
+            self.assertIn(f"{name}: {note}", result.json()["notes"][0])
+            self.assertEqual(result.err, f"harpe graph: {result.json()['notes'][0]}\n")
+        return round(longest_path(json.loads((self.path / "job.json").read_text())), 9)
+
+    def test_kernels_of_a_stream_do_not_overlap(self):
+        row = [kernel(1.74e15 + 10000 * k, 10000) for k in range(20)]
+        self.assertEqual(self.seconds(*row), 0.2)
+        for at, time in ((0, 1.6e6), (7, 1.6e6), (18, 1.6e6), (3, 15000), (3, 20000), (3, 195000)):
+            with self.subTest(at=at, time=time):
+                events = [dict(event) for event in row]
+                events[at]["dur"] = time
+                note = (f'traceEvents[{at}] ("gemm", "ts": {events[at]["ts"]:.0f}) takes {time / 1e6:g} s, but '
+                        "the next event of its stream starts after 0.01 s: it is cut there")
+                self.assertEqual(self.seconds(*events, note=note), 0.2)
+                events.reverse()
+                self.assertEqual(self.seconds(*events, note=f"traceEvents[{19 - at}]"), 0.2)
+        row[3]["dur"] = row[5]["dur"] = row[6]["dur"] = 16e5
+        self.assertEqual(self.seconds(*row, note="traceEvents[3]"), 0.2)
+        self.assertIn("cut there, as are 2 more",
+                      self.succeed("graph", "import", "odd.json", "-o", "job.json", "-f").err)
+        self.assertEqual(self.succeed("graph", "import", "odd.json", "-o", "job.json", "-fq").err, "")
+
+    def test_overlap_that_may_be(self):
+        """Small overlaps, other streams, unknown streams."""
+        for overlap in (0.4, 15):
+            self.assertEqual(self.seconds(kernel(0, 100 + overlap), kernel(100, 10000)), 0.0101)
+        self.assertEqual(self.seconds(kernel(0, 100900), kernel(100000, 100000)), 0.2)
+        self.assertEqual(self.seconds(kernel(0, 100000), kernel(20000, 70000, stream=9),
+                                      kernel(100000, 100000)), 0.2)
+        unknown = [{key: event[key] for key in ("ph", "cat", "name", "ts", "dur")}
+                   for event in (kernel(0, 100000), kernel(20000, 70000))]
+        self.assertEqual(self.seconds(*unknown), 0.1)
+
+    def test_communication_is_cut(self):
+        events = [kernel(0, 50000), kernel(50000, 16e5, 9, name="nccl"), kernel(60000, 100000, 9)]
+        self.assertEqual(self.seconds(*events, note='traceEvents[1] ("nccl", "ts": 50000)'), 0.16)
+
+    def test_events_without_times(self):
+        row = [kernel(1740461679e6 + 50000 * k, 50000) for k in range(4)]
+        none = kernel(0, 0)
+        for events, first, more in (([none, *row], 0, ""), ([*row, none], 4, ""),
+                                    ([*row[:2], *[none] * 1000, *row[2:]], 2, ", as are 999 more")):
+            self.assertEqual(self.seconds(*events, note=f'traceEvents[{first}] has no times ("ts": 0, "dur": 0): '
+                                                        f"it is left out{more}"), 0.2)
+        step = {**kernel(row[0]["ts"], 200000), "cat": "user_annotation", "name": "ProfilerStep#1"}
+        self.assertEqual(self.seconds(step, none, *row), 0.2)
+
+    def test_starts_far_away(self):
+        row = [kernel(1740461679e6 + 50000 * k, 50000) for k in range(4)]
+        for events, message in (
+                ([*row, kernel(0, 10)], 'traceEvents[4] ("gemm", "ts": 0): 1740461679 s before all other'),
+                ([kernel(1, 0), kernel(5, 0), *row], 'traceEvents[0] ("gemm", "ts": 1) and 1 more: '),
+                ([*row, kernel(1.9e15, 10)], 'traceEvents[4] ("gemm", "ts": 1900000000000000): 159538321 s after'),
+                ([row[0], kernel(-3e14, 10), *row[1:]], 'traceEvents[1] ("gemm", "ts": -300000000000000)')):
+            self.write("far.json", json.dumps(events))
+            result = self.refuse(1, message, "graph", "import", "far.json", "--output", "x.json")
+            self.assertIn("far.json: ", result.err)
+        early = kernel(1740461379e6, 10000)
+        self.assertEqual(self.seconds(*row, early, note="nothing runs on the GPU in 299.99 of 300.2 s, after "
+                                                        'traceEvents[4] ("gemm", "ts": 1740461379000000)'), 300.2)
+        late = kernel(1740461689e6, 10000)
+        self.assertEqual(self.seconds(*row, late, note="nothing runs on the GPU in 9.8 of 10.01 s, before "
+                                                       "traceEvents[4]"), 10.01)
+        self.assertEqual(self.seconds(*row[:2], kernel(row[3]["ts"] + 49000, 50000)), 0.249)
+
+
 class BadInput(ImportTest):
     def refuse_import(self, message, *arguments, code=1):
         result = self.refuse(code, message, "graph", "import", *arguments, "--output", "x.json")
@@ -350,7 +428,8 @@ class BadInput(ImportTest):
         self.refuse_events("is not between 0 and", {**kernel, "dur": 1e300})
         self.refuse_events("traceEvents[1]: the trace has events of two GPUs",
                            {**kernel, "pid": 0}, {**kernel, "pid": 1})
-        self.refuse_events("the graph has no activity that takes", {**kernel, "dur": 0})
+        self.refuse_events("the graph has no activity that takes", {**kernel, "ts": 1, "dur": 0})
+        self.refuse_events("traceEvents[0]: no event on the GPU has a time", {**kernel, "dur": 0})
 
     def test_chakra(self):
         node = {"id": 5, "name": "n", "type": "COMP_NODE", "time": 50, "waits": [],

@@ -68,7 +68,7 @@ static const struct argp_option flags[] = {
     {"output", 'o', "FILE", 0, "Where to write the graph (required)", 3},
     {"force", 'f', NULL, 0, "Replace an existing file", 3},
     {"json", 'j', NULL, 0, "Print a summary as JSON", 3},
-    {"quiet", 'q', NULL, 0, "Print no summary", 3},
+    {"quiet", 'q', NULL, 0, "Print no summary and no notes", 3},
     {0},
 };
 
@@ -159,6 +159,35 @@ static const char *ending(size_t count, const char *one, const char *several) {
     return count == 1 ? one : several;
 }
 
+/* Returns the first note of each kind, with the number of the other traces that have it. */
+static json_t *list_notes(const graph_arguments *arguments, const harpe_trace *traces) {
+    json_t *notes = json_array();
+    for (int kind = 0; kind < HARPE_TRACE_NOTE_COUNT; kind++) {
+        const char *first = NULL;
+        size_t count = 0;
+        for (size_t t = 0; t < arguments->trace_count; t++) {
+            if (!traces[t].notes[kind]) continue;
+            if (count++ == 0) first = traces[t].notes[kind];
+        }
+        harpe_text text = {0};
+        if (count > 0) harpe_text_printf(&text, "%s", first);
+        if (count > 1)
+            harpe_text_printf(&text, " (%zu more trace%s: the same)", count - 1,
+                              ending(count - 1, "", "s"));
+        if (count > 0 && !text.failed)
+            json_array_append_new(notes, harpe_command_json_text(text.data));
+        harpe_text_free(&text);
+    }
+    return notes;
+}
+
+static void print_notes(const graph_arguments *arguments, const harpe_trace *traces) {
+    json_t *notes = list_notes(arguments, traces);
+    for (size_t i = 0; i < json_array_size(notes); i++)
+        fprintf(stderr, "harpe graph: %s\n", json_string_value(json_array_get(notes, i)));
+    json_decref(notes);
+}
+
 static size_t count_without_parents(const harpe_trace *traces, size_t count) {
     size_t found = 0;
     for (size_t i = 0; i < count; i++)
@@ -196,14 +225,14 @@ static harpe_status print_json(const graph_arguments *arguments, const harpe_tra
                                const harpe_trace_graph_counts *counts, harpe_error *error) {
     int64_t step = traces[0].step;
     json_t *object = json_pack(
-        "{s:I, s:o, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:o}", "traces",
+        "{s:I, s:o, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:o, s:o}", "traces",
         (json_int_t)arguments->trace_count, "step", step < 0 ? json_null() : json_integer(step),
         "longest_s", counts->longest_s, "computing", (json_int_t)counts->computing,
         "with_several_clocks", (json_int_t)counts->with_options, "communications",
         (json_int_t)counts->communications, "without_partner", (json_int_t)counts->without_others,
         "inside", (json_int_t)counts->inside, "inside_s", counts->inside_s, "without_ctrl_deps",
-        (json_int_t)count_without_parents(traces, arguments->trace_count), "output",
-        harpe_command_json_text(arguments->output_path));
+        (json_int_t)count_without_parents(traces, arguments->trace_count), "notes",
+        list_notes(arguments, traces), "output", harpe_command_json_text(arguments->output_path));
     return harpe_command_print_json(object, error);
 }
 
@@ -242,6 +271,7 @@ static harpe_status import(const graph_arguments *arguments, harpe_trace *traces
         status = print_json(arguments, traces, &counts, error);
     else if (status == HARPE_OK && !arguments->quiet)
         print_summary(arguments, traces, &counts);
+    if (status == HARPE_OK && !arguments->quiet) print_notes(arguments, traces);
     harpe_graph_free(graph);
     return status;
 }
