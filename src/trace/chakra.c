@@ -15,6 +15,7 @@ enum { /* of Node */
        NODE_TYPE = 3,
        NODE_CTRL_DEPS = 4,
        NODE_DATA_DEPS = 5,
+       NODE_START_MICROS = 6,
        NODE_DURATION_MICROS = 7,
        NODE_ATTR = 10,
 };
@@ -138,7 +139,7 @@ static harpe_status read_all_waits(const reader *r, harpe_wire bytes, harpe_chak
 }
 
 static harpe_status read_node(const reader *r, harpe_wire bytes) {
-    harpe_chakra_node node = {.source = -1, .target = -1, .collective = -1};
+    harpe_chakra_node node = HARPE_CHAKRA_NODE;
     harpe_wire_field field;
     harpe_wire rest = bytes;
     harpe_status status = HARPE_OK;
@@ -146,6 +147,7 @@ static harpe_status read_node(const reader *r, harpe_wire bytes) {
         bool is_number = field.type == HARPE_WIRE_VARINT, is_bytes = field.type == HARPE_WIRE_BYTES;
         if (field.number == NODE_ID && is_number) node.id = field.value;
         if (field.number == NODE_TYPE && is_number) node.type = (int32_t)(uint32_t)field.value;
+        if (field.number == NODE_START_MICROS && is_number) node.start_us = field.value;
         if (field.number == NODE_DURATION_MICROS && is_number) node.time_us = field.value;
         if (field.number == NODE_ATTR && is_bytes) status = read_attribute(r, field.bytes, &node);
     }
@@ -181,5 +183,5 @@ harpe_status harpe_trace_read_chakra(const void *bytes, size_t length, harpe_tra
             return fail_message(&r, "it is cut off: the file is not complete");
         status = read_node(&r, message);
     }
-    return status == HARPE_OK ? harpe_trace_resolve(trace, error) : status;
+    return status == HARPE_OK ? harpe_chakra_finish(trace, error) : status;
 }

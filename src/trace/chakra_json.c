@@ -17,6 +17,7 @@ typedef const char *const names[4];
 static names id_names = {"id", "Id", NULL};
 static names type_names = {"type", "NodeType", NULL};
 static names time_names = {"durationMicros", "duration_micros", "runtime", NULL};
+static names start_names = {"startTimeMicros", "start_time_micros", NULL};
 static names control_names = {"ctrlDeps", "ctrl_deps", NULL};
 static names data_names = {"dataDeps", "data_deps", NULL};
 
@@ -144,7 +145,7 @@ static harpe_status read_waits(const reader *r, const json_t *list, const char *
 }
 
 static harpe_status read_node(const reader *r, const json_t *object) {
-    harpe_chakra_node node = {.source = -1, .target = -1, .collective = -1};
+    harpe_chakra_node node = HARPE_CHAKRA_NODE;
     if (!json_is_object(object)) return fail_at(r, "workload_graph", "must contain objects");
     const json_t *id = member(object, id_names), *time = member(object, time_names);
     const json_t *control = member(object, control_names), *data = member(object, data_names);
@@ -152,6 +153,7 @@ static harpe_status read_node(const reader *r, const json_t *object) {
         return fail_at(r, "id", "must be a whole number from 0 to 2^64 - 1");
     if (time && !read_unsigned(time, &node.time_us))
         return fail_at(r, "duration_micros", "must be a whole number of microseconds");
+    (void)read_unsigned(member(object, start_names), &node.start_us); /* only an order */
     size_t count = json_array_size(control) + json_array_size(data);
     node.waits = harpe_arena_alloc(&r->trace->arena, count, sizeof *node.waits);
     if (!node.waits) return harpe_fail_memory(r->error);
@@ -192,5 +194,5 @@ harpe_status harpe_trace_read_chakra_json(const json_t *objects, harpe_trace *tr
         harpe_status status = read_node(&r, object);
         if (status != HARPE_OK) return status;
     }
-    return harpe_trace_resolve(trace, error);
+    return harpe_chakra_finish(trace, error);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "trace/stream_order.h"
 
 /* The values of CollectiveCommType in et_def.proto. */
 static const char *const collective_names[] = {
@@ -17,6 +18,7 @@ static const char *const collective_names[] = {
 
 void harpe_chakra_set_integer(harpe_chakra_node *node, const char *name, int64_t value) {
     if (strcmp(name, "is_cpu_op") == 0) node->is_on_cpu = value != 0;
+    if (strcmp(name, "stream") == 0) node->stream = value;
     if (strcmp(name, "comm_src") == 0) node->source = value;
     if (strcmp(name, "comm_dst") == 0) node->target = value;
     if (strcmp(name, "comm_tag") == 0) node->tag = value;
@@ -60,7 +62,8 @@ harpe_status harpe_chakra_add_node(harpe_trace *trace, const harpe_chakra_node *
     }
     harpe_trace_event event = {
         .kind = HARPE_TRACE_OTHER,
-        .stream = -1,
+        .stream = node->is_on_cpu ? -1 : node->stream,
+        .start_s = (double)node->start_us * 1e-6,
         .time_s = time_s,
         .sequence = -1,
         .id = node->id,
@@ -74,4 +77,9 @@ harpe_status harpe_chakra_add_node(harpe_trace *trace, const harpe_chakra_node *
         !node->is_on_cpu)
         set_communication(trace, node, &event);
     return harpe_trace_add(trace, &event, error);
+}
+
+harpe_status harpe_chakra_finish(harpe_trace *trace, harpe_error *error) {
+    harpe_status status = harpe_trace_resolve(trace, error);
+    return status == HARPE_OK ? harpe_trace_order_streams(trace, error) : status;
 }

@@ -20,7 +20,8 @@ enum {
 typedef struct harpe_chakra_node {
     uint64_t id;
     int64_t type;
-    uint64_t time_us;
+    uint64_t start_us, time_us; /* the start may be missing: 0 */
+    int64_t stream;             /* -1: missing */
     bool is_on_cpu;
     const char *group;           /* HARPE_CHAKRA_GROUP; lives as long as the trace; NULL: missing */
     int64_t source, target, tag; /* comm_src, comm_dst, comm_tag; -1: missing */
@@ -31,9 +32,15 @@ typedef struct harpe_chakra_node {
     uint64_t *waits;
 } harpe_chakra_node;
 
+/* A node without attributes. */
+#define HARPE_CHAKRA_NODE \
+    (harpe_chakra_node) { .stream = -1, .source = -1, .target = -1, .collective = -1 }
+
 /* Adds the event of a node. */
 harpe_status harpe_chakra_add_node(harpe_trace *trace, const harpe_chakra_node *node,
                                    harpe_error *error);
+/* Ends the reading: finds the nodes that others wait for, and orders the streams. */
+harpe_status harpe_chakra_finish(harpe_trace *trace, harpe_error *error);
 /* Sets an attribute that is a whole number by its name. Other names are ignored. */
 void harpe_chakra_set_integer(harpe_chakra_node *node, const char *name, int64_t value);
 

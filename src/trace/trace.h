@@ -51,6 +51,7 @@ typedef enum harpe_trace_note_kind {
     HARPE_TRACE_NOTE_UNTIMED, /* events without times were left out */
     HARPE_TRACE_NOTE_OVERLAP, /* events of one stream overlapped */
     HARPE_TRACE_NOTE_PAUSE,   /* a pause is most of the trace */
+    HARPE_TRACE_NOTE_EARLY,   /* communications wait for no computation */
     HARPE_TRACE_NOTE_COUNT,
 } harpe_trace_note_kind;
 

@@ -171,6 +171,7 @@ def chakra_protobuf(nodes):
         waits = node["waits"]
         message = field(1, node["id"]) + field(2, node["name"].encode())
         message += field(3, CHAKRA_TYPES[node["type"]]) + field(7, node["time"])
+        message += field(6, node["start"]) if "start" in node else b""
         message += b"".join(field(4, wait) for wait in waits[:1])  # one by one
         message += field(5, b"".join(varint(wait) for wait in waits[1:]))  # packed
         message += b"".join(field(10, attribute(*item)) for item in node["attributes"].items())
@@ -189,14 +190,15 @@ def chakra_json(nodes):
             attributes.append({"name": name, kind: str(value) if kind == "int64Val" else value})
         texts.append(json.dumps({
             "id": str(node["id"]), "name": node["name"], "type": node["type"],
-            "durationMicros": str(node["time"]), "ctrlDeps": [str(wait) for wait in node["waits"]],
+            "durationMicros": str(node["time"]), "startTimeMicros": str(node.get("start", 0)),
+            "ctrlDeps": [str(wait) for wait in node["waits"]],
             "attr": attributes, "inputs": {"values": "[]"}}, indent=2))
     return "".join(texts).encode()
 
 
 def chakra_feeder(nodes):
     """What Chakra's feeder reads as JSON. Its ids are plain numbers."""
-    graph = [{"Id": node["id"] - (1 << 63), "Name": node["name"], "runtime": node["time"],
+    graph = [{"Id": node["id"] - (1 << 63), "Name": node["name"], "runtime": node["time"], "start_time_micros": node.get("start", 0),
               "NodeType": CHAKRA_TYPES[node["type"]],
               "data_deps": [wait - (1 << 63) for wait in node["waits"]], **node["attributes"]}
              for node in nodes]

@@ -389,6 +389,82 @@ class OddTimes(ImportTest):
         self.assertEqual(self.seconds(*row[:2], kernel(row[3]["ts"] + 49000, 50000)), 0.249)
 
 
+class Streams(ImportTest):
+    """Chakra's converter lets a kernel wait only for the call that launched it."""
+
+    @staticmethod
+    def node(number, time, waits=(), kind="COMP_NODE", **more):
+        first = {"start": more.pop("start")} if "start" in more else {}
+        return {"id": (1 << 63) + number, "name": f"n{number}", "type": kind, "time": time, **first,
+                "waits": [(1 << 63) + wait for wait in waits],
+                "attributes": {"is_cpu_op": number < 10, **more}}
+
+    def seconds(self, form, *ranks, note=None):
+        """`note`: a part of the only note."""
+        for rank, nodes in enumerate(ranks):
+            self.write(f"s.{rank}.et", CHAKRA_WRITERS[form](nodes))
+        files = [f"s.{rank}.et" for rank in range(len(ranks))]
+        result = self.succeed("graph", "import", *files, "-o", "job.json", "-f", "--json").json()
+        self.assertEqual(len(result["notes"]), 0 if note is None else 1, result)
+        self.assertIn(note or "", str(result["notes"]))
+        return round(longest_path(json.loads((self.path / "job.json").read_text())), 9)
+
+    def test_nodes_of_a_stream_follow_each_other(self):
+        node, group = self.node, {"pg_name": "0", "comm_type": 0}
+        launches = [node(1, 10), node(2, 10, [1]), node(3, 10, [2])]
+
+        def work(**stream):
+            return [node(11, 100000, [1], **stream),
+                    node(12, 20000, [2], "COMM_COLL_NODE", **group, **stream), node(13, 100000, [3], **stream)]
+
+        def started(starts):
+            return [{**one, "start": start} for one, start in zip(work(stream=7), starts)]
+
+        seven = work(stream=7)
+        for form in CHAKRA_WRITERS:
+            with self.subTest(form=form):
+                for nodes in (launches + seven, seven + launches, launches[::-1] + started((5, 9, 12)),
+                              started((9, 12, 15))[::-1] + launches):
+                    self.assertEqual(self.seconds(form, nodes, nodes), 0.22001)
+                chained = [seven[0], {**seven[1], "waits": seven[1]["waits"] + [seven[0]["id"]]},
+                           {**seven[2], "waits": seven[2]["waits"] + [seven[1]["id"]]}]
+                for nodes in (launches + chained, chained[::-1] + launches[::-1]):
+                    self.assertEqual(self.seconds(form, nodes, nodes), 0.22001)
+                told = f"node {seven[1]['id']}" if form != "feeder" else "node 12"
+                self.assertEqual(self.seconds(form, launches + work(), launches + work(), note=told), 0.20001)
+                self.assertIn("(1 more trace: the same)", self.run_harpe(
+                    "graph", "import", "s.0.et", "s.1.et", "-o", "job.json", "-f").err)
+                apart = [seven[0], {**seven[1], "attributes": {**seven[1]["attributes"], "stream": 20}}, seven[2]]
+                self.assertEqual(self.seconds(form, launches + apart, note=told), 0.20001)
+
+    def test_streams_run_beside_each_other(self):
+        """A communication beside a kernel, and nodes of the CPU with the stream that they launch on."""
+        group = {"pg_name": "0", "comm_type": 0}
+        nodes = [self.node(1, 10, stream=7), self.node(11, 50000, [1], stream=7),
+                 self.node(12, 40000, [11], "COMM_COLL_NODE", stream=9, **group), self.node(2, 10, [1], stream=7),
+                 self.node(13, 100000, [2], stream=7), self.node(14, 10000, [2], stream=9)]
+        for form in CHAKRA_WRITERS:
+            self.assertEqual(self.seconds(form, nodes), 0.16001)
+
+    def test_exchange_on_one_stream(self):
+        """Both ranks send first. The two messages run at once, as NCCL joins them."""
+        def rank(own):
+            ends = ({"comm_src": own, "comm_dst": 1 - own}, {"comm_src": 1 - own, "comm_dst": own})
+            return [self.node(11, 50000, stream=7),
+                    self.node(12, 20000, [], "COMM_SEND_NODE", stream=7, comm_tag=own, **ends[0]),
+                    self.node(13, 20000, [], "COMM_RECV_NODE", stream=7, comm_tag=1 - own, **ends[1]),
+                    self.node(14, 30000, stream=7)]
+        for form in CHAKRA_WRITERS:
+            self.assertEqual(self.seconds(form, rank(0), rank(1)), 0.1)
+
+    def test_order_that_the_dependencies_contradict(self):
+        """The node that the file names last runs first."""
+        nodes = [self.node(11, 50000, [12], stream=7, start=1), self.node(12, 20000, [13], stream=7, start=2),
+                 self.node(13, 30000, stream=7, start=3), self.node(14, 5000, [11], stream=7, start=0)]
+        for form in CHAKRA_WRITERS:
+            self.assertEqual(self.seconds(form, nodes), 0.105)
+
+
 class BadInput(ImportTest):
     def refuse_import(self, message, *arguments, code=1):
         result = self.refuse(code, message, "graph", "import", *arguments, "--output", "x.json")

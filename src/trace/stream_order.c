@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Orders the events of streams. Chakra's converter lets a kernel wait for the call that launched
+ * it, and says only in the attribute "stream" that it runs after the kernel before it. */
+#include "trace/stream_order.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/error.h"
+
+typedef struct ranked {
+    int64_t stream;
+    double start_s;
+    size_t place, index;
+} ranked;
+
+typedef struct sorter {
+    harpe_trace *trace;
+    ranked *list;      /* [event_count] */
+    size_t *order;     /* [event_count]: events after all for which they wait */
+    size_t *stack;     /* [event_count] */
+    size_t *next_wait; /* [event_count]: 0: not visited; else 1 + the wait to look at next */
+    harpe_error *error;
+} sorter;
+
+static int compare_ranked(const void *left, const void *right) {
+    const ranked *a = left, *b = right;
+    if (a->stream != b->stream) return a->stream < b->stream ? -1 : 1;
+    if (a->start_s != b->start_s) return a->start_s < b->start_s ? -1 : 1;
+    return (a->place > b->place) - (a->place < b->place);
+}
+
+/* ---- The order of all events ----------------------------------------------------------------- */
+
+/* Appends an event to the order, after everything for which it waits. Events that wait in a cycle
+ * come in any order; the replay refuses them. Returns the new count. */
+static size_t visit(const sorter *s, size_t root, size_t count) {
+    size_t depth = 0;
+    if (s->next_wait[root] > 0) return count;
+    s->next_wait[root] = 1;
+    s->stack[depth++] = root;
+    while (depth > 0) {
+        size_t index = s->stack[depth - 1];
+        const harpe_trace_event *event = &s->trace->events[index];
+        size_t k = s->next_wait[index]++ - 1;
+        if (k == event->wait_count) {
+            s->order[count++] = index;
+            depth--;
+        } else if (s->next_wait[event->waits[k]] == 0) {
+            s->next_wait[event->waits[k]] = 1;
+            s->stack[depth++] = event->waits[k];
+        }
+    }
+    return count;
+}
+
+static void order_all(const sorter *s) {
+    size_t count = s->trace->event_count, ordered = 0;
+    for (size_t i = 0; i < count; i++)
+        s->list[i] = (ranked){0, s->trace->events[i].start_s, i, i};
+    qsort(s->list, count, sizeof *s->list, compare_ranked);
+    for (size_t i = 0; i < count; i++)
+        ordered = visit(s, s->list[i].index, ordered);
+}
+
+/* ---- Waits in a stream ----------------------------------------------------------------------- */
+
+static harpe_status add_wait(const sorter *s, size_t index, size_t other) {
+    harpe_trace_event *event = &s->trace->events[index];
+    for (size_t k = 0; k < event->wait_count; k++)
+        if (event->waits[k] == other) return HARPE_OK;
+    size_t count = event->wait_count;
+    uint64_t *waits = harpe_arena_alloc(&s->trace->arena, count + 1, sizeof *waits);
+    if (!waits) return harpe_fail_memory(s->error);
+    if (count > 0) memcpy(waits, event->waits, count * sizeof *waits);
+    waits[count] = other;
+    event->waits = waits;
+    event->wait_count = count + 1;
+    return HARPE_OK;
+}
+
+/* A send and a receive of a rank may run at once: NCCL joins them in one kernel. Two ranks that
+ * exchange data would otherwise wait for each other forever. So a send waits for the send before
+ * it, and a receive for the receive before it. */
+static harpe_status chain_streams(const sorter *s) {
+    size_t count = s->trace->event_count;
+    harpe_status status = HARPE_OK;
+    for (size_t i = 0; i < count; i++) {
+        const harpe_trace_event *event = &s->trace->events[s->order[i]];
+        s->list[i] = (ranked){event->stream, 0, i, s->order[i]};
+    }
+    qsort(s->list, count, sizeof *s->list, compare_ranked);
+    size_t last_send = SIZE_MAX, last_receive = SIZE_MAX; /* SIZE_MAX: none */
+    for (size_t i = 0; i < count && status == HARPE_OK; i++) {
+        size_t index = s->list[i].index;
+        harpe_trace_kind kind = s->trace->events[index].kind;
+        if (s->list[i].stream < 0) continue;
+        if (i == 0 || s->list[i].stream != s->list[i - 1].stream)
+            last_send = last_receive = SIZE_MAX;
+        bool waits_for_send = last_send != SIZE_MAX && kind != HARPE_TRACE_RECEIVE;
+        bool waits_for_receive = last_receive != SIZE_MAX && kind != HARPE_TRACE_SEND;
+        if (waits_for_send) status = add_wait(s, index, last_send);
+        if (waits_for_receive && status == HARPE_OK) status = add_wait(s, index, last_receive);
+        if (kind != HARPE_TRACE_RECEIVE) last_send = index;
+        if (kind != HARPE_TRACE_SEND) last_receive = index;
+    }
+    return status;
+}
+
+/* ---- Communications that wait for nothing ---------------------------------------------------- */
+
+/* Notes communications that wait for no computation, although one comes before them. */
+static harpe_status note_early(const sorter *s) {
+    size_t early_count = 0;
+    const harpe_trace_event *first = NULL;
+    bool has_computed = false;
+    size_t *is_after = s->next_wait; /* 1: waits for a computation */
+    memset(is_after, 0, s->trace->event_count * sizeof *is_after);
+    for (size_t i = 0; i < s->trace->event_count; i++) {
+        size_t index = s->order[i];
+        const harpe_trace_event *event = &s->trace->events[index];
+        for (size_t k = 0; k < event->wait_count; k++) {
+            size_t other = event->waits[k];
+            bool is_computation = s->trace->events[other].kind == HARPE_TRACE_COMPUTE;
+            if (is_computation || is_after[other]) is_after[index] = 1;
+        }
+        has_computed = has_computed || event->kind == HARPE_TRACE_COMPUTE;
+        if (!has_computed || !harpe_trace_is_communication(event) || is_after[index]) continue;
+        if (early_count++ == 0) first = event;
+    }
+    if (!first) return HARPE_OK;
+    char more[32] = "";
+    if (early_count > 1) (void)snprintf(more, sizeof more, " and %zu more", early_count - 1);
+    return harpe_trace_note(s->trace, HARPE_TRACE_NOTE_EARLY, s->error,
+                            "%s: node %" PRIu64 ", a communication,%s wait%s for no GPU node, "
+                            "although one comes before: the graph may be shorter than the "
+                            "iteration%s",
+                            s->trace->file, first->id, more, early_count > 1 ? "" : "s",
+                            first->stream < 0 ? " (there is no attribute \"stream\")" : "");
+}
+
+harpe_status harpe_trace_order_streams(harpe_trace *trace, harpe_error *error) {
+    size_t count = trace->event_count;
+    sorter s = {.trace = trace, .error = error};
+    s.list = harpe_calloc(count, sizeof *s.list);
+    s.order = harpe_calloc(count, sizeof *s.order);
+    s.stack = harpe_calloc(count, sizeof *s.stack);
+    s.next_wait = harpe_calloc(count, sizeof *s.next_wait);
+    harpe_status status = HARPE_OK;
+    if (s.list && s.order && s.stack && s.next_wait) {
+        order_all(&s);
+        status = chain_streams(&s);
+        if (status == HARPE_OK) status = note_early(&s);
+    } else {
+        status = harpe_fail_memory(error);
+    }
+    free(s.list);
+    free(s.order);
+    free(s.stack);
+    free(s.next_wait);
+    return status;
+}
