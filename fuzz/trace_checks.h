@@ -43,13 +43,13 @@ static inline void check_graph(const harpe_graph *graph, const harpe_trace_graph
 /* Reads the bytes as the traces of two ranks, which then communicate with each other, and makes
  * their graph. */
 static inline void check_traces(const uint8_t *data, size_t size, harpe_trace_format format) {
-    const harpe_trace_request request = {.format = format, .step = HARPE_TRACE_LAST_STEP};
+    harpe_trace_request request = {.format = format, .step = HARPE_TRACE_LAST_STEP};
     const harpe_trace_graph_options options = {
         .gpu_model = "A100", .compute_share = 0.8, .min_activity_s = 1e-4, .blocking_power_w = -1};
     static const char *const names[] = {"fuzz.0", "fuzz.1"};
     harpe_trace traces[TRACES] = {0};
     harpe_error error = {.message = ""};
-    harpe_status status = HARPE_OK;
+    harpe_status status = harpe_kernel_names_new(NULL, 0, &request.names, &error);
     for (int t = 0; t < TRACES && status == HARPE_OK; t++)
         status = harpe_trace_file_parse((const char *)data, size, names[t], t, &request, &traces[t],
                                         &error);
@@ -64,6 +64,7 @@ static inline void check_traces(const uint8_t *data, size_t size, harpe_trace_fo
     if (status != HARPE_OK) require_line(status, &error);
     for (int t = 0; t < TRACES; t++)
         harpe_trace_free(&traces[t]);
+    harpe_kernel_names_free(request.names);
 }
 
 #endif

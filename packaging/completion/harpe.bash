@@ -80,12 +80,12 @@ _harpe() {
         COMPREPLY=($(compgen -W 'profile' -- "$cur") $(compgen -f -- "$cur"))
         return
         ;;
-    'graph --format')
-        COMPREPLY=($(compgen -W 'kineto chakra' -- "$cur"))
+    'graph --communication' | 'graph --step' | 'graph --blocking-power' | 'graph --compute-share' | 'graph --min-activity')
+        compopt +o default 2>/dev/null
         return
         ;;
-    'graph --step' | 'graph --blocking-power' | 'graph --compute-share' | 'graph --min-activity')
-        compopt +o default 2>/dev/null
+    'graph --format')
+        COMPREPLY=($(compgen -W 'kineto chakra' -- "$cur"))
         return
         ;;
     'graph -g' | 'graph --gpu')
@@ -326,7 +326,7 @@ _harpe() {
         'plan') COMPREPLY=($(compgen -W '--chunks --epilogue --gpus-per-stage --graph -i --inst-profile --microbatch-group-size -m --num-mbs -n --num-stages --overhead-power --overlap-moe-expert-parallel-comm --prologue -p --p2p-power -s --schedule --transfer-time --wait-powers --cost-model --memory-limit --noise-factor --unit-time --replica --replicas --slowdown --smooth[ --time --bound-only --effort --export-graph -f --force -j --json --min-dwell --no-pictures -o --output-dir --plans -q --quiet --switch-energy --switch-latency --threads --verify -? --help --usage -V --version' -- "$cur")) ;;
         'choose') COMPREPLY=($(compgen -W '--deadline --max-slowdown --min-energy --power-cap --straggler --time --carbon --carbon-price --energy-price --gpu-hour-price --iterations --max-peak-power --max-swing --overhead-power -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'evaluate') COMPREPLY=($(compgen -W '--chunks --epilogue --gpus-per-stage -i --inst-profile --microbatch-group-size -m --num-mbs -n --num-stages --overhead-power --overlap-moe-expert-parallel-comm --prologue -p --p2p-power -s --schedule --transfer-time --wait-powers --cost-model --memory-limit --noise-factor --unit-time -j --json -P --plan -q --quiet --switch-energy --switch-latency --switch-lead -? --help --usage -V --version' -- "$cur")) ;;
-        'graph') COMPREPLY=($(compgen -W '--format --step --blocking-power --compute-share -g --gpu --min-activity -f --force -j --json -o --output -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
+        'graph') COMPREPLY=($(compgen -W '--communication --format --step --blocking-power --compute-share -g --gpu --min-activity -f --force -j --json -o --output -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'synth') COMPREPLY=($(compgen -W '--forward-time -g --gpu --imbalance --noise -n --stages --num-stages --seed --split-backward --gpus-per-stage --outliers --replicas --variability -f --force -j --json -o --output -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'gpus') COMPREPLY=($(compgen -W '-a --all --dry-run -j --json --restore -? --help --usage -V --version' -- "$cur")) ;;
         'agent') COMPREPLY=($(compgen -W '--config --metrics-listen --socket --state-dir --zeusd-key --zeusd-listen --zeusd-no-restore --zeusd-socket -q --quiet -? --help --usage -V --version' -- "$cur")) ;;

@@ -165,6 +165,7 @@ _harpe() {
             ;;
         'graph')
             _arguments -s -S \
+                '(--communication)--communication=[Kernels whose names match this POSIX extended regular expression communicate, as those of known libraries do]:REGEX: ' \
                 '(--format)--format=[kineto or chakra]:FORMAT:(kineto chakra)' \
                 '(--step)--step=[Import step N of Kineto traces]:N: ' \
                 '(--blocking-power)--blocking-power=[or 0)]:WATTS Power of a GPU that waits (default\: that of --gpu,: ' \
@@ -178,8 +179,8 @@ _harpe() {
                 '(-j --json)--json[Print a summary as JSON]' \
                 '(-o --output)-o+[Where to write the graph]:FILE:_files' \
                 '(-o --output)--output=[Where to write the graph]:FILE:_files' \
-                '(-q --quiet)-q[Print no summary]' \
-                '(-q --quiet)--quiet[Print no summary]' \
+                '(-q --quiet)-q[Print no summary and no notes]' \
+                '(-q --quiet)--quiet[Print no summary and no notes]' \
                 '(-\? --help)-\?[Give this help list]' \
                 '(-\? --help)--help[Give this help list]' \
                 '(--usage)--usage[Give a short usage message]' \

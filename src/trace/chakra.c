@@ -12,6 +12,7 @@
 
 enum { /* of Node */
        NODE_ID = 1,
+       NODE_NAME = 2,
        NODE_TYPE = 3,
        NODE_CTRL_DEPS = 4,
        NODE_DATA_DEPS = 5,
@@ -149,6 +150,10 @@ static harpe_status read_node(const reader *r, harpe_wire bytes) {
         if (field.number == NODE_TYPE && is_number) node.type = (int32_t)(uint32_t)field.value;
         if (field.number == NODE_START_MICROS && is_number) node.start_us = field.value;
         if (field.number == NODE_DURATION_MICROS && is_number) node.time_us = field.value;
+        if (field.number == NODE_NAME && is_bytes) {
+            node.name = copy_text(r, field.bytes);
+            if (!node.name) status = harpe_fail_memory(r->error);
+        }
         if (field.number == NODE_ATTR && is_bytes) status = read_attribute(r, field.bytes, &node);
     }
     if (status == HARPE_OK && rest.next != rest.end)

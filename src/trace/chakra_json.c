@@ -15,6 +15,7 @@
 /* A member that has different names in the two forms, and in the two spellings of the first. */
 typedef const char *const names[4];
 static names id_names = {"id", "Id", NULL};
+static names name_names = {"name", "Name", NULL};
 static names type_names = {"type", "NodeType", NULL};
 static names time_names = {"durationMicros", "duration_micros", "runtime", NULL};
 static names start_names = {"startTimeMicros", "start_time_micros", NULL};
@@ -157,6 +158,9 @@ static harpe_status read_node(const reader *r, const json_t *object) {
     size_t count = json_array_size(control) + json_array_size(data);
     node.waits = harpe_arena_alloc(&r->trace->arena, count, sizeof *node.waits);
     if (!node.waits) return harpe_fail_memory(r->error);
+    const char *name = json_string_value(member(object, name_names));
+    node.name = name ? harpe_arena_strdup(&r->trace->arena, name, strlen(name)) : NULL;
+    if (name && !node.name) return harpe_fail_memory(r->error);
     harpe_status status = read_type(r, member(object, type_names), &node);
     if (status == HARPE_OK) status = read_members(r, object, &node);
     if (status == HARPE_OK) status = read_attributes(r, json_object_get(object, "attr"), &node);

@@ -25,6 +25,13 @@ void harpe_chakra_set_integer(harpe_chakra_node *node, const char *name, int64_t
     if (strcmp(name, "comm_type") == 0) node->collective = value;
 }
 
+/* Makes a communication of a kernel whose name says that it is one. */
+static void set_named(const harpe_chakra_node *node, harpe_trace_event *event) {
+    event->kind = HARPE_TRACE_COLLECTIVE;
+    event->group = node->group;
+    event->name = node->name;
+}
+
 static void set_communication(const harpe_trace *trace, const harpe_chakra_node *node,
                               harpe_trace_event *event) {
     event->group = node->group ? node->group : ""; /* without pg_name: all ranks */
@@ -73,6 +80,9 @@ harpe_status harpe_chakra_add_node(harpe_trace *trace, const harpe_chakra_node *
     };
     bool is_computation = node->type == HARPE_CHAKRA_COMP_NODE && !node->is_on_cpu;
     if (is_computation && node->time_us > 0) event.kind = HARPE_TRACE_COMPUTE;
+    if (event.kind == HARPE_TRACE_COMPUTE && node->name &&
+        harpe_kernel_names_communicate(trace->names, node->name, time_s))
+        set_named(node, &event);
     if (node->type >= HARPE_CHAKRA_COMM_SEND_NODE && node->type <= HARPE_CHAKRA_COMM_COLL_NODE &&
         !node->is_on_cpu)
         set_communication(trace, node, &event);

@@ -19,6 +19,7 @@ enum {
 
 typedef struct harpe_chakra_node {
     uint64_t id;
+    const char *name; /* lives as long as the trace; NULL: missing */
     int64_t type;
     uint64_t start_us, time_us; /* the start may be missing: 0 */
     int64_t stream;             /* -1: missing */

@@ -10,10 +10,15 @@
 #include "base/array.h"
 #include "base/error.h"
 
+/* The sides of a communication end nearly at the same time, compared with the shorter side. Sides
+ * of which the traces name no group match only then, and so only on machines with equal clocks. */
+#define END_SHARE 0.2
+
 /* What both sides of a communication know. */
 typedef struct entry {
     const harpe_trace_event *event;
     size_t trace, index;
+    double end_s;      /* on the clock of the machine */
     size_t occurrence; /* how many events of this rank have the same key, and come before */
 } entry;
 
@@ -58,6 +63,7 @@ static int compare_across(const void *left, const void *right) {
     const entry *a = left, *b = right;
     int order = compare_keys(a, b);
     if (order == 0) order = COMPARE(a->occurrence, b->occurrence);
+    if (order == 0 && a->event->matches_by_end) order = COMPARE(a->end_s, b->end_s);
     if (order == 0) order = COMPARE(a->trace, b->trace);
     return order != 0 ? order : COMPARE(a->index, b->index);
 }
@@ -75,10 +81,17 @@ static void count_occurrences(entry *entries, size_t count) {
     }
 }
 
+/* `before` and `after` have the same key and occurrence, and `after` does not end earlier. */
+static bool is_too_late(const entry *before, const entry *after) {
+    double shorter_s = fmin(before->event->time_s, after->event->time_s);
+    return after->event->matches_by_end && after->end_s - before->end_s > END_SHARE * shorter_s;
+}
+
 static void fill(const entry *entries, size_t count, harpe_communications *out) {
     for (size_t i = 0; i < count; i++) {
         bool is_new = i == 0 || compare_keys(&entries[i - 1], &entries[i]) != 0 ||
-                      entries[i - 1].occurrence != entries[i].occurrence;
+                      entries[i - 1].occurrence != entries[i].occurrence ||
+                      is_too_late(&entries[i - 1], &entries[i]);
         if (is_new)
             out->items[out->count++] = (harpe_communication){.first_part = i, .time_s = INFINITY};
         harpe_communication *item = &out->items[out->count - 1];
@@ -119,7 +132,8 @@ harpe_status harpe_communications_match(const harpe_trace *traces, size_t trace_
                 status = harpe_fail_memory(error);
                 break;
             }
-            entries[count++] = (entry){.event = event, .trace = t, .index = i};
+            double end_s = traces[t].zero_s + event->start_s + event->time_s;
+            entries[count++] = (entry){.event = event, .trace = t, .index = i, .end_s = end_s};
         }
     }
     if (status == HARPE_OK) status = allocate(traces, trace_count, count, out, error);

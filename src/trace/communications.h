@@ -28,8 +28,9 @@ typedef struct harpe_communications {
 } harpe_communications;
 
 /* Two events belong together if group, kind, ranks and tag are equal, and the sequence number is
- * equal or both are the n-th of their rank. The order in a rank is that of the starts, or, with
- * dependencies, that of the file. Free with harpe_communications_free. O(n log n) */
+ * equal or both are the n-th of their rank. If the traces name no group, they must also end
+ * together. The order in a rank is that of the starts, or, with dependencies, that of the file.
+ * Free with harpe_communications_free. O(n log n) */
 harpe_status harpe_communications_match(const harpe_trace *traces, size_t trace_count,
                                         harpe_communications *out, harpe_error *error);
 void harpe_communications_free(harpe_communications *communications, size_t trace_count);

@@ -27,7 +27,7 @@ typedef struct reader {
     const json_t *events;
     harpe_trace *trace;
     double device;  /* of all events so far; NaN: none yet */
-    double zero_us; /* time of the first event in the file, so that differences are exact */
+    double zero_us; /* time of the first event in the file: so that differences are exact */
     size_t untimed_count, first_untimed;
     harpe_error *error;
 } reader;
@@ -151,9 +151,12 @@ static harpe_status read_communication(const reader *r, const char *kernel, cons
         out->source = integer_of(arguments, "Src Rank", is_send ? r->trace->rank : -1);
         out->target = integer_of(arguments, "Dst Rank", is_receive ? r->trace->rank : -1);
         if (out->source < 0 || out->target < 0 || out->source == out->target) group = NULL;
+    } else if (!collective) {
+        group = "";
+        out->matches_by_end = true;
     } else {
         out->sequence = integer_of(arguments, "Seq", -1);
-        if (collective && strstr(collective, "coalesced")) group = NULL;
+        if (strstr(collective, "coalesced")) group = NULL;
     }
     harpe_status status = copy_text(r, group, &out->group);
     return status == HARPE_OK ? copy_text(r, collective ? collective : kernel, &out->name) : status;
@@ -180,7 +183,10 @@ static harpe_status read_event(reader *r, const json_t *event, size_t index, con
         return HARPE_OK;
     }
     const json_t *arguments = json_object_get(event, "args");
-    if (r->trace->event_count == 0) r->zero_us = start_us;
+    if (r->trace->event_count == 0) {
+        r->zero_us = start_us;
+        r->trace->zero_s = start_us * MICROSECOND;
+    }
     harpe_trace_event out = {
         .kind = HARPE_TRACE_COMPUTE,
         .is_copy = is_event(event, copies),
@@ -191,8 +197,8 @@ static harpe_status read_event(reader *r, const json_t *event, size_t index, con
         .id = index,
     };
     const char *name = text_of(event, "name");
-    bool is_library = name && (strcasestr(name, "nccl") || strcasestr(name, "rccl"));
-    if (!out.is_copy && (is_library || text_of(arguments, "Collective name")))
+    bool is_named = name && harpe_kernel_names_communicate(r->trace->names, name, out.time_s);
+    if (is_named || (!out.is_copy && text_of(arguments, "Collective name")))
         status = read_communication(r, name, arguments, &out);
     if (status == HARPE_OK) status = check_device(r, event, arguments, index);
     return status == HARPE_OK ? harpe_trace_add(r->trace, &out, r->error) : status;

@@ -11,6 +11,7 @@
 #include <harpe/status.h>
 
 #include "base/arena.h"
+#include "trace/kernel_names.h"
 
 #define HARPE_TRACE_EVENTS_MAX ((size_t)8 << 20)
 #define HARPE_TRACE_TIME_MAX_S 1e5
@@ -34,6 +35,7 @@ typedef struct harpe_trace_event {
     /* Only in a communication: these members find the same communication in the traces of other
      * ranks. A communication without a group has no partner in another trace. */
     const char *group;
+    bool matches_by_end;         /* the trace names no group: only events that end together match */
     int64_t source, target, tag; /* of a send or receive; ranks */
     int64_t sequence;            /* -1: unknown */
     uint64_t id;                 /* the event's number in the file */
@@ -59,9 +61,11 @@ typedef enum harpe_trace_note_kind {
 typedef struct harpe_trace {
     harpe_arena arena;
     const char *file;
-    int64_t rank;          /* -1: the trace does not say */
-    bool has_dependencies; /* if not, the starts of the events are known */
-    bool has_no_parents;   /* all parents were dropped, because events would wait in a cycle */
+    harpe_kernel_names *names; /* of all traces */
+    int64_t rank;              /* -1: the trace does not say */
+    bool has_dependencies;     /* if not, the starts of the events are known */
+    double zero_s;             /* then the time of the machine at which `start_s` is 0 */
+    bool has_no_parents;       /* all parents were dropped, because events would wait in a cycle */
     const char *notes[HARPE_TRACE_NOTE_COUNT]; /* one line that names the file; NULL: none */
     int64_t step; /* number of the step that was read; -1: the whole trace */
     size_t event_count, event_capacity;

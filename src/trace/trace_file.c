@@ -212,7 +212,8 @@ static harpe_status parse_json(const char *bytes, size_t length, const harpe_tra
 harpe_status harpe_trace_file_parse(const char *bytes, size_t length, const char *name,
                                     int64_t position, const harpe_trace_request *request,
                                     harpe_trace *out, harpe_error *error) {
-    *out = (harpe_trace){.file = name, .rank = rank_in_name(name, position)};
+    *out =
+        (harpe_trace){.file = name, .names = request->names, .rank = rank_in_name(name, position)};
     if (is_json(bytes, length)) return parse_json(bytes, length, request, out, error);
     harpe_status status = check_format(request, HARPE_TRACE_CHAKRA, name, error);
     return status == HARPE_OK ? harpe_trace_read_chakra(bytes, length, out, error) : status;

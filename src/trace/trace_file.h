@@ -14,6 +14,7 @@ typedef enum harpe_trace_format {
 typedef struct harpe_trace_request {
     harpe_trace_format format; /* HARPE_TRACE_ANY: whatever the file contains */
     int64_t step;              /* of a Kineto trace; see kineto.h */
+    harpe_kernel_names *names; /* which kernels communicate; must stay valid */
 } harpe_trace_request;
 
 /* Reads a file of at most 512 MiB, also after it is unpacked (gzip). If the trace does not say

@@ -389,6 +389,80 @@ class OddTimes(ImportTest):
         self.assertEqual(self.seconds(*row[:2], kernel(row[3]["ts"] + 49000, 50000)), 0.249)
 
 
+class Communications(ImportTest):
+    """Communication of other libraries than NCCL."""
+
+    def seconds(self, *ranks, options=(), communications, alone=0, note=None):
+        for rank, events in enumerate(ranks):
+            self.write(f"c.{rank}.json", json.dumps(events))
+        result = self.succeed("graph", "import", *(f"c.{rank}.json" for rank in range(len(ranks))),
+                              "-o", "job.json", "-f", "--json", "--gpu", "A100", *options).json()
+        self.assertEqual((result["communications"], result["without_partner"]), (communications, alone))
+        self.assertEqual(len(result["notes"]), 0 if note is None else 1, result)
+        self.assertIn(note or "", str(result["notes"]))
+        self.graph = json.loads((self.path / "job.json").read_text())
+        return round(longest_path(self.graph), 9)
+
+    @staticmethod
+    def rank(name, work, at=1.74e15, **args):
+        """100 ms until all have come, 30 ms of communication, and 100 ms of work."""
+        said = {"ph": "X", "cat": "kernel", "name": name, "ts": at + work, "dur": 130000 - work,
+                "args": {"stream": 20, **args}}
+        return [kernel(at, work), said, kernel(at + 130000, 100000)]
+
+    def test_the_name_makes_no_difference(self):
+        graphs = []
+        for name, args in (("ncclDevKernel_AllReduce", {"Collective name": "x", "Process Group Name": "0"}),
+                           ("ncclDevKernel_AllReduce", {}), ("void deep_ep::internode::combine<8>(x)", {}),
+                           ("vllm::cross_device_reduce_1stage<half>", {})):
+            ranks = [self.rank(name, work, **args) for work in (100000, 40000, 70000)]
+            self.assertEqual(self.seconds(*ranks, communications=1), 0.23)
+            text = json.dumps(self.graph)
+            for activity in self.graph["activities"]:
+                if "resource" not in activity:
+                    text = text.replace(activity["name"], "c")
+            graphs.append(text)
+        self.assertEqual(set(graphs), {graphs[0]})
+
+    def test_kernels_named_by_the_user(self):
+        ranks = [self.rank("a::exchange_tokens<8>", 100000), self.rank("b::exchange_tokens<8>", 40000)]
+        self.assertEqual(self.seconds(*ranks, communications=0,
+                                      note="'b::exchange_tokens<8>' (0.09 s), 'a::exchange_tokens<8>' (0.03 s)"), 0.23)
+        for options in (["^(a|b)::exchange"], ["^a::", "b::exc.*<[0-9]>$"]):
+            options = [word for regex in options for word in ("--communication", regex)]
+            self.assertEqual(self.seconds(*ranks, options=options, communications=2, alone=2), 0.23)
+        self.assertEqual(self.seconds(*ranks, options=["--communication", "exchange", "--communication", "all"],
+                                      communications=2, alone=2, note="'all': no kernel has such a name"), 0.23)
+        self.refuse(2, "--communication: '(' is not a POSIX extended regular expression",
+                    "graph", "import", "c.0.json", "-o", "x.json", "--communication", "(")
+
+    def test_groups_without_names(self):
+        """Two groups of two ranks communicate in turn; ranks of two groups do not belong together."""
+        def rank(group, work):
+            first, second = (kernel(0, 30000 + 20000 * group), kernel(90000, 60000))
+            said = [{**kernel(at + work, time - work, 20), "name": "vllm::cross_device_reduce_2stage"}
+                    for at, time in ((first["dur"], 20000), (150000, 20000 + 20000 * group))]
+            return [first, *said, second]
+        ranks = [rank(group, work) for group in range(2) for work in (0, 9000)]
+        self.assertEqual(self.seconds(*ranks, options=["--min-activity", "0"], communications=4), 0.19)
+
+    def test_machines_with_other_clocks(self):
+        ranks = [self.rank("nvshmem_x", 100000), self.rank("nvshmem_x", 100000, at=5e15)]
+        self.assertEqual(self.seconds(*ranks, communications=2, alone=2), 0.23)
+
+    def test_chakra(self):
+        nodes = [{"id": number, "name": name, "type": "COMP_NODE", "time": 50000, "waits": [number - 1] * (number > 1),
+                  "attributes": {"is_cpu_op": False}}
+                 for number, name in enumerate(("gemm", "void deep_ep::intranode::dispatch<8>(x)", "gemm"), 1)]
+        for form in CHAKRA_WRITERS:
+            if form == "feeder":
+                nodes = [{**node, "id": node["id"] + (1 << 63), "waits": [w + (1 << 63) for w in node["waits"]]}
+                         for node in nodes]
+            self.write("c.et", CHAKRA_WRITERS[form](nodes))
+            told = self.succeed("graph", "import", "c.et", "-o", "job.json", "-f", "--json").json()
+            self.assertEqual((told["communications"], told["computing"], told["longest_s"]), (1, 2, 0.15))
+
+
 class Streams(ImportTest):
     """Chakra's converter lets a kernel wait only for the call that launched it."""
 

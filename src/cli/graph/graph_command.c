@@ -32,6 +32,8 @@
 typedef struct graph_arguments {
     harpe_trace_request request;
     harpe_trace_graph_options options;
+    const char **patterns; /* of names of kernels that communicate */
+    size_t pattern_count;
     const char *output_path;
     char **traces;
     size_t trace_count;
@@ -43,6 +45,7 @@ typedef struct graph_arguments {
 enum {
     FLAG_FORMAT = 256,
     FLAG_STEP,
+    FLAG_COMMUNICATION,
     FLAG_COMPUTE_SHARE,
     FLAG_MIN_ACTIVITY,
     FLAG_BLOCKING_POWER,
@@ -51,6 +54,11 @@ enum {
 static const struct argp_option flags[] = {
     {"format", FLAG_FORMAT, "FORMAT", 0, "kineto or chakra (default: what the files contain)", 1},
     {"step", FLAG_STEP, "N", 0, "Import step N of Kineto traces (default: the last step)", 1},
+    {"communication", FLAG_COMMUNICATION, "REGEX", 0,
+     "Kernels whose names match this POSIX extended regular expression communicate, as those of "
+     "known "
+     "libraries do; may be given several times",
+     1},
     {NULL, 0, NULL, 0, "Activities:", 2},
     {"gpu", 'g', "MODEL", 0,
      "GPU model whose laws give the times and energies of other clocks (default: all times are "
@@ -114,6 +122,7 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     case FLAG_STEP:
         arguments->request.step = harpe_flag_int(state, "--step", argument, 0, INT32_MAX);
         return 0;
+    case FLAG_COMMUNICATION: arguments->patterns[arguments->pattern_count++] = argument; return 0;
     case 'g':
         options->gpu_model = models[harpe_flag_choice(state, "--gpu", argument, models)];
         return 0;
@@ -159,9 +168,21 @@ static const char *ending(size_t count, const char *one, const char *several) {
     return count == 1 ? one : several;
 }
 
+static void append(json_t *notes, harpe_text *text) {
+    if (text->length > 0 && !text->failed)
+        json_array_append_new(notes, harpe_command_json_text(text->data));
+    harpe_text_free(text);
+    *text = (harpe_text){0};
+}
+
 /* Returns the first note of each kind, with the number of the other traces that have it. */
 static json_t *list_notes(const graph_arguments *arguments, const harpe_trace *traces) {
     json_t *notes = json_array();
+    harpe_text text = {0};
+    harpe_kernel_names_note_unmatched(arguments->request.names, &text);
+    append(notes, &text);
+    harpe_kernel_names_note_similar(arguments->request.names, &text);
+    append(notes, &text);
     for (int kind = 0; kind < HARPE_TRACE_NOTE_COUNT; kind++) {
         const char *first = NULL;
         size_t count = 0;
@@ -169,14 +190,11 @@ static json_t *list_notes(const graph_arguments *arguments, const harpe_trace *t
             if (!traces[t].notes[kind]) continue;
             if (count++ == 0) first = traces[t].notes[kind];
         }
-        harpe_text text = {0};
         if (count > 0) harpe_text_printf(&text, "%s", first);
         if (count > 1)
             harpe_text_printf(&text, " (%zu more trace%s: the same)", count - 1,
                               ending(count - 1, "", "s"));
-        if (count > 0 && !text.failed)
-            json_array_append_new(notes, harpe_command_json_text(text.data));
-        harpe_text_free(&text);
+        append(notes, &text);
     }
     return notes;
 }
@@ -283,10 +301,15 @@ int harpe_graph_command(int argc, char **argv) {
                     .min_activity_s = DEFAULT_MIN_ACTIVITY_S,
                     .blocking_power_w = -1},
         .traces = harpe_calloc((size_t)argc, sizeof *arguments.traces),
+        .patterns = harpe_calloc((size_t)argc, sizeof *arguments.patterns),
     };
     harpe_error error;
-    harpe_status status = arguments.traces ? HARPE_OK : harpe_fail_memory(&error);
+    bool has_memory = arguments.traces && arguments.patterns;
+    harpe_status status = has_memory ? HARPE_OK : harpe_fail_memory(&error);
     if (status == HARPE_OK) argp_parse(&argument_parser, argc, argv, 0, NULL, &arguments);
+    if (status == HARPE_OK)
+        status = harpe_kernel_names_new(arguments.patterns, arguments.pattern_count,
+                                        &arguments.request.names, &error);
     harpe_trace *traces = harpe_calloc(arguments.trace_count, sizeof *traces);
     harpe_terminal_progress terminal;
     (void)harpe_terminal_progress_start(&terminal, true);
@@ -294,7 +317,9 @@ int harpe_graph_command(int argc, char **argv) {
         status = traces ? import(&arguments, traces, &error) : harpe_fail_memory(&error);
     for (size_t t = 0; traces && t < arguments.trace_count; t++)
         harpe_trace_free(&traces[t]);
+    harpe_kernel_names_free(arguments.request.names);
     free(traces);
     free(arguments.traces);
+    free(arguments.patterns);
     return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("graph", &error);
 }
