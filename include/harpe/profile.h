@@ -129,6 +129,14 @@ HARPE_API size_t harpe_profile_repeat_count(const harpe_profile *profile);
 HARPE_API const harpe_profile_repeat *harpe_profile_repeat_at(const harpe_profile *profile,
                                                               size_t index);
 
+/* Returns a sentence, without a full stop, about a row that is probably wrong, and NULL if there
+ * are not so many sentences. A row is doubtful if its energy divided by its time and gpu_count is a
+ * power that no GPU draws (below 5 W or above 3 kW), or if its time or energy is far from those of
+ * the same instruction at the next frequencies. The sentences name the line of the file, or the
+ * index in the caller's array. There are at most a few; the last one tells how many more rows are
+ * doubtful. Valid while the profile exists. */
+HARPE_API const char *harpe_profile_warning_at(const harpe_profile *profile, size_t index);
+
 /* List the entries, sorted by stage, then by instruction name. Valid while the profile exists. */
 HARPE_API size_t harpe_profile_entry_count(const harpe_profile *profile);
 HARPE_API const harpe_profile_entry *harpe_profile_entry_at(const harpe_profile *profile,

@@ -1158,6 +1158,7 @@ FUNCTIONS = {
     "harpe_profile_stage_count": (C.c_int, [C.c_void_p]),
     "harpe_profile_switch_latency_s": (C.c_double, [C.c_void_p, C.c_int, C.c_int]),
     "harpe_profile_synthesize": (C.c_int, [C.POINTER(harpe_synth_options), C.POINTER(C.c_void_p), C.POINTER(C.c_double), C.POINTER(harpe_error)]),
+    "harpe_profile_warning_at": (C.c_char_p, [C.c_void_p, C.c_size_t]),
     "harpe_profile_write_csv": (C.c_int, [C.c_void_p, C.c_char_p, C.POINTER(harpe_error)]),
     "harpe_profiling_result_copy": (C.c_int, [C.POINTER(harpe_profiling_result), C.POINTER(harpe_profiling_result), C.POINTER(harpe_error)]),
     "harpe_profiling_result_format": (C.c_int, [C.POINTER(harpe_profiling_result), C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),

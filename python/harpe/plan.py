@@ -163,6 +163,14 @@ def _measurement(index: int, values: Sequence[Any],
         switch_latency_s=converted["switch_latency"])
 
 
+def _warn_of_rows(profile: _Handle) -> None:
+    """Warns about rows that are probably wrong."""
+    index = 0
+    while (warning := lib.harpe_profile_warning_at(profile.address, index)) is not None:
+        warnings.warn(f"profile: {warning.decode()}", stacklevel=_callers_level())
+        index += 1
+
+
 def _profile(profile: Any) -> _Handle:
     made = C.c_void_p()
     if isinstance(profile, (str, os.PathLike)):
@@ -172,7 +180,9 @@ def _profile(profile: Any) -> _Handle:
                 for index, (values, optional) in enumerate(_rows_of(profile))]
         call(lib.harpe_profile_new, (b.harpe_measurement * len(rows))(*rows), len(rows),
              C.byref(made))
-    return _Handle(made, lib.harpe_profile_free)
+    handle = _Handle(made, lib.harpe_profile_free)
+    _warn_of_rows(handle)
+    return handle
 
 
 # ---- Schedule ----

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "plan/latencies.h"
+#include "plan/profile_doubts.h"
 #include "plan/profile_rows.h"
 
 struct harpe_profile {
@@ -28,6 +29,7 @@ struct harpe_profile {
     harpe_latencies latencies;
     size_t repeat_count, repeat_capacity;
     harpe_profile_repeat *repeats;
+    const char *warnings[HARPE_PROFILE_DOUBTS_MAX]; /* NULL: none */
     harpe_arena name_memory;
 };
 
@@ -408,8 +410,11 @@ harpe_status harpe_profile_rows_finish(harpe_profile_rows *rows, const char *fil
     status = harpe_latencies_collect(rows, file_name, &profile->latencies, error);
     if (status == HARPE_OK)
         status = aggregate(&(aggregation){rows, file_name, profile, scratch}, error);
+    if (status == HARPE_OK)
+        status = harpe_profile_doubts_find(rows, file_name, &rows->name_memory, profile->warnings,
+                                           error);
     if (status != HARPE_OK) goto done;
-    profile->name_memory = rows->name_memory; /* contains the entries' names */
+    profile->name_memory = rows->name_memory; /* contains the entries' names, and the warnings */
     rows->name_memory = (harpe_arena){0};
     *out = profile;
     profile = NULL;
@@ -478,6 +483,10 @@ size_t harpe_profile_repeat_count(const harpe_profile *profile) { return profile
 
 const harpe_profile_repeat *harpe_profile_repeat_at(const harpe_profile *profile, size_t index) {
     return index < profile->repeat_count ? &profile->repeats[index] : NULL;
+}
+
+const char *harpe_profile_warning_at(const harpe_profile *profile, size_t index) {
+    return index < HARPE_PROFILE_DOUBTS_MAX ? profile->warnings[index] : NULL;
 }
 
 size_t harpe_profile_entry_count(const harpe_profile *profile) { return profile->entry_count; }

@@ -241,8 +241,11 @@ static harpe_status adapt_profile(const harpe_sim_options *options, harpe_profil
     return HARPE_OK;
 }
 
-static void note_repeats(const harpe_sim_options *options, const harpe_profile *profile) {
+static void note_rows(const harpe_sim_options *options, const harpe_profile *profile) {
     harpe_text text = {0};
+    const char *warning;
+    for (size_t i = 0; !options->is_quiet && (warning = harpe_profile_warning_at(profile, i)); i++)
+        harpe_log_line(&options->log, HARPE_LOG_WARNING, "%s", warning);
     harpe_profile_note_repeats(profile, options->profile_path, &text);
     if (text.length > 0 && !text.failed && !options->is_quiet)
         harpe_log_line(&options->log, HARPE_LOG_WARNING, "%s", text.data);
@@ -253,7 +256,7 @@ static harpe_status read_profile(const harpe_sim_options *options, harpe_sim_pla
                                  harpe_error *error) {
     harpe_status status = harpe_profile_read_csv(options->profile_path, &plan->profile, error);
     if (status != HARPE_OK) return status;
-    note_repeats(options, plan->profile);
+    note_rows(options, plan->profile);
     return adapt_profile(options, &plan->profile, error);
 }
 

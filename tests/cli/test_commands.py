@@ -244,6 +244,27 @@ class Plan(ProgramTest):
             self.assertEqual(result.err.count("\n"), 1, result)
             self.assertEqual(self.plan("--no-pictures", "--force", "--quiet").err, "")
 
+    def test_doubtful_rows_are_told(self):
+        """By every command that reads a profile. The blocking power is not blamed."""
+        lines = (self.path / "profile.csv").read_text().splitlines()
+        row = lines[3].split(",")
+        row[3] = repr(1000 * float(row[3]))
+        (self.path / "profile.csv").write_text("\n".join([*lines[:3], ",".join(row), *lines[4:]]))
+        result = self.plan("--no-pictures", "--json")
+        note = result.json()["notes"][0]
+        self.assertRegex(note, r"^warning: profile.csv:4: stage 0 .* times too high .* if the times are in ms or")
+        self.assertEqual(result.err, f"harpe plan: {note}\n")
+        self.assertEqual(self.plan("--no-pictures", "--force", "--quiet").err, "")
+        inputs = ["--inst-profile", "profile.csv", "--num-mbs", 4, "--p2p-power", 84]
+        self.assertIn(note, self.succeed("evaluate", *inputs, "--plan", "plans/freqs_pipeline_00000.py").err)
+        self.assertIn(note, self.succeed("emulate", "--profile", "profile.csv", "--", "true").err)
+        (self.path / "ms.csv").write_text("\n".join([lines[0]] + [
+            ",".join([*line.split(",")[:3], repr(1000 * float(line.split(",")[3])), line.split(",")[4]])
+            for line in lines[1:]]))
+        result = self.succeed("plan", "--inst-profile", "ms.csv", *inputs[2:], "--bound-only", "--json")
+        self.assertEqual(len(result.json()["notes"]), 3, result)
+        self.assertNotIn("--p2p-power", result.err)
+
     def test_repeated_rows_are_told(self):
         text = (self.path / "profile.csv").read_text()
         stage, name, mhz, time, energy = text.splitlines()[1].split(",")

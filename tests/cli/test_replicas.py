@@ -133,6 +133,19 @@ class Replicas(ProgramTest):
             self.assertIn(words, shown)
         self.assertNotIn("-0.00", shown)
 
+    def test_doubtful_rows_are_told(self):
+        rows = [f"0,{name},{mhz},{0.05 * 1400 / mhz:.6f},{20 * (10 if (name, mhz) == ('forward', 1300) else 1)},70"
+                for name in ("forward", "backward") for mhz in (1400, 1350, 1300, 1250)]
+        header = "stage,instruction,frequency,time,energy,blocking_power"
+        (self.path / "one.csv").write_text("\n".join([header, *rows]))
+        (self.path / "two.csv").write_text("\n".join(
+            [f"replica,{header}", *(f"{replica},{row}" for replica in range(2) for row in rows)]))
+        for options in (["-i", "one.csv", "--replica", "one.csv"], ["-i", "two.csv", "--replicas"]):
+            err = self.succeed("plan", *options, "-m", 4, "-o", "odd", "--force").err
+            self.assertRegex(err, rf"^harpe plan: warning: {options[1]}:4: stage 0 'forward' at 1300 MHz: the energy")
+            self.assertEqual(err.count("\n"), 1, err)
+            self.assertEqual(self.succeed("plan", *options, "-m", 4, "-o", "odd", "--force", "--quiet").err, "")
+
     def test_wrong_calls_are_refused(self):
         self.job(replicas=2, peers=1)
         usual = ["plan", "-i", "gpus.csv", "--replicas", "-m", 4, "-o", "plans"]

@@ -382,6 +382,14 @@ class Inputs(PlanTest):
         self.refused(rf"row {len(self.rows)}: .* in row 0; repeats of one measurement agree",
                      profile=[*self.rows, (stage, name, mhz, time * 2, energy)])
 
+    def test_doubtful_rows_are_told(self):
+        stage, name, mhz, time, energy = self.rows[5]
+        rows = [*self.rows[:5], (stage, name, mhz, time, energy * 1000), *self.rows[6:]]
+        with self.assertWarnsRegex(UserWarning, f"profile: row 5: stage {stage} '{name}' at {mhz} MHz: the "
+                                                "energy .* if the energies are in mJ, it is") as warned:
+            self.solve(rows, plans=1)
+        self.assertEqual(warned.filename, __file__)
+
     def test_schedules(self):
         self.assertIn("zb-h1", harpe.plan.schedule_names())
         times = {}

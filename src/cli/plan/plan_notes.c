@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes notes about rows that were averaged, rows that the schedule does not use, and a blocking
- * power above the power of every instruction. All of these are allowed, but they are often
- * mistakes. */
+/* Makes notes about rows that are probably wrong, rows that were averaged, rows that the schedule
+ * does not use, and a blocking power above the power of every instruction. All of these are
+ * allowed, but they are often mistakes. */
 #include "cli/plan/plan_notes.h"
 
 #include <stdio.h>
@@ -13,6 +13,7 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "plan/profile_doubts.h"
 #include "plan/profile_notes.h"
 
 /* Marks each entry of the profile that the schedule runs. The caller frees the marks. */
@@ -67,6 +68,7 @@ static double highest_power_w(const harpe_problem_input *input) {
  * GPU that works. */
 static void note_blocking_power(const harpe_problem_input *input, harpe_text *text) {
     double highest_w = highest_power_w(input);
+    if (highest_w < HARPE_GPU_POWER_MIN_W) return; /* the profile is wrong */
     for (size_t i = 0; i < input->blocking_power_count; i++) {
         if (input->blocking_power_w[i] <= highest_w) continue;
         harpe_text_printf(text,
@@ -91,6 +93,11 @@ json_t *harpe_plan_notes(const harpe_problem_input *input) {
     json_t *notes = json_array();
     if (input->graph_path) return notes;
     harpe_text text = {0};
+    const char *warning;
+    for (size_t i = 0; (warning = harpe_profile_warning_at(input->profile, i)); i++) {
+        harpe_text_printf(&text, "warning: %s", warning);
+        append(notes, &text);
+    }
     harpe_profile_note_repeats(input->profile, input->profile_path, &text);
     append(notes, &text);
     note_left_out(input, &text);

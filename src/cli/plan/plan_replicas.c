@@ -3,6 +3,7 @@
  * plans. replica_output.c prints and writes them. */
 #include "cli/plan/plan_replicas.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,33 +86,6 @@ void harpe_replica_input_free(harpe_replica_input *replicas) { free(replicas->mo
 
 /* ---- Profiles -------------------------------------------------------------------------------- */
 
-/* Reads a profile for each replica. A replica has one GPU for each stage then. */
-static harpe_status read_files(const harpe_replica_command *command, harpe_replica_profiles **out,
-                               harpe_error *error) {
-    const harpe_replica_input *replicas = command->replicas;
-    size_t count = replicas->more_count + 1;
-    harpe_profile **profiles = harpe_calloc(count, sizeof(harpe_profile *));
-    if (!profiles) return harpe_fail_memory(error);
-    harpe_status status = HARPE_OK;
-    for (size_t r = 0; r < count && status == HARPE_OK; r++) {
-        const char *path = r == 0 ? command->input->profile_path : replicas->more_paths[r - 1];
-        status = harpe_profile_read_csv(path, &profiles[r], error);
-        for (int s = 0; status == HARPE_OK && s < harpe_profile_stage_count(profiles[r]); s++)
-            if (harpe_profile_gpu_count(profiles[r], s) > 1)
-                status = harpe_fail(error, HARPE_INVALID_INPUT,
-                                    "%s: stage %d has %d GPUs: give the rows of each GPU in one "
-                                    "file with the columns replica and gpu, and --replicas",
-                                    path, s, harpe_profile_gpu_count(profiles[r], s));
-    }
-    if (status == HARPE_OK)
-        status = harpe_replica_profiles_new((const harpe_profile *const *)profiles, (int)count, 1,
-                                            out, error);
-    for (size_t r = 0; r < count; r++)
-        harpe_profile_free(profiles[r]);
-    free(profiles);
-    return status;
-}
-
 /* Without --p2p-power, every GPU must have its blocking power. */
 static harpe_status check_blocking_power(const harpe_problem_input *input,
                                          const harpe_replica_profiles *profiles,
@@ -133,14 +107,63 @@ static harpe_status check_blocking_power(const harpe_problem_input *input,
     return HARPE_OK;
 }
 
+/* Checks the profiles. Then prints the warnings about the first GPU that has some. `files` are the
+ * profiles of the replicas as they were read; NULL: those of `read`. */
+static harpe_status check(const harpe_replica_command *command, const harpe_replica_profiles *read,
+                          harpe_profile *const *files, harpe_error *error) {
+    harpe_status status = check_blocking_power(command->input, read, error);
+    int peers = harpe_replica_profiles_peer_count(read);
+    int count = harpe_replica_profiles_replica_count(read) * peers;
+    const char *warning = NULL;
+    for (int g = 0; g < count && status == HARPE_OK && !command->quiet && !warning; g++) {
+        const harpe_profile *gpu =
+            files ? files[g] : harpe_replica_profiles_at(read, g / peers, g % peers);
+        warning = harpe_profile_warning_at(gpu, 0);
+        const char *next = warning;
+        for (size_t i = 1; next; next = harpe_profile_warning_at(gpu, i++))
+            fprintf(stderr, "harpe plan: warning: %s\n", next);
+    }
+    return status;
+}
+
+/* Reads a profile for each replica. A replica has one GPU for each stage then. */
+static harpe_status read_files(const harpe_replica_command *command, harpe_replica_profiles **out,
+                               harpe_error *error) {
+    const harpe_replica_input *replicas = command->replicas;
+    size_t count = replicas->more_count + 1;
+    harpe_profile **profiles = harpe_calloc(count, sizeof(harpe_profile *));
+    if (!profiles) return harpe_fail_memory(error);
+    harpe_status status = HARPE_OK;
+    for (size_t r = 0; r < count && status == HARPE_OK; r++) {
+        const char *path = r == 0 ? command->input->profile_path : replicas->more_paths[r - 1];
+        status = harpe_profile_read_csv(path, &profiles[r], error);
+        for (int s = 0; status == HARPE_OK && s < harpe_profile_stage_count(profiles[r]); s++)
+            if (harpe_profile_gpu_count(profiles[r], s) > 1)
+                status = harpe_fail(error, HARPE_INVALID_INPUT,
+                                    "%s: stage %d has %d GPUs: give the rows of each GPU in one "
+                                    "file with the columns replica and gpu, and --replicas",
+                                    path, s, harpe_profile_gpu_count(profiles[r], s));
+    }
+    if (status == HARPE_OK)
+        status = harpe_replica_profiles_new((const harpe_profile *const *)profiles, (int)count, 1,
+                                            out, error);
+    if (status == HARPE_OK) status = check(command, *out, profiles, error);
+    for (size_t r = 0; r < count; r++)
+        harpe_profile_free(profiles[r]);
+    free(profiles);
+    return status;
+}
+
 static harpe_status read_profiles(const harpe_replica_command *command,
                                   harpe_replica_profiles **out, harpe_error *error) {
     harpe_replica_profiles *read = NULL;
-    harpe_status status =
-        command->replicas->has_columns
-            ? harpe_replica_profiles_read_csv(command->input->profile_path, &read, error)
-            : read_files(command, &read, error);
-    if (status == HARPE_OK) status = check_blocking_power(command->input, read, error);
+    harpe_status status = HARPE_OK;
+    if (command->replicas->has_columns) {
+        status = harpe_replica_profiles_read_csv(command->input->profile_path, &read, error);
+        if (status == HARPE_OK) status = check(command, read, NULL, error);
+    } else {
+        status = read_files(command, &read, error);
+    }
     if (status == HARPE_OK && command->replicas->smooth >= 0) {
         harpe_replica_profiles *smooth = NULL;
         status = harpe_replica_profiles_smooth(read, command->replicas->smooth, &smooth, error);

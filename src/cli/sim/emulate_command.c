@@ -3,6 +3,7 @@
  * when the command has ended. */
 #include <limits.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -142,8 +143,12 @@ static harpe_status check_profile(const char *path, harpe_error *error) {
     harpe_profile *profile;
     if (!path) return HARPE_OK;
     harpe_status status = harpe_profile_read_csv(path, &profile, error);
-    if (status == HARPE_OK) harpe_profile_free(profile);
-    return status;
+    if (status != HARPE_OK) return status;
+    const char *warning;
+    for (size_t i = 0; (warning = harpe_profile_warning_at(profile, i)); i++)
+        fprintf(stderr, "harpe emulate: warning: %s\n", warning);
+    harpe_profile_free(profile);
+    return HARPE_OK;
 }
 
 int harpe_emulate_command(int argc, char **argv) {
