@@ -99,6 +99,9 @@ static bool parse_entry(const char *text, size_t length, emulator_faults *faults
     } else if (is_word(text, name_length, "enforced_limit")) {
         target = &faults->enforced_limit_w;
         unit = 1;
+    } else if (is_word(text, name_length, "limit_floor")) {
+        target = &faults->limit_floor_w;
+        unit = 1;
     } else if (is_word(text, name_length, "counter_restart_after")) {
         target = &faults->counter_restart_after_s;
         unit = 1;

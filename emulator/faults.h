@@ -39,6 +39,7 @@ typedef struct emulator_faults {
     double counter_restart_after_s; /* below 0: never */
     double counter_factor;          /* the counter shows the energy times this; 1: correct */
     double enforced_limit_w; /* limit from outside of the driver; 0: none; below 0: unchanged */
+    double limit_floor_w;    /* a set call raises a lower limit to this one; 0: none */
 } emulator_faults;
 
 /* Returns false if an entry is unknown or its value is invalid. In that case `*faults` contains the

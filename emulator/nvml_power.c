@@ -78,7 +78,8 @@ NVML_CALL(nvmlDeviceSetPowerManagementLimit, nvmlDevice_t device, unsigned int l
     if (result != NVML_SUCCESS) return result;
     if (limit < call.model->limit_minimum_mw || limit > call.model->limit_maximum_mw)
         return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
-    call.state->power_limit_mw = limit;
+    double floor_mw = fmin(call.faults.limit_floor_w * 1000, call.model->limit_maximum_mw);
+    call.state->power_limit_mw = (uint32_t)fmax(limit, floor_mw);
     return emulator_end(&call, NVML_SUCCESS);
 }
 

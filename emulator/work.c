@@ -389,7 +389,7 @@ int harpe_emulator_check(char *message, unsigned int size) {
         problem = "a fault is unknown or its value makes no sense; known are no_permission, "
                   "not_supported=WHAT, no_energy_counter, lost_after=CALLS[@GPU], slow_set=MS, "
                   "slow_get=MS[@GPU], energy_step=MS, counter_restart_after=S, counter_factor=F, "
-                  "enforced_limit=W, mig";
+                  "enforced_limit=W, limit_floor=W, mig";
     }
     if (!problem) return NVML_SUCCESS;
     if (message && size > 0) snprintf(message, size, "%s", problem);
