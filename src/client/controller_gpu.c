@@ -152,6 +152,8 @@ static harpe_status take_step(harpe_controller_gpu *gpu, harpe_controller_change
     if (is_refusal(status) && !(before & what)) atomic_fetch_and(&changes->touched, ~what);
     /* Only the graphics clock must succeed; the driver may refuse the others. */
     if (is_refusal(status) && what != HARPE_TOUCHED_GRAPHICS_CLOCKS) return HARPE_OK;
+    /* The driver has set another limit, which may have to be restored. */
+    if (status == HARPE_DRIVER_ERROR && what == HARPE_TOUCHED_POWER_LIMIT) return HARPE_OK;
     if (status != HARPE_OK && error) *error = told;
     return status;
 }

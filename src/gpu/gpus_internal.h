@@ -41,6 +41,8 @@ typedef struct harpe_gpu {
     uint32_t asked_power_limit_mw; /* the limit last requested, and the limit that the driver then
                                     * set; 0: none */
     uint32_t made_power_limit_mw;
+    bool power_limit_is_unsure; /* the driver has not carried out the last change, and may do so
+                                 * later */
     harpe_clock_lock graphics, memory;
     harpe_gpu_writes writes;
 } harpe_gpu;

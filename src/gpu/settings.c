@@ -7,7 +7,9 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <time.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "gpu/gpus_internal.h"
 
@@ -21,6 +23,12 @@ static int counted(harpe_gpu *gpu, int code) {
         gpu->writes.written++;
     return code;
 }
+
+/* Drivers round limits to whole watts, or to multiples of 5 W at most. */
+#define ROUNDING_MW 5000
+/* For how long a limit is read after it was set, because a driver may set it late. */
+#define SETTLE_NS 100000000
+#define READ_AGAIN_NS 1000000
 
 /* ---- Power limit ----------------------------------------------------------------------------- */
 
@@ -44,11 +52,57 @@ static harpe_status fail_power_limit(harpe_gpus *gpus, harpe_gpu *gpu, int code,
     return harpe_gpus_fail(gpus, gpu, code, what, error);
 }
 
-/* Returns true if the limit is the requested one. If a driver rounds a limit, the rounded limit
- * counts as the requested one. */
-static bool is_limit(const harpe_gpu *gpu, uint32_t current_mw, uint32_t limit_mw) {
+bool harpe_is_power_limit(uint32_t limit_mw, uint32_t requested_mw) {
+    uint32_t difference_mw =
+        limit_mw > requested_mw ? limit_mw - requested_mw : requested_mw - limit_mw;
+    return difference_mw < ROUNDING_MW;
+}
+
+/* Returns true if a call would change nothing. If a driver rounds a limit, the rounded limit counts
+ * as the requested one. */
+static bool is_set(const harpe_gpu *gpu, uint32_t current_mw, uint32_t limit_mw) {
+    if (gpu->power_limit_is_unsure) return false;
     return current_mw == limit_mw || (limit_mw == gpu->asked_power_limit_mw && limit_mw != 0 &&
                                       current_mw == gpu->made_power_limit_mw);
+}
+
+/* Reads the limit after it was set. If the limit is not yet set and enforced, reads it again for a
+ * short time. */
+static int read_back(const harpe_backend *backend, const harpe_gpu *gpu, uint32_t limit_mw,
+                     uint32_t *made_mw) {
+    int64_t end_ns = harpe_clock_ns() + SETTLE_NS;
+    for (;;) {
+        bool is_late = harpe_clock_ns() >= end_ns;
+        int code = backend->power_limit(gpu->handle, made_mw);
+        uint32_t enforced_mw = *made_mw;
+        if (code) return code;
+        if (backend->enforced_power_limit)
+            (void)backend->enforced_power_limit(gpu->handle, &enforced_mw);
+        bool is_settled =
+            harpe_is_power_limit(*made_mw, limit_mw) && harpe_is_power_limit(enforced_mw, limit_mw);
+        if (is_settled || is_late) return code;
+        (void)nanosleep(&(struct timespec){.tv_nsec = READ_AGAIN_NS}, NULL);
+    }
+}
+
+/* Fails if the driver has accepted a limit without effect, or has set another limit. */
+static harpe_status check_made(harpe_gpus *gpus, harpe_gpu *gpu, uint32_t limit_mw,
+                               harpe_error *error) {
+    uint32_t made_mw = 0;
+    gpu->power_limit_is_unsure = true;
+    int code = read_back(gpus->backend, gpu, limit_mw, &made_mw);
+    if (code) return harpe_gpus_fail(gpus, gpu, code, "reading the power limit back", error);
+    if (!harpe_is_power_limit(made_mw, limit_mw)) {
+        return harpe_fail(error, HARPE_DRIVER_ERROR,
+                          "GPU %d (%s): the driver has accepted a power limit of %.10g W, but the "
+                          "limit is %.10g W; end other programs that set power limits, or do not "
+                          "set them on this GPU",
+                          gpu->info.index, gpu->info.name, limit_mw / 1e3, made_mw / 1e3);
+    }
+    gpu->power_limit_is_unsure = false;
+    gpu->asked_power_limit_mw = limit_mw;
+    gpu->made_power_limit_mw = made_mw;
+    return HARPE_OK;
 }
 
 static harpe_status set_power_limit(harpe_gpus *gpus, harpe_gpu *gpu, uint32_t limit_mw,
@@ -59,7 +113,7 @@ static harpe_status set_power_limit(harpe_gpus *gpus, harpe_gpu *gpu, uint32_t l
         gpu->writes.failed++;
         return fail_power_limit(gpus, gpu, code, limit_mw, error);
     }
-    if (is_limit(gpu, current_mw, limit_mw)) {
+    if (is_set(gpu, current_mw, limit_mw)) {
         gpu->writes.skipped++;
         return HARPE_OK;
     }
@@ -70,10 +124,7 @@ static harpe_status set_power_limit(harpe_gpus *gpus, harpe_gpu *gpu, uint32_t l
     }
     code = counted(gpu, gpus->backend->set_power_limit(gpu->handle, limit_mw));
     if (code) return fail_power_limit(gpus, gpu, code, limit_mw, error);
-    gpu->asked_power_limit_mw = limit_mw;
-    gpu->made_power_limit_mw = limit_mw;
-    (void)gpus->backend->power_limit(gpu->handle, &gpu->made_power_limit_mw);
-    return HARPE_OK;
+    return check_made(gpus, gpu, limit_mw, error);
 }
 
 harpe_status harpe_gpu_set_power_limit(harpe_gpus *gpus, int index, uint32_t limit_mw,

@@ -3,7 +3,14 @@
 #ifndef HARPE_GPU_SETTINGS_H
 #define HARPE_GPU_SETTINGS_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include <harpe/gpu.h>
+
+/* Returns true if a power limit is the requested one, except that the driver may have rounded it.
+ */
+bool harpe_is_power_limit(uint32_t limit_mw, uint32_t requested_mw);
 
 /* Forgets which clock locks this handle has set or reset, so that the next call of each kind
  * reaches the driver. Use it where other programs change the same locks. */

@@ -344,6 +344,48 @@ static void no_permission_says_what_to_do(void **state) {
     harpe_gpus_close(gpus);
 }
 
+static void a_limit_without_effect_is_an_error(void **state) {
+    (void)state;
+    setenv("HARPE_EMULATOR_FAULTS", "limit_floor=300", 1);
+    harpe_gpus *gpus = open_gpus(NULL);
+    harpe_error error = {0};
+    uint32_t limit = 0;
+    assert_int_equal(harpe_gpu_set_power_limit(gpus, 1, 300000, &error), HARPE_OK);
+    for (int i = 0; i < 2; i++) { /* the second call is not skipped either */
+        assert_int_equal(harpe_gpu_set_power_limit(gpus, 1, 275000, &error), HARPE_DRIVER_ERROR);
+        assert_non_null(strstr(error.message, "GPU 1 ("));
+        assert_non_null(strstr(error.message, "275 W"));
+        assert_non_null(strstr(error.message, "300 W"));
+        assert_writes(gpus, 1, 2 + (unsigned)i, 0, 0);
+    }
+    assert_int_equal(harpe_gpus_restore(gpus, &error), HARPE_OK);
+    assert_int_equal(harpe_gpu_power_limit(gpus, 1, &limit, NULL), HARPE_OK);
+    assert_int_equal(limit, 400000);
+    harpe_gpus_close(gpus);
+}
+
+/* A call without effect may still take effect later, so the limit is restored even if it looks as
+ * if it had never changed. */
+static void a_limit_without_effect_is_restored(void **state) {
+    (void)state;
+    setenv("HARPE_EMULATOR_FAULTS", "limit_floor=400", 1);
+    harpe_gpus *gpus = open_gpus(NULL);
+    assert_int_equal(harpe_gpu_set_power_limit(gpus, 1, 275000, NULL), HARPE_DRIVER_ERROR);
+    assert_int_equal(harpe_gpus_restore(gpus, NULL), HARPE_OK);
+    assert_writes(gpus, 1, 2, 0, 0);
+    harpe_gpus_close(gpus);
+}
+
+/* The limit is set. It is another limit that is in force. */
+static void a_lower_limit_from_elsewhere_is_no_error_of_the_driver(void **state) {
+    (void)state;
+    setenv("HARPE_EMULATOR_FAULTS", "enforced_limit=250", 1);
+    harpe_gpus *gpus = open_gpus(NULL);
+    assert_int_equal(harpe_gpu_set_power_limit(gpus, 1, 300000, NULL), HARPE_OK);
+    assert_int_equal(harpe_gpus_restore(gpus, NULL), HARPE_OK);
+    harpe_gpus_close(gpus);
+}
+
 static void what_a_gpu_cannot_do_is_not_supported(void **state) {
     (void)state;
     setenv("HARPE_EMULATOR_FAULTS", "no_energy_counter,not_supported=memory_locks", 1);
@@ -554,6 +596,9 @@ int main(void) {
         ON_MACHINE(restore_puts_back_what_was_found),
         ON_MACHINE(a_value_out_of_range_names_the_range),
         ON_MACHINE(no_permission_says_what_to_do),
+        ON_MACHINE(a_limit_without_effect_is_an_error),
+        ON_MACHINE(a_limit_without_effect_is_restored),
+        ON_MACHINE(a_lower_limit_from_elsewhere_is_no_error_of_the_driver),
         ON_MACHINE(what_a_gpu_cannot_do_is_not_supported),
         ON_MACHINE(instant_power_falls_back_to_the_older_call),
         ON_MACHINE(a_lost_gpu_is_told_from_other_failures),
