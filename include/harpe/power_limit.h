@@ -74,6 +74,11 @@ typedef struct harpe_power_limit_device {
      * calls it on a thread of its own; in a job of several ranks, on the training thread. The other
      * functions may run at the same time. May be NULL; the member then reports no power. */
     harpe_status (*mean_power)(void *user, double *power_w, harpe_error *error);
+    /* Writes the lowest limit that is in force on a GPU, in W, and the number of this GPU. The
+     * limit is lower than the limit that was set if something else limits the GPU, such as a
+     * controller of its board. Fails if another program has raised the limit. Called on the
+     * training thread; may be NULL. */
+    harpe_status (*limit_in_force)(void *user, int *limit_w, int *gpu, harpe_error *error);
 } harpe_power_limit_device;
 
 /* Makes the job a member of the fleet of a server (docs/fleet.md). The job declares its plans when

@@ -857,6 +857,7 @@ harpe_power_limit_device._fields_ = [
     ("restore", C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(harpe_error))),
     ("check_window", C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(harpe_error))),
     ("mean_power", C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(C.c_double), C.POINTER(harpe_error))),
+    ("limit_in_force", C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(C.c_int), C.POINTER(C.c_int), C.POINTER(harpe_error))),
 ]
 harpe_power_limit_fleet._fields_ = [
     ("server_url", C.c_char_p),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes a power limit optimizer: checks the options, lists the limits to try, loads the profile of
  * an earlier run, and sets the first limit. optimizer.c does the rest. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -145,21 +146,77 @@ static harpe_status choose_selector(harpe_power_limit_optimizer *optimizer, harp
                                     error);
 }
 
-/* Sets the first limit. This call shows whether limits can be set at all, so its failure is
- * returned to the caller. */
-static harpe_status start(harpe_power_limit_optimizer *optimizer, harpe_error *error) {
+/* Sets a limit on all ranks. `*in_force_w` is the lowest limit that is then in force on a GPU, and
+ * `*gpu` is the number of that GPU; -1: it is a GPU of another rank. */
+static harpe_status set_first(harpe_power_limit_optimizer *optimizer, int limit_w, int *in_force_w,
+                              int *gpu, harpe_error *error) {
     const harpe_power_limit_device *device = optimizer->device;
-    bool is_loaded = optimizer->measurement_count > 0;
-    int limit_w = optimizer->limits_w[0];
-    if (is_loaded) {
-        harpe_status chosen = harpe_ranks_choose(optimizer, &limit_w, error);
-        if (chosen != HARPE_OK) return chosen;
-    }
+    int own_w = limit_w;
     harpe_status set = device->set_limit(device->user, limit_w, error);
-    harpe_status status = harpe_ranks_share_first_set(optimizer, set, limit_w, error);
-    if (status != HARPE_OK) return status;
-    optimizer->current_w = limit_w;
-    optimizer->optimum_w = is_loaded ? limit_w : 0;
+    if (set == HARPE_OK && device->limit_in_force)
+        set = device->limit_in_force(device->user, &own_w, gpu, error);
+    *in_force_w = own_w;
+    harpe_status status = harpe_ranks_share_first_set(optimizer, set, limit_w, in_force_w, error);
+    if (*in_force_w < own_w) *gpu = -1;
+    if (status == HARPE_OK) optimizer->current_w = limit_w;
+    return status;
+}
+
+/* Leaves out limits and loaded measurements above `highest_w`, because something else limits a GPU
+ * to `highest_w`. With all these limits the GPU has the same limit, which is tried once. */
+static harpe_status leave_out_above(harpe_power_limit_optimizer *optimizer, int highest_w, int gpu,
+                                    harpe_error *error) {
+    char name[32] = "a GPU of another rank";
+    size_t first = 0;
+    size_t first_measured = 0;
+    if (gpu >= 0) snprintf(name, sizeof name, "GPU %d", gpu);
+    if (highest_w < optimizer->device->minimum_w) {
+        return harpe_fail(error, HARPE_UNAVAILABLE,
+                          "power limit: %s is limited to %d W by its board, its rack or another "
+                          "program; the lowest power limit is %d W, so none has an effect",
+                          name, highest_w, optimizer->device->minimum_w);
+    }
+    while (optimizer->limits_w[first] > highest_w)
+        first++;
+    if (optimizer->limits_w[first] < highest_w) optimizer->limits_w[--first] = highest_w;
+    optimizer->limit_count -= first;
+    memmove(optimizer->limits_w, optimizer->limits_w + first,
+            optimizer->limit_count * sizeof *optimizer->limits_w);
+    while (first_measured < optimizer->measurement_count &&
+           optimizer->measurements[first_measured].power_limit_w > highest_w)
+        first_measured++;
+    optimizer->measurement_count -= first_measured;
+    memmove(optimizer->measurements, optimizer->measurements + first_measured,
+            optimizer->measurement_count * sizeof *optimizer->measurements);
+    harpe_log_line(&optimizer->options.log, HARPE_LOG_WARNING,
+                   "%s is limited to %d W by its board, its rack or another program: power limits "
+                   "above it have no effect and are left out",
+                   name, highest_w);
+    return HARPE_OK;
+}
+
+/* Sets the first limit. This call shows whether limits can be set at all, so its failure is
+ * returned to the caller. If a fleet will be given the plans of a loaded profile, the highest of
+ * them is set first, which shows whether all of them can run. */
+static harpe_status start(harpe_power_limit_optimizer *optimizer, harpe_error *error) {
+    bool is_loaded = optimizer->measurement_count > 0;
+    bool tries_highest = !is_loaded || optimizer->is_in_fleet;
+    for (bool is_set = false; !is_set;) {
+        int limit_w = is_loaded ? optimizer->measurements[0].power_limit_w : optimizer->limits_w[0];
+        int in_force_w = 0;
+        int gpu = 0;
+        harpe_status status = HARPE_OK;
+        if (is_loaded && !tries_highest) status = harpe_ranks_choose(optimizer, &limit_w, error);
+        if (status == HARPE_OK) status = set_first(optimizer, limit_w, &in_force_w, &gpu, error);
+        if (status != HARPE_OK) return status;
+        bool is_in_force = harpe_optimizer_is_in_force(in_force_w, limit_w);
+        if (!is_in_force) status = leave_out_above(optimizer, in_force_w, gpu, error);
+        if (status != HARPE_OK) return status;
+        is_set = is_in_force && (!is_loaded || !tries_highest);
+        if (is_in_force) tries_highest = false;
+        is_loaded = optimizer->measurement_count > 0;
+    }
+    optimizer->optimum_w = is_loaded ? optimizer->current_w : 0;
     optimizer->phase = is_loaded ? HARPE_POWER_LIMIT_DONE : HARPE_POWER_LIMIT_READY;
     optimizer->steps_left = optimizer->options.wait_steps + 1;
     return HARPE_OK;

@@ -15,6 +15,7 @@
 #include "base/format.h"
 #include "base/helper_process.h"
 #include "gpu/gpus_internal.h"
+#include "gpu/settings.h"
 #include "lease/lease.h"
 #include "lease/lease_power.h"
 #include "monitor/monitor.h"
@@ -35,6 +36,7 @@ struct harpe_power_limit_gpus {
     char agent[HARPE_LEASE_SOCKET_SIZE];
     char window[64]; /* name of the open window */
     harpe_power_meter *meter;
+    int limit_w; /* limit that was set last; 0: none, or a subclass in Python sets limits itself */
 };
 
 /* ---- The device's functions ------------------------------------------------------------------ */
@@ -83,6 +85,36 @@ static harpe_status gpus_set_limit(void *user, int limit_w, harpe_error *error) 
         harpe_status status = set_limit(all, gpu, (uint32_t)limit_w * 1000, error);
         if (status != HARPE_OK) return status;
     }
+    all->limit_w = limit_w;
+    return HARPE_OK;
+}
+
+static harpe_status gpus_limit_in_force(void *user, int *limit_w, int *gpu, harpe_error *error) {
+    harpe_power_limit_gpus *all = user;
+    uint32_t asked_mw = all->limit_w ? (uint32_t)all->limit_w * 1000 : UINT32_MAX;
+    uint32_t lowest_mw = UINT32_MAX;
+    int lowest_gpu = 0;
+    for (int i = 0; i < all->device.gpu_count; i++) {
+        uint32_t made_mw = 0;
+        uint32_t enforced_mw = 0;
+        harpe_status status = harpe_gpu_power_limit(all->gpus, i, &made_mw, error);
+        if (status == HARPE_OK)
+            status = harpe_gpu_enforced_power_limit(all->gpus, i, &enforced_mw, error);
+        if (status != HARPE_OK) return status;
+        if (made_mw > asked_mw && !harpe_is_power_limit(made_mw, asked_mw)) {
+            return harpe_fail(error, HARPE_DRIVER_ERROR,
+                              "GPU %d (%s): its power limit was set to %d W, and is now %.10g W; "
+                              "end the other program that sets it",
+                              i, harpe_gpu_info_at(all->gpus, i)->name, all->limit_w,
+                              made_mw / 1e3);
+        }
+        uint32_t in_force_mw = enforced_mw < made_mw ? enforced_mw : made_mw;
+        if (in_force_mw >= lowest_mw) continue;
+        lowest_mw = in_force_mw;
+        lowest_gpu = i;
+    }
+    *limit_w = (int)((lowest_mw + 500) / 1000);
+    *gpu = lowest_gpu;
     return HARPE_OK;
 }
 
@@ -288,6 +320,7 @@ harpe_status harpe_power_limit_gpus_new(harpe_gpus *gpus, bool with_guard,
         .restore = gpus_restore,
         .check_window = gpus_check_window,
         .mean_power = gpus_mean_power,
+        .limit_in_force = gpus_limit_in_force,
     };
     harpe_status status = prepare(all, with_guard, error);
     if (status != HARPE_OK) {

@@ -36,6 +36,7 @@ static void finish(harpe_power_limit_optimizer *optimizer) {
     optimizer->phase = HARPE_POWER_LIMIT_DONE;
     optimizer->optimum_w = optimum_w;
     harpe_optimizer_set_limit(optimizer, optimum_w);
+    (void)harpe_optimizer_check_limit(optimizer);
     harpe_ranks_share_failures(optimizer);
     if (optimizer->phase == HARPE_POWER_LIMIT_DONE) save_profile(optimizer);
     harpe_follow_begin(optimizer);
@@ -61,7 +62,10 @@ static void end_profiling(harpe_power_limit_optimizer *optimizer) {
     if (optimizer->phase == HARPE_POWER_LIMIT_FAILED ||
         !harpe_ranks_share_measurement(optimizer, &one))
         return;
-    optimizer->measurements[optimizer->measurement_count++] = one;
+    /* A driver that rounds limits may have made two of them equal. Such limits are one. */
+    size_t count = optimizer->measurement_count;
+    if (count == 0 || optimizer->measurements[count - 1].power_limit_w != one.power_limit_w)
+        optimizer->measurements[optimizer->measurement_count++] = one;
     optimizer->trial++;
     if (optimizer->trial == optimizer->limit_count)
         finish(optimizer);
@@ -72,6 +76,7 @@ static void end_profiling(harpe_power_limit_optimizer *optimizer) {
 void harpe_power_limit_on_step_begin(harpe_power_limit_optimizer *optimizer) {
     if (!optimizer || optimizer->phase == HARPE_POWER_LIMIT_FAILED) return;
     if (optimizer->phase == HARPE_POWER_LIMIT_DONE) {
+        harpe_optimizer_watch_limit(optimizer);
         harpe_follow_step(optimizer);
         return;
     }

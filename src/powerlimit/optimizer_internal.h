@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <harpe/power_limit.h>
 
@@ -30,6 +31,7 @@ struct harpe_power_limit_optimizer {
                      * ranks meet */
     int current_w;  /* last limit set; 0: none */
     int optimum_w;
+    int64_t watch_ns; /* in the phase DONE, when to look next whether the limit still holds */
     bool window_is_open;
     /* This rank has failed, and the other ranks do not know it yet. Steps are still counted, so
      * that this rank takes part in the next meeting, but the device is not used. */
@@ -63,12 +65,20 @@ void harpe_optimizer_give_up(harpe_power_limit_optimizer *optimizer, const char 
 /* After the optimizer has left its device, these functions do nothing. If one of them fails, it
  * leaves the device. */
 void harpe_optimizer_set_limit(harpe_power_limit_optimizer *optimizer, int limit_w);
+/* Returns the limit that is in force, in W. It is the limit that is set, or that limit as the
+ * driver rounds it. A lower limit in force, or a raised limit, is a failure. */
+int harpe_optimizer_check_limit(harpe_power_limit_optimizer *optimizer);
+/* In the phase DONE: fails if another program has raised the limit. Looks every few seconds. */
+void harpe_optimizer_watch_limit(harpe_power_limit_optimizer *optimizer);
 void harpe_optimizer_begin_window(harpe_power_limit_optimizer *optimizer);
 void harpe_optimizer_check_window(harpe_power_limit_optimizer *optimizer);
-/* Ends the window. `one` NULL: cancels it. An impossible value is a failure and never a
- * measurement. */
+/* Ends the window, and writes the limit in force and the measured values. `one` NULL: cancels it.
+ * An impossible value is a failure and never a measurement. */
 void harpe_optimizer_end_window(harpe_power_limit_optimizer *optimizer,
                                 harpe_power_limit_measurement *one);
+
+/* Returns true if no less than `limit_w` is in force, except for the driver's rounding. */
+bool harpe_optimizer_is_in_force(int in_force_w, int limit_w);
 
 /* ---- ranks.c: meetings of all ranks; in a job of one process they do nothing ----------------- */
 /* Combines this rank's measurement with the others. Returns false if the optimizer has given up. */
@@ -93,8 +103,10 @@ harpe_status harpe_ranks_choose(const harpe_power_limit_optimizer *optimizer, in
  * ranks continue or none. */
 harpe_status harpe_ranks_meet_at_start(harpe_power_limit_optimizer *optimizer,
                                        harpe_status prepared, harpe_error *error);
-/* Returns HARPE_OK if every rank has set its first limit. `set` is the outcome on this rank. */
+/* Returns HARPE_OK if every rank has set the limit. `set` is the outcome on this rank.
+ * `*in_force_w` is the lowest limit in force on a GPU of this rank, and then of all ranks. */
 harpe_status harpe_ranks_share_first_set(const harpe_power_limit_optimizer *optimizer,
-                                         harpe_status set, int limit_w, harpe_error *error);
+                                         harpe_status set, int limit_w, int *in_force_w,
+                                         harpe_error *error);
 
 #endif

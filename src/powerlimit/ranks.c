@@ -34,10 +34,12 @@ static harpe_status all_agree(const harpe_power_limit_options *options, double v
 bool harpe_ranks_share_measurement(harpe_power_limit_optimizer *optimizer,
                                    harpe_power_limit_measurement *one) {
     double sums[2] = {optimizer->failed_here ? 0 : one->energy_j, optimizer->failed_here};
-    double time_s = optimizer->failed_here ? 0 : one->time_s;
+    /* Time, and the limits in force: the highest, and the lowest with a minus sign. */
+    double most[3] = {optimizer->failed_here ? 0 : one->time_s, one->power_limit_w,
+                      -one->power_limit_w};
     harpe_error error;
     if (reduce(&optimizer->options, sums, 2, false, &error) != HARPE_OK ||
-        reduce(&optimizer->options, &time_s, 1, true, &error) != HARPE_OK) {
+        reduce(&optimizer->options, most, 3, true, &error) != HARPE_OK) {
         harpe_optimizer_give_up(optimizer, error.message);
         return false;
     }
@@ -45,6 +47,12 @@ bool harpe_ranks_share_measurement(harpe_power_limit_optimizer *optimizer,
         harpe_optimizer_give_up(optimizer, "it failed on another rank, whose log says why");
         return false;
     }
+    if (most[1] != -most[2]) {
+        harpe_optimizer_give_up(optimizer,
+                                "the drivers of the ranks round a power limit differently");
+        return false;
+    }
+    double time_s = most[0];
     if (!(sums[0] > 0) || !(time_s > 0) || !isfinite(sums[0]) || !isfinite(time_s)) {
         harpe_optimizer_give_up(optimizer, "the all-reduce returned a value that cannot be true");
         return false;
@@ -210,12 +218,14 @@ harpe_status harpe_ranks_meet_at_start(harpe_power_limit_optimizer *optimizer,
 }
 
 harpe_status harpe_ranks_share_first_set(const harpe_power_limit_optimizer *optimizer,
-                                         harpe_status set, int limit_w, harpe_error *error) {
-    double failures = set != HARPE_OK;
+                                         harpe_status set, int limit_w, int *in_force_w,
+                                         harpe_error *error) {
+    double most[2] = {set != HARPE_OK, -*in_force_w}; /* the most of -x is the least of x */
     harpe_status status =
-        reduce(&optimizer->options, &failures, 1, false, set == HARPE_OK ? error : NULL);
+        reduce(&optimizer->options, most, 2, true, set == HARPE_OK ? error : NULL);
     if (set != HARPE_OK || status != HARPE_OK) return set ? set : status;
-    if (failures != 0) {
+    *in_force_w = (int)-most[1];
+    if (most[0] != 0) {
         return harpe_fail(error, HARPE_DRIVER_ERROR,
                           "power limit: another rank could not set %d W, its message says why",
                           limit_w);

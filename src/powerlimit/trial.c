@@ -4,10 +4,14 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/format.h"
 #include "base/log.h"
+#include "gpu/settings.h"
 #include "powerlimit/optimizer_internal.h"
+
+#define WATCH_NS INT64_C(5000000000)
 
 enum { WINDOW_NAME_SIZE = 64 };
 
@@ -87,8 +91,49 @@ void harpe_optimizer_set_limit(harpe_power_limit_optimizer *optimizer, int limit
     optimizer->current_w = limit_w;
 }
 
+bool harpe_optimizer_is_in_force(int in_force_w, int limit_w) {
+    return in_force_w > limit_w ||
+           harpe_is_power_limit((uint32_t)in_force_w * 1000, (uint32_t)limit_w * 1000);
+}
+
+int harpe_optimizer_check_limit(harpe_power_limit_optimizer *optimizer) {
+    const harpe_power_limit_device *device = optimizer->device;
+    int limit_w = optimizer->current_w;
+    int in_force_w = 0;
+    int gpu = 0;
+    harpe_error error;
+    if (harpe_optimizer_has_left(optimizer) || !device->limit_in_force) return limit_w;
+    if (device->limit_in_force(device->user, &in_force_w, &gpu, &error) != HARPE_OK) {
+        fail_here(optimizer, error.message);
+    } else if (!harpe_optimizer_is_in_force(in_force_w, limit_w)) {
+        (void)harpe_fail(&error, HARPE_DRIVER_ERROR,
+                         "GPU %d: its power limit was set to %d W, but only %d W are in force: its "
+                         "board, its rack or another program limits it to less; start the job "
+                         "again to measure again",
+                         gpu, limit_w, in_force_w);
+        fail_here(optimizer, error.message);
+    }
+    return in_force_w;
+}
+
+void harpe_optimizer_watch_limit(harpe_power_limit_optimizer *optimizer) {
+    const harpe_power_limit_device *device = optimizer->device;
+    int in_force_w = 0;
+    int gpu = 0;
+    harpe_error error;
+    if (harpe_optimizer_has_left(optimizer) || !device->limit_in_force) return;
+    if (harpe_clock_ns() < optimizer->watch_ns) return;
+    optimizer->watch_ns = harpe_clock_ns() + WATCH_NS;
+    if (device->limit_in_force(device->user, &in_force_w, &gpu, &error) == HARPE_OK) return;
+    fail_here(optimizer, error.message);
+    if (optimizer->is_in_fleet) return;
+    optimizer->failed_here = false; /* the ranks do not meet any more */
+    optimizer->phase = HARPE_POWER_LIMIT_FAILED;
+}
+
 void harpe_optimizer_begin_window(harpe_power_limit_optimizer *optimizer) {
     const harpe_power_limit_device *device = optimizer->device;
+    (void)harpe_optimizer_check_limit(optimizer);
     if (harpe_optimizer_has_left(optimizer)) return;
     char name[WINDOW_NAME_SIZE];
     window_name(optimizer, name);
@@ -102,6 +147,7 @@ void harpe_optimizer_begin_window(harpe_power_limit_optimizer *optimizer) {
 
 void harpe_optimizer_check_window(harpe_power_limit_optimizer *optimizer) {
     const harpe_power_limit_device *device = optimizer->device;
+    (void)harpe_optimizer_check_limit(optimizer);
     if (harpe_optimizer_has_left(optimizer) || !device->check_window) return;
     harpe_error error;
     if (device->check_window(device->user, &error) != HARPE_OK) fail_here(optimizer, error.message);
@@ -110,6 +156,7 @@ void harpe_optimizer_check_window(harpe_power_limit_optimizer *optimizer) {
 void harpe_optimizer_end_window(harpe_power_limit_optimizer *optimizer,
                                 harpe_power_limit_measurement *one) {
     const harpe_power_limit_device *device = optimizer->device;
+    if (one) one->power_limit_w = harpe_optimizer_check_limit(optimizer);
     if (harpe_optimizer_has_left(optimizer) || !optimizer->window_is_open) return;
     char name[WINDOW_NAME_SIZE];
     window_name(optimizer, name);

@@ -202,7 +202,36 @@ class Faults(unittest.TestCase):
         self.assertEqual(training.rows, [])
         self.check_restored()
 
+    @on("1xV100", "2xV100")
+    def test_limits_above_the_enforced_limit_are_one(self, launcher):
+        training = self.train(launcher, "enforced_limit=210")
+        self.assertEqual(training.code, 0, training)
+        self.assertEqual(len(training.lines), 1, training)
+        self.assertIn("GPU 0 is limited to 210 W", training.lines[0])
+        self.assertEqual([row[0] for row in training.rows], [210, 200, 175, 150], training)
+        self.assertEqual([one["power_limit"] for one in training.profile["measurements"]], [210, 200, 175, 150])
+        self.assertRegex(training.out + training.err, "highest limit, 210 W: ")
+        self.check_restored()
+
+    @on("1xV100", "2xV100")
+    def test_limits_without_effect(self, launcher):
+        for floor_w, measured in ((230, 3), (1000, 1)):
+            self.machine.set_limit(0, min(floor_w, 300) * 1000)
+            self.found = self.machine.state()
+            training = self.train(launcher, f"limit_floor={floor_w}")
+            self.check_stopped(training, "GPU 0 (Tesla V100", f"accepted a power limit of {LIMITS[measured]} W",
+                               f"the limit is {min(floor_w, 300)} W")
+            self.assertEqual([row[0] for row in training.rows], LIMITS[:measured])
+            self.check_restored()
+
     # ---- Faults in the middle
+
+    @on("1xV100", "2xV100")
+    def test_a_limit_that_comes_down_in_mid_window(self, launcher):
+        training = self.train_until(launcher, "enforced_limit=260")
+        self.check_stopped(training, "GPU 0: its power limit was set to 275 W, but only 260 W are in force")
+        self.assertEqual([row[0] for row in training.rows], LIMITS[:1])
+        self.check_restored()
 
     @on("1xV100", "2xV100")
     def test_permission_that_is_taken_away_and_given_back(self, launcher):

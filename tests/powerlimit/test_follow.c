@@ -28,6 +28,7 @@ typedef struct rank {
     harpe_power_member_times times;
     int set_count, limit_w; /* of the device */
     int fails_at_w;         /* a limit that cannot be set; 0: none */
+    int outside_w;          /* the GPUs are limited to this from elsewhere; 0: they are not */
     double seconds;         /* time of a measurement */
     int restores;
     char last_error[512];
@@ -77,6 +78,15 @@ static harpe_status mean_power(void *user, double *power_w, harpe_error *error) 
     return HARPE_OK;
 }
 
+static harpe_status limit_in_force(void *user, int *limit_w, int *gpu, harpe_error *error) {
+    (void)error;
+    rank *self = user;
+    bool is_lower = self->outside_w != 0 && self->outside_w < self->limit_w;
+    *limit_w = is_lower ? self->outside_w : self->limit_w;
+    *gpu = 0;
+    return HARPE_OK;
+}
+
 static void write_log(void *user, harpe_log_level level, const char *line) {
     rank *self = user;
     if (level == HARPE_LOG_ERROR) snprintf(self->last_error, sizeof self->last_error, "%s", line);
@@ -92,7 +102,8 @@ static void prepare(rank *self, const harpe_power_limit_fleet *fleet) {
                                               .begin_window = begin_window,
                                               .end_window = end_window,
                                               .restore = restore,
-                                              .mean_power = mean_power};
+                                              .mean_power = mean_power,
+                                              .limit_in_force = limit_in_force};
     self->options = (harpe_power_limit_options){.warmup_steps = 1,
                                                 .profile_steps = STEPS_OF_PROFILE,
                                                 .step_w = 50,
@@ -270,6 +281,37 @@ static void a_loaded_profile_is_declared_at_once(void **state) {
     end(&self);
 }
 
+/* The plans of a loaded profile, of which the fastest cannot run. */
+static void no_plan_above_another_limit_is_declared(void **state) {
+    (void)state;
+    job self;
+    char path[] = "/tmp/harpe-test-profile-XXXXXX";
+    close(mkstemp(path));
+    unlink(path);
+    begin(&self);
+    fleet_server *server = &self.server;
+    harpe_selector_parameters parameters = {.maximum_slowdown = 1.05};
+    for (int run = 0; run < 2; run++) {
+        prepare(&self.rank, run == 0 ? NULL : &self.fleet);
+        self.rank.options.profile_path = path;
+        assert_int_equal(
+            harpe_selector_max_slowdown(&parameters, &self.rank.options.selector, NULL), HARPE_OK);
+        if (run == 1) self.rank.outside_w = 220;
+        construct(&self.rank);
+        if (run == 0) measure(&self.rank);
+        assert_int_equal(harpe_power_limit_optimum_w(self.rank.optimizer), run == 0 ? 200 : 150);
+        if (run == 1) {
+            wait_for_body(server, server->declaration, &server->declared, "most_w");
+            assert_true(fleet_text_has(server, server->declaration, "\"power\":400"));
+            assert_false(fleet_text_has(server, server->declaration, "\"power\":500"));
+            assert_false(fleet_text_has(server, server->declaration, "\"power\":600"));
+        }
+        finish(&self.rank);
+    }
+    unlink(path);
+    end(&self);
+}
+
 static void wrong_terms_make_no_optimizer(void **state) {
     (void)state;
     rank self;
@@ -425,6 +467,7 @@ int main(void) {
         cmocka_unit_test(steps_do_not_wait_for_a_server_that_hangs),
         cmocka_unit_test(a_fault_of_the_gpu_ends_the_steering),
         cmocka_unit_test(a_loaded_profile_is_declared_at_once),
+        cmocka_unit_test(no_plan_above_another_limit_is_declared),
         cmocka_unit_test(wrong_terms_make_no_optimizer),
         cmocka_unit_test(one_rank_talks_and_all_follow),
         cmocka_unit_test(the_fleet_may_be_given_to_one_rank),

@@ -33,6 +33,14 @@ typedef struct scripted {
     char last_error[2048];
     double energy_factor; /* NaN or 0: impossible numbers */
     char last_window[64];
+    /* For the limit in force. */
+    int outside_w;  /* a limit from elsewhere; 0: none */
+    int multiple_w; /* the driver rounds up to multiples of this; 0: it does not round */
+    int in_force_calls;
+    int change_at; /* at the call of this number, `outside_w` becomes `changed_w` */
+    int changed_w;
+    int raised_at; /* from the call of this number on, another program has raised the limit */
+    char last_warning[512];
 } scripted;
 
 static harpe_status fault(scripted *self, call which, harpe_error *error) {
@@ -97,6 +105,23 @@ static void write_log(void *user, harpe_log_level level, const char *line) {
         snprintf(self->last_error, sizeof self->last_error, "%s", line);
     }
     self->warnings_logged += level == HARPE_LOG_WARNING;
+    if (level == HARPE_LOG_WARNING)
+        snprintf(self->last_warning, sizeof self->last_warning, "%s", line);
+}
+
+static harpe_status limit_in_force(void *user, int *limit_w, int *gpu, harpe_error *error) {
+    scripted *self = user;
+    int at = self->in_force_calls++;
+    if (self->raised_at > 0 && at >= self->raised_at) {
+        if (error) snprintf(error->message, sizeof error->message, "GPU 1: it is raised");
+        return HARPE_DRIVER_ERROR;
+    }
+    if (self->change_at > 0 && at >= self->change_at) self->outside_w = self->changed_w;
+    int multiple_w = self->multiple_w ? self->multiple_w : 1;
+    int made_w = (self->sets_w[self->set_count - 1] + multiple_w - 1) / multiple_w * multiple_w;
+    *limit_w = self->outside_w && self->outside_w < made_w ? self->outside_w : made_w;
+    *gpu = 1;
+    return HARPE_OK;
 }
 
 static void script(scripted *self, int minimum_w, int maximum_w) {
@@ -109,7 +134,8 @@ static void script(scripted *self, int minimum_w, int maximum_w) {
                                               .begin_window = begin_window,
                                               .end_window = end_window,
                                               .restore = restore,
-                                              .check_window = check_window};
+                                              .check_window = check_window,
+                                              .limit_in_force = limit_in_force};
 }
 
 static harpe_power_limit_options defaults(scripted *self) {
@@ -563,6 +589,156 @@ static void bad_values_are_refused(void **state) {
                      HARPE_INVALID_ARGUMENT);
 }
 
+/* ---- Limits that are not in force ------------------------------------------------------------ */
+
+static void assert_measured(const harpe_power_limit_optimizer *optimizer, const char *expected) {
+    int limits_w[64];
+    size_t count = 0;
+    const harpe_power_limit_measurement *all = harpe_power_limit_measurements(optimizer, &count);
+    for (size_t i = 0; i < count; i++)
+        limits_w[i] = all[i].power_limit_w;
+    assert_sets(limits_w, count, expected);
+}
+
+static void check_outside_limit(int outside_w, const char *expected) {
+    scripted self;
+    script(&self, 100, 200);
+    self.outside_w = outside_w;
+    harpe_power_limit_options options = defaults(&self);
+    options.selector = harpe_selector_time();
+    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    bool is_lower = outside_w < 200;
+    int highest_w = is_lower ? outside_w : 200;
+    assert_state(optimizer, HARPE_POWER_LIMIT_READY, highest_w, 2);
+    assert_int_equal(harpe_power_limit_current_w(optimizer), highest_w);
+    assert_int_equal(self.warnings_logged, is_lower);
+    if (is_lower) assert_non_null(strstr(self.last_warning, "GPU 1 is limited to"));
+    for (int step = 1; step <= 600; step++) {
+        harpe_power_limit_on_step_begin(optimizer);
+        if (step % 190 == 0) harpe_power_limit_on_epoch_end(optimizer);
+    }
+    assert_true(harpe_power_limit_is_done(optimizer));
+    assert_measured(optimizer, expected);
+    assert_int_equal(harpe_power_limit_optimum_w(optimizer), highest_w);
+    assert_int_equal(self.errors_logged, 0);
+    harpe_power_limit_optimizer_free(optimizer);
+}
+
+static void limits_above_another_limit_are_one(void **state) {
+    (void)state;
+    check_outside_limit(1000, "200 175 150 125 100");
+    check_outside_limit(200, "200 175 150 125 100");
+    check_outside_limit(195, "195 175 150 125 100");
+    check_outside_limit(175, "175 150 125 100");
+    check_outside_limit(160, "160 150 125 100");
+    check_outside_limit(101, "101 100");
+    check_outside_limit(100, "100");
+}
+
+static void no_limit_has_an_effect_below_the_range(void **state) {
+    (void)state;
+    scripted self;
+    script(&self, 100, 200);
+    self.outside_w = 90;
+    harpe_power_limit_optimizer *optimizer = NULL;
+    harpe_error error = {0};
+    assert_int_equal(harpe_power_limit_optimizer_new(&self.device, NULL, &optimizer, &error),
+                     HARPE_UNAVAILABLE);
+    assert_null(optimizer);
+    assert_non_null(strstr(error.message, "GPU 1"));
+    assert_non_null(strstr(error.message, "90 W"));
+    assert_int_equal(self.restores, 1);
+}
+
+/* The device is asked once when the first limit is set, and at each step of a window. */
+static void a_limit_that_stops_being_in_force_stops_the_optimizer(void **state) {
+    (void)state;
+    for (int at = 1; at < 5 * 42; at++) {
+        for (int is_raised = 0; is_raised < 2; is_raised++) {
+            scripted self;
+            script(&self, 100, 200);
+            if (is_raised) self.raised_at = at;
+            if (!is_raised) self.change_at = at;
+            self.changed_w = 90;
+            harpe_power_limit_options options = defaults(&self);
+            harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+            run_steps(optimizer, 2 + 5 * 50);
+            size_t count = 0;
+            (void)harpe_power_limit_measurements(optimizer, &count);
+            assert_int_equal(count, (at - 1) / 41 < 5 ? (at - 1) / 41 : 5);
+            bool has_failed = at <= 5 * 41 + 1; /* the last time: when the best limit is set */
+            assert_int_equal(harpe_power_limit_has_failed(optimizer), has_failed);
+            assert_int_equal(self.errors_logged, has_failed);
+            if (has_failed)
+                assert_non_null(strstr(self.last_error, is_raised ? "is raised" : "only 90 W"));
+            assert_int_equal(self.restores, has_failed);
+            assert_int_equal(self.windows_open, 0);
+            harpe_power_limit_optimizer_free(optimizer);
+        }
+    }
+}
+
+static void a_limit_that_comes_down_in_the_end_stops_the_optimizer(void **state) {
+    (void)state;
+    char path[] = "/tmp/harpe-optimizer-XXXXXX";
+    close(mkstemp(path));
+    unlink(path);
+    scripted self;
+    script(&self, 100, 200);
+    self.change_at = 5 * 41; /* at the last limit, whose window does not show it */
+    self.changed_w = 150;
+    harpe_power_limit_options options = defaults(&self);
+    options.selector = harpe_selector_time(); /* 200 W */
+    options.profile_path = path;
+    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    run_steps(optimizer, 300);
+    assert_true(harpe_power_limit_has_failed(optimizer));
+    assert_int_equal(harpe_power_limit_optimum_w(optimizer), 0);
+    assert_non_null(strstr(self.last_error, "set to 200 W, but only 150 W are in force"));
+    assert_int_equal(access(path, F_OK), -1);
+    harpe_power_limit_optimizer_free(optimizer);
+}
+
+static void limits_that_a_driver_rounds_alike_are_one(void **state) {
+    (void)state;
+    scripted self;
+    script(&self, 180, 200);
+    self.multiple_w = 5;
+    harpe_power_limit_options options = defaults(&self);
+    options.step_w = 3;
+    options.selector = harpe_selector_energy();
+    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    run_steps(optimizer, 2 + 8 * 50);
+    assert_true(harpe_power_limit_is_done(optimizer));
+    assert_measured(optimizer, "200 195 190 185 180");
+    harpe_power_limit_optimizer_free(optimizer);
+}
+
+static void a_raised_limit_is_noticed_after_the_optimum_is_set(void **state) {
+    (void)state;
+    scripted self;
+    script(&self, 200, 200);
+    self.raised_at = 43; /* 41 in the window, and 1 when the limit is set */
+    harpe_power_limit_options options = defaults(&self);
+    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    run_steps(optimizer, 52);
+    assert_true(harpe_power_limit_is_done(optimizer));
+    run_steps(optimizer, 1);
+    assert_true(harpe_power_limit_has_failed(optimizer));
+    assert_false(harpe_power_limit_is_done(optimizer));
+    assert_int_equal(self.errors_logged, 1);
+    assert_int_equal(self.restores, 1);
+    harpe_power_limit_optimizer_free(optimizer);
+    script(&self, 200, 200);
+    optimizer = construct(&self.device, &options);
+    run_steps(optimizer, 1000); /* it is not asked at each step */
+    assert_true(self.in_force_calls < 100);
+    self.outside_w = 150; /* the job still draws no more than its limit */
+    run_steps(optimizer, 1000);
+    assert_true(harpe_power_limit_is_done(optimizer));
+    harpe_power_limit_optimizer_free(optimizer);
+}
+
 /* ---- Profiles -------------------------------------------------------------------------------- */
 
 static void a_saved_profile_is_used_at_once(void **state) {
@@ -594,6 +770,41 @@ static void a_saved_profile_is_used_at_once(void **state) {
     assert_int_equal(self.set_count, 0);
     unlink(path);
     rmdir(folder);
+}
+
+static void check_profile_below(int outside_w, const char *sets, const char *measured) {
+    char path[] = "/tmp/harpe-optimizer-XXXXXX";
+    static const char text[] = "{\"measurements\":["
+                               "{\"power_limit\":200,\"energy\":9,\"time\":1},"
+                               "{\"power_limit\":150,\"energy\":8,\"time\":2},"
+                               "{\"power_limit\":125,\"energy\":7,\"time\":3}]}";
+    int file = mkstemp(path);
+    assert_int_equal(write(file, text, sizeof text - 1), sizeof text - 1);
+    close(file);
+    scripted self;
+    script(&self, 100, 200);
+    self.outside_w = outside_w;
+    harpe_power_limit_options options = defaults(&self);
+    options.selector = harpe_selector_time();
+    options.profile_path = path;
+    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    assert_int_equal(harpe_power_limit_is_done(optimizer), *measured != '\0');
+    assert_sets(self.sets_w, (size_t)self.set_count, sets);
+    assert_measured(optimizer, measured);
+    run_steps(optimizer, 300);
+    assert_true(harpe_power_limit_is_done(optimizer));
+    assert_int_equal(harpe_power_limit_optimum_w(optimizer), self.sets_w[self.set_count - 1]);
+    harpe_power_limit_optimizer_free(optimizer);
+    unlink(path);
+}
+
+/* A profile may be older than the limit that something else sets. */
+static void loaded_limits_above_another_limit_are_not_used(void **state) {
+    (void)state;
+    check_profile_below(0, "200", "200 150 125");
+    check_profile_below(150, "200 150", "150 125");
+    check_profile_below(140, "200 125", "125");
+    check_profile_below(110, "200 110", "");
 }
 
 static void a_profile_that_cannot_be_saved_is_only_a_warning(void **state) {
@@ -762,6 +973,58 @@ static void a_profile_that_one_rank_lacks_is_used_by_none(void **state) {
     unlink(path);
 }
 
+static void ranks_under_different_limits_try_what_all_have(void **state) {
+    (void)state;
+    rank ranks[RANKS];
+    meeting all;
+    prepare_ranks(ranks, &all);
+    ranks[1].self.outside_w = 180;
+    ranks[3].self.outside_w = 140;
+    run_ranks(ranks, &all);
+    for (int i = 0; i < RANKS; i++) {
+        assert_true(ranks[i].done);
+        assert_int_equal(ranks[i].measurement_count, 3);
+        assert_int_equal(ranks[i].measurements[0].power_limit_w, 140);
+        assert_int_equal(ranks[i].measurements[1].power_limit_w, 125);
+        assert_int_equal(ranks[i].optimum_w, ranks[0].optimum_w);
+        const char *who = i == 3 ? "GPU 1 is limited" : "a GPU of another rank is limited";
+        assert_non_null(strstr(ranks[i].self.last_warning, who));
+    }
+    prepare_ranks(ranks, &all);
+    ranks[2].self.outside_w = 50;
+    run_ranks(ranks, &all);
+    for (int i = 0; i < RANKS; i++)
+        assert_int_equal(ranks[i].constructed, HARPE_UNAVAILABLE);
+}
+
+static void a_rank_without_its_limit_stops_all(void **state) {
+    (void)state;
+    for (int at = 1; at < 5 * 42; at += 20) {
+        rank ranks[RANKS];
+        meeting all;
+        prepare_ranks(ranks, &all);
+        ranks[2].self.change_at = at;
+        ranks[2].self.changed_w = 50;
+        run_ranks(ranks, &all);
+        for (int i = 0; i < RANKS; i++) {
+            assert_true(ranks[i].failed);
+            assert_int_equal(ranks[i].self.restores, 1);
+        }
+    }
+    rank ranks[RANKS];
+    meeting all;
+    prepare_ranks(ranks, &all);
+    for (int i = 0; i < RANKS; i++) {
+        ranks[i].options.step_w = 3;
+        ranks[i].self.multiple_w = i == 2 ? 5 : 0;
+    }
+    run_ranks(ranks, &all);
+    for (int i = 0; i < RANKS; i++) {
+        assert_true(ranks[i].failed);
+        assert_non_null(strstr(ranks[i].self.last_error, "round"));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_state_tells_phase_limit_and_steps),
@@ -781,6 +1044,13 @@ int main(void) {
         cmocka_unit_test(a_first_set_that_fails_is_the_constructors_error),
         cmocka_unit_test(numbers_that_cannot_be_true_are_never_recorded),
         cmocka_unit_test(bad_values_are_refused),
+        cmocka_unit_test(limits_above_another_limit_are_one),
+        cmocka_unit_test(no_limit_has_an_effect_below_the_range),
+        cmocka_unit_test(a_limit_that_stops_being_in_force_stops_the_optimizer),
+        cmocka_unit_test(a_limit_that_comes_down_in_the_end_stops_the_optimizer),
+        cmocka_unit_test(limits_that_a_driver_rounds_alike_are_one),
+        cmocka_unit_test(a_raised_limit_is_noticed_after_the_optimum_is_set),
+        cmocka_unit_test(loaded_limits_above_another_limit_are_not_used),
         cmocka_unit_test(a_saved_profile_is_used_at_once),
         cmocka_unit_test(a_profile_that_cannot_be_saved_is_only_a_warning),
         cmocka_unit_test(ranks_sum_energy_and_take_the_longest_time),
@@ -788,6 +1058,8 @@ int main(void) {
         cmocka_unit_test(ranks_that_choose_differently_hold_the_highest),
         cmocka_unit_test(ranks_with_different_settings_are_refused_together),
         cmocka_unit_test(a_profile_that_one_rank_lacks_is_used_by_none),
+        cmocka_unit_test(ranks_under_different_limits_try_what_all_have),
+        cmocka_unit_test(a_rank_without_its_limit_stops_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

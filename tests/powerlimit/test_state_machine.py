@@ -31,7 +31,8 @@ EndWindow = ctypes.CFUNCTYPE(c_int, pointer, ctypes.c_char_p, ctypes.c_bool, cty
 class Functions(ctypes.Structure):
     _fields_ = [("user", pointer), ("gpu_count", c_int), ("minimum_w", c_int), ("maximum_w", c_int),
                 ("set_limit", SetLimit), ("begin_window", BeginWindow), ("end_window", EndWindow),
-                ("restore", pointer), ("check_window", pointer), ("mean_power", pointer)]
+                ("restore", pointer), ("check_window", pointer), ("mean_power", pointer),
+                ("limit_in_force", pointer)]
 
 
 class Selector(ctypes.Structure):

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from unittest import mock
 
@@ -41,6 +42,29 @@ for step in range(3):
     optimizer.on_step_begin()
     time.sleep(0.001)
 print("optimizing", flush=True)
+"""
+
+# A training whose highest limit is the fastest.
+IN_FORCE = """
+import json, logging, pathlib, tempfile
+from harpe.monitor import Measurement
+from harpe.optimizer.power_limit import GlobalPowerLimitOptimizer, Time
+logging.basicConfig(format="%(message)s")
+class Steady:
+    gpu_indices = [0]
+    time_s = 1.0
+    def begin_window(self, key):
+        pass
+    def end_window(self, key, cancel=False):
+        Steady.time_s += 1
+        return Measurement(Steady.time_s, {0: 100.0})
+folder = tempfile.TemporaryDirectory()
+path = pathlib.Path(folder.name, "profile.json")
+optimizer = GlobalPowerLimitOptimizer(Steady(), Time(), wait_steps=0, warmup_steps=1, profile_steps=2,
+                                      pl_step=100, profile_path=path)
+def run(steps):
+    for _ in range(steps):
+        optimizer.on_step_begin()
 """
 
 
@@ -457,6 +481,50 @@ class OnGpus(unittest.TestCase):
         self.assertIn("GPU 1", logs.output[0])
         self.assertFalse(optimizer.is_done)
         self.assertEqual(self.machine.state(), self.found)
+
+    def train_under(self, faults, script):
+        """Runs a script with `optimizer` on a machine with these faults. Returns its lines and log."""
+        result = world.python(IN_FORCE + script, HARPE_EMULATOR_FAULTS=faults)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout.splitlines(), [line for line in result.stderr.splitlines() if "limit" in line]
+
+    def test_limits_above_the_enforced_limit_are_one(self):
+        self.addCleanup(lambda: world.python(IN_FORCE, HARPE_EMULATOR_FAULTS="enforced_limit=0"))
+        lines, log = self.train_under("enforced_limit=220", """
+print(optimizer.power_limits)
+run(30)
+print([one.power_limit for one in optimizer.measurements], optimizer.optimal_power_limit)
+print([one["power_limit"] for one in json.loads(path.read_text())["measurements"]])
+""")
+        self.assertEqual(lines, ["[220000, 200000, 100000]", "[220, 200, 100] 220", "[220, 200, 100]"])
+        self.assertEqual(len(log), 1, log)
+        self.assertIn("GPU 0 is limited to 220 W", log[0])
+
+    def test_a_limit_without_effect_stops_the_optimizer_not_training(self):
+        lines, log = self.train_under("limit_floor=250", """
+run(30)
+print(optimizer.state, [one.power_limit for one in optimizer.measurements], optimizer.optimal_power_limit)
+print(path.exists())
+""")
+        self.machine.set_limit(0, 231000)  # which that driver cannot set
+        self.assertEqual(lines, ["None [300] None", "False"])
+        self.assertEqual(len(log), 1, log)
+        self.assertIn("accepted a power limit of 200 W, but the limit is 250 W", log[0])
+
+    def test_another_program_raises_the_limit(self):
+        for steps in (7, 30):  # while 200 W are measured, and after the optimum is set
+            optimizer = self.optimizer(Lowest())
+            run(optimizer, steps)
+            self.machine.set_limit(0, 300000)
+            with self.assertLogs(LOGGER, logging.ERROR) as logs:
+                end_s = time.monotonic() + 600
+                while optimizer.state is not None and time.monotonic() < end_s:
+                    optimizer.on_step_begin()
+            self.assertEqual(len(logs.output), 1)
+            self.assertRegex(logs.output[0], r"GPU 0 .* was set to [12]00 W, and is now 300 W")
+            self.assertIsNone(optimizer.optimal_power_limit)
+            self.assertEqual(self.machine.state(), self.found)
+            optimizer.close()
 
     def test_bad_values_are_refused_and_nothing_is_set(self):
         for wrong in ({"wait_steps": -1}, {"warmup_steps": -1}, {"profile_steps": 0}, {"pl_step": 0},

@@ -107,6 +107,9 @@ class Session:
             call(lib.harpe_power_limit_optimizer_new, C.byref(self._device),
                  C.byref(self._options), C.byref(optimizer))
             self.optimizer = optimizer.value
+            if not self.is_done():  # something else may limit the GPUs to less
+                first_w = self.current_w()
+                self.limits_w = [first_w, *(one for one in self.limits_w if one < first_w)]
         except BaseException as error:
             self.close()
             raised, self.raised = self.raised, None
