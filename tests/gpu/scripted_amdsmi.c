@@ -246,7 +246,7 @@ amdsmi_status_t amdsmi_set_power_cap(amdsmi_processor_handle handle, uint32_t se
     amdsmi_status_t status = set("%d cap %" PRIu32 " %" PRIu64, index_of(which), sensor, cap_uw);
     if (status == AMDSMI_STATUS_SUCCESS && cap_uw > 750000000)
         status = AMDSMI_STATUS_INPUT_OUT_OF_BOUNDS;
-    if (status == AMDSMI_STATUS_SUCCESS) which->cap_uw = cap_uw;
+    if (status == AMDSMI_STATUS_SUCCESS && !scripted.ignores_caps) which->cap_uw = cap_uw;
     return leave(status);
 }
 

@@ -13,8 +13,9 @@ typedef struct scripted_amdsmi {
     uint32_t refused_set; /* this set call, counted from 1, returns `refusal`; 0: none */
     uint32_t refusal;
     bool refuses_all_sets;
-    uint32_t power_w; /* what all GPUs draw, and 1 W more; 0: their own power */
-    bool has_levels;  /* the graphics clock has levels instead of a range */
+    uint32_t power_w;  /* what all GPUs draw, and 1 W more; 0: their own power */
+    bool ignores_caps; /* a power cap is accepted without effect */
+    bool has_levels;   /* the graphics clock has levels instead of a range */
     /* Set by the library. */
     char sets[4096]; /* the set calls, one per line, in order */
     uint32_t set_count;

@@ -242,6 +242,18 @@ static void a_power_limit_is_written_in_microwatts_and_put_back(void **state) {
     harpe_gpus_close(gpus);
 }
 
+static void a_power_limit_that_is_ignored_is_an_error(void **state) {
+    (void)state;
+    harpe_gpus *gpus = open_gpus(&amd);
+    harpe_error error = {0};
+    script->ignores_caps = true;
+    assert_int_equal(harpe_gpu_set_power_limit(gpus, 1, 600000, &error), HARPE_DRIVER_ERROR);
+    assert_non_null(strstr(error.message, "600 W, but the limit is 750 W"));
+    assert_int_equal(harpe_gpus_restore(gpus, NULL), HARPE_OK);
+    assert_sets("0 cap 0 600000000\n0 cap 0 750000000\n");
+    harpe_gpus_close(gpus);
+}
+
 static void the_minimum_never_exceeds_the_maximum(void **state) {
     (void)state;
     harpe_gpus *gpus = open_gpus(&amd);
@@ -388,6 +400,7 @@ int main(void) {
         SCRIPTED_TEST(what_a_gpu_lacks_is_not_supported),
         SCRIPTED_TEST(a_range_of_clocks_is_listed_in_steps),
         SCRIPTED_TEST(a_power_limit_is_written_in_microwatts_and_put_back),
+        SCRIPTED_TEST(a_power_limit_that_is_ignored_is_an_error),
         SCRIPTED_TEST(the_minimum_never_exceeds_the_maximum),
         SCRIPTED_TEST(resetting_one_clock_keeps_the_others_lock),
         SCRIPTED_TEST(half_a_lock_is_taken_back),
