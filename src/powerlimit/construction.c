@@ -201,6 +201,7 @@ static harpe_status leave_out_above(harpe_power_limit_optimizer *optimizer, int 
 static harpe_status start(harpe_power_limit_optimizer *optimizer, harpe_error *error) {
     bool is_loaded = optimizer->measurement_count > 0;
     bool tries_highest = !is_loaded || optimizer->is_in_fleet;
+    bool is_lowered = false;
     for (bool is_set = false; !is_set;) {
         int limit_w = is_loaded ? optimizer->measurements[0].power_limit_w : optimizer->limits_w[0];
         int in_force_w = 0;
@@ -209,7 +210,11 @@ static harpe_status start(harpe_power_limit_optimizer *optimizer, harpe_error *e
         if (is_loaded && !tries_highest) status = harpe_ranks_choose(optimizer, &limit_w, error);
         if (status == HARPE_OK) status = set_first(optimizer, limit_w, &in_force_w, &gpu, error);
         if (status != HARPE_OK) return status;
-        bool is_in_force = harpe_optimizer_is_in_force(in_force_w, limit_w);
+        /* A slightly lower limit may be the driver's rounding, and setting it decides this. */
+        bool is_in_force =
+            in_force_w >= limit_w ||
+            ((is_loaded || is_lowered) && harpe_optimizer_is_in_force(in_force_w, limit_w));
+        is_lowered = !is_in_force;
         if (!is_in_force) status = leave_out_above(optimizer, in_force_w, gpu, error);
         if (status != HARPE_OK) return status;
         is_set = is_in_force && (!is_loaded || !tries_highest);

@@ -628,6 +628,7 @@ static void limits_above_another_limit_are_one(void **state) {
     (void)state;
     check_outside_limit(1000, "200 175 150 125 100");
     check_outside_limit(200, "200 175 150 125 100");
+    check_outside_limit(199, "199 175 150 125 100");
     check_outside_limit(195, "195 175 150 125 100");
     check_outside_limit(175, "175 150 125 100");
     check_outside_limit(160, "160 150 125 100");
@@ -989,6 +990,13 @@ static void ranks_under_different_limits_try_what_all_have(void **state) {
         assert_int_equal(ranks[i].optimum_w, ranks[0].optimum_w);
         const char *who = i == 3 ? "GPU 1 is limited" : "a GPU of another rank is limited";
         assert_non_null(strstr(ranks[i].self.last_warning, who));
+    }
+    prepare_ranks(ranks, &all);
+    ranks[3].self.outside_w = 198; /* so near that it could be the driver's rounding */
+    run_ranks(ranks, &all);
+    for (int i = 0; i < RANKS; i++) {
+        assert_true(ranks[i].done);
+        assert_int_equal(ranks[i].measurements[0].power_limit_w, 198);
     }
     prepare_ranks(ranks, &all);
     ranks[2].self.outside_w = 50;
