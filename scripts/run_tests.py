@@ -23,7 +23,7 @@ SKIPS = (
     (r"^data:|no data in|measured (?:log|profile)|no measured", "data"),
     (r"^hardware:|no network interface|multipath TCP|NVIDIA driver|has a driver|there is a GPU|own counters|/dev/full", "hardware"),
     (r"^root:|needs? (?:to be )?root|only root|needs a second user|another user than root|"
-     r"overlay file systems|no right to mount|can be mounted here|set-uid", "user"),
+     r"overlay file systems|no FUSE|no right to mount|can be mounted here|set-uid", "user"),
     (r"PostgreSQL", "postgresql"),
     (r"transformers", "frameworks"),
     (r"[Tt]orch|NumPy|networkx|mpi4py|no MPI|venv|setuptools|wheel|pycparser", "pytorch"),

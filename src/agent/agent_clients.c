@@ -5,21 +5,18 @@
 #include "agent/agent_clients.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <linux/magic.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "agent/device_node.h"
+#include "agent/receiver.h"
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -27,7 +24,7 @@
 #include "base/unix_socket.h"
 #include "client/controller.h"
 
-/* One event at a time, because a worker reads the request. */
+/* One event at a time, because a worker may read the request. */
 #define CLIENT_EVENTS (EPOLLIN | EPOLLONESHOT)
 
 enum {
@@ -36,8 +33,8 @@ enum {
     MOST_CLIENTS_OF_USER = 128,
     TURNED_AWAY = 128, /* refused connections above the limit that may wait for their close */
     CLIENT_DEADLINE_S = 60,
-    MOST_DESCRIPTORS = 4,
-    FILES_OF_CLIENT = 6, /* socket, pidfd, memory, and the descriptors of a request */
+    RECEIVERS_OF_USER = 8, /* processes that wait for descriptors of one user */
+    FILES_OF_CLIENT = 6,   /* socket, pidfds, memory, and the channel of a process */
     OTHER_FILES = 256,
     ENOUGH_FILES = FILES_OF_CLIENT * MOST_CLIENTS + OTHER_FILES,
     REFUSALS_PER_SECOND = 1, /* log lines about each user, after a first burst of five */
@@ -55,29 +52,20 @@ struct harpe_agent_client {
     gid_t groups[HARPE_PEER_GROUPS];
     size_t group_count;
     harpe_lease_asker asker;
-    bool has_asked;  /* the asker waits for its answer */
-    bool is_busy;    /* a worker uses the socket; it writes the members below */
-    bool is_closing; /* a worker closes the socket, or will do so when it is not busy */
+    bool has_asked; /* the asker waits for its answer */
+    bool is_busy;   /* a request is being taken, perhaps by a worker; it writes the members below */
+    bool is_closing; /* the socket is closed when the client is not busy */
     harpe_work work;
-    bool has_ended;  /* nothing more can be read */
-    json_t *request; /* NULL: there was none, or it is not JSON */
-    bool has_request;
-    int memory; /* descriptor of the request's memory, if the memory is valid; -1: none */
+    json_t *request;    /* NULL: there was none, or it is not JSON */
+    harpe_error failed; /* the request could not be received */
+    int process;        /* pidfd of the process that has received it; -1: none */
+    int memory;         /* descriptor of the request's memory, if the memory is valid; -1: none */
     harpe_agent_node_proof node;
     harpe_sample_wait samples; /* a request for the status waits for them */
 };
 
-/* The descriptors of a request; -1: none. */
-typedef struct request_files {
-    int each[MOST_DESCRIPTORS];
-    size_t count;
-} request_files;
-
 /* ---- Connections ----------------------------------------------------------------------------- */
 
-/* Lets a worker do something with the socket. A close can take minutes if a client has sent a
- * descriptor of a socket with SO_LINGER or of a file in a FUSE file system. Therefore only workers
- * receive and close descriptors of clients. */
 static void submit(harpe_agent_client *client, void (*work)(void *user), void (*done)(void *user)) {
     client->is_busy = true;
     client->work = (harpe_work){.work = work,
@@ -88,9 +76,49 @@ static void submit(harpe_agent_client *client, void (*work)(void *user), void (*
     harpe_workers_submit(client->agent->workers, &client->work);
 }
 
-static void close_socket(void *user) {
-    harpe_agent_client *client = user;
-    close(client->socket); /* also closes descriptors in messages that were not read */
+/* A process that holds descriptors of a user (receiver.h). */
+struct harpe_agent_receiver {
+    harpe_agent *agent;
+    harpe_agent_receiver *next;
+    uid_t user;
+    int process; /* pidfd */
+    harpe_watch *watch;
+};
+
+static void forget_receiver(void *user, uint32_t events) {
+    harpe_agent_receiver *self = user;
+    harpe_agent_receiver **link = &self->agent->receivers;
+    (void)events;
+    while (*link != self)
+        link = &(*link)->next;
+    *link = self->next;
+    harpe_watch_remove(self->watch);
+    (void)close(self->process);
+    free(self);
+}
+
+/* Counts the process that has received descriptors until it ends. */
+static void keep_receiver(harpe_agent_client *client) {
+    harpe_agent *agent = client->agent;
+    harpe_agent_receiver *self = client->process >= 0 ? harpe_calloc(1, sizeof *self) : NULL;
+    if (self) {
+        *self = (harpe_agent_receiver){agent, agent->receivers, client->peer.user, client->process,
+                                       NULL};
+        agent->receivers = self;
+        if (harpe_loop_watch(agent->loop, self->process, EPOLLIN, forget_receiver, self,
+                             &self->watch, NULL) != HARPE_OK)
+            forget_receiver(self, 0);
+    } else if (client->process >= 0) {
+        (void)close(client->process);
+    }
+    client->process = -1;
+}
+
+static int receivers_of(const harpe_agent *agent, uid_t user) {
+    int count = 0;
+    for (const harpe_agent_receiver *each = agent->receivers; each; each = each->next)
+        count += each->user == user;
+    return count;
 }
 
 static void free_client(void *user) {
@@ -102,12 +130,38 @@ static void free_client(void *user) {
         agent->clients = client->next;
     if (client->next) client->next->previous = client->previous;
     agent->client_count--;
+    keep_receiver(client);
     if (client->memory >= 0) close(client->memory);
     json_decref(client->request);
     free(client);
 }
 
-/* Closes a connection. It counts as a connection until a worker has closed its socket. */
+/* The last close of a socket drops the packets that nobody has read, with their descriptors, and
+ * may wait. So it is left to another process. If none can be started, it happens here, on a
+ * worker. */
+static void drop_and_close(void *user) {
+    harpe_agent_client *client = user;
+    (void)harpe_receiver_drop(client->socket, &client->process, NULL);
+    (void)close(client->socket);
+}
+
+/* Closes the socket of a client that is not busy, and frees the client. */
+static void close_socket(harpe_agent_client *client) {
+    char text[HARPE_LEASE_MESSAGE_SIZE];
+    ssize_t length;
+    harpe_packet packet;
+    (void)shutdown(client->socket, SHUT_RD); /* from now on, no packet can be sent */
+    while ((packet = harpe_packet_read(client->socket, true, text, &length)) == HARPE_PACKET_PLAIN)
+        (void)harpe_packet_read(client->socket, false, text, &length);
+    if (packet == HARPE_PACKET_WITH_FILES) {
+        submit(client, drop_and_close, free_client);
+        return;
+    }
+    (void)close(client->socket);
+    free_client(client);
+}
+
+/* Closes a connection. It counts as a connection until its socket is closed. */
 static void close_client(harpe_agent_client *client) {
     harpe_agent *agent = client->agent;
     if (client->is_closing) return;
@@ -121,7 +175,7 @@ static void close_client(harpe_agent_client *client) {
     harpe_watch_remove(client->watch);
     client->watch = NULL;
     harpe_peer_close(&client->peer);
-    if (!client->is_busy) submit(client, close_socket, free_client);
+    if (!client->is_busy) close_socket(client);
 }
 
 static void idle_too_long(void *user) {
@@ -199,18 +253,6 @@ static void answer_lease(void *user, const harpe_error *result, const harpe_leas
                                    (json_int_t)lease->terms.highest_mw)
                        : failure(result);
     (void)send_answer(client, json, lease ? lease->socket : -1);
-}
-
-/* Checks the memory that a client shares with its controller, which runs as root. The memory must
- * have the right size and must be sealed against shrinking, because an access beyond its end would
- * kill the controller. Only memory from memfd_create can be sealed. */
-static bool is_good_memory(int memory) {
-    struct stat status;
-    struct statfs system;
-    int seals = memory >= 0 ? fcntl(memory, F_GET_SEALS) : -1;
-    return seals >= 0 && (seals & F_SEAL_SHRINK) && !(seals & F_SEAL_WRITE) &&
-           fstat(memory, &status) == 0 && status.st_size == (off_t)sizeof(harpe_controller_slot) &&
-           fstatfs(memory, &system) == 0 && system.f_type == TMPFS_MAGIC;
 }
 
 static harpe_status check_memory(int memory, harpe_error *error) {
@@ -436,89 +478,94 @@ static void take_request(harpe_agent_client *client, const json_t *request) {
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-static void take_files(struct msghdr *message, request_files *files) {
-    for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header;
-         header = CMSG_NXTHDR(message, header)) {
-        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-        size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < count && files->count < MOST_DESCRIPTORS; i++)
-            memcpy(&files->each[files->count++], CMSG_DATA(header) + i * sizeof(int), sizeof(int));
-    }
-}
-
-/* Receives one packet. Returns its length, 0 if there is none now, and -1 at the end. */
-static ssize_t receive(harpe_agent_client *client, char *text, request_files *files) {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(MOST_DESCRIPTORS * sizeof(int))];
-    } control;
-    struct iovec data = {text, HARPE_LEASE_MESSAGE_SIZE};
-    struct msghdr message = {.msg_iov = &data,
-                             .msg_iovlen = 1,
-                             .msg_control = control.bytes,
-                             .msg_controllen = sizeof control.bytes};
-    ssize_t got = recvmsg(client->socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
-    if (got <= 0) return -1;
-    take_files(&message, files);
-    return message.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ? -1 : got;
-}
-
-/* Returns the descriptor that the request announces as `name`, in the order of the names. */
-static int take_file(const json_t *request, const char *name, request_files *files, size_t *next) {
-    if (!json_is_true(json_object_get(request, name)) || *next >= files->count) return -1;
-    return files->each[(*next)++];
-}
-
-/* Closes a descriptor of a client. Switches SO_LINGER off first: a helper process that is forked at
- * this moment has a copy of the descriptor, and would wait when it closes the copy. */
-static void close_file(int file) {
-    struct linger none = {0};
-    (void)setsockopt(file, SOL_SOCKET, SO_LINGER, &none, sizeof none);
-    close(file);
-}
-
-/* Examines the descriptors of a request. Keeps a copy of the memory, and closes all of them. */
-static void examine_files(harpe_agent_client *client, request_files *files) {
-    size_t next = 0;
-    int memory = take_file(client->request, "memory", files, &next);
-    int node = take_file(client->request, "node", files, &next);
-    if (is_good_memory(memory)) client->memory = fcntl(memory, F_DUPFD_CLOEXEC, 0);
-    harpe_agent_examine_node(node, &client->node);
-    for (size_t i = 0; i < files->count; i++)
-        close_file(files->each[i]);
-}
-
-/* Receives one request. Runs on a worker. */
-static void read_request(void *user) {
+/* Receives a packet with descriptors. Runs on a worker. */
+static void receive_files(void *user) {
     harpe_agent_client *client = user;
     char text[HARPE_LEASE_MESSAGE_SIZE];
-    request_files files = {.count = 0};
-    ssize_t got = receive(client, text, &files);
-    client->has_ended = got < 0;
-    client->has_request = got > 0;
-    client->request = got > 0 ? json_loadb(text, (size_t)got, JSON_REJECT_DUPLICATES, NULL) : NULL;
-    examine_files(client, &files);
+    harpe_received received;
+    client->failed.status =
+        harpe_receiver_receive(client->socket, text, &received, &client->process, &client->failed);
+    if (client->failed.status == HARPE_OK && received.length < 0)
+        client->failed.status = harpe_fail(&client->failed, HARPE_INVALID_ARGUMENT,
+                                           "a request has at most %d bytes and %d descriptors",
+                                           HARPE_LEASE_MESSAGE_SIZE, HARPE_RECEIVER_FILES);
+    if (received.length > 0)
+        client->request = json_loadb(text, (size_t)received.length, JSON_REJECT_DUPLICATES, NULL);
+    client->memory = received.memory;
+    client->node = received.node;
 }
 
+/* Answers the request, and waits for the next one. */
 static void request_is_read(void *user) {
     harpe_agent_client *client = user;
-    if (!client->is_closing && client->has_request) take_request(client, client->request);
-    client->is_busy = false;
+    bool has_failed = client->failed.status != HARPE_OK;
+    keep_receiver(client);
+    if (!client->is_closing && has_failed)
+        (void)send_answer(client, failure(&client->failed), -1);
+    else if (!client->is_closing)
+        take_request(client, client->request);
     json_decref(client->request);
     client->request = NULL;
     if (client->memory >= 0) close(client->memory);
     client->memory = -1;
+    client->node = (harpe_agent_node_proof){.is_open = false};
+    client->failed.status = HARPE_OK;
+    client->is_busy = false;
     if (client->is_closing)
-        submit(client, close_socket, free_client);
-    else if (client->has_ended || harpe_watch_change(client->watch, CLIENT_EVENTS, NULL))
+        close_socket(client);
+    else if (has_failed || harpe_watch_change(client->watch, CLIENT_EVENTS, NULL) != HARPE_OK)
         close_client(client);
+}
+
+/* Decides what becomes of a packet with descriptors. Only requests for a lease need some. */
+static void take_files(harpe_agent_client *client, const char *text, ssize_t length) {
+    json_t *request = length > 0 ? json_loadb(text, (size_t)length, 0, NULL) : NULL;
+    const char *name = json_string_value(json_object_get(request, "request"));
+    bool is_lease = name && strcmp(name, "lease") == 0;
+    json_decref(request);
+    if (!is_lease) {
+        client->failed.status =
+            harpe_fail(&client->failed, HARPE_INVALID_ARGUMENT,
+                       "only a request for a lease may have descriptors, and at most %d",
+                       HARPE_RECEIVER_FILES);
+    } else if (client->peer.user != 0 &&
+               receivers_of(client->agent, client->peer.user) >= RECEIVERS_OF_USER) {
+        client->failed.status =
+            harpe_fail(&client->failed, HARPE_LIMIT_EXCEEDED,
+                       "%d requests of the user with uid %lu have descriptors that do not answer: "
+                       "end the file systems that hang",
+                       RECEIVERS_OF_USER, (unsigned long)client->peer.user);
+    } else {
+        submit(client, receive_files, request_is_read);
+        return;
+    }
+    request_is_read(client);
 }
 
 static void client_ready(void *user, uint32_t events) {
     harpe_agent_client *client = user;
+    char text[HARPE_LEASE_MESSAGE_SIZE];
+    ssize_t length = 0;
     (void)events;
-    submit(client, read_request, request_is_read);
+    switch (harpe_packet_read(client->socket, true, text, &length)) {
+    case HARPE_PACKET_NONE:
+        if (harpe_watch_change(client->watch, CLIENT_EVENTS, NULL) != HARPE_OK)
+            close_client(client);
+        return;
+    case HARPE_PACKET_PLAIN:
+        (void)harpe_packet_read(client->socket, false, text, &length);
+        if (length < 0) break;
+        client->is_busy = true;
+        client->request = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, NULL);
+        request_is_read(client);
+        return;
+    case HARPE_PACKET_WITH_FILES:
+        client->is_busy = true;
+        take_files(client, text, length);
+        return;
+    default: break;
+    }
+    close_client(client);
 }
 
 /* ---- Accepting ------------------------------------------------------------------------------- */
@@ -554,6 +601,8 @@ static void turn_away(int socket, const harpe_error *error) {
 
 static harpe_status let_in(harpe_agent_client *client, harpe_error *error) {
     harpe_agent *agent = client->agent;
+    if (!harpe_packet_prepare(client->socket))
+        return harpe_fail_errno(error, errno, "preparing a connection");
     harpe_status status = harpe_peer_open(client->socket, &client->peer, error);
     if (status == HARPE_OK) status = check_room(agent, &client->peer, error);
     if (status != HARPE_OK) return status;
@@ -569,7 +618,7 @@ static harpe_agent_client *add_client(harpe_agent *agent, int socket) {
     if (!client) return NULL;
     client->agent = agent;
     client->socket = socket;
-    client->peer.pidfd = client->asker.memory = client->memory = -1;
+    client->peer.pidfd = client->asker.memory = client->memory = client->process = -1;
     client->next = agent->clients;
     if (client->next) client->next->previous = client;
     agent->clients = client;
@@ -648,6 +697,15 @@ void harpe_agent_stop_listening(harpe_agent *agent) {
     agent->listener_watch = NULL;
     if (agent->listener < 0) return;
     harpe_unix_remove(&agent->unix_listener);
+    /* The close of the listener would drop the packets of connections that wait. */
+    for (int socket;
+         (socket = accept4(agent->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
+        harpe_agent_client *client = add_client(agent, socket);
+        if (client)
+            close_client(client);
+        else
+            (void)close(socket);
+    }
     close(agent->listener);
     agent->listener = -1;
 }
@@ -660,6 +718,10 @@ void harpe_agent_close_clients(harpe_agent *agent) {
 }
 
 void harpe_agent_free_clients(harpe_agent *agent) {
+    for (harpe_agent_receiver *next, *each = agent->receivers; each; each = next) {
+        next = each->next;
+        forget_receiver(each, 0);
+    }
     for (harpe_agent_client *next, *client = agent->clients; client; client = next) {
         next = client->next;
         free_client(client);

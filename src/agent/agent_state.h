@@ -26,6 +26,7 @@ enum {
 };
 
 typedef struct harpe_agent_client harpe_agent_client;
+typedef struct harpe_agent_receiver harpe_agent_receiver;
 typedef struct harpe_agent_exporter harpe_agent_exporter;
 
 typedef struct harpe_agent {
@@ -47,6 +48,7 @@ typedef struct harpe_agent {
     harpe_watch *listener_watch;
     harpe_agent_client *clients; /* list of open connections */
     int client_count, most_clients;
+    harpe_agent_receiver *receivers; /* list of processes that hold descriptors of clients */
     harpe_timer *accept_again; /* not NULL: the agent accepts no connection for a short time */
     bool is_stopping;
     int64_t stop_until_ns;

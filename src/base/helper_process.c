@@ -22,7 +22,7 @@
 #include "base/file_internal.h"
 #include "base/trust.h"
 
-enum { TIMEOUT_MS = 30000, LOOK_MS = 50, HIGH_DESCRIPTOR = 10 };
+enum { TIMEOUT_MS = 30000, CHILD_MS = 10000, LOOK_MS = 50, HIGH_DESCRIPTOR = 10 };
 
 /* Signals that are meant for the starter's terminal or process group. */
 static const int ignored_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGTSTP};
@@ -159,6 +159,18 @@ static _Noreturn void detach(const launching *launch) {
     _exit(grandchild > 0 ? 0 : 127);
 }
 
+/* Waits for a child that only starts another process. Its end closes copies of all descriptors of
+ * this process, which can take long if one of them is of a file system that hangs. */
+static bool has_ended_within(pid_t child, int timeout_ms) {
+    struct pollfd end = {.fd = (int)syscall(SYS_pidfd_open, child, 0), .events = POLLIN};
+    int ready;
+    do {
+        ready = poll(&end, 1, timeout_ms);
+    } while (ready < 0 && errno == EINTR);
+    if (end.fd >= 0) (void)close(end.fd);
+    return ready > 0 && waitpid(child, NULL, WNOHANG) != 0;
+}
+
 static harpe_status spawn_detached(const launching *launch, const char *name, harpe_error *error) {
     sigset_t all, before;
     (void)sigfillset(&all);
@@ -168,9 +180,9 @@ static harpe_status spawn_detached(const launching *launch, const char *name, ha
     int fork_errno = errno;
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (child < 0) return harpe_fail_errno(error, fork_errno, "starting %s", name);
-    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {
-    }
-    return HARPE_OK;
+    if (has_ended_within(child, CHILD_MS)) return HARPE_OK;
+    return harpe_fail(error, HARPE_UNAVAILABLE, "starting %s: a child process does not end in %d s",
+                      name, CHILD_MS / 1000);
 }
 
 /* Opens the pidfd of the starter, and checks that the kernel has close_range. Without the pidfd, a

@@ -15,6 +15,7 @@
 
 #include <harpe/version.h>
 
+#include "agent/receiver.h"
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/commands.h"
@@ -201,6 +202,7 @@ int main(int argc, char **argv) {
         return HARPE_EXIT_OK;
     }
     if (strcmp(first, HARPE_CONTROLLER_ARGUMENT) == 0) return harpe_controller_main();
+    if (strcmp(first, HARPE_RECEIVER_ARGUMENT) == 0) return harpe_receiver_main(argc, argv);
     if (strcmp(first, HARPE_SUPERVISOR_ARGUMENT) == 0) return harpe_supervisor_main(argc, argv);
     if (strcmp(first, HARPE_LIBRARY_ARGUMENT) == 0) return harpe_library_main(argc, argv);
     if (first[0] == '-') return unknown_option(first);

@@ -19,6 +19,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import hanging_files
 from agents import DEFAULT_W, IDLE_MHZ, LIMIT_S, Agent, Machine, exchange, tell_where_it_hangs, wait_until
 
 OK, INVALID, NOT_FOUND, ALREADY, DENIED, LIMITED, UNSUPPORTED = 0, 1, 3, 4, 5, 8, 11
@@ -190,6 +191,55 @@ class Descriptors(Attack):
                 os.close(lease)
             self.check_restored(agent)
         self.wait(lambda: len(list(folder.iterdir())) <= before, "the descriptors are closed")
+
+
+class HangingFileSystem(Attack):
+    """A client sends descriptors of a file system that it serves itself, and does not answer."""
+
+    def check_nobody_waits(self, agent):
+        self.check_answers(agent, "it uses a file of a file system that hangs")
+        self.take("power").close()  # starts and ends a helper process
+        self.wait(lambda: not [one for one in agent.leases() if one["gpu"] == 0], "the lease ends")
+        for descriptor in pathlib.Path(f"/proc/{agent.process.pid}/fd").iterdir():
+            try:
+                self.assertFalse(os.readlink(descriptor).endswith("/F"))
+            except OSError:  # it has just been closed
+                pass
+
+    def test_files_whose_use_waits(self):
+        other = self.machine.uuids()[1]  # the client may get this GPU
+        requests = ({"version": 1, "request": "status"}, {"version": 1, "request": "node", "gpu": other},
+                    self.request("power", node=True, gpu=other), self.request("clocks", gpu=other))
+        for hangs_at in (hanging_files.FLUSH, hanging_files.GETATTR, hanging_files.STATFS):
+            files = hanging_files.HangingFiles(self.machine.path / "files", hangs_at)
+            self.addCleanup(files.close)
+            if files.reason:
+                self.skipTest(files.reason)
+            agent = self.agent()
+            for request in requests:
+                for copies in (1, 4, 9):
+                    sender = files.send(self.machine.socket, json.dumps(request), copies)
+                    self.check_nobody_waits(agent)
+                    sender.kill()
+                    self.check_nobody_waits(agent)
+            self.assertEqual(agent.stop(), 0)
+            agent = self.agent()  # nobody holds its lock
+            self.check_nobody_waits(agent)
+            self.assertEqual(agent.stop(), 0)
+            files.close()
+
+    def test_a_user_has_few_processes_that_wait(self):
+        files = hanging_files.HangingFiles(self.machine.path / "files", hanging_files.FLUSH)
+        self.addCleanup(files.close)
+        if files.reason:
+            self.skipTest(files.reason)
+        agent = self.agent()
+        for _ in range(20):
+            files.send(self.machine.socket, json.dumps(self.request("clocks"))).kill()
+        self.check_nobody_waits(agent)
+        self.assertEqual(agent.stop(), 0)
+        files.close()
+        self.wait(lambda: not self.machine.processes("--agent-receiver"), "the receivers end")
 
 
 class Holders(Attack):
