@@ -136,13 +136,24 @@ static void free_client(void *user) {
     free(client);
 }
 
-/* The last close of a socket drops the packets that nobody has read, with their descriptors, and
- * may wait. So it is left to another process. If none can be started, it happens here, on a
- * worker. */
+static void close_on_worker(void *user) {
+    const harpe_agent_client *client = user;
+    (void)close(client->socket);
+}
+
 static void drop_and_close(void *user) {
     harpe_agent_client *client = user;
     (void)harpe_receiver_drop(client->socket, &client->process, NULL);
     (void)close(client->socket);
+}
+
+/* The last close of a socket drops the packets that nobody has read, with their descriptors, and
+ * may wait. So it is left to another process; only if there are too many of them, or none can be
+ * started, it happens on a worker. */
+static void close_with_files(harpe_agent_client *client) {
+    uid_t user = client->peer.user;
+    bool is_one_too_many = user != 0 && receivers_of(client->agent, user) >= RECEIVERS_OF_USER;
+    submit(client, is_one_too_many ? close_on_worker : drop_and_close, free_client);
 }
 
 /* Closes the socket of a client that is not busy, and frees the client. */
@@ -154,7 +165,7 @@ static void close_socket(harpe_agent_client *client) {
     while ((packet = harpe_packet_read(client->socket, true, text, &length)) == HARPE_PACKET_PLAIN)
         (void)harpe_packet_read(client->socket, false, text, &length);
     if (packet == HARPE_PACKET_WITH_FILES) {
-        submit(client, drop_and_close, free_client);
+        close_with_files(client);
         return;
     }
     (void)close(client->socket);
@@ -708,6 +719,22 @@ void harpe_agent_stop_listening(harpe_agent *agent) {
     }
     close(agent->listener);
     agent->listener = -1;
+}
+
+void harpe_agent_drop_socket(void *user, int socket) {
+    harpe_agent *agent = user;
+    harpe_agent_client *client = agent->has_no_workers ? NULL : add_client(agent, socket);
+    struct ucred peer;
+    if (!client) {
+        int process = -1;
+        (void)harpe_receiver_drop(socket, &process, NULL);
+        if (process >= 0) (void)close(process);
+        (void)close(socket);
+        return;
+    }
+    if (harpe_unix_peer(socket, &peer)) client->peer.user = peer.uid;
+    client->is_closing = true;
+    close_with_files(client);
 }
 
 void harpe_agent_close_clients(harpe_agent *agent) {

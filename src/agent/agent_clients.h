@@ -12,6 +12,9 @@
 harpe_status harpe_agent_listen(harpe_agent *agent, harpe_error *error);
 /* Closes the listening socket and removes its file. */
 void harpe_agent_stop_listening(harpe_agent *agent);
+/* Closes a connection to another socket of the agent, whose unread packets have descriptors. `user`
+ * is the agent. */
+void harpe_agent_drop_socket(void *user, int socket);
 /* Closes all connections. Workers close the sockets. */
 void harpe_agent_close_clients(harpe_agent *agent);
 /* Frees connections whose sockets no worker has closed. Call it when no worker runs. */

@@ -134,7 +134,9 @@ static harpe_status start_zeusd(harpe_agent *agent, harpe_error *error) {
                                          .policy = &agent->policy,
                                          .read_pool = HARPE_AGENT_READ_POOL,
                                          .write_pool = HARPE_AGENT_WRITE_POOL,
-                                         .restore_pool = HARPE_AGENT_RESTORE_POOL};
+                                         .restore_pool = HARPE_AGENT_RESTORE_POOL,
+                                         .drop = harpe_agent_drop_socket,
+                                         .drop_user = agent};
     return harpe_agent_zeusd_new(&agent->options, &context, &agent->zeusd, error);
 }
 
@@ -231,6 +233,7 @@ static harpe_status release(harpe_agent *agent, harpe_status status, harpe_error
     harpe_agent_close_clients(agent);
     harpe_agent_exporter_free(agent->exporter);
     bool is_quiet = !agent->workers || harpe_workers_close(agent->workers, CLOSE_MS);
+    agent->has_no_workers = true;
     harpe_status restored = harpe_agent_zeusd_put_back(agent->zeusd, &told);
     if (status == HARPE_OK && restored != HARPE_OK) {
         *error = told;

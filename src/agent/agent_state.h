@@ -51,6 +51,7 @@ typedef struct harpe_agent {
     harpe_agent_receiver *receivers; /* list of processes that hold descriptors of clients */
     harpe_timer *accept_again; /* not NULL: the agent accepts no connection for a short time */
     bool is_stopping;
+    bool has_no_workers; /* they were closed */
     int64_t stop_until_ns;
     uint64_t refused;          /* requests for a lease that the rules or other checks refuse */
     harpe_agent_rates said[2]; /* limits the log lines about refused requests of each user */

@@ -186,6 +186,8 @@ static harpe_status start_server(harpe_agent_zeusd *zeusd, const harpe_agent_opt
                                  harpe_error *error) {
     const harpe_agent_zeusd_context *context = &zeusd->context;
     harpe_zeusd_options how = {.unix_socket = options->zeusd_socket,
+                               .drop = context->drop,
+                               .drop_user = context->drop_user,
                                .tcp_address = options->zeusd_address,
                                .tcp_port = options->zeusd_port,
                                .read_pool = context->read_pool,

@@ -21,6 +21,8 @@ typedef struct harpe_agent_zeusd_context {
     harpe_gpus *gpus;
     const harpe_agent_policy *policy;
     int read_pool, write_pool, restore_pool; /* numbers of the pools */
+    void (*drop)(void *user, int socket);    /* as in harpe_http_options */
+    void *drop_user;
 } harpe_agent_zeusd_context;
 
 /* Starts the routes that the options name. Writes NULL if the options name none. The objects of

@@ -84,6 +84,8 @@ typedef struct harpe_zeusd_options {
     /* Numbers of the pools for reads and writes. Each pool should have a thread for each GPU. The
      * pool for reads should have one more thread, for the CPUs. */
     int read_pool, write_pool;
+    void (*drop)(void *user, int socket); /* as in harpe_http_options */
+    void *drop_user;
     int user_connections_max; /* of a user other than root; 0: half of connections_max */
     int connections_max;      /* of each socket; 0: 1024 */
     int user_streams_max;     /* of a user other than root; 0: half of streams_max */

@@ -44,6 +44,8 @@ static harpe_status open_transport(harpe_zeusd_server *server, harpe_zeusd_trans
     options.max_connections = server->options.connections_max;
     options.max_connections_per_user = server->options.user_connections_max;
     options.keep_alive_timeout_ms = KEEP_ALIVE_MS;
+    options.drop = server->options.drop;
+    options.drop_user = server->options.drop_user;
     options.log = server->options.log;
     return harpe_http_new(server->loop, &options, &handler, &transport->http, error);
 }

@@ -86,6 +86,10 @@ typedef struct harpe_http_options {
      * this line. The address must be a loopback address, or the server listens on a Unix socket. */
     const char *own_user_only;
     const char *tls_cert_pem, *tls_key_pem; /* texts; NULL: no TLS */
+    /* Takes over and closes a Unix socket to which a client has sent descriptors. The client can
+     * make their close wait for ever. NULL: the server closes it. */
+    void (*drop)(void *user, int socket);
+    void *drop_user;
     harpe_log log;
 } harpe_http_options;
 

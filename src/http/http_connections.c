@@ -243,7 +243,7 @@ void harpe_http_connection_close(harpe_http_connection *connection) {
     if (connection->request) harpe_http_request_free(connection->request);
     harpe_watch_remove(connection->watch);
     harpe_http_tls_session_free(connection->tls);
-    close(connection->fd);
+    harpe_http_close_socket(http, connection->fd);
     free(connection->in);
     free(connection->out);
     free(connection->out_body);

@@ -30,6 +30,11 @@ typedef enum step {
 
 /* Receives at most `size` bytes and updates the socket's state from the result. */
 static ssize_t read_socket(harpe_http_connection *connection, char *buffer, size_t size) {
+    if (harpe_http_is_unix(connection->http) && harpe_http_has_files(connection->fd)) {
+        connection->is_broken = true;
+        errno = EPROTO;
+        return -1;
+    }
     ssize_t got = connection->tls ? harpe_http_tls_receive(connection->tls, buffer, size)
                                   : recv(connection->fd, buffer, size, 0);
     if (got == 0) connection->peer_closed = true;

@@ -169,7 +169,7 @@ static void let_in(harpe_http *http, int fd) {
                                                         : !is_full || harpe_http_evict(http);
     if (!has_room) {
         http->counts.refused++;
-        close(fd);
+        harpe_http_close_socket(http, fd);
         return;
     }
     if (harpe_http_connection_open(http, fd, of_other))
@@ -406,6 +406,10 @@ void harpe_http_stop_accepting(harpe_http *http) {
     http->listen_watch = NULL;
     http->has_callers = false;
     if (http->listen_fd < 0) return;
+    /* The close of the listener would drop what waiting connections have sent. */
+    for (int fd; http->options.drop &&
+                 (fd = accept4(http->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;)
+        harpe_http_close_socket(http, fd);
     harpe_unix_remove(&http->unix_listener);
     close(http->listen_fd);
     http->listen_fd = -1;

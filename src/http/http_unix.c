@@ -2,6 +2,8 @@
 /* The parts of the server that concern Unix sockets: the number of connections of each user, and
  * the process at the other end of a connection. base/unix_socket.c listens. */
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/array.h"
 #include "base/unix_socket.h"
@@ -13,6 +15,37 @@ harpe_status harpe_http_listen_unix(harpe_http *http, const char *path, mode_t m
                                     harpe_error *error) {
     return harpe_unix_listen(path, SOCK_STREAM, mode ? mode : DEFAULT_MODE, HARPE_HTTP_BACKLOG,
                              &http->unix_listener, &http->listen_fd, error);
+}
+
+/* Without room for them, a packet's descriptors are not received but reported as cut. */
+static ssize_t look(int fd, bool *has_files) {
+    char bytes[4096];
+    struct iovec data = {bytes, sizeof bytes};
+    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
+    ssize_t got = recvmsg(fd, &message, MSG_PEEK | MSG_DONTWAIT);
+    *has_files = got >= 0 && (message.msg_flags & MSG_CTRUNC) != 0;
+    return got;
+}
+
+bool harpe_http_has_files(int fd) {
+    bool has_files;
+    (void)look(fd, &has_files);
+    return has_files;
+}
+
+void harpe_http_close_socket(const harpe_http *http, int fd) {
+    const harpe_http_options *options = &http->options;
+    bool has_files = false;
+    char bytes[4096];
+    if (options->drop && harpe_http_is_unix(http)) {
+        (void)shutdown(fd, SHUT_RD); /* from now on, nothing can be sent */
+        for (ssize_t got; (got = look(fd, &has_files)) > 0 && !has_files;)
+            (void)recv(fd, bytes, (size_t)got, MSG_DONTWAIT);
+    }
+    if (has_files)
+        options->drop(options->drop_user, fd);
+    else
+        (void)close(fd);
 }
 
 bool harpe_http_is_unix(const harpe_http *http) { return http->unix_listener.path[0] != '\0'; }

@@ -162,6 +162,34 @@ class Descriptors(Attack):
         self.check_answers(agent, "it drops a message with a socket that lingers")
         peer.close()
 
+    def test_descriptors_for_zeusd_s_routes(self):
+        path = self.machine.path / "zeusd.sock"
+        request = b"GET /discover HTTP/1.1\r\nHost: x\r\n\r\n"
+        for first, second in ((request, b""), (request[:20], request[20:]), (b"x", b"x" * 70000), (request, request)):
+            for stays in (True, False):
+                agent = self.agent("--zeusd-socket", path)
+                slow, peer = socket_whose_close_waits()
+                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as own:
+                    own.connect(str(path))
+                    own.setblocking(False)
+                    agent.process.send_signal(signal.SIGSTOP)
+                    if second:
+                        own.send(first)
+                    own.sendmsg([second or first], [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
+                                                     array.array("i", [slow.fileno()]))])
+                    slow.close()
+                    if not stays:
+                        own.close()
+                    agent.process.send_signal(signal.SIGCONT)
+                    self.check_answers(agent, "zeusd's routes drop a socket that lingers")
+                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sound:
+                    sound.connect(str(path))
+                    sound.settimeout(LIMIT_S)
+                    sound.send(request)
+                    self.assertIn(b"200", sound.recv(1 << 16))
+                self.assertEqual(agent.stop(), 0)
+                peer.close()
+
     def test_no_descriptor_is_left(self):
         agent = self.agent()
         memory = self.memory()
