@@ -565,7 +565,7 @@ static void client_ready(void *user, uint32_t events) {
         return;
     case HARPE_PACKET_PLAIN:
         (void)harpe_packet_read(client->socket, false, text, &length);
-        if (length < 0) break;
+        if (length <= 0) break;
         client->is_busy = true;
         client->request = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, NULL);
         request_is_read(client);

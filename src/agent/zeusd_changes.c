@@ -165,6 +165,8 @@ static harpe_status take(harpe_zeusd_slot *slot, const harpe_zeusd_holder *holde
         slot->before.power_limit_mw = earlier.power_limit_mw;
         slot->before.persistence = earlier.persistence;
         slot->before.resets_clocks = earlier.resets_clocks;
+        slot->before.locks_graphics = earlier.locks_graphics;
+        slot->before.locks_memory = earlier.locks_memory;
     }
     slot->locks_graphics = slot->locks_memory = !is_new && earlier.resets_clocks;
     show_held(slot, holder, pidfd);
@@ -265,6 +267,13 @@ static void note_lock(harpe_zeusd_slot *slot, const change *what, harpe_status s
     if (slot->kind != HARPE_SAVED_CLOCKS) return;
     if (!what->is_reset && !is_refusal(status)) *locks = true;
     if (what->is_reset && status == HARPE_OK) *locks = false;
+    if (what->is_reset || status != HARPE_OK) return;
+    bool *was_locked = what->setting == HARPE_ZEUSD_MEMORY_CLOCKS ? &slot->before.locks_memory
+                                                                  : &slot->before.locks_graphics;
+    if (*was_locked) return;
+    *was_locked = true;
+    /* A failure costs only this knowledge. */
+    (void)harpe_gpu_claim_save(slot->claim, &slot->before, NULL);
 }
 
 /* Makes a change that is restored later. The caller holds `busy`. */

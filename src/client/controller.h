@@ -72,6 +72,9 @@ enum {
     HARPE_TOUCHED_POWER_LIMIT = 1,
     HARPE_TOUCHED_MEMORY_CLOCKS = 2,
     HARPE_TOUCHED_GRAPHICS_CLOCKS = 4,
+    /* The driver has locked them once, so it supports that. */
+    HARPE_LOCKED_MEMORY_CLOCKS = 8,
+    HARPE_LOCKED_GRAPHICS_CLOCKS = 16,
 };
 
 /* What a controller has changed on the GPU, and what it found there. It belongs to the processes

@@ -40,6 +40,8 @@ harpe_status harpe_controller_claim_gpu(const harpe_controller_gpu *gpu,
         if (earlier.power_limit_mw > 0) touched |= HARPE_TOUCHED_POWER_LIMIT;
         if (earlier.resets_clocks)
             touched |= HARPE_TOUCHED_MEMORY_CLOCKS | HARPE_TOUCHED_GRAPHICS_CLOCKS;
+        if (earlier.locks_graphics) touched |= HARPE_LOCKED_GRAPHICS_CLOCKS;
+        if (earlier.locks_memory) touched |= HARPE_LOCKED_MEMORY_CLOCKS;
         changes->saved_power_limit_mw = earlier.power_limit_mw;
         atomic_fetch_or(&changes->touched, touched);
         atomic_store(&changes->is_saved, 1);
@@ -55,6 +57,8 @@ harpe_status harpe_controller_save_settings(const harpe_controller_gpu *gpu,
         .power_limit_mw = changes->saved_power_limit_mw,
         .persistence = -1,
         .resets_clocks = true,
+        .locks_graphics = atomic_load(&changes->touched) & HARPE_LOCKED_GRAPHICS_CLOCKS,
+        .locks_memory = atomic_load(&changes->touched) & HARPE_LOCKED_MEMORY_CLOCKS,
         .locks = header->terms.locks,
     };
     if (gpu->zeusd) state.zeusd = header->zeusd.place;
@@ -71,7 +75,7 @@ harpe_status harpe_controller_restore_through_zeusd(harpe_gpus *gpus, int gpu,
         status = harpe_zeusd_open(&address, harpe_gpu_info_at(gpus, gpu)->driver_index, &own.zeusd,
                                   error);
     if (status != HARPE_OK) return status;
-    status = harpe_controller_gpu_restore_saved(&own, state->power_limit_mw, error);
+    status = harpe_controller_gpu_restore_saved(&own, state, error);
     harpe_zeusd_close(own.zeusd);
     return status;
 }

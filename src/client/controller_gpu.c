@@ -133,6 +133,11 @@ static harpe_status take_one(harpe_controller_gpu *gpu, uint32_t what, uint32_t 
     }
 }
 
+static uint32_t locked_bit(uint32_t what) {
+    if (what == HARPE_TOUCHED_MEMORY_CLOCKS) return HARPE_LOCKED_MEMORY_CLOCKS;
+    return what == HARPE_TOUCHED_GRAPHICS_CLOCKS ? HARPE_LOCKED_GRAPHICS_CLOCKS : 0;
+}
+
 /* Returns true if the driver refused before doing anything. */
 static bool is_refusal(harpe_status status) {
     return status == HARPE_PERMISSION_DENIED || status == HARPE_NOT_SUPPORTED ||
@@ -150,6 +155,7 @@ static harpe_status take_step(harpe_controller_gpu *gpu, harpe_controller_change
     harpe_error told;
     harpe_status status = take_one(gpu, what, value, &told);
     if (is_refusal(status) && !(before & what)) atomic_fetch_and(&changes->touched, ~what);
+    if (status == HARPE_OK) atomic_fetch_or(&changes->touched, locked_bit(what));
     /* Only the graphics clock must succeed; the driver may refuse the others. */
     if (is_refusal(status) && what != HARPE_TOUCHED_GRAPHICS_CLOCKS) return HARPE_OK;
     /* The driver has set another limit, which may have to be restored. */
@@ -199,24 +205,28 @@ static harpe_status restore_one(harpe_controller_gpu *gpu, const harpe_controlle
     case HARPE_TOUCHED_POWER_LIMIT:
         return set_power_limit(gpu, changes->saved_power_limit_mw, error);
     default: {
+        /* A driver may deny for a moment what it has done before. */
+        bool may_lack = !(atomic_load(&changes->touched) & locked_bit(what));
         harpe_status status = reset_clocks(gpu, what == HARPE_TOUCHED_MEMORY_CLOCKS, error);
-        return status == HARPE_NOT_SUPPORTED ? HARPE_OK : status; /* it was never changed */
+        return status == HARPE_NOT_SUPPORTED && may_lack ? HARPE_OK : status;
     }
     }
 }
 
-harpe_status harpe_controller_gpu_restore_saved(harpe_controller_gpu *gpu, uint32_t limit_mw,
+harpe_status harpe_controller_gpu_restore_saved(harpe_controller_gpu *gpu,
+                                                const harpe_saved_settings *state,
                                                 harpe_error *error) {
     harpe_error told;
     harpe_status last = HARPE_OK;
     for (int of_memory = 0; of_memory <= 1; of_memory++) {
         harpe_status status = reset_clocks(gpu, of_memory, &told);
-        if (status == HARPE_OK || status == HARPE_NOT_SUPPORTED) continue;
+        bool may_lack = !(of_memory ? state->locks_memory : state->locks_graphics);
+        if (status == HARPE_OK || (status == HARPE_NOT_SUPPORTED && may_lack)) continue;
         if (error) *error = told;
         last = status;
     }
-    if (limit_mw == 0) return last;
-    harpe_status status = set_power_limit(gpu, limit_mw, &told);
+    if (state->power_limit_mw == 0) return last;
+    harpe_status status = set_power_limit(gpu, state->power_limit_mw, &told);
     if (status == HARPE_OK) return last;
     if (error) *error = told;
     return status;

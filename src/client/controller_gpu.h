@@ -40,7 +40,8 @@ void harpe_controller_gpu_remember(const harpe_controller_gpu *gpu,
 
 /* Resets the clocks and sets the power limit (0: leaves it alone). Tries each call once. Returns
  * the last failure. */
-harpe_status harpe_controller_gpu_restore_saved(harpe_controller_gpu *gpu, uint32_t limit_mw,
+harpe_status harpe_controller_gpu_restore_saved(harpe_controller_gpu *gpu,
+                                                const harpe_saved_settings *state,
                                                 harpe_error *error);
 
 /* Restores the changed settings that are in the bit set `which`. Tries again for half a minute

@@ -141,6 +141,9 @@ static harpe_status start(controller_process *controller, harpe_error *error) {
     if (status == HARPE_OK)
         status =
             harpe_controller_gpu_take(&controller->gpu, controller->changes, &highest_mhz, error);
+    if (status == HARPE_OK) /* again, with the clocks that the driver has locked */
+        status = harpe_controller_save_settings(&controller->gpu, &controller->header,
+                                                controller->changes, controller->claim, error);
     if (status == HARPE_OK) {
         harpe_obedience_start(&controller->obedience, controller->slot, &controller->gpu);
         harpe_obedience_begin(&controller->obedience, highest_mhz);

@@ -60,11 +60,6 @@ static int find_gpu(const harpe_gpus *gpus, const char *uuid) {
 
 /* ---- Restoring one GPU ----------------------------------------------------------------------- */
 
-/* Treats a setting that the driver does not support as restored, because it was never changed. */
-static harpe_status or_unsupported(harpe_status status) {
-    return status == HARPE_NOT_SUPPORTED ? HARPE_OK : status;
-}
-
 harpe_status harpe_gpu_restore_graphics_clocks(harpe_gpus *gpus, int gpu,
                                                const harpe_default_locks *locks,
                                                harpe_error *error) {
@@ -80,20 +75,28 @@ harpe_status harpe_gpu_restore_memory_clocks(harpe_gpus *gpus, int gpu,
                                         locks->memory_maximum_mhz, error);
 }
 
+/* A driver that does not support a setting has not changed it. But a driver may also say so for a
+ * moment of a setting that it has changed. So this is believed only of clocks of which it is not
+ * known that they were locked, and of a persistence mode that is as it was. */
 static harpe_status restore_by_driver(harpe_gpus *gpus, int gpu, const harpe_saved_settings *state,
                                       harpe_error *error) {
     harpe_status status = HARPE_OK;
     if (state->resets_clocks) {
-        status = or_unsupported(harpe_gpu_restore_graphics_clocks(gpus, gpu, &state->locks, error));
-        if (status == HARPE_OK)
-            status =
-                or_unsupported(harpe_gpu_restore_memory_clocks(gpus, gpu, &state->locks, error));
+        status = harpe_gpu_restore_graphics_clocks(gpus, gpu, &state->locks, error);
+        if (status == HARPE_NOT_SUPPORTED && !state->locks_graphics) status = HARPE_OK;
+        if (status != HARPE_OK) return status;
+        status = harpe_gpu_restore_memory_clocks(gpus, gpu, &state->locks, error);
+        if (status == HARPE_NOT_SUPPORTED && !state->locks_memory) status = HARPE_OK;
     }
     if (status == HARPE_OK && state->power_limit_mw > 0)
         status = harpe_gpu_set_power_limit(gpus, gpu, state->power_limit_mw, error);
     if (status == HARPE_OK && state->persistence >= 0) {
-        status = or_unsupported(
-            harpe_gpu_set_persistence_mode(gpus, gpu, state->persistence == 1, error));
+        bool is_on = false;
+        status = harpe_gpu_set_persistence_mode(gpus, gpu, state->persistence == 1, error);
+        if (status == HARPE_NOT_SUPPORTED &&
+            harpe_gpu_persistence_mode(gpus, gpu, &is_on, NULL) == HARPE_OK &&
+            is_on == (state->persistence == 1))
+            status = HARPE_OK;
     }
     return status;
 }

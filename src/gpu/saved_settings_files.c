@@ -142,6 +142,8 @@ enum {
     POWER_LIMIT,
     PERSISTENCE,
     RESETS_CLOCKS,
+    LOCKS_GRAPHICS,
+    LOCKS_MEMORY,
     GRAPHICS_MINIMUM,
     GRAPHICS_MAXIMUM,
     MEMORY_MINIMUM,
@@ -160,6 +162,8 @@ static const struct {
     [POWER_LIMIT] = {"power_limit_mw", 0, UINT32_MAX},
     [PERSISTENCE] = {"persistence", -1, 1},
     [RESETS_CLOCKS] = {"resets_clocks", 0, 1},
+    [LOCKS_GRAPHICS] = {"locks_graphics", 0, 1},
+    [LOCKS_MEMORY] = {"locks_memory", 0, 1},
     [GRAPHICS_MINIMUM] = {"graphics_minimum_mhz", 0, UINT32_MAX},
     [GRAPHICS_MAXIMUM] = {"graphics_maximum_mhz", 0, UINT32_MAX},
     [MEMORY_MINIMUM] = {"memory_minimum_mhz", 0, UINT32_MAX},
@@ -195,6 +199,8 @@ static void take_numbers(harpe_saved_settings_record *record, const int64_t numb
     record->state.power_limit_mw = (uint32_t)numbers[POWER_LIMIT];
     record->state.persistence = (int32_t)numbers[PERSISTENCE];
     record->state.resets_clocks = numbers[RESETS_CLOCKS] == 1;
+    record->state.locks_graphics = numbers[LOCKS_GRAPHICS] == 1;
+    record->state.locks_memory = numbers[LOCKS_MEMORY] == 1;
     record->state.locks = (harpe_default_locks){
         .graphics_minimum_mhz = (uint32_t)numbers[GRAPHICS_MINIMUM],
         .graphics_maximum_mhz = (uint32_t)numbers[GRAPHICS_MAXIMUM],
@@ -269,7 +275,8 @@ static void print_record(harpe_text *text, const harpe_saved_settings_record *re
                       record->trainer.namespace, record->noted_ns);
     harpe_text_printf(text, "power_limit_mw %" PRIu32 "\npersistence %" PRId32 "\n",
                       state->power_limit_mw, state->persistence);
-    harpe_text_printf(text, "resets_clocks %d\n", state->resets_clocks);
+    harpe_text_printf(text, "resets_clocks %d\nlocks_graphics %d\nlocks_memory %d\n",
+                      state->resets_clocks, state->locks_graphics, state->locks_memory);
     print_locks(text, &state->locks);
     if (record->cluster[0]) harpe_text_printf(text, "cluster %s\n", record->cluster);
     if (state->zeusd.socket[0]) harpe_text_printf(text, "zeusd %s\n", state->zeusd.socket);

@@ -33,6 +33,8 @@ typedef struct harpe_saved_settings {
     uint32_t power_limit_mw; /* 0: leave it alone */
     int32_t persistence;     /* 0, 1, or -1: leave it alone */
     bool resets_clocks;      /* true: reset the clocks, or lock them as in `locks` */
+    /* True: the driver has locked this clock, so it can reset it. False: it is not known. */
+    bool locks_graphics, locks_memory;
     harpe_default_locks locks;
     /* The zeusd that changed the settings. None: the driver changed them. A record never contains
      * the token for zeusd. */

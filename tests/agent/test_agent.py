@@ -288,6 +288,28 @@ class Ends(AgentTest):
         self.assertEqual(agent.status()["counts"]["not_restored"], 0)
         self.assertEqual(self.machine.run("agent", "hold", "--clock", 1200, "--", "true").returncode, 0)
 
+    def test_a_driver_that_denies_for_a_while_what_it_has_done(self):
+        """NOT_SUPPORTED does not mean that a setting was never changed, if the driver has changed it."""
+        for kills_agent in (False, True):
+            for fault in ("not_supported=clock_locks", "not_supported=memory_locks",
+                          "not_supported=clock_locks,not_supported=memory_locks"):
+                agent = self.agent()
+                job = self.hold("--clock", 900)
+                self.wait_for_clock(900)
+                self.machine.faults.write_text(fault)
+                if kills_agent:
+                    agent.kill()
+                for helper in self.machine.helpers():
+                    os.kill(helper, signal.SIGKILL)
+                os.killpg(job.pid, signal.SIGKILL)
+                if kills_agent:
+                    agent = self.agent()
+                self.wait(lambda: any(lease["unrestored"] for lease in agent.leases()), "a GPU that is not restored")
+                self.machine.faults.write_text("")
+                self.check_restored(agent)
+                self.assertEqual(agent.status()["counts"]["not_restored"], 0)
+                self.assertEqual(agent.stop(), 0)
+
     def test_restore_ends_leases(self):
         agent = self.agent()
         job = self.hold("--gpu", "all", "--clock", 900)
