@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import subprocess
 import tempfile
 import time
@@ -484,6 +485,21 @@ class Changes(Rights):
         self.add("second", "viewer")
         self.wait_for_status(running, "second", "/jobs", 200)
         self.expect(self.call(running, "first", "GET", "/jobs"), 401)
+
+    def test_a_read_that_fails_once_keeps_no_token_valid(self):
+        self.add("first", "operator")
+        self.add("second", "operator")
+        running = self.start_with_tokens()
+        pid = running.process.pid
+        limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+        self.harpe("remove", "second")
+        self.wait_until(lambda: "Too many open files" in running.log(), running.log())
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+        self.wait_for_status(running, "second", "/jobs", 401)
+        self.expect(self.call(running, "first", "GET", "/jobs"), 200)
+        told = [line for line in running.log().splitlines() if "stay valid" in line]
+        self.assertEqual(len(told), 1, running.log())
 
     def test_a_server_does_not_start_with_a_bad_file(self):
         self.add("first", "operator")

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Compares the role of a client's token with the right that a route needs. A timer looks at the
  * file of tokens every second. A worker reads it, because it may be on a file server that does not
- * answer. If a changed file cannot be read, the tokens stay as they were, and the log says why. */
+ * answer. If a changed file cannot be read, the tokens stay as they were, the log says why, and
+ * each later look tries again. */
 #include "server/api/access.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/array.h"
 #include "base/error.h"
@@ -26,9 +28,10 @@ struct harpe_access {
     harpe_timer *timer;
     harpe_tokens tokens;
     harpe_work work;
+    char told[HARPE_ERROR_MESSAGE_SIZE]; /* why the last look failed; "": it did not fail */
 
     /* Only the worker uses these while it runs. */
-    harpe_tokens_stamp stamp; /* of the file that was read last */
+    harpe_tokens_stamp stamp; /* of the file whose tokens were read last */
     bool is_changed;          /* the file is another one than before */
     harpe_status status;
     harpe_tokens fresh;
@@ -44,16 +47,18 @@ static void look(void *user) {
     harpe_tokens_stamp now = harpe_tokens_file_look(access->path);
     access->is_changed = !harpe_tokens_stamp_equal(&now, &access->stamp);
     if (!access->is_changed) return;
-    access->stamp = now;
     access->status = harpe_tokens_file_read(access->path, "tokens", &access->fresh, &access->stamp,
                                             &access->error);
 }
 
 static void has_looked(void *user) {
     harpe_access *access = user;
-    if (access->is_changed && access->status != HARPE_OK)
+    bool has_failed = access->is_changed && access->status != HARPE_OK;
+    if (has_failed && strcmp(access->told, access->error.message) != 0)
         harpe_log_line(&access->log, HARPE_LOG_ERROR,
                        "%s; the tokens that were read before stay valid", access->error.message);
+    (void)snprintf(access->told, sizeof access->told, "%s",
+                   has_failed ? access->error.message : "");
     if (access->is_changed && access->status == HARPE_OK) {
         harpe_tokens_free(&access->tokens);
         access->tokens = access->fresh;
@@ -74,9 +79,9 @@ static void begin_to_look(void *user) {
 }
 
 static void look_later(harpe_access *access) {
+    /* Without memory for a timer, the next look begins at once, so that the looks do not end. */
     if (harpe_loop_after(access->loop, LOOK_EVERY_MS, begin_to_look, access, &access->timer, NULL))
-        harpe_log_line(&access->log, HARPE_LOG_ERROR,
-                       "out of memory: changes of the file of tokens are no longer noticed");
+        begin_to_look(access);
 }
 
 /* ---- Life ------------------------------------------------------------------------------------ */
