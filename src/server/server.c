@@ -30,8 +30,10 @@
 #include "server/store/address.h"
 
 enum {
-    DUMP_THREADS = 16,         /* each of them may wait for a file forever */
-    FLEET_THREADS = 2,         /* one solves, and one reads frontiers */
+    DUMP_THREADS = 16, /* each of them may wait for a file forever */
+    FLEET_THREADS = 2, /* one solves, and one reads frontiers */
+    TOKENS_THREADS = 1,
+    AUDIT_THREADS = 2,         /* one appends, and one reads */
     RESERVED_CONNECTIONS = 64, /* in addition to max_connections, for requests that only read */
     PEM_LIMIT_BYTES = 1 << 20,
     PASSWORD_LIMIT_BYTES = 4096,
@@ -341,6 +343,8 @@ static void limit_workers(harpe_workers *workers, const harpe_settings *settings
     harpe_workers_limit(workers, HARPE_POOL_STORE, processors, deadline_s);
     harpe_workers_limit(workers, HARPE_POOL_DUMP, DUMP_THREADS, deadline_s);
     harpe_workers_limit(workers, HARPE_POOL_FLEET, FLEET_THREADS, deadline_s);
+    harpe_workers_limit(workers, HARPE_POOL_TOKENS, TOKENS_THREADS, deadline_s);
+    harpe_workers_limit(workers, HARPE_POOL_AUDIT, AUDIT_THREADS, deadline_s);
     harpe_workers_limit(workers, HARPE_POOL_SCHEDULE, schedulers, settings->scheduler_timeout_s);
     harpe_workers_limit(workers, HARPE_POOL_PLAN, schedulers, settings->scheduler_timeout_s);
 }

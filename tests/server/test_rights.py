@@ -634,6 +634,45 @@ class Audit(Rights):
         self.wait_until(lambda: self.call(running, "operator", "DELETE", f"/jobs/{job}").status
                         == 200, running.log())
 
+    def test_dumps_that_hang_delay_no_token_and_no_record(self):
+        """A dump whose file is a FIFO without a reader never opens. There are more than dump threads."""
+        self.add_roles()
+        self.add("gone", "operator")
+        running = self.start_with_tokens()
+        jobs = server.register_many_as(running, 20, self.as_("job"))
+        for job in jobs:
+            (self.path / "dump" / job).mkdir(parents=True)
+            os.mkfifo(self.path / "dump" / job / "ranks.json")
+            rank = server.Job(job, 1, 1, 1).rank(0)
+            self.expect(self.call(running, "job", "POST", f"/register_rank/{job}", rank), 200)
+        self.harpe("remove", "gone")
+        self.wait_for_status(running, "gone", "/jobs", 401)
+        self.expect(self.call(running, "operator", "PUT", "/fleet/budget", {"watts": 9}), 200)
+        self.expect(self.call(running, "operator", "DELETE", f"/jobs/{jobs[0]}"), 200)
+        self.assertEqual([row["what"] for row in self.records(running)],
+                         [f"DELETE /jobs/{jobs[0]}", "PUT /fleet/budget"])
+
+    def test_nothing_is_changed_while_the_log_hangs(self):
+        self.add_roles()
+        log = self.path / "hung.log"
+        running = self.start_with_tokens("--audit-log", log, environment={
+            "LD_PRELOAD": os.environ["HARPE_HUNG_FILES"], "HUNG_FILES": str(log),
+            "ASAN_OPTIONS": "verify_asan_link_order=0"})
+        job = self.register(running, "job")
+
+        def is_refused():
+            connection = self.connect(running)
+            connection.send("DELETE", "/jobs/nobody", headers=self.as_("operator"))
+            if connection.is_held():
+                return False
+            self.expect_detail(connection.receive(), 503, "nothing was changed", str(log))
+            return True
+
+        self.wait_until(is_refused, running.log())
+        self.expect(self.call(running, "operator", "DELETE", f"/jobs/{job}"), 503)
+        self.expect(self.call(running, "operator", "GET", f"/jobs/{job}"), 200)
+        self.expect(self.call(running, "viewer", "DELETE", f"/jobs/{job}"), 403)
+
     def test_many_ends_at_once(self):
         self.add_roles()
         running = self.start_with_tokens()

@@ -73,8 +73,11 @@ static void has_looked(void *user) {
 static void begin_to_look(void *user) {
     harpe_access *access = user;
     access->timer = NULL;
-    access->work =
-        (harpe_work){.work = look, .done = has_looked, .user = access, .pool = HARPE_POOL_DUMP};
+    access->work = (harpe_work){.work = look,
+                                .done = has_looked,
+                                .user = access,
+                                .pool = HARPE_POOL_TOKENS,
+                                .subject = access->path};
     harpe_workers_submit(access->workers, &access->work);
 }
 

@@ -16,13 +16,17 @@
 
 #include "base/array.h"
 #include "base/clean.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file_internal.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "server/engine/pools.h"
 
-enum { TAIL_BYTES = 8 << 20 }; /* of the file, that a reader looks at */
+enum {
+    TAIL_BYTES = 8 << 20, /* of the file, that a reader looks at */
+    LATE_S = 5,           /* a write that takes longer makes the server refuse what steers */
+};
 
 typedef struct waiter {
     struct waiter *next;
@@ -41,10 +45,13 @@ struct harpe_audit {
     harpe_log log;
     batch waiting, writing;
     bool is_writing;
+    int64_t begun_ns; /* when the write began */
     harpe_work work;
     harpe_status status; /* of the last write; a worker writes it */
     harpe_error error;
-    bool has_failed; /* the last write has failed */
+    bool has_failed;  /* the last write has failed */
+    harpe_error told; /* why; a worker does not use it */
+    bool is_late;     /* the log says that the present write takes long */
 };
 
 /* ---- Notes ----------------------------------------------------------------------------------- */
@@ -133,7 +140,8 @@ static void is_written(void *user) {
         harpe_log_line(&audit->log, HARPE_LOG_WARNING, "audit_log: %.300s can be written again",
                        audit->path);
     audit->has_failed = has_failed;
-    audit->is_writing = false;
+    if (has_failed) audit->told = audit->error;
+    audit->is_writing = audit->is_late = false;
     batch written = audit->writing;
     audit->writing = (batch){0};
     begin_to_write(audit);
@@ -143,12 +151,13 @@ static void is_written(void *user) {
 static void begin_to_write(harpe_audit *audit) {
     if (audit->is_writing || audit->waiting.text.length == 0) return;
     audit->is_writing = true;
+    audit->begun_ns = harpe_clock_ns();
     audit->writing = audit->waiting;
     audit->waiting = (batch){0};
     audit->work = (harpe_work){.work = write_batch,
                                .done = is_written,
                                .user = audit,
-                               .pool = HARPE_POOL_DUMP,
+                               .pool = HARPE_POOL_AUDIT,
                                .subject = audit->path};
     harpe_workers_submit(audit->workers, &audit->work);
 }
@@ -205,8 +214,21 @@ void harpe_audit_write(harpe_audit *audit, const harpe_audit_note *note, int htt
     if (done) done(user);
 }
 
-const char *harpe_audit_fault(const harpe_audit *audit) {
-    return audit->has_failed ? audit->error.message : NULL;
+bool harpe_audit_fault(harpe_audit *audit, char *line, size_t size) {
+    int64_t writing_s =
+        audit->is_writing ? (harpe_clock_ns() - audit->begun_ns) / INT64_C(1000000000) : 0;
+    bool is_late = writing_s >= LATE_S;
+    if (is_late)
+        (void)snprintf(line, size,
+                       "audit_log: %.300s does not answer: a record has waited for %lld s",
+                       audit->path, (long long)writing_s);
+    else if (audit->has_failed)
+        (void)snprintf(line, size, "%s", audit->told.message);
+    if (is_late && !audit->is_late)
+        harpe_log_line(&audit->log, HARPE_LOG_ERROR,
+                       "%s; requests that steer are refused until it is written", line);
+    audit->is_late = is_late;
+    return is_late || audit->has_failed;
 }
 
 /* ---- Reading --------------------------------------------------------------------------------- */
@@ -282,7 +304,7 @@ void harpe_audit_read(harpe_audit *audit, int limit,
     }
     *self = (reading){.path = audit->path, .limit = limit, .done = done, .user = user};
     self->work =
-        (harpe_work){.work = read_tail, .done = is_read, .user = self, .pool = HARPE_POOL_DUMP};
+        (harpe_work){.work = read_tail, .done = is_read, .user = self, .pool = HARPE_POOL_AUDIT};
     harpe_workers_submit(audit->workers, &self->work);
 }
 

@@ -41,8 +41,9 @@ void harpe_audit_free(harpe_audit *audit);
  */
 void harpe_audit_write(harpe_audit *audit, const harpe_audit_note *note, int http_status,
                        const char *answer, size_t length, void (*done)(void *user), void *user);
-/* Returns why the last record could not be written, or NULL. */
-const char *harpe_audit_fault(const harpe_audit *audit);
+/* Returns true and writes a line if the last record could not be written, or if one has waited for
+ * several seconds. */
+bool harpe_audit_fault(harpe_audit *audit, char *line, size_t size);
 
 /* Reads the newest `limit` records and calls `done` on the loop with a JSON list, newest first,
  * which it frees with free(). `json` is NULL if this has failed; `error` then says why. */

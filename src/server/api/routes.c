@@ -526,9 +526,11 @@ static bool is_refused(harpe_routes *routes, harpe_http_request *request, const 
         refuse(routes, request, route, client, 403, line);
         return true;
     }
-    const char *mute = routes->audit ? harpe_audit_fault(routes->audit) : NULL;
-    if (!mute || !harpe_route_is_audited(route)) return false;
-    (void)snprintf(line, sizeof line, "nothing was changed, because %.600s", mute);
+    char mute[600];
+    if (!routes->audit || !harpe_route_is_audited(route) ||
+        !harpe_audit_fault(routes->audit, mute, sizeof mute))
+        return false;
+    (void)snprintf(line, sizeof line, "nothing was changed, because %s", mute);
     refuse(routes, request, route, client, 503, line);
     return true;
 }

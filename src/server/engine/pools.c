@@ -11,4 +11,6 @@ const harpe_pool_kind harpe_pools[HARPE_POOL_COUNT + 1] = {
     [HARPE_POOL_PLAN] = {"planning", "job", PLAN_NICENESS},
     [HARPE_POOL_DUMP] = {"dump", "job", 0},
     [HARPE_POOL_FLEET] = {"splitting power budgets", "job", 0},
+    [HARPE_POOL_TOKENS] = {"reading the tokens", "file", 0},
+    [HARPE_POOL_AUDIT] = {"audit log", "file", 0},
 };

@@ -13,10 +13,12 @@ typedef enum harpe_pool {
     HARPE_POOL_PLAN,     /* schedulers that compute plans; their threads have a lower priority */
     HARPE_POOL_DUMP,     /* files for people */
     HARPE_POOL_FLEET,    /* splits of power budgets */
+    HARPE_POOL_TOKENS,   /* the file of tokens */
+    HARPE_POOL_AUDIT,    /* the audit log */
     HARPE_POOL_COUNT,
 } harpe_pool;
 
-/* For harpe_workers_new. The subject of each piece of work is the id of its job. */
+/* For harpe_workers_new. The subject of each piece of work is the id of its job, or a path. */
 extern const harpe_pool_kind harpe_pools[HARPE_POOL_COUNT + 1];
 
 #endif
