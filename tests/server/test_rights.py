@@ -590,6 +590,33 @@ class Audit(Rights):
         record, = self.records(running)
         self.assertEqual((record["what"], record["status"]), ("PUT /fleet/budget", 422))
 
+    def test_a_record_has_what_the_server_understood(self):
+        """What comes before the member that matters, or around it, hides nothing."""
+        self.add_roles()
+        running = self.start_with_tokens()
+        job = self.register(running, "job")
+        path = "/power_cap/" + "".join(f"%{byte:02x}" for byte in job.encode())
+        hidden = '{"watts": 5}'
+        for body in (2000 * " " + '{"watts": 5}', json.dumps({"x": 2000 * "y", "watts": 5}),
+                     '{"watts": 9, "x": NaN, "watts"' + 2000 * " " + ": 5.000}",
+                     json.dumps({f"x{i}": i for i in range(200)} | {"watts": 5})):
+            self.expect(self.call(running, "operator", "POST", path, body), 409)
+            record = self.records(running, limit=1)[0]
+            self.assertEqual((record["what"], record["request"]), (f"POST /power_cap/{job}", hidden))
+        plans = [{"time": 1 + i, "power": 500 - i} for i in range(200)]
+        self.expect(self.call(running, "operator", "PUT", "/fleet/members/x",
+                              {"plans": plans, "group": "row1", "weight": 3}), 200)
+        text = self.records(running, limit=1)[0]["request"]
+        for words in ('"plans": [{"time": 1, "power": 500}, ', "...", '"group": "row1"', '"weight": 3'):
+            self.assertIn(words, text)
+        self.assertLess(len(text), 1000)
+        self.expect(self.call(running, "operator", "PUT", "/fleet/budget",
+                              {"group": "row1", "watts": 9}), 200)
+        self.expect(self.call(running, "operator", "DELETE",
+                              f"/fleet/budget?x={3000 * 'y'}&group=row%31"), 200)
+        self.assertEqual(self.records(running, limit=1)[0]["what"],
+                         "DELETE /fleet/budget?group=row1")
+
     def test_records_survive_kill_9(self):
         self.add_roles()
         running = self.start_with_tokens()

@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "base/array.h"
-#include "base/clean.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file_internal.h"
@@ -53,41 +52,6 @@ struct harpe_audit {
     harpe_error told; /* why; a worker does not use it */
     bool is_late;     /* the log says that the present write takes long */
 };
-
-/* ---- Notes ----------------------------------------------------------------------------------- */
-
-static char *clean_copy(const char *text, size_t length) {
-    char *copy = strndup(text, length);
-    if (copy) harpe_clean_in_place(copy);
-    return copy;
-}
-
-bool harpe_audit_note_take(harpe_audit_note *note, const harpe_http_request *request,
-                           const harpe_client *client) {
-    size_t length;
-    const char *body = harpe_http_body(request, &length);
-    const char *query = harpe_http_raw_query(request);
-    harpe_text what = {0};
-    *note = (harpe_audit_note){.role = client->name ? harpe_role_name(client->role) : NULL};
-    harpe_http_client_address(request, note->address);
-    harpe_text_printf(&what, "%s %s%s%s", harpe_http_method(request), harpe_http_path(request),
-                      query ? "?" : "", query ? query : "");
-    note->what = what.failed ? NULL : clean_copy(what.data, harpe_cut_length(what.data, 2000));
-    harpe_text_free(&what);
-    bool has_body = length > 0;
-    if (has_body) note->body = clean_copy(body, harpe_cut_length(body, HARPE_AUDIT_BODY_BYTES));
-    if (client->name) note->who = strdup(client->name);
-    if (note->what && (note->body || !has_body) && (note->who || !client->name)) return true;
-    harpe_audit_note_clear(note);
-    return false;
-}
-
-void harpe_audit_note_clear(harpe_audit_note *note) {
-    free(note->who);
-    free(note->what);
-    free(note->body);
-    *note = (harpe_audit_note){0};
-}
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 

@@ -10,25 +10,10 @@
 
 #include <harpe/callback.h>
 
-#include "http/http.h"
 #include "http/workers.h"
-#include "server/api/access.h"
+#include "server/api/audit_note.h"
 
 typedef struct harpe_audit harpe_audit;
-
-enum { HARPE_AUDIT_BODY_BYTES = 1000 }; /* of a request's body that a record has at most */
-
-/* Who asks for what. The texts belong to the note. */
-typedef struct harpe_audit_note {
-    char *who, *what, *body; /* NULL: none */
-    const char *role;
-    char address[HARPE_HTTP_ADDRESS_SIZE];
-} harpe_audit_note;
-
-/* Describes a request whose body has come. Returns false if memory runs out. */
-bool harpe_audit_note_take(harpe_audit_note *note, const harpe_http_request *request,
-                           const harpe_client *client);
-void harpe_audit_note_clear(harpe_audit_note *note);
 
 /* `path` must stay valid. NULL: out of memory. */
 harpe_audit *harpe_audit_new(harpe_workers *workers, const char *path, harpe_log log);

@@ -269,6 +269,14 @@ static json_t *all_schemas(void) {
     return schemas;
 }
 
+json_t *harpe_openapi_members(const char *schema) {
+    json_t *schemas = all_schemas();
+    json_t *members = json_object_get(json_object_get(schemas, schema), "properties");
+    json_incref(members);
+    json_decref(schemas);
+    return members;
+}
+
 char *harpe_routes_openapi(void) {
     json_t *paths = json_object();
     for (const harpe_route *route = harpe_route_table; route->method; route++)

@@ -275,7 +275,7 @@ static bool note_client(exchange *self, const harpe_client *client) {
     const harpe_route *route = self->route;
     if (client->scope && !(self->call.scope = strdup(client->scope))) return false;
     return !self->routes->audit || !harpe_route_is_audited(route) ||
-           harpe_audit_note_take(&self->note, self->request, client);
+           harpe_audit_note_take(&self->note, self->request, route, client);
 }
 
 static void start_call(harpe_routes *routes, harpe_http_request *request, const harpe_route *route,
@@ -494,7 +494,7 @@ static void refuse(harpe_routes *routes, harpe_http_request *request, const harp
                    const harpe_client *client, int status, const char *fault) {
     harpe_audit_note note;
     if (routes->audit && harpe_route_is_audited(route) &&
-        harpe_audit_note_take(&note, request, client)) {
+        harpe_audit_note_take(&note, request, route, client)) {
         json_t *detail = json_pack("{s:s}", "detail", fault);
         char *answer = detail ? json_dumps(detail, JSON_COMPACT) : NULL;
         harpe_audit_write(routes->audit, &note, status, answer, answer ? strlen(answer) : 0, NULL,
