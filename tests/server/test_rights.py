@@ -646,6 +646,64 @@ class Audit(Rights):
         self.expect(self.call(running, "operator", "DELETE", "/jobs/y"), 404)
         self.assertEqual([row["what"] for row in self.records(running)], ["DELETE /jobs/y"])
 
+    def lines(self):
+        return [json.loads(line) for line in (self.path / "audit.log").read_text().splitlines()]
+
+    def test_refused_requests_do_not_fill_the_log(self):
+        self.add_roles()
+        running = self.start_with_tokens()
+        connection = self.connect(running)
+        self.expect(self.call(running, "operator", "DELETE", "/jobs/first"), 404)
+
+        def is_refused():
+            connection.send("DELETE", "/jobs/x", headers=self.as_("viewer"))
+            self.expect(connection.receive(), 403)
+
+        for _ in range(2000):
+            is_refused()
+        for name in ("second", "third"):  # others have a share of their own
+            self.expect(self.call(running, "operator", "DELETE", f"/jobs/{name}"), 404)
+        self.assertLess(len(self.lines()), 60)
+        self.assertEqual([row["what"] for row in self.records(running, limit=2)],
+                         ["DELETE /jobs/third", "DELETE /jobs/second"])
+        self.assertIn("DELETE /jobs/first", [row["what"] for row in self.records(running)])
+
+        def left_out():
+            is_refused()
+            return sum(row.get("left_out", 0) for row in self.lines() if row["who"] == "viewer")
+
+        self.wait_until(lambda: left_out() > 1900, "a later record tells how many are missing")
+
+    def test_what_a_job_token_repeats_does_not_fill_the_log(self):
+        self.add_roles()
+        running = self.start_with_tokens()
+        connection = self.connect(running)
+        for _ in range(1200):
+            connection.send("PUT", "/fleet/members/x", {"plans": [{"time": 1, "power": 500}]},
+                            self.as_("job"))
+            self.expect(connection.receive(), 200)
+        self.assertLess(len(self.lines()), 1190)
+        self.assertGreaterEqual(len(self.lines()), 1000)
+
+    def test_a_long_log_is_renamed_and_read_on(self):
+        self.add_roles()
+        log, old = self.path / "audit.log", self.path / "audit.log.old"
+        old.write_text("older\n")
+        with open(log, "w") as file:
+            file.truncate(64 << 20)
+            file.seek(0, os.SEEK_END)
+            file.write('\n{"what":"one"}\n')
+        running = self.start_with_tokens()
+        for number in (2, 3):
+            self.expect(self.call(running, "operator", "DELETE", f"/jobs/{number}"), 404)
+        self.assertEqual([row["what"] for row in self.records(running)],
+                         ["DELETE /jobs/3", "DELETE /jobs/2", "one"])
+        self.assertEqual([row["what"] for row in self.records(running, limit=2)],
+                         ["DELETE /jobs/3", "DELETE /jobs/2"])
+        self.assertEqual([row["what"] for row in self.lines()], ["DELETE /jobs/2", "DELETE /jobs/3"])
+        self.assertGreater(old.stat().st_size, 64 << 20)
+        self.assertEqual(log.stat().st_mode & 0o777, 0o600)
+
     def test_nothing_is_changed_without_a_record(self):
         self.add_roles()
         log = self.path / "place" / "audit.log"

@@ -317,5 +317,8 @@ void harpe_fleet_print_audit(const json_t *records) {
         cell body = text(record, "request", 90), detail = text(record, "detail", 90);
         if (strcmp(body.text, "-") != 0) printf("  %s\n", body.text);
         if (strcmp(detail.text, "-") != 0) printf("  %s\n", detail.text);
+        double left_out = number(record, "left_out");
+        if (left_out > 0)
+            printf("  %.0f requests of this token before it have no record\n", left_out);
     }
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes and reads the audit log. Records that come while a worker writes are written together
  * afterwards, with one fsync. The file is opened for each write, so it may be renamed at any time.
- */
+ * What a token can add to it without the role operator is limited, and so is the file: when it is
+ * long, it takes the place of PATH.old. */
 #include "server/api/audit.h"
 
 #include <errno.h>
@@ -23,8 +24,9 @@
 #include "server/engine/pools.h"
 
 enum {
-    TAIL_BYTES = 8 << 20, /* of the file, that a reader looks at */
-    LATE_S = 5,           /* a write that takes longer makes the server refuse what steers */
+    TAIL_BYTES = 8 << 20,  /* of the file, that a reader looks at */
+    FILE_BYTES = 64 << 20, /* the longest file */
+    LATE_S = 5,            /* a write that takes longer makes the server refuse what steers */
 };
 
 typedef struct waiter {
@@ -38,9 +40,31 @@ typedef struct batch {
     waiter *waiters;
 } batch;
 
+/* How many records a token may have at once, and how many more in each second. */
+typedef struct record_rate {
+    double most, per_s;
+} record_rate;
+static const record_rate OF_DONE = {1000, 1}, OF_REFUSED = {20, 0.1};
+
+/* How many records a token may add now. It grows with time. */
+typedef struct allowance {
+    double left;
+    int64_t at_ns; /* when `left` was right; 0: never */
+} allowance;
+
+/* The records of one token. */
+typedef struct source {
+    char *who; /* "": requests without a token */
+    allowance done, refused;
+    int left_out; /* records since the last one that was written */
+} source;
+
 struct harpe_audit {
     harpe_workers *workers;
     const char *path;
+    char *old_path; /* PATH.old */
+    source *sources;
+    size_t source_count, source_capacity;
     harpe_log log;
     batch waiting, writing;
     bool is_writing;
@@ -52,6 +76,39 @@ struct harpe_audit {
     harpe_error told; /* why; a worker does not use it */
     bool is_late;     /* the log says that the present write takes long */
 };
+
+/* ---- How much a token may add ---------------------------------------------------------------- */
+
+/* Returns NULL if memory runs out. */
+static source *source_of(harpe_audit *audit, const char *who) {
+    for (size_t i = 0; i < audit->source_count; i++)
+        if (strcmp(audit->sources[i].who, who) == 0) return &audit->sources[i];
+    if (!HARPE_ARRAY_RESERVE(audit->sources, audit->source_capacity, audit->source_count + 1))
+        return NULL;
+    source *added = &audit->sources[audit->source_count];
+    *added = (source){.who = strdup(who)};
+    if (!added->who) return NULL;
+    audit->source_count++;
+    return added;
+}
+
+static bool takes_one(allowance *self, record_rate rate) {
+    int64_t now_ns = harpe_clock_ns();
+    double grown_s = (double)(now_ns - self->at_ns) / 1e9;
+    self->left += self->at_ns == 0 ? rate.most : rate.per_s * grown_s;
+    if (self->left > rate.most) self->left = rate.most;
+    self->at_ns = now_ns;
+    if (self->left < 1) return false;
+    self->left -= 1;
+    return true;
+}
+
+/* An operator may do everything, so each of its changes has a record. A request whose client left
+ * (499) may have changed something. */
+static bool is_left_out(source *from, const harpe_audit_note *note, int http_status) {
+    if (http_status >= 400 && http_status < 499) return !takes_one(&from->refused, OF_REFUSED);
+    return !note->is_operator && !takes_one(&from->done, OF_DONE);
+}
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
@@ -67,11 +124,26 @@ static int append_to(int file, const harpe_text *text) {
     return failure;
 }
 
+static int open_log(const char *path) {
+    return open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
+}
+
+/* Opens the file for a text of this length. A long file is renamed first. If that is not possible,
+ * it becomes longer, because the records are needed. */
+static int open_with_room(const harpe_audit *audit, size_t length) {
+    struct stat info;
+    int file = open_log(audit->path);
+    if (file < 0 || fstat(file, &info) != 0 || info.st_size == 0) return file;
+    if (info.st_size + (off_t)length <= FILE_BYTES) return file;
+    if (rename(audit->path, audit->old_path) != 0) return file;
+    (void)close(file);
+    return open_log(audit->path);
+}
+
 static void write_batch(void *user) {
     harpe_audit *audit = user;
     audit->status = HARPE_OK;
-    int file =
-        open(audit->path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
+    int file = open_with_room(audit, audit->writing.text.length);
     int failure = file < 0 ? errno : append_to(file, &audit->writing.text);
     if (file >= 0 && close(file) != 0 && !failure) failure = errno;
     if (failure)
@@ -136,7 +208,7 @@ static json_t *detail_of(int http_status, const char *answer, size_t length) {
 }
 
 static char *record_of(const harpe_audit_note *note, int http_status, const char *answer,
-                       size_t length) {
+                       size_t length, int left_out) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     long ms = now.tv_nsec / 1000000;
@@ -145,6 +217,7 @@ static char *record_of(const harpe_audit_note *note, int http_status, const char
         "{s:f, s:s?, s:s?, s:s?, s:s, s:s?, s:i, s:o?}", "at", at, "who", note->who, "role",
         note->role, "address", *note->address ? note->address : NULL, "what", note->what, "request",
         note->body, "status", http_status, "detail", detail_of(http_status, answer, length));
+    if (record && left_out > 0) json_object_set_new(record, "left_out", json_integer(left_out));
     char *text = record ? json_dumps(record, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(record);
     return text;
@@ -162,12 +235,19 @@ static bool wait_for(batch *waiting, void (*done)(void *user), void *user) {
 
 void harpe_audit_write(harpe_audit *audit, const harpe_audit_note *note, int http_status,
                        const char *answer, size_t length, void (*done)(void *user), void *user) {
-    char *record = record_of(note, http_status, answer, length);
+    source *from = source_of(audit, note->who ? note->who : "");
+    if (from && is_left_out(from, note, http_status)) {
+        from->left_out++;
+        if (done) done(user);
+        return;
+    }
+    char *record = record_of(note, http_status, answer, length, from ? from->left_out : 0);
     size_t before = audit->waiting.text.length;
     if (record) harpe_text_printf(&audit->waiting.text, "%s\n", record);
     bool is_kept = record && !audit->waiting.text.failed;
     free(record);
     if (is_kept && wait_for(&audit->waiting, done, user)) {
+        if (from) from->left_out = 0;
         begin_to_write(audit);
         return;
     }
@@ -199,7 +279,7 @@ bool harpe_audit_fault(harpe_audit *audit, char *line, size_t size) {
 
 typedef struct reading {
     harpe_work work;
-    const char *path;
+    const char *path, *old_path;
     int limit;
     void (*done)(void *user, char *json, const harpe_error *error);
     void *user;
@@ -207,10 +287,9 @@ typedef struct reading {
     harpe_error error;
 } reading;
 
-/* Makes a list of the last `limit` lines that are JSON objects. */
-static char *list_of(const char *text, size_t length, int limit) {
-    json_t *list = json_array();
-    while (length > 0 && list && json_array_size(list) < (size_t)limit) {
+/* Appends the last lines that are JSON objects, until the list has `limit` of them. */
+static void take_lines(json_t *list, const char *text, size_t length, int limit) {
+    while (length > 0 && json_array_size(list) < (size_t)limit) {
         size_t end = text[length - 1] == '\n' ? length - 1 : length;
         const char *before = memrchr(text, '\n', end);
         size_t begin = before ? (size_t)(before - text) + 1 : 0;
@@ -221,34 +300,53 @@ static char *list_of(const char *text, size_t length, int limit) {
             json_decref(record);
         length = begin;
     }
-    char *json = list ? json_dumps(list, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
-    json_decref(list);
-    return json;
 }
 
-static void read_tail(void *user) {
-    reading *self = user;
-    struct stat info = {0};
-    int file = open(self->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    if (file < 0 && errno == ENOENT) {
-        self->json = strdup("[]");
-        return;
-    }
+/* Reads the end of a file that is open, and takes its lines. Returns 0 or an errno. */
+static int take_tail(json_t *list, int file, off_t size, int limit) {
     size_t length = 0;
-    char *tail = file >= 0 && fstat(file, &info) == 0 ? malloc(TAIL_BYTES) : NULL;
-    off_t from = info.st_size > TAIL_BYTES ? info.st_size - TAIL_BYTES : 0;
+    char *tail = malloc(TAIL_BYTES);
+    off_t from = size > TAIL_BYTES ? size - TAIL_BYTES : 0;
     ssize_t got = tail ? 1 : -1;
     while (got > 0 && length < TAIL_BYTES) {
         got = pread(file, tail + length, TAIL_BYTES - length, from + (off_t)length);
         if (got > 0) length += (size_t)got;
     }
     int failure = got < 0 ? errno : 0;
-    if (file >= 0) (void)close(file);
+    if (!failure) take_lines(list, tail, length, limit);
+    free(tail);
+    return failure;
+}
+
+/* Takes the newest lines of the file and then those of the file before it. */
+static int take_newest(const reading *self, json_t *list) {
+    const char *const paths[] = {self->path, self->old_path};
+    struct stat info = {0};
+    ino_t seen = 0;
+    int failure = 0;
+    for (int i = 0; i < 2 && !failure && json_array_size(list) < (size_t)self->limit; i++) {
+        int file = open(paths[i], O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+        if (file < 0 && errno == ENOENT) continue;
+        if (file < 0 || fstat(file, &info) != 0)
+            failure = errno;
+        else if (info.st_ino != seen) /* otherwise it was renamed after it was read */
+            failure = take_tail(list, file, info.st_size, self->limit);
+        seen = info.st_ino;
+        if (file >= 0) (void)close(file);
+    }
+    return failure;
+}
+
+static void read_newest(void *user) {
+    reading *self = user;
+    json_t *list = json_array();
+    int failure = list ? take_newest(self, list) : 0;
+    if (list && !failure) self->json = json_dumps(list, JSON_COMPACT | JSON_REAL_PRECISION(15));
+    json_decref(list);
     if (failure)
         (void)harpe_fail_errno(&self->error, failure, "audit_log: cannot read %.300s", self->path);
-    else if (!(self->json = list_of(tail, length, self->limit)))
+    else if (!self->json)
         (void)harpe_fail_memory(&self->error);
-    free(tail);
 }
 
 static void is_read(void *user) {
@@ -266,9 +364,13 @@ void harpe_audit_read(harpe_audit *audit, int limit,
         done(user, NULL, &error);
         return;
     }
-    *self = (reading){.path = audit->path, .limit = limit, .done = done, .user = user};
+    *self = (reading){.path = audit->path,
+                      .old_path = audit->old_path,
+                      .limit = limit,
+                      .done = done,
+                      .user = user};
     self->work =
-        (harpe_work){.work = read_tail, .done = is_read, .user = self, .pool = HARPE_POOL_AUDIT};
+        (harpe_work){.work = read_newest, .done = is_read, .user = self, .pool = HARPE_POOL_AUDIT};
     harpe_workers_submit(audit->workers, &self->work);
 }
 
@@ -276,13 +378,20 @@ void harpe_audit_read(harpe_audit *audit, int limit,
 
 harpe_audit *harpe_audit_new(harpe_workers *workers, const char *path, harpe_log log) {
     harpe_audit *audit = harpe_calloc(1, sizeof *audit);
-    if (audit) *audit = (harpe_audit){.workers = workers, .path = path, .log = log};
-    return audit;
+    if (!audit) return NULL;
+    *audit = (harpe_audit){.workers = workers, .path = path, .log = log};
+    if (asprintf(&audit->old_path, "%s.old", path) >= 0) return audit;
+    free(audit);
+    return NULL;
 }
 
 void harpe_audit_free(harpe_audit *audit) {
     if (!audit) return;
     finish(&audit->writing);
     finish(&audit->waiting);
+    for (size_t i = 0; i < audit->source_count; i++)
+        free(audit->sources[i].who);
+    free(audit->sources);
+    free(audit->old_path);
     free(audit);
 }

@@ -22,8 +22,9 @@ void harpe_audit_free(harpe_audit *audit);
 
 /* Appends a record. `answer` is the JSON of the answer; a "detail" in it becomes part of the
  * record. Calls `done` on the loop when the record is on disk, or when that has failed. `done` may
- * be NULL.
- */
+ * be NULL. Requests that are refused, and those of a token without the role operator, have records
+ * only at a limited rate for each token; otherwise `done` is called at once. The next record of the
+ * token has their number in "left_out". */
 void harpe_audit_write(harpe_audit *audit, const harpe_audit_note *note, int http_status,
                        const char *answer, size_t length, void (*done)(void *user), void *user);
 /* Returns true and writes a line if the last record could not be written, or if one has waited for

@@ -127,7 +127,8 @@ bool harpe_audit_note_take(harpe_audit_note *note, harpe_http_request *request,
                            const harpe_route *route, const harpe_client *client) {
     size_t length;
     const char *body = harpe_http_body(request, &length);
-    *note = (harpe_audit_note){.role = client->name ? harpe_role_name(client->role) : NULL};
+    *note = (harpe_audit_note){.role = client->name ? harpe_role_name(client->role) : NULL,
+                               .is_operator = client->role == HARPE_ROLE_OPERATOR};
     harpe_http_client_address(request, note->address);
     note->what = path_of(request, route);
     if (note->what) harpe_clean_in_place(note->what);

@@ -10,6 +10,7 @@
 typedef struct harpe_audit_note {
     char *who, *what, *body; /* NULL: none */
     const char *role;
+    bool is_operator;
     char address[HARPE_HTTP_ADDRESS_SIZE];
 } harpe_audit_note;
 
