@@ -117,13 +117,43 @@ class OtherSites(ServerTest):
     def test_no_browser_takes_a_ranks_place(self):
         server = self.start()
         job = register(server, pp=1)
-        for name, value in (("User-Agent", "Mozilla/5.0"), ("Sec-Fetch-Site", "cross-site"),
+        for name, value in (("User-Agent", "Mozilla/5.0"), ("Sec-Fetch-Site", "same-origin"),
                             ("Origin", "http://evil.example")):
             answer = server.call("GET", f"/schedule/{job.id}?rank=0", None, {name: value})
             self.expect_detail(answer, 403, "training processes")
         self.expect(server.get(f"/schedule/{job.id}?rank=0"), 200)
 
-    def test_with_a_token_any_name_and_any_page_will_do(self):
+    def test_no_page_of_another_site_reaches_any_route(self):
+        """Also with a token. A page in a frame would hold streams, of which there are few."""
+        (self.path / "token").write_text("secret\n")
+        for arguments in ((), ("--token-file", self.path / "token")):
+            server = self.start(*arguments)
+            headers = {"User-Agent": "Mozilla/5.0", "Authorization": "Bearer secret"}
+            for site in ("cross-site", "same-site"):
+                for dest in ("iframe", "empty", "image", "document"):
+                    for target in ("/events", "/jobs", "/metrics", "/healthz", "/nowhere", "/",
+                                   "/fleet", "/openapi.json"):
+                        with self.subTest(site=site, dest=dest, target=target):
+                            answer = server.get(target, **headers, **{
+                                "Sec-Fetch-Site": site, "Sec-Fetch-Dest": dest})
+                            if target == "/" and dest == "document":
+                                self.expect(answer, 200)  # a link in another page
+                            else:
+                                self.expect_detail(answer, 403, "page of another site")
+            for site in ("same-origin", "none"):
+                for target in ("/jobs", "/healthz", "/"):
+                    self.expect(server.get(target, **headers, **{"Sec-Fetch-Site": site}), 200)
+            if not arguments:
+                answer = server.get("/jobs", Origin="http://evil.example")
+                self.expect_detail(answer, 403, "page of another site")
+            connection = self.connect(server)
+            connection.send("GET", "/events", headers=headers)
+            while b"\r\n\r\n" not in connection.pending:
+                connection._more()
+            self.assertIn(b"content-security-policy: frame-ancestors 'none'", connection.pending)
+            server.kill()
+
+    def test_with_a_token_any_name_and_any_origin_will_do(self):
         (self.path / "token").write_text("secret\n")
         server = self.start("--token-file", self.path / "token")
         connection = self.connect(server)

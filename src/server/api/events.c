@@ -116,8 +116,12 @@ static void refuse(stream *self, const harpe_call_answer *answer) {
 
 /* Sends a piece. Takes the text over. */
 static void send_piece(stream *self, harpe_text *text) {
+    /* A browser that shows a stream in a frame of another page would keep the stream open. */
     static const harpe_http_header_field headers[] = {
-        {"cache-control", "no-store"}, {"x-accel-buffering", "no"}, {NULL, NULL}};
+        {"cache-control", "no-store"},
+        {"x-accel-buffering", "no"},
+        {"content-security-policy", "frame-ancestors 'none'"},
+        {NULL, NULL}};
     char *piece = text->data;
     size_t length = text->length;
     *text = (harpe_text){0};

@@ -107,7 +107,7 @@ bool harpe_host_is_known(const char *host, const char *listen, const char *allow
 /* ---- Requests -------------------------------------------------------------------------------- */
 
 /* Returns true if the request comes from the server's own page. Browsers send Origin with every
- * request that changes something. */
+ * request that changes something, and with those whose answer a page of another site could read. */
 static bool is_own_page(const char *origin, const char *host) {
     const char *name = strstr(origin, "://");
     return name && host && strcasecmp(name + 3, host) == 0;
@@ -121,16 +121,23 @@ static bool is_from_browser(const harpe_http_request *request) {
            harpe_http_header(request, "sec-fetch-site") || harpe_http_header(request, "origin");
 }
 
+static const char FOREIGN[] =
+    "a page of another site made this request: open this server's own page";
+
+const char *harpe_cross_site_fault(const harpe_http_request *request, bool is_page) {
+    const char *site = harpe_http_header(request, "sec-fetch-site");
+    const char *use = harpe_http_header(request, "sec-fetch-dest");
+    if (!site || strcmp(site, "same-origin") == 0 || strcmp(site, "none") == 0) return NULL;
+    return is_page && use && strcmp(use, "document") == 0 ? NULL : FOREIGN;
+}
+
 const char *harpe_origin_fault(const harpe_http_request *request, harpe_origin_rules rules) {
     const char *host = harpe_http_header(request, "host");
     const char *origin = harpe_http_header(request, "origin");
     bool is_browser = is_from_browser(request);
     if (is_browser && rules.for_ranks)
         return "this is for training processes: a browser that asks would take the place of a rank";
-    if (is_browser && origin && rules.changes && !is_own_page(origin, host))
-        return "a page of another site made this request: open this server's own page, or give the "
-               "server "
-               "a token (--token-file)";
+    if (origin && !is_own_page(origin, host)) return FOREIGN;
     /* If a foreign name resolves to this server, a foreign page looks like a page of the server.
      * Every browser sends a name. */
     if (host && *host && !harpe_host_is_known(host, rules.listen, rules.allowed_hosts))

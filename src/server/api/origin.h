@@ -13,9 +13,12 @@
 typedef struct harpe_origin_rules {
     const char *listen;        /* the numeric address on which the server listens */
     const char *allowed_hosts; /* other names of the server, in the form of the setting */
-    bool changes;              /* the request may change something */
     bool for_ranks;            /* the request comes from a training process and may be held */
 } harpe_origin_rules;
+/* Returns the reason why a request is refused, or NULL, if the browser says that a page of another
+ * origin made it. Only a link to a page of this server may lead here from there. It needs no rules:
+ * such a page has no business with a server that has tokens either. */
+const char *harpe_cross_site_fault(const harpe_http_request *request, bool is_page);
 /* Returns the reason why a request is refused (one line), or NULL. Host must be a name of this
  * server for every client: a page can send any User-Agent, but no other Host. Browsers must fulfil
  * further conditions. */

@@ -478,12 +478,12 @@ static bool matches(const harpe_route *route, harpe_http_request *request) {
 static const char *fault_of(const harpe_routes *routes, const harpe_http_request *request,
                             const harpe_route *route) {
     const harpe_settings *settings = routes->options.settings;
-    if (harpe_settings_need_token(settings)) return NULL;
+    const char *fault = harpe_cross_site_fault(request, false);
+    if (fault || harpe_settings_need_token(settings)) return fault;
     if (route && route->page == HARPE_PAGE_HEALTH) return NULL;
     harpe_origin_rules rules = {
         .listen = settings->listen,
         .allowed_hosts = settings->allowed_hosts,
-        .changes = route && strcmp(route->method, "GET") != 0,
         .for_ranks = route && route->needs_rank,
     };
     return harpe_origin_fault(request, rules);
@@ -561,7 +561,11 @@ static void on_request(void *user, harpe_http_request *request) {
     const char *method = harpe_http_method(request);
     harpe_text allowed = {0};
     if (harpe_is_page(method, harpe_http_path(request))) {
-        harpe_page_answer(request);
+        const char *foreign = harpe_cross_site_fault(request, true);
+        if (foreign)
+            answer_detail(request, 403, foreign, NULL);
+        else
+            harpe_page_answer(request);
         return;
     }
     for (const harpe_route *route = harpe_route_table; route->method; route++) {
