@@ -312,12 +312,21 @@ class Groups(Rights):
         answer = self.call(running, "train1", "GET", f"/schedule/{jobs['row2']}?rank=0")
         self.expect_detail(answer, 403, "row2")
 
-    def test_a_key_opens_no_job_of_another_group(self):
+    def test_a_key_belongs_to_a_group(self):
+        """A job of another group with the same key is not opened, not named, and not in the way."""
         running = self.start_with_tokens()
         theirs = self.register(running, "all", "row2", key="same")
-        answer = self.register(running, "train1", "row1", 403, key="same")
-        self.assertIn("row2", answer["detail"])
-        self.assertEqual(self.ids(running, "all"), {theirs})
+        nobodys = self.register(running, "all", key="same")
+        mine = self.register(running, "train1", "row1", key="same")
+        jobs = {theirs, nobodys, mine}
+        self.assertEqual(len(jobs), 3)
+        for _ in range(2):
+            self.assertEqual(self.register(running, "train1", "row1", key="same"), mine)
+            self.assertEqual(self.register(running, "all", "row2", key="same"), theirs)
+            self.assertEqual(self.register(running, "all", key="same"), nobodys)
+            self.assertEqual(self.ids(running, "all"), jobs)
+            running.kill()
+            running = self.start_with_tokens()
 
     def test_an_operator_of_a_group(self):
         running, jobs = self.start_with_jobs()

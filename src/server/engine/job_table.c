@@ -115,9 +115,12 @@ harpe_job *harpe_job_table_find(const harpe_job_table *table, const char *id) {
     return job;
 }
 
-harpe_job *harpe_job_table_find_key(const harpe_job_table *table, const char *key) {
+static bool is_same(const char *a, const char *b) { return a && b ? strcmp(a, b) == 0 : a == b; }
+
+harpe_job *harpe_job_table_find_key(const harpe_job_table *table, const char *key,
+                                    const char *group) {
     harpe_job *job = table->newest;
-    while (job && !(job->info.job_key && strcmp(job->info.job_key, key) == 0))
+    while (job && !(is_same(job->info.job_key, key) && is_same(job->group, group)))
         job = job->older;
     return job;
 }

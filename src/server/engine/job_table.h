@@ -10,8 +10,9 @@ bool harpe_job_table_add(harpe_job_table *table, harpe_job *job);
 void harpe_job_table_remove(harpe_job_table *table, harpe_job *job);
 /* Returns NULL if no job has this id. */
 harpe_job *harpe_job_table_find(const harpe_job_table *table, const char *id);
-/* Returns the newest job with this key that is not evicted. */
-harpe_job *harpe_job_table_find_key(const harpe_job_table *table, const char *key);
+/* Returns the newest job with this key in this group (NULL: in no group) that is not evicted. */
+harpe_job *harpe_job_table_find_key(const harpe_job_table *table, const char *key,
+                                    const char *group);
 /* Moves a job to the evicted jobs. The table keeps the id of the job until HARPE_EVICTED_KEPT other
  * jobs have been evicted after it. */
 void harpe_job_table_retire(harpe_job_table *table, harpe_job *job);

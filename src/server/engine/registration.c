@@ -29,6 +29,7 @@ enum { METADATA_BYTES = 65536 };
 typedef struct job_registration {
     harpe_operation operation;
     harpe_job_info info; /* of the body; written by the worker */
+    char *group;         /* that the metadata names; NULL: none */
     char *scope;         /* of the call, whose client may be gone; NULL: all groups */
 } job_registration;
 
@@ -89,21 +90,19 @@ static void job_is_stored(void *user, harpe_status status, const harpe_error *er
     reply_id(end_operation(operation), job);
 }
 
-/* Returns true if the registration has the key of an existing job. This is the case for the job's
- * other ranks and for retries. Returns false for a new job. A job is also new if its key belongs to
- * an ended job with other degrees. */
-static bool job_is_known(harpe_operation *operation, const harpe_job_info *info,
-                         const char *scope) {
+/* Returns true if the registration has the key of an existing job of its group. This is the case
+ * for the job's other ranks and for retries. Returns false for a new job. A job is also new if its
+ * key belongs to an ended job with other degrees. Keys belong to a group, so that a group cannot
+ * take the keys of another. */
+static bool job_is_known(job_registration *self) {
+    harpe_operation *operation = &self->operation;
+    const harpe_job_info *info = &self->info;
+    const harpe_job_table *table = &operation->jobs->table;
     const harpe_job *job =
-        info->job_key ? harpe_job_table_find_key(&operation->jobs->table, info->job_key) : NULL;
+        info->job_key ? harpe_job_table_find_key(table, info->job_key, self->group) : NULL;
     if (!job) return false;
     if (job->registration || job->eviction) {
         harpe_operation_wait_for(operation, job->registration ? job->registration : job->eviction);
-        return true;
-    }
-    if (!harpe_job_is_in_scope(job, scope)) {
-        harpe_reply_out_of_scope(harpe_operation_take_call(operation), job, scope);
-        harpe_operation_end(operation);
         return true;
     }
     bool has_same_shape = info->pp_degree == job->info.pp_degree &&
@@ -200,19 +199,10 @@ static void decode_job(void *user) {
 /* Answers the registration and returns true if the client's token is not for the job's group. */
 static bool is_out_of_scope(job_registration *self) {
     harpe_operation *operation = &self->operation;
-    char *group = NULL;
-    if (!self->scope) return false;
-    if (!harpe_metadata_group(self->info.job_metadata, &group)) {
-        harpe_reply_out_of_memory(end_operation(operation));
-        return true;
-    }
-    bool is_inside = harpe_scope_covers(operation->jobs->groups, self->scope, group);
-    if (!is_inside) {
-        harpe_reply_wrong_group(harpe_operation_take_call(operation), group, self->scope);
-        harpe_operation_end(operation);
-    }
-    free(group);
-    return !is_inside;
+    if (harpe_scope_covers(operation->jobs->groups, self->scope, self->group)) return false;
+    harpe_reply_wrong_group(harpe_operation_take_call(operation), self->group, self->scope);
+    harpe_operation_end(operation);
+    return true;
 }
 
 static void job_is_decoded(void *user) {
@@ -226,8 +216,11 @@ static void job_is_decoded(void *user) {
         harpe_operation_end(operation);
         return;
     }
-    if (is_out_of_scope(self)) return;
-    if (job_is_known(operation, info, self->scope)) return;
+    if (!harpe_metadata_group(info->job_metadata, &self->group)) {
+        harpe_reply_out_of_memory(end_operation(operation));
+        return;
+    }
+    if (is_out_of_scope(self) || job_is_known(self)) return;
     if (!job_is_within_limits(jobs, operation, info)) {
         harpe_operation_end(operation);
         return;
@@ -255,6 +248,7 @@ static void job_is_decoded(void *user) {
 static void free_job_registration(harpe_operation *operation) {
     job_registration *self = (job_registration *)operation;
     harpe_job_info_free(&self->info);
+    free(self->group);
     free(self->scope);
 }
 
