@@ -236,7 +236,7 @@ _harpe() {
     'fleet audit --feed-ca-file' | 'fleet audit --ca-file' | 'fleet audit --token-file')
         return
         ;;
-    'fleet token --group' | 'fleet token --role')
+    'fleet token --group' | 'fleet token --role' | 'fleet token --watts')
         compopt +o default 2>/dev/null
         return
         ;;
@@ -349,7 +349,7 @@ _harpe() {
         'fleet event') COMPREPLY=($(compgen -W '--group --margin --max-slowdown --overhead --parent --priority --weight --exceed-slowdown --for --from --note --notice --ramp --share --watts --carbon-price --currency --every --feed-ca-file --time-value --limit --ca-file --server --token-file -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'fleet prices') COMPREPLY=($(compgen -W '--group --margin --max-slowdown --overhead --parent --priority --weight --exceed-slowdown --for --from --note --notice --ramp --share --watts --carbon-price --currency --every --feed-ca-file --time-value --limit --ca-file --server --token-file -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'fleet audit') COMPREPLY=($(compgen -W '--group --margin --max-slowdown --overhead --parent --priority --weight --exceed-slowdown --for --from --note --notice --ramp --share --watts --carbon-price --currency --every --feed-ca-file --time-value --limit --ca-file --server --token-file -j --json -? --help --usage -V --version' -- "$cur")) ;;
-        'fleet token') COMPREPLY=($(compgen -W '--group --role --tokens -j --json -? --help --usage -V --version' -- "$cur")) ;;
+        'fleet token') COMPREPLY=($(compgen -W '--group --role --tokens --watts -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'serve') COMPREPLY=($(compgen -W '--listen --port --scheduler --scheduler-args --dump-dir --no-dump --state-dir --store --allowed-hosts --audit-log --insecure --tls-cert --tls-key --token-file --tokens --config --print-settings --set --log-format --log-level -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'jobs') COMPREPLY=($(compgen -W '--ca-file --server --token-file -j --json -q --quiet -y --yes -? --help --usage -V --version' -- "$cur")) ;;
         'store') COMPREPLY=($(compgen -W '--config --state-dir --store --force -j --json -q --quiet -? --help --usage -V --version' -- "$cur")) ;;

@@ -485,6 +485,7 @@ complete -c harpe -n '__fish_seen_subcommand_from fleet; and __fish_seen_subcomm
 complete -c harpe -n '__fish_seen_subcommand_from fleet; and __fish_seen_subcommand_from token' -l group -x -d 'add: only for jobs of this group; may be repeated (default: all groups)'
 complete -c harpe -n '__fish_seen_subcommand_from fleet; and __fish_seen_subcommand_from token' -l role -x -d 'add: viewer, job or operator'
 complete -c harpe -n '__fish_seen_subcommand_from fleet; and __fish_seen_subcommand_from token' -l tokens -r -F -d 'The file of tokens of harpe serve --tokens'
+complete -c harpe -n '__fish_seen_subcommand_from fleet; and __fish_seen_subcommand_from token' -l watts -x -d 'add: the power that members declared with a token of the role job may have together (default: 1e6 with groups, otherwise no limit)'
 complete -c harpe -n '__fish_seen_subcommand_from fleet; and __fish_seen_subcommand_from token' -s 'j' -l json -d 'Print JSON'
 complete -c harpe -n '__fish_seen_subcommand_from fleet; and __fish_seen_subcommand_from token' -s '?' -l help -d 'Give this help list'
 complete -c harpe -n '__fish_seen_subcommand_from fleet; and __fish_seen_subcommand_from token' -l usage -d 'Give a short usage message'

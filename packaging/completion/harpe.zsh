@@ -721,6 +721,7 @@ _harpe() {
                 '(--group)--group=[add\: only for jobs of this group; may be repeated (default\: all groups)]:NAME: ' \
                 '(--role)--role=[add\: viewer, job or operator]:ROLE: ' \
                 '(--tokens)--tokens=[The file of tokens of harpe serve --tokens]:FILE:_files' \
+                '(--watts)--watts=[add\: the power that members declared with a token of the role job may have together (default\: 1e6 with groups, otherwise no limit)]:W: ' \
                 '(-j --json)-j[Print JSON]' \
                 '(-j --json)--json[Print JSON]' \
                 '(-\? --help)-\?[Give this help list]' \

@@ -16,9 +16,9 @@
 #include "base/text.h"
 #include "rights/scope.h"
 
-enum { SECRET_BYTES = 32, FIELDS = 6 };
+enum { SECRET_BYTES = 32, FIELDS = 7 };
 
-static const char HEADING[] = "# Tokens of harpe serve: NAME ROLE GROUPS ADDED SALT HASH\n"
+static const char HEADING[] = "# Tokens of harpe serve: NAME ROLE GROUPS ADDED SALT HASH [WATTS]\n"
                               "# `harpe fleet token` changes this file.\n";
 
 /* ---- Roles and names ------------------------------------------------------------------------- */
@@ -134,8 +134,9 @@ static harpe_status make_secret(harpe_named_token *token, char **text, harpe_err
 }
 
 harpe_status harpe_tokens_add(harpe_tokens *tokens, const char *name, harpe_role role,
-                              const char *scope, int64_t now_s, char **text, harpe_error *error) {
-    harpe_named_token token = {.role = role, .added_s = now_s};
+                              const char *scope, int64_t watts, int64_t now_s, char **text,
+                              harpe_error *error) {
+    harpe_named_token token = {.role = role, .added_s = now_s, .watts = watts};
     if (!name_is_sound(name, strlen(name)))
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "'%.80s' is no name of a token: use 1 to %d letters, digits, - and _",
@@ -166,6 +167,13 @@ harpe_status harpe_tokens_add(harpe_tokens *tokens, const char *name, harpe_role
     return HARPE_OK;
 }
 
+/* An operator may do everything, and a viewer declares nothing. */
+int64_t harpe_token_claim_w(const harpe_named_token *token) {
+    if (token->role != HARPE_ROLE_JOB) return -1;
+    if (token->watts >= 0) return token->watts;
+    return token->scope ? HARPE_TOKEN_WATTS_OF_GROUPS : HARPE_TOKEN_WATTS_MAX;
+}
+
 /* ---- Reading --------------------------------------------------------------------------------- */
 
 typedef struct field {
@@ -192,7 +200,9 @@ static bool read_hex(field text, unsigned char *out, size_t size) {
 /* Reads a line. Returns NULL, or what is wrong with it. */
 static const char *read_token(const char *line, size_t length, harpe_named_token *out) {
     field fields[FIELDS + 1];
-    if (split(line, length, fields) != FIELDS) return "must have six words: see man harpe-fleet";
+    int count = split(line, length, fields);
+    if (count != FIELDS && count != FIELDS - 1)
+        return "must have six words, and may have a seventh: see man harpe-fleet";
     field name = fields[0], groups = fields[2];
     if (!name_is_sound(name.text, name.length)) return "the first word is no name of a token";
     memcpy(out->name, name.text, name.length);
@@ -209,6 +219,10 @@ static const char *read_token(const char *line, size_t length, harpe_named_token
         return "the fifth word must be a salt of 32 hexadecimal digits";
     if (!read_hex(fields[5], out->hash, sizeof out->hash))
         return "the sixth word must be a hash of 64 hexadecimal digits";
+    out->watts = -1;
+    if (count == FIELDS && (!harpe_parse_int(fields[6].text, fields[6].length, &out->watts) ||
+                            out->watts < 0 || out->watts > HARPE_TOKEN_WATTS_MAX))
+        return "the seventh word must be a power in W";
     if (has_all) return NULL;
     out->scope = strndup(groups.text, groups.length);
     return out->scope ? NULL : "the memory for it is missing";
@@ -260,8 +274,10 @@ char *harpe_tokens_format(const harpe_tokens *tokens) {
         char salt[2 * HARPE_TOKEN_SALT_BYTES + 1], hash[2 * HARPE_SHA256_BYTES + 1];
         harpe_hex_put(salt, token->salt, sizeof token->salt);
         harpe_hex_put(hash, token->hash, sizeof token->hash);
-        harpe_text_printf(&text, "%s %s %s %" PRId64 " %s %s\n", token->name, ROLES[token->role],
+        harpe_text_printf(&text, "%s %s %s %" PRId64 " %s %s", token->name, ROLES[token->role],
                           token->scope ? token->scope : "*", token->added_s, salt, hash);
+        if (token->watts >= 0) harpe_text_printf(&text, " %" PRId64, token->watts);
+        harpe_text_append(&text, "\n", 1);
     }
     if (!text.failed) return text.data;
     harpe_text_free(&text);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tokens with a name, a role and groups. The file of tokens has one line for each token:
  *
- *     NAME ROLE GROUPS ADDED SALT HASH
+ *     NAME ROLE GROUPS ADDED SALT HASH [WATTS]
  *
  * GROUPS is "row1,row2", or "*" for all groups. ADDED is a time in seconds since 1970. SALT and
  * HASH are hexadecimal. HASH is the SHA-256 of the salt (16 bytes) and the secret part of the
- * token. Lines that begin with # are comments. A token is NAME.SECRET with a secret of 256 random
- * bits, so nobody can find a token from its hash, and the name tells which line to compare. */
+ * token. WATTS limits the power that members of
+ * the fleet may claim with a token of the role job. Lines that begin with # are comments. A token
+ * is NAME.SECRET with a secret of 256 random bits, so nobody can find a token from its hash, and
+ * the name tells which line to compare. */
 #ifndef HARPE_RIGHTS_TOKENS_H
 #define HARPE_RIGHTS_TOKENS_H
 
@@ -29,6 +31,8 @@ enum {
     HARPE_TOKEN_NAME_MAX = 64, /* bytes */
     HARPE_TOKEN_SALT_BYTES = 16,
     HARPE_NAMED_TOKENS_MAX = 10000,
+    HARPE_TOKEN_WATTS_MAX = 1000000000,
+    HARPE_TOKEN_WATTS_OF_GROUPS = 1000000, /* for tokens with groups whose line does not say it */
 };
 
 typedef struct harpe_named_token {
@@ -36,6 +40,7 @@ typedef struct harpe_named_token {
     harpe_role role;
     char *scope; /* see rights/scope.h; NULL: all groups */
     int64_t added_s;
+    int64_t watts; /* all members that are declared with the token; negative: not said */
     unsigned char salt[HARPE_TOKEN_SALT_BYTES], hash[HARPE_SHA256_BYTES];
 } harpe_named_token;
 
@@ -59,12 +64,17 @@ const harpe_named_token *harpe_tokens_find(const harpe_tokens *tokens, const cha
 /* Returns the token with this name, or NULL. */
 harpe_named_token *harpe_tokens_named(const harpe_tokens *tokens, const char *name);
 
-/* Adds a token. `scope` may be NULL. Writes the text of the token, which is not kept anywhere, to
+/* Adds a token. `scope` may be NULL, and `watts` negative. Writes the text of the token, which is
+ * not kept anywhere, to
  * `*text`; erase it before you free it with free(). */
 harpe_status harpe_tokens_add(harpe_tokens *tokens, const char *name, harpe_role role,
-                              const char *scope, int64_t now_s, char **text, harpe_error *error);
+                              const char *scope, int64_t watts, int64_t now_s, char **text,
+                              harpe_error *error);
 /* Returns false if no token has this name. */
 bool harpe_tokens_remove(harpe_tokens *tokens, const char *name);
+
+/* Returns the power that members declared with the token may have together, or -1 for any power. */
+int64_t harpe_token_claim_w(const harpe_named_token *token);
 
 /* Returns "viewer", "job" or "operator". */
 const char *harpe_role_name(harpe_role role);

@@ -22,7 +22,8 @@
 static void add(harpe_tokens *tokens, const char *name, harpe_role role, const char *scope,
                 char **text) {
     harpe_error error;
-    if (harpe_tokens_add(tokens, name, role, scope, 1764100000, text, &error) != HARPE_OK)
+    int64_t watts = role == HARPE_ROLE_JOB ? 5000 : -1;
+    if (harpe_tokens_add(tokens, name, role, scope, watts, 1764100000, text, &error) != HARPE_OK)
         fail_msg("%s", error.message);
 }
 
@@ -48,6 +49,7 @@ static void tokens_survive_writing(void **state) {
         assert_non_null(found);
         assert_string_equal(found->name, rows[i].name);
         assert_int_equal(found->role, rows[i].role);
+        assert_int_equal(found->watts, rows[i].role == HARPE_ROLE_JOB ? 5000 : -1);
         assert_true(harpe_scope_equal(found->scope, rows[i].scope));
         assert_null(strstr(text, strchr(texts[i], '.') + 1)); /* the secret is not in the file */
         free(texts[i]);
@@ -97,9 +99,12 @@ static void each_damage_of_a_line_is_named(void **state) {
         const char *line, *fault;
     } rows[] = {
         {"a viewer * 1 " SALT, "six words"},
-        {"a viewer * 1 " SALT " " HASH " x", "six words"},
-        {"a  viewer * 1 " SALT " " HASH, "six words"},
-        {"a b viewer * 1 " SALT " " HASH, "six words"},
+        {"a viewer * 1 " SALT " " HASH " x", "seventh word"},
+        {"a viewer * 1 " SALT " " HASH " -1", "seventh word"},
+        {"a viewer * 1 " SALT " " HASH " 1e3", "seventh word"},
+        {"a viewer * 1 " SALT " " HASH " 1 2", "six words"},
+        {"a  viewer * 1 " SALT " " HASH, "role"},
+        {"a b viewer * 1 " SALT " " HASH, "role"},
         {"a.b viewer * 1 " SALT " " HASH, "name"},
         {" viewer * 1 " SALT " " HASH, "name"},
         {"a Viewer * 1 " SALT " " HASH, "role"},
@@ -139,16 +144,19 @@ static void names_and_groups_have_limits(void **state) {
     const char *const names[] = {"", "a b", "a.b", "\xc3\xa4", "a/b", long_name};
     const char *const scopes[] = {"", ",", "a,", "a b", "a;b", "a\n", "a\x7f", long_group};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        assert_int_equal(harpe_tokens_add(&tokens, names[i], HARPE_ROLE_JOB, NULL, 0, &text, NULL),
-                         HARPE_INVALID_ARGUMENT);
+        assert_int_equal(
+            harpe_tokens_add(&tokens, names[i], HARPE_ROLE_JOB, NULL, -1, 0, &text, NULL),
+            HARPE_INVALID_ARGUMENT);
     for (size_t i = 0; i < sizeof scopes / sizeof *scopes; i++)
-        assert_int_equal(harpe_tokens_add(&tokens, "a", HARPE_ROLE_JOB, scopes[i], 0, &text, NULL),
-                         HARPE_INVALID_ARGUMENT);
+        assert_int_equal(
+            harpe_tokens_add(&tokens, "a", HARPE_ROLE_JOB, scopes[i], -1, 0, &text, NULL),
+            HARPE_INVALID_ARGUMENT);
     add(&tokens, long_name + 1, HARPE_ROLE_JOB, long_group + 1, &text);
     free(text);
     text = NULL;
-    assert_int_equal(harpe_tokens_add(&tokens, long_name + 1, HARPE_ROLE_JOB, NULL, 0, &text, NULL),
-                     HARPE_ALREADY_EXISTS);
+    assert_int_equal(
+        harpe_tokens_add(&tokens, long_name + 1, HARPE_ROLE_JOB, NULL, -1, 0, &text, NULL),
+        HARPE_ALREADY_EXISTS);
     assert_null(text);
     harpe_tokens_free(&tokens);
 }
@@ -175,7 +183,8 @@ static void path_in(char *path, size_t size, const char *directory) {
 
 static harpe_status add_named(void *user, harpe_tokens *tokens, harpe_error *error) {
     char *text = NULL;
-    harpe_status status = harpe_tokens_add(tokens, user, HARPE_ROLE_VIEWER, NULL, 1, &text, error);
+    harpe_status status =
+        harpe_tokens_add(tokens, user, HARPE_ROLE_VIEWER, NULL, -1, 1, &text, error);
     free(text);
     return status;
 }

@@ -42,6 +42,59 @@ class Fleet(test_rights.Rights):
     def shown(self, name="all"):
         return json.loads(self.fleet(name, "status --json").stdout)
 
+    def declare(self, name, member, watts, status, group="row1"):
+        body = {"plans": [{"time": 1, "power": watts}, {"time": 2, "power": watts / 2}],
+                "group": group}
+        return self.expect(self.call(self.running, name, "PUT", f"/fleet/members/{member}", body),
+                           status)
+
+    def test_what_a_job_token_declares_is_bounded(self):
+        for words, name in (((), "train1"), (("--watts", "3000"), "small1"),
+                            (("--watts", "5000"), "whole")):
+            groups = () if name == "whole" else ("--group", "row1")
+            self.tokens[name] = self.harpe("add", name, "--role", "job", *groups,
+                                           *words).stdout.strip()
+        rows = json.loads(self.harpe("list", "--json").stdout)["tokens"]
+        self.assertEqual({row["name"]: row["watts"] for row in rows}, {
+            "all": None, "row1": None, "look1": None, "train1": 1e6, "small1": 3000,
+            "whole": 5000})
+        self.wait_for_status(self.running, "whole", "/info", 200)
+        for name, least_w, most_w in (("train1", 6e5, 9e7), ("small1", 2000, 3001),
+                                      ("whole", 4000, 5001)):
+            answer = self.declare(name, "big", most_w, 403)
+            self.assertIn("--watts", answer.json["detail"])
+            self.declare(name, "big", least_w, 200)
+            self.declare(name, "big", least_w, 200)  # it replaces its own claim
+            self.assertIn("together", self.declare(name, "more", least_w, 403).json["detail"])
+            target = "/fleet/members/big"
+            for report, status in (({"plan": 0, "power": most_w}, 403),
+                                   ({"plan": 1, "power": 2 * least_w}, 403),
+                                   ({"plan": 0, "power": least_w}, 200)):
+                self.expect(self.call(self.running, name, "POST", target, report), status)
+            self.expect(self.call(self.running, name, "DELETE", target), 200)
+        self.declare("row1", "big", 9e7, 200)  # an operator may do everything
+        self.declare("all", "others", 9e7, 200, "row2")
+
+    def test_a_job_token_declares_a_bounded_number_of_members(self):
+        self.add("train1", "job", "row1")
+        self.wait_for_status(self.running, "train1", "/info", 200)
+        connection = self.connect(self.running)
+        statuses = []
+        while not statuses or statuses[-1] == 200:
+            connection.send("PUT", f"/fleet/members/{len(statuses)}", {
+                "plans": [{"time": 1, "power": 0}], "group": "row1"}, self.as_("train1"))
+            statuses.append(connection.receive().status)
+        self.assertEqual((len(statuses), statuses[-1]), (1001, 403))
+        self.declare("row1", "one-more", 1, 200)
+
+    def test_what_a_job_says_of_itself_is_bounded_by_its_gpus(self):
+        job = self.register(self.running, "all", "row1 fleet_highest_w=9e7")
+        rank = server.Job(job, 1, 1, 1).rank(0)
+        self.expect(self.call(self.running, "all", "POST", f"/register_rank/{job}", rank), 200)
+        self.wait_until(lambda: any(row["job_id"] == job for row in self.shown()["jobs"]),
+                        "the job is in the fleet")
+        self.assertEqual(self.shown()["power"]["counted_w"], 3000)
+
     def test_each_action(self):
         self.fleet("all", "group set room")
         self.fleet("all", "group set row1 --parent room")

@@ -17,13 +17,14 @@
 #include "rights/tokens_file.h"
 
 enum { TOKEN_ADD, TOKEN_LIST, TOKEN_REMOVE, TOKEN_NONE = -1 };
-enum { FLAG_ROLE = 256, FLAG_GROUP, FLAG_TOKENS };
+enum { FLAG_ROLE = 256, FLAG_GROUP, FLAG_WATTS, FLAG_TOKENS };
 
 typedef struct token_arguments {
     int action;
     const char *name, *path;
     harpe_role role;
     harpe_text scope;
+    int64_t watts; /* negative: not given */
     bool json;
     char *text; /* of a new token */
 } token_arguments;
@@ -33,6 +34,10 @@ static const struct argp_option flags[] = {
     {"role", FLAG_ROLE, "ROLE", 0, "add: viewer, job or operator", 1},
     {"group", FLAG_GROUP, "NAME", 0,
      "add: only for jobs of this group; may be repeated (default: all groups)", 1},
+    {"watts", FLAG_WATTS, "W", 0,
+     "add: the power that members declared with a token of the role job may have together "
+     "(default: 1e6 with groups, otherwise no limit)",
+     1},
     {"json", 'j', NULL, 0, "Print JSON", 2},
     {0},
 };
@@ -55,8 +60,11 @@ static void finish(const token_arguments *arguments, const struct argp_state *st
         harpe_flag_fail(state, "the name of the token is missing");
     if (arguments->action == TOKEN_ADD && arguments->role == HARPE_ROLE_NONE)
         harpe_flag_fail(state, "--role is missing: viewer, job or operator");
-    if (arguments->action != TOKEN_ADD && (arguments->role || arguments->scope.length))
-        harpe_flag_fail(state, "--role and --group are only for add");
+    if (arguments->action != TOKEN_ADD &&
+        (arguments->role || arguments->scope.length || arguments->watts >= 0))
+        harpe_flag_fail(state, "--role, --group and --watts are only for add");
+    if (arguments->role != HARPE_ROLE_JOB && arguments->watts >= 0)
+        harpe_flag_fail(state, "--watts is only for the role job");
 }
 
 static error_t parse_flag(int key, char *argument, struct argp_state *state) {
@@ -68,6 +76,9 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     case FLAG_ROLE:
         arguments->role =
             (harpe_role)(HARPE_ROLE_VIEWER + harpe_flag_choice(state, "--role", argument, roles));
+        return 0;
+    case FLAG_WATTS:
+        arguments->watts = harpe_flag_int(state, "--watts", argument, 0, HARPE_TOKEN_WATTS_MAX);
         return 0;
     case FLAG_GROUP: add_group(arguments, state, argument); return 0;
     case 'j': arguments->json = true; return 0;
@@ -89,7 +100,7 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
 static harpe_status add(void *user, harpe_tokens *tokens, harpe_error *error) {
     token_arguments *arguments = user;
     return harpe_tokens_add(tokens, arguments->name, arguments->role, arguments->scope.data,
-                            (int64_t)time(NULL), &arguments->text, error);
+                            arguments->watts, (int64_t)time(NULL), &arguments->text, error);
 }
 
 static harpe_status remove_token(void *user, harpe_tokens *tokens, harpe_error *error) {
@@ -131,10 +142,12 @@ static harpe_status print_json(const harpe_tokens *tokens, harpe_error *error) {
     json_t *list = json_array();
     for (size_t i = 0; i < tokens->count; i++) {
         const harpe_named_token *token = &tokens->tokens[i];
-        json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:I}", "name", token->name, "role",
-                                              harpe_role_name(token->role), "groups",
-                                              groups_of(token->scope), "added_at",
-                                              (json_int_t)token->added_s));
+        int64_t watts = harpe_token_claim_w(token);
+        json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:o, s:I}", "name", token->name,
+                                              "role", harpe_role_name(token->role), "groups",
+                                              groups_of(token->scope), "watts",
+                                              watts < 0 ? json_null() : json_integer(watts),
+                                              "added_at", (json_int_t)token->added_s));
     }
     return harpe_command_print_json(json_pack("{s:o}", "tokens", list), error);
 }
@@ -171,7 +184,7 @@ int harpe_fleet_token_command(int argc, char **argv) {
         .doc = "Add, list or remove the tokens of a server. The server notices the change within "
                "seconds. A new token is printed once.\vSee also: man harpe-fleet",
     };
-    token_arguments arguments = {.action = TOKEN_NONE};
+    token_arguments arguments = {.action = TOKEN_NONE, .watts = -1};
     harpe_error error;
     argp_parse(&parser, argc, argv, 0, NULL, &arguments);
     harpe_status status = arguments.action == TOKEN_ADD ? add_and_print(&arguments, &error)

@@ -134,12 +134,13 @@ bool harpe_access_knows(const harpe_access *access, const char *text) {
 bool harpe_access_client(const harpe_access *access, const harpe_http_request *request,
                          harpe_client *out) {
     bool has_own = harpe_http_has_own_token(request);
-    *out = (harpe_client){.name = has_own ? "token file" : NULL, .role = HARPE_ROLE_OPERATOR};
+    *out = (harpe_client){
+        .name = has_own ? "token file" : NULL, .role = HARPE_ROLE_OPERATOR, .watts = -1};
     if (has_own || !access->path) return true;
     const char *text = harpe_http_bearer(request);
     const harpe_named_token *token = text ? harpe_tokens_find(&access->tokens, text) : NULL;
     if (!token) return false;
-    *out = (harpe_client){token->name, token->role, token->scope};
+    *out = (harpe_client){token->name, token->role, token->scope, harpe_token_claim_w(token)};
     return true;
 }
 

@@ -17,6 +17,7 @@ typedef struct harpe_client {
     const char *name; /* of its token; NULL: it needs none */
     harpe_role role;
     const char *scope; /* see rights/scope.h */
+    int64_t watts;     /* that the members that it declares may have together; negative: no limit */
 } harpe_client;
 
 /* Reads the file of tokens that the settings name; they stay valid until harpe_access_free.

@@ -297,6 +297,8 @@ static void start_call(harpe_routes *routes, harpe_http_request *request, const 
     if ((has_name && !self->call.job_id) || !note_client(self, client)) {
         answer_text(request, 503, JSON_TYPE, NULL, NULL);
     } else if (read_query(request, route, &self->call) && read_body(request, route, &self->call)) {
+        if (route->call == HARPE_CALL_FLEET_PUT_MEMBER || route->call == HARPE_CALL_FLEET_REPORT)
+            self->call.rank = client->watts;
         harpe_http_set_data(request, self);
         harpe_peers_handle(routes->options.peers, &self->call);
         return;

@@ -47,9 +47,10 @@ typedef enum harpe_call_kind {
     HARPE_CALL_FLEET_PUT_JOB,
     HARPE_CALL_FLEET_PUT_LOAD,
     HARPE_CALL_FLEET_DELETE_LOAD,
+    /* rank: the power in W that the declared members of the scope may have together, or -1 */
     HARPE_CALL_FLEET_PUT_MEMBER,
     HARPE_CALL_FLEET_DELETE_MEMBER,
-    HARPE_CALL_FLEET_REPORT, /* a declared member reports, and gets its plan */
+    HARPE_CALL_FLEET_REPORT, /* a declared member reports, and gets its plan; rank: as above */
     HARPE_CALL_FLEET_POST_EVENT,
     HARPE_CALL_FLEET_DELETE_EVENT,
     HARPE_CALL_FLEET_PUT_PRICES,

@@ -83,8 +83,9 @@ static void take_report(look *self, harpe_member *member, const harpe_job_glance
     if (!is_first) member->round_s = fmax(passed_s / (double)passed, 0.7 * member->round_s);
     rounds->reported = glance->reported_round;
     rounds->reported_s = self->now.steady_s;
-    if (glance->figures->power_w > 0)
-        harpe_member_measure(member, glance->figures->power_w, predicted_w(member));
+    double power_w = glance->figures->power_w;
+    if (power_w > 0 && power_w <= harpe_member_possible_w(member))
+        harpe_member_measure(member, power_w, predicted_w(member));
     if (glance->reported_round > rounds->follows_after) harpe_member_confirm(member);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decides whether a client whose token names groups may change what a call changes. The scope of
- * the token is these groups and the groups inside of them.
+/* Decides whether a client whose token names groups may change what a call changes, and whether a
+ * client that is no operator may claim so much power. The scope of the token is these groups and
+ * the groups inside of them.
  *
  * Prices and the history belong to the whole fleet, so such a client cannot change them. The client
  * may move a group only if both the old and the new parent are in the scope. It cannot make a
@@ -10,13 +11,18 @@
 #include "server/fleet/fleet_scope.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "rights/scope.h"
 #include "server/fleet/fleet_events.h"
 #include "server/fleet/groups.h"
 #include "server/fleet/member.h"
+
+/* The most members that clients of one scope declare, unless they are operators. */
+enum { MEMBERS_MAX = 1000 };
 
 /* Returns whether the scope covers the group. If not, writes the reason to `line`. */
 static bool covers(const harpe_fleet_state *state, const harpe_call *call, const char *group,
@@ -62,6 +68,59 @@ static bool covers_event(const harpe_fleet_state *state, const harpe_call *call,
     return !event || covers(state, call, event->group, line, size);
 }
 
+/* Returns the highest power that the member claims with this call. A report that shows more power
+ * than its plan predicts raises all plans. */
+static double claim_of(const harpe_fleet_state *state, const harpe_call *call) {
+    json_t *body = json_loadb(call->body ? call->body : "", call->body ? call->length : 0, 0, NULL);
+    double claim_w = json_number_value(json_object_get(body, "power"));
+    const harpe_member *known = harpe_member_find(state, HARPE_MEMBER_DECLARED, call->job_id);
+    const json_t *number = json_object_get(body, "plan"), *plan;
+    size_t i, running = (size_t)json_integer_value(number);
+    if (call->kind == HARPE_CALL_FLEET_REPORT && known) {
+        bool has_plan = json_is_integer(number) && running < known->plan_count &&
+                        known->plans[running].power_w > 0;
+        double part = has_plan ? fmax(1, claim_w / known->plans[running].power_w) : 1;
+        for (i = 0; i < known->plan_count; i++)
+            claim_w = fmax(claim_w, part * known->plans[i].power_w);
+    }
+    json_array_foreach(json_object_get(body, "plans"), i, plan) {
+        claim_w = fmax(claim_w, json_number_value(json_object_get(plan, "power")));
+    }
+    json_decref(body);
+    return claim_w;
+}
+
+/* A client that is no operator can only claim so much power for members that it declares, because
+ * others have less for each watt that a member says it draws. */
+static bool claim_is_within(const harpe_fleet_state *state, const harpe_call *call, char *line,
+                            size_t size) {
+    bool declares = call->kind == HARPE_CALL_FLEET_PUT_MEMBER;
+    if ((!declares && call->kind != HARPE_CALL_FLEET_REPORT) || call->rank < 0) return true;
+    double sum_w = claim_of(state, call);
+    size_t count = 0;
+    for (size_t i = 0; i < state->member_count; i++) {
+        const harpe_member *member = state->members[i];
+        if (member->kind != HARPE_MEMBER_DECLARED || strcmp(member->id, call->job_id) == 0 ||
+            !harpe_scope_covers(&state->tree, call->scope, state->groups[member->group].name))
+            continue;
+        sum_w += fmax(harpe_member_highest_w(member), member->measured_w);
+        count++;
+    }
+    char words[256];
+    (void)harpe_scope_words(call->scope, words, sizeof words);
+    if (declares && count >= MEMBERS_MAX)
+        (void)snprintf(line, size, "%s has already %d declared members: remove some", words,
+                       MEMBERS_MAX);
+    else if (sum_w > (double)call->rank)
+        (void)snprintf(line, size,
+                       "the declared members of %s would have %.0f W together, and the token is "
+                       "for %lld W (harpe fleet token add --watts)",
+                       words, sum_w, (long long)call->rank);
+    else
+        return true;
+    return false;
+}
+
 /* The scope must cover the group, its parent and its new parent. The reason is the same for a group
  * that does not exist and for a group outside of the scope, so it tells nothing about groups of
  * others. */
@@ -83,6 +142,7 @@ static bool covers_move(const harpe_fleet_state *state, const harpe_call *call, 
 bool harpe_fleet_is_in_scope(const harpe_fleet_state *state, const harpe_call *call, char *line,
                              size_t size) {
     harpe_member_kind kind = HARPE_MEMBER_DECLARED;
+    if (!claim_is_within(state, call, line, size)) return false;
     if (!call->scope) return true;
     switch (call->kind) {
     case HARPE_CALL_FLEET_SHOW: return true; /* it shows only groups of the scope */

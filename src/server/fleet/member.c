@@ -15,6 +15,7 @@
 #include "base/array.h"
 #include "base/clean.h"
 #include "base/number.h"
+#include "base/possible.h"
 
 /* A member is silent if it does not answer for SILENT_S, or for SILENT_ROUNDS of its rounds. */
 #define SILENT_S 30.0
@@ -175,6 +176,10 @@ const char *harpe_member_group_name(const harpe_member *member) {
                                     : "";
 }
 
+double harpe_member_possible_w(const harpe_member *member) {
+    return member->world_size > 0 ? HARPE_GPU_HIGHEST_W * (double)member->world_size : 1e8;
+}
+
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
 static int compare_plans(const void *a, const void *b) {
@@ -186,9 +191,10 @@ static int compare_plans(const void *a, const void *b) {
 
 void harpe_member_set_plans(harpe_member *member, harpe_fleet_plan *plans, size_t count) {
     size_t kept = 0;
+    double possible_w = harpe_member_possible_w(member);
     for (size_t i = 0; i < count && kept < HARPE_FLEET_PLANS_MAX; i++) {
         bool is_valid = plans[i].time_s >= 1e-9 && plans[i].time_s <= 1e9 &&
-                        plans[i].power_w >= 0 && plans[i].power_w <= 1e8;
+                        plans[i].power_w >= 0 && plans[i].power_w <= possible_w;
         if (is_valid) plans[kept++] = plans[i];
     }
     if (kept > 0) qsort(plans, kept, sizeof *plans, compare_plans);
@@ -228,7 +234,7 @@ size_t harpe_member_first_plan(const harpe_member *member) {
 
 /* ---- Powers ---------------------------------------------------------------------------------- */
 
-static double highest_w(const harpe_member *member) {
+double harpe_member_highest_w(const harpe_member *member) {
     double watts = 0;
     for (size_t i = 0; i < member->plan_count; i++)
         watts = fmax(watts, member->plans[i].power_w);
@@ -237,8 +243,11 @@ static double highest_w(const harpe_member *member) {
 
 /* Returns what a member without usable plans may draw. */
 static double unplanned_w(const harpe_member *member) {
-    double known_w = fmax(member->unplanned_w, highest_w(member));
-    double said_w = first_said(member->told.highest_w, member->said.highest_w, NAN);
+    double known_w = fmax(member->unplanned_w, harpe_member_highest_w(member));
+    double possible_w = harpe_member_possible_w(member);
+    bool is_too_much = member->said.highest_w > possible_w;
+    double said_w =
+        first_said(member->told.highest_w, is_too_much ? possible_w : member->said.highest_w, NAN);
     if (!isnan(said_w)) return fmax(said_w, known_w);
     return known_w > 0 ? known_w : UNKNOWN_W * (double)member->world_size;
 }
@@ -249,7 +258,8 @@ double harpe_member_counted_with(const harpe_member *member, double cap_w) {
     if (member->plan_count == 0 || member->is_learning)
         return fmax(unplanned_w(member), measured_w);
     double slowest_w = member->plans[member->plan_count - 1].power_w * member->scale;
-    double capped_w = fmin(fmax(cap_w, member->most_w) * member->scale, highest_w(member));
+    double capped_w =
+        fmin(fmax(cap_w, member->most_w) * member->scale, harpe_member_highest_w(member));
     return fmax(fmax(capped_w, slowest_w), measured_w);
 }
 

@@ -26,6 +26,9 @@ double harpe_member_priority(const harpe_member *member);
 double harpe_member_own_most_w(const harpe_member *member);      /* INFINITY: no cap of its own */
 const char *harpe_member_group_name(const harpe_member *member); /* "": the whole fleet */
 
+/* Returns the most power that the member's GPUs can draw, if their number is known. */
+double harpe_member_possible_w(const harpe_member *member);
+
 /* Takes over `plans`, sorts them, and drops plans that are not valid. `count` 0: none. */
 void harpe_member_set_plans(harpe_member *member, harpe_fleet_plan *plans, size_t count);
 /* Returns true if the job's frontier must be read before its first cap: it says which cap a client
@@ -39,6 +42,8 @@ size_t harpe_member_plan_within(const harpe_member *member, double cap_w);
 /* Returns the first plan that the solver may choose: its own cap excludes those before. */
 size_t harpe_member_first_plan(const harpe_member *member);
 
+/* Returns the highest power of its plans, with its scale. */
+double harpe_member_highest_w(const harpe_member *member);
 /* Returns the power that the member may draw now. */
 double harpe_member_counted_w(const harpe_member *member);
 /* Returns the power that it may draw if it gets `cap_w` now. */

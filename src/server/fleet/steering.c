@@ -452,7 +452,6 @@ bool harpe_steering_takes(const harpe_steering *self, const harpe_call *call) {
 /* Answers the call and returns true if it is about groups for which its client has no token. */
 static bool is_out_of_scope(harpe_steering *self, harpe_call *call) {
     char line[640];
-    if (!call->scope) return false;
     if (harpe_fleet_is_in_scope(&self->state, call, line, sizeof line)) return false;
     harpe_reply_detail(call, 403, "%s", line);
     return true;
