@@ -134,7 +134,7 @@ static void one_wrong_number_is_found_at_any_clock(void **state) {
                 if (fabs(log(factor)) < 1.2 && (clocks == 2 || step_mhz > 15)) continue;
                 *(variant / 20 ? &row->time_s : &row->energy_j) *= factor;
                 harpe_profile *profile = profile_of(&r);
-                char expected[16];
+                char expected[24];
                 (void)snprintf(expected, sizeof expected, "row %d: ", slip);
                 const char *found = harpe_profile_warning_at(profile, 0);
                 if (clocks == 2 && slip == 1 && found) found = harpe_profile_warning_at(profile, 1);
