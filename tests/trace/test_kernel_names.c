@@ -97,8 +97,7 @@ static const char *const work[] = {
     "void finalizeMoeRoutingKernel<x>",
     "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu>",
     "void cub::DeviceReduceKernel<x>",
-    "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_"
-    "segment_k_off_kernel__5x_cublas",
+    "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_execute_segment_k_off_kernel",
     "void splitKreduce_kernel<32, 16, int, float>",
     "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_nn",
     "volta_gemm",
