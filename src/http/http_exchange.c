@@ -28,15 +28,31 @@ typedef enum step {
 
 /* ---- The socket ------------------------------------------------------------------------------ */
 
-/* Receives at most `size` bytes and updates the socket's state from the result. */
-static ssize_t read_socket(harpe_http_connection *connection, char *buffer, size_t size) {
-    if (harpe_http_is_unix(connection->http) && harpe_http_has_files(connection->fd)) {
-        connection->is_broken = true;
+/* Receives bytes of a client that may send descriptors with them. Looks at them first, and receives
+ * no byte that it has not seen: `*size` may become smaller. Fails if there are descriptors. */
+static ssize_t receive_without_files(int fd, char *buffer, size_t *size) {
+    bool has_files = false;
+    ssize_t seen = harpe_http_look(fd, &has_files);
+    if (has_files) {
         errno = EPROTO;
         return -1;
     }
-    ssize_t got = connection->tls ? harpe_http_tls_receive(connection->tls, buffer, size)
-                                  : recv(connection->fd, buffer, size, 0);
+    if (seen <= 0) return seen;
+    if ((size_t)seen < *size) *size = (size_t)seen;
+    return recv(fd, buffer, *size, 0);
+}
+
+static ssize_t receive_bytes(const harpe_http_connection *connection, char *buffer, size_t *size) {
+    const harpe_http *http = connection->http;
+    if (connection->tls) return harpe_http_tls_receive(connection->tls, buffer, *size);
+    if (http->options.drop && harpe_http_is_unix(http))
+        return receive_without_files(connection->fd, buffer, size);
+    return recv(connection->fd, buffer, *size, 0);
+}
+
+/* Receives at most `size` bytes and updates the socket's state from the result. */
+static ssize_t read_socket(harpe_http_connection *connection, char *buffer, size_t size) {
+    ssize_t got = receive_bytes(connection, buffer, &size);
     if (got == 0) connection->peer_closed = true;
     if (got < 0 && errno != EAGAIN && errno != EINTR) connection->is_broken = true;
     /* After a short read the socket is empty, but TLS may still hold decrypted bytes. After the

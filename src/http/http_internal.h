@@ -175,8 +175,9 @@ harpe_status harpe_http_listen_unix(harpe_http *http, const char *path, mode_t m
                                     harpe_error *error);
 /* Returns true if the server listens on a Unix socket, and false if it listens on TCP. */
 bool harpe_http_is_unix(const harpe_http *http);
-/* Returns true if the next bytes of a Unix socket have descriptors, which no request needs. */
-bool harpe_http_has_files(int fd);
+/* Looks at the next bytes of a Unix socket without receiving them. Returns their number, as recv()
+ * does. `*has_files` becomes true if they have descriptors, which no request needs. */
+ssize_t harpe_http_look(int fd, bool *has_files);
 /* Closes an accepted socket, or lets the option `drop` close it. */
 void harpe_http_close_socket(const harpe_http *http, int fd);
 /* Returns true if the user of a new connection may have one more. */

@@ -17,20 +17,14 @@ harpe_status harpe_http_listen_unix(harpe_http *http, const char *path, mode_t m
                              &http->unix_listener, &http->listen_fd, error);
 }
 
-/* Without room for them, a packet's descriptors are not received but reported as cut. */
-static ssize_t look(int fd, bool *has_files) {
+ssize_t harpe_http_look(int fd, bool *has_files) {
     char bytes[4096];
     struct iovec data = {bytes, sizeof bytes};
     struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
+    /* There is no room for descriptors, so the kernel reports them as cut. */
     ssize_t got = recvmsg(fd, &message, MSG_PEEK | MSG_DONTWAIT);
     *has_files = got >= 0 && (message.msg_flags & MSG_CTRUNC) != 0;
     return got;
-}
-
-bool harpe_http_has_files(int fd) {
-    bool has_files;
-    (void)look(fd, &has_files);
-    return has_files;
 }
 
 void harpe_http_close_socket(const harpe_http *http, int fd) {
@@ -39,7 +33,7 @@ void harpe_http_close_socket(const harpe_http *http, int fd) {
     char bytes[4096];
     if (options->drop && harpe_http_is_unix(http)) {
         (void)shutdown(fd, SHUT_RD); /* from now on, nothing can be sent */
-        for (ssize_t got; (got = look(fd, &has_files)) > 0 && !has_files;)
+        for (ssize_t got; (got = harpe_http_look(fd, &has_files)) > 0 && !has_files;)
             (void)recv(fd, bytes, (size_t)got, MSG_DONTWAIT);
     }
     if (has_files)

@@ -165,7 +165,9 @@ class Descriptors(Attack):
     def test_descriptors_for_zeusd_s_routes(self):
         path = self.machine.path / "zeusd.sock"
         request = b"GET /discover HTTP/1.1\r\nHost: x\r\n\r\n"
-        for first, second in ((request, b""), (request[:20], request[20:]), (b"x", b"x" * 70000), (request, request)):
+        long_head = request[:-2] + b"X: " + b"x" * 12000
+        for first, second in ((request, b""), (request[:20], request[20:]), (b"x", b"x" * 70000), (request, request),
+                              (long_head, b"\r\n\r\n")):
             for stays in (True, False):
                 agent = self.agent("--zeusd-socket", path)
                 slow, peer = socket_whose_close_waits()
