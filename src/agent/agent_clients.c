@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/passed_files.h"
 #include "base/unix_socket.h"
 #include "client/controller.h"
 
@@ -202,22 +203,10 @@ static void idle_too_long(void *user) {
 static bool send_answer(harpe_agent_client *client, json_t *json, int descriptor) {
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     json_decref(json);
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control = {.bytes = {0}};
     struct iovec data = {text, text ? strlen(text) : 0};
-    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
-    if (descriptor >= 0) {
-        message.msg_control = control.bytes;
-        message.msg_controllen = sizeof control.bytes;
-        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
-    }
-    bool is_sent = text && sendmsg(client->socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;
+    harpe_passed_files files = {{descriptor}, descriptor >= 0};
+    bool is_sent =
+        text && harpe_passed_files_send(client->socket, &data, 1, &files, MSG_DONTWAIT) >= 0;
     free(text);
     if (!is_sent) close_client(client);
     return is_sent;
@@ -499,7 +488,7 @@ static void receive_files(void *user) {
     if (client->failed.status == HARPE_OK && received.length < 0)
         client->failed.status = harpe_fail(&client->failed, HARPE_INVALID_ARGUMENT,
                                            "a request has at most %d bytes and %d descriptors",
-                                           HARPE_LEASE_MESSAGE_SIZE, HARPE_RECEIVER_FILES);
+                                           HARPE_LEASE_MESSAGE_SIZE, HARPE_PASSED_FILES_MAX);
     if (received.length > 0)
         client->request = json_loadb(text, (size_t)received.length, JSON_REJECT_DUPLICATES, NULL);
     client->memory = received.memory;
@@ -538,7 +527,7 @@ static void take_files(harpe_agent_client *client, const char *text, ssize_t len
         client->failed.status =
             harpe_fail(&client->failed, HARPE_INVALID_ARGUMENT,
                        "only a request for a lease may have descriptors, and at most %d",
-                       HARPE_RECEIVER_FILES);
+                       HARPE_PASSED_FILES_MAX);
     } else if (client->peer.user != 0 &&
                receivers_of(client->agent, client->peer.user) >= RECEIVERS_OF_USER) {
         client->failed.status =

@@ -21,6 +21,7 @@
 
 #include "base/error.h"
 #include "base/helper_process.h"
+#include "base/passed_files.h"
 #include "client/controller.h"
 
 enum {
@@ -63,36 +64,13 @@ harpe_packet harpe_packet_read(int socket, bool is_look, char text[HARPE_LEASE_M
 
 /* ---- The process ----------------------------------------------------------------------------- */
 
-typedef struct packet_files {
-    int each[HARPE_RECEIVER_FILES];
-    size_t count;
-} packet_files;
-
-static void take_files(struct msghdr *message, packet_files *files) {
-    for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header;
-         header = CMSG_NXTHDR(message, header)) {
-        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-        size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < count && files->count < HARPE_RECEIVER_FILES; i++)
-            memcpy(&files->each[files->count++], CMSG_DATA(header) + i * sizeof(int), sizeof(int));
-    }
-}
-
 /* Returns the length, or -1 if the packet is too long or has too many descriptors. */
-static ssize_t receive_packet(char *text, packet_files *files) {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(struct ucred)) +
-                   CMSG_SPACE(HARPE_RECEIVER_FILES * sizeof(int))];
-    } control;
+static ssize_t receive_packet(char *text, harpe_passed_files *files) {
     struct iovec data = {text, HARPE_LEASE_MESSAGE_SIZE};
-    struct msghdr message = {.msg_iov = &data,
-                             .msg_iovlen = 1,
-                             .msg_control = control.bytes,
-                             .msg_controllen = sizeof control.bytes};
-    ssize_t got = recvmsg(HARPE_HELPER_MEMORY, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (got >= 0) take_files(&message, files);
-    return message.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ? -1 : got;
+    int flags;
+    ssize_t got = harpe_passed_files_receive(HARPE_HELPER_MEMORY, &data, 1, HARPE_PASSED_FILES_MAX,
+                                             files, MSG_DONTWAIT, &flags);
+    return flags & (MSG_TRUNC | MSG_CTRUNC) ? -1 : got;
 }
 
 /* Checks the memory that a client shares with its controller, which runs as root. The memory must
@@ -108,13 +86,14 @@ static bool is_good_memory(int memory) {
 }
 
 /* Returns the descriptor that the request announces as `name`, in the order of the names. */
-static int take_file(const json_t *request, const char *name, const packet_files *files,
+static int take_file(const json_t *request, const char *name, const harpe_passed_files *files,
                      size_t *next) {
     if (!json_is_true(json_object_get(request, name)) || *next >= files->count) return -1;
     return files->each[(*next)++];
 }
 
-static void examine_files(const json_t *request, const packet_files *files, harpe_received *out) {
+static void examine_files(const json_t *request, const harpe_passed_files *files,
+                          harpe_received *out) {
     size_t next = 0;
     int memory = take_file(request, "memory", files, &next);
     int node = take_file(request, "node", files, &next);
@@ -124,29 +103,15 @@ static void examine_files(const json_t *request, const packet_files *files, harp
 
 /* Sends the packet, with the memory in place of all descriptors, before any of them is closed. */
 static void pass_on(const harpe_received *received, char *text) {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control = {.bytes = {0}};
-    harpe_received copy = *received;
+    harpe_passed_files memory = {{received->memory}, received->memory >= 0};
     size_t length = received->length > 0 ? (size_t)received->length : 0;
-    struct iovec data[2] = {{&copy, sizeof copy}, {text, length}};
-    struct msghdr message = {.msg_iov = data, .msg_iovlen = 2};
-    if (received->memory >= 0) {
-        message.msg_control = control.bytes;
-        message.msg_controllen = sizeof control.bytes;
-        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(header), &received->memory, sizeof(int));
-    }
-    (void)sendmsg(HARPE_HELPER_SOCKET, &message, MSG_NOSIGNAL);
+    struct iovec data[2] = {{(void *)received, sizeof *received}, {text, length}};
+    (void)harpe_passed_files_send(HARPE_HELPER_SOCKET, data, 2, &memory, 0);
 }
 
 static void receive_one(void) {
     char text[HARPE_LEASE_MESSAGE_SIZE];
-    packet_files files = {.count = 0};
+    harpe_passed_files files = {.count = 0};
     harpe_received received = {.memory = -1};
     received.length = receive_packet(text, &files);
     json_t *request =
@@ -199,26 +164,17 @@ static harpe_status start(int socket, const char *what, int *channel, int *proce
 }
 
 static bool await_packet(int channel, char *text, harpe_received *out) {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control;
     struct pollfd wait = {.fd = channel, .events = POLLIN};
     struct iovec data[2] = {{out, sizeof *out}, {text, HARPE_LEASE_MESSAGE_SIZE}};
-    struct msghdr message = {.msg_iov = data,
-                             .msg_iovlen = 2,
-                             .msg_control = control.bytes,
-                             .msg_controllen = sizeof control.bytes};
-    int ready;
+    harpe_passed_files memory;
+    int ready, flags;
     do {
         ready = poll(&wait, 1, TIMEOUT_MS);
     } while (ready < 0 && errno == EINTR);
-    if (ready <= 0 || recvmsg(channel, &message, MSG_CMSG_CLOEXEC) < (ssize_t)sizeof *out)
+    if (ready <= 0 ||
+        harpe_passed_files_receive(channel, data, 2, 1, &memory, 0, &flags) < (ssize_t)sizeof *out)
         return false;
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    out->memory = -1;
-    if (header && header->cmsg_type == SCM_RIGHTS)
-        memcpy(&out->memory, CMSG_DATA(header), sizeof(int));
+    out->memory = memory.count > 0 ? memory.each[0] : -1;
     return true;
 }
 

@@ -15,7 +15,6 @@
 #include "lease/lease.h"
 
 #define HARPE_RECEIVER_ARGUMENT "--agent-receiver"
-enum { HARPE_RECEIVER_FILES = 4 }; /* a packet with more is refused */
 
 /* ---- Packets without descriptors ------------------------------------------------------------- */
 

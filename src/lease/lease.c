@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/passed_files.h"
 
 enum { TIMEOUT_MS = 30000, LIMITS_MS = 3000, CONNECT_MS = 5000, LOOK_MS = 50, BUSY_NS = 5000000 };
 
@@ -81,30 +82,14 @@ static harpe_status connect_to(const char *path, int *out, harpe_error *error) {
 
 /* ---- Messages -------------------------------------------------------------------------------- */
 
-typedef union harpe_descriptors {
-    struct cmsghdr align;
-    char bytes[CMSG_SPACE(2 * sizeof(int))];
-} harpe_descriptors;
-
-static harpe_status send_request(int socket, const json_t *request, const int *descriptors,
-                                 size_t count, harpe_error *error) {
+static harpe_status send_request(int socket, const json_t *request, const harpe_passed_files *files,
+                                 harpe_error *error) {
     char *text = json_dumps(request, JSON_COMPACT);
     if (!text) return harpe_fail_memory(error);
-    harpe_descriptors control = {.bytes = {0}};
     struct iovec data = {text, strlen(text)};
-    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
-    if (count > 0) {
-        message.msg_control = control.bytes;
-        message.msg_controllen = CMSG_SPACE(count * sizeof(int));
-        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(count * sizeof(int));
-        memcpy(CMSG_DATA(header), descriptors, count * sizeof(int));
-    }
     ssize_t sent;
     do {
-        sent = sendmsg(socket, &message, MSG_NOSIGNAL);
+        sent = harpe_passed_files_send(socket, &data, 1, files, 0);
     } while (sent < 0 && errno == EINTR);
     int failure = errno;
     free(text);
@@ -114,30 +99,21 @@ static harpe_status send_request(int socket, const json_t *request, const int *d
 
 /* Receives one answer and its descriptor. Writes -1 if the answer has no descriptor. */
 static harpe_status receive_answer(int socket, json_t **out, int *descriptor, harpe_error *error) {
-    harpe_descriptors control;
     char *text = malloc(HARPE_LEASE_ANSWER_SIZE);
     if (!text) return harpe_fail_memory(error);
     struct iovec data = {text, HARPE_LEASE_ANSWER_SIZE};
-    struct msghdr message = {.msg_iov = &data,
-                             .msg_iovlen = 1,
-                             .msg_control = control.bytes,
-                             .msg_controllen = CMSG_LEN(sizeof(int))}; /* room for one descriptor */
-    ssize_t got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-    int passed = -1;
-    for (struct cmsghdr *header = got > 0 ? CMSG_FIRSTHDR(&message) : NULL; header;
-         header = CMSG_NXTHDR(&message, header))
-        if (header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS)
-            memcpy(&passed, CMSG_DATA(header), sizeof passed);
-    *out =
-        got > 0 && !(message.msg_flags & MSG_TRUNC) ? json_loadb(text, (size_t)got, 0, NULL) : NULL;
+    harpe_passed_files passed;
+    int flags;
+    ssize_t got = harpe_passed_files_receive(socket, &data, 1, 1, &passed, 0, &flags);
+    *out = got > 0 && !(flags & MSG_TRUNC) ? json_loadb(text, (size_t)got, 0, NULL) : NULL;
     free(text);
     if (json_is_object(*out)) {
-        *descriptor = passed;
+        *descriptor = passed.count > 0 ? passed.each[0] : -1;
         return HARPE_OK;
     }
     json_decref(*out);
     *out = NULL;
-    if (passed >= 0) close(passed);
+    if (passed.count > 0) close(passed.each[0]);
     return got <= 0 ? harpe_fail(error, HARPE_UNAVAILABLE, "the node agent has ended")
                     : harpe_fail(error, HARPE_IO_ERROR, "the node agent's answer is not readable");
 }
@@ -170,7 +146,7 @@ static harpe_status check_answer(const json_t *answer, harpe_error *error) {
 static harpe_status exchange(int socket, const json_t *request, int timeout_ms, json_t **answer,
                              harpe_error *error) {
     int descriptor = -1;
-    harpe_status status = send_request(socket, request, NULL, 0, error);
+    harpe_status status = send_request(socket, request, &(harpe_passed_files){.count = 0}, error);
     if (status == HARPE_OK) status = wait_for_answer(socket, timeout_ms, NULL, error);
     if (status == HARPE_OK) status = receive_answer(socket, answer, &descriptor, error);
     if (descriptor >= 0) close(descriptor);
@@ -256,10 +232,9 @@ static void read_grant(const json_t *answer, int socket, harpe_lease *out) {
 
 static harpe_status ask_for_lease(int socket, const harpe_lease_request *request, int node,
                                   harpe_lease *out, harpe_error *error) {
-    int descriptors[2];
-    size_t count = 0;
-    if (request->memory >= 0) descriptors[count++] = request->memory;
-    if (node >= 0) descriptors[count++] = node;
+    harpe_passed_files files = {.count = 0};
+    if (request->memory >= 0) files.each[files.count++] = request->memory;
+    if (node >= 0) files.each[files.count++] = node;
     json_t *json = json_pack("{s:i,s:s,s:s,s:s,s:b,s:b,s:I,s:I,s:b,s:s*}", "version",
                              HARPE_LEASE_VERSION, "request", "lease", "gpu", request->uuid,
                              "control", harpe_lease_control_name(request->control), "memory",
@@ -269,7 +244,7 @@ static harpe_status ask_for_lease(int socket, const harpe_lease_request *request
     if (!json) return harpe_fail_memory(error);
     json_t *answer = NULL;
     int passed = -1;
-    harpe_status status = send_request(socket, json, descriptors, count, error);
+    harpe_status status = send_request(socket, json, &files, error);
     json_decref(json);
     if (status == HARPE_OK)
         status = wait_for_answer(socket, request->timeout_ms, request->gives_up, error);

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/file_internal.h"
+#include "base/passed_files.h"
 
 /* Makes an address. The path in an address has at most 107 bytes, so the directory is named by a
  * descriptor (/proc/self/fd/N). */
@@ -57,39 +58,20 @@ harpe_status harpe_store_control_listen(const char *path, int waiting, int *list
 }
 
 void harpe_store_control_answer(int client, int file, const char *text) {
-    union {
-        char bytes[CMSG_SPACE(sizeof(int))];
-        struct cmsghdr alignment;
-    } control = {0};
     struct iovec part = {.iov_base = (void *)text, .iov_len = strlen(text)};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    if (file >= 0) {
-        message.msg_control = &control;
-        message.msg_controllen = sizeof control;
-        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(header), &file, sizeof file);
-    }
+    harpe_passed_files files = {{file}, file >= 0};
     /* This does not block, because the message fits into the empty buffer. An error means that the
      * client has disconnected. */
-    (void)sendmsg(client, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)harpe_passed_files_send(client, &part, 1, &files, MSG_DONTWAIT);
 }
 
 static harpe_status receive(int server, const char *path, int wait_s, int *file,
                             harpe_error *error) {
-    union {
-        char bytes[CMSG_SPACE(sizeof(int))];
-        struct cmsghdr alignment;
-    } control;
     char text[HARPE_ERROR_MESSAGE_SIZE];
     struct iovec part = {.iov_base = text, .iov_len = sizeof text - 1};
-    struct msghdr message = {.msg_iov = &part,
-                             .msg_iovlen = 1,
-                             .msg_control = &control,
-                             .msg_controllen = sizeof control};
-    ssize_t length = recvmsg(server, &message, MSG_CMSG_CLOEXEC);
+    harpe_passed_files files;
+    int flags;
+    ssize_t length = harpe_passed_files_receive(server, &part, 1, 1, &files, 0, &flags);
     if (length < 0 && errno == EINTR)
         return harpe_fail(error, HARPE_INTERRUPTED, "interrupted; nothing was written");
     if (length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
@@ -99,10 +81,8 @@ static harpe_status receive(int server, const char *path, int wait_s, int *file,
         return harpe_fail(error, HARPE_UNAVAILABLE, "%s: the server ended before it answered",
                           path);
     text[length] = '\0';
-    const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    if (!header || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int)))
-        return harpe_fail(error, HARPE_IO_ERROR, "%s", text);
-    memcpy(file, CMSG_DATA(header), sizeof *file);
+    if (files.count == 0) return harpe_fail(error, HARPE_IO_ERROR, "%s", text);
+    *file = files.each[0];
     return HARPE_OK;
 }
 
