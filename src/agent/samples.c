@@ -80,13 +80,7 @@ READER(read_mig, bool, harpe_gpu_mig_mode)
 READER(read_persistence, bool, harpe_gpu_persistence_mode)
 
 static harpe_status read_energy(sampler *self, uint64_t *value, harpe_error *error) {
-    harpe_energy_source source = harpe_energy_source_of_gpus(self->all->gpus);
-    harpe_counter_reading reading = {0};
-    int64_t now_ns = source.clock_ns(source.user);
-    harpe_status status =
-        harpe_counter_read(&self->counter, &source, self->gpu, now_ns, &reading, error);
-    *value = reading.energy_mj;
-    return status;
+    return harpe_counter_read_energy(&self->counter, self->all->gpus, self->gpu, value, error);
 }
 
 static harpe_status read_graphics(sampler *self, uint64_t *value, harpe_error *error) {

@@ -20,15 +20,6 @@ harpe_zeusd_gpu *harpe_zeusd_gpu_find(harpe_zeusd_server *server, uint64_t id) {
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-static void read_energy(harpe_zeusd_gpu *gpu, harpe_zeusd_result *out) {
-    harpe_energy_source source = harpe_energy_source_of_gpus(gpu->server->gpus);
-    harpe_counter_reading reading = {0};
-    int64_t now_ns = source.clock_ns(source.user);
-    out->status =
-        harpe_counter_read(&gpu->counter, &source, gpu->gpu, now_ns, &reading, &out->error);
-    out->values[0] = reading.energy_mj;
-}
-
 /* On a worker. */
 static void read_gpu(void *user) {
     harpe_zeusd_gpu *gpu = user;
@@ -38,7 +29,10 @@ static void read_gpu(void *user) {
     bool is_on = false;
     *out = (harpe_zeusd_result){.status = HARPE_OK};
     switch (gpu->reads) {
-    case HARPE_ZEUSD_READ_ENERGY: read_energy(gpu, out); return;
+    case HARPE_ZEUSD_READ_ENERGY:
+        out->status =
+            harpe_counter_read_energy(&gpu->counter, gpus, gpu->gpu, &out->values[0], &out->error);
+        return;
     case HARPE_ZEUSD_READ_POWER:
         out->status = harpe_gpu_instant_power(gpus, gpu->gpu, &one, &out->error);
         break;

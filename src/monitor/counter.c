@@ -87,6 +87,16 @@ harpe_status harpe_counter_read(harpe_counter *counter, const harpe_energy_sourc
     return HARPE_OK;
 }
 
+harpe_status harpe_counter_read_energy(harpe_counter *counter, harpe_gpus *gpus, int gpu,
+                                       uint64_t *energy_mj, harpe_error *error) {
+    harpe_energy_source source = harpe_energy_source_of_gpus(gpus);
+    harpe_counter_reading reading = {0};
+    int64_t now_ns = source.clock_ns(source.user);
+    harpe_status status = harpe_counter_read(counter, &source, gpu, now_ns, &reading, error);
+    if (status == HARPE_OK) *energy_mj = reading.energy_mj;
+    return status;
+}
+
 harpe_status harpe_counter_fail(harpe_counter *counter, int gpu, harpe_error *error) {
     pthread_mutex_lock(&counter->lock);
     past known = counter->past;

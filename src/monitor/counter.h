@@ -38,6 +38,10 @@ typedef struct harpe_counter_reading {
 harpe_status harpe_counter_read(harpe_counter *counter, const harpe_energy_source *source, int gpu,
                                 int64_t now_ns, harpe_counter_reading *out, harpe_error *error);
 
+/* Does the same for a GPU of `gpus`, and writes only the energy. */
+harpe_status harpe_counter_read_energy(harpe_counter *counter, harpe_gpus *gpus, int gpu,
+                                       uint64_t *energy_mj, harpe_error *error);
+
 /* Fails with HARPE_DRIVER_ERROR, and says what the counter did at its last break. */
 harpe_status harpe_counter_fail(harpe_counter *counter, int gpu, harpe_error *error);
 
