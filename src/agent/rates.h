@@ -9,12 +9,13 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/credit.h"
+
 enum { HARPE_AGENT_RATE_USERS = 64 };
 
 typedef struct harpe_agent_rate {
     uid_t user;
-    double credit;  /* requests that are allowed now */
-    int64_t now_ns; /* time of `credit`; 0: not in use */
+    harpe_credit credit; /* requests that are allowed now; at_ns 0: not in use */
 } harpe_agent_rate;
 
 /* The users who asked last. A user who was dropped from this table begins again with a full credit.

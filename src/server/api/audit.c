@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes and reads the audit log. Records that come while a worker writes are written together
  * afterwards, with one fsync. The file is opened for each write, so it may be renamed at any time.
- * What a token can add to it without the role operator is limited, and so is the file: when it is
- * long, it takes the place of PATH.old. */
+ * The records of a token that has not the role operator are limited. A file that is too long is
+ * renamed to PATH.old. */
 #include "server/api/audit.h"
 
 #include <errno.h>
@@ -17,6 +17,7 @@
 
 #include "base/array.h"
 #include "base/clock.h"
+#include "base/credit.h"
 #include "base/error.h"
 #include "base/file_internal.h"
 #include "base/log.h"
@@ -40,22 +41,14 @@ typedef struct batch {
     waiter *waiters;
 } batch;
 
-/* How many records a token may have at once, and how many more in each second. */
-typedef struct record_rate {
-    double most, per_s;
-} record_rate;
-static const record_rate OF_DONE = {1000, 1}, OF_REFUSED = {20, 0.1};
-
-/* How many records a token may add now. It grows with time. */
-typedef struct allowance {
-    double left;
-    int64_t at_ns; /* when `left` was right; 0: never */
-} allowance;
+/* A token may add this many records at once, and this many more in each second: about requests that
+ * were carried out, and about refused ones. */
+static const double DONE_MOST = 1000, DONE_PER_S = 1, REFUSED_MOST = 20, REFUSED_PER_S = 0.1;
 
 /* The records of one token. */
 typedef struct source {
     char *who; /* "": requests without a token */
-    allowance done, refused;
+    harpe_credit done, refused;
     int left_out; /* records since the last one that was written */
 } source;
 
@@ -92,22 +85,13 @@ static source *source_of(harpe_audit *audit, const char *who) {
     return added;
 }
 
-static bool takes_one(allowance *self, record_rate rate) {
-    int64_t now_ns = harpe_clock_ns();
-    double grown_s = (double)(now_ns - self->at_ns) / 1e9;
-    self->left += self->at_ns == 0 ? rate.most : rate.per_s * grown_s;
-    if (self->left > rate.most) self->left = rate.most;
-    self->at_ns = now_ns;
-    if (self->left < 1) return false;
-    self->left -= 1;
-    return true;
-}
-
 /* An operator may do everything, so each of its changes has a record. A request whose client left
  * (499) may have changed something. */
 static bool is_left_out(source *from, const harpe_audit_note *note, int http_status) {
-    if (http_status >= 400 && http_status < 499) return !takes_one(&from->refused, OF_REFUSED);
-    return !note->is_operator && !takes_one(&from->done, OF_DONE);
+    int64_t now_ns = harpe_clock_ns();
+    if (http_status >= 400 && http_status < 499)
+        return !harpe_credit_take(&from->refused, REFUSED_MOST, REFUSED_PER_S, now_ns);
+    return !note->is_operator && !harpe_credit_take(&from->done, DONE_MOST, DONE_PER_S, now_ns);
 }
 
 /* ---- Writing --------------------------------------------------------------------------------- */
