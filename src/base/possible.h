@@ -6,8 +6,10 @@
 
 #include <stdbool.h>
 
-/* No GPU, and no package of a CPU or its DRAM, draws more power. */
+/* No GPU draws more power, and none that works draws less. No package of a CPU, and no DRAM of a
+ * package, draws more than HARPE_CPU_HIGHEST_W. */
 #define HARPE_GPU_HIGHEST_W 3000.0
+#define HARPE_GPU_LOWEST_W 5.0
 #define HARPE_CPU_HIGHEST_W 1000.0
 
 /* Every energy counter moves more often. In a shorter time, a step of a counter looks like any

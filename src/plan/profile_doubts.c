@@ -12,6 +12,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
+#include "base/possible.h"
 #include "base/text.h"
 
 /* How far a value may be from its neighbours: by the first factor, or, in a noisy profile, by
@@ -140,10 +141,10 @@ static void describe_power(harpe_text *line, double power_w) {
     };
     const char *before = "; if ";
     harpe_text_printf(line, "%s W on a GPU, %s than any GPU draws", HARPE_DIGITS(power_w, 4),
-                      power_w > HARPE_GPU_POWER_MAX_W ? "more" : "less");
+                      power_w > HARPE_GPU_HIGHEST_W ? "more" : "less");
     for (size_t i = 0; i < sizeof guesses / sizeof guesses[0]; i++) {
         double guess_w = power_w * guesses[i].factor;
-        if (guess_w < 10 * HARPE_GPU_POWER_MIN_W || guess_w > HARPE_GPU_POWER_MAX_W / 2) continue;
+        if (guess_w < 10 * HARPE_GPU_LOWEST_W || guess_w > HARPE_GPU_HIGHEST_W / 2) continue;
         harpe_text_printf(line, "%s%s, it is %s W", before, guesses[i].text,
                           HARPE_DIGITS(guess_w, 4));
         before = ", if ";
@@ -166,7 +167,7 @@ static void describe_deviation(const finder *f, size_t at, double off, bool is_t
 static void check_row(finder *f, size_t at) {
     const harpe_profile_row *row = f->rows[at];
     double power_w = row->energy_j / (row->time_s * row->gpu_count);
-    bool is_odd_power = power_w < HARPE_GPU_POWER_MIN_W || power_w > HARPE_GPU_POWER_MAX_W;
+    bool is_odd_power = power_w < HARPE_GPU_LOWEST_W || power_w > HARPE_GPU_HIGHEST_W;
     double time_off = deviation(f, at, time_of), energy_off = deviation(f, at, energy_of);
     bool is_odd_time = fabs(time_off) > f->limit_time;
     bool is_off = is_odd_time || fabs(energy_off) > f->limit_energy;
@@ -175,7 +176,7 @@ static void check_row(finder *f, size_t at) {
     if (is_off) describe_deviation(f, at, is_odd_time ? time_off : energy_off, is_odd_time, line);
     if (is_off && is_odd_power) harpe_text_printf(line, ": ");
     if (is_odd_power) describe_power(line, power_w);
-    if (!is_off && power_w > HARPE_GPU_POWER_MAX_W)
+    if (!is_off && power_w > HARPE_GPU_HIGHEST_W)
         harpe_text_printf(line, "; if it is a sum over several GPUs, give their number as gpus");
 }
 

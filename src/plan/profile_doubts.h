@@ -9,9 +9,6 @@
 #include "plan/profile_rows.h"
 
 #define HARPE_PROFILE_DOUBTS_MAX 3
-/* No GPU that runs an instruction draws less or more. */
-#define HARPE_GPU_POWER_MIN_W 5.0
-#define HARPE_GPU_POWER_MAX_W 3000.0
 
 /* Describes the first doubtful rows, in the order of the rows, and how many more there are. Each
  * line names its row, as the errors of harpe_profile_rows_finish do. The lines are in the arena; a

@@ -11,9 +11,9 @@
 
 #include "base/array.h"
 #include "base/format.h"
+#include "base/possible.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "plan/profile_doubts.h"
 #include "plan/profile_notes.h"
 
 /* Marks each entry of the profile that the schedule runs. The caller frees the marks. */
@@ -68,7 +68,7 @@ static double highest_power_w(const harpe_problem_input *input) {
  * GPU that works. */
 static void note_blocking_power(const harpe_problem_input *input, harpe_text *text) {
     double highest_w = highest_power_w(input);
-    if (highest_w < HARPE_GPU_POWER_MIN_W) return; /* the profile is wrong */
+    if (highest_w < HARPE_GPU_LOWEST_W) return; /* the profile is wrong */
     for (size_t i = 0; i < input->blocking_power_count; i++) {
         if (input->blocking_power_w[i] <= highest_w) continue;
         harpe_text_printf(text,
