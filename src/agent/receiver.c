@@ -120,6 +120,7 @@ static void receive_one(void) {
     pass_on(&received, text);
 }
 
+/* The end of the process drops what is left. */
 static void drop_all(void) {
     char text[HARPE_LEASE_MESSAGE_SIZE];
     ssize_t length;

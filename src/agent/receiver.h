@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Receives packets with descriptors in a process of its own. A client chooses the descriptors that
- * it sends, and can make every use of them wait for ever, even their close: it may itself serve the
- * file system of a file. Then only this process waits. It has no lock, no lease and no listener,
- * the agent stops waiting for it after a while, and it ends when the file system lets it. */
+/* Receives packets with descriptors in a process of its own, the receiver. A client can send the
+ * descriptor of a file whose file system it serves itself. If the client does not answer, every use
+ * of the descriptor waits for ever, even its close. Then only the receiver waits. The receiver has
+ * no lock, lease or listener. The agent waits for it only some seconds. */
 #ifndef HARPE_AGENT_RECEIVER_H
 #define HARPE_AGENT_RECEIVER_H
 
@@ -27,8 +27,8 @@ typedef enum harpe_packet {
 
 /* Prepares a socket for harpe_packet_read. */
 bool harpe_packet_prepare(int socket);
-/* Reads a packet, or looks at it if `is_look`. Never receives descriptors: a packet that has some
- * loses them if it is read, so look first. Does not wait. */
+/* Reads a packet. If `is_look` is true, the packet stays in the socket. Never receives descriptors:
+ * reading drops those of the packet, so look at a packet before reading it. Does not wait. */
 harpe_packet harpe_packet_read(int socket, bool is_look, char text[HARPE_LEASE_MESSAGE_SIZE],
                                ssize_t *length);
 
@@ -41,13 +41,13 @@ typedef struct harpe_received {
     harpe_agent_node_proof node;
 } harpe_received;
 
-/* Starts a process, which receives one packet and examines its descriptors. Waits for it for some
- * seconds, so call it on a worker. The caller closes `*process` (a pidfd; -1: no process was
- * started) and `out->memory`. After a failure the process may still run. */
+/* Starts a receiver for one packet, which examines the descriptors of the packet. Waits some
+ * seconds for it, so call this function on a worker. The caller closes `*process`, a pidfd (-1: no
+ * process was started), and `out->memory`. After a failure the receiver may still run. */
 harpe_status harpe_receiver_receive(int socket, char text[HARPE_LEASE_MESSAGE_SIZE],
                                     harpe_received *out, int *process, harpe_error *error);
-/* Starts a process, which drops all packets of the socket. When this function has returned success,
- * the caller closes the socket without waiting. */
+/* Starts a receiver that drops all packets of the socket. After success, closing the socket does
+ * not wait, because the receiver has it too. */
 harpe_status harpe_receiver_drop(int socket, int *process, harpe_error *error);
 
 /* ---- The process ----------------------------------------------------------------------------- */

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which energies and powers cannot be. Whatever measures, or takes measurements from others, uses
- * this one rule. */
+/* Decides which energies and powers are possible. All code that measures, or takes measurements
+ * from others, uses this rule. */
 #ifndef HARPE_BASE_POSSIBLE_H
 #define HARPE_BASE_POSSIBLE_H
 
 #include <stdbool.h>
 
-/* No GPU draws more power, and none that works draws less. No package of a CPU, and no DRAM of a
- * package, draws more than HARPE_CPU_HIGHEST_W. */
+/* A GPU never draws more than HARPE_GPU_HIGHEST_W, and a GPU that works never draws less than
+ * HARPE_GPU_LOWEST_W. A CPU package, and the DRAM of a package, never draw more than
+ * HARPE_CPU_HIGHEST_W. */
 #define HARPE_GPU_HIGHEST_W 3000.0
 #define HARPE_GPU_LOWEST_W 5.0
 #define HARPE_CPU_HIGHEST_W 1000.0
 
-/* Every energy counter moves more often. In a shorter time, a step of a counter looks like any
- * power, so the power is judged as if the time were this long. */
+/* Energy counters move in steps, more often than this. In a shorter time, one step can look like
+ * any power. So a shorter time counts as this long. */
 #define HARPE_COUNTER_STEP_S 0.5
 
 /* Returns true if a device can have used `energy_j` in `time_s`. `highest_w` is at least twice the

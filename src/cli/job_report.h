@@ -8,9 +8,10 @@
 
 #include "base/text.h"
 
-/* Appends lines to the page of one job. Appends none if the server sends no report. */
+/* Appends all lines of the report to the page of one job. Appends none if the server sends no
+ * report. */
 void harpe_job_report_lines(const json_t *job, harpe_text *text);
-/* Appends the lines about rounds and steps, and no other lines of the report. */
+/* Does the same with only the lines about rounds and steps. */
 void harpe_job_report_conduct(const json_t *job, harpe_text *text);
 
 #endif

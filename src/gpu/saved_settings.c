@@ -75,9 +75,9 @@ harpe_status harpe_gpu_restore_memory_clocks(harpe_gpus *gpus, int gpu,
                                         locks->memory_maximum_mhz, error);
 }
 
-/* A driver that does not support a setting has not changed it. But a driver may also say so for a
- * moment of a setting that it has changed. So this is believed only of clocks of which it is not
- * known that they were locked, and of a persistence mode that is as it was. */
+/* NOT_SUPPORTED usually means that the driver has never changed the setting. But drivers also
+ * return it for a moment for a setting that they have changed. So NOT_SUPPORTED is a failure for a
+ * clock that the driver has locked, and for a persistence mode that differs from the saved one. */
 static harpe_status restore_by_driver(harpe_gpus *gpus, int gpu, const harpe_saved_settings *state,
                                       harpe_error *error) {
     harpe_status status = HARPE_OK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads an energy counter and judges each value: a GPU cannot have used more energy than its
- * highest power allows in the time, and energy does not become less. A value that cannot be is read
- * again. If it remains, the counter has restarted or jumped: this is a break, and the energy used
- * across it is not known. */
+/* Reads an energy counter and judges each value. A value is impossible if it is lower than the last
+ * one, or if the GPU cannot use so much energy in the time since then. An impossible value is read
+ * again. If the next values are impossible too, the counter has restarted or jumped. This is a
+ * break: the energy that was used around it is not known. */
 #ifndef HARPE_MONITOR_COUNTER_H
 #define HARPE_MONITOR_COUNTER_H
 
@@ -20,8 +20,8 @@ typedef struct harpe_counter {
         bool is_known;
         uint64_t latest_mj;   /* the highest value since the last break */
         int64_t moved_ns;     /* when this value was first read */
-        uint64_t anchor_mj;   /* a value read some seconds ago, which bounds the mean power of */
-        int64_t anchor_ns;    /* many readings that are each too short to be judged */
+        uint64_t anchor_mj;   /* a value of some seconds ago. It bounds the mean power if the */
+        int64_t anchor_ns;    /* counter is read so often that each time is too short to judge */
         uint64_t left_out_mj; /* what is added to a value, modulo 2^64, to leave breaks out */
         unsigned breaks;
         uint64_t from_mj, to_mj; /* the values before and after the last break */

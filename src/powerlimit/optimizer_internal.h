@@ -65,8 +65,9 @@ void harpe_optimizer_give_up(harpe_power_limit_optimizer *optimizer, const char 
 /* After the optimizer has left its device, these functions do nothing. If one of them fails, it
  * leaves the device. */
 void harpe_optimizer_set_limit(harpe_power_limit_optimizer *optimizer, int limit_w);
-/* Returns the limit that is in force, in W. It is the limit that is set, or that limit as the
- * driver rounds it. A lower limit in force, or a raised limit, is a failure. */
+/* Returns the limit in force, in W. Usually this is the limit that was set. A driver may round it.
+ * If the limit in force is lower, or if another program has raised it, the optimizer leaves the
+ * device. */
 int harpe_optimizer_check_limit(harpe_power_limit_optimizer *optimizer);
 /* In the phase DONE: fails if another program has raised the limit. Looks every few seconds. */
 void harpe_optimizer_watch_limit(harpe_power_limit_optimizer *optimizer);

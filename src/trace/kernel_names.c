@@ -15,7 +15,8 @@
 #define SIMILAR_SHOWN 3
 #define SIMILAR_SHARE 0.01 /* of the time of all kernels: less is not worth a note */
 
-/* Names of libraries, and of kernels that only they have. All are matched in any case. */
+/* Matches the names of communication libraries, and of kernels that no other library has. Upper and
+ * lower case are the same. */
 static const char known_pattern[] =
     "(one|ms|[nrhxu])ccl|flagcx|(^|[^a-z])(ccl(_|::)|ucc_|hcom_|gloo)" /* NCCL, RCCL, UCC ... */
     "|(nv|roc)shmem|(^|[^a-z])[ix]shmem"
@@ -29,14 +30,14 @@ static const char known_pattern[] =
     "|c10d::|symm(etric)?_mem|multimem_|(put|wait)_signal"
     "|all_gather_push|all_to_all_kernel|kernel_(dispatch|combine)_token";
 
-/* Names of kernels that may communicate. */
+/* Matches names of kernels that may communicate. */
 static const char similar_pattern[] =
     "all_?(reduce|gather|to_?all)|reduce_?scatter|a2a|dispatch|combine|notify|broadcast|barrier"
     "|(^|[^a-z])(send|comm(s|unicat|_|$))|recv|receive|exchange|rdma|ibgda|nvlink|p2p|peer|signal"
     "|(one|two)_?shot";
 
-/* Kernels of one GPU. The first names are never communication: TorchInductor's names list the
- * operations before and after the kernel. */
+/* Match names of kernels that work on one GPU. Kernels of the first pattern never communicate, even
+ * if their names say so: TorchInductor names a kernel after the operations before and after it. */
 static const char local_pattern[] = "at::native|triton_(poi|per|red|tem|for)_";
 static const char dissimilar_pattern[] =
     "split_?k|softmax|warp|block_?(all_?)?reduce|layout|flash|cutlass|cub::|thrust";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds times that cannot be. Profilers sometimes write an end of a kernel that lies behind the
- * next kernels of its stream, or a start that has nothing to do with the others. */
+/* Finds times that cannot be right. Some profilers let a kernel end after the next kernels of its
+ * stream have started, or give it a start that is minutes away from all others. */
 #include "trace/kineto_times.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks the times of the events of a Kineto trace. */
+/* Finds events of a Kineto trace whose times cannot be right. */
 #ifndef HARPE_TRACE_KINETO_TIMES_H
 #define HARPE_TRACE_KINETO_TIMES_H
 
@@ -7,9 +7,10 @@
 
 #include "trace/trace.h"
 
-/* Cuts each event at the start of the next one on its stream, because the events of a stream run
- * one after another, and notes it. Notes a pause that is most of the trace. Fails if an event is
- * much farther from the others than a step can take. `list` is that of the file. O(n log n) */
+/* The events of a stream run one after another, so this function cuts each event at the start of
+ * the next one on its stream, and adds a note. It adds another note about a pause that takes most
+ * of the trace. It fails if the time between an event and the others is longer than any step.
+ * `list` is the list of events in the file. O(n log n) */
 harpe_status harpe_kineto_check_times(const json_t *list, harpe_trace *trace, harpe_error *error);
 
 #endif

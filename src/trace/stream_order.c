@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Orders the events of streams. Chakra's converter lets a kernel wait for the call that launched
- * it, and says only in the attribute "stream" that it runs after the kernel before it. */
+/* Orders the events of streams. In a trace of Chakra's converter, a kernel waits only for the call
+ * that launched it. The kernels of a stream run one after another, which the trace does not say. It
+ * has only the attribute "stream". */
 #include "trace/stream_order.h"
 
 #include <inttypes.h>
@@ -35,8 +36,8 @@ static int compare_ranked(const void *left, const void *right) {
 
 /* ---- The order of all events ----------------------------------------------------------------- */
 
-/* Appends an event to the order, after everything for which it waits. Events that wait in a cycle
- * come in any order; the replay refuses them. Returns the new count. */
+/* Appends an event to the order, after all events for which it waits. If events wait in a cycle,
+ * their order has no meaning, and the replay refuses them. Returns the new count. */
 static size_t visit(const sorter *s, size_t root, size_t count) {
     size_t depth = 0;
     if (s->next_wait[root] > 0) return count;
@@ -82,9 +83,9 @@ static harpe_status add_wait(const sorter *s, size_t index, size_t other) {
     return HARPE_OK;
 }
 
-/* A send and a receive of a rank may run at once: NCCL joins them in one kernel. Two ranks that
- * exchange data would otherwise wait for each other forever. So a send waits for the send before
- * it, and a receive for the receive before it. */
+/* NCCL can run a send and a receive in one kernel. If the receive waited for the send, two ranks
+ * that exchange data would wait for each other for ever. So a send waits for the send before it,
+ * and a receive waits for the receive before it. */
 static harpe_status chain_streams(const sorter *s) {
     size_t count = s->trace->event_count;
     harpe_status status = HARPE_OK;

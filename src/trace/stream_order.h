@@ -5,10 +5,10 @@
 
 #include "trace/trace.h"
 
-/* Lets each event of a stream wait for the one before it: the one with the earlier start, or with
- * equal starts the one before it in the file, unless the dependencies say otherwise. Notes
- * communications that still wait for no computation. The trace must be resolved, and `start_s` is
- * the recorded start. O(n log n) */
+/* Makes each event of a stream wait for the event before it. The event before it is the one that
+ * starts earlier; if both start at the same time, the one that comes earlier in the file. The
+ * dependencies of the trace go before this order. Adds a note about communications that still wait
+ * for no computation. The trace must be resolved. `start_s` is the recorded start. O(n log n) */
 harpe_status harpe_trace_order_streams(harpe_trace *trace, harpe_error *error);
 
 #endif

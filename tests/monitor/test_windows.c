@@ -301,7 +301,8 @@ static void pass(scripted *script, double time_s, double power_w) {
     script->energy_mj[0] += (uint64_t)(time_s * power_w * 1e3);
 }
 
-/* From a kJ to all ones. Windows that are open then have no energy; the next window is right. */
+/* The counter jumps by 4 kJ, 1 kWh or 2^63 mJ. Windows that are open during the jump have no
+ * energy. The next window is right. */
 static void jump_of_a_counter_is_never_a_number(void **state) {
     (void)state;
     const uint64_t jumps_mj[] = {4000000, 3600000000, UINT64_MAX / 2};
@@ -324,7 +325,7 @@ static void jump_of_a_counter_is_never_a_number(void **state) {
     }
 }
 
-/* Reads one wrong value and then the right one. */
+/* Answers with a wrong value once, and with the right value afterwards. */
 static harpe_status one_wrong_energy(void *user, int gpu, uint64_t *energy_mj, harpe_error *error) {
     scripted *script = user;
     harpe_status status = scripted_energy(user, gpu, energy_mj, error);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes and reads the audit log. Records that come while a worker writes are written together
  * afterwards, with one fsync. The file is opened for each write, so it may be renamed at any time.
- * The records of a token that has not the role operator are limited. A file that is too long is
+ * Records of tokens without the role operator are limited. A file that is too long is
  * renamed to PATH.old. */
 #include "server/api/audit.h"
 
@@ -41,8 +41,8 @@ typedef struct batch {
     waiter *waiters;
 } batch;
 
-/* A token may add this many records at once, and this many more in each second: about requests that
- * were carried out, and about refused ones. */
+/* Limits of the records of one token: how many at once, and how many more in each second. DONE is
+ * for requests that were carried out, REFUSED for refused requests. */
 static const double DONE_MOST = 1000, DONE_PER_S = 1, REFUSED_MOST = 20, REFUSED_PER_S = 0.1;
 
 /* The records of one token. */

@@ -27,9 +27,9 @@ typedef struct harpe_round_reports {
     harpe_conduct *conducts;
     harpe_rank_clocks *clocks;
 } harpe_round_reports;
-/* Decodes the results for a scheduler. A result that cannot be, because a rank with `gpus` GPUs
- * cannot have used so much energy, becomes a result without steps unless the scheduler is the
- * user's own. Free them with harpe_round_reports_free. Call this on a worker. */
+/* Decodes the results for a scheduler. A rank has `gpus` GPUs. If a result has more energy than
+ * they can use in the time, Harpe's own schedulers get it without its steps; schedulers of the user
+ * get it as it is. Free the results with harpe_round_reports_free. Call this on a worker. */
 harpe_status harpe_round_results_decode(const harpe_stored_round *from,
                                         const harpe_round_results *results,
                                         const harpe_scheduler *scheduler, int gpus,
