@@ -5,7 +5,7 @@ import { joules } from "./format.js";
 
 const REASONS = [["misfit", "steps did not fit the schedule"], ["disobeyed", "a GPU did not obey its clock"],
                  ["jitter", "a burst of jitter"], ["missing", "a rank had no result"],
-                 ["impossible", "a GPU had an energy that cannot be"]];
+                 ["impossible", "a GPU had an impossible energy"]];
 
 const times = (count) => count === 1 ? "1 round" : `${count} rounds`;
 

@@ -75,7 +75,7 @@ static const struct {
                {"disobeyed", "a GPU did not obey its clock"},
                {"jitter", "a burst of jitter"},
                {"missing", "a rank had no result"},
-               {"impossible", "a GPU had an energy that cannot be"}};
+               {"impossible", "a GPU had an impossible energy"}};
 enum { REASON_COUNT = sizeof REASONS / sizeof *REASONS };
 
 static void append_rounds(harpe_text *text, const json_t *report) {

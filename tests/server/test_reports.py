@@ -167,7 +167,7 @@ class Reports(Online):
         self.assertEqual(report["rounds"], {"observed": 6, "spoiled": 3, "misfit": 0, "disobeyed": 0, "jitter": 0,
                                             "missing": 0, "impossible": 3,
                                             "last": {"round": 4, "rank": 1, "reasons": ["impossible"]}})
-        self.assertIn("a GPU had an energy that cannot be in 3", self.words(server, wrong))
+        self.assertIn("a GPU had an impossible energy in 3", self.words(server, wrong))
         metrics, other = self.metrics(server, wrong), self.metrics(server, sound)
         self.assertEqual(metrics["rounds_spoiled_by_reason_total impossible"], 3)
         self.assertEqual(other["rounds_spoiled_by_reason_total impossible"], 1)
