@@ -282,13 +282,15 @@ class Holders(unittest.TestCase):
         self.addCleanup(trainer.stdin.close)
         self.assertEqual([trainer.stdout.readline(), trainer.stdout.readline()], ["starting\n", "training\n"])
         self.machine.until(lambda: self.machine.states() != self.machine.found_all)
-        controllers = self.machine.controllers()
-        for one in controllers:
+        self.machine.until(self.machine.controllers)
+        both = [trainer.pid] + self.machine.controllers()
+        for one in both:
             os.kill(one, signal.SIGSTOP)
-        trainer.kill()
-        trainer.wait()
-        for one in controllers:
+        # a signal to another process needs time to arrive
+        self.machine.until(lambda: all(kills.is_stopped(one) for one in both))
+        for one in reversed(both):
             os.kill(one, signal.SIGKILL)
+        trainer.wait()
         self.machine.until(lambda: not self.machine.controllers())
         self.assertNotEqual(self.machine.states(), self.machine.found_all)
         self.assertEqual(len(self.records()), 1)

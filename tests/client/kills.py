@@ -186,6 +186,12 @@ class Machine:
         return found
 
 
+def is_stopped(pid):
+    """Tells whether all threads of the process are stopped by a signal."""
+    return all(task.read_text().rpartition(")")[2].split()[0] == "T"
+               for task in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"))
+
+
 def segments():
     return set(os.listdir("/dev/shm"))
 
