@@ -1,4 +1,4 @@
-# The files that `make install` installs: program, library, headers, pkg-config file, CMake package,
+# The files that `make install` installs: programs, library, headers, pkg-config file, CMake package,
 # man pages, licence and systemd unit. Their directories are those of GNUInstallDirs.
 include(CMakePackageConfigHelpers)
 
@@ -7,6 +7,8 @@ set(HARPE_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/Harpe)
 install(TARGETS libharpe EXPORT HarpeTargets)
 if(TARGET harpe)
     install(TARGETS harpe)
+    # Nobody calls it by its name: `harpe agent` and the unit start it.
+    install(TARGETS harpe_agent_program RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/harpe)
 endif()
 install(DIRECTORY include/harpe DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h)
 
@@ -78,7 +80,8 @@ if(TARGET harpe)
     # The node agent.
     set(HARPE_AGENT_UNIT_OUT ${PROJECT_BINARY_DIR}/packaging/harpe-agent.service)
     install(CODE "
-        set(HARPE_PROGRAM \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/harpe\")
+        set(HARPE_AGENT_PROGRAM
+            \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBEXECDIR}/harpe/harpe-agent\")
         configure_file(\"${PROJECT_SOURCE_DIR}/packaging/harpe-agent.service.in\"
                        \"${HARPE_AGENT_UNIT_OUT}\" @ONLY)")
     install(FILES ${HARPE_AGENT_UNIT_OUT} DESTINATION lib/systemd/system)

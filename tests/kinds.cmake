@@ -150,6 +150,7 @@ set(HARPE_ALSO_user
     python_plan
     agent_agent
     agent_attacks
+    agent_executable
     agent_zeusd_holders
     agent_zeusd_routes
     cli_bad_input
@@ -183,6 +184,7 @@ set(HARPE_UNSANITIZED_FOLDERS
     cluster
     python)
 set(HARPE_UNSANITIZED_TESTS
+    agent_executable # sanitizers bring libraries of their own
     agent_jobs
     agent_zeusd_client
     agent_zeusd_holders

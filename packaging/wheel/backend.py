@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the wheel and the source distribution for pip; pyproject.toml names this file (PEP 517).
 It needs nothing but Python, CMake and the Debian packages of scripts/packages.txt. The wheel holds
-the Python package, and below harpe/_bundled the library, the program and the emulator. They load
+the Python package, and below harpe/_bundled the library, the programs and the emulator. They load
 the libraries of this machine; `make wheel` lets auditwheel add them (packaging/make_wheel.sh).
 """
 import base64
@@ -122,7 +122,7 @@ def run(*command):
 def compile_into(stage):
     with tempfile.TemporaryDirectory(prefix="harpe-build-") as made:
         run("cmake", "-S", ROOT, "-B", made, "-G", "Ninja", "--log-level=WARNING",
-            "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DCMAKE_INSTALL_LIBDIR=lib",
+            "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DCMAKE_INSTALL_LIBDIR=lib", "-DCMAKE_INSTALL_LIBEXECDIR=libexec",
             "-DHARPE_PYTHON_DIR=python", "-DHARPE_TESTS=OFF", "-DHARPE_BENCH=OFF",
             "-DHARPE_EXAMPLES=OFF", "-DHARPE_MPI=OFF",
             *shlex.split(os.environ.get("CMAKE_ARGS", "")))
@@ -152,6 +152,8 @@ def make_tree(stage, tree):
     """Sorts the installed files into the folders of a wheel."""
     shutil.copytree(stage / "python" / "harpe", tree / "harpe")
     place(stage / "bin" / "harpe", tree, f"{BUNDLED}/bin/harpe")
+    agent = "libexec/harpe/harpe-agent"
+    place(stage / agent, tree, f"{BUNDLED}/{agent}")
     # A wheel has no links, so the library has the name that programs ask for.
     place(stage / "lib" / "libharpe.so.0", tree, f"{BUNDLED}/lib/libharpe.so.0")
     emulator = stage / "lib" / "harpe"

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Functions that every subcommand uses: reporting a failure, reading the values of flags, printing
- * JSON. They do not depend on plans. */
+/* Functions that every subcommand uses: preparing the process (streams, signals), reporting a
+ * failure, reading the values of flags, printing JSON. They do not depend on plans. */
 #include "cli/command.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,6 +21,57 @@
 
 /* More digits would only show binary rounding. */
 #define JSON_DIGITS 15
+
+/* ---- The process ----------------------------------------------------------------------------- */
+
+/* Opens closed standard streams. If stdin, stdout or stderr is closed when the program starts, the
+ * next file that the program opens gets the number of the closed stream, and the program would
+ * print into that file. Therefore this function first opens a descriptor with this number, which
+ * can be used neither to read nor to write. */
+static void occupy_standard_streams(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) == -1 && errno == EBADF) {
+            int opened = open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+            if (opened != fd) _exit(HARPE_EXIT_FAILURE);
+        }
+    }
+}
+
+/* Reports at exit that output could not be written (disk full, closed pipe). The program then does
+ * not exit with success. */
+static void close_stdout(void) {
+    int had_error = ferror(stdout);
+    if (fclose(stdout) != 0 || had_error) {
+        fprintf(stderr, "harpe: writing to standard output failed: %s\n",
+                errno ? strerror(errno) : "unknown error");
+        _exit(HARPE_EXIT_FAILURE);
+    }
+}
+
+void harpe_command_prepare(void (*print_version)(FILE *, struct argp_state *)) {
+    occupy_standard_streams();
+    /* A failed write gives an error message where it happens, instead of a signal. */
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+    atexit(close_stdout);
+    argp_err_exit_status = HARPE_EXIT_USAGE;
+    argp_program_version_hook = print_version;
+}
+
+const char *harpe_command_sanitizers(void) {
+#if defined __SANITIZE_ADDRESS__
+    return "; address sanitizer";
+#elif defined __SANITIZE_THREAD__
+    return "; thread sanitizer";
+#elif defined __has_feature
+#if __has_feature(address_sanitizer)
+    return "; address sanitizer";
+#elif __has_feature(thread_sanitizer)
+    return "; thread sanitizer";
+#endif
+#endif
+    return "";
+}
 
 /* ---- Failures -------------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Definitions for all subcommands: the type of the table, exit codes, and functions that report a
- * failure, read the values of flags and print JSON. */
+/* Definitions for all subcommands: the type of the table, exit codes, and functions that prepare
+ * the process, report a failure, read the values of flags and print JSON. */
 #ifndef HARPE_CLI_COMMAND_H
 #define HARPE_CLI_COMMAND_H
 
@@ -10,6 +10,7 @@
 #include <spawn.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 #include <harpe/callback.h>
@@ -32,6 +33,13 @@ typedef struct harpe_command {
     const char *summary;
     int (*run)(int argc, char **argv);
 } harpe_command;
+
+/* Prepares the process of a program: its standard streams, its signals and argp. `print_version` is
+ * called for --version. Call it first. */
+void harpe_command_prepare(void (*print_version)(FILE *, struct argp_state *));
+
+/* Returns what the version says about sanitizers: empty, or "; address sanitizer". */
+const char *harpe_command_sanitizers(void);
 
 /* Prints "harpe NAME: <message>" to stderr and returns the matching exit code: HARPE_EXIT_USAGE for
  * a value outside of its documented range, 128 + the signal's number after an interruption. */

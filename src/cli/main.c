@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The program `harpe`: the table of subcommands. It prepares the process (streams, signals) and
- * calls the subcommand. */
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
+/* The program `harpe`: the table of subcommands. It calls the subcommand. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cairo.h>
 #include <libpq-fe.h>
@@ -15,12 +9,12 @@
 
 #include <harpe/version.h>
 
-#include "agent/receiver.h"
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "client/controller.h"
 #include "client/controller_process.h"
+#include "http/client/connection.h"
 #include "server/scheduler/library.h"
 #include "server/scheduler/library_host.h"
 #include "server/scheduler/supervisor.h"
@@ -48,21 +42,6 @@ enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 
 /* ---- Version --------------------------------------------------------------------------------- */
 
-static const char *sanitizers(void) {
-#if defined __SANITIZE_ADDRESS__
-    return "; address sanitizer";
-#elif defined __SANITIZE_THREAD__
-    return "; thread sanitizer";
-#elif defined __has_feature
-#if __has_feature(address_sanitizer)
-    return "; address sanitizer";
-#elif __has_feature(thread_sanitizer)
-    return "; thread sanitizer";
-#endif
-#endif
-    return "";
-}
-
 /* Prints the version. The first line is for programs. The second line is for bug reports and
  * contains the versions of the loaded libraries. GnuTLS is loaded only by a server with a
  * certificate. */
@@ -75,43 +54,7 @@ static void print_version(FILE *stream, struct argp_state *state) {
 #ifdef HARPE_HAVE_MPI
     fprintf(stream, ", MPI");
 #endif
-    fprintf(stream, "%s\n", sanitizers());
-}
-
-/* ---- The process ----------------------------------------------------------------------------- */
-
-/* Opens closed standard streams. If stdin, stdout or stderr is closed when the program starts, the
- * next file that the program opens gets the number of the closed stream, and the program would
- * print into that file. Therefore this function first opens a descriptor with this number, which
- * can be used neither to read nor to write. */
-static void occupy_standard_streams(void) {
-    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
-        if (fcntl(fd, F_GETFD) == -1 && errno == EBADF) {
-            int opened = open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
-            if (opened != fd) _exit(HARPE_EXIT_FAILURE);
-        }
-    }
-}
-
-/* Reports at exit that output could not be written (disk full, closed pipe). The program then does
- * not exit with success. */
-static void close_stdout(void) {
-    int had_error = ferror(stdout);
-    if (fclose(stdout) != 0 || had_error) {
-        fprintf(stderr, "harpe: writing to standard output failed: %s\n",
-                errno ? strerror(errno) : "unknown error");
-        _exit(HARPE_EXIT_FAILURE);
-    }
-}
-
-static void prepare_process(void) {
-    occupy_standard_streams();
-    /* A failed write gives an error message where it happens, instead of a signal. */
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN);
-    atexit(close_stdout);
-    argp_err_exit_status = HARPE_EXIT_USAGE;
-    argp_program_version_hook = print_version;
+    fprintf(stream, "%s\n", harpe_command_sanitizers());
 }
 
 /* ---- The table ------------------------------------------------------------------------------- */
@@ -178,12 +121,20 @@ static int run_help(int argc, char **argv) {
     return run_command(argv[1], 2, help_argv);
 }
 
+/* A controller may reach its GPU through zeusd, by HTTP. */
+static int run_controller(void) {
+    harpe_connections_begin();
+    int code = harpe_controller_main();
+    harpe_connections_end();
+    return code;
+}
+
 static bool is_one_of(const char *text, const char *a, const char *b, const char *c) {
     return strcmp(text, a) == 0 || strcmp(text, b) == 0 || strcmp(text, c) == 0;
 }
 
 int main(int argc, char **argv) {
-    prepare_process();
+    harpe_command_prepare(print_version);
     if (argc < 2) {
         print_help(stderr);
         return HARPE_EXIT_USAGE;
@@ -201,8 +152,7 @@ int main(int argc, char **argv) {
         puts("Usage: harpe [-?V] [--help] [--usage] [--version] COMMAND [OPTION...]");
         return HARPE_EXIT_OK;
     }
-    if (strcmp(first, HARPE_CONTROLLER_ARGUMENT) == 0) return harpe_controller_main();
-    if (strcmp(first, HARPE_RECEIVER_ARGUMENT) == 0) return harpe_receiver_main(argc, argv);
+    if (strcmp(first, HARPE_CONTROLLER_ARGUMENT) == 0) return run_controller();
     if (strcmp(first, HARPE_SUPERVISOR_ARGUMENT) == 0) return harpe_supervisor_main(argc, argv);
     if (strcmp(first, HARPE_LIBRARY_ARGUMENT) == 0) return harpe_library_main(argc, argv);
     if (first[0] == '-') return unknown_option(first);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The controller's process. It sets the GPU's highest clocks and starts a thread that carries out
  * clock requests. Then it waits for the end of the trainer and restores the GPU. The process runs
- * the program harpe and does no other work. */
+ * the program harpe, or the node agent's program, and does no other work. */
 #include "client/controller_process.h"
 
 #include <errno.h>
@@ -21,7 +21,6 @@
 #include "client/controller_apply_clock.h"
 #include "client/controller_claim.h"
 #include "client/controller_gpu.h"
-#include "http/client/connection.h"
 
 /* When the trainer ends, the request thread may still be in a driver call. After TIMEOUT_S, this
  * thread resets the clocks itself. After another LONGEST_TIMEOUT_S, the process no longer waits for
@@ -199,7 +198,6 @@ int harpe_controller_main(void) {
         controller; /* a thread that hangs in the driver may outlive this function */
     harpe_error error = {.status = HARPE_OK};
     harpe_helper_process_begin();
-    harpe_connections_begin();
     harpe_status status = start(&controller, &error);
     tell(HARPE_CONTROLLER_READY, status, &error);
     if (status == HARPE_OK) {
@@ -218,6 +216,5 @@ int harpe_controller_main(void) {
     if (controller.clock_thread.gpu.gpus) _exit(EXIT_FAILURE);
     harpe_controller_gpu_close(&controller.gpu);
     if (controller.slot) (void)munmap(controller.slot, sizeof *controller.slot);
-    harpe_connections_end();
     return status == HARPE_OK ? EXIT_SUCCESS : EXIT_FAILURE;
 }

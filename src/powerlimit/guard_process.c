@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The guard's side: claims the GPUs, records their settings, waits for the trainer's end, and
  * restores the GPUs if the trainer has not restored them. The process runs the program
- * harpe and does no other work. While the trainer runs, the guard changes nothing, except settings
- * that a dead job has left changed. */
+ * harpe, or the node agent's program, and does no other work. While the trainer runs, the guard
+ * changes nothing, except settings that a dead job has left changed. */
 #include "powerlimit/guard_process.h"
 
 #include <pthread.h>

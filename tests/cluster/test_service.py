@@ -53,7 +53,7 @@ class Unit(unittest.TestCase):
             self.skipTest("systemd-analyze not found: apt-get install systemd")
         with tempfile.TemporaryDirectory(prefix="harpe-test-") as folder:
             unit = pathlib.Path(folder, "harpe-agent.service")
-            unit.write_text(UNIT.read_text().replace("@HARPE_PROGRAM@", str(BUILD / "harpe")))
+            unit.write_text(UNIT.read_text().replace("@HARPE_AGENT_PROGRAM@", str(BUILD / "harpe-agent")))
             done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             self.assertEqual((done.returncode, done.stdout), (0, ""))
@@ -85,7 +85,7 @@ class Machine(unittest.TestCase):
         self.folder = pathlib.Path(holder.name)
         self.folder.chmod(0o755)
         (self.folder / "run").mkdir()
-        for file in (BUILD / "harpe", BUILD / "emulator" / "libnvidia-ml.so.1"):
+        for file in (BUILD / "harpe", BUILD / "harpe-agent", BUILD / "emulator" / "libnvidia-ml.so.1"):
             shutil.copy(file, self.folder)
         self.cluster = f"service-{os.getpid()}"
         self.addCleanup(self.remove_memory)
@@ -119,7 +119,7 @@ class Machine(unittest.TestCase):
         rules = self.folder / "agent.conf"
         rules.write_text("allow_users = *\n" + self.rules)
         agent = subprocess.Popen(["setpriv", f"--bounding-set=-all,{allowed}", "--inh-caps=-all", "--no-new-privs",
-                                  self.folder / "harpe", "agent", "--config", rules,
+                                  self.folder / "harpe-agent", "--config", rules,
                                   "--state-dir", self.folder / "leases"], stderr=subprocess.DEVNULL,
                                  env=dict(self.environment, NOTIFY_SOCKET=str(self.folder / "notify"), **environment))
         self.addCleanup(self.end, agent)

@@ -113,8 +113,8 @@ class SlurmJobs(unittest.TestCase):
         """Copies what the job's user needs, because it may be unable to read the build directory."""
         program = cls.folder / "program"
         program.mkdir()
-        shutil.copy(BUILD / "harpe", program)
-        shutil.copy(BUILD / "emulator" / "libnvidia-ml.so.1", program)
+        for file in ("harpe", "harpe-agent", "emulator/libnvidia-ml.so.1"):
+            shutil.copy(BUILD / file, program)
         shutil.copy(BUILD / "libharpe.so", program / "libharpe.so")
         shutil.copy(BUILD / "libharpe.so", program / "libharpe.so.0")
         (cls.folder / "trainer.py").write_text(kills.TRAINER)

@@ -22,7 +22,7 @@ for package in harpe harpe-agent libharpe0 libharpe-dev python3-harpe; do
     dpkg-deb -x "$file" "$root"
 done
 
-for path in usr/bin/harpe lib/systemd/system/harpe-serve.service \
+for path in usr/bin/harpe usr/libexec/harpe/harpe-agent lib/systemd/system/harpe-serve.service \
     lib/systemd/system/harpe-agent.service etc/harpe/agent.conf usr/share/doc/harpe/slurm/epilog.sh\* \
     usr/share/doc/harpe/kubernetes/daemonset.yaml usr/share/doc/harpe/helm/harpe-agent/Chart.yaml \
     usr/share/doc/harpe/container/Containerfile usr/share/man/man1/harpe.1.gz \
@@ -81,8 +81,8 @@ asks start postinst configure 0.0.1-1
 # Not only a removal: the agent that has changed the GPUs restores them before an upgrade.
 asks stop prerm upgrade 0.0.2-1
 asks stop prerm remove
-grep -q '^ExecStart=/usr/bin/harpe agent ' "$root/lib/systemd/system/harpe-agent.service" ||
-    fail 'the unit does not start the agent of /usr/bin'
+grep -q '^ExecStart=/usr/libexec/harpe/harpe-agent ' "$root/lib/systemd/system/harpe-agent.service" ||
+    fail 'the unit does not start the agent of /usr/libexec'
 
 library=$(dirname -- "$(echo "$root"/usr/lib/*/libharpe.so.0)")
 export LD_LIBRARY_PATH=$library
@@ -92,6 +92,7 @@ echo '== program'
 [ "$("$root/usr/bin/harpe" --version | head -n 1)" = "harpe $version" ] || fail 'of another version'
 "$root/usr/bin/harpe" emulate --gpus 2xA40 -- "$root/usr/bin/harpe" gpus --json |
     grep -q A40 || fail 'the emulator is not found'
+"$root/usr/bin/harpe" agent --help | grep -q -- --state-dir || fail 'harpe agent does not find the agent'
 "$root/usr/bin/harpe" emulate --gpus 2xA40 -- nvidia-smi -L |
     grep -q A40 || fail "the emulator's nvidia-smi is not found"
 echo '== library'

@@ -98,8 +98,10 @@ if [ -x "$build/harpe" ]; then
 
     echo '== node agent'
     unit=$prefix/lib/systemd/system/harpe-agent.service
-    grep -q "^ExecStart=$prefix/bin/harpe agent " "$unit" ||
+    grep -q "^ExecStart=$prefix/libexec/harpe/harpe-agent " "$unit" ||
         { echo 'the unit does not start the installed agent'; exit 1; }
+    "$prefix/bin/harpe" agent --help | grep -q -- --state-dir ||
+        { echo 'harpe agent does not find the installed agent'; exit 1; }
     if command -v systemd-analyze >/dev/null; then
         systemd-analyze verify --man=no "$unit"
     fi

@@ -150,6 +150,8 @@ def trains(folder):
     result = json.loads(out)
     before, after = (result["measured"][name]["energy_j"] for name in ("highest_clocks", "plan"))
     assert after < before, result["measured"]
+    out, _ = run("harpe", "agent", "--help")
+    assert "--state-dir" in out, out
     out, _ = run("harpe", "emulate", "--gpus", "2xA100", "--", "nvidia-smi", "-L")
     assert len(out.splitlines()) == 2, out
     out, _ = run("harpe", "emulate", "--gpus", "2xA100", "--", sys.executable, "-c", MONITOR)

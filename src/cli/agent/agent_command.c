@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `harpe agent`: runs the node agent in the foreground, or calls its subcommands. */
-#include <signal.h>
+/* `harpe agent`: becomes the program of the node agent, or calls the subcommands, which are clients
+ * of the agent. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "agent/agent.h"
 #include "base/error.h"
-#include "base/number.h"
+#include "base/file_internal.h"
+#include "base/text.h"
 #include "cli/agent/agent_commands.h"
 #include "cli/command.h"
 #include "cli/commands.h"
-#include "lease/lease.h"
 
 static const harpe_command subcommands[] = {
     {"hold", "Run a command while GPUs have a clock or power limit", harpe_agent_hold_command},
@@ -20,132 +21,6 @@ static const harpe_command subcommands[] = {
 };
 enum { SUBCOMMAND_COUNT = sizeof subcommands / sizeof subcommands[0] };
 
-typedef struct agent_arguments {
-    harpe_agent_options options;
-    bool is_quiet;
-} agent_arguments;
-
-/* ---- Flags ----------------------------------------------------------------------------------- */
-
-enum {
-    FLAG_SOCKET = 0x700,
-    FLAG_STATE_DIR,
-    FLAG_CONFIG,
-    FLAG_ZEUSD_SOCKET,
-    FLAG_ZEUSD_LISTEN,
-    FLAG_ZEUSD_KEY,
-    FLAG_ZEUSD_NO_RESTORE,
-    FLAG_METRICS,
-};
-
-static const struct argp_option flags[] = {
-    {"socket", FLAG_SOCKET, "PATH", 0,
-     "Unix-domain socket for clients ($HARPE_AGENT_SOCKET or " HARPE_AGENT_SOCKET_PATH ")", 1},
-    {"state-dir", FLAG_STATE_DIR, "DIR", 0,
-     "Keep the files of leases in DIR (/run/harpe; a restart of the machine empties it)", 1},
-    {"config", FLAG_CONFIG, "FILE", 0,
-     "Read the rules from FILE (/etc/harpe/agent.conf, if there is such a file)", 1},
-    {"metrics-listen", FLAG_METRICS, "ADDR:PORT", 0,
-     "Serve /metrics for Prometheus on this address, such as 127.0.0.1:9787 (off)", 1},
-    {"zeusd-socket", FLAG_ZEUSD_SOCKET, "PATH", 0,
-     "Also answer the routes of zeusd on this Unix-domain socket", 2},
-    {"zeusd-listen", FLAG_ZEUSD_LISTEN, "ADDR:PORT", 0,
-     "Also answer the routes of zeusd on TCP; needs --zeusd-key", 2},
-    {"zeusd-key", FLAG_ZEUSD_KEY, "FILE", 0,
-     "Check the tokens of TCP clients with the signing key in FILE", 2},
-    {"zeusd-no-restore", FLAG_ZEUSD_NO_RESTORE, NULL, 0,
-     "Leave what clients of zeusd's routes have set, as zeusd does", 2},
-    {"quiet", 'q', NULL, 0, "Log warnings and errors only", 3},
-    {0},
-};
-
-/* Reads "ADDR:PORT" or "[ADDR6]:PORT". */
-static void give_address(const struct argp_state *state, const char *flag, char *text,
-                         const char **address, int *out_port) {
-    enum { PORT_MAX = 65535 };
-    int64_t port = -1;
-    char *colon = strrchr(text, ':');
-    bool is_port = colon && harpe_parse_int(colon + 1, strlen(colon + 1), &port) && port >= 0 &&
-                   port <= PORT_MAX;
-    if (!is_port || colon == text)
-        harpe_flag_fail(state, "--%s: '%s' is not ADDR:PORT, such as 127.0.0.1:9787", flag, text);
-    *colon = '\0';
-    if (*text == '[' && colon[-1] == ']') {
-        colon[-1] = '\0';
-        text++;
-    } else if (strchr(text, ':')) {
-        harpe_flag_fail(state, "--%s: an IPv6 address needs brackets: [%s]:%s", flag, text,
-                        colon + 1);
-    }
-    *address = text;
-    *out_port = (int)port;
-}
-
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    agent_arguments *arguments = state->input;
-    harpe_agent_options *options = &arguments->options;
-    switch (key) {
-    case FLAG_SOCKET: options->socket = argument; return 0;
-    case FLAG_STATE_DIR: options->state_dir = argument; return 0;
-    case FLAG_CONFIG: options->config = argument; return 0;
-    case FLAG_ZEUSD_SOCKET: options->zeusd_socket = argument; return 0;
-    case FLAG_ZEUSD_LISTEN:
-        give_address(state, "zeusd-listen", argument, &options->zeusd_address,
-                     &options->zeusd_port);
-        return 0;
-    case FLAG_ZEUSD_KEY: options->zeusd_key = argument; return 0;
-    case FLAG_ZEUSD_NO_RESTORE: options->zeusd_no_restore = true; return 0;
-    case FLAG_METRICS:
-        give_address(state, "metrics-listen", argument, &options->metrics_address,
-                     &options->metrics_port);
-        return 0;
-    case 'q': arguments->is_quiet = true; return 0;
-    case ARGP_KEY_END:
-        if (options->zeusd_key && !options->zeusd_address)
-            harpe_flag_fail(state, "--zeusd-key needs --zeusd-listen");
-        if (options->zeusd_address && !options->zeusd_key)
-            harpe_flag_fail(state, "--zeusd-listen needs --zeusd-key");
-        if (options->zeusd_no_restore && !options->zeusd_address && !options->zeusd_socket)
-            harpe_flag_fail(state, "--zeusd-no-restore needs --zeusd-socket or --zeusd-listen");
-        return 0;
-    case ARGP_KEY_ARG:
-        harpe_flag_fail(state, "there is no '%s'; it is hold, status or restore", argument);
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static const struct argp parser = {
-    .options = flags,
-    .parser = parse_flag,
-    .args_doc = "\nhold|status|restore [OPTION...]",
-    .doc = "The node agent: lends the clocks and power limits of this machine's GPUs to processes "
-           "without privileges, and restores the GPUs when these processes end. It needs the "
-           "privilege to change GPUs (root). It runs in the foreground until SIGTERM.\v"
-           "Subcommands:\n"
-           "  hold      Run a command while GPUs have a clock or power limit\n"
-           "  status    Show the leases of the agent\n"
-           "  restore   End leases, which restores their GPUs\n\n"
-           "See also: man harpe-agent",
-};
-
-/* ---- Log ------------------------------------------------------------------------------------- */
-
-static void print_line(void *user, harpe_log_level level, const char *line) {
-    const agent_arguments *arguments = user;
-    static const char *const before[] = {"harpe agent", "harpe agent", "harpe agent: warning",
-                                         "harpe agent: error"};
-    if (level >= (arguments->is_quiet ? HARPE_LOG_WARNING : HARPE_LOG_INFO))
-        harpe_command_say(before[level], line);
-}
-
-/* ---- Commands -------------------------------------------------------------------------------- */
-
-const char *harpe_agent_socket(const char *given) {
-    const char *variable = secure_getenv("HARPE_AGENT_SOCKET");
-    if (given) return given;
-    return variable && *variable ? variable : HARPE_AGENT_SOCKET_PATH;
-}
-
 static int run_subcommand(const harpe_command *command, int argc, char **argv) {
     char full_name[64];
     snprintf(full_name, sizeof full_name, "harpe agent %s", command->name);
@@ -153,27 +28,47 @@ static int run_subcommand(const harpe_command *command, int argc, char **argv) {
     return command->run(argc - 1, argv + 1);
 }
 
-/* Removes signal handlers, because the loop receives signals as events. Ignores SIGPIPE. */
-static void prepare_signals(void) {
-    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-        signal(numbers[i], SIG_DFL);
-    signal(SIGPIPE, SIG_IGN);
+/* Finds the program of the agent: beside this program in a build folder, or at the place of
+ * installation. The caller frees the path. */
+static char *find_program(harpe_error *error) {
+    static const char *const places[] = {"", HARPE_LIBEXECDIR_FROM_BINDIR "/harpe/"};
+    char *own = realpath("/proc/self/exe", NULL);
+    char *folder = own ? harpe_path_parent(own) : NULL;
+    char *found = NULL;
+    for (size_t i = 0; i < sizeof places / sizeof places[0] && folder && !found; i++) {
+        harpe_text path = {0};
+        harpe_text_printf(&path, "%s/%sharpe-agent", folder, places[i]);
+        if (!path.failed && access(path.data, X_OK) == 0)
+            found = path.data;
+        else
+            harpe_text_free(&path);
+    }
+    if (!found)
+        (void)harpe_fail(error, HARPE_NOT_FOUND,
+                         "the program harpe-agent is neither in %.300s nor in %.300s/" //
+                         HARPE_LIBEXECDIR_FROM_BINDIR "/harpe: build or install Harpe whole",
+                         folder ? folder : "?", folder ? folder : "?");
+    free(folder);
+    free(own);
+    return found;
+}
+
+/* Replaces this process by the agent, which prints its own help and messages. */
+static int become_agent(char **argv) {
+    char name[] = "harpe-agent";
+    harpe_error error;
+    char *program = find_program(&error);
+    if (!program) return harpe_command_fail("agent", &error);
+    argv[0] = name;
+    (void)execv(program, argv);
+    int code = harpe_command_fail_to_run("agent", program, errno);
+    free(program);
+    return code;
 }
 
 int harpe_agent_command(int argc, char **argv) {
-    agent_arguments arguments = {.is_quiet = false};
-    harpe_error error;
     for (size_t i = 0; argc > 1 && i < SUBCOMMAND_COUNT; i++)
         if (strcmp(subcommands[i].name, argv[1]) == 0)
             return run_subcommand(&subcommands[i], argc, argv);
-    argp_parse(&parser, argc, argv, 0, NULL, &arguments);
-    arguments.options.socket = harpe_agent_socket(arguments.options.socket);
-    arguments.options.log = (harpe_log){.write = print_line, .user = &arguments};
-    prepare_signals();
-    harpe_status status = harpe_agent_run(&arguments.options, &error);
-    if (status == HARPE_OK) return HARPE_EXIT_OK;
-    int code = harpe_command_fail("agent", &error);
-    /* A rule is invalid. systemd does not start the agent again after this exit status. */
-    return status == HARPE_INVALID_INPUT ? HARPE_EXIT_USAGE : code;
+    return become_agent(argv);
 }

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The program `harpe-agent`: the node agent, which `harpe agent` starts, and the processes that it
+ * starts. It is a program of its own so that a process of root maps few libraries. Clients of the
+ * agent are in the program `harpe`. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <harpe/version.h>
+
+#include "agent/agent.h"
+#include "agent/receiver.h"
+#include "base/error.h"
+#include "base/number.h"
+#include "cli/agent/agent_commands.h"
+#include "cli/command.h"
+#include "client/controller.h"
+#include "client/controller_process.h"
+#include "powerlimit/guard.h"
+#include "powerlimit/guard_process.h"
+
+typedef struct agent_arguments {
+    harpe_agent_options options;
+    bool is_quiet;
+} agent_arguments;
+
+/* ---- Flags ----------------------------------------------------------------------------------- */
+
+enum {
+    FLAG_SOCKET = 0x700,
+    FLAG_STATE_DIR,
+    FLAG_CONFIG,
+    FLAG_ZEUSD_SOCKET,
+    FLAG_ZEUSD_LISTEN,
+    FLAG_ZEUSD_KEY,
+    FLAG_ZEUSD_NO_RESTORE,
+    FLAG_METRICS,
+};
+
+static const struct argp_option flags[] = {
+    {"socket", FLAG_SOCKET, "PATH", 0,
+     "Unix-domain socket for clients ($HARPE_AGENT_SOCKET or " HARPE_AGENT_SOCKET_PATH ")", 1},
+    {"state-dir", FLAG_STATE_DIR, "DIR", 0,
+     "Keep the files of leases in DIR (/run/harpe; a restart of the machine empties it)", 1},
+    {"config", FLAG_CONFIG, "FILE", 0,
+     "Read the rules from FILE (/etc/harpe/agent.conf, if there is such a file)", 1},
+    {"metrics-listen", FLAG_METRICS, "ADDR:PORT", 0,
+     "Serve /metrics for Prometheus on this address, such as 127.0.0.1:9787 (off)", 1},
+    {"zeusd-socket", FLAG_ZEUSD_SOCKET, "PATH", 0,
+     "Also answer the routes of zeusd on this Unix-domain socket", 2},
+    {"zeusd-listen", FLAG_ZEUSD_LISTEN, "ADDR:PORT", 0,
+     "Also answer the routes of zeusd on TCP; needs --zeusd-key", 2},
+    {"zeusd-key", FLAG_ZEUSD_KEY, "FILE", 0,
+     "Check the tokens of TCP clients with the signing key in FILE", 2},
+    {"zeusd-no-restore", FLAG_ZEUSD_NO_RESTORE, NULL, 0,
+     "Leave what clients of zeusd's routes have set, as zeusd does", 2},
+    {"quiet", 'q', NULL, 0, "Log warnings and errors only", 3},
+    {0},
+};
+
+/* Reads "ADDR:PORT" or "[ADDR6]:PORT". */
+static void give_address(const struct argp_state *state, const char *flag, char *text,
+                         const char **address, int *out_port) {
+    enum { PORT_MAX = 65535 };
+    int64_t port = -1;
+    char *colon = strrchr(text, ':');
+    bool is_port = colon && harpe_parse_int(colon + 1, strlen(colon + 1), &port) && port >= 0 &&
+                   port <= PORT_MAX;
+    if (!is_port || colon == text)
+        harpe_flag_fail(state, "--%s: '%s' is not ADDR:PORT, such as 127.0.0.1:9787", flag, text);
+    *colon = '\0';
+    if (*text == '[' && colon[-1] == ']') {
+        colon[-1] = '\0';
+        text++;
+    } else if (strchr(text, ':')) {
+        harpe_flag_fail(state, "--%s: an IPv6 address needs brackets: [%s]:%s", flag, text,
+                        colon + 1);
+    }
+    *address = text;
+    *out_port = (int)port;
+}
+
+static error_t parse_flag(int key, char *argument, struct argp_state *state) {
+    agent_arguments *arguments = state->input;
+    harpe_agent_options *options = &arguments->options;
+    switch (key) {
+    case FLAG_SOCKET: options->socket = argument; return 0;
+    case FLAG_STATE_DIR: options->state_dir = argument; return 0;
+    case FLAG_CONFIG: options->config = argument; return 0;
+    case FLAG_ZEUSD_SOCKET: options->zeusd_socket = argument; return 0;
+    case FLAG_ZEUSD_LISTEN:
+        give_address(state, "zeusd-listen", argument, &options->zeusd_address,
+                     &options->zeusd_port);
+        return 0;
+    case FLAG_ZEUSD_KEY: options->zeusd_key = argument; return 0;
+    case FLAG_ZEUSD_NO_RESTORE: options->zeusd_no_restore = true; return 0;
+    case FLAG_METRICS:
+        give_address(state, "metrics-listen", argument, &options->metrics_address,
+                     &options->metrics_port);
+        return 0;
+    case 'q': arguments->is_quiet = true; return 0;
+    case ARGP_KEY_END:
+        if (options->zeusd_key && !options->zeusd_address)
+            harpe_flag_fail(state, "--zeusd-key needs --zeusd-listen");
+        if (options->zeusd_address && !options->zeusd_key)
+            harpe_flag_fail(state, "--zeusd-listen needs --zeusd-key");
+        if (options->zeusd_no_restore && !options->zeusd_address && !options->zeusd_socket)
+            harpe_flag_fail(state, "--zeusd-no-restore needs --zeusd-socket or --zeusd-listen");
+        return 0;
+    case ARGP_KEY_ARG:
+        harpe_flag_fail(state, "there is no '%s'; it is hold, status or restore", argument);
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp parser = {
+    .options = flags,
+    .parser = parse_flag,
+    .args_doc = "\nhold|status|restore [OPTION...]",
+    .doc = "The node agent: lends the clocks and power limits of this machine's GPUs to processes "
+           "without privileges, and restores the GPUs when these processes end. It needs the "
+           "privilege to change GPUs (root). It runs in the foreground until SIGTERM.\v"
+           "Subcommands:\n"
+           "  hold      Run a command while GPUs have a clock or power limit\n"
+           "  status    Show the leases of the agent\n"
+           "  restore   End leases, which restores their GPUs\n\n"
+           "See also: man harpe-agent",
+};
+
+/* ---- Log ------------------------------------------------------------------------------------- */
+
+static void print_line(void *user, harpe_log_level level, const char *line) {
+    const agent_arguments *arguments = user;
+    static const char *const before[] = {"harpe agent", "harpe agent", "harpe agent: warning",
+                                         "harpe agent: error"};
+    if (level >= (arguments->is_quiet ? HARPE_LOG_WARNING : HARPE_LOG_INFO))
+        harpe_command_say(before[level], line);
+}
+
+/* ---- The program ----------------------------------------------------------------------------- */
+
+static void print_version(FILE *stream, struct argp_state *state) {
+    (void)state;
+    fprintf(stream, "harpe %s%s\n", harpe_version(), harpe_command_sanitizers());
+}
+
+/* Removes signal handlers, because the loop receives signals as events. Ignores SIGPIPE. */
+static void prepare_signals(void) {
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        signal(numbers[i], SIG_DFL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+/* Makes the agent start this program, and no other, for its receivers and helper processes. */
+static void start_own_program(void) {
+    char *program = realpath("/proc/self/exe", NULL);
+    if (program) (void)setenv("HARPE_PROGRAM", program, 1);
+    free(program);
+}
+
+static int run_agent(int argc, char **argv) {
+    agent_arguments arguments = {.is_quiet = false};
+    harpe_error error;
+    char name[] = "harpe agent"; /* in argp's messages */
+    argv[0] = name;
+    argp_parse(&parser, argc, argv, 0, NULL, &arguments);
+    arguments.options.socket = harpe_agent_socket(arguments.options.socket);
+    arguments.options.log = (harpe_log){.write = print_line, .user = &arguments};
+    prepare_signals();
+    start_own_program();
+    harpe_status status = harpe_agent_run(&arguments.options, &error);
+    if (status == HARPE_OK) return HARPE_EXIT_OK;
+    int code = harpe_command_fail("agent", &error);
+    /* A rule is invalid. systemd does not start the agent again after this exit status. */
+    return status == HARPE_INVALID_INPUT ? HARPE_EXIT_USAGE : code;
+}
+
+static bool is_argument(int argc, char **argv, int index, const char *text) {
+    return index < argc && strcmp(argv[index], text) == 0;
+}
+
+int main(int argc, char **argv) {
+    harpe_command_prepare(print_version);
+    if (is_argument(argc, argv, 1, HARPE_CONTROLLER_ARGUMENT)) return harpe_controller_main();
+    if (is_argument(argc, argv, 1, HARPE_RECEIVER_ARGUMENT)) return harpe_receiver_main(argc, argv);
+    if (is_argument(argc, argv, 2, HARPE_GUARD_ARGUMENT))
+        return harpe_power_limit_guard_main(argc, argv);
+    return run_agent(argc, argv);
+}
