@@ -293,7 +293,7 @@ static harpe_status check_alive(const harpe_agent_client *client, harpe_error *e
 }
 
 static bool is_administrator(const harpe_agent_client *client) {
-    return harpe_peer_may_administer(&client->peer);
+    return harpe_peer_may_administer(&client->peer, client->agent->capabilities);
 }
 
 static harpe_status check_rate(harpe_agent_client *client, harpe_error *error) {

@@ -17,6 +17,7 @@
 #include "agent/metrics.h"
 #include "agent/notify.h"
 #include "agent/policy_check.h"
+#include "agent/privileges.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -264,7 +265,8 @@ harpe_status harpe_agent_run(const harpe_agent_options *options, harpe_error *er
                           .listener = -1,
                           .started_s = (int64_t)time(NULL)};
     if (!agent.options.socket) agent.options.socket = HARPE_AGENT_SOCKET_PATH;
-    harpe_status status = start(&agent, error);
+    harpe_status status = harpe_privileges_drop(&agent.capabilities, error);
+    if (status == HARPE_OK) status = start(&agent, error);
     if (status == HARPE_OK) {
         harpe_log_line(&options->log, HARPE_LOG_INFO, "lends %d GPU%s on %s",
                        harpe_gpus_count(agent.gpus), harpe_gpus_count(agent.gpus) == 1 ? "" : "s",

@@ -57,6 +57,7 @@ typedef struct harpe_agent {
     harpe_agent_rates said[2]; /* limits the log lines about refused requests of each user */
     uint64_t unsaid;           /* refused requests that were not logged since the last log line */
     int64_t started_s;         /* seconds since 1970 */
+    uint64_t capabilities;     /* of the agent at its start; an administrator has them too */
 } harpe_agent;
 
 #endif

@@ -102,13 +102,11 @@ static bool read_capabilities(pid_t process, uint64_t *capabilities) {
     return is_read;
 }
 
-bool harpe_peer_may_administer(const harpe_peer *peer) {
-    uint64_t own = 0;
+bool harpe_peer_may_administer(const harpe_peer *peer, uint64_t needed) {
     uint64_t others = 0;
     if (peer->user != 0 && peer->user != geteuid()) return false;
-    if (!read_capabilities(getpid(), &own) || !read_capabilities(peer->process, &others))
-        return false;
-    return (own & ~others) == 0 && !harpe_peer_has_ended(peer);
+    if (!read_capabilities(peer->process, &others)) return false;
+    return (needed & ~others) == 0 && !harpe_peer_has_ended(peer);
 }
 
 /* ---- Process --------------------------------------------------------------------------------- */

@@ -35,9 +35,9 @@ size_t harpe_peer_groups(int socket, gid_t groups[HARPE_PEER_GROUPS]);
 
 bool harpe_peer_has_ended(const harpe_peer *peer);
 
-/* Returns true if the process runs as root or as the user of this process, and has every capability
- * that this process has. Root in a container has fewer capabilities. */
-bool harpe_peer_may_administer(const harpe_peer *peer);
+/* Returns true if the process runs as root or as the user of this process, and has all capabilities
+ * `needed`, a bit for each. Root in a container has fewer capabilities. */
+bool harpe_peer_may_administer(const harpe_peer *peer, uint64_t needed);
 
 /* Finds the effective capabilities in the text of /proc/PID/status. */
 bool harpe_peer_parse_capabilities(const char *status, uint64_t *capabilities);

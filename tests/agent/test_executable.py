@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests which libraries the processes of the node agent map. The list is a ceiling by name, so a new
-library makes a test fail."""
+"""Tests what the processes of the node agent carry: the libraries that they map, and the privileges
+that they keep. Both are ceilings by name, so a new library or a new capability makes a test fail.
+SECURITY.md gives the reason for each entry."""
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +18,8 @@ LINKED = {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "libc.so.6", "libjans
 # What a running agent loads besides: the driver's library, which is the emulator here, and the modules
 # that /etc/nsswitch.conf names for users and groups, with their libraries.
 DRIVER = {"libnvidia-ml.so.1"}
+KEPT = {"cap_sys_admin": 21}
+SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 PROGRAM = agents.BUILD / "harpe-agent"
 ZEUSD = pathlib.Path(os.environ.get("HARPE_ZEUSD_DAEMON", agents.BUILD / "tests" / "zeusd_daemon"))
 
@@ -36,6 +40,12 @@ def is_one_of(path, names):
     """Returns true for a file with one of the names. The file of libc.so.6 may be libc.so.6.1."""
     name = os.path.basename(path)
     return any(name == one or name.startswith(one + ".") for one in names)
+
+
+def status(process):
+    """Returns the lines of /proc/PID/status by name."""
+    lines = pathlib.Path(f"/proc/{process}/status").read_text().splitlines()
+    return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
 
 
 def names_of_users():
@@ -73,6 +83,18 @@ class Processes(unittest.TestCase):
             self.assertTrue(any(is_one_of(path, DRIVER) for path in found))  # the list is that of the process
             self.assertEqual([path for path in found if not is_one_of(path, allowed)], [])
 
+    def test_each_process_keeps_only_the_privileges_it_needs(self):
+        wanted = sum(1 << number for number in KEPT.values())
+        own = int(status("self")["CapEff"], 16)
+        for process in self.processes:
+            found = status(process)
+            self.assertEqual(found["NoNewPrivs"], "1")
+            for name in SETS:
+                # Without CAP_SETPCAP the bounding set stays; without new privileges it gives nothing.
+                if name != "CapBnd" or own:
+                    self.assertEqual(int(found[name], 16) & ~wanted, 0, f"{process}: {name} {found[name]}")
+            self.assertEqual(int(found["CapEff"], 16), own & wanted)
+
 
 class Program(unittest.TestCase):
     def test_it_is_linked_with_the_libraries_it_needs(self):
@@ -92,6 +114,11 @@ class Program(unittest.TestCase):
             done = subprocess.run([alone, "agent"], text=True, capture_output=True, check=False)
             self.assertEqual(done.returncode, 1)
             self.assertRegex(done.stderr, r"^harpe agent: the program harpe-agent is neither in .*\n$")
+
+    def test_a_document_gives_the_reason_for_each_capability(self):
+        text = (pathlib.Path(os.environ["HARPE_SOURCE_DIR"]) / "SECURITY.md").read_text(encoding="utf-8")
+        listed = set(re.findall(r"^\| (CAP_\w+) \|", text, re.MULTILINE))
+        self.assertEqual(listed, {name.upper() for name in KEPT})
 
 
 class DeadZeusd(unittest.TestCase):
@@ -125,6 +152,23 @@ class DeadZeusd(unittest.TestCase):
         self.addCleanup(agent.close)
         self.assertEqual(machine.clocks(), [agents.IDLE_MHZ])
         self.assertIn("restored what process", agent.log())
+
+
+@unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root and setpriv")
+class Administrators(unittest.TestCase):
+    def test_root_with_only_what_the_agent_keeps_is_no_administrator(self):
+        machine = agents.Machine("1xA100")
+        self.addCleanup(machine.close)
+        agent = agents.Agent(machine)
+        self.addCleanup(agent.close)
+        restore = [machine.harpe, "agent", "restore"]
+        kept = ",".join("+" + name.removeprefix("cap_") for name in KEPT)
+        less = ["setpriv", f"--bounding-set=-all,{kept}", "--inh-caps=-all"]
+        done = subprocess.run([*less, *restore], env=machine.environment, text=True, capture_output=True, check=False)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("only root may end", done.stderr)
+        done = subprocess.run(restore, env=machine.environment, text=True, capture_output=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 
 if __name__ == "__main__":
