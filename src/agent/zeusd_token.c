@@ -1,27 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks signed tokens. The signature is checked before the claims are parsed, so only the header
- * of a forged token reaches the JSON parser. GnuTLS is loaded at run time, as for TLS. */
+ * of a forged token reaches the JSON parser. */
 #include "agent/zeusd_token.h"
 
-#include <dlfcn.h>
-#include <gnutls/crypto.h>
-#include <gnutls/gnutls.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/error.h"
-#include "http/gnutls_library.h"
+#include "base/sha256.h"
 
-enum { DIGEST_SIZE = 32 };
+enum { DIGEST_SIZE = HARPE_SHA256_BYTES, BLOCK_SIZE = 64 };
 
 struct harpe_zeusd_tokens {
-    void *library;
-    __typeof__(gnutls_hmac_fast) *hmac_fast;
-    __typeof__(gnutls_memcmp) *memcmp;
-    size_t key_length;
-    unsigned char *key;
+    unsigned char key[BLOCK_SIZE]; /* of HMAC: with zeros at its end; a longer key is hashed */
 };
 
 /* ---- Groups ---------------------------------------------------------------------------------- */
@@ -63,23 +56,13 @@ harpe_status harpe_zeusd_tokens_new(const void *key, size_t length, harpe_zeusd_
                           "the key for zeusd's tokens is empty: give at least 32 random bytes");
     harpe_zeusd_tokens *tokens = calloc(1, sizeof *tokens);
     if (!tokens) return harpe_fail_memory(error);
-    tokens->key = harpe_calloc(length, 1);
-    if (!tokens->key) {
-        harpe_zeusd_tokens_free(tokens);
-        return harpe_fail_memory(error);
-    }
-    memcpy(tokens->key, key, length);
-    tokens->key_length = length;
-    tokens->library = dlopen(HARPE_GNUTLS_LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    if (tokens->library) {
-        *(void **)&tokens->hmac_fast = dlsym(tokens->library, "gnutls_hmac_fast");
-        *(void **)&tokens->memcmp = dlsym(tokens->library, "gnutls_memcmp");
-    }
-    if (!tokens->hmac_fast || !tokens->memcmp) {
-        const char *reason = dlerror();
-        harpe_zeusd_tokens_free(tokens);
-        return harpe_fail(error, HARPE_UNAVAILABLE, "zeusd's tokens need GnuTLS: %s",
-                          reason ? reason : "it is too old");
+    if (length > BLOCK_SIZE) {
+        harpe_sha256 hash;
+        harpe_sha256_begin(&hash);
+        harpe_sha256_append(&hash, key, length);
+        harpe_sha256_end(&hash, tokens->key);
+    } else {
+        memcpy(tokens->key, key, length);
     }
     *out = tokens;
     return HARPE_OK;
@@ -87,10 +70,38 @@ harpe_status harpe_zeusd_tokens_new(const void *key, size_t length, harpe_zeusd_
 
 void harpe_zeusd_tokens_free(harpe_zeusd_tokens *tokens) {
     if (!tokens) return;
-    if (tokens->key) explicit_bzero(tokens->key, tokens->key_length);
-    free(tokens->key);
-    if (tokens->library) dlclose(tokens->library);
+    explicit_bzero(tokens, sizeof *tokens);
     free(tokens);
+}
+
+/* Begins one of the two hashes of HMAC (RFC 2104) with the key, whose bytes are changed by `pad`.
+ */
+static void begin_hash(harpe_sha256 *hash, const harpe_zeusd_tokens *tokens, unsigned char pad) {
+    unsigned char block[BLOCK_SIZE];
+    for (size_t i = 0; i < BLOCK_SIZE; i++)
+        block[i] = tokens->key[i] ^ pad;
+    harpe_sha256_begin(hash);
+    harpe_sha256_append(hash, block, sizeof block);
+    explicit_bzero(block, sizeof block);
+}
+
+static void sign(const harpe_zeusd_tokens *tokens, const char *text, size_t length,
+                 unsigned char out[DIGEST_SIZE]) {
+    harpe_sha256 hash;
+    begin_hash(&hash, tokens, 0x36);
+    harpe_sha256_append(&hash, text, length);
+    harpe_sha256_end(&hash, out);
+    begin_hash(&hash, tokens, 0x5c);
+    harpe_sha256_append(&hash, out, DIGEST_SIZE);
+    harpe_sha256_end(&hash, out);
+}
+
+/* Takes the same time wherever the signatures differ, so that nobody can guess one byte by byte. */
+static bool is_same(const unsigned char a[DIGEST_SIZE], const unsigned char b[DIGEST_SIZE]) {
+    volatile unsigned char difference = 0;
+    for (size_t i = 0; i < DIGEST_SIZE; i++)
+        difference |= a[i] ^ b[i];
+    return difference == 0;
 }
 
 /* ---- Parts of a token ------------------------------------------------------------------------ */
@@ -172,12 +183,8 @@ static harpe_status check_signature(const harpe_zeusd_tokens *tokens, const char
     if (signature.length > sizeof given * 4 / 3) return fail_token(error, "InvalidSignature");
     if (harpe_zeusd_base64url(signature.text, signature.length, given) != DIGEST_SIZE)
         return fail_token(error, "InvalidSignature");
-    if (tokens->hmac_fast(GNUTLS_MAC_SHA256, tokens->key, tokens->key_length, signed_text, length,
-                          expected) < 0)
-        return fail_token(error, "the signature cannot be computed");
-    if (tokens->memcmp(expected, given, DIGEST_SIZE) != 0)
-        return fail_token(error, "InvalidSignature");
-    return HARPE_OK;
+    sign(tokens, signed_text, length, expected);
+    return is_same(expected, given) ? HARPE_OK : fail_token(error, "InvalidSignature");
 }
 
 static harpe_status read_scopes(const json_t *scopes, harpe_zeusd_claims *claims,

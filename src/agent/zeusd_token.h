@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks the tokens of zeusd. These are JSON Web Tokens (RFC 7519) with an HMAC-SHA256 signature. A
- * token names a user, the groups of routes that the user may use, and an expiry. GnuTLS computes
- * and compares the signatures. This code does not issue tokens. */
+ * token names a user, the groups of routes that the user may use, and an expiry. This
+ * code does not issue tokens. */
 #ifndef HARPE_AGENT_ZEUSD_TOKEN_H
 #define HARPE_AGENT_ZEUSD_TOKEN_H
 
@@ -43,9 +43,8 @@ typedef struct harpe_zeusd_claims {
 
 typedef struct harpe_zeusd_tokens harpe_zeusd_tokens;
 
-/* Loads GnuTLS and copies the key. Fails with HARPE_INVALID_ARGUMENT if the key is empty, and with
- * HARPE_UNAVAILABLE if there is no GnuTLS. Free with harpe_zeusd_tokens_free, which clears the key.
- */
+/* Copies the key. Fails with HARPE_INVALID_ARGUMENT if the key is empty. Free with
+ * harpe_zeusd_tokens_free, which clears the key. */
 harpe_status harpe_zeusd_tokens_new(const void *key, size_t length, harpe_zeusd_tokens **out,
                                     harpe_error *error);
 void harpe_zeusd_tokens_free(harpe_zeusd_tokens *tokens); /* NULL is allowed */

@@ -44,6 +44,25 @@ static void the_example_of_the_rfc_has_a_valid_signature(void **state) {
     harpe_zeusd_tokens_free(tokens);
 }
 
+/* HMAC hashes a key that is longer than a block of 64 bytes. Python's hmac has signed the token. */
+static void a_long_key_is_taken(void **state) {
+    (void)state;
+    static const char token[] = "eyJhbGciOiJIUzI1NiJ9."
+                                "eyJzdWIiOiJ4Iiwic2NvcGVzIjpbImdwdS1yZWFkIl19."
+                                "aaaXnPfROqY0GansVv9TdRkVBzEEWRIm_gn1I3tsZRw";
+    harpe_zeusd_claims claims;
+    harpe_error error;
+    unsigned char key[131];
+    memset(key, 0xaa, sizeof key);
+    harpe_zeusd_tokens *tokens = tokens_of(key, sizeof key);
+    assert_int_equal(harpe_zeusd_token_check(tokens, token, 0, &claims, &error), HARPE_OK);
+    harpe_zeusd_tokens_free(tokens);
+    tokens = tokens_of(key, sizeof key - 1);
+    assert_int_equal(harpe_zeusd_token_check(tokens, token, 0, &claims, &error),
+                     HARPE_PERMISSION_DENIED);
+    harpe_zeusd_tokens_free(tokens);
+}
+
 /* A change of any character of the example makes the signature or the form invalid. */
 static void every_changed_character_is_noticed(void **state) {
     (void)state;
@@ -126,6 +145,7 @@ static void only_exact_encodings_are_decoded(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_example_of_the_rfc_has_a_valid_signature),
+        cmocka_unit_test(a_long_key_is_taken),
         cmocka_unit_test(every_changed_character_is_noticed),
         cmocka_unit_test(a_token_of_zeusd_is_taken),
         cmocka_unit_test(a_token_expires_to_the_second),
