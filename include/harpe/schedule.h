@@ -75,8 +75,7 @@ typedef struct harpe_schedule_options {
                                              * (Megatron's overlap_moe_expert_parallel_comm) */
 } harpe_schedule_options;
 
-/* Builds a schedule by name: "1f1b", "early-recomputation-1f1b", "gpipe", "interleaved-1f1b",
- * "zb-h1", "zb-v", "dualpipe-v", "dualpipe-v-deepseek", "dualpipe". Accepts at most 4096 ranks,
+/* Builds a schedule by name; harpe_schedule_name_at gives the names. Accepts at most 4096 ranks,
  * 1,000,000 microbatches and 50,000,000 instructions. interleaved-1f1b without a
  * microbatch_group_size runs M microbatches on N ranks in max(1, M / N) groups of the same size
  * (M / N is rounded down), and refuses an M that the number of groups does not divide. The DualPipe

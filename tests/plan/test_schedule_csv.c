@@ -164,7 +164,8 @@ static void leaves_out_communication(void **state) {
 static void every_built_in_comes_back_as_it_was_written(void **state) {
     (void)state;
     int compared = 0;
-    for (int k = 0; harpe_schedule_name_at(k); k++) {
+    int k = 0;
+    for (; harpe_schedule_name_at(k); k++) {
         for (int ranks = 1; ranks <= 5; ranks++) {
             for (int microbatches = 1; microbatches <= 12; microbatches++) {
                 harpe_schedule_options options = {.name = harpe_schedule_name_at(k),
@@ -184,7 +185,7 @@ static void every_built_in_comes_back_as_it_was_written(void **state) {
             }
         }
     }
-    assert_in_range(compared, 4 * 60, 7 * 60);
+    assert_in_range(compared, 4 * 60, k * 60);
 }
 
 /* ---- Beyond torch's form --------------------------------------------------------------------- */
