@@ -497,17 +497,24 @@ class Choose(ProgramTest):
         self.assertEqual(self.choose("--straggler", 1)["plan"], self.rows[0]["plan"])
         self.assertEqual(self.choose("--straggler", 100)["plan"], 0)
 
+    def test_one_of_a_kind_is_no_plural(self):
+        self.succeed("synth", "--stages", 1, "--output", "one.csv", "--quiet")
+        self.assertIn("1 stage x 1 microbatch, ",
+                      self.succeed("plan", "-i", "one.csv", "-m", 1, "-p", 70, "--bound-only").out)
+
     def test_for_people_it_ends_with_the_path(self):
         out = self.succeed("choose", "plans/", "--min-energy").out
         self.assertTrue(out.endswith("\nplans/freqs_pipeline_00000.py\n"), out)
 
     def test_what_cannot_be_had_names_the_nearest(self):
         self.refuse(1, "the fastest, plan", "choose", "plans", "--time", "0.001")
-        refused = self.refuse(1, "the fastest, plan", "choose", "plans", "--max-slowdown", "0.5")
+        refused = self.refuse(1, "the fastest, plan", "choose", "plans", "--time", "0.001")
         self.assertLessEqual(max(map(len, re.findall(r"\.(\d+)", refused.err))), 6, refused)
         fastest_s = re.search(r"takes ([0-9.]+) s$", refused.err.strip())[1]
         self.succeed("choose", "plans", "--time", fastest_s)
         self.refuse(1, "the least, plan 0, draws", "choose", "plans", "--power-cap", "1")
+        self.refuse(2, "--max-slowdown 0.05: X is a factor of at least 1; 5 % slower is 1.05", "choose", "plans",
+                    "--max-slowdown", "0.05")
 
     def test_usage(self):
         self.refuse(2, "the criterion is missing", "choose", "plans")

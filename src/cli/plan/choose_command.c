@@ -197,6 +197,10 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         return 0;
     case FLAG_SLOWDOWN:
         set_criterion(state, HARPE_CHOOSE_SLOWDOWN, "--max-slowdown", argument, 0, 1e6);
+        if (request->value < 1)
+            harpe_flag_fail(state,
+                            "--max-slowdown %s: X is a factor of at least 1; %g %% slower is %g",
+                            argument, 100 * request->value, 1 + request->value);
         return 0;
     case FLAG_STRAGGLER:
         set_criterion(state, HARPE_CHOOSE_STRAGGLER, "--straggler", argument, 1, 1e6);

@@ -105,12 +105,13 @@ static void collect_graph_facts(const harpe_problem_input *input, fact_list *lis
 
 static void collect_pipeline_facts(const harpe_problem_input *input, fact_list *list) {
     snprintf(next_fact(list, "Profile"), FACT_SIZE, "%s", input->profile_path);
+    int stages = harpe_schedule_stage_count(input->schedule);
+    int ranks = harpe_schedule_rank_count(input->schedule);
+    int microbatches = harpe_schedule_microbatch_count(input->schedule);
     snprintf(next_fact(list, "Pipeline"), FACT_SIZE,
-             "%d stages on %d ranks, %d microbatches, %zu instructions",
-             harpe_schedule_stage_count(input->schedule),
-             harpe_schedule_rank_count(input->schedule),
-             harpe_schedule_microbatch_count(input->schedule),
-             harpe_problem_instruction_count(input->problem));
+             "%d stage%s on %d rank%s, %d microbatch%s, %zu instructions", stages,
+             stages == 1 ? "" : "s", ranks, ranks == 1 ? "" : "s", microbatches,
+             microbatches == 1 ? "" : "es", harpe_problem_instruction_count(input->problem));
     snprintf(next_fact(list, "Schedule"), FACT_SIZE, "%s", input->schedule_name);
     double total_w = harpe_problem_input_total_blocking_power_w(input);
     if (input->wait_powers) {

@@ -34,10 +34,12 @@ static char *make_subtitle(const harpe_problem_input *input, harpe_arena *arena)
                           file_name_of(input->graph_path), harpe_graph_activity_count(input->graph),
                           harpe_graph_resource_count(input->graph));
     } else {
-        harpe_text_printf(
-            &line, "%s: %d stages, %d microbatches, schedule %s", file_name_of(input->profile_path),
-            harpe_schedule_stage_count(input->schedule),
-            harpe_schedule_microbatch_count(input->schedule), harpe_schedule_name(input->schedule));
+        int stages = harpe_schedule_stage_count(input->schedule);
+        int microbatches = harpe_schedule_microbatch_count(input->schedule);
+        harpe_text_printf(&line, "%s: %d stage%s, %d microbatch%s, schedule %s",
+                          file_name_of(input->profile_path), stages, stages == 1 ? "" : "s",
+                          microbatches, microbatches == 1 ? "" : "es",
+                          harpe_schedule_name(input->schedule));
     }
     char *subtitle = line.failed ? NULL : keep_text(arena, line.data);
     harpe_text_free(&line);

@@ -582,12 +582,13 @@ void harpe_problem_input_print(const harpe_problem_input *input) {
     }
     int stages = harpe_schedule_stage_count(input->schedule);
     int ranks = harpe_schedule_rank_count(input->schedule);
-    printf("%s%s%s: %d stages", harpe_bold_start(), file_name_of(input->profile_path),
-           harpe_bold_end(), stages);
-    if (ranks != stages) printf(" on %d ranks", ranks);
+    printf("%s%s%s: %d stage%s", harpe_bold_start(), file_name_of(input->profile_path),
+           harpe_bold_end(), stages, stages == 1 ? "" : "s");
+    if (ranks != stages) printf(" on %d rank%s", ranks, ranks == 1 ? "" : "s");
     int gpus = harpe_problem_total_gpu_count(input->problem);
     if (gpus != ranks) printf(" of %d GPUs in all", gpus);
-    printf(" x %d microbatches, schedule %s, ", harpe_schedule_microbatch_count(input->schedule),
+    int microbatches = harpe_schedule_microbatch_count(input->schedule);
+    printf(" x %d microbatch%s, schedule %s, ", microbatches, microbatches == 1 ? "" : "es",
            input->schedule_is_file ? file_name_of(input->schedule_name) : input->schedule_name);
     if (input->wait_powers) {
         printf("blocking powers of %s", file_name_of(input->wait_powers_path));

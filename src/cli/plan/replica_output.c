@@ -203,12 +203,14 @@ static void print_people(const harpe_replica_command *command, const harpe_repli
     harpe_replica_job job = harpe_replica_plans_job(result->plans);
     const harpe_schedule *schedule = command->input->schedule;
     long gpus = (long)job.replica_count * job.rank_count * job.peer_count;
-    printf("%s%s%s: %d replica%s x %d stages x %d GPU%s (%ld GPUs) x %d microbatches, schedule "
+    int stages = harpe_schedule_stage_count(schedule);
+    int microbatches = harpe_schedule_microbatch_count(schedule);
+    printf("%s%s%s: %d replica%s x %d stage%s x %d GPU%s (%ld GPUs) x %d microbatch%s, schedule "
            "%s\n\n",
            harpe_bold_start(), file_name_of(command->input->profile_path), harpe_bold_end(),
-           job.replica_count, job.replica_count == 1 ? "" : "s",
-           harpe_schedule_stage_count(schedule), job.peer_count, job.peer_count == 1 ? "" : "s",
-           gpus, harpe_schedule_microbatch_count(schedule), harpe_schedule_name(schedule));
+           job.replica_count, job.replica_count == 1 ? "" : "s", stages, stages == 1 ? "" : "s",
+           job.peer_count, job.peer_count == 1 ? "" : "s", gpus, microbatches,
+           microbatches == 1 ? "" : "es", harpe_schedule_name(schedule));
     printf("%s%42s %14s %10s %10s%s\n", harpe_bold_start(), "time", "energy", "slowdown", "savings",
            harpe_bold_end());
     print_total("all at maximum frequency", job.all_maximum, job.all_maximum);
