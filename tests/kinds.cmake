@@ -47,6 +47,7 @@ set(HARPE_process_TESTS
     client_optimizer_local_faults
     client_optimizer_marks
     client_optimizer_obedience
+    client_optimizer_refusals
     client_optimizer_reports
     client_optimizer_rounds
     client_optimizer_trials

@@ -16,9 +16,11 @@
  * The optimizer never stops, slows or changes a training run. Each cause of failure after
  * construction is logged once. Training then continues at the highest clocks or with the last
  * schedule (with a trial schedule only for a short time), and returns to the server's schedules
- * when the cause is gone. Only strict mode reports errors to the caller. Call the four on_
- * functions from the training thread; they never block. Calls with a NULL optimizer, and calls in a
- * child of fork, do nothing. */
+ * when the cause is gone. A schedule with a clock that the GPU does not offer, or that is below
+ * `lowest_clock_mhz`, is refused: the log says so, and training runs at the highest clock until a
+ * schedule without such a clock arrives. Only strict mode reports errors to the caller. Call the
+ * four on_ functions from the training thread; they never block. Calls with a NULL optimizer, and
+ * calls in a child of fork, do nothing. */
 #ifndef HARPE_PIPELINE_FREQUENCY_H
 #define HARPE_PIPELINE_FREQUENCY_H
 
@@ -98,6 +100,11 @@ typedef struct harpe_pipeline_frequency_options {
      * change the clocks, in MHz. It must not free the optimizer. NULL: none. */
     void (*take_schedule)(void *user, harpe_scheduled_instruction *instructions, size_t count);
     void *take_schedule_user;
+
+    /* The lowest clock of this job, in MHz, 1 to 10000. 0: $HARPE_LOWEST_CLOCK_MHZ; without that,
+     * the lowest clock of the GPU. The rank registers no lower clock, and refuses a schedule that
+     * has one. */
+    int lowest_clock_mhz;
 } harpe_pipeline_frequency_options;
 
 typedef struct harpe_pipeline_frequency_optimizer harpe_pipeline_frequency_optimizer;

@@ -822,6 +822,7 @@ harpe_pipeline_frequency_options._fields_ = [
     ("log", harpe_log),
     ("take_schedule", C.CFUNCTYPE(None, C.c_void_p, C.POINTER(harpe_scheduled_instruction), C.c_size_t)),
     ("take_schedule_user", C.c_void_p),
+    ("lowest_clock_mhz", C.c_int),
 ]
 harpe_pipeline_frequency_status._fields_ = [
     ("state", C.c_int),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decides which energies and powers are possible. All code that measures, or takes measurements
- * from others, uses this rule. */
+/* Decides which energies, powers and clocks are possible. All code that measures, or takes
+ * measurements from others, uses this rule. */
 #ifndef HARPE_BASE_POSSIBLE_H
 #define HARPE_BASE_POSSIBLE_H
 
@@ -12,6 +12,9 @@
 #define HARPE_GPU_HIGHEST_W 3000.0
 #define HARPE_GPU_LOWEST_W 5.0
 #define HARPE_CPU_HIGHEST_W 1000.0
+
+/* No GPU has a higher clock. The fastest GPUs of 2026 have less than 4000 MHz. */
+#define HARPE_CLOCK_HIGHEST_MHZ 10000
 
 /* Energy counters move in steps, more often than this. In a shorter time, one step can look like
  * any power. So a shorter time counts as this long. */

@@ -42,10 +42,12 @@ static harpe_status list_clocks(harpe_pipeline *optimizer, harpe_error *error) {
         optimizer->gpus, optimizer->options.device_id, &memory_mhz, &graphics, &count, error);
     if (status != HARPE_OK) return status;
     harpe_lease_terms limits = read_limits(optimizer);
+    uint32_t lowest_mhz = (uint32_t)optimizer->options.lowest_clock_mhz;
+    uint32_t offered_mhz = graphics[0];
     int *clocks = harpe_calloc(count, sizeof *clocks);
     size_t used = 0;
     for (size_t i = 0; clocks && i < count; i++)
-        if (graphics[i] >= limits.lowest_mhz &&
+        if (graphics[i] >= limits.lowest_mhz && graphics[i] >= lowest_mhz &&
             (limits.highest_mhz == 0 || graphics[i] <= limits.highest_mhz))
             clocks[used++] = (int)graphics[i];
     free(graphics);
@@ -53,6 +55,12 @@ static harpe_status list_clocks(harpe_pipeline *optimizer, harpe_error *error) {
     optimizer->clocks_mhz = clocks;
     optimizer->clock_count = used;
     if (used > 0) return HARPE_OK;
+    if (lowest_mhz > 0)
+        return harpe_fail(
+            error, HARPE_INVALID_ARGUMENT,
+            "GPU %d: no clock that this job may use is at or above its lowest_clock_mhz, "
+            "%u; the GPU's highest clock is %u MHz",
+            optimizer->options.device_id, lowest_mhz, offered_mhz);
     return harpe_fail(error, HARPE_PERMISSION_DENIED,
                       "GPU %d: the node agent's rules allow none of its clocks",
                       optimizer->options.device_id);

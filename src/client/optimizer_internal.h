@@ -68,7 +68,12 @@ typedef struct harpe_conversation {
     int64_t round;                  /* round of the last schedule; -1: none */
     int64_t series;                 /* series of the last schedule, from 1 on */
     bool runs_trial;                /* the last schedule is a trial and still runs */
-    bool has_left_trial;            /* the last schedule was a trial and no longer runs */
+    bool has_left_schedule;         /* the last schedule was a trial and no longer runs, or was
+                                     * refused: none of its steps is measured any more */
+    bool has_told_refusal;          /* of a schedule, and no schedule was accepted since */
+    int64_t tell_refusal_ns;        /* do not log another refusal before this time
+                                     * (harpe_clock_ns) */
+    double refusal_pause_s;         /* before the result of a refused schedule */
     int64_t progress_ns;            /* time at which the last schedule arrived, or at which one of
                                      * its steps was last measured */
     size_t measured_steps;          /* steps of the last schedule that are measured so far */

@@ -10,6 +10,8 @@
 #include <sys/random.h>
 
 #include "base/error.h"
+#include "base/number.h"
+#include "base/possible.h"
 #include "base/token.h"
 #include "client/optimizer_internal.h"
 
@@ -72,6 +74,26 @@ static harpe_status check_key(const harpe_pipeline_frequency_options *options, h
                       options->world_size);
 }
 
+/* Takes the lowest clock from the options or, if they have none, from the environment. */
+static harpe_status take_lowest_clock(harpe_pipeline_frequency_options *own, harpe_error *error) {
+    char number[16];
+    const char *name = "lowest_clock_mhz", *text = number;
+    int64_t mhz = own->lowest_clock_mhz;
+    (void)snprintf(number, sizeof number, "%d", own->lowest_clock_mhz);
+    const char *variable = mhz == 0 ? secure_getenv("HARPE_LOWEST_CLOCK_MHZ") : NULL;
+    if (variable && *variable) {
+        name = "HARPE_LOWEST_CLOCK_MHZ";
+        text = variable;
+        if (!harpe_parse_int(text, strlen(text), &mhz) || mhz == 0) mhz = -1;
+    }
+    if (mhz < 0 || mhz > HARPE_CLOCK_HIGHEST_MHZ)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "pipeline frequency: %s must be from 1 to %d MHz, found '%.40s'", name,
+                          HARPE_CLOCK_HIGHEST_MHZ, text);
+    own->lowest_clock_mhz = (int)mhz;
+    return HARPE_OK;
+}
+
 static harpe_status check_options(const harpe_pipeline_frequency_options *options,
                                   harpe_error *error) {
     harpe_status status = check_places(options, error);
@@ -112,14 +134,16 @@ harpe_status harpe_pipeline_take_options(harpe_pipeline *optimizer,
                                          const harpe_pipeline_frequency_options *options,
                                          harpe_error *error) {
     char *token = NULL;
+    harpe_pipeline_frequency_options given = *options;
     harpe_status status = check_options(options, error);
+    if (status == HARPE_OK) status = take_lowest_clock(&given, error);
     if (status == HARPE_OK)
         status = options->token
                      ? harpe_token_take(options->token, "the option token", &token, error)
                      : harpe_token_take(secure_getenv("HARPE_TOKEN"), "HARPE_TOKEN", &token, error);
     if (status != HARPE_OK) return status;
     harpe_pipeline_frequency_options *own = &optimizer->options;
-    *own = *options;
+    *own = given;
     if (own->iterations == 0) own->iterations = DEFAULT_ITERATIONS;
     if (own->warmup_iterations < 0)
         own->warmup_iterations = 0;

@@ -11,7 +11,8 @@
  *                refused -> off
  *
  * A trial schedule (the low clocks of a sweep) is not followed forever: without a server, or
- * without progress, the training returns to its highest clocks. */
+ * without progress, the training returns to its highest clocks. It also does so if a schedule has
+ * clocks that the job may not have. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,11 +22,13 @@
 #include "client/optimizer_answers.h"
 #include "client/optimizer_internal.h"
 #include "client/profiler_internal.h"
+#include "client/schedule_check.h"
 
 #define PAUSE_AFTER_FAILURE_S 60.0
 #define SIDE_WORK_PERIOD_S 0.1
 #define MEASURING_PERIOD_S 0.02
 #define UNMEASURED_SERIES 0
+#define TELL_REFUSAL_AGAIN_NS INT64_C(60000000000)
 #define REFUSED_REQUESTS_TOLD 3 /* one or two are usual after a lost connection */
 
 /* ---- Side work ------------------------------------------------------------------------------- */
@@ -66,12 +69,30 @@ static void tell_host_functions(harpe_pipeline *optimizer) {
                        "work, because writes to memory could not be set up");
 }
 
-/* ---- Trials ---------------------------------------------------------------------------------- */
+/* ---- Highest clocks -------------------------------------------------------------------------- */
+
+static int highest_clock(const harpe_pipeline *optimizer) {
+    return optimizer->clock_count > 0 ? optimizer->clocks_mhz[0] : 0;
+}
+
+/* Lets the training run at its highest clock from the next step on. Returns false if there is no
+ * memory. */
+static bool run_at_highest(harpe_pipeline *optimizer) {
+    harpe_conversation *talk = &optimizer->conversation;
+    harpe_followed_schedule *highest = harpe_followed_schedule_new(&(harpe_frequency_schedule){0});
+    if (!highest) return false;
+    highest->highest_mhz = highest_clock(optimizer);
+    highest->series = UNMEASURED_SERIES;
+    highest->round = talk->round;
+    harpe_schedule_post(&optimizer->exchange, highest);
+    talk->runs_trial = false;
+    talk->has_left_schedule = true;
+    return true;
+}
 
 static void leave_trial(harpe_pipeline *optimizer, const char *reason) {
     harpe_conversation *talk = &optimizer->conversation;
-    harpe_followed_schedule *highest = harpe_followed_schedule_new(&(harpe_frequency_schedule){0});
-    if (!highest) {
+    if (!run_at_highest(optimizer)) {
         if (!talk->has_told_trial_memory)
             harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
                                "no memory to leave the trial clocks of round %lld: trying again",
@@ -80,12 +101,6 @@ static void leave_trial(harpe_pipeline *optimizer, const char *reason) {
         return;
     }
     talk->has_told_trial_memory = false;
-    highest->highest_mhz = optimizer->clock_count > 0 ? optimizer->clocks_mhz[0] : 0;
-    highest->series = UNMEASURED_SERIES;
-    highest->round = talk->round;
-    harpe_schedule_post(&optimizer->exchange, highest);
-    talk->runs_trial = false;
-    talk->has_left_trial = true;
     harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
                        "round %lld only tried its clocks, back to the highest ones: %s",
                        (long long)talk->round, reason);
@@ -261,37 +276,98 @@ static void register_rank(harpe_pipeline *optimizer) {
 
 /* ---- Schedules ------------------------------------------------------------------------------- */
 
+static void begin_round(harpe_pipeline *optimizer, int64_t round) {
+    harpe_conversation *talk = &optimizer->conversation;
+    talk->counts_rounds = round >= 0;
+    talk->round = round >= 0 ? round : talk->round + 1;
+    talk->has_no_round = false;
+    talk->pause_s = optimizer->timeouts.first_pause_s;
+    talk->has_left_schedule = false;
+    talk->progress_ns = harpe_clock_ns();
+    talk->measured_steps = 0;
+    talk->failed_reports = 0;
+    talk->refused_requests = 0;
+    talk->series++;
+}
+
+static void enter_round(harpe_pipeline *optimizer) {
+    const harpe_conversation *talk = &optimizer->conversation;
+    pthread_mutex_lock(&optimizer->lock);
+    optimizer->round = talk->round;
+    optimizer->state = HARPE_PFO_MEASURING;
+    pthread_cond_broadcast(&optimizer->changed);
+    pthread_mutex_unlock(&optimizer->lock);
+}
+
+static void has_no_memory_for_schedule(harpe_pipeline *optimizer) {
+    harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
+                       "no memory for a schedule: asking again in a minute");
+    rest(optimizer, PAUSE_AFTER_FAILURE_S);
+}
+
 static void hand_over(harpe_pipeline *optimizer, harpe_frequency_schedule *frequencies,
                       int64_t round) {
     harpe_conversation *talk = &optimizer->conversation;
     harpe_followed_schedule *schedule = harpe_followed_schedule_new(frequencies);
     if (!schedule) {
         harpe_frequency_schedule_free(frequencies);
-        harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
-                           "no memory for a schedule: asking again in a minute");
-        rest(optimizer, PAUSE_AFTER_FAILURE_S);
+        has_no_memory_for_schedule(optimizer);
         return;
     }
-    talk->counts_rounds = round >= 0;
-    talk->round = round >= 0 ? round : talk->round + 1;
-    talk->has_no_round = false;
-    talk->pause_s = optimizer->timeouts.first_pause_s;
+    begin_round(optimizer, round);
     talk->runs_trial = schedule->schedule.is_trial;
-    talk->has_left_trial = false;
-    talk->progress_ns = harpe_clock_ns();
-    talk->measured_steps = 0;
-    talk->failed_reports = 0;
-    talk->refused_requests = 0;
-    schedule->highest_mhz = optimizer->clock_count > 0 ? optimizer->clocks_mhz[0] : 0;
-    schedule->series = ++talk->series;
+    schedule->highest_mhz = highest_clock(optimizer);
+    schedule->series = talk->series;
     schedule->round = talk->round;
     atomic_store_explicit(&optimizer->measured_series, talk->series, memory_order_relaxed);
     harpe_schedule_post(&optimizer->exchange, schedule);
-    pthread_mutex_lock(&optimizer->lock);
-    optimizer->round = talk->round;
-    optimizer->state = HARPE_PFO_MEASURING;
-    pthread_cond_broadcast(&optimizer->changed);
-    pthread_mutex_unlock(&optimizer->lock);
+    if (talk->has_told_refusal)
+        harpe_pipeline_say(optimizer, HARPE_LOG_INFO,
+                           "the schedule of round %lld has allowed clocks again",
+                           (long long)talk->round);
+    talk->has_told_refusal = false;
+    talk->refusal_pause_s = optimizer->timeouts.first_pause_s;
+    enter_round(optimizer);
+}
+
+/* Refuses a schedule: the training runs at its highest clock, and the rank reports that it has no
+ * result, because the other ranks wait for one. A server that sends nothing else is answered less
+ * and less often, and a line is logged at most once a minute. */
+static void refuse_schedule(harpe_pipeline *optimizer, int64_t round, const char *reason) {
+    harpe_conversation *talk = &optimizer->conversation;
+    if (!run_at_highest(optimizer)) {
+        has_no_memory_for_schedule(optimizer);
+        return;
+    }
+    begin_round(optimizer, round);
+    talk->has_left_schedule = true;
+    if (!talk->has_told_refusal && harpe_clock_ns() >= talk->tell_refusal_ns) {
+        talk->has_told_refusal = true;
+        talk->tell_refusal_ns = harpe_clock_ns() + TELL_REFUSAL_AGAIN_NS;
+        harpe_pipeline_say(optimizer, HARPE_LOG_WARNING,
+                           "the schedule of round %lld is refused: %s; training runs at the "
+                           "highest clock until a schedule with allowed clocks arrives",
+                           (long long)talk->round, reason);
+    }
+    enter_round(optimizer);
+    rest(optimizer, talk->refusal_pause_s);
+    double longest_s = optimizer->timeouts.longest_pause_s;
+    talk->refusal_pause_s =
+        talk->refusal_pause_s * 2 < longest_s ? talk->refusal_pause_s * 2 : longest_s;
+}
+
+/* Hands a schedule over if this job may have its clocks. */
+static void take_schedule(harpe_pipeline *optimizer, harpe_frequency_schedule *frequencies,
+                          int64_t round) {
+    harpe_allowed_clocks allowed = {optimizer->clocks_mhz, optimizer->clock_count,
+                                    optimizer->options.lowest_clock_mhz};
+    harpe_error error;
+    if (harpe_schedule_check(frequencies, &allowed, &error) == HARPE_OK) {
+        hand_over(optimizer, frequencies, round);
+        return;
+    }
+    harpe_frequency_schedule_free(frequencies);
+    refuse_schedule(optimizer, round, error.message);
 }
 
 /* Asks again after a pause. Logs repeated refusals, because another process may be using this rank
@@ -330,7 +406,7 @@ static void ask_for_schedule(harpe_pipeline *optimizer) {
     else if (reply.outcome == HARPE_REPLY_CONFLICT)
         request_was_refused(optimizer, reply.reason);
     else
-        hand_over(optimizer, &frequencies, reply.round);
+        take_schedule(optimizer, &frequencies, reply.round);
 }
 
 /* ---- Results --------------------------------------------------------------------------------- */
@@ -440,7 +516,7 @@ static void measure(harpe_pipeline *optimizer) {
         /* The profiler has dropped steps. It would drop steps again before there were enough. */
         tell_few_steps(optimizer, steps);
         conclude_measuring(optimizer, steps);
-    } else if (talk->has_left_trial || talk->failed_reports > 0) {
+    } else if (talk->has_left_schedule || talk->failed_reports > 0) {
         /* No more steps will arrive, or no more can be kept, and the other ranks wait for this
          * result. */
         conclude_measuring(optimizer, steps);
@@ -504,7 +580,7 @@ static void send_end_notice(harpe_pipeline *optimizer) {
 void *harpe_pipeline_run(void *user) {
     harpe_pipeline *optimizer = user;
     harpe_conversation *talk = &optimizer->conversation;
-    talk->pause_s = optimizer->timeouts.first_pause_s;
+    talk->pause_s = talk->refusal_pause_s = optimizer->timeouts.first_pause_s;
     talk->random = (unsigned)harpe_clock_ns() ^ ((unsigned)optimizer->options.rank * 2654435761U);
     while (harpe_pipeline_go_on(optimizer)) {
         switch (optimizer->state) { /* only this thread writes `state` */

@@ -232,6 +232,12 @@ class Misfits(training.TrainingTest):
             training.run_step(one)
             self.assertTrue(self.log.having("clocks are not controlled"))
 
+    def test_a_schedule_below_the_lowest_clock_is_refused(self):
+        one = self.optimizer(self.serve(), lowest_clock_mhz=1300)
+        self.wait_until(lambda: self.log.having("is refused"), "not refused",
+                        lambda: training.run_step(one))
+        self.assertIn("the lowest clock of this job is 1300 MHz", self.log.having("is refused")[0])
+
     def test_without_a_server_it_trains_and_says_so_once(self):
         one = self.optimizer(NOWHERE)
         self.wait_until(lambda: self.log.having("no schedules for now"), "nothing logged",
@@ -258,7 +264,9 @@ class Arguments(training.TrainingTest):
                             (dict(server_url="ftp://x"), "ftp"), (dict(mark="now"), "mark"),
                             (dict(iterations=0), "iterations"), (dict(device_id=-1), "device_id"),
                             (dict(warmup_iterations=-1), "warmup_iterations"),
-                            (dict(job_key=""), "job_key"), (dict(tokens_per_step=-1), "tokens_per_step"), (dict(world_size=0), "world_size")):
+                            (dict(job_key=""), "job_key"), (dict(tokens_per_step=-1), "tokens_per_step"), (dict(world_size=0), "world_size"),
+                            (dict(lowest_clock_mhz=0), "lowest_clock_mhz"),
+                            (dict(lowest_clock_mhz=10001), "lowest_clock_mhz")):
             with self.subTest(wrong), self.assertRaisesRegex(ValueError, said):
                 PipelineFrequencyOptimizer(**dict(good, **wrong))
         with self.assertRaises(TypeError):

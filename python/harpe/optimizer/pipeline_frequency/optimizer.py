@@ -181,7 +181,8 @@ class PipelineFrequencyOptimizer(Callback):
                  warmup_iterations: int = 1, leave_clocks_alone: bool = False,
                  minimum_dwell_s: Optional[float] = None,
                  poll_interval_s: Optional[float] = None,
-                 tokens_per_step: Optional[int] = None) -> None:
+                 tokens_per_step: Optional[int] = None,
+                 lowest_clock_mhz: Optional[int] = None) -> None:
         """rank, dp_rank, pp_rank, tp_rank: this process in the job and in each group, from 0.
         device_id: its GPU, an index among the visible ones.
         dp_degree, pp_degree, tp_degree, world_size: sizes; the first three multiply to the last.
@@ -210,6 +211,10 @@ class PipelineFrequencyOptimizer(Callback):
         poll_interval_s: time in s after which the controller checks again for changes; None: 20e-6;
             0: the controller sleeps until it is woken, which costs a system call per change.
         tokens_per_step: tokens that the whole job trains in a step; see set_tokens_per_step.
+        lowest_clock_mhz: the lowest clock of this job, 1 to 10000 MHz. A schedule with a lower
+            clock is refused, like one with a clock that the GPU does not offer: that is logged,
+            and training runs at the highest clock until another schedule arrives. None:
+            $HARPE_LOWEST_CLOCK_MHZ; without that, the GPU's lowest clock.
 
         Raises ValueError for values outside these ranges, and if several ranks have no way to find
         each other; HarpeError for other failures. If the constructor uses a broadcast, it is a
@@ -225,6 +230,10 @@ class PipelineFrequencyOptimizer(Callback):
                 raise InvalidArgumentError(
                     "iterations must be at least 1 and warmup_iterations at least 0, not "
                     f"{iterations} and {warmup_iterations}", b.HARPE_INVALID_ARGUMENT)
+            if lowest_clock_mhz is not None and not 1 <= lowest_clock_mhz <= 10000:
+                raise InvalidArgumentError(
+                    f"lowest_clock_mhz must be from 1 to 10000, not {lowest_clock_mhz}",
+                    b.HARPE_INVALID_ARGUMENT)
             self.rank, self.dp_rank = operator.index(rank), operator.index(dp_rank)
             self.pp_rank, self.tp_rank = operator.index(pp_rank), operator.index(tp_rank)
             self.device_id = operator.index(device_id)
@@ -239,7 +248,8 @@ class PipelineFrequencyOptimizer(Callback):
                 job_metadata=encoded(job_metadata), token=encoded(token),
                 ca_file=encoded(ca_file), leave_clocks_alone=leave_clocks_alone,
                 iterations=iterations, warmup_iterations=int(_or_none_at_all(warmup_iterations)),
-                mark=_MARKS[mark], is_strict=strict, log=log_to(_LOGGER))
+                mark=_MARKS[mark], is_strict=strict, log=log_to(_LOGGER),
+                lowest_clock_mhz=operator.index(lowest_clock_mhz or 0))
             options.controller.minimum_dwell_s = _or_none_at_all(minimum_dwell_s)
             options.controller.poll_interval_s = _or_none_at_all(poll_interval_s)
             if mark == "stream":
