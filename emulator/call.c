@@ -30,6 +30,8 @@ static struct {
     int64_t armed_ns;        /* when the faults took effect */
     int64_t calls[EMULATOR_GPU_MAX];
     bool has_restarted[EMULATOR_GPU_MAX];
+    /* GPU indices in the order of the driver's numbers; set when the process initialises */
+    unsigned int numbered[EMULATOR_GPU_MAX], numbered_count;
 } process = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- Faults ---------------------------------------------------------------------------------- */
@@ -114,10 +116,41 @@ __attribute__((destructor)) static void detach_at_unload(void) {
     pthread_mutex_unlock(&process.mutex);
 }
 
+/* ---- Numbers --------------------------------------------------------------------------------- */
+
+static bool has_number(unsigned int index) {
+    emulator_gpu *gpu = &process.cluster->gpu[index];
+    return !process.faults.leaves_out_lost || !gpu->state[atomic_load(&gpu->current) & 1].is_lost;
+}
+
+static void number_gpus(void) {
+    reread_faults();
+    process.numbered_count = 0;
+    for (unsigned int i = 0; i < process.cluster->gpu_count; i++)
+        if (has_number(i)) process.numbered[process.numbered_count++] = i;
+}
+
+unsigned int emulator_numbered_count(void) { return process.numbered_count; }
+
+bool emulator_numbered_gpu(unsigned int number, unsigned int *index) {
+    if (number >= process.numbered_count) return false;
+    *index = process.numbered[number];
+    return true;
+}
+
+unsigned int emulator_number_of(unsigned int index) {
+    unsigned int number = 0;
+    while (number < process.numbered_count && process.numbered[number] != index)
+        number++;
+    return number;
+}
+
+/* ---- Start and end --------------------------------------------------------------------------- */
+
 nvmlReturn_t emulator_initialize(void) {
     pthread_mutex_lock(&process.mutex);
     nvmlReturn_t result = attach();
-    if (result == NVML_SUCCESS) process.init_count++;
+    if (result == NVML_SUCCESS && process.init_count++ == 0) number_gpus();
     pthread_mutex_unlock(&process.mutex);
     return result;
 }

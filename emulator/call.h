@@ -49,6 +49,14 @@ void emulator_leave(void);
 nvmlReturn_t emulator_initialize(void);
 nvmlReturn_t emulator_shut_down(void);
 
+/* The driver's numbers of GPUs. They are the GPU indices, unless the fault leave_out_lost has left
+ * GPUs out. They do not change until the process initialises again. */
+unsigned int emulator_numbered_count(void);
+/* Finds the GPU of a number. Returns false if there is none. */
+bool emulator_numbered_gpu(unsigned int number, unsigned int *index);
+/* Returns the number of a GPU, or the number of GPUs if it has none. */
+unsigned int emulator_number_of(unsigned int index);
+
 /* Returns the handle of a GPU. Handles represent GPU indices. */
 nvmlDevice_t emulator_handle(unsigned int index);
 /* Returns true if emulator_handle can have returned this handle. */

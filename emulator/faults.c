@@ -74,6 +74,8 @@ static bool parse_entry(const char *text, size_t length, emulator_faults *faults
     if (!equals) {
         if (is_word(text, length, "no_permission"))
             faults->no_permission = true;
+        else if (is_word(text, length, "leave_out_lost"))
+            faults->leaves_out_lost = true;
         else if (is_word(text, length, "mig"))
             faults->has_mig = true;
         else if (is_word(text, length, "no_energy_counter"))

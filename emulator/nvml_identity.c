@@ -118,6 +118,7 @@ NVML_CALL(nvmlDeviceGetPciInfo, nvmlDevice_t device, pci_info_v1 *pci) {
 
 typedef enum number {
     NUMBER_INDEX,
+    NUMBER_MINOR,
     NUMBER_ARCHITECTURE,
     NUMBER_BRAND,
     NUMBER_CORES,
@@ -133,7 +134,8 @@ static nvmlReturn_t get_number(nvmlDevice_t device, number which, unsigned int *
     if (result != NVML_SUCCESS) return result;
     const emulator_model *model = call.model;
     const unsigned int values[] = {
-        [NUMBER_INDEX] = call.index,
+        [NUMBER_INDEX] = emulator_number_of(call.index),
+        [NUMBER_MINOR] = call.index,
         [NUMBER_ARCHITECTURE] = model->architecture,
         [NUMBER_BRAND] = model->brand,
         [NUMBER_CORES] = model->core_count,
@@ -152,7 +154,7 @@ static nvmlReturn_t get_number(nvmlDevice_t device, number which, unsigned int *
     }
 
 NUMBER_CALL(nvmlDeviceGetIndex, NUMBER_INDEX)
-NUMBER_CALL(nvmlDeviceGetMinorNumber, NUMBER_INDEX)
+NUMBER_CALL(nvmlDeviceGetMinorNumber, NUMBER_MINOR)
 NUMBER_CALL(nvmlDeviceGetArchitecture, NUMBER_ARCHITECTURE)
 NUMBER_CALL(nvmlDeviceGetBrand, NUMBER_BRAND)
 NUMBER_CALL(nvmlDeviceGetNumGpuCores, NUMBER_CORES)
@@ -288,9 +290,9 @@ NVML_CALL(nvmlDeviceGetC2cModeInfoV, nvmlDevice_t device, nvmlC2cModeInfo_v1_t *
 NVML_CALL(nvmlDeviceGetTopologyCommonAncestor, nvmlDevice_t device1, nvmlDevice_t device2,
           unsigned int *level) {
     unsigned int first, second;
-    nvmlReturn_t result = get_number(device1, NUMBER_INDEX, level ? &first : NULL);
+    nvmlReturn_t result = get_number(device1, NUMBER_MINOR, level ? &first : NULL);
     if (result != NVML_SUCCESS) return result;
-    result = get_number(device2, NUMBER_INDEX, &second);
+    result = get_number(device2, NUMBER_MINOR, &second);
     if (result != NVML_SUCCESS) return result;
     *level = first == second ? 0 : 30;
     return NVML_SUCCESS;

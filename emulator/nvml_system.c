@@ -119,7 +119,7 @@ NVML_CALL(nvmlDeviceGetCount_v2, unsigned int *count) {
     emulator_cluster *cluster;
     nvmlReturn_t result = emulator_enter(&cluster, NULL);
     if (result != NVML_SUCCESS) return result;
-    if (count) *count = cluster->gpu_count;
+    if (count) *count = emulator_numbered_count();
     emulator_leave();
     return count ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
 }
@@ -130,10 +130,11 @@ NVML_CALL(nvmlDeviceGetHandleByIndex_v2, unsigned int index, nvmlDevice_t *devic
     emulator_cluster *cluster;
     nvmlReturn_t result = emulator_enter(&cluster, NULL);
     if (result != NVML_SUCCESS) return result;
-    if (!device || index >= cluster->gpu_count)
+    unsigned int gpu = 0;
+    if (!device || !emulator_numbered_gpu(index, &gpu))
         result = NVML_ERROR_INVALID_ARGUMENT;
     else
-        *device = emulator_handle(index);
+        *device = emulator_handle(gpu);
     emulator_leave();
     return result;
 }
@@ -147,9 +148,11 @@ NVML_CALL(nvmlDeviceGetHandleByUUID, const char *uuid, nvmlDevice_t *device) {
     nvmlReturn_t result = emulator_enter(&cluster, NULL);
     if (result != NVML_SUCCESS) return result;
     result = uuid && device ? NVML_ERROR_NOT_FOUND : NVML_ERROR_INVALID_ARGUMENT;
-    for (unsigned int i = 0; i < cluster->gpu_count && result == NVML_ERROR_NOT_FOUND; i++) {
-        if (strcmp(cluster->gpu[i].uuid, uuid) == 0) {
-            *device = emulator_handle(i);
+    unsigned int gpu = 0;
+    for (unsigned int i = 0; result == NVML_ERROR_NOT_FOUND && emulator_numbered_gpu(i, &gpu);
+         i++) {
+        if (strcmp(cluster->gpu[gpu].uuid, uuid) == 0) {
+            *device = emulator_handle(gpu);
             result = NVML_SUCCESS;
         }
     }
@@ -187,9 +190,10 @@ NVML_CALL(nvmlDeviceGetHandleByPciBusId_v2, const char *bus_id, nvmlDevice_t *de
         result = NVML_ERROR_INVALID_ARGUMENT;
     } else {
         result = NVML_ERROR_NOT_FOUND;
-        for (unsigned int i = 0; i < cluster->gpu_count; i++) {
-            if (domain == 0 && slot == 0 && cluster->gpu[i].pci_bus == bus) {
-                *device = emulator_handle(i);
+        unsigned int gpu = 0;
+        for (unsigned int i = 0; emulator_numbered_gpu(i, &gpu); i++) {
+            if (domain == 0 && slot == 0 && cluster->gpu[gpu].pci_bus == bus) {
+                *device = emulator_handle(gpu);
                 result = NVML_SUCCESS;
             }
         }

@@ -165,7 +165,7 @@ complete -c harpe -n '__fish_seen_subcommand_from agent; and not __fish_seen_sub
 complete -c harpe -n '__fish_seen_subcommand_from agent; and not __fish_seen_subcommand_from hold status restore' -l usage -d 'Give a short usage message'
 complete -c harpe -n '__fish_seen_subcommand_from agent; and not __fish_seen_subcommand_from hold status restore' -s 'V' -l version -d 'Print program version'
 complete -c harpe -n '__fish_seen_subcommand_from agent; and __fish_seen_subcommand_from hold' -l clock -x -d 'Lock the graphics clock at MHZ'
-complete -c harpe -n '__fish_seen_subcommand_from agent; and __fish_seen_subcommand_from hold' -l gpu -x -d 'The GPUs, as `harpe gpus` counts them, or all'
+complete -c harpe -n '__fish_seen_subcommand_from agent; and __fish_seen_subcommand_from hold' -l gpu -x -d 'The GPUs'
 complete -c harpe -n '__fish_seen_subcommand_from agent; and __fish_seen_subcommand_from hold' -l power-limit -x -d 'Set the power limit to W watts'
 complete -c harpe -n '__fish_seen_subcommand_from agent; and __fish_seen_subcommand_from hold' -l wait -d 'Wait while another process holds a GPU'
 complete -c harpe -n '__fish_seen_subcommand_from agent; and __fish_seen_subcommand_from hold' -s '?' -l help -d 'Give this help list'

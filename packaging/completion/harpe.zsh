@@ -258,7 +258,7 @@ _harpe() {
         'agent hold')
             _arguments -s -S \
                 '(--clock)--clock=[Lock the graphics clock at MHZ]:MHZ: ' \
-                '(--gpu)--gpu=[The GPUs, as `harpe gpus` counts them, or all]:N\[,N...\]: ' \
+                '(--gpu)--gpu=[The GPUs]:GPU\[,GPU...\]: ' \
                 '(--power-limit)--power-limit=[Set the power limit to W watts]:W: ' \
                 '(--wait)--wait[Wait while another process holds a GPU]' \
                 '(-\? --help)-\?[Give this help list]' \

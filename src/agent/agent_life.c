@@ -132,6 +132,7 @@ static harpe_status start_zeusd(harpe_agent *agent, harpe_error *error) {
     harpe_agent_zeusd_context context = {.loop = agent->loop,
                                          .workers = agent->workers,
                                          .gpus = agent->gpus,
+                                         .samples = agent->samples,
                                          .policy = &agent->policy,
                                          .read_pool = HARPE_AGENT_READ_POOL,
                                          .write_pool = HARPE_AGENT_WRITE_POOL,
@@ -164,13 +165,12 @@ static harpe_status start(harpe_agent *agent, harpe_error *error) {
     status = harpe_workers_new(agent->loop, pools, threads, &agent->workers, error);
     if (status != HARPE_OK) return status;
     limit_workers(agent, threads);
-    status = start_zeusd(agent, error);
+    status = harpe_agent_samples_new(agent->loop, agent->gpus, &agent->options.log, &agent->samples,
+                                     error);
+    if (status == HARPE_OK) status = start_zeusd(agent, error);
     if (status != HARPE_OK) return status;
     recover(agent);
     status = harpe_user_names_new(agent->workers, HARPE_AGENT_NAME_POOL, &agent->names, error);
-    if (status == HARPE_OK)
-        status = harpe_agent_samples_new(agent->loop, agent->gpus, &agent->options.log,
-                                         &agent->samples, error);
     if (status != HARPE_OK) return status;
     harpe_agent_leases_options options = {.loop = agent->loop,
                                           .workers = agent->workers,

@@ -192,6 +192,7 @@ static harpe_status start_server(harpe_agent_zeusd *zeusd, const harpe_agent_opt
                                .tcp_port = options->zeusd_port,
                                .read_pool = context->read_pool,
                                .write_pool = context->write_pool,
+                               .samples = context->samples,
                                .log = options->log};
     harpe_zeusd_ops ops = {may_set,     set_power_limit, set_persistence, lock_graphics,
                            lock_memory, reset_graphics,  reset_memory,    zeusd};

@@ -10,6 +10,7 @@
 
 #include "agent/agent.h"
 #include "agent/policy.h"
+#include "agent/samples.h"
 #include "http/workers.h"
 #include "lease/lease.h"
 
@@ -19,6 +20,7 @@ typedef struct harpe_agent_zeusd_context {
     harpe_loop *loop;
     harpe_workers *workers;
     harpe_gpus *gpus;
+    harpe_agent_samples *samples;
     const harpe_agent_policy *policy;
     int read_pool, write_pool, restore_pool; /* numbers of the pools */
     void (*drop)(void *user, int socket);    /* as in harpe_http_options */

@@ -61,9 +61,10 @@ bool harpe_agent_device_node(const harpe_agent_policy *policy, const harpe_gpus 
     }
     if (harpe_gpus_are_emulated(gpus)) return false;
     kernel_address(info->pci_bus_id, address, sizeof address);
-    /* If no node is found, names a node that no process can open. Then no process gets the GPU. */
+    /* If no node is found, names a file that no process can open for writing. Then no process gets
+     * the GPU. The driver's index does not name a node: the node of another GPU can have it. */
     if (!nvidia_node(address, path, size) && !amd_node(address, path, size))
-        (void)snprintf(path, size, "/dev/nvidia%d", info->driver_index);
+        (void)snprintf(path, size, "/proc/driver/nvidia/gpus/%s/information", address);
     return true;
 }
 

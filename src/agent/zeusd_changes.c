@@ -87,6 +87,21 @@ static harpe_status may_set(void *user, const harpe_zeusd_holder *holder, int gp
     return check_holder(slot_of(user, gpu, setting), holder, &has_ended, error);
 }
 
+/* Refuses a number that may mean another GPU to the client: if a GPU with a lower number is lost, a
+ * client that looks for its GPUs now can count each GPU after it differently. The process that
+ * already holds the GPU has counted before. */
+static harpe_status check_number(const harpe_zeusd_slot *slot, harpe_error *error) {
+    const harpe_gpus *gpus = slot->settings->gpus;
+    int number = harpe_gpu_info_at(gpus, slot->gpu)->driver_index;
+    int lost = harpe_gpus_first_lost(gpus);
+    if (slot->claim || lost >= number) return HARPE_OK;
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                      "GPU %d: GPU %d is lost, so the number %d can mean another GPU than when the "
+                      "agent started: use a lease of the agent, which names its GPU by UUID "
+                      "('harpe agent hold --gpu %s'), or reset the lost GPU and restart the agent",
+                      number, lost, number, harpe_gpu_info_at(gpus, slot->gpu)->uuid);
+}
+
 /* ---- Holding --------------------------------------------------------------------------------- */
 
 static void show_held(harpe_zeusd_slot *slot, const harpe_zeusd_holder *holder, int pidfd) {
@@ -316,6 +331,7 @@ static harpe_status make(const change *what, harpe_error *error) {
     pthread_mutex_lock(&slot->busy);
     harpe_status status = check_holder(slot, what->holder, &has_ended, error);
     if (status == HARPE_OK && has_ended) status = harpe_zeusd_slot_put_back(slot, error);
+    if (status == HARPE_OK) status = check_number(slot, error);
     if (status == HARPE_OK)
         status = is_kept_by(what->settings, what->holder) ? change_and_keep(slot, what, error)
                                                           : change_for_good(slot, what, error);

@@ -11,6 +11,7 @@
 #include "base/log.h"
 
 #define TELL_NS INT64_C(1000000000) /* between two log lines about failed writes of one GPU */
+#define LOOK_AGAIN_NS INT64_C(1000000000)
 
 harpe_zeusd_gpu *harpe_zeusd_gpu_find(harpe_zeusd_server *server, uint64_t id) {
     for (size_t i = 0; i < server->gpu_count; i++)
@@ -193,10 +194,9 @@ static void end_writing(void *user) {
     begin_writing(gpu);
 }
 
-static void begin_writing(harpe_zeusd_gpu *gpu) {
+/* Submits the write that has waited longest. */
+static void submit_write(harpe_zeusd_gpu *gpu) {
     harpe_zeusd_write *next = oldest_write(gpu);
-    if (gpu->is_writing || gpu->server->is_ending || !next) return;
-    gpu->is_writing = true;
     gpu->writes = (harpe_zeusd_setting)(next - gpu->queued);
     gpu->being_written.client = next->client;
     gpu->being_written.is_reset = next->is_reset;
@@ -209,6 +209,25 @@ static void begin_writing(harpe_zeusd_gpu *gpu) {
                                    .pool = gpu->server->options.write_pool,
                                    .subject = gpu->subject};
     harpe_workers_submit(gpu->server->workers, &gpu->write_work);
+}
+
+static void have_looked(void *user) {
+    harpe_zeusd_gpu *gpu = user;
+    gpu->server->looked_ns = harpe_clock_ns();
+    submit_write(gpu);
+}
+
+static void begin_writing(harpe_zeusd_gpu *gpu) {
+    harpe_zeusd_server *server = gpu->server;
+    if (gpu->is_writing || server->is_ending || !oldest_write(gpu)) return;
+    gpu->is_writing = true;
+    bool is_lately = server->looked_ns != 0 && harpe_clock_ns() - server->looked_ns < LOOK_AGAIN_NS;
+    if (is_lately || !server->options.samples) {
+        submit_write(gpu);
+        return;
+    }
+    gpu->look = (harpe_sample_wait){.done = have_looked, .user = gpu};
+    harpe_agent_samples_ask(server->options.samples, &gpu->look);
 }
 
 void harpe_zeusd_gpu_write(harpe_zeusd_gpu *gpu, harpe_zeusd_setting setting, bool is_reset,
@@ -233,6 +252,7 @@ void harpe_zeusd_gpu_write(harpe_zeusd_gpu *gpu, harpe_zeusd_setting setting, bo
 void harpe_zeusd_gpus_free(harpe_zeusd_server *server) {
     for (size_t i = 0; i < server->gpu_count; i++) {
         pthread_mutex_destroy(&server->gpu[i].counter.lock);
+        harpe_agent_samples_leave(&server->gpu[i].look);
         harpe_zeusd_client_leave(server->gpu[i].being_written.client);
         for (int setting = 0; setting < HARPE_ZEUSD_SETTINGS; setting++)
             harpe_zeusd_client_leave(server->gpu[i].queued[setting].client);

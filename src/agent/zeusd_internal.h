@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 
+#include "agent/samples.h"
 #include "agent/zeusd_query.h"
 #include "agent/zeusd_server.h"
 #include "http/http.h"
@@ -126,7 +127,8 @@ typedef struct harpe_zeusd_gpu {
     uint32_t last_power_mw;
     bool has_last_power;
 
-    bool is_writing;
+    bool is_writing;        /* a write runs, or is about to */
+    harpe_sample_wait look; /* at all GPUs, before the write */
     harpe_work write_work;
     harpe_zeusd_setting writes; /* the setting that is being written */
     harpe_zeusd_write queued[HARPE_ZEUSD_SETTINGS], being_written;
@@ -199,6 +201,7 @@ struct harpe_zeusd_server {
     harpe_zeusd_stream *streams;
     harpe_timer *gpu_poll, *cpu_poll;
     uint64_t write_number;
+    int64_t looked_ns; /* when all GPUs were looked at last (harpe_clock_ns); 0: never */
     harpe_zeusd_counts counts;
     bool is_ending; /* connections are being closed; no work is submitted */
 };

@@ -93,7 +93,10 @@ typedef struct harpe_zeusd_options {
     int answer_timeout_ms;    /* for a driver that does not answer; 0: 30 s */
     int gpu_poll_ms;          /* of streams; 0: 50 */
     int cpu_poll_ms;          /* of streams, and the time that get_power measures; 0: 100 */
-    harpe_log log;            /* called on the loop */
+    /* Before a write, the GPUs are looked at again if that was not done for a second, so that the
+     * functions of harpe_zeusd_ops know which GPUs are lost. NULL: they learn it later. */
+    struct harpe_agent_samples *samples;
+    harpe_log log; /* called on the loop */
 } harpe_zeusd_options;
 
 typedef struct harpe_zeusd_server harpe_zeusd_server;

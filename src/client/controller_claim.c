@@ -72,8 +72,7 @@ harpe_status harpe_controller_restore_through_zeusd(harpe_gpus *gpus, int gpu,
     harpe_zeusd_address address = {.place = state->zeusd};
     harpe_status status = harpe_zeusd_take_token(&address, error);
     if (status == HARPE_OK)
-        status = harpe_zeusd_open(&address, harpe_gpu_info_at(gpus, gpu)->driver_index, &own.zeusd,
-                                  error);
+        status = harpe_zeusd_open(&address, harpe_gpu_info_at(gpus, gpu), &own.zeusd, error);
     if (status != HARPE_OK) return status;
     status = harpe_controller_gpu_restore_saved(&own, state, error);
     harpe_zeusd_close(own.zeusd);

@@ -38,9 +38,8 @@ harpe_status harpe_controller_gpu_open(const harpe_controller_header *header,
     if (gpu.index < 0) {
         status = harpe_fail(error, HARPE_NOT_FOUND, "there is no GPU %s", header->uuid);
     } else if (harpe_zeusd_is_given(&header->zeusd.place)) {
-        status =
-            harpe_zeusd_open(&header->zeusd, harpe_gpu_info_at(gpu.gpus, gpu.index)->driver_index,
-                             &gpu.zeusd, error);
+        status = harpe_zeusd_open(&header->zeusd, harpe_gpu_info_at(gpu.gpus, gpu.index),
+                                  &gpu.zeusd, error);
     }
     if (status != HARPE_OK) {
         harpe_controller_gpu_close(&gpu);

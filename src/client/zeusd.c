@@ -8,19 +8,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <jansson.h>
+
 #include "base/array.h"
 #include "base/error.h"
 #include "base/token.h"
+#include "gpu/visible.h"
 #include "http/client/connection.h"
 
 #define CONNECT_LIMIT_S 1.0
 #define REQUEST_LIMIT_S 5.0
 
-enum { ANSWER_SIZE = 512, PATH_SIZE = 256 };
+enum { ANSWER_SIZE = 512, PATH_SIZE = 256, DEVICES_SIZE = 1 << 20 };
 
 struct harpe_zeusd {
     harpe_connection *connection;
-    int gpu;
+    int number; /* of the GPU in zeusd's routes */
+    bool knows_number;
+    char pci_bus_id[32];
     harpe_zeusd_address address;
 };
 
@@ -75,8 +80,8 @@ harpe_status harpe_zeusd_find(const char *socket, harpe_zeusd_address *out, harp
 
 /* ---- Connection ------------------------------------------------------------------------------ */
 
-harpe_status harpe_zeusd_open(const harpe_zeusd_address *address, int gpu, harpe_zeusd **out,
-                              harpe_error *error) {
+static harpe_status connect_to(const harpe_zeusd_address *address, size_t answer_bytes,
+                               harpe_connection **out, harpe_error *error) {
     char url[sizeof address->place.host_port + 8];
     bool is_tcp = address->place.host_port[0] != '\0';
     (void)snprintf(url, sizeof url, "http://%s", is_tcp ? address->place.host_port : "zeusd");
@@ -86,13 +91,19 @@ harpe_status harpe_zeusd_open(const harpe_zeusd_address *address, int gpu, harpe
                                         .token = address->token[0] ? address->token : NULL,
                                         .connect_limit_s = CONNECT_LIMIT_S,
                                         .answer_limit_s = REQUEST_LIMIT_S,
-                                        .answer_limit_bytes = ANSWER_SIZE - 1,
+                                        .answer_limit_bytes = answer_bytes,
                                         .cuts_answers = true};
+    return harpe_connection_new(&options, out, error);
+}
+
+harpe_status harpe_zeusd_open(const harpe_zeusd_address *address, const harpe_gpu_info *gpu,
+                              harpe_zeusd **out, harpe_error *error) {
     harpe_zeusd *zeusd = harpe_calloc(1, sizeof *zeusd);
     if (!zeusd) return harpe_fail_memory(error);
-    zeusd->gpu = gpu;
+    zeusd->number = gpu->driver_index;
+    (void)snprintf(zeusd->pci_bus_id, sizeof zeusd->pci_bus_id, "%s", gpu->pci_bus_id);
     zeusd->address = *address;
-    harpe_status status = harpe_connection_new(&options, &zeusd->connection, error);
+    harpe_status status = connect_to(address, ANSWER_SIZE - 1, &zeusd->connection, error);
     if (status != HARPE_OK) {
         harpe_zeusd_close(zeusd);
         return status;
@@ -131,10 +142,62 @@ static const char *advice_for(const harpe_zeusd *zeusd, long code) {
                                    : ": set ZEUSD_TOKEN to a token with the scope gpu-control";
 }
 
+static harpe_status fail_silent(const harpe_zeusd *zeusd, const char *reason, harpe_error *error) {
+    bool is_tcp = zeusd->address.place.host_port[0] != '\0';
+    return harpe_fail(error, HARPE_UNAVAILABLE,
+                      "zeusd at '%s' does not answer (%s): start it, or unset %s",
+                      is_tcp ? zeusd->address.place.host_port : zeusd->address.place.socket, reason,
+                      is_tcp ? "ZEUSD_HOST_PORT" : "ZEUSD_SOCK_PATH");
+}
+
+/* ---- The number of the GPU ------------------------------------------------------------------- */
+
+/* Finds the number in zeusd's list of devices. Without PCI addresses, the number stays. */
+static harpe_status read_number(harpe_zeusd *zeusd, const json_t *gpus, harpe_error *error) {
+    bool has_addresses = false;
+    for (size_t i = 0; i < json_array_size(gpus); i++) {
+        const json_t *gpu = json_array_get(gpus, i);
+        const json_t *id = json_object_get(gpu, "id");
+        const char *address = json_string_value(json_object_get(gpu, "pci_address"));
+        if (!address || !json_is_integer(id)) continue;
+        has_addresses = true;
+        if (!harpe_pci_address_matches(address, zeusd->pci_bus_id)) continue;
+        zeusd->number = (int)json_integer_value(id);
+        return HARPE_OK;
+    }
+    if (!has_addresses) return HARPE_OK;
+    return harpe_fail(error, HARPE_NOT_FOUND,
+                      "zeusd has no GPU at %s: restart zeusd, which lists the GPUs when it starts",
+                      zeusd->pci_bus_id);
+}
+
+static harpe_status find_number(harpe_zeusd *zeusd, harpe_error *error) {
+    harpe_connection *connection = NULL;
+    harpe_request request = {.path = "/discover"};
+    harpe_answer answer;
+    harpe_status status = connect_to(&zeusd->address, DEVICES_SIZE, &connection, error);
+    if (status != HARPE_OK) return status;
+    if (harpe_connection_call(connection, &request, &answer, NULL) != HARPE_OK) {
+        status = fail_silent(zeusd, harpe_connection_reason(connection), error);
+    } else {
+        json_t *devices = json_loadb(answer.body, answer.length, 0, NULL);
+        status = read_number(zeusd, json_object_get(devices, "gpus"), error);
+        json_decref(devices);
+    }
+    harpe_connection_free(connection);
+    zeusd->knows_number = status == HARPE_OK;
+    return status;
+}
+
+/* ---- Calls ----------------------------------------------------------------------------------- */
+
 harpe_status harpe_zeusd_call(harpe_zeusd *zeusd, harpe_error *error, const char *command,
                               const char *format, ...) {
     char path[PATH_SIZE];
-    int length = snprintf(path, sizeof path, "/gpu/%s?gpu_ids=%d&block=true", command, zeusd->gpu);
+    harpe_status status = zeusd->knows_number ? HARPE_OK : find_number(zeusd, error);
+    if (status != HARPE_OK) return status;
+    int length =
+        snprintf(path, sizeof path, "/gpu/%s?gpu_ids=%d&block=true", command, zeusd->number);
     va_list arguments;
     va_start(arguments, format);
     (void)vsnprintf(path + length, sizeof path - (size_t)length, format, arguments);
@@ -142,18 +205,14 @@ harpe_status harpe_zeusd_call(harpe_zeusd *zeusd, harpe_error *error, const char
     harpe_request request = {.path = path, .body = ""};
     harpe_answer answer;
     if (harpe_connection_call(zeusd->connection, &request, &answer, NULL) != HARPE_OK) {
-        bool is_tcp = zeusd->address.place.host_port[0] != '\0';
-        return harpe_fail(error, HARPE_UNAVAILABLE,
-                          "zeusd at '%s' does not answer (%s): start it, or unset %s",
-                          is_tcp ? zeusd->address.place.host_port : zeusd->address.place.socket,
-                          harpe_connection_reason(zeusd->connection),
-                          is_tcp ? "ZEUSD_HOST_PORT" : "ZEUSD_SOCK_PATH");
+        zeusd->knows_number = false; /* another zeusd may answer next */
+        return fail_silent(zeusd, harpe_connection_reason(zeusd->connection), error);
     }
     long code = answer.http_status;
     if (code >= 200 && code < 300) return HARPE_OK;
-    harpe_status status =
+    status =
         harpe_fail(error, status_of(code, answer.body), "GPU %d: zeusd refuses %s with %ld: %s%s",
-                   zeusd->gpu, command, code, answer.body, advice_for(zeusd, code));
+                   zeusd->number, command, code, answer.body, advice_for(zeusd, code));
     if (error) error->vendor_code = (int)code;
     return status;
 }

@@ -5,6 +5,7 @@
 #ifndef HARPE_CLIENT_ZEUSD_H
 #define HARPE_CLIENT_ZEUSD_H
 
+#include <harpe/gpu.h>
 #include <harpe/status.h>
 
 #include "gpu/saved_settings_state.h"
@@ -27,14 +28,17 @@ harpe_status harpe_zeusd_find(const char *socket, harpe_zeusd_address *out, harp
  * does not contain the token. */
 harpe_status harpe_zeusd_take_token(harpe_zeusd_address *out, harpe_error *error);
 
-/* Opens a connection. `gpu` is the driver's index. Sends nothing yet. */
-harpe_status harpe_zeusd_open(const harpe_zeusd_address *address, int gpu, harpe_zeusd **out,
-                              harpe_error *error);
+/* Opens a connection for a GPU. Sends nothing yet. zeusd's routes take a number, which is the index
+ * that the GPU had when zeusd started. The first call finds this number by the GPU's PCI address
+ * (GET /discover). If zeusd shows no PCI addresses, as version 0.5.0, the number is the driver's
+ * index in this process. */
+harpe_status harpe_zeusd_open(const harpe_zeusd_address *address, const harpe_gpu_info *gpu,
+                              harpe_zeusd **out, harpe_error *error);
 void harpe_zeusd_close(harpe_zeusd *zeusd); /* NULL is allowed */
 
 /* Sends POST /gpu/<command> and waits until it is done. `format` gives the arguments after the GPU
- * and "block": "&min_clock_mhz=%u", or "". HARPE_UNAVAILABLE: nothing answers at the address. One
- * thread at a time. */
+ * and "block": "&min_clock_mhz=%u", or "". HARPE_UNAVAILABLE: nothing answers at the address.
+ * HARPE_NOT_FOUND: zeusd does not have the GPU. One thread at a time. */
 harpe_status harpe_zeusd_call(harpe_zeusd *zeusd, harpe_error *error, const char *command,
                               const char *format, ...) HARPE_PRINTF(4, 5);
 

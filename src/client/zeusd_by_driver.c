@@ -21,8 +21,8 @@ harpe_status harpe_zeusd_take_token(harpe_zeusd_address *out, harpe_error *error
 }
 
 /* NULL stands for the driver (controller_gpu.h). */
-harpe_status harpe_zeusd_open(const harpe_zeusd_address *address, int gpu, harpe_zeusd **out,
-                              harpe_error *error) {
+harpe_status harpe_zeusd_open(const harpe_zeusd_address *address, const harpe_gpu_info *gpu,
+                              harpe_zeusd **out, harpe_error *error) {
     (void)address;
     (void)gpu;
     (void)error;

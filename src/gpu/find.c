@@ -50,6 +50,7 @@ static harpe_status list_devices(harpe_gpus *gpus, harpe_backend_device **out, s
         char what[64];
         snprintf(what, sizeof what, "the driver's GPU %d cannot be used", i);
         status = harpe_backend_fail(backend, code, what, &reason);
+        if (status == HARPE_GPU_LOST && i < gpus->first_left_out) gpus->first_left_out = i;
         harpe_log_line(&gpus->log, HARPE_LOG_WARNING, "%s", reason.message);
     }
     if (count == 0) {

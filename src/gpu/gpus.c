@@ -5,6 +5,7 @@
 #include "gpu/gpus.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,11 +34,13 @@ harpe_status harpe_backend_fail(const harpe_backend *backend, int code, const ch
     return status;
 }
 
-harpe_status harpe_gpus_fail(const harpe_gpus *gpus, const harpe_gpu *gpu, int code,
-                             const char *what, harpe_error *error) {
+harpe_status harpe_gpus_fail(const harpe_gpus *gpus, harpe_gpu *gpu, int code, const char *what,
+                             harpe_error *error) {
     char text[256];
     snprintf(text, sizeof text, "GPU %d (%s): %s", gpu->info.index, gpu->info.name, what);
-    return harpe_backend_fail(gpus->backend, code, text, error);
+    harpe_status status = harpe_backend_fail(gpus->backend, code, text, error);
+    if (status == HARPE_GPU_LOST) atomic_store(&gpu->is_lost, true);
+    return status;
 }
 
 harpe_status harpe_gpus_find(const harpe_gpus *gpus, int gpu, harpe_gpu **out, harpe_error *error) {
@@ -106,6 +109,7 @@ static harpe_status open_backend(const harpe_backend *backend, const harpe_gpus_
     if (!gpus) return harpe_fail_memory(error);
     gpus->backend = backend;
     gpus->log = options->log;
+    gpus->first_left_out = INT_MAX;
     harpe_status status = backend->open(options->library_path, &gpus->state, error);
     if (status == HARPE_OK) {
         gpus->library_path = path_of(backend->library(gpus->state));
@@ -192,6 +196,18 @@ const harpe_gpu_info *harpe_gpu_info_at(const harpe_gpus *gpus, int gpu) {
 
 bool harpe_gpu_mig_is_enabled(const harpe_gpus *gpus, int gpu) {
     return gpu >= 0 && gpu < gpus->count && gpus->gpus[gpu].is_mig_enabled;
+}
+
+bool harpe_gpu_is_lost(const harpe_gpus *gpus, int gpu) {
+    return gpu >= 0 && gpu < gpus->count && atomic_load(&gpus->gpus[gpu].is_lost);
+}
+
+int harpe_gpus_first_lost(const harpe_gpus *gpus) {
+    int first = gpus->first_left_out;
+    for (int gpu = 0; gpu < gpus->count; gpu++)
+        if (harpe_gpu_is_lost(gpus, gpu) && gpus->gpus[gpu].info.driver_index < first)
+            first = gpus->gpus[gpu].info.driver_index;
+    return first;
 }
 
 const char *harpe_gpus_backend_name(const harpe_gpus *gpus) { return gpus->backend->name; }

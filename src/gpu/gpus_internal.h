@@ -4,6 +4,7 @@
 #define HARPE_GPU_GPUS_INTERNAL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,7 +32,8 @@ typedef struct harpe_gpu {
     void *handle;
     bool is_mig_enabled;
     bool is_module;
-    double highest_w; /* harpe_gpu_highest_w */
+    double highest_w;    /* harpe_gpu_highest_w */
+    atomic_bool is_lost; /* harpe_gpu_is_lost */
 
     pthread_mutex_t mutex;
     bool power_limit_changed; /* true: the next member is the limit before the change */
@@ -53,6 +55,7 @@ struct harpe_gpus {
     harpe_log log;
     char *library_path; /* NULL: not known */
     int driver_count;
+    int first_left_out; /* harpe_gpus_first_lost */
     int count;
     harpe_gpu *gpus;
 };
@@ -61,9 +64,9 @@ struct harpe_gpus {
 harpe_status harpe_gpus_find(const harpe_gpus *gpus, int gpu, harpe_gpu **out, harpe_error *error);
 
 /* Fails with "GPU 3 (NVIDIA A40): <what>: NVML_ERROR_GPU_IS_LOST (15): <advice>" and the status of
- * the code. */
-harpe_status harpe_gpus_fail(const harpe_gpus *gpus, const harpe_gpu *gpu, int code,
-                             const char *what, harpe_error *error);
+ * the code. Notes a GPU that is lost. */
+harpe_status harpe_gpus_fail(const harpe_gpus *gpus, harpe_gpu *gpu, int code, const char *what,
+                             harpe_error *error);
 
 /* Fails with "<what>: NVML_ERROR_GPU_IS_LOST (15): <advice>" and the status of the code. */
 harpe_status harpe_backend_fail(const harpe_backend *backend, int code, const char *what,

@@ -100,6 +100,9 @@ class Machine:
     def limits(self):
         return [float(row[0]) for row in self.query("power.limit")]
 
+    def limits_of(self, uuid):
+        return next(float(limit) for found, limit in self.query("uuid", "power.limit") if found == uuid)
+
     def uuids(self):
         return [row[0] for row in self.query("uuid")]
 

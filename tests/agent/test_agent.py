@@ -14,6 +14,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 import unittest
 
@@ -323,7 +324,131 @@ class Ends(AgentTest):
         self.assertEqual(self.machine.run("agent", "restore").stdout, "There was no lease to end.\n")
         unknown = self.machine.run("agent", "restore", "--gpu", 7)
         self.assertEqual(unknown.returncode, 2)
-        self.assertIn("--gpu: the agent has no GPU '7'", unknown.stderr)
+        self.assertIn("--gpu: there is no GPU 7; this process sees 2", unknown.stderr)
+        unknown = self.machine.run("agent", "restore", "--gpu", "GPU-7")
+        self.assertEqual(unknown.returncode, 2)
+        self.assertIn("--gpu: the agent has no GPU 'GPU-7'", unknown.stderr)
+
+
+class Numbers(AgentTest):
+    """After GPU `lost` is lost, a driver may number the GPUs anew or keep its numbers. Whatever it does, a
+    number never names another GPU than before."""
+    gpus = "3xA100"
+    drivers = ({"HARPE_EMULATOR_FAULTS": "leave_out_lost"}, {"HARPE_EMULATOR_FAULTS": ""})
+
+    def lose(self, gpu):
+        uuids = self.machine.uuids()
+        self.machine.run("gpus", HARPE_EMULATOR_FAULTS=f"lost_after=0@{gpu}")
+        return uuids
+
+    def clock_of(self, uuid):
+        rows = self.machine.query("uuid", "clocks.gr")
+        return next(clock for found, clock in rows if found == uuid)
+
+    def numbers(self, **variables):
+        """Returns {UUID: number}, as `harpe gpus` and as `harpe agent status` show them."""
+        gpus = json.loads(self.machine.run("gpus", "--json", **variables).stdout)["gpus"]
+        status = json.loads(self.machine.run("agent", "status", "--json", **variables).stdout)["gpus"]
+        text = self.machine.run("agent", "status", **variables).stdout
+        for gpu in status:
+            shown = "-" if gpu["index"] is None else gpu["index"]
+            self.assertRegex(text, f"(?m)^{shown} +{gpu['pci']} +{gpu['uuid']} ")
+        return ({gpu["uuid"]: gpu["index"] for gpu in gpus},
+                {gpu["uuid"]: gpu["index"] for gpu in status if gpu["index"] is not None})
+
+    def check_refused(self, done, number, uuid):
+        self.assertEqual(done.returncode, 2, done)
+        self.assertIn(f"--gpu: the number {number} may have meant another GPU before", done.stderr)
+        self.assertIn(f"--gpu {uuid}", done.stderr)
+
+    def test_the_commands_count_alike(self):
+        self.agent()
+        for visible in ({}, {"CUDA_VISIBLE_DEVICES": "2,1"}, {"CUDA_VISIBLE_DEVICES": "1"}):
+            one, other = self.numbers(**visible)
+            self.assertEqual(one, other)
+        uuids = self.lose(0)
+        for driver in self.drivers:
+            for visible in ({}, {"CUDA_VISIBLE_DEVICES": "1,0"}):
+                one, other = self.numbers(**driver, **visible)
+                self.assertEqual(one, other)
+                self.assertEqual(set(one), set(uuids[1:]))
+        self.assertIn(f"{uuids[0]}   NVIDIA A100-SXM4-80GB (LOST)", self.machine.run("agent", "status").stdout)
+
+    def test_a_number_that_has_moved_is_refused(self):
+        agent = self.agent()
+        uuids = self.lose(0)
+        for driver in self.drivers:
+            for number in (0, 1):
+                done = self.machine.run("agent", "hold", "--gpu", number, "--clock", 900, "--", "true", **driver)
+                self.check_refused(done, number, uuids[number + 1])
+                done = self.machine.run("agent", "restore", "--gpu", number, **driver)
+                self.check_refused(done, number, uuids[number + 1])
+            done = self.machine.run("agent", "hold", "--clock", 900, "--", "true", **driver)
+            self.check_refused(done, 0, uuids[1])
+            self.assertEqual(self.machine.run("agent", "hold", "--gpu", 2, "--clock", 900, "--", "true",
+                                              **driver).returncode, 2)
+        self.assertEqual(agent.status()["counts"]["granted"], 0)
+
+    def test_a_number_before_the_lost_gpu_means_what_it_meant(self):
+        agent = self.agent()
+        uuids = self.lose(1)
+        for driver in self.drivers:
+            done = self.machine.run("agent", "hold", "--gpu", 0, "--clock", 900, "--", "true", **driver)
+            self.assertEqual(done.returncode, 0, done)
+            done = self.machine.run("agent", "hold", "--gpu", "0,1", "--clock", 900, "--", "true", **driver)
+            self.check_refused(done, 1, uuids[2])
+        self.assertEqual(agent.status()["counts"]["granted"], 2)
+
+    def answer_status(self, gpus):
+        """Answers every request at the agent's socket as an agent that has these GPUs."""
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listener.bind(str(self.machine.socket))
+        listener.listen(8)
+        self.addCleanup(listener.close)
+        answer = json.dumps({"version": 1, "status": 0, "process": 1, "allowed": True, "gpus": gpus, "leases": [],
+                             "zeusd": [], "ended": 0, "counts": {}}).encode()
+
+        def serve():
+            with contextlib.suppress(OSError):
+                while True:
+                    with listener.accept()[0] as client:
+                        if client.recv(8192):
+                            client.send(answer)
+        threading.Thread(target=serve, daemon=True).start()
+
+    def test_a_gpu_that_has_come_since_moves_numbers_too(self):
+        uuids = self.machine.uuids()
+        self.answer_status([{"gpu": number, "uuid": uuid, "pci": "", "lost": False}
+                            for number, uuid in enumerate((uuids[0], uuids[2]))])
+        for number, name in ((2, uuids[2]), (2, None)):
+            done = self.machine.run("agent", "restore", "--gpu", name or number)
+            if name:
+                self.assertEqual(done.returncode, 0, done)
+            else:
+                self.check_refused(done, number, uuids[number])
+                self.assertIn(f"the node agent, which started earlier, has not seen {uuids[1]}", done.stderr)
+        self.assertEqual(self.machine.run("agent", "restore", "--gpu", 0).returncode, 0)
+
+    def test_uuids_and_addresses_name_gpus(self):
+        agent = self.agent()
+        uuids = self.machine.uuids()
+        addresses = [row[0] for row in self.machine.query("pci.bus_id")]
+        self.lose(0)
+        for driver in self.drivers:
+            for name in (uuids[2], uuids[2].upper().replace("GPU", "gpu"), addresses[2], addresses[2][4:].lower()):
+                job = self.hold("--gpu", name, "--clock", 900, gpu_environment=driver)
+                self.wait(lambda: self.clock_of(uuids[2]) == "900", f"{name} at 900 MHz")
+                self.assertEqual(self.clock_of(uuids[1]), str(IDLE_MHZ))
+                ended = self.machine.run("agent", "restore", "--gpu", name, **driver)
+                self.assertEqual(ended.returncode, 0, ended)
+                end_group(job)
+        for name in (uuids[0], "GPU-0", "MIG-" + uuids[1][4:], "0000:99:00.0", "x", ""):
+            done = self.machine.run("agent", "hold", "--gpu", name or ",", "--clock", 900, "--", "true",
+                                    **self.drivers[0])
+            self.assertEqual(done.returncode, 2, done)
+        self.assertEqual(self.machine.run("agent", "hold", "--gpu", f"2,{uuids[2]}", "--clock", 900, "--", "true",
+                                          HARPE_AGENT_SOCKET="").returncode, 2)
+        self.wait(lambda: agent.leases() == [], "no lease is left")
 
 
 class Rules(AgentTest):
@@ -557,11 +682,36 @@ class ZeusdRoutes(AgentTest):
         self.assertEqual(done.returncode, 1, done)
         self.assertIn(f"GPU 0: its clock is set by process {client.pid} (uid {os.getuid()}) through zeusd's routes",
                       done.stderr)
-        self.assertIn(f"GPU 0, clocks: process {client.pid} (uid {os.getuid()}) through zeusd's routes",
-                      self.machine.run("agent", "status").stdout)
+        self.assertIn(f"GPU 0 ({self.machine.uuids()[0]}), clocks: process {client.pid} (uid {os.getuid()}) through "
+                      "zeusd's routes", self.machine.run("agent", "status").stdout)
         self.assertEqual(self.machine.clocks()[0], 900)
         os.killpg(client.pid, signal.SIGKILL)
         self.check_restored(agent)
+
+    def test_a_number_after_a_lost_gpu_is_refused(self):
+        agent, client = self.started()
+        lock = LOCK.replace("gpu_ids=0", "gpu_ids=1")
+        self.assertEqual(self.ask(client, lock.format(900)), (200, ""))
+        uuid = self.machine.uuids()[1]
+        self.machine.run("gpus", HARPE_EMULATOR_FAULTS="lost_after=0@0")
+        # The holder has counted before GPU 0 was lost.
+        self.assertEqual(self.ask(client, lock.format(1200)), (200, ""))
+        later = self.client()
+        os.killpg(client.pid, signal.SIGKILL)
+        self.wait(lambda: not agent.status()["zeusd"], "the holder is gone")
+        for line in (lock.format(900), LIMIT.replace("gpu_ids=0", "gpu_ids=1").format(200000)):
+            status, text = self.ask(later, line)
+            self.assertEqual(status, 400, text)
+            self.assertIn("GPU 0 is lost, so the number 1 can mean another GPU", text)
+            self.assertIn(uuid, text)
+        self.assertEqual(self.machine.limits_of(uuid), DEFAULT_W)
+
+    def test_the_first_change_after_a_loss_is_refused_too(self):
+        agent, client = self.started()
+        self.machine.run("gpus", HARPE_EMULATOR_FAULTS="lost_after=0@0")
+        status, text = self.ask(client, LIMIT.replace("gpu_ids=0", "gpu_ids=1").format(200000))
+        self.assertEqual((status, "is lost" in text), (400, True), text)
+        self.assertEqual(agent.status()["counts"]["granted"], 0)
 
     def test_the_rules_apply(self):
         agent, client = self.started("lowest_clock_mhz = 600\nhighest_power_limit_w = 300\n")

@@ -410,6 +410,10 @@ class HostileAgent(Attack):
             self.addCleanup(job.wait)
             self.addCleanup(job.kill)
             counts = []
+            own, _ = server.accept()
+            with own:  # hold asks for the GPUs first
+                own.recv(1 << 16)
+                send(own, {"version": 1, "status": 0, "gpus": []}, [null.fileno()] * 3)
             for _ in range(4):
                 own, _ = server.accept()
                 with own:

@@ -350,7 +350,7 @@ class Switch(ProgramTest):
         for arguments, message in ((("--clocks", "1410"), "at least two"),
                                    (("--clocks", "1410,1411"), "does not offer 1411 MHz"),
                                    (("--clocks", "1410,1410"), "1410 MHz twice"),
-                                   (("--gpu", "3"), "there are 1 GPUs visible here"),
+                                   (("--gpu", "3"), "--gpu: there is no GPU 3; this process sees 1"),
                                    (("--repetitions", "0"), "--repetitions")):
             result = self.emulated(*arguments)
             self.assertEqual(result.code, 2, result)

@@ -16,6 +16,9 @@ typedef struct zeusd {
     char path[100];
     const char *refused[2]; /* routes whose answer is `refusal` */
     const char *refusal;
+    const char *devices; /* the answer to GET /discover; NULL: "200 OK", which is no list */
+    int discovers;       /* requests for it */
+    char numbers[512];   /* of GPUs, in the requests so far: " 3 3" */
     _Atomic(harpe_controller_changes *) overtaken; /* clocks are locked again during their reset */
     atomic_bool is_over;
     pthread_t thread;
@@ -24,18 +27,29 @@ typedef struct zeusd {
 } zeusd;
 
 static void answer_peer(zeusd *one, int peer) {
-    char request[1024], answer[256];
+    char request[1024], answer[512];
     const char *status = "200 OK";
     ssize_t got = recv(peer, request, sizeof request - 1, 0);
     if (got <= 0) return; /* closed at the end */
     request[got] = '\0';
+    const char *body = NULL;
+    bool is_discover = strncmp(request, "GET /discover ", 14) == 0;
+    const char *number = strstr(request, "gpu_ids=");
+    if (is_discover) {
+        one->discovers++;
+        body = one->devices;
+    }
+    size_t length = strlen(one->numbers);
+    if (number && length + 12 < sizeof one->numbers)
+        snprintf(one->numbers + length, 12, " %d", atoi(number + 8));
     for (size_t i = 0; i < 2; i++)
         if (one->refused[i] && strstr(request, one->refused[i])) status = one->refusal;
     harpe_controller_changes *changes = atomic_load(&one->overtaken);
     if (changes && strstr(request, "/gpu/reset_gpu_locked_clocks"))
         atomic_fetch_or(&changes->touched, HARPE_TOUCHED_GRAPHICS_CLOCKS);
+    if (!body) body = status;
     snprintf(answer, sizeof answer, "HTTP/1.1 %s\r\nContent-Length: %zu\r\n\r\n%s", status,
-             strlen(status), status);
+             strlen(body), body);
     (void)!send(peer, answer, strlen(answer), MSG_NOSIGNAL);
 }
 
@@ -151,6 +165,67 @@ static void what_could_not_be_restored_stays_noted(void **state) {
     stop_zeusd(&one);
 }
 
+/* ---- Numbers --------------------------------------------------------------------------------- */
+
+/* Resets the clocks of GPU 0, which is at 0000:07:00.0, through a zeusd that lists these devices.
+ */
+static harpe_status reset_at(const char *folder, const char *devices, zeusd *one,
+                             harpe_error *error) {
+    harpe_gpus *gpus = NULL;
+    harpe_zeusd *client = NULL;
+    harpe_zeusd_address address = {.token = ""};
+    *one = (zeusd){.devices = devices};
+    start_zeusd(one, folder);
+    snprintf(address.place.socket, sizeof address.place.socket, "%s", one->path);
+    assert_int_equal(harpe_gpus_open(NULL, &gpus, NULL), HARPE_OK);
+    assert_int_equal(harpe_zeusd_open(&address, harpe_gpu_info_at(gpus, 0), &client, NULL),
+                     HARPE_OK);
+    harpe_status status = HARPE_OK;
+    for (int i = 0; i < 2 && status == HARPE_OK; i++)
+        status = harpe_zeusd_call(client, error, "reset_gpu_locked_clocks", "%s", "");
+    harpe_zeusd_close(client);
+    harpe_gpus_close(gpus);
+    stop_zeusd(one);
+    return status;
+}
+
+static void a_gpu_has_the_number_that_it_has_in_zeusd(void **state) {
+    scratch *files = *state;
+    harpe_error error;
+    zeusd one;
+    /* zeusd has started before the GPUs were numbered anew. */
+    assert_int_equal(reset_at(files->root,
+                              "{\"gpus\":[{\"id\":0,\"pci_address\":\"0000:03:00.0\"},"
+                              "{\"id\":1,\"pci_address\":\"0000:07:00.0\"},{\"id\":2,\"pci_"
+                              "address\":\"0000:0f:00.0\"}]}",
+                              &one, &error),
+                     HARPE_OK);
+    assert_string_equal(one.numbers, " 1 1");
+    assert_int_equal(one.discovers, 1);
+    assert_int_equal(reset_at(files->root,
+                              "{\"gpus\":[{\"id\":0,\"pci_address\":\"0000:0f:00.0\"}]}", &one,
+                              &error),
+                     HARPE_NOT_FOUND);
+    assert_non_null(strstr(error.message, "zeusd has no GPU at 00000000:07:00.0: restart zeusd"));
+    assert_string_equal(one.numbers, "");
+}
+
+static void a_zeusd_without_addresses_gets_the_driver_s_number(void **state) {
+    scratch *files = *state;
+    static const char *const devices[] = {NULL,
+                                          "",
+                                          "[]",
+                                          "{\"gpus\":7}",
+                                          "{\"gpus\":[{\"id\":5,\"name\":\"A100\"},{\"id\":6}]}",
+                                          "{\"gpus\":[{\"id\":\"x\",\"pci_address\":7}]}"};
+    harpe_error error;
+    zeusd one;
+    for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++) {
+        assert_int_equal(reset_at(files->root, devices[i], &one, &error), HARPE_OK);
+        assert_string_equal(one.numbers, " 0 0");
+    }
+}
+
 /* ---- Going away ------------------------------------------------------------------------------ */
 
 static void a_zeusd_that_goes_away_and_comes_back_is_one_line_each(void **state) {
@@ -185,6 +260,8 @@ int main(void) {
         TEST(only_the_graphics_clock_must_be_allowed),
         TEST(a_write_that_lands_during_a_reset_stays_noted),
         TEST(what_could_not_be_restored_stays_noted),
+        TEST(a_gpu_has_the_number_that_it_has_in_zeusd),
+        TEST(a_zeusd_without_addresses_gets_the_driver_s_number),
         TEST(a_zeusd_that_goes_away_and_comes_back_is_one_line_each),
     };
     return cmocka_run_group_tests(tests, start_machine, stop_machine);

@@ -575,6 +575,20 @@ class EmulatorTest(EmulatorTestCase):
         self.assertEqual(nvml.code("harpe_emulator_work", 1, C.c_double(1), C.c_double(1), None),
                          GPU_IS_LOST)
 
+    def test_a_lost_gpu_may_be_left_out_of_the_numbers(self):
+        nvml = self.start(gpus="3xA100", faults="lost_after=3@0,leave_out_lost")
+        uuids = [nvml.text("nvmlDeviceGetUUID", nvml.gpu(gpu)) for gpu in range(3)]
+        while nvml.code("nvmlDeviceGetPowerUsage", nvml.gpu(0), C.byref(C.c_uint())) == SUCCESS:
+            pass
+        later = self.spawn("count = C.c_uint()\n"
+                           "nvml.nvmlDeviceGetCount_v2(C.byref(count))\n"
+                           "gpus = [nvml.gpu(number) for number in range(count.value)]\n"
+                           "print([(nvml.text('nvmlDeviceGetUUID', gpu), nvml.number('nvmlDeviceGetIndex', gpu),\n"
+                           "        nvml.number('nvmlDeviceGetMinorNumber', gpu)) for gpu in gpus], flush=True)")
+        self.addCleanup(self.end, later)
+        self.assertEqual(later.stdout.readline().strip(), str([(uuids[1], 0, 1), (uuids[2], 1, 2)]))
+        self.assertEqual(nvml.text("nvmlDeviceGetUUID", nvml.gpu(2)), uuids[2])
+
     def test_a_gpu_can_be_lost_whichever_it_is(self):
         nvml = self.start(gpus="2xA100", faults="lost_after=1")
         for gpu in range(2):

@@ -21,6 +21,7 @@
 #include "base/text.h"
 #include "cli/agent/agent_commands.h"
 #include "cli/command.h"
+#include "cli/gpu_names.h"
 #include "client/controller.h"
 #include "gpu/gpus.h"
 
@@ -31,9 +32,11 @@
 enum { TEND_MS = 1000, GPU_LIMIT = 64 };
 
 typedef struct hold_arguments {
-    int gpu[GPU_LIMIT];
-    int gpu_count; /* 0: GPU 0 */
+    char *names[GPU_LIMIT]; /* as the user has given them */
+    int name_count;         /* 0: GPU 0 */
     bool all;
+    int gpu[GPU_LIMIT]; /* the GPUs that the names mean */
+    int gpu_count;
     int clock_mhz, limit_w; /* 0: not given */
     bool waits;
     char **command;
@@ -53,7 +56,8 @@ typedef struct holding {
 enum { FLAG_GPU = 0x740, FLAG_CLOCK, FLAG_LIMIT, FLAG_WAIT };
 
 static const struct argp_option flags[] = {
-    {"gpu", FLAG_GPU, "N[,N...]", 0, "The GPUs, as `harpe gpus` counts them, or all (0)", 1},
+    {"gpu", FLAG_GPU, "GPU[,GPU...]", 0,
+     "The GPUs: numbers as `harpe gpus` counts, UUIDs or PCI addresses; or all (0)", 1},
     {"clock", FLAG_CLOCK, "MHZ", 0, "Lock the graphics clock at MHZ", 1},
     {"power-limit", FLAG_LIMIT, "W", 0, "Set the power limit to W watts", 1},
     {"wait", FLAG_WAIT, NULL, 0, "Wait while another process holds a GPU", 1},
@@ -62,16 +66,13 @@ static const struct argp_option flags[] = {
 
 static void read_gpus(hold_arguments *arguments, const struct argp_state *state, char *text) {
     char *rest = NULL;
-    arguments->gpu_count = 0;
+    arguments->name_count = 0;
     arguments->all = strcmp(text, "all") == 0;
     if (arguments->all) return;
     for (char *one = strtok_r(text, ",", &rest); one; one = strtok_r(NULL, ",", &rest)) {
-        if (arguments->gpu_count == GPU_LIMIT)
+        if (arguments->name_count == GPU_LIMIT)
             harpe_flag_fail(state, "--gpu: more than %d GPUs", GPU_LIMIT);
-        int gpu = harpe_flag_int(state, "gpu", one, 0, 1023);
-        for (int i = 0; i < arguments->gpu_count; i++)
-            if (arguments->gpu[i] == gpu) harpe_flag_fail(state, "--gpu: GPU %d twice", gpu);
-        arguments->gpu[arguments->gpu_count++] = gpu;
+        arguments->names[arguments->name_count++] = one;
     }
 }
 
@@ -112,6 +113,18 @@ static const struct argp parser = {
 
 /* ---- Setting --------------------------------------------------------------------------------- */
 
+static harpe_status choose_gpu(hold_arguments *arguments, const harpe_gpu_names *names,
+                               const char *name, harpe_error *error) {
+    int gpu = 0;
+    harpe_status status = harpe_gpu_names_find(names, "--gpu", name, &gpu, error);
+    if (status != HARPE_OK) return status;
+    for (int i = 0; i < arguments->gpu_count; i++)
+        if (arguments->gpu[i] == gpu)
+            return harpe_fail(error, HARPE_INVALID_ARGUMENT, "--gpu: GPU %d twice", gpu);
+    arguments->gpu[arguments->gpu_count++] = gpu;
+    return HARPE_OK;
+}
+
 static harpe_status choose_gpus(hold_arguments *arguments, const harpe_gpus *gpus,
                                 harpe_error *error) {
     int count = harpe_gpus_count(gpus);
@@ -119,14 +132,16 @@ static harpe_status choose_gpus(hold_arguments *arguments, const harpe_gpus *gpu
         arguments->gpu_count = count < GPU_LIMIT ? count : GPU_LIMIT;
         for (int i = 0; i < arguments->gpu_count; i++)
             arguments->gpu[i] = i;
+        return HARPE_OK;
     }
-    if (arguments->gpu_count == 0) arguments->gpu[arguments->gpu_count++] = 0;
-    for (int i = 0; i < arguments->gpu_count; i++)
-        if (arguments->gpu[i] >= count)
-            return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                              "--gpu: there is no GPU %d; this process sees %d", arguments->gpu[i],
-                              count);
-    return HARPE_OK;
+    static char first[] = "0";
+    if (arguments->name_count == 0) arguments->names[arguments->name_count++] = first;
+    harpe_gpu_names names = harpe_gpu_names_ask(gpus, NULL);
+    harpe_status status = HARPE_OK;
+    for (int i = 0; i < arguments->name_count && status == HARPE_OK; i++)
+        status = choose_gpu(arguments, &names, arguments->names[i], error);
+    harpe_gpu_names_free(&names);
+    return status;
 }
 
 static harpe_status check_clock(harpe_gpus *gpus, int gpu, int wanted_mhz, harpe_error *error) {

@@ -4,14 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <time.h>
 
 #include "base/error.h"
 #include "cli/agent/agent_commands.h"
 #include "cli/command.h"
+#include "cli/gpu_names.h"
 #include "cli/rows.h"
-#include "gpu/visible.h"
 #include "lease/lease.h"
 
 enum { ANSWER_MS = 10000 };
@@ -35,7 +34,7 @@ static const struct argp_option status_flags[] = {
 static const struct argp_option restore_flags[] = {
     {"socket", FLAG_SOCKET, "PATH", 0, "Socket of the agent", 1},
     {"gpu", FLAG_GPU, "GPU", 0,
-     "End only the leases of one GPU: its number in `harpe agent status`, UUID or PCI address", 1},
+     "End only the leases of one GPU: its number as `harpe gpus` counts, UUID or PCI address", 1},
     {0},
 };
 
@@ -60,6 +59,34 @@ harpe_status harpe_agent_ask_status(const char *socket, json_t **answer, harpe_e
     return harpe_lease_ask(socket, make_request("status"), ANSWER_MS, answer, error);
 }
 
+/* ---- Numbers --------------------------------------------------------------------------------- */
+
+/* Opens the GPUs, for their numbers, as `harpe gpus` does. Returns NULL if there are none here. */
+static harpe_gpus *open_gpus(void) {
+    harpe_gpus *gpus = NULL;
+    (void)harpe_gpus_open(NULL, &gpus, NULL);
+    return gpus;
+}
+
+static void add_indices(const harpe_gpus *gpus, const json_t *list) {
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_t *one = json_array_get(list, i);
+        const char *uuid = json_string_value(json_object_get(one, "uuid"));
+        int number = harpe_gpu_number_of(gpus, uuid ? uuid : "");
+        (void)json_object_set_new(one, "index", number >= 0 ? json_integer(number) : json_null());
+    }
+}
+
+/* Adds the numbers of this process. The agent's own numbers are those that the driver had when the
+ * agent started. */
+static void number_gpus(json_t *answer) {
+    harpe_gpus *gpus = open_gpus();
+    add_indices(gpus, json_object_get(answer, "gpus"));
+    add_indices(gpus, json_object_get(answer, "leases"));
+    add_indices(gpus, json_object_get(answer, "zeusd"));
+    harpe_gpus_close(gpus);
+}
+
 /* ---- Printing -------------------------------------------------------------------------------- */
 
 static const char *text_of(const json_t *object, const char *key) {
@@ -71,11 +98,25 @@ static long number_of(const json_t *object, const char *key) {
     return (long)json_integer_value(json_object_get(object, key));
 }
 
-/* Writes a clock in MHz, or "-" if it is not known. */
-static void write_clock(const json_t *lease, const char *key, char text[16]) {
-    bool is_known = json_is_integer(json_object_get(lease, key));
-    (void)snprintf(text, 16, "%ld", number_of(lease, key));
+/* Writes a clock in MHz or the number of a GPU, or "-" if it is not known. */
+static const char *write_number(const json_t *object, const char *key, char text[16]) {
+    bool is_known = json_is_integer(json_object_get(object, key));
+    (void)snprintf(text, 16, "%ld", number_of(object, key));
     if (!is_known) (void)snprintf(text, 16, "-");
+    return text;
+}
+
+#define NUMBER(object, key) write_number(object, key, (char[16]){0})
+
+static void print_gpus(const json_t *gpus) {
+    printf("\n%s%-4s %-17s %-42s %s%s\n", harpe_bold_start(), "GPU", "PCI ADDRESS", "UUID", "MODEL",
+           harpe_bold_end());
+    for (size_t i = 0; i < json_array_size(gpus); i++) {
+        const json_t *gpu = json_array_get(gpus, i);
+        printf("%-4s %-17s %-42s %s%s\n", NUMBER(gpu, "index"), text_of(gpu, "pci"),
+               text_of(gpu, "uuid"), text_of(gpu, "name"),
+               json_is_true(json_object_get(gpu, "lost")) ? " (LOST)" : "");
+    }
 }
 
 static void print_lease(const json_t *lease) {
@@ -90,12 +131,12 @@ static void print_lease(const json_t *lease) {
     const char *state = json_is_true(json_object_get(lease, "unrestored"))
                             ? "NOT RESTORED"
                             : text_of(lease, "state");
-    char clocks[2][16];
-    write_clock(lease, "wanted_mhz", clocks[0]);
-    write_clock(lease, "held_mhz", clocks[1]);
-    printf("%-4ld %-8s %-13s %-7s %-7s %-9ld %-16s %-10s %-15s %s\n", number_of(lease, "gpu"),
-           text_of(lease, "control"), state, clocks[0], clocks[1], number_of(lease, "process"),
-           text_of(lease, "command"), user, since, text_of(lease, "job"));
+    printf("%-4s %-8s %-13s %-7s %-7s %-9ld %-16s %-10s %-15s %s\n", NUMBER(lease, "index"),
+           text_of(lease, "control"), state, NUMBER(lease, "wanted_mhz"), NUMBER(lease, "held_mhz"),
+           number_of(lease, "process"), text_of(lease, "command"), user, since,
+           text_of(lease, "job"));
+    if (!json_is_integer(json_object_get(lease, "index")))
+        printf("     %s\n", text_of(lease, "uuid"));
     if (*text_of(lease, "restores")) printf("     at its end: %s\n", text_of(lease, "restores"));
     long waiting = number_of(lease, "waiting");
     if (waiting > 0)
@@ -105,22 +146,25 @@ static void print_lease(const json_t *lease) {
 static void print_zeusd_holders(const json_t *holders) {
     for (size_t i = 0; i < json_array_size(holders); i++) {
         const json_t *holder = json_array_get(holders, i);
-        printf("GPU %ld, %s: process %ld (uid %ld) through zeusd's routes; at its end: %s\n",
-               number_of(holder, "gpu"), text_of(holder, "control"), number_of(holder, "process"),
-               number_of(holder, "uid"), text_of(holder, "restores"));
+        printf("GPU %s (%s), %s: process %ld (uid %ld) through zeusd's routes; at its end: %s\n",
+               NUMBER(holder, "index"), text_of(holder, "uuid"), text_of(holder, "control"),
+               number_of(holder, "process"), number_of(holder, "uid"), text_of(holder, "restores"));
     }
 }
 
 static void print_status(const json_t *answer, const char *socket) {
     const json_t *leases = json_object_get(answer, "leases");
     size_t count = json_array_size(leases);
-    size_t gpus = json_array_size(json_object_get(answer, "gpus"));
+    const json_t *all = json_object_get(answer, "gpus");
+    size_t gpus = json_array_size(all);
     printf("The agent at %s (process %ld) lends %zu GPU%s%s.\n", socket,
            number_of(answer, "process"), gpus, gpus == 1 ? "" : "s",
            json_is_true(json_object_get(answer, "allowed")) ? "" : ", but not to you");
+    print_gpus(all);
+    if (json_array_size(json_object_get(answer, "zeusd")) > 0) puts("");
     print_zeusd_holders(json_object_get(answer, "zeusd"));
     if (count == 0) {
-        puts("No lease.");
+        puts("\nNo lease.");
         return;
     }
     printf("\n%s%-4s %-8s %-13s %-7s %-7s %-9s %-16s %-10s %-15s %s%s\n", harpe_bold_start(), "GPU",
@@ -144,6 +188,7 @@ int harpe_agent_status_command(int argc, char **argv) {
     argp_parse(&parser, argc, argv, 0, NULL, &arguments);
     const char *socket = harpe_agent_socket(arguments.socket);
     harpe_status status = harpe_agent_ask_status(socket, &answer, &error);
+    if (status == HARPE_OK) number_gpus(answer);
     if (status == HARPE_OK && arguments.is_json) {
         (void)json_object_del(answer, "status");
         status = harpe_command_print_json(answer, &error);
@@ -157,21 +202,34 @@ int harpe_agent_status_command(int argc, char **argv) {
 
 /* ---- Restoring ------------------------------------------------------------------------------- */
 
-/* Finds the UUID of the GPU whose number, UUID or PCI address a user has given. */
+/* Finds the UUID of a GPU's number in this process. */
+static harpe_status find_number(const char *socket, const char *number, char uuid[96],
+                                harpe_error *error) {
+    harpe_gpus *gpus = NULL;
+    int gpu = 0;
+    harpe_status status = harpe_gpus_open(NULL, &gpus, error);
+    if (status != HARPE_OK) return status;
+    harpe_gpu_names names = harpe_gpu_names_ask(gpus, socket);
+    status = harpe_gpu_names_find(&names, "--gpu", number, &gpu, error);
+    if (status == HARPE_OK) (void)snprintf(uuid, 96, "%s", harpe_gpu_info_at(gpus, gpu)->uuid);
+    harpe_gpu_names_free(&names);
+    harpe_gpus_close(gpus);
+    return status;
+}
+
+/* Finds the UUID of the GPU whose number, UUID or PCI address a user has given. The agent also has
+ * GPUs that this process does not see, such as lost ones; they have no number. */
 static harpe_status find_uuid(const char *socket, const char *gpu, char uuid[96],
                               harpe_error *error) {
     json_t *answer = NULL;
+    if (harpe_gpu_name_is_number(gpu)) return find_number(socket, gpu, uuid, error);
     harpe_status status = harpe_agent_ask_status(socket, &answer, error);
     if (status != HARPE_OK) return status;
     const json_t *gpus = json_object_get(answer, "gpus");
     status = HARPE_NOT_FOUND;
     for (size_t i = 0; i < json_array_size(gpus) && status != HARPE_OK; i++) {
         const json_t *one = json_array_get(gpus, i);
-        char number[24];
-        (void)snprintf(number, sizeof number, "%ld", number_of(one, "gpu"));
-        if (strcmp(gpu, number) != 0 && strcasecmp(gpu, text_of(one, "uuid")) != 0 &&
-            !harpe_pci_address_matches(gpu, text_of(one, "pci")))
-            continue;
+        if (!harpe_gpu_name_means(gpu, text_of(one, "uuid"), text_of(one, "pci"))) continue;
         (void)snprintf(uuid, 96, "%s", text_of(one, "uuid"));
         status = HARPE_OK;
     }

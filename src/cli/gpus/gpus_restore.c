@@ -79,7 +79,7 @@ static void show_record(void *user, const harpe_saved_settings *state, const har
         return;
     }
     if (info)
-        printf("GPU %d (%s): ", info->driver_index, info->name);
+        printf("GPU %d (%s): ", info->index, info->name);
     else
         printf("GPU %s: ", state->uuid);
     print_record(view, state, outcome, error);
@@ -117,7 +117,7 @@ static void add_problem(void *user, const harpe_saved_settings *state, const har
     snprintf(line, sizeof line,
              "GPU %d: process %" PRId64 " was killed and has left this GPU changed (to put back: "
              "%s): harpe gpus --restore, or the next start of a job under Harpe.",
-             info->driver_index, state->trainer, what);
+             info->index, state->trainer, what);
     json_array_append_new(user, harpe_command_json_text(line));
 }
 

@@ -114,7 +114,7 @@ static int run_convert(int argc, char **argv) {
 /* ---- switch ---------------------------------------------------------------------------------- */
 
 static const struct argp_option switch_flags[] = {
-    {"gpu", 'g', "N", 0, "The GPU to measure (default 0)", 1},
+    {"gpu", 'g', "GPU", 0, "The GPU to measure: number, UUID or PCI address (default 0)", 1},
     {"clocks", FLAG_CLOCKS, "MHZ[,MHZ...]", 0, "The clocks to measure", 1},
     {"spread", FLAG_SPREAD, "N", 0, "So many clocks, evenly spread (default 8)", 1},
     {"repetitions", 'r', "N", 0, "Changes to each clock (default 7)", 1},
@@ -140,7 +140,7 @@ static void read_clocks(harpe_switch_request *request, const struct argp_state *
 static error_t parse_switch_flag(int key, char *argument, struct argp_state *state) {
     harpe_switch_request *request = state->input;
     switch (key) {
-    case 'g': request->gpu = harpe_flag_int(state, "--gpu", argument, 0, 4095); return 0;
+    case 'g': request->gpu_name = argument; return 0;
     case FLAG_CLOCKS: read_clocks(request, state, argument); return 0;
     case FLAG_SPREAD:
         request->spread_count =

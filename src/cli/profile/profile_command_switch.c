@@ -20,6 +20,7 @@
 #include "base/number_print.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/gpu_names.h"
 #include "cli/profile/busy_gpu.h"
 #include "client/switch_learning.h"
 #include "gpu/gpus.h"
@@ -41,6 +42,7 @@ typedef struct measured_clock {
 
 typedef struct trial {
     const harpe_switch_request *request;
+    int gpu;
     harpe_gpus *gpus;
     harpe_frequency_controller *controller;
     harpe_busy_gpu busy;
@@ -81,7 +83,7 @@ static harpe_status change_clock(trial *self, int mhz, seen_change *seen, harpe_
            (at_s < CHANGE_LIMIT_S || seen->call_s < 0)) {
         uint32_t held_mhz = 0;
         harpe_status status =
-            harpe_gpu_current_clocks(self->gpus, self->request->gpu, &held_mhz, NULL, error);
+            harpe_gpu_current_clocks(self->gpus, self->gpu, &held_mhz, NULL, error);
         if (status == HARPE_OK) status = check(self, error);
         if (status != HARPE_OK) return status;
         at_s = now_s(self) - asked_s;
@@ -144,14 +146,15 @@ static harpe_status measure(trial *self, harpe_error *error) {
                            "GPU %d: no change to %d MHz was seen; it may be limited by its "
                            "power, its temperature or an administrator, or this machine is too "
                            "busy",
-                           self->request->gpu, self->clocks[i].mhz);
+                           self->gpu, self->clocks[i].mhz);
     return status;
 }
 
 /* ---- Clocks ---------------------------------------------------------------------------------- */
 
-static harpe_status check_given(const harpe_switch_request *request, const uint32_t *clocks,
-                                size_t count, harpe_error *error) {
+static harpe_status check_given(const trial *self, const uint32_t *clocks, size_t count,
+                                harpe_error *error) {
+    const harpe_switch_request *request = self->request;
     for (int i = 0; i < request->clock_count; i++) {
         bool is_known = false;
         for (size_t k = 0; k < count; k++)
@@ -163,7 +166,7 @@ static harpe_status check_given(const harpe_switch_request *request, const uint3
         if (!is_known)
             return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                               "--clocks: GPU %d does not offer %d MHz, only %u to %u MHz in steps",
-                              request->gpu, request->clock_mhz[i], clocks[count - 1], clocks[0]);
+                              self->gpu, request->clock_mhz[i], clocks[count - 1], clocks[0]);
     }
     return HARPE_OK;
 }
@@ -174,14 +177,14 @@ static harpe_status choose_clocks(trial *self, harpe_error *error) {
     uint32_t *clocks = NULL;
     size_t count = 0;
     harpe_status status =
-        harpe_gpus_full_speed_clocks(self->gpus, request->gpu, &memory_mhz, &clocks, &count, error);
+        harpe_gpus_full_speed_clocks(self->gpus, self->gpu, &memory_mhz, &clocks, &count, error);
     if (status != HARPE_OK) return status;
-    status = check_given(request, clocks, count, error);
+    status = check_given(self, clocks, count, error);
     int wanted = request->clock_count > 0 ? request->clock_count : request->spread_count;
     if (request->clock_count == 0 && (size_t)wanted > count) wanted = (int)count;
     if (status == HARPE_OK && wanted < 2)
         status = harpe_fail(error, HARPE_INVALID_ARGUMENT, "GPU %d: at least two clocks are needed",
-                            request->gpu);
+                            self->gpu);
     if (status == HARPE_OK) {
         self->clocks = calloc((size_t)wanted, sizeof *self->clocks);
         if (!self->clocks) status = harpe_fail_memory(error);
@@ -223,7 +226,7 @@ static summary summarize(measured_clock *clock) {
 
 static harpe_status write_csv(trial *self, harpe_error *error) {
     harpe_text text = {0};
-    const char *name = harpe_gpu_info_at(self->gpus, self->request->gpu)->name;
+    const char *name = harpe_gpu_info_at(self->gpus, self->gpu)->name;
     harpe_text_printf(&text, "gpu,frequency,latency_s,latency_p95_s,call_s,samples\n");
     for (int i = 0; i < self->clock_count; i++) {
         summary one = summarize(&self->clocks[i]);
@@ -238,7 +241,7 @@ static harpe_status write_csv(trial *self, harpe_error *error) {
 }
 
 static harpe_status print_json(trial *self, harpe_error *error) {
-    const harpe_gpu_info *info = harpe_gpu_info_at(self->gpus, self->request->gpu);
+    const harpe_gpu_info *info = harpe_gpu_info_at(self->gpus, self->gpu);
     json_t *rows = json_array();
     for (int i = 0; i < self->clock_count; i++) {
         summary one = summarize(&self->clocks[i]);
@@ -248,16 +251,16 @@ static harpe_status print_json(trial *self, harpe_error *error) {
                                               one.call_s, "samples", self->clocks[i].samples));
     }
     json_t *object =
-        json_pack("{s:i, s:o, s:b, s:i, s:o}", "gpu", self->request->gpu, "name",
+        json_pack("{s:i, s:o, s:b, s:i, s:o}", "gpu", self->gpu, "name",
                   harpe_command_json_text(info->name), "emulated",
                   harpe_gpus_are_emulated(self->gpus), "left_out", self->left_out, "clocks", rows);
     return harpe_command_print_json(object, error);
 }
 
 static void print_table(trial *self) {
-    const harpe_gpu_info *info = harpe_gpu_info_at(self->gpus, self->request->gpu);
-    printf("Changes of the clock of GPU %d (%s%s), from the request on:\n", self->request->gpu,
-           info->name, harpe_gpus_are_emulated(self->gpus) ? ", emulated" : "");
+    const harpe_gpu_info *info = harpe_gpu_info_at(self->gpus, self->gpu);
+    printf("Changes of the clock of GPU %d (%s%s), from the request on:\n", self->gpu, info->name,
+           harpe_gpus_are_emulated(self->gpus) ? ", emulated" : "");
     printf("%s%6s %10s %10s %10s %8s%s\n", harpe_bold_start(), "MHz", "median ms", "p95 ms",
            "call ms", "samples", harpe_bold_end());
     for (int i = 0; i < self->clock_count; i++) {
@@ -281,23 +284,24 @@ static harpe_status tell_result(trial *self, harpe_error *error) {
 
 static harpe_status start(trial *self, harpe_error *error) {
     const harpe_switch_request *request = self->request;
-    int count = harpe_gpus_count(self->gpus);
-    if (request->gpu >= count)
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "--gpu %d: there are %d GPUs visible here",
-                          request->gpu, count);
+    harpe_gpu_names names = harpe_gpu_names_ask(self->gpus, NULL);
+    harpe_status status = harpe_gpu_names_find(
+        &names, "--gpu", request->gpu_name ? request->gpu_name : "0", &self->gpu, error);
+    harpe_gpu_names_free(&names);
+    if (status != HARPE_OK) return status;
     if (request->output_path && !request->force && access(request->output_path, F_OK) == 0)
         return harpe_fail(error, HARPE_ALREADY_EXISTS, "%s exists; --force replaces it",
                           request->output_path);
-    harpe_status status = choose_clocks(self, error);
+    status = choose_clocks(self, error);
     if (status != HARPE_OK) return status;
     harpe_frequency_controller_options how = {.gpus = self->gpus,
-                                              .gpu = request->gpu,
+                                              .gpu = self->gpu,
                                               .minimum_dwell_s = -1,
                                               .poll_interval_s = -1,
                                               .log = harpe_command_log("harpe profile")};
     status = harpe_frequency_controller_start(&how, &self->controller, error);
     if (status != HARPE_OK) return status;
-    return harpe_busy_gpu_start(&self->busy, self->gpus, request->gpu, request->command, error);
+    return harpe_busy_gpu_start(&self->busy, self->gpus, self->gpu, request->command, error);
 }
 
 harpe_status harpe_profile_switch(const harpe_switch_request *request, harpe_error *error) {

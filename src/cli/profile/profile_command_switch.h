@@ -10,7 +10,7 @@
 enum { HARPE_SWITCH_REQUEST_CLOCKS = 64 };
 
 typedef struct harpe_switch_request {
-    int gpu;
+    const char *gpu_name; /* as a user names it (cli/gpu_names.h); NULL: GPU 0 */
     int clock_mhz[HARPE_SWITCH_REQUEST_CLOCKS]; /* the clocks to measure */
     int clock_count;
     int spread_count; /* if no clocks are given: so many, evenly spread over those of the GPU */

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The device node that proves the right to a GPU, for a driver that is not emulated and whose GPU
+ * the kernel does not know. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "agent/device_node.h"
+
+#define MINIMAL HARPE_BINARY_DIR "/tests/minimal_nvml.so"
+
+static void a_number_of_the_driver_is_no_device_node(void **state) {
+    (void)state;
+    harpe_gpus_options how = {.library_path = MINIMAL, .visible_devices = "all"};
+    harpe_agent_policy policy = {.device_directory = ""};
+    harpe_gpus *gpus = NULL;
+    char path[256] = "";
+    assert_int_equal(harpe_gpus_open(&how, &gpus, NULL), HARPE_OK);
+    assert_false(harpe_gpus_are_emulated(gpus));
+    assert_true(harpe_agent_device_node(&policy, gpus, 0, path, sizeof path));
+    assert_null(strstr(path, "/dev/nvidia"));
+    assert_non_null(strstr(path, "/proc/driver/nvidia/gpus/"));
+    harpe_gpus_close(gpus);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_number_of_the_driver_is_no_device_node),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
