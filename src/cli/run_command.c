@@ -97,11 +97,11 @@ static char *hook_in(const char *package) {
     return real;
 }
 
-/* Returns the hook of the Python package that belongs to this program. In a wheel, the package
- * contains the program. Otherwise it is in the source tree of the build, or installed below the
- * same prefix. Returns NULL if there is none. The caller frees the path. */
+/* Returns the hook of the Python package that belongs to this program. In a wheel, the program is
+ * _bundled/bin/harpe of the package. Otherwise the package is in the source tree of the build, or
+ * installed below the same prefix. Returns NULL if there is none. The caller frees the path. */
 static char *hook_near_program(void) {
-    static const char *const places[] = {".", "..", "../../python/harpe",
+    static const char *const places[] = {"../..", "../../python/harpe",
                                          "../lib/python3*/*-packages/harpe"};
     char *program = realpath("/proc/self/exe", NULL);
     char *folder = program ? harpe_path_parent(program) : NULL;

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Uses an installed wheel as its user does: plans, draws, serves with and without TLS, trains on
-emulated GPUs, and runs a rank of a job. wheel.py runs this file in environments that have Python and
-the wheel, and nothing else of Harpe. It prints one JSON object with what must be the same everywhere.
+emulated GPUs, runs a rank of a job, and runs a script under `harpe run`. wheel.py runs this file in
+environments that have Python and the wheel, and nothing else of Harpe. It prints one JSON object with
+what must be the same everywhere.
 
 Usage: wheel_user.py <version> <folder with my_scheduler.py> <certificate of localhost> <its key>
 """
@@ -49,6 +50,23 @@ time.sleep(0.5)
 window = monitor.end_window("all")
 print(len(window.gpu_energy), window.total_energy > 0)
 """
+TRAINER = """
+class TrainerCallback:
+    pass
+class Handler:
+    def __init__(self):
+        self.callbacks = []
+class Trainer:
+    def __init__(self):
+        self.callback_handler = Handler()
+    def add_callback(self, callback):
+        self.callback_handler.callbacks.append(callback)
+    def train(self):
+        return [type(one).__module__ for one in self.callback_handler.callbacks]
+    def evaluate(self):
+        pass
+"""
+TRAIN = "from transformers.trainer import Trainer; print(Trainer().train())"
 
 
 def run(*command, code=0, **options):
@@ -158,6 +176,19 @@ def trains(folder):
     assert out.split() == ["2", "True"], out
 
 
+def hooks(folder):
+    """`harpe run` brings the callback into a Trainer that stands in for that of transformers."""
+    package = folder / "standin" / "transformers"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from transformers.trainer import TrainerCallback\n",
+                                         encoding="utf-8")
+    (package / "trainer.py").write_text(TRAINER, encoding="utf-8")
+    out, err = run("harpe", "run", "--", sys.executable, "-c", TRAIN,
+                   env=dict(os.environ, PYTHONPATH=str(package.parent)))
+    assert out == "['harpe.integrations.transformers']\n", (out, err)
+    assert err == "harpe run: the Trainer of Transformers: its log gets the energy\n", err
+
+
 def main():
     version, folder, certificate, key = sys.argv[1], *map(pathlib.Path, sys.argv[2:])
     import harpe
@@ -170,6 +201,7 @@ def main():
     digests = plans(folder)
     has_authorities = serves(folder, certificate, key)
     trains(folder)
+    hooks(folder)
     print(json.dumps({"pictures": digests, "program": shutil.which("harpe"),
                       "python": sys.version.split()[0], "authorities": has_authorities}))
 

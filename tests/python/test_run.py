@@ -376,10 +376,10 @@ class Run(unittest.TestCase):
 
     def test_an_installed_prefix_is_found(self):
         """Program and package lie in one prefix, as `make install` and Debian's packages put them,
-        or the program lies inside of the package."""
+        or the program lies inside of the package, where the wheel puts it."""
         for program, package in (("usr/bin", "usr/lib/python3/dist-packages/harpe"),
                                  ("local/bin", "local/lib/python3.12/site-packages/harpe"),
-                                 ("venv/harpe/bin", "venv/harpe")):
+                                 ("venv/harpe/_bundled/bin", "venv/harpe")):
             shutil.copytree(world.SOURCE / "python" / "harpe", self.path / package,
                             dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
             (self.path / program).mkdir(parents=True, exist_ok=True)
