@@ -25,8 +25,8 @@ from typing import (Any, Dict, Hashable, Iterator, List, Mapping, NamedTuple, Op
 
 from harpe import _bindings as b
 from harpe._library import InvalidArgumentError, NotFoundError, call, encoded, lib
-from harpe.plan import (_COST_MODELS, _SLACK, Path, Problem, Progress, Vertex, _count, _Handle,
-                        _plain, _request, _threads, _Watch)
+from harpe.plan import (_COST_MODELS, _SLACK, Path, Problem, Progress, Vertex, _bound_at, _count,
+                        _File, _Handle, _kept, _plain, _request, _threads, _vertices, _Watch)
 
 __all__ = ["Frontier", "Plan", "Run", "export", "solve"]
 
@@ -126,22 +126,28 @@ def _graph_of_dag(dag: Any, attr_name: Optional[str]) -> Tuple[Dict[str, Any], L
             "activities": activities}, nodes
 
 
-def _parse(text: str) -> _Handle:
-    made, data = C.c_void_p(), text.encode()
+def _parse(data: bytes) -> _Handle:
+    made = C.c_void_p()
     call(lib.harpe_graph_parse_json, data, len(data), b"graph", C.byref(made))
     return _Handle(made, lib.harpe_graph_free)
 
 
+def _read_file(path: Path) -> _Handle:
+    made = C.c_void_p()
+    call(lib.harpe_graph_read_json, encoded(path), C.byref(made))
+    return _Handle(made, lib.harpe_graph_free)
+
+
 def _read(graph: Any, resources: Any, attr_name: Optional[str]
-          ) -> Tuple[_Handle, Optional[List[Hashable]]]:
-    """Returns the graph, and the nodes of a networkx.DiGraph."""
+          ) -> Tuple[_Handle, Union[Path, bytes], Optional[List[Hashable]]]:
+    """Returns the graph, what makes it again in another process, and the nodes of a
+    networkx.DiGraph."""
     is_path = isinstance(graph, (str, os.PathLike))
     if is_path and resources is not None:
         raise InvalidArgumentError("resources: a file has its own")
     if is_path:
-        made = C.c_void_p()
-        call(lib.harpe_graph_read_json, encoded(graph), C.byref(made))
-        return _Handle(made, lib.harpe_graph_free), None
+        handle, kept = _read_file(graph), _kept(graph)
+        return handle, kept.content if isinstance(kept, _File) else kept, None
     nodes = None
     if hasattr(graph, "in_edges") and hasattr(graph, "graph"):
         graph, nodes = _graph_of_dag(graph, attr_name)
@@ -150,7 +156,8 @@ def _read(graph: Any, resources: Any, attr_name: Optional[str]
                                    f"{type(graph).__name__}")
     if resources is not None:
         graph = {**graph, "resources": _resources_of(resources)}
-    return _parse(_text_of(graph)), nodes
+    text = _text_of(graph).encode()
+    return _parse(text), text, nodes
 
 
 # ---- Results ----
@@ -169,19 +176,28 @@ class Run(NamedTuple):
 
 
 class _Graph:
-    """A graph with its problem."""
+    """A graph with its problem. `source` is its JSON, or a file that can be read only once."""
 
-    def __init__(self, handle: _Handle, nodes: Optional[List[Hashable]],
-                 options: b.harpe_problem_options) -> None:
+    def __init__(self, handle: _Handle, source: Union[Path, bytes],
+                 nodes: Optional[List[Hashable]], options: Dict[str, Any]) -> None:
+        self._arguments = (source, nodes, options)
         count = lib.harpe_graph_activity_count(handle.address)
         self.names: List[Hashable] = nodes if nodes is not None else [
             lib.harpe_graph_activity_at(handle.address, index)[0].name.decode()
             for index in range(count)]
         self.resources = lib.harpe_graph_resource_count(handle.address)
         made = C.c_void_p()
-        call(lib.harpe_problem_of_graph, handle.address, C.byref(options), C.byref(made))
+        call(lib.harpe_problem_of_graph, handle.address,
+             C.byref(b.harpe_problem_options(**options)), C.byref(made))
         self.problem = _Handle(made, lib.harpe_problem_free)
         self.instructions = lib.harpe_problem_instruction_count(made)
+        handle.close()
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return _made_again, self._arguments
+
+    def __deepcopy__(self, _memo: Any) -> _Graph:
+        return self  # it does not change
 
     def runs(self, mhz: array.array[int]) -> Dict[Hashable, Run]:
         made = (b.harpe_graph_run * len(self.names))()
@@ -202,6 +218,12 @@ def _frequency(value: float) -> Optional[float]:
     if value == 0:
         return None
     return int(value) if value == int(value) else value
+
+
+def _made_again(source: Union[Path, bytes], nodes: Optional[List[Hashable]],
+                options: Dict[str, Any]) -> _Graph:
+    handle = _parse(source) if isinstance(source, bytes) else _read_file(source)
+    return _Graph(handle, source, nodes, options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -254,16 +276,12 @@ class Frontier:
     def __init__(self, graph: _Graph, frontier: _Handle, plan_set: _Handle) -> None:
         """Takes the results of solve(), which creates these objects."""
         self._graph = graph
-        self._handle = frontier
-        count = C.c_size_t()
-        vertices = lib.harpe_frontier_vertices(frontier.address, C.byref(count))
-        self.vertices = [Vertex(vertices[i].time_s, vertices[i].lower_bound_j)
-                         for i in range(count.value)]
         self.plans: List[Plan] = []
         for index in range(lib.harpe_plan_set_count(plan_set.address)):
             made = lib.harpe_plan_set_at(plan_set.address, index)[0]
             self.plans.append(graph.plan(made, made.lower_bound_j))
         plan_set.close()
+        self.vertices = _vertices(frontier)
         made = b.harpe_plan()
         call(lib.harpe_plan_all_maximum, graph.problem.address, C.byref(made))
         self.all_maximum = graph.plan(made, self.bound_at(made.time_s))
@@ -275,7 +293,7 @@ class Frontier:
     def bound_at(self, time: float) -> float:
         """Returns the energy in J that a plan of `time` s needs at least. It is infinite below the
         shortest possible time."""
-        return float(lib.harpe_frontier_bound_at(self._handle.address, time))
+        return _bound_at(self.vertices, time)
 
     def choose(self, *, max_slowdown: Optional[float] = None,
                max_time: Optional[float] = None) -> Plan:
@@ -343,11 +361,11 @@ def solve(graph: Any, *, resources: Any = None, plans: Union[int, str, Sequence[
                                    f"{', '.join(_COST_MODELS)}")
     request = _request(plans)
     request.effort_s, request.threads = effort, _threads(threads)
-    handle, nodes = _read(graph, resources, attr_name)
-    made = _Graph(handle, nodes, b.harpe_problem_options(
-        cost_model=_COST_MODELS[cost_model], unit_time_s=unit_time, noise_factor=noise_factor,
-        memory_limit_bytes=memory_limit, overhead_power_w=overhead_power))
-    handle.close()
+    handle, source, nodes = _read(graph, resources, attr_name)
+    made = _Graph(handle, source, nodes, {
+        "cost_model": _COST_MODELS[cost_model], "unit_time_s": unit_time,
+        "noise_factor": noise_factor, "memory_limit_bytes": memory_limit,
+        "overhead_power_w": overhead_power})
     frontier, plan_set = C.c_void_p(), C.c_void_p()
     with _Watch(progress) as watch:
         call(lib.harpe_plan_set_new, made.problem.address, C.byref(request), C.byref(watch.struct),

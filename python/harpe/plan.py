@@ -12,6 +12,7 @@ the objects."""
 from __future__ import annotations
 
 import array
+import bisect
 import ctypes as C
 import dataclasses
 import decimal
@@ -43,6 +44,9 @@ phase that is complete. The result False stops the work."""
 _COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
 # Columns that may be missing, with the values that are used instead.
 _OPTIONAL = {"rank": -1, "gpus": 0, "blocking_power": 0.0, "switch_latency": 0.0}
+# The members of harpe_measurement, in the order of _COLUMNS and _OPTIONAL.
+_MEMBERS = ("stage", "instruction", "frequency_mhz", "time_s", "energy_j", "rank", "gpu_count",
+            "blocking_power_w", "switch_latency_s")
 _J_PER_KWH = 3.6e6
 _SLACK = 1 + 1e-9  # a time that was printed and read back still selects its plan
 _COST_MODELS = {"hull": b.HARPE_COST_HULL, "exponential": b.HARPE_COST_EXPONENTIAL}
@@ -145,22 +149,17 @@ def _rows_of(profile: Any) -> Iterator[Tuple[Sequence[Any], Sequence[Any]]]:
         yield row, list(_OPTIONAL.values())
 
 
-def _measurement(index: int, values: Sequence[Any],
-                 optional: Sequence[Any]) -> b.harpe_measurement:
-    converted: Dict[str, Any] = {}
+def _measurement(index: int, values: Sequence[Any], optional: Sequence[Any]) -> Tuple[Any, ...]:
+    """Returns the values of a row as C takes them, in the order of _MEMBERS."""
+    converted: List[Any] = []
     converters: List[Callable[[Any], Any]] = [_whole, _text, _whole, float, float, _whole,
                                                 _whole, float, float]
     for name, convert, value in zip((*_COLUMNS, *_OPTIONAL), converters, (*values, *optional)):
         try:
-            converted[name] = convert(value)
+            converted.append(convert(value))
         except (TypeError, ValueError, OverflowError) as error:
             raise InvalidArgumentError(f"profile row {index}, {name}: {value!r}: {error}") from None
-    return b.harpe_measurement(
-        stage=converted["stage"], rank=converted["rank"], instruction=converted["instruction"],
-        frequency_mhz=converted["frequency"], time_s=converted["time"],
-        energy_j=converted["energy"], gpu_count=converted["gpus"],
-        blocking_power_w=converted["blocking_power"],
-        switch_latency_s=converted["switch_latency"])
+    return tuple(converted)
 
 
 def _warn_of_rows(profile: _Handle) -> None:
@@ -171,18 +170,39 @@ def _warn_of_rows(profile: _Handle) -> None:
         index += 1
 
 
-def _profile(profile: Any) -> _Handle:
+def _profile(profile: Any) -> Tuple[_Handle, Any]:
+    """Returns the profile, and what makes it again in another process."""
     made = C.c_void_p()
+    kept: Any
     if isinstance(profile, (str, os.PathLike)):
         call(lib.harpe_profile_read_csv, encoded(profile), C.byref(made))
+        kept = _kept(profile)
     else:
         rows = [_measurement(index, values, optional)
                 for index, (values, optional) in enumerate(_rows_of(profile))]
-        call(lib.harpe_profile_new, (b.harpe_measurement * len(rows))(*rows), len(rows),
-             C.byref(made))
+        call(lib.harpe_profile_new,
+             (b.harpe_measurement * len(rows))(
+                 *[b.harpe_measurement(**dict(zip(_MEMBERS, row))) for row in rows]),
+             len(rows), C.byref(made))
+        kept = dict(zip((*_COLUMNS, *_OPTIONAL), zip(*rows)))
     handle = _Handle(made, lib.harpe_profile_free)
     _warn_of_rows(handle)
-    return handle
+    return handle, kept
+
+
+class _File(NamedTuple):
+    """An input file, for a copy of a problem in another process."""
+
+    name: str  # ends in .csv if that of the file does
+    content: bytes
+
+
+def _kept(path: Path) -> Union[Path, _File]:
+    """Returns the file's content; the path itself if the file can be read only once."""
+    if not os.path.isfile(path):
+        return path
+    with open(path, "rb") as file:
+        return _File(os.path.basename(os.fspath(path)), file.read())
 
 
 # ---- Schedule ----
@@ -199,13 +219,17 @@ def _names_for_c(names: Sequence[str]) -> Any:
     return (C.c_char_p * (len(names) + 1))(*[name.encode() for name in names], None)
 
 
+def _is_file(schedule: Path) -> bool:
+    name = os.fspath(schedule)
+    return isinstance(schedule, os.PathLike) or name not in schedule_names() and (
+        name.endswith(".csv") or os.sep in name)
+
+
 def _schedule(schedule: Path, profile: _Handle, num_microbatches: Optional[int],
               num_ranks: Optional[int], num_chunks: Optional[int], prologue: Sequence[str],
               epilogue: Sequence[str], microbatch_group_size: Optional[int],
               overlap_moe_expert_parallel_comm: bool, memory_limit: int) -> _Handle:
-    name = os.fspath(schedule)
-    is_file = isinstance(schedule, os.PathLike) or name not in schedule_names() and (
-        name.endswith(".csv") or os.sep in name)
+    name, is_file = os.fspath(schedule), _is_file(schedule)
     request = b.harpe_schedule_request(
         options=b.harpe_schedule_options(
             name=name.encode(), ranks=_count_or_none("num_ranks", num_ranks),
@@ -517,10 +541,11 @@ class Problem:
                  cost_model: str = "hull", unit_time: float = 0.001, noise_factor: float = 0.95,
                  memory_limit: int = 4 << 30) -> None:
         """Takes the arguments of solve()."""
+        self._arguments = {name: value for name, value in locals().items() if name != "self"}
         if cost_model not in _COST_MODELS:
             raise InvalidArgumentError(f"cost_model {cost_model!r} is none of "
                                        f"{', '.join(_COST_MODELS)}")
-        profile_handle = _profile(profile)
+        profile_handle, kept_profile = _profile(profile)
         waits, has_usual = _wait_powers(wait_powers)
         powers = [] if has_usual and blocking_power is None else _blocking_powers(blocking_power,
                                                                                   profile_handle)
@@ -551,6 +576,23 @@ class Problem:
             for rank in range(ranks)]
         profile_handle.close()
         schedule_handle.close()
+        self._arguments.update(
+            profile=kept_profile, blocking_power=powers or None,
+            wait_powers=[(row.rank if row.rank >= 0 else None, row.wait, row.power_w)
+                         for row in waits],
+            schedule=_kept(schedule) if _is_file(schedule) else schedule)
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        """A copy in another process is made from the same input. Files come along."""
+        return _made_again, (self._arguments,)
+
+    def __copy__(self) -> Problem:
+        """Returns the problem itself, because it does not change."""
+        return self
+
+    def __deepcopy__(self, _memo: Any) -> Problem:
+        """Returns the problem itself, because it does not change."""
+        return self
 
     @property
     def num_ranks(self) -> int:
@@ -626,6 +668,22 @@ class Problem:
                     made.overhead_energy_j)
 
 
+def _made_again(arguments: Dict[str, Any]) -> Problem:
+    """Makes a problem from what Problem.__reduce__ has packed. The first one has warned about its
+    rows."""
+    import tempfile
+    with tempfile.TemporaryDirectory(prefix="harpe-") as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in ("profile", "schedule"):
+            value = arguments[name]
+            if isinstance(value, _File):
+                path = os.path.join(folder, f"{name}-{value.name}")
+                with open(path, "wb") as file:
+                    file.write(value.content)
+                arguments = {**arguments, name: path}
+        return Problem(**arguments)
+
+
 def _request(plans: Union[int, str, Sequence[float]]) -> b.harpe_plan_request:
     if isinstance(plans, str) and plans == "all":
         return b.harpe_plan_request(choice=b.HARPE_PLANS_ALL)
@@ -665,6 +723,28 @@ def _within(plans: List[Plan], values: List[float], limit: float, message: str) 
     return kept
 
 
+def _vertices(frontier: _Handle) -> List[Vertex]:
+    """Returns the corners of a frontier, and frees it."""
+    count = C.c_size_t()
+    vertices = lib.harpe_frontier_vertices(frontier.address, C.byref(count))
+    found = [Vertex(vertices[i].time_s, vertices[i].lower_bound_j) for i in range(count.value)]
+    frontier.close()
+    return found
+
+
+def _bound_at(vertices: List[Vertex], time: float) -> float:
+    """Does what harpe_frontier_bound_at() does, without the memory of C."""
+    first, last = vertices[0], vertices[-1]
+    if time < first.time - max(min(1e-9, 1e-3 * first.time), 1e-12 * first.time):
+        return math.inf
+    if time <= first.time or time >= last.time:
+        return first.lower_bound if time <= first.time else last.lower_bound
+    high = bisect.bisect_left(vertices, (time,))
+    before, after = vertices[high - 1], vertices[high]
+    share = (time - before.time) / (after.time - before.time)
+    return before.lower_bound + share * (after.lower_bound - before.lower_bound)
+
+
 class Frontier:
     """The exact lower bound of energy over time, and plans close to it.
 
@@ -678,12 +758,8 @@ class Frontier:
     def __init__(self, problem: Problem, frontier: _Handle, plan_set: _Handle) -> None:
         """Takes the results of solve(), which creates these objects."""
         self.problem = problem
-        self._handle = frontier
-        count = C.c_size_t()
-        vertices = lib.harpe_frontier_vertices(frontier.address, C.byref(count))
-        self.vertices = [Vertex(vertices[i].time_s, vertices[i].lower_bound_j)
-                         for i in range(count.value)]
         self.plans = self._copied(plan_set)
+        self.vertices = _vertices(frontier)
         plan_set.close()
         self.all_maximum = self._bounded(problem.all_maximum)
 
@@ -703,7 +779,7 @@ class Frontier:
     def bound_at(self, time: float) -> float:
         """Returns the energy in J that a plan of `time` s needs at least. It is infinite below the
         shortest possible time."""
-        return float(lib.harpe_frontier_bound_at(self._handle.address, time))
+        return _bound_at(self.vertices, time)
 
     def evaluate(self, plan: Union[Plan, Path, Sequence[Sequence[Tuple[str, int]]]]) -> Plan:
         """Evaluates a plan as Problem.evaluate() does, and adds the lower bound at the plan's

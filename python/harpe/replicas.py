@@ -109,7 +109,7 @@ class Profiles:
         if len(counts) != 1 or 0 in counts:
             raise InvalidArgumentError("profiles: every replica needs the same number of peers, "
                                        "and at least one")
-        handles = [_plan._profile(one) for peers in profiles for one in peers]
+        handles = [_plan._profile(one)[0] for peers in profiles for one in peers]
         addresses = (C.c_void_p * len(handles))(*(handle.address for handle in handles))
         made = C.c_void_p()
         call(lib.harpe_replica_profiles_new, addresses, len(profiles), counts.pop(),
@@ -128,7 +128,7 @@ class Profiles:
             variability: How the GPUs differ.
             blocking_power: Power of a waiting GPU before variation; 0: the powers of the profile.
         """
-        base = _plan._profile(profile)
+        base, _ = _plan._profile(profile)
         how = b.harpe_variability(variability.num_replicas, variability.num_peers,
                                   variability.speed_deviation, variability.power_deviation,
                                   variability.outlier_share, variability.outlier_factor,

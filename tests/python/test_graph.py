@@ -3,11 +3,13 @@
 """harpe.graph compared with the program, and with an example computed by hand: every form of a
 graph, results, limits, mistakes and interrupts. HARPE names the program. networkx is tested if it is
 installed; without it, a class with the same methods stands in."""
+import copy
 import gc
 import json
 import math
 import os
 import pathlib
+import pickle
 import subprocess
 import tempfile
 import types
@@ -264,6 +266,21 @@ class GraphTest(unittest.TestCase):
         self.assertEqual([vertex.time for vertex in frontier.vertices],
                          [vertex.time for vertex in pipeline.vertices])
         self.assertAlmostEqual(frontier.all_maximum.energy, pipeline.all_maximum.energy, places=9)
+
+    def test_copies_are_the_same(self):
+        """They need no file, and the nodes of a networkx.DiGraph come along."""
+        file, dag = self.path / "gone.json", DiGraph()
+        file.write_text(json.dumps(JOB))
+        dag.add_node(("a", 1), options=[{"time": 2, "energy": 1}])
+        for given in (file, JOB, dag):
+            frontier = harpe.graph.solve(given)
+            text = pickle.dumps(frontier)
+            file.unlink(missing_ok=True)
+            for again in (pickle.loads(text), copy.deepcopy(frontier)):
+                self.assertEqual((again.vertices, again.plans, again.all_maximum),
+                                 (frontier.vertices, frontier.plans, frontier.all_maximum))
+                self.assertEqual(again.plans[0].activities, frontier.plans[0].activities)
+                self.assertEqual(repr(again), repr(frontier))
 
     def test_plans_outlive_the_frontier(self):
         plan = harpe.graph.solve(JOB).plans[0]

@@ -5,18 +5,22 @@ files. Also profiles in every form, limits, mistakes, interrupts, and that no C 
 HARPE names the program. NumPy is tested if it is installed."""
 import array
 import collections
+import copy
 import csv
 import gc
 import json
 import math
+import multiprocessing
 import os
 import pathlib
+import pickle
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import unittest
+import warnings
 
 import world
 import harpe
@@ -593,6 +597,70 @@ class LongWork(PlanTest):
         self.assertEqual(len(results), 3)
 
 
+def slowest_of(frontier):
+    """Runs in another process."""
+    return frontier.plans[-1]
+
+
+class Copies(PlanTest):
+    """Plans and frontiers go through pickle, copy and the processes of a Pool."""
+
+    def the_same(self, frontier, again):
+        self.assertEqual((again.vertices, again.plans, again.all_maximum),
+                         (frontier.vertices, frontier.plans, frontier.all_maximum))
+        self.assertEqual(repr(again), repr(frontier))
+        for time, _ in frontier.vertices:
+            self.assertEqual(again.bound_at(time * 1.001), frontier.bound_at(time * 1.001))
+        one, other = frontier.plans[1], again.plans[1]
+        self.assertEqual(other.frequencies, one.frequencies)
+        self.assertEqual(other.power_shape, one.power_shape)
+        for plan, name in ((one, "one.py"), (other, "other.py")):
+            plan.save(self.path / name)
+        self.assertEqual((self.path / "one.py").read_text(), (self.path / "other.py").read_text())
+        self.assertEqual(again.evaluate(one), frontier.evaluate(one))
+
+    def test_a_copy_is_the_same(self):
+        frontier = self.solve(plans=4)
+        for again in (pickle.loads(pickle.dumps(frontier)), copy.copy(frontier),
+                      copy.deepcopy(frontier)):
+            self.the_same(frontier, again)
+        for again in (pickle.loads(pickle.dumps(frontier.plans[0])), copy.copy(frontier.plans[0]),
+                      copy.deepcopy(frontier.plans[0])):
+            self.assertEqual(again, frontier.plans[0])
+
+    def test_a_copy_needs_no_file(self):
+        """The files may be gone, and the profile may come from anything that can be read once."""
+        profile, schedule, waits = (self.path / name for name in ("p.csv", "s.csv", "w.csv"))
+        two = [row for row in self.rows if row[0] < 2]
+        profile.write_text("\n".join(",".join(map(str, row)) for row in [NAMES, *two]))
+        schedule.write_text(TORCH_SCHEDULE)
+        waits.write_text("rank,wait,blocking_power\n,,80\n1,end,50\n")
+        frontiers = [
+            self.solve(profile, num_microbatches=None, blocking_power=None, schedule=schedule,
+                       wait_powers=waits, plans=3),
+            self.solve(iter(two), blocking_power=iter([80, 81]), plans=3)]
+        texts = [pickle.dumps(frontier) for frontier in frontiers]
+        for file in (profile, schedule, waits):
+            file.unlink()
+        for frontier, text in zip(frontiers, texts):
+            self.the_same(frontier, pickle.loads(text))
+
+    def test_a_copy_warns_about_no_row_again(self):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            frontier = self.solve([*self.rows, self.rows[0]], plans=3)
+            self.assertEqual(len(caught), 1)
+            again = pickle.loads(pickle.dumps(frontier))
+            self.assertEqual(len(caught), 1)
+        self.assertEqual(again.problem.repeats, frontier.problem.repeats)
+
+    def test_processes_of_a_pool_exchange_them(self):
+        frontier = self.solve(plans=3)
+        for method in ("fork", "spawn"):
+            with multiprocessing.get_context(method).Pool(2) as pool:
+                self.assertEqual(pool.map(slowest_of, [frontier] * 3), [frontier.plans[-1]] * 3)
+
+
 class Memory(PlanTest):
     FREES = ("profile", "schedule", "problem", "frontier", "plan_set", "plan_file")
 
@@ -644,7 +712,7 @@ class Memory(PlanTest):
             self.addCleanup(setattr, lib, f"harpe_{name}_free", before)
         self.solve(plans=2)
         gc.collect()
-        self.assertEqual(order[-2:], ["frontier", "problem"])
+        self.assertEqual(order[-1], "problem")
 
     def test_values_outlive_what_made_them(self):
         plans = [self.solve(plans=3).choose(max_slowdown=1.2) for _ in range(3)]
