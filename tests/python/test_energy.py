@@ -275,6 +275,72 @@ class Transformers(EnergyTest):
                         train_dataloader=types.SimpleNamespace(dataset=Dataset()))
         self.assertEqual(one.totals.samples, 4)
 
+    def standin_trainer(self, callbacks):
+        """Returns a Trainer of a stand-in for transformers, which evaluates two batches."""
+        class Trainer:
+            args = types.SimpleNamespace(device=None, local_process_index=0, world_size=1)
+
+            def __init__(self):
+                self.callback_handler = types.SimpleNamespace(callbacks=callbacks)
+                self.state = types.SimpleNamespace(log_history=[])
+
+            def event(self, name, **more):
+                for one in list(self.callback_handler.callbacks):
+                    getattr(one, name)(self.args, self.state, None, **more)
+
+            def evaluate(self, fails=False):
+                self.event("on_prediction_step")
+                if fails:
+                    raise RuntimeError("a broken sentence")
+                self.event("on_prediction_step")
+                logs = {"eval_loss": 1.0, "eval_runtime": 2.0}
+                self.event("on_log", logs=logs)
+                self.event("on_evaluate", metrics=logs)
+                return logs
+
+        module = types.ModuleType("transformers.trainer")
+        module.Trainer = Trainer
+        patch = mock.patch.dict(sys.modules, {"transformers.trainer": module})
+        patch.start()
+        self.addCleanup(patch.stop)
+        return Trainer()
+
+    def test_an_evaluation_outside_of_a_training_is_measured(self):
+        """From its first batch on. The totals stay those of the training."""
+        callbacks = []
+        trainer = self.standin_trainer(callbacks)
+        one = self.ours.EnergyCallback()
+        callbacks.append(one)
+        one.saved_totals = saved = {"energy_j": 7.0, "evaluation_energy_j": 3.0}
+        for energy_j in (50.0, 60.0):
+            Monitor.windows = [(2.0, [energy_j])]
+            self.assertEqual(trainer.evaluate()["eval_energy_j"], energy_j)
+            self.assertFalse(one._meter.is_running)
+            self.assertEqual({name: one.saved_totals[name] for name in saved}, saved)
+        with self.assertRaises(RuntimeError):
+            trainer.evaluate(fails=True)
+        self.assertFalse(one._meter.is_running)
+
+    def test_an_evaluation_within_a_training_is_measured_from_its_first_batch_on(self):
+        callbacks = []
+        trainer = self.standin_trainer(callbacks)
+        one = self.ours.EnergyCallback()
+        callbacks.append(one)
+        Monitor.windows = [(1.0, [100.0]), (2.0, [50.0])]
+        self.begin(one, global_step=0)
+        self.assertEqual(trainer.evaluate()["eval_energy_j"], 50.0)
+        self.assertTrue(one._meter.is_running)
+        self.assertEqual((one.totals.energy_j, one.totals.evaluation_energy_j), (100.0, 50.0))
+
+    def test_close_and_an_exception_end_the_measurement(self):
+        for end in (lambda one: one.close(), lambda one: one.__exit__(None, None, None),
+                    lambda one: one.on_train_exception("the training has ended")):
+            one = self.ours.EnergyCallback()
+            self.begin(one)
+            self.assertTrue(one._meter.is_running)
+            end(one)
+            self.assertFalse(one._meter.is_running)
+
     def test_callbacks_can_be_copied(self):
         one = self.ours.EnergyCallback()
         self.begin(one)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The power limit optimizer through its Python classes: replayed measured logs, a user's selectors
 and their exceptions, what is restored and when, other processes, the Trainer's callback."""
+import gc
 import importlib.util
 import inspect
 import json
@@ -14,10 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 import unittest
 from unittest import mock
 
 import world
+import kills
 import oracle
 from harpe import _bindings as b
 from harpe.callback import CallbackSet
@@ -660,6 +663,118 @@ print(path.exists())
         self.assertEqual(self.machine.state(), self.found)
         with self.assertLogs(LOGGER, logging.WARNING):
             Trainer([callback], lambda: None).train(epochs=1, steps=2)
+
+    def standin_trainer(self):
+        """Puts a module in the place of transformers whose Trainer knows no exception. Returns
+        harpe.integrations.transformers, and a function that makes a Trainer."""
+        class WithArguments(Trainer):
+            args = types.SimpleNamespace(device=None, local_process_index=0, world_size=1, n_gpu=0)
+
+            @property
+            def callback_handler(self):
+                return self
+
+            def event(self, name, **keywords):
+                for callback in self.callbacks:
+                    if hasattr(callback, name):
+                        getattr(callback, name)(self.args, types.SimpleNamespace(global_step=0),
+                                                None, **keywords)
+
+        package, module = types.ModuleType("transformers"), types.ModuleType("transformers.trainer")
+        package.TrainerCallback = type("TrainerCallback", (), {})
+        package.trainer, module.Trainer = module, WithArguments
+        patch = mock.patch.dict(sys.modules, {"transformers": package,
+                                              "transformers.trainer": module})
+        patch.start()
+        self.addCleanup(patch.stop)
+        from harpe.integrations import _power_limit, transformers
+        patch = mock.patch.object(_power_limit, "ZeusMonitor",
+                                  lambda gpu_indices, cpu_indices: Steady(gpu_indices))
+        patch.start()
+        self.addCleanup(patch.stop)
+        return transformers, WithArguments
+
+    def trainers_with_a_callback(self):
+        """Yields Trainers with each kind of callback. Their steps call `at_step`."""
+        ours, kind = self.standin_trainer()
+        for make in (lambda: HFGlobalPowerLimitOptimizer(Steady([0]), Lowest(), **SHORT),
+                     lambda: ours.PowerLimitCallback([0], optimum_selector=Lowest(), **SHORT)):
+            self.at_step = lambda: None
+            yield kind([make()], lambda: self.at_step())
+
+    def test_an_exception_puts_limits_back(self):
+        for error in (KeyboardInterrupt, RuntimeError("out of memory")):
+            for trainer in self.trainers_with_a_callback():
+                def at_step():
+                    if self.limits()[0] < 300:
+                        raise error
+                self.at_step = at_step
+                with self.subTest(type(trainer.callbacks[0]).__name__), \
+                        self.assertLogs(LOGGER, logging.WARNING) as log, \
+                        self.assertRaises((KeyboardInterrupt, RuntimeError)):
+                    trainer.train(epochs=1, steps=100)
+                self.assertEqual(self.machine.state(), self.found)
+                self.assertRegex(log.output[-1], "the training has ended with (KeyboardInterrupt|"
+                                 "RuntimeError): the original power limits are restored$")
+
+    def test_the_next_training_begins_anew_after_an_exception(self):
+        ours, kind = self.standin_trainer()
+        seen = []
+
+        def step():
+            seen.append(self.limits()[0])
+            if len(seen) == 5:
+                raise RuntimeError("a broken sentence")
+        callback = ours.PowerLimitCallback([0], optimum_selector=Lowest(), **SHORT)
+        trainer = kind([callback], step)
+        with self.assertLogs(LOGGER, logging.WARNING), self.assertRaises(RuntimeError):
+            trainer.train(epochs=1, steps=100)
+        seen.extend([None] * 5)
+        trainer.train(epochs=2, steps=8)
+        self.assertEqual((seen[10], seen[-1]), (300, 100))
+        self.assertEqual(self.machine.state(), self.found)
+
+    def test_close_and_with_put_limits_back(self):
+        for leave in (lambda callback: callback.close(),
+                      lambda callback: callback.__exit__(None, None, None)):
+            for trainer in self.trainers_with_a_callback():
+                seen, callback = [], trainer.callbacks[0]
+
+                def at_step():
+                    seen.append(self.limits()[0])
+                    if seen[-1] < 300:
+                        leave(callback)
+                self.at_step = at_step
+                with callback as entered:
+                    self.assertIs(entered, callback)
+                    trainer.train(epochs=1, steps=12)
+                low = next(place for place, limit in enumerate(seen) if limit < 300)
+                self.assertEqual(set(seen[low + 1:]), {self.found[0][0] // 1000})
+                self.assertEqual(self.machine.state(), self.found)
+
+    def test_a_loop_that_stands_still_puts_limits_back(self):
+        ours, kind = self.standin_trainer()
+
+        def step():
+            if self.limits()[0] < 300:
+                self.assertTrue(self.machine.wait_for(
+                    lambda: self.machine.state() == self.found, kills.LIMIT_S) is not None)
+        trainer = kind([ours.PowerLimitCallback([0], optimum_selector=Lowest(), idle_s=0.05,
+                                                **SHORT)], step)
+        with self.assertLogs(LOGGER, logging.WARNING) as log:
+            trainer.train(epochs=1, steps=20)
+        self.assertEqual(self.machine.state(), self.found)
+        self.assertRegex(log.output[-1], "no step has begun for 0.05 s: the original power limits")
+
+    def test_a_callback_that_is_deleted_puts_limits_back_while_it_is_watched(self):
+        for trainer in self.trainers_with_a_callback():
+            trainer.event("on_train_begin")
+            for _ in range(5):
+                trainer.event("on_step_begin")
+            self.assertLess(self.limits()[0], 300)
+            trainer.callbacks.clear()
+            gc.collect()
+            self.assertEqual(self.machine.state(), self.found)
 
     def test_transformers_is_used_where_it_is(self):
         with tempfile.TemporaryDirectory(prefix="harpe-test-") as folder:

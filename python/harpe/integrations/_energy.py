@@ -131,8 +131,9 @@ class Meter:
         """Returns true between begin() and end() while this rank measures."""
         return self._is_running and self._can_measure
 
-    def begin(self, gpu_indices: Optional[Sequence[int]]) -> None:
-        """A training begins. gpu_indices: the rank's GPUs if the user has named none; None: all."""
+    def begin(self, gpu_indices: Optional[Sequence[int]], phase: str = TRAINING) -> None:
+        """A training begins, or a phase that stands alone. gpu_indices: the rank's GPUs if the user
+        has named none; None: all."""
         self.end()
         self.begun_with = self._logged = self.totals
         self._local = EnergyTotals()
@@ -147,7 +148,7 @@ class Meter:
             self._can_measure = bool(self._monitor.gpu_indices)
         except Exception as error:
             self._fail("no energy is measured", error)
-        self.switch(TRAINING)
+        self.switch(phase)
 
     def switch(self, phase: Optional[str]) -> None:
         """Training or evaluation begins. None: neither of them."""

@@ -10,6 +10,7 @@ from harpe import distributed
 from harpe.integrations._energy import visible_gpus
 from harpe.monitor import ZeusMonitor
 from harpe.optimizer.power_limit import GlobalPowerLimitOptimizer
+from harpe.optimizer.power_limit.idle import IDLE_S, IdleWatch
 
 LOGGER = "harpe.power_limit"
 
@@ -22,10 +23,15 @@ class Limiter:
     """
 
     def __init__(self, gpu_indices: Optional[Sequence[int]], options: Dict[str, Any]) -> None:
+        """options: arguments of the optimizer, and perhaps idle_s: after so many seconds without an
+            event, the original limits are restored; None: never. With several ranks it is always
+            never: they agree on each step, so none of them may stop alone."""
         self.gpu_indices = gpu_indices
+        self._idle_s = options.pop("idle_s", IDLE_S)
         self.options = options
         self.optimizer: Optional[GlobalPowerLimitOptimizer] = None
         self._has_failed = False
+        self._watch: Optional[IdleWatch] = None
 
     def begin(self, gpu_indices: Optional[Sequence[int]]) -> None:
         """A training begins. Every rank must call it. gpu_indices: the rank's GPUs if the user has
@@ -42,6 +48,9 @@ class Limiter:
                 failed = distributed.all_reduce([float(monitor is None)], "sum")[0]
             if not failed:
                 self.optimizer = GlobalPowerLimitOptimizer(monitor, **self.options)
+                self._watch = IdleWatch(self._idle_s if distributed.world_size() == 1 else None,
+                                        self.give_back)
+                self._watch.start()
             else:
                 self._say("another rank could not start; its message gives the reason")
         except Exception as error:
@@ -55,14 +64,22 @@ class Limiter:
     def _tell(self, event: str) -> None:
         """Passes an event on. If that fails (a selector that raises), the original limits are
         restored, and later events do nothing."""
-        if self.optimizer is None or self._has_failed:
+        if self.optimizer is None or self._watch is None:
             return
         try:
-            getattr(self.optimizer, event)()
+            with self._watch:
+                if not self._has_failed:
+                    getattr(self.optimizer, event)()
         except Exception as error:
             self._has_failed = True
             self._say(error, " from here on")
             self.end()
+
+    def is_active(self) -> None:
+        """Something happens that is no step, for example an evaluation."""
+        if self._watch is not None:
+            with self._watch:
+                pass
 
     def step_begins(self) -> None:
         """An update of the weights begins."""
@@ -75,9 +92,19 @@ class Limiter:
 
     def end(self) -> None:
         """Restores the original limits. `optimizer` keeps its measurements."""
-        if self.optimizer is not None:
-            self.optimizer.on_train_end()
+        if self._watch is not None and self.optimizer is not None:
+            self._watch.stop()
+            with self._watch:
+                self.optimizer.on_train_end()
+
+    def give_back(self, why: str) -> None:
+        """Ends as end() does, and says why. Later events do nothing until begin()."""
+        if self.optimizer is None or self.optimizer.current_power_limit is None:
+            return
+        self._has_failed = True
+        self.end()
+        logging.getLogger(LOGGER).warning("%s: the original power limits are restored", why)
 
     def __getstate__(self) -> Dict[str, Any]:
         """A copy has no optimizer until begin()."""
-        return {**self.__dict__, "optimizer": None}
+        return {**self.__dict__, "optimizer": None, "_watch": None}

@@ -162,7 +162,9 @@ class PowerLimit:
 
         gpu_indices: the GPUs of this process; None: those that the Accelerator uses.
         options: arguments of GlobalPowerLimitOptimizer: optimum_selector, wait_steps, warmup_steps,
-            profile_steps, pl_step, profile_path, fleet.
+            profile_steps, pl_step, profile_path, fleet; and idle_s: so many seconds after the last
+            call, the original limits are restored for good (600; None: never; with several ranks
+            always never).
         """
         self._accelerator = accelerator
         self._limiter = Limiter(gpu_indices, options)

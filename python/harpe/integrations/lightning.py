@@ -178,7 +178,9 @@ class PowerLimitCallback(_Callback):  # type: ignore[misc]
     def __init__(self, gpu_indices: Optional[Sequence[int]] = None, **options: Any) -> None:
         """gpu_indices: the GPUs of this process; None: those that the Trainer uses.
         options: arguments of GlobalPowerLimitOptimizer: optimum_selector, wait_steps, warmup_steps,
-            profile_steps, pl_step, profile_path, fleet.
+            profile_steps, pl_step, profile_path, fleet; and idle_s: so many seconds after the last
+            event, the original limits are restored until the next fit() (600; None: never; with
+            several ranks always never).
         """
         super().__init__()
         self._limiter = Limiter(gpu_indices, options)
@@ -206,6 +208,10 @@ class PowerLimitCallback(_Callback):  # type: ignore[misc]
         """A validation interrupts the training."""
         self._limiter.interrupted()
 
+    def on_validation_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        """A batch has been evaluated."""
+        self._limiter.is_active()
+
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """An epoch has ended."""
         self._limiter.interrupted()
@@ -215,8 +221,8 @@ class PowerLimitCallback(_Callback):  # type: ignore[misc]
         self._limiter.end()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Restores the original limits."""
-        self._limiter.end()
+        """Restores the original limits, and says so."""
+        self._limiter.give_back(f"the training has ended with {type(exception).__name__}")
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Restores the original limits, whatever has ended the training."""

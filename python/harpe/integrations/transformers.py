@@ -10,13 +10,15 @@ Zeus. To take one out again: trainer.remove_callback(EnergyCallback).
 """
 from __future__ import annotations
 
+import contextlib
 import sys
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence
 
 from harpe.integrations._energy import (EVALUATION, TRAINING, EnergyTotals, Meter, own_gpus)
 from harpe.integrations._power_limit import Limiter
 from harpe.optimizer.power_limit import GlobalPowerLimitOptimizer
-from harpe.optimizer.power_limit.hugging_face import HFGlobalPowerLimitOptimizer, TrainerCallback
+from harpe.optimizer.power_limit.hugging_face import (ClosingCallback,
+                                                      HFGlobalPowerLimitOptimizer)
 
 if TYPE_CHECKING:
     class ExportableState:
@@ -31,7 +33,7 @@ else:
 __all__ = ["EnergyCallback", "EnergyTotals", "HFGlobalPowerLimitOptimizer", "PowerLimitCallback"]
 
 
-class EnergyCallback(TrainerCallback, ExportableState):
+class EnergyCallback(ClosingCallback, ExportableState):
     """Measures the GPUs' energy while a Trainer trains, and adds it to the Trainer's own log, so
     that every reporter (TensorBoard, W&B, ...) shows it. It changes no GPU and never stops the
     training: if the energy cannot be measured, one line says why and the keys are missing.
@@ -45,13 +47,14 @@ class EnergyCallback(TrainerCallback, ExportableState):
         energy_per_token_j: since the last such log. Tokens are those of
             TrainingArguments(include_num_input_tokens_seen=...). Without it: energy_per_sample_j.
         evaluation_energy_j: energy of the evaluations until now; not part of energy_j.
-    The log of each evaluation gets eval_energy_j, the energy of this evaluation in J. The last log of
-    the training gets energy_j, and also train_energy_j, train_power_w and train_energy_per_token_j
+    The log of each evaluation gets eval_energy_j, the energy of this evaluation in J, also when
+    evaluate() is called outside of train(). The last log of the training gets energy_j, and also train_energy_j, train_power_w and train_energy_per_token_j
     (or train_energy_per_sample_j), which count this call of train() alone. train() returns this log.
     """
 
     def __init__(self, gpu_indices: Optional[Sequence[int]] = None) -> None:
         """gpu_indices: the GPUs of this process; None: those that the Trainer uses."""
+        super().__init__()
         self.gpu_indices = None if gpu_indices is None else list(gpu_indices)
         self._meter = Meter(self.gpu_indices)
         self._is_fresh = False  # totals have been added since the last log
@@ -97,7 +100,7 @@ class EnergyCallback(TrainerCallback, ExportableState):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begins to measure."""
-        _move_before_reporters(self, sys._getframe(1))
+        _move_before_reporters(self, sys._getframe(1).f_locals.get("self"))
         self._restore(state)
         self._tokens_seen = getattr(state, "num_input_tokens_seen", 0)
         self._evaluated_j = self.totals.evaluation_energy_j
@@ -145,7 +148,28 @@ class EnergyCallback(TrainerCallback, ExportableState):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Ends the measurement."""
+        self.close()
+
+    def close(self) -> None:
+        """Ends the measurement. A second call does nothing."""
         self._meter.end()
+
+    @contextlib.contextmanager
+    def while_evaluating(self, trainer: Any) -> Iterator[None]:
+        """Measures evaluate(). Outside of train(), `totals` stay those of the training."""
+        if self._meter.is_running:
+            self._meter.switch(EVALUATION)
+            yield
+            return
+        totals = self.totals
+        _move_before_reporters(self, trainer.callback_handler)
+        self._evaluated_j = totals.evaluation_energy_j
+        self._meter.begin(_gpus_of(trainer.args), EVALUATION)
+        try:
+            yield
+        finally:
+            self._meter.end()
+            self._meter.totals = totals
 
     # ---- Details ----
 
@@ -192,10 +216,11 @@ class EnergyCallback(TrainerCallback, ExportableState):
         return meter.metrics() if self._is_fresh and "loss" in logs else {}
 
 
-class PowerLimitCallback(TrainerCallback):
+class PowerLimitCallback(ClosingCallback):
     """Finds and keeps the best power limit while a Trainer trains, and restores the original limits
-    when train() ends. If limits cannot be set, one line says why, and training goes on. Each call
-    of train() makes a new optimizer.
+    when train() ends, also with an exception, and when no step has begun for some time. If limits
+    cannot be set, one line says why, and training goes on. Each call of train() makes a new
+    optimizer.
 
     An update of the weights is a step. The end of an epoch and an evaluation discard an unfinished
     measurement, which is repeated.
@@ -204,8 +229,11 @@ class PowerLimitCallback(TrainerCallback):
     def __init__(self, gpu_indices: Optional[Sequence[int]] = None, **options: Any) -> None:
         """gpu_indices: the GPUs of this process; None: those that the Trainer uses.
         options: arguments of GlobalPowerLimitOptimizer: optimum_selector, wait_steps, warmup_steps,
-            profile_steps, pl_step, profile_path, fleet.
+            profile_steps, pl_step, profile_path, fleet; and idle_s: so many seconds after the last
+            event, the original limits are restored until the next train() (600; None: never; with
+            several ranks always never).
         """
+        super().__init__()
         self._limiter = Limiter(gpu_indices, options)
 
     @property
@@ -222,6 +250,10 @@ class PowerLimitCallback(TrainerCallback):
         """A step begins."""
         self._limiter.step_begins()
 
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """A batch has been evaluated."""
+        self._limiter.is_active()
+
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """An evaluation has interrupted the training."""
         self._limiter.interrupted()
@@ -232,6 +264,14 @@ class PowerLimitCallback(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Restores the original limits."""
+        self.close()
+
+    def on_train_exception(self, why: str) -> None:
+        """An exception has ended the training: restores the original limits, and says so."""
+        self._limiter.give_back(why)
+
+    def close(self) -> None:
+        """Restores the original limits. A second call does nothing."""
         self._limiter.end()
 
 
@@ -242,13 +282,14 @@ def _gpus_of(args: Any) -> Optional[Sequence[int]]:
     return own_gpus(args.device, args.local_process_index, args.world_size)
 
 
-def _move_before_reporters(callback: Any, caller: Any) -> None:
+def _move_before_reporters(callback: Any, handler: Any) -> None:
     """Moves a callback to the second place of the Trainer's callbacks, behind the one that decides
     when to log. The Trainer puts a script's callbacks behind its reporters, which have sent a log
-    on when a later callback adds to it. No event has the list, so it is taken from the caller, the
-    Trainer's CallbackHandler. If a version has another caller, the history still gets the values.
-    The loop over the list skips and repeats nothing when the current element moves forward."""
-    callbacks: Optional[List[Any]] = getattr(caller.f_locals.get("self"), "callbacks", None)
+    on when a later callback adds to it. No event has the list, so an event takes it from its
+    caller, the Trainer's CallbackHandler. If a version has another caller, the history still gets
+    the values. The loop over the list skips and repeats nothing when the current element moves
+    forward."""
+    callbacks: Optional[List[Any]] = getattr(handler, "callbacks", None)
     if isinstance(callbacks, list):
         for index, one in enumerate(callbacks):
             if one is callback and index > 1:
