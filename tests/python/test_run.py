@@ -45,6 +45,31 @@ TRAINER = """
 class Trainer:
     def __init__(self, name):
         self.name = name
+    def train(self):
+        return self.name
+"""
+# With the parts that Harpe's callbacks use.
+WHOLE_TRAINER = """
+import types
+class TrainerCallback:
+    pass
+class Handler:
+    def __init__(self, callbacks):
+        self.callbacks = list(callbacks)
+class Trainer:
+    def __init__(self, callbacks=()):
+        self.callback_handler = Handler(callbacks)
+        self.args = types.SimpleNamespace(device=None, local_process_index=0, world_size=1)
+    def add_callback(self, callback):
+        self.callback_handler.callbacks.append(callback)
+    def names(self):
+        return [type(one).__name__ for one in self.callback_handler.callbacks]
+    def train(self, fails=False):
+        if fails:
+            raise KeyboardInterrupt
+        return self.names()
+    def evaluate(self):
+        return self.names()
 """
 
 
@@ -208,7 +233,7 @@ class Run(unittest.TestCase):
                 "print(pickle.loads(pickle.dumps(t.__spec__)) == t.__spec__)\n"
                 "print(pickle.loads(pickle.dumps(t.Trainer)) is t.Trainer)\n"
                 "print(inspect.getsource(t), inspect.signature(t.Trainer))\n"
-                "print(t.Trainer('x').name, importlib.reload(t).Trainer('y').name)")
+                "print(t.Trainer('x').train(), importlib.reload(t).Trainer('y').train())")
         done = self.script(text)
         self.assertEqual((done.returncode, done.stdout), (0, self.outside().stdout), done.stderr)
         self.assertEqual(done.stderr.count("the Trainer of Transformers"), 1, done.stderr)
@@ -219,7 +244,7 @@ class Run(unittest.TestCase):
         shutil.make_archive(str(self.path / "all"), "zip", self.path, "transformers")
         shutil.rmtree(self.path / "transformers")
         done = self.script("import sys\nsys.path.insert(0, 'all.zip')\nimport transformers.trainer "
-                           "as t\nprint(t.__loader__, t.Trainer('x').name)")
+                           "as t\nprint(t.__loader__, t.Trainer('x').train())")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stdout, self.outside().stdout)
         self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
@@ -248,13 +273,13 @@ class Run(unittest.TestCase):
             "                spec = one.find_spec(name, path, target)\n"
             "                if spec is not None:\n                    return spec\n"
             "for place in (0, 2):\n    sys.meta_path.insert(place, Asking())\n"
-            "    import transformers.trainer as t\n    print(t.Trainer('x').name)\n"
+            "    import transformers.trainer as t\n    print(t.Trainer('x').train())\n"
             "    del sys.modules['transformers.trainer'], sys.meta_path[place]\n")
         self.assertEqual((done.returncode, done.stdout), (0, "asked\nx\nasked\nx\n"),
                          done.stderr[-500:])
         self.assertEqual(done.stderr.count("the Trainer of Transformers"), 1, done.stderr)
 
-    def test_a_class_without_a_constructor_stays(self):
+    def test_a_class_that_does_not_train_stays(self):
         self.module("transformers.trainer", "class Trainer:\n    def __new__(cls, name):\n"
                     "        return super().__new__(cls)\n")
         done = self.script("import transformers.trainer as t\nt.Trainer('x')")
@@ -314,16 +339,55 @@ class Run(unittest.TestCase):
 
     def test_a_trainer_of_another_kind_does_not_stop_the_script(self):
         self.module("transformers.trainer", TRAINER)
-        done = self.script("import transformers.trainer as t\nprint(t.Trainer('x').name)")
+        done = self.script("import transformers.trainer as t\nprint(t.Trainer('x').train())")
         self.assertEqual((done.returncode, done.stdout), (0, "x\n"), done.stderr)
         self.assertRegex(done.stderr, "^harpe run: the Trainer of Transformers: .*goes on.*\n$")
 
     def test_a_line_comes_once(self):
         self.module("transformers.trainer", TRAINER)
         done = self.script("import transformers.trainer as t\nfor i in range(100):\n"
-                           "    t.Trainer(i)")
+                           "    t.Trainer(i).train()")
         self.assertEqual(done.returncode, 0)
         self.assertEqual(done.stderr.count("\n"), 1, done.stderr[:500])
+
+    def whole_trainer(self, text, **options):
+        """Runs a script with a Trainer that has callbacks. Returns what it prints, and the lines
+        of harpe."""
+        self.module("transformers.trainer", WHOLE_TRAINER)
+        (self.path / "transformers" / "__init__.py").write_text(
+            "from transformers.trainer import TrainerCallback\n")
+        done = self.script("from transformers.trainer import Trainer\n" + text,
+                           PYTHONPATH=str(world.SOURCE / "python"), **options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        start = "harpe run: the Trainer of Transformers: "
+        return done.stdout.splitlines(), [line[len(start):] for line in done.stderr.splitlines()
+                                          if line.startswith(start)]
+
+    ADD = ("from harpe.integrations.transformers import *\nTrainer.own = lambda self: "
+           "self.add_callback(EnergyCallback())\none = Trainer()\n")
+
+    def test_a_trainer_has_each_callback_once(self):
+        """Also if the script adds its own after the Trainer is made, or between two trainings, or
+        takes out that of `harpe run`."""
+        energy, limit = ["['EnergyCallback']"], "['EnergyCallback', 'PowerLimitCallback']"
+        added = ["its log gets the energy"]
+        own = ["the script itself has added Harpe's callbacks"]
+        self.assertEqual(self.whole_trainer("print(Trainer().train())"), (energy, added))
+        self.assertEqual(self.whole_trainer("print(Trainer().evaluate())"), (energy, added))
+        self.assertEqual(self.whole_trainer(self.ADD + "one.own()\nprint(one.train())"),
+                         (energy, own))
+        out, said = self.whole_trainer(
+            self.ADD + "print(one.train())\none.own()\nmine = one.callback_handler.callbacks[-1]\n"
+            "print(one.train())\nassert one.callback_handler.callbacks == [mine]")
+        self.assertEqual((out, said), (energy * 2, added))
+        out, said = self.whole_trainer("one = Trainer()\none.train()\n"
+                                       "one.callback_handler.callbacks.clear()\n"
+                                       "print(one.train())")
+        self.assertEqual((out, said), (["[]"], added))
+        out, said = self.whole_trainer(
+            self.ADD + "one.train()\none.own()\nprint(one.train())", options=["--power-limit"])
+        self.assertEqual(sorted(eval(out[0])), eval(limit))
+        self.assertEqual(said, [added[0] + ", the best power limit is looked for"])
 
     def test_a_frameworks_own_error_stays(self):
         self.module("transformers.trainer", "raise ImportError('no torch here')")

@@ -157,53 +157,87 @@ def _deepspeed(module: Any, adapter: _Adapter) -> None:
 # ---- Trainers ------------------------------------------------------------------------------------
 
 
-def _after_init(owner: Any, action: Callable[[Any], None]) -> None:
-    method = vars(owner)["__init__"]  # an inherited one may depend on the class having no own
+def _before_each(owner: Any, name: str, action: Callable[[Any], None]) -> None:
+    """Replaces the method `name` of a class by one that calls action(object) before each call. The
+    action may replace the method once more, which then holds for this call too."""
+    method = vars(owner)[name]
 
     @functools.wraps(method)
-    def with_action(self: Any, *arguments: Any, **named: Any) -> None:
-        method(self, *arguments, **named)
+    def with_action(self: Any, *arguments: Any, **named: Any) -> Any:
+        before = vars(owner)[name]
         action(self)
+        now = vars(owner)[name]
+        return (method if now is before else now)(self, *arguments, **named)
 
-    owner.__init__ = with_action
+    setattr(owner, name, with_action)
 
 
-def _add_callbacks(adapter: _Adapter, callbacks: Any, energy: type, power_limit: type,
-                   others: tuple, add: Callable[[Any], None]) -> Optional[str]:
-    """Adds the callbacks that the script has not added itself."""
-    done = []
-    if not any(isinstance(one, energy) for one in callbacks):
-        add(energy())
-        done.append("its log gets the energy")
-    if adapter.sets_power_limit and not any(isinstance(one, others) for one in callbacks):
-        add(power_limit())
-        done.append("the best power limit is looked for")
-    return ", ".join(done) or "the script itself has added Harpe's callbacks"
+class _Callbacks:
+    """Sees to it that a Trainer has each of Harpe's callbacks once: that of the script if there is
+    one, at the moment when the training begins."""
+
+    def __init__(self, adapter: _Adapter, ours: Any, callbacks: List[Any], own: List[Any],
+                 add: Callable[[Any], None]) -> None:
+        """callbacks: those of the Trainer. own: those that an earlier call has added."""
+        self.adapter, self.ours, self.callbacks = adapter, ours, callbacks
+        self.own, self.add = own, add
+
+    def update(self) -> Optional[str]:
+        """Returns what has been added."""
+        wanted = [("EnergyCallback", ("EnergyCallback",), "its log gets the energy")]
+        if self.adapter.sets_power_limit:
+            wanted.append(("PowerLimitCallback",
+                           ("PowerLimitCallback", "HFGlobalPowerLimitOptimizer"),
+                           "the best power limit is looked for"))
+        is_first = not self.own
+        done = [text for name, others, text in wanted
+                if self.has_added(getattr(self.ours, name), tuple(
+                    getattr(self.ours, other) for other in others if hasattr(self.ours, other)))]
+        return ", ".join(done) or (
+            "the script itself has added Harpe's callbacks" if is_first else None)
+
+    def has_added(self, kind: type, others: tuple) -> bool:
+        present = [one for one in self.callbacks if isinstance(one, others)]
+        if not present and any(isinstance(one, kind) for one in self.own):
+            return False  # the script has taken it out
+        if not present:
+            self.own.append(kind())
+            self.add(self.own[-1])
+            return True
+        for one in present:
+            if one in self.own and len(present) > 1:
+                self.callbacks.remove(one)
+        return False
+
+
+def _own_callbacks(trainer: Any) -> List[Any]:
+    """Returns the list of the callbacks that `harpe run` has added to a Trainer."""
+    own: List[Any] = vars(trainer).setdefault("_harpe_run_callbacks", [])
+    return own
 
 
 def _transformers(module: Any, adapter: _Adapter) -> None:
-    def add(trainer: Any) -> None:
+    def see_to(trainer: Any) -> None:
         def install() -> Optional[str]:
             from harpe.integrations import transformers as ours
-            return _add_callbacks(adapter, trainer.callback_handler.callbacks, ours.EnergyCallback,
-                                  ours.PowerLimitCallback,
-                                  (ours.PowerLimitCallback, ours.HFGlobalPowerLimitOptimizer),
-                                  trainer.add_callback)
+            return _Callbacks(adapter, ours, trainer.callback_handler.callbacks,
+                              _own_callbacks(trainer), trainer.add_callback).update()
         adapter.attempt("the Trainer of Transformers", install)
 
-    _after_init(module.Trainer, add)
+    _before_each(module.Trainer, "train", see_to)
+    if "evaluate" in vars(module.Trainer):
+        _before_each(module.Trainer, "evaluate", see_to)
 
 
 def _lightning(module: Any, adapter: _Adapter) -> None:
-    def add(trainer: Any) -> None:
+    def see_to(trainer: Any) -> None:
         def install() -> Optional[str]:
             from harpe.integrations import lightning as ours
-            return _add_callbacks(adapter, trainer.callbacks, ours.EnergyCallback,
-                                  ours.PowerLimitCallback, (ours.PowerLimitCallback,),
-                                  lambda one: trainer.callbacks.insert(0, one))
+            return _Callbacks(adapter, ours, trainer.callbacks, _own_callbacks(trainer),
+                              lambda one: trainer.callbacks.insert(0, one)).update()
         adapter.attempt("the Trainer of Lightning", install)
 
-    _after_init(module.Trainer, add)
+    _before_each(module.Trainer, "fit", see_to)
 
 
 _CHANGES: Dict[str, Callable[[Any, _Adapter], None]] = {
