@@ -90,6 +90,13 @@ class Commands(MonitorTest):
         self.assertAlmostEqual(sum(gpu["energy_j"] for gpu in got["gpus"]), got["gpu_energy_j"], 6)
         self.assertAlmostEqual(got["gpu_energy_j"] + got["cpu_energy_j"], got["total_energy_j"], 6)
 
+    def test_a_command_needs_no_mode(self):
+        for options in ([], ["--gpus", "0"]):
+            result = self.monitor_ok(*options, "--", "sh", "-c", "echo energy", "--json")
+            self.assertEqual(result.out, "energy\n")
+            self.assertRegex(result.err, r"(?m)^harpe monitor: \d+\.\d+ s \(emulated GPUs\)$")
+        self.assertEqual(self.monitor("--", "sh", "-c", "exit 7").code, 7)
+
     def test_exit_status_is_passed_on(self):
         for script, code in (("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 128 + 15)):
             self.assertEqual(self.monitor("energy", "--", "sh", "-c", script).code, code)
@@ -217,7 +224,8 @@ class Machines(MonitorTest):
         variables = self.variables
         for arguments, message in (
                 ([], "expected 'energy' or 'power'"), (["heat"], "what to monitor"),
-                (["power", "--", "true"], "harpe monitor energy -- true"),
+                (["power", "--", "true"], "harpe monitor -- true"),
+                (["sleep", "1"], "'sleep'"),
                 (["energy", "--interval", "0"], "--interval"),
                 (["energy", "--duration", "-1"], "--duration"),
                 (["energy", "--interval", "1", "--", "true"], "live display"),

@@ -32,14 +32,17 @@ static const struct argp_option flags[] = {
     {0},
 };
 
+/* A command after '--' needs no mode before it: only its energy is measured. */
 static void parse_word(harpe_monitor_request *request, bool *has_mode, const char *word,
                        struct argp_state *state) {
     static const char *const modes[] = {"energy", "power", NULL};
-    if (!*has_mode) {
+    bool is_mode = strcmp(word, modes[0]) == 0 || strcmp(word, modes[1]) == 0;
+    if (!*has_mode && (is_mode || !state->quoted)) {
         request->energy = harpe_flag_choice(state, "what to monitor", word, modes) == 0;
         *has_mode = true;
         return;
     }
+    if (!*has_mode) request->energy = *has_mode = true;
     request->command = &state->argv[state->next - 1];
     state->next = state->argc;
 }
@@ -55,7 +58,7 @@ static void check(const monitor_arguments *arguments, struct argp_state *state) 
     if (!arguments->has_mode)
         harpe_flag_fail(state, "expected 'energy' or 'power'; see 'harpe monitor --help'");
     if (request->command && !request->energy) {
-        harpe_flag_fail(state, "a command is measured by 'harpe monitor energy -- %.40s ...'",
+        harpe_flag_fail(state, "a command is measured by 'harpe monitor -- %.40s ...'",
                         request->command[0]);
     }
     if (request->command && arguments->has_live_flag)
@@ -90,10 +93,10 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
 static const struct argp argument_parser = {
     .options = flags,
     .parser = parse_flag,
-    .args_doc = "energy [-- COMMAND ARG...]\npower",
+    .args_doc = "[energy] -- COMMAND [ARG...]\nenergy\npower",
     .doc =
         "Measure the time and energy of a command, or show the energy and power of GPUs and CPUs "
-        "live.\vExamples:\n  harpe monitor energy -- python train.py\n  harpe monitor power\n  "
+        "live.\vExamples:\n  harpe monitor -- python train.py\n  harpe monitor power\n  "
         "harpe emulate --gpus 4xA100 -- harpe monitor power\n\nSee also: man harpe-monitor",
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `harpe monitor energy -- COMMAND`: runs a command inside an energy window and returns its exit
+/* `harpe monitor -- COMMAND`: runs a command inside an energy window and returns its exit
  * status. Signals are passed on to the command. The measurement is printed even if a signal has
  * ended the command. */
 #include "cli/monitor/monitor_measure.h"
