@@ -49,7 +49,7 @@ def metadata():
         "Classifier: Programming Language :: Python :: 3 :: Only",
         "Classifier: Typing :: Typed",
         "Description-Content-Type: text/markdown", "",
-        (ROOT / "README.md").read_text(encoding="utf-8")])
+        (ROOT / "packaging" / "wheel" / "description.md").read_text(encoding="utf-8")])
 
 
 # ---- A wheel from a folder -----------------------------------------------------------------------

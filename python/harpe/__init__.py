@@ -4,11 +4,20 @@
 It is a thin layer over libharpe. Importing it loads neither the library nor any framework; see
 harpe.monitor, harpe.plan, harpe.optimizer and harpe.integrations.
 """
+from typing import Any
+
 from harpe._library import (HarpeError, InvalidArgumentError, NotFoundError, PermissionDeniedError,
                             UnavailableError, lib)
 
 __all__ = ["HarpeError", "InvalidArgumentError", "NotFoundError", "PermissionDeniedError",
-           "UnavailableError", "version"]
+           "UnavailableError", "__version__", "version"]
+
+
+def __getattr__(name: str) -> Any:
+    """Returns `__version__`, for which the library must be loaded."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return version()
 
 
 def version() -> str:

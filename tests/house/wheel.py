@@ -179,10 +179,19 @@ class Contents(unittest.TestCase):
                     self.assertTrue((self.info / "licenses/common-licenses" / common).is_file(), common)
         for file in ("LICENSE", "fonts-dejavu-core/copyright"):
             self.assertTrue((self.info / "licenses" / file).is_file(), file)
-        text = (self.info / "METADATA").read_text()
+        text = (self.info / "METADATA").read_text(encoding="utf-8")
         self.assertIn(f"\nVersion: {VERSION}\n", text)
         for file in re.findall(r"^License-File: (.*)$", text, re.MULTILINE):
             self.assertTrue((self.info / "licenses" / file).is_file(), file)
+
+
+    def test_the_description_needs_no_repository(self):
+        """Its links are absolute. wheel_user.py runs its commands."""
+        text = (self.info / "METADATA").read_text(encoding="utf-8").split("\n\n", 1)[1]
+        self.assertGreater(len(text), 1000)
+        self.assertEqual([link for link in re.findall(r"\]\(([^)]*)\)", text)
+                          if not link.startswith("https://")], [])
+        self.assertNotIn("./", text)
 
 
 class VirtualEnvironments(unittest.TestCase):

@@ -8,9 +8,12 @@ what must be the same everywhere.
 Usage: wheel_user.py <version> <folder with my_scheduler.py> <certificate of localhost> <its key>
 """
 import hashlib
+import importlib.metadata
 import json
 import os
 import pathlib
+import re
+import shlex
 import shutil
 import ssl
 import subprocess
@@ -176,6 +179,21 @@ def trains(folder):
     assert out.split() == ["2", "True"], out
 
 
+def describes(folder):
+    """The commands of the description work, except the one that needs a script of the user."""
+    text = importlib.metadata.metadata("harpe").get_payload()
+    commands = [shlex.split(line) for line in re.findall(r"^    (harpe .*)$", text, re.MULTILINE)]
+    place = folder / "described"
+    place.mkdir()
+    for command in commands:
+        if "train.py" not in command:
+            run(*command, cwd=place)
+    assert len(commands) > 3, commands
+    code, = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    out, _ = run(sys.executable, "-c", code, cwd=place)
+    assert len(out.split()) == 2, out
+
+
 def hooks(folder):
     """`harpe run` brings the callback into a Trainer that stands in for that of transformers."""
     package = folder / "standin" / "transformers"
@@ -196,12 +214,15 @@ def main():
     assert harpe.version() == version, harpe.version()
     package = pathlib.Path(harpe.__file__).resolve().parent
     assert pathlib.Path(lib.path) == package / "_bundled" / "lib" / "libharpe.so.0", lib.path
-    out, _ = run("harpe", "--version")
-    assert out.splitlines()[0] == f"harpe {version}", out
+    for command in (["harpe"], [sys.executable, "-m", "harpe"]):
+        out, _ = run(*command, "--version")
+        assert out.splitlines()[0] == f"harpe {version}", out
+    assert harpe.__version__ == version, harpe.__version__
     digests = plans(folder)
     has_authorities = serves(folder, certificate, key)
     trains(folder)
     hooks(folder)
+    describes(folder)
     print(json.dumps({"pictures": digests, "program": shutil.which("harpe"),
                       "python": sys.version.split()[0], "authorities": has_authorities}))
 

@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Importing the package loads few modules, and neither the library, a framework nor a driver."""
 import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
 import unittest
 
 import world
@@ -43,6 +49,35 @@ class Import(unittest.TestCase):
                               "    assert (str(copy), copy.status, copy.vendor_code) == ('gone', 3, 4)\n"
                               "raise harpe.NotFoundError('gone')\n")
         self.assertRegex(result.stderr, "(?m)^harpe.NotFoundError: gone$")
+
+    def test_the_module_has_a_version(self):
+        result = world.python("import harpe; print(harpe.__version__ == harpe.version())\n"
+                              "from harpe import *; print(__version__)\nharpe.nosuch")
+        self.assertRegex(result.stdout, r"^True\n\d+\.\d+\.\d+")
+        self.assertRegex(result.stderr, "AttributeError: module 'harpe' has no attribute 'nosuch'")
+
+    def test_as_a_command_it_is_the_program(self):
+        """In the build tree, in a prefix, and with the program in PATH."""
+        def run(*arguments, **environment):
+            return subprocess.run(
+                [sys.executable, "-m", "harpe", *arguments], text=True, capture_output=True,
+                check=False, timeout=600, env=dict(os.environ, **environment))
+        self.assertRegex(run("--version").stdout, r"^harpe \d+\.\d+\.\d+")
+        self.assertEqual(run("nosuch").returncode, 2)
+        with tempfile.TemporaryDirectory(prefix="harpe-import-") as folder:
+            package = pathlib.Path(folder, "lib", "python3", "dist-packages", "harpe")
+            shutil.copytree(world.SOURCE / "python" / "harpe", package,
+                            ignore=shutil.ignore_patterns("__pycache__"))
+            program = pathlib.Path(folder, "bin", "harpe")
+            program.parent.mkdir()
+            here = {"PYTHONPATH": str(package.parent), "PATH": "/nowhere"}
+            self.assertRegex(run("x", **here).stderr, "^harpe: the program harpe is neither .*\n$")
+            program.write_text("#!/bin/sh\necho program \"$@\"\n")
+            program.chmod(0o755)
+            self.assertEqual(run("a b", "c", **here).stdout, "program a b c\n")
+            program.rename(package / "harpe")
+            here["PATH"] = f"{package}:/bin"
+            self.assertEqual(run("a", **here).stdout, "program a\n")
 
     def test_the_first_call_loads_the_library_or_says_what_to_do(self):
         result = world.python("import harpe; print(harpe.version())")
