@@ -46,8 +46,8 @@ typedef struct harpe_gpu_info {
 } harpe_gpu_info;
 
 /* Opens the back-end and finds the visible GPUs. Fails with HARPE_UNAVAILABLE if there is no driver
- * library, driver or GPU, and with HARPE_INVALID_INPUT if CUDA_VISIBLE_DEVICES names a MIG
- * instance, which has no power or energy of its own. Free with harpe_gpus_close. */
+ * library, driver or GPU, and if CUDA_VISIBLE_DEVICES names a MIG instance, which has no power or
+ * energy of its own. Free with harpe_gpus_close. */
 HARPE_API harpe_status harpe_gpus_open(const harpe_gpus_options *options, harpe_gpus **out,
                                        harpe_error *error);
 /* Frees the handle. Does not restore settings; see harpe_gpus_restore. */

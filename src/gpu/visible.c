@@ -105,7 +105,7 @@ static bool contains(const int *indices, size_t count, int index) {
 
 static harpe_status fail_mig(const entry *given, harpe_error *error) {
     int length = given->length < 80 ? (int)given->length : 80;
-    return harpe_fail(error, HARPE_INVALID_INPUT,
+    return harpe_fail(error, HARPE_UNAVAILABLE,
                       "CUDA_VISIBLE_DEVICES names the MIG instance '%.*s', which has no power, "
                       "clocks or energy of its own: give whole GPUs (nvidia-smi -L), or turn MIG "
                       "off (nvidia-smi -mig 0)",

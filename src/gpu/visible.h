@@ -34,7 +34,7 @@ bool harpe_device_order_parse(const char *text, bool *is_pci_order);
  *   - a GPU that is named twice before an invalid entry hides all GPUs;
  *   - an empty text hides all GPUs.
  *
- * Fails with HARPE_INVALID_INPUT for a MIG instance, which has no power, clocks or energy of its
+ * Fails with HARPE_UNAVAILABLE for a MIG instance, which has no power, clocks or energy of its
  * own. Accepts at most 65536 characters. Takes time proportional to entries * devices. */
 harpe_status harpe_visible_parse(const char *text, const char *const *uuids, size_t device_count,
                                  int *indices, size_t *count, harpe_error *error);

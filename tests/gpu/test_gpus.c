@@ -148,7 +148,7 @@ static void what_cannot_be_opened_says_why(void **state) {
     setenv("CUDA_VISIBLE_DEVICES", "0,0", 1);
     assert_open_fails(NULL, HARPE_UNAVAILABLE, "hides all");
     setenv("CUDA_VISIBLE_DEVICES", "MIG-1", 1);
-    assert_open_fails(NULL, HARPE_INVALID_INPUT, "MIG");
+    assert_open_fails(NULL, HARPE_UNAVAILABLE, "MIG");
     unsetenv("CUDA_VISIBLE_DEVICES");
     setenv("CUDA_DEVICE_ORDER", "SLOWEST_FIRST", 1);
     assert_open_fails(NULL, HARPE_INVALID_INPUT, "PCI_BUS_ID");

@@ -96,7 +96,7 @@ static void a_mig_instance_is_refused_and_outputs_stay(void **state) {
         harpe_error error = {0};
         harpe_status status =
             harpe_visible_parse(texts[i], uuids, DEVICES, indices, &count, &error);
-        assert_int_equal(status, HARPE_INVALID_INPUT);
+        assert_int_equal(status, HARPE_UNAVAILABLE);
         assert_non_null(strstr(error.message, "MIG"));
         assert_int_equal(count, 99);
         assert_int_equal(indices[0], 7);

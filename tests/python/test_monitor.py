@@ -165,9 +165,12 @@ class Monitor(unittest.TestCase):
         script = ("from harpe.monitor import ZeusMonitor\n"
                   "m = ZeusMonitor(cpu_indices=[]); m.begin_window('a'); print(m.end_window('a').gpu_energy)\n"
                   "ZeusMonitor(gpu_indices=[0])")
-        result = world.python(script, HARPE_NVML_LIBRARY="/nowhere/libnvidia-ml.so.1")
-        self.assertEqual(result.stdout, "{}\n", result.stderr)
-        self.assertIn("UnavailableError", result.stderr)
+        for why in ({"HARPE_NVML_LIBRARY": "/nowhere/libnvidia-ml.so.1"},
+                    {"CUDA_VISIBLE_DEVICES": "MIG-1"}, {"CUDA_VISIBLE_DEVICES": "0,MIG-1"}):
+            result = world.python(script, **why)
+            self.assertEqual(result.stdout, "{}\n", result.stderr)
+            self.assertIn("UnavailableError", result.stderr)
+            self.assertIn("no GPU can be measured, and results have no GPU energy", result.stderr)
 
     def test_no_gpu_is_told_unless_none_was_asked_for(self):
         script = ("from harpe.monitor import ZeusMonitor\n"
