@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* NVML calls that concern no GPU or that find a GPU: initialisation and shutdown, versions, error
  * texts, handles. */
+#include <link.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +17,29 @@
 
 /* ---- Start and end --------------------------------------------------------------------------- */
 
+/* PyTorch counts CUDA devices with the oldest nvmlInit and the next nvmlDeviceGetCount_v2
+ * (torch/cuda/__init__.py, _raw_device_count_nvml). It cannot compute on emulated GPUs, so that it
+ * counts none, unless HARPE_EMULATOR_TORCH is 1. All other code of the same process finds them. */
+static _Thread_local bool torch_counts;
+
+static int is_of_torch(struct dl_phdr_info *info, size_t size, void *user) {
+    (void)size;
+    (void)user;
+    const char *slash = strrchr(info->dlpi_name, '/');
+    const char *name = slash ? slash + 1 : info->dlpi_name;
+    return strncmp(name, "libtorch_python.", strlen("libtorch_python.")) == 0;
+}
+
+static bool is_hidden_from_torch(void) {
+    const char *asked = getenv("HARPE_EMULATOR_TORCH");
+    return !(asked && strcmp(asked, "1") == 0) && dl_iterate_phdr(is_of_torch, NULL) != 0;
+}
+
 NVML_CALL(nvmlInit_v2, void) { return emulator_initialize(); }
-NVML_CALL(nvmlInit, void) { return emulator_initialize(); }
+NVML_CALL(nvmlInit, void) {
+    torch_counts = is_hidden_from_torch();
+    return emulator_initialize();
+}
 NVML_CALL(nvmlInitWithFlags, unsigned int flags) {
     (void)flags;
     return emulator_initialize();
@@ -117,9 +140,11 @@ NVML_CALL(nvmlSystemGetProcessName, unsigned int pid, char *name, unsigned int l
 
 NVML_CALL(nvmlDeviceGetCount_v2, unsigned int *count) {
     emulator_cluster *cluster;
+    bool hides = torch_counts;
+    torch_counts = false;
     nvmlReturn_t result = emulator_enter(&cluster, NULL);
     if (result != NVML_SUCCESS) return result;
-    if (count) *count = emulator_numbered_count();
+    if (count) *count = hides ? 0 : emulator_numbered_count();
     emulator_leave();
     return count ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
 }

@@ -334,7 +334,7 @@ _harpe() {
         'agent status') COMPREPLY=($(compgen -W '-j --json --socket -? --help --usage -V --version' -- "$cur")) ;;
         'agent restore') COMPREPLY=($(compgen -W '--gpu --socket -? --help --usage -V --version' -- "$cur")) ;;
         'run') COMPREPLY=($(compgen -W '-j --job -m --measure-only -p --power-limit -s --server -? --help --usage -V --version' -- "$cur")) ;;
-        'emulate') COMPREPLY=($(compgen -W '-c --cluster --faults-file -f --faults -g --gpus --noise --physics -p --profile --seed -s --time-scale -? --help --usage -V --version' -- "$cur")) ;;
+        'emulate') COMPREPLY=($(compgen -W '-c --cluster --faults-file -f --faults -g --gpus --noise --physics -p --profile --seed -s --time-scale --visible-to-torch -? --help --usage -V --version' -- "$cur")) ;;
         'power-limit') COMPREPLY=($(compgen -W '' -- "$cur")) ;;
         'power-limit replay') COMPREPLY=($(compgen -W '--epoch-steps --epochs --eta --factor --selector --pl-step --profile-steps --wait-steps --warmup-steps -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'power-limit run') COMPREPLY=($(compgen -W '--no-guard --profile --eta --factor --selector --pl-step --profile-steps --wait-steps --warmup-steps --ca-file --group --hold --max-slowdown --member --server --token-file --weight -j --json -? --help --usage -V --version' -- "$cur")) ;;

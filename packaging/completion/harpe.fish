@@ -197,6 +197,7 @@ complete -c harpe -n '__fish_seen_subcommand_from emulate' -l physics -x -d 'How
 complete -c harpe -n '__fish_seen_subcommand_from emulate' -s 'p' -l profile -r -F -d 'Measured profile that simulated instructions follow'
 complete -c harpe -n '__fish_seen_subcommand_from emulate' -l seed -x -d 'Seed of the noise and of the physics'
 complete -c harpe -n '__fish_seen_subcommand_from emulate' -s 's' -l time-scale -x -d 'The GPUs\' time runs X times as fast'
+complete -c harpe -n '__fish_seen_subcommand_from emulate' -l visible-to-torch -d 'PyTorch counts the GPUs as CUDA devices, although it cannot compute on them'
 complete -c harpe -n '__fish_seen_subcommand_from emulate' -s '?' -l help -d 'Give this help list'
 complete -c harpe -n '__fish_seen_subcommand_from emulate' -l usage -d 'Give a short usage message'
 complete -c harpe -n '__fish_seen_subcommand_from emulate' -s 'V' -l version -d 'Print program version'

@@ -324,6 +324,7 @@ _harpe() {
                 '(--seed)--seed=[Seed of the noise and of the physics]:N: ' \
                 '(-s --time-scale)-s+[The GPUs'\'' time runs X times as fast]:X: ' \
                 '(-s --time-scale)--time-scale=[The GPUs'\'' time runs X times as fast]:X: ' \
+                '(--visible-to-torch)--visible-to-torch[PyTorch counts the GPUs as CUDA devices, although it cannot compute on them]' \
                 '(-\? --help)-\?[Give this help list]' \
                 '(-\? --help)--help[Give this help list]' \
                 '(--usage)--usage[Give a short usage message]' \

@@ -88,7 +88,8 @@ static harpe_status prepare_environment(const harpe_emulated_options *options, c
         put("HARPE_EMULATOR_PHYSICS", physics ? physics : options->physics) &&
         put("HARPE_EMULATOR_FAULTS", options->faults) &&
         put("HARPE_EMULATOR_FAULTS_FILE", options->faults_file) &&
-        put("HARPE_EMULATOR_PROFILE", options->profile);
+        put("HARPE_EMULATOR_PROFILE", options->profile) &&
+        put("HARPE_EMULATOR_TORCH", options->torch);
     harpe_text_free(&library);
     harpe_text_free(&path);
     harpe_text_free(&programs);

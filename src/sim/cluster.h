@@ -20,6 +20,7 @@ typedef struct harpe_emulated_options {
     const char *faults;
     const char *faults_file;
     const char *profile;
+    const char *torch;   /* "1": PyTorch counts the GPUs as CUDA devices */
     const char *cluster; /* NULL: a new cluster */
 } harpe_emulated_options;
 

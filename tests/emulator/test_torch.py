@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch under `harpe emulate`: the number of GPUs that it finds through NVML, with
-CUDA_VISIBLE_DEVICES and in the forked workers of a DataLoader. Needs a Python that has torch
+"""PyTorch under `harpe emulate`: it counts no GPU as a CUDA device. With --visible-to-torch, the
+number of GPUs that it finds through NVML, with CUDA_VISIBLE_DEVICES and in the forked workers of a
+DataLoader. Needs a Python that has torch
 (Debian's python3-torch, which has no CUDA, is sufficient). Exit status 77: there is none."""
 import os
 import subprocess
@@ -37,6 +38,14 @@ print("torch", torch.__version__, "finds the emulated GPUs")
 """
 
 
+HIDDEN = r"""
+import os, torch
+assert torch.cuda._raw_device_count_nvml() == 0
+os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+assert not torch.cuda.is_available()
+"""
+
+
 def has_torch(python):
     find = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
     return subprocess.run([python, "-c", find], check=False).returncode == 0
@@ -48,8 +57,13 @@ def main():
         print("skipped: needs torch, such as Debian's python3-torch")
         return SKIPPED
     environment = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
-    return subprocess.run([os.environ["HARPE"], "emulate", "--gpus", "4xA100", "--noise", "0", "--",
-                           pythons[0], "-c", PROGRAM], env=environment, check=False).returncode
+    for options, program in ([], HIDDEN), (["--visible-to-torch"], PROGRAM):
+        done = subprocess.run([os.environ["HARPE"], "emulate", "--gpus", "4xA100", "--noise", "0",
+                               *options, "--", pythons[0], "-W", "error", "-c", program],
+                              env=environment, check=False)
+        if done.returncode:
+            return done.returncode
+    return 0
 
 
 if __name__ == "__main__":

@@ -4,6 +4,10 @@
 those programs make them through their Python binding of NVML."""
 import ctypes as C
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
 import time
 import unittest
 
@@ -92,6 +96,25 @@ class ZeusCallsTest(EmulatorTestCase):
                      "nvmlDeviceGetNvLinkRemotePciInfo_v2"):
             self.assertEqual(nvml.code(name, gpu, 0, None), NOT_SUPPORTED)
         nvml.nvmlShutdown()
+
+    def test_pytorch_counts_no_cuda_device_unless_asked(self):
+        """A process has PyTorch if it has loaded a library of this name."""
+        script = ("import ctypes, sys\nnvml, count = ctypes.CDLL('libnvidia-ml.so.1'), "
+                  "ctypes.c_int(-1)\nif sys.argv[1:]:\n    ctypes.CDLL(sys.argv[1])\n"
+                  "for init in ('nvmlInit', 'nvmlInit_v2', 'nvmlInit'):\n"
+                  "    assert getattr(nvml, init)() == 0\n    for _ in range(2):\n"
+                  "        assert nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 0\n"
+                  "        print(count.value, end=' ')\n")
+        with tempfile.TemporaryDirectory(prefix="harpe-torch-") as folder:
+            library = os.path.join(folder, "libtorch_python.so")
+            shutil.copy(os.environ["HARPE_MINIMAL_NVML"], library)
+            for options, arguments, counts in (([], [], "4 4 4 4 4 4 "),
+                                               ([], [library], "0 4 4 4 0 4 "),
+                                               (["--visible-to-torch"], [library], "4 4 4 4 4 4 ")):
+                done = subprocess.run(
+                    [HARPE, "emulate", "--gpus", "4xA100", *options, "--", sys.executable, "-c",
+                     script, *arguments], capture_output=True, text=True, check=False, timeout=LIMIT_S)
+                self.assertEqual((done.stdout, done.stderr), (counts, ""))
 
     def test_gpustat_shows_a_gpu(self):
         nvml = self.start()

@@ -13,10 +13,6 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "python"))
 import training  # noqa: E402
 
-# DeepSpeed, which other frameworks import if it is installed, makes PyTorch ask NVML whether there
-# is CUDA, unless this variable is set. NVML knows the emulated GPUs, and CUDA does not.
-os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "0")
-
 
 class JobTest(training.TrainingTest):
     """One emulated machine with four GPUs for all tests of a class, and a server if a test starts

@@ -30,6 +30,7 @@ enum flag {
     FLAG_NOISE,
     FLAG_PHYSICS,
     FLAG_SEED,
+    FLAG_VISIBLE_TO_TORCH,
 };
 
 static const struct argp_option flags[] = {
@@ -50,6 +51,8 @@ static const struct argp_option flags[] = {
     {"seed", FLAG_SEED, "N", 0, "Seed of the noise and of the physics (default 1)", 1},
     {"cluster", FLAG_CLUSTER, "NAME", 0,
      "Share the GPUs with other commands that give this name (default: separate GPUs)", 1},
+    {"visible-to-torch", FLAG_VISIBLE_TO_TORCH, NULL, 0,
+     "PyTorch counts the GPUs as CUDA devices, although it cannot compute on them", 1},
     {0},
 };
 
@@ -74,6 +77,7 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     case FLAG_FAULTS: arguments->options.faults = argument; return 0;
     case FLAG_FAULTS_FILE: arguments->options.faults_file = argument; return 0;
     case FLAG_CLUSTER: arguments->options.cluster = argument; return 0;
+    case FLAG_VISIBLE_TO_TORCH: arguments->options.torch = "1"; return 0;
     case ARGP_KEY_ARGS: arguments->command = state->argv + state->next; return 0;
     case ARGP_KEY_NO_ARGS:
         harpe_flag_fail(
