@@ -188,6 +188,7 @@ class Fleet:
         self._jobs[name] = made.value
 
     def remove_job(self, name: str) -> None:
+        """Removes a job. Raises NotFoundError if the fleet has no job of this name."""
         if name not in self._jobs:
             raise NotFoundError(f"the fleet has no job {name!r}")
         call(lib.harpe_fleet_remove, self._handle.address, self._jobs[name])

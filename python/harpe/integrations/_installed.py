@@ -37,15 +37,19 @@ class Installed:
     # ---- Marks ----
 
     def begin(self, instruction: str) -> None:
+        """Marks the beginning of an instruction."""
         self._listener.on_instruction_begin(instruction)
 
     def end(self, instruction: str) -> None:
+        """Marks the end of an instruction."""
         self._listener.on_instruction_end(instruction)
 
     def begin_step(self) -> None:
+        """Marks the beginning of a step."""
         self._listener.on_step_begin()
 
     def end_step(self) -> None:
+        """Marks the end of a step."""
         self._listener.on_step_end()
 
     def around(self, function: Callable[..., Any],

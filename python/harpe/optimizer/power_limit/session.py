@@ -17,6 +17,8 @@ from harpe._library import (HarpeError, InvalidArgumentError, UnavailableError,
 from harpe.optimizer.power_limit.selectors import index_of
 from harpe.optimizer.power_limit.states import PowerLimitMeasurement
 
+__all__: List[str] = []  # a part of GlobalPowerLimitOptimizer
+
 _LOGGER = "harpe.power_limit"
 
 _live: "weakref.WeakSet[Session]" = weakref.WeakSet()

@@ -21,6 +21,8 @@ from harpe.optimizer.pipeline_frequency.common import (FrequencySchedule, JobInf
                                                        RankInfo)
 from harpe.optimizer.pipeline_frequency.server.scheduler import FrequencyScheduler
 
+__all__: List[str] = []  # `harpe serve` runs this module; nothing imports it
+
 _MESSAGE_LENGTH = 800
 _PACKAGE = "harpe.optimizer.pipeline_frequency"
 

@@ -144,11 +144,13 @@ def make_3d_parallel(sched_cls: Type[FrequencyScheduler],
                              pfo_settings, *args, **kwargs)
 
         def observe(self, profiling_results: List[ProfilingResult]) -> None:
+            """Receives the measurements of all ranks, and passes on those of each stage."""
             of_rank = {result.rank: result for result in profiling_results}
             super().observe([_combined(stage, [of_rank[rank.rank] for rank in ranks])
                              for stage, ranks in self._stages.items()])
 
         def next_schedule(self) -> List[FrequencySchedule]:
+            """Returns one schedule per rank. The ranks of a stage have the same."""
             of_stage = {schedule.rank: schedule for schedule in super().next_schedule()}
             schedules = [FrequencySchedule(rank=rank.rank, frequencies=of_stage[stage].frequencies)
                          for stage, ranks in self._stages.items() if stage in of_stage
