@@ -1,7 +1,7 @@
 # The short commands of the project, which `make help` lists. CMake builds the project
 # (CMakeLists.txt, CMakePresets.json).
 .DEFAULT_GOAL := build
-.PHONY: build demo check check-all check-frameworks check-fresh check-load bench gpu-check fuzz format tidy install uninstall deb \
+.PHONY: build demo check check-all check-frameworks check-fresh check-load bench docs gpu-check fuzz format tidy install uninstall deb \
         wheel reproducible clean help bootstrap configure
 .NOTPARALLEL:
 
@@ -67,6 +67,9 @@ deb: ## Debian packages in build/deb, checked by lintian and by a trial installa
 	@packaging/make_deb.sh
 	@tests/house/deb.sh
 	@echo 'To install them: apt install ./build/deb/*.deb (debug symbols are in build/deb/debug)'
+
+docs: ## build/docs/python: the reference of the Python package, from its docstrings
+	@scripts/make_docs.sh
 
 wheel: ## build/wheel/harpe-*.whl for pip, and the source distribution; both are tested
 	@packaging/make_wheel.sh

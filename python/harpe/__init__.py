@@ -10,7 +10,7 @@ from harpe._library import (HarpeError, InvalidArgumentError, NotFoundError, Per
                             UnavailableError, lib)
 
 __all__ = ["HarpeError", "InvalidArgumentError", "NotFoundError", "PermissionDeniedError",
-           "UnavailableError", "__version__", "version"]
+           "UnavailableError", "version"]
 
 
 def __getattr__(name: str) -> Any:

@@ -52,7 +52,7 @@ class Import(unittest.TestCase):
 
     def test_the_module_has_a_version(self):
         result = world.python("import harpe; print(harpe.__version__ == harpe.version())\n"
-                              "from harpe import *; print(__version__)\nharpe.nosuch")
+                              "from harpe import __version__; print(__version__)\nharpe.nosuch")
         self.assertRegex(result.stdout, r"^True\n\d+\.\d+\.\d+")
         self.assertRegex(result.stderr, "AttributeError: module 'harpe' has no attribute 'nosuch'")
 
