@@ -82,12 +82,15 @@ void harpe_job_figures_cells(const json_t *job, char cells[HARPE_JOB_CELLS][HARP
 static void append_used(const json_t *figures, harpe_text *text) {
     if (!(number_of(figures, "energy") > 0)) return;
     json_int_t iterations = json_integer_value(json_object_get(figures, "iterations"));
-    harpe_text_printf(text,
-                      "  energy:     %s and %s in %" JSON_INTEGER_FORMAT " iteration%s\n"
-                      "  power:      %s in the last round\n",
+    double power_w = number_of(figures, "power");
+    harpe_text_printf(text, "  energy:     %s and %s in %" JSON_INTEGER_FORMAT " iteration%s\n",
                       HARPE_ENERGY(number_of(figures, "energy")),
                       HARPE_TIME(number_of(figures, "time")), iterations,
-                      iterations == 1 ? "" : "s", HARPE_POWER(number_of(figures, "power")));
+                      iterations == 1 ? "" : "s");
+    if (power_w > 0)
+        harpe_text_printf(text, "  power:      %s in the last round\n", HARPE_POWER(power_w));
+    else
+        harpe_text_printf(text, "  power:      not known since the server was restarted\n");
 }
 
 /* Appends "42.48 kJ +- 0.08865 kJ (13.9 % +- 0.03 %)". */

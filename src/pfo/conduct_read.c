@@ -31,3 +31,14 @@ harpe_conduct harpe_conduct_read(const char *text, size_t length) {
     json_decref(json);
     return conduct;
 }
+
+bool harpe_profiling_result_decode_totals(const char *body, size_t length, int *rank,
+                                          harpe_result_totals *totals, harpe_problems *problems) {
+    harpe_profiling_result result = {0};
+    bool is_valid = harpe_profiling_result_decode(body, length, &result, problems);
+    *rank = result.rank;
+    *totals = harpe_profiling_result_totals(&result);
+    if (is_valid) totals->conduct = harpe_conduct_read(body, length);
+    harpe_profiling_result_free(&result);
+    return is_valid;
+}

@@ -48,6 +48,10 @@ bool harpe_profiling_result_can_be(const harpe_profiling_result *result, int gpu
 
 /* Reads the conduct in the text of a result. It is unknown if the text has none. */
 harpe_conduct harpe_conduct_read(const char *text, size_t length);
+/* Decodes any result, and returns its rank and totals with the conduct. Returns false, with the
+ * problems, if it is not valid. */
+bool harpe_profiling_result_decode_totals(const char *body, size_t length, int *rank,
+                                          harpe_result_totals *totals, harpe_problems *problems);
 
 /* Decodes a query value such as "3" for `name` (location ["query", name]). `text` NULL: missing. */
 bool harpe_query_int_decode(const char *name, const char *text, int64_t *out,

@@ -155,9 +155,9 @@ static inline void store_one(fixture *f, harpe_change change) { store_changes(f,
 
 /* ---- Reading back ---------------------------------------------------------------------------- */
 
-static const char *const kind_names[] = {"JOB",     "RANK",  "ROUND",       "RESULT",   "STATE",
-                                         "FAILED",  "SEEN",  "JOB_REQUEST", "END",      "BACK",
-                                         "DELETED", "PROBE", "UPTIME",      "FINISHED", "NOTE"};
+static const char *const kind_names[] = {
+    "JOB",         "RANK", "ROUND", "RESULT",  "STATE", "SUMS",   "FAILED",   "SEEN",
+    "JOB_REQUEST", "END",  "BACK",  "DELETED", "PROBE", "UPTIME", "FINISHED", "NOTE"};
 
 static inline harpe_status append_record(void *user, const harpe_change *change,
                                          harpe_error *error) {

@@ -35,6 +35,8 @@ static void what_was_stored_reads_back_in_order(void **state) {
         change_of(HARPE_CHANGE_JOB_REQUEST, JOB, 2, 0, 0, "1.2"),
         change_of(HARPE_CHANGE_STATE, JOB, 1, 0, 0, "old state"),
         change_of(HARPE_CHANGE_STATE, JOB, 2, 0, 0, "new state"),
+        change_of(HARPE_CHANGE_SUMS, JOB, 0, 0, 0, "old sums"),
+        change_of(HARPE_CHANGE_SUMS, JOB, 1, 0, 0, "new sums"),
         change_of(HARPE_CHANGE_FAILED, OTHER_JOB, 0, 0, 0, "no plan fits"),
         change_of(HARPE_CHANGE_SEEN, JOB, 0, 0, 1700000200, NULL),
     };
@@ -46,6 +48,7 @@ static void what_was_stored_reads_back_in_order(void **state) {
                            "RESULT a 1 0 0 \n"
                            "RESULT a 1 1 0 \n"
                            "STATE a 2 0 0 new state\n"
+                           "SUMS a 1 0 0 new sums\n"
                            "JOB_REQUEST a 1 0 2 2000\n"
                            "JOB_REQUEST a 2 0 0 1.2\n"
                            "SEEN a 0 0 1700000200 \n"
@@ -175,13 +178,16 @@ static void deleted_job_leaves_a_marker_only(void **state) {
         store_one(f, change_of(HARPE_CHANGE_ROUND, job, 0, 0, 0, "s"));
         store_one(f, change_of(HARPE_CHANGE_RESULT, job, 0, 0, 0, "p"));
         store_one(f, change_of(HARPE_CHANGE_STATE, job, 0, 0, 0, "x"));
+        store_one(f, change_of(HARPE_CHANGE_SUMS, job, 0, 0, 0, "u"));
         store_one(f, change_of(HARPE_CHANGE_JOB_REQUEST, job, 0, 0, 0, "w"));
     }
-    const char *expected = "JOB b 0 0 1 j\nRANK b 0 0 0 r\nROUND b 0 0 0 s\nRESULT b 0 0 0 \n"
-                           "STATE b 0 0 0 x\nJOB_REQUEST b 0 0 0 w\nDELETED a 0 0 77 \n";
+    const char *expected =
+        "JOB b 0 0 1 j\nRANK b 0 0 0 r\nROUND b 0 0 0 s\nRESULT b 0 0 0 \n"
+        "STATE b 0 0 0 x\nSUMS b 0 0 0 u\nJOB_REQUEST b 0 0 0 w\nDELETED a 0 0 77 \n";
     store_one(f, change_of(HARPE_CHANGE_DELETED, JOB, 0, 0, 77, NULL));
     assert_loads(f, NULL, expected);
     /* Its outstanding changes are dropped. */
+    store_one(f, change_of(HARPE_CHANGE_SUMS, JOB, 1, 0, 0, "late"));
     store_one(f, change_of(HARPE_CHANGE_RESULT, JOB, 0, 1, 0, "late"));
     store_one(f, change_of(HARPE_CHANGE_SEEN, JOB, 0, 0, 78, NULL));
     store_one(f, change_of(HARPE_CHANGE_DELETED, JOB, 0, 0, 79, NULL));

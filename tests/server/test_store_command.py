@@ -574,6 +574,17 @@ class CheckAndRestoreTest(StoreCommandTest):
         self.harpe_store("restore", backup, status=1)
         self.start()  # data that was not restored still exists
 
+    def test_store_of_an_older_version_is_sound(self):
+        server = self.start()
+        self.train(server, register(server), 2)
+        server.stop()
+        with sqlite3.connect(self.store) as database:
+            database.execute("DROP TABLE notes")
+            database.execute("DROP TABLE job_sums")
+        database.close()
+        self.assertIn("is sound", self.harpe_store("check"))
+        self.start()  # makes the tables
+
     def test_check_refuses_what_is_no_store(self):
         (self.path / "letter").write_text("not a database " * 20)
         (self.path / "empty").write_text("")

@@ -29,7 +29,7 @@ static double duration(const harpe_figures *figures) { return figures->used_time
 static double iterations(const harpe_figures *figures) { return (double)figures->iterations; }
 
 static double power(const harpe_figures *figures) {
-    return figures->power_w > 0 ? figures->power_w : NAN;
+    return figures->is_known && figures->power_w > 0 ? figures->power_w : NAN;
 }
 
 static double if_saved(const harpe_figures *figures, double value) {
@@ -155,7 +155,8 @@ static double counter_agrees(const harpe_figures *figures) {
 
 static double energy_per_token(const harpe_figures *figures) {
     double tokens = (double)figures->tokens_per_step * (double)figures->iterations;
-    return tokens > 0 && figures->used_energy_j > 0 ? figures->used_energy_j / tokens : NAN;
+    bool is_known = figures->is_known && tokens > 0 && figures->used_energy_j > 0;
+    return is_known ? figures->used_energy_j / tokens : NAN;
 }
 
 static const job_metric METRICS[] = {
@@ -263,13 +264,20 @@ static const harpe_job *next_job(const harpe_job *job, const char *scope) {
 
 static bool runs(const harpe_job *job) { return !harpe_job_has_ended(job) && !job->failure; }
 
+/* A counter that is not known yet is absent: 0 would be a reset, and the whole value would count
+ * again. */
+static bool is_shown(const harpe_job *job, const job_metric *metric) {
+    if (!job->figures.is_known && strcmp(metric->type, "counter") == 0) return false;
+    return runs(job) || !metric->is_of_now;
+}
+
 static void append_metric(harpe_text *text, const harpe_jobs *jobs, const char *scope,
                           const job_metric *metric) {
     append_head(text, metric->name, metric->type, metric->help);
     const harpe_job *job = next_job(jobs ? jobs->table.newest : NULL, scope);
     for (int shown = 0; job && shown < JOBS_MAX; job = next_job(job->older, scope), shown++) {
         double value = metric->value(&job->figures);
-        if (!isnan(value) && (runs(job) || !metric->is_of_now))
+        if (!isnan(value) && is_shown(job, metric))
             append_sample(text, metric->name, job, NULL, NULL, value);
     }
 }
@@ -290,7 +298,7 @@ static void append_reasons(harpe_text *text, const harpe_jobs *jobs, const char 
                 "Spoiled rounds by reason. A round with several reasons counts for each of them.");
     const harpe_job *job = next_job(jobs ? jobs->table.newest : NULL, scope);
     for (int shown = 0; job && shown < JOBS_MAX; job = next_job(job->older, scope), shown++)
-        for (int s = 0; s < HARPE_SPOILS; s++)
+        for (int s = 0; s < HARPE_SPOILS && job->figures.is_known; s++)
             append_sample(text, name, job, "reason", harpe_spoil_names[s],
                           (double)job->figures.conduct.spoiled[s]);
 }

@@ -22,7 +22,8 @@ harpe_job *harpe_job_new(harpe_jobs *jobs, char *id, harpe_job_info *info) {
     }
     job->jobs = jobs;
     job->id = id;
-    job->round = -1;
+    job->round = job->sums_from = -1;
+    job->figures.is_known = true;
     job->dumps_end = &job->dumps;
     if (info) {
         job->info = *info;

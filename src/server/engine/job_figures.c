@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Computes how much energy a job used and saved. For every job, energy and time are summed over its
- * results since the server started. If the scheduler computes savings and stores their sums, the
+ * results. The sums are stored with each round that is handed out; after a restart, count_stored.c
+ * adds the results that came after it. If the scheduler computes savings and stores their sums, the
  * scheduler's figures are used too. */
 #include "server/engine/job_figures.h"
 
 #include <inttypes.h>
+#include <jansson.h>
 #include <math.h>
 
 #include "base/json_text.h"
@@ -47,6 +49,7 @@ void harpe_job_count_result(harpe_job *job, int rank, const harpe_result_totals 
 void harpe_job_take_figures(harpe_job *job, const harpe_figures *figures) {
     harpe_figures counted = job->figures;
     job->figures = *figures;
+    job->figures.is_known = counted.is_known;
     job->figures.power_w = counted.power_w;
     job->figures.conduct = counted.conduct;
     job->figures.tokens_per_step = counted.tokens_per_step;
@@ -62,6 +65,34 @@ void harpe_job_take_conduct(harpe_job *job, const harpe_conduct_sums *conduct,
     harpe_figures *figures = &job->figures;
     if (conduct->rounds > 0) figures->conduct = *conduct;
     if (tokens_per_step > 0) figures->tokens_per_step = tokens_per_step;
+}
+
+/* ---- The store ------------------------------------------------------------------------------- */
+
+char *harpe_job_save_sums(const harpe_job *job) {
+    const harpe_figures *figures = &job->figures;
+    json_t *json =
+        json_pack("{s:I,s:f,s:f,s:f,s:o}", "iterations", (json_int_t)figures->iterations, "time_s",
+                  figures->used_time_s, "energy_j", figures->used_energy_j, "power_w",
+                  figures->power_w, "conduct", harpe_conduct_sums_save(&figures->conduct));
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    return text;
+}
+
+bool harpe_job_load_sums(harpe_job *job, const harpe_change *record) {
+    json_t *json = json_loadb(record->text, record->length, 0, NULL);
+    harpe_figures *figures = &job->figures;
+    bool is_read = json_is_object(json);
+    figures->iterations = json_integer_value(json_object_get(json, "iterations"));
+    figures->used_time_s = json_number_value(json_object_get(json, "time_s"));
+    figures->used_energy_j = json_number_value(json_object_get(json, "energy_j"));
+    figures->power_w = json_number_value(json_object_get(json, "power_w"));
+    (void)harpe_conduct_sums_load(&figures->conduct, json_object_get(json, "conduct"));
+    figures->tokens_per_step = figures->conduct.tokens_per_step;
+    job->sums_from = record->round;
+    json_decref(json);
+    return is_read;
 }
 
 /* ---- Showing --------------------------------------------------------------------------------- */
@@ -82,10 +113,14 @@ static void append_saved(harpe_text *text, const harpe_figures *figures) {
 
 void harpe_job_append_figures(harpe_text *text, const harpe_job *job) {
     const harpe_figures *figures = &job->figures;
-    harpe_json_number(text, "{\"energy\":", figures->used_energy_j);
-    harpe_json_number(text, ",\"time\":", figures->used_time_s);
-    harpe_json_number(text, ",\"power\":", figures->power_w);
-    harpe_text_printf(text, ",\"iterations\":%" PRId64, figures->iterations);
+    bool is_known = figures->is_known, has_power = is_known && figures->power_w > 0;
+    harpe_json_number(text, "{\"energy\":", is_known ? figures->used_energy_j : NAN);
+    harpe_json_number(text, ",\"time\":", is_known ? figures->used_time_s : NAN);
+    harpe_json_number(text, ",\"power\":", has_power ? figures->power_w : NAN);
+    if (is_known)
+        harpe_text_printf(text, ",\"iterations\":%" PRId64, figures->iterations);
+    else
+        harpe_text_printf(text, ",\"iterations\":null");
     append_saved(text, figures);
     if (figures->phase)
         harpe_text_printf(text, ",\"phase\":\"%s\"", figures->phase);

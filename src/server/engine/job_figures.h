@@ -13,6 +13,10 @@ void harpe_job_take_figures(harpe_job *job, const harpe_figures *figures);
 /* Takes over what the scheduler has counted, unless it reads no results. */
 void harpe_job_take_conduct(harpe_job *job, const harpe_conduct_sums *conduct,
                             int64_t tokens_per_step);
+/* Returns the sums as they are stored, for the caller to free; NULL: no memory. */
+char *harpe_job_save_sums(const harpe_job *job);
+/* Takes over stored sums. Returns false if they cannot be read. */
+bool harpe_job_load_sums(harpe_job *job, const harpe_change *record);
 /* Appends the figures as a JSON object. */
 void harpe_job_append_figures(harpe_text *text, const harpe_job *job);
 

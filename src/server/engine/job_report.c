@@ -132,7 +132,7 @@ static void append_energy_check(harpe_text *text, const harpe_conduct_sums *sums
 static void append_per_token(harpe_text *text, const harpe_figures *figures) {
     harpe_text_printf(text, ",\"per_token\":");
     double tokens = (double)figures->tokens_per_step * (double)figures->iterations;
-    if (!(tokens > 0) || !(figures->used_energy_j > 0)) {
+    if (!figures->is_known || !(tokens > 0) || !(figures->used_energy_j > 0)) {
         harpe_text_printf(text, "null}");
         return;
     }

@@ -64,6 +64,7 @@ typedef struct harpe_rank {
     int taken_by;         /* 1 + the rank whose harpe_job_coordinate this is; 0: none */
     bool is_registered;
     bool has_reported;  /* its result of the current round is stored */
+    bool is_uncounted;  /* that result comes from an earlier server, and is not in the figures */
     bool may_ask_again; /* the current round's schedule may not have arrived */
     bool has_ended;     /* the rank has reported the end of its training */
 } harpe_rank;
@@ -132,7 +133,9 @@ struct harpe_job {
     harpe_result_totals round_totals;  /* of the results that came in `totalled_round` */
     harpe_conduct_round conduct_round; /* of the same results */
     int64_t totalled_round;
-    int totalled; /* the number of these results */
+    int totalled;      /* the number of these results */
+    int64_t sums_from; /* after a restart: the last round in the stored sums; -1: none */
+    int uncounted;     /* number of ranks whose result is not in the figures */
 
     /* Read from the store, and kept until the scheduler is made: */
     char *saved_text;

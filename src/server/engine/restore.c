@@ -9,10 +9,12 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "server/engine/count_stored.h"
 #include "server/engine/dumps.h"
 #include "server/engine/ends.h"
 #include "server/engine/finished.h"
 #include "server/engine/job.h"
+#include "server/engine/job_figures.h"
 #include "server/engine/job_ranks.h"
 #include "server/engine/job_requests.h"
 #include "server/engine/job_table.h"
@@ -179,6 +181,10 @@ static harpe_status load_state(harpe_job *job, const harpe_change *record, harpe
     return HARPE_OK;
 }
 
+static harpe_status load_sums(harpe_job *job, const harpe_change *record, harpe_error *error) {
+    return harpe_job_load_sums(job, record) ? HARPE_OK : unreadable(record, "sums", error);
+}
+
 static harpe_status load_failure(harpe_job *job, const harpe_change *record, harpe_error *error) {
     if (job->failure) return HARPE_OK;
     job->failure = strndup(record->text, record->length);
@@ -223,6 +229,7 @@ static harpe_status load_record(void *user, const harpe_change *record, harpe_er
     case HARPE_CHANGE_ROUND: return load_round(job, record, error);
     case HARPE_CHANGE_RESULT: return load_result(self, record, error);
     case HARPE_CHANGE_STATE: return load_state(job, record, error);
+    case HARPE_CHANGE_SUMS: return load_sums(job, record, error);
     case HARPE_CHANGE_JOB_REQUEST: return harpe_job_read_request(job, record, error);
     case HARPE_CHANGE_END: return load_end(job, record, error);
     case HARPE_CHANGE_FAILED: return load_failure(job, record, error);
@@ -253,8 +260,12 @@ static void go_on(harpe_job *job) {
     job->is_restoring = false;
     harpe_dumps_begin(job);
     harpe_rank *slot;
-    for (int r = 0; (slot = harpe_job_next_rank(job, &r)); r++)
+    for (int r = 0; (slot = harpe_job_next_rank(job, &r)); r++) {
         slot->may_ask_again = job->round >= 0 && !slot->has_reported;
+        slot->is_uncounted = slot->has_reported && job->sums_from < job->round;
+        job->uncounted += slot->is_uncounted;
+    }
+    harpe_count_stored_begin(job);
     harpe_job_wake(job);
 }
 

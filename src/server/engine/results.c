@@ -225,14 +225,8 @@ static void result_is_decoded(void *user) {
 static void decode_result(void *user) {
     result_report *self = user;
     harpe_operation *operation = &self->operation;
-    harpe_profiling_result result = {0};
-    operation->is_decoded = harpe_profiling_result_decode(operation->body, operation->length,
-                                                          &result, &operation->problems);
-    self->rank = result.rank;
-    self->totals = harpe_profiling_result_totals(&result);
-    if (operation->is_decoded)
-        self->totals.conduct = harpe_conduct_read(operation->body, operation->length);
-    harpe_profiling_result_free(&result);
+    operation->is_decoded = harpe_profiling_result_decode_totals(
+        operation->body, operation->length, &self->rank, &self->totals, &operation->problems);
 }
 
 /* Returns false if the result must be decoded in full. */

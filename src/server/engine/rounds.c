@@ -44,9 +44,11 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "server/engine/count_stored.h"
 #include "server/engine/dumps.h"
 #include "server/engine/held_requests.h"
 #include "server/engine/job.h"
+#include "server/engine/job_figures.h"
 #include "server/engine/job_ranks.h"
 #include "server/engine/job_requests.h"
 #include "server/engine/marked_jobs.h"
@@ -160,10 +162,14 @@ static void answer_all(harpe_job *job) {
 
 typedef struct hand_out_turn {
     harpe_turn turn;
-    harpe_change change;
+    harpe_change sums, change;
+    char *sums_text;
 } hand_out_turn;
 
-static const harpe_turn_kind hand_out_kind = {.size = sizeof(hand_out_turn)};
+static void free_hand_out(harpe_turn *turn) { free(((hand_out_turn *)turn)->sums_text); }
+
+static const harpe_turn_kind hand_out_kind = {.size = sizeof(hand_out_turn),
+                                              .free_own = free_hand_out};
 
 static void state_is_stored(void *user, harpe_status status, const harpe_error *error) {
     harpe_turn *turn = &((hand_out_turn *)user)->turn;
@@ -174,6 +180,20 @@ static void state_is_stored(void *user, harpe_status status, const harpe_error *
                        error->message);
     }
     harpe_turn_end(turn);
+}
+
+/* Makes the change that stores the sums of the results up to the round that is over. Returns false
+ * if there is none; then a restart adds the results of that round to the sums before. */
+static bool make_sums(hand_out_turn *self) {
+    const harpe_job *job = self->turn.job;
+    self->sums_text = job->round >= 0 ? harpe_job_save_sums(job) : NULL;
+    if (!self->sums_text) return false;
+    self->sums = (harpe_change){.kind = HARPE_CHANGE_SUMS,
+                                .job_id = job->id,
+                                .round = job->round,
+                                .text = self->sums_text,
+                                .length = strlen(self->sums_text)};
+    return true;
 }
 
 /* Stores a record of the round. `number` tells the store which older data it can delete: see
@@ -189,7 +209,11 @@ static void store_round(hand_out_turn *self, harpe_change_kind kind, const char 
                                   .length = length,
                                   .done = done,
                                   .user = self};
-    harpe_store_submit(self->turn.job->jobs->options.store, &self->change);
+    harpe_store *store = self->turn.job->jobs->options.store;
+    if (kind == HARPE_CHANGE_ROUND && make_sums(self))
+        harpe_store_submit_both(store, &self->sums, &self->change);
+    else
+        harpe_store_submit(store, &self->change);
 }
 
 static void round_is_stored(void *user, harpe_status status, const harpe_error *error) {
@@ -257,8 +281,12 @@ void harpe_job_advance(harpe_job *job) {
         job->results->is_dumped = true;
         harpe_dump_results(job, job->round, job->results);
     }
-    if (job->jobs->is_stopping || job->is_evicted || job->failure || job->eviction || job->turn)
+    if (job->jobs->is_stopping || job->is_evicted || job->eviction || job->turn) return;
+    if (job->uncounted > 0) {
+        harpe_begin_count_stored(job);
         return;
+    }
+    if (job->failure) return;
     if (job->registered < job->info.world_size) return;
     bool waits_for_round = is_over && job->next && job->asking == job->info.world_size;
     if (can_rest(job)) {

@@ -50,16 +50,18 @@ void harpe_turn_end(harpe_turn *turn) {
         harpe_job_changed(job);
 }
 
-void harpe_turn_run(harpe_turn *turn, void (*work)(void *user), void (*done)(void *user)) {
+void harpe_turn_run_in(harpe_turn *turn, int pool, void (*work)(void *user),
+                       void (*done)(void *user)) {
     harpe_job *job = turn->job;
-    bool plans = harpe_scheduler_kind_plans(job->jobs->options.scheduler);
     job->users++;
-    turn->work = (harpe_work){.work = work,
-                              .done = done,
-                              .user = turn,
-                              .pool = plans ? HARPE_POOL_PLAN : HARPE_POOL_SCHEDULE,
-                              .subject = job->id};
+    turn->work =
+        (harpe_work){.work = work, .done = done, .user = turn, .pool = pool, .subject = job->id};
     harpe_workers_submit(job->jobs->options.workers, &turn->work);
+}
+
+void harpe_turn_run(harpe_turn *turn, void (*work)(void *user), void (*done)(void *user)) {
+    bool plans = harpe_scheduler_kind_plans(turn->job->jobs->options.scheduler);
+    harpe_turn_run_in(turn, plans ? HARPE_POOL_PLAN : HARPE_POOL_SCHEDULE, work, done);
 }
 
 bool harpe_turn_is_back(harpe_turn *turn) {

@@ -10,7 +10,10 @@
 void *harpe_turn_new(harpe_job *job, const harpe_turn_kind *kind);
 /* Frees the turn and marks its job. */
 void harpe_turn_end(harpe_turn *turn);
-/* Runs `work` on a worker and then `done` on the loop. */
+/* Runs `work` on a worker of the pool and then `done` on the loop. */
+void harpe_turn_run_in(harpe_turn *turn, int pool, void (*work)(void *user),
+                       void (*done)(void *user));
+/* Does the same in the pool of the job's scheduler. */
 void harpe_turn_run(harpe_turn *turn, void (*work)(void *user), void (*done)(void *user));
 /* Call this first in `done`. If the job was evicted meanwhile, ends the turn and returns false. */
 bool harpe_turn_is_back(harpe_turn *turn);

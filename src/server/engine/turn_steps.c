@@ -87,6 +87,7 @@ void harpe_apply_turn(const harpe_turn *turn, harpe_turn_outcome *outcome) {
     harpe_job *job = turn->job;
     job->is_finished = outcome->is_finished;
     if (outcome->has_figures) harpe_job_take_figures(job, &outcome->figures);
+    job->figures.is_known = true; /* a store of an older version has no other sums */
     harpe_job_take_conduct(job, &outcome->conduct, outcome->tokens_per_step);
     harpe_dump_profile(job, &outcome->file);
     harpe_round_text *next = outcome->next;

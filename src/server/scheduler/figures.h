@@ -21,7 +21,9 @@ typedef struct harpe_figures_baseline {
 } harpe_figures_baseline;
 
 typedef struct harpe_figures {
-    /* Sums over all reported iterations; 0: none were reported. */
+    /* Sums over all reported iterations; 0: none were reported. After a restart they are not known
+     * until the stored results are in them; the engine sets `is_known`. */
+    bool is_known;
     int64_t iterations;
     double used_energy_j, used_time_s;
     double power_w; /* of all ranks, in the last reported round; 0: not known */

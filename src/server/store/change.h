@@ -21,6 +21,7 @@ typedef enum harpe_change_kind {
     HARPE_CHANGE_RESULT, /* round, rank; text: ProfilingResult JSON as received */
     HARPE_CHANGE_STATE,  /* round; text: the scheduler's state after it observed round - 1; results
                             of rounds before round - 1 - number are deleted */
+    HARPE_CHANGE_SUMS,   /* round; text: what the ranks have reported up to this round, in sums */
     HARPE_CHANGE_FAILED, /* text: why the job cannot continue */
     HARPE_CHANGE_SEEN,   /* number: time of the job's last request, s since 1970; round: the seconds
                             for which servers had run with this store at that time */

@@ -36,6 +36,10 @@ const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT] = {
      " ON CONFLICT (job) DO UPDATE SET round = excluded.round, text = excluded.text"},
     {HARPE_CHANGE_STATE, "DELETE FROM results WHERE job = " JOB_NUMBER " AND round < $2 - 1 - $4"},
 
+    {HARPE_CHANGE_SUMS,
+     "INSERT INTO job_sums (job, round, text) SELECT number, $2, $5 FROM jobs WHERE id = $1"
+     " ON CONFLICT (job) DO UPDATE SET round = excluded.round, text = excluded.text"},
+
     {HARPE_CHANGE_FAILED, "UPDATE jobs SET failed = $5 WHERE id = $1"},
     {HARPE_CHANGE_SEEN, "UPDATE jobs SET seen_at = $4 WHERE id = $1"},
     {HARPE_CHANGE_SEEN, HEARD},
@@ -66,6 +70,7 @@ const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT] = {
     {HARPE_CHANGE_DELETED, "DELETE FROM rounds WHERE job = " JOB_NUMBER},
     {HARPE_CHANGE_DELETED, "DELETE FROM results WHERE job = " JOB_NUMBER},
     {HARPE_CHANGE_DELETED, "DELETE FROM states WHERE job = " JOB_NUMBER},
+    {HARPE_CHANGE_DELETED, "DELETE FROM job_sums WHERE job = " JOB_NUMBER},
     {HARPE_CHANGE_DELETED, "DELETE FROM wishes WHERE job = " JOB_NUMBER},
     {HARPE_CHANGE_DELETED, "DELETE FROM ends WHERE job = " JOB_NUMBER},
     {HARPE_CHANGE_DELETED, "DELETE FROM heard WHERE job = " JOB_NUMBER},
@@ -95,6 +100,8 @@ const harpe_schema_write harpe_schema_reads[HARPE_SCHEMA_READ_COUNT] = {
     {HARPE_CHANGE_RESULT,
      "SELECT round, rank, " NOTHING ", NULL FROM results WHERE job = $1 ORDER BY round, rank"},
     {HARPE_CHANGE_STATE, "SELECT round, " NOTHING ", " NOTHING ", text FROM states WHERE job = $1"},
+    {HARPE_CHANGE_SUMS,
+     "SELECT round, " NOTHING ", " NOTHING ", text FROM job_sums WHERE job = $1"},
     {HARPE_CHANGE_JOB_REQUEST,
      "SELECT round, " NOTHING ", wish, text FROM wishes WHERE job = $1 ORDER BY place"},
     {HARPE_CHANGE_END,

@@ -28,6 +28,8 @@ enum { HARPE_SCHEMA_VERSION = 1 };
     " text " BYTES " NOT NULL, PRIMARY KEY (job, round, rank));" \
     "CREATE TABLE IF NOT EXISTS states (job BIGINT PRIMARY KEY, round BIGINT NOT NULL," \
     " text " BYTES " NOT NULL);" \
+    "CREATE TABLE IF NOT EXISTS job_sums (job BIGINT PRIMARY KEY, round BIGINT NOT NULL," \
+    " text " BYTES " NOT NULL);" \
     "CREATE TABLE IF NOT EXISTS wishes (job BIGINT, wish BIGINT, place BIGINT NOT NULL," \
     " round BIGINT NOT NULL, text " BYTES " NOT NULL, PRIMARY KEY (job, wish));" \
     "CREATE TABLE IF NOT EXISTS ends (job BIGINT, rank BIGINT, ended_at BIGINT NOT NULL," \
@@ -72,14 +74,14 @@ typedef struct harpe_schema_write {
     const char *sql;
 } harpe_schema_write;
 
-enum { HARPE_SCHEMA_WRITE_COUNT = 32 };
+enum { HARPE_SCHEMA_WRITE_COUNT = 34 };
 extern const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT];
 
 /* Reads the records of the job whose number is $1: rows of round, rank, number, text. text is NULL
  * if the record has no text. The texts of results are not read. The rows are in the order of
  * harpe_store_load. The statements after those of a job read the final report whose number is $1.
  */
-enum { HARPE_SCHEMA_JOB_READ_COUNT = 9, HARPE_SCHEMA_READ_COUNT = 10 };
+enum { HARPE_SCHEMA_JOB_READ_COUNT = 10, HARPE_SCHEMA_READ_COUNT = 11 };
 extern const harpe_schema_write harpe_schema_reads[HARPE_SCHEMA_READ_COUNT];
 
 /* These statements read number and id of every job, the oldest first, or of the job with the id

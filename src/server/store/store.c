@@ -176,14 +176,23 @@ static void *write_batches(void *user) {
 
 /* ---- Queueing and acknowledging: the loop ---------------------------------------------------- */
 
-void harpe_store_submit(harpe_store *store, harpe_change *change) {
-    change->next = NULL;
-    store->counts.queued++;
+static void submit(harpe_store *store, harpe_change *first, harpe_change *last, size_t count) {
+    last->next = NULL;
+    store->counts.queued += count;
     pthread_mutex_lock(&store->lock);
-    *store->queued.end = change;
-    store->queued.end = &change->next;
+    *store->queued.end = first;
+    store->queued.end = &last->next;
     if (store->is_waiting) pthread_cond_signal(&store->has_work);
     pthread_mutex_unlock(&store->lock);
+}
+
+void harpe_store_submit(harpe_store *store, harpe_change *change) {
+    submit(store, change, change, 1);
+}
+
+void harpe_store_submit_both(harpe_store *store, harpe_change *first, harpe_change *second) {
+    first->next = second;
+    submit(store, first, second, 2);
 }
 
 /* ---- Does it write again? -------------------------------------------------------------------- */

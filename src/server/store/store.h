@@ -36,6 +36,9 @@ bool harpe_store_flush(harpe_store *store, int64_t wait_ms);
 /* Queues a change. The changes of a job are written in the order of submission. Call it on the
  * loop's thread. */
 void harpe_store_submit(harpe_store *store, harpe_change *change);
+/* Does the same with two changes. The first one is stored before the second one, and usually in the
+ * same transaction. */
+void harpe_store_submit_both(harpe_store *store, harpe_change *first, harpe_change *second);
 
 /* Calls `record` for every record of all jobs (job_id NULL) or of one job. Call it before any
  * change is submitted. For all jobs the first record is UPTIME, if there is one. The records of a

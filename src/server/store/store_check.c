@@ -48,19 +48,33 @@ static harpe_status check_pages(const harpe_store_file *file, harpe_store_report
     return HARPE_OK;
 }
 
-/* Checks that the server's statements fit the tables. A store of an earlier version may have no
- * notes; the next server makes their table. */
+/* A store of an earlier version lacks these tables; the next server makes them. */
+static const struct {
+    const char *name, *sql;
+} LATER_TABLES[] = {
+    {" notes", "SELECT count(*) FROM sqlite_master WHERE name = 'notes'"},
+    {" job_sums", "SELECT count(*) FROM sqlite_master WHERE name = 'job_sums'"},
+};
+
+/* Returns true if the statement uses a table that the file does not have yet. */
+static bool is_for_later(const harpe_store_file *file, const char *sql) {
+    for (size_t i = 0; i < sizeof LATER_TABLES / sizeof *LATER_TABLES; i++) {
+        int64_t has_table = 1;
+        if (!strstr(sql, LATER_TABLES[i].name)) continue;
+        (void)harpe_sqlite_integer(&file->view, LATER_TABLES[i].sql, &has_table, NULL);
+        if (!has_table) return true;
+    }
+    return false;
+}
+
+/* Checks that the server's statements fit the tables. */
 static void check_tables(const harpe_store_file *file, harpe_store_report *report) {
-    int64_t has_notes = 1;
-    (void)harpe_sqlite_integer(
-        &file->view, "SELECT count(*) FROM sqlite_master WHERE name = 'notes'", &has_notes, NULL);
     for (size_t i = 0; i < HARPE_SCHEMA_WRITE_COUNT + HARPE_SCHEMA_READ_COUNT; i++) {
         const char *sql = i < HARPE_SCHEMA_WRITE_COUNT
                               ? harpe_schema_writes[i].sql
                               : harpe_schema_reads[i - HARPE_SCHEMA_WRITE_COUNT].sql;
         sqlite3_stmt *statement = NULL;
-        bool is_write = i < HARPE_SCHEMA_WRITE_COUNT;
-        if (is_write && harpe_schema_writes[i].kind == HARPE_CHANGE_NOTE && !has_notes) continue;
+        if (is_for_later(file, sql)) continue;
         if (sqlite3_prepare_v2(file->view.db, sql, -1, &statement, NULL) != SQLITE_OK)
             add_problem(report, "a table does not have the columns that a server needs: %s",
                         sqlite3_errmsg(file->view.db));
