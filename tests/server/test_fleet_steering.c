@@ -898,11 +898,27 @@ static void price_chooses_the_cheapest_plan(void **state) {
     end(&w);
 }
 
+static double shown_of_energy(const world *w, const char *name) {
+    json_t *json = shown(w, NULL);
+    const json_t *value = json_object_get(json_object_get(json, "energy"), name);
+    double number = json_is_number(value) ? json_number_value(value) : NAN;
+    json_decref(json);
+    return number;
+}
+
 static void use(world *w, real_job *job, double used_j, double saved_j, double uncertainty_j,
                 bool is_steered) {
+    harpe_fleet_energy *energy = &w->state.energy;
+    bool is_new = is_steered && energy->is_counting;
     w->now_s += 10;
-    harpe_fleet_energy_take(&w->state, job->member, w->now_s,
-                            (harpe_fleet_used){used_j, saved_j, uncertainty_j}, is_steered);
+    energy->is_known = true;
+    if (!is_steered) harpe_fleet_energy_end(&w->state);
+    if (!is_steered) return;
+    harpe_fleet_energy_begin(&w->state, w->now_s);
+    harpe_fleet_account *account = harpe_fleet_account_need(&w->state, job->member->id, is_new);
+    assert_non_null(account);
+    harpe_fleet_account_take(&w->state, account, w->now_s,
+                             (harpe_fleet_used){used_j, saved_j, uncertainty_j, true});
 }
 
 static bool is_near(double a, double b) { return fabs(a - b) < 1e-9 * (1 + fabs(b)); }
@@ -930,8 +946,43 @@ static void energy_of_an_idle_fleet_is_not_counted(void **state) {
     end(&w);
 }
 
-/* A server that is killed loses the energy that it has summed up since it last stored the sums.
- * After the restart, the uncertainty is that of the energy that was stored. */
+/* A server that is killed loses nothing: the next one adds what the stored sums lack of each job. A
+ * job that has begun since then has no account, and all of its energy counts. */
+static void restart_adds_what_the_stored_sums_lack(void **state) {
+    (void)state;
+    world w, again;
+    harpe_fleet_note note;
+    begin(&w, 26);
+    begin(&again, 26);
+    real_job *job = add_job(&w, "", 1000, 3), *other = add_job(&w, "", 1000, 3);
+    use(&w, job, 9000, 900, 270, true);
+    use(&w, job, 10000, 1000, 300, true);
+    use(&w, other, 500, 50, 15, true);
+    assert_true(harpe_notes_of_energy(&w.state, &note));
+    use(&w, job, 11000, 1100, 330, true); /* not stored */
+    keep(&again, &note);
+    assert_false(again.state.energy.is_known);
+    assert_true(isnan(shown_of_energy(&again, "used_kwh")));
+    (void)add_job(&again, "", 1000, 3);
+    (void)add_job(&again, "", 1000, 3);
+    real_job *third = add_job(&again, "", 1000, 3);
+    for (int i = 0; i < 3; i++) {
+        use(&again, &again.jobs[0], 12000, 1200, 360, true);
+        use(&again, &again.jobs[1], 500, 50, 15, true);
+        use(&again, third, 70, 7, 2, true);
+    }
+    assert_true(again.state.energy.used_j == 3000 + 500 + 70);
+    assert_true(is_near(again.state.energy.saved_j, 300 + 50 + 7));
+    assert_true(is_near(shown_of_energy(&again, "used_kwh"), 3570 / 3.6e6));
+    /* Figures that are below what was added, as those of a job without figures, change nothing. */
+    use(&again, &again.jobs[0], 0, 0, 0, true);
+    use(&again, &again.jobs[0], 12000, 1200, 360, true);
+    assert_true(again.state.energy.used_j == 3570);
+    end(&again);
+    end(&w);
+}
+
+/* After a restart, the uncertainty goes on with that of the accounts that were stored. */
 static void uncertainty_is_that_of_the_counted_savings(void **state) {
     (void)state;
     world w, again;
@@ -949,11 +1000,9 @@ static void uncertainty_is_that_of_the_counted_savings(void **state) {
     assert_true(harpe_notes_of_energy(&w.state, &note));
     keep(&again, &note);
     assert_true(is_near(harpe_fleet_energy_uncertainty_j(&again.state), 75));
-    job = add_job(&again, "", 1000, 3);
-    use(&again, job, 9000, 900, 270, true); /* the rest was lost with the server */
-    use(&again, job, 10000, 1000, 300, true);
+    use(&again, add_job(&again, "", 1000, 3), 2000, 200, 60, true);
     assert_true(again.state.energy.used_j == 1.5 * 3000);
-    assert_true(is_near(harpe_fleet_energy_uncertainty_j(&again.state), 75 + 1.5 * 30));
+    assert_true(is_near(harpe_fleet_energy_uncertainty_j(&again.state), 1.5 * hypot(60, 40)));
     end(&again);
     end(&w);
     /* The energy as an older version stored it. */
@@ -978,14 +1027,6 @@ static void uncertainty_is_that_of_the_counted_savings(void **state) {
     assert_string_equal(again.state.energy.currency, "EUR");
     end(&again);
     end(&w);
-}
-
-static double shown_of_energy(const world *w, const char *name) {
-    json_t *json = shown(w, NULL);
-    const json_t *value = json_object_get(json_object_get(json, "energy"), name);
-    double number = json_is_number(value) ? json_number_value(value) : NAN;
-    json_decref(json);
-    return number;
 }
 
 static bool has_currency(const world *w, const char *name) {
@@ -1314,6 +1355,7 @@ int main(void) {
         cmocka_unit_test(metadata_says_the_terms),
         cmocka_unit_test(price_chooses_the_cheapest_plan),
         cmocka_unit_test(energy_of_an_idle_fleet_is_not_counted),
+        cmocka_unit_test(restart_adds_what_the_stored_sums_lack),
         cmocka_unit_test(uncertainty_is_that_of_the_counted_savings),
         cmocka_unit_test(costs_have_a_currency),
         cmocka_unit_test(cost_falls_while_the_price_is_negative),

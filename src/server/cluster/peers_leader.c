@@ -96,7 +96,7 @@ static void stop_leading(harpe_peers *peers) {
     harpe_log_line(&peers->engine.log, HARPE_LOG_WARNING, "this server leads no longer");
     give_up_lead(peers);
     harpe_jobs *jobs = peers->jobs;
-    harpe_steering_stop(peers->steering);
+    harpe_steering_stop(peers->steering, false);
     peers->retired_steering[peers->retired_count] = peers->steering;
     peers->retired[peers->retired_count++] = jobs;
     peers->jobs = NULL;
@@ -246,7 +246,7 @@ void harpe_peers_stop(harpe_peers *peers) {
     harpe_peers_drop_remotes(peers);
     harpe_peers_refuse_all(peers);
     if (peers->jobs) {
-        harpe_steering_stop(peers->steering);
+        harpe_steering_stop(peers->steering, true);
         harpe_jobs_stop(peers->jobs);
     }
     for (int i = 0; i < peers->retired_count; i++)

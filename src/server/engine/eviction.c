@@ -14,6 +14,7 @@
 #include "server/engine/finished.h"
 #include "server/engine/held_requests.h"
 #include "server/engine/job.h"
+#include "server/engine/job_glance.h"
 #include "server/engine/job_table.h"
 #include "server/engine/job_times.h"
 #include "server/engine/marked_jobs.h"
@@ -66,6 +67,7 @@ static void deletion_is_stored(void *user, harpe_status status, const harpe_erro
 void harpe_evict(harpe_job *job, harpe_call *call) {
     harpe_operation *operation = harpe_operation_new(job->jobs, job, call);
     if (!operation) return;
+    harpe_job_tell_eviction(job);
     job->eviction = operation;
     operation->change.number = harpe_jobs_now_s(job->jobs);
     harpe_finished_prepare(job, operation);

@@ -18,6 +18,7 @@ typedef struct harpe_operation harpe_operation;
 typedef struct harpe_turn harpe_turn;
 typedef struct harpe_dump harpe_dump;
 typedef struct harpe_profile_dump harpe_profile_dump;
+struct harpe_job_glance;
 
 /* An entry of the list of work in flight (in_flight.h). It is the first member of each structure
  * that can be in this list. */
@@ -152,7 +153,7 @@ struct harpe_job {
     bool dump_has_failed; /* a dump has failed, and the failure was logged */
     bool dumps_were_given_up;
     bool is_restoring;                /* its dumps may be on disk already */
-    void *member;                     /* for src/server/fleet; NULL at first */
+    void *member, *account;           /* for src/server/fleet; NULL at first */
     harpe_profile_dump *profile_dump; /* NULL: none waits or is being written */
 };
 
@@ -233,7 +234,9 @@ struct harpe_jobs {
     bool is_loading, is_stopping;
     bool is_ending;                 /* the program ends, and there may be no workers any more */
     const harpe_group_tree *groups; /* which group is inside of which; NULL: none */
-    int64_t regrouped;              /* the version at which the tree of groups has changed last */
+    void (*eviction_begins)(void *user, const struct harpe_job_glance *glance); /* NULL: none */
+    void *eviction_user;
+    int64_t regrouped; /* the version at which the tree of groups has changed last */
     harpe_jobs_counts counts;
 };
 

@@ -24,7 +24,8 @@ typedef struct look {
     harpe_fleet_state *state;
     harpe_fleet_now now;
     uint64_t stamp;
-    bool is_steered; /* a budget, an event or a price is set */
+    bool has_begun_to_count; /* in this look */
+    bool lacks_figures;      /* after a restart, those of some job are not known yet */
     bool is_short_of_memory;
 } look;
 
@@ -75,7 +76,7 @@ static double predicted_w(const harpe_member *member) {
 
 static void take_report(look *self, harpe_member *member, const harpe_job_glance *glance) {
     harpe_member_rounds *rounds = &member->rounds;
-    if (glance->reported_round <= rounds->reported) return;
+    if (!glance->figures->is_known || glance->reported_round <= rounds->reported) return;
     bool is_first = rounds->reported_s == 0;
     double passed_s = self->now.steady_s - rounds->reported_s;
     int64_t passed = glance->reported_round - rounds->reported;
@@ -89,13 +90,47 @@ static void take_report(look *self, harpe_member *member, const harpe_job_glance
     if (glance->reported_round > rounds->follows_after) harpe_member_confirm(member);
 }
 
-static void take_energy(look *self, harpe_member *member, const harpe_figures *figures) {
-    bool has_savings = figures->has_savings;
+/* A job that has begun since energy is counted has an account from its first joule. Returns NULL if
+ * there is no memory. */
+static harpe_fleet_account *find_account(harpe_fleet_state *state, const harpe_job_glance *glance,
+                                         bool is_new) {
+    if (!*glance->account) *glance->account = harpe_fleet_account_need(state, glance->id, is_new);
+    return *glance->account;
+}
+
+/* The savings of a loaded job are not known until its scheduler is made. */
+static void take_figures(harpe_fleet_state *state, harpe_fleet_account *account,
+                         const harpe_job_glance *glance, double at_s) {
+    const harpe_figures *figures = glance->figures;
     harpe_fleet_used used = {.used_j = figures->used_energy_j,
-                             .saved_j = has_savings ? figures->saved_energy_j : 0};
-    if (has_savings && isfinite(figures->saved_energy_uncertainty_j))
+                             .has_saved = glance->is_ready || figures->has_savings};
+    if (figures->has_savings) used.saved_j = figures->saved_energy_j;
+    if (figures->has_savings && isfinite(figures->saved_energy_uncertainty_j))
         used.uncertainty_j = figures->saved_energy_uncertainty_j;
-    harpe_fleet_energy_take(self->state, member, self->now.wall_s, used, self->is_steered);
+    harpe_fleet_account_take(state, account, at_s, used);
+}
+
+/* A job that failed or ended with a server of an older version may have no figures for ever. */
+static void take_energy(look *self, const harpe_job_glance *glance) {
+    harpe_fleet_state *state = self->state;
+    bool is_over = glance->has_failed || glance->has_ended;
+    if (!state->energy.is_counting || glance->round < 0) return;
+    harpe_fleet_account *account = find_account(state, glance, !self->has_begun_to_count);
+    if (!account) return;
+    account->stamp = self->stamp;
+    if (glance->figures->is_known)
+        take_figures(state, account, glance, self->now.wall_s);
+    else if (!is_over)
+        self->lacks_figures = true;
+}
+
+bool harpe_engine_link_settle(harpe_fleet_state *state, const harpe_job_glance *glance,
+                              double at_s) {
+    if (!state->energy.is_counting || glance->round < 0 || !glance->figures->is_known) return false;
+    harpe_fleet_account *account = find_account(state, glance, true);
+    if (!account) return false;
+    take_figures(state, account, glance, at_s);
+    return account->used_j != account->kept_j;
 }
 
 /* ---- Which plans it has ---------------------------------------------------------------------- */
@@ -137,6 +172,7 @@ static void note_failure(harpe_member *member, const harpe_job_glance *glance) {
 
 static void visit(void *user, const harpe_job_glance *glance) {
     look *self = user;
+    take_energy(self, glance);
     if (glance->has_ended) {
         *glance->member = NULL;
         return;
@@ -156,23 +192,31 @@ static void visit(void *user, const harpe_job_glance *glance) {
     look_at_plans(member, glance);
     follow_plan(member, glance);
     take_report(self, member, glance);
-    take_energy(self, member, glance->figures);
     member->rounds.round = glance->round;
+}
+
+/* While nothing is counted, accounts do not know which jobs are gone. */
+static void close_accounts(const look *self) {
+    harpe_fleet_energy *energy = &self->state->energy;
+    for (size_t i = energy->account_count; i-- > 0 && energy->is_counting;)
+        if (energy->accounts[i]->stamp != self->stamp) harpe_fleet_account_close(self->state, i);
+    if (!self->lacks_figures) energy->is_known = true;
 }
 
 void harpe_engine_link_look(harpe_fleet_state *state, harpe_jobs *jobs, harpe_fleet_now now,
                             uint64_t stamp, void (*gone)(void *user, const harpe_member *member),
                             void *user) {
-    look self = {.state = state,
-                 .now = now,
-                 .stamp = stamp,
-                 .is_steered = harpe_limits_are_set(state, now.wall_s)};
+    look self = {.state = state, .now = now, .stamp = stamp};
+    bool is_steered = harpe_limits_are_set(state, now.wall_s);
+    self.has_begun_to_count = is_steered && !state->energy.is_counting;
+    if (self.has_begun_to_count) harpe_fleet_energy_begin(state, now.wall_s);
+    if (!is_steered) harpe_fleet_energy_end(state);
     harpe_jobs_glance(jobs, visit, &self);
+    close_accounts(&self);
     /* Without memory for a new member, no member is taken as gone. */
     for (size_t i = state->member_count; i-- > 0 && !self.is_short_of_memory;) {
         harpe_member *member = state->members[i];
         if (member->kind != HARPE_MEMBER_JOB || member->stamp == stamp) continue;
-        state->energy.gone_variance += pow(member->rounds.uncertainty_j, 2);
         gone(user, member);
         harpe_member_remove(state, i);
     }

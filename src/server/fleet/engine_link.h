@@ -11,5 +11,9 @@
 void harpe_engine_link_look(harpe_fleet_state *state, harpe_jobs *jobs, harpe_fleet_now now,
                             uint64_t stamp, void (*gone)(void *user, const harpe_member *member),
                             void *user);
+/* Adds the last energy of a job that will be evicted. Returns true if the store does not have it
+ * yet. */
+bool harpe_engine_link_settle(harpe_fleet_state *state, const harpe_job_glance *glance,
+                              double at_s);
 
 #endif

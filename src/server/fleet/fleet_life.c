@@ -7,6 +7,7 @@
 #include "server/fleet/decide.h"
 #include "server/fleet/groups.h"
 #include "server/fleet/member.h"
+#include "server/fleet/price_energy.h"
 
 bool harpe_fleet_begin(harpe_fleet_state *state) { return harpe_groups_begin(state); }
 
@@ -16,6 +17,7 @@ void harpe_fleet_end(harpe_fleet_state *state) {
         harpe_member_free(state->members[i]);
     for (size_t i = 0; i < state->override_count; i++)
         free(state->overrides[i].id);
+    harpe_fleet_accounts_free(state);
     free(state->members);
     free(state->overrides);
     free(state->events);

@@ -52,10 +52,6 @@ typedef struct harpe_member_rounds {
     int64_t reported;      /* the last round with all results; -1: none */
     int64_t follows_after; /* a report of a later round confirms the cap; INT64_MAX: not known */
     double reported_s;     /* steady time of the last report; 0: none */
-    double used_j, saved_j;
-    bool has_energy;                     /* the two above are valid: energy is counted from there */
-    double counted_j;                    /* how much of used_j the fleet's sums contain */
-    double uncertainty_j;                /* of the savings in the fleet's sums */
     bool wants_plans, is_reading;        /* the frontier must be read, and is being read */
     double read_s;                       /* steady time of the last attempt; 0: none */
     int64_t plan_count;                  /* of the frontier that was read; -1: none */
@@ -190,12 +186,29 @@ typedef struct harpe_fleet_override {
     harpe_member_terms terms;
 } harpe_fleet_override;
 
+/* What the fleet's sums contain of a job of the engine, until the job is evicted. It is stored in
+ * the same note as the sums. So what a job has used is added once, whatever restarts. */
+typedef struct harpe_fleet_account {
+    char *id;
+    /* The job's figures when they were last added: what is above them is added next. Each of them
+     * is valid or not. */
+    bool has_used, has_saved;
+    double used_j, saved_j;
+    double counted_j;     /* how much of used_j the sums contain */
+    double uncertainty_j; /* of the savings in the sums */
+    double kept_j;        /* the used_j that is in the store */
+    uint64_t stamp;       /* the last look that saw the job */
+} harpe_fleet_account;
+
 typedef struct harpe_fleet_energy {
     double since_s; /* 0: nothing was counted yet */
     double used_j, saved_j, cost, cost_saved, carbon_kg, carbon_kg_saved;
-    double
-        kept_uncertainty_j; /* of the savings that an earlier process of the server has counted */
-    double gone_variance;   /* of the savings of jobs that are gone, in J^2 */
+    double kept_uncertainty_j; /* of the savings whose accounts an older version has not stored */
+    double gone_variance;      /* of the savings of jobs that are gone, in J^2 */
+    harpe_fleet_account **accounts;
+    size_t account_count, account_capacity;
+    bool is_counting; /* jobs that begin now count from their first joule */
+    bool is_known;    /* after a restart: the figures of all jobs have been added */
     bool has_price;
     bool has_currency; /* false: not known, as in notes of older versions; the next prices set it */
     char currency[16]; /* of the costs; "": the prices have none */

@@ -166,16 +166,16 @@ void harpe_fleet_metrics_append_events(const harpe_fleet_state *state, double at
 void harpe_fleet_metrics_append_energy(const harpe_fleet_state *state, double at_s,
                                        harpe_text *text) {
     const harpe_fleet_energy *energy = &state->energy;
-    bool has_price = state->prices.count > 0, has_cost = energy->has_price;
+    bool has_price = state->prices.count > 0, has_cost = energy->has_price && energy->is_known;
     harpe_fleet_price price = harpe_decide_price(state, at_s);
     harpe_fleet_metrics_append_one(
         text, "harpe_fleet_energy_joules_total", "counter",
         "Energy that jobs have used while a budget, an event or a price was set, with the "
         "overhead factor of the whole fleet",
-        NULL, energy->used_j);
+        NULL, energy->is_known ? energy->used_j : NAN);
     harpe_fleet_metrics_append_one(text, "harpe_fleet_energy_saved_joules", "gauge",
                                    "Energy saved, with the overhead factor of the whole fleet",
-                                   NULL, energy->saved_j);
+                                   NULL, energy->is_known ? energy->saved_j : NAN);
     harpe_fleet_metrics_append_one(text, "harpe_fleet_energy_price_per_joule", "gauge",
                                    "Price of a joule now, without the price of carbon dioxide",
                                    state->prices.currency,

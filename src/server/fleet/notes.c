@@ -253,10 +253,30 @@ static harpe_status apply_prices(harpe_fleet_state *state, const char *id, const
     return HARPE_OK;
 }
 
+/* An account is [used, saved or null, counted, uncertainty]. */
+static harpe_status load_accounts(harpe_fleet_state *state, const json_t *jobs,
+                                  harpe_error *error) {
+    bool is_counting = state->energy.is_counting;
+    const char *id;
+    json_t *list;
+    json_object_foreach((json_t *)jobs, id, list) {
+        harpe_fleet_account *account = harpe_fleet_account_need(state, id, is_counting);
+        if (!account) return harpe_fail_memory(error);
+        account->used_j = account->kept_j = json_number_value(json_array_get(list, 0));
+        account->saved_j = json_number_value(json_array_get(list, 1));
+        account->has_saved = is_counting && json_is_number(json_array_get(list, 1));
+        account->counted_j = json_number_value(json_array_get(list, 2));
+        account->uncertainty_j = json_number_value(json_array_get(list, 3));
+    }
+    return HARPE_OK;
+}
+
 static harpe_status apply_energy(harpe_fleet_state *state, const char *id, const json_t *object,
                                  bool is_loading, harpe_error *error) {
-    (void)id, (void)error;
+    (void)id;
     if (!is_loading) return HARPE_OK; /* the state may be newer */
+    const json_t *jobs = json_object_get(object, "jobs");
+    harpe_fleet_accounts_free(state);
     state->energy = (harpe_fleet_energy){
         .since_s = number_of(object, "since", 0),
         .used_j = number_of(object, "used_j", 0),
@@ -265,14 +285,17 @@ static harpe_status apply_energy(harpe_fleet_state *state, const char *id, const
         .cost_saved = number_of(object, "cost_saved", 0),
         .carbon_kg = number_of(object, "carbon_kg", 0),
         .carbon_kg_saved = number_of(object, "carbon_kg_saved", 0),
-        /* Older versions stored only the variance of jobs that were gone. */
+        .gone_variance = jobs ? number_of(object, "gone_variance", 0) : 0,
+        /* Older versions stored no accounts, and only one uncertainty of all jobs, or only the
+         * variance of jobs that were gone. */
         .kept_uncertainty_j = number_of(object, "uncertainty_j",
                                         sqrt(fmax(0, number_of(object, "gone_variance", 0)))),
+        .is_counting = json_is_true(json_object_get(object, "is_counting")),
         .has_price = json_is_true(json_object_get(object, "has_price")),
         .has_currency = json_object_get(object, "currency"),
     };
     copy_text(object, "currency", state->energy.currency, sizeof state->energy.currency);
-    return HARPE_OK;
+    return load_accounts(state, jobs, error);
 }
 
 static harpe_status load_cap(harpe_fleet_state *state, harpe_member_kind kind, const char *id,
@@ -405,15 +428,29 @@ bool harpe_notes_of_event(const harpe_fleet_event *event, harpe_fleet_note *out)
     return harpe_notes_make("event/", id, object, out);
 }
 
+static json_t *accounts_of(const harpe_fleet_energy *energy) {
+    json_t *jobs = json_object();
+    for (size_t i = 0; i < energy->account_count; i++) {
+        const harpe_fleet_account *account = energy->accounts[i];
+        json_object_set_new(
+            jobs, account->id,
+            json_pack("[f,o,f,f]", account->used_j,
+                      account->has_saved ? json_real(account->saved_j) : json_null(),
+                      account->counted_j, account->uncertainty_j));
+    }
+    return jobs;
+}
+
 bool harpe_notes_of_energy(const harpe_fleet_state *state, harpe_fleet_note *out) {
     const harpe_fleet_energy *energy = &state->energy;
     json_t *object =
-        json_pack("{s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:b,s:s*}", "since", energy->since_s, "used_j",
-                  energy->used_j, "saved_j", energy->saved_j, "cost", energy->cost, "cost_saved",
-                  energy->cost_saved, "carbon_kg", energy->carbon_kg, "carbon_kg_saved",
-                  energy->carbon_kg_saved, "uncertainty_j", harpe_fleet_energy_uncertainty_j(state),
-                  "has_price", (int)energy->has_price, "currency",
-                  energy->has_currency ? energy->currency : NULL);
+        json_pack("{s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:b,s:b,s:o,s:s*}", "since",
+                  energy->since_s, "used_j", energy->used_j, "saved_j", energy->saved_j, "cost",
+                  energy->cost, "cost_saved", energy->cost_saved, "carbon_kg", energy->carbon_kg,
+                  "carbon_kg_saved", energy->carbon_kg_saved, "uncertainty_j",
+                  energy->kept_uncertainty_j, "gone_variance", energy->gone_variance, "is_counting",
+                  (int)energy->is_counting, "has_price", (int)energy->has_price, "jobs",
+                  accounts_of(energy), "currency", energy->has_currency ? energy->currency : NULL);
     return harpe_notes_make("energy", "", object, out);
 }
 

@@ -3,18 +3,25 @@
  * moment, and with the overhead factor of the whole fleet. While nothing steers the fleet, the
  * server seldom looks at its jobs, so that energy is not counted.
  *
+ * Each job has an account: the figures up to which its energy is in the sums. Only what is above
+ * them is added. Accounts and sums are one note of the store, so after a restart the next figures
+ * of a job add exactly what the stored sums lack.
+ *
  * The savings of a job are uncertain mainly because its baseline is. The same baseline serves all
  * its iterations. So if a part of the job's energy is counted, the same part of its uncertainty
- * counts. For the same reason, what a server has counted before a restart and after it has
- * uncertainties that are added, not combined as independent ones. */
+ * counts. */
 #include "server/fleet/price_energy.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/units.h"
 #include "server/fleet/decide.h"
+
+/* ---- Sums ------------------------------------------------------------------------------------ */
 
 /* Amounts of two currencies have no sum, so the costs begin again with another currency. No
  * currency counts as a currency of its own. */
@@ -45,24 +52,77 @@ static void add(harpe_fleet_state *state, double at_s, double used_j, double sav
     energy->carbon_kg_saved += saved_j * carbon_kg_per_j;
 }
 
-void harpe_fleet_energy_take(harpe_fleet_state *state, harpe_member *member, double at_s,
-                             harpe_fleet_used figures, bool is_steered) {
-    harpe_member_rounds *rounds = &member->rounds;
-    if (is_steered && state->energy.since_s == 0) state->energy.since_s = at_s;
-    if (is_steered && rounds->has_energy && figures.used_j >= rounds->used_j) {
-        add(state, at_s, figures.used_j - rounds->used_j, figures.saved_j - rounds->saved_j);
-        rounds->counted_j += figures.used_j - rounds->used_j;
+/* ---- Accounts -------------------------------------------------------------------------------- */
+
+harpe_fleet_account *harpe_fleet_account_need(harpe_fleet_state *state, const char *id,
+                                              bool is_new) {
+    harpe_fleet_energy *energy = &state->energy;
+    for (size_t i = 0; i < energy->account_count; i++)
+        if (strcmp(energy->accounts[i]->id, id) == 0) return energy->accounts[i];
+    harpe_fleet_account *account = harpe_calloc(1, sizeof *account);
+    if (account) account->id = strdup(id);
+    if (!account || !account->id ||
+        !HARPE_ARRAY_RESERVE(energy->accounts, energy->account_capacity,
+                             energy->account_count + 1)) {
+        if (account) free(account->id);
+        free(account);
+        return NULL;
     }
-    rounds->used_j = figures.used_j;
-    rounds->saved_j = figures.saved_j;
-    rounds->has_energy = is_steered;
-    double part = figures.used_j > 0 ? fmin(1, rounds->counted_j / figures.used_j) : 0;
-    rounds->uncertainty_j = part * figures.uncertainty_j;
+    account->has_used = account->has_saved = is_new;
+    energy->accounts[energy->account_count++] = account;
+    return account;
+}
+
+static void free_account(harpe_fleet_account *account) {
+    free(account->id);
+    free(account);
+}
+
+void harpe_fleet_account_close(harpe_fleet_state *state, size_t index) {
+    harpe_fleet_energy *energy = &state->energy;
+    energy->gone_variance += pow(energy->accounts[index]->uncertainty_j, 2);
+    free_account(energy->accounts[index]);
+    energy->accounts[index] = energy->accounts[--energy->account_count];
+}
+
+void harpe_fleet_accounts_free(harpe_fleet_state *state) {
+    harpe_fleet_energy *energy = &state->energy;
+    for (size_t i = 0; i < energy->account_count; i++)
+        free_account(energy->accounts[i]);
+    free(energy->accounts);
+}
+
+void harpe_fleet_energy_begin(harpe_fleet_state *state, double at_s) {
+    if (state->energy.since_s == 0) state->energy.since_s = at_s;
+    state->energy.is_counting = true;
+}
+
+void harpe_fleet_energy_end(harpe_fleet_state *state) {
+    state->energy.is_counting = false;
+    for (size_t i = 0; i < state->energy.account_count; i++)
+        state->energy.accounts[i]->has_used = state->energy.accounts[i]->has_saved = false;
+}
+
+void harpe_fleet_account_take(harpe_fleet_state *state, harpe_fleet_account *account, double at_s,
+                              harpe_fleet_used figures) {
+    double used_j = account->has_used ? figures.used_j - account->used_j : 0;
+    double saved_j =
+        account->has_saved && figures.has_saved ? figures.saved_j - account->saved_j : 0;
+    if (used_j < 0) return; /* it counts already */
+    add(state, at_s, used_j, saved_j);
+    account->counted_j += used_j;
+    account->has_used = true;
+    account->used_j = figures.used_j;
+    if (!figures.has_saved) return;
+    account->has_saved = true;
+    account->saved_j = figures.saved_j;
+    double part = figures.used_j > 0 ? fmin(1, account->counted_j / figures.used_j) : 0;
+    account->uncertainty_j = part * figures.uncertainty_j;
 }
 
 double harpe_fleet_energy_uncertainty_j(const harpe_fleet_state *state) {
     double variance = state->energy.gone_variance;
-    for (size_t i = 0; i < state->member_count; i++)
-        variance += pow(state->members[i]->rounds.uncertainty_j, 2);
+    for (size_t i = 0; i < state->energy.account_count; i++)
+        variance += pow(state->energy.accounts[i]->uncertainty_j, 2);
     return state->energy.kept_uncertainty_j + state->groups[0].budget.overhead * sqrt(variance);
 }

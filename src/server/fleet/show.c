@@ -219,6 +219,10 @@ static double if_priced(const harpe_fleet_energy *energy, double value) {
 
 static void append_energy(harpe_text *text, const harpe_fleet_state *state) {
     const harpe_fleet_energy *energy = &state->energy;
+    if (!energy->is_known) {
+        harpe_json_raw(text, ",\"energy\":null");
+        return;
+    }
     double uncertainty_j = harpe_fleet_energy_uncertainty_j(state);
     /* The uncertainty of the saved energy as a part of the used energy. Cost and carbon have the
      * same part. */

@@ -169,6 +169,9 @@ static void tick(void *user) {
     if (is_set && !self->was_set) forget_own_caps(self);
     self->was_set = is_set;
     look(self);
+    /* A job that the store does not know counts from its first joule only if all others are there.
+     */
+    if (self->was_counting != self->state.energy.is_counting) harpe_steering_keep_energy(self);
     if (is_set || is_asked) harpe_steering_read_plans(self, now);
     if (is_set) {
         decide(self);
@@ -508,6 +511,13 @@ void harpe_steering_metrics(const harpe_steering *self, harpe_text *text) {
 
 /* ---- Life ------------------------------------------------------------------------------------ */
 
+/* The energy of a job is stored before the job is deleted. */
+static void eviction_begins(void *user, const harpe_job_glance *glance) {
+    harpe_steering *self = user;
+    if (!self->is_stopping && harpe_engine_link_settle(&self->state, glance, now_of(self).wall_s))
+        harpe_steering_keep_energy(self);
+}
+
 static harpe_status load_note(void *user, const harpe_change *record, harpe_error *error) {
     harpe_steering *self = user;
     if (strcmp(record->job_id, "history") == 0) {
@@ -537,13 +547,19 @@ harpe_status harpe_steering_new(const harpe_jobs_options *options, harpe_jobs *j
         harpe_groups_place(&self->state, self->state.members[i]);
     bool is_set = harpe_limits_are_set(&self->state, now_of(self).wall_s);
     if (is_set || has_commands(self)) run_later(self);
+    self->was_counting = self->state.energy.is_counting;
     harpe_jobs_use_groups(jobs, &self->state.tree);
+    harpe_jobs_on_eviction(jobs, eviction_begins, self);
     *out = self;
     return HARPE_OK;
 }
 
-void harpe_steering_stop(harpe_steering *self) {
+void harpe_steering_stop(harpe_steering *self, bool may_store) {
     if (!self || self->is_stopping) return;
+    if (may_store && self->state.energy.is_counting) {
+        look(self);
+        harpe_steering_keep_sums(self);
+    }
     harpe_timer_cancel(self->timer);
     self->timer = NULL;
     self->is_stopping = true;
@@ -561,9 +577,10 @@ bool harpe_steering_is_idle(const harpe_steering *self) {
 
 void harpe_steering_free(harpe_steering *self) {
     if (!self) return;
-    harpe_steering_stop(self);
+    harpe_steering_stop(self, false);
     harpe_steering_drop_work(self);
     harpe_jobs_use_groups(self->jobs, NULL);
+    harpe_jobs_on_eviction(self->jobs, NULL, NULL);
     harpe_fleet_end(&self->state);
     harpe_fleet_history_free(self->history);
     free(self);

@@ -16,8 +16,9 @@ harpe_status harpe_steering_new(const harpe_jobs_options *options, harpe_jobs *j
 /* Call it before `jobs` is freed, and after the workers and the store have ended or
  * harpe_steering_is_idle is true. */
 void harpe_steering_free(harpe_steering *self);
-/* Stops steering. Calls get 503 from now on. */
-void harpe_steering_stop(harpe_steering *self);
+/* Stops steering. Calls get 503 from now on. `may_store`: stores what was used until now. A server
+ * that has lost the store must not. */
+void harpe_steering_stop(harpe_steering *self, bool may_store);
 /* Returns true if nothing is in flight. */
 bool harpe_steering_is_idle(const harpe_steering *self);
 

@@ -139,10 +139,20 @@ void harpe_steering_keep_event(harpe_steering *self, harpe_fleet_event *event) {
     harpe_steering_store(self, &note, NULL, NULL);
 }
 
+void harpe_steering_keep_energy(harpe_steering *self) {
+    harpe_fleet_note note;
+    harpe_fleet_energy *energy = &self->state.energy;
+    if (!harpe_notes_of_energy(&self->state, &note)) return;
+    self->was_counting = energy->is_counting;
+    for (size_t i = 0; i < energy->account_count; i++)
+        energy->accounts[i]->kept_j = energy->accounts[i]->used_j;
+    harpe_steering_store(self, &note, NULL, NULL);
+}
+
 void harpe_steering_keep_sums(harpe_steering *self) {
     harpe_fleet_note note;
     harpe_text text = {0};
-    if (harpe_notes_of_energy(&self->state, &note)) harpe_steering_store(self, &note, NULL, NULL);
+    harpe_steering_keep_energy(self);
     harpe_fleet_history_save(self->history, &text);
     note = (harpe_fleet_note){strdup("history"), text.failed ? NULL : text.data};
     if (text.failed) harpe_text_free(&text);

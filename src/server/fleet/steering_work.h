@@ -17,6 +17,8 @@ void harpe_steering_store(harpe_steering *self, harpe_fleet_note *note, harpe_ca
 /* Removes a note from the store. */
 void harpe_steering_erase(harpe_steering *self, const char *prefix, const char *id);
 void harpe_steering_keep_event(harpe_steering *self, harpe_fleet_event *event);
+/* Stores the energy: the sums of the fleet with the accounts of the jobs. */
+void harpe_steering_keep_energy(harpe_steering *self);
 /* Stores history and energy. */
 void harpe_steering_keep_sums(harpe_steering *self);
 
