@@ -159,6 +159,20 @@ static void forget_own_caps(const harpe_steering *self) {
         if (!self->state.members[i]->was_steered) self->state.members[i]->rounds.plan_count = -1;
 }
 
+/* Stores the energy when counting begins or ends, because a job that the store does not know counts
+ * from its first joule. Does the same when the price changes: what a server that is killed has not
+ * stored gets the price of the restart. */
+static void keep_energy_of_change(harpe_steering *self, harpe_fleet_now now) {
+    const harpe_fleet_energy *energy = &self->state.energy;
+    harpe_fleet_price price = harpe_decide_price(&self->state, now.wall_s);
+    bool is_other = price.energy_per_kwh != self->kept_price.energy_per_kwh ||
+                    price.carbon_g_per_kwh != self->kept_price.carbon_g_per_kwh;
+    bool is_due = energy->is_counting && energy->is_known && is_other;
+    if (!is_due && self->was_counting == energy->is_counting) return;
+    self->kept_price = price;
+    harpe_steering_keep_energy(self);
+}
+
 static void tick(void *user) {
     harpe_steering *self = user;
     self->timer = NULL;
@@ -169,9 +183,7 @@ static void tick(void *user) {
     if (is_set && !self->was_set) forget_own_caps(self);
     self->was_set = is_set;
     look(self);
-    /* A job that the store does not know counts from its first joule only if all others are there.
-     */
-    if (self->was_counting != self->state.energy.is_counting) harpe_steering_keep_energy(self);
+    keep_energy_of_change(self, now);
     if (is_set || is_asked) harpe_steering_read_plans(self, now);
     if (is_set) {
         decide(self);

@@ -19,9 +19,10 @@ struct harpe_steering {
     harpe_fleet_history *history;
     harpe_timer *timer; /* NULL: nothing is steered, or it stops */
     bool is_stopping;
-    bool was_set;      /* at the last tick, a budget, an event or a price was set */
-    bool was_counting; /* in the store, energy is counted */
-    uint64_t stamp;    /* of the last look at the jobs */
+    bool was_set;                 /* at the last tick, a budget, an event or a price was set */
+    bool was_counting;            /* in the store, energy is counted */
+    harpe_fleet_price kept_price; /* at which the energy in the store ends */
+    uint64_t stamp;               /* of the last look at the jobs */
     harpe_work solve_work;
     struct harpe_fleet_work *work; /* in flight: notes that are stored, and calls to jobs */
     int reading;                   /* frontiers that are being read */
