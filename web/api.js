@@ -145,10 +145,10 @@ export async function finishedJobs(signal) {
     }
 }
 
-/** Returns the price of energy and carbon, or null if the server knows none. */
-export async function fleetPrice(signal) {
+/** Returns what the fleet's energy has cost, or null if the server does not count it. */
+export async function fleetEnergy(signal) {
     try {
-        return (await get("/fleet", signal)).price ?? null;
+        return (await get("/fleet", signal)).energy ?? null;
     } catch (error) {
         if ([403, 404].includes(error.status)) return null;
         throw error;

@@ -4,14 +4,14 @@
 import { get } from "./api.js";
 import { h, setText } from "./dom.js";
 import { facts, section } from "./figures.js";
-import { ago, carbon, carbonWithin, JOULES_PER_KWH, money, moneyWithin, percent, wattHours, wattHoursWithin, watts, when } from "./format.js";
+import { ago, JOULES_PER_KWH, money, percent, wattHours, wattHoursWithin, watts, when } from "./format.js";
 import { fleetForms } from "./fleet_forms.js";
 import { fleetBudgets, fleetEvents, fleetJobs, stateWords } from "./fleet_tables.js";
 import { FLEET_HELP, FLEET_STATES, SECTION_HELP, unmeasuredWords } from "./fleet_words.js";
 import { poll } from "./live.js";
 import { powerChart } from "./power_chart.js";
 import { timeRange } from "./time_range.js";
-import { savedText } from "./totals.js";
+import { savedText, setCosts, setOrRemove } from "./totals.js";
 
 const EVERY_MS = 2000;
 const HISTORY_EVERY_MS = 10000;
@@ -33,14 +33,11 @@ function setPower(list, { power, state, price, weighted_slowdown: slowdown, obje
     list.set("Power planned", watts(power.planned_w));
     const isSteered = state !== "none";
     const least = Number.isFinite(bound) ? `, lower bound ${plain(bound)}` : "";
-    setOrRemove(list, "Weighted slowdown", isSteered ? slowdown : null, (value) => plain(value) + (price ? "" : least));
-    setOrRemove(list, "Cost rate", isSteered && price ? objective : null,
+    const isWeighed = price?.value_per_s > 0; // lost time against energy
+    setOrRemove(list, "Weighted slowdown", isSteered ? slowdown : null, (value) => plain(value) + (isWeighed ? "" : least));
+    setOrRemove(list, "Cost of power", price?.cost_per_h, (value) => `${money(value, price.currency)} per h`);
+    setOrRemove(list, "Cost rate", isSteered && isWeighed ? objective : null,
         (value) => `${plain(value)} ${price.currency ? `${price.currency} ` : ""}per s${least}`);
-}
-
-function setOrRemove(list, name, value, format) {
-    if (Number.isFinite(value)) list.set(name, format(value));
-    else list.remove(name);
 }
 
 /** Without a baseline, both figures are 0. */
@@ -54,11 +51,7 @@ function setEnergy(list, { energy, price }) {
     if (energy) {
         list.set("Energy used", Number.isFinite(energy.since) ? `${kilowattHours(energy.used_kwh)} since ${when(energy.since)}` : kilowattHours(energy.used_kwh));
         list.set("Energy saved", energySaved(energy));
-        const { currency, cost_saved_uncertainty: ofCost, carbon_kg_saved_uncertainty: ofCarbon } = energy;
-        setOrRemove(list, "Cost", energy.cost, (value) => money(value, currency));
-        setOrRemove(list, "Cost saved", energy.cost_saved, (value) => moneyWithin(value, ofCost ?? 0, currency));
-        setOrRemove(list, "Carbon", energy.carbon_kg, carbon);
-        setOrRemove(list, "Carbon saved", energy.carbon_kg_saved, (value) => carbonWithin(value, ofCarbon ?? 0));
+        setCosts(list, energy);
     }
     const parts = !price ? [] : [Number.isFinite(price.energy_per_kwh) ? `${money(price.energy_per_kwh, price.currency)} per kWh` : "",
         Number.isFinite(price.carbon_g_per_kwh) ? `${price.carbon_g_per_kwh.toPrecision(3)} g CO₂ per kWh` : "",

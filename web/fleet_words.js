@@ -74,8 +74,9 @@ export const FLEET_HELP = {
     "Power limit": "The budget of the whole fleet now, less events, ramps and the safety margin.",
     "Power counted": "The power that the server must assume: a job that does not answer is counted with what it may draw. The limit holds for this figure.",
     "Power planned": "Sum of the powers of the plans that the jobs have now, by prediction.",
-    "Weighted slowdown": "Sum over all jobs of weight × (time of the plan ÷ time of the fastest plan − 1). Without a price, the server minimises it, and no choice of plans can be below the lower bound.",
-    "Cost rate": "What the server minimises while there are prices: the value of the time that jobs lose in a second against their fastest plans, plus the cost of the energy for the work that the fastest plans do in a second. No choice of plans can be below the lower bound.",
+    "Weighted slowdown": "Sum over all jobs of weight × (time of the plan ÷ time of the fastest plan − 1). Without a value of time, the server minimises it, and no choice of plans can be below the lower bound.",
+    "Cost of power": "The measured power for an hour at the present price, with the price of its carbon. The factor for machines and cooling is included.",
+    "Cost rate": "What the server minimises while there are prices and a value of time (harpe fleet prices set --time-value): the value of the time that jobs lose in a second against their fastest plans, plus the cost of the energy for the work that the fastest plans do in a second. No choice of plans can be below the lower bound.",
     "Energy used": "Energy of all jobs since this time, while a budget, an event or a price was set. The factor for machines and cooling is included.",
     "Energy saved": "Against the baselines that the jobs measured at their highest clocks. The factor for machines and cooling is included. The percentage is of the energy that all jobs together would have used. ± is the half-width of the 95 % confidence interval.",
     Cost: "Energy at the price that held when it was used, plus the price of its carbon. The factor for machines and cooling is included. With another currency, the sum begins again.",
@@ -99,7 +100,7 @@ export const JOB_COLUMNS = [
     ["State", "Follows: runs its plan. Lowering, raising: gets another plan, and changes to it after its present round. Learning: has no plans yet, or still measures clocks. Silent: does not answer, and is counted with what it may draw."],
     ["Power", "Measured power, or planned power while nothing is measured, and its share of all jobs. The bar shows the share."],
     ["Slowdown", "How much longer an iteration takes than with the job's fastest plan, and the largest slowdown that the job accepts."],
-    ["Gain per kW", "Marginal time per watt: how much the weighted slowdown would fall for the job's next watts, as a rate for 1 kW. 0.5 means: 10 W more make an iteration of a job of weight 1 shorter by 0.5 % of its fastest time. The job with the highest figure gets the next watt. While there are prices, it is the fall of the cost rate instead."],
+    ["Gain per kW", "Marginal time per watt: how much the weighted slowdown would fall for the job's next watts, as a rate for 1 kW. 0.5 means: 10 W more make an iteration of a job of weight 1 shorter by 0.5 % of its fastest time. The job with the highest figure gets the next watt. While there are prices and a value of time, it is the fall of the cost rate instead."],
     ["Plan", "The number of the plan that runs, from 0, the fastest, and the number of the job's plans."],
     ["Weight", "The value of the job's time against that of other jobs, and its priority."],
 ];
@@ -109,7 +110,7 @@ export const BUDGET_COLUMNS = [
     ["Measured", "Power that these jobs reported last. A job that has not reported its power yet is not in it."],
     ["Counted", "Power that the server must assume. The limit holds for this figure."],
     ["Least", "The least power that is possible within the slowdowns that the jobs accept. If it is above the limit, watts are missing."],
-    ["Price per kW", "How much the weighted slowdown would fall with more watts in this budget, as a rate for 1 kW. While there are prices, it is the fall of the cost rate instead. 0: more watts in this budget would help no job."],
+    ["Price per kW", "How much the weighted slowdown would fall with more watts in this budget, as a rate for 1 kW. While there are prices and a value of time, it is the fall of the cost rate instead. 0: more watts in this budget would help no job."],
 ];
 export const EVENT_COLUMNS = [
     ["State", "Planned, announced (the power is being lowered), active, coming back (the power rises in a ramp), over or cancelled."],

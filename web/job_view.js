@@ -60,6 +60,14 @@ function rankList() {
     } };
 }
 
+/* ---- The pipeline ---- */
+
+/** Describes the part of a predicted iteration that the picture of its pipeline lacks. */
+function outsideWords(time, energy) {
+    return Math.abs(time) < 1e-6 && Math.abs(energy) < 1e-3 ? ""
+        : ` Of these, ${seconds(time)} and ${joules(energy)} are outside of the pipeline and are not drawn.`;
+}
+
 /* ---- The view ---- */
 
 function selectionFacts(list, frontier, index) {
@@ -134,7 +142,7 @@ export function showJob(content, id, tell) {
         const { figures } = job;
         if (figures?.energy > 0) {
             now.set("Energy used", `${joules(figures.energy)} in ${figures.iterations} iterations`);
-            now.set("Power", `${watts(figures.power)} in the last round`);
+            now.set("Power", figures.power > 0 ? `${watts(figures.power)} in the last round` : "not known since the server was restarted");
             now.set("Saved so far", savedWords(figures.saved) ?? "no baseline measured");
         }
         reportSection.hidden = !job.report;
@@ -157,7 +165,8 @@ export function showJob(content, id, tell) {
     }, (answer) => {
         if (!answer) return;
         const { pipeline, index } = answer;
-        setText(pipelineNote, `Plan ${planNumber(frontier, index)}: ${seconds(pipeline.time)}, ${joules(pipeline.energy)}, without the time and energy outside of the pipeline. ` +
+        const { time, energy } = describePlan(frontier, index);
+        setText(pipelineNote, `Plan ${planNumber(frontier, index)}: ${seconds(time)}, ${joules(energy)}.${outsideWords(time - pipeline.time, energy - pipeline.energy)} ` +
             "The colour and the height of a box show its power. The line through the boxes is a critical path.");
         const drawn = `${index} ${pipeline.time} ${pipeline.energy}`;
         if (isPipelineShown !== drawn) picture.set(pipeline);

@@ -3,7 +3,7 @@
 // set, so that the page stays fast with a thousand jobs. The server sends only the jobs that have
 // changed. It does not send savings; the page requests savings for the rows that are in sight. The
 // sums above the list include the final reports of finished jobs.
-import { finishedJobs, fleetPrice, get, jobPath } from "./api.js";
+import { finishedJobs, fleetEnergy, get, jobPath } from "./api.js";
 import { h, setText } from "./dom.js";
 import { columnHelp, facts, tableHead } from "./figures.js";
 import { ago, joules, percent, plural, ranges, wattHours, wattHoursWithin, watts } from "./format.js";
@@ -127,20 +127,20 @@ export function showJobs(content, tell) {
     /* ---- All jobs together ---- */
 
     let finished = [];
-    let price = null;
+    let costs = null;
 
     function sum() {
         const live = [...rows.values()].map((row) => row.job);
-        const { used, saved, uncertainty, compared } = showTotals(totals, live, finished, price);
+        const { used, saved, uncertainty, compared } = showTotals(totals, live, finished, costs);
         const isSaved = compared > 0 && saved > uncertainty;
         setText(headline, used === 0 ? "" : `${plural(live.length, "job")} and ${plural(finished.length, "finished job")} used ${wattHours(used)}` +
             (isSaved ? ` and saved ${wattHoursWithin(saved, uncertainty)}.` : "."));
         totals.element.hidden = used === 0;
     }
 
-    const around = onDemand(async (signal) => Promise.all([finishedJobs(signal), fleetPrice(signal)]), ([reports, found]) => {
+    const around = onDemand(async (signal) => Promise.all([finishedJobs(signal), fleetEnergy(signal)]), ([reports, found]) => {
         finished = reports;
-        price = found;
+        costs = found;
         sum();
     }, () => {}, TOTALS_AT_MOST_EVERY_MS);
     around();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Energy, money and carbon of several jobs together. The savings of jobs are measured independently,
 // so the square of a sum's uncertainty is the sum of the squares.
-import { carbon, carbonWithin, JOULES_PER_KWH, money, moneyWithin, percentWithin, wattHours, wattHoursWithin, watts } from "./format.js";
+import { carbon, carbonWithin, money, moneyWithin, percentWithin, wattHours, wattHoursWithin, watts } from "./format.js";
+import { FLEET_HELP } from "./fleet_words.js";
 
 /** Returns the sums over the figures of jobs: energies in J, power in W. */
 export function sumOf(jobs) {
@@ -29,24 +30,27 @@ export function savedText({ saved, uncertainty, baseline }) {
     return Math.abs(saved) > uncertainty ? words + share : `${words}${share}, within noise`;
 }
 
-/** Sets the figures of all jobs in a list of facts. `price` is that of GET /fleet, or null. */
-export function showTotals(list, live, finished, price) {
+/** Sets what the fleet's energy has cost, by the price of its time. `energy` is that of GET /fleet, or null. */
+export function setCosts(list, energy) {
+    const { currency, cost_saved_uncertainty: ofCost, carbon_kg_saved_uncertainty: ofCarbon } = energy ?? {};
+    setOrRemove(list, "Cost", energy?.cost, (value) => money(value, currency));
+    setOrRemove(list, "Cost saved", energy?.cost_saved, (value) => moneyWithin(value, ofCost ?? 0, currency));
+    setOrRemove(list, "Carbon", energy?.carbon_kg, carbon);
+    setOrRemove(list, "Carbon saved", energy?.carbon_kg_saved, (value) => carbonWithin(value, ofCarbon ?? 0));
+}
+
+export function setOrRemove(list, name, value, format) {
+    if (Number.isFinite(value)) list.set(name, format(value));
+    else list.remove(name);
+}
+
+/** Sets the figures of all jobs in a list of facts. `energy` is that of GET /fleet, or null. */
+export function showTotals(list, live, finished, energy) {
     const sum = sumOf([...live, ...finished]);
     list.set("Power now", watts(sumOf(live.filter((job) => job.state !== "ended" && job.state !== "failed")).power));
     list.set("Energy used", wattHours(sum.used));
     list.set("Energy saved", sum.compared > 0 ? savedText(sum) : "no baseline measured yet");
-    const kwh = [sum.used, sum.saved, sum.uncertainty].map((value) => value / JOULES_PER_KWH);
-    const both = (rate, format, within) => format(rate * kwh[0]) +
-        (sum.compared > 0 ? `, saved ${within(rate * kwh[1], Math.abs(rate) * kwh[2])}` : "");
-    if (price?.energy_per_kwh) // a price may be negative
-        list.set("Money", both(price.energy_per_kwh, (value) => money(value, price.currency),
-            (value, uncertainty) => moneyWithin(value, uncertainty, price.currency)));
-    else
-        list.remove("Money");
-    if (price?.carbon_g_per_kwh > 0)
-        list.set("Carbon", both(price.carbon_g_per_kwh / 1000, carbon, carbonWithin));
-    else
-        list.remove("Carbon");
+    setCosts(list, energy);
     return sum;
 }
 
@@ -56,6 +60,6 @@ export const TOTALS_HELP = {
     "Energy used": "Sum over all jobs on this page and all final reports that the server keeps. It comes from the energy counters of the GPUs: machines and cooling are not in it.",
     "Energy saved": "Against the baselines that the jobs measured at their highest clocks, energy for measuring included. Only jobs with a baseline count. " +
         "± is the half-width of the 95 % confidence interval; if the interval contains 0, the figure is called noise.",
-    Money: "Energy times the present price of the fleet. Energy that was used at an earlier price is counted with the present price too.",
-    Carbon: "Energy times the present carbon intensity of the fleet.",
+    ...Object.fromEntries(["Cost", "Cost saved", "Carbon", "Carbon saved"].map((name) => [name,
+        `The whole fleet, as on the page Fleet, since there are prices. ${FLEET_HELP[name]}`])),
 };

@@ -27,18 +27,27 @@ const KINDS = {
     },
 };
 
-/** Returns the value of each job request that would select a plan, computed as the server does. */
+/** Returns the part of an iteration's time that neither a plan nor a job request explains. The page shows predicted times with it,
+ * and the server expects times without it. */
+const unexplainedTime = (frontier) => outsideOf(frontier).time - wishOutsideOf(frontier).time;
+
+/** Returns the value of each job request that would select a plan, computed as the server does, but with a predicted time. */
 function valuesFor(frontier, index) {
     const outside = wishOutsideOf(frontier);
     const plan = frontier.plans[index];
     const time = plan.time + outside.time;
     const undisturbed = frontier.undisturbed_time + outside.time;
-    return { plan: time, straggler: Math.max(1, time / undisturbed), cap: (plan.energy + outside.energy) / time };
+    return { plan: describePlan(frontier, index).time, straggler: Math.max(1, time / undisturbed), cap: (plan.energy + outside.energy) / time };
 }
 
-/** Describes the part of an iteration's time that neither a plan nor a job request explains. */
+/** Returns the value that the server expects. 0 ends a request. */
+function requested(frontier, kind, value) {
+    const unexplained = kind === "plan" && value > 0 && frontier ? unexplainedTime(frontier) : 0;
+    return unexplained ? Math.max(value - unexplained, 1e-9) : value;
+}
+
 function unexplained(frontier) {
-    const extra = outsideOf(frontier).time - wishOutsideOf(frontier).time;
+    const extra = unexplainedTime(frontier);
     return extra > 0.005 * frontier.plans[0].time ? ` At present, iterations take ${seconds(extra)} more, which no plan explains.` : "";
 }
 
@@ -56,10 +65,10 @@ export function wishForms(jobId, afterwards) {
     let shown = null; // the frontier
     async function send(kind, value) {
         const { button, path, field, say } = KINDS[kind];
-        const onTop = kind !== "cap" && value > 1 && shown ? unexplained(shown) : "";
+        const onTop = kind === "straggler" && value > 1 && shown ? unexplained(shown) : "";
         if (!await confirmed(`${button}?`, `Job ${jobId}. ${say(value)}${onTop}`)) return;
         try {
-            await post(path + jobPath(jobId).slice("/jobs".length), { [field]: value });
+            await post(path + jobPath(jobId).slice("/jobs".length), { [field]: requested(shown, kind, value) });
             setText(status, "✔ The server has accepted the request. It takes effect with the next schedule.");
             touched.delete(kind);
             afterwards();
@@ -96,7 +105,7 @@ export function wishForms(jobId, afterwards) {
             if (!await confirmed(`Run plan ${number}?`, `Job ${jobId}. From the next round on, an iteration takes ${seconds(plan.time)} and ` +
                 `${joules(plan.energy)}, by prediction.`)) return;
             try {
-                await post(`/plan${jobPath(jobId).slice("/jobs".length)}`, { time: valuesFor(frontier, index).plan * (1 + 1e-9) });
+                await post(`/plan${jobPath(jobId).slice("/jobs".length)}`, { time: requested(frontier, "plan", plan.time) * (1 + 1e-9) });
                 setText(status, `✔ Plan ${number} was requested. A straggler or a power cap may still select another plan.`);
                 touched.delete("plan");
                 afterwards();

@@ -194,6 +194,11 @@ class Fleet(ProgramTest):
             self.assertIn(words, out)
         unpriced = FLEET | {"price": None, "lower_bound": 2.1, "objective": 2.3}
         self.assertIn("weighted slowdown 2.3, lower bound 2.1\n", self.fleet("status", (200, unpriced)).out)
+        # Without a value of time, the split does not weigh it, and prices value the power.
+        unweighed = unpriced | {"price": FLEET["price"] | {"value_per_s": None, "cost_per_h": 7.25}}
+        shown = self.fleet("status", (200, unweighed)).out
+        self.assertIn("weighted slowdown 2.3, lower bound 2.1\nthe measured power costs 7.25 EUR per h\n", shown)
+        self.assertIn("no value of time: prices change no split", self.fleet("prices", (200, unweighed)).out)
         unnamed = FLEET | {"price": FLEET["price"] | {"currency": None}}
         self.assertIn("cost rate 0.0023 per s, lower bound 0.0021\n", self.fleet("status", (200, unnamed)).out)
         costs = {"currency": "EUR", "cost": 206.1, "cost_saved": 23.6, "cost_saved_uncertainty": 3.1}

@@ -1100,6 +1100,29 @@ static void cost_falls_while_the_price_is_negative(void **state) {
     end(&w);
 }
 
+/* Without a value of time, nothing says what a slower job costs. Prices then value the energy and
+ * the power, and the split is that without prices. */
+static void prices_without_a_value_of_time_change_no_split(void **state) {
+    (void)state;
+    world w;
+    begin(&w, 32);
+    real_job *job = add_job(&w, "", 1000, 12);
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":2000,\"overhead\":1.5}");
+    set(&w, HARPE_CALL_FLEET_PUT_PRICES, NULL,
+        "{\"currency\":\"EUR\",\"carbon_per_kg\":0.1,\"series\":[{\"at\":0,"
+        "\"energy_per_kwh\":100,\"carbon_g_per_kwh\":500}]}");
+    pass(&w, 90);
+    assert_int_equal(job->plan, 0);
+    json_t *json = shown(&w, NULL), *price = json_object_get(json, "price");
+    assert_true(json_is_null(json_object_get(price, "value_per_s")));
+    assert_true(json_number_value(json_object_get(json, "objective")) == 0);
+    double cost = json_number_value(json_object_get(price, "cost_per_h"));
+    double meter_kw = 1.5 * job->member->measured_w / 1000;
+    assert_true(meter_kw > 1 && fabs(cost - meter_kw * (100 + 0.05)) < 1e-6);
+    json_decref(json);
+    end(&w);
+}
+
 /* With prices, the objective and its bound are costs per second, also if the price of energy is 0.
  */
 static void objective_has_the_unit_of_the_prices(void **state) {
@@ -1153,6 +1176,37 @@ static void history_is_kept_for_a_day(void **state) {
     harpe_text_free(&second);
     harpe_fleet_history_free(history);
     harpe_fleet_history_free(again);
+}
+
+/* A limit that falls within a minute is no breach of the time before: the mean power of the minute
+ * stands beside the mean limit. If a part of the minute had no limit, the minute has none. */
+static void mean_power_stands_beside_the_mean_limit(void **state) {
+    (void)state;
+    static const double limits[][2] = {{1000, 400}, {-1, 400}, {300, 400}};
+    static const char *const shown_limits[] = {"[700]", "[null]", "[350]"};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        harpe_fleet_history *history = harpe_fleet_history_new(),
+                            *again = harpe_fleet_history_new();
+        harpe_text texts[2] = {{0}}, saved = {0};
+        double start_s = 1200000000;
+        for (int t = 0; t < 60; t++) /* within each limit, but for the last one */
+            harpe_fleet_history_add(history, start_s + t, t < 30 ? 900 : 400, 900,
+                                    limits[i][t >= 30]);
+        for (int t = 60; t < 6000; t++)
+            harpe_fleet_history_add(history, start_s + t, 0, 0, 1000);
+        harpe_fleet_history_save(history, &saved);
+        harpe_fleet_history_load(again, saved.data, saved.length);
+        harpe_fleet_history_show(history, start_s, start_s + 59, 0, &texts[0]);
+        harpe_fleet_history_show(again, start_s, start_s + 59, 0, &texts[1]);
+        for (int t = 0; t < 2; t++) {
+            assert_non_null(strstr(texts[t].data, "\"measured_w\":[650]"));
+            assert_non_null(strstr(texts[t].data, shown_limits[i]));
+            harpe_text_free(&texts[t]);
+        }
+        harpe_text_free(&saved);
+        harpe_fleet_history_free(history);
+        harpe_fleet_history_free(again);
+    }
 }
 
 static void note_gone(void *user, int64_t id) {
@@ -1360,6 +1414,8 @@ int main(void) {
         cmocka_unit_test(costs_have_a_currency),
         cmocka_unit_test(cost_falls_while_the_price_is_negative),
         cmocka_unit_test(objective_has_the_unit_of_the_prices),
+        cmocka_unit_test(prices_without_a_value_of_time_change_no_split),
+        cmocka_unit_test(mean_power_stands_beside_the_mean_limit),
         cmocka_unit_test(history_is_kept_for_a_day),
         cmocka_unit_test(old_events_are_removed_and_named),
         cmocka_unit_test(state_of_a_job_says_what_happens_to_it),

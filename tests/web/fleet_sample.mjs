@@ -41,7 +41,7 @@ export const fleet = {
         { id: 4, group: null, from: NOW + 7200, duration_s: 600, watts: null, share: 0.1, notice_s: 7200, ramp_s: 60, note: "test", state: "announced", promised_w: 54000, missing_w: 0, reached_at: null, highest_w: null, breaches: 0 },
         { id: 5, group: null, from: NOW + 90000, duration_s: 600, watts: null, share: 0.1, notice_s: 0, ramp_s: 0, note: "", state: "cancelled", promised_w: null, missing_w: 0, reached_at: null, highest_w: null, breaches: 0 },
     ],
-    price: { energy_per_kwh: 0.21, carbon_g_per_kwh: 310, carbon_per_kg: 0.08, value_per_s: 0.002, currency: "EUR", series: 96, set_at: NOW - 120 },
+    price: { energy_per_kwh: 0.21, carbon_g_per_kwh: 310, carbon_per_kg: 0.08, value_per_s: 0.002, cost_per_h: 12.03, currency: "EUR", series: 96, set_at: NOW - 120 },
     energy: { since: NOW - 86000, used_kwh: 981.2, saved_kwh: 112.4, saved_kwh_uncertainty: 3.1, currency: "CHF", cost: 206.1, cost_saved: 23.6, cost_saved_uncertainty: 0.65, carbon_kg: 304.2, carbon_kg_saved: 34.8, carbon_kg_saved_uncertainty: 0.96 },
 };
 

@@ -77,7 +77,7 @@ await test("sums_up_energy_of_all_jobs", async () => {
     await open("#/", () => page.locator(".headline"));
     await page.locator(".headline").getByText(/^2 jobs and 1 finished job used \S+ k?Wh and saved \S+ ± \S+ k?Wh\.$/).waitFor();
     await page.getByText(/^\S+ ± \S+ k?Wh \(\d+\.\d+ % ± \d\.\d+ %\)$/).waitFor();
-    assert.equal(await page.locator("dt", { hasText: "Money" }).count(), 0); // no price is known
+    assert.equal(await page.locator("dt", { hasText: "Cost" }).count(), 0); // no price is known
     await checkHelp();
     await page.getByText("What the columns mean").click();
     await page.getByText("Processes that have registered").waitFor();
@@ -230,15 +230,42 @@ await test("power_over_time_is_told_in_words", async () => {
     await page.getByRole("region", { name: "Power as numbers" }).getByText(/^1\.\d+ kW$/).first().waitFor();
 });
 
-await test("the_list_tells_money_and_carbon_at_the_price_of_the_fleet", async () => {
+await test("the_list_tells_what_the_energy_has_cost_as_the_fleet_does", async () => {
     await send("PUT", "/fleet/prices", { currency: "EUR", value_per_s: 0.001, carbon_per_kg: 0,
         series: [{ at: Math.floor(Date.now() / 1000) - 60, energy_per_kwh: 0.25, carbon_g_per_kwh: 300 }] });
     await page.reload();
     await page.getByText(/per kWh, 300 g CO₂ per kWh/).waitFor();
     await followLink(page, page.getByRole("link", { name: "Jobs", exact: true }));
-    await page.getByText(/^0\.\d+ EUR, saved \d.* ± .* EUR$/).waitFor();
-    await page.getByText(/^\S+ k?g CO₂, saved /).waitFor();
+    await page.getByText(/^0\.\d+ ± .* EUR$/).waitFor();
+    await page.getByText(/^\S+ k?g CO₂$/).waitFor();
     await checkHelp();
+    // A higher price does not change what was used before.
+    const { page: both, complaints: heard } = await openPage(browser, url);
+    const costs = { ...fleet.energy, cost: 0.28, currency: "EUR" };
+    for (const energy_per_kwh of [0.2, 0.9]) {
+        await answerWith(both, { ...fleet, price: { ...fleet.price, energy_per_kwh }, energy: costs });
+        for (const view of ["#/", "#/fleet"]) {
+            await go(both, view);
+            await both.reload();
+            await both.getByText("0.2800 EUR", { exact: true }).waitFor();
+        }
+        await both.unrouteAll({ behavior: "ignoreErrors" });
+    }
+    assert.deepEqual(heard, []);
+    await both.close();
+});
+
+await test("one_plan_has_one_predicted_time", async () => {
+    const words = await page.evaluate(async () => {
+        const { wishForms } = await import("/dashboard/wishes.js");
+        const { describePlan } = await import("/dashboard/frontier_chart.js");
+        const frontier = { outside: [0.046, 10], wish_outside: [0.009, 5], undisturbed_time: 1.8, plans: [{ time: 1.821, energy: 100, lower_bound: 99 }],
+                           all_maximum: { time: 1.8, energy: 120 }, current: 0 };
+        const forms = wishForms("job", () => {});
+        forms.suggest(frontier, 0);
+        return [describePlan(frontier, 0).time.toFixed(3), Number(forms.element.querySelector("#wish-plan").value).toFixed(3)];
+    });
+    assert.deepEqual(words, ["1.867", "1.867"]);
 });
 
 await test("a_budget_is_removed_after_a_question", async () => {
@@ -286,6 +313,11 @@ await test("tells_the_rare_states_of_a_fleet", async () => {
     await odd.getByText("34.8 ± 1.0 kg CO₂").waitFor();
     await odd.getByText("2.31", { exact: true }).waitFor();
     await odd.getByText("0.00462 EUR per s, lower bound 0.00421").waitFor();
+    await odd.getByText("12.03 EUR per h").waitFor();
+    await odd.unrouteAll({ behavior: "ignoreErrors" });
+    await answerWith(odd, { ...fleet, price: { ...fleet.price, value_per_s: null }, lower_bound: 2.1, objective: 2.31 });
+    await odd.getByText("2.31, lower bound 2.10").waitFor();
+    assert.equal(await odd.locator("dt", { hasText: "Cost rate" }).count(), 0);
     await odd.unrouteAll({ behavior: "ignoreErrors" });
     await answerWith(odd, { ...fleet, price: null, lower_bound: 2.1, objective: 2.31 });
     await odd.getByText("2.31, lower bound 2.10").waitFor();

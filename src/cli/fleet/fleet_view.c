@@ -234,10 +234,13 @@ void harpe_fleet_print_prices(const json_t *fleet) {
         puts("no prices are set");
         return;
     }
-    printf("energy %s per kWh, carbon dioxide %s g per kWh and %s per kg, time %s per s\n",
+    printf("energy %s per kWh, carbon dioxide %s g per kWh and %s per kg, ",
            money(price, "energy_per_kwh", 6, price).text, digits(price, "carbon_g_per_kwh", 6).text,
-           money(price, "carbon_per_kg", 6, price).text,
-           money(price, "value_per_s", 6, price).text);
+           money(price, "carbon_per_kg", 6, price).text);
+    if (number(price, "value_per_s") > 0)
+        printf("time %s per s\n", money(price, "value_per_s", 6, price).text);
+    else
+        puts("no value of time: prices change no split");
     printf("%.0f %s, set at %s UTC\n", number(price, "series"),
            number(price, "series") == 1 ? "price" : "prices", moment(price, "set_at").text);
 }
@@ -256,15 +259,17 @@ static void print_energy(const json_t *fleet) {
            money(energy, "cost_saved_uncertainty", 3, energy).text);
 }
 
-/* Without prices, the lower bound is a bound of the weighted slowdown. With prices, it is a bound
- * of the cost rate. */
+/* Without a value of time, the lower bound is a bound of the weighted slowdown. With one, it is a
+ * bound of the cost rate. */
 static void print_objective(const json_t *fleet) {
     const json_t *price = at(fleet, "price");
     cell bound = digits(fleet, "lower_bound", 5);
     printf("weighted slowdown %s", digits(fleet, "weighted_slowdown", 5).text);
-    if (json_is_object(price))
+    if (number(price, "value_per_s") > 0)
         printf(", cost rate %s per s", money(fleet, "objective", 5, price).text);
     printf(", lower bound %s\n", bound.text);
+    if (json_is_number(at(price, "cost_per_h")))
+        printf("the measured power costs %s per h\n", money(price, "cost_per_h", 5, price).text);
 }
 
 void harpe_fleet_print_status(const json_t *fleet, int columns) {

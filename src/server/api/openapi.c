@@ -103,7 +103,8 @@ static const char FLEET_SCHEMAS[] =
     "\"events\":{\"type\":\"array\",\"items\":{\"type\":\"object\"}},"
     "\"price\":{\"type\":[\"object\",\"null\"]},"
     "\"energy\":{\"type\":[\"object\",\"null\"],\"description\":\"used and saved since `since` "
-    "while a budget, an event or a price was set; costs in currency\"}}},"
+    "while a budget, an event or a price was set; costs in currency; null: not known yet, after a "
+    "restart\"}}},"
     "\"FleetHistory\":{\"type\":\"object\",\"properties\":{"
     "\"at\":{\"type\":\"array\",\"items\":{\"type\":[\"number\",\"null\"]}},"
     "\"measured_w\":{\"type\":\"array\",\"items\":{\"type\":[\"number\",\"null\"]}},"
@@ -164,7 +165,7 @@ static const char FLEET_SCHEMAS[] =
     "\"FleetPrices\":{\"type\":\"object\",\"required\":[\"series\"],\"properties\":{"
     "\"currency\":{\"type\":[\"string\",\"null\"]},"
     "\"carbon_per_kg\":{\"type\":\"number\",\"minimum\":0},"
-    "\"value_per_s\":{\"type\":\"number\",\"minimum\":1e-9},"
+    "\"value_per_s\":{\"type\":[\"number\",\"null\"],\"minimum\":1e-9},"
     "\"series\":{\"type\":\"array\",\"items\":{\"type\":\"object\",\"required\":[\"at\",\"energy_"
     "per_kwh\"],\"properties\":{\"at\":{\"type\":\"number\"},\"energy_per_kwh\":{\"type\":"
     "\"number\"},\"carbon_g_per_kwh\":{\"type\":\"number\"}}}}}}}";

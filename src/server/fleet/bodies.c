@@ -417,7 +417,7 @@ static json_t *read_series(body *self) {
 static bool put_prices(body *self, harpe_fleet_note *out) {
     static const char *const names[] = {"currency", "carbon_per_kg", "value_per_s", "series", NULL};
     const char *currency;
-    double carbon_per_kg = 0, value_per_s = 1;
+    double carbon_per_kg = 0, value_per_s = 0;
     if (!knows_all(self, names) || !read_text(self, "currency", &currency) ||
         !read_number(self, self->json, "carbon_per_kg", 0, 1e6, &carbon_per_kg) ||
         !read_number(self, self->json, "value_per_s", 1e-9, 1e6, &value_per_s))

@@ -122,6 +122,8 @@ static harpe_status set_price(harpe_fleet_state *state, double at_s, harpe_error
     harpe_fleet_price price = harpe_decide_price(state, at_s);
     price.energy_per_kwh *= state->groups[0].budget.overhead;
     price.carbon_g_per_kwh *= state->groups[0].budget.overhead;
+    /* What lost time is worth is not known, so it cannot be weighed against energy. */
+    if (!(price.value_per_s > 0)) price = (harpe_fleet_price){0};
     if (are_equal(&price, &state->solver_price)) return HARPE_OK;
     harpe_status status = harpe_fleet_set_price(state->solver, &price, error);
     if (status != HARPE_OK) return status;

@@ -172,7 +172,8 @@ typedef struct harpe_fleet_price_point {
 
 typedef struct harpe_fleet_prices {
     char currency[16];
-    double carbon_per_kg, value_per_s;
+    double carbon_per_kg;
+    double value_per_s; /* 0: not said. Then prices only value energy, and splits ignore them */
     harpe_fleet_price_point *points; /* by time */
     size_t count;
     double set_s;

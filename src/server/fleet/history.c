@@ -14,8 +14,7 @@ enum { SHORT_POINTS = 360, LONG_POINTS = 1440, QUANTITIES = 3 };
 typedef struct point {
     double at_s; /* the beginning of its time; 0: none */
     double sums[QUANTITIES];
-    int count;
-    bool has_limit;
+    int count, limited; /* samples, and those of them with a limit */
 } point;
 
 typedef struct ring {
@@ -55,10 +54,8 @@ void harpe_fleet_history_add(harpe_fleet_history *history, double at_s, double m
         if (place->at_s != start_s) *place = (point){.at_s = start_s};
         place->sums[0] += measured_w;
         place->sums[1] += counted_w;
-        /* The lowest limit of the time counts. */
-        bool is_lower = limit_w >= 0 && (!place->has_limit || limit_w < place->sums[2]);
-        if (is_lower) place->sums[2] = limit_w;
-        place->has_limit = place->has_limit || limit_w >= 0;
+        if (limit_w >= 0) place->sums[2] += limit_w;
+        place->limited += limit_w >= 0;
         place->count++;
     }
 }
@@ -104,10 +101,13 @@ static size_t collect(const harpe_fleet_history *history, double from_s, double 
     return count;
 }
 
+/* The limit is a mean like the power beside it. A mean power above the mean limit is a breach then,
+ * and a limit that falls within the time is none. A time that was partly without a limit has none.
+ */
 static double value_of(const point *one, int quantity) {
     if (quantity < 0) return one->at_s;
-    if (quantity < 2) return one->sums[quantity] / one->count;
-    return one->has_limit ? one->sums[2] : NAN;
+    if (quantity == 2 && one->limited < one->count) return NAN;
+    return one->sums[quantity] / one->count;
 }
 
 static void append_row(harpe_text *text, const char *name, const point *points, size_t count,
@@ -167,7 +167,7 @@ void harpe_fleet_history_load(harpe_fleet_history *history, const char *text, si
         *place = (point){.at_s = values[0],
                          .sums = {values[1], values[2], values[3]},
                          .count = 1,
-                         .has_limit = values[3] >= 0};
+                         .limited = values[3] >= 0};
     }
     json_decref(object);
 }

@@ -32,6 +32,15 @@ static void set_currency(harpe_fleet_energy *energy, const char *currency) {
     (void)snprintf(energy->currency, sizeof energy->currency, "%s", currency);
 }
 
+static double carbon_kg_per_j_of(const harpe_fleet_price *price) {
+    return price->carbon_g_per_kwh / HARPE_GRAMS_PER_KG / HARPE_JOULES_PER_KWH;
+}
+
+double harpe_fleet_cost_per_j(const harpe_fleet_price *price) {
+    return price->energy_per_kwh / HARPE_JOULES_PER_KWH +
+           carbon_kg_per_j_of(price) * price->carbon_per_kg;
+}
+
 static void add(harpe_fleet_state *state, double at_s, double used_j, double saved_j) {
     harpe_fleet_energy *energy = &state->energy;
     double overhead = state->groups[0].budget.overhead;
@@ -41,9 +50,8 @@ static void add(harpe_fleet_state *state, double at_s, double used_j, double sav
     energy->saved_j += saved_j;
     if (state->prices.count == 0) return;
     harpe_fleet_price price = harpe_decide_price(state, at_s);
-    double carbon_kg_per_j = price.carbon_g_per_kwh / HARPE_GRAMS_PER_KG / HARPE_JOULES_PER_KWH;
-    double cost_per_j =
-        price.energy_per_kwh / HARPE_JOULES_PER_KWH + carbon_kg_per_j * price.carbon_per_kg;
+    double carbon_kg_per_j = carbon_kg_per_j_of(&price);
+    double cost_per_j = harpe_fleet_cost_per_j(&price);
     set_currency(energy, state->prices.currency);
     energy->has_price = true;
     energy->cost += used_j * cost_per_j;

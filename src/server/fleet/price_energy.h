@@ -12,6 +12,8 @@ typedef struct harpe_fleet_used {
     bool has_saved;       /* false: the two above are not known (yet) */
 } harpe_fleet_used;
 
+/* Returns what a joule at the meter costs, with the price of its carbon. */
+double harpe_fleet_cost_per_j(const harpe_fleet_price *price);
 /* Begins or ends to count. Energy counts while a budget, an event or a price is set. */
 void harpe_fleet_energy_begin(harpe_fleet_state *state, double at_s);
 void harpe_fleet_energy_end(harpe_fleet_state *state);

@@ -197,7 +197,10 @@ static void append_price(harpe_text *text, const harpe_fleet_state *state, doubl
     harpe_json_number(text, ",\"price\":{\"energy_per_kwh\":", price.energy_per_kwh);
     harpe_json_number(text, ",\"carbon_g_per_kwh\":", price.carbon_g_per_kwh);
     harpe_json_number(text, ",\"carbon_per_kg\":", price.carbon_per_kg);
-    harpe_json_number(text, ",\"value_per_s\":", price.value_per_s);
+    harpe_json_number(text, ",\"value_per_s\":", price.value_per_s > 0 ? price.value_per_s : NAN);
+    const harpe_fleet_group_state *all = &state->groups[0];
+    double meter_w = all->measured_w * all->budget.overhead;
+    harpe_json_number(text, ",\"cost_per_h\":", meter_w * 3600 * harpe_fleet_cost_per_j(&price));
     append_name(text, ",\"currency\":", prices->currency);
     harpe_text_printf(text, ",\"series\":%zu", prices->count);
     harpe_json_number(text, ",\"set_at\":", prices->set_s);
