@@ -7,13 +7,11 @@
 #include <linux/magic.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -130,13 +128,9 @@ static void drop_all(void) {
 
 /* The end of the process closes the descriptors. */
 int harpe_receiver_main(int argc, char **argv) {
-    int32_t process = (int32_t)getpid();
-    char go;
     harpe_helper_process_begin();
     (void)signal(SIGTERM, SIG_DFL);
-    if (!harpe_helper_process_send(HARPE_HELPER_SOCKET, &process, sizeof process) ||
-        !harpe_helper_process_receive(HARPE_HELPER_SOCKET, &go, 1, TIMEOUT_MS))
-        return EXIT_FAILURE;
+    if (!harpe_helper_process_introduce()) return EXIT_FAILURE;
     if (argc > 2 && strcmp(argv[2], DROP) == 0)
         drop_all();
     else
@@ -146,22 +140,13 @@ int harpe_receiver_main(int argc, char **argv) {
 
 /* ---- The agent's side ------------------------------------------------------------------------ */
 
-/* Starts the process. It waits until `*process` is open, so this pidfd is of no other process. */
 static harpe_status start(int socket, const char *what, int *channel, int *process,
                           harpe_error *error) {
-    int32_t number = 0;
     harpe_helper_process helper = {.name = "the receiver of the node agent",
                                    .arguments = {HARPE_RECEIVER_ARGUMENT, what},
                                    .memory = socket,
-                                   .answer = &number,
-                                   .answer_size = sizeof number,
                                    .timeout_ms = TIMEOUT_MS};
-    harpe_status status = harpe_helper_process_start(&helper, channel, error);
-    if (status != HARPE_OK) return status;
-    *process = (int)syscall(SYS_pidfd_open, number, 0);
-    if (*process >= 0 && harpe_helper_process_send(*channel, "", 1)) return HARPE_OK;
-    close(*channel);
-    return harpe_fail_errno(error, errno, "starting the receiver of the node agent");
+    return harpe_helper_process_start_known(&helper, channel, process, error);
 }
 
 static bool await_packet(int channel, char *text, harpe_received *out) {

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
@@ -22,7 +23,13 @@
 #include "base/file_internal.h"
 #include "base/trust.h"
 
-enum { TIMEOUT_MS = 30000, CHILD_MS = 10000, LOOK_MS = 50, HIGH_DESCRIPTOR = 10 };
+enum {
+    TIMEOUT_MS = 30000,
+    CHILD_MS = 10000,
+    INTRODUCE_MS = 5000,
+    LOOK_MS = 50,
+    HIGH_DESCRIPTOR = 10,
+};
 
 /* Signals that are meant for the starter's terminal or process group. */
 static const int ignored_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGTSTP};
@@ -280,6 +287,27 @@ harpe_status harpe_helper_process_start(const harpe_helper_process *process, int
     return status;
 }
 
+harpe_status harpe_helper_process_start_known(const harpe_helper_process *process, int *socket,
+                                              int *pidfd, harpe_error *error) {
+    int32_t number = 0;
+    int channel = -1;
+    harpe_helper_process known = *process;
+    known.answer = &number;
+    known.answer_size = sizeof number;
+    harpe_status status = harpe_helper_process_start(&known, &channel, error);
+    if (status != HARPE_OK) return status;
+    int opened = (int)syscall(SYS_pidfd_open, number, 0);
+    if (opened >= 0 && harpe_helper_process_send(channel, "", 1)) {
+        *socket = channel;
+        *pidfd = opened;
+        return HARPE_OK;
+    }
+    status = harpe_fail_errno(error, errno, "starting %s", process->name);
+    if (opened >= 0) (void)close(opened);
+    (void)close(channel);
+    return status;
+}
+
 /* ---- Messages -------------------------------------------------------------------------------- */
 
 static bool send_message(int socket, const void *data, size_t size, int flags) {
@@ -317,6 +345,13 @@ bool harpe_helper_process_receive(int socket, void *data, size_t size, int timeo
 void harpe_helper_process_begin(void) {
     for (size_t i = 0; i < sizeof ignored_signals / sizeof ignored_signals[0]; i++)
         (void)signal(ignored_signals[i], SIG_IGN);
+}
+
+bool harpe_helper_process_introduce(void) {
+    int32_t process = (int32_t)getpid();
+    char go;
+    return harpe_helper_process_send(HARPE_HELPER_SOCKET, &process, sizeof process) &&
+           harpe_helper_process_receive(HARPE_HELPER_SOCKET, &go, 1, INTRODUCE_MS);
 }
 
 /* Becomes readable at SIGTERM. -1: SIGTERM is ignored. A helper process waits on one thread. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A helper process is the program `harpe`, started by the library. It outlives the process that
- * started it and cleans up after it. This file contains the parts that all helper processes share,
- * on both sides: starting, exchanging messages, and noticing the starter's end. Each helper process
- * defines the work that it does at the end.
+/* A helper process is the program `harpe`, started by the library. Most of them outlive the process
+ * that started them and clean up after it. This file contains the parts that all helper processes
+ * share, on both sides: starting, exchanging messages, and noticing the starter's end. Each helper
+ * process defines the work that it does at the end.
  *
  * A helper process is a separate program and not a plain fork, because a fork of a process with
  * threads and an open driver may neither allocate memory nor call the driver. */
@@ -51,6 +51,12 @@ harpe_status harpe_helper_process_program(const char *name, char **out, harpe_er
 harpe_status harpe_helper_process_start(const harpe_helper_process *process, int *socket,
                                         harpe_error *error);
 
+/* Does the same for a process that calls harpe_helper_process_introduce, whose answer it receives.
+ * The caller also closes `*pidfd`, a pidfd of the process, for the case that the process must be
+ * killed. */
+harpe_status harpe_helper_process_start_known(const harpe_helper_process *process, int *socket,
+                                              int *pidfd, harpe_error *error);
+
 /* ---- Both sides ------------------------------------------------------------------------------ */
 
 /* Send and receive one message of exactly this size. Return false if the other side is gone, or
@@ -65,6 +71,11 @@ bool harpe_helper_process_receive(int socket, void *data, size_t size, int timeo
 
 /* Ignores signals that are meant for the starter's terminal or group. Call it first. */
 void harpe_helper_process_begin(void);
+
+/* The counterpart of harpe_helper_process_start_known: tells the starter the number of this
+ * process. Waits until the starter has the pidfd, which is therefore of no other process. Returns
+ * false if the starter is gone. */
+bool harpe_helper_process_introduce(void);
 
 /* Makes SIGTERM end harpe_helper_process_wait, as the starter's end does. Call it after
  * harpe_helper_process_begin, before any other thread is started. */
