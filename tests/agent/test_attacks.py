@@ -19,6 +19,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
 import hanging_files
 from agents import DEFAULT_W, IDLE_MHZ, LIMIT_S, Agent, Machine, exchange, tell_where_it_hangs, wait_until
 

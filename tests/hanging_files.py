@@ -3,6 +3,7 @@
 such a request waits until the file system ends. It speaks FUSE's protocol (linux/fuse.h) itself."""
 import ctypes
 import os
+import select
 import signal
 import struct
 import subprocess
@@ -37,14 +38,17 @@ def answer_of(opcode, node, body):
     return ENOSYS, b""
 
 
-def serve(device, hangs_at):
+def serve(device, hangs_at, told):
     while True:
         try:
             request = os.read(device, 1 << 17)
         except OSError:  # unmounted
             return
         _, opcode, unique, node = struct.unpack_from("<2I2Q", request)
-        if opcode == hangs_at or opcode in (FORGET, BATCH_FORGET, INTERRUPT):
+        if opcode == hangs_at:
+            os.write(told, b"x")
+            continue
+        if opcode in (FORGET, BATCH_FORGET, INTERRUPT):
             continue
         failure, content = answer_of(opcode, node, request[40:])
         os.write(device, struct.pack("<IiQ", 16 + len(content), -failure, unique) + content)
@@ -67,11 +71,18 @@ class HangingFiles:
             self.reason = f"no FUSE: mount: {os.strerror(ctypes.get_errno())}"
             os.close(device)
             return
+        self.hangs, told = os.pipe()
         self.server = os.fork()
         if self.server == 0:
-            serve(device, hangs_at)
+            serve(device, hangs_at, told)
             os._exit(0)
         os.close(device)
+        os.close(told)
+
+    def wait_until_hangs(self, limit_s):
+        """Waits for the next request that gets no answer."""
+        ready, _, _ = select.select([self.hangs], [], [], limit_s)
+        assert ready and os.read(self.hangs, 1) == b"x", "no request hangs"
 
     def send(self, path, request, copies=1):
         """Sends a request with descriptors of F to a socket, from a process that then hangs in its
@@ -98,6 +109,7 @@ class HangingFiles:
             os.kill(self.server, signal.SIGKILL)
             os.waitpid(self.server, 0)
             ctypes.CDLL(None).umount2(os.fsencode(self.folder), 2)  # MNT_DETACH
+            os.close(self.hangs)
             self.server = 0
         for sender in self.senders:
             sender.wait()
