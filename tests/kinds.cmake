@@ -162,6 +162,7 @@ set(HARPE_ALSO_user
     http_unix
     powerlimit_guard
     server_full_disk
+    server_hanging_files
     server_neighbours
     server_programs
     server_store_command

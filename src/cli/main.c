@@ -10,6 +10,7 @@
 #include <harpe/version.h>
 
 #include "base/error.h"
+#include "base/file_processes.h"
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "client/controller.h"
@@ -18,6 +19,7 @@
 #include "server/scheduler/library.h"
 #include "server/scheduler/library_host.h"
 #include "server/scheduler/supervisor.h"
+#include "server/server.h"
 
 static const harpe_command commands[] = {
     {"plan", "Compute the time-energy frontier and frequency plans", harpe_plan_command},
@@ -153,6 +155,8 @@ int main(int argc, char **argv) {
         return HARPE_EXIT_OK;
     }
     if (strcmp(first, HARPE_CONTROLLER_ARGUMENT) == 0) return run_controller();
+    if (strcmp(first, HARPE_FILE_PROCESS_ARGUMENT) == 0)
+        return harpe_server_file_process_main(argc, argv);
     if (strcmp(first, HARPE_SUPERVISOR_ARGUMENT) == 0) return harpe_supervisor_main(argc, argv);
     if (strcmp(first, HARPE_LIBRARY_ARGUMENT) == 0) return harpe_library_main(argc, argv);
     if (first[0] == '-') return unknown_option(first);

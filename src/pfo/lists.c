@@ -43,15 +43,19 @@ static const model offline_result_model = {
 
 /* ---- Any list -------------------------------------------------------------------------------- */
 
+static void format(const model *kind, const void *items, size_t count, harpe_text *text) {
+    harpe_write_raw(text, "[");
+    for (size_t i = 0; i < count; i++) {
+        harpe_write_raw(text, i > 0 ? ",\n" : "");
+        kind->write(text, (const char *)items + i * kind->size);
+    }
+    harpe_write_raw(text, "]\n");
+}
+
 static harpe_status save(const model *kind, const char *path, const void *items, size_t count,
                          harpe_error *error) {
     harpe_text text = {0};
-    harpe_write_raw(&text, "[");
-    for (size_t i = 0; i < count; i++) {
-        harpe_write_raw(&text, i > 0 ? ",\n" : "");
-        kind->write(&text, (const char *)items + i * kind->size);
-    }
-    harpe_write_raw(&text, "]\n");
+    format(kind, items, count, &text);
     harpe_status status = text.failed ? harpe_fail_memory(error)
                                       : harpe_file_write(path, text.data, text.length, error);
     harpe_text_free(&text);
@@ -131,6 +135,10 @@ static harpe_status load(const model *kind, const char *path, void **items, size
 }
 
 /* ---- Each list ------------------------------------------------------------------------------- */
+
+void harpe_ranks_format(const harpe_rank_info *ranks, size_t count, harpe_text *text) {
+    format(&rank_model, ranks, count, text);
+}
 
 harpe_status harpe_ranks_save(const char *path, const harpe_rank_info *ranks, size_t count,
                               harpe_error *error) {

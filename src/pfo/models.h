@@ -11,6 +11,7 @@
 
 #include <harpe/pfo.h>
 
+#include "base/text.h"
 #include "pfo/conduct.h"
 #include "pfo/validation.h"
 
@@ -63,6 +64,9 @@ bool harpe_rank_info_fits(const harpe_rank_info *rank, const harpe_job_info *job
                           harpe_problems *problems);
 /* Returns true if `a` and `b` are equal, including the order of their frequencies. */
 bool harpe_rank_info_equal(const harpe_rank_info *a, const harpe_rank_info *b);
+
+/* Appends what harpe_ranks_save writes. */
+void harpe_ranks_format(const harpe_rank_info *ranks, size_t count, harpe_text *text);
 
 /* Makes the id of a job that registered at local time `when` with `scheduler`:
  * YYYY-MM-DD-HH-MM-SS+dpD+ppP+tpT+SCHEDULER[+METADATA]. `repetition` 1 adds nothing, 2 adds ".2"

@@ -45,20 +45,76 @@ static harpe_status check_mode(const char *path, const char *flag, harpe_error *
     return HARPE_OK;
 }
 
+static harpe_status read_text(const char *path, const char *flag, char **text, size_t *length,
+                              harpe_error *error) {
+    harpe_status status = check_mode(path, flag, error);
+    return status != HARPE_OK
+               ? status
+               : harpe_file_read_promptly(path, FILE_LIMIT_BYTES, text, length, error);
+}
+
+static harpe_status parse(const char *path, const char *flag, const char *text, size_t length,
+                          harpe_tokens *out, harpe_error *error) {
+    char what[400];
+    (void)snprintf(what, sizeof what, "%s %.300s", flag, path);
+    return harpe_tokens_parse(text, length, what, out, error);
+}
+
 harpe_status harpe_tokens_file_read(const char *path, const char *flag, harpe_tokens *out,
                                     harpe_tokens_stamp *stamp, harpe_error *error) {
-    char *text, what[400];
+    char *text;
     size_t length;
     /* A change between these calls gives the file another stamp than this one. */
     harpe_tokens_stamp seen = harpe_tokens_file_look(path);
-    harpe_status status = check_mode(path, flag, error);
-    if (status == HARPE_OK)
-        status = harpe_file_read_promptly(path, FILE_LIMIT_BYTES, &text, &length, error);
+    harpe_status status = read_text(path, flag, &text, &length, error);
     if (status != HARPE_OK) return status;
-    (void)snprintf(what, sizeof what, "%s %.300s", flag, path);
-    status = harpe_tokens_parse(text, length, what, out, error);
+    status = parse(path, flag, text, length, out, error);
     free(text);
     if (status == HARPE_OK && stamp) *stamp = seen;
+    return status;
+}
+
+/* ---- Reading in a file process --------------------------------------------------------------- */
+
+/* The parts of the work. The answer is empty, or the stamp and the text. */
+enum { PATH, FLAG, STAMP, PART_COUNT };
+
+harpe_status harpe_tokens_file_work(const struct iovec *parts, size_t count, harpe_text *answer,
+                                    harpe_error *error) {
+    harpe_tokens_stamp known;
+    if (count != PART_COUNT || parts[STAMP].iov_len != sizeof known)
+        return harpe_fail(error, HARPE_INTERNAL, "a stamp of tokens has the wrong size");
+    memcpy(&known, parts[STAMP].iov_base, sizeof known);
+    char *text;
+    size_t length;
+    const char *path = parts[PATH].iov_base;
+    harpe_tokens_stamp seen = harpe_tokens_file_look(path);
+    if (harpe_tokens_stamp_equal(&seen, &known)) return HARPE_OK;
+    harpe_status status = read_text(path, parts[FLAG].iov_base, &text, &length, error);
+    if (status != HARPE_OK) return status;
+    harpe_text_append(answer, (const char *)&seen, sizeof seen);
+    harpe_text_append(answer, text, length);
+    free(text);
+    return HARPE_OK;
+}
+
+harpe_status harpe_tokens_file_read_changed(harpe_file_processes *files, const char *path,
+                                            const char *flag, harpe_tokens *out,
+                                            harpe_tokens_stamp *stamp, bool *is_changed,
+                                            harpe_error *error) {
+    const struct iovec parts[PART_COUNT] = {[PATH] = {(void *)path, strlen(path)},
+                                            [FLAG] = {(void *)flag, strlen(flag)},
+                                            [STAMP] = {stamp, sizeof *stamp}};
+    harpe_text answer = {0};
+    harpe_status status = harpe_file_processes_run(files, path, harpe_tokens_file_work, parts,
+                                                   PART_COUNT, &answer, error);
+    if (status == HARPE_OK && answer.failed) status = harpe_fail_memory(error);
+    *is_changed = status != HARPE_OK || answer.length >= sizeof *stamp;
+    if (status == HARPE_OK && *is_changed)
+        status = parse(path, flag, answer.data + sizeof *stamp, answer.length - sizeof *stamp, out,
+                       error);
+    if (status == HARPE_OK && *is_changed) memcpy(stamp, answer.data, sizeof *stamp);
+    harpe_text_free(&answer);
     return status;
 }
 

@@ -5,6 +5,7 @@
 
 #include <sys/stat.h>
 
+#include "base/file_processes.h"
 #include "rights/tokens.h"
 
 /* Which file a path named at some time, and when it last changed. */
@@ -15,11 +16,23 @@ typedef struct harpe_tokens_stamp {
     struct timespec changed;
 } harpe_tokens_stamp;
 
+#define HARPE_TOKENS_NO_STAMP ((harpe_tokens_stamp){.size = -1}) /* of no file */
+
 /* Reads the tokens. Fails if the file is not a regular file, if other users may use it, or if a
  * line is not valid. An error begins with `flag` ("--tokens") and the path. Fills in `*stamp`,
  * which may be NULL. Nothing waits longer than 10 s. */
 harpe_status harpe_tokens_file_read(const char *path, const char *flag, harpe_tokens *out,
                                     harpe_tokens_stamp *stamp, harpe_error *error);
+/* Does the same if the file has another stamp than `*stamp`; `*is_changed` says whether it has.
+ * File processes use the file, because it may be on a file server that does not answer. Waits for
+ * them without a limit. To read the file in any case, begin with HARPE_TOKENS_NO_STAMP. */
+harpe_status harpe_tokens_file_read_changed(harpe_file_processes *files, const char *path,
+                                            const char *flag, harpe_tokens *out,
+                                            harpe_tokens_stamp *stamp, bool *is_changed,
+                                            harpe_error *error);
+/* What a file process does. */
+harpe_status harpe_tokens_file_work(const struct iovec *parts, size_t count, harpe_text *answer,
+                                    harpe_error *error);
 /* Returns the stamp of the file now, with zeros if there is no file. */
 harpe_tokens_stamp harpe_tokens_file_look(const char *path);
 bool harpe_tokens_stamp_equal(const harpe_tokens_stamp *a, const harpe_tokens_stamp *b);

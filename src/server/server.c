@@ -13,7 +13,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/array.h"
@@ -21,11 +20,15 @@
 #include "base/directory.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/file_processes.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "base/token.h"
 #include "http/http.h"
+#include "rights/tokens_file.h"
+#include "server/api/audit_file.h"
 #include "server/api/routes.h"
+#include "server/engine/dump_files.h"
 #include "server/engine/pools.h"
 #include "server/store/address.h"
 
@@ -38,14 +41,28 @@ enum {
     PEM_LIMIT_BYTES = 1 << 20,
     PASSWORD_LIMIT_BYTES = 4096,
     STOP_STEP_MS = 20, /* between checks whether everything is flushed */
-    /* Times of stopping. STOP_WORKERS_MS and STOP_STORE_MS are durations. The other times count
-     * from the request to stop. */
+    /* Times of stopping. STOP_WORKERS_MS, STOP_FILES_MS and STOP_STORE_MS are durations. The other
+     * times count from the request to stop. */
     STOP_PROGRAMS_MS = 3000, /* programs of schedulers are killed */
     STOP_LOOP_MS = 4500,     /* work in progress is abandoned */
     STOP_WORKERS_MS = 1500,  /* time to wait for work that still runs after the loop */
+    STOP_FILES_MS = 500,     /* time to wait for it after the file processes were abandoned */
     STOP_STORE_MS = 2000,    /* time to wait for the store if work is stuck */
     STOP_ALL_MS = 9000,      /* the process ends in any case */
     STOP_SILENT_MS = 9500,   /* the process ends even if the log accepts no line */
+};
+
+/* The uses of file processes. A write of a large dump may take long. A record of the audit log must
+ * not be written twice. */
+enum { DUMP_FILES, TOKENS_FILES, AUDIT_FILES, FILES_COUNT };
+static const struct {
+    const char *name;
+    int patience_s;
+    harpe_file_work *work;
+} FILE_USES[FILES_COUNT] = {
+    [DUMP_FILES] = {"dumps", 60, harpe_dump_files_work},
+    [TOKENS_FILES] = {"tokens", 10, harpe_tokens_file_work},
+    [AUDIT_FILES] = {"audit_log", 0, harpe_audit_file_work},
 };
 
 /* Runs a thread that ends the process if the server does not stop in time. The thread waits for the
@@ -62,13 +79,14 @@ struct harpe_server {
     harpe_log log;
     harpe_loop *loop;
     harpe_workers *workers;
+    harpe_file_processes *files[FILES_COUNT];
     harpe_store *store;
     harpe_scheduler_kind *scheduler;
     harpe_peers *peers;
     harpe_routes *routes;
     harpe_http *http;
     harpe_work dump_check;
-    mode_t dump_mode; /* the result of `dump_check`, see open_mode */
+    mode_t dump_mode; /* the result of `dump_check`, see harpe_open_mode */
     int stop_steps;   /* 0: serving */
     int64_t stop_begun_ns;
     void (*leave)(void);
@@ -296,14 +314,6 @@ static harpe_status make_state_directory(const char *directory, harpe_error *err
                             directory);
 }
 
-/* Returns the mode of a directory if other users may read it. Otherwise, or if it does not exist,
- * returns 0. */
-static mode_t open_mode(const char *directory) {
-    struct stat info;
-    if (stat(directory, &info) != 0 || !S_ISDIR(info.st_mode)) return 0;
-    return info.st_mode & 0077 ? info.st_mode & 07777 : 0;
-}
-
 /* Warns that other users may read a directory. Does not change its mode, which may be intended. */
 static void tell_open_mode(const harpe_server *server, const char *setting, const char *directory,
                            mode_t mode) {
@@ -316,7 +326,11 @@ static void tell_open_mode(const harpe_server *server, const char *setting, cons
 
 static void look_at_dumps(void *user) {
     harpe_server *server = user;
-    server->dump_mode = open_mode(server->settings->dump_dir);
+    const char *directory = server->settings->dump_dir;
+    harpe_dump_order order = {.directory = directory, .only_looks = true};
+    harpe_dump_finding finding;
+    if (harpe_dump_files_do(server->files[DUMP_FILES], &order, &finding, NULL) == HARPE_OK)
+        server->dump_mode = finding.open_mode;
 }
 
 static void tell_dumps(void *user) {
@@ -332,6 +346,21 @@ static void check_dumps(harpe_server *server) {
 }
 
 static void on_signal(void *user, int signal_number);
+
+static harpe_status make_files(harpe_server *server, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    for (int i = 0; i < FILES_COUNT && status == HARPE_OK; i++)
+        status = harpe_file_processes_new(FILE_USES[i].name, FILE_USES[i].patience_s, server->log,
+                                          &server->files[i], error);
+    return status;
+}
+
+int harpe_server_file_process_main(int argc, char **argv) {
+    for (int i = 0; i < FILES_COUNT; i++)
+        if (argc > 2 && strcmp(argv[2], FILE_USES[i].name) == 0)
+            return harpe_file_process_main(argc, argv, FILE_USES[i].work);
+    return EXIT_FAILURE;
+}
 
 /* A scheduler program is killed after its timeout, and its job fails after the second timeout. Work
  * that takes longer than one timeout is stuck. */
@@ -359,6 +388,7 @@ static harpe_status start_engine(harpe_server *server, harpe_error *error) {
         status = harpe_workers_new(server->loop, harpe_pools, worker_count(settings),
                                    &server->workers, error);
     if (status == HARPE_OK) limit_workers(server->workers, settings);
+    if (status == HARPE_OK) status = make_files(server, error);
     char *json = status != HARPE_OK ? NULL : harpe_settings_format_json(settings);
     if (status == HARPE_OK && !json) status = harpe_fail_memory(error);
     if (status == HARPE_OK)
@@ -372,7 +402,8 @@ static harpe_status start_engine(harpe_server *server, harpe_error *error) {
     if (status == HARPE_OK && harpe_settings_use_state_dir(settings))
         status = make_state_directory(settings->state_dir, error);
     if (status == HARPE_OK && harpe_settings_use_state_dir(settings))
-        tell_open_mode(server, "state_dir", settings->state_dir, open_mode(settings->state_dir));
+        tell_open_mode(server, "state_dir", settings->state_dir,
+                       harpe_open_mode(settings->state_dir));
     if (status == HARPE_OK && settings->dump_data) check_dumps(server);
     if (status == HARPE_OK) status = open_store(server, error);
     if (status != HARPE_OK) return status;
@@ -384,6 +415,7 @@ static harpe_status start_engine(harpe_server *server, harpe_error *error) {
         .scheduler = server->scheduler,
         .settings = settings,
         .log = server->log,
+        .dump_files = server->files[DUMP_FILES],
         .connections = harpe_http_make_room((int)settings->max_connections, &reserved),
     };
     return harpe_peers_new(&options, &server->peers, error);
@@ -405,14 +437,18 @@ static harpe_status name_ways_out(harpe_error *error) {
                       fault.message);
 }
 
-static harpe_status start_http(harpe_server *server, harpe_error *error) {
+static harpe_status start_http(harpe_server *server, const secrets *texts, harpe_error *error) {
     const harpe_settings *settings = server->settings;
-    harpe_routes_options routes = {server->loop,    server->peers, server->store,
-                                   server->workers, settings,      server->log};
-    secrets texts = {0};
+    harpe_routes_options routes = {server->loop,
+                                   server->peers,
+                                   server->store,
+                                   server->workers,
+                                   settings,
+                                   server->log,
+                                   server->files[TOKENS_FILES],
+                                   server->files[AUDIT_FILES]};
     char refusal[400];
     harpe_status status = harpe_routes_new(&routes, &server->routes, error);
-    if (status == HARPE_OK) status = read_secrets(settings, &texts, error);
     if (status == HARPE_OK) {
         harpe_http_options options = {
             .address = settings->listen,
@@ -423,10 +459,10 @@ static harpe_status start_http(harpe_server *server, harpe_error *error) {
             .reserved_connections = RESERVED_CONNECTIONS,
             .request_timeout_ms = settings->request_timeout_s * 1000,
             .keep_alive_timeout_ms = settings->keep_alive_timeout_s * 1000,
-            .token = texts.token,
+            .token = texts->token,
             .own_user_only = write_refusal(settings, refusal, sizeof refusal),
-            .tls_cert_pem = texts.cert,
-            .tls_key_pem = texts.key,
+            .tls_cert_pem = texts->cert,
+            .tls_key_pem = texts->key,
             .log = server->log,
         };
         harpe_http_handler handler = harpe_routes_handler(server->routes);
@@ -435,13 +471,13 @@ static harpe_status start_http(harpe_server *server, harpe_error *error) {
             status = name_tls_files(settings, error);
         if (status == HARPE_NOT_SUPPORTED && options.own_user_only) status = name_ways_out(error);
     }
-    free_secrets(&texts);
     if (status == HARPE_OK) harpe_routes_set_http(server->routes, server->http);
     return status;
 }
 
 harpe_status harpe_server_new(const harpe_settings *settings, harpe_log log, void (*leave)(void),
                               harpe_server **out, harpe_error *error) {
+    secrets texts = {0};
     harpe_server *server = harpe_calloc(1, sizeof *server);
     if (!server) return harpe_fail_memory(error);
     server->settings = settings;
@@ -453,8 +489,11 @@ harpe_status harpe_server_new(const harpe_settings *settings, harpe_log log, voi
     harpe_status status = HARPE_OK;
     if (server->stop_begins < 0 || server->stop_ends < 0)
         status = harpe_fail_errno(error, errno, "cannot make an eventfd");
+    /* While a file hangs, no store is locked. */
+    if (status == HARPE_OK) status = read_secrets(settings, &texts, error);
     if (status == HARPE_OK) status = start_engine(server, error);
-    if (status == HARPE_OK) status = start_http(server, error);
+    if (status == HARPE_OK) status = start_http(server, &texts, error);
+    free_secrets(&texts);
     if (status != HARPE_OK) {
         harpe_server_free(server);
         return status;
@@ -507,15 +546,19 @@ harpe_status harpe_server_run(harpe_server *server, harpe_error *error) {
 
 void harpe_server_stop(harpe_server *server) { harpe_loop_stop(server->loop); }
 
-/* Waits for work that runs. If some work does not end, ends the process without freeing the data
- * that the work may still use. */
+/* Waits for work that runs. Abandons file processes that do not answer. If some work does not end
+ * even then, ends the process without freeing the data that the work may still use. */
 static void close_workers(harpe_server *server) {
     if (server->scheduler) harpe_scheduler_kind_kill(server->scheduler);
     if (!server->leave || harpe_workers_close(server->workers, STOP_WORKERS_MS)) return;
+    say_what_is_stuck(server);
+    for (int i = 0; i < FILES_COUNT; i++)
+        harpe_file_processes_stop(server->files[i]);
+    if (harpe_workers_close(server->workers, STOP_FILES_MS)) return;
     if (!harpe_store_flush(server->store, STOP_STORE_MS))
         harpe_log_line(&server->log, HARPE_LOG_WARNING,
                        "stopping: the store does not end what it writes");
-    leave_now(server, false);
+    leave_now(server, true);
 }
 
 void harpe_server_free(harpe_server *server) {
@@ -530,6 +573,8 @@ void harpe_server_free(harpe_server *server) {
     if (server->http) harpe_http_free(server->http);
     harpe_routes_free(server->routes);
     harpe_scheduler_kind_close(take_scheduler(server));
+    for (int i = 0; i < FILES_COUNT; i++)
+        harpe_file_processes_free(server->files[i]);
     if (server->loop) harpe_loop_free(server->loop);
     end_watchdogs(server);
     pthread_mutex_destroy(&server->parts_lock);

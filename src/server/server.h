@@ -31,4 +31,7 @@ harpe_status harpe_server_run(harpe_server *server, harpe_error *error);
 void harpe_server_stop(harpe_server *server); /* any thread */
 void harpe_server_free(harpe_server *server);
 
+/* The main function of the server's file processes, see base/file_processes.h. */
+int harpe_server_file_process_main(int argc, char **argv);
+
 #endif

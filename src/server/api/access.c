@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Compares the role of a client's token with the right that a route needs. A timer looks at the
- * file of tokens every second. A worker reads it, because it may be on a file server that does not
- * answer. If a changed file cannot be read, the tokens stay as they were, the log says why, and
- * each later look tries again. */
+ * file of tokens every second. A worker lets a file process read it, because it may be on a file
+ * server that does not answer. If a changed file cannot be read, the tokens stay as they were, the
+ * log says why, and each later look tries again. */
 #include "server/api/access.h"
 
 #include <stdio.h>
@@ -21,6 +21,7 @@ enum { LOOK_EVERY_MS = 1000 };
 struct harpe_access {
     harpe_loop *loop;
     harpe_workers *workers;
+    harpe_file_processes *files;
     const char *path; /* NULL: no file of tokens */
     harpe_log log;
     void (*has_changed)(void *user);
@@ -44,11 +45,9 @@ static void look_later(harpe_access *access);
 
 static void look(void *user) {
     harpe_access *access = user;
-    harpe_tokens_stamp now = harpe_tokens_file_look(access->path);
-    access->is_changed = !harpe_tokens_stamp_equal(&now, &access->stamp);
-    if (!access->is_changed) return;
-    access->status = harpe_tokens_file_read(access->path, "tokens", &access->fresh, &access->stamp,
-                                            &access->error);
+    access->status =
+        harpe_tokens_file_read_changed(access->files, access->path, "tokens", &access->fresh,
+                                       &access->stamp, &access->is_changed, &access->error);
 }
 
 static void has_looked(void *user) {
@@ -89,7 +88,7 @@ static void look_later(harpe_access *access) {
 
 /* ---- Life ------------------------------------------------------------------------------------ */
 
-harpe_status harpe_access_new(harpe_loop *loop, harpe_workers *workers,
+harpe_status harpe_access_new(harpe_loop *loop, harpe_workers *workers, harpe_file_processes *files,
                               const harpe_settings *settings, harpe_log log,
                               void (*has_changed)(void *user), void *user, harpe_access **out,
                               harpe_error *error) {
@@ -97,14 +96,16 @@ harpe_status harpe_access_new(harpe_loop *loop, harpe_workers *workers,
     if (!access) return harpe_fail_memory(error);
     access->loop = loop;
     access->workers = workers;
+    access->files = files;
     access->log = log;
     access->has_changed = has_changed;
     access->user = user;
     access->path = *settings->tokens ? settings->tokens : NULL;
     harpe_status status = HARPE_OK;
     if (access->path) {
-        status =
-            harpe_tokens_file_read(access->path, "tokens", &access->tokens, &access->stamp, error);
+        access->stamp = HARPE_TOKENS_NO_STAMP;
+        status = harpe_tokens_file_read_changed(files, access->path, "tokens", &access->tokens,
+                                                &access->stamp, &access->is_changed, error);
         if (status == HARPE_OK) look_later(access);
     }
     if (status != HARPE_OK) {

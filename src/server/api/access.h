@@ -4,6 +4,7 @@
 #ifndef HARPE_SERVER_API_ACCESS_H
 #define HARPE_SERVER_API_ACCESS_H
 
+#include "base/file_processes.h"
 #include "http/http.h"
 #include "http/workers.h"
 #include "pfo/settings.h"
@@ -20,9 +21,10 @@ typedef struct harpe_client {
     int64_t watts;     /* that the members that it declares may have together; negative: no limit */
 } harpe_client;
 
-/* Reads the file of tokens that the settings name; they stay valid until harpe_access_free.
+/* Reads the file of tokens that the settings name. `files` use it, or this thread and later the
+ * workers if `files` is NULL. `settings` stay valid until harpe_access_free.
  * `has_changed` is called after the tokens have changed. */
-harpe_status harpe_access_new(harpe_loop *loop, harpe_workers *workers,
+harpe_status harpe_access_new(harpe_loop *loop, harpe_workers *workers, harpe_file_processes *files,
                               const harpe_settings *settings, harpe_log log,
                               void (*has_changed)(void *user), void *user, harpe_access **out,
                               harpe_error *error);

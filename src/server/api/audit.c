@@ -1,34 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes and reads the audit log. Records that come while a worker writes are written together
- * afterwards, with one fsync. The file is opened for each write, so it may be renamed at any time.
- * Records of tokens without the role operator are limited. A file that is too long is
- * renamed to PATH.old. */
+/* Makes the records of the audit log, and lets workers write and read them. Records that come while
+ * a worker writes are written together afterwards. Records of tokens without the role operator are
+ * limited. audit_file.c has the calls on the file. */
 #include "server/api/audit.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/credit.h"
 #include "base/error.h"
-#include "base/file_internal.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "server/api/audit_file.h"
 #include "server/engine/pools.h"
 
-enum {
-    TAIL_BYTES = 8 << 20,  /* of the file, that a reader looks at */
-    FILE_BYTES = 64 << 20, /* the longest file */
-    LATE_S = 5,            /* a write that takes longer makes the server refuse what steers */
-};
+enum { LATE_S = 5 /* a write that takes longer makes the server refuse what steers */ };
 
 typedef struct waiter {
     struct waiter *next;
@@ -54,6 +45,7 @@ typedef struct source {
 
 struct harpe_audit {
     harpe_workers *workers;
+    harpe_file_processes *files;
     const char *path;
     char *old_path; /* PATH.old */
     source *sources;
@@ -96,43 +88,11 @@ static bool is_left_out(source *from, const harpe_audit_note *note, int http_sta
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-/* Appends the text. If the last write was cut off, begins a new line first. */
-static int append_to(int file, const harpe_text *text) {
-    struct stat info;
-    char last = '\n';
-    if (fstat(file, &info) != 0) return errno;
-    if (info.st_size > 0 && pread(file, &last, 1, info.st_size - 1) != 1) return errno;
-    int failure = last == '\n' ? 0 : harpe_write_all(file, "\n", 1);
-    if (!failure) failure = harpe_write_all(file, text->data, text->length);
-    if (!failure && fdatasync(file) != 0 && errno != EINVAL) failure = errno;
-    return failure;
-}
-
-static int open_log(const char *path) {
-    return open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
-}
-
-/* Opens the file for a text of this length. A long file is renamed first. If that is not possible,
- * it becomes longer, because the records are needed. */
-static int open_with_room(const harpe_audit *audit, size_t length) {
-    struct stat info;
-    int file = open_log(audit->path);
-    if (file < 0 || fstat(file, &info) != 0 || info.st_size == 0) return file;
-    if (info.st_size + (off_t)length <= FILE_BYTES) return file;
-    if (rename(audit->path, audit->old_path) != 0) return file;
-    (void)close(file);
-    return open_log(audit->path);
-}
-
 static void write_batch(void *user) {
     harpe_audit *audit = user;
-    audit->status = HARPE_OK;
-    int file = open_with_room(audit, audit->writing.text.length);
-    int failure = file < 0 ? errno : append_to(file, &audit->writing.text);
-    if (file >= 0 && close(file) != 0 && !failure) failure = errno;
-    if (failure)
-        audit->status = harpe_fail_errno(&audit->error, failure,
-                                         "audit_log: cannot append to %.300s", audit->path);
+    const harpe_text *text = &audit->writing.text;
+    audit->status = harpe_audit_file_append(audit->files, audit->path, audit->old_path, text->data,
+                                            text->length, &audit->error);
 }
 
 /* Calls what waits for a batch, in any order, and empties the batch. */
@@ -263,6 +223,7 @@ bool harpe_audit_fault(harpe_audit *audit, char *line, size_t size) {
 
 typedef struct reading {
     harpe_work work;
+    harpe_file_processes *files;
     const char *path, *old_path;
     int limit;
     void (*done)(void *user, char *json, const harpe_error *error);
@@ -271,66 +232,12 @@ typedef struct reading {
     harpe_error error;
 } reading;
 
-/* Appends the last lines that are JSON objects, until the list has `limit` of them. */
-static void take_lines(json_t *list, const char *text, size_t length, int limit) {
-    while (length > 0 && json_array_size(list) < (size_t)limit) {
-        size_t end = text[length - 1] == '\n' ? length - 1 : length;
-        const char *before = memrchr(text, '\n', end);
-        size_t begin = before ? (size_t)(before - text) + 1 : 0;
-        json_t *record = json_loadb(text + begin, end - begin, 0, NULL);
-        if (json_is_object(record))
-            json_array_append_new(list, record);
-        else
-            json_decref(record);
-        length = begin;
-    }
-}
-
-/* Reads the end of a file that is open, and takes its lines. Returns 0 or an errno. */
-static int take_tail(json_t *list, int file, off_t size, int limit) {
-    size_t length = 0;
-    char *tail = malloc(TAIL_BYTES);
-    off_t from = size > TAIL_BYTES ? size - TAIL_BYTES : 0;
-    ssize_t got = tail ? 1 : -1;
-    while (got > 0 && length < TAIL_BYTES) {
-        got = pread(file, tail + length, TAIL_BYTES - length, from + (off_t)length);
-        if (got > 0) length += (size_t)got;
-    }
-    int failure = got < 0 ? errno : 0;
-    if (!failure) take_lines(list, tail, length, limit);
-    free(tail);
-    return failure;
-}
-
-/* Takes the newest lines of the file and then those of the file before it. */
-static int take_newest(const reading *self, json_t *list) {
-    const char *const paths[] = {self->path, self->old_path};
-    struct stat info = {0};
-    ino_t seen = 0;
-    int failure = 0;
-    for (int i = 0; i < 2 && !failure && json_array_size(list) < (size_t)self->limit; i++) {
-        int file = open(paths[i], O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-        if (file < 0 && errno == ENOENT) continue;
-        if (file < 0 || fstat(file, &info) != 0)
-            failure = errno;
-        else if (info.st_ino != seen) /* otherwise it was renamed after it was read */
-            failure = take_tail(list, file, info.st_size, self->limit);
-        seen = info.st_ino;
-        if (file >= 0) (void)close(file);
-    }
-    return failure;
-}
-
 static void read_newest(void *user) {
     reading *self = user;
-    json_t *list = json_array();
-    int failure = list ? take_newest(self, list) : 0;
-    if (list && !failure) self->json = json_dumps(list, JSON_COMPACT | JSON_REAL_PRECISION(15));
-    json_decref(list);
-    if (failure)
-        (void)harpe_fail_errno(&self->error, failure, "audit_log: cannot read %.300s", self->path);
-    else if (!self->json)
-        (void)harpe_fail_memory(&self->error);
+    harpe_text json = {0};
+    if (harpe_audit_file_read(self->files, self->path, self->old_path, self->limit, &json,
+                              &self->error) == HARPE_OK)
+        self->json = json.data;
 }
 
 static void is_read(void *user) {
@@ -348,7 +255,8 @@ void harpe_audit_read(harpe_audit *audit, int limit,
         done(user, NULL, &error);
         return;
     }
-    *self = (reading){.path = audit->path,
+    *self = (reading){.files = audit->files,
+                      .path = audit->path,
                       .old_path = audit->old_path,
                       .limit = limit,
                       .done = done,
@@ -360,10 +268,11 @@ void harpe_audit_read(harpe_audit *audit, int limit,
 
 /* ---- Life ------------------------------------------------------------------------------------ */
 
-harpe_audit *harpe_audit_new(harpe_workers *workers, const char *path, harpe_log log) {
+harpe_audit *harpe_audit_new(harpe_workers *workers, harpe_file_processes *files, const char *path,
+                             harpe_log log) {
     harpe_audit *audit = harpe_calloc(1, sizeof *audit);
     if (!audit) return NULL;
-    *audit = (harpe_audit){.workers = workers, .path = path, .log = log};
+    *audit = (harpe_audit){.workers = workers, .files = files, .path = path, .log = log};
     if (asprintf(&audit->old_path, "%s.old", path) >= 0) return audit;
     free(audit);
     return NULL;

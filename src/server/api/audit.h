@@ -10,13 +10,16 @@
 
 #include <harpe/callback.h>
 
+#include "base/file_processes.h"
 #include "http/workers.h"
 #include "server/api/audit_note.h"
 
 typedef struct harpe_audit harpe_audit;
 
-/* `path` must stay valid. NULL: out of memory. */
-harpe_audit *harpe_audit_new(harpe_workers *workers, const char *path, harpe_log log);
+/* `path` must stay valid. `files` use the file, or the workers themselves if it is NULL. NULL: out
+ * of memory. */
+harpe_audit *harpe_audit_new(harpe_workers *workers, harpe_file_processes *files, const char *path,
+                             harpe_log log);
 /* Calls each `done` that was not called yet. Call it when no worker runs. NULL is allowed. */
 void harpe_audit_free(harpe_audit *audit);
 

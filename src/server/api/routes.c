@@ -656,14 +656,16 @@ harpe_status harpe_routes_new(const harpe_routes_options *options, harpe_routes 
     }
     const harpe_settings *settings = options->settings;
     if (*settings->audit_log) {
-        routes->audit = harpe_audit_new(options->workers, settings->audit_log, options->log);
+        routes->audit = harpe_audit_new(options->workers, options->audit_files, settings->audit_log,
+                                        options->log);
         if (!routes->audit) {
             harpe_routes_free(routes);
             return harpe_fail_memory(error);
         }
     }
-    harpe_status status = harpe_access_new(options->loop, options->workers, settings, options->log,
-                                           tokens_have_changed, routes, &routes->access, error);
+    harpe_status status =
+        harpe_access_new(options->loop, options->workers, options->tokens_files, settings,
+                         options->log, tokens_have_changed, routes, &routes->access, error);
     if (status != HARPE_OK) {
         harpe_routes_free(routes);
         return status;

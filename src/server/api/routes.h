@@ -5,6 +5,7 @@
 #ifndef HARPE_SERVER_API_ROUTES_H
 #define HARPE_SERVER_API_ROUTES_H
 
+#include "base/file_processes.h"
 #include "http/http.h"
 #include "server/cluster/peers.h"
 
@@ -17,6 +18,8 @@ typedef struct harpe_routes_options {
     harpe_workers *workers;
     const harpe_settings *settings;
     harpe_log log;
+    /* They use the file of tokens and the audit log. NULL: the workers do it themselves. */
+    harpe_file_processes *tokens_files, *audit_files;
 } harpe_routes_options;
 
 harpe_status harpe_routes_new(const harpe_routes_options *options, harpe_routes **out,

@@ -1,26 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes dumps for people: ranks.json, K.sched.json and K.prof.json under DUMP_DIR/JOB_ID/. A
- * worker writes each file after the file's data has been stored. It replaces a file as a whole. The
- * dumps of one job are written one after the other. The data of a dump stays in the store until the
- * dump is on disk. Therefore a dump that fails can be tried again. If a server is killed before it
- * has written some dumps, the next server writes them: for each round that is in the store, a
- * worker checks whether the dumps exist, and writes those that are missing. The loop itself does
- * not access files. */
+ * worker formats each file after the file's data has been stored, and a file process writes it
+ * (dump_files.c). The dumps of one job are written one after the other. The data of a dump stays in
+ * the store until the dump is on disk. Therefore a dump that fails can be tried again. If a server
+ * is killed before it has written some dumps, the next server writes them: for each round that is
+ * in the store, a worker checks whether the dumps exist, and writes those that are missing. The
+ * loop itself does not access files. */
 #include "server/engine/dumps.h"
 
-#include <ctype.h>
-#include <dirent.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/array.h"
-#include "base/directory.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/log.h"
+#include "pfo/models.h"
+#include "server/engine/dump_files.h"
 #include "server/engine/in_flight.h"
 #include "server/engine/job.h"
 #include "server/engine/job_ranks.h"
@@ -69,27 +65,10 @@ struct harpe_dump {
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 
-/* Makes a directory and the missing directories above it. Only the user of the server can access
- * them. */
-static harpe_status make_directory(const char *path, harpe_error *error) {
-    int failure = harpe_make_directories(path, 0700);
-    return failure == 0 ? HARPE_OK
-                        : harpe_fail_errno(error, failure, "cannot make directory %s", path);
-}
-
-harpe_status harpe_dump_directory(const harpe_jobs *jobs, const char *job_id, bool makes_it,
-                                  char **directory, harpe_error *error) {
+char *harpe_dump_directory(const harpe_jobs *jobs, const char *job_id) {
     char *path;
-    if (!harpe_job_id_is_valid(job_id))
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "%.100s is not a job id", job_id);
-    if (asprintf(&path, "%s/%s", jobs->options.settings->dump_dir, job_id) < 0)
-        return harpe_fail_memory(error);
-    harpe_status status = makes_it ? make_directory(path, error) : HARPE_OK;
-    if (status != HARPE_OK)
-        free(path);
-    else
-        *directory = path;
-    return status;
+    if (!harpe_job_id_is_valid(job_id)) return NULL;
+    return asprintf(&path, "%s/%s", jobs->options.settings->dump_dir, job_id) < 0 ? NULL : path;
 }
 
 /* Returns NULL if memory runs out. */
@@ -103,81 +82,64 @@ static char *path_of(const harpe_job *job, dump_kind kind, int64_t round) {
     return length < 0 ? NULL : path;
 }
 
-/* Returns true for a temporary file of harpe_file_write: .NAME.json.0123456789abcdef.tmp */
-static bool is_left_over(const char *name) {
-    size_t length = strlen(name);
-    const size_t tail = strlen(".json.0123456789abcdef.tmp");
-    if (name[0] != '.' || length <= tail || strcmp(name + length - 4, ".tmp") != 0) return false;
-    if (strncmp(name + length - tail, ".json.", 6) != 0) return false;
-    for (const char *tag = name + length - 20; tag < name + length - 4; tag++)
-        if (!isxdigit((unsigned char)*tag)) return false;
-    return true;
-}
-
-static void clean_directory(const char *path) {
-    DIR *directory = opendir(path);
-    if (!directory) return;
-    for (const struct dirent *entry; (entry = readdir(directory));)
-        if (is_left_over(entry->d_name)) (void)unlinkat(dirfd(directory), entry->d_name, 0);
-    (void)closedir(directory);
-}
-
 /* ---- On a worker ----------------------------------------------------------------------------- */
 
-/* Removes the file from the page cache, because the file is probably not read soon. */
-static void leave_cache(const char *path) {
-    int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* it may be a pipe */
-    if (file < 0) return;
-    (void)posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
-    (void)close(file);
-}
-
-static harpe_status write_results(const harpe_dump *self, const char *path, harpe_error *error) {
+static harpe_status format_results(const harpe_dump *self, harpe_text *text, harpe_error *error) {
     const harpe_job *job = self->job;
     harpe_stored_round from = {job->jobs->options.store, job->id, self->round};
-    harpe_text text = {0};
     harpe_round_results *stored =
         self->results ? NULL : harpe_round_results_new(job->info.world_size);
     const harpe_round_results *results = self->results ? self->results : stored;
     if (!results) return harpe_fail_memory(error);
-    harpe_status status = harpe_round_results_format(&from, results, &text, error);
+    harpe_status status = harpe_round_results_format(&from, results, text, error);
     harpe_round_results_unref(stored);
+    return status;
+}
+
+static harpe_status format_ranks(const harpe_job *job, harpe_text *text, harpe_error *error) {
+    harpe_rank_info *infos = harpe_job_rank_infos(job);
+    if (!infos) return harpe_fail_memory(error);
+    harpe_ranks_format(infos, (size_t)job->info.world_size, text);
+    free(infos);
+    return text->failed ? harpe_fail_memory(error) : HARPE_OK;
+}
+
+static harpe_status order_with(const harpe_dump *self, harpe_dump_order *order,
+                               harpe_error *error) {
+    const harpe_job *job = self->job;
+    harpe_dump_finding finding;
+    harpe_text text = {0};
+    harpe_status status = HARPE_OK;
+    order->text = self->text ? self->text->text : NULL;
+    order->length = self->text ? self->text->length : 0;
+    order->sweeps = self->kind == DUMP_RANKS;
+    order->leaves_cache = self->kind == DUMP_RESULTS;
+    if (self->kind == DUMP_RANKS) status = format_ranks(job, &text, error);
+    if (self->kind == DUMP_RESULTS) status = format_results(self, &text, error);
+    if (!order->text) {
+        order->text = text.data;
+        order->length = text.length;
+    }
     if (status == HARPE_OK)
-        status = harpe_file_write_one_of_many(path, text.data, text.length, error);
-    if (status == HARPE_OK) leave_cache(path);
+        status = harpe_dump_files_do(job->jobs->options.dump_files, order, &finding, error);
     harpe_text_free(&text);
     return status;
 }
 
-static harpe_status write_ranks(const harpe_job *job, const char *path, harpe_error *error) {
-    harpe_rank_info *infos = harpe_job_rank_infos(job);
-    if (!infos) return harpe_fail_memory(error);
-    harpe_status status = harpe_ranks_save(path, infos, (size_t)job->info.world_size, error);
-    free(infos);
-    return status;
-}
-
-static harpe_status write_to(const harpe_dump *self, const char *path, harpe_error *error) {
-    const harpe_job *job = self->job;
-    switch (self->kind) {
-    case DUMP_SCHEDULES:
-        return harpe_file_write_one_of_many(path, self->text->text, self->text->length, error);
-    case DUMP_RESULTS: return write_results(self, path, error);
-    default: return write_ranks(job, path, error);
-    }
-}
-
 static harpe_status write_file(harpe_dump *self, harpe_error *error) {
     const harpe_job *job = self->job;
-    char *directory = NULL;
+    harpe_dump_finding finding = {0};
+    harpe_status status = HARPE_OK;
+    char *directory = harpe_dump_directory(job->jobs, job->id);
     char *path = path_of(job, self->kind, self->round);
-    harpe_status status = path ? HARPE_OK : harpe_fail_memory(error);
-    if (status == HARPE_OK)
-        status = harpe_dump_directory(job->jobs, job->id, true, &directory, error);
-    if (status == HARPE_OK && self->cleans) clean_directory(directory);
-    self->cleans = false;
-    if (status == HARPE_OK && !(self->only_if_missing && access(path, F_OK) == 0))
-        status = write_to(self, path, error);
+    harpe_dump_order order = {.directory = directory, .path = path, .cleans = self->cleans};
+    if (!directory || !path) status = harpe_fail_memory(error);
+    /* The text of a dump that exists is not read from the store. */
+    if (status == HARPE_OK && self->only_if_missing)
+        status = harpe_dump_files_do(job->jobs->options.dump_files, &order, &finding, error);
+    if (status == HARPE_OK) self->cleans = order.cleans = false;
+    if (status == HARPE_OK && !(self->only_if_missing && finding.is_there))
+        status = order_with(self, &order, error);
     free(directory);
     free(path);
     return status;

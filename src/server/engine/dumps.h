@@ -18,9 +18,8 @@ int64_t harpe_dumps_first_round(const harpe_job *job, int64_t otherwise);
 void harpe_dumps_begin(const harpe_job *job);
 /* Stops trying to write dumps that have failed. The next server tries again. */
 void harpe_dumps_give_up(harpe_job *job);
-/* Returns the path of the job's directory. Free it with free(). If `makes_it` is true and the
- * directory is missing, makes the directory. May be called on a worker. */
-harpe_status harpe_dump_directory(const harpe_jobs *jobs, const char *job_id, bool makes_it,
-                                  char **directory, harpe_error *error);
+/* Returns the path of the job's directory, which need not exist; NULL: none is possible, or memory
+ * ran out. Free it with free(). Any thread. */
+char *harpe_dump_directory(const harpe_jobs *jobs, const char *job_id);
 
 #endif

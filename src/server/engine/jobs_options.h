@@ -8,6 +8,7 @@
 
 #include <harpe/callback.h>
 
+#include "base/file_processes.h"
 #include "http/loop.h"
 #include "http/workers.h"
 #include "pfo/settings.h"
@@ -21,6 +22,7 @@ typedef struct harpe_jobs_options {
     const harpe_scheduler_kind *scheduler;
     const harpe_settings *settings;
     harpe_log log;
+    harpe_file_processes *dump_files; /* NULL: the workers use the files themselves */
     /* The largest number of connections that this server has at a time. Each waiting rank needs a
      * connection. 0: no limit. */
     int connections;

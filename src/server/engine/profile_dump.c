@@ -7,13 +7,10 @@
 #include "server/engine/profile_dump.h"
 
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/array.h"
-#include "base/directory.h"
-#include "base/file.h"
 #include "base/log.h"
+#include "server/engine/dump_files.h"
 #include "server/engine/in_flight.h"
 #include "server/engine/job.h"
 #include "server/engine/pools.h"
@@ -34,27 +31,21 @@ struct harpe_profile_dump {
 
 /* ---- On a worker ----------------------------------------------------------------------------- */
 
-/* Returns true if the file was already written before a restart. In the job's own directory the
- * file must exist with the same content. In other places it is enough that the file exists. */
-static bool is_there(const harpe_scheduler_file *file) {
-    char *text;
-    size_t length;
-    if (!file->is_repeated || access(file->path, F_OK) != 0) return false;
-    if (!file->directory) return true;
-    if (harpe_file_read_promptly(file->path, file->length, &text, &length, NULL)) return false;
-    bool is_same = length == file->length && memcmp(text, file->text, length) == 0;
-    free(text);
-    return is_same;
-}
-
+/* A file that was written before a restart is not written again. In the job's own directory it must
+ * have the same content. In other places it is enough that it exists. */
 static void write_profile(void *user) {
     harpe_profile_dump *self = user;
     const harpe_scheduler_file *file = &self->file;
-    self->status = HARPE_OK;
-    /* If this fails, the write fails too and reports the reason. */
-    if (file->directory) (void)harpe_make_directories(file->directory, 0700);
-    if (is_there(file)) return;
-    self->status = harpe_file_write(file->path, file->text, file->length, &self->error);
+    harpe_dump_finding finding;
+    harpe_dump_order order = {.directory = file->directory,
+                              .path = file->path,
+                              .text = file->text,
+                              .length = file->length,
+                              .unless_there = file->is_repeated && !file->directory,
+                              .unless_same = file->is_repeated && file->directory,
+                              .sweeps = true};
+    self->status =
+        harpe_dump_files_do(self->job->jobs->options.dump_files, &order, &finding, &self->error);
 }
 
 /* ---- On the loop ----------------------------------------------------------------------------- */

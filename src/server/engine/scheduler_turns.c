@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "server/engine/dump_files.h"
 #include "server/engine/dumps.h"
 #include "server/engine/job_ranks.h"
 #include "server/engine/replay.h"
@@ -40,9 +41,14 @@ static harpe_status make_scheduler(scheduler_turn *self) {
     /* If the directory cannot be made, the job continues, and the dumps report the failure. For a
      * built-in scheduler the directory is not made here but when a file is written. Therefore a
      * file server that does not answer does not delay the first round of a job. */
-    if (options->settings->dump_data) {
-        bool makes_it = harpe_scheduler_kind_is_foreign(options->scheduler);
-        (void)harpe_dump_directory(job->jobs, job->id, makes_it, &directory, NULL);
+    if (options->settings->dump_data) directory = harpe_dump_directory(job->jobs, job->id);
+    if (directory && harpe_scheduler_kind_is_foreign(options->scheduler)) {
+        harpe_dump_order order = {.directory = directory};
+        harpe_dump_finding finding;
+        if (harpe_dump_files_do(options->dump_files, &order, &finding, NULL)) {
+            free(directory);
+            directory = NULL;
+        }
     }
     harpe_job_info info = job->info;
     info.job_id = job->id;
