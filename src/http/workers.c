@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pools of threads that do work for the loop. Each pool has a queue for each subject. A queue is
  * first in, first out, and the queues take turns, so a subject with much work does not delay
- * another. When a thread has finished a piece of work, it posts the call of `done` to the loop. */
+ * another. When a thread has finished a piece of work, it posts the call of `done` to the loop.
+ *
+ * The thread that became idle last gets the next work. The others stay idle, and end after some
+ * time, so a pool shrinks to the number of threads that it needs. */
 #include "http/workers.h"
 
 #include <errno.h>
@@ -18,7 +21,9 @@
 #include "base/thread.h"
 
 enum {
-    DEADLINE_S = 60, /* unless harpe_workers_limit sets another */
+    DEADLINE_S = 60,   /* unless harpe_workers_limit sets another */
+    IDLE_MS = 60000,   /* unless harpe_workers_keep_idle sets another */
+    LEAST_THREADS = 1, /* of a pool; these never end */
     SUBJECT_SIZE = 80,
     QUEUE_BUCKETS_BITS = 12, /* thousands of subjects may have a queue at the same time */
 };
@@ -28,6 +33,9 @@ typedef struct worker {
     struct pool *pool;
     pthread_t thread;
     struct worker *next;
+    pthread_cond_t has_work; /* or the workers are closing */
+    bool is_idle;
+    struct worker *next_idle;
     int64_t begun_ns; /* when the current work began; 0: the thread has none */
     char subject[SUBJECT_SIZE];
 } worker;
@@ -35,10 +43,10 @@ typedef struct worker {
 typedef struct pool {
     struct harpe_workers *workers;
     const harpe_pool_kind *kind;
-    pthread_cond_t has_work;
     int64_t deadline_ns;
     worker *threads;
-    int thread_count, idle_count, limit;
+    worker *idle; /* the threads without work; the first one became idle last */
+    int thread_count, limit;
     harpe_work *first, *last; /* the first work of each queue, in the order of their turns */
     harpe_work *buckets[1 << QUEUE_BUCKETS_BITS]; /* a hash table of the same works, by subject */
     int waiting;                                  /* pieces of work in all queues */
@@ -48,8 +56,11 @@ struct harpe_workers {
     harpe_loop *loop;
     pthread_mutex_t mutex; /* protects all members below */
     pthread_cond_t has_ended;
-    int pending; /* pieces of work that wait or run */
-    int alive;   /* threads that have not ended */
+    pthread_condattr_t monotonic; /* the clock of all conditions */
+    worker *ended;   /* the last thread that has ended for want of work; the next one joins it */
+    int pending;     /* pieces of work that wait or run */
+    int alive;       /* threads that have not ended */
+    int64_t idle_ms; /* the time after which a thread without work ends */
     bool is_closing;
     int pool_count;
     pool pools[];
@@ -141,24 +152,84 @@ static void run_one(worker *self) {
     harpe_loop_post(workers->loop, &work->posted);
 }
 
+static struct timespec after_ms(int64_t ms) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    int64_t end_ns = time.tv_nsec + ms % 1000 * 1000000;
+    time.tv_sec += ms / 1000 + end_ns / second_ns;
+    time.tv_nsec = end_ns % second_ns;
+    return time;
+}
+
+/* Wakes the thread that became idle last, if one is idle. The caller holds the mutex. */
+static bool wake_one(pool *self) {
+    worker *woken = self->idle;
+    if (!woken) return false;
+    self->idle = woken->next_idle;
+    woken->is_idle = false;
+    pthread_cond_signal(&woken->has_work);
+    return true;
+}
+
+/* Waits until the thread is woken. Returns false if nothing has woken it for the idle time.
+ * The thread is then not in the list of idle threads any more. The caller holds the mutex. */
+static bool wait_for_work(worker *self) {
+    pool *own = self->pool;
+    struct timespec end = after_ms(own->workers->idle_ms);
+    self->is_idle = true;
+    self->next_idle = own->idle;
+    own->idle = self;
+    int failed = 0;
+    while (self->is_idle && !failed)
+        failed = pthread_cond_timedwait(&self->has_work, &own->workers->mutex, &end);
+    if (!self->is_idle) return true;
+    worker **place = &own->idle;
+    while (*place != self)
+        place = &(*place)->next_idle;
+    *place = self->next_idle;
+    self->is_idle = false;
+    return false;
+}
+
+static void join(worker *ended) {
+    if (!ended) return;
+    pthread_join(ended->thread, NULL);
+    pthread_cond_destroy(&ended->has_work);
+    free(ended);
+}
+
+/* Takes the thread out of its pool. Returns the thread that had left before it, which the caller
+ * joins: so only one thread that has ended still has its stack. The caller holds the mutex. */
+static worker *leave_pool(worker *self) {
+    pool *own = self->pool;
+    worker **place = &own->threads;
+    while (*place != self)
+        place = &(*place)->next;
+    *place = self->next;
+    own->thread_count--;
+    worker *before = own->workers->ended;
+    own->workers->ended = self;
+    return before;
+}
+
 static void *work_until_closed(void *user) {
     worker *self = user;
     pool *own = self->pool;
     harpe_workers *workers = own->workers;
+    worker *left_before = NULL;
+    bool is_needed = true;
     if (own->kind->niceness) (void)setpriority(PRIO_PROCESS, (id_t)gettid(), own->kind->niceness);
     pthread_mutex_lock(&workers->mutex);
-    while (!workers->is_closing) {
-        if (own->first) {
+    while (!workers->is_closing && is_needed)
+        if (own->first)
             run_one(self);
-            continue;
-        }
-        own->idle_count++;
-        pthread_cond_wait(&own->has_work, &workers->mutex);
-        own->idle_count--;
-    }
+        else
+            is_needed = wait_for_work(self) || own->thread_count <= LEAST_THREADS;
+    if (!is_needed) left_before = leave_pool(self);
     workers->alive--;
     pthread_cond_broadcast(&workers->has_ended);
     pthread_mutex_unlock(&workers->mutex);
+    join(left_before);
     return NULL;
 }
 
@@ -167,8 +238,10 @@ static int start_thread(pool *self) {
     worker *new = harpe_calloc(1, sizeof *new);
     if (!new) return ENOMEM;
     new->pool = self;
+    pthread_cond_init(&new->has_work, &self->workers->monotonic);
     int failed = harpe_thread_start(&new->thread, "harpe-worker", work_until_closed, new);
     if (failed) {
+        pthread_cond_destroy(&new->has_work);
         free(new);
         return failed;
     }
@@ -187,7 +260,6 @@ static void init_pool(harpe_workers *workers, const harpe_pool_kind *kind, int l
     self->kind = kind;
     self->limit = limit < 1 ? 1 : limit;
     self->deadline_ns = DEADLINE_S * second_ns;
-    pthread_cond_init(&self->has_work, NULL);
 }
 
 static int start_first_threads(harpe_workers *workers) {
@@ -208,12 +280,11 @@ harpe_status harpe_workers_new(harpe_loop *loop, const harpe_pool_kind *pools, i
         harpe_calloc(1, sizeof *workers + pool_count * sizeof workers->pools[0]);
     if (!workers) return harpe_fail_memory(error);
     workers->loop = loop;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    workers->idle_ms = IDLE_MS;
+    pthread_condattr_init(&workers->monotonic);
+    pthread_condattr_setclock(&workers->monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&workers->mutex, NULL);
-    pthread_cond_init(&workers->has_ended, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    pthread_cond_init(&workers->has_ended, &workers->monotonic);
     for (size_t i = 0; i < pool_count; i++)
         init_pool(workers, &pools[i], count);
     /* Starts threads now, so that the caller learns at once if the system allows none. */
@@ -233,6 +304,12 @@ void harpe_workers_limit(harpe_workers *workers, int which, int count, int64_t d
     pthread_mutex_unlock(&workers->mutex);
 }
 
+void harpe_workers_keep_idle(harpe_workers *workers, int64_t idle_ms) {
+    pthread_mutex_lock(&workers->mutex);
+    workers->idle_ms = idle_ms;
+    pthread_mutex_unlock(&workers->mutex);
+}
+
 static void begin_close(harpe_workers *workers) {
     workers->is_closing = true;
     for (int i = 0; i < workers->pool_count; i++) {
@@ -241,16 +318,13 @@ static void begin_close(harpe_workers *workers) {
             (void)take_first(self);
             workers->pending--;
         }
-        pthread_cond_broadcast(&self->has_work);
+        while (wake_one(self))
+            ;
     }
 }
 
 bool harpe_workers_close(harpe_workers *workers, int64_t wait_ms) {
-    struct timespec end;
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    int64_t end_ns = end.tv_nsec + wait_ms % 1000 * 1000000;
-    end.tv_sec += wait_ms / 1000 + end_ns / second_ns;
-    end.tv_nsec = end_ns % second_ns;
+    struct timespec end = after_ms(wait_ms);
     pthread_mutex_lock(&workers->mutex);
     begin_close(workers);
     int failed = 0;
@@ -269,11 +343,11 @@ void harpe_workers_free(harpe_workers *workers) {
     for (int i = 0; i < workers->pool_count; i++) {
         for (worker *next, *self = workers->pools[i].threads; self; self = next) {
             next = self->next;
-            pthread_join(self->thread, NULL);
-            free(self);
+            join(self);
         }
-        pthread_cond_destroy(&workers->pools[i].has_work);
     }
+    join(workers->ended);
+    pthread_condattr_destroy(&workers->monotonic);
     pthread_cond_destroy(&workers->has_ended);
     pthread_mutex_destroy(&workers->mutex);
     free(workers);
@@ -288,10 +362,8 @@ void harpe_workers_submit(harpe_workers *workers, harpe_work *work) {
     pthread_mutex_lock(&workers->mutex);
     enqueue(self, work);
     workers->pending++;
-    /* If this fails, one of the existing threads does the work later. */
-    if (self->waiting > self->idle_count && self->thread_count < self->limit)
-        (void)start_thread(self);
-    pthread_cond_signal(&self->has_work);
+    /* If no thread starts, one of the existing threads does the work later. */
+    if (!wake_one(self) && self->thread_count < self->limit) (void)start_thread(self);
     pthread_mutex_unlock(&workers->mutex);
 }
 

@@ -10,7 +10,8 @@
 #include "http/loop.h"
 
 /* Threads in pools, one pool for each use, so that work of one use never waits for work of another.
- * A pool starts a thread when work waits and all of its threads are busy, up to its limit. */
+ * A pool starts a thread when work waits and all of its threads are busy, up to its limit. A thread
+ * that gets no work for a minute ends, except the last one. */
 typedef struct harpe_workers harpe_workers;
 
 /* The use of a pool. Pools have numbers from 0, in the order of the array. */
@@ -45,6 +46,9 @@ harpe_status harpe_workers_new(harpe_loop *loop, const harpe_pool_kind *pools, i
  * of seconds after which harpe_workers_fault reports its work as stuck. Call it on the loop's
  * thread. */
 void harpe_workers_limit(harpe_workers *workers, int which, int count, int64_t deadline_s);
+/* Sets the time after which a thread without work ends, for threads that become idle from now on.
+ */
+void harpe_workers_keep_idle(harpe_workers *workers, int64_t idle_ms);
 /* Drops work that has not begun, without calling its `done`, and waits at most `wait_ms` for work
  * that runs. Returns false if some work still runs. Then nothing that the work uses may be freed,
  * including `workers`. */

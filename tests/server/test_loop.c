@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -561,6 +562,55 @@ static void many_subjects_take_turns(void **state) {
     }
 }
 
+/* ---- Idle threads ---------------------------------------------------------------------------- */
+
+static int thread_count(void) {
+    DIR *tasks = opendir("/proc/self/task");
+    int count = 0;
+    assert_non_null(tasks);
+    for (const struct dirent *one; (one = readdir(tasks));)
+        count += one->d_name[0] != '.';
+    closedir(tasks);
+    return count;
+}
+
+static void wait_for_threads(int wanted) {
+    for (int i = 0; i < LONG_MS && thread_count() != wanted; i++)
+        usleep(1000);
+    assert_int_equal(thread_count(), wanted);
+}
+
+/* Keeps as many threads busy as there are pieces of work, and then lets all of them end. */
+static void work_at_once(world *w, subject_piece *pieces, int count) {
+    int before = thread_count();
+    ended = 16 - count; /* name_is_written stops the loop at 16 */
+    w->calls = 0;
+    pthread_mutex_lock(&gate);
+    for (int i = 0; i < count; i++) {
+        pieces[i] = (subject_piece){.w = w, .name = 'a'};
+        pieces[i].work =
+            (harpe_work){.work = write_name, .done = name_is_written, .user = &pieces[i]};
+        harpe_workers_submit(w->workers, &pieces[i].work);
+    }
+    /* One thread exists already and takes the first piece. */
+    wait_for_threads(before + count - 1);
+    pthread_mutex_unlock(&gate);
+    run(w);
+}
+
+static void threads_without_work_end_but_for_one(void **state) {
+    world *w = *state;
+    subject_piece pieces[16];
+    int others = thread_count();
+    assert_int_equal(harpe_workers_new(w->loop, one_pool, 16, &w->workers, NULL), HARPE_OK);
+    harpe_workers_keep_idle(w->workers, 1);
+    for (int times = 0; times < 3; times++) {
+        work_at_once(w, pieces, 16);
+        wait_for_threads(others + 1);
+    }
+    assert_int_equal(harpe_workers_pending(w->workers), 0);
+}
+
 static void freeing_workers_lets_running_work_end_and_drops_the_rest(void **state) {
     world *w = *state;
     piece pieces[50];
@@ -597,6 +647,7 @@ int main(void) {
         TEST(subjects_take_turns),
         TEST(many_subjects_take_turns),
         TEST(stuck_work_is_named_by_its_pool_and_subject),
+        TEST(threads_without_work_end_but_for_one),
         TEST(freeing_workers_lets_running_work_end_and_drops_the_rest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
