@@ -9,6 +9,7 @@
 #include "pfo/models.h"
 #include "rights/group_tree.h"
 #include "server/engine/call.h"
+#include "server/engine/evicted_jobs.h"
 #include "server/engine/finished_state.h"
 #include "server/engine/jobs_options.h"
 
@@ -93,7 +94,7 @@ struct harpe_job {
     harpe_jobs *jobs;
     char *id;
     harpe_job *same_bucket;   /* of the table */
-    harpe_job *older, *newer; /* by time of registration; of evicted jobs by time of eviction */
+    harpe_job *older, *newer; /* by time of registration; of evicted jobs `older` by eviction */
 
     harpe_job_info info;
     char *group;                   /* of its metadata; NULL: none */
@@ -201,16 +202,14 @@ struct harpe_turn {
 
 /* ---- All jobs -------------------------------------------------------------------------------- */
 
-enum { HARPE_EVICTED_KEPT = 100000 }; /* the store remembers the same number of evicted jobs */
-
 typedef struct harpe_job_table {
     harpe_job **buckets;
-    size_t bucket_count, count; /* count: with evicted jobs; requests about these get 410 */
+    size_t bucket_count, count; /* count: with the jobs that are leaving */
     uint64_t seed;
     harpe_job *newest; /* the job that registered last, of the jobs that are not evicted */
     int64_t first_serial, last_serial;
-    harpe_job *first_evicted, *last_evicted;
-    size_t evicted_count;
+    harpe_job *leaving;         /* evicted jobs that work may still use; the latest comes first */
+    harpe_evicted_jobs evicted; /* all others; requests about evicted jobs get 410 */
 } harpe_job_table;
 
 struct harpe_jobs {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of jobs. The table finds a job by its id in constant time, and lists jobs in the order
- * of their registration. It keeps the ids of the latest evicted jobs, so that requests about
- * evicted jobs and requests about unknown jobs get different answers. */
+ * of their registration. An evicted job stays in the table while work uses it. Then only its id
+ * stays (evicted_jobs.c). */
 #include "server/engine/job_table.h"
 
 #include <stdlib.h>
@@ -15,12 +15,15 @@ enum { FIRST_BUCKET_COUNT = 64 };
 
 /* Computes an FNV-1a hash. Clients can choose parts of an id. The random seed prevents clients from
  * choosing ids that all fall into one bucket. */
-static size_t bucket_of(const harpe_job_table *table, const char *id) {
+static uint64_t hash_of(const harpe_job_table *table, const char *id) {
     uint64_t hash = table->seed ^ 0xCBF29CE484222325U;
     for (const char *c = id; *c != '\0'; c++)
         hash = (hash ^ (unsigned char)*c) * 0x100000001B3U;
-    hash ^= hash >> 32;
-    return (size_t)hash & (table->bucket_count - 1);
+    return hash ^ hash >> 32;
+}
+
+static size_t bucket_of(const harpe_job_table *table, const char *id) {
+    return (size_t)hash_of(table, id) & (table->bucket_count - 1);
 }
 
 static bool grow(harpe_job_table *table) {
@@ -69,27 +72,28 @@ static bool is_in_use(const harpe_job *job) {
     return job->operations > 0 || job->users > 0 || job->turn || job->is_marked;
 }
 
-/* Frees the oldest evicted jobs if there are too many. Stops at a job that is still in use, so the
- * jobs that were evicted after it stay too. */
-static void forget_first_evicted(harpe_job_table *table) {
-    while (table->evicted_count > HARPE_EVICTED_KEPT && !is_in_use(table->first_evicted)) {
-        harpe_job *job = table->first_evicted;
-        table->first_evicted = job->newer;
-        if (job->newer) job->newer->older = NULL;
-        table->evicted_count--;
+/* Frees the evicted jobs that no work uses any more, and keeps their ids. */
+static void free_unused(harpe_job_table *table) {
+    for (harpe_job **place = &table->leaving, *job; (job = *place);) {
+        if (is_in_use(job) ||
+            !harpe_evicted_jobs_add(&table->evicted, job->id, hash_of(table, job->id), job->group,
+                                    job->version)) {
+            place = &job->older;
+            continue;
+        }
+        *place = job->older;
         take_out_of_bucket(table, job);
         harpe_job_free(job);
     }
 }
 
-static void link_evicted(harpe_job_table *table, harpe_job *job) {
-    job->older = table->evicted_count > 0 ? table->last_evicted : NULL;
-    if (table->evicted_count++ > 0)
-        table->last_evicted->newer = job;
-    else
-        table->first_evicted = job;
-    table->last_evicted = job;
-    forget_first_evicted(table);
+bool harpe_job_table_add_evicted(harpe_job_table *table, const char *id) {
+    return (table->buckets || grow(table)) &&
+           harpe_evicted_jobs_add(&table->evicted, id, hash_of(table, id), NULL, 0);
+}
+
+bool harpe_job_table_has_evicted(const harpe_job_table *table, const char *id) {
+    return harpe_evicted_jobs_have(&table->evicted, id, hash_of(table, id));
 }
 
 /* ---- All jobs -------------------------------------------------------------------------------- */
@@ -100,10 +104,7 @@ bool harpe_job_table_add(harpe_job_table *table, harpe_job *job) {
     job->same_bucket = *bucket;
     *bucket = job;
     table->count++;
-    if (job->is_evicted)
-        link_evicted(table, job);
-    else
-        link_newest(table, job);
+    link_newest(table, job);
     return true;
 }
 
@@ -136,7 +137,9 @@ static void unlink_living(harpe_job_table *table, harpe_job *job) {
 
 void harpe_job_table_retire(harpe_job_table *table, harpe_job *job) {
     unlink_living(table, job);
-    link_evicted(table, job);
+    free_unused(table);
+    job->older = table->leaving;
+    table->leaving = job;
 }
 
 void harpe_job_table_remove(harpe_job_table *table, harpe_job *job) {
@@ -152,5 +155,6 @@ void harpe_job_table_free(harpe_job_table *table) {
         }
     }
     free(table->buckets);
+    harpe_evicted_jobs_free(&table->evicted);
     *table = (harpe_job_table){0};
 }

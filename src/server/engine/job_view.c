@@ -14,6 +14,7 @@
 #include "base/json_text.h"
 #include "base/number.h"
 #include "base/text.h"
+#include "rights/scope.h"
 #include "server/engine/job.h"
 #include "server/engine/job_figures.h"
 #include "server/engine/job_group.h"
@@ -226,6 +227,23 @@ char *harpe_job_final_report(const harpe_job *job, int64_t evicted_s) {
     return finish(&text);
 }
 
+/* Writes the ids of the jobs that were evicted after version `since`. */
+static void append_gone(harpe_text *text, const harpe_jobs *jobs, const char *scope,
+                        int64_t since) {
+    const char *comma = "";
+    for (const harpe_job *job = jobs->table.leaving; job; job = job->older) {
+        if (job->version <= since || !harpe_job_is_in_scope(job, scope)) continue;
+        harpe_json_string(text, comma, job->id);
+        comma = ",";
+    }
+    for (const harpe_evicted_job *job = jobs->table.evicted.newest; job && job->version > since;
+         job = job->older) {
+        if (!harpe_scope_covers(jobs->groups, scope, job->group)) continue;
+        harpe_json_string(text, comma, job->id);
+        comma = ",";
+    }
+}
+
 char *harpe_jobs_rows(const harpe_jobs *jobs, const char *scope, int64_t since) {
     harpe_text text = {0};
     const char *comma = "";
@@ -237,13 +255,7 @@ char *harpe_jobs_rows(const harpe_jobs *jobs, const char *scope, int64_t since) 
         comma = ",";
     }
     harpe_json_raw(&text, "],\"gone\":[");
-    comma = "";
-    for (const harpe_job *job = jobs->table.evicted_count > 0 ? jobs->table.last_evicted : NULL;
-         job && job->version > since; job = job->older) {
-        if (!harpe_job_is_in_scope(job, scope)) continue;
-        harpe_json_string(&text, comma, job->id);
-        comma = ",";
-    }
+    append_gone(&text, jobs, scope, since);
     harpe_json_raw(&text, "]}");
     return finish(&text);
 }

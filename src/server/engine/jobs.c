@@ -183,6 +183,10 @@ void harpe_jobs_handle(harpe_jobs *jobs, harpe_call *call) {
         return;
     }
     harpe_job *job = harpe_job_table_find(&jobs->table, call->job_id);
+    if (!job && harpe_job_table_has_evicted(&jobs->table, call->job_id)) {
+        harpe_reply_evicted(call, call->job_id);
+        return;
+    }
     if (!job || !job->is_stored) {
         harpe_reply_detail(call, 404, "no job %.512s is known here: register it first",
                            call->job_id);

@@ -126,7 +126,9 @@ static char *unused_id(const harpe_jobs *jobs, const harpe_job_info *info, int64
     const char *scheduler = harpe_scheduler_kind_name(jobs->options.scheduler);
     for (int repetition = 1;; repetition++) {
         char *id = harpe_job_id_make(info, scheduler, (time_t)now_s, repetition);
-        if (!id || !harpe_job_table_find(&jobs->table, id)) return id;
+        if (!id || !(harpe_job_table_find(&jobs->table, id) ||
+                     harpe_job_table_has_evicted(&jobs->table, id)))
+            return id;
         free(id);
     }
 }

@@ -50,14 +50,13 @@ static harpe_status add_job(loading *self, const harpe_change *record, harpe_job
         return harpe_fail_memory(error);
     }
     job->is_stored = true;
-    job->is_evicted = !info;
     job->registered_s = job->seen_s = record->number;
     job->last_request_s = job->stored_last_request_s = record->round;
     if (!harpe_job_table_add(&self->jobs->table, job)) {
         harpe_job_free(job);
         return harpe_fail_memory(error);
     }
-    if (info) self->jobs->counts.jobs++;
+    self->jobs->counts.jobs++;
     self->job = job;
     self->results = 0;
     job->is_restoring = true;
@@ -215,7 +214,12 @@ static harpe_status load_uptime(harpe_jobs *jobs, const harpe_change *record, ha
 static harpe_status load_record(void *user, const harpe_change *record, harpe_error *error) {
     loading *self = user;
     if (record->kind == HARPE_CHANGE_JOB) return load_job(self, record, error);
-    if (record->kind == HARPE_CHANGE_DELETED) return add_job(self, record, NULL, error);
+    if (record->kind == HARPE_CHANGE_DELETED) {
+        self->job = NULL;
+        return harpe_job_table_add_evicted(&self->jobs->table, record->job_id)
+                   ? HARPE_OK
+                   : harpe_fail_memory(error);
+    }
     if (record->kind == HARPE_CHANGE_UPTIME) return load_uptime(self->jobs, record, error);
     if (record->kind == HARPE_CHANGE_FINISHED) {
         harpe_finished_add(self->jobs, record);
@@ -256,7 +260,7 @@ static void continue_uptime(harpe_jobs *jobs) {
 /* Lets a restored job continue. Answers may have been lost when the last server ended, and it is
  * not known which. Therefore each rank may ask again for its schedule. */
 static void go_on(harpe_job *job) {
-    if (job->registered == job->info.world_size && !job->is_evicted) harpe_dump_ranks(job);
+    if (job->registered == job->info.world_size) harpe_dump_ranks(job);
     job->is_restoring = false;
     harpe_dumps_begin(job);
     harpe_rank *slot;
