@@ -162,9 +162,25 @@ _free = _libc.free
 _free.restype, _free.argtypes = None, [C.c_void_p]
 
 
-def encoded(text: Optional[Any]) -> Optional[bytes]:
-    """Converts a str or path to a `const char *`. None stays None."""
-    return None if text is None else os.fsencode(text)
+def without_nul(text: bytes) -> bytes:
+    """Returns the text. All text for C passes through here, because C ends a string at a NUL: it
+    would open another file, or take two names for one. The error does not quote the text, which may
+    be a token."""
+    if b"\0" in text:
+        raise InvalidArgumentError(
+            f"a text contains a NUL character, after {text.index(0)} bytes: remove it",
+            b.HARPE_INVALID_ARGUMENT)
+    return text
+
+
+def encoded(path: Optional[Any]) -> Optional[bytes]:
+    """Converts a path, or a str that is treated like one, to a `const char *`. None stays None."""
+    return None if path is None else without_nul(os.fsencode(path))
+
+
+def utf8(text: str, errors: str = "strict") -> bytes:
+    """Converts a str to a `const char *`, or to a text of a given length, in UTF-8."""
+    return without_nul(text.encode("utf-8", errors))
 
 
 # ---- Functions that C calls ---------------------------------------------------------------------

@@ -22,7 +22,7 @@ import os
 from typing import Any, Dict, Iterable, Mapping, Optional, Tuple, Union
 
 from harpe import _bindings as b
-from harpe._library import InvalidArgumentError, NotFoundError, call, encoded, lib
+from harpe._library import InvalidArgumentError, NotFoundError, call, encoded, lib, utf8
 from harpe.plan import _Handle
 
 __all__ = ["Budget", "Choice", "Fleet", "Split", "solve"]
@@ -71,9 +71,9 @@ def _number(value: Any) -> Any:
 
 
 def _name(kind: str, name: str) -> bytes:
-    if not isinstance(name, str) or "\0" in name:
-        raise InvalidArgumentError(f"{kind} {name!r}: a text without the character 0 is expected")
-    return name.encode("utf-8", "surrogateescape")
+    if not isinstance(name, str):
+        raise InvalidArgumentError(f"{kind} {name!r}: a text is expected")
+    return utf8(name, "surrogateescape")
 
 
 def _decoded(name: bytes) -> str:
@@ -212,7 +212,7 @@ def solve(fleet: Union[Mapping[str, Any], str, os.PathLike[str]], at: float = 0.
         call(lib.harpe_fleet_read_json, encoded(fleet), float(at), C.byref(made))
     elif isinstance(fleet, Mapping):
         try:
-            text = json.dumps(fleet, allow_nan=False, default=_number).encode()
+            text = utf8(json.dumps(fleet, allow_nan=False, default=_number))
         except (TypeError, ValueError) as error:
             raise InvalidArgumentError(f"fleet: {error}") from None
         call(lib.harpe_fleet_parse_json, text, len(text), b"fleet", float(at), C.byref(made))

@@ -24,7 +24,7 @@ from typing import (Any, Dict, Hashable, Iterator, List, Mapping, NamedTuple, Op
                     Tuple, Union)
 
 from harpe import _bindings as b
-from harpe._library import InvalidArgumentError, NotFoundError, call, encoded, lib
+from harpe._library import InvalidArgumentError, NotFoundError, call, encoded, lib, utf8
 from harpe.plan import (_COST_MODELS, _SLACK, Path, Problem, Progress, Vertex, _bound_at, _count,
                         _File, _Handle, _kept, _plain, _request, _threads, _vertices, _Watch)
 
@@ -156,7 +156,7 @@ def _read(graph: Any, resources: Any, attr_name: Optional[str]
                                    f"{type(graph).__name__}")
     if resources is not None:
         graph = {**graph, "resources": _resources_of(resources)}
-    text = _text_of(graph).encode()
+    text = utf8(_text_of(graph))
     return _parse(text), text, nodes
 
 

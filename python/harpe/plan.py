@@ -29,7 +29,8 @@ from typing import (Any, Callable, Dict, Iterator, List, NamedTuple, Optional, S
                     Union)
 
 from harpe import _bindings as b
-from harpe._library import InvalidArgumentError, NotFoundError, call, encoded, lib, member
+from harpe._library import (InvalidArgumentError, NotFoundError, call, encoded, lib, member, utf8,
+                            without_nul)
 
 __all__ = ["Cost", "Frontier", "LateTimes", "Plan", "PowerShape", "Prices", "Problem", "Repeat", "Vertex",
            "load", "schedule_names", "solve"]
@@ -107,10 +108,10 @@ def _count_or_none(name: str, value: Any) -> int:
 
 def _text(value: Any) -> bytes:
     if isinstance(value, bytes):
-        return value
+        return without_nul(value)
     if not isinstance(value, str):
         raise TypeError("an instruction's name is expected")
-    return value.encode()
+    return utf8(value)
 
 
 def _rows_of(profile: Any) -> Iterator[Tuple[Sequence[Any], Sequence[Any]]]:
@@ -216,7 +217,7 @@ def schedule_names() -> List[str]:
 
 
 def _names_for_c(names: Sequence[str]) -> Any:
-    return (C.c_char_p * (len(names) + 1))(*[name.encode() for name in names], None)
+    return (C.c_char_p * (len(names) + 1))(*[utf8(name) for name in names], None)
 
 
 def _is_file(schedule: Path) -> bool:
@@ -232,7 +233,7 @@ def _schedule(schedule: Path, profile: _Handle, num_microbatches: Optional[int],
     name, is_file = os.fspath(schedule), _is_file(schedule)
     request = b.harpe_schedule_request(
         options=b.harpe_schedule_options(
-            name=name.encode(), ranks=_count_or_none("num_ranks", num_ranks),
+            name=utf8(name), ranks=_count_or_none("num_ranks", num_ranks),
             microbatches=_count_or_none("num_microbatches", num_microbatches),
             chunks=_count("num_chunks", num_chunks or 0), prologue=_names_for_c(prologue),
             epilogue=_names_for_c(epilogue),
@@ -904,7 +905,7 @@ def _plan_file(path: Path) -> _Handle:
 
 
 def _plan_text(text: str) -> _Handle:
-    made, data = C.c_void_p(), text.encode()
+    made, data = C.c_void_p(), utf8(text)
     call(lib.harpe_plan_file_parse, data, len(data), b"plan", C.byref(made))
     return _Handle(made, lib.harpe_plan_file_free)
 

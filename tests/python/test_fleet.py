@@ -188,7 +188,7 @@ class FleetTest(unittest.TestCase):
         self.refused("job 'a'", fleet.set_job, "a", [(1, 2, 3)])
         self.refused("job 'a'", fleet.set_job, "a", A, max_slowdown=0)
         self.refused("job 'a', plan 1: it is faster", fleet.set_job, "a", A[::-1])
-        self.refused("without the character 0", fleet.set_job, "a\0b", A)
+        self.refused("contains a NUL character", fleet.set_job, "a\0b", A)
         self.refused("control character", fleet.set_job, "a\nb", A)
         self.refused("no group 'row'", fleet.set_job, "a", A, group="row", kind=harpe.NotFoundError)
         self.refused("no job 'a'", fleet.remove_job, "a", kind=harpe.NotFoundError)

@@ -26,7 +26,7 @@ from functools import wraps
 from typing import Any, Callable, Collection, Dict, Iterator, List, Optional, Union
 
 from harpe import _bindings as b
-from harpe._library import InvalidArgumentError, call, lib
+from harpe._library import InvalidArgumentError, call, lib, utf8
 from harpe.callback import Callback
 from harpe.integrations._installed import Installed, installed
 
@@ -333,7 +333,7 @@ def order_of(schedule: Any) -> List[List[str]]:
     """Returns for each rank the names of its instructions in order, as install() marks them.
     `schedule` is a schedule object or the text of its CSV. Raises InvalidArgumentError for an
     impossible order, such as one that never finishes."""
-    text = (schedule if isinstance(schedule, str) else csv_of(schedule)).encode("utf-8")
+    text = utf8(schedule if isinstance(schedule, str) else csv_of(schedule))
     handle = C.c_void_p()
     call(lib.harpe_schedule_parse_csv, text, len(text), b"schedule", C.byref(handle))
     try:

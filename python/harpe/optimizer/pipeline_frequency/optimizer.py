@@ -18,7 +18,7 @@ from harpe import _bindings as b
 from harpe import distributed
 from harpe._cuda import Synchronizer, stream_address, synchronizer
 from harpe._library import (InvalidArgumentError, UnavailableError, abandon_in_children, call,
-                            call_at_end_of_worker, encoded, lib, log_to, member, report)
+                            call_at_end_of_worker, encoded, lib, log_to, member, report, utf8)
 from harpe.callback import Callback
 
 __all__ = ["PipelineFrequencyOptimizer", "PipelineFrequencyStatus"]
@@ -61,7 +61,7 @@ class _Names(Dict[str, bytes]):
     """Converts instruction names to C strings and keeps them, so that each is encoded once."""
 
     def __missing__(self, name: str) -> bytes:
-        return self.setdefault(name, name.encode("utf-8"))
+        return self.setdefault(name, utf8(name))
 
 
 class _Handle:

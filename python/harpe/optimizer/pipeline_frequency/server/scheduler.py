@@ -249,8 +249,8 @@ def _orders(name: str, stages: int, microbatches: int) -> List[List[str]]:
     import ctypes as C
 
     from harpe import _bindings as b
-    from harpe._library import call, lib
-    options = b.harpe_schedule_options(name=name.encode(), ranks=stages, microbatches=microbatches)
+    from harpe._library import call, lib, utf8
+    options = b.harpe_schedule_options(name=utf8(name), ranks=stages, microbatches=microbatches)
     schedule, count = C.c_void_p(), C.c_size_t()
     call(lib.harpe_schedule_new, C.byref(options), C.byref(schedule))
     try:
