@@ -98,7 +98,7 @@ struct harpe_job {
 
     harpe_job_info info;
     char *group;                   /* of its metadata; NULL: none */
-    int64_t registered_s;          /* wall clock, s since 1970 */
+    int64_t registered_s;          /* wall clock at that moment, s since 1970; never changes */
     int64_t serial;                /* in the table; later ones have larger numbers */
     int64_t seen_s;                /* wall clock at the last request; see harpe_job_seen_s */
     int64_t last_request_s;        /* harpe_jobs_uptime_s at the last request */

@@ -33,8 +33,3 @@ int64_t harpe_job_seen_s(const harpe_job *job) {
     bool was_set = job->seen_s > now_s || llabs(seen_s - job->seen_s) > STEP_S;
     return was_set ? seen_s : job->seen_s;
 }
-
-int64_t harpe_job_registered_s(const harpe_job *job) {
-    int64_t seen_s = harpe_job_seen_s(job);
-    return job->registered_s < seen_s ? job->registered_s : seen_s;
-}

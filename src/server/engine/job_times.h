@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The clocks of the engine, and the times of a job's registration and last request. */
+/* The clocks of the engine, and the time of a job's last request. */
 #ifndef HARPE_SERVER_ENGINE_JOB_TIMES_H
 #define HARPE_SERVER_ENGINE_JOB_TIMES_H
 
@@ -24,8 +24,5 @@ int64_t harpe_jobs_uptime_s(const harpe_jobs *jobs);
  * only for people, and is never in the future. If this server received the request, the result is
  * right even if the wall clock was set after the request. */
 int64_t harpe_job_seen_s(const harpe_job *job);
-/* Returns the time of the job's registration, in s since 1970. It is not later than
- * harpe_job_seen_s. */
-int64_t harpe_job_registered_s(const harpe_job *job);
 
 #endif

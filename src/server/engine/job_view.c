@@ -67,7 +67,7 @@ static void append_summary(harpe_text *text, const harpe_job *job, size_t metada
     append_int(text, ",\"ranks_waiting\":", job->asking);
     append_int(text, ",\"ranks_reported\":", job->reported);
     append_int(text, ",\"round\":", job->round);
-    append_int(text, ",\"registered_at\":", harpe_job_registered_s(job));
+    append_int(text, ",\"registered_at\":", job->registered_s);
     append_int(text, ",\"last_seen\":", harpe_job_seen_s(job));
     harpe_json_raw(text, ",\"figures\":");
     harpe_job_append_figures(text, job);
