@@ -58,8 +58,7 @@ static int compare_waits(const void *left, const void *right) {
 }
 
 /* Also leaves out repetitions. */
-void harpe_schedule_builder_sort_waits(harpe_schedule_builder *builder) {
-    harpe_schedule *schedule = builder->schedule;
+static void sort_waits(harpe_schedule *schedule) {
     size_t kept = 0;
     if (schedule->wait_count == 0) return;
     qsort(schedule->waits, schedule->wait_count, sizeof *schedule->waits, compare_waits);
@@ -75,7 +74,7 @@ harpe_status harpe_schedule_builder_finish(harpe_schedule_builder *builder, harp
         harpe_schedule_builder_abort(builder);
         return harpe_fail_memory(error);
     }
-    harpe_schedule_builder_sort_waits(builder);
+    sort_waits(builder->schedule);
     *out = builder->schedule;
     builder->schedule = NULL;
     harpe_schedule_builder_abort(builder);
@@ -117,6 +116,27 @@ void harpe_schedule_add_wait(harpe_schedule_builder *builder, size_t before, siz
         return;
     }
     schedule->waits[schedule->wait_count++] = (harpe_wait){(int32_t)before, (int32_t)after};
+}
+
+harpe_status harpe_schedule_set_barrier_waits(harpe_schedule *schedule, harpe_error *error) {
+    size_t ranks = (size_t)schedule->rank_count, per_rank = schedule->barrier_count / ranks;
+    if (!HARPE_ARRAY_RESERVE(schedule->waits, schedule->wait_capacity, per_rank * ranks * ranks))
+        return harpe_fail_memory(error);
+    schedule->wait_count = 0;
+    for (size_t k = 0; k < per_rank; k++) {
+        for (size_t to = 0; to < ranks; to++) {
+            size_t after = schedule->barriers[to * per_rank + k];
+            if (after == schedule->rank_start[to + 1]) continue;
+            for (size_t from = 0; from < ranks; from++) {
+                size_t before = schedule->barriers[from * per_rank + k];
+                if (from != to && before > schedule->rank_start[from])
+                    schedule->waits[schedule->wait_count++] =
+                        (harpe_wait){(int32_t)before - 1, (int32_t)after};
+            }
+        }
+    }
+    sort_waits(schedule);
+    return HARPE_OK;
 }
 
 void harpe_schedule_begin_at(harpe_schedule_builder *builder, int stage, int microbatch) {
@@ -410,30 +430,6 @@ static harpe_instruction *put_names(harpe_instruction *at, const char **names, i
     return at;
 }
 
-static int rank_of_instruction(const harpe_schedule *schedule, int32_t index) {
-    int low = 0, high = schedule->rank_count;
-    while (high - low > 1) {
-        int middle = low + (high - low) / 2;
-        if (schedule->rank_start[middle] <= (size_t)index)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-/* Moves the waits to the new places of their instructions: behind the `added` instructions of each
- * rank before theirs, and behind the `before` instructions of their own prologue. */
-static void shift_waits(harpe_schedule *schedule, size_t added, size_t before) {
-    for (size_t w = 0; w < schedule->wait_count; w++) {
-        harpe_wait *wait = &schedule->waits[w];
-        int after_rank = rank_of_instruction(schedule, wait->after);
-        int before_rank = rank_of_instruction(schedule, wait->before);
-        wait->after += (int32_t)(added * (size_t)after_rank + before);
-        wait->before += (int32_t)(added * (size_t)before_rank + before);
-    }
-}
-
 static void surround(harpe_schedule *schedule, harpe_instruction *into, const char **prologue,
                      const char **epilogue) {
     harpe_instruction *at = into;
@@ -463,13 +459,15 @@ harpe_status harpe_schedule_surround(harpe_schedule *schedule, const char *const
         return harpe_fail_memory(error);
     }
     surround(schedule, instructions, first, last);
-    shift_waits(schedule, added, before);
     for (int rank = 1; rank <= schedule->rank_count; rank++)
         schedule->rank_start[rank] += added * (size_t)rank;
+    size_t barriers = schedule->barrier_count / (size_t)schedule->rank_count;
+    for (size_t k = 0; k < schedule->barrier_count; k++)
+        schedule->barriers[k] += added * (k / barriers) + before;
     free(schedule->instructions);
     schedule->instructions = instructions;
     schedule->instruction_count = schedule->instruction_capacity = count;
-    return HARPE_OK;
+    return harpe_schedule_set_barrier_waits(schedule, error); /* there is room for them */
 }
 
 /* ---- Accessors ------------------------------------------------------------------------------- */
@@ -479,6 +477,7 @@ void harpe_schedule_free(harpe_schedule *schedule) {
     harpe_arena_free(&schedule->names);
     free(schedule->instructions);
     free(schedule->waits);
+    free(schedule->barriers);
     free(schedule->rank_start);
     free(schedule);
 }

@@ -33,6 +33,10 @@ struct harpe_schedule {
     size_t instruction_capacity;
     harpe_wait *waits; /* between indices of `instructions`, sorted by `after`, then by `before` */
     size_t wait_count, wait_capacity;
+    /* The barriers of a file, which then has no other waits. Those of rank 0 in their order, then
+     * of rank 1, ...: number of instructions of all ranks before it. */
+    size_t *barriers;
+    size_t barrier_count, barrier_capacity;
     harpe_arena names; /* of standalone instructions */
 };
 
@@ -62,8 +66,6 @@ harpe_status harpe_schedule_builder_start(harpe_schedule_builder *builder, const
                                           harpe_error *error);
 harpe_status harpe_schedule_builder_finish(harpe_schedule_builder *builder, harpe_schedule **out,
                                            harpe_error *error);
-/* Sorts the waits, as a harpe_schedule has them. harpe_schedule_builder_finish calls it. */
-void harpe_schedule_builder_sort_waits(harpe_schedule_builder *builder);
 void harpe_schedule_builder_abort(harpe_schedule_builder *builder);
 
 /* Appends any instruction to the current rank's list. */
@@ -72,6 +74,9 @@ void harpe_schedule_add(harpe_schedule_builder *builder, const harpe_instruction
  * `after` (counted over all ranks) starts when `before` has ended. Waits may be added in any order,
  * and more than once. */
 void harpe_schedule_add_wait(harpe_schedule_builder *builder, size_t before, size_t after);
+/* Makes the waits those of the barriers, of which each rank has the same number: what follows one
+ * on a rank waits for what precedes it on every other rank. On failure the waits are unchanged. */
+harpe_status harpe_schedule_set_barrier_waits(harpe_schedule *schedule, harpe_error *error);
 /* Ends the current rank's list and begins the list of the next rank. */
 void harpe_schedule_end_rank(harpe_schedule_builder *builder);
 
@@ -98,8 +103,8 @@ bool harpe_schedule_has_lag(const harpe_schedule *schedule);
 bool harpe_is_instruction_name(const char *name);
 
 /* Adds the standalone instructions of a prologue and an epilogue (each ended by NULL; NULL: none)
- * to every rank. They belong to the lowest stage of the rank. On failure the schedule is unchanged.
- */
+ * to every rank of a schedule that was read from a file. They belong to the lowest stage of the
+ * rank, and lie before and behind all barriers. On failure the schedule is unchanged. */
 harpe_status harpe_schedule_surround(harpe_schedule *schedule, const char *const *prologue,
                                      const char *const *epilogue, harpe_error *error);
 

@@ -48,9 +48,6 @@ typedef struct reader {
     bool *has_stage;                   /* [HARPE_STAGE_MAX + 1] */
     const char *names[FILE_NAMES_MAX]; /* the file's own */
     int name_count;
-    size_t *barriers; /* of rank 0 in their order, then of rank 1: number of instructions before */
-    size_t barrier_count, barrier_capacity;
-    size_t barriers_per_rank;
     int stage_count;
     int microbatch_count;
     size_t action_count;
@@ -256,9 +253,11 @@ static bool is_barrier(const harpe_csv_field *field) {
 }
 
 static harpe_status read_barrier(reader *r, harpe_error *error) {
-    if (!HARPE_ARRAY_RESERVE(r->barriers, r->barrier_capacity, r->barrier_count + 1))
+    harpe_schedule *schedule = r->builder.schedule;
+    if (!HARPE_ARRAY_RESERVE(schedule->barriers, schedule->barrier_capacity,
+                             schedule->barrier_count + 1))
         return harpe_fail_memory(error);
-    r->barriers[r->barrier_count++] = r->builder.schedule->instruction_count;
+    schedule->barriers[schedule->barrier_count++] = schedule->instruction_count;
     return HARPE_OK;
 }
 
@@ -279,15 +278,17 @@ static harpe_status read_cell(reader *r, size_t field, harpe_error *error) {
     return r->builder.failed ? harpe_fail_memory(error) : HARPE_OK;
 }
 
-/* Checks that a rank, whose row has been read, has as many barriers as the ranks before it. */
-static harpe_status check_barriers(reader *r, size_t count, harpe_error *error) {
+/* Checks that a rank, whose row has been read, has as many barriers as the ranks before it, which
+ * have `before` together. */
+static harpe_status check_barriers(const reader *r, size_t before, harpe_error *error) {
     int rank = r->builder.schedule->rank_count;
-    if (rank == 0) r->barriers_per_rank = count;
-    if (count != r->barriers_per_rank)
+    size_t count = r->builder.schedule->barrier_count - before;
+    size_t per_rank = rank == 0 ? count : before / (size_t)rank;
+    if (count != per_rank)
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "%s:%d: rank %d has %zu barriers, but rank 0 has %zu; a barrier is one "
                           "of all ranks",
-                          r->csv.name, r->csv.line, rank, count, r->barriers_per_rank);
+                          r->csv.name, r->csv.line, rank, count, per_rank);
     return HARPE_OK;
 }
 
@@ -314,7 +315,7 @@ static harpe_status settle_standalone(reader *r, size_t start, harpe_error *erro
 
 static harpe_status read_row(reader *r, harpe_error *error) {
     const harpe_schedule *schedule = r->builder.schedule;
-    size_t count_before = schedule->instruction_count, barriers_before = r->barrier_count;
+    size_t count_before = schedule->instruction_count, barriers_before = schedule->barrier_count;
     if (r->blank_line != 0)
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "%s:%d: rank %d has nothing to do: the line is empty", r->csv.name,
@@ -329,7 +330,7 @@ static harpe_status read_row(reader *r, harpe_error *error) {
         if (status != HARPE_OK) return status;
     }
     harpe_status status = settle_standalone(r, count_before, error);
-    if (status == HARPE_OK) status = check_barriers(r, r->barrier_count - barriers_before, error);
+    if (status == HARPE_OK) status = check_barriers(r, barriers_before, error);
     if (status != HARPE_OK) return status;
     harpe_schedule_end_rank(&r->builder);
     return r->builder.failed ? harpe_fail_memory(error) : HARPE_OK;
@@ -468,28 +469,14 @@ static harpe_status check_actions(const reader *r, harpe_error *error) {
     return status;
 }
 
-/* Adds the waits of the barriers: what follows one on a rank waits for what precedes it on every
- * other rank. */
 static harpe_status add_barriers(reader *r, harpe_error *error) {
-    const harpe_schedule *schedule = r->builder.schedule;
-    size_t ranks = (size_t)schedule->rank_count, per_rank = r->barriers_per_rank;
-    if (per_rank * ranks * ranks > BARRIER_WAITS_MAX)
+    harpe_schedule *schedule = r->builder.schedule;
+    size_t ranks = (size_t)schedule->rank_count, count = schedule->barrier_count;
+    if (count * ranks > BARRIER_WAITS_MAX)
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
                           "%s: %zu barriers of %zu ranks are more than %d dependencies",
-                          r->csv.name, per_rank, ranks, BARRIER_WAITS_MAX);
-    for (size_t k = 0; k < per_rank; k++) {
-        for (size_t to = 0; to < ranks; to++) {
-            size_t after = r->barriers[to * per_rank + k];
-            if (after == schedule->rank_start[to + 1]) continue;
-            for (size_t from = 0; from < ranks; from++) {
-                size_t before = r->barriers[from * per_rank + k];
-                if (from != to && before > schedule->rank_start[from])
-                    harpe_schedule_add_wait(&r->builder, before - 1, after);
-            }
-        }
-    }
-    harpe_schedule_builder_sort_waits(&r->builder);
-    return r->builder.failed ? harpe_fail_memory(error) : HARPE_OK;
+                          r->csv.name, count / ranks, ranks, BARRIER_WAITS_MAX);
+    return harpe_schedule_set_barrier_waits(schedule, error);
 }
 
 /* Checks that the order can finish. The error names the file. */
@@ -547,7 +534,6 @@ cleanup:
     harpe_csv_close(&r.csv);
     free(r.positions);
     free(r.has_stage);
-    free(r.barriers);
     return status;
 }
 

@@ -295,6 +295,44 @@ static void a_file_takes_a_prologue_and_an_epilogue(void **state) {
     harpe_profile_free(profile);
 }
 
+/* Barriers at the ends of the rows, and between them. What is behind the last one waits for all
+ * ranks, and so does what is behind the first one. */
+static void a_prologue_and_an_epilogue_lie_outside_of_barriers(void **state) {
+    (void)state;
+    static const char *const before[] = {"load", "warm_up", NULL}, *const after[] = {"step", NULL};
+    char path[] = "/tmp/harpe-schedule-XXXXXX";
+    int descriptor = mkstemp(path);
+    const char *text = "BARRIER,0F0,0B0,BARRIER\nBARRIER,1F0,1B0,BARRIER\n";
+    assert_true(descriptor >= 0);
+    assert_int_equal(write(descriptor, text, strlen(text)), strlen(text));
+    close(descriptor);
+    harpe_profile *profile = profile_of_stages(2);
+    for (int which = 0; which < 4; which++) {
+        harpe_schedule *schedule = NULL;
+        harpe_schedule_request request = {.path = path};
+        if (which & 1) request.options.prologue = before;
+        if (which & 2) request.options.epilogue = after;
+        harpe_error error = {.message = ""};
+        assert_ok(harpe_schedule_for_profile(profile, &request, &schedule, &error), error);
+        int first = which & 1 ? 2 : 0, length = first + 2 + (which & 2 ? 1 : 0);
+        const harpe_wait expected[] = {{length + first - 1, first},
+                                       {length + first + 1, first + 2},
+                                       {first - 1, length + first},
+                                       {first + 1, length + first + 2}};
+        size_t found = 0;
+        for (int k = 0; k < 4; k++) {
+            if (!(which & (k % 2 == 0 ? 1 : 2))) continue;
+            assert_in_range(found, 0, schedule->wait_count - 1);
+            assert_int_equal(schedule->waits[found].before, expected[k].before);
+            assert_int_equal(schedule->waits[found++].after, expected[k].after);
+        }
+        assert_int_equal(schedule->wait_count, found);
+        harpe_schedule_free(schedule);
+    }
+    assert_int_equal(unlink(path), 0);
+    harpe_profile_free(profile);
+}
+
 /* ---- The problem made of both ---------------------------------------------------------------- */
 
 static void blocking_powers_are_one_or_one_for_each_rank(void **state) {
@@ -373,6 +411,7 @@ int main(void) {
         cmocka_unit_test(a_schedule_too_large_to_plan_is_refused),
         cmocka_unit_test(a_file_answers_for_itself),
         cmocka_unit_test(a_file_takes_a_prologue_and_an_epilogue),
+        cmocka_unit_test(a_prologue_and_an_epilogue_lie_outside_of_barriers),
         cmocka_unit_test(blocking_powers_are_one_or_one_for_each_rank),
         cmocka_unit_test(an_unknown_cost_model_is_refused),
         cmocka_unit_test(problem_wants_exactly_the_stages_of_the_profile),
