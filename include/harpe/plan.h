@@ -328,9 +328,12 @@ HARPE_API size_t harpe_plan_set_count(const harpe_plan_set *plans);
 HARPE_API const harpe_plan *harpe_plan_set_at(const harpe_plan_set *plans, size_t index);
 
 /* Computes the time and energy of any assignment of frequencies. `frequency_mhz` has
- * instruction_count numbers in the problem's order, each of them profiled for its instruction
- * (0: the highest). The caller keeps the array alive as long as it uses `out`. `start_s` (may be
- * NULL) receives the earliest start of every instruction. lower_bound_j stays 0. */
+ * instruction_count numbers in the problem's order, each of them profiled for its instruction. 0
+ * leaves the clock as it is: an instruction without a row at 0 MHz has the clock of the instruction
+ * before it in its rank's list (before the first is the last of the list), which must be profiled
+ * for it, or its highest if the whole list is 0. The caller keeps the array alive as long as it
+ * uses `out`. `start_s` (may be NULL) receives the earliest start of every instruction.
+ * lower_bound_j stays 0. */
 HARPE_API harpe_status harpe_plan_evaluate(const harpe_problem *problem, const int *frequency_mhz,
                                            harpe_plan *out, double *start_s, harpe_error *error);
 
@@ -442,9 +445,9 @@ HARPE_API harpe_status harpe_plan_file_write(const char *path, const harpe_probl
                                              const harpe_plan *plan, int number,
                                              double cost_change_j, harpe_error *error);
 
-/* Writes the file's frequencies in the problem's order, for harpe_plan_evaluate. The error names
- * the first entry that does not fit the problem. `frequency_mhz` has room for
- * harpe_problem_instruction_count numbers. */
+/* Writes the file's frequencies in the problem's order, for harpe_plan_evaluate. 0 fits every
+ * instruction. The error names the first entry that does not fit the problem. `frequency_mhz` has
+ * room for harpe_problem_instruction_count numbers. */
 HARPE_API harpe_status harpe_plan_file_match(const harpe_plan_file *file,
                                              const harpe_problem *problem, int *frequency_mhz,
                                              harpe_error *error);

@@ -27,7 +27,8 @@
 /* An instruction with less slack does not become slower. */
 #define LEAST_SLACK_S 1e-9
 
-/* The instructions first .. end - 1 of a rank get a clock. */
+/* The instructions first .. end - 1 of a rank get a clock. Those at 0 MHz keep that of the
+ * instruction before them. */
 typedef struct move {
     int32_t first, end;
     int mhz;
@@ -64,7 +65,7 @@ static void set_point(mover *m, int32_t i, int mhz, const harpe_profile_point *p
     const harpe_choice *choice = harpe_problem_choice(m->problem, i);
     m->busy_j += effective_j(choice, point) - effective_j(choice, m->points[i]);
     m->points[i] = point;
-    m->mhz[i] = mhz;
+    if (m->mhz[i] != 0) m->mhz[i] = mhz;
     if (m->place[i] < m->valid) m->valid = m->place[i];
 }
 
@@ -109,18 +110,29 @@ static void find_slack(mover *m) {
     m->visits += (uint64_t)dag->node_count;
 }
 
+/* Returns the instruction with which the last clock of a rank's list begins; -1: it is the only
+ * clock. */
+static int32_t last_change(const mover *m, int32_t first, int32_t end) {
+    int32_t found = -1;
+    for (int32_t i = end; i-- > first;) {
+        if (m->mhz[i] == 0) continue;
+        if (found >= 0 && m->mhz[i] != m->mhz[found]) return found;
+        found = i;
+    }
+    return -1;
+}
+
 /* Returns whether each clock of a rank holds until the next change, and counts the changes. */
 static bool rank_holds(mover *m, int rank, size_t *changes) {
     int32_t first = (int32_t)m->problem->rank_offset[rank];
-    int32_t end = (int32_t)m->problem->rank_offset[rank + 1], last = end - 1;
-    const int *mhz = m->mhz;
-    while (last > first && mhz[last] == mhz[last - 1])
-        last--;
-    if (last <= first) return true;
+    int32_t end = (int32_t)m->problem->rank_offset[rank + 1], last = last_change(m, first, end);
+    if (last < 0) return true;
     double began_s = start_s(m, last) - m->longest_s[m->problem->dag.node_count - 1];
+    int now_mhz = m->mhz[last];
     for (int32_t i = first; i < end; i++) {
-        if (mhz[i] == mhz[i == first ? end - 1 : i - 1]) continue;
-        double hold_s = harpe_clock_switch_hold_s(m->problem, m->cost, rank, mhz[i]);
+        if (m->mhz[i] == 0 || m->mhz[i] == now_mhz) continue;
+        now_mhz = m->mhz[i];
+        double hold_s = harpe_clock_switch_hold_s(m->problem, m->cost, rank, now_mhz);
         if (start_s(m, i) - began_s < hold_s * (1 - ROUNDING)) return false;
         began_s = start_s(m, i);
         ++*changes;
@@ -184,6 +196,7 @@ static bool visit_clocks(mover *m, int32_t first, int32_t end, visit_move *visit
     for (ptrdiff_t p = at + LARGEST_STEP; p >= at - LARGEST_STEP; p--) {
         if (p < 0 || p >= (ptrdiff_t)choice->point_count || p == at) continue;
         const move one = {first, end, choice->points[p].frequency_mhz};
+        if (one.mhz == 0) continue;
         if (!visit(m, &one, user)) return false;
     }
     return true;
@@ -210,16 +223,19 @@ static bool visit_parts(mover *m, int32_t rank_end, const int32_t run[3], visit_
 /* Visits the moves of the run first .. end - 1 of the rank begin .. rank_end - 1. */
 static bool visit_run(mover *m, const int32_t rank[2], int32_t first, int32_t end,
                       visit_move *visit, void *user) {
-    int32_t length = end - first;
+    int32_t length = end - first, before = first;
+    while (before > rank[0] && (before == first || m->mhz[before] == 0))
+        before--;
     if (!visit_clocks(m, first, end, visit, user)) return false;
     for (int32_t n = 1; n <= length; n = n < LONGEST_PART || n == length ? n + 1 : length) {
-        const move earlier = {first, first + n, first > rank[0] ? m->mhz[first - 1] : 0};
+        const move earlier = {first, first + n, before < first ? m->mhz[before] : 0};
         const move later = {end - n, end, end < rank[1] ? m->mhz[end] : 0};
         if (earlier.mhz != 0 && !visit(m, &earlier, user)) return false;
         if (later.mhz != 0 && !visit(m, &later, user)) return false;
     }
     for (int32_t i = first; i < end; i++)
-        if (!visit_parts(m, rank[1], (int32_t[]){first, i, end}, visit, user)) return false;
+        if (m->mhz[i] != 0 && !visit_parts(m, rank[1], (int32_t[]){first, i, end}, visit, user))
+            return false;
     return true;
 }
 
@@ -228,7 +244,7 @@ static bool visit_rank(mover *m, int number, visit_move *visit, void *user) {
                              (int32_t)m->problem->rank_offset[number + 1]};
     for (int32_t first = rank[0], end; first < rank[1]; first = end) {
         end = first + 1;
-        while (end < rank[1] && m->mhz[end] == m->mhz[first])
+        while (end < rank[1] && (m->mhz[end] == m->mhz[first] || m->mhz[end] == 0))
             end++;
         if (m->mhz[first] != 0 && !visit_run(m, rank, first, end, visit, user)) return false;
     }

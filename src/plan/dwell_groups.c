@@ -11,6 +11,10 @@
 #include "plan/evaluate.h"
 #include "plan/switching.h"
 
+static bool has_clocks(const harpe_groups *s, int32_t instruction) {
+    return harpe_choice_has_clocks(harpe_problem_choice(s->problem, instruction));
+}
+
 /* ---- The present plan ------------------------------------------------------------------------ */
 
 const harpe_profile_point *harpe_groups_point(const harpe_groups *s, const harpe_group *g,
@@ -120,9 +124,12 @@ bool harpe_groups_hold(const harpe_groups *s) {
 }
 
 void harpe_groups_frequencies(const harpe_groups *s, int *frequency_mhz) {
+    for (int32_t i = 0; i < (int32_t)harpe_problem_instruction_count(s->problem); i++)
+        frequency_mhz[i] = 0;
     for (int32_t g = 0; g < s->count; g++)
         for (int32_t i = s->items[g].first; i < s->items[g].end; i++)
-            frequency_mhz[i] = harpe_group_chosen(s, &s->items[g])->frequency_mhz;
+            if (has_clocks(s, i))
+                frequency_mhz[i] = harpe_group_chosen(s, &s->items[g])->frequency_mhz;
 }
 
 /* ---- Clocks ---------------------------------------------------------------------------------- */
@@ -166,6 +173,7 @@ static harpe_status list_clocks(harpe_groups *s, harpe_group *g, bool only_usefu
     g->clock_count = 0;
     g->clock = 0;
     for (size_t p = 0; p < choice->point_count; p++) {
+        if (choice->points[p].frequency_mhz == 0) continue;
         harpe_status status = add_clock(s, g, choice->points[p].frequency_mhz, error);
         if (status != HARPE_OK) return status;
     }
@@ -216,9 +224,11 @@ static size_t keep_common(harpe_groups *s, size_t count, int32_t instruction) {
 /* Begins the common clocks with those of one instruction. Returns their number. */
 static size_t begin_common(harpe_groups *s, int32_t instruction) {
     const harpe_choice *choice = harpe_problem_choice(s->problem, instruction);
+    size_t count = 0;
     for (size_t k = 0; k < choice->point_count; k++)
-        s->common_mhz[k] = choice->points[k].frequency_mhz;
-    return choice->point_count;
+        if (choice->points[k].frequency_mhz != 0)
+            s->common_mhz[count++] = choice->points[k].frequency_mhz;
+    return count;
 }
 
 static bool has_common_clock(harpe_groups *s, int32_t first, int32_t end) {
@@ -234,10 +244,13 @@ static void divide_rank(harpe_groups *s, int rank, double wanted_s, int32_t offs
     double length_s = 0;
     size_t common = 0;
     for (int32_t i = begin; i < end; i++) {
-        bool is_long = length_s >= wanted_s && (s->count > first_group + 1 || i >= begin + offset);
-        if (i > begin && !is_long) common = keep_common(s, common, i);
-        if (i == begin || is_long || common == 0) {
-            s->may_be_short |= i > begin && !is_long;
+        bool is_first = s->count == first_group;
+        if (is_first && !has_clocks(s, i)) continue;
+        bool is_long = length_s >= wanted_s && has_clocks(s, i) &&
+                       (s->count > first_group + 1 || i >= begin + offset);
+        if (!is_first && !is_long) common = keep_common(s, common, i);
+        if (is_first || is_long || common == 0) {
+            s->may_be_short |= !is_first && !is_long;
             s->items[s->count++] = (harpe_group){.first = i};
             common = begin_common(s, i);
             length_s = 0;
@@ -275,10 +288,13 @@ harpe_status harpe_groups_divide_like(harpe_groups *s, const int *frequency_mhz,
     s->may_be_short = true;
     for (int rank = 0; rank < s->problem->rank_count; rank++) {
         size_t begin = s->problem->rank_offset[rank], end = s->problem->rank_offset[rank + 1];
+        int clock_mhz = 0;
         for (size_t i = begin; i < end; i++) {
-            if (i == begin || frequency_mhz[i] != frequency_mhz[i - 1])
+            if (frequency_mhz[i] != 0 && frequency_mhz[i] != clock_mhz) {
                 s->items[s->count++] = (harpe_group){.first = (int32_t)i};
-            s->items[s->count - 1].end = (int32_t)i + 1;
+                clock_mhz = frequency_mhz[i];
+            }
+            if (clock_mhz != 0) s->items[s->count - 1].end = (int32_t)i + 1;
         }
     }
     harpe_status status = list_all(s, false, error);

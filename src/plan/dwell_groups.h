@@ -11,7 +11,10 @@
 /* Relative tolerance for times that are sums of doubles. */
 #define HARPE_DWELL_ROUNDING 1e-12
 
-/* Instructions first .. end - 1 of a rank, which run at one clock. */
+/* Instructions first .. end - 1 of a rank, which run at one clock. The first of them has a clock;
+ * instructions without clocks belong to the group before them. Those at the start of a list belong
+ * to no group: they keep the clock of the last one, and their time and energy are always the
+ * same. */
 typedef struct harpe_group {
     int32_t first, end;
     int32_t clock_count; /* clocks that all of its instructions were measured at */
@@ -94,7 +97,8 @@ void harpe_groups_set(harpe_groups *groups, harpe_group *group, int32_t clock);
 /* Returns the length of the iteration, or INFINITY if it is above the deadline. */
 double harpe_groups_length_s(harpe_groups *groups);
 
-/* Returns the energy of the present plan, which takes `length_s`, with its changes of clock. */
+/* Returns the energy of the present plan, which takes `length_s`, with its changes of clock and
+ * without that of instructions that belong to no group. */
 double harpe_groups_energy_j(const harpe_groups *groups, double length_s);
 
 /* Returns whether every clock of the present plan holds for the needed time, except on exempt

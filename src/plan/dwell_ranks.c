@@ -8,6 +8,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "plan/evaluate.h"
 
 #define MOST_PATHS 48
 /* The work of one local search, of all repetitions and of the enumeration: ends of instructions
@@ -31,14 +32,14 @@ static bool may_go_on(const harpe_rank_search *s) { return s->groups->visits < s
 /* ---- Paths ----------------------------------------------------------------------------------- */
 
 /* Returns a path: the time that it takes in its groups' instructions at each of their clocks, and
- * after these the time of its delays. */
+ * after these the time of its delays and of its instructions without clocks. */
 static double *path_at(const harpe_rank_search *s, int path) {
     return &s->path_s[(size_t)path * (s->groups->clock_count + 1)];
 }
 
 /* Adds the times of an instruction to a path. */
 static void add_instruction(const harpe_groups *groups, int32_t instruction, double *path_s) {
-    if (harpe_problem_is_delay(groups->problem, instruction)) {
+    if (!harpe_choice_has_clocks(harpe_problem_choice(groups->problem, instruction))) {
         path_s[groups->clock_count] += groups->time_s[instruction];
         return;
     }

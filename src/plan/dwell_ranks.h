@@ -11,8 +11,8 @@
 
 typedef struct harpe_rank_search {
     harpe_groups *groups;
-    double
-        *path_s; /* [path][clock]: its time in the clock's group at this clock; then its delays */
+    double *path_s; /* [path][clock]: its time in the clock's group at this clock; then its fixed
+                       time */
     int path_count, next_path; /* the path that is replaced next if there is no room */
     int hint;                  /* the path that was too long last */
     int32_t applied[HARPE_DWELL_MOST_RANKS]; /* [group]: the clock that its times are those of */

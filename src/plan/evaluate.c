@@ -23,12 +23,19 @@ static ptrdiff_t find_point(const harpe_choice *choice, int frequency_mhz) {
         else
             high = middle;
     }
-    return frequency_mhz == 0 ? 0 : -1;
+    return -1;
 }
 
-const harpe_profile_point *harpe_choice_point(const harpe_choice *choice, int frequency_mhz) {
-    ptrdiff_t found = find_point(choice, frequency_mhz);
+const harpe_profile_point *harpe_choice_point(const harpe_choice *choice, int clock_mhz) {
+    ptrdiff_t found = harpe_choice_has_clocks(choice) ? find_point(choice, clock_mhz) : 0;
     return found < 0 ? NULL : &choice->points[found];
+}
+
+int harpe_evaluate_last_clock_mhz(const harpe_problem *problem, int rank,
+                                  const int *frequency_mhz) {
+    for (size_t i = problem->rank_offset[rank + 1]; i-- > problem->rank_offset[rank];)
+        if (frequency_mhz[i] != 0) return frequency_mhz[i];
+    return 0;
 }
 
 static harpe_status fail_unknown_frequency(const harpe_problem *problem, int32_t instruction,
@@ -96,16 +103,26 @@ static void add_energies(const harpe_problem *problem, const harpe_profile_point
 
 harpe_status harpe_evaluate_find_points(const harpe_problem *problem, const int *frequency_mhz,
                                         const harpe_profile_point **points, harpe_error *error) {
-    for (int32_t i = 0; i < problem->instruction_count; i++) {
-        const harpe_choice *choice = harpe_problem_choice(problem, i);
-        if (harpe_problem_is_delay(problem, i)) {
-            points[i] = &choice->points[0];
-            continue;
+    int32_t own = (int32_t)harpe_problem_instruction_count(problem);
+    for (int rank = 0; rank < problem->rank_count; rank++) {
+        /* In a graph a frequency stands for an option, so no clock goes on. */
+        int clock_mhz =
+            problem->graph ? 0 : harpe_evaluate_last_clock_mhz(problem, rank, frequency_mhz);
+        for (size_t i = problem->rank_offset[rank]; i < problem->rank_offset[rank + 1]; i++) {
+            const harpe_choice *choice = harpe_problem_choice(problem, (int32_t)i);
+            int mhz = frequency_mhz[i];
+            if (mhz != 0 && !problem->graph) clock_mhz = mhz;
+            ptrdiff_t found = find_point(choice, mhz);
+            if (found < 0 && mhz == 0) {
+                mhz = clock_mhz;
+                found = mhz == 0 ? 0 : find_point(choice, mhz);
+            }
+            if (found < 0) return fail_unknown_frequency(problem, (int32_t)i, mhz, error);
+            points[i] = &choice->points[found];
         }
-        ptrdiff_t found = find_point(choice, frequency_mhz[i]);
-        if (found < 0) return fail_unknown_frequency(problem, i, frequency_mhz[i], error);
-        points[i] = &choice->points[found];
     }
+    for (int32_t i = own; i < problem->instruction_count; i++)
+        points[i] = &harpe_problem_choice(problem, i)->points[0];
     return HARPE_OK;
 }
 

@@ -6,12 +6,23 @@
 
 #include "plan/problem.h"
 
-/* Returns the point that was measured at a frequency (0: the highest frequency), or NULL if the
- * profile has no such point. */
-const harpe_profile_point *harpe_choice_point(const harpe_choice *choice, int frequency_mhz);
+/* Returns true if an instruction was measured at clocks. Otherwise its only point is at 0 MHz: it
+ * runs at any clock, always takes the same time, and leaves the clock as it is. */
+static inline bool harpe_choice_has_clocks(const harpe_choice *choice) {
+    return choice->points[0].frequency_mhz != 0;
+}
 
-/* Finds the point of every instruction; `points` has room for all. The error names the first
- * instruction without a point. */
+/* Returns the point of an instruction while its GPU has a clock, or NULL if it was not measured at
+ * this clock. */
+const harpe_profile_point *harpe_choice_point(const harpe_choice *choice, int clock_mhz);
+
+/* Returns the clock that a plan leaves at the end of a rank's list, which is also that at its
+ * beginning; 0: the rank has no clock. */
+int harpe_evaluate_last_clock_mhz(const harpe_problem *problem, int rank, const int *frequency_mhz);
+
+/* Finds the point of every instruction; `points` has room for all. At 0 MHz it is the point at this
+ * frequency if there is one, else that at the clock which the rank has at this place of its list,
+ * or at the highest if the rank has none. The error names the first instruction without a point. */
 harpe_status harpe_evaluate_find_points(const harpe_problem *problem, const int *frequency_mhz,
                                         const harpe_profile_point **points, harpe_error *error);
 

@@ -133,9 +133,7 @@ static bool repeats(const late_run *r, double length_s) {
 /* Begins with the last clock of each rank's list, or the highest of its first instruction. */
 static void begin_clocks(late_run *r) {
     for (int rank = 0; rank < r->problem->rank_count; rank++) {
-        int mhz = 0;
-        for (size_t i = r->problem->rank_offset[rank]; i < r->problem->rank_offset[rank + 1]; i++)
-            if (r->frequency_mhz[i] != 0) mhz = r->frequency_mhz[i];
+        int mhz = harpe_evaluate_last_clock_mhz(r->problem, rank, r->frequency_mhz);
         if (mhz == 0 && r->problem->rank_offset[rank] < r->problem->rank_offset[rank + 1]) {
             int32_t first = (int32_t)r->problem->rank_offset[rank];
             mhz = harpe_problem_choice(r->problem, first)->points[0].frequency_mhz;

@@ -33,6 +33,8 @@ static size_t keep_pareto(harpe_option *options, size_t count) {
 harpe_status harpe_options_from_points(const harpe_profile_point *points, size_t point_count,
                                        double blocking_power_w, harpe_option **options,
                                        size_t *option_count, harpe_error *error) {
+    /* How long it takes where the clock is left alone depends on the clock that the GPU has. */
+    if (point_count > 1 && points[point_count - 1].frequency_mhz == 0) point_count--;
     if (point_count == 0)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "an instruction needs at least one point");
     if (!(blocking_power_w >= 0 && blocking_power_w <= BLOCKING_POWER_MAX_W))

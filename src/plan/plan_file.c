@@ -293,7 +293,9 @@ const harpe_plan_file_entry *harpe_plan_file_rank(const harpe_plan_file *file, i
 
 /* ---- Matching -------------------------------------------------------------------------------- */
 
-static bool is_profiled(const harpe_choice *choice, int frequency_mhz) {
+/* 0 MHz leaves the clock as it is. */
+static bool is_allowed(const harpe_choice *choice, int frequency_mhz) {
+    if (frequency_mhz == 0) return true;
     for (size_t i = 0; i < choice->point_count; i++)
         if (choice->points[i].frequency_mhz == frequency_mhz) return true;
     return false;
@@ -309,7 +311,7 @@ static harpe_status match_entry(const harpe_plan_file *file, const harpe_problem
                           "%s: entry %zu of rank %d is '%s', but the schedule runs '%s' there",
                           file->name, index, rank, entry->instruction, choice->list.instruction);
     }
-    if (!is_profiled(choice, entry->frequency_mhz)) {
+    if (!is_allowed(choice, entry->frequency_mhz)) {
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "%s: entry %zu of rank %d runs '%s' at %d MHz, which the profile does "
                           "not have for stage %d",

@@ -237,22 +237,31 @@ void harpe_replica_problem_decode(const harpe_replica_problem *replica, const in
     }
 }
 
-/* Returns the point of an entry at a frequency (0: the highest one), or NULL. */
+/* Returns the point of an entry at a frequency, or NULL. */
 static const harpe_profile_point *find_point(const harpe_profile_entry *entry, int frequency_mhz) {
     for (size_t p = 0; p < entry->point_count; p++)
         if (entry->points[p].frequency_mhz == frequency_mhz) return &entry->points[p];
-    return frequency_mhz == 0 ? &entry->points[0] : NULL;
+    return NULL;
 }
 
-/* Finds the points of the peers for instruction `i`. */
+/* Finds the points of the peers for instruction `i`, as harpe_evaluate_find_points. `clock_mhz` are
+ * the clocks that the peers have. */
 static harpe_status find_peer_points(const harpe_replica_problem *replica,
                                      const harpe_profile_entry *const *entries, size_t i,
-                                     const int *frequency_mhz, const harpe_profile_point **points,
-                                     harpe_error *error) {
+                                     const int *frequency_mhz, int *clock_mhz,
+                                     const harpe_profile_point **points, harpe_error *error) {
     size_t count = harpe_problem_instruction_count(replica->problem);
+    int rank = harpe_problem_choice(replica->problem, (int32_t)i)->list.rank;
+    bool is_first = i == replica->problem->rank_offset[rank];
     for (int g = 0; g < replica->peer_count; g++) {
-        int mhz = frequency_mhz[(size_t)g * count + i];
+        const int *list = frequency_mhz + (size_t)g * count;
+        int mhz = list[i];
+        if (is_first) clock_mhz[g] = harpe_evaluate_last_clock_mhz(replica->problem, rank, list);
+        if (mhz != 0) clock_mhz[g] = mhz;
         points[g] = find_point(entries[g], mhz);
+        if (!points[g] && mhz == 0)
+            points[g] =
+                clock_mhz[g] == 0 ? &entries[g]->points[0] : find_point(entries[g], clock_mhz[g]);
         if (!points[g])
             return harpe_fail(error, HARPE_INVALID_INPUT,
                               "the profile of gpu %d has no %d MHz for '%s' of stage %d", g, mhz,
@@ -265,6 +274,7 @@ static harpe_status find_peer_points(const harpe_replica_problem *replica,
 typedef struct evaluation {
     const harpe_profile_entry **entries; /* [entry * peer_count + peer] */
     const harpe_profile_point **peer_points;
+    int *clock_mhz;                /* [peer]: that its GPU has */
     harpe_profile_point *together; /* [instruction] */
     const harpe_profile_point **points;
     double *start_s;
@@ -275,10 +285,12 @@ static harpe_status evaluation_init(const harpe_replica_problem *replica, evalua
     size_t count = (size_t)replica->problem->instruction_count, peers = (size_t)replica->peer_count;
     e->entries = harpe_calloc(replica->entry_count * peers, sizeof *e->entries);
     e->peer_points = harpe_calloc(peers, sizeof *e->peer_points);
+    e->clock_mhz = harpe_calloc(peers, sizeof *e->clock_mhz);
     e->together = harpe_calloc(count, sizeof *e->together);
     e->points = harpe_calloc(count, sizeof *e->points);
     e->start_s = harpe_calloc(count, sizeof *e->start_s);
-    if (!e->entries || !e->peer_points || !e->together || !e->points || !e->start_s)
+    if (!e->entries || !e->peer_points || !e->clock_mhz || !e->together || !e->points ||
+        !e->start_s)
         return harpe_fail_memory(error);
     for (size_t k = 0; k < replica->entry_count; k++) {
         const harpe_profile_entry *first = harpe_profile_entry_at(replica->gpus[0], k);
@@ -298,8 +310,8 @@ static harpe_status fill_points(const harpe_replica_problem *replica, const int 
         if (harpe_problem_is_delay(problem, i)) continue;
         const harpe_profile_entry *const *entries =
             e->entries + replica->entry_of[problem->choice_of[i]] * (size_t)replica->peer_count;
-        harpe_status status =
-            find_peer_points(replica, entries, (size_t)i, frequency_mhz, e->peer_points, error);
+        harpe_status status = find_peer_points(replica, entries, (size_t)i, frequency_mhz,
+                                               e->clock_mhz, e->peer_points, error);
         if (status != HARPE_OK) return status;
         e->together[i] = harpe_peers_together(
             e->peer_points, powers_of(replica, choice->list.stage), replica->peer_count);
@@ -320,6 +332,7 @@ harpe_status harpe_replica_problem_evaluate(const harpe_replica_problem *replica
     }
     free(e.entries);
     free(e.peer_points);
+    free(e.clock_mhz);
     free(e.together);
     free(e.points);
     free(e.start_s);

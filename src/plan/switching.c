@@ -55,7 +55,8 @@ double harpe_clock_switch_latency_s(const harpe_problem *problem, const harpe_cl
 double harpe_clock_switch_longest_s(const harpe_problem *problem, const harpe_clock_switch *cost) {
     double longest_s = cost->latency_s;
     for (size_t k = 0; cost->takes_profile && k < problem->latencies.count; k++)
-        longest_s = fmax(longest_s, problem->latencies.items[k].latency_s);
+        if (problem->latencies.items[k].frequency_mhz != 0)
+            longest_s = fmax(longest_s, problem->latencies.items[k].latency_s);
     return longest_s;
 }
 
@@ -92,14 +93,14 @@ static void end(switches *s) {
 }
 
 /* Splits a rank's list into runs. An instruction at 0 MHz keeps the clock of the instruction before
- * it. */
+ * it. Those before the first clock keep the last one, and belong to no run. */
 static void find_runs(switches *s, int rank, const int *frequency_mhz) {
     s->run_count = 0;
     for (size_t i = s->problem->rank_offset[rank]; i < s->problem->rank_offset[rank + 1]; i++) {
         run *last = s->run_count > 0 ? &s->runs[s->run_count - 1] : NULL;
         if (last && (frequency_mhz[i] == 0 || frequency_mhz[i] == last->frequency_mhz))
             last->end = i + 1;
-        else
+        else if (frequency_mhz[i] != 0)
             s->runs[s->run_count++] = (run){i, i + 1, frequency_mhz[i]};
     }
 }
@@ -127,27 +128,35 @@ static double dwell_s(const switches *s, size_t r) {
 
 /* ---- Counting -------------------------------------------------------------------------------- */
 
-static void count_rank(const switches *s, harpe_switching *out) {
-    size_t runs = s->run_count;
-    if (runs < 2) return;
-    out->clock_writes += runs - 1 + (changes_at_the_end(s) ? 1 : 0);
-    for (size_t r = 0; r < runs; r++) {
-        double dwell = dwell_s(s, r);
-        if (out->shortest_dwell_s <= 0 || dwell < out->shortest_dwell_s)
-            out->shortest_dwell_s = dwell;
-    }
+/* Runs an iteration at these frequencies. */
+static harpe_status run_iteration(switches *s, const int *frequency_mhz, harpe_error *error) {
+    harpe_status status = harpe_evaluate_find_points(s->problem, frequency_mhz, s->points, error);
+    if (status == HARPE_OK)
+        s->end_s = harpe_evaluate_points(s->problem, s->points, s->start_s).time_s;
+    return status;
+}
+
+/* Returns the shortest time for which a clock of the present rank holds; INFINITY: no change. */
+static double rank_dwell_s(const switches *s) {
+    double shortest_s = INFINITY;
+    for (size_t r = 0; s->run_count > 1 && r < s->run_count; r++)
+        shortest_s = fmin(shortest_s, dwell_s(s, r));
+    return shortest_s;
 }
 
 static harpe_status count_all(switches *s, const int *frequency_mhz, harpe_switching *out,
                               harpe_error *error) {
     harpe_switching all = {0};
-    harpe_status status = harpe_evaluate_find_points(s->problem, frequency_mhz, s->points, error);
+    double shortest_s = INFINITY;
+    harpe_status status = run_iteration(s, frequency_mhz, error);
     if (status != HARPE_OK) return status;
-    s->end_s = harpe_evaluate_points(s->problem, s->points, s->start_s).time_s;
     for (int rank = 0; rank < s->problem->rank_count; rank++) {
         find_runs(s, rank, frequency_mhz);
-        count_rank(s, &all);
+        if (s->run_count < 2) continue;
+        all.clock_writes += s->run_count - 1 + (changes_at_the_end(s) ? 1 : 0);
+        shortest_s = fmin(shortest_s, rank_dwell_s(s));
     }
+    if (all.clock_writes > 0) all.shortest_dwell_s = shortest_s;
     harpe_late_plan late = {0};
     status = harpe_plan_evaluate_late(s->problem, frequency_mhz, s->cost, 0, &late, NULL, error);
     if (status != HARPE_OK) return status;
@@ -167,6 +176,20 @@ harpe_status harpe_plan_switching(const harpe_problem *problem, const int *frequ
     switches s;
     status = begin(&s, problem, cost, error);
     if (status == HARPE_OK) status = count_all(&s, frequency_mhz, out, error);
+    end(&s);
+    return status;
+}
+
+harpe_status harpe_switching_dwells(const harpe_problem *problem, const int *frequency_mhz,
+                                    double *shortest_s, harpe_error *error) {
+    static const harpe_clock_switch nothing = {0};
+    switches s;
+    harpe_status status = begin(&s, problem, &nothing, error);
+    if (status == HARPE_OK) status = run_iteration(&s, frequency_mhz, error);
+    for (int rank = 0; status == HARPE_OK && rank < problem->rank_count; rank++) {
+        find_runs(&s, rank, frequency_mhz);
+        shortest_s[rank] = rank_dwell_s(&s);
+    }
     end(&s);
     return status;
 }
@@ -212,7 +235,7 @@ void harpe_switching_follow(const harpe_problem *problem, bool never_worse, int 
                 clock_mhz = frequency_mhz[i];
         for (size_t i = first; i < end; i++) {
             if (frequency_mhz[i] == 0) continue;
-            if (is_brief(problem, i, longest_s) &&
+            if (clock_mhz != 0 && is_brief(problem, i, longest_s) &&
                 may_follow(problem, i, frequency_mhz[i], clock_mhz, never_worse))
                 frequency_mhz[i] = clock_mhz;
             else
@@ -269,7 +292,7 @@ static merger best_merger(const switches *s, size_t r) {
 static void raise_run(switches *s, const merger *chosen) {
     const run *raised = &s->runs[chosen->raised];
     for (size_t i = raised->first; i < raised->end; i++)
-        s->frequency_mhz[i] = chosen->frequency_mhz;
+        if (s->frequency_mhz[i] != 0) s->frequency_mhz[i] = chosen->frequency_mhz;
 }
 
 /* Returns whether the clock of a run does not hold for as long as the change after it needs. */
@@ -303,10 +326,8 @@ static bool merge_once(switches *s) {
 static harpe_status merge_all(switches *s, harpe_error *error) {
     bool has_changed = true;
     while (has_changed) {
-        harpe_status status =
-            harpe_evaluate_find_points(s->problem, s->frequency_mhz, s->points, error);
+        harpe_status status = run_iteration(s, s->frequency_mhz, error);
         if (status != HARPE_OK) return status;
-        s->end_s = harpe_evaluate_points(s->problem, s->points, s->start_s).time_s;
         has_changed = false;
         for (int rank = 0; rank < s->problem->rank_count; rank++) {
             find_runs(s, rank, s->frequency_mhz);

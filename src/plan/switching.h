@@ -30,6 +30,11 @@ double harpe_clock_switch_longest_s(const harpe_problem *problem, const harpe_cl
 double harpe_clock_switch_hold_s(const harpe_problem *problem, const harpe_clock_switch *cost,
                                  int rank, int frequency_mhz);
 
+/* Computes, for each rank, the shortest time for which a clock of a plan holds; INFINITY: the rank
+ * changes no clock. */
+harpe_status harpe_switching_dwells(const harpe_problem *problem, const int *frequency_mhz,
+                                    double *shortest_s, harpe_error *error);
+
 /* Raises frequencies in place until every clock holds for at least the minimum dwell time and at
  * least the latency, and until no change costs more energy than it saves. Frequencies only rise, so
  * the iteration does not become longer. A round takes O(instructions), and few rounds are

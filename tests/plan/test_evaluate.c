@@ -78,6 +78,23 @@ static void zero_stands_for_the_highest_frequency(void **state) {
     harpe_problem_free(problem);
 }
 
+/* At 0 MHz an instruction has the clock that the one before leaves, perhaps in the iteration
+ * before. */
+static void zero_leaves_the_clock_as_it_is(void **state) {
+    (void)state;
+    harpe_problem *problem = two_ranks(1, 20);
+    harpe_plan plan = evaluate(problem, (int[]){1000, 0, 0, 1000}, NULL);
+    assert_near(plan.time_s, 2 + 2 + 3 + 3, 1e-12);
+    assert_near(plan.energy_j, 2 * (400 + 500) + 20 * (2 * 10 - 10), 1e-12);
+    plan = evaluate(problem, (int[]){0, 1000, 1400, 0}, NULL);
+    assert_near(plan.time_s, 2 + 1 + 2 + 3, 1e-12);
+    harpe_error error = {.message = ""}; /* no forward was measured at 600 MHz */
+    assert_int_equal(harpe_plan_evaluate(problem, (int[]){0, 600, 0, 0}, &plan, NULL, &error),
+                     HARPE_INVALID_INPUT);
+    assert_non_null(strstr(error.message, "no 600 MHz for 'forward' of stage 0"));
+    harpe_problem_free(problem);
+}
+
 /* A clock that is left alone is profiled as 0 MHz. Beside other clocks, 0 means that row. */
 static void zero_is_a_row_of_its_own_where_it_was_measured(void **state) {
     (void)state;
@@ -186,6 +203,7 @@ int main(void) {
         cmocka_unit_test(one_iteration_by_hand),
         cmocka_unit_test(frequencies_that_are_not_worth_having_are_evaluated_too),
         cmocka_unit_test(zero_stands_for_the_highest_frequency),
+        cmocka_unit_test(zero_leaves_the_clock_as_it_is),
         cmocka_unit_test(zero_is_a_row_of_its_own_where_it_was_measured),
         cmocka_unit_test(unknown_frequencies_are_named_and_nothing_is_written),
         cmocka_unit_test(random_plans_take_what_a_simulation_says),

@@ -323,6 +323,19 @@ static void the_first_entry_that_does_not_match_is_named(void **state) {
                           "not have for stage 0");
 }
 
+static void zero_fits_every_instruction(void **state) {
+    (void)state;
+    harpe_error error;
+    int found[8] = {0};
+    static const int expected[8] = {1400, 0, 0, 1000, 0, 1400, 0, 0};
+    assert_int_equal(match("[[('forward', 1400), ('forward', 0), ('backward', 0), "
+                           "('backward', 1000)],"
+                           "[('forward', 0), ('backward', 1400), ('forward', 0), ('backward', 0)]]",
+                           found, &error),
+                     HARPE_OK);
+    assert_memory_equal(found, expected, sizeof expected);
+}
+
 static void what_is_written_has_the_published_layout_and_reads_back(void **state) {
     (void)state;
     harpe_problem *problem = new_problem();
@@ -396,6 +409,7 @@ int main(void) {
         cmocka_unit_test(a_missing_file_is_named),
         cmocka_unit_test(a_plan_matches_its_problem),
         cmocka_unit_test(the_first_entry_that_does_not_match_is_named),
+        cmocka_unit_test(zero_fits_every_instruction),
         cmocka_unit_test(what_is_written_has_the_published_layout_and_reads_back),
         cmocka_unit_test(a_plan_that_cannot_be_written_leaves_nothing),
     };

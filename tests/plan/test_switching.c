@@ -276,6 +276,90 @@ static void plans_do_not_change_clocks_for_brief_instructions(void **state) {
     }
 }
 
+/* One rank: load F0 B0 F1 B1 reduce. No clock changes the first and the last. */
+static harpe_problem *rank_with_phases(void) {
+    static const char *const load[] = {"load", NULL}, *const reduce[] = {"reduce", NULL};
+    test_rows rows = {0};
+    add_row(&rows, 0, "load", 0, 0.5, 20);
+    add_row(&rows, 0, "reduce", 0, 0.25, 10);
+    for (int backward = 0; backward < 2; backward++) {
+        add_row(&rows, 0, backward ? "backward" : "forward", 1400, 1, 300);
+        add_row(&rows, 0, backward ? "backward" : "forward", 1000, 1.2, 250);
+    }
+    harpe_problem *problem =
+        problem_from_rows(&rows,
+                          &(harpe_schedule_options){
+                              .ranks = 1, .microbatches = 2, .prologue = load, .epilogue = reduce},
+                          50);
+    free(rows.rows);
+    return problem;
+}
+
+static void phases_without_clocks_change_no_clock(void **state) {
+    (void)state;
+    harpe_problem *problem = rank_with_phases();
+    harpe_switching one = switching_of(problem, (int[]){0, 1000, 1000, 1000, 1000, 0}, NULL);
+    assert_int_equal(one.clock_writes, 0);
+    one = switching_of(problem, (int[]){0, 1000, 1400, 1400, 1400, 0}, NULL);
+    assert_int_equal(one.clock_writes, 2); /* at F0, 0.5 s after the start, and at B0 */
+    assert_near(one.shortest_dwell_s, 1.2, 1e-12);
+    int mhz[6] = {0, 1000, 1000, 1000, 1400, 0};
+    harpe_error error = {.message = ""};
+    /* Raising B1's neighbours costs more than two changes, and so does nothing. */
+    assert_ok(harpe_switching_merge(problem, &(harpe_clock_switch){.energy_j = 1}, mhz, &error),
+              error);
+    assert_int_equal(mhz[3], 1000);
+    assert_ok(
+        harpe_switching_merge(problem, &(harpe_clock_switch){.minimum_dwell_s = 9}, mhz, &error),
+        error);
+    static const int merged[6] = {0, 1400, 1400, 1400, 1400, 0};
+    assert_memory_equal(mhz, merged, sizeof merged);
+    harpe_problem_free(problem);
+}
+
+/* Without costs the phases take 0.75 s and 30 J. With them, the least energy is that of one clock.
+ */
+static void plans_leave_the_clock_alone_in_phases_without_clocks(void **state) {
+    (void)state;
+    const harpe_clock_switch costs[] = {
+        {.energy_j = 1}, {.minimum_dwell_s = 0.3}, {.minimum_dwell_s = 9}, {.latency_s = 2.5}};
+    for (size_t c = 0; c < sizeof costs / sizeof *costs; c++) {
+        harpe_problem *problem = rank_with_phases();
+        harpe_plan_set *plans = NULL;
+        harpe_error error = {.message = ""};
+        assert_ok(harpe_plan_set_new(problem, &(harpe_plan_request){.clock_switch = costs[c]}, NULL,
+                                     NULL, &plans, &error),
+                  error);
+        size_t count = harpe_plan_set_count(plans);
+        assert_near(harpe_plan_set_at(plans, 0)->time_s, 4.75, 1e-9);
+        assert_near(harpe_plan_set_at(plans, count - 1)->time_s, 5.55, 1e-9);
+        assert_near(harpe_plan_set_at(plans, count - 1)->energy_j, 1030, 1e-9);
+        for (size_t p = 0; p < count; p++) {
+            const int *mhz = harpe_plan_set_at(plans, p)->frequency_mhz;
+            for (int i = 0; i < 6; i++)
+                assert_int_equal(mhz[i] == 0, i == 0 || i == 5);
+        }
+        harpe_plan_set_free(plans);
+        harpe_problem_free(problem);
+    }
+}
+
+/* The other instructions have almost no time, so none has a clock that they could follow. */
+static void brief_instructions_do_not_follow_a_phase_without_a_clock(void **state) {
+    (void)state;
+    test_rows rows = {0};
+    add_row(&rows, 0, "forward", 1400, 10e-6, 3e-3);
+    add_row(&rows, 0, "forward", 1000, 12e-6, 2e-3);
+    add_row(&rows, 0, "backward", 0, 1, 100);
+    harpe_problem *problem =
+        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 1, .microbatches = 1}, 50);
+    free(rows.rows);
+    int mhz[2] = {1000, 0};
+    harpe_switching_follow(problem, false, mhz);
+    assert_int_equal(mhz[0], 1000);
+    harpe_problem_free(problem);
+}
+
 static harpe_problem *pipeline(test_random *random, int ranks, int microbatches) {
     harpe_profile *profile = NULL;
     harpe_schedule *schedule = NULL;
@@ -376,6 +460,9 @@ int main(void) {
         cmocka_unit_test(asked_times_hold_with_brief_instructions),
         cmocka_unit_test(asked_times_hold_if_changes_have_a_cost),
         cmocka_unit_test(plans_do_not_change_clocks_for_brief_instructions),
+        cmocka_unit_test(phases_without_clocks_change_no_clock),
+        cmocka_unit_test(plans_leave_the_clock_alone_in_phases_without_clocks),
+        cmocka_unit_test(brief_instructions_do_not_follow_a_phase_without_a_clock),
         cmocka_unit_test(what_is_left_holds_and_nothing_is_slower),
         cmocka_unit_test(plans_with_a_dwell_are_a_frontier_again),
     };
