@@ -1214,6 +1214,10 @@ static void note_gone(void *user, int64_t id) {
     *sum += id;
 }
 
+static void prune(world *w, double wall_s, double steady_s, int64_t *gone) {
+    harpe_fleet_events_prune(&w->state, (harpe_fleet_now){wall_s, steady_s}, note_gone, gone);
+}
+
 /* An event is kept for a week after its end. Then harpe_fleet_events_prune removes it, and tells
  * the caller its number, so that the caller can remove it from the store. */
 static void old_events_are_removed_and_named(void **state) {
@@ -1227,12 +1231,41 @@ static void old_events_are_removed_and_named(void **state) {
             10 + i * 1000);
     int64_t gone = 0;
     double day_s = 86400, from_s = w.now_s;
-    harpe_fleet_events_prune(&w.state, from_s + 10 + 7 * day_s - 1, note_gone, &gone);
+    prune(&w, from_s + 10, 50, &gone);
+    prune(&w, from_s + 10 + 7 * day_s - 1, 50 + 7 * day_s - 1, &gone);
     assert_int_equal(gone, 0);
-    harpe_fleet_events_prune(&w.state, from_s + 10 + 7 * day_s + 1, note_gone, &gone);
+    prune(&w, from_s + 10 + 7 * day_s, 50 + 7 * day_s, &gone);
     assert_int_equal(gone, 1);
     assert_int_equal(w.state.event_count, 1);
     assert_int_equal(w.state.events[0].id, 2);
+    end(&w);
+}
+
+/* A clock that is wrong for some minutes makes no event too old, also not one of too many. */
+static void clock_that_jumps_removes_no_event(void **state) {
+    (void)state;
+    enum { EVENTS = 300 };
+    world w;
+    begin(&w, 13);
+    add_job(&w, "", 1000, 12);
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
+    for (int i = 0; i < EVENTS; i++)
+        set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"from\":%.0f,\"duration_s\":60,\"watts\":1}",
+            w.now_s + 86400 + i);
+    int64_t gone = 0;
+    double year_s = 365 * 86400.0, day_s = 86400;
+    for (int i = 0; i < 10; i++) {
+        double jump_s = i % 3 == 1 ? year_s : i % 3 == 2 ? -year_s : 0;
+        prune(&w, w.now_s + jump_s, 1000 + 300 * i, &gone);
+    }
+    assert_int_equal(gone, 0);
+    assert_int_equal(w.state.event_count, EVENTS);
+    /* When they are really over, the newest 200 stay for a week. */
+    prune(&w, w.now_s + 2 * day_s, 2 * day_s, &gone);
+    prune(&w, w.now_s + 2 * day_s + 3600, 2 * day_s + 3600, &gone);
+    assert_int_equal(w.state.event_count, 200);
+    prune(&w, w.now_s + 9 * day_s, 9 * day_s, &gone);
+    assert_int_equal(w.state.event_count, 0);
     end(&w);
 }
 
@@ -1385,6 +1418,42 @@ static void history_has_no_hole_after_a_pause(void **state) {
     harpe_fleet_history_free(history);
 }
 
+static size_t points_shown(const harpe_fleet_history *history) {
+    harpe_text text = {0};
+    harpe_fleet_history_show(history, 0, 1e11, 0, &text);
+    json_t *json = json_loads(text.data, 0, NULL);
+    size_t count = json_array_size(json_object_get(json, "at"));
+    json_decref(json);
+    harpe_text_free(&text);
+    return count;
+}
+
+/* Points of the time in which the clock was a year ahead are not shown, and hide no others. */
+static void history_is_shown_after_the_clock_was_set_back(void **state) {
+    (void)state;
+    double now_s = 1e9, year_s = 365 * 86400;
+    harpe_fleet_history *history = harpe_fleet_history_new(), *again = harpe_fleet_history_new();
+    harpe_text saved = {0};
+    for (int i = 0; i < 100; i++, now_s += 10)
+        harpe_fleet_history_add(history, now_s, 1, 1, -1);
+    for (int i = 0; i < 7; i++, now_s += 10)
+        harpe_fleet_history_add(history, now_s + year_s, 2, 2, -1);
+    harpe_fleet_history_add(history, now_s, 3, 3, -1);
+    size_t shown = points_shown(history);
+    assert_in_range(shown, 90, 120);
+    /* The next server reads the minutes. */
+    harpe_fleet_history_save(history, &saved);
+    harpe_fleet_history_load(again, saved.data, saved.length);
+    harpe_fleet_history_add(again, now_s + 10, 3, 3, -1);
+    assert_in_range(points_shown(again), 15, 20);
+    /* The time that was a year ahead comes, and the clock goes on. */
+    harpe_fleet_history_add(history, now_s + year_s, 4, 4, -1);
+    assert_in_range(points_shown(history), 1, 10);
+    harpe_text_free(&saved);
+    harpe_fleet_history_free(history);
+    harpe_fleet_history_free(again);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(budgets_hold_whatever_is_lost),
@@ -1418,6 +1487,7 @@ int main(void) {
         cmocka_unit_test(mean_power_stands_beside_the_mean_limit),
         cmocka_unit_test(history_is_kept_for_a_day),
         cmocka_unit_test(old_events_are_removed_and_named),
+        cmocka_unit_test(clock_that_jumps_removes_no_event),
         cmocka_unit_test(state_of_a_job_says_what_happens_to_it),
         cmocka_unit_test(declared_member_waits_for_a_stored_cap),
         cmocka_unit_test(key_of_an_event_counts_in_its_group),
@@ -1425,6 +1495,7 @@ int main(void) {
         cmocka_unit_test(member_that_leaves_during_a_solution_frees_its_power),
         cmocka_unit_test(events_that_run_are_always_shown),
         cmocka_unit_test(history_has_no_hole_after_a_pause),
+        cmocka_unit_test(history_is_shown_after_the_clock_was_set_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,9 @@
 
 enum { RAMP_STEPS = 20, KEPT = 200 };
 #define KEPT_S (7 * 86400.0)
+/* One of too many events is removed after this time. A wall clock that is wrong may be set right
+ * meanwhile. */
+#define SURPLUS_KEPT_S 3600.0
 
 harpe_fleet_event *harpe_fleet_event_find(const harpe_fleet_state *state, int64_t id) {
     for (size_t i = 0; i < state->event_count; i++)
@@ -111,15 +114,24 @@ bool harpe_fleet_event_counts(const harpe_fleet_event *event, double at_s, doubl
            at_s < harpe_fleet_event_end_s(event) + event->ramp_s;
 }
 
-void harpe_fleet_events_prune(harpe_fleet_state *state, double at_s,
+/* Returns true if the event is over, by the wall clock, and notes since when. */
+static bool is_over(harpe_fleet_event *event, harpe_fleet_now now) {
+    double end_s = harpe_fleet_event_end_s(event) + event->ramp_s;
+    bool is_past = never_began(event) || now.wall_s >= end_s;
+    if (!is_past)
+        event->over_since_s = 0;
+    else if (event->over_since_s == 0)
+        event->over_since_s = now.steady_s;
+    return is_past;
+}
+
+void harpe_fleet_events_prune(harpe_fleet_state *state, harpe_fleet_now now,
                               void (*gone)(void *user, int64_t id), void *user) {
     size_t kept = 0, count = state->event_count;
     for (size_t i = 0; i < count; i++) {
-        const harpe_fleet_event *event = &state->events[i];
-        double over_s = harpe_fleet_event_end_s(event) + event->ramp_s;
-        bool is_over = never_began(event) || at_s >= over_s;
-        bool is_old = is_over && (at_s >= over_s + KEPT_S || count - i > KEPT);
-        if (is_old)
+        harpe_fleet_event *event = &state->events[i];
+        double kept_s = count - i > KEPT ? SURPLUS_KEPT_S : KEPT_S;
+        if (is_over(event, now) && now.steady_s - event->over_since_s >= kept_s)
             gone(user, event->id);
         else
             state->events[kept++] = *event;

@@ -153,6 +153,7 @@ typedef struct harpe_fleet_event {
     double kept_highest_w; /* the one that is in the store */
     int64_t breaches;      /* how often the measured power was above the promise meanwhile */
     bool is_breached;      /* it was, in the last tick */
+    double over_since_s; /* when this server first saw that it is over; steady clock; 0: not yet */
 } harpe_fleet_event;
 
 typedef enum harpe_fleet_event_state {

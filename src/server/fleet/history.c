@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The history of the fleet's power: two rings, one of 10 s and one of minutes. */
+/* The history of the fleet's power: two rings, one of 10 s and one of minutes. If the wall clock
+ * was ahead for a while, the points of that time are not shown until new points replace them. */
 #include "server/fleet/history.h"
 
 #include <jansson.h>
@@ -25,6 +26,7 @@ typedef struct ring {
 
 struct harpe_fleet_history {
     ring rings[2]; /* 10 s, and minutes */
+    double last_s; /* the time of the last call of harpe_fleet_history_add; INFINITY: none */
     point short_points[SHORT_POINTS];
     point long_points[LONG_POINTS];
 };
@@ -32,6 +34,7 @@ struct harpe_fleet_history {
 harpe_fleet_history *harpe_fleet_history_new(void) {
     harpe_fleet_history *history = harpe_calloc(1, sizeof *history);
     if (!history) return NULL;
+    history->last_s = INFINITY;
     history->rings[0] = (ring){10, SHORT_POINTS, history->short_points};
     history->rings[1] = (ring){60, LONG_POINTS, history->long_points};
     return history;
@@ -47,6 +50,7 @@ static point *place_of(const ring *own, double at_s) {
 void harpe_fleet_history_add(harpe_fleet_history *history, double at_s, double measured_w,
                              double counted_w, double limit_w) {
     if (!(at_s > 0 && at_s < 1e12)) return;
+    history->last_s = at_s;
     for (int r = 0; r < 2; r++) {
         const ring *own = &history->rings[r];
         double start_s = floor(at_s / own->step_s) * own->step_s;
@@ -71,10 +75,11 @@ static int compare_points(const void *a, const void *b) {
 /* Returns the time of the oldest point that is younger than the ring is long. After a pause the
  * ring also holds older points. Newer points have replaced some of these, so that the rest has
  * gaps. */
-static double first_s(const ring *own) {
+static double first_s(const ring *own, double last_s) {
     double newest_s = -INFINITY, first = INFINITY;
     for (size_t i = 0; i < own->size; i++)
-        if (own->points[i].count > 0) newest_s = fmax(newest_s, own->points[i].at_s);
+        if (own->points[i].count > 0 && own->points[i].at_s <= last_s)
+            newest_s = fmax(newest_s, own->points[i].at_s);
     for (size_t i = 0; i < own->size; i++) {
         double at_s = own->points[i].at_s;
         bool is_old = at_s <= newest_s - (double)own->size * own->step_s;
@@ -86,11 +91,13 @@ static double first_s(const ring *own) {
 /* Copies the points from `from_s` to `to_s` into `into`, sorted by time, and returns their number.
  * Uses the points of 10 s where there are any, and minutes before them. */
 static size_t collect(const harpe_fleet_history *history, double from_s, double to_s, point *into) {
-    double fine_s = first_s(&history->rings[0]);
+    double last_s = history->last_s;
+    double fine_s = first_s(&history->rings[0], last_s);
+    to_s = fmin(to_s, last_s);
     size_t count = 0;
     for (int r = 0; r < 2; r++) {
         const ring *own = &history->rings[r];
-        double own_s = r == 0 ? fine_s : first_s(own);
+        double own_s = r == 0 ? fine_s : first_s(own, last_s);
         for (size_t i = 0; i < own->size; i++) {
             const point *one = &own->points[i];
             bool is_asked = one->count > 0 && one->at_s >= fmax(from_s, own_s) && one->at_s <= to_s;

@@ -219,6 +219,7 @@ static harpe_status apply_event(harpe_fleet_state *state, const char *id, const 
     }
     event.kept_highest_w = event.highest_w;
     if (known) event.is_breached = known->is_breached;
+    if (known) event.over_since_s = known->over_since_s;
     if (!known) {
         if (!HARPE_ARRAY_RESERVE(state->events, state->event_capacity, state->event_count + 1))
             return harpe_fail_memory(error);

@@ -129,7 +129,7 @@ static void keep(harpe_steering *self, harpe_fleet_now now) {
     self->kept_s = now.steady_s;
     harpe_steering_keep_sums(self);
     forget_gone_jobs(self);
-    harpe_fleet_events_prune(&self->state, now.wall_s, event_is_gone, self);
+    harpe_fleet_events_prune(&self->state, now, event_is_gone, self);
 }
 
 /* ---- The timer ------------------------------------------------------------------------------- */
