@@ -1269,6 +1269,25 @@ static void clock_that_jumps_removes_no_event(void **state) {
     end(&w);
 }
 
+/* Events that end at once do not fill the memory. */
+static void many_events_that_are_over_are_removed_at_once(void **state) {
+    (void)state;
+    world w;
+    begin(&w, 13);
+    add_job(&w, "", 1000, 12);
+    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
+    for (int i = 0; i < 1300; i++) {
+        set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":1,\"watts\":1000}");
+        if (i % 600 == 599) w.now_s += 10;
+    }
+    int64_t gone = 0;
+    assert_int_equal(w.state.event_count, 1300);
+    prune(&w, w.now_s + 10, 50, &gone);
+    assert_int_equal(w.state.event_count, 1200);
+    assert_int_equal(w.state.events[0].id, 101);
+    end(&w);
+}
+
 static void state_of_a_job_says_what_happens_to_it(void **state) {
     (void)state;
     world w;
@@ -1488,6 +1507,7 @@ int main(void) {
         cmocka_unit_test(history_is_kept_for_a_day),
         cmocka_unit_test(old_events_are_removed_and_named),
         cmocka_unit_test(clock_that_jumps_removes_no_event),
+        cmocka_unit_test(many_events_that_are_over_are_removed_at_once),
         cmocka_unit_test(state_of_a_job_says_what_happens_to_it),
         cmocka_unit_test(declared_member_waits_for_a_stored_cap),
         cmocka_unit_test(key_of_an_event_counts_in_its_group),

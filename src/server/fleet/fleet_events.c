@@ -8,7 +8,7 @@
 
 #include "server/fleet/groups.h"
 
-enum { RAMP_STEPS = 20, KEPT = 200 };
+enum { RAMP_STEPS = 20, KEPT = 200, MOST = KEPT + HARPE_FLEET_EVENTS_MAX };
 #define KEPT_S (7 * 86400.0)
 /* One of too many events is removed after this time. A wall clock that is wrong may be set right
  * meanwhile. */
@@ -130,7 +130,7 @@ void harpe_fleet_events_prune(harpe_fleet_state *state, harpe_fleet_now now,
     size_t kept = 0, count = state->event_count;
     for (size_t i = 0; i < count; i++) {
         harpe_fleet_event *event = &state->events[i];
-        double kept_s = count - i > KEPT ? SURPLUS_KEPT_S : KEPT_S;
+        double kept_s = count - i > MOST ? 0 : count - i > KEPT ? SURPLUS_KEPT_S : KEPT_S;
         if (is_over(event, now) && now.steady_s - event->over_since_s >= kept_s)
             gone(user, event->id);
         else

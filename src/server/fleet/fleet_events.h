@@ -26,8 +26,9 @@ double harpe_fleet_event_promised_w(const harpe_fleet_state *state, const harpe_
 /* Returns true if the event has begun or begins before `until_s`, and its ramp is not over. */
 bool harpe_fleet_event_counts(const harpe_fleet_event *event, double at_s, double until_s);
 /* Removes each event that has been over for a week, or for an hour if it is not among the newest
- * 200, in the time of the steady clock since this server first saw that it is over. So a wall clock
- * that is wrong for a while removes no event. Calls `gone` for each of them, so that the caller can
+ * 200, in the time of the steady clock since this server first saw that it is over. Such a one that
+ * is not among the newest 1200 is removed at once. So a wall clock that is wrong for a while
+ * removes no event of a usual number. Calls `gone` for each of them, so that the caller can
  * remove it from the store. */
 void harpe_fleet_events_prune(harpe_fleet_state *state, harpe_fleet_now now,
                               void (*gone)(void *user, int64_t id), void *user);
