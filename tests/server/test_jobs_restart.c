@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 
 #include "engine.h"
+#include "server/scheduler/builtin.h"
 #include "trials.h"
 
 enum { RANKS = 3, ROUNDS = 4, ANSWERS = 1 + RANKS * (1 + 2 * ROUNDS) };
@@ -316,6 +317,24 @@ static void another_scheduler_does_not_go_on_with_a_job(void **state) {
     free(job);
 }
 
+/* An earlier version stored the name with which the scheduler was chosen. */
+static void another_name_of_the_scheduler_goes_on_with_a_job(void **state) {
+    engine *e = *state;
+    char other_name[] = "HighestFrequency", own_name[] = "AllMaxFrequency";
+    e->kind.class = &harpe_all_max_frequency;
+    e->kind.name = other_name;
+    engine_start(e);
+    char *job = job_of(e, 2, NULL);
+    engine_settle(e);
+    engine_stop(e);
+    e->kind.name = own_name;
+    engine_start(e);
+    asked *first = ask_schedule(e, job, 0, -1), *second = ask_schedule(e, job, 1, -1);
+    expect(first, 200, "frequencies");
+    expect(second, 200, "frequencies");
+    free(job);
+}
+
 /* ---- Ends ------------------------------------------------------------------------------------ */
 
 static asked *ask_end(engine *e, const char *job, int rank) {
@@ -445,6 +464,7 @@ int main(void) {
         ENGINE_TEST(job_requests_survive),
         ENGINE_TEST(finished_job_goes_on_without_its_scheduler),
         ENGINE_TEST(another_scheduler_does_not_go_on_with_a_job),
+        ENGINE_TEST(another_name_of_the_scheduler_goes_on_with_a_job),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

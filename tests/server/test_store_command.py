@@ -436,7 +436,8 @@ class LostLogTest(StoreCommandTest):
         server.stop()
         (self.path / "harpe.db.commits").unlink()
         with sqlite3.connect(self.store) as database:
-            database.execute("DROP TABLE store")
+            for table in ("store", "ends", "heard", "uptime", "notes", "finished"):
+                database.execute(f"DROP TABLE {table}")
         database.close()
         self.assertEqual(self.report("check")["jobs"], 1)
         self.assertEqual(self.report("backup", self.path / "backup.db")["jobs"], 1)

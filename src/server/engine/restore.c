@@ -67,8 +67,9 @@ static harpe_status add_job(loading *self, const harpe_change *record, harpe_job
  * cannot read that state. This failure is not stored, so a server with the right scheduler can
  * continue the job. */
 static harpe_status check_scheduler(harpe_job *job, const char *scheduler, harpe_error *error) {
-    const char *here = harpe_scheduler_kind_name(job->jobs->options.scheduler);
-    if (!scheduler || strcmp(scheduler, here) == 0) return HARPE_OK;
+    const harpe_scheduler_kind *kind = job->jobs->options.scheduler;
+    const char *here = harpe_scheduler_kind_name(kind);
+    if (!scheduler || harpe_scheduler_kind_is_called(kind, scheduler)) return HARPE_OK;
     if (asprintf(&job->failure,
                  "the scheduler of this job is %.100s, but the server was restarted with %.100s",
                  scheduler, here) < 0) {

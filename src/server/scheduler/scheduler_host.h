@@ -28,6 +28,8 @@ harpe_status harpe_scheduler_kind_open(const char *name, const char *args_json,
                                        harpe_scheduler_kind **out, harpe_error *error);
 void harpe_scheduler_kind_close(harpe_scheduler_kind *kind);
 const char *harpe_scheduler_kind_name(const harpe_scheduler_kind *kind); /* for job ids */
+/* Returns true if the scheduler has this name, or is a built-in one that also has this name. */
+bool harpe_scheduler_kind_is_called(const harpe_scheduler_kind *kind, const char *name);
 /* Returns true if the scheduler computes plans. This can use the processor for a long time. */
 bool harpe_scheduler_kind_plans(const harpe_scheduler_kind *kind);
 /* Returns true if the scheduler is a shared object. */

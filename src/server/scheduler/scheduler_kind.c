@@ -291,6 +291,13 @@ void harpe_scheduler_kind_close(harpe_scheduler_kind *kind) {
 
 const char *harpe_scheduler_kind_name(const harpe_scheduler_kind *kind) { return kind->name; }
 
+bool harpe_scheduler_kind_is_called(const harpe_scheduler_kind *kind, const char *name) {
+    bool is_other_name = false;
+    for (int i = 0; i < BUILTIN_COUNT; i++)
+        is_other_name |= BUILTIN[i].class == kind->class && strcmp(BUILTIN[i].name, name) == 0;
+    return is_other_name || strcmp(kind->name, name) == 0;
+}
+
 bool harpe_scheduler_kind_plans(const harpe_scheduler_kind *kind) {
     return kind->class == &harpe_perseus_scheduler;
 }
