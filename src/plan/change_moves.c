@@ -13,8 +13,10 @@
 #include "plan/evaluate.h"
 #include "plan/switching.h"
 
-/* Ends of instructions, and moves that are looked at, for one plan. */
+/* Ends of instructions, and moves that are looked at, for one plan. Where changes are not late, the
+ * groups of dwell.c are good, and more visits find little. */
 #define MOST_VISITS UINT64_C(4000000)
+#define MOST_VISITS_IN_TIME UINT64_C(100000)
 /* A difference in energy below this is a rounding error. */
 #define SMALLEST_SAVING_J 1e-7
 #define ROUNDING 1e-12 /* relative: times are sums of doubles */
@@ -50,10 +52,10 @@ typedef struct mover {
     int *kept_mhz;        /* [instruction]: of the best plan */
     int *before_mhz;      /* [instruction]: scratch of a move */
     double busy_j;        /* sum of the effective energies */
-    uint64_t visits;
+    uint64_t visits, limit;
 } mover;
 
-static bool may_go_on(const mover *m) { return m->visits < MOST_VISITS; }
+static bool may_go_on(const mover *m) { return m->visits < m->limit; }
 
 /* ---- The present plan ------------------------------------------------------------------------ */
 
@@ -435,9 +437,16 @@ static void clear(mover *m) {
 static harpe_status improve(const harpe_problem *problem, const harpe_clock_switch *cost,
                             double deadline_s, int *frequency_mhz, double *best_j,
                             harpe_error *error) {
-    mover m = {.problem = problem, .cost = cost, .deadline_s = deadline_s};
+    bool is_late = harpe_clock_switch_longest_s(problem, cost) > 0;
+    mover m = {.problem = problem,
+               .cost = cost,
+               .deadline_s = INFINITY,
+               .limit = is_late ? MOST_VISITS : MOST_VISITS_IN_TIME};
     harpe_status status = prepare(&m, frequency_mhz, error);
-    if (status == HARPE_OK) status = search(&m, best_j, error);
+    if (status == HARPE_OK) {
+        m.deadline_s = fmax(deadline_s, length_s(&m));
+        status = search(&m, best_j, error);
+    }
     if (status == HARPE_OK)
         memcpy(frequency_mhz, m.mhz, (size_t)problem->instruction_count * sizeof *frequency_mhz);
     clear(&m);

@@ -363,7 +363,7 @@ static void keep_if_faster(dwell_search *s, double *least_s) {
 /* Makes the fastest plan whose clocks hold, among that of the highest clocks and those of the
  * fastest clocks of groups. Groups that are as long as possible always hold. */
 static harpe_status hold_without_deadline(dwell_search *s, harpe_error *error) {
-    double least_s = INFINITY;
+    double least_s = INFINITY, given_s = s->groups.deadline_s;
     s->groups.deadline_s = INFINITY;
     harpe_status status = harpe_groups_divide(&s->groups, s->groups.needed_s, 0, error);
     if (status == HARPE_OK) keep_if_faster(s, &least_s);
@@ -373,10 +373,11 @@ static harpe_status hold_without_deadline(dwell_search *s, harpe_error *error) {
         status =
             harpe_groups_divide_like(&s->groups, s->groups.problem->maximum_frequency_mhz, error);
     if (status == HARPE_OK) keep_if_faster(s, &least_s);
+    s->groups.deadline_s = fmax(given_s, least_s);
     return status;
 }
 
-static harpe_status search(dwell_search *s, harpe_error *error) {
+static harpe_status search_within(dwell_search *s, harpe_error *error) {
     /* Groups of the needed time with several offsets, and longer ones. */
     const struct {
         double factor;
@@ -389,8 +390,15 @@ static harpe_status search(dwell_search *s, harpe_error *error) {
     for (size_t d = 0; status == HARPE_OK && d < count; d++)
         status = try_division(s, divisions[d].factor * fmax(s->groups.needed_s, 1e-15),
                               divisions[d].offset, error);
-    if (status != HARPE_OK) return status;
-    return isfinite(s->best_j) ? try_own_division(s, error) : hold_without_deadline(s, error);
+    return status == HARPE_OK && isfinite(s->best_j) ? try_own_division(s, error) : status;
+}
+
+/* Where no plan meets the deadline, the time of the fastest plan found takes its place. */
+static harpe_status search(dwell_search *s, harpe_error *error) {
+    harpe_status status = search_within(s, error);
+    if (status != HARPE_OK || isfinite(s->best_j)) return status;
+    status = hold_without_deadline(s, error);
+    return status == HARPE_OK ? search_within(s, error) : status;
 }
 
 harpe_status harpe_dwell_improve(const harpe_problem *problem, const harpe_clock_switch *cost,

@@ -10,9 +10,9 @@
  * least the latency of `cost`. `frequency_mhz` contains a plan that takes at most `deadline_ps`. If
  * the clocks of this plan hold, the result takes no longer than the deadline, and needs at most as
  * much energy, with `cost->energy_j` added for each change. Otherwise the result is the best plan
- * found that takes no longer than the deadline, or, if none was found, the fastest plan found whose
- * clocks hold, which takes longer. A caller with several deadlines must therefore look at the times
- * of the results.
+ * found that takes no longer than the deadline, or, if none was found, the best that takes no
+ * longer than the fastest plan found whose clocks hold. A caller with several deadlines must
+ * therefore look at the times of the results.
  *
  * The clocks of the result always hold, except on a rank whose instructions have no clock in
  * common, and which cannot hold its clocks even if it changes them only where it must. `relaxed`

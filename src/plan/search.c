@@ -220,7 +220,7 @@ static harpe_status limit_changes(const run_user *u, harpe_tools *tools, harpe_d
     if (status == HARPE_OK)
         status = harpe_dwell_improve(problem, u->cost, has_prices ? &relaxed : NULL,
                                      draft->longest_ps, draft->frequency_mhz, error);
-    if (status == HARPE_OK && harpe_clock_switch_longest_s(problem, u->cost) > 0)
+    if (status == HARPE_OK)
         status =
             harpe_change_moves_improve(problem, u->cost, (double)draft->longest_ps / HARPE_PS_PER_S,
                                        draft->frequency_mhz, merged_mhz, error);
