@@ -98,6 +98,7 @@ set(HARPE_metrics_TESTS
 # PyTorch, MPI, NumPy and pip of Debian.
 set(HARPE_pytorch_TESTS
     emulator_torch
+    python_api_reference
     python_pip
     python_pipeline_examples
     python_power_limit_examples

@@ -191,8 +191,9 @@ static pid_t find_controller(void) {
         size_t length = file ? fread(text, 1, sizeof text - 1, file) : 0;
         if (file) fclose(file);
         text[length] = '\0';
-        /* a server was started by its path, so its command line does not begin with "harpe" */
-        if (length < 7 || strcmp(text, "harpe") != 0) continue;
+        /* a server has processes of the program harpe, too */
+        static const char command[] = "harpe\0--controller-process";
+        if (length < sizeof command || memcmp(text, command, sizeof command) != 0) continue;
         snprintf(path, sizeof path, "/proc/%s/environ", entry->d_name);
         char *environment = read_text(path);
         if (memmem(environment, 1 << 16, mine, strlen(mine))) found = atoi(entry->d_name);
