@@ -15,7 +15,7 @@ readonly folder prefix=$folder/prefix
 readonly jobs=${JOBS:-$(nproc)}
 
 export CFLAGS="-O2 -g0 -fstack-protector-strong -D_FORTIFY_SOURCE=2 -include ${self%/*}/glibc.h"
-CFLAGS+=" -ffile-prefix-map=$folder=."
+CFLAGS+=" -ffile-prefix-map=$folder=. -fno-asynchronous-unwind-tables"
 export LDFLAGS='-Wl,-z,relro,-z,now'
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
 
