@@ -496,7 +496,7 @@ complete -c harpe -n '__fish_seen_subcommand_from serve' -l port -x -d 'Port to 
 complete -c harpe -n '__fish_seen_subcommand_from serve' -l scheduler -x -a 'PointSolution PointSolution3D AllMaxFrequency HighestFrequency Perseus InstructionProfiler python: program:' -d 'Perseus (the default without a solution_path), PointSolution (the default with one), PointSolution3D, AllMaxFrequency, HighestFrequency, InstructionProfiler, ./mine.so, python:module.Class or program:COMMAND'
 complete -c harpe -n '__fish_seen_subcommand_from serve' -l scheduler-args -x -d 'Its arguments, for example {"solution_path"'
 complete -c harpe -n '__fish_seen_subcommand_from serve' -l dump-dir -x -a '(__fish_complete_directories)' -d 'Write ranks, schedules and results below DIR'
-complete -c harpe -n '__fish_seen_subcommand_from serve' -l no-dump -d 'Do not write these files'
+complete -c harpe -n '__fish_seen_subcommand_from serve' -l no-dump -d 'Do not write these files, even if a setting names DIR'
 complete -c harpe -n '__fish_seen_subcommand_from serve' -l state-dir -x -a '(__fish_complete_directories)' -d 'Keep jobs and dumps in DIR'
 complete -c harpe -n '__fish_seen_subcommand_from serve' -l store -r -F -d 'SQLite file'
 complete -c harpe -n '__fish_seen_subcommand_from serve' -l allowed-hosts -x -d 'More host names that clients may use for a server without a token'

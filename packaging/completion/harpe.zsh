@@ -739,7 +739,7 @@ _harpe() {
                 '(--scheduler)--scheduler=[Perseus (the default without a solution_path), PointSolution (the default with one), PointSolution3D, AllMaxFrequency, HighestFrequency, InstructionProfiler, ./mine.so, python\:module.Class or program\:COMMAND]:NAME:(PointSolution PointSolution3D AllMaxFrequency HighestFrequency Perseus InstructionProfiler python: program:)' \
                 '(--scheduler-args)--scheduler-args=[Its arguments, for example {"solution_path"]:JSON: ' \
                 '(--dump-dir)--dump-dir=[Write ranks, schedules and results below DIR]:DIR:_files -/' \
-                '(--no-dump)--no-dump[Do not write these files]' \
+                '(--no-dump)--no-dump[Do not write these files, even if a setting names DIR]' \
                 '(--state-dir)--state-dir=[Keep jobs and dumps in DIR]:DIR:_files -/' \
                 '(--store)--store=[SQLite file]:WHERE:_files' \
                 '(--allowed-hosts)--allowed-hosts=[More host names that clients may use for a server without a token]:NAMES: ' \

@@ -39,10 +39,15 @@ static const setting SETTINGS[] = {
      "built-in name, path ending in .so, python:module.Class or program:COMMAND; 3D: before it "
      "serves dp and tp"},
     {"scheduler_args", TEXT, AT(scheduler_args), "{}", 0, 0, "its arguments, a JSON object"},
-    {"log_level", LEVEL, AT(log_level), "debug", 0, 0, "debug, info, warning, error or critical"},
-    {"dump_data", SWITCH, AT(dump_data), "true", 0, 0, "write ranks, schedules and results"},
+    {"log_level", LEVEL, AT(log_level), "info", 0, 0, "debug, info, warning, error or critical"},
+    {"dump_data", SWITCH, AT(dump_data), "false", 0, 0,
+     "write ranks, schedules and results; true if dump_dir is set"},
     {"dump_dir", TEXT, AT(dump_dir), "", 0, 0,
      "below it a directory for each job; dump in state_dir"},
+    {"max_dump_size", LONG, AT(max_dump_size_bytes), "1073741824", (int64_t)1 << 20,
+     (int64_t)1 << 50, "bytes on disk of all dumps; the oldest files are deleted"},
+    {"max_dump_time", LONG, AT(max_dump_time_s), "7776000", 60, 36500 * DAY_S,
+     "s until a file of a dump is deleted"},
     {"max_job_idle_time", LONG, AT(max_job_idle_time_s), "604800", 1, 3650 * DAY_S,
      "s without a request from a job until it is evicted"},
     {"max_finished_jobs", LONG, AT(max_finished_jobs), "1000", 0, 10000,
@@ -354,6 +359,11 @@ harpe_status harpe_settings_complete(harpe_settings *settings, const char *const
         status = set_path(&settings->store, directory, length, "/harpe.db", error);
     if (status == HARPE_OK && length > 0 && origin_of(settings, "dump_dir") == HARPE_FROM_DEFAULT)
         status = set_path(&settings->dump_dir, directory, length, "/dump", error);
+    /* Zeus's server dumps, and logs everything. */
+    bool dumps = settings->follows_zeus || origin_of(settings, "dump_dir") != HARPE_FROM_DEFAULT;
+    if (dumps && origin_of(settings, "dump_data") == HARPE_FROM_DEFAULT) settings->dump_data = true;
+    if (settings->follows_zeus && origin_of(settings, "log_level") == HARPE_FROM_DEFAULT)
+        settings->log_level = HARPE_LOG_DEBUG;
     if (status == HARPE_OK && length > 0 && *settings->tokens &&
         origin_of(settings, "audit_log") == HARPE_FROM_DEFAULT)
         status = set_path(&settings->audit_log, directory, length, "/audit.log", error);

@@ -30,12 +30,14 @@ typedef struct harpe_settings {
     char *scheduler; /* a name, a path, python:... or program:...; Perseus, or PointSolution if the
                         arguments name a plan (harpe_settings_complete) */
     char *scheduler_args;        /* a JSON object; {} */
-    harpe_log_level log_level;   /* debug, info, warning, error, critical in any case; debug */
-    bool dump_data;              /* true */
+    harpe_log_level log_level;   /* debug, info, warning, error, critical in any case; info */
+    bool dump_data;              /* true if dump_dir is set, otherwise false */
     char *dump_dir;              /* STATE_DIR/dump */
     int64_t max_job_idle_time_s; /* 604800 */
 
     /* Settings that only Harpe has. */
+    int64_t max_dump_size_bytes;     /* on disk; 1 GiB */
+    int64_t max_dump_time_s;         /* 7776000: 90 days */
     int64_t max_finished_jobs;       /* 1000 */
     int64_t max_finished_job_time_s; /* 7776000: 90 days */
     char *listen;                    /* 127.0.0.1 */
@@ -63,7 +65,9 @@ typedef struct harpe_settings {
     int64_t work_deadline_s;      /* time for decoding, a read or a dump; 30 */
     bool log_is_json;             /* log_format: text, or json (one object per line) */
 
-    /* This is not a setting. The function returns `store` without its secrets, to be freed with
+    /* These are not settings. */
+    bool follows_zeus; /* a variable of Zeus's server is set: its dump_data and log_level */
+    /* The function returns `store` without its secrets, to be freed with
      * free(), or NULL when out of memory. If the pointer is NULL, only the scheme of `store` is
      * shown. */
     char *(*show_store)(const char *store);

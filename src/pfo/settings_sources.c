@@ -21,7 +21,8 @@ enum {
 };
 
 /* In the order of precedence: a later prefix overrides an earlier one. */
-static const char *const PREFIXES[] = {"PERSEUS_", "ZEUS_PFO_", "HARPE_PFO_"};
+#define OUR_PREFIX "HARPE_PFO_"
+static const char *const PREFIXES[] = {"PERSEUS_", "ZEUS_PFO_", OUR_PREFIX};
 enum { PREFIX_COUNT = sizeof PREFIXES / sizeof PREFIXES[0] };
 
 /* ---- Environment ----------------------------------------------------------------------------- */
@@ -56,6 +57,7 @@ static harpe_status take_variable(harpe_settings *settings, const char *variable
         warn_unknown(whole, log);
         return HARPE_OK;
     }
+    settings->follows_zeus = settings->follows_zeus || strcmp(prefix, OUR_PREFIX) != 0;
     return harpe_settings_set(settings, name, equals + 1, HARPE_FROM_ENVIRONMENT, whole, error);
 }
 

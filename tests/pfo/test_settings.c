@@ -41,17 +41,54 @@ static void complete(harpe_settings *settings, const char *const *environment, b
     assert_int_equal(harpe_settings_complete(settings, environment, is_root, NULL), HARPE_OK);
 }
 
-static void defaults_are_the_published_ones(void **state) {
+static void defaults_are_those_of_the_manual(void **state) {
     harpe_settings *settings = *state;
     complete(settings, (const char *const[]){"HOME=/home/me", NULL}, false);
     assert_string_equal(settings->scheduler, "Perseus"); /* the published scheduler needs a plan */
     assert_string_equal(settings->scheduler_args, "{}");
-    assert_int_equal(settings->log_level, HARPE_LOG_DEBUG);
-    assert_true(settings->dump_data);
+    assert_int_equal(settings->log_level, HARPE_LOG_INFO);
+    assert_false(settings->dump_data);
     assert_int_equal(settings->max_job_idle_time_s, 604800);
     assert_string_equal(settings->listen, "127.0.0.1");
     assert_int_equal(settings->port, 7787);
     assert_int_equal(harpe_settings_check(settings, NULL), HARPE_OK);
+}
+
+static void variables_of_zeus_bring_its_defaults(void **state) {
+    (void)state;
+    static const struct {
+        const char *variable, *other;
+        bool dumps, is_debug;
+    } cases[] = {
+        {"ZEUS_PFO_SCHEDULER=AllMaxFrequency", "A=b", true, true},
+        {"perseus_max_job_idle_time=7", "A=b", true, true},
+        {"HARPE_PFO_SCHEDULER=AllMaxFrequency", "ZEUS_PFO_NONE=1", false, false},
+        {"ZEUS_PFO_DUMP_DATA=false", "HARPE_PFO_LOG_LEVEL=info", false, false},
+        {"ZEUS_PFO_PORT=7", "HARPE_PFO_DUMP_DATA=false", false, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *const environment[] = {"HOME=/me", cases[i].variable, cases[i].other, NULL};
+        harpe_settings settings;
+        assert_int_equal(harpe_settings_init(&settings, NULL), HARPE_OK);
+        assert_int_equal(
+            harpe_settings_from_environment(&settings, environment, (harpe_log){0}, NULL),
+            HARPE_OK);
+        complete(&settings, environment, false);
+        assert_int_equal(settings.dump_data, cases[i].dumps);
+        assert_int_equal(settings.log_level == HARPE_LOG_DEBUG, cases[i].is_debug);
+        harpe_settings_free(&settings);
+    }
+}
+
+static void a_dump_directory_asks_for_dumps(void **state) {
+    harpe_settings *settings = *state;
+    assert_int_equal(set(settings, "dump_dir", "/dumps", NULL), HARPE_OK);
+    complete(settings, (const char *const[]){"HOME=/me", NULL}, false);
+    assert_true(settings->dump_data);
+    assert_int_equal(settings->log_level, HARPE_LOG_INFO);
+    assert_int_equal(set(settings, "dump_data", "false", NULL), HARPE_OK);
+    complete(settings, (const char *const[]){"HOME=/me", NULL}, false);
+    assert_false(settings->dump_data);
 }
 
 static void newer_prefixes_win_over_older_ones(void **state) {
@@ -127,6 +164,7 @@ static void without_a_home_something_must_be_said(void **state) {
     complete(settings, (const char *const[]){"HOME=", NULL}, false);
     assert_int_equal(harpe_settings_check(settings, &error), HARPE_INVALID_ARGUMENT);
     assert_non_null(strstr(error.message, "--state-dir"));
+    assert_int_equal(set(settings, "dump_data", "true", NULL), HARPE_OK);
     assert_int_equal(set(settings, "store", "memory", NULL), HARPE_OK);
     assert_int_equal(harpe_settings_check(settings, NULL), HARPE_INVALID_ARGUMENT);
     assert_int_equal(set(settings, "dump_data", "false", NULL), HARPE_OK);
@@ -245,7 +283,7 @@ static void what_is_printed_reads_back(void **state) {
     char *second = harpe_settings_format_json(&again);
     assert_string_equal(first, second);
     json_t *object = json_loads(first, 0, NULL);
-    assert_int_equal(json_object_size(object), 32);
+    assert_int_equal(json_object_size(object), 34);
     json_decref(object);
     free(first);
     free(second);
@@ -294,7 +332,9 @@ static void every_setting_has_a_help_text(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(defaults_are_the_published_ones),
+        TEST(defaults_are_those_of_the_manual),
+        TEST(variables_of_zeus_bring_its_defaults),
+        TEST(a_dump_directory_asks_for_dumps),
         TEST(state_is_kept_where_the_system_wants_it),
         TEST(what_is_set_stays_where_it_is),
         TEST(without_a_home_something_must_be_said),

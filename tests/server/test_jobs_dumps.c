@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "engine.h"
+#include "server/engine/eviction.h"
 #include "trials.h"
 
 /* ---- Files ----------------------------------------------------------------------------------- */
@@ -80,6 +81,128 @@ static void dump_that_fails_is_told_once_and_made_later(void **state) {
         (void)snprintf(name, sizeof name, "%d.prof.json", k);
         assert_int_equal(access(dump_path(e, job, name), F_OK), 0);
     }
+    free(job);
+}
+
+/* ---- Bounds ---------------------------------------------------------------------------------- */
+
+static bool has_dump(engine *e, const char *job, const char *name) {
+    return access(dump_path(e, job, name), F_OK) == 0;
+}
+
+/* Writes a file that looks like a dump of a job that the server does not know. */
+static void write_old(engine *e, const char *job, const char *name, size_t bytes, int age_s) {
+    char *text = calloc(bytes, 1);
+    struct timespec times[2] = {{.tv_sec = time(NULL) - age_s}, {.tv_sec = time(NULL) - age_s}};
+    assert_non_null(text);
+    (void)mkdir(e->settings.dump_dir, 0700);
+    (void)mkdir(dump_path(e, job, ""), 0700);
+    assert_int_equal(harpe_file_write(dump_path(e, job, name), text, bytes, NULL), HARPE_OK);
+    assert_int_equal(utimensat(AT_FDCWD, dump_path(e, job, name), times, 0), 0);
+    free(text);
+}
+
+static void check_bounds(engine *e) {
+    harpe_jobs_check_idle(e->jobs);
+    engine_settle(e);
+}
+
+static void dumps_that_are_too_old_are_removed(void **state) {
+    engine *e = *state;
+    dump_into(e);
+    e->settings.max_dump_time_s = 1000;
+    write_old(e, "old", "ranks.json", 10, 1900);
+    write_old(e, "old", "0.prof.json", 10, 1700);
+    write_old(e, "mixed", "ranks.json", 10, 1900);
+    write_old(e, "mixed", "7.prof.json", 10, 1200);
+    write_old(e, "mixed", "8.sched.json", 10, 800);
+    write_old(e, "notes", "mine.txt", 10, 1900);
+    write_old(e, "notes", "1.prof.json", 10, 1900);
+    engine_start(e);
+    check_bounds(e);
+    assert_false(has_dump(e, "old", ""));
+    assert_false(has_dump(e, "mixed", "7.prof.json"));
+    assert_true(has_dump(e, "mixed", "8.sched.json"));
+    assert_true(has_dump(e, "mixed", "ranks.json")); /* stays with the newest file of its job */
+    assert_false(has_dump(e, "notes", "1.prof.json"));
+    assert_true(has_dump(e, "notes", "mine.txt"));
+}
+
+/* All files seem to be a year old: the wall clock has jumped, or no job ran for a year. */
+static void wrong_clock_removes_no_dump(void **state) {
+    engine *e = *state;
+    dump_into(e);
+    e->settings.max_dump_time_s = 1000;
+    write_old(e, "a", "0.prof.json", 10, 31536000);
+    write_old(e, "b", "0.prof.json", 10, 31535000);
+    engine_start(e);
+    check_bounds(e);
+    assert_true(has_dump(e, "a", "0.prof.json"));
+    assert_true(has_dump(e, "b", "0.prof.json"));
+}
+
+static void oldest_dumps_beyond_the_size_are_removed(void **state) {
+    engine *e = *state;
+    enum { FILES = 20, KB = 128 };
+    dump_into(e);
+    e->settings.max_dump_size_bytes = (int64_t)1 << 20; /* 8 files; an eighth stays free */
+    char name[32];
+    for (int i = 0; i < FILES; i++) {
+        (void)snprintf(name, sizeof name, "%d.prof.json", i);
+        write_old(e, i % 2 ? "odd" : "even", name, KB << 10, 10 * (FILES - i));
+    }
+    engine_start(e);
+    check_bounds(e);
+    for (int i = 0; i < FILES; i++) {
+        (void)snprintf(name, sizeof name, "%d.prof.json", i);
+        assert_int_equal(has_dump(e, i % 2 ? "odd" : "even", name), i >= FILES - 7);
+    }
+}
+
+static void dumps_go_with_the_last_report_of_their_job(void **state) {
+    engine *e = *state;
+    char *jobs[3];
+    dump_into(e);
+    e->settings.max_finished_jobs = 1;
+    engine_start(e);
+    for (int i = 0; i < 3; i++) {
+        jobs[i] = job_of(e, 1, NULL);
+        (void)whole_round(e, jobs[i], 1, 0, 5);
+        engine_settle(e);
+    }
+    for (int i = 0; i < 2; i++)
+        expect(ask(e, HARPE_CALL_EVICT, jobs[i], 0, -1, NULL), 200, "null");
+    check_bounds(e);
+    assert_false(has_dump(e, jobs[0], ""));
+    assert_true(has_dump(e, jobs[1], "0.prof.json"));
+    assert_true(has_dump(e, jobs[2], "0.prof.json"));
+    e->settings.max_finished_jobs = 0; /* a job keeps no report, so its dumps go with it */
+    engine_restart(e);
+    expect(ask(e, HARPE_CALL_EVICT, jobs[2], 0, -1, NULL), 200, "null");
+    check_bounds(e);
+    assert_false(has_dump(e, jobs[1], ""));
+    assert_false(has_dump(e, jobs[2], ""));
+    for (int i = 0; i < 3; i++)
+        free(jobs[i]);
+}
+
+/* The server looks again when an eighth of the bound was written. */
+static void long_job_stays_within_the_bound(void **state) {
+    engine *e = *state;
+    enum { ROUNDS = 400 };
+    dump_into(e);
+    e->settings.max_dump_size_bytes = (int64_t)1 << 20; /* 256 small files */
+    engine_start(e);
+    char *job = job_of(e, 1, NULL);
+    for (int k = 0; k < ROUNDS; k++) {
+        (void)whole_round(e, job, 1, k, 5);
+        if (k % 10 == 9) check_bounds(e);
+    }
+    char command[PATH_MAX + 32];
+    (void)snprintf(command, sizeof command, "test $(ls %s | wc -l) -le 257", dump_path(e, job, ""));
+    assert_int_equal(system(command), 0);
+    assert_true(has_dump(e, job, "ranks.json"));
+    assert_true(has_dump(e, job, "399.prof.json"));
     free(job);
 }
 
@@ -312,6 +435,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         ENGINE_TEST(dumps_can_be_read_again),
         ENGINE_TEST(dump_that_fails_is_told_once_and_made_later),
+        ENGINE_TEST(dumps_that_are_too_old_are_removed),
+        ENGINE_TEST(wrong_clock_removes_no_dump),
+        ENGINE_TEST(oldest_dumps_beyond_the_size_are_removed),
+        ENGINE_TEST(dumps_go_with_the_last_report_of_their_job),
+        ENGINE_TEST(long_job_stays_within_the_bound),
         ENGINE_TEST(dumps_that_always_fail_are_bounded),
         ENGINE_TEST(results_are_dumped_as_they_came_or_cleaned),
         ENGINE_TEST(missing_dumps_are_made_up_for_after_a_restart),

@@ -3,7 +3,6 @@
  * carries it out. The parts of the work are the order, its directory, its path and its text. */
 #include "server/engine/dump_files.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -14,27 +13,18 @@
 #include "base/directory.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "server/engine/dump_bounds.h"
 
 enum { ORDER, DIRECTORY, PATH, TEXT, PART_COUNT };
 
 /* ---- In a file process ----------------------------------------------------------------------- */
 
-/* Returns true for a temporary file of harpe_file_write: .NAME.json.0123456789abcdef.tmp */
-static bool is_left_over(const char *name) {
-    size_t length = strlen(name);
-    const size_t tail = strlen(".json.0123456789abcdef.tmp");
-    if (name[0] != '.' || length <= tail || strcmp(name + length - 4, ".tmp") != 0) return false;
-    if (strncmp(name + length - tail, ".json.", 6) != 0) return false;
-    for (const char *tag = name + length - 20; tag < name + length - 4; tag++)
-        if (!isxdigit((unsigned char)*tag)) return false;
-    return true;
-}
-
 static void clean_directory(const char *path) {
     DIR *directory = opendir(path);
     if (!directory) return;
     for (const struct dirent *entry; (entry = readdir(directory));)
-        if (is_left_over(entry->d_name)) (void)unlinkat(dirfd(directory), entry->d_name, 0);
+        if (harpe_dump_is_left_over(entry->d_name))
+            (void)unlinkat(dirfd(directory), entry->d_name, 0);
     (void)closedir(directory);
 }
 
@@ -64,6 +54,11 @@ static harpe_status write_file(const harpe_dump_order *order, harpe_error *error
 
 static harpe_status carry_out(const harpe_dump_order *order, harpe_dump_finding *finding,
                               harpe_error *error) {
+    if (order->bounds) {
+        harpe_dump_bounds_keep(order->directory, order->text ? order->text : "", order->most_bytes,
+                               order->most_age_s);
+        return HARPE_OK;
+    }
     if (order->directory && order->only_looks)
         finding->open_mode = harpe_open_mode(order->directory);
     int failure =

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/file_processes.h"
@@ -22,6 +23,9 @@ typedef struct harpe_dump_order {
     bool unless_there, unless_same; /* does not write if the file exists, or has this text */
     bool sweeps;                    /* removes incomplete files of this path */
     bool leaves_cache;              /* nobody reads the file soon */
+    /* Does nothing else but harpe_dump_bounds_keep; `text` names the forgotten jobs. */
+    bool bounds;
+    int64_t most_bytes, most_age_s;
 } harpe_dump_order;
 
 typedef struct harpe_dump_finding {

@@ -33,6 +33,7 @@ enum {
      * has their data. */
     DUMPS_WAITING = 1000,
     DUMPS_WAITING_AT_LEAST = 8,
+    DISK_BLOCK = 4096,       /* bytes; a file takes whole blocks */
     RANKS_WAITING = 1 << 18, /* the largest sum of the ranks in all waiting dumps of a job */
     /* The time after which a failed dump is tried again. It doubles with each attempt, up to
      * RETRY_LAST_MS. */
@@ -60,7 +61,8 @@ struct harpe_dump {
     harpe_timer *retry;           /* set while a failed dump waits for its next attempt */
     int64_t retry_ms;
     bool may_retry;
-    char *fault; /* the reason for the failure; NULL: none */
+    int64_t bytes; /* of the file that was written */
+    char *fault;   /* the reason for the failure; NULL: none */
 };
 
 /* ---- Files ----------------------------------------------------------------------------------- */
@@ -104,8 +106,7 @@ static harpe_status format_ranks(const harpe_job *job, harpe_text *text, harpe_e
     return text->failed ? harpe_fail_memory(error) : HARPE_OK;
 }
 
-static harpe_status order_with(const harpe_dump *self, harpe_dump_order *order,
-                               harpe_error *error) {
+static harpe_status order_with(harpe_dump *self, harpe_dump_order *order, harpe_error *error) {
     const harpe_job *job = self->job;
     harpe_dump_finding finding;
     harpe_text text = {0};
@@ -122,6 +123,7 @@ static harpe_status order_with(const harpe_dump *self, harpe_dump_order *order,
     }
     if (status == HARPE_OK)
         status = harpe_dump_files_do(job->jobs->options.dump_files, order, &finding, error);
+    self->bytes = (int64_t)(order->length / DISK_BLOCK + 1) * DISK_BLOCK;
     harpe_text_free(&text);
     return status;
 }
@@ -221,6 +223,7 @@ static bool waits_to_retry(harpe_dump *self) {
 static void is_dumped(void *user) {
     harpe_dump *self = user;
     harpe_job *job = self->job;
+    job->jobs->dumps_seen.bytes += self->bytes;
     if (self->fault)
         tell_failure(job, self);
     else

@@ -11,6 +11,7 @@
 #include "server/engine/eviction.h"
 
 #include "base/log.h"
+#include "server/engine/dump_sweep.h"
 #include "server/engine/finished.h"
 #include "server/engine/held_requests.h"
 #include "server/engine/job.h"
@@ -123,6 +124,7 @@ void harpe_jobs_check_idle(harpe_jobs *jobs) {
         else if (job->last_request_s != job->stored_last_request_s)
             store_seen(job);
     }
+    harpe_dump_sweep_check(jobs);
 }
 
 static void check_is_due(void *user) {

@@ -12,6 +12,7 @@
 #include "base/array.h"
 #include "base/text.h"
 #include "rights/scope.h"
+#include "server/engine/dump_sweep.h"
 #include "server/engine/job_group.h"
 #include "server/engine/job_times.h"
 #include "server/engine/job_view.h"
@@ -32,15 +33,17 @@ static void free_job(harpe_finished_job *job) {
     free(job->group);
 }
 
-static void drop_oldest(harpe_finished *finished) {
+static void drop_oldest(harpe_jobs *jobs) {
+    harpe_finished *finished = &jobs->finished;
+    harpe_dump_sweep_forget(jobs, at(finished, 0)->id);
     free_job(at(finished, 0));
     finished->first = (finished->first + 1) % finished->capacity;
     finished->count--;
 }
 
 void harpe_finished_free(harpe_finished *finished) {
-    while (finished->count > 0)
-        drop_oldest(finished);
+    for (size_t i = 0; i < finished->count; i++)
+        free_job(at(finished, i));
     free(finished->jobs);
     *finished = (harpe_finished){0};
 }
@@ -66,14 +69,15 @@ void harpe_finished_prepare(const harpe_job *job, harpe_operation *operation) {
 }
 
 /* Returns true if the ring has a free place. */
-static bool make_room(harpe_finished *finished, size_t capacity) {
-    if (capacity == 0) return false;
+static bool make_room(harpe_jobs *jobs) {
+    harpe_finished *finished = &jobs->finished;
+    size_t capacity = (size_t)jobs->options.settings->max_finished_jobs;
     if (!finished->jobs) {
         finished->jobs = harpe_calloc(capacity, sizeof *finished->jobs);
         if (!finished->jobs) return false;
         finished->capacity = capacity;
     }
-    if (finished->count == finished->capacity) drop_oldest(finished);
+    if (finished->count == finished->capacity) drop_oldest(jobs);
     return true;
 }
 
@@ -97,12 +101,14 @@ static bool read_group(const harpe_change *change, char **group) {
 /* If memory runs out, the report stays in the store, and the next server shows it. */
 void harpe_finished_add(harpe_jobs *jobs, const harpe_change *change) {
     harpe_finished *finished = &jobs->finished;
-    if (change->length == 0) return;
+    if (change->length == 0 || jobs->options.settings->max_finished_jobs == 0) {
+        harpe_dump_sweep_forget(jobs, change->job_id);
+        return;
+    }
     harpe_finished_job job = {.id = strdup(change->job_id),
                               .text = strndup(change->text, change->length),
                               .uptime_s = change->round};
-    if (!job.id || !job.text || !read_group(change, &job.group) ||
-        !make_room(finished, (size_t)jobs->options.settings->max_finished_jobs)) {
+    if (!job.id || !job.text || !read_group(change, &job.group) || !make_room(jobs)) {
         free_job(&job);
         return;
     }
@@ -114,7 +120,7 @@ int64_t harpe_finished_forget_old(harpe_jobs *jobs) {
     harpe_finished *finished = &jobs->finished;
     int64_t first_s = harpe_jobs_uptime_s(jobs) - jobs->options.settings->max_finished_job_time_s;
     while (finished->count > 0 && at(finished, 0)->uptime_s < first_s)
-        drop_oldest(finished);
+        drop_oldest(jobs);
     return first_s > 0 ? first_s : 0;
 }
 

@@ -212,6 +212,14 @@ typedef struct harpe_job_table {
     harpe_evicted_jobs evicted; /* all others; requests about evicted jobs get 410 */
 } harpe_job_table;
 
+/* What is known of the files of dumps. */
+typedef struct harpe_dumps_seen {
+    harpe_text forgotten; /* ids of forgotten jobs, one per line; their files are to be removed */
+    int64_t bytes;        /* written since the last look at all files */
+    int64_t swept_s;      /* uptime at that look, if there was one */
+    bool was_swept, is_sweeping;
+} harpe_dumps_seen;
+
 struct harpe_jobs {
     harpe_jobs_options options;
     harpe_job_table table;
@@ -219,6 +227,7 @@ struct harpe_jobs {
     harpe_call_list again;                 /* calls that will be handled again */
     harpe_job *first_marked, *last_marked; /* jobs for harpe_job_advance */
     harpe_finished finished;
+    harpe_dumps_seen dumps_seen;
     bool has_news;                   /* the watchers have not been told of all changes */
     harpe_posted posted;             /* makes the loop handle `again` and the marked jobs */
     void (*drain)(harpe_jobs *jobs); /* does that at once */

@@ -137,6 +137,7 @@ void harpe_jobs_free(harpe_jobs *jobs) {
     }
     harpe_job_table_free(&jobs->table);
     harpe_finished_free(&jobs->finished);
+    harpe_text_free(&jobs->dumps_seen.forgotten);
     free(jobs);
 }
 

@@ -81,9 +81,9 @@ harpe_status harpe_perseus_create(const harpe_scheduler_job *job, const char *na
     if (status == HARPE_OK)
         status = harpe_perseus_args_check_ranks(name, &self->args, job->job->pp_degree, error);
     if (status == HARPE_OK && !makes_plans && !self->args.profile_path && !job->directory)
-        status = harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                            "%s has no file to write: set its argument profile_path, or dump_data",
-                            name);
+        status =
+            harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                       "%s has no file to write: set its argument profile_path, or dump_dir", name);
     int told = harpe_scheduler_job_microbatches(job->job);
     if (status == HARPE_OK && told > 0) self->args.num_microbatches = told;
     if (status == HARPE_OK && (self->args.num_microbatches > 0 || self->args.schedule.csv_path))
