@@ -102,6 +102,7 @@ install(FILES packaging/grafana/harpe.json packaging/grafana/harpe-fleet.json
               packaging/grafana/harpe-agent.json
         DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/harpe/grafana)
 install(FILES packaging/prometheus/harpe-agent.rules.yml packaging/prometheus/harpe-agent.scrape.yml
+              packaging/prometheus/harpe-serve.rules.yml packaging/prometheus/harpe-serve.scrape.yml
         DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/harpe/prometheus)
 
 # ---- Documentation -------------------------------------------------------------------------

@@ -202,6 +202,7 @@ int harpe_http_make_room(int connections, int *reserved);
 
 typedef struct harpe_http_counts {
     uint64_t accepted, refused, evicted, requests, timeouts;
+    uint64_t failures; /* answers with a status of 500 or more */
     int connections, held, streams;
     int connections_max;  /* most connections at once, without the reserved connections */
     size_t body_memory;   /* bytes of the bodies of requests that are not answered yet */

@@ -84,6 +84,7 @@ static harpe_text make_head(harpe_http_connection *connection, int status, const
     const harpe_http_request *request = connection->request;
     char line[100];
     harpe_text head = {0};
+    connection->http->counts.failures += status >= 500;
     head.failed = !HARPE_ARRAY_RESERVE(head.data, head.capacity, USUAL_HEAD);
     snprintf(line, sizeof line, "HTTP/1.1 %d %s\r\n", status, reason(status));
     put(&head, line);

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """/metrics of single jobs, read as Prometheus reads them: the energy that ranks reported, the
 savings with their uncertainty, plan and phase. If promtool is installed, it checks the text."""
+import os
+import pathlib
+import re
+
 from exposition import parse, promtool
 from test_online import Online, Pipeline, job_info, register, result_of, unittest
 
@@ -148,9 +152,40 @@ class Metrics(Online):
         self.assertEqual(told, set(jobs[3:]))
 
 
+class OfTheServer(Metrics):
+    def test_version_health_and_space_are_told(self):
+        server = self.start_online()
+        register(server)
+        found = self.metrics(server)
+        version = server.get("/info").json["version"]
+        self.assertEqual(found["harpe_build_info"], {(("version", version),): 1})
+        self.assertEqual(found["harpe_healthy"], {(): 1})
+        self.assertEqual(found["harpe_http_failures_total"], {(): 0})
+        disk = os.statvfs(self.path)
+        (free,) = found["harpe_store_free_bytes"].values()
+        self.assertAlmostEqual(free / (disk.f_bavail * disk.f_frsize), 1, delta=0.3)
+
+    def test_alerts_and_scrapes_are_prometheus_own(self):
+        folder = pathlib.Path(__file__).resolve().parents[2] / "packaging" / "prometheus"
+        rules = folder / "harpe-serve.rules.yml"
+        self.assertEqual(promtool("check", "rules", rules), "")
+        self.assertEqual(promtool("check", "config", "--syntax-only", folder / "harpe-serve.scrape.yml"), "")
+        self.assertEqual(promtool("test", "rules", pathlib.Path(__file__).with_name("rules_test.yml")), "")
+        exported = set(self.metrics(self.start_online()))
+        asked = set(re.findall(r"\bharpe_(?!fleet_)[a-z_]+", rules.read_text(encoding="utf-8")))
+        self.assertLessEqual(asked, exported)  # those of the fleet need a fleet: test_fleet.py compares them
+
+    def test_a_store_that_cannot_be_written_is_unhealthy_and_counted(self):
+        server = self.start_online()
+        (self.path / "harpe.db").rename(self.path / "elsewhere.db")
+        self.assertEqual(server.post("/register_job", job_info()).status, 503)
+        found = self.metrics(server)
+        self.assertEqual(found["harpe_healthy"], {(): 0})
+        self.assertGreaterEqual(found["harpe_http_failures_total"][()], 1)
+
+
 def load_tests(loader, _tests, _pattern):
-    own = [name for name in vars(Metrics) if name.startswith("test_")]
-    return unittest.TestSuite(map(Metrics, own))
+    return unittest.TestSuite(case(name) for case in (Metrics, OfTheServer) for name in vars(case) if name.startswith("test_"))
 
 
 if __name__ == "__main__":

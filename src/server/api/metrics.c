@@ -5,6 +5,8 @@
 
 #include <stdio.h>
 
+#include <harpe/version.h>
+
 #include "base/metrics_text.h"
 #include "server/api/metrics_jobs.h"
 
@@ -27,6 +29,19 @@ static void append(harpe_text *text, const metric *metrics, size_t count) {
 #define APPEND(text, metrics) append(text, metrics, sizeof metrics / sizeof *metrics)
 #define GAUGE "gauge"
 #define TOTAL "counter" /* since the start */
+
+static void append_server(harpe_text *text, bool is_healthy) {
+    const metric metrics[] = {
+        {"healthy", GAUGE, "1 if /healthz answers 200; 0: it answers 503 and says why.",
+         is_healthy},
+    };
+    harpe_metrics_text_head(text, "harpe_build_info", GAUGE, "1; the label is Harpe's version.");
+    harpe_text_printf(text, "harpe_build_info{");
+    harpe_metrics_text_label(text, "version", harpe_version());
+    harpe_text_printf(text, "}");
+    harpe_metrics_text_value(text, 1);
+    APPEND(text, metrics);
+}
 
 static void append_jobs(harpe_text *text, const harpe_jobs *jobs) {
     harpe_jobs_counts now = jobs ? harpe_jobs_count(jobs) : (harpe_jobs_counts){0};
@@ -59,7 +74,11 @@ static void append_store(harpe_text *text, const harpe_store *store) {
          (double)now.failures},
         {"store_queued", GAUGE, "Records waiting to be written.", (double)now.queued},
     };
+    const metric disk = {"store_free_bytes", GAUGE,
+                         "Space that is free on the disk of an SQLite store.",
+                         (double)now.free_bytes};
     APPEND(text, metrics);
+    if (now.free_bytes >= 0) append(text, &disk, 1);
 }
 
 static void append_http(harpe_text *text, const harpe_http *http) {
@@ -82,14 +101,17 @@ static void append_http(harpe_text *text, const harpe_http *http) {
         {"http_timeouts_total", TOTAL, "Requests that took too long to arrive.",
          (double)now.timeouts},
         {"http_requests_total", TOTAL, "Whole requests.", (double)now.requests},
+        {"http_failures_total", TOTAL, "Requests answered with a status of 500 or more.",
+         (double)now.failures},
     };
     APPEND(text, metrics);
 }
 
 char *harpe_metrics_format(const harpe_jobs *jobs, const harpe_steering *steering,
                            const char *scope, const harpe_store *store, const harpe_http *http,
-                           const harpe_latencies *latencies) {
+                           const harpe_latencies *latencies, bool is_healthy) {
     harpe_text text = {0};
+    append_server(&text, is_healthy);
     append_jobs(&text, jobs);
     harpe_metrics_append_jobs(&text, jobs, scope);
     if (steering && !scope) harpe_steering_metrics(steering, &text);

@@ -12,9 +12,9 @@
 /* Returns the metrics in Prometheus' text format; free them with free(). `jobs` and `steering` are
  * NULL while another server leads, because that server counts the jobs. `http` may be NULL. If
  * `scope` is not NULL, the metrics of single jobs leave out jobs that are not in its groups, and
- * the metrics of the fleet are left out. */
+ * the metrics of the fleet are left out. `is_healthy`: /healthz answers 200. */
 char *harpe_metrics_format(const harpe_jobs *jobs, const harpe_steering *steering,
                            const char *scope, const harpe_store *store, const harpe_http *http,
-                           const harpe_latencies *latencies);
+                           const harpe_latencies *latencies, bool is_healthy);
 
 #endif

@@ -376,20 +376,39 @@ static void answer_info(harpe_routes *routes, harpe_http_request *request) {
 static const char SECRET_FAULT[] =
     "the server cannot serve at present; only clients that may use it can see the reason";
 
-static void answer_health(const harpe_routes *routes, harpe_http_request *request) {
+enum { FAULT_SIZE = HARPE_ERROR_MESSAGE_SIZE + 200 };
+
+/* Returns what keeps the server from its work, perhaps written into `line`; NULL: nothing. */
+static const char *find_fault(const harpe_routes *routes, char line[FAULT_SIZE]) {
     const harpe_routes_options *options = &routes->options;
+    int64_t deadline_s = options->settings->work_deadline_s;
     const char *fault = harpe_peers_fault(options->peers);
-    char line[HARPE_ERROR_MESSAGE_SIZE + 200];
-    if (!fault &&
-        (harpe_store_fault(options->store, options->settings->work_deadline_s, line, sizeof line) ||
-         harpe_workers_fault(options->workers, -1, line, sizeof line)))
-        fault = line;
+    if (fault) return fault;
+    bool has_fault = harpe_store_fault(options->store, deadline_s, line, FAULT_SIZE) ||
+                     harpe_workers_fault(options->workers, -1, line, FAULT_SIZE);
+    return has_fault ? line : NULL;
+}
+
+static void answer_health(const harpe_routes *routes, harpe_http_request *request) {
+    char line[FAULT_SIZE];
+    const char *fault = find_fault(routes, line);
     if (fault) {
         answer_detail(request, 503, harpe_http_is_trusted(request) ? fault : SECRET_FAULT, NULL);
         return;
     }
     char body[] = "{\"status\":\"ok\"}";
     harpe_http_answer(request, 200, JSON_TYPE, body, strlen(body), false, NULL);
+}
+
+static void answer_metrics(const harpe_routes *routes, harpe_http_request *request,
+                           const char *scope) {
+    char line[FAULT_SIZE];
+    answer_text(request, 200, HARPE_METRICS_CONTENT_TYPE,
+                harpe_metrics_format(harpe_peers_jobs(routes->options.peers),
+                                     harpe_peers_steering(routes->options.peers), scope,
+                                     routes->options.store, routes->http, routes->latencies,
+                                     !find_fault(routes, line)),
+                NULL);
 }
 
 static void audit_is_read(void *user, char *json, const harpe_error *error) {
@@ -447,13 +466,7 @@ static void answer_page(harpe_routes *routes, harpe_http_request *request, const
     case HARPE_PAGE_OPENAPI:
         answer_text(request, 200, JSON_TYPE, harpe_routes_openapi(), NULL);
         return;
-    case HARPE_PAGE_METRICS:
-        answer_text(request, 200, HARPE_METRICS_CONTENT_TYPE,
-                    harpe_metrics_format(harpe_peers_jobs(routes->options.peers),
-                                         harpe_peers_steering(routes->options.peers), scope,
-                                         routes->options.store, routes->http, routes->latencies),
-                    NULL);
-        return;
+    case HARPE_PAGE_METRICS: answer_metrics(routes, request, scope); return;
     }
 }
 

@@ -35,6 +35,9 @@ typedef struct harpe_store_backend {
     /* Checks that the store is still in the place where it was opened. Called on the store's
      * thread, between writes. NULL if no other program can move or remove the store. */
     harpe_status (*check)(void *state, harpe_error *error);
+    /* Returns the bytes that its file system has free; -1: not known. Called on the store's thread,
+     * between writes. NULL if the store has no file. */
+    int64_t (*free_bytes)(void *state);
     /* Same as harpe_store_own. NULL if several servers cannot share the store. */
     harpe_status (*own)(void *state, int64_t server, harpe_ownership *out, harpe_error *error);
     void (*disown)(void *state);

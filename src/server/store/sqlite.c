@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -511,6 +512,13 @@ static harpe_status check(void *state, harpe_error *error) {
     return status;
 }
 
+static int64_t free_bytes(void *state) {
+    const harpe_sqlite *store = state;
+    struct statvfs info;
+    if (statvfs(store->path, &info) != 0) return -1;
+    return (int64_t)info.f_bavail * (int64_t)info.f_frsize;
+}
+
 const harpe_store_backend harpe_store_sqlite = {
     .name = "sqlite",
     .accepts = accepts_sqlite,
@@ -522,6 +530,7 @@ const harpe_store_backend harpe_store_sqlite = {
     .load_notes = harpe_sqlite_load_notes,
     .read_result = harpe_sqlite_read_result,
     .check = check,
+    .free_bytes = free_bytes,
 };
 
 const harpe_store_backend harpe_store_memory = {

@@ -42,6 +42,7 @@ typedef struct batch {
     harpe_change *first;
     harpe_status status;
     harpe_error error;
+    int64_t free_bytes; /* after the write */
 } batch;
 
 typedef struct change_list {
@@ -150,6 +151,10 @@ static bool wait_for_work(harpe_store *store) {
     }
 }
 
+static int64_t free_bytes(const harpe_store *store) {
+    return store->backend->free_bytes ? store->backend->free_bytes(store->state) : -1;
+}
+
 static void *write_batches(void *user) {
     harpe_store *store = user;
     const batch *before = NULL;
@@ -160,6 +165,7 @@ static void *write_batches(void *user) {
         store->batch_begun_ns = harpe_clock_ns();
         pthread_mutex_unlock(&store->lock);
         now->status = store->backend->write(store->state, now->first, &now->error);
+        now->free_bytes = free_bytes(store);
         log_transition(store, before, now);
         before = now;
         pthread_mutex_lock(&store->lock);
@@ -258,6 +264,7 @@ static void acknowledge_batch(harpe_store *store, const batch *written) {
     note_outcome(store, written);
     store->counts.batches += is_written;
     store->counts.failures += !is_written;
+    store->counts.free_bytes = written->free_bytes;
     harpe_change *next = NULL;
     for (harpe_change *change = written->first; change; change = next) {
         next = change->next; /* `done` may free the change */
@@ -346,6 +353,7 @@ harpe_status harpe_store_open(const char *where, harpe_loop *loop, harpe_log log
     store->where = strdup(where);
     harpe_status status = store->where ? HARPE_OK : harpe_fail_memory(error);
     if (status == HARPE_OK) status = backend->open(where, log, &store->state, error);
+    if (status == HARPE_OK) store->counts.free_bytes = free_bytes(store);
     if (status == HARPE_OK) status = watch_written(store, loop, error);
     if (status == HARPE_OK) {
         int result = harpe_thread_start(&store->thread, "harpe-store", write_batches, store);

@@ -84,6 +84,7 @@ typedef struct harpe_store_counts {
     uint64_t changes, batches; /* that are on disk */
     uint64_t failures;         /* batches that could not be written */
     size_t queued;             /* changes that are not acknowledged yet */
+    int64_t free_bytes;        /* of the file system, after the last batch; -1: not known */
 } harpe_store_counts;
 /* Returns true if the store is missing or was replaced, if a write has been running for
  * `deadline_s` or longer, or if the last write failed. Then writes the reason into `line`. After a
