@@ -30,7 +30,7 @@ typedef struct durations {
 } durations;
 
 typedef struct step_position {
-    uint32_t mhz;
+    uint32_t mhz;     /* of an instruction at 0 MHz: that of the instruction before */
     durations period; /* from the begin of this instruction to that of the next one */
     durations busy;   /* from its begin to its end */
 } step_position;
@@ -102,13 +102,22 @@ static bool follows(harpe_anticipation *self, uint32_t position) {
     return self->length == self->at + 1;
 }
 
+/* Returns the clock of an instruction that leaves the clock as it is; 0: not known. */
+static uint32_t kept_mhz(const harpe_anticipation *self, uint32_t position) {
+    if (self->is_following) return self->positions[self->at].mhz;
+    uint32_t learnt_mhz = self->positions[position].mhz;
+    return learnt_mhz > 0 ? learnt_mhz : self->asked_mhz;
+}
+
 void harpe_anticipation_begin(harpe_anticipation *self, uint32_t series, uint32_t position,
                               uint32_t mhz, int64_t now_ns) {
-    if (position >= HARPE_ANTICIPATION_POSITIONS || mhz == 0) {
+    bool is_lost = position >= HARPE_ANTICIPATION_POSITIONS;
+    if (!is_lost && series != self->series) begin_series(self, series);
+    if (!is_lost && mhz == 0) mhz = kept_mhz(self, position);
+    if (is_lost || mhz == 0) {
         harpe_anticipation_lose(self);
         return;
     }
-    if (series != self->series) begin_series(self, series);
     bool is_next = follows(self, position);
     if (is_next) record(&self->positions[self->at].period, now_ns - self->begin_ns);
     step_position *new = &self->positions[position];

@@ -39,7 +39,8 @@ typedef struct harpe_anticipated {
 harpe_anticipation *harpe_anticipation_new(void);
 void harpe_anticipation_free(harpe_anticipation *self);
 
-/* An instruction begins, at a position of the schedule `series` and with its clock. A position of
+/* An instruction begins, at a position of the schedule `series` and with its clock (0: it leaves
+ * the clock as it is, so it has the clock of the instruction before). A position of
  * HARPE_POSITION_LOST, or one that does not follow the last one, ends all predictions until the
  * positions follow each other again. */
 void harpe_anticipation_begin(harpe_anticipation *self, uint32_t series, uint32_t position,

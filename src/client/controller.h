@@ -99,7 +99,7 @@ typedef struct harpe_controller_slot {
 
     alignas(128) _Atomic uint32_t is_parked; /* the futex on which an idle controller waits */
     _Atomic uint32_t wants_ends; /* not 0: the controller anticipates, and needs to know when
-                                  * instructions end */
+                                  * instructions end, and where those at 0 MHz begin */
 
     alignas(128) _Atomic uint64_t taken_request; /* starts the cache lines that the controller
                                                   * writes */

@@ -55,7 +55,7 @@ void harpe_controller_begin_instruction(harpe_frequency_controller *controller, 
     int64_t now_ns = harpe_clock_ns();
     store_note(controller->slot, now_ns,
                harpe_position_make(true, series, position, frequency_mhz));
-    store_request(controller->slot, frequency_mhz, now_ns);
+    if (frequency_mhz > 0) store_request(controller->slot, frequency_mhz, now_ns);
 }
 
 void harpe_controller_end_instruction(harpe_frequency_controller *controller) {

@@ -16,12 +16,11 @@
  * reaches it. */
 
 static void begin_instruction(harpe_pipeline *optimizer, const harpe_stream_event *event) {
-    if (event->set_mhz > 0) {
-        harpe_frequency_controller *controller =
-            atomic_load_explicit(&optimizer->controller, memory_order_acquire);
+    harpe_frequency_controller *controller =
+        atomic_load_explicit(&optimizer->controller, memory_order_acquire);
+    if (event->set_mhz > 0 || harpe_controller_wants_ends(controller))
         harpe_controller_begin_instruction(controller, event->set_mhz, event->series,
                                            event->position);
-    }
     if (event->is_measured)
         harpe_instruction_profiler_begin(optimizer->profiler, event->name, event->asked_mhz);
 }
@@ -201,7 +200,10 @@ void harpe_pipeline_frequency_on_instruction_begin(harpe_pipeline_frequency_opti
         note_mismatch(optimizer, &mismatch);
     if (frequency_mhz > 0) training->asked_mhz = frequency_mhz;
     const harpe_followed_schedule *schedule = training->follower.schedule;
-    if (frequency_mhz == 0 && !training->is_measuring) return;
+    if (frequency_mhz == 0 && !training->is_measuring &&
+        !harpe_controller_wants_ends(
+            atomic_load_explicit(&optimizer->controller, memory_order_acquire)))
+        return;
     send_event(optimizer, &(harpe_stream_event){.kind = HARPE_STREAM_EVENT_BEGIN,
                                                 .is_measured = training->is_measuring,
                                                 .set_mhz = frequency_mhz,

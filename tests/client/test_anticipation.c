@@ -22,7 +22,7 @@ enum { MOST = 32, WARM_STEPS = 6 };
 
 /* An instruction, and the wait after it. */
 typedef struct planned {
-    uint32_t mhz;
+    uint32_t mhz;    /* 0: the instruction leaves the clock as it is, and takes as long at any */
     int64_t work_ns; /* at the highest clock */
     int64_t wait_ns;
 } planned;
@@ -99,13 +99,14 @@ static int64_t jittered(world *w, int64_t duration_ns) {
 static void run_instruction(world *w, const planned *plan, uint32_t position, uint32_t series) {
     if (w->anticipation)
         harpe_anticipation_begin(w->anticipation, series, position, plan->mhz, w->now_ns);
-    else
+    else if (plan->mhz > 0)
         ask(w, plan->mhz);
     double left_ns = (double)jittered(w, plan->work_ns);
     while (left_ns > 0) {
         control(w);
         tick(w);
-        left_ns -= (double)TICK_NS * w->mhz / HIGHEST_MHZ;
+        left_ns -= plan->mhz > 0 ? (double)TICK_NS * w->mhz / HIGHEST_MHZ : (double)TICK_NS;
+        if (plan->mhz == 0) continue;
         *(w->mhz == plan->mhz  ? &w->at_clock_ns
           : w->mhz < plan->mhz ? &w->below_ns
                                : &w->above_ns) += TICK_NS;
@@ -280,6 +281,25 @@ static void a_step_without_positions_is_not_anticipated(void **state) {
     end_world(&late);
 }
 
+/* Phases at 0 MHz leave the clock as it is, also the first and the last one of a step. The changes
+ * beside them come in time, and there is none at them. */
+static void phases_that_leave_the_clock_are_anticipated(void **state) {
+    static const planned phases[] = {{0, 30 * MS, 0},    {1410, 60 * MS, 5 * MS}, {0, 30 * MS, 0},
+                                     {1005, 50 * MS, 0}, {0, 20 * MS, 10 * MS},   {0, 15 * MS, 0},
+                                     {1200, 60 * MS, 0}, {0, 40 * MS, 0}};
+    enum { PHASES = sizeof phases / sizeof phases[0], CHANGES = 3 };
+    (void)state;
+    world late = new_world(true, 20 * MS);
+    run_steps(&late, phases, PHASES, WARM_STEPS);
+    reset(&late);
+    uint64_t requests = late.requests;
+    run_steps(&late, phases, PHASES, 10);
+    assert_true(share_at_clock(&late) > 0.97);
+    assert_true(share_below(&late) < 0.01);
+    assert_int_equal(late.requests - requests, 10 * CHANGES);
+    end_world(&late);
+}
+
 static void a_new_schedule_is_learnt_anew(void **state) {
     (void)state;
     world late = new_world(true, 10 * MS);
@@ -323,6 +343,7 @@ int main(void) {
         cmocka_unit_test(random_plans_take_no_longer_than_planned),
         cmocka_unit_test(a_stall_returns_to_the_clock_of_the_running_instruction),
         cmocka_unit_test(a_step_without_positions_is_not_anticipated),
+        cmocka_unit_test(phases_that_leave_the_clock_are_anticipated),
         cmocka_unit_test(a_new_schedule_is_learnt_anew),
         cmocka_unit_test(wrong_events_are_harmless),
     };
