@@ -204,9 +204,12 @@ static void read_frontier(launcher *self, json_t *frontier) {
     int64_t next_round = json_integer_value(json_object_get(frontier, "round"));
     json_t *current = json_object_get(frontier, "current");
     bool is_learned = phase && (strcmp(phase, "plan") == 0 || strcmp(phase, "hold") == 0);
+    json_t *answers = json_object_get(json_object_get(frontier, "exploration"), "answers_requests");
+    /* An exploration without a plan answers with its rounds. */
+    bool has_changed = current ? json_integer_value(current) != self->current_plan : !!answers;
     if (phase) note_change(story, next_round, is_learned);
-    if (current && story->straggler_step >= 0 && story->straggler_round < 0 &&
-        json_integer_value(current) != self->current_plan)
+    if (has_changed && !json_is_false(answers) && story->straggler_step >= 0 &&
+        story->straggler_round < 0)
         story->straggler_round = next_round;
     if (current && story->straggler_step < 0) self->current_plan = json_integer_value(current);
 }

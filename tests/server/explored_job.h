@@ -26,9 +26,11 @@ enum { EXPLORED_STAGES_MAX = 16 };
 typedef struct explored_job {
     uint64_t random;
     int stages, microbatches, clock_count, iterations;
-    int mhz[EXPLORED_CLOCKS_MAX]; /* the highest first */
-    double jitter;                /* relative standard deviation of a run's time */
-    double outside_s;             /* of an iteration */
+    int mhz[EXPLORED_CLOCKS_MAX];     /* the highest first */
+    double jitter;                    /* relative standard deviation of a run's time */
+    double outside_s;                 /* of an iteration */
+    double other_s;                   /* other pipelines need so long for an iteration */
+    double slow[EXPLORED_STAGES_MAX]; /* a stage takes longer by this factor; 0: it does not */
     double blocking_w;
     char kind[96]; /* in words */
     harpe_profile *truth;
@@ -379,6 +381,7 @@ static inline harpe_plan explored_run_iteration(explored_job *s, const double *f
             factor = factors[2 * i];
             energy_factor = factors[2 * i + 1];
         }
+        if (s->slow[choice->list.rank] > 0) factor *= s->slow[choice->list.rank];
         for (int c = 0; c < s->clock_count; c++)
             at[c] = (explored_run){choice->points[c].time_s * factor,
                                    choice->points[c].energy_j * energy_factor};
@@ -412,7 +415,7 @@ static inline void explored_iterate(explored_job *s, size_t iteration) {
             busy_s += s->noisy[at].time_s;
             busy_j += s->noisy[at].energy_j;
         }
-        double time_s = plan.time_s + s->outside_s;
+        double time_s = fmax(plan.time_s + s->outside_s, s->other_s);
         ((double *)s->results[r].iteration_time_s)[iteration] = time_s;
         ((double *)s->results[r].iteration_energy_j)[iteration] =
             busy_j + s->blocking_w * (time_s - busy_s);

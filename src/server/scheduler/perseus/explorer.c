@@ -28,6 +28,9 @@
 /* The usual deviation counts as at least this share there. On GPUs that change their clocks late,
  * no run is known better, because latencies vary: an assumption. */
 #define USUAL_NOISE_MIN 0.002
+/* A GPU has become slower or faster if its time at the highest clock has changed by this number of
+ * standard errors. */
+#define LOOK_ERRORS 2.0
 /* A round that takes this share longer than promised is spoiled. */
 #define SURPRISE_SHARE 0.01
 #define SURPRISE_ERRORS 4.0
@@ -228,6 +231,33 @@ static void take_mixed_run(harpe_explorer *explorer, const harpe_online_clock_ru
                               harpe_explorer_noise_of(explorer));
 }
 
+/* Compares a round at the highest clocks with what is known, and scales the times of the entries
+ * that have changed. */
+static void look(const harpe_explorer *explorer, const harpe_online_round *round) {
+    const harpe_online_pipeline *pipeline = explorer->pipeline;
+    for (size_t e = 0; e < pipeline->entry_count; e++) {
+        const harpe_clock_point *known = &explorer->curves[e].points[0];
+        harpe_sweep_list *list = &explorer->sweep->lists[e];
+        double runs = (double)(pipeline->entries[e].run_count * round->iterations);
+        double error = harpe_explorer_noise_of(explorer) * sqrt(1 / runs + 1 / known->weight);
+        double ratio = round->entries[e].time_s / (known->time_s * list->time_ratio);
+        if (!(known->weight > 0) || fabs(ratio - 1) <= LOOK_ERRORS * error) continue;
+        list->time_ratio *= ratio;
+        list->energy_ratio = round->entries[e].energy_j / known->energy_j;
+    }
+}
+
+void harpe_explorer_look_for_straggler(harpe_explorer *explorer, bool is_running) {
+    if (harpe_explorer_measured(explorer) > 0) explorer->looks = is_running ? 2 : 1;
+}
+
+void harpe_explorer_forget_straggler(harpe_explorer *explorer) {
+    for (size_t e = 0; e < explorer->pipeline->entry_count; e++)
+        explorer->sweep->lists[e].time_ratio = explorer->sweep->lists[e].energy_ratio = 1;
+    explorer->looks = 0;
+    explorer->undisturbed_s = 0;
+}
+
 /* Returns true if all instructions should have run at the highest clocks. */
 static bool ran_highest(const harpe_explorer *explorer) {
     const harpe_online_pipeline *pipeline = explorer->pipeline;
@@ -255,6 +285,11 @@ static const harpe_rank_clocks *clocks_of(const harpe_explorer *explorer,
 harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_explorer_reports *reports,
                                     const harpe_explorer_terms *terms, harpe_error *error) {
     const harpe_online_pipeline *pipeline = explorer->pipeline;
+    if (explorer->looks > 0) {
+        explorer->rounds++;
+        if (--explorer->looks == 0) look(explorer, reports->round);
+        return HARPE_OK;
+    }
     const harpe_rank_clocks *clocks = clocks_of(explorer, reports);
     harpe_online_clock_runs *runs;
     size_t run_count;

@@ -39,6 +39,10 @@ typedef struct harpe_explorer {
     double next_promised_s;
     double fastest_s;  /* of the pipeline at the highest clocks */
     bool is_exploring; /* the rounds at the highest clocks are over */
+    /* A straggler: rounds until it is known whether it is a GPU of this job, and the fastest time
+     * without it (0: there is no straggler, or nothing was measured before it). */
+    int looks;
+    double undisturbed_s;
 } harpe_explorer;
 
 /* What the next round must keep to. */
@@ -81,6 +85,16 @@ void harpe_explorer_begin_round(harpe_explorer *explorer);
 void harpe_explorer_seed(harpe_explorer *explorer);
 /* Forgets all observations, because they contradict each other, and begins again. */
 void harpe_explorer_restart(harpe_explorer *explorer);
+/* A straggler has come or changed. It may be a GPU of this job. The next round has the highest
+ * clocks and shows how much slower the GPUs have become. If the explorer's round `is_running`, it
+ * is of no use, because the straggler has come during this round. */
+void harpe_explorer_look_for_straggler(harpe_explorer *explorer, bool is_running);
+/* Returns true if the next round keeps to the job requests. */
+static inline bool harpe_explorer_answers_requests(const harpe_explorer *explorer) {
+    return explorer->is_exploring && explorer->looks == 0;
+}
+/* The straggler is gone. Restores the times from before it. */
+void harpe_explorer_forget_straggler(harpe_explorer *explorer);
 /* Gives the next round the highest clocks, if the planner could not make a better one. */
 void harpe_explorer_run_highest(harpe_explorer *explorer);
 

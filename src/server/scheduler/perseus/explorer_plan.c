@@ -352,6 +352,14 @@ static harpe_status place_trials(planning *self, double limit_s, size_t *placed,
     return status;
 }
 
+/* A straggler that is a GPU of this job has made the fastest time longer. What an exploration may
+ * cost is a share of the time without it, and the uncertainty counts against the allowed time. */
+static double limit_beside_straggler_s(const planning *self, double spare) {
+    double allowed_s = fmax(self->allowed_s * (1 - uncertainty(self)),
+                            self->explorer->undisturbed_s * (1 + spare));
+    return fmax(self->fastest_s, allowed_s);
+}
+
 /* Places the trials, and makes the schedule of the round. */
 static harpe_status compose(planning *self, const harpe_problem *problem, size_t *placed,
                             harpe_error *error) {
@@ -360,6 +368,7 @@ static harpe_status compose(planning *self, const harpe_problem *problem, size_t
     size_t count = pipeline->instruction_count;
     double spare = fmax(0, self->terms->exploration_slowdown - uncertainty(self));
     double limit_s = fmax(self->allowed_s, self->fastest_s * (1 + spare));
+    if (explorer->undisturbed_s > 0) limit_s = limit_beside_straggler_s(self, spare);
     scale_bounds(self);
     self->trials = (harpe_trials){
         .dag = &problem->dag,
@@ -490,7 +499,9 @@ static bool estimate(planning *self) {
 
 static bool needs_highest(const planning *self) {
     const harpe_explorer *explorer = self->explorer;
+    if (explorer->looks > 0) return true;
     if (explorer->is_exploring) return explorer->surprises > 0 && explorer->rounds < ROUNDS_MAX;
+    if (explorer->undisturbed_s > 0) return false; /* a straggler is answered with what is known */
     if (explorer->rounds < FIRST_ROUNDS_MIN) return true;
     return explorer->rounds < FIRST_ROUNDS_MAX &&
            uncertainty(self) > UNCERTAIN_SHARE * self->terms->exploration_slowdown;
@@ -498,11 +509,13 @@ static bool needs_highest(const planning *self) {
 
 /* After a round at the highest clocks, the ranks learn how long changes of their clocks take. */
 static bool needs_probe(const harpe_explorer *explorer) {
+    if (explorer->looks > 0) return !(explorer->undisturbed_s > 0);
     return !explorer->is_exploring && explorer->rounds > 0 &&
            harpe_online_latencies_are_unknown(explorer->latencies);
 }
 
-/* Makes a round at the highest clocks with a probe. */
+/* Makes a round at the highest clocks with a probe. If a straggler has just come, finds the fastest
+ * time without it, and makes no probe. */
 static harpe_status make_probe(planning *self, harpe_error *error) {
     solution highest = {0};
     harpe_status status = solve(self, true, &highest, error);
@@ -510,7 +523,10 @@ static harpe_status make_probe(planning *self, harpe_error *error) {
     self->fastest_s = highest.fastest_s;
     self->probes = true;
     size_t placed;
-    status = compose(self, highest.problem, &placed, error);
+    if (self->explorer->looks > 0)
+        self->explorer->undisturbed_s = highest.fastest_s;
+    else
+        status = compose(self, highest.problem, &placed, error);
     free_solution(&highest);
     return status;
 }

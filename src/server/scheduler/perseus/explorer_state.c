@@ -30,15 +30,16 @@ json_t *harpe_explorer_save(const harpe_explorer *explorer) {
     json_t *curves = json_array();
     for (size_t e = 0; e < explorer->pipeline->entry_count; e++)
         json_array_append_new(curves, save_curve(&explorer->curves[e]));
-    return json_pack("{s:o,s:o,s:o,s:[I,I],s:[f,f],s:[I,I,I,i,i],s:[f,f,f],s:b}", "curves", curves,
-                     "clocks", save_clocks(explorer, explorer->frequency_mhz), "next",
+    return json_pack("{s:o,s:o,s:o,s:[I,I],s:[f,f],s:[I,I,I,i,i],s:[f,f,f],s:b,s:[i,f]}", "curves",
+                     curves, "clocks", save_clocks(explorer, explorer->frequency_mhz), "next",
                      save_clocks(explorer, explorer->next_mhz), "stale",
                      (json_int_t)explorer->measured_before, (json_int_t)explorer->stale_rounds,
                      "noise", explorer->noise.squares, explorer->noise.freedom, "rounds",
                      (json_int_t)explorer->rounds, (json_int_t)explorer->highest_rounds,
                      (json_int_t)explorer->spoiled_rounds, explorer->surprises, explorer->restarts,
                      "times", explorer->promised_s, explorer->next_promised_s, explorer->fastest_s,
-                     "is_exploring", explorer->is_exploring);
+                     "is_exploring", explorer->is_exploring, "straggler", explorer->looks,
+                     explorer->undisturbed_s);
 }
 
 /* ---- Loading --------------------------------------------------------------------------------- */
@@ -84,8 +85,10 @@ static bool load_clocks(const harpe_explorer *explorer, int *mhz, const json_t *
 }
 
 bool harpe_explorer_load(harpe_explorer *explorer, const json_t *saved) {
-    double noise[2], rounds[5], times[3], stale[2] = {0, 0};
-    const json_t *saved_stale = json_object_get(saved, "stale"); /* older servers write none */
+    double noise[2], rounds[5], times[3], stale[2] = {0, 0}, straggler[2] = {0, 0};
+    /* Older servers do not write these two. */
+    const json_t *saved_stale = json_object_get(saved, "stale");
+    const json_t *saved_straggler = json_object_get(saved, "straggler");
     const json_t *curves = json_object_get(saved, "curves");
     if (json_array_size(curves) != explorer->pipeline->entry_count ||
         !load_clocks(explorer, explorer->frequency_mhz, json_object_get(saved, "clocks")) ||
@@ -93,7 +96,8 @@ bool harpe_explorer_load(harpe_explorer *explorer, const json_t *saved) {
         !load_numbers(json_object_get(saved, "noise"), noise, 2) ||
         !load_numbers(json_object_get(saved, "rounds"), rounds, 5) ||
         !load_numbers(json_object_get(saved, "times"), times, 3) ||
-        (saved_stale && !load_numbers(saved_stale, stale, 2)))
+        (saved_stale && !load_numbers(saved_stale, stale, 2)) ||
+        (saved_straggler && !load_numbers(saved_straggler, straggler, 2)))
         return false;
     for (size_t e = 0; e < explorer->pipeline->entry_count; e++)
         if (!load_curve(&explorer->curves[e], json_array_get(curves, e))) return false;
@@ -108,6 +112,8 @@ bool harpe_explorer_load(harpe_explorer *explorer, const json_t *saved) {
     explorer->fastest_s = times[2];
     explorer->measured_before = (size_t)stale[0];
     explorer->stale_rounds = (size_t)stale[1];
+    explorer->looks = (int)fmin(straggler[0], 2);
+    explorer->undisturbed_s = straggler[1];
     explorer->is_exploring = json_is_true(json_object_get(saved, "is_exploring"));
     return true;
 }

@@ -401,9 +401,13 @@ harpe_status harpe_perseus_observe(void *state, const harpe_profiling_result *re
 /* ---- Job requests ---------------------------------------------------------------------------- */
 
 static void log_job_request(const harpe_perseus *self) {
-    if (self->phase != HARPE_PERSEUS_PLAN) {
-        harpe_perseus_log(self, HARPE_LOG_INFO,
-                          "a job request is remembered until there is a plan");
+    bool looks = self->explorer && self->explorer->looks > 0;
+    bool explores = self->explorer && self->explorer->is_exploring;
+    if (looks || self->phase != HARPE_PERSEUS_PLAN) {
+        harpe_perseus_log(self, HARPE_LOG_INFO, "a job request %s",
+                          looks      ? "follows a round at the highest clocks"
+                          : explores ? "counts from the next round on"
+                                     : "is remembered until enough is measured");
         return;
     }
     const harpe_plan *plan = harpe_plan_set_at(self->plans->set, harpe_perseus_chosen(self));
@@ -422,6 +426,13 @@ static void log_job_request(const harpe_perseus *self) {
 /* Sets the straggler. It may have caused the measured change of the time and energy outside of the
  * pipeline, so this change is dropped. */
 static void tell_straggler(harpe_perseus *self, double slowdown, double iteration_time_s) {
+    bool is_new =
+        slowdown != self->requests.slowdown || iteration_time_s != self->requests.iteration_time_s;
+    bool is_gone = slowdown == 0 && iteration_time_s == 0;
+    if (is_gone) harpe_perseus_forget_drift(self);
+    if (is_gone && is_new) harpe_perseus_end_straggler(self);
+    if (self->explorer && is_new && !is_gone)
+        harpe_explorer_look_for_straggler(self->explorer, harpe_perseus_is_exploring(self));
     self->requests.slowdown = slowdown;
     self->requests.iteration_time_s = iteration_time_s;
     self->shift_time_s = self->shift_energy_j = 0;
@@ -436,10 +447,7 @@ static harpe_status job_request(void *state, harpe_scheduler_job_request kind, d
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "cannot honour a job request with the value %g", value);
     switch (kind) {
-    case HARPE_JOB_REQUEST_SLOWDOWN:
-        tell_straggler(self, value > 1 ? value : 0, 0);
-        if (value <= 1) harpe_perseus_forget_drift(self);
-        break;
+    case HARPE_JOB_REQUEST_SLOWDOWN: tell_straggler(self, value > 1 ? value : 0, 0); break;
     case HARPE_JOB_REQUEST_ITERATION_TIME: tell_straggler(self, 0, value); break;
     case HARPE_JOB_REQUEST_POWER_CAP: self->requests.power_cap_w = value; break;
     case HARPE_JOB_REQUEST_PLAN_TIME: self->requests.plan_time_s = value; break;

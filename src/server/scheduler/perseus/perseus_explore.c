@@ -12,6 +12,7 @@
 #include "server/scheduler/perseus/perseus_plan.h"
 #include "server/scheduler/perseus/perseus_replicas.h"
 #include "server/scheduler/perseus/perseus_report.h"
+#include "server/scheduler/perseus/perseus_watch.h"
 
 /* After this many rounds in a row that took longer than promised, the measurements are of no use:
  * the job has changed. If it changes all the time, the exploration goes on with what there is. */
@@ -35,10 +36,11 @@ static void find_blocking_power(harpe_perseus *self) {
  * the rounds at the highest clocks. */
 static harpe_online_outside outside_of(const harpe_perseus *self) {
     const harpe_sweep_cost *cost = &harpe_perseus_sweep_under_way(self)->cost;
+    double undisturbed_s = self->explorer->undisturbed_s;
+    double fastest_s = undisturbed_s > 0 ? undisturbed_s : self->explorer->fastest_s;
     if (self->plans && !self->sweep_again) return harpe_perseus_outside(self);
-    if (!(self->explorer->fastest_s > 0) || !(cost->first_time_s > 0))
-        return (harpe_online_outside){0, 0};
-    return (harpe_online_outside){fmax(0, cost->first_time_s - self->explorer->fastest_s), 0};
+    if (!(fastest_s > 0) || !(cost->first_time_s > 0)) return (harpe_online_outside){0, 0};
+    return (harpe_online_outside){fmax(0, cost->first_time_s - fastest_s), 0};
 }
 
 /* Returns the clocks of the round that runs, the lowest of all replicas. Returns NULL if they are
@@ -56,7 +58,7 @@ static harpe_explorer_terms terms_of(const harpe_perseus *self) {
         .exploration_slowdown = self->args.exploration_slowdown,
         .requests = self->requests,
         .outside = outside_of(self),
-        .undisturbed_s = self->plans ? self->plans->undisturbed_s : 0,
+        .undisturbed_s = self->plans ? self->plans->undisturbed_s : self->explorer->undisturbed_s,
         .blocking_power_w = self->blocking_powers_w,
         .gpus_per_stage = harpe_perseus_gpus_per_stage(self),
         .ran_mhz = running_mhz(self),
@@ -100,7 +102,7 @@ static void plan_first(harpe_perseus *self) {
     sweep->position = sweep->frequency_count;
     self->is_plan_new = true;
     bool is_again = self->sweep_again != NULL;
-    harpe_perseus_plan_swept(self);
+    harpe_perseus_plan_beside_straggler(self);
     if (!is_again) harpe_perseus_hand_over_profile(self);
 }
 
@@ -135,7 +137,8 @@ static harpe_status advance(harpe_perseus *self, harpe_error *error) {
     harpe_status status = harpe_explorer_plan(explorer, &terms, &is_finished, error);
     if (status != HARPE_OK) return status;
     bool is_first = self->phase == HARPE_PERSEUS_EXPLORE;
-    if (is_first && explorer->is_exploring && sweep->position == 0) sweep->position = 1;
+    bool is_begun = explorer->is_exploring || explorer->looks > 0;
+    if (is_first && is_begun && sweep->position == 0) sweep->position = 1;
     if (is_finished && is_first)
         plan_first(self);
     else if (is_finished)
@@ -171,9 +174,22 @@ harpe_status harpe_perseus_explore_on(harpe_perseus *self, harpe_error *error) {
     return HARPE_OK;
 }
 
+void harpe_perseus_end_straggler(harpe_perseus *self) {
+    harpe_explorer *explorer = self->explorer;
+    if (!explorer) return;
+    bool has_straggler_only = self->phase == HARPE_PERSEUS_EXPLORE &&
+                              !(explorer->undisturbed_s > 0) &&
+                              harpe_explorer_measured(explorer) > 0;
+    harpe_explorer_forget_straggler(explorer);
+    if (!has_straggler_only) return;
+    harpe_explorer_restart(explorer);
+    explorer->looks = 1; /* the present round is not counted */
+    harpe_perseus_sweep_under_way(self)->position = 0;
+}
+
 void harpe_perseus_explore_request(harpe_perseus *self) {
     harpe_error reason = {0};
-    bool has_begun = self->explorer && self->explorer->is_exploring;
+    bool has_begun = self->explorer && (self->explorer->is_exploring || self->explorer->looks > 0);
     if (!has_begun || (self->phase != HARPE_PERSEUS_PLAN && self->phase != HARPE_PERSEUS_EXPLORE))
         return;
     if (self->phase == HARPE_PERSEUS_PLAN) {

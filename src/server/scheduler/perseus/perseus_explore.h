@@ -17,5 +17,7 @@ harpe_status harpe_perseus_learn(harpe_perseus *self, const harpe_online_round *
 harpe_status harpe_perseus_explore_on(harpe_perseus *self, harpe_error *error);
 /* Adapts the exploration to new job requests, or begins one if they need it. */
 void harpe_perseus_explore_request(harpe_perseus *self);
+/* The straggler is gone. An exploration that has measured the job only with it begins again. */
+void harpe_perseus_end_straggler(harpe_perseus *self);
 
 #endif

@@ -358,8 +358,9 @@ static json_t *show_sweep(const harpe_perseus *self) {
 static json_t *show_exploration(const harpe_perseus *self) {
     const harpe_explorer *explorer = self->explorer;
     bool is_running = self->phase == HARPE_PERSEUS_EXPLORE || self->explores_next;
-    return json_pack("{s:b,s:I,s:I,s:I,s:I,s:f,s:f}", "is_running", is_running, "highest_rounds",
-                     (json_int_t)explorer->highest_rounds, "measured",
+    return json_pack("{s:b,s:b,s:I,s:I,s:I,s:I,s:f,s:f}", "is_running", is_running,
+                     "answers_requests", harpe_explorer_answers_requests(explorer),
+                     "highest_rounds", (json_int_t)explorer->highest_rounds, "measured",
                      (json_int_t)harpe_explorer_measured(explorer), "wanted",
                      (json_int_t)explorer->wanted_count, "spoiled_rounds",
                      (json_int_t)explorer->spoiled_rounds, "noise",

@@ -293,6 +293,24 @@ void harpe_perseus_forget_drift(harpe_perseus *self) {
     self->drift_rounds = 0;
 }
 
+void harpe_perseus_plan_beside_straggler(harpe_perseus *self) {
+    harpe_error reason = {0};
+    harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
+    time_energy *ratios = harpe_calloc(self->pipeline->entry_count, sizeof *ratios);
+    bool is_slow = false;
+    for (size_t e = 0; ratios && e < self->pipeline->entry_count; e++) {
+        ratios[e] = (time_energy){1, 1};
+        is_slow = is_slow || sweep->lists[e].time_ratio != 1;
+    }
+    if (is_slow) exchange_ratios(sweep, ratios);
+    harpe_perseus_plan_swept(self);
+    if (is_slow && self->sweep == sweep && self->plans &&
+        plan_with_ratios(self, ratios, &reason) != HARPE_OK)
+        harpe_perseus_log(self, HARPE_LOG_WARNING, "the straggler is not in the plans: %s",
+                          reason.message);
+    free(ratios);
+}
+
 /* ---- Watching -------------------------------------------------------------------------------- */
 
 static void log_drift(const harpe_perseus *self, const harpe_online_round *round,

@@ -13,6 +13,9 @@ harpe_status harpe_perseus_watch(harpe_perseus *self, const harpe_online_round *
 /* Restores the profile of the sweep and makes plans with it. Call it when a straggler may have
  * caused the changes since the sweep. */
 void harpe_perseus_forget_drift(harpe_perseus *self);
+/* Makes the first plans of a sweep, if a straggler is a GPU of this job: the plans without it, to
+ * which later measurements are compared, and then those with it. */
+void harpe_perseus_plan_beside_straggler(harpe_perseus *self);
 /* Returns true if another sweep may begin. Each sweep delays the next one. */
 bool harpe_perseus_may_sweep(const harpe_perseus *self);
 void harpe_perseus_put_sweep_off(harpe_perseus *self);

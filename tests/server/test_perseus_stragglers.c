@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stragglers that are reported at any time of the learning, in random jobs in virtual time: another
+ * pipeline, or a GPU of the job. The job answers within two rounds, and no later round is slower
+ * than the straggler allows. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "server/explored_job.h"
+#include "trials.h"
+
+enum { ROUNDS_DURING = 12, ROUNDS_AFTER = 6 };
+
+/* Plans are made from measured times, and have their noise. */
+#define PLAN_NOISE_SHARE 0.25
+
+typedef struct trial {
+    explored_job *job;
+    double highest_s; /* of an iteration without a straggler */
+    double factor;
+    int report; /* the round in which the straggler comes */
+    bool restarts;
+} trial;
+
+static void request(explored_job *s, double slowdown) {
+    explored_must(s, harpe_scheduler_handle_request(s->scheduler, HARPE_JOB_REQUEST_SLOWDOWN,
+                                                    slowdown, &s->error));
+}
+
+static void restart(explored_job *s) {
+    char *text;
+    size_t length;
+    explored_must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
+    harpe_scheduler_free(s->scheduler);
+    explored_must(s, harpe_scheduler_new(s->scheduler_kind, &s->job, s->ranks, NULL, &s->scheduler,
+                                         &s->error));
+    explored_must(s, harpe_scheduler_load(s->scheduler, text, length, &s->error));
+    free(text);
+}
+
+/* Runs a round, and returns the time of an iteration, without jitter. */
+static double run_round(trial *t) {
+    explored_next(t->job);
+    if (t->restarts) restart(t->job);
+    double time_s = t->job->ran.time_s + t->job->outside_s;
+    explored_observe(t->job);
+    return time_s;
+}
+
+/* Reports a straggler while the ranks run a round. */
+static void start_straggler(trial *t, bool is_own) {
+    explored_job *s = t->job;
+    explored_next(s);
+    if (is_own)
+        s->slow[explored_pick(s, 0, s->stages - 1)] = t->factor;
+    else
+        s->other_s = t->factor * t->highest_s;
+    request(s, t->factor);
+    if (t->restarts) restart(s);
+    explored_observe(s);
+}
+
+static void end_straggler(trial *t) {
+    explored_job *s = t->job;
+    explored_next(s);
+    memset(s->slow, 0, sizeof s->slow);
+    s->other_s = 0;
+    request(s, 1);
+    explored_observe(s);
+}
+
+/* Returns the longest time of the next rounds, relative to the highest clocks without a straggler.
+ */
+static double longest_of(trial *t, int rounds) {
+    double longest_s = 0;
+    for (int r = 0; r < rounds; r++)
+        longest_s = fmax(longest_s, run_round(t));
+    return longest_s / t->highest_s;
+}
+
+static trial new_trial(uint64_t seed) {
+    int size = all_trials() ? 8 : 4;
+    char args[128];
+    trial t = {.job = explored_sized(seed, all_trials() ? 5 : 3, size), .restarts = seed % 4 == 3};
+    explored_job *s = t.job;
+    t.report = explored_pick(s, 1, all_trials() ? 12 : 5);
+    t.factor = explored_uniform(s, 1.05, 1.5);
+    t.highest_s = s->highest.time_s + s->outside_s;
+    (void)snprintf(args, sizeof args, "{\"num_microbatches\": %d, \"plans\": 20}", s->microbatches);
+    explored_start(s, args);
+    return t;
+}
+
+static void check_straggler(uint64_t seed, bool is_own) {
+    trial t = new_trial(seed);
+    explored_job *s = t.job;
+    for (int r = 0; r < t.report; r++)
+        (void)run_round(&t);
+    bool is_learning = !explored_is_in(s, "plan");
+    start_straggler(&t, is_own);
+    double before = longest_of(&t, 1);
+    explored_next(s);
+    bool is_answered = !explored_is_highest(s);
+    double answer = longest_of(&t, 1);
+    double during = longest_of(&t, ROUNDS_DURING);
+    end_straggler(&t);
+    double after = longest_of(&t, ROUNDS_AFTER);
+    double noise = PLAN_NOISE_SHARE * s->jitter + 1e-9;
+    print_message("%d, %s%s, %s, round %d, %.3f allowed: %.4f, %.4f, %.4f, then %.4f\n", (int)seed,
+                  s->kind, is_own ? ", own" : "", is_learning ? "learning" : "plan", t.report,
+                  t.factor, before / t.factor, answer / t.factor, during / t.factor, after);
+    assert_true(before <= t.factor + 1e-9);
+    assert_true(is_answered);
+    assert_true(answer <= t.factor * (1 + noise));
+    assert_true(during <= t.factor * (1 + noise));
+    assert_true(after <= 1.01 * (1 + noise));
+    explored_free(s);
+}
+
+static void no_round_is_slower_than_a_straggler_allows(void **state) {
+    (void)state;
+    for (int i = 0; i < few_trials(25); i++) {
+        check_straggler((uint64_t)i, false);
+        check_straggler((uint64_t)i, true);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_round_is_slower_than_a_straggler_allows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
