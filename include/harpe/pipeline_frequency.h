@@ -75,7 +75,9 @@ typedef struct harpe_pipeline_frequency_options {
      * the token in /etc/harpe/token if this process may read the file and a service of this
      * machine listens at server_url. */
     const char *token;
-    const char *ca_file; /* CA certificates for a server with TLS; NULL: the system's */
+    /* CA certificates (PEM) for a server with TLS. NULL: those in $HARPE_CA_FILE or
+     * $SSL_CERT_FILE, or the system's. */
+    const char *ca_file;
 
     harpe_gpus *gpus; /* must outlive the optimizer; NULL: opened by the optimizer */
     harpe_frequency_controller_options controller; /* the optimizer sets gpus, gpu and log */

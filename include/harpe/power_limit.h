@@ -99,7 +99,8 @@ typedef struct harpe_power_limit_fleet {
     double hold_s;
     const char *token;   /* the server's bearer token; NULL: $HARPE_TOKEN, or the token of the
                           * machine's service */
-    const char *ca_file; /* certificate authorities (PEM) to trust; NULL: the system's */
+    const char *ca_file; /* certificate authorities (PEM) to trust; NULL: those in $HARPE_CA_FILE
+                          * or $SSL_CERT_FILE, or the system's */
 } harpe_power_limit_fleet;
 
 /* Initialise with zeros, then set the members that you need. -1 as a number of steps means the

@@ -255,7 +255,7 @@ _harpe() {
         COMPREPLY=($(compgen -d -- "$cur"))
         return
         ;;
-    'serve --store' | 'serve --audit-log' | 'serve --tls-cert' | 'serve --tls-key' | 'serve --token-file' | 'serve --tokens' | 'serve --config')
+    'serve --store' | 'serve --audit-log' | 'serve --tls-cert' | 'serve --tls-key' | 'serve --token-file' | 'serve --tokens' | 'serve --config' | 'serve --log-file')
         return
         ;;
     'serve --log-format')
@@ -288,7 +288,7 @@ _harpe() {
         COMPREPLY=($(compgen -W 'V100 A40 A100 H100' -- "$cur"))
         return
         ;;
-    'train-sim -i' | 'train-sim --inst-profile' | 'train-sim --plan' | 'train-sim --log-steps')
+    'train-sim -i' | 'train-sim --inst-profile' | 'train-sim --ca-file' | 'train-sim --plan' | 'train-sim --log-steps')
         return
         ;;
     'train-sim --schedule')
@@ -350,10 +350,10 @@ _harpe() {
         'fleet prices') COMPREPLY=($(compgen -W '--group --margin --max-slowdown --overhead --parent --priority --weight --exceed-slowdown --for --from --note --notice --ramp --share --watts --carbon-price --currency --every --feed-ca-file --time-value --limit --ca-file --server --token-file -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'fleet audit') COMPREPLY=($(compgen -W '--group --margin --max-slowdown --overhead --parent --priority --weight --exceed-slowdown --for --from --note --notice --ramp --share --watts --carbon-price --currency --every --feed-ca-file --time-value --limit --ca-file --server --token-file -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'fleet token') COMPREPLY=($(compgen -W '--group --role --tokens --watts -j --json -? --help --usage -V --version' -- "$cur")) ;;
-        'serve') COMPREPLY=($(compgen -W '--listen --port --scheduler --scheduler-args --dump-dir --no-dump --state-dir --store --allowed-hosts --audit-log --insecure --tls-cert --tls-key --token-file --tokens --config --print-settings --set --log-format --log-level -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
+        'serve') COMPREPLY=($(compgen -W '--listen --port --scheduler --scheduler-args --dump-dir --no-dump --state-dir --store --allowed-hosts --audit-log --insecure --tls-cert --tls-key --token-file --tokens --config --print-settings --set --log-file --log-format --log-level -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'jobs') COMPREPLY=($(compgen -W '--ca-file --server --token-file -j --json -q --quiet -y --yes -? --help --usage -V --version' -- "$cur")) ;;
         'store') COMPREPLY=($(compgen -W '--config --state-dir --store --force -j --json -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
-        'train-sim') COMPREPLY=($(compgen -W '--chunks --dp --forward-time --gpu --imbalance -i --inst-profile --microbatch-group-size --num-mbs --overlap-moe-expert-parallel-comm --p2p-power --physics --pp --stages --schedule --seed --tp --anticipate --offline --plan --scheduler --scheduler-args --server --kill-rank --learning-limit --mpi --restart-server --steps --straggler --time-scale --json --log-steps -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
+        'train-sim') COMPREPLY=($(compgen -W '--chunks --dp --forward-time --gpu --imbalance -i --inst-profile --microbatch-group-size --num-mbs --overlap-moe-expert-parallel-comm --p2p-power --physics --pp --stages --schedule --seed --tp --anticipate --ca-file --offline --plan --scheduler --scheduler-args --server --kill-rank --learning-limit --mpi --restart-server --steps --straggler --time-scale --json --log-steps -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'profile') COMPREPLY=($(compgen -W '-? --help --usage -V --version' -- "$cur")) ;;
         'profile p2p') COMPREPLY=($(compgen -W '-d --duration -g --gpu --peer --python --torch -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'profile convert') COMPREPLY=($(compgen -W '-f --force -j --json -o --output -? --help --usage -V --version' -- "$cur")) ;;

@@ -752,6 +752,7 @@ _harpe() {
                 '(--config)--config=[Read NAME=value lines]:FILE:_files' \
                 '(--print-settings)--print-settings[Print all settings and where they come from]' \
                 '(--set)--set=[Any setting by name]:NAME=VALUE: ' \
+                '(--log-file)--log-file=[Append the log to FILE]:FILE:_files' \
                 '(--log-format)--log-format=[text, or json]:FORMAT:(text json)' \
                 '(--log-level)--log-level=[debug, info, warning or error]:LEVEL:(debug info warning error)' \
                 '(-q --quiet)-q[Log errors only]' \
@@ -820,6 +821,7 @@ _harpe() {
                 '(--seed)--seed=[Seed of the synthesised profile and of the physics]:N: ' \
                 '(--tp)--tp=[GPUs that share a stage]:N: ' \
                 '(--anticipate)--anticipate[Set clocks that change late before their instructions begin]' \
+                '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
                 '(--offline)--offline[Serve the plan of T_min made from the profile, instead of learning it online]' \
                 '(--plan)--plan=[Serve this plan]:FILE.py:_files' \
                 '(--scheduler)--scheduler=[The server'\''s scheduler]:NAME:(Perseus)' \

@@ -16,7 +16,7 @@ typedef struct harpe_server_client harpe_server_client;
 typedef struct harpe_server_client_options {
     const char *server;     /* http://HOST:PORT */
     const char *token_file; /* NULL: $HARPE_TOKEN, or the token of the machine's service */
-    const char *ca_file;    /* NULL: the system's certificate authorities */
+    const char *ca_file;    /* NULL: $HARPE_CA_FILE, or the system's authorities */
     bool wants_finished;    /* true: ask for final reports of evicted jobs; false: for jobs */
 } harpe_server_client_options;
 

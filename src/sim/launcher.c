@@ -169,7 +169,7 @@ static long ask_about_job(const launcher *self, const char *before, const char *
                           const char *body, json_t **answer) {
     char path[HARPE_SIM_TEXT_MAX];
     snprintf(path, sizeof path, "%s%s%s", before, self->board->job_id, after);
-    return harpe_sim_server_ask(self->run->server, path, body, answer);
+    return harpe_sim_server_ask(self->run->server, path, body, answer, NULL);
 }
 
 int64_t harpe_sim_planned_round(const harpe_sim_story *story) {

@@ -78,7 +78,7 @@ static void become_server(const harpe_sim_server *server) {
 
 static bool is_answering(const harpe_sim_server *server) {
     json_t *answer = NULL;
-    long status = harpe_sim_server_ask(server, "/healthz", NULL, &answer);
+    long status = harpe_sim_server_ask(server, "/healthz", NULL, &answer, NULL);
     json_decref(answer);
     return status == 200;
 }
@@ -167,7 +167,8 @@ static harpe_status check_server(harpe_sim_server *server, harpe_error *error) {
     bool has_token = token != NULL;
     free(token);
     if (fault) return fault;
-    long status = harpe_sim_server_ask(server, "/info", NULL, &answer);
+    long status = harpe_sim_server_ask(server, "/info", NULL, &answer, error);
+    if (status == 0) return error ? error->status : HARPE_UNAVAILABLE;
     server->is_published = status == 404 && json_object_get(answer, "detail");
     const char *detail = json_string_value(json_object_get(answer, "detail"));
     if (status == 403)
@@ -224,25 +225,25 @@ void harpe_sim_server_stop(harpe_sim_server *server) {
 
 /* ---- Questions ------------------------------------------------------------------------------- */
 
-static harpe_connection *open_connection(const char *url) {
+static harpe_connection *open_connection(const char *url, harpe_error *error) {
     char *token = NULL;
     harpe_connection *connection = NULL;
     (void)harpe_token_take(getenv("HARPE_TOKEN"), "HARPE_TOKEN", &token, NULL);
     harpe_connection_options options = {
         .server_url = url, .token = token, .answer_limit_s = ASK_LIMIT_S};
-    (void)harpe_connection_new(&options, &connection, NULL);
+    (void)harpe_connection_new(&options, &connection, error);
     free(token);
     return connection;
 }
 
 long harpe_sim_server_ask(const harpe_sim_server *server, const char *path, const char *body,
-                          json_t **answer) {
+                          json_t **answer, harpe_error *error) {
     harpe_request request = {.path = path, .body = body};
     harpe_answer got = {0};
     *answer = NULL;
-    harpe_connection *connection = open_connection(server->url);
+    harpe_connection *connection = open_connection(server->url, error);
     if (!connection) return 0;
-    if (harpe_connection_call(connection, &request, &got, NULL) == HARPE_OK && got.length > 0)
+    if (harpe_connection_call(connection, &request, &got, error) == HARPE_OK && got.length > 0)
         *answer = json_loadb(got.body, got.length, JSON_DECODE_ANY, NULL);
     harpe_connection_free(connection);
     return got.http_status;

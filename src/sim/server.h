@@ -32,8 +32,9 @@ harpe_status harpe_sim_server_restart(harpe_sim_server *server, harpe_error *err
 void harpe_sim_server_stop(harpe_sim_server *server);
 
 /* Makes one request, which takes a few seconds at most. `body` NULL: GET, otherwise POST. The
- * caller releases `*answer`, which may be NULL. Returns the HTTP status, or 0 without an answer. */
+ * caller releases `*answer`, which may be NULL. Returns the HTTP status, or 0 without an answer;
+ * then `*error` says why. */
 long harpe_sim_server_ask(const harpe_sim_server *server, const char *path, const char *body,
-                          json_t **answer);
+                          json_t **answer, harpe_error *error);
 
 #endif

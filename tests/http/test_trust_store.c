@@ -12,39 +12,41 @@
 
 #include <cmocka.h>
 
-static void the_file_for_which_curl_was_built_comes_first(void **state) {
+static void the_file_for_which_curl_was_built_comes_before_those_of_other_systems(void **state) {
     (void)state;
-    setenv("SSL_CERT_FILE", "/named.pem", 1);
     assert_null(harpe_other_trust_store("/proc/self/exe"));
     assert_null(harpe_other_trust_store(NULL));
 }
 
-static void a_named_file_replaces_one_that_is_missing(void **state) {
+static void the_user_names_a_file_in_the_environment(void **state) {
     (void)state;
-    setenv("SSL_CERT_FILE", "/named.pem", 1);
-    assert_string_equal(harpe_other_trust_store("/nonexistent/authorities.pem"), "/named.pem");
+    const char *variable = NULL;
+    unsetenv("HARPE_CA_FILE");
+    setenv("SSL_CERT_FILE", "", 1);
+    assert_null(harpe_named_trust_store(true, &variable));
+    setenv("SSL_CERT_FILE", "/all.pem", 1);
+    assert_string_equal(harpe_named_trust_store(true, &variable), "/all.pem");
+    assert_string_equal(variable, "SSL_CERT_FILE");
+    setenv("HARPE_CA_FILE", "/harpe.pem", 1);
+    assert_string_equal(harpe_named_trust_store(true, &variable), "/harpe.pem");
+    assert_string_equal(variable, "HARPE_CA_FILE");
+    assert_string_equal(harpe_named_trust_store(false, &variable), "/all.pem");
 }
 
 /* This machine has one of the known files, or none. */
 static void without_a_name_a_known_file_is_used_if_it_can_be_read(void **state) {
     (void)state;
-    for (int is_empty = 0; is_empty < 2; is_empty++) {
-        if (is_empty)
-            setenv("SSL_CERT_FILE", "", 1);
-        else
-            unsetenv("SSL_CERT_FILE");
-        const char *found = harpe_other_trust_store("/nonexistent/authorities.pem");
-        if (access("/etc/ssl/certs/ca-certificates.crt", R_OK) == 0)
-            assert_string_equal(found, "/etc/ssl/certs/ca-certificates.crt");
-        else if (found)
-            assert_int_equal(access(found, R_OK), 0);
-    }
+    const char *found = harpe_other_trust_store("/nonexistent/authorities.pem");
+    if (access("/etc/ssl/certs/ca-certificates.crt", R_OK) == 0)
+        assert_string_equal(found, "/etc/ssl/certs/ca-certificates.crt");
+    else if (found)
+        assert_int_equal(access(found, R_OK), 0);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_file_for_which_curl_was_built_comes_first),
-        cmocka_unit_test(a_named_file_replaces_one_that_is_missing),
+        cmocka_unit_test(the_file_for_which_curl_was_built_comes_before_those_of_other_systems),
+        cmocka_unit_test(the_user_names_a_file_in_the_environment),
         cmocka_unit_test(without_a_name_a_known_file_is_used_if_it_can_be_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 /* The command line of `harpe train-sim`. docs/simulation.md describes the values. */
 #include "cli/sim/train_sim_options.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,6 +37,7 @@ enum flag {
     FLAG_PLAN,
     FLAG_OFFLINE,
     FLAG_SERVER,
+    FLAG_CA_FILE,
     FLAG_STRAGGLER,
     FLAG_KILL_RANK,
     FLAG_RESTART_SERVER,
@@ -78,6 +80,7 @@ static const struct argp_option flags[] = {
      2},
     {"scheduler-args", FLAG_SCHEDULER_ARGS, "JSON", 0, "Its arguments", 2},
     {"server", FLAG_SERVER, "URL", 0, "Use a running server, with its own scheduler", 2},
+    {"ca-file", FLAG_CA_FILE, "FILE", 0, "Trust these certificate authorities (PEM)", 2},
     {NULL, 0, NULL, 0, "The run:", 3},
     {"steps", FLAG_STEPS, "N", 0, "Steps to measure after the plan has started (10)", 3},
     {"time-scale", FLAG_TIME_SCALE, "X", 0, "The GPUs' time runs X times as fast (10)", 3},
@@ -217,6 +220,8 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     case FLAG_ANTICIPATE: options->may_anticipate = true; return 0;
     case FLAG_OFFLINE: options->is_offline = true; return 0;
     case FLAG_SERVER: options->server_url = argument; return 0;
+    case FLAG_CA_FILE: /* for the processes of the ranks, too */
+        return setenv("HARPE_CA_FILE", argument, 1) == 0 ? 0 : errno;
     case FLAG_STRAGGLER:
         parse_event(state, "--straggler", argument, true, true, &options->straggler);
         return 0;

@@ -33,6 +33,7 @@ struct harpe_connection {
     char *token;  /* the token given by the caller; NULL: none */
     const char *url_name, *ca_name;
     bool has_ca_file;            /* false: the system's authorities are used */
+    const char *ca_variable;     /* names the file; NULL: the option ca_file does */
     bool takes_no_machine_token; /* true for a Unix socket and a foreign server */
     bool asked_without_one; /* a request had no token, so curl may keep connections made without a
                                token */
@@ -147,6 +148,10 @@ static void prepare(harpe_connection *connection, const harpe_connection_options
                                                      * nothing */
 #endif
     const char *ca_file = options->ca_file;
+    if (!ca_file)
+        ca_file = harpe_named_trust_store(!options->has_no_token, &connection->ca_variable);
+    connection->has_ca_file = ca_file != NULL;
+    if (ca_file) curl_easy_setopt(easy, CURLOPT_CAPATH, NULL); /* trust nobody else */
 #if LIBCURL_VERSION_NUM >= 0x074600
     const curl_version_info_data *built = curl_version_info(CURLVERSION_NOW);
     if (!ca_file && !built->capath) ca_file = harpe_other_trust_store(built->cainfo);
@@ -160,7 +165,6 @@ static void take_options(harpe_connection *connection, const harpe_connection_op
     double answer_s = options->answer_limit_s > 0 ? options->answer_limit_s : ANSWER_LIMIT_S;
     connection->url_name = options->url_name ? options->url_name : "server_url";
     connection->ca_name = options->ca_name ? options->ca_name : "in ca_file";
-    connection->has_ca_file = options->ca_file != NULL;
     connection->takes_no_machine_token = options->unix_socket || options->has_no_token;
     connection->go_on = options->go_on;
     connection->user = options->user;
@@ -331,11 +335,12 @@ static harpe_status tell_transfer(const harpe_connection *connection, harpe_erro
         if (!connection->has_ca_file)
             return harpe_fail(error, HARPE_PERMISSION_DENIED,
                               "%.200s is not trusted, because this system has no certificate "
-                              "authorities (%s); name its authority %s",
+                              "authorities (%s); name its authority %s or in HARPE_CA_FILE",
                               server, reason, connection->ca_name);
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "the certificate authorities cannot be read: %s; they are given %s",
-                          reason, connection->ca_name);
+                          "the certificate authorities cannot be read: %s; they are given %s%s",
+                          reason, connection->ca_variable ? "in " : "",
+                          connection->ca_variable ? connection->ca_variable : connection->ca_name);
     case CURLE_PEER_FAILED_VERIFICATION:
         if (harpe_connection_has_wrong_name(connection))
             return harpe_fail(error, HARPE_PERMISSION_DENIED,
@@ -343,8 +348,8 @@ static harpe_status tell_transfer(const harpe_connection *connection, harpe_erro
                               "in the certificate as the address",
                               server, reason);
         return harpe_fail(error, HARPE_PERMISSION_DENIED,
-                          "%.200s is not trusted (%s); name its authority %s", server, reason,
-                          connection->ca_name);
+                          "%.200s is not trusted (%s); name its authority %s or in HARPE_CA_FILE",
+                          server, reason, connection->ca_name);
     case CURLE_SSL_CONNECT_ERROR:
         return harpe_fail(error, HARPE_UNAVAILABLE,
                           "%.200s does not speak TLS as https:// needs (%s); is it http://?",

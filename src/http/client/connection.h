@@ -23,7 +23,7 @@ typedef struct harpe_connection_options {
      * (base/token.h). */
     const char *token;
     bool has_no_token;   /* true: no request has a token, not even that of the machine's service */
-    const char *ca_file; /* NULL: the system's authorities */
+    const char *ca_file; /* NULL: those of trust_store.h, or else the system's authorities */
     /* The user's names for these options, used in messages; NULL: "server_url" and "in ca_file". */
     const char *url_name, *ca_name;
     double connect_limit_s; /* 0: 10 s */

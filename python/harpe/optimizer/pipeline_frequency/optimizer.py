@@ -194,7 +194,8 @@ class PipelineFrequencyOptimizer(Callback):
             a key, if the server does not answer); otherwise the key is the run id of torchrun, or
             Slurm's job id.
         token: the server's token, if the server requires one; None: $HARPE_TOKEN.
-        ca_file: certificates with which a server with TLS is checked; None: the system's.
+        ca_file: certificates with which a server with TLS is checked; None: those in HARPE_CA_FILE
+                or SSL_CERT_FILE, or the system's.
         strict: the constructor raises an error if the GPU is missing or cannot be controlled. A
             step that does not fit its schedule raises InvalidArgumentError in
             on_instruction_begin or on_step_end.

@@ -29,7 +29,8 @@ class FleetMember:
     hold_s: if the server gives no limit for so many seconds (above 0), the job runs the limit that
         its selector has chosen. math.inf: it keeps the last limit that the server has asked for.
     token: the server's token; None: $HARPE_TOKEN.
-    ca_file: certificates with which a server with TLS is checked; None: the system's.
+    ca_file: certificates with which a server with TLS is checked; None: those in HARPE_CA_FILE
+        or SSL_CERT_FILE, or the system's.
     """
 
     server_url: Optional[str] = None
