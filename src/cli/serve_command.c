@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe serve`: collects settings from environment, file and flags, and runs the server of
- * src/server in the foreground. Log lines go to standard error. */
+ * src/server in the foreground. Log lines go to standard error, or to the file of log_file. */
 #include <jansson.h>
 #include <limits.h>
 #include <pthread.h>
@@ -68,6 +68,7 @@ static const struct {
     {"allowed-hosts", "allowed_hosts"},
     {"tokens", "tokens"},
     {"audit-log", "audit_log"},
+    {"log-file", "log_file"},
 };
 enum { SIMPLE_COUNT = sizeof SIMPLE / sizeof SIMPLE[0] };
 
@@ -110,6 +111,7 @@ static const struct argp_option flags[] = {
     {"set", FLAG_SET, "NAME=VALUE", 0, "Any setting by name (see --print-settings)", 5},
     {"print-settings", FLAG_PRINT, NULL, 0, "Print all settings and where they come from", 5},
     {"log-level", FLAG_SETTING + 9, "LEVEL", 0, "debug, info, warning or error", 6},
+    {"log-file", FLAG_SETTING + 15, "FILE", 0, "Append the log to FILE; SIGHUP opens it again", 6},
     {"log-format", FLAG_SETTING + 10, "FORMAT", 0, "text, or json: one object per line", 6},
     {"quiet", 'q', NULL, 0, "Log errors only", 6},
     {0},
@@ -306,9 +308,13 @@ static void leave(void) { _exit(EXIT_SUCCESS); }
 
 static harpe_status serve(const harpe_settings *settings, harpe_log log, bool quiet,
                           bool *is_listening, harpe_error *error) {
-    harpe_server *server;
+    harpe_server *server = NULL;
     harpe_status status = harpe_server_new(settings, log, leave, &server, error);
-    if (status != HARPE_OK) return status;
+    if (status == HARPE_OK) status = harpe_server_open_log(settings, error);
+    if (status != HARPE_OK) {
+        harpe_server_free(server);
+        return status;
+    }
     *is_listening = true;
     if (!quiet) print_listening(settings, harpe_server_port(server));
     status = harpe_server_run(server, error);
@@ -318,7 +324,7 @@ static harpe_status serve(const harpe_settings *settings, harpe_log log, bool qu
 
 /* Restores the default signal handlers, because the loop receives signals as events. */
 static void prepare_signals(void) {
-    static const int numbers[] = {SIGTERM, SIGINT};
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         signal(numbers[i], SIG_DFL);
     signal(SIGPIPE, SIG_IGN);

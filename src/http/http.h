@@ -103,6 +103,11 @@ harpe_status harpe_http_new(harpe_loop *loop, const harpe_http_options *options,
                             const harpe_http_handler *handler, harpe_http **out,
                             harpe_error *error);
 int harpe_http_port(const harpe_http *http);
+/* Replaces the token, certificate and key of the options, for later requests and later connections.
+ * Open connections and kept requests stay. On failure nothing changes. Call it on the loop's
+ * thread. */
+harpe_status harpe_http_set_secrets(harpe_http *http, const char *token, const char *cert_pem,
+                                    const char *key_pem, harpe_error *error);
 /* Stops accepting. Open connections stay open. */
 void harpe_http_stop_accepting(harpe_http *http);
 /* Closes all connections and frees the server. `gone` is called for requests that were kept. */

@@ -333,13 +333,11 @@ static harpe_status copy_options(harpe_http *http, const harpe_http_options *opt
                                  harpe_error *error) {
     http->options = *options;
     http->address = strdup(options->address ? options->address : "127.0.0.1");
-    http->token = options->token ? strdup(options->token) : NULL;
     http->own_user_only = options->own_user_only ? strdup(options->own_user_only) : NULL;
     http->options.address = http->options.token = http->options.own_user_only = NULL;
     http->options.unix_socket = NULL;
     http->options.tls_cert_pem = http->options.tls_key_pem = NULL;
-    if (!http->address || (options->token && !http->token) ||
-        (options->own_user_only && !http->own_user_only))
+    if (!http->address || (options->own_user_only && !http->own_user_only))
         return harpe_fail_memory(error);
     harpe_http_options *own = &http->options;
     if (own->max_header_bytes == 0) own->max_header_bytes = 16384;
@@ -365,6 +363,26 @@ static harpe_status know_owners(harpe_http *http, harpe_error *error) {
     return status;
 }
 
+harpe_status harpe_http_set_secrets(harpe_http *http, const char *token, const char *cert_pem,
+                                    const char *key_pem, harpe_error *error) {
+    harpe_http_tls *tls = NULL;
+    if (!cert_pem != !key_pem)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "TLS needs both a certificate and its key");
+    char *copy = token ? strdup(token) : NULL;
+    harpe_status status = token && !copy ? harpe_fail_memory(error) : HARPE_OK;
+    if (status == HARPE_OK && cert_pem) status = harpe_http_tls_new(cert_pem, key_pem, &tls, error);
+    if (status != HARPE_OK) {
+        free(copy);
+        return status;
+    }
+    free(http->token);
+    harpe_http_tls_free(http->tls);
+    http->token = copy;
+    http->tls = tls;
+    return HARPE_OK;
+}
+
 harpe_status harpe_http_new(harpe_loop *loop, const harpe_http_options *options,
                             const harpe_http_handler *handler, harpe_http **out,
                             harpe_error *error) {
@@ -376,11 +394,9 @@ harpe_status harpe_http_new(harpe_loop *loop, const harpe_http_options *options,
     http->owners.netlink_fd = -1;
     http->date_s = -1;
     harpe_status status = copy_options(http, options, error);
-    if (status == HARPE_OK && (!options->tls_cert_pem) != (!options->tls_key_pem))
-        status =
-            harpe_fail(error, HARPE_INVALID_ARGUMENT, "TLS needs both a certificate and its key");
-    if (status == HARPE_OK && options->tls_cert_pem)
-        status = harpe_http_tls_new(options->tls_cert_pem, options->tls_key_pem, &http->tls, error);
+    if (status == HARPE_OK)
+        status = harpe_http_set_secrets(http, options->token, options->tls_cert_pem,
+                                        options->tls_key_pem, error);
     if (status == HARPE_OK) status = listen_on(http, options, error);
     if (status == HARPE_OK && http->own_user_only && !harpe_http_is_unix(http))
         status = know_owners(http, error);

@@ -42,6 +42,7 @@ struct harpe_http_tls {
     void *library;
     gnutls_certificate_credentials_t credentials;
     gnutls_priority_t priority;
+    size_t users; /* its owner and the sessions, which may outlive the owner's use */
 #define POINTER(name) __typeof__(gnutls_##name) *name;
     GNUTLS_FUNCTIONS(POINTER)
 #undef POINTER
@@ -115,6 +116,7 @@ harpe_status harpe_http_tls_new(const char *cert_pem, const char *key_pem, harpe
                                 harpe_error *error) {
     harpe_http_tls *tls = calloc(1, sizeof *tls);
     if (!tls) return harpe_fail_memory(error);
+    tls->users = 1;
     harpe_status status = load_functions(tls, error);
     if (status == HARPE_OK) status = load_certificate(tls, cert_pem, key_pem, error);
     if (status != HARPE_OK) {
@@ -126,7 +128,7 @@ harpe_status harpe_http_tls_new(const char *cert_pem, const char *key_pem, harpe
 }
 
 void harpe_http_tls_free(harpe_http_tls *tls) {
-    if (!tls) return;
+    if (!tls || --tls->users > 0) return;
     if (tls->priority) tls->priority_deinit(tls->priority);
     if (tls->credentials) tls->certificate_free_credentials(tls->credentials);
     if (tls->library) dlclose(tls->library);
@@ -143,6 +145,7 @@ harpe_http_tls_session *harpe_http_tls_session_new(harpe_http_tls *tls, int fd) 
         free(session);
         return NULL;
     }
+    tls->users++;
     if (tls->priority_set(session->session, tls->priority) < 0 ||
         tls->credentials_set(session->session, GNUTLS_CRD_CERTIFICATE, tls->credentials) < 0) {
         harpe_http_tls_session_free(session);
@@ -155,6 +158,7 @@ harpe_http_tls_session *harpe_http_tls_session_new(harpe_http_tls *tls, int fd) 
 void harpe_http_tls_session_free(harpe_http_tls_session *session) {
     if (!session) return;
     session->tls->deinit(session->session);
+    harpe_http_tls_free(session->tls);
     free(session);
 }
 

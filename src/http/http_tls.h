@@ -15,6 +15,7 @@ typedef struct harpe_http_tls_session harpe_http_tls_session;
 /* Makes a TLS context from a certificate chain and a key, both PEM texts. */
 harpe_status harpe_http_tls_new(const char *cert_pem, const char *key_pem, harpe_http_tls **out,
                                 harpe_error *error);
+/* Sessions that were made with the context stay valid. */
 void harpe_http_tls_free(harpe_http_tls *tls);
 
 /* Makes a session on `fd`, which stays the caller's. Returns NULL if memory runs out. */

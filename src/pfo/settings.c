@@ -69,6 +69,8 @@ static const setting SETTINGS[] = {
      "file to which requests that steer are appended; with tokens: audit.log in state_dir"},
     {"tls_cert", TEXT, AT(tls_cert), "", 0, 0, "certificate chain, PEM"},
     {"tls_key", TEXT, AT(tls_key), "", 0, 0, "its private key, PEM"},
+    {"log_file", TEXT, AT(log_file), "", 0, 0,
+     "file to which log lines are appended; standard error without it; SIGHUP opens it again"},
     {"allowed_hosts", TEXT, AT(allowed_hosts), "", 0, 0,
      "names by which clients and proxies call a server without a token; .DOMAIN: all below it"},
     {"insecure", SWITCH, AT(insecure), "false", 0, 0,

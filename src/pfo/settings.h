@@ -50,6 +50,7 @@ typedef struct harpe_settings {
     char
         *audit_log; /* a file for records of requests that steer; STATE_DIR/audit.log with tokens */
     char *tls_cert, *tls_key;
+    char *log_file;               /* "": standard error */
     char *allowed_hosts;          /* further host names that are accepted; "a,.b.example" */
     bool insecure;                /* serve every client that reaches the address, without a token */
     int64_t scheduler_timeout_s;  /* time for an answer of a scheduler program; 60 */

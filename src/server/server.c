@@ -4,6 +4,7 @@
 #include "server/server.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <pwd.h>
@@ -33,9 +34,9 @@
 #include "server/store/address.h"
 
 enum {
-    DUMP_THREADS = 16, /* each of them may wait for a file forever */
-    FLEET_THREADS = 2, /* one solves, and one reads frontiers */
-    TOKENS_THREADS = 1,
+    DUMP_THREADS = 16,         /* each of them may wait for a file forever */
+    FLEET_THREADS = 2,         /* one solves, and one reads frontiers */
+    TOKENS_THREADS = 2,        /* one reads the tokens, and one what SIGHUP reads again */
     AUDIT_THREADS = 2,         /* one appends, and one reads */
     RESERVED_CONNECTIONS = 64, /* in addition to max_connections, for requests that only read */
     PEM_LIMIT_BYTES = 1 << 20,
@@ -52,9 +53,11 @@ enum {
     STOP_SILENT_MS = 9500,   /* the process ends even if the log accepts no line */
 };
 
+static harpe_file_work read_secrets_work;
+
 /* The uses of file processes. A write of a large dump may take long. A record of the audit log must
  * not be written twice. */
-enum { DUMP_FILES, TOKENS_FILES, AUDIT_FILES, FILES_COUNT };
+enum { DUMP_FILES, TOKENS_FILES, AUDIT_FILES, SECRETS_FILES, FILES_COUNT };
 static const struct {
     const char *name;
     int patience_s;
@@ -63,7 +66,14 @@ static const struct {
     [DUMP_FILES] = {"dumps", 60, harpe_dump_files_work},
     [TOKENS_FILES] = {"tokens", 10, harpe_tokens_file_work},
     [AUDIT_FILES] = {"audit_log", 0, harpe_audit_file_work},
+    [SECRETS_FILES] = {"secrets", 10, read_secrets_work},
 };
+
+/* Texts for HTTP that were read from the files of settings; NULL if the setting names no file. */
+enum { TOKEN, CERT, KEY, SECRET_COUNT };
+typedef struct secrets {
+    char *texts[SECRET_COUNT];
+} secrets;
 
 /* Runs a thread that ends the process if the server does not stop in time. The thread waits for the
  * signal itself, so it also works if the loop is stuck. */
@@ -87,7 +97,13 @@ struct harpe_server {
     harpe_http *http;
     harpe_work dump_check;
     mode_t dump_mode; /* the result of `dump_check`, see harpe_open_mode */
-    int stop_steps;   /* 0: serving */
+    harpe_work reload;
+    secrets fresh; /* the result of `reload`, with the next two */
+    harpe_status reload_status;
+    harpe_error reload_error;
+    int reloads;       /* signals since `reload` was submitted, with its own; 0: none runs */
+    bool has_terminal; /* as standard input */
+    int stop_steps;    /* 0: serving */
     int64_t stop_begun_ns;
     void (*leave)(void);
     pthread_mutex_t parts_lock; /* protects `workers` and `scheduler` once the watchdogs run */
@@ -136,29 +152,40 @@ static harpe_status open_store(harpe_server *server, harpe_error *error) {
     return status;
 }
 
-/* Texts for HTTP that were read from files; NULL if the setting names no file. */
-typedef struct secrets {
-    char *token, *cert, *key;
-} secrets;
-
-static void free_secrets(secrets *texts) {
-    free(texts->token);
-    free(texts->cert);
-    free(texts->key);
+static void free_secrets(secrets *own) {
+    for (int i = 0; i < SECRET_COUNT; i++) {
+        free(own->texts[i]);
+        own->texts[i] = NULL;
+    }
 }
 
-static harpe_status read_secrets(const harpe_settings *settings, secrets *texts,
+/* A path "" gives the text NULL. */
+static harpe_status read_secrets(const char *const paths[SECRET_COUNT], secrets *own,
                                  harpe_error *error) {
     size_t length;
     harpe_status status = HARPE_OK;
-    if (*settings->token_file)
-        status = harpe_token_read(settings->token_file, "token_file", &texts->token, error);
-    if (status == HARPE_OK && *settings->tls_cert)
-        status = harpe_file_read_promptly(settings->tls_cert, PEM_LIMIT_BYTES, &texts->cert,
-                                          &length, error);
-    if (status == HARPE_OK && *settings->tls_key)
-        status = harpe_file_read_promptly(settings->tls_key, PEM_LIMIT_BYTES, &texts->key, &length,
-                                          error);
+    if (*paths[TOKEN])
+        status = harpe_token_read(paths[TOKEN], "token_file", &own->texts[TOKEN], error);
+    for (int i = CERT; i <= KEY && status == HARPE_OK; i++)
+        if (*paths[i])
+            status =
+                harpe_file_read_promptly(paths[i], PEM_LIMIT_BYTES, &own->texts[i], &length, error);
+    return status;
+}
+
+/* The parts are the paths. The answer is the texts, each with a NUL; "" for a path "". */
+static harpe_status read_secrets_work(const struct iovec *parts, size_t count, harpe_text *answer,
+                                      harpe_error *error) {
+    secrets own = {0};
+    if (count != SECRET_COUNT)
+        return harpe_fail(error, HARPE_INTERNAL, "secrets: the wrong number of paths");
+    const char *const paths[] = {parts[TOKEN].iov_base, parts[CERT].iov_base, parts[KEY].iov_base};
+    harpe_status status = read_secrets(paths, &own, error);
+    for (int i = 0; i < SECRET_COUNT && status == HARPE_OK; i++) {
+        const char *text = own.texts[i] ? own.texts[i] : "";
+        harpe_text_append(answer, text, strlen(text) + 1);
+    }
+    free_secrets(&own);
     return status;
 }
 
@@ -211,7 +238,8 @@ static const char *write_refusal(const harpe_settings *settings, char *line, siz
 
 /* ---- Leaving what is stuck ------------------------------------------------------------------- */
 
-static const int STOP_SIGNALS[] = {SIGTERM, SIGINT, 0};
+static const int SIGNALS[] = {SIGHUP, SIGTERM, SIGINT, 0};
+static const int *const STOP_SIGNALS = SIGNALS + 1;
 
 static void say_what_is_stuck(const harpe_server *server) {
     char fault[HARPE_ERROR_MESSAGE_SIZE];
@@ -382,7 +410,7 @@ static harpe_status start_engine(harpe_server *server, harpe_error *error) {
     const harpe_settings *settings = server->settings;
     harpe_status status = harpe_loop_new(&server->loop, error);
     if (status == HARPE_OK)
-        status = harpe_loop_on_signals(server->loop, STOP_SIGNALS, on_signal, server, error);
+        status = harpe_loop_on_signals(server->loop, SIGNALS, on_signal, server, error);
     if (status == HARPE_OK) start_watchdogs(server);
     if (status == HARPE_OK)
         status = harpe_workers_new(server->loop, harpe_pools, worker_count(settings),
@@ -459,10 +487,10 @@ static harpe_status start_http(harpe_server *server, const secrets *texts, harpe
             .reserved_connections = RESERVED_CONNECTIONS,
             .request_timeout_ms = settings->request_timeout_s * 1000,
             .keep_alive_timeout_ms = settings->keep_alive_timeout_s * 1000,
-            .token = texts->token,
+            .token = texts->texts[TOKEN],
             .own_user_only = write_refusal(settings, refusal, sizeof refusal),
-            .tls_cert_pem = texts->cert,
-            .tls_key_pem = texts->key,
+            .tls_cert_pem = texts->texts[CERT],
+            .tls_key_pem = texts->texts[KEY],
             .log = server->log,
         };
         harpe_http_handler handler = harpe_routes_handler(server->routes);
@@ -478,19 +506,21 @@ static harpe_status start_http(harpe_server *server, const secrets *texts, harpe
 harpe_status harpe_server_new(const harpe_settings *settings, harpe_log log, void (*leave)(void),
                               harpe_server **out, harpe_error *error) {
     secrets texts = {0};
+    const char *const paths[] = {settings->token_file, settings->tls_cert, settings->tls_key};
     harpe_server *server = harpe_calloc(1, sizeof *server);
     if (!server) return harpe_fail_memory(error);
     server->settings = settings;
     server->log = log;
     server->leave = leave;
     pthread_mutex_init(&server->parts_lock, NULL);
+    server->has_terminal = isatty(STDIN_FILENO);
     server->stop_begins = eventfd(0, EFD_CLOEXEC);
     server->stop_ends = eventfd(0, EFD_CLOEXEC);
     harpe_status status = HARPE_OK;
     if (server->stop_begins < 0 || server->stop_ends < 0)
         status = harpe_fail_errno(error, errno, "cannot make an eventfd");
     /* While a file hangs, no store is locked. */
-    if (status == HARPE_OK) status = read_secrets(settings, &texts, error);
+    if (status == HARPE_OK) status = read_secrets(paths, &texts, error);
     if (status == HARPE_OK) status = start_engine(server, error);
     if (status == HARPE_OK) status = start_http(server, &texts, error);
     free_secrets(&texts);
@@ -535,9 +565,85 @@ static void begin_stop(void *user) {
     stop_when_idle(server);
 }
 
+/* ---- Reading files again --------------------------------------------------------------------- */
+
+harpe_status harpe_server_open_log(const harpe_settings *settings, harpe_error *error) {
+    const char *path = settings->log_file;
+    if (!*path) return HARPE_OK;
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
+    if (fd < 0 || dup2(fd, STDERR_FILENO) < 0) {
+        int failure = errno;
+        if (fd >= 0) (void)close(fd);
+        return harpe_fail_errno(error, failure, "log_file: cannot append to %.300s", path);
+    }
+    (void)close(fd);
+    return HARPE_OK;
+}
+
+static void read_again(void *user) {
+    harpe_server *server = user;
+    const harpe_settings *settings = server->settings;
+    const struct iovec parts[SECRET_COUNT] = {
+        [TOKEN] = {settings->token_file, strlen(settings->token_file)},
+        [CERT] = {settings->tls_cert, strlen(settings->tls_cert)},
+        [KEY] = {settings->tls_key, strlen(settings->tls_key)}};
+    harpe_text answer = {0};
+    harpe_status status = harpe_file_processes_run(
+        server->files[SECRETS_FILES], "token_file, tls_cert or tls_key", read_secrets_work, parts,
+        SECRET_COUNT, &answer, &server->reload_error);
+    const char *text = answer.data;
+    for (int i = 0; i < SECRET_COUNT && status == HARPE_OK; i++, text += strlen(text) + 1) {
+        if (!parts[i].iov_len) continue;
+        server->fresh.texts[i] = strdup(text);
+        if (!server->fresh.texts[i]) status = harpe_fail_memory(&server->reload_error);
+    }
+    harpe_text_free(&answer);
+    server->reload_status = status;
+}
+
+static void reload(harpe_server *server);
+
+static void has_read_again(void *user) {
+    harpe_server *server = user;
+    char *const *texts = server->fresh.texts;
+    harpe_error *error = &server->reload_error;
+    harpe_status status = server->reload_status;
+    if (status == HARPE_OK) {
+        status = harpe_http_set_secrets(server->http, texts[TOKEN], texts[CERT], texts[KEY], error);
+        if (status == HARPE_INVALID_INPUT) status = name_tls_files(server->settings, error);
+    }
+    free_secrets(&server->fresh);
+    if (status != HARPE_OK)
+        harpe_log_line(&server->log, HARPE_LOG_ERROR,
+                       "SIGHUP: %s; the token and the certificate stay those from before",
+                       error->message);
+    else
+        harpe_log_line(&server->log, HARPE_LOG_INFO,
+                       "SIGHUP: has read the token and the certificate again");
+    bool is_wanted = server->reloads > 1;
+    server->reloads = 0;
+    if (is_wanted) reload(server);
+}
+
+/* Reads the files of the token and the certificate again, after those that are being read. */
+static void reload(harpe_server *server) {
+    if (server->reloads++ > 0) return;
+    server->reload = (harpe_work){
+        .work = read_again, .done = has_read_again, .user = server, .pool = HARPE_POOL_TOKENS};
+    harpe_workers_submit(server->workers, &server->reload);
+}
+
+/* A SIGHUP because the server's terminal is gone stops the server. */
 static void on_signal(void *user, int signal_number) {
-    (void)signal_number;
-    begin_stop(user);
+    harpe_server *server = user;
+    harpe_error error;
+    if (signal_number != SIGHUP || (server->has_terminal && !isatty(STDIN_FILENO))) {
+        begin_stop(server);
+        return;
+    }
+    if (harpe_server_open_log(server->settings, &error) != HARPE_OK)
+        harpe_log_line(&server->log, HARPE_LOG_ERROR, "SIGHUP: %s", error.message);
+    reload(server);
 }
 
 harpe_status harpe_server_run(harpe_server *server, harpe_error *error) {
@@ -572,6 +678,7 @@ void harpe_server_free(harpe_server *server) {
     harpe_peers_free(server->peers);
     if (server->http) harpe_http_free(server->http);
     harpe_routes_free(server->routes);
+    free_secrets(&server->fresh);
     harpe_scheduler_kind_close(take_scheduler(server));
     for (int i = 0; i < FILES_COUNT; i++)
         harpe_file_processes_free(server->files[i]);

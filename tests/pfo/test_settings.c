@@ -283,7 +283,7 @@ static void what_is_printed_reads_back(void **state) {
     char *second = harpe_settings_format_json(&again);
     assert_string_equal(first, second);
     json_t *object = json_loads(first, 0, NULL);
-    assert_int_equal(json_object_size(object), 34);
+    assert_int_equal(json_object_size(object), 35);
     json_decref(object);
     free(first);
     free(second);
