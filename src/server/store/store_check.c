@@ -48,19 +48,19 @@ static harpe_status check_pages(const harpe_store_file *file, harpe_store_report
     return HARPE_OK;
 }
 
-/* Returns true if the statement needs a table that a store of an earlier version does not have. The
- * next server makes it. */
+/* Returns true if the statement needs a table that the first stores did not have. The next server
+ * makes it. */
 static bool needs_new_table(const harpe_store_file *file, const char *sql) {
-    static const char *const NEW[] = {"ends", "heard", "uptime", "notes", "finished", "job_sums"};
+    static const char missing[] = "no such table: ";
+    static const char *const FIRST[] = {"jobs",   "ranks",  "rounds", "results",
+                                        "states", "wishes", "deleted"};
     sqlite3_stmt *statement = NULL;
     int result = sqlite3_prepare_v2(file->view.db, sql, -1, &statement, NULL);
     sqlite3_finalize(statement);
-    bool is_new = false;
-    for (size_t i = 0; i < sizeof NEW / sizeof NEW[0] && result == SQLITE_ERROR; i++) {
-        char line[64];
-        (void)snprintf(line, sizeof line, "no such table: %s", NEW[i]);
-        is_new = is_new || strcmp(sqlite3_errmsg(file->view.db), line) == 0;
-    }
+    const char *fault = sqlite3_errmsg(file->view.db);
+    bool is_new = result == SQLITE_ERROR && strncmp(fault, missing, sizeof missing - 1) == 0;
+    for (size_t i = 0; i < sizeof FIRST / sizeof FIRST[0] && is_new; i++)
+        is_new = strcmp(fault + sizeof missing - 1, FIRST[i]) != 0;
     return is_new;
 }
 
