@@ -9,7 +9,7 @@ set -eu
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 mkdir -p "${1:-build/deb}"
 folder=$(cd -- "${1:-build/deb}" && pwd)
-version=$(sed -n 's/^project(Harpe VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+version=$(packaging/version.sh)
 tree=$folder/harpe-$version
 
 fail() {
@@ -26,14 +26,28 @@ list_sources() {
     fi
 }
 
+# Describes a build of a commit after the release that the changelog begins with. Its time becomes
+# SOURCE_DATE_EPOCH.
+add_to_changelog() {
+    local time
+    time=$(printf '%s' "${version#*+git}" | sed 's/^\(....\)\(..\)\(..\)\(..\)\(..\)\(..\).*/\1-\2-\3 \4:\5:\6Z/')
+    {
+        sed -n "1s/ ([^-]*/ ($version/p" packaging/debian/changelog
+        printf '\n  * Build of the commit %s.\n\n -- %s  %s\n\n' "${version##*.g}" \
+            "$(sed -n 's/^Maintainer: //p' packaging/debian/control)" "$(LC_ALL=C date --utc -R -d "$time")"
+        cat packaging/debian/changelog
+    } >"$tree/debian/changelog"
+}
+
 command -v apt-get >/dev/null || fail 'this is not a Debian system, but make install works everywhere'
-rm -rf -- "$tree" "$folder"/*harpe*_"$version"-* "$folder"/*harpe*_*.deb "$folder/debug"
+rm -rf -- "$folder"/harpe-[0-9]* "$folder"/*harpe*_* "$folder/debug"
 mkdir -p "$tree"
 # Git may still list a file that was deleted.
 list_sources | while IFS= read -r -d '' file; do
     [ ! -e "$file" ] || cp -p --parents -- "$file" "$tree"
 done
 cp -rp packaging/debian "$tree/debian"
+case $version in *+git*) add_to_changelog ;; esac
 scripts/bootstrap.sh packages
 
 (cd "$tree" && dpkg-buildpackage --build=binary --unsigned-changes "--jobs=${JOBS:-$(nproc)}") \

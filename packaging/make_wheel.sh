@@ -10,7 +10,7 @@ readonly folder=$PWD/build/wheel
 readonly glibc=2_34
 readonly python=/usr/bin/python3
 machine=$(uname -m)
-version=$(sed -n 's/^project(Harpe VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+version=$(packaging/version.sh)
 readonly machine version
 
 fail() {

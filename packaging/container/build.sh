@@ -46,7 +46,7 @@ packages=$(cd -- "${1:-$root/build/deb}" && pwd) || fail 'there is no folder wit
 package=$(echo "$packages"/harpe_*.deb)
 [ -f "$package" ] || fail "expected one package harpe in $packages: run make deb"
 version=$(dpkg-deb -f "$package" Version)
-version=${version%-*}
+version=${version%%[+-]*} # a tag may have no +
 command -v buildah >/dev/null || fail 'buildah not found: apt-get install buildah'
 [ "$from_archive" = no ] || make_base
 buildah build -q --isolation "$isolation" --build-arg "BASE=$base" --pull="$pull" \

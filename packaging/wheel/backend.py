@@ -6,6 +6,7 @@ the libraries of this machine; `make wheel` lets auditwheel add them (packaging/
 """
 import base64
 import csv
+import functools
 import gzip
 import hashlib
 import io
@@ -35,9 +36,10 @@ MODULES = {"jansson": "libjansson-dev", "cminpack": "libcminpack-dev",
 SUMMARY = "Saves energy in large-model training: measures, plans and controls GPUs"
 
 
+@functools.lru_cache(maxsize=None)
 def version():
-    text = (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")
-    return re.search(r"^project\(Harpe VERSION ([0-9.]+)", text, re.MULTILINE).group(1)
+    return subprocess.run(["sh", str(ROOT / "packaging" / "version.sh")], check=True, text=True,
+                          stdout=subprocess.PIPE).stdout.strip()
 
 
 def metadata():
@@ -124,7 +126,7 @@ def compile_into(stage):
         run("cmake", "-S", ROOT, "-B", made, "-G", "Ninja", "--log-level=WARNING",
             "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DCMAKE_INSTALL_LIBDIR=lib", "-DCMAKE_INSTALL_LIBEXECDIR=libexec",
             "-DHARPE_PYTHON_DIR=python", "-DHARPE_TESTS=OFF", "-DHARPE_BENCH=OFF",
-            "-DHARPE_EXAMPLES=OFF", "-DHARPE_MPI=OFF",
+            "-DHARPE_EXAMPLES=OFF", "-DHARPE_MPI=OFF", f"-DHARPE_BUILD_VERSION={version()}",
             *shlex.split(os.environ.get("CMAKE_ARGS", "")))
         run("cmake", "--build", made, "-j", os.environ.get("JOBS", str(os.cpu_count())))
         run("cmake", "--install", made, "--prefix", stage, "--strip")

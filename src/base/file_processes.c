@@ -19,8 +19,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <harpe/version.h>
-
 #include "base/array.h"
 #include "base/error.h"
 #include "base/file_internal.h"
@@ -28,6 +26,7 @@
 #include "base/log.h"
 #include "base/passed_files.h"
 #include "base/thread.h"
+#include "base/version.h"
 
 enum { ABANDONED_MAX = 4, MS = 1000 };
 
@@ -119,7 +118,7 @@ static process *start(harpe_file_processes *self, harpe_error *error) {
     (void)snprintf(name, sizeof name, "the file process for %s", self->name);
     harpe_helper_process helper = {
         .name = name,
-        .arguments = {HARPE_FILE_PROCESS_ARGUMENT, self->name, harpe_version()},
+        .arguments = {HARPE_FILE_PROCESS_ARGUMENT, self->name, harpe_build_version()},
         .memory = -1,
         .gives_up = &self->is_stopping};
     if (!harpe_helper_process_start_known(&helper, &made->socket, &made->pidfd, error)) return made;
@@ -420,7 +419,7 @@ static bool do_next(harpe_file_work *work) {
 int harpe_file_process_main(int argc, char **argv, harpe_file_work *work) {
     pthread_t watcher;
     harpe_helper_process_begin();
-    if (argc < 4 || strcmp(argv[3], harpe_version()) != 0) return EXIT_FAILURE;
+    if (argc < 4 || strcmp(argv[3], harpe_build_version()) != 0) return EXIT_FAILURE;
     if (harpe_thread_start(&watcher, "harpe-watcher", end_with_starter, NULL) ||
         !harpe_helper_process_introduce())
         return EXIT_FAILURE;

@@ -7,10 +7,9 @@
 #include <libpq-fe.h>
 #include <sqlite3.h>
 
-#include <harpe/version.h>
-
 #include "base/error.h"
 #include "base/file_processes.h"
+#include "base/version.h"
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "client/controller.h"
@@ -49,7 +48,7 @@ enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
  * certificate. */
 static void print_version(FILE *stream, struct argp_state *state) {
     (void)state;
-    fprintf(stream, "harpe %s\n", harpe_version());
+    fprintf(stream, "harpe %s\n", harpe_build_version());
     int libpq = PQlibVersion();
     fprintf(stream, "With SQLite %s, PostgreSQL (libpq %d.%d), TLS (GnuTLS), cairo %s",
             sqlite3_libversion(), libpq / 10000, libpq % 10000, cairo_version_string());

@@ -21,7 +21,7 @@ trap 'buildah rm "$container" >/dev/null' EXIT
 in_image() { buildah run --isolation chroot "$container" -- "$@"; }
 
 echo '== the image'
-[ "$(in_image harpe --version | head -n 1)" = "harpe $version" ]
+[ "$(in_image harpe --version | head -n 1)" = "harpe $("$source/packaging/version.sh")" ]
 [ "$(buildah inspect --type image --format '{{.OCIv1.Config.Entrypoint}} {{.OCIv1.Config.Cmd}}' "harpe-agent:$version")" = \
     '[harpe] [agent]' ]
 if in_image test -e /etc/harpe/token 2>/dev/null; then

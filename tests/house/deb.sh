@@ -7,7 +7,8 @@ set -eu
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source=$(dirname -- "$(dirname -- "$here")")
 packages=${1:-$source/build/deb}
-version=$(sed -n 's/^project(Harpe VERSION \([0-9.]*\).*/\1/p' "$source/CMakeLists.txt")
+version=$("$source/packaging/version.sh")
+release=${version%%+*} # of the library's interface
 root=$(mktemp -d)
 trap 'rm -rf -- "$root"' EXIT
 
@@ -98,13 +99,32 @@ echo '== program'
 echo '== library'
 gcc -Wall -Werror "-I$root/usr/include" "$here/consumer/consumer.c" -o "$root/consumer" \
     "-L$library" -lharpe
-[ "$("$root/consumer")" = "$version" ] || fail 'the library is of another version'
-[ "$(PKG_CONFIG_PATH=$library/pkgconfig pkg-config --modversion harpe)" = "$version" ] ||
+[ "$("$root/consumer")" = "$release" ] || fail 'the library is of another version'
+[ "$(PKG_CONFIG_PATH=$library/pkgconfig pkg-config --modversion harpe)" = "$release" ] ||
     fail 'harpe.pc is of another version'
 echo '== Python'
 (cd / && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$root/usr/lib/python3/dist-packages python3 -c '
 import sys, harpe
 from harpe._library import lib
 assert harpe.version() == sys.argv[1], harpe.version()
-assert lib.path.startswith(sys.argv[2]), lib.path' "$version" "$root")
+assert lib.path.startswith(sys.argv[2]), lib.path' "$release" "$root")
+
+echo '== upgrade'
+# apt decides, on a copy of this system's list in which an older build is installed, and does nothing.
+apt=$root/apt
+mkdir -p "$apt/lists/partial" "$apt/archives/partial"
+decides() { # version that is installed
+    local package
+    cp /var/lib/dpkg/status "$apt/status"
+    for package in harpe libharpe0; do
+        printf 'Package: %s\nStatus: install ok installed\nMaintainer: x\nArchitecture: %s\nVersion: %s\nDescription: x\n\n' \
+            "$package" "$(dpkg --print-architecture)" "$1" >>"$apt/status"
+    done
+    apt-get --simulate --no-install-recommends -o Dir::State::status="$apt/status" -o Dir::State::lists="$apt/lists" \
+        -o Dir::Cache="$apt" install "$packages/libharpe0_$version"-*.deb
+}
+for older in "$release-1" "$release+git20261121120000.g0123456789-1"; do
+    decides "$older" | grep -qF "Inst libharpe0 [$older] ($version-" || fail "apt does not upgrade $older to $version"
+done
+dpkg --compare-versions "$version-1" lt "${release%.*}.$((${release##*.} + 1))" || fail "$version is not before the next release"
 echo "packages of $version: well"

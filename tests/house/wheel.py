@@ -29,8 +29,8 @@ import zipfile
 HERE = pathlib.Path(__file__).resolve().parent
 PROJECT = HERE.parents[1]
 FOLDER = pathlib.Path(sys.argv.pop(1)).resolve()
-VERSION = re.search(r"^project\(Harpe VERSION ([0-9.]+)", (PROJECT / "CMakeLists.txt").read_text(),
-                    re.MULTILINE).group(1)
+VERSION = subprocess.run(["sh", PROJECT / "packaging" / "version.sh"], check=True, text=True,
+                         stdout=subprocess.PIPE).stdout.strip()
 MOST_BYTES = 10_000_000
 LIMIT_S = 3600
 # The libraries that the wheel may load and does not bundle. Every system that can run a manylinux wheel

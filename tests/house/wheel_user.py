@@ -211,13 +211,14 @@ def main():
     version, folder, certificate, key = sys.argv[1], *map(pathlib.Path, sys.argv[2:])
     import harpe
     from harpe._library import lib
-    assert harpe.version() == version, harpe.version()
+    release = version.partition("+")[0]
+    assert harpe.version() == release, harpe.version()
     package = pathlib.Path(harpe.__file__).resolve().parent
     assert pathlib.Path(lib.path) == package / "_bundled" / "lib" / "libharpe.so.0", lib.path
     for command in (["harpe"], [sys.executable, "-m", "harpe"]):
         out, _ = run(*command, "--version")
         assert out.splitlines()[0] == f"harpe {version}", out
-    assert harpe.__version__ == version, harpe.__version__
+    assert harpe.__version__ == release, harpe.__version__
     digests = plans(folder)
     has_authorities = serves(folder, certificate, key)
     trains(folder)

@@ -7,12 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <harpe/version.h>
-
 #include "agent/agent.h"
 #include "agent/receiver.h"
 #include "base/error.h"
 #include "base/number.h"
+#include "base/version.h"
 #include "cli/agent/agent_commands.h"
 #include "cli/command.h"
 #include "client/controller.h"
@@ -142,7 +141,7 @@ static void print_line(void *user, harpe_log_level level, const char *line) {
 
 static void print_version(FILE *stream, struct argp_state *state) {
     (void)state;
-    fprintf(stream, "harpe %s%s\n", harpe_version(), harpe_command_sanitizers());
+    fprintf(stream, "harpe %s%s\n", harpe_build_version(), harpe_command_sanitizers());
 }
 
 /* Removes signal handlers, because the loop receives signals as events. Ignores SIGPIPE. */

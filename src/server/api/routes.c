@@ -8,14 +8,13 @@
 #include <string.h>
 #include <strings.h>
 
-#include <harpe/version.h>
-
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/metrics_text.h"
 #include "base/number.h"
 #include "base/text.h"
+#include "base/version.h"
 #include "pfo/models.h"
 #include "rights/scope.h"
 #include "server/api/access.h"
@@ -365,7 +364,7 @@ static void begin_show(harpe_routes *routes, harpe_http_request *request, const 
 
 static void answer_info(harpe_routes *routes, harpe_http_request *request) {
     char *settings = harpe_settings_format_json(routes->options.settings);
-    json_t *info = json_pack("{s:s, s:s, s:o}", "name", "harpe", "version", harpe_version(),
+    json_t *info = json_pack("{s:s, s:s, s:o}", "name", "harpe", "version", harpe_build_version(),
                              "settings", settings ? json_loads(settings, 0, NULL) : NULL);
     answer_text(request, 200, JSON_TYPE, info ? json_dumps(info, JSON_COMPACT) : NULL, NULL);
     json_decref(info);
