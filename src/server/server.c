@@ -591,6 +591,7 @@ static void read_again(void *user) {
     harpe_status status = harpe_file_processes_run(
         server->files[SECRETS_FILES], "token_file, tls_cert or tls_key", read_secrets_work, parts,
         SECRET_COUNT, &answer, &server->reload_error);
+    if (status == HARPE_OK && answer.failed) status = harpe_fail_memory(&server->reload_error);
     const char *text = answer.data;
     for (int i = 0; i < SECRET_COUNT && status == HARPE_OK; i++, text += strlen(text) + 1) {
         if (!parts[i].iov_len) continue;
