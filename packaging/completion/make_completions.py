@@ -114,9 +114,8 @@ def options_of(command, text):
 
 def read_commands(harpe):
     """Returns {command: summary} and {"command" or "command word": options}."""
-    table = re.search(r"^Commands:\n(.*?)\n\n", help_of(harpe), re.MULTILINE | re.DOTALL).group(1)
-    summaries = dict(re.findall(r"^  ([a-z-]+) +(\S.*)$", table, re.MULTILINE))
-    summaries.pop("help")
+    groups = help_of(harpe).partition("\nOptions:\n")[0]
+    summaries = dict(re.findall(r"^  ([a-z-]+) +(\S.*)$", groups, re.MULTILINE))
     options, names = {}, schedules(help_of(harpe, "plan"))
     for command in summaries:
         options[command] = options_of(command, help_of(harpe, command))

@@ -20,24 +20,30 @@
 #include "server/scheduler/supervisor.h"
 #include "server/server.h"
 
+/* A row without a name is the title of the rows after it. */
 static const harpe_command commands[] = {
+    {NULL, "Plan", NULL},
     {"plan", "Compute the time-energy frontier and frequency plans", harpe_plan_command},
     {"choose", "Choose a plan from a plan directory", harpe_choose_command},
     {"evaluate", "Real time and energy of plan files", harpe_evaluate_command},
     {"graph", "Make a graph from the traces of a job", harpe_graph_command},
-    {"synth", "Make a synthetic but plausible profile", harpe_synth_command},
+    {NULL, "Measure and tune", NULL},
     {"gpus", "Show the GPUs, and how to solve problems", harpe_gpus_command},
-    {"agent", "Lend GPUs to jobs without root, and restore them", harpe_agent_command},
-    {"run", "Run a training script with the adapter that fits it", harpe_run_command},
-    {"emulate", "Run a command on emulated GPUs", harpe_emulate_command},
+    {"monitor", "Measure a command's energy, or show it live", harpe_monitor_command},
+    {"profile", "Measure waits and changes of clock, or convert dumps", harpe_profile_command},
     {"power-limit", "Find the GPU power limit that suits a job", harpe_power_limit_command},
-    {"fleet", "Split a power budget over many jobs", harpe_fleet_command},
+    {NULL, "Run a job", NULL},
+    {"run", "Run a training script with the adapter that fits it", harpe_run_command},
+    {NULL, "Run a cluster", NULL},
     {"serve", "Coordinate jobs: the pipeline frequency optimizer's server", harpe_serve_command},
     {"jobs", "Show the jobs of a server, or evict a job", harpe_jobs_command},
     {"store", "Back up, check or restore the store of a server", harpe_store_command},
+    {"fleet", "Split a power budget over many jobs", harpe_fleet_command},
+    {"agent", "Lend GPUs to jobs without root, and restore them", harpe_agent_command},
+    {NULL, "Try without a GPU", NULL},
+    {"synth", "Make a synthetic but plausible profile", harpe_synth_command},
+    {"emulate", "Run a command on emulated GPUs", harpe_emulate_command},
     {"train-sim", "Run a training job on emulated GPUs", harpe_train_sim_command},
-    {"profile", "Measure waits and changes of clock, or convert dumps", harpe_profile_command},
-    {"monitor", "Measure a command's energy, or show it live", harpe_monitor_command},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 
@@ -63,12 +69,17 @@ static void print_version(FILE *stream, struct argp_state *state) {
 static void print_help(FILE *stream) {
     fprintf(stream, "Usage: harpe COMMAND [OPTION...]\n"
                     "Frequency plans for pipeline-parallel training: from a measured profile to "
-                    "the exact\ntime-energy frontier and the plans along it.\n\nCommands:\n");
-    for (size_t i = 0; i < COMMAND_COUNT; i++)
-        fprintf(stream, "  %-13s %s\n", commands[i].name, commands[i].summary);
-    fprintf(stream, "  %-13s %s\n", "help COMMAND", "The same as harpe COMMAND --help");
+                    "the exact\ntime-energy frontier and the plans along it.\n");
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        const harpe_command *row = &commands[i];
+        if (row->name)
+            fprintf(stream, "  %-13s %s\n", row->name, row->summary);
+        else
+            fprintf(stream, "\n%s:\n", row->summary);
+    }
     fprintf(stream,
-            "\nOptions:\n  -?, --help     Give this help list\n      --usage    Give a short usage "
+            "\n'harpe COMMAND --help' or 'harpe help COMMAND' describes a command.\n\nOptions:\n  "
+            "-?, --help     Give this help list\n      --usage    Give a short usage "
             "message\n  -V, --version  Print the program's version\n\nTo try it without a profile "
             "of your own:\n  harpe synth --stages 8 --output profile.csv\n  harpe plan "
             "--inst-profile profile.csv --num-mbs 32 --p2p-power 84 --output-dir plans\n  harpe "
@@ -77,8 +88,8 @@ static void print_help(FILE *stream) {
 
 static int unknown_command(const char *name) {
     const char *names[COMMAND_COUNT + 1] = {NULL};
-    for (size_t i = 0; i < COMMAND_COUNT; i++)
-        names[i] = commands[i].name;
+    for (size_t i = 0, count = 0; i < COMMAND_COUNT; i++)
+        if (commands[i].name) names[count++] = commands[i].name;
     const char *closest = harpe_closest_name(name, names);
     harpe_error error; /* makes one line of any name */
     if (closest) {
@@ -102,7 +113,7 @@ static int unknown_option(const char *option) {
 
 static int run_command(const char *name, int argc, char **argv) {
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
-        if (strcmp(commands[i].name, name) == 0) {
+        if (commands[i].name && strcmp(commands[i].name, name) == 0) {
             char full_name[64];
             snprintf(full_name, sizeof full_name, "harpe %s", name);
             argv[0] = full_name; /* the program name in argp's messages */

@@ -304,14 +304,23 @@ class ManualPageTest(InEmptyDirectory):
         self.assertGreater(seen, 5, "the manual pages have lost their examples")
 
     def test_every_command_has_a_page_and_a_place_in_the_first_one(self):
-        shown = re.search(r"^Commands:\n(.*?)\n\n", self.run_shell("harpe", "harpe --help"),
-                          re.MULTILINE | re.DOTALL).group(1)
-        commands = set(re.findall(r"^  ([a-z-]+) ", shown, re.MULTILINE)) - {"help"}
+        shown = self.run_shell("harpe", "harpe --help").partition("\nOptions:\n")[0]
+        groups = [(title, re.findall(r"^  ([a-z-]+) ", rows, re.MULTILINE)) for title, rows
+                  in re.findall(r"^([A-Z][^\n:]*):\n((?:  .*\n)+)", shown, re.MULTILINE)]
+        self.assertEqual([title for title, _ in groups],
+                         ["Plan", "Measure and tune", "Run a job", "Run a cluster", "Try without a GPU"])
+        commands = [command for _, names in groups for command in names]
         self.assertGreater(len(commands), 5, shown)
         first = (SOURCE / "docs" / "man" / "harpe.1.scd").read_text(encoding="utf-8")
         listed = re.search(r"^# COMMANDS$(.*?)^# ", first, re.MULTILINE | re.DOTALL).group(1)
         also = re.search(r"^# SEE ALSO$(.*)", first, re.MULTILINE | re.DOTALL).group(1)
-        self.assertEqual(set(re.findall(r"^\*([a-z-]+)\*$", listed, re.MULTILINE)), commands)
+        parts = re.split(r"^## (.*)$", listed, flags=re.MULTILINE)[1:]
+        self.assertEqual([(title, re.findall(r"^\*([a-z-]+)\*$", text, re.MULTILINE))
+                          for title, text in zip(parts[::2], parts[1::2])], groups)
+        reference = (SOURCE / "docs" / "reference.md").read_text(encoding="utf-8")
+        for title, names in groups:
+            row = re.search(rf"^\| {title} \| (.*) \|$", reference, re.MULTILINE).group(1)
+            self.assertEqual(re.findall(r"\[harpe-([a-z-]+)\(1\)\]", row), names)
         for command in commands:
             self.assertIn(f"*harpe-{command}*(1)", listed)
             self.assertIn(f"*harpe-{command}*(1)", also)
