@@ -25,6 +25,7 @@
 
 #define LOOK_MS 20
 #define ASK_PERIOD_S 0.1
+#define LINE_PERIOD_S 10.0
 #define END_LIMIT_S 60.0 /* time in which ranks must end by themselves */
 #define BACK_LIMIT_S 60.0
 #define STRAGGLER_TRIES 5
@@ -43,6 +44,8 @@ typedef struct launcher {
     int64_t current_plan; /* the server's plan when the straggler was reported */
     harpe_terminal_progress terminal;
     harpe_progress progress;
+    const char *shown_phase; /* of the newest line that is not on a terminal */
+    double next_line_s;
     harpe_sim_step_log step_log;
 } launcher;
 
@@ -405,13 +408,17 @@ static harpe_status check_limits(const launcher *self, int failed, harpe_error *
     return HARPE_OK;
 }
 
-/* Returns the part of the sweep's frequencies that the scheduler has already tried, 0 to 1. Returns
- * -1 if the scheduler does not report it. */
+/* Returns the part of the clocks that the scheduler has already measured, 0 to 1. An exploration
+ * knows only from its first plan on how many it wants. Returns -1 if the part is not known. */
 static double fraction_learned(const launcher *self) {
+    json_t *exploration = json_object_get(self->story->frontier, "exploration");
     json_t *sweep = json_object_get(self->story->frontier, "sweep");
-    json_int_t wanted = json_integer_value(json_object_get(sweep, "frequencies"));
-    json_int_t tried = json_integer_value(json_object_get(sweep, "done"));
-    return wanted > 0 ? (double)tried / (double)wanted : -1;
+    bool explores = json_is_true(json_object_get(exploration, "is_running"));
+    json_int_t done = json_integer_value(explores ? json_object_get(exploration, "measured")
+                                                  : json_object_get(sweep, "done"));
+    json_int_t left = explores ? json_integer_value(json_object_get(exploration, "wanted"))
+                               : json_integer_value(json_object_get(sweep, "frequencies")) - done;
+    return left > 0 ? (double)done / (double)(done + left) : -1;
 }
 
 static double fraction_measured(const launcher *self) {
@@ -419,18 +426,30 @@ static double fraction_measured(const launcher *self) {
     return from < 0 ? 0 : (double)(steps_done(self) - from) / self->run->options->steps;
 }
 
+/* Shows the progress: on a terminal in one line, which is rewritten; elsewhere in a line for each
+ * phase, and in one every LINE_PERIOD_S. */
 static void show(launcher *self) {
-    char phase[80];
+    char text[80];
     const harpe_sim_story *story = self->story;
     int done = steps_done(self);
     bool is_learning = story->steady_step < 0;
     double fraction = is_learning ? fraction_learned(self) : fraction_measured(self);
-    snprintf(phase, sizeof phase, "step %d, round %lld: %s", done, (long long)current_round(self),
-             done < HARPE_SIM_WARM_UP_STEPS ? "warm-up"
-             : is_learning                  ? "learning"
-             : story->straggler_step >= 0   ? "straggler"
-                                            : "plan");
-    (void)self->progress.report(self->progress.user, phase, fraction);
+    const char *phase = done < HARPE_SIM_WARM_UP_STEPS ? "warm-up"
+                        : is_learning                  ? "learning"
+                        : story->straggler_step >= 0   ? "straggler"
+                                                       : "plan";
+    long long round = current_round(self);
+    if (round >= 0)
+        snprintf(text, sizeof text, "step %d, round %lld: %s", done, round, phase);
+    else
+        snprintf(text, sizeof text, "step %d: %s", done, phase);
+    (void)self->progress.report(self->progress.user, text, fraction);
+    if (self->terminal.visible || self->run->options->is_quiet) return;
+    if (phase == self->shown_phase && harpe_clock_s() < self->next_line_s) return;
+    fprintf(stderr, fraction >= 0 ? "harpe train-sim: %s %d %%\n" : "harpe train-sim: %s\n", text,
+            (int)(fraction < 1 ? fraction * 100 : 100));
+    self->shown_phase = phase;
+    self->next_line_s = harpe_clock_s() + LINE_PERIOD_S;
 }
 
 static harpe_status watch(launcher *self, harpe_error *error) {

@@ -41,8 +41,8 @@ static int free_port(void) {
     return is_bound ? ntohs(address.sin_port) : 0;
 }
 
-/* Turns this process into the server. The server ends when its launcher ends. It does not receive
- * the terminal's signals; the launcher ends it. */
+/* Turns this process into the server, which prints only errors. The server ends when its launcher
+ * ends. It does not receive the terminal's signals; the launcher ends it. */
 static void become_server(const harpe_sim_server *server) {
     char port[16];
     snprintf(port, sizeof port, "%d", server->port);
@@ -70,7 +70,6 @@ static void become_server(const harpe_sim_server *server) {
     if (null != -1) {
         dup2(null, STDIN_FILENO);
         dup2(null, STDOUT_FILENO);
-        if (server->is_quiet) dup2(null, STDERR_FILENO);
     }
     execv("/proc/self/exe", arguments);
     _exit(127);
@@ -190,7 +189,7 @@ static harpe_status check_server(harpe_sim_server *server, harpe_error *error) {
 harpe_status harpe_sim_server_start(const harpe_sim_options *options, double blocking_power_w,
                                     const char *directory, harpe_sim_server *out,
                                     harpe_error *error) {
-    harpe_sim_server server = {.is_quiet = options->is_quiet};
+    harpe_sim_server server = {0};
     snprintf(server.store, sizeof server.store, "%s/server.db", directory);
     if (!choose_scheduler(options, blocking_power_w, directory, &server))
         return harpe_fail_memory(error);

@@ -18,8 +18,7 @@ typedef struct harpe_sim_server {
     char store[HARPE_SIM_TEXT_MAX];
     const char *scheduler;
     char *scheduler_args; /* owned */
-    bool is_quiet;
-    bool is_published; /* the server of Zeus, which returns its first plan and has no pages */
+    bool is_published;    /* the server of Zeus, which returns its first plan and has no pages */
 } harpe_sim_server;
 
 /* Starts a server with its store in `directory` (or only stores the address of --server), and

@@ -434,8 +434,13 @@ class Ending(Simulation):
         self.assertIn("under the optimizer", out)
         self.assertIn("against the plan", out)
         # On a busy machine, a controller may need longer than 3 s for its report.
-        self.assertEqual([line for line in err.splitlines()
-                          if "the frequency controller has not reported in 3 s" not in line], [])
+        lines = [line for line in err.splitlines()
+                 if "the frequency controller has not reported in 3 s" not in line]
+        progress = [re.fullmatch(r"harpe train-sim: step \d+(?:, round \d+)?: ([a-z-]+)(?: \d+ %)?", line)
+                    for line in lines]
+        self.assertTrue(all(progress), err)
+        phases = list(dict.fromkeys(match.group(1) for match in progress))
+        self.assertIn(phases, (["warm-up", "learning", "plan"], ["warm-up", "plan"]))
 
     def test_no_plan_in_time_is_an_error(self):
         self.sim("--learning-limit", 2, "--quiet")
@@ -489,8 +494,14 @@ class Ending(Simulation):
                                     ("no arguments", "what"),
                                     ("mpirun", "--mpi")):
             self.refuse(2, message, "train-sim", *arguments)
-        self.refuse(1, "ended at its start", "train-sim", "--scheduler", "Nobody", "--quiet")
         self.refuse(1, "no server answers", "train-sim", "--server", "http://127.0.0.1:9")
+
+    def test_a_server_that_ends_at_its_start_says_why(self):
+        for arguments in ((), ("--quiet",)):
+            result = self.run_harpe("train-sim", "--scheduler", "Nobody", *arguments)
+            self.assertEqual((result.code, result.out), (1, ""), result)
+            self.assertRegex(result.err, r"\Aharpe serve: .*there is no 'Nobody'.*\n"
+                                         r"harpe train-sim: the server .* ended at its start\n\Z")
 
     def test_a_server_that_wants_a_token_is_told_of_at_once(self):
         self.write("token", "secret\n")
@@ -519,6 +530,7 @@ class Ending(Simulation):
         self.nothing_is_left()
         seen = {int(percent) for percent in re.findall(r"learning +(\d+) %", text)}
         self.assertGreater(len(seen), 1, text)
+        self.assertGreater(max(seen), 50, text)
 
 
 @unittest.skipUnless(shutil.which("mpirun") and os.environ.get("HARPE_MPI_MODULE"), "no MPI")
