@@ -207,6 +207,12 @@ class DocumentTest(InEmptyDirectory):
                     self.assertIn(anchor, anchors(page), f"{document.name}: {target}")
         self.assertGreater(seen, 10)
 
+    def test_the_index_names_every_page(self):
+        index = SOURCE / "docs" / "index.md"
+        named = set(re.findall(r"\]\(([\w-]+\.md)\)", index.read_text(encoding="utf-8")))
+        self.assertEqual(named, {path.name for path in index.parent.glob("*.md")} - {index.name})
+        self.assertIn("(docs/index.md)", (SOURCE / "README.md").read_text(encoding="utf-8"))
+
     def test_files_that_the_documents_name_exist(self):
         name = re.compile(r"`((?:src|include|tests|docs|scripts|bench|fuzz|examples)/[\w./*-]+)`")
         for document in DOCUMENTS:
