@@ -15,6 +15,7 @@ VERSION = r"(\d+\.\d+\.\d+)"
 PLACES = {
     "include/harpe/version.h": rf'HARPE_VERSION_STRING "{VERSION}"',
     "packaging/debian/changelog": rf"\Aharpe \({VERSION}-\d+\)",
+    "CITATION.cff": rf"^version: {VERSION}$",
     "python/pyproject.toml": rf'^version = "{VERSION}"$',
     "CHANGELOG.md": rf"^## \[?{VERSION}",
 }
