@@ -8,7 +8,7 @@ import { poll } from "./live.js";
 import { jobName, nameAndId } from "./names.js";
 import { HELP, reportFacts, SECTION_HELP } from "./report_words.js";
 import { savedWords } from "./savings_words.js";
-import { stateBadge } from "./state.js";
+import { isOver, stateBadge } from "./state.js";
 
 const EVERY_MS = 60000;
 const SHOWN = 200;
@@ -30,9 +30,8 @@ function savedShare({ saved }) {
 
 /** Shows how the job ended. A job that has not reported its end was evicted in another state. */
 function endOf(job, state) {
-    const isOver = ["ended", "failed"].includes(job.state);
-    state.set(isOver ? job.state : "evicted");
-    return isOver ? null : h("span", { class: "note" }, `while ${job.state}`);
+    state.set(isOver(job) ? job.state : "evicted");
+    return isOver(job) ? null : h("span", { class: "note" }, `while ${job.state}`);
 }
 
 function row(job) {

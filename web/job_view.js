@@ -12,7 +12,7 @@ import { jobName, nameAndId } from "./names.js";
 import { HELP, reportFacts, SECTION_HELP } from "./report_words.js";
 import { roundChart } from "./round_chart.js";
 import { baselineWords, recentWords, savedWords } from "./savings_words.js";
-import { stateBadge } from "./state.js";
+import { isOver, stateBadge } from "./state.js";
 import { timeline } from "./timeline.js";
 import { wishForms } from "./wishes.js";
 
@@ -102,10 +102,12 @@ export function showJob(content, id, tell) {
     let selected = null; // null: the running plan
     let pipelineKey = "";
     let isPipelineShown = false;
+    let takesRequests = true;
 
     const wishes = wishForms(id, () => frontierFresh());
     const shownPlan = () => selected === null ? frontier.current : Math.min(selected, frontier.plans.length - 1);
-    const run = (index) => wishes.runPlan(frontier, index);
+    const requests = h("div", null, h("h3", null, "Job requests"), wishes.element);
+    const run = (index) => takesRequests && wishes.runPlan(frontier, index);
     const chart = frontierChart((index) => {
         selected = index;
         update();
@@ -115,7 +117,7 @@ export function showJob(content, id, tell) {
     const waiting = h("p", { class: "empty" }, "Loading …");
     const frontierBody = h("div", { class: "split", hidden: true }, chart.element,
         h("div", { class: "side" }, h("h3", null, "Selected plan"), selection.element,
-            h("div", { class: "buttons" }, runButton, followButton), h("h3", null, "Job requests"), wishes.element));
+            h("div", { class: "buttons" }, runButton, followButton), requests));
     const pipelineSection = section("Pipeline", SECTION_HELP.Pipeline, pipelineNote, picture.element);
     const stageSection = section("Measured and predicted", SECTION_HELP["Measured and predicted"], stages.element);
     const roundSection = section("Rounds", SECTION_HELP.Rounds, rounds.element);
@@ -127,12 +129,19 @@ export function showJob(content, id, tell) {
     document.title = `Harpe: ${id}`;
     now.set("State", state.badge);
 
+    /* A job that is over runs no other plan. */
+    function setTakesRequests(takes) {
+        takesRequests = takes;
+        requests.hidden = runButton.hidden = !takes;
+    }
+
     function showFacts(job) {
         tell(null);
         known = job;
         if (document.title !== `Harpe: ${jobName(job)}`) heading.replaceChildren(...nameAndId(job).filter(Boolean));
         document.title = `Harpe: ${jobName(job)}`;
         state.set(job.state, job.last_seen);
+        setTakesRequests(!isOver(job));
         now.set("Round", job.round < 0 ? "none yet" : `${job.round}`);
         now.set("Ranks", `${job.ranks_registered} of ${job.world_size} (PP ${job.pp_degree}, DP ${job.dp_degree}, TP ${job.tp_degree})`);
         const missing = missingRanks(job);
@@ -237,7 +246,7 @@ export function showJob(content, id, tell) {
         failure.hidden = false;
         failure.replaceChildren(`✖ ${error.message}`, ...error.status === 410 ? [" ", h("a", { href: `#${finishedPath(id)}` }, "Its final report")] : []);
         setText(waiting, "");
-        wishes.element.hidden = runButton.hidden = true;
+        setTakesRequests(false);
         frontierFresh.stop();
     }
 

@@ -39,7 +39,8 @@ function drawStrip(frontier, measured, name, label, unit, width) {
     for (const round of rounds)
         paper.append(svg("text", { x: x(round), y: HEIGHT - 8, "text-anchor": "middle" }, `${round}`));
     if (baseline) paper.append(svg("line", { class: "baseline", x1: LEFT, x2: width - 8, y1: y(baseline), y2: y(baseline) }),
-        svg("text", { x: width - 8, y: y(baseline) - 5, "text-anchor": "end" }, "highest clocks"));
+        svg("line", { class: "baseline", x1: width - 30, x2: width - 8, y1: 8, y2: 8 }), // above the curve, which may be near the line
+        svg("text", { x: width - 34, y: 12, "text-anchor": "end" }, "highest clocks"));
     paper.append(svg("path", { class: "history", d: points.map((one, i) => `${i ? "L" : "M"}${x(one.round).toFixed(1)} ${y(one[name]).toFixed(1)}`).join("") }),
         svg("text", { class: "title", x: LEFT, y: 12 }, label));
     return paper;

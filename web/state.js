@@ -10,6 +10,9 @@ export const SIGNS = { registering: "○", preparing: "◊", gathering: "≡", r
  * or waits. */
 const QUIET_AFTER_S = 300;
 
+/** Returns whether the job has reported its end or has failed, so that it runs no plan any more. */
+export const isOver = ({ state }) => state === "ended" || state === "failed";
+
 /** `set(state, lastSeen)` shows a state. `lastSeen` is the time of the last request; without it, the
  * job is never called quiet. */
 export function stateBadge() {

@@ -3,6 +3,7 @@
 // so the square of a sum's uncertainty is the sum of the squares.
 import { carbon, carbonWithin, money, moneyWithin, percentWithin, wattHours, wattHoursWithin, watts } from "./format.js";
 import { FLEET_HELP } from "./fleet_words.js";
+import { isOver } from "./state.js";
 
 /** Returns the sums over the figures of jobs: energies in J, power in W. */
 export function sumOf(jobs) {
@@ -47,7 +48,7 @@ export function setOrRemove(list, name, value, format) {
 /** Sets the figures of all jobs in a list of facts. `energy` is that of GET /fleet, or null. */
 export function showTotals(list, live, finished, energy) {
     const sum = sumOf([...live, ...finished]);
-    list.set("Power now", watts(sumOf(live.filter((job) => job.state !== "ended" && job.state !== "failed")).power));
+    list.set("Power now", watts(sumOf(live.filter((job) => !isOver(job))).power));
     list.set("Energy used", wattHours(sum.used));
     list.set("Energy saved", sum.compared > 0 ? savedText(sum) : "no baseline measured yet");
     setCosts(list, energy);

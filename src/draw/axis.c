@@ -151,15 +151,15 @@ static double covered(const harpe_label_field *field, const harpe_area *area) {
 
 harpe_area harpe_label_place(harpe_label_field *field, double x, double y, double width,
                              double height, double *overlap) {
-    /* the sides in the order of preference: right, left, above, below, then the corners */
-    static const double sides[8][2] = {{1, -0.6}, {-1, -0.6}, {0, -1}, {0, 1},
-                                       {1, 1},    {-1, 1},    {1, -1}, {-1, -1}};
+    /* the sides in the order of preference: right, left, above, below, the corners, then level */
+    static const double sides[][2] = {{1, -0.6}, {-1, -0.6}, {0, -1},  {0, 1}, {1, 1},
+                                      {-1, 1},   {1, -1},    {-1, -1}, {1, 0}, {-1, 0}};
     static const double distances[] = {9.0, 18.0, 32.0, 50.0, 75.0};
     harpe_area best = {0};
     double best_score = INFINITY;
     double best_covered = 0.0;
     for (size_t ring = 0; ring < sizeof distances / sizeof distances[0]; ring++) {
-        for (size_t side = 0; side < 8; side++) {
+        for (size_t side = 0; side < sizeof sides / sizeof sides[0]; side++) {
             double middle_x = x + sides[side][0] * (distances[ring] + width / 2.0);
             double middle_y = y + sides[side][1] * (distances[ring] + height / 2.0);
             harpe_area area = {middle_x - width / 2.0, middle_y - height / 2.0,

@@ -326,12 +326,18 @@ static void draw_marks(drawing *d) {
         harpe_label_field_add(&d->labels,
                               (harpe_area){at.x - 7.0, at.y - 7.0, at.x + 7.0, at.y + 7.0});
     }
-    const char *first_name = has_plans ? "fastest plan" : "shortest time";
+    harpe_xy first = to_picture(d, points[0]), reference = to_picture(d, picture->reference);
+    /* Two labels of one place would hide the curve. */
+    bool is_reference =
+        picture->has_reference && hypot(first.x - reference.x, first.y - reference.y) < 2.0;
+    const char *first_name = least == 0     ? "fastest, least energy"
+                             : is_reference ? "fastest plan, all at maximum frequency"
+                             : has_plans    ? "fastest plan"
+                                            : "shortest time";
     const char *least_name = has_plans ? "least energy" : "least energy (bound)";
-    draw_mark(d, points[0], HARPE_INK(HARPE_INK_BLUE),
-              least == 0 ? "fastest, least energy" : first_name);
+    draw_mark(d, points[0], HARPE_INK(HARPE_INK_BLUE), first_name);
     if (least != 0) draw_mark(d, points[least], HARPE_INK(HARPE_INK_GREEN), least_name);
-    if (picture->has_reference)
+    if (picture->has_reference && (!is_reference || least == 0))
         draw_mark(d, picture->reference, HARPE_INK(HARPE_INK_ORANGE), "all at maximum frequency");
 }
 

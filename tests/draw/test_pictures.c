@@ -136,6 +136,19 @@ static void frontier_of_one_plan_or_one_vertex_is_drawn(void **state) {
     check_all_formats(draw_frontier, &vertex);
 }
 
+static void one_place_has_one_label(void **state) {
+    (void)state;
+    harpe_point *points = make_frontier(100, 2.8, 0.3);
+    harpe_frontier_picture picture = {
+        .plans = points, .plan_count = 100, .has_reference = true, .reference = points[0]};
+    harpe_text svg = {0};
+    assert_int_equal(harpe_draw_frontier(&picture, HARPE_IMAGE_SVG, &svg, NULL), HARPE_OK);
+    assert_non_null(strstr(svg.data, ">fastest plan, all at maximum frequency<"));
+    assert_null(strstr(svg.data, ">all at maximum frequency<"));
+    harpe_text_free(&svg);
+    free(points);
+}
+
 static void frontier_of_equal_or_extreme_numbers_is_drawn(void **state) {
     (void)state;
     static const harpe_point sets[][2] = {
@@ -408,6 +421,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frontier_is_drawn_in_every_format),
         cmocka_unit_test(frontier_of_one_plan_or_one_vertex_is_drawn),
+        cmocka_unit_test(one_place_has_one_label),
         cmocka_unit_test(frontier_of_equal_or_extreme_numbers_is_drawn),
         cmocka_unit_test(frontier_survives_hostile_names),
         cmocka_unit_test(frontier_of_many_points_stays_small),

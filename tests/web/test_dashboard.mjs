@@ -260,6 +260,31 @@ await test("pans_128_microbatches_by_16_stages_smoothly", async () => {
     return `${rate.toFixed(1)} frames a second, 95 % of them within ${late.toFixed(1)} ms`;
 });
 
+await test("a_label_in_the_chart_of_rounds_covers_no_curve", async () => {
+    await page.goto(`${url}/#${jobPath}`);
+    await page.locator(".strips svg").nth(1).waitFor();
+    for (const strip of await page.locator(".strips svg").all()) {
+        const [label, curve] = await strip.evaluate((one) => [
+            [...one.querySelectorAll("text")].find((text) => text.textContent === "highest clocks"), one.querySelector(".history"),
+        ].map((part) => part.getBoundingClientRect()).map(({ top, bottom }) => ({ top, bottom })));
+        assert.ok(label.bottom <= curve.top, JSON.stringify([label, curve]));
+    }
+});
+
+await test("a_job_that_has_ended_takes_no_requests", async () => {
+    const requests = page.getByRole("button", { name: /Run|Report|Cap|Cancel|Remove/ });
+    assert.equal(await requests.count(), 7);
+    process.kill(-sim.child.pid, "SIGTERM");
+    for (let rank = 0; rank < 4; rank++) await call(url, `/end/${encodeURIComponent(job)}`, { rank });
+    await page.getByText("ended", { exact: true }).waitFor();
+    assert.equal(await requests.count(), 0);
+    await slider.focus();
+    await page.keyboard.press("Home");
+    await page.keyboard.press("Enter");
+    assert.equal(await page.getByRole("dialog").count(), 0);
+    await page.getByRole("button", { name: "Back to the running plan" }).click();
+});
+
 await test("has_nothing_to_complain_about", async () => assert.deepEqual(complaints, []));
 
 await test("weighs_little_and_paints_soon", async () => {
