@@ -151,7 +151,7 @@ _harpe() {
         COMPREPLY=($(compgen -d -- "$cur"))
         return
         ;;
-    'serve --store' | 'serve --audit-log' | 'serve --tls-cert' | 'serve --tls-key' | 'serve --token-file' | 'serve --tokens' | 'serve --config')
+    'serve --store' | 'serve --audit-log' | 'serve --tls-cert' | 'serve --tls-key' | 'serve --token-file' | 'serve --tokens' | 'serve --config' | 'serve --log-file')
         return
         ;;
     'serve --log-format')
@@ -309,7 +309,7 @@ _harpe() {
         COMPREPLY=($(compgen -W 'V100 A40 A100 H100' -- "$cur"))
         return
         ;;
-    'train-sim -i' | 'train-sim --inst-profile' | 'train-sim --plan' | 'train-sim --log-steps')
+    'train-sim -i' | 'train-sim --inst-profile' | 'train-sim --ca-file' | 'train-sim --plan' | 'train-sim --log-steps')
         return
         ;;
     'train-sim --schedule')
@@ -336,7 +336,7 @@ _harpe() {
         'power-limit replay') COMPREPLY=($(compgen -W '--epoch-steps --epochs --eta --factor --selector --pl-step --profile-steps --wait-steps --warmup-steps -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'power-limit run') COMPREPLY=($(compgen -W '--no-guard --profile --eta --factor --selector --pl-step --profile-steps --wait-steps --warmup-steps --ca-file --group --hold --max-slowdown --member --server --token-file --weight -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'run') COMPREPLY=($(compgen -W '-j --job -m --measure-only -p --power-limit -s --server -? --help --usage -V --version' -- "$cur")) ;;
-        'serve') COMPREPLY=($(compgen -W '--listen --port --scheduler --scheduler-args --dump-dir --no-dump --state-dir --store --allowed-hosts --audit-log --insecure --tls-cert --tls-key --token-file --tokens --config --print-settings --set --log-format --log-level -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
+        'serve') COMPREPLY=($(compgen -W '--listen --port --scheduler --scheduler-args --dump-dir --no-dump --state-dir --store --allowed-hosts --audit-log --insecure --tls-cert --tls-key --token-file --tokens --config --print-settings --set --log-file --log-format --log-level -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'jobs') COMPREPLY=($(compgen -W '--ca-file --server --token-file -j --json -q --quiet -y --yes -? --help --usage -V --version' -- "$cur")) ;;
         'store') COMPREPLY=($(compgen -W '--config --state-dir --store --force -j --json -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'fleet') COMPREPLY=($(compgen -W '--at --prices -f --force -j --json -o --output -? --help --usage -V --version' -- "$cur")) ;;
@@ -357,7 +357,7 @@ _harpe() {
         'agent restore') COMPREPLY=($(compgen -W '--gpu --socket -? --help --usage -V --version' -- "$cur")) ;;
         'synth') COMPREPLY=($(compgen -W '--forward-time -g --gpu --imbalance --noise -n --stages --num-stages --seed --split-backward --gpus-per-stage --outliers --replicas --variability -f --force -j --json -o --output -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'emulate') COMPREPLY=($(compgen -W '-c --cluster --faults-file -f --faults -g --gpus --noise --physics -p --profile --seed -s --time-scale --visible-to-torch -? --help --usage -V --version' -- "$cur")) ;;
-        'train-sim') COMPREPLY=($(compgen -W '--chunks --dp --forward-time --gpu --imbalance -i --inst-profile --microbatch-group-size --num-mbs --overlap-moe-expert-parallel-comm --p2p-power --physics --pp --stages --schedule --seed --tp --anticipate --offline --plan --scheduler --scheduler-args --server --kill-rank --learning-limit --mpi --restart-server --steps --straggler --time-scale --json --log-steps -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
+        'train-sim') COMPREPLY=($(compgen -W '--chunks --dp --forward-time --gpu --imbalance -i --inst-profile --microbatch-group-size --num-mbs --overlap-moe-expert-parallel-comm --p2p-power --physics --pp --stages --schedule --seed --tp --anticipate --ca-file --offline --plan --scheduler --scheduler-args --server --kill-rank --learning-limit --mpi --restart-server --steps --straggler --time-scale --json --log-steps -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         esac
     elif [ "$COMP_CWORD" -eq 2 ]; then
         case $command in

@@ -345,7 +345,7 @@ _harpe() {
                 '(--scheduler)--scheduler=[Perseus (the default without a solution_path), PointSolution (the default with one), PointSolution3D, AllMaxFrequency, HighestFrequency, InstructionProfiler, ./mine.so, python\:module.Class or program\:COMMAND]:NAME:(PointSolution PointSolution3D AllMaxFrequency HighestFrequency Perseus InstructionProfiler python: program:)' \
                 '(--scheduler-args)--scheduler-args=[Its arguments, for example {"solution_path"]:JSON: ' \
                 '(--dump-dir)--dump-dir=[Write ranks, schedules and results below DIR]:DIR:_files -/' \
-                '(--no-dump)--no-dump[Do not write these files]' \
+                '(--no-dump)--no-dump[Do not write these files, even if a setting names DIR]' \
                 '(--state-dir)--state-dir=[Keep jobs and dumps in DIR]:DIR:_files -/' \
                 '(--store)--store=[SQLite file]:WHERE:_files' \
                 '(--allowed-hosts)--allowed-hosts=[More host names that clients may use for a server without a token]:NAMES: ' \
@@ -358,6 +358,7 @@ _harpe() {
                 '(--config)--config=[Read NAME=value lines]:FILE:_files' \
                 '(--print-settings)--print-settings[Print all settings and where they come from]' \
                 '(--set)--set=[Any setting by name]:NAME=VALUE: ' \
+                '(--log-file)--log-file=[Append the log to FILE]:FILE:_files' \
                 '(--log-format)--log-format=[text, or json]:FORMAT:(text json)' \
                 '(--log-level)--log-level=[debug, info, warning or error]:LEVEL:(debug info warning error)' \
                 '(-q --quiet)-q[Log errors only]' \
@@ -884,6 +885,7 @@ _harpe() {
                 '(--seed)--seed=[Seed of the synthesised profile and of the physics]:N: ' \
                 '(--tp)--tp=[GPUs that share a stage]:N: ' \
                 '(--anticipate)--anticipate[Set clocks that change late before their instructions begin]' \
+                '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
                 '(--offline)--offline[Serve the plan of T_min made from the profile, instead of learning it online]' \
                 '(--plan)--plan=[Serve this plan]:FILE.py:_files' \
                 '(--scheduler)--scheduler=[The server'\''s scheduler]:NAME:(Perseus)' \
