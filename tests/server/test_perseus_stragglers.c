@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stragglers that are reported at any time of the learning, in random jobs in virtual time: another
- * pipeline, or a GPU of the job. The job answers within two rounds, and no later round is slower
- * than the straggler allows. */
+ * pipeline, or a GPU of the job. A job that learns answers in the second round, and no round is
+ * slower than the straggler allows. A job with a plan answers in the next round; only this one may
+ * be slower, if the straggler is a GPU of the job. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -101,7 +102,9 @@ static void check_straggler(uint64_t seed, bool is_own) {
         (void)run_round(&t);
     bool is_learning = !explored_is_in(s, "plan");
     start_straggler(&t, is_own);
-    double before = longest_of(&t, 1);
+    /* A job with a plan answers at once, and then sees whether the straggler is its own. */
+    double slack = !is_learning && is_own ? t.factor : 1;
+    if (is_learning) assert_true(longest_of(&t, 1) <= t.factor + 1e-9);
     explored_next(s);
     bool is_answered = !explored_is_highest(s);
     double answer = longest_of(&t, 1);
@@ -109,12 +112,11 @@ static void check_straggler(uint64_t seed, bool is_own) {
     end_straggler(&t);
     double after = longest_of(&t, ROUNDS_AFTER);
     double noise = PLAN_NOISE_SHARE * s->jitter + 1e-9;
-    print_message("%d, %s%s, %s, round %d, %.3f allowed: %.4f, %.4f, %.4f, then %.4f\n", (int)seed,
+    print_message("%d, %s%s, %s, round %d, %.3f allowed: %.4f, %.4f, then %.4f\n", (int)seed,
                   s->kind, is_own ? ", own" : "", is_learning ? "learning" : "plan", t.report,
-                  t.factor, before / t.factor, answer / t.factor, during / t.factor, after);
-    assert_true(before <= t.factor + 1e-9);
+                  t.factor, answer / t.factor, during / t.factor, after);
     assert_true(is_answered);
-    assert_true(answer <= t.factor * (1 + noise));
+    assert_true(answer <= t.factor * slack * (1 + noise));
     assert_true(during <= t.factor * (1 + noise));
     assert_true(after <= 1.01 * (1 + noise));
     explored_free(s);

@@ -42,6 +42,7 @@ typedef struct harpe_explorer {
     /* A straggler: rounds until it is known whether it is a GPU of this job, and the fastest time
      * without it (0: there is no straggler, or nothing was measured before it). */
     int looks;
+    int straggler_rounds; /* rounds of a plan that may still show that it is a GPU of this job */
     double undisturbed_s;
 } harpe_explorer;
 

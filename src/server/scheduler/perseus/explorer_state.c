@@ -30,16 +30,16 @@ json_t *harpe_explorer_save(const harpe_explorer *explorer) {
     json_t *curves = json_array();
     for (size_t e = 0; e < explorer->pipeline->entry_count; e++)
         json_array_append_new(curves, save_curve(&explorer->curves[e]));
-    return json_pack("{s:o,s:o,s:o,s:[I,I],s:[f,f],s:[I,I,I,i,i],s:[f,f,f],s:b,s:[i,f]}", "curves",
-                     curves, "clocks", save_clocks(explorer, explorer->frequency_mhz), "next",
-                     save_clocks(explorer, explorer->next_mhz), "stale",
+    return json_pack("{s:o,s:o,s:o,s:[I,I],s:[f,f],s:[I,I,I,i,i],s:[f,f,f],s:b,s:[i,f,i]}",
+                     "curves", curves, "clocks", save_clocks(explorer, explorer->frequency_mhz),
+                     "next", save_clocks(explorer, explorer->next_mhz), "stale",
                      (json_int_t)explorer->measured_before, (json_int_t)explorer->stale_rounds,
                      "noise", explorer->noise.squares, explorer->noise.freedom, "rounds",
                      (json_int_t)explorer->rounds, (json_int_t)explorer->highest_rounds,
                      (json_int_t)explorer->spoiled_rounds, explorer->surprises, explorer->restarts,
                      "times", explorer->promised_s, explorer->next_promised_s, explorer->fastest_s,
                      "is_exploring", explorer->is_exploring, "straggler", explorer->looks,
-                     explorer->undisturbed_s);
+                     explorer->undisturbed_s, explorer->straggler_rounds);
 }
 
 /* ---- Loading --------------------------------------------------------------------------------- */
@@ -85,7 +85,7 @@ static bool load_clocks(const harpe_explorer *explorer, int *mhz, const json_t *
 }
 
 bool harpe_explorer_load(harpe_explorer *explorer, const json_t *saved) {
-    double noise[2], rounds[5], times[3], stale[2] = {0, 0}, straggler[2] = {0, 0};
+    double noise[2], rounds[5], times[3], stale[2] = {0, 0}, straggler[3] = {0, 0, 0};
     /* Older servers do not write these two. */
     const json_t *saved_stale = json_object_get(saved, "stale");
     const json_t *saved_straggler = json_object_get(saved, "straggler");
@@ -97,7 +97,7 @@ bool harpe_explorer_load(harpe_explorer *explorer, const json_t *saved) {
         !load_numbers(json_object_get(saved, "rounds"), rounds, 5) ||
         !load_numbers(json_object_get(saved, "times"), times, 3) ||
         (saved_stale && !load_numbers(saved_stale, stale, 2)) ||
-        (saved_straggler && !load_numbers(saved_straggler, straggler, 2)))
+        (saved_straggler && !load_numbers(saved_straggler, straggler, 3)))
         return false;
     for (size_t e = 0; e < explorer->pipeline->entry_count; e++)
         if (!load_curve(&explorer->curves[e], json_array_get(curves, e))) return false;
@@ -114,6 +114,7 @@ bool harpe_explorer_load(harpe_explorer *explorer, const json_t *saved) {
     explorer->stale_rounds = (size_t)stale[1];
     explorer->looks = (int)fmin(straggler[0], 2);
     explorer->undisturbed_s = straggler[1];
+    explorer->straggler_rounds = (int)straggler[2];
     explorer->is_exploring = json_is_true(json_object_get(saved, "is_exploring"));
     return true;
 }

@@ -40,7 +40,15 @@
 #include "server/scheduler/perseus/perseus_state.h"
 #include "server/scheduler/perseus/perseus_watch.h"
 
-enum { MISSES_MAX = 3 };
+enum {
+    MISSES_MAX = 3,
+    /* The rounds after a report that show whether the straggler is a GPU of the job. The first may
+     * have begun before the report, and does not count. */
+    STRAGGLER_ROUNDS = 4,
+};
+
+/* A round that is slower than a straggler allows by more than this share is not noise. */
+#define STRAGGLER_TOLERANCE 0.005
 
 /* ---- Making it ------------------------------------------------------------------------------- */
 
@@ -267,6 +275,21 @@ static void tell_mismatch(harpe_perseus *self, const harpe_online_round *round) 
                       round->problem);
 }
 
+/* A job with a plan answers a straggler at once, as if another pipeline were slow. If its rounds
+ * are then slower than the straggler allows, the straggler is a GPU of the job. */
+static void check_straggler(harpe_perseus *self, const harpe_online_round *round) {
+    harpe_explorer *explorer = self->explorer;
+    if (self->phase != HARPE_PERSEUS_PLAN || !explorer || explorer->straggler_rounds == 0) return;
+    if (explorer->straggler_rounds-- == STRAGGLER_ROUNDS) return;
+    harpe_online_outside outside = harpe_perseus_outside(self);
+    double allowed_s = harpe_online_straggler_time_s(self->plans, &self->requests, outside);
+    if (!(round->iteration_time_s > (allowed_s + outside.time_s) * (1 + STRAGGLER_TOLERANCE)))
+        return;
+    explorer->straggler_rounds = 0;
+    harpe_explorer_look_for_straggler(explorer, true);
+    harpe_perseus_explore_request(self);
+}
+
 static harpe_status take_round(harpe_perseus *self, const harpe_online_round *round,
                                harpe_error *error) {
     switch (self->phase) {
@@ -356,6 +379,7 @@ static harpe_status observe_round(harpe_perseus *self, const harpe_profiling_res
     status = observe_replicas(self, &round, results, count, error);
     /* Savings of a round with new clocks need the times of these clocks. */
     bool is_planned = self->phase == HARPE_PERSEUS_PLAN;
+    if (status == HARPE_OK) check_straggler(self, &round);
     if (status == HARPE_OK && is_planned && self->explores)
         status = harpe_perseus_learn(self, &round, results, count, error);
     if (status == HARPE_OK) status = count_savings(self, &round, results, count, measured, error);
@@ -431,7 +455,10 @@ static void tell_straggler(harpe_perseus *self, double slowdown, double iteratio
     bool is_gone = slowdown == 0 && iteration_time_s == 0;
     if (is_gone) harpe_perseus_forget_drift(self);
     if (is_gone && is_new) harpe_perseus_end_straggler(self);
-    if (self->explorer && is_new && !is_gone)
+    bool is_planned = self->phase == HARPE_PERSEUS_PLAN;
+    if (self->explorer && is_new)
+        self->explorer->straggler_rounds = !is_gone && is_planned ? STRAGGLER_ROUNDS : 0;
+    if (self->explorer && is_new && !is_gone && !is_planned)
         harpe_explorer_look_for_straggler(self->explorer, harpe_perseus_is_exploring(self));
     self->requests.slowdown = slowdown;
     self->requests.iteration_time_s = iteration_time_s;
