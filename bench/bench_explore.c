@@ -3,8 +3,12 @@
  * Prints a line for each job and then the distribution of the results, with the goals.
  *
  *   bench_explore [--jobs N] [--seed N] [--args JSON] [--verbose]
- *                 [--latency SECONDS|random|wild] [--silent]
- *   bench_explore --profile FILE.csv --microbatches N --power W [--jitter SHARE] [--jobs N] */
+ *                 [--latency SECONDS|random|wild] [--silent] [--law NAME|random] [--amount SHARE]
+ *   bench_explore --profile FILE.csv --microbatches N --power W [--jitter SHARE] [--jobs N]
+ *                 [--law NAME|random] [--amount SHARE]
+ *
+ * With --law, the times of the jobs break the law that the exploration assumes, in one of the ways
+ * of tests/server/explored_law.h. */
 #include <getopt.h>
 
 #include "../tests/server/explored_job.h"
@@ -18,6 +22,8 @@ typedef struct options {
     double power_w, jitter;
     double latency_s; /* of changes of the clock; negative: random */
     bool is_verbose, is_silent, is_wild;
+    const char *law;
+    double law_amount; /* 0: random */
 } options;
 
 static int compare(const void *a, const void *b) {
@@ -76,6 +82,8 @@ static bool read_options(int argc, char **argv, options *out) {
                                           {"microbatches", required_argument, NULL, 'm'},
                                           {"jitter", required_argument, NULL, 'i'},
                                           {"latency", required_argument, NULL, 'l'},
+                                          {"law", required_argument, NULL, 'b'},
+                                          {"amount", required_argument, NULL, 'n'},
                                           {"silent", no_argument, NULL, 'q'},
                                           {"verbose", no_argument, NULL, 'v'},
                                           {NULL, 0, NULL, 0}};
@@ -93,6 +101,8 @@ static bool read_options(int argc, char **argv, options *out) {
             out->latency_s = strcmp(optarg, "random") == 0 ? -1 : atof(optarg);
             out->is_wild = strcmp(optarg, "wild") == 0;
             break;
+        case 'b': out->law = optarg; break;
+        case 'n': out->law_amount = atof(optarg); break;
         case 'q': out->is_silent = true; break;
         case 'v': out->is_verbose = true; break;
         default: return false;
@@ -111,6 +121,16 @@ static char *arguments(const explored_job *s, const options *o) {
     return text;
 }
 
+/* Returns how the job with a seed breaks the law. */
+static explored_law law_of(const options *o, uint64_t seed) {
+    explored_law law = explored_any_law(seed);
+    if (!o->law) return (explored_law){0};
+    for (int i = 0; i < EXPLORED_LAWS; i++)
+        if (strcmp(o->law, explored_law_names[i]) == 0) law.kind = (explored_law_kind)i;
+    if (o->law_amount > 0) law.amount = o->law_amount;
+    return law;
+}
+
 int main(int argc, char **argv) {
     options o = {.jobs = 1000, .seed = 1, .args = "{}", .microbatches = 24, .power_w = 83.64};
     if (!read_options(argc, argv, &o)) {
@@ -120,9 +140,10 @@ int main(int argc, char **argv) {
     explored_way *ways = calloc((size_t)o.jobs, sizeof *ways);
     for (int i = 0; i < o.jobs; i++) {
         uint64_t seed = o.seed + (uint64_t)i;
-        explored_job *s =
-            o.profile ? explored_measured(o.profile, o.microbatches, o.power_w, o.jitter, seed)
-                      : explored_random(seed);
+        explored_job *s = o.profile
+                              ? explored_measured(o.profile, law_of(&o, seed), o.microbatches,
+                                                  o.power_w, o.jitter, seed)
+                              : explored_under(law_of(&o, seed), seed, EXPLORED_STAGES_MAX, 24);
         char *args = arguments(s, &o);
         s->logs = o.is_verbose;
         s->is_silent = o.is_silent;

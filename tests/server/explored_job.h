@@ -17,6 +17,7 @@
 
 #include "base/arena.h"
 #include "explored_gpu.h"
+#include "explored_law.h"
 #include "plan/evaluate.h"
 #include "plan/problem.h"
 #include "server/scheduler/scheduler_host.h"
@@ -32,7 +33,7 @@ typedef struct explored_job {
     double other_s;                   /* other pipelines need so long for an iteration */
     double slow[EXPLORED_STAGES_MAX]; /* a stage takes longer by this factor; 0: it does not */
     double blocking_w;
-    char kind[96]; /* in words */
+    char kind[128]; /* in words */
     harpe_profile *truth;
     harpe_problem *problem;
     harpe_plan highest; /* all instructions at the highest clock */
@@ -161,6 +162,13 @@ static inline void explored_truth(explored_job *s) {
 
 /* ---- Making a job ---------------------------------------------------------------------------- */
 
+/* Makes the truth break the law. */
+static inline void explored_bend_truth(explored_job *s, explored_law law, uint64_t seed) {
+    harpe_profile *lawful = s->truth;
+    explored_must(s, explored_break_law(lawful, law, seed, &s->truth, &s->error));
+    harpe_profile_free(lawful);
+}
+
 static inline void explored_prepare(explored_job *s) {
     harpe_schedule *schedule;
     harpe_schedule_options options = {.ranks = s->stages, .microbatches = s->microbatches};
@@ -199,7 +207,8 @@ static inline void explored_prepare(explored_job *s) {
 
 /* Makes a random job of at most so many stages and microbatches. The same seed makes the same job.
  */
-static inline explored_job *explored_sized(uint64_t seed, int stages, int microbatches) {
+static inline explored_job *explored_under(explored_law law, uint64_t seed, int stages,
+                                           int microbatches) {
     static const double jitters[] = {0, 0.002, 0.005, 0.01, 0.02};
     explored_job *s = calloc(1, sizeof *s);
     if (!s) abort();
@@ -215,11 +224,20 @@ static inline explored_job *explored_sized(uint64_t seed, int stages, int microb
     s->blocking_w = explored_uniform(s, 50, 110);
     explored_clocks(s);
     explored_truth(s);
+    if (law.kind != EXPLORED_LAWFUL) explored_bend_truth(s, law, seed);
     explored_prepare(s);
-    (void)snprintf(s->kind, sizeof s->kind,
-                   "%2d stages %2d microbatches %2d clocks %2d iterations jitter %.1f %%",
-                   s->stages, s->microbatches, s->clock_count, s->iterations, 100 * s->jitter);
+    int used = snprintf(s->kind, sizeof s->kind,
+                        "%2d stages %2d microbatches %2d clocks %2d iterations jitter %.1f %%",
+                        s->stages, s->microbatches, s->clock_count, s->iterations, 100 * s->jitter);
+    if (law.kind != EXPLORED_LAWFUL)
+        (void)snprintf(s->kind + used, sizeof s->kind - (size_t)used, " %s %.1f %%%s",
+                       explored_law_names[law.kind], 100 * law.amount,
+                       law.is_shared ? " shared" : "");
     return s;
+}
+
+static inline explored_job *explored_sized(uint64_t seed, int stages, int microbatches) {
+    return explored_under((explored_law){0}, seed, stages, microbatches);
 }
 
 static inline explored_job *explored_random(uint64_t seed) {
@@ -227,8 +245,8 @@ static inline explored_job *explored_random(uint64_t seed) {
 }
 
 /* Makes a job from a profile that was measured. */
-static inline explored_job *explored_measured(const char *path, int microbatches, double blocking_w,
-                                              double jitter, uint64_t seed) {
+static inline explored_job *explored_measured(const char *path, explored_law law, int microbatches,
+                                              double blocking_w, double jitter, uint64_t seed) {
     explored_job *s = calloc(1, sizeof *s);
     if (!s) abort();
     s->random = seed;
@@ -237,13 +255,15 @@ static inline explored_job *explored_measured(const char *path, int microbatches
     s->jitter = jitter;
     s->blocking_w = blocking_w;
     explored_must(s, harpe_profile_read_csv(path, &s->truth, &s->error));
+    if (law.kind != EXPLORED_LAWFUL) explored_bend_truth(s, law, seed);
     s->stages = harpe_profile_stage_count(s->truth);
     const harpe_profile_entry *entry = harpe_profile_entry_at(s->truth, 0);
     for (size_t i = 0; i < entry->point_count; i++)
         s->mhz[s->clock_count++] = entry->points[i].frequency_mhz;
     explored_prepare(s);
-    (void)snprintf(s->kind, sizeof s->kind, "%d stages %d microbatches jitter %.1f %%", s->stages,
-                   microbatches, 100 * jitter);
+    (void)snprintf(s->kind, sizeof s->kind, "%d stages %d microbatches jitter %.1f %% %s %.1f %%",
+                   s->stages, microbatches, 100 * jitter, explored_law_names[law.kind],
+                   100 * law.amount);
     return s;
 }
 

@@ -2,7 +2,7 @@
 /* The model of a curve. Observed clocks have their means. Between two observed clocks the time is
  * interpolated over 1 / clock, and the power over the clock. Below the lowest observed clock, the
  * curve continues as it fell before, or, after a single observation, with a usual slope. Bounds
- * from the rules of physics correct all values. */
+ * from the rules of physics correct all values, but observed ones only within their errors. */
 #include "server/scheduler/perseus/clock_curve.h"
 
 #include <math.h>
@@ -117,6 +117,12 @@ static void find_bounds(const harpe_clock_curve *curve, harpe_clock_estimate *ou
         }
         out[i].upper_s = fmin(out[i].upper_s, upper_s);
         out[i].lower_s = fmin(fmax(out[i].lower_s, least_cycles / curve->mhz[i]), out[i].upper_s);
+        if (!(point->weight > 0)) continue;
+        /* The rules correct no more than the noise, and not at all at the highest clock, which has
+         * the most runs: every limit rests on it. */
+        double margin = i > 0 ? BOUND_ERRORS * out[i].error : 0;
+        out[i].upper_s = fmax(out[i].upper_s, point->time_s * (1 - margin));
+        out[i].lower_s = fmin(out[i].lower_s, point->time_s * (1 + margin));
     }
 }
 
@@ -179,33 +185,33 @@ static void fill_below(const harpe_clock_curve *curve, size_t above, size_t last
     }
 }
 
-/* Brings the times of the observed clocks into their bounds and in order. A lower clock that is
- * known well corrects the higher ones that are not. */
+/* Brings the times of the observed clocks into their bounds. A lower clock that is known well
+ * corrects the higher ones that are not. */
 static void settle_observed(const harpe_clock_curve *curve, harpe_clock_estimate *out) {
-    double highest_s = out[0].time_s, before_s = 0;
-    for (size_t i = 0; i < curve->count; i++) {
+    double highest_s = out[0].time_s;
+    for (size_t i = 1; i < curve->count; i++) {
         if (!(curve->points[i].weight > 0)) continue;
         double error = hypot(out[i].error, out[0].error);
         double equal = fmin(fmax(EQUAL_ERRORS * error, EQUAL_MIN), EQUAL_MAX);
         double time_s = fmin(fmax(out[i].time_s, out[i].lower_s), out[i].upper_s);
         if (time_s <= highest_s * (1 + equal)) time_s = highest_s;
-        out[i].time_s = before_s = fmax(time_s, before_s);
+        out[i].time_s = time_s;
     }
 }
 
-/* Brings the other times into their bounds, and computes energies from powers. */
+/* Brings the other times into their bounds, and computes energies from powers. The upper bound of
+ * an observed time rests on its observations alone. */
 static void finish(const harpe_clock_curve *curve, harpe_clock_estimate *out) {
-    double before_s = 0;
     for (size_t i = 0; i < curve->count; i++) {
-        double power_w = out[i].energy_j, time_s = out[i].time_s;
-        if (!(curve->points[i].weight > 0))
-            time_s = fmin(fmax(time_s, out[i].lower_s), out[i].upper_s);
-        size_t next = next_observed(curve, i);
-        if (next < curve->count) time_s = fmin(time_s, out[next].time_s);
-        out[i].time_s = before_s = fmax(time_s, before_s);
-        out[i].energy_j = power_w * time_s;
-        out[i].upper_s = fmax(out[i].upper_s, time_s);
-        out[i].lower_s = fmin(out[i].lower_s, time_s);
+        const harpe_clock_point *point = &curve->points[i];
+        double power_w = out[i].energy_j, upper_s = out[i].upper_s;
+        if (point->weight > 0)
+            upper_s = point->time_s * (1 + BOUND_ERRORS * out[i].error);
+        else
+            out[i].time_s = fmin(fmax(out[i].time_s, out[i].lower_s), out[i].upper_s);
+        out[i].energy_j = power_w * out[i].time_s;
+        out[i].upper_s = fmax(upper_s, out[i].time_s);
+        out[i].lower_s = fmin(out[i].lower_s, out[i].time_s);
     }
 }
 

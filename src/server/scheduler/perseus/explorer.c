@@ -18,8 +18,8 @@
 #define USUAL_NOISE 0.01
 /* Each observation of the noise counts as at most so many values. */
 #define NOISE_FREEDOM_MAX 2000.0
-/* A value outside of its physical bounds by this share, or by this number of standard errors, does
- * not belong to the clock that the instruction should have had. */
+/* A value outside of its bounds by this share (HARPE_CLOCK_BREAK_SHARE at a new clock), or by this
+ * number of standard errors, does not belong to the clock that the instruction should have had. */
 #define DOUBT_SHARE 0.02
 #define DOUBT_ERRORS 5.0
 #define DOUBT_WEIGHT 0.02
@@ -176,12 +176,13 @@ static double weight_of_round(harpe_explorer *explorer, const harpe_online_round
     return weight;
 }
 
-/* Returns the weight of one observation. A time that is physically impossible shows that the clock
+/* Returns the weight of one observation. A time that is hardly possible shows that the clock
  * was not what it should have been. */
 static double weight_of_runs(const harpe_clock_estimate *known, const harpe_online_clock_runs *runs,
                              double noise) {
     double error = noise / sqrt((double)(runs->run_count * runs->iteration_count));
-    double margin = fmax(DOUBT_SHARE, DOUBT_ERRORS * error);
+    double rules = isfinite(known->error) ? DOUBT_SHARE : HARPE_CLOCK_BREAK_SHARE;
+    double margin = fmax(rules, DOUBT_ERRORS * error);
     bool is_possible = runs->mean.time_s >= known->lower_s * (1 - margin) &&
                        runs->mean.time_s <= known->upper_s * (1 + margin);
     return is_possible ? 1 : DOUBT_WEIGHT;

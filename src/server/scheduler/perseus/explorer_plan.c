@@ -44,6 +44,11 @@ enum { LATENCY_GUESSES = sizeof UNKNOWN_LATENCIES_S / sizeof UNKNOWN_LATENCIES_S
  * is known, runs may have no known clock. The exploration ends after this many rounds in a row
  * without a new clock. */
 enum { STALE_ROUNDS = 4 };
+/* A clock that was not measured may take so much longer than the rules of clock_curve.h permit. If
+ * there is no room for a trial, the second value is assumed; measured profiles break the rules by
+ * 1.1 % at most. */
+static const double BREAK_SHARES[] = {HARPE_CLOCK_BREAK_SHARE, 0.03};
+enum { BREAK_GUESSES = sizeof BREAK_SHARES / sizeof BREAK_SHARES[0] };
 /* The exploration ends after this many rounds in any case. */
 enum { ROUNDS_MAX = 40, PLANS_UNDER_CAP = 40 };
 /* Bounds of a profile. */
@@ -332,7 +337,7 @@ static bool are_highest_late(const planning *self, double limit_s) {
     return had_lower && self->explorer->next_promised_s > limit_s * (1 + 1e-9);
 }
 
-static harpe_status place_trials(planning *self, double limit_s, size_t *placed,
+static harpe_status place_within(planning *self, double limit_s, size_t *placed,
                                  harpe_error *error) {
     *placed = 0;
     if (!may_be_late(self->explorer)) {
@@ -358,6 +363,25 @@ static double limit_beside_straggler_s(const planning *self, double spare) {
     double allowed_s = fmax(self->allowed_s * (1 - uncertainty(self)),
                             self->explorer->undisturbed_s * (1 + spare));
     return fmax(self->fastest_s, allowed_s);
+}
+
+static void widen_bounds(planning *self, double factor) {
+    for (size_t e = 0; e < self->explorer->pipeline->entry_count; e++)
+        for (size_t c = 0; c < curve_of(self, e)->count; c++)
+            if (!isfinite(self->known[e][c].error)) self->known[e][c].upper_s *= factor;
+}
+
+static harpe_status place_trials(planning *self, double limit_s, size_t *placed,
+                                 harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    double present = 1;
+    *placed = 0;
+    for (int i = 0; i < BREAK_GUESSES && *placed == 0 && status == HARPE_OK; i++) {
+        widen_bounds(self, (1 + BREAK_SHARES[i]) / present);
+        present = 1 + BREAK_SHARES[i];
+        status = place_within(self, limit_s, placed, error);
+    }
+    return status;
 }
 
 /* Places the trials, and makes the schedule of the round. */

@@ -160,7 +160,8 @@ static size_t place_all(late_placing *self) {
 /* ---- Saving energy --------------------------------------------------------------------------- */
 
 /* Returns the clock, down to `most`, at which the block saves the most energy; 0: none saves
- * energy. Trials, and runs that are lower already, keep their clocks. */
+ * energy. Trials, and runs that are lower already, keep their clocks, and the others get only
+ * clocks that were observed. */
 static size_t clock_for(late_placing *self, block wanted, size_t most) {
     const harpe_trials *trials = self->trials;
     size_t best = 0;
@@ -176,6 +177,7 @@ static size_t clock_for(late_placing *self, block wanted, size_t most) {
             if (trials->is_trial[i] || c <= trials->clock[i]) continue;
             saved_j +=
                 now->energy_j - then->energy_j - choices->waiting_w * (now->time_s - then->time_s);
+            if (!isfinite(then->error)) saved_j = -INFINITY;
         }
         if (saved_j > best_j) {
             best = c;
@@ -198,7 +200,7 @@ static void lower_ranks(late_placing *self) {
         block all = {rank, self->gpus->rank_offset[rank], self->gpus->rank_offset[rank + 1]};
         size_t clock = clock_for(self, all, lowest_planned(self->trials, all));
         while (clock > 0 && !try_block(self, all, clock, true))
-            clock--;
+            clock = clock_for(self, all, clock - 1);
     }
 }
 
@@ -208,8 +210,9 @@ static void lower_blocks_of(late_placing *self, int rank) {
         double least_s = self->gpus->usual_s[rank][self->trials->planned[i]];
         block part = block_at(self, rank, i, least_s);
         size_t clock = clock_for(self, part, lowest_planned(self->trials, part));
-        if (clock > 0 && !try_block(self, part, clock, true) && clock > 1)
-            (void)try_block(self, part, (clock + 1) / 2, true);
+        if (clock == 0 || try_block(self, part, clock, true)) continue;
+        clock = clock_for(self, part, clock / 2);
+        if (clock > 0) (void)try_block(self, part, clock, true);
     }
 }
 

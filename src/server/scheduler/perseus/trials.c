@@ -121,13 +121,14 @@ static double cost_j(const harpe_trial_choices *choices, size_t clock) {
     return estimate->energy_j - choices->waiting_w * estimate->time_s;
 }
 
-/* Returns the cheapest clock between the highest and the planned one that takes at most
- * `most_s`. */
+/* Returns the cheapest clock between the highest and the planned one that was observed and takes at
+ * most `most_s`. */
 static size_t cheapest_within(const harpe_trials *trials, int32_t node, double most_s) {
     const harpe_trial_choices *choices = &trials->entries[trials->entry_of[node]];
     size_t best = 0;
     for (size_t c = 1; c <= trials->planned[node]; c++)
-        if (duration_at(trials, node, c) <= most_s && cost_j(choices, c) < cost_j(choices, best))
+        if (isfinite(choices->estimates[c].error) && duration_at(trials, node, c) <= most_s &&
+            cost_j(choices, c) < cost_j(choices, best))
             best = c;
     return best;
 }

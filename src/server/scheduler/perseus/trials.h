@@ -41,6 +41,7 @@ typedef struct harpe_trials {
  * `trial_limit_s`. If a clock does not fit anywhere, the lowest wanted clock above it that fits is
  * tried instead. Then every other run takes a clock as low as its planned clock if its slack
  * permits, without making the iteration longer than `plan_limit_s` or than the trials have made it.
+ * A clock that was not observed gets no other run than a trial, because it may take any time.
  * Returns the number of trials placed. O(trials * arcs). */
 size_t harpe_trials_place(harpe_trials *trials, double trial_limit_s, double plan_limit_s);
 
