@@ -4,14 +4,18 @@
  * they agree on a key, and each rank registers later with this key, so no rank waits for a server
  * at construction. If the ranks meet by a broadcast and the server answers rank 0 soon, they agree
  * on the job's id instead, because the published server does not know keys. */
+#include <ctype.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/number.h"
 #include "base/possible.h"
+#include "base/text.h"
 #include "base/token.h"
 #include "client/optimizer_internal.h"
 
@@ -130,6 +134,46 @@ static bool copy(const char **text) {
     return *text != NULL;
 }
 
+/* ---- Who runs the job, and where ------------------------------------------------------------- */
+
+/* Appends " NAME=VALUE" to the metadata, unless it has a word NAME or there is no value. Unusual
+ * characters of the value become '_'. */
+static void add_word(harpe_text *metadata, const char *name, const char *value) {
+    char start[32];
+    (void)snprintf(start, sizeof start, "%s=", name);
+    for (const char *at = metadata->data; at && (at = strstr(at, start)); at++)
+        if (at == metadata->data || strchr(" \t\r\n,;+", at[-1])) return;
+    if (!value || !*value) return;
+    harpe_text_printf(metadata, "%s%s", metadata->length > 0 ? " " : "", start);
+    for (size_t i = 0; value[i] && i < 64; i++) {
+        bool is_usual = isalnum((unsigned char)value[i]) || strchr("._-@", value[i]);
+        harpe_text_append(metadata, is_usual ? value + i : "_", 1);
+    }
+}
+
+/* Adds the words by which people find the job in lists. An object of JSON stays as it is. */
+static harpe_status complete_metadata(harpe_pipeline_frequency_options *own, harpe_error *error) {
+    char node[HOST_NAME_MAX + 1] = "";
+    const char *user = secure_getenv("SLURM_JOB_USER");
+    if (own->job_metadata && *own->job_metadata == '{') return HARPE_OK;
+    if (!user) user = secure_getenv("USER");
+    if (!user) user = secure_getenv("LOGNAME");
+    if (gethostname(node, sizeof node - 1) != 0) *node = '\0';
+    harpe_text text = {0};
+    if (own->job_metadata) harpe_text_printf(&text, "%s", own->job_metadata);
+    add_word(&text, "user", user);
+    add_word(&text, "slurm_job", secure_getenv("SLURM_JOB_ID"));
+    add_word(&text, "node", node);
+    add_word(&text, "nodes", secure_getenv("SLURM_JOB_NUM_NODES"));
+    if (text.failed) {
+        harpe_text_free(&text);
+        return harpe_fail_memory(error);
+    }
+    free((char *)own->job_metadata);
+    own->job_metadata = text.data;
+    return HARPE_OK;
+}
+
 harpe_status harpe_pipeline_take_options(harpe_pipeline *optimizer,
                                          const harpe_pipeline_frequency_options *options,
                                          harpe_error *error) {
@@ -157,7 +201,7 @@ harpe_status harpe_pipeline_take_options(harpe_pipeline *optimizer,
         if (!copy(texts[i])) ok = false;
     }
     own->token = token;
-    return ok ? HARPE_OK : harpe_fail_memory(error);
+    return ok ? complete_metadata(own, error) : harpe_fail_memory(error);
 }
 
 void harpe_pipeline_forget_options(harpe_pipeline *optimizer) {

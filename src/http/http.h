@@ -53,6 +53,9 @@ typedef struct harpe_http_handler {
      * before this (false). Optional. Called only for requests with data. `data` is the last value
      * given to harpe_http_set_data. */
     void (*sent)(void *user, void *data, bool delivered);
+    /* Called when a connection with a client (harpe_http_set_client) has ended. `by_client` is true
+     * if the client, or the kernel after its death, has closed it. Optional. */
+    void (*left)(void *user, void *client, bool by_client);
     void *user;
 } harpe_http_handler;
 
@@ -133,6 +136,9 @@ void harpe_http_set_gives_way(harpe_http_request *request, bool gives_way);
 /* Stores a pointer for the handler. */
 void harpe_http_set_data(harpe_http_request *request, void *data);
 void *harpe_http_data(const harpe_http_request *request);
+/* Stores a pointer that stays with the connection of the request, until `left` is called. */
+void harpe_http_set_client(harpe_http_request *request, void *client);
+void *harpe_http_client(const harpe_http_request *request);
 /* Returns true if the client has shown that it may use the server. Returns false if the client may
  * only request this path, because the path is open to clients without the token or to other users.
  */

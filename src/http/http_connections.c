@@ -240,6 +240,9 @@ void harpe_http_connection_close(harpe_http_connection *connection) {
     if (is_kept) handler->gone(handler->user, connection->request);
     if (state == HARPE_HTTP_SENDING && !is_kept && connection->sent_data && handler->sent)
         handler->sent(handler->user, connection->sent_data, false);
+    if (connection->client && handler->left)
+        handler->left(handler->user, connection->client,
+                      connection->peer_closed || connection->is_broken);
     if (connection->request) harpe_http_request_free(connection->request);
     harpe_watch_remove(connection->watch);
     harpe_http_tls_session_free(connection->tls);

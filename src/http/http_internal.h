@@ -67,6 +67,7 @@ struct harpe_http_connection {
     char *in; /* bytes that were received and not yet used; NULL: none */
     size_t in_length, in_capacity;
     size_t scanned; /* bytes of a head that were searched for its end */
+    void *client;   /* for the handler's `left`; NULL: none */
     harpe_http_request *request;
 
     char *out, *out_body; /* `out`: head (and a copied body); `out_body`: a body taken over */

@@ -143,6 +143,12 @@ void harpe_http_set_data(harpe_http_request *request, void *data) { request->dat
 
 void *harpe_http_data(const harpe_http_request *request) { return request->data; }
 
+void harpe_http_set_client(harpe_http_request *request, void *client) {
+    request->connection->client = client;
+}
+
+void *harpe_http_client(const harpe_http_request *request) { return request->connection->client; }
+
 const char *harpe_http_bearer(const harpe_http_request *request) {
     const char *given = harpe_http_header(request, "authorization");
     return given && strncasecmp(given, "Bearer ", 7) == 0 ? given + 7 : NULL;

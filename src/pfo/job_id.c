@@ -18,6 +18,23 @@ static bool is_allowed(char c) {
     return is_letter_or_digit(c) || (c != '\0' && strchr("._:=,@-", c));
 }
 
+/* Returns a copy without the words that say who runs the job and where. The client adds them, and
+ * they would only make the id longer. The caller frees the copy with free(). */
+static char *without_added_words(const char *metadata) {
+    static const char *const names[] = {"user=", "slurm_job=", "node=", "nodes="};
+    char *copy = malloc(strlen(metadata) + 1), *end = copy;
+    for (const char *word = metadata; copy && *word;) {
+        size_t blank = *word == ' ', length = blank + strcspn(word + blank, " ");
+        bool is_added = false;
+        for (size_t n = 0; n < sizeof names / sizeof *names; n++)
+            is_added = is_added || strncmp(word + blank, names[n], strlen(names[n])) == 0;
+        if (!is_added) end = mempcpy(end, word, length);
+        word += length;
+    }
+    if (copy) *end = '\0';
+    return copy;
+}
+
 /* Appends one '_' for each unsafe character, no matter how many bytes it has. */
 static void append_safe(harpe_text *text, const char *part) {
     size_t kept = 0;
@@ -41,10 +58,13 @@ char *harpe_job_id_make(const harpe_job_info *job, const char *scheduler, time_t
     if (repetition > 1) harpe_text_printf(&text, ".%d", repetition);
     harpe_text_printf(&text, "+dp%d+pp%d+tp%d+", job->dp_degree, job->pp_degree, job->tp_degree);
     append_safe(&text, scheduler);
-    if (job->job_metadata && job->job_metadata[0] != '\0') {
+    char *metadata = without_added_words(job->job_metadata ? job->job_metadata : "");
+    text.failed = text.failed || !metadata;
+    if (metadata && *metadata) {
         harpe_text_append(&text, "+", 1);
-        append_safe(&text, job->job_metadata);
+        append_safe(&text, metadata);
     }
+    free(metadata);
     if (text.failed) harpe_text_free(&text);
     return text.data;
 }

@@ -470,14 +470,15 @@ static char *finished_job(engine *e, const char *metadata) {
 static void final_report_of_an_evicted_job_survives_restarts(void **state) {
     engine *e = *state;
     engine_start(e);
-    expect(ask(e, HARPE_CALL_FINISHED, NULL, 0, -1, NULL), 200, "{\"jobs\":[],\"count\":0}");
+    expect(ask(e, HARPE_CALL_FINISHED, NULL, 0, -1, NULL), 200,
+           "{\"jobs\":[],\"count\":0,\"sums\":{\"jobs\":0,");
     char *first = finished_job(e, "first");
     char *second = finished_job(e, "second");
     char *idle = job_of(e, 2, "had no round");
     evict(e, idle);
     for (int run = 0; run < 3; run++) {
         asked *list = ask(e, HARPE_CALL_FINISHED, NULL, 0, -1, NULL);
-        expect(list, 200, "\"count\":2}");
+        expect(list, 200, "\"count\":2,");
         expect(ask(e, HARPE_CALL_FINISHED, NULL, 1, 1, NULL), 200, "\"job_metadata\":\"first\"");
         expect(ask(e, HARPE_CALL_FINISHED, NULL, 0, 1, NULL), 200, "\"job_metadata\":\"second\"");
         expect(ask(e, HARPE_CALL_FINISHED, first, 0, -1, NULL), 200, "\"iterations\":");
@@ -506,7 +507,7 @@ static void only_the_newest_final_reports_are_kept(void **state) {
     }
     e->settings.max_finished_jobs = 0;
     engine_restart(e);
-    expect(ask(e, HARPE_CALL_FINISHED, NULL, 0, -1, NULL), 200, "\"count\":0}");
+    expect(ask(e, HARPE_CALL_FINISHED, NULL, 0, -1, NULL), 200, "\"count\":0,");
     for (int i = 0; i < 5; i++)
         free(jobs[i]);
 }
@@ -526,9 +527,9 @@ static void old_final_reports_are_forgotten(void **state) {
     expect(ask(e, HARPE_CALL_FINISHED, old, 0, -1, NULL), 404, "500 s");
     expect(ask(e, HARPE_CALL_FINISHED, young, 0, -1, NULL), 200, "young");
     engine_restart(e);
-    expect(ask(e, HARPE_CALL_FINISHED, NULL, 0, -1, NULL), 200, "\"count\":1}");
+    expect(ask(e, HARPE_CALL_FINISHED, NULL, 0, -1, NULL), 200, "\"count\":1,");
     pass(e, 301);
-    expect(ask(e, HARPE_CALL_FINISHED, NULL, 0, -1, NULL), 200, "\"count\":0}");
+    expect(ask(e, HARPE_CALL_FINISHED, NULL, 0, -1, NULL), 200, "\"count\":0,");
     free(old);
     free(young);
 }

@@ -110,14 +110,18 @@ static bool add_header(harpe_connection *connection, const char *line) {
     return longer != NULL;
 }
 
-static bool make_headers(harpe_connection *connection, const char *token, bool has_body) {
+/* `stays` is true if later requests use the same connection. A server can then conclude from the
+ * end of the connection that this process has ended. */
+static bool make_headers(harpe_connection *connection, const char *token, bool has_body,
+                         bool stays) {
     harpe_text bearer = {0};
     curl_slist_free_all(connection->headers);
     connection->headers = NULL;
     /* "Expect: 100-continue" is not sent, because it costs a second if a proxy does not know it. */
     bool ok =
         add_header(connection, has_body ? "Content-Type: application/json" : "Content-Type:") &&
-        add_header(connection, "Expect:");
+        add_header(connection, "Expect:") &&
+        (!stays || add_header(connection, "Harpe-Connection: kept"));
     if (ok && token) {
         harpe_text_printf(&bearer, "Authorization: Bearer %s", token);
         ok = !bearer.failed && add_header(connection, bearer.data);
@@ -224,13 +228,13 @@ void harpe_connection_wake(harpe_connection *connection) {
  * the token uses a new connection. */
 static bool choose_headers(harpe_connection *connection, bool has_body) {
     if (connection->token || connection->takes_no_machine_token)
-        return make_headers(connection, connection->token, has_body);
+        return make_headers(connection, connection->token, has_body, true);
     char *token = harpe_token_of_machine(connection->server);
     long is_alone = token && connection->asked_without_one;
     curl_easy_setopt(connection->easy, CURLOPT_FRESH_CONNECT, is_alone);
     curl_easy_setopt(connection->easy, CURLOPT_FORBID_REUSE, is_alone);
     connection->asked_without_one |= !token;
-    bool ok = make_headers(connection, token, has_body);
+    bool ok = make_headers(connection, token, has_body, !is_alone);
     free(token);
     return ok;
 }

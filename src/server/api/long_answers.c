@@ -56,6 +56,7 @@ static void free_answer(long_answer *self) {
     if (self->call.list == &self->all->waiting) harpe_calls_remove(&self->call);
     free(self->call.job_id);
     free(self->call.scope);
+    free(self->call.body);
     free(self);
 }
 
@@ -87,13 +88,16 @@ static void break_off(long_answer *self) {
  * asks for the next piece. Returns false if the piece cannot be read or memory runs out. */
 static bool take_rows(long_answer *self, const harpe_call_answer *answer, harpe_text *text) {
     harpe_call *call = &self->call;
-    int64_t count;
-    int64_t total;
+    int64_t count, total;
+    int place_end = 0;
     char place[64];
     const char *rows = memchr(answer->body, '\n', answer->length);
     // NOLINTNEXTLINE(cert-err34-c): the engine's own text
-    if (!rows || sscanf(answer->body, "%" SCNd64 " %" SCNd64 " %63s", &count, &total, place) != 3)
+    if (!rows || sscanf(answer->body, "%" SCNd64 " %" SCNd64 " %63s%n", &count, &total, place,
+                        &place_end) != 3)
         return false;
+    const char *rest = answer->body + place_end;
+    size_t rest_length = (size_t)(rows - rest);
     rows++;
     if (!self->has_begun) harpe_text_printf(text, "{\"jobs\":[");
     if (self->has_begun && count > 0) harpe_text_printf(text, ",");
@@ -104,7 +108,9 @@ static bool take_rows(long_answer *self, const harpe_call_answer *answer, harpe_
     self->is_over = !has_more || call->round <= 0;
     if (self->is_over) {
         harpe_text_printf(text, "],\"count\":%" PRId64, total);
-        harpe_text_printf(text, has_more ? ",\"next\":\"%s\"}" : ",\"next\":null}", place);
+        harpe_text_printf(text, has_more ? ",\"next\":\"%s\"" : ",\"next\":null", place);
+        harpe_text_append(text, rest, rest_length);
+        harpe_text_append(text, "}", 1);
         return !text->failed;
     }
     free(call->job_id);
@@ -206,6 +212,7 @@ void harpe_long_answers_begin(harpe_long_answers *answers, harpe_http_request *r
     if (!self) {
         free(call->job_id);
         free(call->scope);
+        free(call->body);
         answer_out_of_memory(request);
         return;
     }
@@ -214,6 +221,8 @@ void harpe_long_answers_begin(harpe_long_answers *answers, harpe_http_request *r
                               .scope = call->scope,
                               .rank = call->rank,
                               .round = call->round,
+                              .body = call->body,
+                              .length = call->length,
                               .answer = on_answer};
     self->all = answers;
     self->route = route;

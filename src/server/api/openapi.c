@@ -217,8 +217,9 @@ static json_t *parameters(const harpe_route *route) {
         json_array_append_new(list, parameter("limit", "query", false, "integer"));
         json_array_append_new(list, parameter("offset", "query", false, "integer"));
     }
-    if (route->call == HARPE_CALL_LIST)
-        json_array_append_new(list, parameter("after", "query", false, "string"));
+    static const char *const list_texts[] = {"after", "sort", "search"};
+    for (size_t i = 0; i < 3 && route->call == HARPE_CALL_LIST; i++)
+        json_array_append_new(list, parameter(list_texts[i], "query", false, "string"));
     return list;
 }
 

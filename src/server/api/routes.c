@@ -27,6 +27,7 @@
 #include "server/api/origin.h"
 #include "server/api/pages.h"
 #include "server/api/published_client.h"
+#include "server/engine/job_query.h"
 #include "server/engine/job_view.h"
 
 struct harpe_routes {
@@ -248,6 +249,60 @@ static bool read_body(harpe_http_request *request, const harpe_route *route, har
     return false;
 }
 
+/* ---- Connections of ranks -------------------------------------------------------------------- */
+
+/* The rank that keeps a connection open. */
+typedef struct contact {
+    harpe_call call; /* the first member; says later that the connection has ended */
+    int64_t heard_ns;
+} contact;
+
+static void free_contact(harpe_call *call, const harpe_call_answer *answer) {
+    if (answer) free(answer->body);
+    free(call->job_id);
+    free(call);
+}
+
+/* Notes that the rank of this request uses its connection. Only clients that keep their connections
+ * say so, and what a proxy keeps or closes says nothing about a rank. */
+static void note_contact(harpe_http_request *request, const harpe_call *call) {
+    contact *self = harpe_http_client(request);
+    if (self) self->heard_ns = harpe_clock_boot_ns();
+    if (call->kind != HARPE_CALL_SCHEDULE || !harpe_http_header(request, "harpe-connection"))
+        return;
+    if (harpe_http_header(request, "via") || harpe_http_header(request, "forwarded") ||
+        harpe_http_header(request, "x-forwarded-for"))
+        return;
+    if (self && self->call.rank == call->rank && strcmp(self->call.job_id, call->job_id) == 0)
+        return;
+    if (self) free_contact(&self->call, NULL);
+    self = harpe_calloc(1, sizeof *self);
+    if (self) {
+        self->call = (harpe_call){.kind = HARPE_CALL_LOST,
+                                  .job_id = strdup(call->job_id),
+                                  .rank = call->rank,
+                                  .answer = free_contact};
+        self->heard_ns = harpe_clock_boot_ns();
+    }
+    if (self && !self->call.job_id) {
+        free(self);
+        self = NULL;
+    }
+    harpe_http_set_client(request, self);
+}
+
+static void on_left(void *user, void *client, bool by_client) {
+    const harpe_routes *routes = user;
+    contact *self = client;
+    self->call.round = (harpe_clock_boot_ns() - self->heard_ns) / 1000000;
+    if (by_client && routes->options.peers)
+        harpe_peers_handle(routes->options.peers, &self->call);
+    else
+        free_contact(&self->call, NULL);
+}
+
+/* ---- Names ----------------------------------------------------------------------------------- */
+
 /* Returns the name of what a call is about: a segment of the path, or parts of the query; or an
  * empty text. Returns NULL if memory runs out. */
 static char *name_of(harpe_http_request *request, const harpe_route *route) {
@@ -299,6 +354,7 @@ static void start_call(harpe_routes *routes, harpe_http_request *request, const 
         if (route->call == HARPE_CALL_FLEET_PUT_MEMBER || route->call == HARPE_CALL_FLEET_REPORT)
             self->call.rank = client->watts;
         harpe_http_set_data(request, self);
+        note_contact(request, &self->call);
         harpe_peers_handle(routes->options.peers, &self->call);
         return;
     } else if (self->note.what) {
@@ -335,7 +391,26 @@ static void begin_long_answer(harpe_routes *routes, harpe_http_request *request,
         return;
     }
     free(call->job_id);
+    free(call->body);
     answer_text(request, 503, JSON_TYPE, NULL, NULL);
+}
+
+/* Reads `sort` and `search` of the query. Returns false if memory runs out. */
+static bool read_search(const harpe_http_request *request, harpe_call *call,
+                        harpe_problems *problems) {
+    const char *sort = harpe_http_query(request, "sort");
+    const char *search = harpe_http_query(request, "search");
+    if (!sort && !search) return true;
+    if (sort && !harpe_jobs_can_sort(sort)) {
+        harpe_problems_add(problems, json_pack("[s,s]", "query", "sort"), "value_error",
+                           "a list of jobs can be sorted by " HARPE_SORT_KEYS
+                           "; '-' in front reverses the order");
+        return true;
+    }
+    int length = asprintf(&call->body, "%s\n%s", sort ? sort : "-start", search ? search : "");
+    if (length < 0) call->body = NULL;
+    call->length = length < 0 ? 0 : (size_t)length;
+    return call->body != NULL;
 }
 
 static void begin_list(harpe_routes *routes, harpe_http_request *request, const harpe_route *route,
@@ -344,10 +419,16 @@ static void begin_list(harpe_routes *routes, harpe_http_request *request, const 
     harpe_problems problems = {0};
     read_number(request, "offset", INT32_MAX, &call.rank, &problems);
     read_number(request, "limit", 100000, &call.round, &problems);
-    if (harpe_problems_count(&problems) > 0)
+    bool is_read = read_search(request, &call, &problems);
+    if (harpe_problems_count(&problems) > 0) {
         answer_problems(request, &problems);
-    else if (read_place(request, &call))
+    } else if (!is_read) {
+        answer_text(request, 503, JSON_TYPE, NULL, NULL);
+    } else if (read_place(request, &call)) {
         begin_long_answer(routes, request, route, scope, &call);
+        return;
+    }
+    free(call.body);
 }
 
 static void begin_show(harpe_routes *routes, harpe_http_request *request, const harpe_route *route,
@@ -715,6 +796,7 @@ harpe_http_handler harpe_routes_handler(harpe_routes *routes) {
         .knows_token = harpe_access_has_tokens(routes->access) ? knows_token : NULL,
         .is_for_others = is_for_others,
         .sent = on_sent,
+        .left = on_left,
         .user = routes,
     };
 }

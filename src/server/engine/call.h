@@ -23,7 +23,8 @@ typedef enum harpe_call_kind {
     HARPE_CALL_SHOW,
     HARPE_CALL_FRONTIER, /* job_id */
     /* A piece of the list of jobs: see harpe_jobs_list. job_id: a place or NULL; rank: how many
-     * jobs to skip from there; round: how many to list at most. */
+     * jobs to skip from there; round: how many to list at most; body: the query of a sorted list
+     * (harpe_jobs_query), or NULL. */
     HARPE_CALL_LIST,
     HARPE_CALL_PIPELINE, /* job_id; round: the number of a plan, or a harpe_pipeline_of */
     /* Changes of one job, or of all. job_id, or NULL for all; round: the version that the client
@@ -55,6 +56,9 @@ typedef enum harpe_call_kind {
     HARPE_CALL_FLEET_DELETE_EVENT,
     HARPE_CALL_FLEET_PUT_PRICES,
     HARPE_CALL_FLEET_DELETE_PRICES,
+    /* A call of the server itself, for the engine: the connection of a rank has ended. job_id,
+     * rank; round: ms since the last request for a schedule on it. */
+    HARPE_CALL_LOST,
 } harpe_call_kind;
 
 typedef struct harpe_call_answer {

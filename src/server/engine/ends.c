@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "pfo/documents.h"
 #include "pfo/fields.h"
+#include "server/engine/contact.h"
 #include "server/engine/job.h"
 #include "server/engine/job_ranks.h"
 #include "server/engine/job_times.h"
@@ -66,6 +67,7 @@ void harpe_job_set_ended(harpe_job *job, int rank, bool has_ended) {
     bool had_ended = harpe_job_has_ended(job);
     slot->has_ended = has_ended;
     job->ended += has_ended ? 1 : -1;
+    if (has_ended) harpe_rank_is_heard(job, rank);
     bool is_over = harpe_job_has_ended(job);
     if (is_over == had_ended || job->jobs->is_loading) return;
     harpe_log_line(&job->jobs->options.log, HARPE_LOG_INFO,

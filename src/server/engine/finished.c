@@ -5,6 +5,7 @@
 #include "server/engine/finished.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "base/text.h"
 #include "rights/scope.h"
 #include "server/engine/dump_sweep.h"
+#include "server/engine/job_figures.h"
 #include "server/engine/job_group.h"
 #include "server/engine/job_times.h"
 #include "server/engine/job_view.h"
@@ -81,15 +83,28 @@ static bool make_room(harpe_jobs *jobs) {
     return true;
 }
 
-/* Finds the group in a report. A report of an older version has only the metadata, which may be
- * shortened: then it has no group, and only tokens for the whole fleet see it. Returns false if
- * memory runs out. */
-static bool read_group(const harpe_change *change, char **group) {
+static double number_of(const json_t *object, const char *name, double missing) {
+    const json_t *value = json_object_get(object, name);
+    return json_is_number(value) ? json_number_value(value) : missing;
+}
+
+static void read_sums(const json_t *figures, harpe_figure_sums *sums) {
+    const json_t *saved = json_object_get(figures, "saved");
+    harpe_figure_sums_add(sums, number_of(figures, "energy", 0), 0, number_of(saved, "energy", 0),
+                          number_of(saved, "energy_uncertainty", INFINITY),
+                          number_of(saved, "energy_baseline", 0));
+}
+
+/* Reads the figures and the group in a report. A report of an older version has only the metadata,
+ * which may be shortened: then it has no group, and only tokens for the whole fleet see it. Returns
+ * false if memory runs out. */
+static bool read_report(const harpe_change *change, harpe_finished_job *job) {
+    char **group = &job->group;
     json_t *report = json_loadb(change->text, change->length, 0, NULL);
     const json_t *own = json_object_get(report, "group");
     bool is_older = !own && !json_object_get(report, "job_metadata_is_shortened");
     bool is_read = true;
-    *group = NULL;
+    read_sums(json_object_get(report, "figures"), &job->sums);
     if (is_older)
         is_read =
             harpe_metadata_group(json_string_value(json_object_get(report, "job_metadata")), group);
@@ -108,7 +123,7 @@ void harpe_finished_add(harpe_jobs *jobs, const harpe_change *change) {
     harpe_finished_job job = {.id = strdup(change->job_id),
                               .text = strndup(change->text, change->length),
                               .uptime_s = change->round};
-    if (!job.id || !job.text || !read_group(change, &job.group) || !make_room(jobs)) {
+    if (!job.id || !job.text || !read_report(change, &job) || !make_room(jobs)) {
         free_job(&job);
         return;
     }
@@ -136,17 +151,23 @@ static void answer_list(const harpe_jobs *jobs, harpe_call *call) {
     size_t skipped = call->rank > 0 ? (size_t)call->rank : 0;
     size_t limit = call->round < 0 ? LISTED : (size_t)call->round;
     size_t shown = 0;
+    harpe_figure_sums sums = {0};
     harpe_text text = {0};
     harpe_text_printf(&text, "{\"jobs\":[");
     for (size_t i = finished->count; i-- > 0;) {
         const harpe_finished_job *job = at(finished, i);
         if (!is_shown(jobs, job, call->scope)) continue;
         shown++;
+        harpe_figure_sums_add(&sums, job->sums.used_j, 0, job->sums.saved_j,
+                              job->sums.compared ? sqrt(job->sums.variance) : INFINITY,
+                              job->sums.baseline_j);
         if (shown <= skipped || shown - skipped > limit) continue;
         if (shown > skipped + 1) harpe_text_append(&text, ",", 1);
         harpe_text_append(&text, job->text, strlen(job->text));
     }
-    harpe_text_printf(&text, "],\"count\":%zu}", shown);
+    harpe_text_printf(&text, "],\"count\":%zu", shown);
+    harpe_figure_sums_append(&text, ",\"sums\":", &sums);
+    harpe_text_append(&text, "}", 1);
     if (text.failed) {
         harpe_text_free(&text);
         harpe_reply_out_of_memory(call);

@@ -6,11 +6,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Energies and powers of several jobs together. */
+typedef struct harpe_figure_sums {
+    int64_t jobs, compared; /* compared: those with a baseline, which the savings are sums over */
+    double used_j, power_w, saved_j, variance, baseline_j; /* variance: of saved_j, for 95 % */
+} harpe_figure_sums;
+
 typedef struct harpe_finished_job {
     char *id;
     char *text;  /* JSON */
     char *group; /* of the job; NULL: none */
     int64_t uptime_s;
+    harpe_figure_sums sums; /* of this job alone */
 } harpe_finished_job;
 
 /* A ring: the oldest report is at `first`. */

@@ -27,6 +27,12 @@ harpe_job *harpe_job_new(harpe_jobs *jobs, char *id, harpe_job_info *info) {
     job->dumps_end = &job->dumps;
     if (info) {
         job->info = *info;
+        if (!harpe_job_read_words(job)) {
+            job->info = (harpe_job_info){0};
+            job->id = NULL;
+            harpe_job_free(job);
+            return NULL;
+        }
         *info = (harpe_job_info){0};
     }
     return job;
@@ -57,6 +63,8 @@ void harpe_job_free(harpe_job *job) {
     harpe_job_release(job);
     free(job->id);
     free(job->group);
+    for (int w = 0; w < HARPE_JOB_WORDS; w++)
+        free(job->words[w]);
     free(job);
 }
 

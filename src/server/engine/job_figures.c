@@ -67,6 +67,32 @@ void harpe_job_take_conduct(harpe_job *job, const harpe_conduct_sums *conduct,
     if (tokens_per_step > 0) figures->tokens_per_step = tokens_per_step;
 }
 
+/* ---- Sums over jobs -------------------------------------------------------------------------- */
+
+void harpe_figure_sums_add(harpe_figure_sums *sums, double used_j, double power_w, double saved_j,
+                           double uncertainty_j, double baseline_j) {
+    if (!(used_j > 0)) return;
+    sums->jobs++;
+    sums->used_j += used_j;
+    sums->power_w += power_w;
+    if (!isfinite(uncertainty_j) || !(baseline_j > 0)) return;
+    sums->compared++;
+    sums->saved_j += saved_j;
+    sums->variance += uncertainty_j * uncertainty_j;
+    sums->baseline_j += baseline_j;
+}
+
+void harpe_figure_sums_append(harpe_text *text, const char *name, const harpe_figure_sums *sums) {
+    harpe_text_printf(text, "%s{\"jobs\":%" PRId64 ",\"compared\":%" PRId64, name, sums->jobs,
+                      sums->compared);
+    harpe_json_number(text, ",\"energy\":", sums->used_j);
+    harpe_json_number(text, ",\"power\":", sums->power_w);
+    harpe_json_number(text, ",\"saved\":", sums->saved_j);
+    harpe_json_number(text, ",\"saved_uncertainty\":", sqrt(sums->variance));
+    harpe_json_number(text, ",\"energy_baseline\":", sums->baseline_j);
+    harpe_text_printf(text, "}");
+}
+
 /* ---- The store ------------------------------------------------------------------------------- */
 
 char *harpe_job_save_sums(const harpe_job *job) {

@@ -20,4 +20,10 @@ bool harpe_job_load_sums(harpe_job *job, const harpe_change *record);
 /* Appends the figures as a JSON object. */
 void harpe_job_append_figures(harpe_text *text, const harpe_job *job);
 
+/* Adds one job. `saved_j` counts only if its uncertainty is finite and there is a baseline. */
+void harpe_figure_sums_add(harpe_figure_sums *sums, double used_j, double power_w, double saved_j,
+                           double uncertainty_j, double baseline_j);
+/* Appends the sums as a JSON object. */
+void harpe_figure_sums_append(harpe_text *text, const char *name, const harpe_figure_sums *sums);
+
 #endif

@@ -1,24 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the group of a job from its metadata, and compares it with the groups of a client's token.
- * The engine does not know tokens: a call has the groups of its client. */
+/* Reads the words of a job's metadata: its group, its user and where it runs. This file also
+ * compares the group with the groups of a client's token. The engine does not know tokens: a call
+ * has the groups of its client. */
 #include "server/engine/job_group.h"
 
 #include <string.h>
 
+#include "base/clean.h"
 #include "rights/scope.h"
 #include "server/engine/replies.h"
 
-bool harpe_metadata_group(const char *metadata, char **group) {
-    static const char separators[] = " \t\r\n,;+", name[] = "fleet_group=";
-    *group = NULL;
-    for (const char *word = metadata ? metadata : ""; *word; word += strcspn(word, separators)) {
+/* Returns the value of the next word NAME=VALUE of the metadata at `*place`, and sets `*place`
+ * behind it. Returns NULL if there is none. */
+static const char *next_value(const char **place, const char *name, size_t *length) {
+    static const char separators[] = " \t\r\n,;+";
+    size_t name_length = strlen(name);
+    for (const char *word = *place; *word;) {
         word += strspn(word, separators);
-        if (strncmp(word, name, sizeof name - 1) != 0) continue;
-        const char *value = word + sizeof name - 1;
-        size_t length = strcspn(value, separators);
+        size_t word_length = strcspn(word, separators);
+        const char *next = word + word_length;
+        if (word_length > name_length && strncmp(word, name, name_length) == 0 &&
+            word[name_length] == '=') {
+            *place = next;
+            *length = word_length - name_length - 1;
+            return word + name_length + 1;
+        }
+        word = next;
+    }
+    return NULL;
+}
+
+bool harpe_metadata_group(const char *metadata, char **group) {
+    size_t length;
+    const char *value, *place = metadata ? metadata : "";
+    *group = NULL;
+    while ((value = next_value(&place, "fleet_group", &length))) {
         if (!harpe_group_name_is_sound(value, length)) continue;
         *group = strndup(value, length);
         return *group != NULL;
+    }
+    return true;
+}
+
+const char *const harpe_job_word_names[HARPE_JOB_WORDS] = {"user", "slurm_job", "node", "nodes"};
+
+bool harpe_job_read_words(harpe_job *job) {
+    for (int w = 0; w < HARPE_JOB_WORDS; w++) {
+        const char *place = job->info.job_metadata ? job->info.job_metadata : "";
+        size_t length = 0;
+        const char *value = next_value(&place, harpe_job_word_names[w], &length);
+        if (length == 0) continue;
+        job->words[w] = strndup(value, harpe_cut_length(value, length < 64 ? length : 64));
+        if (!job->words[w]) return false;
     }
     return true;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The group of a job, and which clients may see and change the job. */
+/* The words of a job's metadata, and which clients may see and change the job. */
 #ifndef HARPE_SERVER_ENGINE_JOB_GROUP_H
 #define HARPE_SERVER_ENGINE_JOB_GROUP_H
 
@@ -9,6 +9,12 @@
  * memory runs out. `*group` is NULL if the metadata names no group; otherwise free it with free().
  */
 bool harpe_metadata_group(const char *metadata, char **group);
+
+/* The names of the words that say who runs the job and where, in the order of `words`. */
+extern const char *const harpe_job_word_names[HARPE_JOB_WORDS];
+/* Sets `words` from the metadata. At most 64 bytes of a word are kept. Returns false if memory runs
+ * out. */
+bool harpe_job_read_words(harpe_job *job);
 
 /* Returns true if the scope covers the job's group. */
 bool harpe_job_is_in_scope(const harpe_job *job, const char *scope);

@@ -106,6 +106,11 @@ static bool decode_request(const harpe_call *call, request_body *out, harpe_prob
     return harpe_body_decode(call->body, call->length, read, out, problems);
 }
 
+/* The engine shows the cap that the scheduler was given last. */
+static void note_cap(harpe_job *job, const harpe_stored_job_request *request) {
+    if (request->kind == HARPE_JOB_REQUEST_POWER_CAP) job->power_cap_w = request->value;
+}
+
 /* ---- Waiting for a turn ---------------------------------------------------------------------- */
 
 /* Answers the call and returns true if the job has no scheduler and will not get a scheduler. */
@@ -208,6 +213,7 @@ static void request_is_made(void *user) {
     if (turn->status == HARPE_NOT_SUPPORTED) job->refuses_job_requests = true;
     int http_status = turn->status == HARPE_OK ? 200 : harpe_http_status_of(turn->status);
     answer(self->carrier, http_status, NULL, turn->error.message);
+    if (self->is_taken) note_cap(job, &self->request);
     if (turn->status != HARPE_OK && self->is_taken) {
         harpe_turn_fail_job(turn, &turn->error);
         return;
@@ -268,6 +274,7 @@ harpe_status harpe_job_read_request(harpe_job *job, const harpe_change *record,
     if (!HARPE_ARRAY_RESERVE(job->requests, job->request_capacity, job->request_count + 1))
         return harpe_fail_memory(error);
     job->requests[job->request_count++] = request;
+    note_cap(job, &request);
     return HARPE_OK;
 }
 

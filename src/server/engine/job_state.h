@@ -69,6 +69,8 @@ typedef struct harpe_rank {
     bool is_uncounted;  /* that result comes from an earlier server, and is not in the figures */
     bool may_ask_again; /* the current round's schedule may not have arrived */
     bool has_ended;     /* the rank has reported the end of its training */
+    bool is_lost;       /* its connection has ended, and it has sent nothing since */
+    double heard_s;     /* harpe_jobs_steady_s at its last request for a schedule or result */
 } harpe_rank;
 
 /* A stored job request, and the round in which or before which it came. */
@@ -90,6 +92,9 @@ typedef enum harpe_job_state {
     HARPE_JOB_EVICTED,
 } harpe_job_state;
 
+/* The words of the metadata that the lists show (job_group.c). */
+enum { HARPE_JOB_USER, HARPE_JOB_SLURM_JOB, HARPE_JOB_NODE, HARPE_JOB_NODES, HARPE_JOB_WORDS };
+
 struct harpe_job {
     harpe_jobs *jobs;
     char *id;
@@ -98,6 +103,8 @@ struct harpe_job {
 
     harpe_job_info info;
     char *group;                   /* of its metadata; NULL: none */
+    char *words[HARPE_JOB_WORDS];  /* of its metadata; NULL: none */
+    double power_cap_w;            /* that its scheduler keeps; 0: none */
     int64_t registered_s;          /* wall clock at that moment, s since 1970; never changes */
     int64_t serial;                /* in the table; later ones have larger numbers */
     int64_t seen_s;                /* wall clock at the last request; see harpe_job_seen_s */
@@ -111,9 +118,10 @@ struct harpe_job {
     harpe_operation *eviction; /* is being stored; calls wait for it */
     char *failure;             /* one line; NULL: none */
 
-    void *ranks;                             /* of job_ranks.c; NULL: no request has named a rank */
-    harpe_round_results *results;            /* of the current round; NULL until the first result */
-    int registered, asking, reported, ended; /* numbers of ranks */
+    void *ranks;                  /* of job_ranks.c; NULL: no request has named a rank */
+    harpe_round_results *results; /* of the current round; NULL until the first result */
+    int registered, asking, reported, ended, lost; /* numbers of ranks */
+    int64_t lost_s; /* wall clock when the last connection of a rank ended */
 
     /* Rounds. These members determine the job's state: see harpe_job_state_of. */
     int64_t round;             /* the latest round that was handed out; -1: none yet */

@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "base/number.h"
 #include "base/text.h"
 #include "rights/scope.h"
+#include "server/engine/contact.h"
 #include "server/engine/job.h"
 #include "server/engine/job_figures.h"
 #include "server/engine/job_group.h"
@@ -69,6 +71,17 @@ static void append_summary(harpe_text *text, const harpe_job *job, size_t metada
     append_int(text, ",\"round\":", job->round);
     append_int(text, ",\"registered_at\":", job->registered_s);
     append_int(text, ",\"last_seen\":", harpe_job_seen_s(job));
+    if (harpe_job_is_out_of_contact(job))
+        append_int(text, ",\"no_contact_since\":", job->lost_s);
+    else
+        harpe_json_raw(text, ",\"no_contact_since\":null");
+    harpe_json_string(text, ",\"group\":", job->group);
+    for (int w = 0; w < HARPE_JOB_WORDS; w++) {
+        harpe_json_raw(text, ",\"");
+        harpe_json_raw(text, harpe_job_word_names[w]);
+        harpe_json_string(text, "\":", job->words[w]);
+    }
+    harpe_json_number(text, ",\"power_cap\":", job->power_cap_w > 0 ? job->power_cap_w : NAN);
     harpe_json_raw(text, ",\"figures\":");
     harpe_job_append_figures(text, job);
 }
@@ -188,7 +201,7 @@ static void append_row_members(harpe_text *text, const harpe_job *job) {
     harpe_json_raw(text, "}");
 }
 
-static void append_row(harpe_text *text, const harpe_job *job) {
+void harpe_job_append_row(harpe_text *text, const harpe_job *job) {
     append_row_members(text, job);
     harpe_json_raw(text, "}");
 }
@@ -219,7 +232,6 @@ char *harpe_job_final_report(const harpe_job *job, int64_t evicted_s) {
     harpe_json_string(&text,
                       ",\"scheduler\":", harpe_scheduler_kind_name(job->jobs->options.scheduler));
     harpe_json_string(&text, ",\"failure\":", job->failure);
-    harpe_json_string(&text, ",\"group\":", job->group);
     append_int(&text, ",\"evicted_at\":", evicted_s);
     harpe_json_raw(&text, ",\"report\":");
     harpe_job_append_report(&text, job);
@@ -251,7 +263,7 @@ char *harpe_jobs_rows(const harpe_jobs *jobs, const char *scope, int64_t since) 
     for (const harpe_job *job = jobs->table.newest; job; job = job->older) {
         if (!is_shown(job, scope) || job->version <= since) continue;
         harpe_json_raw(&text, comma);
-        append_row(&text, job);
+        harpe_job_append_row(&text, job);
         comma = ",";
     }
     harpe_json_raw(&text, "],\"gone\":[");
@@ -321,7 +333,7 @@ char *harpe_jobs_piece(const harpe_jobs *jobs, const char *scope, int64_t from) 
     const char *comma = "";
     for (; job && rows.length < PIECE_BYTES; job = next_shown(job->older, scope)) {
         harpe_json_raw(&rows, comma);
-        append_row(&rows, job);
+        harpe_job_append_row(&rows, job);
         comma = ",";
     }
     harpe_text text = {0};

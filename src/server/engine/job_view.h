@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/text.h"
 #include "server/engine/call.h"
 
 typedef struct harpe_jobs harpe_jobs;
@@ -17,6 +18,8 @@ void harpe_show_job(const harpe_job *job, harpe_call *call);
 /* Returns one job as JSON, with its report and with its ranks grouped by state. Returns NULL if
  * memory runs out. */
 char *harpe_job_row(const harpe_job *job);
+/* Appends the job's row of a list. */
+void harpe_job_append_row(harpe_text *text, const harpe_job *job);
 /* Returns the job's final report as JSON: a row with the report and the time of the eviction,
  * without ranks. Returns NULL if memory runs out. */
 char *harpe_job_final_report(const harpe_job *job, int64_t evicted_s);

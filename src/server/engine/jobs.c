@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "server/engine/call.h"
 #include "server/engine/changes.h"
+#include "server/engine/contact.h"
 #include "server/engine/dumps.h"
 #include "server/engine/ends.h"
 #include "server/engine/eviction.h"
@@ -18,6 +19,7 @@
 #include "server/engine/in_flight.h"
 #include "server/engine/job.h"
 #include "server/engine/job_group.h"
+#include "server/engine/job_query.h"
 #include "server/engine/job_ranks.h"
 #include "server/engine/job_requests.h"
 #include "server/engine/job_table.h"
@@ -150,7 +152,10 @@ static void note_request(harpe_job *job, harpe_call *call) {
     harpe_job_changed(job);
     switch (call->kind) {
     case HARPE_CALL_REGISTER_RANK: harpe_register_rank(job, call); break;
-    case HARPE_CALL_SCHEDULE: harpe_ask_for_schedule(job, call); break;
+    case HARPE_CALL_SCHEDULE:
+        harpe_rank_is_heard(job, (int)call->rank);
+        harpe_ask_for_schedule(job, call);
+        break;
     case HARPE_CALL_RESULT: harpe_take_result(job, call); break;
     case HARPE_CALL_END: harpe_take_end(job, call); break;
     default: harpe_take_job_request(job, call); break;
@@ -170,8 +175,9 @@ void harpe_jobs_handle(harpe_jobs *jobs, harpe_call *call) {
         return;
     }
     if (call->kind == HARPE_CALL_LIST) {
-        char *list = harpe_jobs_list(jobs, call->scope, call->job_id, (size_t)call->rank,
-                                     (size_t)call->round);
+        size_t offset = (size_t)call->rank, limit = (size_t)call->round;
+        char *list = call->body ? harpe_jobs_query(jobs, call->scope, call->body, offset, limit)
+                                : harpe_jobs_list(jobs, call->scope, call->job_id, offset, limit);
         harpe_reply(call, list ? 200 : 503, list, list ? strlen(list) : 0, -1);
         return;
     }
@@ -209,6 +215,7 @@ void harpe_jobs_handle(harpe_jobs *jobs, harpe_call *call) {
     }
     switch (call->kind) {
     case HARPE_CALL_EVICT: harpe_evict(job, call); break;
+    case HARPE_CALL_LOST: harpe_take_loss(job, call); break;
     case HARPE_CALL_SHOW: harpe_show_job(job, call); break;
     case HARPE_CALL_CHANGES: harpe_ask_for_changes(jobs, job, call); break;
     case HARPE_CALL_FRONTIER:

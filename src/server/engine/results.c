@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/engine/contact.h"
 #include "server/engine/job_figures.h"
 #include "server/engine/job_ranks.h"
 #include "server/engine/marked_jobs.h"
@@ -206,9 +207,10 @@ static bool is_refused(result_report *self) {
 static void result_is_decoded(void *user) {
     result_report *self = user;
     harpe_operation *operation = &self->operation;
-    const harpe_job *job = operation->job;
+    harpe_job *job = operation->job;
     if (harpe_operation_is_void(operation) || is_refused(self)) return;
     const harpe_rank *slot = harpe_job_rank(job, self->rank);
+    harpe_rank_is_heard(job, self->rank);
     if (slot->operation) {
         harpe_operation_wait_for(operation, slot->operation);
         return;

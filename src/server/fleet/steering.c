@@ -454,7 +454,8 @@ static void take_report(harpe_steering *self, harpe_call *call) {
 
 bool harpe_steering_takes(const harpe_steering *self, const harpe_call *call) {
     char body[120];
-    if (call->kind >= HARPE_CALL_FLEET_SHOW) return true;
+    if (call->kind >= HARPE_CALL_FLEET_SHOW && call->kind <= HARPE_CALL_FLEET_DELETE_PRICES)
+        return true;
     if (call->kind != HARPE_CALL_POWER_CAP || !self) return false;
     const harpe_member *member = harpe_member_find(&self->state, HARPE_MEMBER_JOB, call->job_id);
     /* Also before the first cap of the fleet, which would replace that of the client. */
