@@ -35,19 +35,43 @@ static const char *phase_of(const json_t *figures) {
 
 static bool is_significant(double value, double uncertainty) { return fabs(value) > uncertainty; }
 
+static int place_of(double value, int digits) {
+    return digits - 1 - (int)floor(log10(value) + 1e-9);
+}
+
+void harpe_job_append_within(harpe_text *text, double value, double uncertainty, harpe_unit unit) {
+    char size[HARPE_NUMBER_SIZE], half[HARPE_NUMBER_SIZE];
+    if (!isfinite(uncertainty) || !(uncertainty > 0)) {
+        harpe_text_printf(text, "%s%s", harpe_format_in(size, value, unit),
+                          isfinite(uncertainty) ? "" : " (uncertainty not known)");
+        return;
+    }
+    value *= unit.per_si;
+    uncertainty *= unit.per_si;
+    int decimals = place_of(uncertainty, 2);
+    if (uncertainty * pow(10, decimals) >= 99.5) decimals--; /* 0.0996 is shown as 0.10 */
+    if (value != 0 && decimals > place_of(fabs(value), 6)) decimals = place_of(fabs(value), 6);
+    if (decimals > 9) decimals = 9;
+    double step = pow(10, -decimals);
+    uncertainty = fmax(round(uncertainty / step), 1) * step; /* it must not be shown as 0 */
+    value = round(value / step) * step;
+    int shown = decimals > 0 ? decimals : 0;
+    harpe_text_printf(text, "%s %s +- %s %s", harpe_format_fixed(size, value, shown), unit.name,
+                      harpe_format_fixed(half, uncertainty, shown), unit.name);
+}
+
 /* Prints `value` in percent of `whole`. Prints "within noise" if it is not larger than its
  * uncertainty, and "not known yet" if the uncertainty is unknown. */
 static void print_share(char *into, size_t size, double value, double uncertainty, double whole) {
-    double percent = 100 * value / whole, half = 100 * uncertainty / whole;
-    if (!isfinite(half) || !(whole > 0)) {
-        (void)snprintf(into, size, "not known yet");
-    } else if (!is_significant(value, uncertainty)) {
-        (void)snprintf(into, size, "within noise");
-    } else {
-        int decimals = half < 0.095 ? 2 : 1;
-        if (half < 0.01) half = 0.01; /* the uncertainty must not be shown as 0.00 */
-        (void)snprintf(into, size, "%.*f %% +- %.*f %%", decimals, percent, decimals, half);
-    }
+    harpe_text text = {0};
+    if (!isfinite(uncertainty) || !(uncertainty > 0) || !(whole > 0))
+        harpe_text_printf(&text, "not known yet");
+    else if (!is_significant(value, uncertainty))
+        harpe_text_printf(&text, "within noise");
+    else
+        harpe_job_append_within(&text, value / whole, uncertainty / whole, (harpe_unit){"%", 100});
+    (void)snprintf(into, size, "%s", text.data ? text.data : "-");
+    harpe_text_free(&text);
 }
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
@@ -75,6 +99,9 @@ void harpe_job_figures_cells(const json_t *job, char cells[HARPE_JOB_CELLS][HARP
                     uncertainty_of(saved, "energy_uncertainty"),
                     number_of(saved, "energy_baseline"));
     if (power_w > 0) harpe_format_power(cells[3], power_w);
+    if (json_is_object(saved) && number_of(saved, "time_baseline") > 0)
+        print_share(cells[4], HARPE_JOB_CELL_SIZE, number_of(saved, "time"),
+                    uncertainty_of(saved, "time_uncertainty"), number_of(saved, "time_baseline"));
 }
 
 /* ---- One job --------------------------------------------------------------------------------- */
@@ -93,22 +120,18 @@ static void append_used(const json_t *figures, harpe_text *text) {
         harpe_text_printf(text, "  power:      not known since the server was restarted\n");
 }
 
-/* Appends "42.48 kJ +- 0.08865 kJ (13.9 % +- 0.03 %)". */
+/* Appends "42.480 kJ +- 0.089 kJ (13.902 % +- 0.029 %)". */
 static void append_estimate(harpe_text *text, const char *title, double value, double uncertainty,
                             double whole, harpe_unit (*unit_of)(double largest)) {
     if (!(uncertainty > 0)) {
         harpe_text_printf(text, "  %-11s nothing is compared yet\n", title);
         return;
     }
-    char size[HARPE_NUMBER_SIZE], half[HARPE_NUMBER_SIZE], share[HARPE_JOB_CELL_SIZE];
-    harpe_unit unit = unit_of(fmax(fabs(value), isfinite(uncertainty) ? uncertainty : 0));
-    (void)harpe_format_in(size, value, unit);
+    char share[HARPE_JOB_CELL_SIZE];
     print_share(share, sizeof share, value, uncertainty, whole);
-    harpe_text_printf(text, "  %-11s %s", title, size);
-    if (isfinite(uncertainty)) {
-        (void)harpe_format_in(half, uncertainty, unit);
-        harpe_text_printf(text, " +- %s", half);
-    }
+    harpe_text_printf(text, "  %-11s ", title);
+    harpe_job_append_within(text, value, uncertainty,
+                            unit_of(fmax(fabs(value), isfinite(uncertainty) ? uncertainty : 0)));
     harpe_text_printf(text, " (%s)\n", share);
 }
 

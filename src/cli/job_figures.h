@@ -10,9 +10,12 @@
 #include "base/number_print.h"
 #include "base/text.h"
 
-/* The cells of a row, in this order: phase, energy, saved, power. */
-enum { HARPE_JOB_CELLS = 4, HARPE_JOB_CELL_SIZE = HARPE_NUMBER_SIZE };
+/* The cells of a row, in this order: phase, energy, saved, power, time lost. */
+enum { HARPE_JOB_CELLS = 5, HARPE_JOB_CELL_SIZE = HARPE_NUMBER_SIZE };
 void harpe_job_figures_cells(const json_t *job, char cells[HARPE_JOB_CELLS][HARPE_JOB_CELL_SIZE]);
+/* Appends "42.480 kJ +- 0.089 kJ": the uncertainty has two significant digits, and the value ends
+ * at the same place, but has at most six digits. `uncertainty` INFINITY: not known. */
+void harpe_job_append_within(harpe_text *text, double value, double uncertainty, harpe_unit unit);
 /* Appends the lines with figures to the page of one job. */
 void harpe_job_figures_lines(const json_t *job, harpe_text *text);
 /* Appends the text after the state in a line of progress, such as ", plan 3, 677.0 W, saved 13.9 %

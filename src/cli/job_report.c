@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/format.h"
+#include "cli/job_figures.h"
 
 static json_int_t count_of(const json_t *object, const char *name) {
     return json_integer_value(json_object_get(object, name));
@@ -26,17 +27,6 @@ static double uncertainty_of(const json_t *object, const char *name) {
 
 /* ---- The baseline ---------------------------------------------------------------------------- */
 
-/* Appends "2.84 s +- 0.01 s". */
-static void append_within(harpe_text *text, double value, double uncertainty,
-                          char *(*format)(char *buffer, double value)) {
-    char size[HARPE_NUMBER_SIZE], half[HARPE_NUMBER_SIZE];
-    harpe_text_printf(text, "%s", format(size, value));
-    if (isfinite(uncertainty))
-        harpe_text_printf(text, " +- %s", format(half, uncertainty));
-    else
-        harpe_text_printf(text, " (uncertainty not known)");
-}
-
 static void append_time_of_day(harpe_text *text, json_int_t wall_s) {
     char shown[32] = "";
     time_t when = (time_t)wall_s;
@@ -52,11 +42,12 @@ static void append_baseline(harpe_text *text, const json_t *report) {
     const json_t *times = json_object_get(baseline, "measured_at");
     json_int_t iterations = count_of(baseline, "iterations");
     harpe_text_printf(text, "  baseline:   ");
-    append_within(text, number_of(baseline, "time"), uncertainty_of(baseline, "time_uncertainty"),
-                  harpe_format_time);
+    double time_s = number_of(baseline, "time"), energy_j = number_of(baseline, "energy");
+    harpe_job_append_within(text, time_s, uncertainty_of(baseline, "time_uncertainty"),
+                            harpe_time_unit(time_s));
     harpe_text_printf(text, " and ");
-    append_within(text, number_of(baseline, "energy"),
-                  uncertainty_of(baseline, "energy_uncertainty"), harpe_format_energy);
+    harpe_job_append_within(text, energy_j, uncertainty_of(baseline, "energy_uncertainty"),
+                            harpe_energy_unit(energy_j));
     harpe_text_printf(
         text,
         " an iteration at the highest clocks, measured in %" JSON_INTEGER_FORMAT
@@ -157,7 +148,7 @@ static void append_per_token(harpe_text *text, const json_t *report) {
         harpe_text_printf(text, "is not known without a baseline\n");
         return;
     }
-    append_within(text, saved_j, uncertainty_j, harpe_format_energy);
+    harpe_job_append_within(text, saved_j, uncertainty_j, harpe_energy_unit(fabs(saved_j)));
     harpe_text_printf(text, " against %s at the highest clocks%s\n",
                       HARPE_ENERGY(number_of(tokens, "baseline")),
                       fabs(saved_j) > uncertainty_j ? "" : " (within noise)");

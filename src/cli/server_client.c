@@ -124,17 +124,20 @@ harpe_status harpe_server_client_call(harpe_server_client *client, const char *m
     return harpe_server_client_request(client, &request, answer, error);
 }
 
-harpe_status harpe_server_client_list(harpe_server_client *client, const char *after, size_t offset,
+harpe_status harpe_server_client_list(harpe_server_client *client, const char *query,
+                                      const char *after, size_t offset, size_t limit,
                                       json_t **answer, harpe_error *error) {
+    harpe_text path = {0};
     char number[24];
     (void)snprintf(number, sizeof number, "%zu", offset);
-    if (client->wants_finished) {
-        harpe_request finished = {.path = "/finished?limit=1000&offset=", .segment = number};
-        return harpe_server_client_request(client, &finished, answer, error);
-    }
-    harpe_request request = {.path = after ? "/jobs?limit=1000&after=" : "/jobs?limit=1000&offset=",
-                             .segment = after ? after : number};
-    return harpe_server_client_request(client, &request, answer, error);
+    harpe_text_printf(&path, "%s?limit=%zu%s&%s=", client->wants_finished ? "/finished" : "/jobs",
+                      limit, query ? query : "", after ? "after" : "offset");
+    harpe_request request = {.path = path.data, .segment = after ? after : number};
+    harpe_status status = path.failed
+                              ? harpe_fail_memory(error)
+                              : harpe_server_client_request(client, &request, answer, error);
+    harpe_text_free(&path);
+    return status;
 }
 
 const char *harpe_server_client_lister(const harpe_server_client *client) {

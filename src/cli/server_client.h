@@ -38,9 +38,11 @@ harpe_status harpe_server_client_request(harpe_server_client *client, const harp
 harpe_status harpe_server_client_call(harpe_server_client *client, const char *method,
                                       const char *job_id, json_t **answer, harpe_error *error);
 
-/* Asks for at most 1000 jobs, newest first. The list begins after the place `after`. If `after` is
- * NULL, the list leaves out the newest `offset` jobs. */
-harpe_status harpe_server_client_list(harpe_server_client *client, const char *after, size_t offset,
+/* Asks for at most `limit` jobs, newest first. The list begins after the place `after`. If `after`
+ * is NULL, the list leaves out the first `offset` jobs. If `query` is not NULL, it is a part of the
+ * URL's query that sorts and searches the list. */
+harpe_status harpe_server_client_list(harpe_server_client *client, const char *query,
+                                      const char *after, size_t offset, size_t limit,
                                       json_t **answer, harpe_error *error);
 
 /* Returns the command that lists the jobs or final reports that this client asks for, such as

@@ -235,6 +235,87 @@ class LongIds(JobsTest):
             self.assert_stands_for(self.shown_ids(lines)[-1], oldest)
 
 
+class Choosing(JobsTest):
+    """Sorted, searched and limited lists, and the columns that a terminal has room for."""
+
+    def start_many(self):
+        server = self.start()
+        for name, ranks in (("one user=zoe node=n10 slurm_job=9 fleet_group=red", 2),
+                            ("two user=adam node=n2 slurm_job=10", 4), ("three", 1)):
+            register(server, pp=ranks, ranks=False, job_metadata=name)
+        return server
+
+    def names(self, *arguments):
+        return [line.rsplit("+", 1)[1].split("_")[0] for line in self.jobs("--quiet", *arguments).out.split()]
+
+    def test_lists_are_sorted_searched_and_limited(self):
+        server = self.start_many()
+        self.assertEqual(self.names("--sort", "-gpus"), ["two", "one", "three"])
+        self.assertEqual(self.names("--sort", "user"), ["two", "one", "three"])
+        self.assertEqual(self.names("--search", "NODE n1", "--sort=start"), ["one"])
+        self.assertEqual(self.names("--sort", "start", "--limit", "2"), ["one", "two"])
+        self.assertEqual(self.names("--limit", "1"), ["three"])
+        answer = self.jobs("--json", "--search", "zoe").json()
+        self.assertEqual((answer["count"], [job["user"] for job in answer["jobs"]]), (1, ["zoe"]))
+        register_many(server, 300)
+        self.assertEqual(len(self.names("--sort", "name")), 303)  # of two pages
+        self.assertEqual(self.names("--sort", "name", "--limit", "250")[:3], ["one", "three", "two"])
+        self.refused(1, "can be sorted by start, ", "--sort", "size")
+        self.refused(2, "--sort and --search are for list", "show", "x", "--sort", "user")
+        self.refused(2, "--limit is for a list", "show", "x", "--limit", "3")
+
+    def test_columns_say_who_runs_a_job_and_where(self):
+        self.start_many()
+        lines = self.jobs("--sort", "user").out.splitlines()
+        head = ["id", "state", "ranks", "waiting", "round", "phase", "energy", "saved", "time lost", "power",
+                "cap", "user", "group", "Slurm job", "node", "started", "last seen"]
+        self.assertEqual(re.split(r"  +", lines[0]), head)
+        row = dict(zip(head, re.split(r"  +", lines[2])))
+        self.assertEqual([row[name] for name in ("state", "ranks", "user", "group", "Slurm job", "node")],
+                         ["registering", "0/2", "zoe", "red", "9", "n10"])
+        wide = self.on_terminal(200)
+        self.assertIn("time lost", wide[0])
+        self.assertIn("user", wide[0])
+        self.assertLessEqual(max(map(len, wide)), 200)
+        self.assertNotIn("user", self.on_terminal(80)[1])
+
+    def test_a_job_without_connections_has_no_contact(self):
+        server = self.start()
+        job = register(server, pp=4)
+        asking = [server.connect() for _ in range(4)]
+        for rank, connection in enumerate(asking):
+            connection.send("GET", f"/schedule/{job.id}?rank={rank}&round=0",
+                            headers={"Harpe-Connection": "kept"})
+        for connection in asking:
+            self.assertEqual(connection.receive().status, 200)
+        self.assertIn("  running  ", self.jobs().out)
+        before = server.metric("harpe_http_connections")
+        for connection in asking:
+            connection.close()
+        while server.metric("harpe_http_connections") > before - 4:
+            pass
+        self.assertIn("  no contact  ", self.jobs().out)
+        self.assertIn("no contact: since ", self.jobs("show", job.id).out)
+
+    def test_a_server_that_cannot_sort_is_named(self):
+        class Old(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                body = b'{"jobs": [], "count": 0, "next": null}'
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+        old = http.server.HTTPServer(("127.0.0.1", 0), Old)
+        self.addCleanup(old.server_close)
+        threading.Thread(target=old.serve_forever, args=(0.02,), daemon=True).start()
+        self.addCleanup(old.shutdown)
+        self.variables = environment(HARPE_SERVER=f"http://127.0.0.1:{old.server_port}")
+        self.refused(1, "the server cannot sort and search", "--sort", "user")
+
+
 class Many(JobsTest):
     """There are more jobs than a page has."""
 

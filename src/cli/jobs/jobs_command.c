@@ -3,6 +3,7 @@
  * prints the address of the dashboard. This file reads the flags and runs one action.
  * server_client.c makes the requests, and jobs_view.c makes the texts. */
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +36,8 @@ typedef struct jobs_arguments {
     harpe_server_client_options client;
     jobs_action action;
     const char *id; /* or the beginning of an id */
+    const char *sort, *search;
+    int limit; /* 0: all */
     bool json;
     bool quiet;
     bool yes;
@@ -42,7 +45,7 @@ typedef struct jobs_arguments {
 
 /* ---- Flags ----------------------------------------------------------------------------------- */
 
-enum { FLAG_SERVER = 256, FLAG_TOKEN_FILE, FLAG_CA_FILE };
+enum { FLAG_SERVER = 256, FLAG_TOKEN_FILE, FLAG_CA_FILE, FLAG_SORT, FLAG_SEARCH, FLAG_LIMIT };
 
 static const struct argp_option flags[] = {
     {"server", FLAG_SERVER, "URL", 0, "The server (HARPE_SERVER, else " HARPE_DEFAULT_SERVER ")",
@@ -50,6 +53,12 @@ static const struct argp_option flags[] = {
     {"token-file", FLAG_TOKEN_FILE, "FILE", 0,
      "File whose first line is the server's bearer token (HARPE_TOKEN)", 1},
     {"ca-file", FLAG_CA_FILE, "FILE", 0, "Trust these certificate authorities (PEM)", 1},
+    {"sort", FLAG_SORT, "KEY", 0,
+     "Sort by start, seen, name, state, user, group, node, slurm_job, gpus, round, power, "
+     "power_cap, energy, saved or time_lost; -KEY reverses the order (list)",
+     2},
+    {"search", FLAG_SEARCH, "WORDS", 0, "Only jobs in which every word occurs (list)", 2},
+    {"limit", FLAG_LIMIT, "N", 0, "Only the first N jobs (list, finished)", 2},
     {"json", 'j', NULL, 0, "Print JSON", 2},
     {"quiet", 'q', NULL, 0,
      "Print only ids (list, finished), the state (show, watch), nothing (evict)", 2},
@@ -66,6 +75,11 @@ static void check_usage(const jobs_arguments *arguments, const struct argp_state
     if (arguments->action > ACTION_LINK && arguments->action != ACTION_FINISHED && !arguments->id)
         harpe_flag_fail(state, "%s needs a job's id, or its beginning; harpe jobs lists them",
                         name);
+    if ((arguments->sort || arguments->search) && arguments->action != ACTION_LIST)
+        harpe_flag_fail(state, "--sort and --search are for list, and this is %s", name);
+    if (arguments->limit > 0 && arguments->action != ACTION_LIST &&
+        (arguments->action != ACTION_FINISHED || arguments->id))
+        harpe_flag_fail(state, "--limit is for a list, and this is %s", name);
     if (arguments->yes && arguments->action != ACTION_EVICT)
         harpe_flag_fail(state, "--yes is for evict, and this is %s", name);
 }
@@ -76,6 +90,11 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     case FLAG_SERVER: arguments->client.server = argument; return 0;
     case FLAG_TOKEN_FILE: arguments->client.token_file = argument; return 0;
     case FLAG_CA_FILE: arguments->client.ca_file = argument; return 0;
+    case FLAG_SORT: arguments->sort = argument; return 0;
+    case FLAG_SEARCH: arguments->search = argument; return 0;
+    case FLAG_LIMIT:
+        arguments->limit = harpe_flag_int(state, "--limit", argument, 1, INT_MAX);
+        return 0;
     case 'j': arguments->json = true; return 0;
     case 'q': arguments->quiet = true; return 0;
     case 'y': arguments->yes = true; return 0;
@@ -123,10 +142,8 @@ static harpe_status print_page(harpe_jobs_table *table, const json_t *jobs, harp
     return print_text(&text, error);
 }
 
-/* Prints each page when it arrives, because the number of jobs is unlimited. */
-static harpe_status list(const jobs_arguments *arguments, harpe_server_client *client,
-                         harpe_error *error) {
-    harpe_jobs_pages pages = {.client = client};
+static harpe_status print_pages(const jobs_arguments *arguments, harpe_jobs_pages pages,
+                                harpe_error *error) {
     harpe_jobs_table table = {.quiet = arguments->quiet, .columns = harpe_command_columns()};
     json_int_t count = 0;
     const json_t *jobs;
@@ -142,6 +159,24 @@ static harpe_status list(const jobs_arguments *arguments, harpe_server_client *c
     if (status == HARPE_OK && !arguments->json && !arguments->quiet && !table.has_head)
         printf(arguments->action == ACTION_FINISHED ? "No final reports.\n" : "No jobs.\n");
     harpe_jobs_pages_free(&pages);
+    return status;
+}
+
+/* Prints each page when it arrives, because the number of jobs is unlimited. */
+static harpe_status list(const jobs_arguments *arguments, harpe_server_client *client,
+                         harpe_error *error) {
+    harpe_text query = {0};
+    if (arguments->sort || arguments->search) {
+        harpe_text_printf(&query, "&sort=");
+        harpe_url_append(&query, arguments->sort ? arguments->sort : "-start");
+        harpe_text_printf(&query, "&search=");
+        harpe_url_append(&query, arguments->search ? arguments->search : "");
+    }
+    harpe_jobs_pages pages = {
+        .client = client, .query = query.data, .limit = (size_t)arguments->limit};
+    harpe_status status =
+        query.failed ? harpe_fail_memory(error) : print_pages(arguments, pages, error);
+    harpe_text_free(&query);
     return status;
 }
 

@@ -12,6 +12,8 @@
 #include "cli/command.h"
 #include "cli/jobs/jobs_view.h"
 
+enum { PAGE_JOBS = 1000 };
+
 /* ---- Pages ----------------------------------------------------------------------------------- */
 
 static bool is_list(const json_t *jobs) {
@@ -26,11 +28,15 @@ static bool is_list(const json_t *jobs) {
 
 /* Stores the place of the next page. */
 static harpe_status look_ahead(harpe_jobs_pages *pages, size_t count, harpe_error *error) {
-    const json_t *next = json_object_get(pages->answer, "next");
+    const json_t *next = pages->query ? NULL : json_object_get(pages->answer, "next");
     const char *place = json_string_value(next);
     pages->shown += count;
     pages->is_over = count == 0 || (next && !place) ||
-                     (!next && harpe_jobs_pages_count(pages) <= (json_int_t)pages->shown);
+                     (!next && harpe_jobs_pages_count(pages) <= (json_int_t)pages->shown) ||
+                     (pages->limit > 0 && pages->shown >= pages->limit);
+    if (pages->query && !json_object_get(pages->answer, "all"))
+        return harpe_fail(error, HARPE_NOT_SUPPORTED,
+                          "the server cannot sort and search: it has an older version");
     if (place && strlen(place) >= sizeof pages->after)
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "the answer's \"next\" is too long: is harpe serve running at the "
@@ -45,8 +51,10 @@ harpe_status harpe_jobs_pages_next(harpe_jobs_pages *pages, const json_t **jobs,
     pages->answer = NULL;
     *jobs = NULL;
     if (pages->is_over) return HARPE_OK;
+    size_t left = pages->limit > 0 ? pages->limit - pages->shown : PAGE_JOBS;
     harpe_status status = harpe_server_client_list(
-        pages->client, *pages->after ? pages->after : NULL, pages->shown, &pages->answer, error);
+        pages->client, pages->query, *pages->after ? pages->after : NULL, pages->shown,
+        left < PAGE_JOBS ? left : PAGE_JOBS, &pages->answer, error);
     if (status != HARPE_OK) return status;
     *jobs = json_object_get(pages->answer, "jobs");
     if (!is_list(*jobs))

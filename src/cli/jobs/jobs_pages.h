@@ -5,12 +5,14 @@
 
 #include "cli/server_client.h"
 
-/* Set `client` and leave the other members 0. */
+/* Set `client`, and `query` and `limit` if needed, and leave the other members 0. */
 typedef struct harpe_jobs_pages {
     harpe_server_client *client;
-    json_t *answer;  /* the current page */
-    char after[128]; /* the place where the next page begins; "": not known */
-    size_t shown;    /* number of jobs of all pages so far */
+    const char *query; /* see harpe_server_client_list; NULL: none */
+    size_t limit;      /* the most jobs of all pages together; 0: any number */
+    json_t *answer;    /* the current page */
+    char after[128];   /* the place where the next page begins; "": not known */
+    size_t shown;      /* number of jobs of all pages so far */
     bool is_over;
 } harpe_jobs_pages;
 

@@ -4,6 +4,7 @@
 #include "cli/jobs/jobs_view.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,10 +60,47 @@ static void append_round(harpe_text *text, const json_t *job, int width) {
 
 /* ---- All jobs -------------------------------------------------------------------------------- */
 
-/* Fixed widths. A row has ROW_WIDTH columns beside the id, including "999 min ago" at its end. A
- * shortened id has at least LEAST_ID columns. The id is in the same line as the rest of the row
+/* The columns beside the id. A column with level 0 is in every row. The others are left out on a
+ * terminal that is too narrow, those with a high level first. */
+typedef enum column {
+    STATE,
+    RANKS,
+    WAITING,
+    ROUND,
+    PHASE,
+    ENERGY,
+    SAVED,
+    LOST,
+    POWER,
+    CAP,
+    USER,
+    GROUP,
+    SLURM_JOB,
+    NODE,
+    STARTED,
+    SEEN,
+    COLUMNS,
+} column;
+
+static const struct {
+    const char *title;
+    int width; /* negative: left-aligned */
+    int level;
+} COLUMN[COLUMNS] = {
+    [STATE] = {"state", -11, 0},         [RANKS] = {"ranks", 9, 0},
+    [WAITING] = {"waiting", 7, 9},       [ROUND] = {"round", 5, 0},
+    [PHASE] = {"phase", -7, 0},          [ENERGY] = {"energy", 8, 0},
+    [SAVED] = {"saved", 17, 0},          [LOST] = {"time lost", 18, 1},
+    [POWER] = {"power", 8, 0},           [CAP] = {"cap", 8, 7},
+    [USER] = {"user", -10, 2},           [GROUP] = {"group", -10, 6},
+    [SLURM_JOB] = {"Slurm job", -10, 3}, [NODE] = {"node", -14, 5},
+    [STARTED] = {"started", -11, 4},     [SEEN] = {"last seen", -11, 8},
+};
+enum { LEVELS = 10, BASE_WIDTH = 2 + 11 + 2 + 9 + 2 + 5 + 2 + 7 + 2 + 8 + 2 + 17 + 2 + 8 };
+
+/* A shortened id has at least LEAST_ID columns. The id is in the same line as the rest of the row
  * only if at least BESIDE_ROW columns are left for it. */
-enum { ROW_WIDTH = 2 + 13 + 11 + 9 + 7 + 10 + 10 + 19 + 10 + 11, LEAST_ID = 40, BESIDE_ROW = 48 };
+enum { LEAST_ID = 40, BESIDE_ROW = 48 };
 
 /* Appends an id. A long id is shortened in the middle, because its beginning (the time) and its end
  * (the end of the metadata) differ from job to job. harpe_jobs_find accepts the shortened form. If
@@ -87,65 +125,142 @@ static void append_id(harpe_text *text, const char *id, int limit) {
     append_clean(text, id + tail);
 }
 
-static void append_row(const harpe_jobs_table *table, const json_t *job, harpe_text *text) {
-    char ranks[48], cells[HARPE_JOB_CELLS][HARPE_JOB_CELL_SIZE];
-    bool is_folded = table->is_folded;
-    size_t start = text->length;
-    append_id(text, text_of(job, "job_id"), table->id_limit);
-    int written = (int)(text->length - start);
-    if (is_folded)
-        harpe_text_printf(text, "\n  ");
-    else
-        harpe_text_printf(text, "%*s  ", written < table->id_width ? table->id_width - written : 0,
-                          "");
-    start = text->length;
-    append_clean(text, text_of(job, "state"));
-    written = (int)(text->length - start);
-    (void)snprintf(ranks, sizeof ranks, "%" PRId64 "/%" PRId64, number_of(job, "ranks_registered"),
-                   number_of(job, "world_size"));
-    harpe_text_printf(text, "%*s  %9s", written < 11 ? 11 - written : 0, "", ranks);
-    if (!is_folded) harpe_text_printf(text, "  %7" PRId64, number_of(job, "ranks_waiting"));
-    harpe_text_printf(text, "  ");
-    append_round(text, job, 5);
-    harpe_job_figures_cells(job, cells);
-    harpe_text_printf(text, "  %-8s  %8s  %17s", cells[0], cells[1], cells[2]);
-    if (!is_folded) {
-        harpe_text_printf(text, "  %8s  ", cells[3]);
-        append_ago(text, number_of(job, "last_seen"));
-    } else {
-        harpe_text_printf(text, "  %8s", cells[3]);
+typedef char job_cells[COLUMNS][HARPE_JOB_CELL_SIZE];
+
+static void take_text(char *cell, harpe_text *text) {
+    (void)snprintf(cell, HARPE_JOB_CELL_SIZE, "%s", text->data ? text->data : "-");
+    harpe_text_free(text);
+}
+
+static void take_ago(char *cell, int64_t when_s) {
+    harpe_text text = {0};
+    append_ago(&text, when_s);
+    take_text(cell, &text);
+}
+
+static void take_member(char *cell, const json_t *job, const char *name) {
+    const char *value = text_of(job, name);
+    (void)snprintf(cell, HARPE_JOB_CELL_SIZE, "%.*s",
+                   (int)harpe_cut_length(value, HARPE_JOB_CELL_SIZE - 1), value);
+    harpe_clean_in_place(cell);
+}
+
+static bool is_out_of_contact(const json_t *job) {
+    return json_is_integer(json_object_get(job, "no_contact_since"));
+}
+
+static void fill_cells(const harpe_jobs_table *table, const json_t *job, job_cells cells) {
+    char figures[HARPE_JOB_CELLS][HARPE_JOB_CELL_SIZE];
+    static const column of_figure[HARPE_JOB_CELLS] = {PHASE, ENERGY, SAVED, POWER, LOST};
+    double energy_j = json_number_value(json_object_get(json_object_get(job, "figures"), "energy"));
+    double cap_w = json_number_value(json_object_get(job, "power_cap"));
+    harpe_text round = {0};
+    memset(cells, 0, sizeof(job_cells));
+    take_member(cells[STATE], job, "state");
+    if (is_out_of_contact(job)) (void)strcpy(cells[STATE], "no contact");
+    (void)snprintf(cells[RANKS], HARPE_JOB_CELL_SIZE, "%" PRId64 "/%" PRId64,
+                   number_of(job, "ranks_registered"), number_of(job, "world_size"));
+    (void)snprintf(cells[WAITING], HARPE_JOB_CELL_SIZE, "%" PRId64,
+                   number_of(job, "ranks_waiting"));
+    append_round(&round, job, 0);
+    take_text(cells[ROUND], &round);
+    harpe_job_figures_cells(job, figures);
+    for (int i = 0; i < HARPE_JOB_CELLS; i++)
+        memcpy(cells[of_figure[i]], figures[i], HARPE_JOB_CELL_SIZE);
+    if (energy_j > 0) (void)harpe_format_in(cells[ENERGY], energy_j, table->energy_unit);
+    (void)strcpy(cells[CAP], "-");
+    if (cap_w > 0) (void)harpe_format_power(cells[CAP], cap_w);
+    take_member(cells[USER], job, "user");
+    take_member(cells[GROUP], job, "group");
+    take_member(cells[SLURM_JOB], job, "slurm_job");
+    take_member(cells[NODE], job, "node");
+    take_ago(cells[STARTED], number_of(job, "registered_at"));
+    take_ago(cells[SEEN], number_of(job, "last_seen"));
+}
+
+/* Appends the cells that the table shows. On a terminal, texts are cut to the width of the column.
+ */
+static void append_cells(const harpe_jobs_table *table, harpe_text *text, job_cells cells) {
+    size_t end = text->length;
+    for (int c = 0; c < COLUMNS; c++) {
+        if (!(table->shown >> c & 1)) continue;
+        int width = COLUMN[c].width;
+        if (table->columns > 0 && width < 0)
+            cells[c][harpe_cut_length(cells[c], (size_t)-width)] = 0;
+        harpe_text_printf(text, "  %*s", width, cells[c]);
+        end = text->length;
     }
+    while (end > 0 && text->data && text->data[end - 1] == ' ')
+        end--;
+    text->length = end;
     harpe_text_printf(text, "\n");
 }
 
-static void append_head(harpe_text *text, int id_width, bool is_folded) {
-    if (is_folded)
-        harpe_text_printf(text, "%sid\n  %-11s  %9s  %5s  %-8s  %8s  %17s  %8s%s\n",
-                          harpe_bold_start(), "state", "ranks", "round", "phase", "energy", "saved",
-                          "power", harpe_bold_end());
+static void append_row(const harpe_jobs_table *table, const json_t *job, harpe_text *text) {
+    job_cells cells;
+    size_t start = text->length;
+    append_id(text, text_of(job, "job_id"), table->id_limit);
+    int written = (int)(text->length - start);
+    if (table->is_folded)
+        harpe_text_printf(text, "\n");
     else
-        harpe_text_printf(text, "%s%-*s  %-11s  %9s  %7s  %5s  %-8s  %8s  %17s  %8s  %s%s\n",
-                          harpe_bold_start(), id_width, "id", "state", "ranks", "waiting", "round",
-                          "phase", "energy", "saved", "power", "last seen", harpe_bold_end());
+        harpe_text_printf(text, "%*s", written < table->id_width ? table->id_width - written : 0,
+                          "");
+    fill_cells(table, job, cells);
+    append_cells(table, text, cells);
+}
+
+static void append_head(const harpe_jobs_table *table, harpe_text *text) {
+    job_cells cells;
+    for (int c = 0; c < COLUMNS; c++)
+        (void)snprintf(cells[c], HARPE_JOB_CELL_SIZE, "%s", COLUMN[c].title);
+    harpe_text_printf(text, "%s%-*s%s", harpe_bold_start(), table->is_folded ? 0 : table->id_width,
+                      "id", table->is_folded ? "\n" : "");
+    append_cells(table, text, cells);
+    text->length--; /* the line feed */
+    harpe_text_printf(text, "%s\n", harpe_bold_end());
+}
+
+/* Adds the columns for which `left` columns of the terminal are free. Returns how many remain. */
+static int choose_columns(harpe_jobs_table *table, int left) {
+    for (int level = 0; level < LEVELS; level++)
+        for (int c = 0; c < COLUMNS; c++) {
+            int width = level > 0 ? 2 + abs(COLUMN[c].width) : 0;
+            if (COLUMN[c].level != level) continue;
+            if (table->columns > 0 && width > left) return left;
+            left -= width;
+            table->shown |= 1U << c;
+        }
+    return left;
 }
 
 static void begin_table(harpe_jobs_table *table, const json_t *jobs, harpe_text *text) {
     size_t index;
     const json_t *job;
+    double most_j = 0;
     table->id_width = 2;
     json_array_foreach(jobs, index, job) {
+        most_j = fmax(
+            most_j, json_number_value(json_object_get(json_object_get(job, "figures"), "energy")));
         int width = (int)strlen(text_of(job, "job_id"));
         if (width > table->id_width) table->id_width = width;
     }
     table->has_head = true;
+    table->energy_unit = harpe_energy_unit(most_j);
+    int beside_row = table->columns - BASE_WIDTH;
     if (table->columns > 0) {
-        int beside_row = table->columns - ROW_WIDTH;
         table->is_folded = table->id_width > beside_row && beside_row < BESIDE_ROW;
-        table->id_limit = table->is_folded ? table->columns : beside_row;
-        if (table->id_limit < LEAST_ID) table->id_limit = LEAST_ID;
-        if (table->id_width > table->id_limit) table->id_width = table->id_limit;
+        int most = table->is_folded ? table->columns : beside_row;
+        if (most < LEAST_ID) most = LEAST_ID;
+        if (table->id_width > most) table->id_width = most;
+        /* Later pages may have longer ids. */
+        int id_room = table->id_width > LEAST_ID ? table->id_width : LEAST_ID;
+        int left = choose_columns(table, table->is_folded ? beside_row : beside_row - id_room);
+        table->id_limit = table->is_folded ? most : id_room + (left > 0 ? left : 0);
+    } else {
+        (void)choose_columns(table, 0);
     }
-    append_head(text, table->id_width, table->is_folded);
+    append_head(table, text);
 }
 
 void harpe_jobs_view_page(harpe_jobs_table *table, const json_t *jobs, harpe_text *text) {
@@ -211,6 +326,11 @@ void harpe_jobs_view_job(const json_t *job, harpe_text *text) {
     append_clean(text, text_of(job, "job_id"));
     harpe_text_printf(text, "%s\n", harpe_bold_end());
     append_field(text, "  state:      ", job, "state");
+    if (is_out_of_contact(job)) {
+        harpe_text_printf(text, "  no contact: since ");
+        append_ago(text, number_of(job, "no_contact_since"));
+        harpe_text_printf(text, ": the connections of all ranks have ended\n");
+    }
     append_field(text, "  failure:    ", job, "failure");
     append_field(text, "  metadata:   ", job, "job_metadata");
     append_field(text, "  scheduler:  ", job, "scheduler");

@@ -6,6 +6,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+#include "base/format.h"
 #include "base/text.h"
 
 /* A table of jobs that is printed in pages. The first page determines the layout. quiet: prints
@@ -16,8 +17,10 @@ typedef struct harpe_jobs_table {
     bool quiet;
     int columns;
     bool has_head, is_folded;
-    int id_width; /* of the column with ids */
-    int id_limit; /* longer ids are shortened; 0: no limit */
+    unsigned shown;         /* bits of the columns that fit */
+    harpe_unit energy_unit; /* of the whole table */
+    int id_width;           /* of the column with ids */
+    int id_limit;           /* longer ids are shortened; 0: no limit */
 } harpe_jobs_table;
 
 /* Replaces the middle of a shortened id. An id may also contain this text itself. */
