@@ -3,11 +3,11 @@
 import { finishedJobs, finishedPath, get } from "./api.js";
 import { h, setText } from "./dom.js";
 import { cell, columnHelp, facts, section, tableHead } from "./figures.js";
-import { ago, joules, percentWithin, plural, wattHours, when } from "./format.js";
+import { ago, energyUnit, inUnit, joules, plural, timeUnit, wattHours, when } from "./format.js";
 import { poll } from "./live.js";
 import { jobName, nameAndId } from "./names.js";
 import { HELP, reportFacts, SECTION_HELP } from "./report_words.js";
-import { savedWords } from "./savings_words.js";
+import { lostInList, savedInList, savedWords } from "./savings_words.js";
 import { isOver, stateBadge } from "./state.js";
 
 const EVERY_MS = 60000;
@@ -18,15 +18,11 @@ const COLUMNS = [
     ["Ranks", "The number of processes of the job."],
     ["Rounds", "The number of schedules that the job ran."],
     ["Energy used", "Sum over all reported iterations and all ranks, from the energy counters of the GPUs."],
-    ["Saved", "All reported iterations against the job's own baseline, measuring included, with the 95 % confidence interval."],
+    ["Saved", "All reported iterations against the job's own baseline, which it measured at the highest clocks; measuring included, with the 95 % confidence interval. " +
+        "A figure whose interval contains 0 could be noise."],
+    ["Time lost", "Time of the same iterations against the same baseline."],
     ["Evicted", "The time at which the server removed the job."],
 ];
-
-function savedShare({ saved }) {
-    if (!saved || !(saved.energy_baseline > 0)) return "no baseline";
-    const within = saved.energy_uncertainty === null ? null : saved.energy_uncertainty / saved.energy_baseline;
-    return percentWithin(saved.energy / saved.energy_baseline, within);
-}
 
 /** Shows how the job ended. A job that has not reported its end was evicted in another state. */
 function endOf(job, state) {
@@ -34,20 +30,21 @@ function endOf(job, state) {
     return isOver(job) ? null : h("span", { class: "note" }, `while ${job.state}`);
 }
 
-function row(job) {
+function row(job, units) {
     const state = stateBadge();
     const note = endOf(job, state);
+    const pair = (name, [text, below]) => cell(name, "number", text, below ? h("span", { class: "note" }, below) : null);
     return h("tr", null, h("th", { scope: "row" }, h("a", { href: `#${finishedPath(job.job_id)}` }, nameAndId(job))),
         cell("State", null, state.badge, note), cell("Ranks", "number", `${job.world_size}`),
-        cell("Rounds", "number", `${job.round + 1}`), cell("Energy used", "number", wattHours(job.figures.energy)),
-        cell("Saved", "number", savedShare(job.figures)), cell("Evicted", "number", ago(job.evicted_at)));
+        cell("Rounds", "number", `${job.round + 1}`), cell("Energy used", "number", inUnit(job.figures.energy, units.energy)),
+        pair("Saved", savedInList(job.figures, units.energy)), pair("Time lost", lostInList(job.figures, units.time)), cell("Evicted", "number", ago(job.evicted_at)));
 }
 
 export function showFinished(content, tell) {
     const filter = h("input", { type: "search", id: "filter", placeholder: "name, state …" });
     const count = h("p", { class: "note", role: "status" });
     const body = h("tbody");
-    const table = h("table", { class: "jobs" }, tableHead(["Job", "State", "Ranks", "Rounds", "Energy used", "Saved", "Evicted"], 2), body);
+    const table = h("table", { class: "jobs" }, tableHead(["Job", "State", "Ranks", "Rounds", "Energy used", "Saved", "Time lost", "Evicted"], 2), body);
     const columns = columnHelp(COLUMNS);
     const more = h("button", { type: "button", hidden: true, onclick: () => { limit = Infinity; show(jobs); } });
     const empty = h("p", { class: "empty", hidden: true }, "No job has been evicted yet. The server evicts a job on request (",
@@ -67,7 +64,10 @@ export function showFinished(content, tell) {
             const text = `${job.job_id} ${job.job_metadata ?? ""} ${job.state}`.toLowerCase();
             return words.every((word) => text.includes(word));
         });
-        body.replaceChildren(...fitting.slice(0, limit).map(row));
+        const shown = fitting.slice(0, limit);
+        const units = { energy: energyUnit(shown.map((job) => job.figures.energy)),
+                        time: timeUnit(shown.flatMap(({ figures: { saved } }) => saved?.time_uncertainty ? [saved.time, saved.time_uncertainty] : [])) };
+        body.replaceChildren(...shown.map((job) => row(job, units)));
         more.hidden = fitting.length <= limit;
         setText(more, `Show all ${fitting.length} jobs`);
         setText(count, fitting.length === jobs.length ? plural(jobs.length, "job") : `${fitting.length} of ${jobs.length} jobs`);

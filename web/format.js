@@ -24,22 +24,45 @@ export const watts = (value) => quantity(value, "W");
 /** Formats an energy in J in Wh, kWh or MWh, as bills do. */
 export const wattHours = (value) => quantity(value / 3600, "Wh", 3);
 
-/** Formats a value of three digits with its uncertainty in the same unit. An uncertainty below the
- * last digit is shown as this digit. */
-function within(value, uncertainty, [scale, unit]) {
-    const size = Math.max(Math.abs(value), uncertainty) / scale;
-    const decimals = size > 0 ? Math.min(12, Math.max(0, 2 - Math.floor(Math.log10(size)))) : 0;
-    const least = uncertainty > 0 ? 10 ** -decimals : 0;
-    return `${fixed(value / scale, decimals)} ± ${Math.max(uncertainty / scale, least).toFixed(decimals)} ${unit}`;
+/** Returns the texts of a value and of its uncertainty: the uncertainty has two significant digits,
+ * and the value ends at the same place, but has at most six digits. */
+function rounded(value, uncertainty) {
+    if (!(uncertainty > 0)) return [fixed(value, 1), "0"];
+    const place = (size, count) => count - 1 - Math.floor(Math.log10(size));
+    const decimals = Math.min(12, place(Number(uncertainty.toPrecision(2)), 2), value ? place(Math.abs(value), 6) : 12);
+    const step = 10 ** -decimals;
+    const text = (number) => fixed(Math.round(number / step) * step, Math.max(0, decimals));
+    return [text(value), text(Math.max(uncertainty, step))];
 }
+
+/** Formats a value with its uncertainty in the same unit. */
+export function within(value, uncertainty, [scale, unit]) {
+    return `${rounded(value / scale, uncertainty / scale).join(" ± ")} ${unit}`;
+}
+/** Formats a value of three digits in a unit that is given. */
+export const inUnit = (value, [scale, unit]) => Number.isFinite(value) ? `${digits(value / scale, 3)} ${unit}` : "–";
 
 const largest = (units, size) => units.find(([scale]) => size >= scale * 0.9995) ?? units.at(-1);
+const prefixed = (scale, unit) => PREFIXES.map(([size, prefix]) => [scale * size, prefix + unit]);
+const WATT_HOURS = prefixed(3600, "Wh");
+const JOULES = prefixed(1, "J");
+const SECONDS = prefixed(1, "s").slice(3);
+const HOURS = [[3600, "h"], [60, "min"], [1, "s"], [0.001, "ms"]];
 
-/** Formats an energy in J: "41.2 ± 0.8 kWh". */
-export function wattHoursWithin(value, uncertainty) {
-    const units = PREFIXES.map(([scale, prefix]) => [3600 * scale, `${prefix}Wh`]);
-    return within(value, uncertainty, largest(units, Math.max(Math.abs(value), uncertainty)));
-}
+/* Return the unit in which the largest of the sizes has few digits, for all values of a page. */
+const unitFor = (units, usual) => (sizes) => {
+    const size = Math.max(0, ...sizes.filter(Number.isFinite).map(Math.abs));
+    return size > 0 ? largest(units, size) : units[usual];
+};
+export const energyUnit = unitFor(WATT_HOURS, 3);
+export const powerUnit = unitFor(prefixed(1, "W"), 3);
+export const timeUnit = unitFor(HOURS, 2);
+
+const withinFor = (units) => (value, uncertainty) => within(value, uncertainty, largest(units, Math.max(Math.abs(value), uncertainty)));
+/** Formats an energy in J: "41.23 ± 0.81 kWh". */
+export const wattHoursWithin = withinFor(WATT_HOURS);
+export const joulesWithin = withinFor(JOULES);
+export const secondsWithin = withinFor(SECONDS);
 
 const MASSES = [[1000, "t CO₂"], [1, "kg CO₂"], [0.001, "g CO₂"]];
 
@@ -96,14 +119,13 @@ export function percent(fraction) {
     return Number.isFinite(fraction) ? `${fixed(100 * fraction, 1)} %` : "–";
 }
 
-/** Formats a fraction with its uncertainty: "15.4 % ± 0.6 %". */
+/** Formats a fraction with its uncertainty: "15.43 % ± 0.62 %". */
 export function percentWithin(fraction, uncertainty) {
     if (uncertainty === null || !Number.isFinite(uncertainty)) return `${percent(fraction)}, uncertainty not known`;
-    const decimals = uncertainty < 0.00095 ? 2 : 1;
-    return `${fixed(100 * fraction, decimals)} % ± ${Math.max(100 * uncertainty, 0.01).toFixed(decimals)} %`;
+    return rounded(100 * fraction, 100 * uncertainty).map((text) => `${text} %`).join(" ± ");
 }
 
-/** Describes a fraction against a baseline: "15.4 % ± 0.6 % less". A fraction within its uncertainty
+/** Describes a fraction against a baseline: "15.43 % ± 0.62 % less". A fraction within its uncertainty
  * is called noise. */
 export function changeWithin(fraction, uncertainty, more, less) {
     if (!(Math.abs(fraction) > (uncertainty ?? Infinity))) return `within noise (${percentWithin(fraction, uncertainty)})`;

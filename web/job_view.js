@@ -140,7 +140,7 @@ export function showJob(content, id, tell) {
         known = job;
         if (document.title !== `Harpe: ${jobName(job)}`) heading.replaceChildren(...nameAndId(job).filter(Boolean));
         document.title = `Harpe: ${jobName(job)}`;
-        state.set(job.state, job.last_seen);
+        state.set(job.state, job.last_seen, job.no_contact_since);
         setTakesRequests(!isOver(job));
         now.set("Round", job.round < 0 ? "none yet" : `${job.round}`);
         now.set("Ranks", `${job.ranks_registered} of ${job.world_size} (PP ${job.pp_degree}, DP ${job.dp_degree}, TP ${job.tp_degree})`);
@@ -260,7 +260,7 @@ export function showJob(content, id, tell) {
     const clock = setInterval(() => {
         if (!known || failure.textContent) return;
         now.set("Last seen", ago(known.last_seen));
-        state.set(known.state, known.last_seen);
+        state.set(known.state, known.last_seen, known.no_contact_since);
     }, 1000);
 
     return () => {

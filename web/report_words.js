@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Describes how far the figures of a job can be trusted, from "report" in the server's JSON. Each
 // figure has a text and a help text: what it is, what it is compared with, how certain it is.
-import { joules } from "./format.js";
+import { joules, joulesWithin } from "./format.js";
 
 const REASONS = [["misfit", "steps did not fit the schedule"], ["disobeyed", "a GPU did not obey its clock"],
                  ["jitter", "a burst of jitter"], ["missing", "a rank had no result"],
@@ -41,7 +41,7 @@ function tokenWords(tokens) {
     if (tokens.saved === null) return `${joules(tokens.energy)}, with ${tokens.tokens_per_step} tokens in a step`;
     const isKnown = tokens.saved_uncertainty !== null;
     const isSignificant = isKnown && Math.abs(tokens.saved) > tokens.saved_uncertainty;
-    return `${joules(tokens.energy)}, ${joules(Math.abs(tokens.saved))} ${isKnown ? `± ${joules(tokens.saved_uncertainty)} ` : ""}` +
+    return `${joules(tokens.energy)}, ${isKnown ? joulesWithin(Math.abs(tokens.saved), tokens.saved_uncertainty) : joules(Math.abs(tokens.saved))} ` +
         `${tokens.saved < 0 ? "more" : "less"} than ${joules(tokens.baseline)} at the highest clocks${isSignificant ? "" : ", within noise"}; ` +
         `${tokens.tokens_per_step} tokens in a step`;
 }

@@ -12,7 +12,7 @@ import { accessibilityProblems, assertFigure, call, followLink, openPage, sleep,
 
 /* Loads the file as a module, whatever type node assumes for a .js file. */
 const formatSource = readFileSync(new URL("../../web/format.js", import.meta.url), "utf8");
-const { percent, percentWithin } = await import(`data:text/javascript,${encodeURIComponent(formatSource)}`);
+const { energyUnit, inUnit, percent, percentWithin, within } = await import(`data:text/javascript,${encodeURIComponent(formatSource)}`);
 const { world, browser, test, picture, end } = await startTests();
 
 /* A job of 4 ranks, of which 2 are registered, and a job that trains. */
@@ -36,9 +36,17 @@ const { page, complaints } = await openPage(browser, url);
 
 await test("zero_has_no_sign", () => {
     assert.equal(percent(-0.0004), "0.0 %");
-    assert.equal(percentWithin(-0.0004, 0.008), "0.0 % ± 0.8 %");
-    assert.equal(percentWithin(-0.00004, 0.0005), "0.00 % ± 0.05 %");
-    assert.equal(percentWithin(-0.012, 0.008), "-1.2 % ± 0.8 %");
+    assert.equal(percentWithin(-0.00004, 0.008), "0.00 % ± 0.80 %");
+    assert.equal(percentWithin(-0.012, 0.008), "-1.20 % ± 0.80 %");
+});
+
+await test("uncertainties_have_two_digits_and_a_page_has_one_unit", () => {
+    for (const [value, uncertainty, text] of [[0.15432, 0.00618, "15.43 % ± 0.62 %"], [0.15432, 0.0996, "15 % ± 10 %"], [0.5, 1.234, "50 % ± 120 %"],
+        [0.15432, 1e-12, "15.4320 % ± 0.0001 %"], [0.1, 0, "10.0 % ± 0 %"]])
+        assert.equal(percentWithin(value, uncertainty), text);
+    const unit = energyUnit([7.2e6, undefined, 5.1e9, null]);
+    assert.deepEqual([inUnit(7.2e6, unit), inUnit(5.1e9, unit), within(-3.6e8, 4.4e7, unit)], ["0.00200 MWh", "1.42 MWh", "-0.100 ± 0.012 MWh"]);
+    assert.equal(inUnit(0, energyUnit([])), "0 Wh");
 });
 
 await test("lists_jobs_with_the_ranks_that_are_missing", async () => {
@@ -48,7 +56,7 @@ await test("lists_jobs_with_the_ranks_that_are_missing", async () => {
     assert.equal(await page.locator("tbody tr").count(), 2);
 });
 
-await test("hears_of_a_new_job_without_asking", async () => {
+await test("shows_jobs_that_come_and_go_with_few_requests", async () => {
     const asked = [];
     const note = (request) => asked.push(new URL(request.url()).pathname);
     page.on("request", note);
@@ -59,8 +67,8 @@ await test("hears_of_a_new_job_without_asking", async () => {
     assert.equal((await fetch(url + path, { method: "DELETE" })).status, 200);
     await page.getByText(name).waitFor({ state: "detached" });
     page.off("request", note);
-    // When a job is gone, the page asks for the final reports and the price again.
-    assert.deepEqual(asked.filter((one) => !/\/frontier$|^\/finished$|^\/fleet$/.test(one)), []);
+    // When a job is gone, the page asks for the sums of the final reports and the price again.
+    assert.deepEqual(asked.filter((one) => !/^\/jobs$|^\/finished$|^\/fleet$/.test(one)), []);
 });
 
 await test("keeps_the_view_when_its_links_are_skipped", async () => {
@@ -95,7 +103,7 @@ await test("says_how_far_the_figures_can_be_trusted", async () => {
     await report.getByText(/^1 of \d+ spoiled: a GPU did not obey its clock in 1 round; the last was round 2, by rank 1$/).waitFor();
     await report.getByText(/^99\.\d % as planned \(\d+ of \d+, summed over the ranks\), 2 left out of the measurements; 2 at a wrong clock, the last on rank 1: 600 MHz instead of 1200 MHz$/).waitFor();
     await report.getByText(/^1\.0250 ± 0\.0040 times the integrated power: they differ by more than the uncertainty \(4 ranks\); rank 1 differs: 1\.1000 ± 0\.0080$/).waitFor();
-    await report.getByText(/J ± .* less than .* at the highest clocks; 2048 tokens in a step$/).waitFor();
+    await report.getByText(/J less than .* at the highest clocks; 2048 tokens in a step$/).waitFor();
     await page.getByText(/an iteration, measured \d+ times in \d+ rounds \(\d+–\d+\)/).waitFor();
     // Each figure has a help text, which opens with the keyboard.
     for (const name of ["Saved so far", "Saves", "Baseline", "Energy used", "Power", "Rounds", "Steps", "Energy counter", "Energy per token"]) {
@@ -205,7 +213,7 @@ for (const colorScheme of ["light", "dark"]) {
         await followLink(page, page.getByRole("link", { name: "All jobs" }));
         await page.getByRole("heading", { name: "Jobs" }).waitFor();
         await page.getByText("not registered: 1, 3").waitFor();
-        await page.getByRole("row", { name: "train-sim" }).getByText(/^-?\d+\.\d %$/).waitFor();
+        await page.getByRole("row", { name: "train-sim" }).getByText(/^-?[\d.]+ ± [\d.]+ k?Wh$/).waitFor();
         assert.deepEqual(await accessibilityProblems(page), []);
         await picture(page, `dashboard-jobs-${colorScheme}`, { clip: { x: 0, y: 0, width: 1280, height: 448 } });
         await page.goBack();
@@ -320,6 +328,20 @@ await test("lists_a_thousand_jobs_without_lag", async () => {
     await many.getByLabel("Show").fill("load99");
     await many.getByText(/11 of 100\d jobs/).waitFor();
     const took = Date.now() - started;
+    await many.getByLabel("Show").fill("");
+    await many.getByText(/^1–50 of 100\d$/).waitFor();
+    assert.equal(await many.locator("tbody tr").count(), 50);
+    const next = many.getByRole("button", { name: "Next" });
+    await next.focus();
+    await many.keyboard.press("Enter");
+    await many.getByText(/^51–100 of 100\d$/).waitFor();
+    assert.equal(await next.evaluate((one) => one === document.activeElement), true);
+    await many.getByRole("button", { name: "GPUs" }).click();
+    await many.getByRole("columnheader", { name: "GPUs", exact: false }).and(many.locator("[aria-sort=descending]")).waitFor();
+    await many.getByText(/^1–50 of 100\d$/).waitFor();
+    await many.getByLabel("Sort by").selectOption("name");
+    await many.getByRole("button", { name: "Ascending" }).waitFor();
+    await until(async () => /^language model/.test(await many.locator("tbody th").first().textContent()), "the first name comes first");
     const longest = Math.max(0, ...await many.evaluate(() => window.long));
     await many.context().close();
     assertFigure(took < 2000 && longest < 1000, `filtering took ${took} ms, the longest task ${longest} ms`);

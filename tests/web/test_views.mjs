@@ -83,17 +83,17 @@ await test("sums_up_energy_of_all_jobs", async () => {
     await page.getByText("Processes that have registered").waitFor();
 });
 
-await test("sums_are_those_of_the_figures", async () => {
+await test("sums_of_jobs_and_of_final_reports_are_added", async () => {
     const sums = await page.evaluate(async () => {
-        const { savedText, sumOf } = await import("/dashboard/totals.js");
-        const saved = (energy, energy_uncertainty, energy_baseline) => ({ energy, energy_uncertainty, energy_baseline });
-        const sum = sumOf([{ figures: { energy: 9e6, power: 10, saved: saved(1e6, 3e5, 1e7) } }, { figures: { energy: 8e6, power: 20, saved: saved(2e6, 4e5, 1e7) } },
-            { figures: { energy: 7e6, power: null, saved: null } }, { figures: { energy: 0 } }, {}, { figures: { energy: 6e6, power: 1, saved: saved(1e6, null, 7e6) } }]);
-        return [sum, savedText(sum), savedText({ saved: -100, uncertainty: 200, baseline: 1e5 })];
+        const { addSums, savedText } = await import("/dashboard/totals.js");
+        const one = { jobs: 2, compared: 1, energy: 9e6, power: 10, saved: 1e6, saved_uncertainty: 3e5, energy_baseline: 1e7 };
+        const sum = addSums(one, { ...one, power: 0, saved: 2e6, saved_uncertainty: 4e5 });
+        const text = (saved, uncertainty, baseline) => savedText({ saved, uncertainty, baseline });
+        return [sum, text(sum.saved, sum.saved_uncertainty, sum.energy_baseline), text(-100, 200, 1e5)];
     });
-    assert.deepEqual(sums[0], { jobs: 4, used: 3e7, power: 31, compared: 2, saved: 3e6, squares: 2.5e11, baseline: 2e7, uncertainty: 5e5 });
-    assert.equal(sums[1], "833 ± 139 Wh (15.0 % ± 2.5 %)");
-    assert.match(sums[2], /^\d+\.\d ± \d+\.\d mWh more used \(-0\.1 % ± 0\.2 %\), within noise$/);
+    assert.deepEqual(sums[0], { jobs: 4, compared: 2, energy: 1.8e7, power: 10, saved: 3e6, saved_uncertainty: 5e5, energy_baseline: 2e7 });
+    assert.equal(sums[1], "830 ± 140 Wh (15.0 % ± 2.5 %)");
+    assert.equal(sums[2], "28 ± 56 mWh more used (-0.10 % ± 0.20 %), could be noise");
 });
 
 await test("keeps_finished_jobs_with_their_report", async () => {
