@@ -215,7 +215,7 @@ for (const colorScheme of ["light", "dark"]) {
         await page.getByText("not registered: 1, 3").waitFor();
         await page.getByRole("row", { name: "train-sim" }).getByText(/^-?[\d.]+ ± [\d.]+ k?Wh$/).waitFor();
         assert.deepEqual(await accessibilityProblems(page), []);
-        await picture(page, `dashboard-jobs-${colorScheme}`, { clip: { x: 0, y: 0, width: 1280, height: 448 } });
+        await picture(page, `dashboard-jobs-${colorScheme}`, { clip: { x: 0, y: 0, width: 1280, height: 480 } });
         await page.goBack();
         await slider.waitFor();
         await page.getByText(/% of the energy/).waitFor();

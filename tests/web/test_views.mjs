@@ -80,7 +80,7 @@ await test("sums_up_energy_of_all_jobs", async () => {
     assert.equal(await page.locator("dt", { hasText: "Cost" }).count(), 0); // no price is known
     await checkHelp();
     await page.getByText("What the columns mean").click();
-    await page.getByText("Processes that have registered").waitFor();
+    await page.getByText("The number of the job's ranks").waitFor();
 });
 
 await test("sums_of_jobs_and_of_final_reports_are_added", async () => {
