@@ -292,7 +292,7 @@ await test("tells_the_rare_states_of_a_fleet", async () => {
     const { page: odd, complaints: heard } = await openPage(browser, url);
     await answerWith(odd, fleet);
     await go(odd, "#/fleet");
-    await odd.getByText("41.00 kW of 45.00 kW: lowering the power. The fleet has saved 112 ± 3 kWh.").waitFor();
+    await odd.getByText("41.00 kW of 45.00 kW: lowering the power. The fleet has saved 112.4 ± 3.1 kWh.").waitFor();
     await odd.getByText("400.0 W are missing").waitFor();
     await odd.getByText("41.00 kW, 91.1 % of the limit, 1 job not measured yet").waitFor();
     await odd.getByText("1 job not measured yet", { exact: true }).waitFor();
@@ -308,9 +308,9 @@ await test("tells_the_rare_states_of_a_fleet", async () => {
     await odd.getByText("cancelled before it held").waitFor();
     await odd.getByText("<b>bold</b>").first().waitFor(); // shown as text
     await odd.getByText("206.10 CHF").waitFor(); // the currency of the sums, also with other prices
-    await odd.getByText("112 ± 3 kWh (10.3 % ± 0.3 %)").waitFor();
+    await odd.getByText("112.4 ± 3.1 kWh (10.28 % ± 0.28 %)").waitFor();
     await odd.getByText("23.60 ± 0.65 CHF").waitFor();
-    await odd.getByText("34.8 ± 1.0 kg CO₂").waitFor();
+    await odd.getByText("34.80 ± 0.96 kg CO₂").waitFor();
     await odd.getByText("2.31", { exact: true }).waitFor();
     await odd.getByText("0.00462 EUR per s, lower bound 0.00421").waitFor();
     await odd.getByText("12.03 EUR per h").waitFor();
