@@ -10,7 +10,7 @@ _harpe() {
         prev=${COMP_WORDS[COMP_CWORD - 2]}
     fi
     if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W 'plan choose evaluate graph synth gpus agent run emulate power-limit fleet serve jobs store train-sim profile monitor help --help --usage --version' -- "$cur"))
+        COMPREPLY=($(compgen -W 'plan choose evaluate graph gpus monitor profile power-limit run serve jobs store fleet agent synth emulate train-sim help --help --usage --version' -- "$cur"))
         return
     fi
     # Behind -- it is another program's line.
@@ -20,7 +20,7 @@ _harpe() {
         return
     done
     if [ "$command" = help ]; then
-        COMPREPLY=($(compgen -W 'plan choose evaluate graph synth gpus agent run emulate power-limit fleet serve jobs store train-sim profile monitor' -- "$cur"))
+        COMPREPLY=($(compgen -W 'plan choose evaluate graph gpus monitor profile power-limit run serve jobs store fleet agent synth emulate train-sim' -- "$cur"))
         return
     fi
     case $command in
@@ -95,49 +95,25 @@ _harpe() {
     'graph -o' | 'graph --output')
         return
         ;;
-    'synth --forward-time' | 'synth --imbalance' | 'synth --noise' | 'synth -n' | 'synth --stages' | 'synth --num-stages' | 'synth --seed' | 'synth --gpus-per-stage' | 'synth --outliers' | 'synth --replicas' | 'synth --variability')
+    'monitor -g' | 'monitor --gpus' | 'monitor -d' | 'monitor --duration' | 'monitor -i' | 'monitor --interval')
         compopt +o default 2>/dev/null
         return
         ;;
-    'synth -g' | 'synth --gpu')
-        COMPREPLY=($(compgen -W 'V100 A40 A100 H100' -- "$cur"))
-        return
-        ;;
-    'synth -o' | 'synth --output')
-        return
-        ;;
-    'agent --config' | 'agent --zeusd-key')
-        return
-        ;;
-    'agent --metrics-listen' | 'agent --socket' | 'agent --zeusd-listen' | 'agent --zeusd-socket')
-        compopt +o default 2>/dev/null
-        return
-        ;;
-    'agent --state-dir')
+    'monitor --rapl-path')
         COMPREPLY=($(compgen -d -- "$cur"))
         return
         ;;
-    'agent hold --clock' | 'agent hold --gpu' | 'agent hold --power-limit')
+    'monitor --csv')
+        return
+        ;;
+    'profile p2p -d' | 'profile p2p --duration' | 'profile p2p -g' | 'profile p2p --gpu' | 'profile p2p --peer')
         compopt +o default 2>/dev/null
         return
         ;;
-    'agent status --socket')
-        compopt +o default 2>/dev/null
+    'profile p2p --python')
         return
         ;;
-    'agent restore --gpu' | 'agent restore --socket')
-        compopt +o default 2>/dev/null
-        return
-        ;;
-    'run -j' | 'run --job' | 'run -s' | 'run --server')
-        compopt +o default 2>/dev/null
-        return
-        ;;
-    'emulate -c' | 'emulate --cluster' | 'emulate -f' | 'emulate --faults' | 'emulate -g' | 'emulate --gpus' | 'emulate --noise' | 'emulate --physics' | 'emulate --seed' | 'emulate -s' | 'emulate --time-scale')
-        compopt +o default 2>/dev/null
-        return
-        ;;
-    'emulate --faults-file' | 'emulate -p' | 'emulate --profile')
+    'profile convert -o' | 'profile convert --output')
         return
         ;;
     'power-limit replay --epoch-steps' | 'power-limit replay --epochs' | 'power-limit replay --eta' | 'power-limit replay --factor' | 'power-limit replay --pl-step' | 'power-limit replay --profile-steps' | 'power-limit replay --wait-steps' | 'power-limit replay --warmup-steps')
@@ -157,6 +133,47 @@ _harpe() {
         ;;
     'power-limit run --selector')
         COMPREPLY=($(compgen -W 'zeus-cost energy time max-slowdown' -- "$cur"))
+        return
+        ;;
+    'run -j' | 'run --job' | 'run -s' | 'run --server')
+        compopt +o default 2>/dev/null
+        return
+        ;;
+    'serve --listen' | 'serve --port' | 'serve --scheduler-args' | 'serve --allowed-hosts' | 'serve --set')
+        compopt +o default 2>/dev/null
+        return
+        ;;
+    'serve --scheduler')
+        COMPREPLY=($(compgen -W 'PointSolution PointSolution3D AllMaxFrequency HighestFrequency Perseus InstructionProfiler python: program:' -- "$cur"))
+        return
+        ;;
+    'serve --dump-dir' | 'serve --state-dir')
+        COMPREPLY=($(compgen -d -- "$cur"))
+        return
+        ;;
+    'serve --store' | 'serve --audit-log' | 'serve --tls-cert' | 'serve --tls-key' | 'serve --token-file' | 'serve --tokens' | 'serve --config' | 'serve --log-file')
+        return
+        ;;
+    'serve --log-format')
+        COMPREPLY=($(compgen -W 'text json' -- "$cur"))
+        return
+        ;;
+    'serve --log-level')
+        COMPREPLY=($(compgen -W 'debug info warning error' -- "$cur"))
+        return
+        ;;
+    'jobs --ca-file' | 'jobs --token-file')
+        return
+        ;;
+    'jobs --server' | 'jobs --limit' | 'jobs --search' | 'jobs --sort')
+        compopt +o default 2>/dev/null
+        return
+        ;;
+    'store --config' | 'store --store')
+        return
+        ;;
+    'store --state-dir')
+        COMPREPLY=($(compgen -d -- "$cur"))
         return
         ;;
     'fleet --at')
@@ -243,41 +260,45 @@ _harpe() {
     'fleet token --tokens')
         return
         ;;
-    'serve --listen' | 'serve --port' | 'serve --scheduler-args' | 'serve --allowed-hosts' | 'serve --set')
+    'agent --config' | 'agent --zeusd-key')
+        return
+        ;;
+    'agent --metrics-listen' | 'agent --socket' | 'agent --zeusd-listen' | 'agent --zeusd-socket')
         compopt +o default 2>/dev/null
         return
         ;;
-    'serve --scheduler')
-        COMPREPLY=($(compgen -W 'PointSolution PointSolution3D AllMaxFrequency HighestFrequency Perseus InstructionProfiler python: program:' -- "$cur"))
-        return
-        ;;
-    'serve --dump-dir' | 'serve --state-dir')
+    'agent --state-dir')
         COMPREPLY=($(compgen -d -- "$cur"))
         return
         ;;
-    'serve --store' | 'serve --audit-log' | 'serve --tls-cert' | 'serve --tls-key' | 'serve --token-file' | 'serve --tokens' | 'serve --config')
-        return
-        ;;
-    'serve --log-format')
-        COMPREPLY=($(compgen -W 'text json' -- "$cur"))
-        return
-        ;;
-    'serve --log-level')
-        COMPREPLY=($(compgen -W 'debug info warning error' -- "$cur"))
-        return
-        ;;
-    'jobs --ca-file' | 'jobs --token-file')
-        return
-        ;;
-    'jobs --server' | 'jobs --limit' | 'jobs --search' | 'jobs --sort')
+    'agent hold --clock' | 'agent hold --gpu' | 'agent hold --power-limit')
         compopt +o default 2>/dev/null
         return
         ;;
-    'store --config' | 'store --store')
+    'agent status --socket')
+        compopt +o default 2>/dev/null
         return
         ;;
-    'store --state-dir')
-        COMPREPLY=($(compgen -d -- "$cur"))
+    'agent restore --gpu' | 'agent restore --socket')
+        compopt +o default 2>/dev/null
+        return
+        ;;
+    'synth --forward-time' | 'synth --imbalance' | 'synth --noise' | 'synth -n' | 'synth --stages' | 'synth --num-stages' | 'synth --seed' | 'synth --gpus-per-stage' | 'synth --outliers' | 'synth --replicas' | 'synth --variability')
+        compopt +o default 2>/dev/null
+        return
+        ;;
+    'synth -g' | 'synth --gpu')
+        COMPREPLY=($(compgen -W 'V100 A40 A100 H100' -- "$cur"))
+        return
+        ;;
+    'synth -o' | 'synth --output')
+        return
+        ;;
+    'emulate -c' | 'emulate --cluster' | 'emulate -f' | 'emulate --faults' | 'emulate -g' | 'emulate --gpus' | 'emulate --noise' | 'emulate --physics' | 'emulate --seed' | 'emulate -s' | 'emulate --time-scale')
+        compopt +o default 2>/dev/null
+        return
+        ;;
+    'emulate --faults-file' | 'emulate -p' | 'emulate --profile')
         return
         ;;
     'train-sim --chunks' | 'train-sim --dp' | 'train-sim --forward-time' | 'train-sim --imbalance' | 'train-sim --microbatch-group-size' | 'train-sim --num-mbs' | 'train-sim --p2p-power' | 'train-sim --physics' | 'train-sim --pp' | 'train-sim --stages' | 'train-sim --seed' | 'train-sim --tp' | 'train-sim --scheduler-args' | 'train-sim --server' | 'train-sim --kill-rank' | 'train-sim --learning-limit' | 'train-sim --restart-server' | 'train-sim --steps' | 'train-sim --straggler' | 'train-sim --time-scale')
@@ -288,7 +309,7 @@ _harpe() {
         COMPREPLY=($(compgen -W 'V100 A40 A100 H100' -- "$cur"))
         return
         ;;
-    'train-sim -i' | 'train-sim --inst-profile' | 'train-sim --plan' | 'train-sim --log-steps')
+    'train-sim -i' | 'train-sim --inst-profile' | 'train-sim --ca-file' | 'train-sim --plan' | 'train-sim --log-steps')
         return
         ;;
     'train-sim --schedule')
@@ -299,27 +320,6 @@ _harpe() {
         COMPREPLY=($(compgen -W 'Perseus' -- "$cur"))
         return
         ;;
-    'profile p2p -d' | 'profile p2p --duration' | 'profile p2p -g' | 'profile p2p --gpu' | 'profile p2p --peer')
-        compopt +o default 2>/dev/null
-        return
-        ;;
-    'profile p2p --python')
-        return
-        ;;
-    'profile convert -o' | 'profile convert --output')
-        return
-        ;;
-    'monitor -g' | 'monitor --gpus' | 'monitor -d' | 'monitor --duration' | 'monitor -i' | 'monitor --interval')
-        compopt +o default 2>/dev/null
-        return
-        ;;
-    'monitor --rapl-path')
-        COMPREPLY=($(compgen -d -- "$cur"))
-        return
-        ;;
-    'monitor --csv')
-        return
-        ;;
     esac
     if [ "${cur:0:1}" = - ]; then
         case $command in
@@ -327,17 +327,18 @@ _harpe() {
         'choose') COMPREPLY=($(compgen -W '--deadline --max-slowdown --min-energy --power-cap --straggler --time --carbon --carbon-price --energy-price --gpu-hour-price --iterations --max-peak-power --max-swing --overhead-power -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'evaluate') COMPREPLY=($(compgen -W '--chunks --epilogue --gpus-per-stage -i --inst-profile --microbatch-group-size -m --num-mbs -n --num-stages --overhead-power --overlap-moe-expert-parallel-comm --prologue -p --p2p-power -s --schedule --transfer-time --wait-powers --cost-model --memory-limit --noise-factor --unit-time -j --json -P --plan -q --quiet --switch-energy --switch-latency --switch-lead -? --help --usage -V --version' -- "$cur")) ;;
         'graph') COMPREPLY=($(compgen -W '--communication --format --step --blocking-power --compute-share -g --gpu --min-activity -f --force -j --json -o --output -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
-        'synth') COMPREPLY=($(compgen -W '--forward-time -g --gpu --imbalance --noise -n --stages --num-stages --seed --split-backward --gpus-per-stage --outliers --replicas --variability -f --force -j --json -o --output -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'gpus') COMPREPLY=($(compgen -W '-a --all --dry-run -j --json --restore -? --help --usage -V --version' -- "$cur")) ;;
-        'agent') COMPREPLY=($(compgen -W '--config --metrics-listen --socket --state-dir --zeusd-key --zeusd-listen --zeusd-no-restore --zeusd-socket -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
-        'agent hold') COMPREPLY=($(compgen -W '--clock --gpu --power-limit --wait -? --help --usage -V --version' -- "$cur")) ;;
-        'agent status') COMPREPLY=($(compgen -W '-j --json --socket -? --help --usage -V --version' -- "$cur")) ;;
-        'agent restore') COMPREPLY=($(compgen -W '--gpu --socket -? --help --usage -V --version' -- "$cur")) ;;
-        'run') COMPREPLY=($(compgen -W '-j --job -m --measure-only -p --power-limit -s --server -? --help --usage -V --version' -- "$cur")) ;;
-        'emulate') COMPREPLY=($(compgen -W '-c --cluster --faults-file -f --faults -g --gpus --noise --physics -p --profile --seed -s --time-scale --visible-to-torch -? --help --usage -V --version' -- "$cur")) ;;
+        'monitor') COMPREPLY=($(compgen -W '-g --gpus --no-cpu --rapl-path -d --duration -i --interval --csv -j --json -? --help --usage -V --version' -- "$cur")) ;;
+        'profile') COMPREPLY=($(compgen -W '-? --help --usage -V --version' -- "$cur")) ;;
+        'profile p2p') COMPREPLY=($(compgen -W '-d --duration -g --gpu --peer --python --torch -j --json -? --help --usage -V --version' -- "$cur")) ;;
+        'profile convert') COMPREPLY=($(compgen -W '-f --force -j --json -o --output -? --help --usage -V --version' -- "$cur")) ;;
         'power-limit') COMPREPLY=($(compgen -W '' -- "$cur")) ;;
         'power-limit replay') COMPREPLY=($(compgen -W '--epoch-steps --epochs --eta --factor --selector --pl-step --profile-steps --wait-steps --warmup-steps -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'power-limit run') COMPREPLY=($(compgen -W '--no-guard --profile --eta --factor --selector --pl-step --profile-steps --wait-steps --warmup-steps --ca-file --group --hold --max-slowdown --member --server --token-file --weight -j --json -? --help --usage -V --version' -- "$cur")) ;;
+        'run') COMPREPLY=($(compgen -W '-j --job -m --measure-only -p --power-limit -s --server -? --help --usage -V --version' -- "$cur")) ;;
+        'serve') COMPREPLY=($(compgen -W '--listen --port --scheduler --scheduler-args --dump-dir --no-dump --state-dir --store --allowed-hosts --audit-log --insecure --tls-cert --tls-key --token-file --tokens --config --print-settings --set --log-file --log-format --log-level -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
+        'jobs') COMPREPLY=($(compgen -W '--ca-file --server --token-file -j --json --limit -q --quiet --search --sort -y --yes -? --help --usage -V --version' -- "$cur")) ;;
+        'store') COMPREPLY=($(compgen -W '--config --state-dir --store --force -j --json -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'fleet') COMPREPLY=($(compgen -W '--at --prices -f --force -j --json -o --output -? --help --usage -V --version' -- "$cur")) ;;
         'fleet solve') COMPREPLY=($(compgen -W '--at --prices -f --force -j --json -o --output -? --help --usage -V --version' -- "$cur")) ;;
         'fleet simulate') COMPREPLY=($(compgen -W '--at --prices -f --force -j --json -o --output -? --help --usage -V --version' -- "$cur")) ;;
@@ -350,14 +351,13 @@ _harpe() {
         'fleet prices') COMPREPLY=($(compgen -W '--group --margin --max-slowdown --overhead --parent --priority --weight --exceed-slowdown --for --from --note --notice --ramp --share --watts --carbon-price --currency --every --feed-ca-file --time-value --limit --ca-file --server --token-file -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'fleet audit') COMPREPLY=($(compgen -W '--group --margin --max-slowdown --overhead --parent --priority --weight --exceed-slowdown --for --from --note --notice --ramp --share --watts --carbon-price --currency --every --feed-ca-file --time-value --limit --ca-file --server --token-file -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'fleet token') COMPREPLY=($(compgen -W '--group --role --tokens --watts -j --json -? --help --usage -V --version' -- "$cur")) ;;
-        'serve') COMPREPLY=($(compgen -W '--listen --port --scheduler --scheduler-args --dump-dir --no-dump --state-dir --store --allowed-hosts --audit-log --insecure --tls-cert --tls-key --token-file --tokens --config --print-settings --set --log-format --log-level -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
-        'jobs') COMPREPLY=($(compgen -W '--ca-file --server --token-file -j --json --limit -q --quiet --search --sort -y --yes -? --help --usage -V --version' -- "$cur")) ;;
-        'store') COMPREPLY=($(compgen -W '--config --state-dir --store --force -j --json -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
-        'train-sim') COMPREPLY=($(compgen -W '--chunks --dp --forward-time --gpu --imbalance -i --inst-profile --microbatch-group-size --num-mbs --overlap-moe-expert-parallel-comm --p2p-power --physics --pp --stages --schedule --seed --tp --anticipate --offline --plan --scheduler --scheduler-args --server --kill-rank --learning-limit --mpi --restart-server --steps --straggler --time-scale --json --log-steps -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
-        'profile') COMPREPLY=($(compgen -W '-? --help --usage -V --version' -- "$cur")) ;;
-        'profile p2p') COMPREPLY=($(compgen -W '-d --duration -g --gpu --peer --python --torch -j --json -? --help --usage -V --version' -- "$cur")) ;;
-        'profile convert') COMPREPLY=($(compgen -W '-f --force -j --json -o --output -? --help --usage -V --version' -- "$cur")) ;;
-        'monitor') COMPREPLY=($(compgen -W '-g --gpus --no-cpu --rapl-path -d --duration -i --interval --csv -j --json -? --help --usage -V --version' -- "$cur")) ;;
+        'agent') COMPREPLY=($(compgen -W '--config --metrics-listen --socket --state-dir --zeusd-key --zeusd-listen --zeusd-no-restore --zeusd-socket -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
+        'agent hold') COMPREPLY=($(compgen -W '--clock --gpu --power-limit --wait -? --help --usage -V --version' -- "$cur")) ;;
+        'agent status') COMPREPLY=($(compgen -W '-j --json --socket -? --help --usage -V --version' -- "$cur")) ;;
+        'agent restore') COMPREPLY=($(compgen -W '--gpu --socket -? --help --usage -V --version' -- "$cur")) ;;
+        'synth') COMPREPLY=($(compgen -W '--forward-time -g --gpu --imbalance --noise -n --stages --num-stages --seed --split-backward --gpus-per-stage --outliers --replicas --variability -f --force -j --json -o --output -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
+        'emulate') COMPREPLY=($(compgen -W '-c --cluster --faults-file -f --faults -g --gpus --noise --physics -p --profile --seed -s --time-scale --visible-to-torch -? --help --usage -V --version' -- "$cur")) ;;
+        'train-sim') COMPREPLY=($(compgen -W '--chunks --dp --forward-time --gpu --imbalance -i --inst-profile --microbatch-group-size --num-mbs --overlap-moe-expert-parallel-comm --p2p-power --physics --pp --stages --schedule --seed --tp --anticipate --ca-file --offline --plan --scheduler --scheduler-args --server --kill-rank --learning-limit --mpi --restart-server --steps --straggler --time-scale --json --log-steps -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         esac
     elif [ "$COMP_CWORD" -eq 2 ]; then
         case $command in

@@ -12,19 +12,19 @@ _harpe() {
             'choose:Choose a plan from a plan directory'
             'evaluate:Real time and energy of plan files'
             'graph:Make a graph from the traces of a job'
-            'synth:Make a synthetic but plausible profile'
             'gpus:Show the GPUs, and how to solve problems'
-            'agent:Lend GPUs to jobs without root, and restore them'
-            'run:Run a training script with the adapter that fits it'
-            'emulate:Run a command on emulated GPUs'
+            'monitor:Measure a command'\''s energy, or show it live'
+            'profile:Measure waits and changes of clock, or convert dumps'
             'power-limit:Find the GPU power limit that suits a job'
-            'fleet:Split a power budget over many jobs'
+            'run:Run a training script with the adapter that fits it'
             'serve:Coordinate jobs\: the pipeline frequency optimizer'\''s server'
             'jobs:Show the jobs of a server, or evict a job'
             'store:Back up, check or restore the store of a server'
+            'fleet:Split a power budget over many jobs'
+            'agent:Lend GPUs to jobs without root, and restore them'
+            'synth:Make a synthetic but plausible profile'
+            'emulate:Run a command on emulated GPUs'
             'train-sim:Run a training job on emulated GPUs'
-            'profile:Measure waits and changes of clock, or convert dumps'
-            'monitor:Measure a command'\''s energy, or show it live'
             'help:The same as harpe COMMAND --help'
         )
         _describe command commands
@@ -189,37 +189,6 @@ _harpe() {
                 '1:what:(import)' \
                 '*:file:_files'
             ;;
-        'synth')
-            _arguments -s -S \
-                '(--forward-time)--forward-time=[Mean time of a forward at the highest frequency]:S: ' \
-                '(-g --gpu)-g+[GPU model]:MODEL:(V100 A40 A100 H100)' \
-                '(-g --gpu)--gpu=[GPU model]:MODEL:(V100 A40 A100 H100)' \
-                '(--imbalance)--imbalance=[Work of the slowest stage divided by the mean]:X: ' \
-                '(--noise)--noise=[Relative standard deviation of each number]:X: ' \
-                '(-n --stages --num-stages)-n+[Pipeline stages]:N: ' \
-                '(-n --stages --num-stages)--stages=[Pipeline stages]:N: ' \
-                '(-n --stages --num-stages)--num-stages=[Pipeline stages]:N: ' \
-                '(--seed)--seed=[The same seed makes the same profile everywhere]:N: ' \
-                '(--split-backward)--split-backward[Also backward_input and backward_weight, for zero-bubble schedules]' \
-                '(--gpus-per-stage)--gpus-per-stage=[Tensor parallel GPUs of each stage]:K: ' \
-                '(--outliers)--outliers=[Share of GPUs that are up to 1.5 times as slow]:X: ' \
-                '(--replicas)--replicas=[Pipeline replicas of a data parallel job]:R: ' \
-                '(--variability)--variability=[Relative standard deviation of the GPUs'\'' speed and power]:X: ' \
-                '(-f --force)-f[Replace an existing file]' \
-                '(-f --force)--force[Replace an existing file]' \
-                '(-j --json)-j[Print a summary as JSON]' \
-                '(-j --json)--json[Print a summary as JSON]' \
-                '(-o --output)-o+[Where to write the CSV]:FILE:_files' \
-                '(-o --output)--output=[Where to write the CSV]:FILE:_files' \
-                '(-q --quiet)-q[Print no hint about the blocking power on stderr]' \
-                '(-q --quiet)--quiet[Print no hint about the blocking power on stderr]' \
-                '(-\? --help)-\?[Give this help list]' \
-                '(-\? --help)--help[Give this help list]' \
-                '(--usage)--usage[Give a short usage message]' \
-                '(-V --version)-V[Print program version]' \
-                '(-V --version)--version[Print program version]' \
-                '*:file:_files'
-            ;;
         'gpus')
             _arguments -s -S \
                 '(-a --all)-a[Show every GPU of the machine, and ignore CUDA_VISIBLE_DEVICES]' \
@@ -235,55 +204,48 @@ _harpe() {
                 '(-V --version)--version[Print program version]' \
                 '*:file:_files'
             ;;
-        'agent')
+        'monitor')
             _arguments -s -S \
-                '(--config)--config=[Read the rules from FILE]:FILE:_files' \
-                '(--metrics-listen)--metrics-listen=[Serve /metrics for Prometheus on this address, such as 127.0.0.1\:9787]:ADDR\:PORT: ' \
-                '(--socket)--socket=[Unix-domain socket for clients]:PATH: ' \
-                '(--state-dir)--state-dir=[Keep the files of leases in DIR]:DIR:_files -/' \
-                '(--zeusd-key)--zeusd-key=[Check the tokens of TCP clients with the signing key in FILE]:FILE:_files' \
-                '(--zeusd-listen)--zeusd-listen=[Also answer the routes of zeusd on TCP]:ADDR\:PORT: ' \
-                '(--zeusd-no-restore)--zeusd-no-restore[Leave what clients of zeusd'\''s routes have set, as zeusd does]' \
-                '(--zeusd-socket)--zeusd-socket=[Also answer the routes of zeusd on this Unix-domain socket]:PATH: ' \
-                '(-q --quiet)-q[Log warnings and errors only]' \
-                '(-q --quiet)--quiet[Log warnings and errors only]' \
+                '(-g --gpus)-g+[GPUs to watch, such as 0,2]:LIST: ' \
+                '(-g --gpus)--gpus=[GPUs to watch, such as 0,2]:LIST: ' \
+                '(--no-cpu)--no-cpu[Do not measure the CPUs]' \
+                '(--rapl-path)--rapl-path=[Directory of the CPUs'\'' counters]:DIR:_files -/' \
+                '(-d --duration)-d+[Live\: stop after S seconds]:S: ' \
+                '(-d --duration)--duration=[Live\: stop after S seconds]:S: ' \
+                '(-i --interval)-i+[Live\: seconds between readings (default 1)]:S: ' \
+                '(-i --interval)--interval=[Live\: seconds between readings (default 1)]:S: ' \
+                '(--csv)--csv=[Also write CSV]:FILE:_files' \
+                '(-j --json)-j[Print JSON]' \
+                '(-j --json)--json[Print JSON]' \
                 '(-\? --help)-\?[Give this help list]' \
                 '(-\? --help)--help[Give this help list]' \
                 '(--usage)--usage[Give a short usage message]' \
                 '(-V --version)-V[Print program version]' \
                 '(-V --version)--version[Print program version]' \
-                '1:what:(hold status restore)' \
+                '1:what:(energy power)' \
                 '*:file:_files'
             ;;
-        'agent hold')
+        'profile')
             _arguments -s -S \
-                '(--clock)--clock=[Lock the graphics clock at MHZ]:MHZ: ' \
-                '(--gpu)--gpu=[The GPUs]:GPU\[,GPU...\]: ' \
-                '(--power-limit)--power-limit=[Set the power limit to W watts]:W: ' \
-                '(--wait)--wait[Wait while another process holds a GPU]' \
                 '(-\? --help)-\?[Give this help list]' \
                 '(-\? --help)--help[Give this help list]' \
                 '(--usage)--usage[Give a short usage message]' \
                 '(-V --version)-V[Print program version]' \
                 '(-V --version)--version[Print program version]' \
+                '1:what:(p2p convert)' \
                 '*:file:_files'
             ;;
-        'agent status')
+        'profile p2p')
             _arguments -s -S \
-                '(-j --json)-j[Print one JSON object]' \
-                '(-j --json)--json[Print one JSON object]' \
-                '(--socket)--socket=[Socket of the agent]:PATH: ' \
-                '(-\? --help)-\?[Give this help list]' \
-                '(-\? --help)--help[Give this help list]' \
-                '(--usage)--usage[Give a short usage message]' \
-                '(-V --version)-V[Print program version]' \
-                '(-V --version)--version[Print program version]' \
-                '*:file:_files'
-            ;;
-        'agent restore')
-            _arguments -s -S \
-                '(--gpu)--gpu=[End only the leases of one GPU]:GPU: ' \
-                '(--socket)--socket=[Socket of the agent]:PATH: ' \
+                '(-d --duration)-d+[How long to measure]:S: ' \
+                '(-d --duration)--duration=[How long to measure]:S: ' \
+                '(-g --gpu)-g+[The GPU that waits]:N: ' \
+                '(-g --gpu)--gpu=[The GPU that waits]:N: ' \
+                '(--peer)--peer=[The GPU for which it waits]:N: ' \
+                '(--python)--python=[A Python interpreter with PyTorch]:PROGRAM:_files' \
+                '(--torch)--torch[Use PyTorch on emulated GPUs too]' \
+                '(-j --json)-j[Print JSON]' \
+                '(-j --json)--json[Print JSON]' \
                 '(-\? --help)-\?[Give this help list]' \
                 '(-\? --help)--help[Give this help list]' \
                 '(--usage)--usage[Give a short usage message]' \
@@ -291,46 +253,20 @@ _harpe() {
                 '(-V --version)--version[Print program version]' \
                 '*:file:_files'
             ;;
-        'run')
+        'profile convert')
             _arguments -s -S \
-                '(-j --job)-j+[Name by which the ranks of a pipeline-parallel job find each other]:NAME: ' \
-                '(-j --job)--job=[Name by which the ranks of a pipeline-parallel job find each other]:NAME: ' \
-                '(-m --measure-only)-m[Only measure, and change no GPU]' \
-                '(-m --measure-only)--measure-only[Only measure, and change no GPU]' \
-                '(-p --power-limit)-p[Find and keep the best power limit in the Trainers of Transformers and Lightning]' \
-                '(-p --power-limit)--power-limit[Find and keep the best power limit in the Trainers of Transformers and Lightning]' \
-                '(-s --server)-s+[Server that plans for pipeline-parallel jobs, such as http\://head-node\:7787]:URL: ' \
-                '(-s --server)--server=[Server that plans for pipeline-parallel jobs, such as http\://head-node\:7787]:URL: ' \
+                '(-f --force)-f[Replace an existing file]' \
+                '(-f --force)--force[Replace an existing file]' \
+                '(-j --json)-j[Print a summary as JSON]' \
+                '(-j --json)--json[Print a summary as JSON]' \
+                '(-o --output)-o+[Where to write the CSV]:FILE:_files' \
+                '(-o --output)--output=[Where to write the CSV]:FILE:_files' \
                 '(-\? --help)-\?[Give this help list]' \
                 '(-\? --help)--help[Give this help list]' \
                 '(--usage)--usage[Give a short usage message]' \
                 '(-V --version)-V[Print program version]' \
                 '(-V --version)--version[Print program version]' \
-                '*::command:_normal'
-            ;;
-        'emulate')
-            _arguments -s -S \
-                '(-c --cluster)-c+[Share the GPUs with other commands that give this name]:NAME: ' \
-                '(-c --cluster)--cluster=[Share the GPUs with other commands that give this name]:NAME: ' \
-                '(--faults-file)--faults-file=[Faults from a file, which may change while the command runs]:FILE:_files' \
-                '(-f --faults)-f+[Faults, such as no_permission,slow_set=200]:LIST: ' \
-                '(-f --faults)--faults=[Faults, such as no_permission,slow_set=200]:LIST: ' \
-                '(-g --gpus)-g+[GPUs of the machine]:LIST: ' \
-                '(-g --gpus)--gpus=[GPUs of the machine]:LIST: ' \
-                '(--noise)--noise=[Standard deviation of the noise of power sensors]:PERCENT: ' \
-                '(--physics)--physics=[How GPUs differ from ideal ones]:ideal|real|FILE: ' \
-                '(-p --profile)-p+[Measured profile that simulated instructions follow]:FILE:_files' \
-                '(-p --profile)--profile=[Measured profile that simulated instructions follow]:FILE:_files' \
-                '(--seed)--seed=[Seed of the noise and of the physics]:N: ' \
-                '(-s --time-scale)-s+[The GPUs'\'' time runs X times as fast]:X: ' \
-                '(-s --time-scale)--time-scale=[The GPUs'\'' time runs X times as fast]:X: ' \
-                '(--visible-to-torch)--visible-to-torch[PyTorch counts the GPUs as CUDA devices, although it cannot compute on them]' \
-                '(-\? --help)-\?[Give this help list]' \
-                '(-\? --help)--help[Give this help list]' \
-                '(--usage)--usage[Give a short usage message]' \
-                '(-V --version)-V[Print program version]' \
-                '(-V --version)--version[Print program version]' \
-                '*::command:_normal'
+                '*:file:_files'
             ;;
         'power-limit')
             _arguments -s -S \
@@ -383,6 +319,95 @@ _harpe() {
                 '(--usage)--usage[Give a short usage message]' \
                 '(-V --version)-V[Print program version]' \
                 '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'run')
+            _arguments -s -S \
+                '(-j --job)-j+[Name by which the ranks of a pipeline-parallel job find each other]:NAME: ' \
+                '(-j --job)--job=[Name by which the ranks of a pipeline-parallel job find each other]:NAME: ' \
+                '(-m --measure-only)-m[Only measure, and change no GPU]' \
+                '(-m --measure-only)--measure-only[Only measure, and change no GPU]' \
+                '(-p --power-limit)-p[Find and keep the best power limit in the Trainers of Transformers and Lightning]' \
+                '(-p --power-limit)--power-limit[Find and keep the best power limit in the Trainers of Transformers and Lightning]' \
+                '(-s --server)-s+[Server that plans for pipeline-parallel jobs, such as http\://head-node\:7787]:URL: ' \
+                '(-s --server)--server=[Server that plans for pipeline-parallel jobs, such as http\://head-node\:7787]:URL: ' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*::command:_normal'
+            ;;
+        'serve')
+            _arguments -s -S \
+                '(--listen)--listen=[Address to listen on]:ADDR\[\:PORT\]: ' \
+                '(--port)--port=[Port to listen on]:N: ' \
+                '(--scheduler)--scheduler=[Perseus (the default without a solution_path), PointSolution (the default with one), PointSolution3D, AllMaxFrequency, HighestFrequency, InstructionProfiler, ./mine.so, python\:module.Class or program\:COMMAND]:NAME:(PointSolution PointSolution3D AllMaxFrequency HighestFrequency Perseus InstructionProfiler python: program:)' \
+                '(--scheduler-args)--scheduler-args=[Its arguments, for example {"solution_path"]:JSON: ' \
+                '(--dump-dir)--dump-dir=[Write ranks, schedules and results below DIR]:DIR:_files -/' \
+                '(--no-dump)--no-dump[Do not write these files, even if a setting names DIR]' \
+                '(--state-dir)--state-dir=[Keep jobs and dumps in DIR]:DIR:_files -/' \
+                '(--store)--store=[SQLite file]:WHERE:_files' \
+                '(--allowed-hosts)--allowed-hosts=[More host names that clients may use for a server without a token]:NAMES: ' \
+                '(--audit-log)--audit-log=[Append requests that steer to FILE]:FILE:_files' \
+                '(--insecure)--insecure[Serve every client that reaches the address, without a token]' \
+                '(--tls-cert)--tls-cert=[Certificate chain, PEM]:FILE:_files' \
+                '(--tls-key)--tls-key=[Its private key, PEM]:FILE:_files' \
+                '(--token-file)--token-file=[File whose first line clients must send as bearer token]:FILE:_files' \
+                '(--tokens)--tokens=[File of tokens with names, roles and groups]:FILE:_files' \
+                '(--config)--config=[Read NAME=value lines]:FILE:_files' \
+                '(--print-settings)--print-settings[Print all settings and where they come from]' \
+                '(--set)--set=[Any setting by name]:NAME=VALUE: ' \
+                '(--log-file)--log-file=[Append the log to FILE]:FILE:_files' \
+                '(--log-format)--log-format=[text, or json]:FORMAT:(text json)' \
+                '(--log-level)--log-level=[debug, info, warning or error]:LEVEL:(debug info warning error)' \
+                '(-q --quiet)-q[Log errors only]' \
+                '(-q --quiet)--quiet[Log errors only]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'jobs')
+            _arguments -s -S \
+                '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
+                '(--server)--server=[The server]:URL: ' \
+                '(--token-file)--token-file=[File whose first line is the server'\''s bearer token]:FILE:_files' \
+                '(-j --json)-j[Print JSON]' \
+                '(-j --json)--json[Print JSON]' \
+                '(--limit)--limit=[Only the first N jobs]:N: ' \
+                '(-q --quiet)-q[Print only ids]' \
+                '(-q --quiet)--quiet[Print only ids]' \
+                '(--search)--search=[Only jobs in which every word occurs]:WORDS: ' \
+                '(--sort)--sort=[Sort by start, seen, name, state, user, group, node, slurm_job, gpus, round, power, power_cap, energy, saved or time_lost]:KEY: ' \
+                '(-y --yes)-y[Evict without a question]' \
+                '(-y --yes)--yes[Evict without a question]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '1:what:(list link show watch evict)' \
+                '*:file:_files'
+            ;;
+        'store')
+            _arguments -s -S \
+                '(--config)--config=[The configuration file of harpe serve]:FILE:_files' \
+                '(--state-dir)--state-dir=[The state directory of harpe serve]:DIR:_files -/' \
+                '(--store)--store=[The store]:FILE:_files' \
+                '(--force)--force[Replace a file that exists]' \
+                '(-j --json)-j[Print JSON]' \
+                '(-j --json)--json[Print JSON]' \
+                '(-q --quiet)-q[Print only problems]' \
+                '(-q --quiet)--quiet[Print only problems]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '1:what:(backup check restore accept)' \
                 '*:file:_files'
             ;;
         'fleet')
@@ -732,30 +757,32 @@ _harpe() {
                 '(-V --version)--version[Print program version]' \
                 '*:file:_files'
             ;;
-        'serve')
+        'agent')
             _arguments -s -S \
-                '(--listen)--listen=[Address to listen on]:ADDR\[\:PORT\]: ' \
-                '(--port)--port=[Port to listen on]:N: ' \
-                '(--scheduler)--scheduler=[Perseus (the default without a solution_path), PointSolution (the default with one), PointSolution3D, AllMaxFrequency, HighestFrequency, InstructionProfiler, ./mine.so, python\:module.Class or program\:COMMAND]:NAME:(PointSolution PointSolution3D AllMaxFrequency HighestFrequency Perseus InstructionProfiler python: program:)' \
-                '(--scheduler-args)--scheduler-args=[Its arguments, for example {"solution_path"]:JSON: ' \
-                '(--dump-dir)--dump-dir=[Write ranks, schedules and results below DIR]:DIR:_files -/' \
-                '(--no-dump)--no-dump[Do not write these files]' \
-                '(--state-dir)--state-dir=[Keep jobs and dumps in DIR]:DIR:_files -/' \
-                '(--store)--store=[SQLite file]:WHERE:_files' \
-                '(--allowed-hosts)--allowed-hosts=[More host names that clients may use for a server without a token]:NAMES: ' \
-                '(--audit-log)--audit-log=[Append requests that steer to FILE]:FILE:_files' \
-                '(--insecure)--insecure[Serve every client that reaches the address, without a token]' \
-                '(--tls-cert)--tls-cert=[Certificate chain, PEM]:FILE:_files' \
-                '(--tls-key)--tls-key=[Its private key, PEM]:FILE:_files' \
-                '(--token-file)--token-file=[File whose first line clients must send as bearer token]:FILE:_files' \
-                '(--tokens)--tokens=[File of tokens with names, roles and groups]:FILE:_files' \
-                '(--config)--config=[Read NAME=value lines]:FILE:_files' \
-                '(--print-settings)--print-settings[Print all settings and where they come from]' \
-                '(--set)--set=[Any setting by name]:NAME=VALUE: ' \
-                '(--log-format)--log-format=[text, or json]:FORMAT:(text json)' \
-                '(--log-level)--log-level=[debug, info, warning or error]:LEVEL:(debug info warning error)' \
-                '(-q --quiet)-q[Log errors only]' \
-                '(-q --quiet)--quiet[Log errors only]' \
+                '(--config)--config=[Read the rules from FILE]:FILE:_files' \
+                '(--metrics-listen)--metrics-listen=[Serve /metrics for Prometheus on this address, such as 127.0.0.1\:9787]:ADDR\:PORT: ' \
+                '(--socket)--socket=[Unix-domain socket for clients]:PATH: ' \
+                '(--state-dir)--state-dir=[Keep the files of leases in DIR]:DIR:_files -/' \
+                '(--zeusd-key)--zeusd-key=[Check the tokens of TCP clients with the signing key in FILE]:FILE:_files' \
+                '(--zeusd-listen)--zeusd-listen=[Also answer the routes of zeusd on TCP]:ADDR\:PORT: ' \
+                '(--zeusd-no-restore)--zeusd-no-restore[Leave what clients of zeusd'\''s routes have set, as zeusd does]' \
+                '(--zeusd-socket)--zeusd-socket=[Also answer the routes of zeusd on this Unix-domain socket]:PATH: ' \
+                '(-q --quiet)-q[Log warnings and errors only]' \
+                '(-q --quiet)--quiet[Log warnings and errors only]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '1:what:(hold status restore)' \
+                '*:file:_files'
+            ;;
+        'agent hold')
+            _arguments -s -S \
+                '(--clock)--clock=[Lock the graphics clock at MHZ]:MHZ: ' \
+                '(--gpu)--gpu=[The GPUs]:GPU\[,GPU...\]: ' \
+                '(--power-limit)--power-limit=[Set the power limit to W watts]:W: ' \
+                '(--wait)--wait[Wait while another process holds a GPU]' \
                 '(-\? --help)-\?[Give this help list]' \
                 '(-\? --help)--help[Give this help list]' \
                 '(--usage)--usage[Give a short usage message]' \
@@ -763,45 +790,83 @@ _harpe() {
                 '(-V --version)--version[Print program version]' \
                 '*:file:_files'
             ;;
-        'jobs')
+        'agent status')
             _arguments -s -S \
-                '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
-                '(--server)--server=[The server]:URL: ' \
-                '(--token-file)--token-file=[File whose first line is the server'\''s bearer token]:FILE:_files' \
-                '(-j --json)-j[Print JSON]' \
-                '(-j --json)--json[Print JSON]' \
-                '(--limit)--limit=[Only the first N jobs]:N: ' \
-                '(-q --quiet)-q[Print only ids]' \
-                '(-q --quiet)--quiet[Print only ids]' \
-                '(--search)--search=[Only jobs in which every word occurs]:WORDS: ' \
-                '(--sort)--sort=[Sort by start, seen, name, state, user, group, node, slurm_job, gpus, round, power, power_cap, energy, saved or time_lost]:KEY: ' \
-                '(-y --yes)-y[Evict without a question]' \
-                '(-y --yes)--yes[Evict without a question]' \
+                '(-j --json)-j[Print one JSON object]' \
+                '(-j --json)--json[Print one JSON object]' \
+                '(--socket)--socket=[Socket of the agent]:PATH: ' \
                 '(-\? --help)-\?[Give this help list]' \
                 '(-\? --help)--help[Give this help list]' \
                 '(--usage)--usage[Give a short usage message]' \
                 '(-V --version)-V[Print program version]' \
                 '(-V --version)--version[Print program version]' \
-                '1:what:(list link show watch evict)' \
                 '*:file:_files'
             ;;
-        'store')
+        'agent restore')
             _arguments -s -S \
-                '(--config)--config=[The configuration file of harpe serve]:FILE:_files' \
-                '(--state-dir)--state-dir=[The state directory of harpe serve]:DIR:_files -/' \
-                '(--store)--store=[The store]:FILE:_files' \
-                '(--force)--force[Replace a file that exists]' \
-                '(-j --json)-j[Print JSON]' \
-                '(-j --json)--json[Print JSON]' \
-                '(-q --quiet)-q[Print only problems]' \
-                '(-q --quiet)--quiet[Print only problems]' \
+                '(--gpu)--gpu=[End only the leases of one GPU]:GPU: ' \
+                '(--socket)--socket=[Socket of the agent]:PATH: ' \
                 '(-\? --help)-\?[Give this help list]' \
                 '(-\? --help)--help[Give this help list]' \
                 '(--usage)--usage[Give a short usage message]' \
                 '(-V --version)-V[Print program version]' \
                 '(-V --version)--version[Print program version]' \
-                '1:what:(backup check restore accept)' \
                 '*:file:_files'
+            ;;
+        'synth')
+            _arguments -s -S \
+                '(--forward-time)--forward-time=[Mean time of a forward at the highest frequency]:S: ' \
+                '(-g --gpu)-g+[GPU model]:MODEL:(V100 A40 A100 H100)' \
+                '(-g --gpu)--gpu=[GPU model]:MODEL:(V100 A40 A100 H100)' \
+                '(--imbalance)--imbalance=[Work of the slowest stage divided by the mean]:X: ' \
+                '(--noise)--noise=[Relative standard deviation of each number]:X: ' \
+                '(-n --stages --num-stages)-n+[Pipeline stages]:N: ' \
+                '(-n --stages --num-stages)--stages=[Pipeline stages]:N: ' \
+                '(-n --stages --num-stages)--num-stages=[Pipeline stages]:N: ' \
+                '(--seed)--seed=[The same seed makes the same profile everywhere]:N: ' \
+                '(--split-backward)--split-backward[Also backward_input and backward_weight, for zero-bubble schedules]' \
+                '(--gpus-per-stage)--gpus-per-stage=[Tensor parallel GPUs of each stage]:K: ' \
+                '(--outliers)--outliers=[Share of GPUs that are up to 1.5 times as slow]:X: ' \
+                '(--replicas)--replicas=[Pipeline replicas of a data parallel job]:R: ' \
+                '(--variability)--variability=[Relative standard deviation of the GPUs'\'' speed and power]:X: ' \
+                '(-f --force)-f[Replace an existing file]' \
+                '(-f --force)--force[Replace an existing file]' \
+                '(-j --json)-j[Print a summary as JSON]' \
+                '(-j --json)--json[Print a summary as JSON]' \
+                '(-o --output)-o+[Where to write the CSV]:FILE:_files' \
+                '(-o --output)--output=[Where to write the CSV]:FILE:_files' \
+                '(-q --quiet)-q[Print no hint about the blocking power on stderr]' \
+                '(-q --quiet)--quiet[Print no hint about the blocking power on stderr]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*:file:_files'
+            ;;
+        'emulate')
+            _arguments -s -S \
+                '(-c --cluster)-c+[Share the GPUs with other commands that give this name]:NAME: ' \
+                '(-c --cluster)--cluster=[Share the GPUs with other commands that give this name]:NAME: ' \
+                '(--faults-file)--faults-file=[Faults from a file, which may change while the command runs]:FILE:_files' \
+                '(-f --faults)-f+[Faults, such as no_permission,slow_set=200]:LIST: ' \
+                '(-f --faults)--faults=[Faults, such as no_permission,slow_set=200]:LIST: ' \
+                '(-g --gpus)-g+[GPUs of the machine]:LIST: ' \
+                '(-g --gpus)--gpus=[GPUs of the machine]:LIST: ' \
+                '(--noise)--noise=[Standard deviation of the noise of power sensors]:PERCENT: ' \
+                '(--physics)--physics=[How GPUs differ from ideal ones]:ideal|real|FILE: ' \
+                '(-p --profile)-p+[Measured profile that simulated instructions follow]:FILE:_files' \
+                '(-p --profile)--profile=[Measured profile that simulated instructions follow]:FILE:_files' \
+                '(--seed)--seed=[Seed of the noise and of the physics]:N: ' \
+                '(-s --time-scale)-s+[The GPUs'\'' time runs X times as fast]:X: ' \
+                '(-s --time-scale)--time-scale=[The GPUs'\'' time runs X times as fast]:X: ' \
+                '(--visible-to-torch)--visible-to-torch[PyTorch counts the GPUs as CUDA devices, although it cannot compute on them]' \
+                '(-\? --help)-\?[Give this help list]' \
+                '(-\? --help)--help[Give this help list]' \
+                '(--usage)--usage[Give a short usage message]' \
+                '(-V --version)-V[Print program version]' \
+                '(-V --version)--version[Print program version]' \
+                '*::command:_normal'
             ;;
         'train-sim')
             _arguments -s -S \
@@ -823,6 +888,7 @@ _harpe() {
                 '(--seed)--seed=[Seed of the synthesised profile and of the physics]:N: ' \
                 '(--tp)--tp=[GPUs that share a stage]:N: ' \
                 '(--anticipate)--anticipate[Set clocks that change late before their instructions begin]' \
+                '(--ca-file)--ca-file=[Trust these certificate authorities]:FILE:_files' \
                 '(--offline)--offline[Serve the plan of T_min made from the profile, instead of learning it online]' \
                 '(--plan)--plan=[Serve this plan]:FILE.py:_files' \
                 '(--scheduler)--scheduler=[The server'\''s scheduler]:NAME:(Perseus)' \
@@ -846,72 +912,8 @@ _harpe() {
                 '(-V --version)--version[Print program version]' \
                 '*:file:_files'
             ;;
-        'profile')
-            _arguments -s -S \
-                '(-\? --help)-\?[Give this help list]' \
-                '(-\? --help)--help[Give this help list]' \
-                '(--usage)--usage[Give a short usage message]' \
-                '(-V --version)-V[Print program version]' \
-                '(-V --version)--version[Print program version]' \
-                '1:what:(p2p convert)' \
-                '*:file:_files'
-            ;;
-        'profile p2p')
-            _arguments -s -S \
-                '(-d --duration)-d+[How long to measure]:S: ' \
-                '(-d --duration)--duration=[How long to measure]:S: ' \
-                '(-g --gpu)-g+[The GPU that waits]:N: ' \
-                '(-g --gpu)--gpu=[The GPU that waits]:N: ' \
-                '(--peer)--peer=[The GPU for which it waits]:N: ' \
-                '(--python)--python=[A Python interpreter with PyTorch]:PROGRAM:_files' \
-                '(--torch)--torch[Use PyTorch on emulated GPUs too]' \
-                '(-j --json)-j[Print JSON]' \
-                '(-j --json)--json[Print JSON]' \
-                '(-\? --help)-\?[Give this help list]' \
-                '(-\? --help)--help[Give this help list]' \
-                '(--usage)--usage[Give a short usage message]' \
-                '(-V --version)-V[Print program version]' \
-                '(-V --version)--version[Print program version]' \
-                '*:file:_files'
-            ;;
-        'profile convert')
-            _arguments -s -S \
-                '(-f --force)-f[Replace an existing file]' \
-                '(-f --force)--force[Replace an existing file]' \
-                '(-j --json)-j[Print a summary as JSON]' \
-                '(-j --json)--json[Print a summary as JSON]' \
-                '(-o --output)-o+[Where to write the CSV]:FILE:_files' \
-                '(-o --output)--output=[Where to write the CSV]:FILE:_files' \
-                '(-\? --help)-\?[Give this help list]' \
-                '(-\? --help)--help[Give this help list]' \
-                '(--usage)--usage[Give a short usage message]' \
-                '(-V --version)-V[Print program version]' \
-                '(-V --version)--version[Print program version]' \
-                '*:file:_files'
-            ;;
-        'monitor')
-            _arguments -s -S \
-                '(-g --gpus)-g+[GPUs to watch, such as 0,2]:LIST: ' \
-                '(-g --gpus)--gpus=[GPUs to watch, such as 0,2]:LIST: ' \
-                '(--no-cpu)--no-cpu[Do not measure the CPUs]' \
-                '(--rapl-path)--rapl-path=[Directory of the CPUs'\'' counters]:DIR:_files -/' \
-                '(-d --duration)-d+[Live\: stop after S seconds]:S: ' \
-                '(-d --duration)--duration=[Live\: stop after S seconds]:S: ' \
-                '(-i --interval)-i+[Live\: seconds between readings (default 1)]:S: ' \
-                '(-i --interval)--interval=[Live\: seconds between readings (default 1)]:S: ' \
-                '(--csv)--csv=[Also write CSV]:FILE:_files' \
-                '(-j --json)-j[Print JSON]' \
-                '(-j --json)--json[Print JSON]' \
-                '(-\? --help)-\?[Give this help list]' \
-                '(-\? --help)--help[Give this help list]' \
-                '(--usage)--usage[Give a short usage message]' \
-                '(-V --version)-V[Print program version]' \
-                '(-V --version)--version[Print program version]' \
-                '1:what:(energy power)' \
-                '*:file:_files'
-            ;;
         help)
-            _values command plan choose evaluate graph synth gpus agent run emulate power-limit fleet serve jobs store train-sim profile monitor
+            _values command plan choose evaluate graph gpus monitor profile power-limit run serve jobs store fleet agent synth emulate train-sim
             ;;
         esac
         ;;
