@@ -153,6 +153,17 @@ class Metrics(Online):
 
 
 class OfTheServer(Metrics):
+    def test_who_runs_a_job_can_be_joined_with_its_metrics(self):
+        server = self.start_online()
+        known = register(server, job_metadata='a "b" user=eve slurm_job=7 node=n1 model=gpt fleet_group=g')
+        bare = register(server)
+        found = {dict(labels)["job_id"]: dict(labels) for labels in self.metrics(server)["harpe_job_info"]}
+        self.assertEqual({name: found[known.id][name] for name in ("user", "slurm_job", "node", "model", "group", "gpus")},
+                         {"user": "eve", "slurm_job": "7", "node": "n1", "model": "gpt", "group": "g",
+                          "gpus": str(known.size)})
+        self.assertIn('a "b" user=eve', found[known.id]["name"])
+        self.assertEqual((found[bare.id]["user"], found[bare.id]["group"]), ("", ""))
+
     def test_version_health_and_space_are_told(self):
         server = self.start_online()
         register(server)

@@ -1012,7 +1012,7 @@ class Life(ServerTest):
 
     def test_a_state_directory_that_cannot_be_is_named(self):
         (self.path / "file").write_text("")
-        line = self.refuse_to_start("--state-dir", self.path / "file" / "below")
+        line = self.refuse_to_start("--set", "dump_data=true", "--state-dir", self.path / "file" / "below")
         self.assertIn("--state-dir", line)
         self.assertIn("file/below", line)
 

@@ -8,12 +8,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clean.h"
 #include "base/metrics_text.h"
 #include "server/engine/job.h"
 #include "server/engine/job_group.h"
 #include "server/engine/job_state.h"
 
-enum { JOBS_MAX = 1000 };
+enum {
+    JOBS_MAX = 1000,
+    NAME_BYTES = 128, /* of the metadata in the label `name` */
+};
 
 /* A metric of a job. `value` returns NAN if the job has no such value. */
 typedef struct job_metric {
@@ -271,6 +275,39 @@ static bool is_shown(const harpe_job *job, const job_metric *metric) {
     return runs(job) || !metric->is_of_now;
 }
 
+/* The words of a job, to be joined with its other metrics by job_id. */
+static void append_infos(harpe_text *text, const harpe_jobs *jobs, const char *scope) {
+    append_head(text, "info", "gauge",
+                "1; the labels say who runs the job and where. gpus is the number of ranks.");
+    const harpe_job *job = next_job(jobs ? jobs->table.newest : NULL, scope);
+    for (int shown = 0; job && shown < JOBS_MAX; job = next_job(job->older, scope), shown++) {
+        const char *metadata = job->info.job_metadata ? job->info.job_metadata : "";
+        char name[NAME_BYTES + 1], gpus[16];
+        (void)snprintf(name, sizeof name, "%.*s", (int)harpe_cut_length(metadata, NAME_BYTES),
+                       metadata);
+        (void)snprintf(gpus, sizeof gpus, "%d", job->info.world_size);
+        const struct {
+            const char *name, *value;
+        } labels[] = {
+            {"job_id", job->id},
+            {"name", name},
+            {"group", job->group},
+            {"user", job->words[HARPE_JOB_USER]},
+            {"slurm_job", job->words[HARPE_JOB_SLURM_JOB]},
+            {"node", job->words[HARPE_JOB_NODE]},
+            {"model", job->words[HARPE_JOB_MODEL]},
+            {"gpus", gpus},
+        };
+        harpe_text_printf(text, "harpe_job_info");
+        for (size_t l = 0; l < sizeof labels / sizeof *labels; l++) {
+            harpe_text_printf(text, "%c", l == 0 ? '{' : ',');
+            harpe_metrics_text_label(text, labels[l].name, labels[l].value ? labels[l].value : "");
+        }
+        harpe_text_printf(text, "}");
+        harpe_metrics_text_value(text, 1);
+    }
+}
+
 static void append_metric(harpe_text *text, const harpe_jobs *jobs, const char *scope,
                           const job_metric *metric) {
     append_head(text, metric->name, metric->type, metric->help);
@@ -322,6 +359,7 @@ void harpe_metrics_append_jobs(harpe_text *text, const harpe_jobs *jobs, const c
                       JOBS_MAX, count > JOBS_MAX ? count - JOBS_MAX : 0);
     for (int m = 0; m < METRIC_COUNT; m++)
         append_metric(text, jobs, scope, &METRICS[m]);
+    append_infos(text, jobs, scope);
     append_phases(text, jobs, scope);
     append_reasons(text, jobs, scope);
 }

@@ -42,7 +42,8 @@ bool harpe_metadata_group(const char *metadata, char **group) {
     return true;
 }
 
-const char *const harpe_job_word_names[HARPE_JOB_WORDS] = {"user", "slurm_job", "node", "nodes"};
+const char *const harpe_job_word_names[HARPE_JOB_WORDS] = {"user", "slurm_job", "node", "nodes",
+                                                           "model"};
 
 bool harpe_job_read_words(harpe_job *job) {
     for (int w = 0; w < HARPE_JOB_WORDS; w++) {

@@ -93,7 +93,14 @@ typedef enum harpe_job_state {
 } harpe_job_state;
 
 /* The words of the metadata that the lists show (job_group.c). */
-enum { HARPE_JOB_USER, HARPE_JOB_SLURM_JOB, HARPE_JOB_NODE, HARPE_JOB_NODES, HARPE_JOB_WORDS };
+enum {
+    HARPE_JOB_USER,
+    HARPE_JOB_SLURM_JOB,
+    HARPE_JOB_NODE,
+    HARPE_JOB_NODES,
+    HARPE_JOB_MODEL,
+    HARPE_JOB_WORDS
+};
 
 struct harpe_job {
     harpe_jobs *jobs;
