@@ -220,7 +220,7 @@ static bool is_lost_now(const emulator_call *call) {
     if (faults->lost_after < 0) return false;
     if (faults->lost_gpu >= 0 && faults->lost_gpu != (int)call->index) return false;
     pthread_mutex_lock(&process.mutex);
-    bool is_due = process.calls[call->index]++ >= faults->lost_after;
+    bool is_due = process.calls[call->index]++ == faults->lost_after;
     pthread_mutex_unlock(&process.mutex);
     return is_due;
 }
@@ -280,6 +280,20 @@ static void limit_from_outside(emulator_call *call) {
     call->state->outside_limit_mw = limit_mw;
 }
 
+/* Applies the faults that lose a GPU and return it. */
+static void lose_or_return(emulator_call *call, bool is_lost_now) {
+    emulator_state *state = call->state;
+    double after_s = call->faults.returns_after_s;
+    if (is_lost_now && !state->is_lost) {
+        state->is_lost = true;
+        state->lost_ns = state->now_ns;
+    }
+    if (!state->is_lost || after_s < 0) return;
+    if (1e-9 * (double)(state->now_ns - state->lost_ns) < after_s) return;
+    emulator_state_reset(state, &call->chip);
+    call->is_changed = true;
+}
+
 nvmlReturn_t emulator_begin(emulator_call *call, nvmlDevice_t device, emulator_feature feature,
                             emulator_access access, const void *output) {
     nvmlReturn_t result = emulator_enter(&call->cluster, &call->faults);
@@ -303,7 +317,7 @@ nvmlReturn_t emulator_begin(emulator_call *call, nvmlDevice_t device, emulator_f
     }
     call->is_changed = false;
     limit_from_outside(call);
-    call->state->is_lost = call->state->is_lost || is_lost;
+    lose_or_return(call, is_lost);
     if (call->state->is_lost)
         result = NVML_ERROR_GPU_IS_LOST;
     else if (emulator_is_unsupported(&call->faults, feature))

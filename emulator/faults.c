@@ -96,6 +96,9 @@ static bool parse_entry(const char *text, size_t length, emulator_faults *faults
     } else if (is_word(text, name_length, "slow_get")) {
         if (!parse_gpu(value, &value_length, &faults->slow_get_gpu)) return false;
         target = &faults->slow_get_s;
+    } else if (is_word(text, name_length, "returns_after")) {
+        target = &faults->returns_after_s;
+        unit = 1;
     } else if (is_word(text, name_length, "energy_step")) {
         target = &faults->energy_step_s;
     } else if (is_word(text, name_length, "enforced_limit")) {
@@ -117,6 +120,7 @@ static bool parse_entry(const char *text, size_t length, emulator_faults *faults
 bool emulator_faults_parse(const char *text, emulator_faults *faults) {
     *faults = (emulator_faults){.lost_after = -1,
                                 .lost_gpu = -1,
+                                .returns_after_s = -1,
                                 .slow_get_gpu = -1,
                                 .energy_step_s = -1,
                                 .counter_restart_after_s = -1,

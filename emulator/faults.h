@@ -29,10 +29,11 @@ typedef enum emulator_feature {
 
 typedef struct emulator_faults {
     bool no_permission;
-    uint32_t unsupported; /* one bit per emulator_feature */
-    int64_t lost_after;   /* number of calls; below 0: never */
-    int lost_gpu;         /* GPU index; below 0: any GPU */
-    bool leaves_out_lost; /* GPUs that are lost when a process initialises have no index in it */
+    uint32_t unsupported;   /* one bit per emulator_feature */
+    int64_t lost_after;     /* number of calls; below 0: never */
+    int lost_gpu;           /* GPU index; below 0: any GPU */
+    double returns_after_s; /* a lost GPU returns, as after a reset; below 0: never */
+    bool leaves_out_lost;   /* GPUs that are lost when a process initialises have no index in it */
     double slow_set_s, slow_get_s;
     int slow_get_gpu;               /* GPU index of slow_get_s; below 0: any GPU */
     bool has_mig;                   /* MIG is enabled on GPUs that have it */

@@ -23,6 +23,19 @@ void emulator_state_start(emulator_state *state, const emulator_chip *chip, int6
     state->degrees_c = (int32_t)floor(state->temperature_c);
 }
 
+void emulator_state_reset(emulator_state *state, const emulator_chip *chip) {
+    state->is_lost = state->is_waiting = false;
+    state->counter_origin_mj = state->counter_mj;
+    state->power_limit_mw = chip->model->limit_default_mw;
+    state->persistence = state->compute_mode = 0;
+    state->graphics_lock = (emulator_clock_range){0};
+    state->memory_lock_minimum_mhz = state->memory_lock_maximum_mhz = 0;
+    state->change_count = 0;
+    state->floor_ns = state->now_ns;
+    memset(state->work, 0, sizeof state->work);
+    memset(state->context, 0, sizeof state->context);
+}
+
 /* ---- Moving on ------------------------------------------------------------------------------- */
 
 static void remember(emulator_state *state, double power_w) {

@@ -98,6 +98,7 @@ typedef struct emulator_state {
         uint64_t power_limit, clocks, persistence;
     } writes; /* number of calls that have changed a setting since the GPU was created */
     bool is_lost;
+    int64_t lost_ns;   /* when the GPU was lost */
     bool is_waiting;   /* waits for a peer */
     double blocking_w; /* owner of that wait */
     int64_t floor_ns;  /* earlier moments cannot change: see emulator_rewind */
@@ -128,6 +129,9 @@ typedef struct emulator_operation {
 } emulator_operation;
 
 void emulator_state_start(emulator_state *state, const emulator_chip *chip, int64_t now_ns);
+/* Gives a lost GPU back as a reset does: with its default settings, without work, and with a
+ * counter that starts again from 0. */
+void emulator_state_reset(emulator_state *state, const emulator_chip *chip);
 emulator_operation emulator_operate(const emulator_state *state, const emulator_chip *chip);
 /* Returns the emulated seconds until the work in `slot` is done, or until the next change of clock
  * if that is earlier. Other works that end earlier shorten this time. */

@@ -386,11 +386,12 @@ int harpe_emulator_check(char *message, unsigned int size) {
     const char *problem = emulator_cluster_problem(text, sizeof text) ? text : NULL;
     emulator_faults faults;
     if (!problem && list && !emulator_faults_parse(list, &faults)) {
-        problem = "a fault is unknown or its value makes no sense; known are no_permission, "
-                  "not_supported=WHAT, no_energy_counter, lost_after=CALLS[@GPU], "
-                  "leave_out_lost, slow_set=MS, slow_get=MS[@GPU], energy_step=MS, "
-                  "counter_restart_after=S, counter_factor=F, "
-                  "enforced_limit=W, limit_floor=W, mig";
+        problem =
+            "a fault is unknown or its value makes no sense; known are no_permission, "
+            "not_supported=WHAT, no_energy_counter, lost_after=CALLS[@GPU], "
+            "returns_after=S, leave_out_lost, slow_set=MS, slow_get=MS[@GPU], energy_step=MS, "
+            "counter_restart_after=S, counter_factor=F, "
+            "enforced_limit=W, limit_floor=W, mig";
     }
     if (!problem) return NVML_SUCCESS;
     if (message && size > 0) snprintf(message, size, "%s", problem);

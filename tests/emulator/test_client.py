@@ -575,6 +575,27 @@ class EmulatorTest(EmulatorTestCase):
         self.assertEqual(nvml.code("harpe_emulator_work", 1, C.c_double(1), C.c_double(1), None),
                          GPU_IS_LOST)
 
+    def test_a_lost_gpu_returns_as_after_a_reset(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "faults"
+            nvml = self.start(gpus="2xA100", HARPE_EMULATOR_FAULTS_FILE=str(path))
+            limits = lambda: [nvml.number("nvmlDeviceGetPowerManagementLimit", nvml.gpu(gpu)) for gpu in range(2)]
+            for gpu in range(2):
+                nvml.nvmlDeviceSetPowerManagementLimit(nvml.gpu(gpu), 300000)
+                nvml.nvmlDeviceSetGpuLockedClocks(nvml.gpu(gpu), 900, 900)
+                self.wait_until(lambda: nvml.energy_j(nvml.gpu(gpu)) > 20)
+            path.write_text("lost_after=0@0,returns_after=1e9")
+            self.assertEqual(nvml.code("nvmlDeviceGetPowerUsage", nvml.gpu(0), C.byref(C.c_uint())), GPU_IS_LOST)
+            self.assertEqual(nvml.code("nvmlDeviceGetPowerUsage", nvml.gpu(0), C.byref(C.c_uint())), GPU_IS_LOST)
+            path.write_text("energy_step=0,returns_after=0")
+            begin_s = time.monotonic()
+            energy_j = nvml.energy_j(nvml.gpu(0))
+            self.assertLessEqual(energy_j, 70 * (time.monotonic() - begin_s))
+            self.assertGreater(nvml.energy_j(nvml.gpu(1)), 20)
+            self.assertEqual(limits(), [400000, 300000])
+            self.assertEqual([nvml.number("nvmlDeviceGetClockInfo", nvml.gpu(gpu), 0) for gpu in range(2)], [210, 900])
+            self.assertEqual(nvml.code("harpe_emulator_work", 0, C.c_double(0.01), C.c_double(1), None), SUCCESS)
+
     def test_a_lost_gpu_may_be_left_out_of_the_numbers(self):
         nvml = self.start(gpus="3xA100", faults="lost_after=3@0,leave_out_lost")
         uuids = [nvml.text("nvmlDeviceGetUUID", nvml.gpu(gpu)) for gpu in range(3)]
