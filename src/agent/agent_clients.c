@@ -380,9 +380,10 @@ static json_t *show_status(const harpe_agent_client *client) {
         uint64_t held_mhz = 0;
         bool is_known = harpe_gpu_sample_get(&sample, HARPE_SAMPLE_GRAPHICS_MHZ, &held_mhz);
         (void)json_array_append_new(
-            gpus, json_pack("{s:i,s:b,s:s,s:s,s:s,s:o,s:I,s:I,s:I,s:I}", "gpu", info->driver_index,
-                            "lost", harpe_gpu_is_lost(agent->gpus, gpu), "uuid", info->uuid, "pci",
-                            info->pci_bus_id, "name", info->name, "held_mhz",
+            gpus, json_pack("{s:i,s:b,s:b,s:s,s:s,s:s,s:o,s:I,s:I,s:I,s:I}", "gpu",
+                            info->driver_index, "lost", harpe_gpu_is_lost(agent->gpus, gpu),
+                            "was_lost", harpe_gpu_was_lost(agent->gpus, gpu), "uuid", info->uuid,
+                            "pci", info->pci_bus_id, "name", info->name, "held_mhz",
                             is_known ? json_integer((json_int_t)held_mhz) : json_null(),
                             "lowest_clock_mhz", (json_int_t)terms.lowest_mhz, "highest_clock_mhz",
                             (json_int_t)terms.highest_mhz, "lowest_power_limit_mw",

@@ -191,10 +191,11 @@ static harpe_status start(harpe_agent *agent, harpe_error *error) {
 
 /* ---- End ------------------------------------------------------------------------------------- */
 
-/* Waits until all leases have ended. */
+/* Waits until all leases have ended, except those of lost GPUs. The next agent ends these. */
 static void look_for_end(void *user) {
     harpe_agent *agent = user;
-    if (harpe_agent_leases_count(agent->leases) == 0 || harpe_clock_ns() > agent->stop_until_ns ||
+    if (harpe_agent_leases_wait_for_reset(agent->leases) ||
+        harpe_clock_ns() > agent->stop_until_ns ||
         harpe_loop_after(agent->loop, STOP_LOOK_MS, look_for_end, agent, NULL, NULL) != HARPE_OK)
         harpe_loop_stop(agent->loop);
 }
@@ -221,9 +222,9 @@ static harpe_status check_end(const harpe_agent *agent, harpe_error *error) {
     if (left == 0) return HARPE_OK;
     return harpe_fail(
         error, HARPE_DRIVER_ERROR,
-        "%d lease%s could not be ended within %d s; the GPUs may be changed: when the "
-        "jobs have ended, run 'harpe gpus --restore'",
-        left, left == 1 ? "" : "s", STOP_LIMIT_MS / 1000);
+        "%d lease%s could not be ended; the GPUs may be changed: when the jobs have ended and "
+        "lost GPUs are reset, run 'harpe gpus --restore' or start the agent",
+        left, left == 1 ? "" : "s");
 }
 
 /* Restores settings that clients of zeusd's routes have changed, and frees everything. Returns the

@@ -60,8 +60,9 @@ struct harpe_lease_entry {
     const harpe_controller_slot *slot; /* the holder's slot, read-only; NULL: not known. The holder
                                         * owns the memory and can write anything in it. */
     bool was_granted;
-    bool is_to_end;     /* the lease must end as soon as it has started */
-    bool is_unrestored; /* the last attempt to restore has failed */
+    bool is_to_end; /* the lease must end as soon as it has started */
+    harpe_error
+        failure; /* of the last attempt to restore; its status is HARPE_OK if there is none */
 
     harpe_work work;
     harpe_lease_terms terms;
@@ -92,6 +93,10 @@ static void say(const harpe_lease_entry *entry, harpe_log_level level, const cha
                    record->id, info_of(entry)->driver_index, record->uuid,
                    harpe_lease_control_name(entry->control), (int)record->holder.process,
                    record->command, record->user, *record->job ? ", " : "", record->job, what);
+}
+
+static bool is_unrestored(const harpe_lease_entry *entry) {
+    return entry->failure.status != HARPE_OK;
 }
 
 static harpe_saved_settings_kind kind_of(harpe_lease_control control) {
@@ -186,6 +191,10 @@ static void note_outcome(void *user, const harpe_saved_settings *state, const ha
     if (!is_over(user, state)) return;
     if (outcome == HARPE_SAVED_RESTORED) entry->restored++;
     if (outcome == HARPE_SAVED_FAILED) entry->result = *error;
+    if (outcome == HARPE_SAVED_ELSEWHERE)
+        entry->result.status =
+            harpe_fail(&entry->result, HARPE_GPU_LOST,
+                       "GPU %s is lost: it is restored when it has been reset", state->uuid);
 }
 
 /* Restores settings that the helper process has left changed. Usually there are none. */
@@ -287,11 +296,11 @@ static void try_again(void *user) {
 static void restored(void *user) {
     harpe_lease_entry *entry = user;
     harpe_agent_leases *all = entry->all;
-    bool was_unrestored = entry->is_unrestored;
-    entry->is_unrestored = entry->result.status != HARPE_OK;
-    all->counts.not_restored += entry->is_unrestored - was_unrestored;
+    bool was_unrestored = is_unrestored(entry);
+    entry->failure = entry->result;
+    all->counts.not_restored += is_unrestored(entry) - was_unrestored;
     all->counts.restored_by_agent += entry->restored > 0;
-    if (!entry->is_unrestored) {
+    if (!is_unrestored(entry)) {
         if (entry->restored > 0)
             say(entry, HARPE_LOG_WARNING, "ended; the agent has restored the GPU");
         else if (entry->was_granted)
@@ -431,7 +440,7 @@ static void begin(harpe_lease_entry *entry, harpe_lease_asker *asker) {
  * again, or the holder or the helper process has ended. */
 static bool is_nearly_over(const harpe_lease_entry *entry, const harpe_lease_asker *asker) {
     struct pollfd end = {.fd = entry->helper, .events = POLLIN};
-    if (entry->state == IS_ENDING) return !entry->is_unrestored;
+    if (entry->state == IS_ENDING) return !is_unrestored(entry);
     return entry->record.holder.process == asker->peer.process ||
            (entry->helper >= 0 && poll(&end, 1, 0) > 0) ||
            !harpe_process_is_alive(&entry->record.holder);
@@ -488,8 +497,8 @@ void harpe_agent_leases_ask(harpe_agent_leases *leases, harpe_lease_asker *asker
         refuse(leases, asker, &reason);
     } else if (entry->state == IS_FREE) {
         begin(entry, asker);
-    } else if (entry->is_unrestored) {
-        refuse(leases, asker, &entry->result);
+    } else if (is_unrestored(entry)) {
+        refuse(leases, asker, &entry->failure);
     } else if (asker->waits || is_nearly_over(entry, asker)) {
         join_queue(entry, asker);
     } else {
@@ -536,6 +545,14 @@ int harpe_agent_leases_count(const harpe_agent_leases *leases) {
     return count;
 }
 
+bool harpe_agent_leases_wait_for_reset(const harpe_agent_leases *leases) {
+    for (size_t i = 0; i < leases->count; i++) {
+        const harpe_lease_entry *entry = &leases->entries[i];
+        if (entry->state != IS_FREE && entry->failure.status != HARPE_GPU_LOST) return false;
+    }
+    return true;
+}
+
 harpe_agent_lease_counts harpe_agent_leases_counts(const harpe_agent_leases *leases) {
     return leases->counts;
 }
@@ -555,7 +572,7 @@ bool harpe_agent_leases_view(const harpe_agent_leases *leases, int gpu, harpe_le
     if (entry->state == IS_FREE) return false;
     *out = (harpe_lease_view){.record = &entry->record,
                               .is_lent = entry->state == IS_LENT,
-                              .is_unrestored = entry->is_unrestored,
+                              .is_unrestored = is_unrestored(entry),
                               .wanted_mhz = wanted_mhz_of(entry)};
     return true;
 }
@@ -601,7 +618,7 @@ static json_t *show(const harpe_lease_entry *entry) {
                      (int)record->holder.process, "uid", (int)record->user, "command",
                      record->command, "job", record->job, "since_s", (json_int_t)record->since_s,
                      "helper", (int)record->helper.process, "waiting", waiting, "unrestored",
-                     entry->is_unrestored, "restores", restores);
+                     is_unrestored(entry), "restores", restores);
 }
 
 json_t *harpe_agent_leases_show(const harpe_agent_leases *leases, int64_t user,

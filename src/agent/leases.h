@@ -76,6 +76,8 @@ void harpe_agent_leases_close(harpe_agent_leases *leases);
 
 /* Returns the number of leases that have not ended yet. */
 int harpe_agent_leases_count(const harpe_agent_leases *leases);
+/* Returns true if all leases have ended, except those whose GPU is lost. */
+bool harpe_agent_leases_wait_for_reset(const harpe_agent_leases *leases);
 
 typedef struct harpe_agent_lease_counts {
     uint64_t granted, refused;  /* requests */

@@ -95,11 +95,12 @@ static harpe_status check_number(const harpe_zeusd_slot *slot, harpe_error *erro
     int number = harpe_gpu_info_at(gpus, slot->gpu)->driver_index;
     int lost = harpe_gpus_first_lost(gpus);
     if (slot->claim || lost >= number) return HARPE_OK;
-    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                      "GPU %d: GPU %d is lost, so the number %d can mean another GPU than when the "
-                      "agent started: use a lease of the agent, which names its GPU by UUID "
-                      "('harpe agent hold --gpu %s'), or reset the lost GPU and restart the agent",
-                      number, lost, number, harpe_gpu_info_at(gpus, slot->gpu)->uuid);
+    return harpe_fail(
+        error, HARPE_INVALID_ARGUMENT,
+        "GPU %d: GPU %d was lost, so the number %d can mean another GPU than when the "
+        "agent started: use a lease of the agent, which names its GPU by UUID "
+        "('harpe agent hold --gpu %s'), or reset the lost GPU and restart the agent",
+        number, lost, number, harpe_gpu_info_at(gpus, slot->gpu)->uuid);
 }
 
 /* ---- Holding --------------------------------------------------------------------------------- */

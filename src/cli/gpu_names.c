@@ -74,8 +74,8 @@ static bool has_moved(const harpe_gpu_names *names, int gpu, char *what, size_t 
     for (size_t i = 0; is_lent(names, info->uuid) && i < json_array_size(names->lent); i++) {
         const json_t *before = json_array_get(names->lent, i);
         if (strcmp(uuid_of(before), info->uuid) == 0) break;
-        if (!json_is_true(json_object_get(before, "lost"))) continue;
-        (void)snprintf(what, size, "%.95s is lost", uuid_of(before));
+        if (!json_is_true(json_object_get(before, "was_lost"))) continue;
+        (void)snprintf(what, size, "%.95s was lost", uuid_of(before));
         return true;
     }
     for (int before = 0; names->lent && before < gpu; before++) {

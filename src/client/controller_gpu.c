@@ -257,7 +257,7 @@ harpe_status harpe_controller_gpu_restore(harpe_controller_gpu *gpu,
     double give_up_at = harpe_clock_s() + TRY_FOR_S;
     for (;;) {
         harpe_status status = restore_once(gpu, changes, which, error);
-        /* A lost GPU returns only after a reset, which also clears all settings. */
+        /* A lost GPU returns only after a reset. Then its record is used. */
         if (status == HARPE_OK || status == HARPE_GPU_LOST || harpe_clock_s() > give_up_at)
             return status;
         struct timespec pause = {.tv_nsec = TRY_AGAIN_NS};

@@ -107,10 +107,10 @@ static harpe_status start_clock_thread(controller_process *controller, uint32_t 
     return HARPE_OK;
 }
 
-/* Removes the record on disk if the GPU is restored. A lost GPU returns after a reset, which
- * clears its settings. */
+/* Removes the record on disk if the GPU is restored. A lost GPU returns after a reset with its
+ * default settings, so its record stays. */
 static void end_claim(controller_process *controller, harpe_status restored) {
-    harpe_gpu_claim_release(controller->claim, restored == HARPE_OK || restored == HARPE_GPU_LOST);
+    harpe_gpu_claim_release(controller->claim, restored == HARPE_OK);
     controller->claim = NULL;
 }
 

@@ -39,7 +39,9 @@ harpe_status harpe_gpus_fail(const harpe_gpus *gpus, harpe_gpu *gpu, int code, c
     char text[256];
     snprintf(text, sizeof text, "GPU %d (%s): %s", gpu->info.index, gpu->info.name, what);
     harpe_status status = harpe_backend_fail(gpus->backend, code, text, error);
-    if (status == HARPE_GPU_LOST) atomic_store(&gpu->is_lost, true);
+    if (status != HARPE_GPU_LOST) return status;
+    atomic_store(&gpu->is_lost, true);
+    atomic_store(&gpu->was_lost, true);
     return status;
 }
 
@@ -202,10 +204,14 @@ bool harpe_gpu_is_lost(const harpe_gpus *gpus, int gpu) {
     return gpu >= 0 && gpu < gpus->count && atomic_load(&gpus->gpus[gpu].is_lost);
 }
 
+bool harpe_gpu_was_lost(const harpe_gpus *gpus, int gpu) {
+    return gpu >= 0 && gpu < gpus->count && atomic_load(&gpus->gpus[gpu].was_lost);
+}
+
 int harpe_gpus_first_lost(const harpe_gpus *gpus) {
     int first = gpus->first_left_out;
     for (int gpu = 0; gpu < gpus->count; gpu++)
-        if (harpe_gpu_is_lost(gpus, gpu) && gpus->gpus[gpu].info.driver_index < first)
+        if (harpe_gpu_was_lost(gpus, gpu) && gpus->gpus[gpu].info.driver_index < first)
             first = gpus->gpus[gpu].info.driver_index;
     return first;
 }
@@ -263,6 +269,7 @@ harpe_status harpe_gpus_check_same_model(const harpe_gpus *gpus, harpe_error *er
         if (status != HARPE_OK) return status; \
         int code = gpus->backend->function(found->handle, &value); \
         if (code) return harpe_gpus_fail(gpus, found, code, what, error); \
+        atomic_store_explicit(&found->is_lost, false, memory_order_relaxed); \
         *(output) = value; \
         return HARPE_OK; \
     } while (0)

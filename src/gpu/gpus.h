@@ -43,12 +43,15 @@ const char *harpe_gpus_library_path(const harpe_gpus *gpus);
  * known. */
 bool harpe_gpus_emulated_identity(const harpe_gpus *gpus, char *text, size_t size);
 
-/* Returns true if a call on this GPU has failed because the GPU is lost. A lost GPU stays lost
- * until the GPUs are opened again. Makes no call. */
+/* Returns true if a call on this GPU has failed because the GPU is lost, and no value of it was
+ * read since. Makes no call. */
 bool harpe_gpu_is_lost(const harpe_gpus *gpus, int gpu);
 
+/* Returns true if the GPU was lost since the GPUs were opened. Makes no call. */
+bool harpe_gpu_was_lost(const harpe_gpus *gpus, int gpu);
+
 /* Returns the driver's lowest index of a GPU that is lost: it was left out when the GPUs were
- * opened, or is lost since. INT_MAX: none. A process that opens the GPUs later may count each GPU
+ * opened, or was lost since. INT_MAX: none. A process that opens the GPUs later may count each GPU
  * with a higher index differently. Makes no call. */
 int harpe_gpus_first_lost(const harpe_gpus *gpus);
 

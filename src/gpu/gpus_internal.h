@@ -32,8 +32,9 @@ typedef struct harpe_gpu {
     void *handle;
     bool is_mig_enabled;
     bool is_module;
-    double highest_w;    /* harpe_gpu_highest_w */
-    atomic_bool is_lost; /* harpe_gpu_is_lost */
+    double highest_w;     /* harpe_gpu_highest_w */
+    atomic_bool is_lost;  /* harpe_gpu_is_lost */
+    atomic_bool was_lost; /* harpe_gpu_was_lost */
 
     pthread_mutex_t mutex;
     bool power_limit_changed; /* true: the next member is the limit before the change */

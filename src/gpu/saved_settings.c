@@ -102,7 +102,7 @@ static harpe_status restore_by_driver(harpe_gpus *gpus, int gpu, const harpe_sav
 }
 
 /* Restores a GPU. Tries a failed driver call again, because a call may fail once. A lost GPU needs
- * a reset, which clears its settings. */
+ * a reset, after which it has its default settings; its record stays until it has returned. */
 static harpe_status restore_gpu(const recovery *all, int gpu, const harpe_saved_settings *state,
                                 harpe_error *error) {
     harpe_status status = HARPE_OK;
@@ -111,8 +111,8 @@ static harpe_status restore_gpu(const recovery *all, int gpu, const harpe_saved_
         status = harpe_zeusd_is_given(&state->zeusd)
                      ? all->how.through_zeusd(all->gpus, gpu, state, error)
                      : restore_by_driver(all->gpus, gpu, state, error);
-        if (status == HARPE_OK || status == HARPE_GPU_LOST) return HARPE_OK;
-        if (status == HARPE_PERMISSION_DENIED) return status;
+        if (status == HARPE_OK || status == HARPE_GPU_LOST || status == HARPE_PERMISSION_DENIED)
+            return status;
     }
     return status;
 }

@@ -245,7 +245,7 @@ static void *restore_gpu(void *argument) {
         passed = result == IS_BACK ? passed + 1 : 0;
         if (is_late && result == IS_BACK) break;
         if (is_late && result == WAS_SET) late_sets++;
-        /* A lost GPU returns only after a reset, which also clears the limit. */
+        /* A lost GPU returns only after a reset. Then its record is used. */
         if ((result == FAILED && (is_late || error.status == HARPE_GPU_LOST)) || late_sets > 1) {
             syslog(LOG_USER | LOG_ERR, "harpe: a GPU's power limit could not be restored: %s",
                    result == FAILED ? error.message : "something else keeps changing it");

@@ -330,6 +330,63 @@ class Ends(AgentTest):
         self.assertIn("--gpu: the agent has no GPU 'GPU-7'", unknown.stderr)
 
 
+class Resets(AgentTest):
+    """A GPU is lost while its settings are lent, and returns after a reset with its default settings."""
+    rules = "default_locked_clocks = all 900 1200\n"
+    variables = dict(rules=rules)
+
+    def lend_and_lose(self, agent):
+        """Lends GPU 0, whose power limit was 300 W before. Loses the GPU, and then ends the job."""
+        uuid = self.machine.uuids()[0]
+        smi = self.machine.build / "emulator" / "bin" / "nvidia-smi"
+        subprocess.run([smi, "-i", uuid, "-pl", "300"], env=self.machine.environment, check=True, capture_output=True)
+        job = self.hold("--gpu", uuid, "--clock", 600, "--power-limit", 250)
+        self.wait_for_command(job)
+        self.assertEqual((self.machine.clocks()[0], self.machine.limits()[0]), (600, 250))
+        self.machine.run("gpus", HARPE_EMULATOR_FAULTS="lost_after=0@0")
+        end_group(job)
+        self.wait(lambda: agent.status()["counts"]["not_restored"] == 2, "neither setting is restored")
+        return uuid
+
+    def give_back(self):
+        self.machine.run("gpus", HARPE_EMULATOR_FAULTS="returns_after=0")
+
+    def check_given_back(self, agent):
+        self.wait(lambda: agent.leases() == [], "no lease is left")
+        self.assertEqual((self.machine.clocks()[0], self.machine.limits()[0]), (900, 300))
+        self.assertEqual(agent.status()["counts"]["not_restored"], 0)
+        self.wait(lambda: not agent.status()["gpus"][0]["lost"], "the GPU is not lost any more")
+        self.assertNotIn("LOST", self.machine.run("agent", "status").stdout)
+
+    def test_a_gpu_is_restored_when_it_returns(self):
+        agent = self.agent(**self.variables)
+        uuid = self.lend_and_lose(agent)
+        self.assertTrue(agent.status()["gpus"][0]["lost"])
+        self.assertIn(f"GPU {uuid} is lost: it is restored when it has been reset", agent.log())
+        self.assertNotIn("the GPU is restored", agent.log())
+        self.give_back()
+        self.check_given_back(agent)
+        # A process that has counted meanwhile may number the GPUs after it differently.
+        done = self.machine.run("agent", "hold", "--gpu", 1, "--clock", 900, "--", "true")
+        self.assertIn(f"because {uuid} was lost", done.stderr)
+
+    def test_a_later_agent_restores_it(self):
+        """A GPU cannot be reset while an agent has it open."""
+        agent = self.agent(**self.variables)
+        keeper = self.hold("--gpu", self.machine.uuids()[1], "--clock", 900,  # keeps the emulated driver loaded
+                           gpu_environment={"HARPE_AGENT_SOCKET": ""})
+        self.wait_for_command(keeper)
+        self.lend_and_lose(agent)
+        self.assertEqual(agent.stop(), 1)
+        self.assertIn("2 leases could not be ended", agent.log())
+        meanwhile = self.agent(**self.variables)  # the driver does not tell it about the GPU
+        self.assertEqual(len(meanwhile.status()["gpus"]), 1)
+        self.assertEqual(meanwhile.stop(), 0)
+        self.give_back()
+        self.assertEqual(self.machine.limits()[0], DEFAULT_W)
+        self.check_given_back(self.agent(**self.variables))
+
+
 class Numbers(AgentTest):
     """After GPU `lost` is lost, a driver may number the GPUs anew or keep its numbers. Whatever it does, a
     number never names another GPU than before."""
@@ -702,7 +759,7 @@ class ZeusdRoutes(AgentTest):
         for line in (lock.format(900), LIMIT.replace("gpu_ids=0", "gpu_ids=1").format(200000)):
             status, text = self.ask(later, line)
             self.assertEqual(status, 400, text)
-            self.assertIn("GPU 0 is lost, so the number 1 can mean another GPU", text)
+            self.assertIn("GPU 0 was lost, so the number 1 can mean another GPU", text)
             self.assertIn(uuid, text)
         self.assertEqual(self.machine.limits_of(uuid), DEFAULT_W)
 
@@ -710,7 +767,7 @@ class ZeusdRoutes(AgentTest):
         agent, client = self.started()
         self.machine.run("gpus", HARPE_EMULATOR_FAULTS="lost_after=0@0")
         status, text = self.ask(client, LIMIT.replace("gpu_ids=0", "gpu_ids=1").format(200000))
-        self.assertEqual((status, "is lost" in text), (400, True), text)
+        self.assertEqual((status, "was lost" in text), (400, True), text)
         self.assertEqual(agent.status()["counts"]["granted"], 0)
 
     def test_the_rules_apply(self):

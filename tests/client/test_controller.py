@@ -677,6 +677,10 @@ time.sleep(600)
         self.assertIn("lost", trainer.ask("check").lower())
         trainer.kill()
         self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), kills.LIMIT_S))
+        # After a reset, the next start restores the power limit, which is not the default.
+        subprocess.run([BUILD / "harpe", "gpus", "--restore"], check=True, stdout=subprocess.DEVNULL,
+                       env=dict(self.machine.environment, HARPE_EMULATOR_FAULTS="returns_after=0"))
+        self.check_restored()
 
     # ---- zeusd
 
