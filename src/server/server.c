@@ -570,8 +570,9 @@ static void begin_stop(void *user) {
 harpe_status harpe_server_open_log(const harpe_settings *settings, harpe_error *error) {
     const char *path = settings->log_file;
     if (!*path) return HARPE_OK;
-    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
-    if (fd < 0 || dup2(fd, STDERR_FILENO) < 0) {
+    /* O_NONBLOCK refuses a pipe that nobody reads. */
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
+    if (fd < 0 || fcntl(fd, F_SETFL, O_APPEND) != 0 || dup2(fd, STDERR_FILENO) < 0) {
         int failure = errno;
         if (fd >= 0) (void)close(fd);
         return harpe_fail_errno(error, failure, "log_file: cannot append to %.300s", path);

@@ -84,21 +84,30 @@ class Reload(ReloadTest):
         self.assertNotIn("SIGHUP", kept.read_text())
         self.assertEqual(log.stat().st_mode & 0o777, 0o600)
         log.rename(self.path / "harpe.log.2")
+        last = self.path / "harpe.log.2"
+        refused = "SIGHUP: log_file: cannot append to"
         log.mkdir()
         running.process.send_signal(signal.SIGHUP)
-        last = self.path / "harpe.log.2"
         self.wait_until(lambda: last.read_text().count(READ) == 2, last.read_text())
-        self.assertIn("SIGHUP: log_file: cannot append to", last.read_text())
+        self.assertEqual(last.read_text().count(refused), 1)
+        log.rmdir()
+        os.mkfifo(log)  # nobody reads it
+        running.process.send_signal(signal.SIGHUP)
+        self.wait_until(lambda: last.read_text().count(READ) == 3, last.read_text())
+        self.assertEqual(last.read_text().count(refused), 2)
         self.assertEqual(running.stop(), 0)
 
     def test_a_log_that_cannot_be_written_prevents_the_start(self):
-        self.write_plan(server.plan_for(1))
-        done = subprocess.run(
-            [HARPE, "serve", "--port", "0", "--store", "memory", "--no-dump", "--scheduler",
-             "HighestFrequency", "--log-file", self.path], capture_output=True, text=True,
-            timeout=LIMIT_S, check=False, env=clean_environment({"STATE_DIRECTORY": str(self.path)}))
-        self.assertNotEqual(done.returncode, 0)
-        self.assertIn("log_file: cannot append to", done.stderr.splitlines()[-1])
+        pipe = self.path / "pipe"
+        os.mkfifo(pipe)
+        for log in (self.path, pipe):
+            done = subprocess.run(
+                [HARPE, "serve", "--port", "0", "--store", "memory", "--no-dump", "--scheduler",
+                 "HighestFrequency", "--log-file", log], capture_output=True, text=True,
+                timeout=LIMIT_S, check=False,
+                env=clean_environment({"STATE_DIRECTORY": str(self.path)}))
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("log_file: cannot append to", done.stderr.splitlines()[-1])
 
     def test_without_its_terminal_it_stops(self):
         master, slave = pty.openpty()
