@@ -130,8 +130,29 @@ static void no_round_is_slower_than_a_straggler_allows(void **state) {
     }
 }
 
+/* A plan that was asked for may be slower than a straggler allows. This shows no straggler. */
+static void a_slow_plan_stays_beside_a_straggler(void **state) {
+    (void)state;
+    for (int i = 0; i < few_trials(9); i++) {
+        trial t = new_trial((uint64_t)i);
+        explored_job *s = t.job;
+        (void)explored_go(s, 100);
+        explored_must(s, harpe_scheduler_handle_request(s->scheduler, HARPE_JOB_REQUEST_PLAN_TIME,
+                                                        2 * t.highest_s, &s->error));
+        explored_observe(s);
+        (void)longest_of(&t, ROUNDS_DURING);
+        start_straggler(&t, false);
+        for (int r = 0; r < ROUNDS_AFTER; r++) {
+            (void)run_round(&t);
+            assert_false(explored_is_highest(s));
+        }
+        explored_free(s);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_slow_plan_stays_beside_a_straggler),
         cmocka_unit_test(no_round_is_slower_than_a_straggler_allows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

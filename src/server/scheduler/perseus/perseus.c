@@ -282,7 +282,9 @@ static void check_straggler(harpe_perseus *self, const harpe_online_round *round
     if (self->phase != HARPE_PERSEUS_PLAN || !explorer || explorer->straggler_rounds == 0) return;
     if (explorer->straggler_rounds-- == STRAGGLER_ROUNDS) return;
     harpe_online_outside outside = harpe_perseus_outside(self);
-    double allowed_s = harpe_online_straggler_time_s(self->plans, &self->requests, outside);
+    /* A power cap or a plan time may have chosen a slower plan. */
+    double allowed_s = fmax(harpe_online_straggler_time_s(self->plans, &self->requests, outside),
+                            harpe_plan_set_at(self->plans->set, self->running)->time_s);
     if (!(round->iteration_time_s > (allowed_s + outside.time_s) * (1 + STRAGGLER_TOLERANCE)))
         return;
     explorer->straggler_rounds = 0;
