@@ -223,7 +223,7 @@ class Machines(MonitorTest):
     def test_bad_usage(self):
         variables = self.variables
         for arguments, message in (
-                ([], "expected 'energy' or 'power'"), (["heat"], "what to monitor"),
+                ([], "a command after '--'; see"), (["heat"], "a command after '--', found 'heat'"),
                 (["power", "--", "true"], "harpe monitor -- true"),
                 (["sleep", "1"], "'sleep'"),
                 (["energy", "--interval", "0"], "--interval"),

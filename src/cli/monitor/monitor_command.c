@@ -32,16 +32,19 @@ static const struct argp_option flags[] = {
     {0},
 };
 
+#define WHAT "energy, power, or a command after '--'"
+
 /* A command after '--' needs no mode before it: only its energy is measured. */
 static void parse_word(harpe_monitor_request *request, bool *has_mode, const char *word,
                        struct argp_state *state) {
-    static const char *const modes[] = {"energy", "power", NULL};
-    bool is_mode = strcmp(word, modes[0]) == 0 || strcmp(word, modes[1]) == 0;
-    if (!*has_mode && (is_mode || !state->quoted)) {
-        request->energy = harpe_flag_choice(state, "what to monitor", word, modes) == 0;
+    bool is_energy = strcmp(word, "energy") == 0;
+    if (!*has_mode && (is_energy || strcmp(word, "power") == 0)) {
+        request->energy = is_energy;
         *has_mode = true;
         return;
     }
+    if (!*has_mode && !state->quoted)
+        harpe_flag_fail(state, "what to monitor: expected " WHAT ", found '%.40s'", word);
     if (!*has_mode) request->energy = *has_mode = true;
     request->command = &state->argv[state->next - 1];
     state->next = state->argc;
@@ -56,7 +59,7 @@ typedef struct monitor_arguments {
 static void check(const monitor_arguments *arguments, struct argp_state *state) {
     const harpe_monitor_request *request = &arguments->request;
     if (!arguments->has_mode)
-        harpe_flag_fail(state, "expected 'energy' or 'power'; see 'harpe monitor --help'");
+        harpe_flag_fail(state, "expected " WHAT "; see 'harpe monitor --help'");
     if (request->command && !request->energy) {
         harpe_flag_fail(state, "a command is measured by 'harpe monitor -- %.40s ...'",
                         request->command[0]);
