@@ -366,7 +366,7 @@ static void note_progress(launcher *self) {
         atomic_store(&self->board->is_steady, 1);
     }
     if (story->answered_step < 0 && story->straggler_round >= 0 && round >= story->straggler_round)
-        story->answered_step = step;
+        story->answered_step = step > story->straggler_step ? step : story->straggler_step;
 }
 
 /* Returns whether the server has had `rounds` rounds to act after the round `from`, or whether so

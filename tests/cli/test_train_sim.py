@@ -274,9 +274,8 @@ class Online(Simulation):
         measured, story = report["measured"], report["story"]
         self.assertGreater(measured["plan"]["clock_writes"], 0, report)
         self.assertGreater(measured["plan"]["savings_percent"], 5, report)
-        # The step is not compared with the straggler's: if the round ends just after the report, the
-        # answer runs from the first slow step on.
-        self.assertNotEqual(story["answered_step"], -1, report)
+        # If the round ends just after the report, the answer runs from the first slow step on.
+        self.assertGreaterEqual(story["answered_step"], story["straggler_step"], report)
         self.assertGreater(measured["straggler"]["savings_percent"], 5, report)
         # Long enough for the throttled GPU to be seen as drift and to be included in the plan.
         self.assertGreaterEqual(measured["straggler"]["last_round"],
@@ -433,6 +432,7 @@ class Ending(Simulation):
         out, err = self.finish()
         self.assertIn("under the optimizer", out)
         self.assertIn("against the plan", out)
+        self.assertNotIn("\n\n\n", out)
         # On a busy machine, a controller may need longer than 3 s for its report.
         lines = [line for line in err.splitlines()
                  if "the frequency controller has not reported in 3 s" not in line]

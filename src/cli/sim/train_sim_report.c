@@ -120,20 +120,20 @@ static void print_events(const harpe_sim_run *run) {
     const harpe_sim_story *story = &run->story;
     const harpe_sim_options *options = run->options;
     if (story->straggler_step >= 0) {
-        printf("\nStraggler: rank %d %.3g times as slow from step %d on", options->straggler.rank,
-               options->straggler.factor, story->straggler_step);
+        printf("\n  Straggler: rank %d was %.3g times as slow from step %d on",
+               options->straggler.rank, options->straggler.factor, story->straggler_step);
         if (story->answered_step >= 0)
             printf("; its plan ran from step %d (round %lld)", story->answered_step,
                    (long long)story->straggler_round);
+        printf("\n");
     }
     if (story->kill_step >= 0)
-        printf("\nRank %d was killed in step %d: its GPU was free after %.2f s, the job trained "
-               "again after %.2f s",
+        printf("\n  Rank %d was killed in step %d: its GPU was free after %.2f s, the job trained "
+               "again after %.2f s\n",
                options->kill_rank.rank, story->kill_step, story->gpu_back_s, story->downtime_s);
     if (story->restart_step >= 0)
-        printf("\nThe server was killed in step %d and answered again after %.2f s",
+        printf("\n  The server was killed in step %d and answered again after %.2f s\n",
                story->restart_step, story->server_gone_s);
-    printf("\n");
 }
 
 /* Prints what the server says of the whole job, as harpe jobs does. Leaves out its savings: the
