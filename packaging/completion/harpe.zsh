@@ -43,7 +43,7 @@ _harpe() {
         case $command in
         'plan')
             _arguments -s -S \
-                '(--chunks)--chunks=[Model chunks per rank, if the schedule has several]:K: ' \
+                '(--chunks)--chunks=[Model chunks of each rank, if there are several]:K: ' \
                 '(--epilogue)--epilogue=[Instructions that every rank runs last, for example optimizer]:A,B: ' \
                 '(--gpus-per-stage)--gpus-per-stage=[Number of GPUs whose energy each row of the profile contains, if the profile has no column rank or gpus]:N: ' \
                 '(--graph)--graph=[Plan a graph of activities]:FILE:_files' \
@@ -124,7 +124,7 @@ _harpe() {
             ;;
         'evaluate')
             _arguments -s -S \
-                '(--chunks)--chunks=[Model chunks per rank, if the schedule has several]:K: ' \
+                '(--chunks)--chunks=[Model chunks of each rank, if there are several]:K: ' \
                 '(--epilogue)--epilogue=[Instructions that every rank runs last, for example optimizer]:A,B: ' \
                 '(--gpus-per-stage)--gpus-per-stage=[Number of GPUs whose energy each row of the profile contains, if the profile has no column rank or gpus]:N: ' \
                 '(-i --inst-profile)-i+[Measured time and energy of every instruction]:FILE:_files' \

@@ -68,8 +68,8 @@ static void print_version(FILE *stream, struct argp_state *state) {
 
 static void print_help(FILE *stream) {
     fprintf(stream, "Usage: harpe COMMAND [OPTION...]\n"
-                    "Frequency plans for pipeline-parallel training: from a measured profile to "
-                    "the exact\ntime-energy frontier and the plans along it.\n");
+                    "Save energy in the training of large models: lower the clocks of GPUs for "
+                    "work\nthat nothing waits for.\n");
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
         const harpe_command *row = &commands[i];
         if (row->name)

@@ -78,7 +78,8 @@ static const struct argp argument_parser = {
     .doc = "Run a training command, and install in its Python processes the adapter of the "
            "framework that they use: torch.distributed.pipelining, Megatron-LM, DeepSpeed, "
            "Transformers or Lightning. The script stays unchanged.\vExample:\n"
-           "  harpe run --server http://head-node:7787 -- torchrun --nproc-per-node 4 train.py\n\n"
+           "  harpe run --server http://head-node:7787 -- \\\n"
+           "      torchrun --nproc-per-node 4 train.py\n\n"
            "See also: man harpe-run",
 };
 

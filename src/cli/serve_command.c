@@ -165,9 +165,9 @@ static void check_scheduler(const struct argp_state *state, const char *text) {
 
 static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     serve_arguments *arguments = state->input;
+    char flag[80];
     if (key >= FLAG_SETTING && key < FLAG_SETTING + SIMPLE_COUNT) {
         const char *setting = SIMPLE[key - FLAG_SETTING].setting;
-        char flag[80];
         if (strcmp(setting, "scheduler") == 0) check_scheduler(state, argument);
         snprintf(flag, sizeof flag, "--%s", SIMPLE[key - FLAG_SETTING].flag);
         give(arguments, state, setting, strlen(setting), argument ? argument : "true", flag);
@@ -182,7 +182,9 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     case FLAG_SET: {
         const char *equals = strchr(argument, '=');
         if (!equals) harpe_flag_fail(state, "--set: '%s' is not NAME=VALUE", argument);
-        give(arguments, state, argument, (size_t)(equals - argument), equals + 1, "--set");
+        int length = (int)(equals - argument);
+        snprintf(flag, sizeof flag, "--set %.*s", length < 60 ? length : 60, argument);
+        give(arguments, state, argument, (size_t)length, equals + 1, flag);
         return 0;
     }
     case ARGP_KEY_ARG: harpe_flag_fail(state, "serve takes no arguments, got '%s'", argument);
@@ -336,7 +338,8 @@ int harpe_serve_command(int argc, char **argv) {
         .parser = parse_flag,
         .doc = "The coordination server of the pipeline frequency optimizer: jobs and their ranks "
                "register, fetch their frequency schedules and report what they measured.\v"
-               "Settings also come from the environment (ZEUS_PFO_NAME). See man harpe-serve.",
+               "Settings also come from the environment (HARPE_PFO_NAME).\n\n"
+               "See also: man harpe-serve",
     };
     serve_arguments arguments = {0};
     harpe_settings settings = {0};

@@ -270,7 +270,8 @@ int harpe_store_command(int argc, char **argv) {
         .doc = "Back up, check or restore the SQLite file in which a coordination server (harpe "
                "serve) keeps its jobs. backup and check also work while the server runs. restore "
                "puts a backup in place of the store. accept lets the server continue with a store "
-               "whose newest commits are missing.",
+               "whose newest commits are missing.\vExample:\n"
+               "  harpe store backup harpe-backup.db\n\nSee also: man harpe-store",
     };
     store_arguments arguments = {0};
     harpe_error error;

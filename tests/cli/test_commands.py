@@ -11,7 +11,7 @@ COLUMNS = ["plan", "time_s", "energy_j", "lower_bound_j", "gap_percent", "comput
            "blocking_energy_j", "average_power_w", "slowdown_percent", "savings_percent",
            "overhead_energy_j", "peak_power_w", "swing_w", "swing_hz"]
 COMMANDS = ["plan", "choose", "evaluate", "synth", "gpus", "emulate", "power-limit", "serve", "jobs",
-            "monitor", "run"]
+            "monitor", "run", "graph", "profile", "store", "fleet", "agent", "train-sim"]
 
 
 class Help(ProgramTest):
@@ -27,6 +27,15 @@ class Help(ProgramTest):
             self.assertTrue(out.startswith(f"Usage: harpe {command} "), out)
             self.assertEqual(out, self.succeed("help", command).out)
             self.assertIn("Usage:", self.succeed(command, "--usage").out)
+
+    def test_help_ends_with_the_manual_page_and_breaks_no_example(self):
+        for command in COMMANDS:
+            out = self.succeed(command, "--help").out
+            self.assertIn(f"harpe-{command}", out[out.rindex("man "):])
+            self.assertNotRegex(out, r"(?m)^ +$")
+            examples = re.search(r"\nExamples?:\n(.*?)\n\n", out + "\n", re.DOTALL)
+            for line in examples[1].splitlines() if examples else []:
+                self.assertTrue(line.startswith("  "), line)
 
     def test_help_lists_schedules_within_80_columns(self):
         out = self.succeed("plan", "--help").out

@@ -837,6 +837,10 @@ class Life(ServerTest):
         self.assertIn("NoSuch", self.refuse_to_start("--scheduler", "NoSuch"))
         self.assertIn("did you mean 'Perseus'?", self.refuse_to_start("--scheduler", "perseus"))
 
+    def test_a_setting_that_is_not_valid_is_named(self):
+        self.assertIn("--set max_body: '1k' is not a whole number",
+                      self.refuse_to_start("--set", "port=0", "--set", "max_body=1k"))
+
     def test_what_starting_again_does_not_cure_exits_with_2(self):
         plan = self.plan_arguments()
         gone = self.path / "gone"

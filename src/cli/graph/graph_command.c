@@ -52,7 +52,7 @@ enum {
 };
 
 static const struct argp_option flags[] = {
-    {"format", FLAG_FORMAT, "FORMAT", 0, "kineto or chakra (default: what the files contain)", 1},
+    {"format", FLAG_FORMAT, "FORMAT", 0, "kineto or chakra (default: as the files are)", 1},
     {"step", FLAG_STEP, "N", 0, "Import step N of Kineto traces (default: the last step)", 1},
     {"communication", FLAG_COMMUNICATION, "REGEX", 0,
      "Kernels whose names match this POSIX extended regular expression communicate, as those of "

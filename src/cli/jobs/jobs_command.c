@@ -378,7 +378,10 @@ int harpe_jobs_command(int argc, char **argv) {
         .doc =
             "Show the jobs of a coordination server (harpe serve), or evict a job. link prints the "
             "dashboard's address. finished lists the final reports of evicted jobs, or shows one. "
-            "ID may be the beginning of an id if only one id begins with it.",
+            "ID may be the beginning of an id if only one id begins with it.\v"
+            "Examples:\n  harpe jobs --server http://head-node:7787\n  harpe jobs show "
+            "2026-01-31\n\n"
+            "See also: man harpe-jobs",
     };
     const char *server = getenv("HARPE_SERVER");
     jobs_arguments arguments = {.client.server = server && *server ? server : HARPE_DEFAULT_SERVER};

@@ -210,7 +210,7 @@ static const struct argp argument_parser = {
     .doc = "Compute the exact time-energy frontier of a training pipeline, and frequency plans "
            "along it.\vExample:\n  harpe plan --inst-profile profile.csv --num-mbs 32 --p2p-power "
            "84 \\\n      --output-dir plans\n  harpe plan --graph job.json --output-dir plans\n"
-           "  harpe plan --inst-profile gpus.csv --replicas --num-mbs 32 --output-dir plans\n\n"
+           "  harpe plan --inst-profile gpus.csv --replicas --num-mbs 32 -o plans\n\n"
            "See also: man harpe-plan",
     .children = children,
 };

@@ -82,7 +82,7 @@ static const struct argp_option flags[] = {
      "Pipeline schedule by name (default 1f1b; names below), or a CSV file of "
      "torch.distributed.pipelining",
      1},
-    {"chunks", FLAG_CHUNKS, "K", 0, "Model chunks per rank, if the schedule has several", 1},
+    {"chunks", FLAG_CHUNKS, "K", 0, "Model chunks of each rank, if there are several", 1},
     {"microbatch-group-size", FLAG_GROUP_SIZE, "G", 0,
      "interleaved-1f1b: microbatches that a rank runs on a chunk before it goes on to the next "
      "chunk (default: as torch and Megatron choose it)",

@@ -252,7 +252,8 @@ static const struct argp argument_parser = {
            "each, its controllers, the coordination server. Prints the time and energy at the "
            "highest clocks, the predictions of the plan, and the time and energy with the "
            "optimizer.\vExamples:\n  harpe train-sim\n  harpe train-sim --inst-profile gpt3.csv "
-           "--p2p-power 84 --pp 8 --num-mbs 32 --offline\n\nSee also: man harpe-train-sim",
+           "--p2p-power 84 --pp 8 --num-mbs 32 \\\n      --offline\n\n"
+           "See also: man harpe-train-sim",
 };
 
 void harpe_train_sim_parse_options(int argc, char **argv, harpe_sim_options *options) {
