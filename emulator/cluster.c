@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/number.h"
 #include "draws.h"
 #include "gpu/nvml_abi.h"
@@ -35,12 +36,6 @@
 #define IDENTITY_SIZE 17 /* of the physics in the text of a configuration */
 
 /* ---- Time ------------------------------------------------------------------------------------ */
-
-int64_t emulator_real_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 int64_t emulator_from_real_ns(const emulator_cluster *cluster, int64_t real_ns) {
     int64_t since_ns = real_ns - cluster->epoch_ns;
@@ -212,7 +207,7 @@ static void start_cluster(emulator_cluster *cluster, const configuration *from) 
     cluster->time_scale = from->time_scale;
     cluster->noise_share = from->noise_percent / 100;
     cluster->noise_seed = (uint64_t)from->seed;
-    cluster->epoch_ns = emulator_real_ns();
+    cluster->epoch_ns = harpe_clock_ns();
     for (unsigned int i = 0; i < from->gpu_count; i++) {
         emulator_gpu *gpu = &cluster->gpu[i];
         start_mutex(&gpu->mutex);
@@ -291,7 +286,7 @@ static int try_attach(int fd, const configuration *wanted, emulator_cluster **ou
 int emulator_cluster_attach(emulator_cluster **out, int *fd_out) {
     configuration wanted;
     if (!read_configuration(&wanted)) return NVML_ERROR_INVALID_ARGUMENT;
-    int64_t until_ns = emulator_real_ns() + EMULATOR_TIMEOUT_NS;
+    int64_t until_ns = harpe_clock_ns() + EMULATOR_TIMEOUT_NS;
     int result;
     do {
         int fd;
@@ -304,7 +299,7 @@ int emulator_cluster_attach(emulator_cluster **out, int *fd_out) {
         }
         close(fd); /* also releases the file lock */
         if (result == NVML_ERROR_TIMEOUT) usleep(2000);
-    } while (result == NVML_ERROR_TIMEOUT && emulator_real_ns() < until_ns);
+    } while (result == NVML_ERROR_TIMEOUT && harpe_clock_ns() < until_ns);
     return result;
 }
 

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "gpu/nvml_abi.h"
 #include "models.h"
 #include "physics.h"
@@ -57,10 +58,9 @@ void emulator_cluster_detach(emulator_cluster *cluster, int fd);
 /* Returns true, with a text of one line, if something is wrong in the environment. */
 bool emulator_cluster_problem(char *problem, size_t size);
 
-int64_t emulator_real_ns(void);
 int64_t emulator_from_real_ns(const emulator_cluster *cluster, int64_t real_ns);
 static inline int64_t emulator_now_ns(const emulator_cluster *cluster) {
-    return emulator_from_real_ns(cluster, emulator_real_ns());
+    return emulator_from_real_ns(cluster, harpe_clock_ns());
 }
 /* Sleeps for emulated seconds. */
 void emulator_sleep(const emulator_cluster *cluster, double emulated_s);

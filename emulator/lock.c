@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cluster.h"
 #include "gpu/nvml_abi.h"
 
@@ -69,7 +70,7 @@ typedef struct silent_owners {
 } silent_owners;
 
 static bool find_silent(const emulator_state *state, int64_t silence_ns, silent_owners *silent) {
-    int64_t real_ns = emulator_real_ns();
+    int64_t real_ns = harpe_clock_ns();
     bool is_any = false;
     memset(silent, 0, sizeof *silent);
     for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
@@ -108,7 +109,7 @@ static void bury(emulator_cluster *cluster, const emulator_chip *chip, emulator_
         memset(work, 0, sizeof *work);
     }
     if (dead->is_waiting_silent && is_same(&state->waiting_owner, &dead->waiting_owner)) {
-        state->waiting_checked_ns = emulator_real_ns();
+        state->waiting_checked_ns = harpe_clock_ns();
         state->is_waiting = state->is_waiting && !dead->is_waiting_dead;
     }
 }

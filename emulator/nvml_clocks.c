@@ -2,6 +2,7 @@
 /* NVML calls about clocks: supported clocks, current clocks, locking and unlocking. */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "call.h"
 #include "profile_clocks.h"
 #include "switching.h"
@@ -142,7 +143,7 @@ static void lock_graphics_clocks(emulator_call *call, const emulator_clock_range
     double delay_s = call->faults.slow_set_s > 0 ? call->faults.slow_set_s / 2 : 0;
     if (!emulator_switches_late(&call->chip))
         emulator_start_again(call->state, &call->chip, delay_s,
-                             emulator_real_ns() - EMULATOR_LATE_CLOCK_NS);
+                             harpe_clock_ns() - EMULATOR_LATE_CLOCK_NS);
     set_graphics_lock(call, range);
     emulator_advance(call->state, &call->chip, now_ns);
 }

@@ -4,8 +4,8 @@
  * memory has no contents: each context and each work occupies a fixed amount. */
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "call.h"
 #include "sensor.h"
 
@@ -239,11 +239,8 @@ NVML_CALL(nvmlDeviceGetSamples, nvmlDevice_t device, unsigned int kind,
         [SAMPLES_GRAPHICS_CLOCK] = operation.graphics_mhz,
         [SAMPLES_MEMORY_CLOCK] = operation.memory_mhz,
     };
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
     memset(samples, 0, sizeof *samples);
-    samples->timestamp_us =
-        (unsigned long long)now.tv_sec * 1000000 + (unsigned long long)now.tv_nsec / 1000;
+    samples->timestamp_us = (unsigned long long)harpe_clock_wall_ns() / 1000;
     samples->value.uiVal = (unsigned int)lround(values[kind]);
     return emulator_end(&call, NVML_SUCCESS);
 }

@@ -2,8 +2,8 @@
 /* NVML calls about power and temperature: limits, usage, energy, field values, temperature, clock
  * event reasons. physics.c computes the numbers. */
 #include <math.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "call.h"
 #include "sensor.h"
 
@@ -230,10 +230,9 @@ NVML_CALL(nvmlDeviceGetFieldValues, nvmlDevice_t device, int count, nvmlFieldVal
         emulator_begin(&call, device, EMULATOR_FIELD_VALUES, EMULATOR_READ, values);
     if (result != NVML_SUCCESS) return result;
     if (count < 1) return emulator_end(&call, NVML_ERROR_INVALID_ARGUMENT);
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
+    int64_t now_us = harpe_clock_wall_ns() / 1000;
     for (int i = 0; i < count; i++) {
-        values[i].timestamp = (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+        values[i].timestamp = now_us;
         values[i].latencyUsec = 0;
         values[i].nvmlReturn = get_field(&call, &values[i]);
     }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "call.h"
 #include "profile_points.h"
 #include "variety.h"
@@ -35,7 +36,7 @@ typedef struct work_order {
 
 int64_t harpe_emulator_now_ns(void) {
     emulator_cluster *cluster;
-    if (emulator_enter_always(&cluster, NULL) != NVML_SUCCESS) return emulator_real_ns();
+    if (emulator_enter_always(&cluster, NULL) != NVML_SUCCESS) return harpe_clock_ns();
     int64_t now_ns = emulator_now_ns(cluster);
     emulator_leave();
     return now_ns;
@@ -56,7 +57,7 @@ int harpe_emulator_identity(char *text, unsigned int size) {
  * not asked for it for a long time. Such an owner has probably replaced itself by another
  * program. */
 static unsigned int free_slot(const emulator_state *state) {
-    int64_t forgotten_ns = emulator_real_ns() - 100 * (int64_t)EMULATOR_HEARTBEAT_NS;
+    int64_t forgotten_ns = harpe_clock_ns() - 100 * (int64_t)EMULATOR_HEARTBEAT_NS;
     unsigned int forgotten = EMULATOR_WORK_MAX;
     for (unsigned int slot = 0; slot < EMULATOR_WORK_MAX; slot++) {
         if (state->work[slot].id == 0) return slot;
@@ -113,7 +114,7 @@ static int put(work_order *job, const emulator_work *work, const emulator_points
     job->is_listed = open_context(state, &owner, CONTEXT_MEMORY_BYTES);
     state->is_waiting = job->is_enqueued; /* after enqueued work the GPU waits for a peer */
     state->waiting_owner = owner;
-    state->waiting_checked_ns = emulator_real_ns();
+    state->waiting_checked_ns = harpe_clock_ns();
     state->work[slot] = *work;
     state->work[slot].is_enqueued = job->is_enqueued;
     state->work[slot].started_ns = job->started_ns;
@@ -122,7 +123,7 @@ static int put(work_order *job, const emulator_work *work, const emulator_points
     state->work[slot].remaining = 1.0;
     state->work[slot].pace = emulator_draw_pace(chip.effects, job->id);
     state->work[slot].used_memory_b = WORK_MEMORY_BYTES / EMULATOR_WORK_MAX;
-    state->work[slot].heartbeat_ns = state->work[slot].enqueued_ns = emulator_real_ns();
+    state->work[slot].heartbeat_ns = state->work[slot].enqueued_ns = harpe_clock_ns();
     emulator_advance(state, &chip, now_ns);
     emulator_unlock(job->cluster, job->gpu, 1);
     return NVML_SUCCESS;
@@ -164,7 +165,7 @@ static bool look(work_order *job, bool is_held, int *result, double *elapsed_s, 
         *result = NVML_ERROR_GPU_IS_LOST;
     } else if (work->is_done && is_held) {
         is_over = false;
-        work->heartbeat_ns = emulator_real_ns();
+        work->heartbeat_ns = harpe_clock_ns();
         *real_ns = HELD_NS;
     } else if (work->is_done) {
         *result = NVML_SUCCESS;
@@ -172,7 +173,7 @@ static bool look(work_order *job, bool is_held, int *result, double *elapsed_s, 
         job->finished_ns = work->finished_ns;
     } else {
         is_over = false;
-        work->heartbeat_ns = emulator_real_ns();
+        work->heartbeat_ns = harpe_clock_ns();
         double left_s = emulator_time_left_s(state, &chip, job->slot);
         double real_s = left_s / job->cluster->time_scale;
         *real_ns = real_s * 1e9 < EMULATOR_HEARTBEAT_NS ? (int64_t)(real_s * 1e9) + 1
@@ -299,7 +300,7 @@ int harpe_emulator_wait(unsigned int gpu, int waiting) {
     (void)open_context(state, &owner, CONTEXT_MEMORY_BYTES);
     state->is_waiting = waiting != 0;
     state->waiting_owner = owner;
-    state->waiting_checked_ns = emulator_real_ns();
+    state->waiting_checked_ns = harpe_clock_ns();
     return end(gpu, cluster);
 }
 

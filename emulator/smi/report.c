@@ -7,6 +7,7 @@
 #include <strings.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "smi.h"
 
 typedef struct report {
@@ -359,7 +360,7 @@ static void put_gpu(report *to, const smi_gpu *gpu) {
 
 static void put_head(report *to, const smi_gpus *gpus) {
     char now[64], driver[SMI_TEXT_MAX] = "", cuda[32] = "N/A", count[16];
-    time_t seconds = time(NULL);
+    time_t seconds = harpe_clock_wall_whole_s();
     struct tm parts;
     int version = 0;
     nvmlReturn_t (*cuda_version)(int *) = NULL;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "smi.h"
 
 /* The ways to read and show a value. */
@@ -225,13 +226,13 @@ void smi_property_help(FILE *stream) {
 /* ---- Values ---------------------------------------------------------------------------------- */
 
 void smi_timestamp(char *text, size_t size) {
-    struct timespec now;
+    int64_t now_ms = harpe_clock_wall_ns() / 1000000;
+    time_t now_s = now_ms / 1000;
     struct tm parts;
     char seconds[64];
-    clock_gettime(CLOCK_REALTIME, &now);
-    localtime_r(&now.tv_sec, &parts);
+    localtime_r(&now_s, &parts);
     strftime(seconds, sizeof seconds, "%Y/%m/%d %H:%M:%S", &parts);
-    snprintf(text, size, "%s.%03ld", seconds, now.tv_nsec / 1000000);
+    snprintf(text, size, "%s.%03d", seconds, (int)(now_ms % 1000));
 }
 
 void smi_process_name(unsigned int pid, char *text, size_t size) {

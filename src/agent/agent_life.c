@@ -8,7 +8,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "agent/agent_clients.h"
@@ -264,7 +263,7 @@ harpe_status harpe_agent_run(const harpe_agent_options *options, harpe_error *er
                           .directory = -1,
                           .state_lock = -1,
                           .listener = -1,
-                          .started_s = (int64_t)time(NULL)};
+                          .started_s = harpe_clock_wall_whole_s()};
     if (!agent.options.socket) agent.options.socket = HARPE_AGENT_SOCKET_PATH;
     harpe_status status = harpe_privileges_drop(&agent.capabilities, error);
     if (status == HARPE_OK) status = start(&agent, error);

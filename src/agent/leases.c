@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/helper_process.h"
 #include "base/log.h"
@@ -402,7 +403,7 @@ static void started(void *user) {
 static harpe_lease_record make_record(harpe_lease_entry *entry, const harpe_lease_asker *asker) {
     harpe_lease_record record = {.id = ++entry->all->last_id,
                                  .control = entry->control,
-                                 .since_s = (int64_t)time(NULL),
+                                 .since_s = harpe_clock_wall_whole_s(),
                                  .user = asker->peer.user,
                                  .holder = harpe_process_identify(asker->peer.process)};
     (void)snprintf(record.uuid, sizeof record.uuid, "%s", info_of(entry)->uuid);

@@ -3,15 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "agent/zeusd_internal.h"
+#include "base/clock.h"
 
-int64_t harpe_zeusd_time_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
+int64_t harpe_zeusd_time_ms(void) { return harpe_clock_wall_ns() / 1000000; }
 
 void harpe_zeusd_answer_empty(harpe_http_request *request, int status) {
     harpe_http_answer(request, status, NULL, NULL, 0, false, NULL);

@@ -16,6 +16,10 @@ int64_t harpe_clock_ns(void) { return read_clock(CLOCK_MONOTONIC); }
 
 int64_t harpe_clock_boot_ns(void) { return read_clock(CLOCK_BOOTTIME); }
 
-double harpe_clock_wall_s(void) { return (double)read_clock(CLOCK_REALTIME) * 1e-9; }
+int64_t harpe_clock_wall_ns(void) { return read_clock(CLOCK_REALTIME); }
+
+double harpe_clock_wall_s(void) { return (double)harpe_clock_wall_ns() * 1e-9; }
+
+int64_t harpe_clock_wall_whole_s(void) { return harpe_clock_wall_ns() / 1000000000; }
 
 double harpe_clock_s(void) { return (double)harpe_clock_ns() * 1e-9; }

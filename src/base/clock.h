@@ -13,8 +13,10 @@ double harpe_clock_s(void);   /* CLOCK_MONOTONIC in s */
  * deadlines promised to other machines, whose clocks do not stop. */
 int64_t harpe_clock_boot_ns(void);
 
-/* Returns the time of day, in seconds since 1970. It jumps if somebody sets the clock. Use it only
+/* Return the time of day, since 1970. It jumps if somebody sets the clock. Use it only
  * for times that people see or that programs record. */
+int64_t harpe_clock_wall_ns(void);
 double harpe_clock_wall_s(void);
+int64_t harpe_clock_wall_whole_s(void);
 
 #endif

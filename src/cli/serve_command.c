@@ -14,6 +14,7 @@
 
 #include "base/array.h"
 #include "base/clean.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/commands.h"
@@ -203,12 +204,12 @@ typedef struct log_settings {
 static void print_json_line(harpe_log_level level, const char *line) {
     static const char *const names[] = {"debug", "info", "warning", "error"};
     char second[32], when[48];
-    struct timespec now;
+    int64_t now_ms = harpe_clock_wall_ns() / 1000000;
+    time_t now_s = now_ms / 1000;
     struct tm utc;
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &utc);
+    gmtime_r(&now_s, &utc);
     strftime(second, sizeof second, "%Y-%m-%dT%H:%M:%S", &utc);
-    (void)snprintf(when, sizeof when, "%s.%03dZ", second, (int)(now.tv_nsec / 1000000));
+    (void)snprintf(when, sizeof when, "%s.%03dZ", second, (int)(now_ms % 1000));
     char *clean = strdup(line);
     if (!clean) return;
     harpe_clean_in_place(clean);
@@ -230,7 +231,7 @@ static void print_line(void *user, harpe_log_level level, const char *line) {
         return;
     }
     char when[32];
-    time_t now = time(NULL);
+    time_t now = harpe_clock_wall_whole_s();
     struct tm local;
     localtime_r(&now, &local);
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &local);

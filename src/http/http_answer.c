@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/text.h"
 #include "http/http_internal.h"
 
@@ -47,19 +48,18 @@ static const char *reason(int status) {
 
 /* Returns the current date. The text is made once a second. */
 static const char *date(harpe_http *http) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME_COARSE, &now);
-    if (now.tv_sec != http->date_s) {
+    time_t now_s = harpe_clock_wall_whole_s();
+    if (now_s != http->date_s) {
         static const char days[7][4] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
         static const char months[12][4] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
                                            "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
         struct tm utc;
-        gmtime_r(&now.tv_sec, &utc);
+        gmtime_r(&now_s, &utc);
         snprintf(http->date, sizeof http->date, "%s, %02d %s %d %02d:%02d:%02d GMT",
                  days[utc.tm_wday], utc.tm_mday % 100, months[utc.tm_mon],
                  (utc.tm_year + 1900) % 10000, utc.tm_hour % 100, utc.tm_min % 100,
                  utc.tm_sec % 100);
-        http->date_s = now.tv_sec;
+        http->date_s = now_s;
     }
     return http->date;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 static const char begin[] = "-----BEGIN ";
@@ -58,7 +59,7 @@ harpe_status harpe_http_tls_check_texts(const char *cert_pem, const char *key_pe
 }
 
 harpe_status harpe_http_tls_check_dates(time_t valid_from, time_t valid_until, harpe_error *error) {
-    time_t now = time(NULL);
+    time_t now = harpe_clock_wall_whole_s();
     bool is_early = valid_from != (time_t)-1 && now < valid_from;
     bool is_late = valid_until != (time_t)-1 && now > valid_until;
     char when[32];

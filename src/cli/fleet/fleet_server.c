@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/terminal_progress.h"
 #include "base/text.h"
@@ -274,7 +274,7 @@ static harpe_status ask_again(void *user, int *step, harpe_error *error) {
 
 static harpe_status keep_asking(const server_arguments *arguments, harpe_server_client *client,
                                 harpe_error *error) {
-    repeated user = {arguments, client, (double)time(NULL)};
+    repeated user = {arguments, client, (double)harpe_clock_wall_whole_s()};
     const harpe_fleet_repeat repeat = {
         .attempt = ask_again,
         .user = &user,
@@ -290,7 +290,8 @@ static harpe_status ask_once(const server_arguments *arguments, harpe_server_cli
                              int *exit_code, harpe_error *error) {
     json_t *answer = NULL;
     int step;
-    harpe_status status = ask(arguments, client, (double)time(NULL), &step, &answer, error);
+    harpe_status status =
+        ask(arguments, client, (double)harpe_clock_wall_whole_s(), &step, &answer, error);
     if (status == HARPE_OK) status = show(arguments, answer, exit_code, error);
     json_decref(answer);
     return status;

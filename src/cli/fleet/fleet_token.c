@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/format.h"
 #include "base/text.h"
@@ -100,7 +101,7 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
 static harpe_status add(void *user, harpe_tokens *tokens, harpe_error *error) {
     token_arguments *arguments = user;
     return harpe_tokens_add(tokens, arguments->name, arguments->role, arguments->scope.data,
-                            arguments->watts, (int64_t)time(NULL), &arguments->text, error);
+                            arguments->watts, harpe_clock_wall_whole_s(), &arguments->text, error);
 }
 
 static harpe_status remove_token(void *user, harpe_tokens *tokens, harpe_error *error) {

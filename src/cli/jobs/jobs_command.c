@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/terminal_progress.h"
 #include "cli/command.h"
@@ -230,7 +231,7 @@ typedef struct watching {
 static void append_time(harpe_text *text) {
     char when[16];
     struct tm local;
-    time_t now = time(NULL);
+    time_t now = harpe_clock_wall_whole_s();
     if (localtime_r(&now, &local) && strftime(when, sizeof when, "%H:%M:%S", &local) > 0)
         harpe_text_printf(text, "%s ", when);
 }

@@ -8,9 +8,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clean.h"
+#include "base/clock.h"
 #include "cli/command.h"
 #include "cli/job_figures.h"
 #include "cli/job_report.h"
@@ -37,7 +37,7 @@ static void append_clean(harpe_text *text, const char *value) {
 }
 
 static void append_ago(harpe_text *text, int64_t when_s) {
-    int64_t age_s = (int64_t)time(NULL) - when_s;
+    int64_t age_s = harpe_clock_wall_whole_s() - when_s;
     if (age_s < 0) age_s = 0; /* the clocks of two machines may differ */
     if (age_s < 120)
         harpe_text_printf(text, "%" PRId64 " s ago", age_s);

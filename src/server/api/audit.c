@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/array.h"
 #include "base/clock.h"
@@ -153,10 +152,7 @@ static json_t *detail_of(int http_status, const char *answer, size_t length) {
 
 static char *record_of(const harpe_audit_note *note, int http_status, const char *answer,
                        size_t length, int left_out) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    long ms = now.tv_nsec / 1000000;
-    double at = (double)now.tv_sec + (double)ms / 1000;
+    double at = (double)(harpe_clock_wall_ns() / 1000000) / 1000;
     json_t *record = json_pack(
         "{s:f, s:s?, s:s?, s:s?, s:s, s:s?, s:i, s:o?}", "at", at, "who", note->who, "role",
         note->role, "address", *note->address ? note->address : NULL, "what", note->what, "request",

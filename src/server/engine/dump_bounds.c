@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "pfo/models.h"
 
 enum { JOB_BYTES = 256, NAME_BYTES = 64, DISK_BLOCK = 512 };
@@ -117,7 +117,7 @@ static int by_age(const void *left, const void *right) {
 /* If no file was written for longer than `age_s`, the wall clock may have jumped. Then no file from
  * before is too old. */
 static void keep_bounds(int directory, dump_files *files, int64_t bytes, int64_t age_s) {
-    int64_t now_s = time(NULL), later_s = now_s, sum = 0;
+    int64_t now_s = harpe_clock_wall_whole_s(), later_s = now_s, sum = 0;
     bool trusts_clock = true;
     if (files->count > 0) qsort(files->items, files->count, sizeof *files->items, by_age);
     for (size_t i = 0; i < files->count; i++) {

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file_internal.h"
 #include "server/store/store_control.h"
@@ -42,7 +43,7 @@ static bool is_taken(const char *name) {
 static char *name_for(const char *path, const char *word) {
     char when[32];
     struct tm local;
-    time_t now = time(NULL);
+    time_t now = harpe_clock_wall_whole_s();
     if (!localtime_r(&now, &local) || strftime(when, sizeof when, "%Y%m%d-%H%M%S", &local) == 0)
         (void)snprintf(when, sizeof when, "%lld", (long long)now);
     for (int i = 1; i < NAMES_AT_MOST; i++) {

@@ -23,9 +23,9 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/format.h"
 #include "server/scheduler/builtin.h"
@@ -364,7 +364,8 @@ static harpe_status observe_round(harpe_perseus *self, const harpe_profiling_res
                                   size_t count, harpe_error *error) {
     int64_t number = self->round++;
     harpe_perseus_measured *measured = &self->history[number % HARPE_PERSEUS_HISTORY];
-    *measured = (harpe_perseus_measured){.round = number, .ended_wall_s = (int64_t)time(NULL)};
+    *measured =
+        (harpe_perseus_measured){.round = number, .ended_wall_s = harpe_clock_wall_whole_s()};
     if (self->phase == HARPE_PERSEUS_COUNT)
         return observe_count(self, results, count, measured, error);
     harpe_online_round round;

@@ -7,9 +7,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "plan/evaluate.h"
 #include "server/scheduler/perseus/clock_runs.h"
@@ -367,7 +367,7 @@ harpe_savings_round harpe_perseus_savings_round(const harpe_online_round *round,
     double freedom = round->spread_iterations > 1 ? (double)round->spread_iterations - 1 : 0;
     return (harpe_savings_round){
         .number = number,
-        .wall_s = (int64_t)time(NULL),
+        .wall_s = harpe_clock_wall_whole_s(),
         .iterations = (double)round->iterations,
         .value = {round->iteration_time_s, round->iteration_energy_j},
         .total = {round->total_time_s, round->total_energy_j},
