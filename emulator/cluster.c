@@ -5,7 +5,6 @@
  * of GPUs. */
 #include "cluster.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,11 +13,11 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/number.h"
+#include "base/wait.h"
 #include "draws.h"
 #include "gpu/nvml_abi.h"
 #include "sensor.h"
@@ -44,11 +43,7 @@ int64_t emulator_from_real_ns(const emulator_cluster *cluster, int64_t real_ns) 
 }
 
 void emulator_sleep(const emulator_cluster *cluster, double emulated_s) {
-    double real_s = emulated_s / cluster->time_scale;
-    struct timespec left = {.tv_sec = (time_t)real_s,
-                            .tv_nsec = (long)((real_s - floor(real_s)) * 1e9)};
-    while (nanosleep(&left, &left) == -1 && errno == EINTR) {
-    }
+    harpe_sleep_until(harpe_clock_ns() + (int64_t)(emulated_s / cluster->time_scale * 1e9));
 }
 
 /* ---- Making a cluster ------------------------------------------------------------------------ */
@@ -298,7 +293,7 @@ int emulator_cluster_attach(emulator_cluster **out, int *fd_out) {
             return NVML_SUCCESS;
         }
         close(fd); /* also releases the file lock */
-        if (result == NVML_ERROR_TIMEOUT) usleep(2000);
+        if (result == NVML_ERROR_TIMEOUT) harpe_sleep_ns(2000000);
     } while (result == NVML_ERROR_TIMEOUT && harpe_clock_ns() < until_ns);
     return result;
 }

@@ -3,8 +3,8 @@
  * their actions. The options and their forms follow NVIDIA's manual page nvidia-smi(1). */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/wait.h"
 #include "smi.h"
 
 /* ---- Options --------------------------------------------------------------------------------- */
@@ -212,9 +212,7 @@ static int show(const command_line *line, const smi_gpus *gpus) {
     do {
         status = show_once(line, gpus, format, out);
         format.no_header = true; /* the heading is printed only once */
-        struct timespec pause = {.tv_sec = (time_t)pause_s,
-                                 .tv_nsec = (long)((pause_s - (double)(time_t)pause_s) * 1e9)};
-        if (pause_s > 0) (void)nanosleep(&pause, NULL);
+        if (pause_s > 0) harpe_sleep_ns((int64_t)(pause_s * 1e9));
     } while (pause_s > 0 && status == SMI_OK);
     if (out != stdout && fclose(out) != 0) status = SMI_OTHER;
     return status;

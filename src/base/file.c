@@ -15,7 +15,6 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/array.h"
@@ -23,6 +22,7 @@
 #include "base/error.h"
 #include "base/file_internal.h"
 #include "base/text.h"
+#include "base/wait.h"
 
 enum {
     PROMPT_S = 10,           /* time limit of harpe_file_read_promptly */
@@ -246,7 +246,7 @@ static int lock_within(int descriptor, int timeout_ms) {
         if (flock(descriptor, LOCK_EX | LOCK_NB) == 0) return 0;
         if (errno != EWOULDBLOCK && errno != EINTR) return errno;
         if (waited_ms >= timeout_ms) return EWOULDBLOCK;
-        (void)nanosleep(&(struct timespec){.tv_nsec = LOCK_LOOK_MS * 1000000L}, NULL);
+        harpe_sleep_ns(LOCK_LOOK_MS * INT64_C(1000000));
     }
 }
 

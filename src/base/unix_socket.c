@@ -12,10 +12,10 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/wait.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77 /* since Linux 6.5 */
@@ -36,9 +36,8 @@ static int lock_directory(const char *path) {
     int directory = copy ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     free(copy);
     for (int i = 0; directory >= 0 && i < LOCK_TRIES; i++) {
-        struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
         if (flock(directory, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) break;
-        (void)nanosleep(&pause, NULL);
+        harpe_sleep_ns(LOCK_PAUSE_NS);
     }
     return directory;
 }

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/helper_process.h"
+#include "base/wait.h"
 #include "client/anticipation.h"
 #include "client/switch_times.h"
 
@@ -238,9 +239,7 @@ static int64_t handle(applier *self, uint64_t request, int64_t now_ns) {
 /* ---- Waiting --------------------------------------------------------------------------------- */
 
 static void nap(int64_t duration_ns) {
-    struct timespec pause = {.tv_nsec =
-                                 duration_ns < LONGEST_NAP_NS ? duration_ns : LONGEST_NAP_NS};
-    (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+    harpe_sleep_ns(duration_ns < LONGEST_NAP_NS ? duration_ns : LONGEST_NAP_NS);
 }
 
 /* Sleeps, at most until `until_ns`. See harpe_frequency_controller_set for the order of stores and

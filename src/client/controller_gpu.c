@@ -5,11 +5,11 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/helper_process.h"
+#include "base/wait.h"
 #include "gpu/gpus.h"
 #include "gpu/saved_settings.h"
 
@@ -260,7 +260,6 @@ harpe_status harpe_controller_gpu_restore(harpe_controller_gpu *gpu,
         /* A lost GPU returns only after a reset. Then its record is used. */
         if (status == HARPE_OK || status == HARPE_GPU_LOST || harpe_clock_s() > give_up_at)
             return status;
-        struct timespec pause = {.tv_nsec = TRY_AGAIN_NS};
-        (void)nanosleep(&pause, NULL);
+        harpe_sleep_ns(TRY_AGAIN_NS);
     }
 }

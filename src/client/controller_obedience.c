@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "base/wait.h"
 #include "client/clock_asks.h"
 
 /* The longest time that a change of the clock takes, in us of GPU time. On measured GPUs, a change
@@ -247,7 +248,7 @@ bool harpe_obedience_stop(harpe_obedience *obedience) {
     (void)ignored;
     for (int waited_ms = 0; !atomic_load(&obedience->has_ended); waited_ms++) {
         if (waited_ms == STOP_MS) return false;
-        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        harpe_sleep_ns(1000000);
     }
     (void)pthread_join(obedience->thread, NULL);
     obedience->has_thread = false;

@@ -10,13 +10,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <syslog.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/helper_process.h"
 #include "base/thread.h"
+#include "base/wait.h"
 #include "client/controller.h"
 #include "client/controller_apply_clock.h"
 #include "client/controller_claim.h"
@@ -163,8 +163,7 @@ static bool ends_within(harpe_clock_thread *clock_thread, double timeout_s) {
         if (harpe_clock_s() > give_up_at) return false;
         /* Again, because a hostile trainer can write to the futex on which the thread waits. */
         harpe_controller_stop_clock_thread(clock_thread);
-        struct timespec pause = {.tv_nsec = LOOK_NS};
-        (void)nanosleep(&pause, NULL);
+        harpe_sleep_ns(LOOK_NS);
     }
     return true;
 }

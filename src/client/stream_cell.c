@@ -12,13 +12,13 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/array.h"
 #include "base/thread.h"
+#include "base/wait.h"
 
-static const struct timespec look_pause = {.tv_nsec = 50000};
+static const int64_t look_pause_ns = 50000;
 static const unsigned long timer_slack_ns = 1000; /* with the usual slack of 50 us, the thread
                                                    * would look half as often */
 enum { IDLE_LOOKS = 400 };
@@ -89,7 +89,7 @@ static void *run(void *user) {
             sleep_until_sent(cell);
             idle_looks = 0;
         } else {
-            (void)nanosleep(&look_pause, NULL);
+            harpe_sleep_ns(look_pause_ns);
         }
     }
     return NULL;

@@ -10,13 +10,13 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/array.h"
+#include "base/wait.h"
 #include "client/stream_cell.h"
 
 enum { RING_SIZE = 4096, DRAIN_TRIES = 200, TRIES_MAX = 3 };
-static const struct timespec drain_pause = {.tv_nsec = 10000000}; /* all pauses together take 2 s */
+#define DRAIN_PAUSE_NS 10000000 /* all pauses together take 2 s */
 
 /* cuda.h: CUresult cuLaunchHostFunc(CUstream, CUhostFn, void *) */
 typedef int launch_host_function(void *stream, void (*function)(void *user), void *user);
@@ -157,7 +157,7 @@ bool harpe_stream_events_call(const harpe_stream_events *events) {
 void harpe_stream_events_free(harpe_stream_events *events) {
     if (!events) return;
     for (int i = 0; i < DRAIN_TRIES && atomic_load(&events->handled) != events->sent; i++)
-        (void)nanosleep(&drain_pause, NULL);
+        harpe_sleep_ns(DRAIN_PAUSE_NS);
     pthread_mutex_lock(&events->lock);
     events->handler = NULL;
     pthread_mutex_unlock(&events->lock);

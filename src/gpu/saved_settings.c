@@ -12,12 +12,12 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <syslog.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/wait.h"
 #include "gpu/gpus.h"
 #include "gpu/saved_settings_files.h"
 
@@ -46,11 +46,6 @@ typedef struct listed_record {
     char name[HARPE_SAVED_NAME_SIZE];
     int64_t noted_ns;
 } listed_record;
-
-static void pause_ns(long duration_ns) {
-    struct timespec pause = {.tv_nsec = duration_ns};
-    (void)nanosleep(&pause, NULL);
-}
 
 static int find_gpu(const harpe_gpus *gpus, const char *uuid) {
     for (int gpu = 0; gpu < harpe_gpus_count(gpus); gpu++)
@@ -107,7 +102,7 @@ static harpe_status restore_gpu(const recovery *all, int gpu, const harpe_saved_
                                 harpe_error *error) {
     harpe_status status = HARPE_OK;
     for (int tries = 0; tries < TRIES; tries++) {
-        if (tries > 0) pause_ns(TRY_AGAIN_NS);
+        if (tries > 0) harpe_sleep_ns(TRY_AGAIN_NS);
         status = harpe_zeusd_is_given(&state->zeusd)
                      ? all->how.through_zeusd(all->gpus, gpu, state, error)
                      : restore_by_driver(all->gpus, gpu, state, error);
@@ -245,7 +240,7 @@ static harpe_status settle_one(const recovery *all, const char *name, harpe_erro
         harpe_saved_settings_outcome outcome = assess(all, &record, gpu);
         if (!is_due(outcome) || all->how.is_dry || harpe_clock_s() > give_up_at)
             return tell_locked(all, name, &record, gpu, outcome, error);
-        pause_ns(LOOK_NS);
+        harpe_sleep_ns(LOOK_NS);
     }
 }
 
@@ -404,7 +399,7 @@ static harpe_status wait_for_lock(harpe_gpu_claim *claim, harpe_gpus *gpus, int 
         if (harpe_clock_s() > give_up_at) return fail_claimed(gpus, gpu, options->kind, error);
         if (options->gives_up && options->gives_up(options->user))
             return harpe_fail(error, HARPE_INTERRUPTED, "the training process has ended");
-        pause_ns(LOOK_NS);
+        harpe_sleep_ns(LOOK_NS);
     }
 }
 

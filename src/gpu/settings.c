@@ -7,10 +7,10 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/wait.h"
 #include "gpu/gpus_internal.h"
 
 /* Calls that change one GPU exclude each other; different GPUs can be changed at the same time. */
@@ -81,7 +81,7 @@ static int read_back(const harpe_backend *backend, const harpe_gpu *gpu, uint32_
         bool is_settled =
             harpe_is_power_limit(*made_mw, limit_mw) && harpe_is_power_limit(enforced_mw, limit_mw);
         if (is_settled || is_late) return code;
-        (void)nanosleep(&(struct timespec){.tv_nsec = READ_AGAIN_NS}, NULL);
+        harpe_sleep_ns(READ_AGAIN_NS);
     }
 }
 

@@ -12,12 +12,12 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/passed_files.h"
+#include "base/wait.h"
 
 enum { TIMEOUT_MS = 30000, LIMITS_MS = 3000, CONNECT_MS = 5000, LOOK_MS = 50, BUSY_NS = 5000000 };
 
@@ -69,7 +69,7 @@ static harpe_status connect_to(const char *path, int *out, harpe_error *error) {
             close(opened);
             return fail_unreachable(path, failure, error);
         }
-        (void)nanosleep(&(struct timespec){.tv_nsec = BUSY_NS}, NULL);
+        harpe_sleep_ns(BUSY_NS);
     }
     harpe_status status = check_owner(opened, path, error);
     if (status != HARPE_OK) {

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <syslog.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <harpe/gpu.h>
@@ -19,6 +18,7 @@
 #include "base/error.h"
 #include "base/helper_process.h"
 #include "base/thread.h"
+#include "base/wait.h"
 #include "lease/lease_power.h"
 #include "powerlimit/claims.h"
 #include "powerlimit/guard.h"
@@ -251,8 +251,7 @@ static void *restore_gpu(void *argument) {
                    result == FAILED ? error.message : "something else keeps changing it");
             return NULL;
         }
-        struct timespec pause = {.tv_nsec = CHECK_PERIOD_NS};
-        (void)nanosleep(&pause, NULL);
+        harpe_sleep_ns(CHECK_PERIOD_NS);
     }
     one->is_restored = true;
     return NULL;

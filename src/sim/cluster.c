@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "base/wait.h"
 
 #ifndef HARPE_LIBDIR_FROM_BINDIR
 #define HARPE_LIBDIR_FROM_BINDIR "../lib"
@@ -207,6 +208,6 @@ void harpe_emulated_cluster_close(harpe_emulated_cluster *cluster, double wait_s
     cluster->library = NULL;
     double until_s = harpe_clock_s() + wait_s;
     while (wait_s > 0 && is_used(cluster->name) && harpe_clock_s() < until_s)
-        usleep(5000);
+        harpe_sleep_ns(5000000);
     remove_cluster(cluster->name, cluster->is_own);
 }

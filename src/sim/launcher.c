@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/terminal_progress.h"
+#include "base/wait.h"
 #include "sim/rank.h"
 #include "sim/step_log.h"
 
@@ -133,7 +134,7 @@ static void end_ranks(launcher *self) {
             if (self->run->options->is_mpi) return;
             kill_late_ranks(self);
         }
-        usleep(2000);
+        harpe_sleep_ns(2000000);
     }
 }
 
@@ -291,7 +292,7 @@ static harpe_status wait_for_gpu(int gpu, uint32_t idle_mhz, double *took_s, har
     do {
         status = harpe_gpu_current_clocks(gpus, gpu, &clock_mhz, NULL, error);
         *took_s = harpe_clock_s() - from_s;
-        usleep(1000);
+        harpe_sleep_ns(1000000);
     } while (status == HARPE_OK && clock_mhz != idle_mhz && *took_s < BACK_LIMIT_S);
     harpe_gpus_close(gpus);
     return status;

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <harpe/gpu.h>
@@ -17,6 +16,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/wait.h"
 
 #define LATE_SHARE 0.3 /* share of the shortest instruction's real time */
 #define LATE_MAX_NS 2e6
@@ -105,7 +105,7 @@ static double slowdown_now(const rank_run *run, uint32_t step) {
 
 static void sleep_ns(double real_ns) {
     if (real_ns < 1000 || real_ns >= 1e9) return;
-    nanosleep(&(struct timespec){.tv_nsec = (long)real_ns}, NULL);
+    harpe_sleep_ns((int64_t)real_ns);
 }
 
 /* Waits a short time. The caller then reports the beginning of an instruction or step to the

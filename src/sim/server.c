@@ -21,6 +21,7 @@
 #include "base/machine_token.h"
 #include "base/terminal_progress.h"
 #include "base/token.h"
+#include "base/wait.h"
 #include "http/client/connection.h"
 
 #define START_LIMIT_S 120.0 /* for a busy machine; a server that ends is noticed at once */
@@ -101,7 +102,7 @@ static harpe_status start_process(harpe_sim_server *server, harpe_error *error) 
                 server->scheduler, START_LIMIT_S);
         if (harpe_terminal_progress_signal())
             return harpe_fail(error, HARPE_INTERRUPTED, "interrupted");
-        usleep(20000);
+        harpe_sleep_ns(20000000);
     }
     return HARPE_OK;
 }
@@ -112,7 +113,7 @@ static void end_process(harpe_sim_server *server, int signal_number) {
     kill(server->pid, signal_number);
     while (waitpid(server->pid, NULL, WNOHANG) == 0) {
         if (harpe_clock_s() > until_s) kill(server->pid, SIGKILL);
-        usleep(5000);
+        harpe_sleep_ns(5000000);
     }
     server->pid = 0;
 }

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <harpe/frequency_controller.h>
@@ -19,6 +18,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "base/wait.h"
 #include "cli/agent/agent_commands.h"
 #include "cli/command.h"
 #include "cli/gpu_names.h"
@@ -27,7 +27,7 @@
 
 #define SET_LIMIT_S 10.0
 #define LOOK_NS 1000000
-#define AGAIN_S 1
+#define AGAIN_NS 1000000000
 
 enum { TEND_MS = 1000, GPU_LIMIT = 64 };
 
@@ -177,7 +177,7 @@ static harpe_status wait_for_clock(harpe_frequency_controller *controller, int g
             return harpe_fail(error, HARPE_UNAVAILABLE,
                               "GPU %d: the clock is not set after %.0f s: does the driver answer?",
                               gpu, SET_LIMIT_S);
-        (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+        harpe_sleep_ns(LOOK_NS);
     }
 }
 
@@ -258,7 +258,7 @@ static harpe_status hold(holding *all, harpe_error *error) {
         is_told = true;
         status = harpe_command_check_signal(error);
         if (status != HARPE_OK) return status;
-        (void)sleep(AGAIN_S);
+        harpe_sleep_ns(AGAIN_NS);
     }
 }
 

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "base/wait.h"
 #include "cli/agent/agent_commands.h"
 #include "cli/command.h"
 #include "cli/gpu_names.h"
@@ -260,7 +261,7 @@ static harpe_status wait_for_end(const char *socket, const char *uuid, harpe_err
                       count_ending(json_object_get(answer, "zeusd"), uuid);
         json_decref(answer);
         if (left == 0) return HARPE_OK;
-        (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+        harpe_sleep_ns(PAUSE_NS);
     }
     return harpe_fail(error, HARPE_DRIVER_ERROR,
                       "not all GPUs are restored after a minute: 'harpe agent status' names them");

@@ -8,12 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/wait.h"
 #include "gpu/gpus.h"
 
 /* Duration and interval of the readings of the energy counters. All GPUs are watched at the same
@@ -170,7 +170,6 @@ static harpe_status look(harpe_gpus *gpus, int gpu, watch *seen, harpe_counter_f
 
 static void watch_counters(harpe_gpus *gpus, harpe_gpu_facts *facts, watch *watches) {
     int count = harpe_gpus_count(gpus);
-    const struct timespec pause = {.tv_nsec = WATCH_PAUSE_NS};
     for (int i = 0; i < count; i++)
         facts[i].counter.is_supported = true;
     int64_t end_ns = harpe_clock_ns() + WATCH_NS;
@@ -185,7 +184,7 @@ static void watch_counters(harpe_gpus *gpus, harpe_gpu_facts *facts, watch *watc
             any = any || out->is_supported;
         }
         if (!any) break;
-        nanosleep(&pause, NULL);
+        harpe_sleep_ns(WATCH_PAUSE_NS);
     }
     for (int i = 0; i < count; i++) {
         watch *seen = &watches[i];

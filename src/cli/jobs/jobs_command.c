@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/terminal_progress.h"
+#include "base/wait.h"
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/jobs/jobs_pages.h"
@@ -281,7 +282,7 @@ static harpe_status show_progress(watching *watch, const json_t *job, harpe_erro
 static bool wait_for_next(void) {
     for (int waited_ms = 0; waited_ms < POLL_MS; waited_ms += 50) {
         if (harpe_terminal_progress_signal()) return false;
-        (void)poll(NULL, 0, 50);
+        harpe_sleep_ns(50000000);
     }
     return !harpe_terminal_progress_signal();
 }

@@ -4,15 +4,14 @@
 #include "cli/profile/busy_gpu.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/thread.h"
+#include "base/wait.h"
 #include "cli/command.h"
 #include "gpu/gpus.h"
 
@@ -87,7 +86,7 @@ static void stop_command(harpe_busy_gpu *busy) {
     signal_child(busy, SIGTERM);
     for (int i = 0; i < END_TRIES; i++) {
         if (waitpid(busy->child, NULL, WNOHANG) != 0) return;
-        (void)nanosleep(&(struct timespec){.tv_nsec = END_TRY_NS}, NULL);
+        harpe_sleep_ns(END_TRY_NS);
     }
     signal_child(busy, SIGKILL);
     (void)waitpid(busy->child, NULL, 0);

@@ -7,12 +7,12 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include <harpe/gpu.h>
 #include <harpe/monitor.h>
 
 #include "base/error.h"
+#include "base/wait.h"
 #include "cli/command.h"
 #include "cli/profile/profile_command_torch.h"
 #include "gpu/gpus.h"
@@ -50,12 +50,11 @@ static harpe_status wait_on_emulator(harpe_gpus *gpus, int gpu, int waiting, har
 
 /* Waits for `time_s` seconds of GPU time. A signal or the end of a process ends the wait early. */
 static harpe_status pass(wait_trial *trial, double time_s, harpe_error *error) {
-    static const struct timespec moment = {.tv_nsec = 5000000};
     int64_t end_ns = harpe_gpus_clock_ns(trial->gpus) + (int64_t)(time_s * 1e9);
     harpe_status status = HARPE_OK;
     while (status == HARPE_OK && harpe_gpus_clock_ns(trial->gpus) < end_ns) {
         if (trial->is_built_in) {
-            (void)nanosleep(&moment, NULL);
+            harpe_sleep_ns(5000000);
             status = harpe_command_check_signal(error);
         } else {
             status = harpe_torch_pair_check(&trial->pair, 50, error);

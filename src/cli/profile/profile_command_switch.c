@@ -8,7 +8,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <harpe/frequency_controller.h>
@@ -19,6 +18,7 @@
 #include "base/file.h"
 #include "base/number_print.h"
 #include "base/text.h"
+#include "base/wait.h"
 #include "cli/command.h"
 #include "cli/gpu_names.h"
 #include "cli/profile/busy_gpu.h"
@@ -92,7 +92,7 @@ static harpe_status change_clock(trial *self, int mhz, seen_change *seen, harpe_
             seen->before_s = at_s;
         else if (seen->after_s < 0)
             seen->after_s = at_s;
-        (void)nanosleep(&(struct timespec){.tv_nsec = SAMPLE_NS}, NULL);
+        harpe_sleep_ns(SAMPLE_NS);
     }
     return HARPE_OK;
 }
@@ -101,7 +101,7 @@ static harpe_status hold(trial *self, harpe_error *error) {
     double end_s = now_s(self) + HOLD_S;
     harpe_status status = HARPE_OK;
     while (status == HARPE_OK && now_s(self) < end_s) {
-        (void)nanosleep(&(struct timespec){.tv_nsec = 10 * SAMPLE_NS}, NULL);
+        harpe_sleep_ns(10 * SAMPLE_NS);
         status = check(self, error);
     }
     return status;

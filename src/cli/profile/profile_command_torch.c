@@ -13,13 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup_process.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/terminal_progress.h"
+#include "base/wait.h"
 #include "cli/command.h"
 
 static const int64_t start_limit_ns = 180000000000, end_limit_ns = 10000000000;
@@ -126,9 +126,8 @@ static harpe_status read_lines(harpe_torch_pair *pair, bool *is_waiting, harpe_e
 /* Handles Ctrl-C, which reaches the processes in any order. This process may notice the end of the
  * Python processes before it receives its own signal. */
 static harpe_status after_a_signal(harpe_status status, harpe_error *error) {
-    static const struct timespec moment = {.tv_nsec = 50000000};
     if (status == HARPE_OK || status == HARPE_INTERRUPTED) return status;
-    if (harpe_terminal_progress_signal() == 0) (void)nanosleep(&moment, NULL);
+    if (harpe_terminal_progress_signal() == 0) harpe_sleep_ns(50000000);
     return harpe_terminal_progress_signal() == 0 ? status : harpe_command_check_signal(error);
 }
 
@@ -181,7 +180,6 @@ static bool has_ended(int *pid) {
 }
 
 void harpe_torch_pair_stop(harpe_torch_pair *pair) {
-    static const struct timespec moment = {.tv_nsec = 10000000};
     if (pair->go >= 0) {
         close(pair->go);
         pair->go = -1;
@@ -191,7 +189,7 @@ void harpe_torch_pair_stop(harpe_torch_pair *pair) {
     int64_t end_ns = harpe_clock_ns() + (is_alone ? 0 : end_limit_ns);
     while ((!has_ended(&pair->pids[0]) || !has_ended(&pair->pids[1])) &&
            harpe_clock_ns() < end_ns && harpe_terminal_progress_signal() == 0)
-        (void)nanosleep(&moment, NULL);
+        harpe_sleep_ns(10000000);
     for (int i = 0; i < 2; i++) {
         if (has_ended(&pair->pids[i])) continue;
         kill(pair->pids[i], SIGKILL);

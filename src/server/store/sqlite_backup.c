@@ -18,7 +18,6 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/array.h"
@@ -26,6 +25,7 @@
 #include "base/file_internal.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "base/wait.h"
 #include "server/store/sqlite_store.h"
 #include "server/store/store_control.h"
 
@@ -72,14 +72,13 @@ static harpe_status check_room(const harpe_sqlite_backups *self, harpe_error *er
 /* Copies the pages. Holds the lock for one step at a time. */
 static int copy_pages(const harpe_sqlite_backups *self, sqlite3 *copy) {
     harpe_sqlite *store = self->store;
-    const struct timespec pause = {0, PAUSE_NS};
     pthread_mutex_lock(&store->lock);
     sqlite3_backup *backup = sqlite3_backup_init(copy, "main", store->db, "main");
     int result = backup ? SQLITE_OK : sqlite3_errcode(copy);
     while (result == SQLITE_OK && !self->is_stopping) {
         result = sqlite3_backup_step(backup, STEP_PAGES);
         pthread_mutex_unlock(&store->lock);
-        (void)nanosleep(&pause, NULL);
+        harpe_sleep_ns(PAUSE_NS);
         pthread_mutex_lock(&store->lock);
     }
     if (backup) (void)sqlite3_backup_finish(backup);

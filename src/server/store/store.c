@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "base/wait.h"
 #include "server/store/backend.h"
 
 /* Limits of batches. The size of a batch is limited, so that its first change does not wait long.
@@ -394,8 +395,7 @@ bool harpe_store_flush(harpe_store *store, int64_t wait_ms) {
         is_flushed =
             !store->queued.first && store->is_waiting && store->acknowledged == store->written;
         pthread_mutex_unlock(&store->lock);
-        const struct timespec moment = {0, 5000000};
-        if (!is_flushed) (void)nanosleep(&moment, NULL);
+        if (!is_flushed) harpe_sleep_ns(5000000);
     }
     return is_flushed;
 }

@@ -3,11 +3,11 @@
  * receives, and the meeting of all ranks is an all-reduce. MPI libraries spin while they wait, but
  * here many ranks share few cores, so this code tests and sleeps in turn. */
 #include <mpi.h>
-#include <time.h>
 
 #include <harpe/api.h>
 #include <harpe/mpi.h>
 
+#include "base/wait.h"
 #include "sim/mpi.h"
 
 #define NAP_NS 50000L
@@ -45,7 +45,7 @@ static bool await(MPI_Request *request) {
         if (MPI_Test(request, &is_done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
         if (is_done) return true;
         if (is_aborted && atomic_load(is_aborted)) return false;
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        harpe_sleep_ns(NAP_NS);
     }
 }
 

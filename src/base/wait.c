@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/wait.h"
+
+#include <errno.h>
+#include <time.h>
+
+static struct timespec time_of(int64_t ns) {
+    return (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+}
+
+void harpe_sleep_ns(int64_t duration_ns) {
+    struct timespec duration = time_of(duration_ns);
+    (void)nanosleep(&duration, NULL);
+}
+
+void harpe_sleep_until(int64_t until_ns) {
+    struct timespec until = time_of(until_ns);
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) {
+    }
+}
