@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/wait.h"
 #include "cluster.h"
 #include "gpu/nvml_abi.h"
 
@@ -116,17 +117,8 @@ static void bury(emulator_cluster *cluster, const emulator_chip *chip, emulator_
 
 /* ---- The lock -------------------------------------------------------------------------------- */
 
-/* Uses the wall clock, because ThreadSanitizer does not support pthread_mutex_clocklock. If the
- * wall clock is set, this affects only processes that wait for a lock at that moment. */
-static struct timespec lock_deadline(void) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += EMULATOR_TIMEOUT_NS / 1000000000;
-    return until;
-}
-
-static nvmlReturn_t lock_until(emulator_gpu *gpu, const struct timespec *until) {
-    int code = pthread_mutex_timedlock(&gpu->mutex, until);
+static nvmlReturn_t lock_until(emulator_gpu *gpu, int64_t until_wall_ns) {
+    int code = harpe_lock_until(&gpu->mutex, until_wall_ns);
     if (code == EOWNERDEAD) code = pthread_mutex_consistent(&gpu->mutex);
     if (code == 0) return NVML_SUCCESS;
     return code == ETIMEDOUT ? NVML_ERROR_TIMEOUT : NVML_ERROR_UNKNOWN;
@@ -154,13 +146,13 @@ static nvmlReturn_t lock_and_bury(emulator_cluster *cluster, unsigned int index,
                                   double energy_step_s, int64_t silence_ns, emulator_state **out) {
     emulator_gpu *gpu = &cluster->gpu[index];
     emulator_chip chip = emulator_chip_of(cluster, index, energy_step_s);
-    struct timespec until = lock_deadline();
+    int64_t until_wall_ns = harpe_clock_wall_ns() + EMULATOR_TIMEOUT_NS;
     silent_owners dead = {0};
-    nvmlReturn_t result = lock_until(gpu, &until);
+    nvmlReturn_t result = lock_until(gpu, until_wall_ns);
     if (result == NVML_SUCCESS && find_silent(current_state(gpu), silence_ns, &dead)) {
         pthread_mutex_unlock(&gpu->mutex);
         keep_dead(&dead);
-        result = lock_until(gpu, &until);
+        result = lock_until(gpu, until_wall_ns);
     }
     if (result != NVML_SUCCESS) return result;
     emulator_state *state = &gpu->state[1 - (atomic_load(&gpu->current) & 1)];

@@ -6,13 +6,13 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "base/wait.h"
 #include "gpu/gpus.h"
 #include "monitor/counter.h"
 
@@ -180,12 +180,10 @@ static harpe_gpu_sample take_sample(sampler *self) {
 static bool wait_for_question(sampler *self) {
     while (!self->is_stopping) {
         int64_t due_ns = self->begun_ns + SHORTEST_MS * NS_PER_MS;
-        struct timespec due = {.tv_sec = (time_t)(due_ns / (1000 * NS_PER_MS)),
-                               .tv_nsec = due_ns % (1000 * NS_PER_MS)};
         if (self->wanted == self->done)
             (void)pthread_cond_wait(&self->changed, &self->mutex);
         else if (self->begun_ns > 0 && harpe_clock_ns() < due_ns)
-            (void)pthread_cond_timedwait(&self->changed, &self->mutex, &due);
+            (void)harpe_wait_until(&self->changed, &self->mutex, due_ns);
         else
             return true;
     }
@@ -309,15 +307,11 @@ harpe_gpu_sample harpe_agent_samples_last(harpe_agent_samples *samples, int gpu)
 
 static void prepare(harpe_agent_samples *samples, int gpu) {
     sampler *self = &samples->samplers[gpu];
-    pthread_condattr_t attributes;
     *self = (sampler){.all = samples, .gpu = gpu};
     self->posted = (harpe_posted){.call = sampled, .user = self};
     pthread_mutex_init(&self->mutex, NULL);
     pthread_mutex_init(&self->counter.lock, NULL);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&self->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    pthread_cond_init(&self->changed, NULL);
 }
 
 harpe_status harpe_agent_samples_new(harpe_loop *loop, harpe_gpus *gpus, const harpe_log *log,
@@ -349,12 +343,9 @@ harpe_status harpe_agent_samples_new(harpe_loop *loop, harpe_gpus *gpus, const h
 
 /* Waits until the thread has ended. Returns false if it has not ended at `until_ns`. */
 static bool wait_for_thread(sampler *self, int64_t until_ns) {
-    struct timespec until = {.tv_sec = (time_t)(until_ns / (1000 * NS_PER_MS)),
-                             .tv_nsec = until_ns % (1000 * NS_PER_MS)};
-    int failure = 0;
     pthread_mutex_lock(&self->mutex);
-    while (!self->has_ended && failure == 0)
-        failure = pthread_cond_timedwait(&self->changed, &self->mutex, &until);
+    while (!self->has_ended && harpe_wait_until(&self->changed, &self->mutex, until_ns))
+        continue;
     bool has_ended = self->has_ended;
     pthread_mutex_unlock(&self->mutex);
     return has_ended;

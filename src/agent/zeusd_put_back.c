@@ -8,13 +8,14 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "agent/zeusd_settings_internal.h"
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/wait.h"
 
 enum {
     FIRST_PAUSE_MS = 200, /* before another attempt to restore; doubles each time */
@@ -292,12 +293,10 @@ harpe_status harpe_zeusd_settings_put_back(harpe_zeusd_settings *settings, harpe
     harpe_status first = HARPE_OK;
     for (int i = 0; i < settings->slot_count; i++) {
         harpe_zeusd_slot *slot = &settings->slots[i];
-        struct timespec end;
+        int64_t until_wall_ns = harpe_clock_wall_ns() + BUSY_S * INT64_C(1000000000);
         harpe_error told;
         harpe_status status;
-        clock_gettime(CLOCK_REALTIME, &end);
-        end.tv_sec += BUSY_S;
-        if (pthread_mutex_timedlock(&slot->busy, &end) == 0) {
+        if (harpe_lock_until(&slot->busy, until_wall_ns) == 0) {
             status = harpe_zeusd_slot_put_back(slot, &told);
             pthread_mutex_unlock(&slot->busy);
         } else {

@@ -5,16 +5,17 @@
  * while another thread forks. A handler of pthread_atfork cannot make the fork wait: it runs while
  * the forking thread holds Python's global lock, which the other thread needs to finish its line.
  */
-#include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
-#include <time.h>
 
 #include <harpe/callback.h>
 
+#include "base/clock.h"
+#include "base/wait.h"
+
 /* The time limit is 5 s. It consists of short waits, because the clock goes on while a process is
  * stopped, but its other threads do not: a stop takes at most one of these waits. */
-enum { WAITS = 50, WAIT_NS = 100000000, NS_OF_S = 1000000000 };
+enum { WAITS = 50, WAIT_NS = 100000000 };
 
 static struct {
     pthread_mutex_t lock;
@@ -49,14 +50,9 @@ static void take_lock(void) {
  * is still greater after the time limit. */
 static bool wait_for_others(const unsigned *count, unsigned own) {
     for (int left = WAITS; *count > own && left > 0; left--) {
-        struct timespec until;
-        (void)clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += WAIT_NS;
-        until.tv_sec += until.tv_nsec / NS_OF_S;
-        until.tv_nsec %= NS_OF_S;
-        while (*count > own && pthread_cond_clockwait(&traffic.changed, &traffic.lock,
-                                                      CLOCK_MONOTONIC, &until) != ETIMEDOUT) {
-        }
+        int64_t until_ns = harpe_clock_ns() + WAIT_NS;
+        while (*count > own && harpe_wait_until(&traffic.changed, &traffic.lock, until_ns))
+            continue;
     }
     return *count <= own;
 }

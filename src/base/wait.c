@@ -18,3 +18,13 @@ void harpe_sleep_until(int64_t until_ns) {
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) {
     }
 }
+
+bool harpe_wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t until_ns) {
+    struct timespec until = time_of(until_ns);
+    return pthread_cond_clockwait(condition, lock, CLOCK_MONOTONIC, &until) == 0;
+}
+
+int harpe_lock_until(pthread_mutex_t *lock, int64_t until_wall_ns) {
+    struct timespec until = time_of(until_wall_ns);
+    return pthread_mutex_timedlock(lock, &until);
+}

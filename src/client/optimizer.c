@@ -3,13 +3,11 @@
  * work: optimizer_training.c follows a schedule on the training thread, optimizer_thread.c talks to
  * the server, optimizer_gpu.c keeps the GPU's controller alive, and the instruction profiler
  * measures. */
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/array.h"
@@ -17,6 +15,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "base/wait.h"
 #include "client/optimizer_internal.h"
 
 const harpe_pipeline_timeouts harpe_pipeline_usual_timeouts = {.trial_alone_s = 10,
@@ -140,11 +139,7 @@ static harpe_status build(harpe_pipeline *optimizer,
 static harpe_pipeline *make_empty(void) {
     harpe_pipeline *optimizer = harpe_calloc(1, sizeof *optimizer);
     if (!optimizer) return NULL;
-    pthread_condattr_t monotonic;
-    (void)pthread_condattr_init(&monotonic);
-    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&optimizer->changed, &monotonic);
-    (void)pthread_condattr_destroy(&monotonic);
+    (void)pthread_cond_init(&optimizer->changed, NULL);
     (void)pthread_mutex_init(&optimizer->lock, NULL);
     optimizer->round = optimizer->conversation.round = -1;
     optimizer->measured_series = -1;
@@ -253,14 +248,12 @@ harpe_pipeline_frequency_look(harpe_pipeline_frequency_optimizer *optimizer) {
     return harpe_pipeline_frequency_get_status(optimizer);
 }
 
-static harpe_status wait_for_round(harpe_pipeline *optimizer, int64_t round,
-                                   const struct timespec *until) {
+static harpe_status wait_for_round(harpe_pipeline *optimizer, int64_t round, int64_t until_ns) {
     harpe_status status = HARPE_OK;
     pthread_mutex_lock(&optimizer->lock);
     while (status == HARPE_OK && optimizer->round < round) {
-        bool is_over =
-            optimizer->state == HARPE_PFO_OFF ||
-            pthread_cond_timedwait(&optimizer->changed, &optimizer->lock, until) == ETIMEDOUT;
+        bool is_over = optimizer->state == HARPE_PFO_OFF ||
+                       !harpe_wait_until(&optimizer->changed, &optimizer->lock, until_ns);
         if (is_over && optimizer->round < round) status = HARPE_UNAVAILABLE;
     }
     pthread_mutex_unlock(&optimizer->lock);
@@ -277,8 +270,7 @@ harpe_status harpe_pipeline_frequency_wait_for_round(harpe_pipeline_frequency_op
     double longest_s = 1e9; /* some 30 years; a larger value could overflow */
     int64_t until_ns =
         harpe_clock_ns() + (int64_t)((at_most_s < longest_s ? at_most_s : longest_s) * 1e9);
-    struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
-    if (wait_for_round(optimizer, round, &until) == HARPE_OK) return HARPE_OK;
+    if (wait_for_round(optimizer, round, until_ns) == HARPE_OK) return HARPE_OK;
     return harpe_fail(error, HARPE_UNAVAILABLE,
                       "pipeline frequency: rank %d has no schedule of round %lld yet: have all "
                       "ranks started, and does the log say anything of the server?",

@@ -16,9 +16,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
+#include "base/wait.h"
 #include "client/optimizer_answers.h"
 #include "client/optimizer_internal.h"
 #include "client/profiler_internal.h"
@@ -140,10 +140,9 @@ static void rest(harpe_pipeline *optimizer, double seconds) {
         if (now_ns >= end_ns) return;
         int64_t slice_ns = (int64_t)(SIDE_WORK_PERIOD_S * 1e9);
         int64_t until_ns = end_ns - now_ns < slice_ns ? end_ns : now_ns + slice_ns;
-        struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
         pthread_mutex_lock(&optimizer->lock);
         if (!atomic_load(&optimizer->is_stopping))
-            (void)pthread_cond_timedwait(&optimizer->changed, &optimizer->lock, &until);
+            (void)harpe_wait_until(&optimizer->changed, &optimizer->lock, until_ns);
         pthread_mutex_unlock(&optimizer->lock);
     }
 }

@@ -12,13 +12,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
+#include "base/wait.h"
 
 enum {
     DEADLINE_S = 60,   /* unless harpe_workers_limit sets another */
@@ -56,7 +56,6 @@ struct harpe_workers {
     harpe_loop *loop;
     pthread_mutex_t mutex; /* protects all members below */
     pthread_cond_t has_ended;
-    pthread_condattr_t monotonic; /* the clock of all conditions */
     worker *ended;   /* the last thread that has ended for want of work; the next one joins it */
     int pending;     /* pieces of work that wait or run */
     int alive;       /* threads that have not ended */
@@ -152,15 +151,6 @@ static void run_one(worker *self) {
     harpe_loop_post(workers->loop, &work->posted);
 }
 
-static struct timespec after_ms(int64_t ms) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    int64_t end_ns = time.tv_nsec + ms % 1000 * 1000000;
-    time.tv_sec += ms / 1000 + end_ns / second_ns;
-    time.tv_nsec = end_ns % second_ns;
-    return time;
-}
-
 /* Wakes the thread that became idle last, if one is idle. The caller holds the mutex. */
 static bool wake_one(pool *self) {
     worker *woken = self->idle;
@@ -175,13 +165,12 @@ static bool wake_one(pool *self) {
  * The thread is then not in the list of idle threads any more. The caller holds the mutex. */
 static bool wait_for_work(worker *self) {
     pool *own = self->pool;
-    struct timespec end = after_ms(own->workers->idle_ms);
+    int64_t end_ns = harpe_clock_ns() + own->workers->idle_ms * 1000000;
     self->is_idle = true;
     self->next_idle = own->idle;
     own->idle = self;
-    int failed = 0;
-    while (self->is_idle && !failed)
-        failed = pthread_cond_timedwait(&self->has_work, &own->workers->mutex, &end);
+    while (self->is_idle && harpe_wait_until(&self->has_work, &own->workers->mutex, end_ns))
+        continue;
     if (!self->is_idle) return true;
     worker **place = &own->idle;
     while (*place != self)
@@ -238,7 +227,7 @@ static int start_thread(pool *self) {
     worker *new = harpe_calloc(1, sizeof *new);
     if (!new) return ENOMEM;
     new->pool = self;
-    pthread_cond_init(&new->has_work, &self->workers->monotonic);
+    pthread_cond_init(&new->has_work, NULL);
     int failed = harpe_thread_start(&new->thread, "harpe-worker", work_until_closed, new);
     if (failed) {
         pthread_cond_destroy(&new->has_work);
@@ -281,10 +270,8 @@ harpe_status harpe_workers_new(harpe_loop *loop, const harpe_pool_kind *pools, i
     if (!workers) return harpe_fail_memory(error);
     workers->loop = loop;
     workers->idle_ms = IDLE_MS;
-    pthread_condattr_init(&workers->monotonic);
-    pthread_condattr_setclock(&workers->monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&workers->mutex, NULL);
-    pthread_cond_init(&workers->has_ended, &workers->monotonic);
+    pthread_cond_init(&workers->has_ended, NULL);
     for (size_t i = 0; i < pool_count; i++)
         init_pool(workers, &pools[i], count);
     /* Starts threads now, so that the caller learns at once if the system allows none. */
@@ -324,12 +311,11 @@ static void begin_close(harpe_workers *workers) {
 }
 
 bool harpe_workers_close(harpe_workers *workers, int64_t wait_ms) {
-    struct timespec end = after_ms(wait_ms);
+    int64_t end_ns = harpe_clock_ns() + wait_ms * 1000000;
     pthread_mutex_lock(&workers->mutex);
     begin_close(workers);
-    int failed = 0;
-    while (workers->alive > 0 && !failed)
-        failed = pthread_cond_timedwait(&workers->has_ended, &workers->mutex, &end);
+    while (workers->alive > 0 && harpe_wait_until(&workers->has_ended, &workers->mutex, end_ns))
+        continue;
     bool has_ended = workers->alive == 0;
     pthread_mutex_unlock(&workers->mutex);
     return has_ended;
@@ -347,7 +333,6 @@ void harpe_workers_free(harpe_workers *workers) {
         }
     }
     join(workers->ended);
-    pthread_condattr_destroy(&workers->monotonic);
     pthread_cond_destroy(&workers->has_ended);
     pthread_mutex_destroy(&workers->mutex);
     free(workers);

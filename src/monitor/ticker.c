@@ -5,11 +5,12 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
+#include "base/wait.h"
 
 struct harpe_ticker {
     int64_t (*tick)(void *user);
@@ -21,26 +22,16 @@ struct harpe_ticker {
     bool stopping;
 };
 
-static struct timespec later(int64_t delay_ns) {
-    struct timespec time;
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    int64_t ns = time.tv_nsec + delay_ns;
-    time.tv_sec += (time_t)(ns / 1000000000);
-    time.tv_nsec = (long)(ns % 1000000000);
-    return time;
-}
-
 static void *run(void *user) {
     harpe_ticker *ticker = user;
     pthread_mutex_lock(&ticker->lock);
     while (!ticker->stopping) {
         pthread_mutex_unlock(&ticker->lock);
         int64_t delay_ns = ticker->tick(ticker->user);
-        struct timespec wake = later(delay_ns);
+        int64_t wake_ns = harpe_clock_ns() + delay_ns;
         pthread_mutex_lock(&ticker->lock);
-        int result = 0;
-        while (!ticker->stopping && result == 0)
-            result = pthread_cond_timedwait(&ticker->stop_asked, &ticker->lock, &wake);
+        while (!ticker->stopping && harpe_wait_until(&ticker->stop_asked, &ticker->lock, wake_ns))
+            continue;
     }
     pthread_mutex_unlock(&ticker->lock);
     return NULL;
@@ -53,12 +44,8 @@ harpe_status harpe_ticker_start(int64_t (*tick)(void *user), void *user, harpe_t
     ticker->tick = tick;
     ticker->user = user;
     ticker->owner = getpid();
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_mutex_init(&ticker->lock, NULL);
-    pthread_cond_init(&ticker->stop_asked, &attributes);
-    pthread_condattr_destroy(&attributes);
+    pthread_cond_init(&ticker->stop_asked, NULL);
     int result = harpe_thread_start(&ticker->thread, "harpe-monitor", run, ticker);
     if (result != 0) {
         pthread_cond_destroy(&ticker->stop_asked);

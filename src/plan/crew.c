@@ -5,12 +5,12 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
+#include "base/wait.h"
 
 #define MOST_THREADS 64
 /* The time between two reports, in a long step or while the others work. */
@@ -188,15 +188,11 @@ static void work(member *m) {
 
 /* Waits for the end of another thread's step. Returns false if none works, or the run is over. */
 static bool wait_for_others(run_state *s, size_t *begun) {
-    struct timespec until;
     (void)pthread_mutex_lock(&s->lock);
     bool waits = s->taken_count > 0 && !s->is_over;
     if (waits) {
-        (void)clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += (long)(REPORT_PERIOD_S * 1e9);
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        (void)pthread_cond_timedwait(&s->given_back, &s->lock, &until);
+        int64_t until_ns = harpe_clock_ns() + (int64_t)(REPORT_PERIOD_S * 1e9);
+        (void)harpe_wait_until(&s->given_back, &s->lock, until_ns);
     }
     *begun = s->next;
     (void)pthread_mutex_unlock(&s->lock);
@@ -248,12 +244,8 @@ harpe_status harpe_crew_do(harpe_crew *crew, const harpe_crew_run *run, bool *st
     s.is_done = harpe_calloc(run->count + 1, sizeof *s.is_done);
     harpe_status status = s.is_taken && s.is_done ? HARPE_OK : harpe_fail_memory(error);
     if (status == HARPE_OK) {
-        pthread_condattr_t monotonic;
         (void)pthread_mutex_init(&s.lock, NULL);
-        (void)pthread_condattr_init(&monotonic);
-        (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-        (void)pthread_cond_init(&s.given_back, &monotonic);
-        (void)pthread_condattr_destroy(&monotonic);
+        (void)pthread_cond_init(&s.given_back, NULL);
         status = run_members(crew, &s, error);
         (void)pthread_cond_destroy(&s.given_back);
         (void)pthread_mutex_destroy(&s.lock);

@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -130,15 +129,12 @@ static void look_at_files(harpe_store *store) {
 
 /* Call it with the mutex locked. It is unlocked while the thread waits. */
 static void wait_a_while(harpe_store *store) {
-    struct timespec end;
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_sec += CHECK_S;
+    int64_t end_ns =
+        store->backend->check ? harpe_clock_ns() + CHECK_S * INT64_C(1000000000) : INT64_MAX;
     store->is_waiting = true;
-    int result = store->backend->check
-                     ? pthread_cond_timedwait(&store->has_work, &store->lock, &end)
-                     : pthread_cond_wait(&store->has_work, &store->lock);
+    bool is_woken = harpe_wait_until(&store->has_work, &store->lock, end_ns);
     store->is_waiting = false;
-    if (result == ETIMEDOUT && !store->is_closing) look_at_files(store);
+    if (!is_woken && !store->is_closing) look_at_files(store);
 }
 
 /* Call it with the mutex locked. It is unlocked while the thread waits. Returns false if the store
@@ -345,11 +341,7 @@ harpe_status harpe_store_open(const char *where, harpe_loop *loop, harpe_log log
     *store = (harpe_store){.backend = backend, .log = log, .loop = loop, .written_event = -1};
     store->queued.end = &store->queued.first;
     pthread_mutex_init(&store->lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&store->has_work, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    pthread_cond_init(&store->has_work, NULL);
     pthread_cond_init(&store->has_written, NULL);
     store->where = strdup(where);
     harpe_status status = store->where ? HARPE_OK : harpe_fail_memory(error);
