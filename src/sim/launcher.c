@@ -402,10 +402,15 @@ static harpe_status check_limits(const launcher *self, int failed, harpe_error *
     if (harpe_terminal_progress_signal())
         return harpe_fail(error, HARPE_INTERRUPTED, "interrupted after %d steps", steps_done(self));
     if (self->story->steady_step < 0 &&
-        harpe_clock_s() - self->started_s > self->run->options->learning_limit_s)
-        return harpe_fail(error, HARPE_UNAVAILABLE,
-                          "no plan after %g s and %d steps; give it longer with --learning-limit",
-                          self->run->options->learning_limit_s, steps_done(self));
+        harpe_clock_s() - self->started_s > self->run->options->learning_limit_s) {
+        json_t *answer;
+        long answered = harpe_sim_server_ask(self->run->server, "/healthz", NULL, &answer, NULL);
+        json_decref(answer);
+        return harpe_fail(error, HARPE_UNAVAILABLE, "no plan after %g s and %d steps; %s",
+                          self->run->options->learning_limit_s, steps_done(self),
+                          answered ? "give it longer with --learning-limit"
+                                   : "the server does not answer");
+    }
     return HARPE_OK;
 }
 

@@ -3,6 +3,7 @@
 all failures on it. Each run has a temporary directory of its own and must leave nothing behind: no
 file, no shared memory, no process."""
 import csv
+import http.server
 import pty
 import re
 import shutil
@@ -446,6 +447,24 @@ class Ending(Simulation):
         self.sim("--learning-limit", 2, "--quiet")
         out, err = self.finish(1)
         self.assertIn("--learning-limit", err)
+
+    def test_a_server_that_is_gone_is_the_reason_for_no_plan(self):
+        class Healthy(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(200)
+                self.send_header("Content-Length", "2")
+                self.end_headers()
+                self.wfile.write(b"{}")
+
+            def log_message(self, *arguments):
+                pass
+
+        with http.server.HTTPServer(("127.0.0.1", 0), Healthy) as server:
+            self.sim("--server", f"http://127.0.0.1:{server.server_port}", "--learning-limit", 2, "--quiet")
+            for _ in ("/info", "/healthz"):
+                server.handle_request()
+        out, err = self.finish(1)
+        self.assertIn("the server does not answer", err)
 
     def test_nothing_is_left_in_tmp_however_it_ends(self):
         for ends in ((signal.SIGINT, signal.SIGINT), (signal.SIGKILL,), (signal.SIGTERM,)):
