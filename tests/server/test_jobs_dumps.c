@@ -159,6 +159,20 @@ static void oldest_dumps_beyond_the_size_are_removed(void **state) {
     }
 }
 
+/* The wall clock was ahead, and is right again. */
+static void dumps_from_the_future_leave_room_for_new_ones(void **state) {
+    engine *e = *state;
+    enum { KB = 512 };
+    dump_into(e);
+    e->settings.max_dump_size_bytes = (int64_t)1 << 20;
+    write_old(e, "ahead", "0.prof.json", KB << 10, -31536000);
+    write_old(e, "ahead", "1.prof.json", KB << 10, 10);
+    engine_start(e);
+    check_bounds(e);
+    assert_false(has_dump(e, "ahead", "0.prof.json"));
+    assert_true(has_dump(e, "ahead", "1.prof.json"));
+}
+
 static void dumps_go_with_the_last_report_of_their_job(void **state) {
     engine *e = *state;
     char *jobs[3];
@@ -439,6 +453,7 @@ int main(void) {
         ENGINE_TEST(wrong_clock_removes_no_dump),
         ENGINE_TEST(oldest_dumps_beyond_the_size_are_removed),
         ENGINE_TEST(dumps_go_with_the_last_report_of_their_job),
+        ENGINE_TEST(dumps_from_the_future_leave_room_for_new_ones),
         ENGINE_TEST(long_job_stays_within_the_bound),
         ENGINE_TEST(dumps_that_always_fail_are_bounded),
         ENGINE_TEST(results_are_dumped_as_they_came_or_cleaned),

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "pfo/models.h"
 
-enum { JOB_BYTES = 256, NAME_BYTES = 64, DISK_BLOCK = 512 };
+enum { JOB_BYTES = 256, DISK_BLOCK = 512, CLOCKS_APART_S = 3600 };
 
 typedef struct dump_file {
     char *path; /* JOB/NAME */
@@ -53,9 +53,15 @@ static bool is_dump(const char *name) {
     return is_of_round || is_of_job(name) || harpe_dump_is_left_over(name);
 }
 
+/* A time in the future is of a clock that was ahead. It counts as the oldest, so that these files
+ * do not take the room of new ones. */
+static int64_t time_of(const struct stat *info) {
+    return info->st_mtime > time(NULL) + CLOCKS_APART_S ? 0 : info->st_mtime;
+}
+
 static void add_file(dump_files *files, const char *job, const char *name,
                      const struct stat *info) {
-    dump_file file = {.time_s = info->st_mtime, .bytes = (int64_t)info->st_blocks * DISK_BLOCK};
+    dump_file file = {.time_s = time_of(info), .bytes = (int64_t)info->st_blocks * DISK_BLOCK};
     if (!HARPE_ARRAY_RESERVE(files->items, files->capacity, files->count + 1)) return;
     if (asprintf(&file.path, "%s/%s", job, name) < 0) return;
     files->items[files->count++] = file;
@@ -78,7 +84,7 @@ static void list_job(int directory, const char *job, dump_files *files) {
             !S_ISREG(info.st_mode))
             continue;
         add_file(files, job, entry->d_name, &info);
-        if (info.st_mtime > newest_s) newest_s = info.st_mtime;
+        if (time_of(&info) > newest_s) newest_s = time_of(&info);
     }
     (void)closedir(entries);
     for (size_t i = first; i < files->count; i++)
