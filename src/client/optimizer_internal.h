@@ -92,6 +92,7 @@ typedef struct harpe_pipeline_timeouts {
     double trial_alone_s;    /* for a trial without an answering server */
     double trial_stagnant_s; /* for a trial without a measured step or another round */
     double held_s;           /* for a held request, which is then sent again */
+    double answer_s;         /* limit of a whole answer */
     double report_s;         /* for further attempts to make a result */
     double meeting_s;        /* for the job's registration before the broadcast */
     double end_notice_s;     /* for the notice that the training has ended */

@@ -137,16 +137,21 @@ static void *serve_garbage(void *user) {
     return NULL;
 }
 
-static void start_garbage(garbage_server *one) {
+static int listen_on_loopback(int *port) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof address;
-    one->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     /* A real server takes over the port while old connections are still closing. */
-    setsockopt(one->listener, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
-    assert_int_equal(bind(one->listener, (struct sockaddr *)&address, length), 0);
-    assert_int_equal(listen(one->listener, 8), 0);
-    getsockname(one->listener, (struct sockaddr *)&address, &length);
-    one->port = ntohs(address.sin_port);
+    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, length), 0);
+    assert_int_equal(listen(listener, 8), 0);
+    getsockname(listener, (struct sockaddr *)&address, &length);
+    *port = ntohs(address.sin_port);
+    return listener;
+}
+
+static void start_garbage(garbage_server *one) {
+    one->listener = listen_on_loopback(&one->port);
     assert_int_equal(pthread_create(&one->thread, NULL, serve_garbage, one), 0);
 }
 
@@ -186,6 +191,59 @@ static void garbage_is_one_line_and_a_real_server_is_welcome(void **state) {
         assert_int_equal(count_lines(one, BACK), 1);
         end_with_warnings(one, 1);
         kill_server(&good);
+    }
+}
+
+/* ---- Servers that drip ----------------------------------------------------------------------- */
+
+enum { DRIP_US = 10000 };
+
+typedef struct dripping_server {
+    const char *answer; /* one byte after the other, the last one again and again */
+    int listener, port;
+    atomic_int requests;
+    pthread_t thread;
+} dripping_server;
+
+static void *drip(void *user) {
+    dripping_server *one = user;
+    char request[4096];
+    for (int peer; (peer = accept(one->listener, NULL, NULL)) >= 0; close(peer)) {
+        (void)!recv(peer, request, sizeof request, 0);
+        atomic_fetch_add(&one->requests, 1);
+        const char *next = one->answer;
+        while (send(peer, next, 1, MSG_NOSIGNAL) == 1) {
+            if (next[1]) next++;
+            (void)usleep(DRIP_US);
+        }
+    }
+    return NULL;
+}
+
+static void a_server_that_drips_is_one_line(void **state) {
+    (void)state;
+    static const char *const answers[] = {"HTTP/1.1 200 OOOO",
+                                          "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n\" ",
+                                          "HTTP/1.1 200 OK\r\n\r\n\" "};
+    harpe_pipeline_timeouts times = short_pauses();
+    times.answer_s = times.end_notice_s = 0.2;
+    for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
+        dripping_server slow = {.answer = answers[i]};
+        char url[64];
+        slow.listener = listen_on_loopback(&slow.port);
+        assert_int_equal(pthread_create(&slow.thread, NULL, drip, &slow), 0);
+        snprintf(url, sizeof url, "http://127.0.0.1:%d", slow.port);
+        training *one = new_training(url, 0, 1);
+        construct_with(one, &times);
+        assert_int_equal(pthread_create(&one->thread, NULL, train, one), 0);
+        WAIT_UNTIL(one, atomic_load(&slow.requests) >= 3); /* two requests have ended */
+        assert_int_equal(count_lines(one, NO_SCHEDULES), 1);
+        assert_int_equal(count_lines(one, "timed out after"), 1);
+        assert_trains_on(one);
+        end_with_warnings(one, 1);
+        shutdown(slow.listener, SHUT_RDWR);
+        pthread_join(slow.thread, NULL);
+        close(slow.listener);
     }
 }
 
@@ -247,6 +305,7 @@ int main(void) {
         TEST(a_server_that_comes_back_goes_on_with_the_job),
         TEST(a_server_that_forgot_the_job_gets_it_anew),
         TEST(garbage_is_one_line_and_a_real_server_is_welcome),
+        TEST(a_server_that_drips_is_one_line),
         TEST(a_job_that_fails_on_the_server_keeps_training),
         TEST(a_job_that_is_refused_turns_the_optimizer_off),
         TEST(a_server_that_wants_a_token_gets_it),

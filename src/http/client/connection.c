@@ -6,6 +6,7 @@
 #include "http/client/connection.h"
 
 #include <curl/curl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -67,11 +68,6 @@ static size_t receive_header(char *bytes, size_t size, size_t count, void *user)
     static const char name[] = "harpe-round:";
     harpe_connection *connection = user;
     size_t length = size * count;
-    if (connection->is_held) {
-        connection->limit_from_ns = harpe_clock_ns();
-        connection->limit_ns = connection->answer_limit_ns;
-    }
-    connection->is_held = false;
     if (length > sizeof name && strncasecmp(bytes, name, sizeof name - 1) == 0) {
         const char *value = bytes + sizeof name - 1;
         const char *end = bytes + length;
@@ -289,6 +285,17 @@ static bool begin(harpe_connection *connection, const harpe_request *request) {
     return ok && curl_multi_add_handle(connection->multi, easy) == CURLM_OK;
 }
 
+/* Starts the limit of an answer with its first byte. A server can send the first line slowly. */
+static void note_begin(harpe_connection *connection) {
+    double begin_s = 0;
+    if (!connection->is_held) return;
+    (void)curl_easy_getinfo(connection->easy, CURLINFO_STARTTRANSFER_TIME, &begin_s);
+    if (begin_s <= 0) return;
+    connection->is_held = false;
+    connection->limit_from_ns = harpe_clock_ns();
+    connection->limit_ns = connection->answer_limit_ns;
+}
+
 static bool is_over_time(const harpe_connection *connection) {
     return connection->limit_ns >= 0 &&
            harpe_clock_ns() - connection->limit_from_ns > connection->limit_ns;
@@ -304,8 +311,14 @@ static CURLcode transfer(harpe_connection *connection) {
         if (message && message->msg == CURLMSG_DONE) return message->data.result;
         if (connection->go_on && !connection->go_on(connection->user))
             return CURLE_ABORTED_BY_CALLBACK;
-        if (is_over_time(connection))
-            return connection->is_held ? CURLE_ABORTED_BY_CALLBACK : CURLE_OPERATION_TIMEDOUT;
+        note_begin(connection);
+        if (is_over_time(connection)) {
+            if (connection->is_held) return CURLE_ABORTED_BY_CALLBACK;
+            (void)snprintf(connection->reason, sizeof connection->reason,
+                           "the answer is not complete after %g s",
+                           (double)connection->answer_limit_ns * 1e-9);
+            return CURLE_OPERATION_TIMEDOUT;
+        }
         (void)curl_multi_poll(connection->multi, NULL, 0, TICK_MS, NULL);
     }
 }
