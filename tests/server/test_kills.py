@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A killed server continues where it was: a small sample of bench/kill_server."""
+"""A killed server continues where it was, also with ranks that are killed: a small sample of
+bench/kill_server and bench/kill_trainers."""
 import unittest
 
 import kill_trial
+import trainer_trial
 
 
 class OneKill(unittest.TestCase):
@@ -17,6 +19,14 @@ class Kills(unittest.TestCase):
         self.assertEqual(outcome.problems, [], outcome)
         self.assertEqual(outcome.kills, 5)
         self.assertGreaterEqual(outcome.rounds, 4 * 2)  # two rounds follow the last kill
+
+
+class TrainerKills(unittest.TestCase):
+    @unittest.skipUnless(trainer_trial.LOOP.exists(), "built without examples")
+    def test_every_round_is_stored_once_when_server_and_ranks_are_killed(self):
+        trial = trainer_trial.kill_many(6, longest_s=0.8)
+        self.assertEqual(trial.problems, [], trial)
+        self.assertEqual(sum(trial.kills.values()), 6)
 
 
 if __name__ == "__main__":
