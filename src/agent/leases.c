@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +22,7 @@
 #include "base/error.h"
 #include "base/helper_process.h"
 #include "base/log.h"
+#include "base/wait.h"
 #include "client/controller.h"
 #include "gpu/saved_settings.h"
 #include "gpu/saved_settings_files.h"
@@ -440,10 +440,9 @@ static void begin(harpe_lease_entry *entry, harpe_lease_asker *asker) {
 /* Returns true if the present lease will end soon: the lease is ending, the holder itself asks
  * again, or the holder or the helper process has ended. */
 static bool is_nearly_over(const harpe_lease_entry *entry, const harpe_lease_asker *asker) {
-    struct pollfd end = {.fd = entry->helper, .events = POLLIN};
     if (entry->state == IS_ENDING) return !is_unrestored(entry);
     return entry->record.holder.process == asker->peer.process ||
-           (entry->helper >= 0 && poll(&end, 1, 0) > 0) ||
+           (entry->helper >= 0 && harpe_events_now(entry->helper, POLLIN) != 0) ||
            !harpe_process_is_alive(&entry->record.holder);
 }
 

@@ -5,7 +5,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/unix_socket.h"
+#include "base/wait.h"
 
 enum { CGROUPS_SIZE = 8192, STATUS_SIZE = 8192 };
 
@@ -152,6 +152,5 @@ size_t harpe_peer_groups(int socket, gid_t groups[HARPE_PEER_GROUPS]) {
 }
 
 bool harpe_peer_has_ended(const harpe_peer *peer) {
-    struct pollfd end = {.fd = peer->pidfd, .events = POLLIN};
-    return poll(&end, 1, 0) > 0;
+    return harpe_events_now(peer->pidfd, POLLIN) != 0;
 }

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +19,7 @@
 #include "base/error.h"
 #include "base/helper_process.h"
 #include "base/passed_files.h"
+#include "base/wait.h"
 #include "client/controller.h"
 
 enum {
@@ -155,7 +155,7 @@ static bool await_packet(int channel, char *text, harpe_received *out) {
     harpe_passed_files memory;
     int ready, flags;
     do {
-        ready = poll(&wait, 1, TIMEOUT_MS);
+        ready = harpe_poll(&wait, 1, TIMEOUT_MS * INT64_C(1000000));
     } while (ready < 0 && errno == EINTR);
     if (ready <= 0 ||
         harpe_passed_files_receive(channel, data, 2, 1, &memory, 0, &flags) < (ssize_t)sizeof *out)

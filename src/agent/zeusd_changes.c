@@ -3,7 +3,6 @@
  * settings before the first change, and makes the change. All functions except may_set run on
  * workers. */
 #include <fcntl.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include "agent/zeusd_settings_internal.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/wait.h"
 #include "gpu/gpus.h"
 #include "gpu/settings.h"
 
@@ -37,8 +37,7 @@ static bool is_kept_by(const harpe_zeusd_settings *settings, const harpe_zeusd_h
 }
 
 bool harpe_zeusd_has_ended(int pidfd) {
-    struct pollfd one = {.fd = pidfd, .events = POLLIN};
-    return poll(&one, 1, 0) > 0 && (one.revents & (POLLIN | POLLHUP)) != 0;
+    return (harpe_events_now(pidfd, POLLIN) & (POLLIN | POLLHUP)) != 0;
 }
 
 /* ---- Who may change -------------------------------------------------------------------------- */

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,8 +118,8 @@ static harpe_status check_readable(int descriptor, const char *path, size_t limi
 static harpe_status wait_for_input(int descriptor, const char *path, int64_t end_ns,
                                    harpe_error *error) {
     struct pollfd input = {.fd = descriptor, .events = POLLIN};
-    int64_t left_ms = (end_ns - harpe_clock_ns()) / 1000000;
-    if (left_ms > 0 && (poll(&input, 1, (int)left_ms) >= 0 || errno == EINTR)) return HARPE_OK;
+    int64_t left_ns = end_ns - harpe_clock_ns();
+    if (left_ns > 0 && (harpe_poll(&input, 1, left_ns) >= 0 || errno == EINTR)) return HARPE_OK;
     return harpe_fail(error, HARPE_IO_ERROR, "%s: could not be read to its end within %d s", path,
                       PROMPT_S);
 }

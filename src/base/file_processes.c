@@ -4,7 +4,6 @@
 #include "base/file_processes.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -27,6 +26,7 @@
 #include "base/passed_files.h"
 #include "base/thread.h"
 #include "base/version.h"
+#include "base/wait.h"
 
 enum { ABANDONED_MAX = 4, MS = 1000 };
 
@@ -143,11 +143,11 @@ static void end(process *ended) {
 static void forget_ended(harpe_file_processes *self) {
     int left = 0;
     for (int i = 0; i < self->abandoned_count; i++) {
-        struct pollfd end = {.fd = self->abandoned[i], .events = POLLIN};
-        if (poll(&end, 1, 0) > 0)
-            (void)close(end.fd);
+        int pidfd = self->abandoned[i];
+        if (harpe_events_now(pidfd, POLLIN) != 0)
+            (void)close(pidfd);
         else
-            self->abandoned[left++] = end.fd;
+            self->abandoned[left++] = pidfd;
     }
     self->abandoned_count = left;
 }
@@ -249,7 +249,7 @@ static outcome await(const call *self, const process *working) {
     int64_t wait_ms = self->patience_ms > INT32_MAX ? INT32_MAX : self->patience_ms;
     int ready;
     do {
-        ready = poll(events, 2, self->patience_ms > 0 ? (int)wait_ms : -1);
+        ready = harpe_poll(events, 2, self->patience_ms > 0 ? wait_ms * 1000000 : -1);
     } while (ready < 0 && errno == EINTR);
     if (ready == 0) return IS_LATE;
     return events[0].revents ? HAS_ANSWERED : IS_STOPPED;

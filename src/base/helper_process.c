@@ -6,7 +6,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -22,6 +21,7 @@
 #include "base/error.h"
 #include "base/file_internal.h"
 #include "base/trust.h"
+#include "base/wait.h"
 
 enum {
     TIMEOUT_MS = 30000,
@@ -172,7 +172,7 @@ static bool has_ended_within(pid_t child, int timeout_ms) {
     struct pollfd end = {.fd = (int)syscall(SYS_pidfd_open, child, 0), .events = POLLIN};
     int ready;
     do {
-        ready = poll(&end, 1, timeout_ms);
+        ready = harpe_poll(&end, 1, timeout_ms * INT64_C(1000000));
     } while (ready < 0 && errno == EINTR);
     if (end.fd >= 0) (void)close(end.fd);
     return ready > 0 && waitpid(child, NULL, WNOHANG) != 0;
@@ -218,7 +218,7 @@ static harpe_status wait_for_answer(const harpe_helper_process *process, int soc
     int timeout_ms = process->timeout_ms > 0 ? process->timeout_ms : TIMEOUT_MS;
     double give_up_at = harpe_clock_s() + timeout_ms / 1e3;
     struct pollfd answer = {.fd = socket, .events = POLLIN};
-    while (poll(&answer, 1, LOOK_MS) <= 0) {
+    while (harpe_poll(&answer, 1, LOOK_MS * INT64_C(1000000)) <= 0) {
         if (process->gives_up && atomic_load(process->gives_up))
             return harpe_fail(error, HARPE_INTERRUPTED, "stopped waiting for %s", process->name);
         if (harpe_clock_s() > give_up_at) {
@@ -327,11 +327,11 @@ bool harpe_helper_process_send_now(int socket, const void *data, size_t size) {
 }
 
 bool harpe_helper_process_receive(int socket, void *data, size_t size, int timeout_ms) {
-    double give_up_at = harpe_clock_s() + timeout_ms / 1e3;
+    int64_t end_ns = harpe_clock_ns() + timeout_ms * INT64_C(1000000);
     struct pollfd wait = {.fd = socket, .events = POLLIN};
     for (;;) {
-        double left_ms = timeout_ms < 0 ? -1 : (give_up_at - harpe_clock_s()) * 1e3;
-        int ready = poll(&wait, 1, timeout_ms >= 0 && left_ms < 0 ? 0 : (int)left_ms);
+        int64_t left_ns = end_ns - harpe_clock_ns();
+        int ready = harpe_poll(&wait, 1, timeout_ms < 0 ? -1 : left_ns > 0 ? left_ns : 0);
         if (ready < 0 && errno == EINTR) continue;
         if (ready <= 0) return false;
         ssize_t got = recv(socket, data, size, MSG_TRUNC);
@@ -369,7 +369,7 @@ harpe_status harpe_helper_process_end_on_signal(harpe_error *error) {
 
 static bool poll_ends(struct pollfd *ends, nfds_t count, int timeout_ms) {
     for (;;) {
-        int ready = poll(ends, count, timeout_ms);
+        int ready = harpe_poll(ends, count, timeout_ms * INT64_C(1000000));
         if (ready >= 0) return ready > 0;
         if (errno != EINTR) return true;
     }

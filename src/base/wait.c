@@ -28,3 +28,13 @@ int harpe_lock_until(pthread_mutex_t *lock, int64_t until_wall_ns) {
     struct timespec until = time_of(until_wall_ns);
     return pthread_mutex_timedlock(lock, &until);
 }
+
+int harpe_poll(struct pollfd *waited, nfds_t count, int64_t longest_ns) {
+    struct timespec longest = time_of(longest_ns);
+    return ppoll(waited, count, longest_ns < 0 ? NULL : &longest, NULL);
+}
+
+int harpe_events_now(int descriptor, int events) {
+    struct pollfd one = {.fd = descriptor, .events = (short)events};
+    return harpe_poll(&one, 1, 0) > 0 ? one.revents : 0;
+}

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +18,7 @@
 #include "base/error.h"
 #include "base/helper_process.h"
 #include "base/log.h"
+#include "base/wait.h"
 #include "gpu/gpus.h"
 #include "gpu/gpus_internal.h"
 
@@ -223,8 +223,8 @@ harpe_status harpe_frequency_controller_start(const harpe_frequency_controller_o
 /* ---- Faults ---------------------------------------------------------------------------------- */
 
 bool harpe_frequency_controller_has_died(const harpe_frequency_controller *controller) {
-    struct pollfd end = {.fd = controller->socket, .events = POLLRDHUP};
-    return poll(&end, 1, 0) > 0 && (end.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+    int events = harpe_events_now(controller->socket, POLLRDHUP);
+    return (events & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
 harpe_status harpe_frequency_controller_check(harpe_frequency_controller *controller,

@@ -3,9 +3,7 @@
 #include "client/controller_obedience.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -126,7 +124,7 @@ static bool watch(harpe_obedience *obedience) {
     ssize_t ignored = read(obedience->watch, &count, sizeof count);
     (void)ignored;
     while (!sample(obedience))
-        if (ppoll(&over, 1, &(struct timespec){.tv_nsec = WATCH_NS}, NULL) > 0) return false;
+        if (harpe_poll(&over, 1, WATCH_NS) > 0) return false;
     return true;
 }
 
@@ -203,8 +201,8 @@ static void *run(void *argument) {
                               {.fd = obedience->watch, .events = POLLIN}};
     int64_t look_at_ns = next_look_ns(obedience);
     for (;;) {
-        int64_t left_ms = (look_at_ns - harpe_clock_ns()) / 1000000;
-        int ready = poll(events, 2, left_ms > 0 ? (int)left_ms + 1 : 0);
+        int64_t left_ns = look_at_ns - harpe_clock_ns();
+        int ready = harpe_poll(events, 2, left_ns > 0 ? left_ns : 0);
         if (ready < 0 && errno != EINTR) break;
         if (ready > 0 && events[0].revents) break;
         if (ready > 0 && !watch(obedience)) break;

@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +22,7 @@
 #include "base/file_internal.h"
 #include "base/number.h"
 #include "base/text.h"
+#include "base/wait.h"
 
 enum { RECORD_SIZE_MAX = 4096, RECORDS_MAX = 100000 };
 
@@ -387,8 +387,7 @@ bool harpe_process_is_alive(const harpe_process_identity *identity) {
     if (identity->namespace != own_namespace()) return false;
     int watch = (int)syscall(SYS_pidfd_open, (pid_t)identity->process, 0);
     if (watch < 0) return errno != ESRCH && errno != EINVAL;
-    struct pollfd end = {.fd = watch, .events = POLLIN};
-    bool has_ended = poll(&end, 1, 0) > 0;
+    bool has_ended = harpe_events_now(watch, POLLIN) != 0;
     close(watch);
     return !has_ended &&
            (identity->start_ticks == 0 || start_ticks(identity->process) == identity->start_ticks);

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,7 +123,7 @@ static harpe_status wait_for_answer(int socket, int timeout_ms, const atomic_boo
     if (timeout_ms == 0) timeout_ms = TIMEOUT_MS;
     double give_up_at = harpe_clock_s() + timeout_ms / 1e3;
     struct pollfd answer = {.fd = socket, .events = POLLIN};
-    while (poll(&answer, 1, LOOK_MS) <= 0) {
+    while (harpe_poll(&answer, 1, LOOK_MS * INT64_C(1000000)) <= 0) {
         if (gives_up && atomic_load(gives_up))
             return harpe_fail(error, HARPE_INTERRUPTED, "stopped waiting for the node agent");
         if (timeout_ms > 0 && harpe_clock_s() > give_up_at)

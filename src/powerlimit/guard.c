@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 #include "base/helper_process.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "base/wait.h"
 #include "gpu/gpus.h"
 #include "gpu/saved_settings.h"
 
@@ -76,8 +76,8 @@ static harpe_status start_process(const harpe_guard_header *header, harpe_guarde
 }
 
 static bool has_died(const harpe_guard *guard) {
-    struct pollfd end = {.fd = guard->socket, .events = POLLRDHUP};
-    return poll(&end, 1, 0) > 0 && (end.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+    int events = harpe_events_now(guard->socket, POLLRDHUP);
+    return (events & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
 static harpe_status replace_process(harpe_guard *guard, harpe_error *error) {
@@ -95,7 +95,7 @@ static harpe_status replace_process(harpe_guard *guard, harpe_error *error) {
 /* Returns true if the end comes within the given time. */
 static bool is_over_within(const harpe_guard *guard, double pause_s) {
     struct pollfd end = {.fd = guard->end, .events = POLLIN};
-    (void)poll(&end, 1, (int)(pause_s * 1e3));
+    (void)harpe_poll(&end, 1, (int64_t)(pause_s * 1e9));
     return atomic_load(&guard->is_over);
 }
 
@@ -124,7 +124,7 @@ static void *watch(void *argument) {
         double since_s = harpe_clock_s();
         struct pollfd ends[2] = {{.fd = guard->socket, .events = POLLRDHUP},
                                  {.fd = guard->end, .events = POLLIN}};
-        if (poll(ends, 2, -1) < 0 && errno != EINTR) return NULL;
+        if (harpe_poll(ends, 2, -1) < 0 && errno != EINTR) return NULL;
         if (ends[0].revents & POLLNVAL) return NULL; /* the trainer has closed all descriptors */
         if (!atomic_load(&guard->is_over) && has_died(guard))
             replace(guard, harpe_clock_s() - since_s > SHORT_LIFE_S);

@@ -10,7 +10,6 @@
  * If the server gives no limit for hold_s, the job runs its own limit again.
  * The log gets a line when the outcome changes, not for each attempt. */
 #include <math.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include "base/clock.h"
 #include "base/format.h"
 #include "base/text.h"
+#include "base/wait.h"
 #include "http/client/exchange.h"
 #include "powerlimit/member_internal.h"
 #include "powerlimit/member_messages.h"
@@ -84,7 +84,7 @@ static void rest(harpe_power_member *member, double seconds, bool hears) {
         double wait_s = fmax(0, fmin(left_s, hold_left_s(member)));
         struct pollfd bell = {.fd = member->bell, .events = POLLIN};
         if (left_s <= 0) return;
-        bool has_rung = poll(&bell, 1, (int)ceil(wait_s * 1e3)) > 0;
+        bool has_rung = harpe_poll(&bell, 1, (int64_t)ceil(wait_s * 1e9)) > 0;
         if (has_rung) silence_bell(member);
         if (has_rung && hears) return;
     }

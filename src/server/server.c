@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
 #include <pwd.h>
 #include <signal.h>
@@ -25,6 +24,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "base/token.h"
+#include "base/wait.h"
 #include "http/http.h"
 #include "rights/tokens_file.h"
 #include "server/api/audit_file.h"
@@ -289,13 +289,13 @@ static void *watch_stop(void *user) {
     struct pollfd events[] = {{.fd = server->stop_ends, .events = POLLIN},
                               {.fd = server->stop_begins, .events = POLLIN},
                               {.fd = pending, .events = POLLIN}};
-    while (poll(events, 3, -1) < 0 && errno == EINTR)
+    while (harpe_poll(events, 3, -1) < 0 && errno == EINTR)
         continue;
     int64_t end_ns = harpe_clock_ns() + self->limit_ms * INT64_C(1000000);
     while (!(events[0].revents & POLLIN)) {
-        int64_t left_ms = (end_ns - harpe_clock_ns()) / 1000000;
-        if (left_ms <= 0) leave_now(server, self->is_silent);
-        if (poll(events, 1, left_ms <= 0 ? -1 : (int)left_ms) < 0) events[0].revents = 0;
+        int64_t left_ns = end_ns - harpe_clock_ns();
+        if (left_ns <= 0) leave_now(server, self->is_silent);
+        if (harpe_poll(events, 1, left_ns <= 0 ? -1 : left_ns) < 0) events[0].revents = 0;
     }
     if (pending >= 0) (void)close(pending);
     return NULL;

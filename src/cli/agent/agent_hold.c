@@ -2,7 +2,6 @@
 /* `harpe agent hold`: runs a command while GPUs have a clock or a power limit. It uses the node
  * agent, or the driver if there is no agent and this process has the privilege. */
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -301,7 +300,7 @@ static int follow(holding *all, int signals, pid_t id) {
     int wait_code = 0;
     for (;;) {
         struct pollfd ready = {.fd = signals, .events = POLLIN};
-        if (poll(&ready, 1, TEND_MS) == 0) tend(all);
+        if (harpe_poll(&ready, 1, TEND_MS * INT64_C(1000000)) == 0) tend(all);
         struct signalfd_siginfo info;
         while (read(signals, &info, sizeof info) == (ssize_t)sizeof info)
             if (info.ssi_signo != SIGCHLD && info.ssi_code != SI_KERNEL)

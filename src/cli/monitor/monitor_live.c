@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -16,10 +15,12 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/terminal_progress.h"
+#include "base/wait.h"
 #include "cli/command.h"
 #include "cli/monitor/monitor_view.h"
 
 static const char *const window_name = "live";
+static const int64_t slice_ns = 100000000; /* longest time between two looks for a signal */
 
 typedef struct live_run {
     const harpe_monitor_request *request;
@@ -139,14 +140,14 @@ static harpe_status close_csv(live_run *live, harpe_error *error) {
 /* ---- Timing ---------------------------------------------------------------------------------- */
 
 /* Waits until `wake_ns`. Returns false if the program is to stop. It waits in short slices, so a
- * signal that arrives just before poll() is noticed soon. */
+ * signal that arrives just before harpe_poll() is noticed soon. */
 static bool wait_until(live_run *live, int64_t wake_ns) {
     for (;;) {
-        int64_t left_ms = (wake_ns - harpe_clock_ns() + 999999) / 1000000;
+        int64_t left_ns = wake_ns - harpe_clock_ns();
         if (harpe_terminal_progress_signal() || quit_was_pressed(live)) return false;
-        if (left_ms <= 0) return true;
+        if (left_ns <= 0) return true;
         struct pollfd keys = {.fd = live->has_keys ? STDIN_FILENO : -1, .events = POLLIN};
-        (void)poll(&keys, 1, left_ms < 100 ? (int)left_ms : 100);
+        (void)harpe_poll(&keys, 1, left_ns < slice_ns ? left_ns : slice_ns);
         if (keys.revents & (POLLHUP | POLLERR | POLLNVAL)) live->has_keys = false;
     }
 }

@@ -4,7 +4,6 @@
  * limits and measures. */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/wait.h"
 #include "cli/command.h"
 #include "cli/power_limit/fleet_flags.h"
 #include "cli/power_limit/power_limit_commands.h"
@@ -159,10 +159,7 @@ static void take_line(run_child *child, harpe_power_limit_optimizer *optimizer) 
     child->line_length = 0;
 }
 
-static bool is_readable(int descriptor) {
-    struct pollfd one = {.fd = descriptor, .events = POLLIN};
-    return poll(&one, 1, 0) > 0 && (one.revents & POLLIN);
-}
+static bool is_readable(int descriptor) { return harpe_events_now(descriptor, POLLIN) & POLLIN; }
 
 /* Reads lines from the pipe once. Returns false if no process can write to the pipe any more, or if
  * there is nothing to read yet. */
@@ -233,7 +230,7 @@ static void follow(run_child *child, harpe_power_limit_optimizer *optimizer) {
                                 {.fd = child->step_signals.lines, .events = POLLIN},
                                 {.fd = child->step_signals.bell, .events = POLLIN}};
     while (!child->has_ended) {
-        if (poll(ways, WAYS, -1) < 0) continue;
+        if (harpe_poll(ways, WAYS, -1) < 0) continue;
         take_signals(child, optimizer);
         if (ways[BOARD].revents) take_step_signals(child, optimizer);
         /* The pipe is empty, and no process can write to it any more. */

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -134,7 +133,8 @@ static harpe_status after_a_signal(harpe_status status, harpe_error *error) {
 static harpe_status listen_once(harpe_torch_pair *pair, int milliseconds, bool *is_waiting,
                                 harpe_error *error) {
     struct pollfd poller = {.fd = pair->lines, .events = POLLIN};
-    if (poll(&poller, 1, milliseconds) > 0) return read_lines(pair, is_waiting, error);
+    if (harpe_poll(&poller, 1, milliseconds * INT64_C(1000000)) > 0)
+        return read_lines(pair, is_waiting, error);
     return harpe_command_check_signal(error);
 }
 

@@ -11,7 +11,6 @@
 #include "server/cluster/message_queue.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +23,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "base/wait.h"
 #include "server/cluster/heartbeats.h"
 #include "server/cluster/message_list.h"
 #include "server/store/postgres_result.h"
@@ -244,12 +244,11 @@ static bool has_notices(harpe_message_queue *queue) {
 static void wait_for_news(harpe_message_queue *queue) {
     if (has_notices(queue)) return;
     int64_t left_ns = queue->next_heartbeat_ns - harpe_clock_boot_ns();
-    int timeout_ms = left_ns <= 0 ? 0 : (int)(left_ns / 1000000) + 1;
     struct pollfd waited[] = {
         {.fd = queue->wake_event, .events = POLLIN},
         {.fd = queue->connection ? PQsocket(queue->connection) : -1, .events = POLLIN},
     };
-    (void)poll(waited, 2, timeout_ms);
+    (void)harpe_poll(waited, 2, left_ns > 0 ? left_ns : 0);
     eventfd_t count = 0;
     (void)eventfd_read(queue->wake_event, &count);
 }

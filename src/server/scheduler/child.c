@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -20,6 +19,7 @@
 #include "base/error.h"
 #include "base/helper_process.h"
 #include "base/text.h"
+#include "base/wait.h"
 #include "server/scheduler/supervisor.h"
 
 enum {
@@ -165,12 +165,12 @@ void harpe_child_end(harpe_child *self, int timeout_ms, char *how, size_t size) 
     struct pollfd event = {.fd = self->leash, .events = POLLIN};
     *how = '\0';
     if (self->leash < 0) return;
-    bool is_reported = poll(&event, 1, timeout_ms) > 0;
+    bool is_reported = harpe_poll(&event, 1, timeout_ms * INT64_C(1000000)) > 0;
     if (!is_reported) {
         (void)send(self->leash, HARPE_SUPERVISOR_KILL, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
         close_fd(&self->input);
         close_fd(&self->output);
-        (void)poll(&event, 1, REPORT_LIMIT_MS);
+        (void)harpe_poll(&event, 1, REPORT_LIMIT_MS * INT64_C(1000000));
     }
     ssize_t count = recv(self->leash, &report, sizeof report, MSG_DONTWAIT);
     if (count == (ssize_t)sizeof report) {

@@ -7,7 +7,6 @@
  * later rounds. A program that dies or does not answer is lost. The server can start a new process,
  * which gets the results of all rounds again (src/server/engine/replay.c). */
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +17,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "base/wait.h"
 #include "server/scheduler/program.h"
 
 enum {
@@ -58,7 +58,7 @@ static harpe_status wait_for(harpe_program *self, int fd, short events, int64_t 
         /* If the leash is closed, the program or its supervisor was killed. */
         struct pollfd ready[] = {{.fd = fd, .events = events},
                                  {.fd = self->child.leash, .events = POLLIN}};
-        int count = left_ns > 0 ? poll(ready, 2, (int)(left_ns / 1000000) + 1) : 0;
+        int count = left_ns > 0 ? harpe_poll(ready, 2, left_ns) : 0;
         if (count > 0 && ready[0].revents) return HARPE_OK;
         if (count > 0) return fail_died(self, error);
         if (count < 0 && errno == EINTR) continue;
@@ -197,8 +197,7 @@ static harpe_status take_schedules(harpe_program *self, json_t *answer, harpe_er
 static harpe_status ask_once(harpe_program *self, const char *question, size_t length,
                              harpe_text *answer, harpe_error *error) {
     if (!harpe_child_is_running(&self->child)) return fail_died(self, error);
-    struct pollfd early = {.fd = self->child.output, .events = POLLIN};
-    if (poll(&early, 1, 0) > 0 && (early.revents & POLLIN)) return fail_lines(self, error);
+    if (harpe_events_now(self->child.output, POLLIN) & POLLIN) return fail_lines(self, error);
     int64_t deadline_ns = harpe_clock_ns() + (int64_t)self->timeout_s * 1000000000;
     harpe_status status = send_line(self, question, length, deadline_ns, error);
     return status != HARPE_OK ? status : read_line(self, answer, deadline_ns, error);

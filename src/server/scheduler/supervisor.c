@@ -15,7 +15,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,6 +30,7 @@
 
 #include "base/clock.h"
 #include "base/helper_process.h"
+#include "base/wait.h"
 
 enum {
     GRACE_MS = 300,         /* between the end of the program's input and SIGKILL */
@@ -245,7 +245,7 @@ static void kill_all(supervisor *self) {
     while (reap(self) && harpe_clock_ns() < end_ns) {
         struct signalfd_siginfo taken;
         kill_children();
-        (void)poll(&event, 1, KILL_STEP_MS);
+        (void)harpe_poll(&event, 1, KILL_STEP_MS * INT64_C(1000000));
         (void)!read(self->signals, &taken, sizeof taken);
         for (int i = 0; i < 64 && pass_errors(self); i++)
             continue;
@@ -283,13 +283,10 @@ static void keep(supervisor *self, bool knows_server) {
                               {.fd = self->signals, .events = POLLIN},
                               {.fd = self->errors, .events = POLLIN}};
     while (!self->has_ended) {
-        int64_t left_ms = -1;
-        if (self->end_ns > 0) {
-            left_ms = (self->end_ns - harpe_clock_ns()) / 1000000 + 1;
-            if (left_ms <= 0) return;
-        }
+        int64_t left_ns = self->end_ns > 0 ? self->end_ns - harpe_clock_ns() : -1;
+        if (self->end_ns > 0 && left_ns <= 0) return;
         events[3].fd = self->errors;
-        if (poll(events, 4, (int)left_ms) < 0) continue;
+        if (harpe_poll(events, 4, left_ns) < 0) continue;
         if (events[0].revents && !listen_to_server(self)) events[0].fd = -1;
         if (events[1].revents & POLLIN) {
             end_after(self, GRACE_MS);

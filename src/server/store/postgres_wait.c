@@ -6,13 +6,13 @@
 #include "server/store/postgres_wait.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <libpq-events.h>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/wait.h"
 #include "server/store/postgres_result.h"
 
 /* ---- The limit ------------------------------------------------------------------------------- */
@@ -44,11 +44,11 @@ static int wait_for_bytes(const PGconn *connection, bool has_unsent) {
     struct pollfd waited = {.fd = PQsocket(connection),
                             .events = (short)(has_unsent ? POLLIN | POLLOUT : POLLIN)};
     for (;;) {
-        int64_t left_ms = (end_ns - harpe_clock_ns()) / 1000000;
-        int count = poll(&waited, 1, left_ms > 0 ? (int)left_ms + 1 : 0);
+        int64_t left_ns = end_ns - harpe_clock_ns();
+        int count = harpe_poll(&waited, 1, left_ns > 0 ? left_ns : 0);
         if (count > 0) return waited.revents;
         if (count < 0 && errno != EINTR) return POLLERR;
-        if (left_ms <= 0) return 0;
+        if (left_ns <= 0) return 0;
     }
 }
 

@@ -8,7 +8,6 @@
  * a change meanwhile, SQLite also makes it in the copy. */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -156,7 +155,8 @@ static bool asks(const harpe_sqlite_backups *self, int client) {
     char byte;
     struct pollfd events[] = {{.fd = client, .events = POLLIN},
                               {.fd = self->stop, .events = POLLIN}};
-    if (poll(events, 2, REQUEST_MS) <= 0 || self->is_stopping) return false;
+    if (harpe_poll(events, 2, REQUEST_MS * INT64_C(1000000)) <= 0 || self->is_stopping)
+        return false;
     return recv(client, &byte, 1, MSG_DONTWAIT) == 1;
 }
 
@@ -174,11 +174,11 @@ static void *serve_backups(void *user) {
     struct pollfd events[] = {{.fd = self->stop, .events = POLLIN},
                               {.fd = self->listener, .events = POLLIN}};
     while (!self->is_stopping) {
-        if (poll(events, 2, -1) < 0 && errno != EINTR) break;
+        if (harpe_poll(events, 2, -1) < 0 && errno != EINTR) break;
         if (self->is_stopping || !(events[1].revents & POLLIN)) continue;
         int client = accept4(self->listener, NULL, NULL, SOCK_CLOEXEC);
         if (client < 0) { /* for example, no descriptor is free */
-            (void)poll(events, 1, REFUSED_MS);
+            (void)harpe_poll(events, 1, REFUSED_MS * INT64_C(1000000));
             continue;
         }
         if (asks(self, client)) answer(self, client);
