@@ -9,6 +9,8 @@
 - What an outsider controls cannot hold a process for ever (SECURITY.md): no code of src/ waits for a lock
   without a limit, and messages on sockets are received only where their descriptors are handled. Other files
   look at them (MSG_PEEK).
+- Time passes in two files: src/base/clock.c reads clocks, and src/base/wait.c waits. The list OTHER_WAITS names
+  the files of src/ and emulator/ that still wait by themselves.
 
 The rule for braces (none around one statement that fits on one line) is that of clang-format; the
 test house_format checks it.
@@ -31,6 +33,23 @@ BANNER = re.compile(r"^[ \t]*/\* ?-{4}.*$", re.MULTILINE)
 WAITING_LOCK = re.compile(r"\b(?:flock\(|lockf\(|F_SETLKW\b|F_OFD_SETLKW\b)(?P<how>[^;]*)")
 RECEIVING = re.compile(r"\brecvmm?sg\((?P<how>[^;]*)")
 RECEIVER = "src/base/passed_files.c"
+TIME_CALL = re.compile(
+    r"(?<![\w>.])(?P<call>clock_gettime|gettimeofday|time|clock|getrusage|(?:clock_)?nanosleep|u?sleep|p?poll|"
+    r"epoll_p?wait2?|p?select|pthread_(?:cond|mutex|rwlock)_(?:rd|wr)?(?:timed|clock)(?:wait|lock)|"
+    r"pthread_(?:timed|clock)join_np|sem_(?:timed|clock)?wait|sigtimedwait|setitimer|alarm|timerfd_create)\(|"
+    r"\b(?P<number>FUTEX_WAIT|SYS_epoll_pwait2)\b")
+TIME_FILES = ("src/base/clock.c", "src/base/wait.c")
+OTHER_WAITS = {
+    "emulator/lock.c": ("FUTEX_WAIT", "processes that share an emulated machine wait on its memory"),
+    "src/cli/fleet/fleet_repeat.c": ("ppoll", "unblocks signals only while it waits"),
+    "src/cli/power_limit/step_signals.c": ("FUTEX_WAIT", "a job's steps arrive in shared memory"),
+    "src/client/controller_apply_clock.c": ("FUTEX_WAIT", "clock requests arrive in shared memory"),
+    "src/client/stream_cell.c": ("sem_wait", "the training thread wakes it with one sem_post"),
+    "src/http/loop.c": ("epoll_wait", "the loop, which waits for all descriptors of a server"),
+    "src/server/scheduler/program.c": ("sigtimedwait", "takes a pending SIGPIPE, and does not wait"),
+    "src/server/scheduler/supervisor.c": ("setitimer", "ends its own start if that takes too long"),
+    "src/sim/board.c": ("FUTEX_WAIT", "simulated ranks wait on shared memory"),
+}
 WHOLE_BANNER = re.compile(r"[ \t]*/\* ---- [^-\s].*? -{4,} \*/")
 
 
@@ -101,9 +120,22 @@ def waiting_findings(code):
             yield it.start(), "receive a message with base/passed_files.h, which handles its descriptors"
 
 
-def findings(text):
+def time_findings(code, name):
+    own = OTHER_WAITS.get(name, ("",))[0]
+    calls = [(it.start(), it["call"] or it["number"]) for it in TIME_CALL.finditer(code)]
+    for start, call in calls:
+        if call != own and not (own == "epoll_wait" and call == "SYS_epoll_pwait2"):
+            yield start, f"read clocks with base/clock.h and wait with base/wait.h, and not with {call}"
+    if own and own not in (call for _, call in calls):
+        yield 0, f"calls no {own} any more: remove it from OTHER_WAITS in {pathlib.Path(__file__).name}"
+
+
+def findings(text, name="src/x.c"):
     code = blank(text)
-    yield from waiting_findings(code)
+    if name.startswith("src/") and name != RECEIVER:
+        yield from waiting_findings(code)
+    if name.startswith(("src/", "emulator/")) and name not in TIME_FILES:
+        yield from time_findings(code, name)
     yield from null_findings(code)
     yield from status_findings(code)
     yield from banner_findings(text)
@@ -112,8 +144,7 @@ def findings(text):
 def check(path, name):
     """Prints the findings of a file. Returns their number."""
     text = path.read_text()
-    is_exempt = name == RECEIVER or not name.startswith("src/")
-    found = set(findings(text)) - set(waiting_findings(blank(text)) if is_exempt else ())
+    found = set(findings(text, name))
     for at, what in sorted(found):
         print(f"{name}:{text.count(chr(10), 0, at) + 1}: {what}")
     return len(found)
@@ -125,10 +156,11 @@ def check_itself():
              "x = p == NULL;", "if (status) f();", "if (!self->status) f();", "ok = ok && status;",
              "/* ---- Name\n * ---- */", "/* ---- Name */", f"/* ---- Name {'-' * 83} */",
              f"/* ---- Name {'-' * 85} */", "r = flock(fd, LOCK_EX);", "fcntl(fd, F_SETLKW, &all);",
-             "got = recvmsg(fd, &message, MSG_DONTWAIT);")
+             "got = recvmsg(fd, &message, MSG_DONTWAIT);", "now = time(NULL);",
+             "(void)poll(&one, 1, -1);", "syscall(SYS_futex, &word, FUTEX_WAIT, 1, NULL, NULL, 0);")
     right = ("return p != NULL;", "if (!p) f();", "if (status != HARPE_OK) f();", "if (status(p)) f();",
              "r = flock(fd, LOCK_EX | LOCK_NB);", "got = recvmsg(fd, &message, MSG_PEEK);",
-             "/* if (p == NULL) */", 'say("!status");', f"/* ---- Name {'-' * 84} */", "bool is = p != NULL;")
+             "self->poll(1);", "/* if (p == NULL) */", 'say("!status");', f"/* ---- Name {'-' * 84} */", "bool is = p != NULL;")
     failed = [text for text in wrong if not list(findings(text))]
     failed += [text for text in right if list(findings(text))]
     if failed:
