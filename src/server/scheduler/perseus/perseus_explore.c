@@ -137,7 +137,8 @@ static harpe_status advance(harpe_perseus *self, harpe_error *error) {
     harpe_status status = harpe_explorer_plan(explorer, &terms, &is_finished, error);
     if (status != HARPE_OK) return status;
     bool is_first = self->phase == HARPE_PERSEUS_EXPLORE;
-    bool is_begun = explorer->is_exploring || explorer->looks > 0;
+    bool is_begun =
+        explorer->is_exploring || (explorer->looks > 0 && harpe_explorer_measured(explorer) > 0);
     if (is_first && is_begun && sweep->position == 0) sweep->position = 1;
     if (is_finished && is_first)
         plan_first(self);
