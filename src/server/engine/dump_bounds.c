@@ -56,7 +56,7 @@ static bool is_dump(const char *name) {
 /* A time in the future is of a clock that was ahead. It counts as the oldest, so that these files
  * do not take the room of new ones. */
 static int64_t time_of(const struct stat *info) {
-    return info->st_mtime > time(NULL) + CLOCKS_APART_S ? 0 : info->st_mtime;
+    return info->st_mtime > harpe_clock_wall_whole_s() + CLOCKS_APART_S ? 0 : info->st_mtime;
 }
 
 static void add_file(dump_files *files, const char *job, const char *name,

@@ -3,6 +3,7 @@
  * round. The data is checked even though an earlier server wrote it. */
 #include "server/scheduler/perseus/explorer_state.h"
 
+#include <limits.h>
 #include <math.h>
 
 /* ---- Saving ---------------------------------------------------------------------------------- */
@@ -114,7 +115,7 @@ bool harpe_explorer_load(harpe_explorer *explorer, const json_t *saved) {
     explorer->stale_rounds = (size_t)stale[1];
     explorer->looks = (int)fmin(straggler[0], 2);
     explorer->undisturbed_s = straggler[1];
-    explorer->straggler_rounds = (int)straggler[2];
+    explorer->straggler_rounds = (int)fmin(straggler[2], INT_MAX);
     explorer->is_exploring = json_is_true(json_object_get(saved, "is_exploring"));
     return true;
 }
