@@ -275,7 +275,9 @@ class Holders(unittest.TestCase):
         self.until_restored()
 
     def test_a_gpu_that_a_killed_job_has_left_changed(self):
-        # The job and its controller are killed at once. The next client's change restores the GPU first.
+        # The job and its controller are killed at once. The next client's change restores the GPU first,
+        # unless the daemon has done so before: it looks at all records when a process ends whose record it
+        # found at its start, and tests that run beside this one have such processes.
         daemon = self.start()
         trainer = self.machine.start()
         self.addCleanup(trainer.stdout.close)
@@ -292,8 +294,8 @@ class Holders(unittest.TestCase):
             os.kill(one, signal.SIGKILL)
         trainer.wait()
         self.machine.until(lambda: not self.machine.controllers())
-        self.assertNotEqual(self.machine.states(), self.machine.found_all)
-        self.assertEqual(len(self.records()), 1)
+        if self.machine.states() != self.machine.found_all:
+            self.assertEqual(len(self.records()), 1)
         client = self.client(daemon)
         self.ok(client.post("set_gpu_locked_clocks", **LOCK))
         self.assertEqual(self.machine.states()[0], (1200, 405, kills.FOUND_MW, 0))
