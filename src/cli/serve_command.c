@@ -183,9 +183,11 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     case FLAG_SET: {
         const char *equals = strchr(argument, '=');
         if (!equals) harpe_flag_fail(state, "--set: '%s' is not NAME=VALUE", argument);
-        int length = (int)(equals - argument);
-        snprintf(flag, sizeof flag, "--set %.*s", length < 60 ? length : 60, argument);
-        give(arguments, state, argument, (size_t)length, equals + 1, flag);
+        size_t length = (size_t)(equals - argument);
+        int shown = harpe_settings_name_length(argument); /* the rest may be a password */
+        snprintf(flag, sizeof flag, "--set %.*s", shown < (int)length ? shown : (int)length,
+                 argument);
+        give(arguments, state, argument, length, equals + 1, flag);
         return 0;
     }
     case ARGP_KEY_ARG: harpe_flag_fail(state, "serve takes no arguments, got '%s'", argument);

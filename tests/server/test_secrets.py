@@ -208,7 +208,7 @@ class FilesOfTheServer(World):
 
     def test_are_for_its_user_alone(self):
         state = self.directory / "new" / "state"
-        running = self.start("--state-dir", state, "--scheduler", "HighestFrequency")
+        running = self.start("--state-dir", state, "--set", "dump_data=true", "--scheduler", "HighestFrequency")
         job_id = self.play_a_round(running)
         self.wait_for(lambda: list(state.rglob("ranks.json")))
         self.assertTrue((state / "harpe.db-wal").exists())
