@@ -107,7 +107,7 @@ static inline harpe_status explored_break_law(const harpe_profile *lawful, explo
 /* Draws how a job breaks the law. */
 static inline explored_law explored_any_law(uint64_t seed) {
     uint64_t random = seed * 104729 + 5;
-    explored_law law = {.kind = EXPLORED_VARIED + (int)(seed % (EXPLORED_LAWS - 1))};
+    explored_law law = {.kind = (explored_law_kind)(EXPLORED_VARIED + seed % (EXPLORED_LAWS - 1))};
     law.amount = explored_draw_uniform(&random, 0.005, 0.03);
     law.is_shared = explored_draw_uniform(&random, 0, 1) < 0.5;
     return law;
