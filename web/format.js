@@ -35,7 +35,7 @@ function rounded(value, uncertainty) {
     return [text(value), text(Math.max(uncertainty, step))];
 }
 
-/** Formats a value with its uncertainty in the same unit. */
+/** Formats "41.23 ± 0.81 kWh": a value and its uncertainty, in a unit that is given. */
 export function within(value, uncertainty, [scale, unit]) {
     return `${rounded(value / scale, uncertainty / scale).join(" ± ")} ${unit}`;
 }

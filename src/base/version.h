@@ -3,8 +3,10 @@
 #ifndef HARPE_BASE_VERSION_H
 #define HARPE_BASE_VERSION_H
 
-/* Returns the version that the programs print. Packages and wheels of a commit after a release have
- * one that grows with the commits (packaging/version.sh); in other builds it is harpe_version(). */
+/* Returns the version that the programs print. In packages and wheels of a commit after a release,
+ * this version grows with the commits (packaging/version.sh). In other builds it is
+ * harpe_version().
+ */
 const char *harpe_build_version(void);
 
 #endif

@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "base/token.h"
 #include "client/optimizer_internal.h"
+#include "pfo/metadata.h"
 
 enum { DEFAULT_ITERATIONS = 5, DEFAULT_WARMUP_ITERATIONS = 1, ITERATIONS_MAX = 100000 };
 
@@ -139,12 +140,10 @@ static bool copy(const char **text) {
 /* Appends " NAME=VALUE" to the metadata, unless it has a word NAME or there is no value. Unusual
  * characters of the value become '_'. */
 static void add_word(harpe_text *metadata, const char *name, const char *value) {
-    char start[32];
-    (void)snprintf(start, sizeof start, "%s=", name);
-    for (const char *at = metadata->data; at && (at = strstr(at, start)); at++)
-        if (at == metadata->data || strchr(" \t\r\n,;+", at[-1])) return;
-    if (!value || !*value) return;
-    harpe_text_printf(metadata, "%s%s", metadata->length > 0 ? " " : "", start);
+    const char *place = metadata->data ? metadata->data : "";
+    size_t length;
+    if (!value || !*value || harpe_metadata_next(&place, name, &length)) return;
+    harpe_text_printf(metadata, "%s%s=", metadata->length > 0 ? " " : "", name);
     for (size_t i = 0; value[i] && i < 64; i++) {
         bool is_usual = isalnum((unsigned char)value[i]) || strchr("._-@", value[i]);
         harpe_text_append(metadata, is_usual ? value + i : "_", 1);
@@ -161,10 +160,10 @@ static harpe_status complete_metadata(harpe_pipeline_frequency_options *own, har
     if (gethostname(node, sizeof node - 1) != 0) *node = '\0';
     harpe_text text = {0};
     if (own->job_metadata) harpe_text_printf(&text, "%s", own->job_metadata);
-    add_word(&text, "user", user);
-    add_word(&text, "slurm_job", secure_getenv("SLURM_JOB_ID"));
-    add_word(&text, "node", node);
-    add_word(&text, "nodes", secure_getenv("SLURM_JOB_NUM_NODES"));
+    add_word(&text, harpe_word_names[HARPE_WORD_USER], user);
+    add_word(&text, harpe_word_names[HARPE_WORD_SLURM_JOB], secure_getenv("SLURM_JOB_ID"));
+    add_word(&text, harpe_word_names[HARPE_WORD_NODE], node);
+    add_word(&text, harpe_word_names[HARPE_WORD_NODES], secure_getenv("SLURM_JOB_NUM_NODES"));
     if (text.failed) {
         harpe_text_free(&text);
         return harpe_fail_memory(error);

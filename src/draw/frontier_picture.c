@@ -327,7 +327,7 @@ static void draw_marks(drawing *d) {
                               (harpe_area){at.x - 7.0, at.y - 7.0, at.x + 7.0, at.y + 7.0});
     }
     harpe_xy first = to_picture(d, points[0]), reference = to_picture(d, picture->reference);
-    /* Two labels of one place would hide the curve. */
+    /* Two labels at the same point would hide the curve. */
     bool is_reference =
         picture->has_reference && hypot(first.x - reference.x, first.y - reference.y) < 2.0;
     const char *first_name = least == 0     ? "fastest, least energy"

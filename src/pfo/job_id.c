@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "pfo/metadata.h"
 #include "pfo/models.h"
 
 enum { LONGEST_PART = 128, LONGEST_ID = 512 };
@@ -18,20 +19,20 @@ static bool is_allowed(char c) {
     return is_letter_or_digit(c) || (c != '\0' && strchr("._:=,@-", c));
 }
 
-/* Returns a copy without the words that say who runs the job and where. The client adds them, and
- * they would only make the id longer. The caller frees the copy with free(). */
+/* Returns a copy without the words that the client adds, because they would only make the id
+ * longer. The caller frees the copy with free(). */
 static char *without_added_words(const char *metadata) {
-    static const char *const names[] = {"user=", "slurm_job=", "node=", "nodes="};
-    char *copy = malloc(strlen(metadata) + 1), *end = copy;
-    for (const char *word = metadata; copy && *word;) {
-        size_t blank = *word == ' ', length = blank + strcspn(word + blank, " ");
-        bool is_added = false;
-        for (size_t n = 0; n < sizeof names / sizeof *names; n++)
-            is_added = is_added || strncmp(word + blank, names[n], strlen(names[n])) == 0;
-        if (!is_added) end = mempcpy(end, word, length);
-        word += length;
+    char *copy = strdup(metadata);
+    for (int w = 0; copy && w < HARPE_ADDED_WORDS; w++) {
+        const char *value, *place = copy;
+        size_t length;
+        while ((value = harpe_metadata_next(&place, harpe_word_names[w], &length))) {
+            char *start = copy + (value - copy) - strlen(harpe_word_names[w]) - 1;
+            start -= start > copy && start[-1] == ' ';
+            memmove(start, place, strlen(place) + 1);
+            place = start;
+        }
     }
-    if (copy) *end = '\0';
     return copy;
 }
 

@@ -414,8 +414,9 @@ static harpe_status check_limits(const launcher *self, int failed, harpe_error *
     return HARPE_OK;
 }
 
-/* Returns the part of the clocks that the scheduler has already measured, 0 to 1. An exploration
- * knows only from its first plan on how many it wants. Returns -1 if the part is not known. */
+/* Returns the part of the clocks that the scheduler has already measured, 0 to 1. Returns
+ * -1 if the part is not known. An exploration knows how many clocks it wants once it has made its
+ * first plan. */
 static double fraction_learned(const launcher *self) {
     json_t *exploration = json_object_get(self->story->frontier, "exploration");
     json_t *sweep = json_object_get(self->story->frontier, "sweep");

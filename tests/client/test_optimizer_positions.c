@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the training thread notes for a controller that asks for clocks early: the position of each
- * instruction of the schedule, also of one at 0 MHz, which leaves the clock as it is. There is no
- * controller process; the test reads the slot. */
+ * instruction of the schedule. Instructions at 0 MHz, which leave the clock as it is, are noted as
+ * well. There is no controller process; the test reads the slot. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -35,7 +35,7 @@ static void an_id_tells_time_degrees_scheduler_and_metadata(void **state) {
     expect_id("", "PointSolution", 2, "2023-07-05-09-08-07.2+dp2+pp4+tp1+PointSolution");
     expect_id("bert-1.3b_mb=32,a@b:c", "A", 13,
               "2023-07-05-09-08-07.13+dp2+pp4+tp1+A+bert-1.3b_mb=32,a@b:c");
-    /* The words that the client adds are not part of the id. */
+    /* The id leaves out the words that the client adds. */
     expect_id("user=ann slurm_job=7 node=n1 nodes=2", "A", 1, "2023-07-05-09-08-07+dp2+pp4+tp1+A");
     expect_id("bert superuser=1 user=ann node=n1 end", "A", 1,
               "2023-07-05-09-08-07+dp2+pp4+tp1+A+bert_superuser=1_end");

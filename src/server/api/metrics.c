@@ -5,9 +5,8 @@
 
 #include <stdio.h>
 
-#include <harpe/version.h>
-
 #include "base/metrics_text.h"
+#include "base/version.h"
 #include "server/api/metrics_jobs.h"
 
 typedef struct metric {
@@ -37,7 +36,7 @@ static void append_server(harpe_text *text, bool is_healthy) {
     };
     harpe_metrics_text_head(text, "harpe_build_info", GAUGE, "1; the label is Harpe's version.");
     harpe_text_printf(text, "harpe_build_info{");
-    harpe_metrics_text_label(text, "version", harpe_version());
+    harpe_metrics_text_label(text, "version", harpe_build_version());
     harpe_text_printf(text, "}");
     harpe_metrics_text_value(text, 1);
     APPEND(text, metrics);

@@ -292,10 +292,10 @@ static void append_infos(harpe_text *text, const harpe_jobs *jobs, const char *s
             {"job_id", job->id},
             {"name", name},
             {"group", job->group},
-            {"user", job->words[HARPE_JOB_USER]},
-            {"slurm_job", job->words[HARPE_JOB_SLURM_JOB]},
-            {"node", job->words[HARPE_JOB_NODE]},
-            {"model", job->words[HARPE_JOB_MODEL]},
+            {"user", job->words[HARPE_WORD_USER]},
+            {"slurm_job", job->words[HARPE_WORD_SLURM_JOB]},
+            {"node", job->words[HARPE_WORD_NODE]},
+            {"model", job->words[HARPE_WORD_MODEL]},
             {"gpus", gpus},
         };
         harpe_text_printf(text, "harpe_job_info");

@@ -6,10 +6,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Energies and powers of several jobs together. */
+/* Sums over jobs. */
 typedef struct harpe_figure_sums {
-    int64_t jobs, compared; /* compared: those with a baseline, which the savings are sums over */
-    double used_j, power_w, saved_j, variance, baseline_j; /* variance: of saved_j, for 95 % */
+    int64_t jobs;
+    double used_j, power_w;
+    /* Of the jobs that have a baseline. `variance` is that of saved_j: the sum of the squares of
+     * the uncertainties. */
+    int64_t compared;
+    double saved_j, variance, baseline_j;
 } harpe_figure_sums;
 
 typedef struct harpe_finished_job {

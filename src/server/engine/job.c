@@ -63,7 +63,7 @@ void harpe_job_free(harpe_job *job) {
     harpe_job_release(job);
     free(job->id);
     free(job->group);
-    for (int w = 0; w < HARPE_JOB_WORDS; w++)
+    for (int w = 0; w < HARPE_WORDS; w++)
         free(job->words[w]);
     free(job);
 }

@@ -10,31 +10,11 @@
 #include "rights/scope.h"
 #include "server/engine/replies.h"
 
-/* Returns the value of the next word NAME=VALUE of the metadata at `*place`, and sets `*place`
- * behind it. Returns NULL if there is none. */
-static const char *next_value(const char **place, const char *name, size_t *length) {
-    static const char separators[] = " \t\r\n,;+";
-    size_t name_length = strlen(name);
-    for (const char *word = *place; *word;) {
-        word += strspn(word, separators);
-        size_t word_length = strcspn(word, separators);
-        const char *next = word + word_length;
-        if (word_length > name_length && strncmp(word, name, name_length) == 0 &&
-            word[name_length] == '=') {
-            *place = next;
-            *length = word_length - name_length - 1;
-            return word + name_length + 1;
-        }
-        word = next;
-    }
-    return NULL;
-}
-
 bool harpe_metadata_group(const char *metadata, char **group) {
     size_t length;
     const char *value, *place = metadata ? metadata : "";
     *group = NULL;
-    while ((value = next_value(&place, "fleet_group", &length))) {
+    while ((value = harpe_metadata_next(&place, "fleet_group", &length))) {
         if (!harpe_group_name_is_sound(value, length)) continue;
         *group = strndup(value, length);
         return *group != NULL;
@@ -42,14 +22,11 @@ bool harpe_metadata_group(const char *metadata, char **group) {
     return true;
 }
 
-const char *const harpe_job_word_names[HARPE_JOB_WORDS] = {"user", "slurm_job", "node", "nodes",
-                                                           "model"};
-
 bool harpe_job_read_words(harpe_job *job) {
-    for (int w = 0; w < HARPE_JOB_WORDS; w++) {
+    for (int w = 0; w < HARPE_WORDS; w++) {
         const char *place = job->info.job_metadata ? job->info.job_metadata : "";
         size_t length = 0;
-        const char *value = next_value(&place, harpe_job_word_names[w], &length);
+        const char *value = harpe_metadata_next(&place, harpe_word_names[w], &length);
         if (length == 0) continue;
         job->words[w] = strndup(value, harpe_cut_length(value, length < 64 ? length : 64));
         if (!job->words[w]) return false;

@@ -10,8 +10,6 @@
  */
 bool harpe_metadata_group(const char *metadata, char **group);
 
-/* The names of the words that say who runs the job and where, in the order of `words`. */
-extern const char *const harpe_job_word_names[HARPE_JOB_WORDS];
 /* Sets `words` from the metadata. At most 64 bytes of a word are kept. Returns false if memory runs
  * out. */
 bool harpe_job_read_words(harpe_job *job);

@@ -76,10 +76,10 @@ static row row_of(const harpe_job *job, sort_key key) {
     case BY_SEEN: number = (double)harpe_job_seen_s(job); break;
     case BY_NAME: text = job->info.job_metadata; break;
     case BY_STATE: text = state_of(job); break;
-    case BY_USER: text = job->words[HARPE_JOB_USER]; break;
+    case BY_USER: text = job->words[HARPE_WORD_USER]; break;
     case BY_GROUP: text = job->group; break;
-    case BY_NODE: text = job->words[HARPE_JOB_NODE]; break;
-    case BY_SLURM_JOB: text = job->words[HARPE_JOB_SLURM_JOB]; break;
+    case BY_NODE: text = job->words[HARPE_WORD_NODE]; break;
+    case BY_SLURM_JOB: text = job->words[HARPE_WORD_SLURM_JOB]; break;
     case BY_GPUS: number = job->info.world_size; break;
     case BY_ROUND: number = (double)job->round; break;
     case BY_POWER: number = figures->power_w > 0 ? figures->power_w : NAN; break;
@@ -140,7 +140,7 @@ static bool matches(search *self, const harpe_job *job) {
     append_line(text, NULL);
     append_line(text, state_of(job));
     append_line(text, job->group);
-    for (int w = 0; w < HARPE_JOB_WORDS; w++)
+    for (int w = 0; w < HARPE_WORDS; w++)
         append_line(text, job->words[w]);
     for (int w = 0; w < self->count && !text->failed; w++)
         if (!strcasestr(text->data, self->words[w])) return false;

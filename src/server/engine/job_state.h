@@ -6,6 +6,7 @@
 #ifndef HARPE_SERVER_ENGINE_JOB_STATE_H
 #define HARPE_SERVER_ENGINE_JOB_STATE_H
 
+#include "pfo/metadata.h"
 #include "pfo/models.h"
 #include "rights/group_tree.h"
 #include "server/engine/call.h"
@@ -92,16 +93,6 @@ typedef enum harpe_job_state {
     HARPE_JOB_EVICTED,
 } harpe_job_state;
 
-/* The words of the metadata that the lists show (job_group.c). */
-enum {
-    HARPE_JOB_USER,
-    HARPE_JOB_SLURM_JOB,
-    HARPE_JOB_NODE,
-    HARPE_JOB_NODES,
-    HARPE_JOB_MODEL,
-    HARPE_JOB_WORDS
-};
-
 struct harpe_job {
     harpe_jobs *jobs;
     char *id;
@@ -110,7 +101,7 @@ struct harpe_job {
 
     harpe_job_info info;
     char *group;                   /* of its metadata; NULL: none */
-    char *words[HARPE_JOB_WORDS];  /* of its metadata; NULL: none */
+    char *words[HARPE_WORDS];      /* of its metadata; NULL: none */
     double power_cap_w;            /* that its scheduler keeps; 0: none */
     int64_t registered_s;          /* wall clock at that moment, s since 1970; never changes */
     int64_t serial;                /* in the table; later ones have larger numbers */

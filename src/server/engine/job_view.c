@@ -76,9 +76,9 @@ static void append_summary(harpe_text *text, const harpe_job *job, size_t metada
     else
         harpe_json_raw(text, ",\"no_contact_since\":null");
     harpe_json_string(text, ",\"group\":", job->group);
-    for (int w = 0; w < HARPE_JOB_WORDS; w++) {
+    for (int w = 0; w < HARPE_WORDS; w++) {
         harpe_json_raw(text, ",\"");
-        harpe_json_raw(text, harpe_job_word_names[w]);
+        harpe_json_raw(text, harpe_word_names[w]);
         harpe_json_string(text, "\":", job->words[w]);
     }
     harpe_json_number(text, ",\"power_cap\":", job->power_cap_w > 0 ? job->power_cap_w : NAN);

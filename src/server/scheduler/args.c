@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "pfo/conduct.h"
+#include "pfo/metadata.h"
 #include "server/scheduler/builtin.h"
 
 static const harpe_scheduler_argument *find(const harpe_scheduler_argument *known,
@@ -73,24 +74,19 @@ harpe_status harpe_scheduler_args_read(const char *scheduler, const char *args_j
 
 /* ---- What a job says of itself --------------------------------------------------------------- */
 
-static const char separators[] = " \t,;+";
-static const char MICROBATCHES[] = "num_microbatches=", TOKENS[] = "tokens_per_step=";
+static const char MICROBATCHES[] = "num_microbatches", TOKENS[] = "tokens_per_step";
 
 /* Returns the N of a word NAME=N in a job's metadata, from 1 to `maximum`, or 0. `wrong` receives
  * the first such word that has no such N, or NULL; it may be NULL itself. */
 static int64_t number_in_metadata(const harpe_job_info *job, const char *name, int64_t maximum,
                                   const char **wrong) {
-    size_t name_length = strlen(name);
-    const char *word = job->job_metadata ? job->job_metadata : "";
-    for (; *word; word += strcspn(word, separators)) {
-        word += strspn(word, separators);
-        if (strncmp(word, name, name_length) != 0) continue;
-        const char *digits = word + name_length;
-        size_t length = strspn(digits, "0123456789");
-        long long number = length > 0 && length < 11 ? strtoll(digits, NULL, 10) : 0;
-        bool is_whole = strcspn(digits, separators) == length;
-        if (is_whole && number >= 1 && number <= maximum) return number;
-        if (wrong && !*wrong) *wrong = word;
+    const char *value, *place = job->job_metadata ? job->job_metadata : "";
+    size_t length;
+    while ((value = harpe_metadata_next(&place, name, &length))) {
+        bool is_whole = length > 0 && length < 11 && strspn(value, "0123456789") == length;
+        long long number = is_whole ? strtoll(value, NULL, 10) : 0;
+        if (number >= 1 && number <= maximum) return number;
+        if (wrong && !*wrong) *wrong = value - strlen(name) - 1;
     }
     return 0;
 }
@@ -112,7 +108,7 @@ bool harpe_scheduler_job_wrong_word(const harpe_job_info *job, char *word, int64
         (void)number_in_metadata(job, TOKENS, *maximum, &wrong);
     }
     if (!wrong) return false;
-    size_t length = strcspn(wrong, separators);
+    size_t length = strcspn(wrong, HARPE_METADATA_SEPARATORS);
     if (length > HARPE_JOB_WORD_MAX) length = HARPE_JOB_WORD_MAX;
     memcpy(word, wrong, length);
     word[length] = '\0';

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is known about time and power of one (stage, instruction) over the clock. A curve keeps
  * weighted means of observations, and computes an estimate of every clock with bounds of its time.
- * Two rules of physics help: at a lower clock an instruction never takes less time, and it takes at
- * most the time at a higher clock times the ratio of the clocks. GPUs break them a little, so an
- * observed time counts more. A curve does not depend on plans or schedules. */
+ * Two rules of physics help: at a lower clock an instruction never takes less time, and its time
+ * grows at most by the ratio of the clocks. Real GPUs break these rules a little. So an observed
+ * time counts more than the rules. A curve does not depend on plans or schedules. */
 #ifndef HARPE_SERVER_SCHEDULER_PERSEUS_CLOCK_CURVE_H
 #define HARPE_SERVER_SCHEDULER_PERSEUS_CLOCK_CURVE_H
 

@@ -47,7 +47,7 @@ enum {
     STRAGGLER_ROUNDS = 4,
 };
 
-/* A round that is slower than a straggler allows by more than this share is not noise. */
+/* Noise makes a round at most this share slower than a straggler allows. */
 #define STRAGGLER_TOLERANCE 0.005
 
 /* ---- Making it ------------------------------------------------------------------------------- */
