@@ -59,6 +59,24 @@ class JobsTest(ProgramTest):
         self.addCleanup(process.kill)
         return process
 
+    def answer_as(self, answer):
+        """Stands in for a server of an older version. `answer(path)` returns the JSON of each answer."""
+        class Old(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                body = json.dumps(answer(self.path)).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+        old = http.server.HTTPServer(("127.0.0.1", 0), Old)
+        self.addCleanup(old.server_close)
+        threading.Thread(target=old.serve_forever, args=(0.02,), daemon=True).start()
+        self.addCleanup(old.shutdown)
+        self.variables = environment(HARPE_SERVER=f"http://127.0.0.1:{old.server_port}")
+
 
 class Looking(JobsTest):
     def test_list_has_a_row_per_job_and_quiet_only_ids(self):
@@ -298,21 +316,7 @@ class Choosing(JobsTest):
         self.assertIn("no contact: since ", self.jobs("show", job.id).out)
 
     def test_a_server_that_cannot_sort_is_named(self):
-        class Old(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                body = b'{"jobs": [], "count": 0, "next": null}'
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_):
-                pass
-        old = http.server.HTTPServer(("127.0.0.1", 0), Old)
-        self.addCleanup(old.server_close)
-        threading.Thread(target=old.serve_forever, args=(0.02,), daemon=True).start()
-        self.addCleanup(old.shutdown)
-        self.variables = environment(HARPE_SERVER=f"http://127.0.0.1:{old.server_port}")
+        self.answer_as(lambda path: {"jobs": [], "count": 0, "next": None})
         self.refused(1, "the server cannot sort and search", "--sort", "user")
 
 
@@ -358,25 +362,13 @@ class Many(JobsTest):
     def test_a_server_that_knows_no_places_is_asked_by_offset(self):
         asked = []
 
-        class Old(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                query = parse_qs(urlsplit(self.path).query)
-                asked.append(self.path)
-                first = int(query.get("offset", ["0"])[0])
-                jobs = [{"job_id": f"job-{n}"} for n in range(2500)][first:][:int(query["limit"][0])]
-                body = json.dumps({"jobs": jobs, "count": 2500}).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_):
-                pass
-        old = http.server.HTTPServer(("127.0.0.1", 0), Old)
-        self.addCleanup(old.server_close)
-        threading.Thread(target=old.serve_forever, args=(0.02,), daemon=True).start()
-        self.addCleanup(old.shutdown)
-        self.variables = environment(HARPE_SERVER=f"http://127.0.0.1:{old.server_port}")
+        def answer(path):
+            query = parse_qs(urlsplit(path).query)
+            asked.append(path)
+            first = int(query.get("offset", ["0"])[0])
+            return {"jobs": [{"job_id": f"job-{n}"} for n in range(2500)][first:][:int(query["limit"][0])],
+                    "count": 2500}
+        self.answer_as(answer)
         self.assertEqual(self.jobs("--quiet").out.split(), [f"job-{n}" for n in range(2500)])
         self.assertEqual(len(asked), 3)
 
