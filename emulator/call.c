@@ -3,6 +3,7 @@
  * file contains the one global object of a process: `process`. State that processes share is in
  * cluster.c. */
 #include "call.h"
+#include "base/wait.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -76,11 +77,11 @@ static void reread_faults(void) {
 
 /* A forked process continues to use the same cluster. The mutex is locked during the fork, so the
  * child's copy of `process` is consistent. Calls of other threads do not continue in the child. */
-static void before_fork(void) { pthread_mutex_lock(&process.mutex); }
-static void after_fork(void) { pthread_mutex_unlock(&process.mutex); }
+static void before_fork(void) { harpe_lock(&process.mutex); }
+static void after_fork(void) { harpe_unlock(&process.mutex); }
 static void after_fork_in_child(void) {
     process.users = 0;
-    pthread_mutex_unlock(&process.mutex);
+    harpe_unlock(&process.mutex);
 }
 
 __attribute__((constructor)) static void prepare_for_forks(void) {
@@ -109,11 +110,11 @@ static void detach_if_unused(void) {
 }
 
 __attribute__((destructor)) static void detach_at_unload(void) {
-    pthread_mutex_lock(&process.mutex);
+    harpe_lock(&process.mutex);
     process.init_count = 0;
     process.is_sticky = false;
     detach_if_unused();
-    pthread_mutex_unlock(&process.mutex);
+    harpe_unlock(&process.mutex);
 }
 
 /* ---- Numbers --------------------------------------------------------------------------------- */
@@ -148,21 +149,21 @@ unsigned int emulator_number_of(unsigned int index) {
 /* ---- Start and end --------------------------------------------------------------------------- */
 
 nvmlReturn_t emulator_initialize(void) {
-    pthread_mutex_lock(&process.mutex);
+    harpe_lock(&process.mutex);
     nvmlReturn_t result = attach();
     if (result == NVML_SUCCESS && process.init_count++ == 0) number_gpus();
-    pthread_mutex_unlock(&process.mutex);
+    harpe_unlock(&process.mutex);
     return result;
 }
 
 nvmlReturn_t emulator_shut_down(void) {
-    pthread_mutex_lock(&process.mutex);
+    harpe_lock(&process.mutex);
     nvmlReturn_t result = process.init_count > 0 ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
     if (result == NVML_SUCCESS && --process.init_count == 0) {
         process.is_sticky = false;
         detach_if_unused();
     }
-    pthread_mutex_unlock(&process.mutex);
+    harpe_unlock(&process.mutex);
     return result;
 }
 
@@ -174,29 +175,29 @@ static void use(emulator_cluster **cluster, emulator_faults *faults) {
 }
 
 nvmlReturn_t emulator_enter(emulator_cluster **cluster, emulator_faults *faults) {
-    pthread_mutex_lock(&process.mutex);
+    harpe_lock(&process.mutex);
     nvmlReturn_t result = process.init_count > 0 ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
     if (result == NVML_SUCCESS) use(cluster, faults);
-    pthread_mutex_unlock(&process.mutex);
+    harpe_unlock(&process.mutex);
     return result;
 }
 
 nvmlReturn_t emulator_enter_always(emulator_cluster **cluster, emulator_faults *faults) {
-    pthread_mutex_lock(&process.mutex);
+    harpe_lock(&process.mutex);
     nvmlReturn_t result = attach();
     if (result == NVML_SUCCESS) {
         process.is_sticky = true;
         use(cluster, faults);
     }
-    pthread_mutex_unlock(&process.mutex);
+    harpe_unlock(&process.mutex);
     return result;
 }
 
 void emulator_leave(void) {
-    pthread_mutex_lock(&process.mutex);
+    harpe_lock(&process.mutex);
     process.users--;
     detach_if_unused();
-    pthread_mutex_unlock(&process.mutex);
+    harpe_unlock(&process.mutex);
 }
 
 /* ---- Calls on a GPU -------------------------------------------------------------------------- */
@@ -219,20 +220,20 @@ static bool is_lost_now(const emulator_call *call) {
     const emulator_faults *faults = &call->faults;
     if (faults->lost_after < 0) return false;
     if (faults->lost_gpu >= 0 && faults->lost_gpu != (int)call->index) return false;
-    pthread_mutex_lock(&process.mutex);
+    harpe_lock(&process.mutex);
     bool is_due = process.calls[call->index]++ == faults->lost_after;
-    pthread_mutex_unlock(&process.mutex);
+    harpe_unlock(&process.mutex);
     return is_due;
 }
 
 bool emulator_counter_restart_is_due(const emulator_faults *faults, unsigned int gpu,
                                      int64_t now_ns) {
     if (faults->counter_restart_after_s < 0) return false;
-    pthread_mutex_lock(&process.mutex);
+    harpe_lock(&process.mutex);
     double since_s = 1e-9 * (double)(now_ns - process.armed_ns);
     bool is_due = !process.has_restarted[gpu] && since_s >= faults->counter_restart_after_s;
     process.has_restarted[gpu] = process.has_restarted[gpu] || is_due;
-    pthread_mutex_unlock(&process.mutex);
+    harpe_unlock(&process.mutex);
     return is_due;
 }
 

@@ -15,33 +15,15 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "base/wait.h"
 #include "cluster.h"
 #include "gpu/nvml_abi.h"
 
 /* ---- Processes ------------------------------------------------------------------------------- */
 
-/* Returns the start time of a living process in clock ticks, or 0. */
-static uint64_t process_start(int32_t pid) {
-    char path[32], text[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd == -1) return 0;
-    ssize_t length = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (length <= 0) return 0;
-    text[length] = '\0';
-    char *field = strrchr(text, ')'); /* the name may contain any characters */
-    if (!field || field[1] != ' ' || field[2] == 'Z' || field[2] == 'X') return 0;
-    field += 2; /* field 3 is the state, field 22 the start time */
-    for (int i = 3; i < 22 && field; i++)
-        field = strchr(field + 1, ' ');
-    return field ? strtoull(field + 1, NULL, 10) : 0;
-}
-
 static bool is_alive(const emulator_owner *owner) {
-    if (kill(owner->pid, 0) == -1 && errno == ESRCH) return false;
-    return process_start(owner->pid) == owner->start_ticks;
+    return harpe_process_started(owner->pid) == owner->start_ticks;
 }
 
 static bool is_same(const emulator_owner *a, const emulator_owner *b) {
@@ -50,9 +32,9 @@ static bool is_same(const emulator_owner *a, const emulator_owner *b) {
 
 emulator_owner emulator_this_process(void) {
     static _Thread_local emulator_owner self; /* reading /proc costs some microseconds */
-    pid_t pid = getpid();
+    pid_t pid = harpe_process_self();
     if (self.pid != pid) {
-        self.start_ticks = process_start(pid);
+        self.start_ticks = harpe_process_started(pid);
         self.pid = pid;
     }
     return self;
@@ -150,7 +132,7 @@ static nvmlReturn_t lock_and_bury(emulator_cluster *cluster, unsigned int index,
     silent_owners dead = {0};
     nvmlReturn_t result = lock_until(gpu, until_wall_ns);
     if (result == NVML_SUCCESS && find_silent(current_state(gpu), silence_ns, &dead)) {
-        pthread_mutex_unlock(&gpu->mutex);
+        harpe_unlock(&gpu->mutex);
         keep_dead(&dead);
         result = lock_until(gpu, until_wall_ns);
     }
@@ -171,10 +153,10 @@ nvmlReturn_t emulator_lock(emulator_cluster *cluster, unsigned int index, double
 void emulator_unlock(emulator_cluster *cluster, unsigned int index, int wake) {
     emulator_gpu *gpu = &cluster->gpu[index];
     atomic_store(&gpu->current, 1 - (atomic_load(&gpu->current) & 1));
-    pthread_mutex_unlock(&gpu->mutex);
+    harpe_unlock(&gpu->mutex);
     if (wake) {
         atomic_fetch_add(&gpu->changes, 1);
-        syscall(SYS_futex, &gpu->changes, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+        harpe_wake(&gpu->changes);
     }
 }
 
@@ -212,6 +194,5 @@ nvmlReturn_t emulator_bury_contexts(emulator_cluster *cluster, unsigned int inde
 
 void emulator_wait_for_change(emulator_gpu *gpu, uint32_t seen, int64_t real_ns) {
     if (real_ns <= 0) return;
-    struct timespec timeout = {.tv_sec = real_ns / 1000000000, .tv_nsec = real_ns % 1000000000};
-    syscall(SYS_futex, &gpu->changes, FUTEX_WAIT, seen, &timeout, NULL, 0);
+    (void)harpe_wait_while(&gpu->changes, seen, real_ns);
 }

@@ -13,6 +13,7 @@
 #include "base/array.h"
 #include "base/csv.h"
 #include "base/file.h"
+#include "base/wait.h"
 
 #define PROFILE_BYTES_MAX (16U << 20)
 
@@ -136,14 +137,14 @@ static bool is_same_file(const struct stat *a, const struct stat *b) {
 static bool find_common(const char *path, clock_set *common) {
     struct stat file;
     if (!path || !*path || stat(path, &file) == -1) return false;
-    pthread_mutex_lock(&kept.mutex);
+    harpe_lock(&kept.mutex);
     if (!is_same_file(&file, &kept.file)) {
         kept.file = file;
         kept.is_read = read_common(path, &kept.common);
     }
     bool is_read = kept.is_read;
     *common = kept.common;
-    pthread_mutex_unlock(&kept.mutex);
+    harpe_unlock(&kept.mutex);
     return is_read;
 }
 

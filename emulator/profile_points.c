@@ -14,6 +14,7 @@
 
 #include "base/csv.h"
 #include "base/file.h"
+#include "base/wait.h"
 #include "gpu/nvml_abi.h"
 
 #define PROFILE_BYTES_MAX (16U << 20)
@@ -180,9 +181,9 @@ static int read_with_lock(const char *path, int stage, const char *instruction,
 int emulator_read_points(const char *path, int stage, const char *instruction,
                          emulator_points *points) {
     if (!path || !*path || !instruction) return NVML_ERROR_NOT_FOUND;
-    pthread_mutex_lock(&kept.mutex);
+    harpe_lock(&kept.mutex);
     int result = read_with_lock(path, stage, instruction, points);
-    pthread_mutex_unlock(&kept.mutex);
+    harpe_unlock(&kept.mutex);
     return result;
 }
 

@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/passed_files.h"
+#include "base/process.h"
 #include "base/unix_socket.h"
 #include "client/controller.h"
 #include "gpu/gpus.h"
@@ -392,7 +393,7 @@ static json_t *show_status(const harpe_agent_client *client) {
     }
     return json_pack(
         "{s:i,s:i,s:i,s:b,s:o,s:o,s:o,s:{s:I,s:I,s:I,s:I,s:I,s:i}}", "version", HARPE_LEASE_VERSION,
-        "status", 0, "process", (int)getpid(), "allowed",
+        "status", 0, "process", (int)harpe_process_self(), "allowed",
         harpe_agent_policy_allows(&agent->policy, client->peer.user, client->groups,
                                   client->group_count),
         "gpus", gpus, "leases",

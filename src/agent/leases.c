@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "base/helper_process.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/wait.h"
 #include "client/controller.h"
 #include "gpu/saved_settings.h"
@@ -167,7 +168,7 @@ static void start_helper(void *user) {
                                                  (pid_t)entry->record.holder.process, entry->holder,
                                                  &entry->terms, &entry->socket, &helper, error);
     if (status == HARPE_OK) {
-        entry->helper = (int)syscall(SYS_pidfd_open, helper, 0);
+        entry->helper = harpe_process_open(helper);
         entry->record.helper = harpe_process_identify(helper);
         if (entry->helper < 0)
             status = harpe_fail_errno(error, errno, "watching the process of a lease");
@@ -258,7 +259,7 @@ static void map_slot(harpe_lease_entry *entry, int memory) {
 static void map_slot_of_helper(harpe_lease_entry *entry) {
     struct stat status;
     if (entry->control != HARPE_LEASE_CLOCKS) return;
-    int memory = (int)syscall(SYS_pidfd_getfd, entry->helper, HARPE_HELPER_MEMORY, 0);
+    int memory = harpe_process_take_descriptor(entry->helper, HARPE_HELPER_MEMORY);
     if (memory < 0) return; /* the agent lacks the capability CAP_SYS_PTRACE */
     int seals = fcntl(memory, F_GET_SEALS);
     if (seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(memory, &status) == 0 &&
@@ -353,7 +354,7 @@ static void watch_helper(harpe_lease_entry *entry) {
                          &entry->watch, &error) == HARPE_OK)
         return;
     say(entry, HARPE_LOG_ERROR, error.message);
-    (void)syscall(SYS_pidfd_send_signal, entry->helper, SIGTERM, NULL, 0);
+    (void)harpe_process_signal(entry->helper, SIGTERM);
     end_entry(entry);
 }
 
@@ -524,8 +525,7 @@ int harpe_agent_leases_end(harpe_agent_leases *leases, int gpu) {
         if ((gpu >= 0 && entry->gpu != gpu) || entry->state == IS_FREE) continue;
         ended++;
         entry->is_to_end = true;
-        if (entry->state == IS_LENT)
-            (void)syscall(SYS_pidfd_send_signal, entry->helper, SIGTERM, NULL, 0);
+        if (entry->state == IS_LENT) (void)harpe_process_signal(entry->helper, SIGTERM);
     }
     return ended;
 }
@@ -654,7 +654,7 @@ static void adopt(void *user, const harpe_lease_record *record) {
     entry->was_granted = record->helper.process > 0;
     if (record->id > leases->last_id) leases->last_id = record->id;
     if (harpe_process_is_alive(&record->helper))
-        entry->helper = (int)syscall(SYS_pidfd_open, record->helper.process, 0);
+        entry->helper = harpe_process_open((pid_t)record->helper.process);
     if (entry->helper >= 0) {
         say(entry, HARPE_LOG_INFO, "continued");
         map_slot_of_helper(entry);

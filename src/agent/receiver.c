@@ -66,8 +66,8 @@ harpe_packet harpe_packet_read(int socket, bool is_look, char text[HARPE_LEASE_M
 static ssize_t receive_packet(char *text, harpe_passed_files *files) {
     struct iovec data = {text, HARPE_LEASE_MESSAGE_SIZE};
     int flags;
-    ssize_t got = harpe_passed_files_receive(HARPE_HELPER_MEMORY, &data, 1, HARPE_PASSED_FILES_MAX,
-                                             files, MSG_DONTWAIT, &flags);
+    ssize_t got = harpe_passed_files_receive(harpe_helper_memory(), &data, 1,
+                                             HARPE_PASSED_FILES_MAX, files, MSG_DONTWAIT, &flags);
     return flags & (MSG_TRUNC | MSG_CTRUNC) ? -1 : got;
 }
 
@@ -104,7 +104,7 @@ static void pass_on(const harpe_received *received, char *text) {
     harpe_passed_files memory = {{received->memory}, received->memory >= 0};
     size_t length = received->length > 0 ? (size_t)received->length : 0;
     struct iovec data[2] = {{(void *)received, sizeof *received}, {text, length}};
-    (void)harpe_passed_files_send(HARPE_HELPER_SOCKET, data, 2, &memory, 0);
+    (void)harpe_passed_files_send(harpe_helper_socket(), data, 2, &memory, 0);
 }
 
 static void receive_one(void) {
@@ -122,7 +122,7 @@ static void receive_one(void) {
 static void drop_all(void) {
     char text[HARPE_LEASE_MESSAGE_SIZE];
     ssize_t length;
-    while (harpe_packet_read(HARPE_HELPER_MEMORY, false, text, &length) >= HARPE_PACKET_PLAIN)
+    while (harpe_packet_read(harpe_helper_memory(), false, text, &length) >= HARPE_PACKET_PLAIN)
         ;
 }
 

@@ -181,7 +181,7 @@ static bool wait_for_question(sampler *self) {
     while (!self->is_stopping) {
         int64_t due_ns = self->begun_ns + SHORTEST_MS * NS_PER_MS;
         if (self->wanted == self->done)
-            (void)pthread_cond_wait(&self->changed, &self->mutex);
+            harpe_wait_for(&self->changed, &self->mutex);
         else if (self->begun_ns > 0 && harpe_clock_ns() < due_ns)
             (void)harpe_wait_until(&self->changed, &self->mutex, due_ns);
         else
@@ -192,13 +192,13 @@ static bool wait_for_question(sampler *self) {
 
 static void *sample_gpu(void *user) {
     sampler *self = user;
-    pthread_mutex_lock(&self->mutex);
+    harpe_lock(&self->mutex);
     while (wait_for_question(self)) {
         uint64_t number = self->wanted;
         self->begun_ns = self->busy_ns = harpe_clock_ns();
-        pthread_mutex_unlock(&self->mutex);
+        harpe_unlock(&self->mutex);
         harpe_gpu_sample sample = take_sample(self);
-        pthread_mutex_lock(&self->mutex);
+        harpe_lock(&self->mutex);
         self->last = sample;
         self->done = number;
         self->busy_ns = 0;
@@ -207,8 +207,8 @@ static void *sample_gpu(void *user) {
         harpe_loop_post(self->all->loop, &self->posted);
     }
     self->has_ended = true;
-    pthread_cond_broadcast(&self->changed);
-    pthread_mutex_unlock(&self->mutex);
+    harpe_broadcast(&self->changed);
+    harpe_unlock(&self->mutex);
     return NULL;
 }
 
@@ -228,10 +228,10 @@ static bool is_complete(const harpe_sample_wait *wait) {
     bool is_missing = false;
     for (int i = 0; i < samples->count && !is_missing; i++) {
         sampler *self = &samples->samplers[i];
-        pthread_mutex_lock(&self->mutex);
+        harpe_lock(&self->mutex);
         bool hangs = self->busy_ns > 0 && now_ns - self->busy_ns > LIMIT_MS * NS_PER_MS;
         is_missing = self->done < wait->number && !hangs;
-        pthread_mutex_unlock(&self->mutex);
+        harpe_unlock(&self->mutex);
     }
     return !is_missing;
 }
@@ -263,9 +263,9 @@ static void limit_is_over(void *user) {
 static void sampled(void *user) {
     sampler *self = user;
     harpe_agent_samples *all = self->all;
-    pthread_mutex_lock(&self->mutex);
+    harpe_lock(&self->mutex);
     self->is_posted = false;
-    pthread_mutex_unlock(&self->mutex);
+    harpe_unlock(&self->mutex);
     harpe_sample_wait *wait = all->waits;
     while (wait) {
         if (!is_complete(wait)) {
@@ -285,10 +285,10 @@ void harpe_agent_samples_ask(harpe_agent_samples *samples, harpe_sample_wait *wa
     samples->waits = wait;
     for (int i = 0; i < samples->count; i++) {
         sampler *self = &samples->samplers[i];
-        pthread_mutex_lock(&self->mutex);
+        harpe_lock(&self->mutex);
         self->wanted = wait->number;
-        pthread_cond_signal(&self->changed);
-        pthread_mutex_unlock(&self->mutex);
+        harpe_signal(&self->changed);
+        harpe_unlock(&self->mutex);
     }
     if (is_complete(wait) || harpe_loop_after(samples->loop, LIMIT_MS, limit_is_over, wait,
                                               &wait->limit, NULL) != HARPE_OK)
@@ -297,9 +297,9 @@ void harpe_agent_samples_ask(harpe_agent_samples *samples, harpe_sample_wait *wa
 
 harpe_gpu_sample harpe_agent_samples_last(harpe_agent_samples *samples, int gpu) {
     sampler *self = &samples->samplers[gpu];
-    pthread_mutex_lock(&self->mutex);
+    harpe_lock(&self->mutex);
     harpe_gpu_sample last = self->last;
-    pthread_mutex_unlock(&self->mutex);
+    harpe_unlock(&self->mutex);
     return last;
 }
 
@@ -343,11 +343,11 @@ harpe_status harpe_agent_samples_new(harpe_loop *loop, harpe_gpus *gpus, const h
 
 /* Waits until the thread has ended. Returns false if it has not ended at `until_ns`. */
 static bool wait_for_thread(sampler *self, int64_t until_ns) {
-    pthread_mutex_lock(&self->mutex);
+    harpe_lock(&self->mutex);
     while (!self->has_ended && harpe_wait_until(&self->changed, &self->mutex, until_ns))
         continue;
     bool has_ended = self->has_ended;
-    pthread_mutex_unlock(&self->mutex);
+    harpe_unlock(&self->mutex);
     return has_ended;
 }
 
@@ -359,16 +359,16 @@ bool harpe_agent_samples_free(harpe_agent_samples *samples, int64_t wait_ms) {
         harpe_agent_samples_leave(samples->waits);
     for (int i = 0; i < samples->count; i++) {
         sampler *self = &samples->samplers[i];
-        pthread_mutex_lock(&self->mutex);
+        harpe_lock(&self->mutex);
         self->is_stopping = true;
-        pthread_cond_broadcast(&self->changed);
-        pthread_mutex_unlock(&self->mutex);
+        harpe_broadcast(&self->changed);
+        harpe_unlock(&self->mutex);
     }
     for (int i = 0; i < samples->count; i++) {
         sampler *self = &samples->samplers[i];
         if (!self->has_thread) continue;
         if (wait_for_thread(self, until_ns))
-            (void)pthread_join(self->thread, NULL);
+            harpe_thread_join(self->thread);
         else
             have_ended = false;
     }

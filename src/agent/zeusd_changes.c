@@ -10,6 +10,7 @@
 #include "agent/zeusd_settings_internal.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "base/wait.h"
 #include "gpu/gpus.h"
 #include "gpu/settings.h"
@@ -70,13 +71,13 @@ static harpe_status check_holder(harpe_zeusd_slot *slot, const harpe_zeusd_holde
     harpe_status status = HARPE_OK;
     *has_ended = false;
     if (is_kept && holder->pidfd < 0) return fail_unknown(slot, error);
-    pthread_mutex_lock(&settings->mutex);
+    harpe_lock(&settings->mutex);
     if (slot->is_held) {
         *has_ended = harpe_zeusd_has_ended(slot->pidfd);
         bool is_same = is_kept && slot->process == holder->process && slot->uid == holder->uid;
         if (!*has_ended && !is_same) status = fail_held(slot, error);
     }
-    pthread_mutex_unlock(&settings->mutex);
+    harpe_unlock(&settings->mutex);
     return status;
 }
 
@@ -106,7 +107,7 @@ static harpe_status check_number(const harpe_zeusd_slot *slot, harpe_error *erro
 
 static void show_held(harpe_zeusd_slot *slot, const harpe_zeusd_holder *holder, int pidfd) {
     harpe_zeusd_settings *settings = slot->settings;
-    pthread_mutex_lock(&settings->mutex);
+    harpe_lock(&settings->mutex);
     slot->is_held = true;
     slot->process = holder->process;
     slot->uid = holder->uid;
@@ -115,13 +116,13 @@ static void show_held(harpe_zeusd_slot *slot, const harpe_zeusd_holder *holder, 
     slot->holding++;
     slot->shown = slot->before;
     harpe_zeusd_slot_post(slot);
-    pthread_mutex_unlock(&settings->mutex);
+    harpe_unlock(&settings->mutex);
 }
 
 static void show_before(harpe_zeusd_slot *slot) {
-    pthread_mutex_lock(&slot->settings->mutex);
+    harpe_lock(&slot->settings->mutex);
     slot->shown = slot->before;
-    pthread_mutex_unlock(&slot->settings->mutex);
+    harpe_unlock(&slot->settings->mutex);
 }
 
 /* Ends the holding. */
@@ -130,12 +131,12 @@ static void let_go(harpe_zeusd_slot *slot) {
     harpe_gpu_claim_release(slot->claim, true);
     slot->claim = NULL;
     slot->locks_graphics = slot->locks_memory = false;
-    pthread_mutex_lock(&settings->mutex);
+    harpe_lock(&settings->mutex);
     slot->is_held = slot->is_to_end = false;
     if (slot->pidfd >= 0) close(slot->pidfd);
     slot->pidfd = -1;
     harpe_zeusd_slot_post(slot);
-    pthread_mutex_unlock(&settings->mutex);
+    harpe_unlock(&settings->mutex);
 }
 
 /* Takes a claim. If the claim fails, another job may have died and left the GPU changed. Then
@@ -194,12 +195,12 @@ harpe_status harpe_zeusd_slot_put_back(harpe_zeusd_slot *slot, harpe_error *erro
     if (slot->before.resets_clocks) harpe_gpu_forget_clock_locks(settings->gpus, slot->gpu);
     harpe_status status =
         harpe_saved_settings_put_back(settings->gpus, slot->gpu, &slot->before, error);
-    pthread_mutex_lock(&settings->mutex);
+    harpe_lock(&settings->mutex);
     if (status == HARPE_OK)
         settings->counts.put_back++;
     else
         settings->counts.failed++;
-    pthread_mutex_unlock(&settings->mutex);
+    harpe_unlock(&settings->mutex);
     if (status == HARPE_OK) let_go(slot);
     return status;
 }
@@ -318,7 +319,7 @@ static harpe_status change_for_good(harpe_zeusd_slot *slot, const change *what,
                                     harpe_error *error) {
     harpe_saved_settings earlier;
     harpe_gpu_claim *claim = NULL;
-    harpe_status status = claim_gpu(slot, getpid(), &claim, &earlier, error);
+    harpe_status status = claim_gpu(slot, harpe_process_self(), &claim, &earlier, error);
     if (status != HARPE_OK) return status;
     status = apply(what, error);
     harpe_gpu_claim_release(claim, true);
@@ -328,14 +329,14 @@ static harpe_status change_for_good(harpe_zeusd_slot *slot, const change *what,
 static harpe_status make(const change *what, harpe_error *error) {
     harpe_zeusd_slot *slot = slot_of(what->settings, what->gpu, what->setting);
     bool has_ended;
-    pthread_mutex_lock(&slot->busy);
+    harpe_lock(&slot->busy);
     harpe_status status = check_holder(slot, what->holder, &has_ended, error);
     if (status == HARPE_OK && has_ended) status = harpe_zeusd_slot_put_back(slot, error);
     if (status == HARPE_OK) status = check_number(slot, error);
     if (status == HARPE_OK)
         status = is_kept_by(what->settings, what->holder) ? change_and_keep(slot, what, error)
                                                           : change_for_good(slot, what, error);
-    pthread_mutex_unlock(&slot->busy);
+    harpe_unlock(&slot->busy);
     return status;
 }
 

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/wait.h"
 
 enum {
@@ -42,23 +43,23 @@ static harpe_zeusd_held held_of(const harpe_zeusd_slot *slot) {
 static void put_back(void *user) {
     harpe_zeusd_slot *slot = user;
     harpe_zeusd_settings *settings = slot->settings;
-    pthread_mutex_lock(&slot->busy);
-    pthread_mutex_lock(&settings->mutex);
+    harpe_lock(&slot->busy);
+    harpe_lock(&settings->mutex);
     bool is_due = slot->is_held && (slot->is_to_end || harpe_zeusd_has_ended(slot->pidfd));
     slot->ended = held_of(slot);
-    pthread_mutex_unlock(&settings->mutex);
+    harpe_unlock(&settings->mutex);
     slot->has_put_back = is_due;
     slot->result = is_due ? harpe_zeusd_slot_put_back(slot, &slot->error) : HARPE_OK;
-    pthread_mutex_unlock(&slot->busy);
+    harpe_unlock(&slot->busy);
 }
 
 static void begin_putting_back(harpe_zeusd_slot *slot);
 
 /* Returns true if an administrator ends the holding. */
 static bool is_ending(harpe_zeusd_slot *slot) {
-    pthread_mutex_lock(&slot->settings->mutex);
+    harpe_lock(&slot->settings->mutex);
     bool is_ending_now = slot->is_held && slot->is_to_end;
-    pthread_mutex_unlock(&slot->settings->mutex);
+    harpe_unlock(&slot->settings->mutex);
     return is_ending_now;
 }
 
@@ -116,10 +117,10 @@ int harpe_zeusd_settings_end(harpe_zeusd_settings *settings, int gpu) {
     for (int i = 0; i < settings->slot_count; i++) {
         harpe_zeusd_slot *slot = &settings->slots[i];
         if (gpu >= 0 && slot->gpu != gpu) continue;
-        pthread_mutex_lock(&settings->mutex);
+        harpe_lock(&settings->mutex);
         bool is_held = slot->is_held;
         slot->is_to_end = is_held;
-        pthread_mutex_unlock(&settings->mutex);
+        harpe_unlock(&settings->mutex);
         if (is_held) begin_putting_back(slot);
         ended += is_held;
     }
@@ -146,12 +147,12 @@ static void holder_has_ended(void *user, uint32_t events) {
  * it restores the settings, and otherwise it calls this function again. */
 static void sync_watch(harpe_zeusd_slot *slot) {
     harpe_zeusd_settings *settings = slot->settings;
-    pthread_mutex_lock(&settings->mutex);
+    harpe_lock(&settings->mutex);
     bool is_held = slot->is_held;
     bool is_watched = is_held && slot->watch && slot->watched == slot->holding;
     int fd = is_held && !is_watched ? fcntl(slot->pidfd, F_DUPFD_CLOEXEC, 0) : -1;
     uint64_t holding = slot->holding;
-    pthread_mutex_unlock(&settings->mutex);
+    harpe_unlock(&settings->mutex);
     if (is_watched) return;
     end_watch(slot);
     if (!is_held) return;
@@ -166,9 +167,9 @@ static void sync_watch(harpe_zeusd_slot *slot) {
 
 static void come_to_loop(void *user) {
     harpe_zeusd_slot *slot = user;
-    pthread_mutex_lock(&slot->settings->mutex);
+    harpe_lock(&slot->settings->mutex);
     slot->is_posted = false;
-    pthread_mutex_unlock(&slot->settings->mutex);
+    harpe_unlock(&slot->settings->mutex);
     sync_watch(slot);
 }
 
@@ -246,7 +247,7 @@ static void former_has_ended(void *user, uint32_t events) {
 void harpe_zeusd_settings_recover_after(harpe_zeusd_settings *settings, pid_t process) {
     for (const harpe_zeusd_former *one = settings->formers; one; one = one->next)
         if (one->process == process) return;
-    int pidfd = process > 0 ? (int)syscall(SYS_pidfd_open, process, 0) : -1;
+    int pidfd = process > 0 ? harpe_process_open(process) : -1;
     harpe_zeusd_former *former = pidfd >= 0 ? calloc(1, sizeof *former) : NULL;
     if (!former) {
         if (pidfd >= 0) close(pidfd);
@@ -298,7 +299,7 @@ harpe_status harpe_zeusd_settings_put_back(harpe_zeusd_settings *settings, harpe
         harpe_status status;
         if (harpe_lock_until(&slot->busy, until_wall_ns) == 0) {
             status = harpe_zeusd_slot_put_back(slot, &told);
-            pthread_mutex_unlock(&slot->busy);
+            harpe_unlock(&slot->busy);
         } else {
             status = harpe_fail(&told, HARPE_DRIVER_ERROR,
                                 "GPU %d: a call of the driver hangs, so its settings are put back "
@@ -335,20 +336,20 @@ void harpe_zeusd_settings_free(harpe_zeusd_settings *settings) {
 size_t harpe_zeusd_settings_list(harpe_zeusd_settings *settings, harpe_zeusd_held *out,
                                  size_t size) {
     size_t count = 0;
-    pthread_mutex_lock(&settings->mutex);
+    harpe_lock(&settings->mutex);
     for (int i = 0; i < settings->slot_count; i++) {
         const harpe_zeusd_slot *slot = &settings->slots[i];
         if (!slot->is_held) continue;
         if (count < size) out[count] = held_of(slot);
         count++;
     }
-    pthread_mutex_unlock(&settings->mutex);
+    harpe_unlock(&settings->mutex);
     return count;
 }
 
 harpe_zeusd_settings_counts harpe_zeusd_settings_count(harpe_zeusd_settings *settings) {
-    pthread_mutex_lock(&settings->mutex);
+    harpe_lock(&settings->mutex);
     harpe_zeusd_settings_counts counts = settings->counts;
-    pthread_mutex_unlock(&settings->mutex);
+    harpe_unlock(&settings->mutex);
     return counts;
 }

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file_internal.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "base/wait.h"
 
@@ -49,7 +50,7 @@ char *harpe_path_temporary(const char *path) {
     if (getrandom(&tag, sizeof tag, GRND_NONBLOCK) != (ssize_t)sizeof tag) {
         /* Early after boot the kernel may have no random numbers. This value rarely repeats, and
          * creating the file fails if the name exists. */
-        tag = (uint64_t)harpe_clock_ns() ^ ((uint64_t)getpid() << 40);
+        tag = (uint64_t)harpe_clock_ns() ^ ((uint64_t)harpe_process_self() << 40);
     }
     char *temporary;
     /* The last part is cut to keep the name within the 255 bytes of a file name. */

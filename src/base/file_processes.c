@@ -24,6 +24,7 @@
 #include "base/helper_process.h"
 #include "base/log.h"
 #include "base/passed_files.h"
+#include "base/process.h"
 #include "base/thread.h"
 #include "base/version.h"
 #include "base/wait.h"
@@ -128,7 +129,7 @@ static process *start(harpe_file_processes *self, harpe_error *error) {
 
 /* Kills the process. Takes its pidfd. */
 static void kill_process(process *ended) {
-    (void)syscall(SYS_pidfd_send_signal, ended->pidfd, SIGKILL, NULL, 0);
+    (void)harpe_process_signal(ended->pidfd, SIGKILL);
     (void)close(ended->socket);
     free(ended);
 }
@@ -155,29 +156,29 @@ static void forget_ended(harpe_file_processes *self) {
 /* Kills a process that does not answer. Returns false and does nothing if too many processes were
  * killed and have not ended. */
 static bool abandon(harpe_file_processes *self, process *hanging) {
-    pthread_mutex_lock(&self->mutex);
+    harpe_lock(&self->mutex);
     forget_ended(self);
     bool may = self->abandoned_count < ABANDONED_MAX;
     if (may) self->abandoned[self->abandoned_count++] = hanging->pidfd;
-    pthread_mutex_unlock(&self->mutex);
+    harpe_unlock(&self->mutex);
     if (may) kill_process(hanging);
     return may;
 }
 
 /* Returns a process that waits for work, or NULL. */
 static process *take_idle(harpe_file_processes *self) {
-    pthread_mutex_lock(&self->mutex);
+    harpe_lock(&self->mutex);
     process *taken = self->idle;
     if (taken) self->idle = taken->next;
-    pthread_mutex_unlock(&self->mutex);
+    harpe_unlock(&self->mutex);
     return taken;
 }
 
 static void give_back(harpe_file_processes *self, process *idle) {
-    pthread_mutex_lock(&self->mutex);
+    harpe_lock(&self->mutex);
     idle->next = self->idle;
     self->idle = idle;
-    pthread_mutex_unlock(&self->mutex);
+    harpe_unlock(&self->mutex);
 }
 
 /* ---- A piece of work ------------------------------------------------------------------------- */
@@ -197,9 +198,9 @@ static void tell_late(call *self) {
     harpe_file_processes *pool = self->pool;
     if (self->is_late) return;
     self->is_late = true;
-    pthread_mutex_lock(&pool->mutex);
+    harpe_lock(&pool->mutex);
     bool is_first = pool->late++ == 0;
-    pthread_mutex_unlock(&pool->mutex);
+    harpe_unlock(&pool->mutex);
     if (is_first)
         harpe_log_line(&pool->log, HARPE_LOG_WARNING,
                        "%s: no answer from %.300s for %d s: does its file system hang?", pool->name,
@@ -209,9 +210,9 @@ static void tell_late(call *self) {
 static void end_late(const call *self, bool has_answer) {
     harpe_file_processes *pool = self->pool;
     if (!self->is_late) return;
-    pthread_mutex_lock(&pool->mutex);
+    harpe_lock(&pool->mutex);
     bool is_last = --pool->late == 0;
-    pthread_mutex_unlock(&pool->mutex);
+    harpe_unlock(&pool->mutex);
     if (is_last && has_answer)
         harpe_log_line(&pool->log, HARPE_LOG_WARNING, "%s: %.300s answers again", pool->name,
                        self->subject);
@@ -392,7 +393,7 @@ static bool answer(const reply *result, const harpe_text *text) {
         if (file < 0) (void)harpe_fail_memory(&failed.error);
         if (file < 0) result = &failed;
     }
-    return send_packet(HARPE_HELPER_SOCKET, result, sizeof *result, file);
+    return send_packet(harpe_helper_socket(), result, sizeof *result, file);
 }
 
 /* Returns false if the starter wants no more work. */
@@ -401,7 +402,7 @@ static bool do_next(harpe_file_work *work) {
     struct stat info;
     struct iovec parts[HARPE_FILE_WORK_PARTS];
     int file;
-    if (!receive_packet(HARPE_HELPER_SOCKET, &packet, sizeof packet, &file)) return false;
+    if (!receive_packet(harpe_helper_socket(), &packet, sizeof packet, &file)) return false;
     if (file < 0 || fstat(file, &info) != 0 || info.st_size <= 0) return false;
     size_t size = (size_t)info.st_size;
     char *memory = mmap(NULL, size, PROT_READ, MAP_PRIVATE, file, 0);

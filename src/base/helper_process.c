@@ -20,6 +20,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file_internal.h"
+#include "base/platform.h"
+#include "base/process.h"
 #include "base/trust.h"
 #include "base/wait.h"
 
@@ -169,7 +171,7 @@ static _Noreturn void detach(const launching *launch) {
 /* Waits for a child that only starts another process. Its end closes copies of all descriptors of
  * this process, which can take long if one of them is of a file system that hangs. */
 static bool has_ended_within(pid_t child, int timeout_ms) {
-    struct pollfd end = {.fd = (int)syscall(SYS_pidfd_open, child, 0), .events = POLLIN};
+    struct pollfd end = {.fd = harpe_process_open(child), .events = POLLIN};
     int ready;
     do {
         ready = harpe_poll(&end, 1, timeout_ms * INT64_C(1000000));
@@ -198,7 +200,7 @@ static harpe_status spawn_detached(const launching *launch, const char *name, ha
  * returned. */
 static harpe_status open_starter(int *starter, const char *name, harpe_error *error) {
     bool can_close = syscall(SYS_close_range, ~0U, ~0U, 0U) == 0;
-    int opened = can_close ? (int)syscall(SYS_pidfd_open, getpid(), 0) : -1;
+    int opened = can_close ? harpe_process_open(harpe_process_self()) : -1;
     if (opened >= 0) {
         *starter = opened;
         return HARPE_OK;
@@ -246,7 +248,7 @@ static harpe_status greet(const harpe_helper_process *process, int socket, const
     return harpe_fail(error, HARPE_IO_ERROR,
                       "%s '%.300s' did not start: is it of this version of Harpe? HARPE_PROGRAM "
                       "names another",
-                      process->name, program);
+                      process->name, program ? program : "");
 }
 
 static harpe_status launch_process(const harpe_helper_process *process, const char *program,
@@ -261,7 +263,14 @@ static harpe_status launch_process(const harpe_helper_process *process, const ch
     harpe_status status = open_starter(&own, process->name, error);
     if (status != HARPE_OK) return status;
     launch.starter = process->starter > 0 ? process->starter : own;
-    status = spawn_detached(&launch, process->name, error);
+    int failure = 0;
+    if (harpe_platform_in_use)
+        failure = harpe_platform_in_use->start_helper(process->arguments, socket, launch.starter,
+                                                      launch.memory);
+    if (failure)
+        status = harpe_fail_errno(error, failure, "starting %s", process->name);
+    else if (!harpe_platform_in_use)
+        status = spawn_detached(&launch, process->name, error);
     close(own);
     return status;
 }
@@ -270,7 +279,9 @@ harpe_status harpe_helper_process_start(const harpe_helper_process *process, int
                                         harpe_error *error) {
     int sockets[2] = {-1, -1};
     char *program = NULL;
-    harpe_status status = harpe_helper_process_program(process->name, &program, error);
+    harpe_status status = HARPE_OK;
+    if (!harpe_platform_in_use)
+        status = harpe_helper_process_program(process->name, &program, error);
     if (status != HARPE_OK) return status;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0)
         status = harpe_fail_errno(error, errno, "starting %s", process->name);
@@ -281,7 +292,7 @@ harpe_status harpe_helper_process_start(const harpe_helper_process *process, int
     if (status == HARPE_OK) status = greet(process, sockets[0], program, error);
     free(program);
     if (status == HARPE_OK)
-        *socket = sockets[0];
+        *socket = harpe_process_holds(sockets[0]);
     else if (sockets[0] >= 0)
         close(sockets[0]);
     return status;
@@ -296,7 +307,7 @@ harpe_status harpe_helper_process_start_known(const harpe_helper_process *proces
     known.answer_size = sizeof number;
     harpe_status status = harpe_helper_process_start(&known, &channel, error);
     if (status != HARPE_OK) return status;
-    int opened = (int)syscall(SYS_pidfd_open, number, 0);
+    int opened = harpe_process_open(number);
     if (opened >= 0 && harpe_helper_process_send(channel, "", 1)) {
         *socket = channel;
         *pidfd = opened;
@@ -342,23 +353,41 @@ bool harpe_helper_process_receive(int socket, void *data, size_t size, int timeo
 
 /* ---- Inside the helper process --------------------------------------------------------------- */
 
+static int descriptor(int number) {
+    return harpe_platform_in_use ? harpe_platform_in_use->helper_descriptor(number) : number;
+}
+
+int harpe_helper_socket(void) { return descriptor(HARPE_HELPER_SOCKET); }
+int harpe_helper_memory(void) { return descriptor(HARPE_HELPER_MEMORY); }
+
+void harpe_helper_process_leave_directory(void) {
+    int ignored = harpe_platform_in_use ? 0 : chdir("/");
+    (void)ignored;
+}
+
 void harpe_helper_process_begin(void) {
+    if (harpe_platform_in_use) return;
     for (size_t i = 0; i < sizeof ignored_signals / sizeof ignored_signals[0]; i++)
         (void)signal(ignored_signals[i], SIG_IGN);
 }
 
 bool harpe_helper_process_introduce(void) {
-    int32_t process = (int32_t)getpid();
+    int32_t process = (int32_t)harpe_process_self();
     char go;
-    return harpe_helper_process_send(HARPE_HELPER_SOCKET, &process, sizeof process) &&
-           harpe_helper_process_receive(HARPE_HELPER_SOCKET, &go, 1, INTRODUCE_MS);
+    return harpe_helper_process_send(harpe_helper_socket(), &process, sizeof process) &&
+           harpe_helper_process_receive(harpe_helper_socket(), &go, 1, INTRODUCE_MS);
 }
 
 /* Becomes readable at SIGTERM. -1: SIGTERM is ignored. A helper process waits on one thread. */
 static int end_signal = -1;
 
+static int end_signal_descriptor(void) {
+    return harpe_platform_in_use ? descriptor(HARPE_HELPER_SIGNAL) : end_signal;
+}
+
 harpe_status harpe_helper_process_end_on_signal(harpe_error *error) {
     sigset_t mask;
+    if (harpe_platform_in_use) return HARPE_OK; /* the descriptor is there */
     (void)sigemptyset(&mask);
     (void)sigaddset(&mask, SIGTERM);
     (void)pthread_sigmask(SIG_BLOCK, &mask, NULL);
@@ -376,14 +405,14 @@ static bool poll_ends(struct pollfd *ends, nfds_t count, int timeout_ms) {
 }
 
 bool harpe_helper_process_wait(int timeout_ms) {
-    struct pollfd ends[3] = {{.fd = HARPE_HELPER_SOCKET, .events = POLLIN},
-                             {.fd = HARPE_HELPER_STARTER, .events = POLLIN},
-                             {.fd = end_signal, .events = POLLIN}};
+    struct pollfd ends[3] = {{.fd = harpe_helper_socket(), .events = POLLIN},
+                             {.fd = descriptor(HARPE_HELPER_STARTER), .events = POLLIN},
+                             {.fd = end_signal_descriptor(), .events = POLLIN}};
     return poll_ends(ends, 3, timeout_ms);
 }
 
 bool harpe_helper_process_is_over_within(int timeout_ms) {
-    struct pollfd ends[2] = {{.fd = HARPE_HELPER_STARTER, .events = POLLIN},
-                             {.fd = end_signal, .events = POLLIN}};
+    struct pollfd ends[2] = {{.fd = descriptor(HARPE_HELPER_STARTER), .events = POLLIN},
+                             {.fd = end_signal_descriptor(), .events = POLLIN}};
     return poll_ends(ends, 2, timeout_ms);
 }

@@ -22,6 +22,7 @@ enum {
     HARPE_HELPER_SOCKET = 3,  /* SOCK_SEQPACKET: a message arrives whole or not at all */
     HARPE_HELPER_STARTER = 4, /* pidfd of the starter */
     HARPE_HELPER_MEMORY = 5,  /* memory shared with the starter, if the starter passed any */
+    HARPE_HELPER_SIGNAL,      /* in a world: readable after SIGTERM */
 };
 
 /* ---- The starter's side ---------------------------------------------------------------------- */
@@ -68,6 +69,13 @@ bool harpe_helper_process_send_now(int socket, const void *data, size_t size);
 bool harpe_helper_process_receive(int socket, void *data, size_t size, int timeout_ms);
 
 /* ---- Inside the helper process --------------------------------------------------------------- */
+
+/* Return the descriptors of this helper process. */
+int harpe_helper_socket(void);
+int harpe_helper_memory(void);
+
+/* Goes to the directory "/", so that the process keeps no file system busy. */
+void harpe_helper_process_leave_directory(void);
 
 /* Ignores signals that are meant for the starter's terminal or group. Call it first. */
 void harpe_helper_process_begin(void);

@@ -43,7 +43,7 @@ static void look_for_forks(void) { (void)pthread_atfork(NULL, NULL, start_anew_i
 static void take_lock(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     (void)pthread_once(&once, look_for_forks);
-    pthread_mutex_lock(&traffic.lock);
+    harpe_lock(&traffic.lock);
 }
 
 /* Waits until `*count` is at most `own`, this thread's part of `*count`. Returns false if `*count`
@@ -62,15 +62,15 @@ static void begin_line(void) {
     if (own_lines == 0 && own_forks == 0) (void)wait_for_others(&traffic.forks, 0);
     traffic.lines++;
     own_lines++;
-    pthread_mutex_unlock(&traffic.lock);
+    harpe_unlock(&traffic.lock);
 }
 
 static void end_line(void) {
     take_lock();
     own_lines--;
     if (--traffic.lines == 0) traffic.has_timed_out = false;
-    pthread_cond_broadcast(&traffic.changed);
-    pthread_mutex_unlock(&traffic.lock);
+    harpe_broadcast(&traffic.changed);
+    harpe_unlock(&traffic.lock);
 }
 
 void harpe_log_write_outside_forks(void *user, harpe_log_level level, const char *line) {
@@ -86,7 +86,7 @@ void harpe_log_before_fork(void) {
     traffic.forks++;
     own_forks++;
     if (!traffic.has_timed_out) traffic.has_timed_out = !wait_for_others(&traffic.lines, own_lines);
-    pthread_mutex_unlock(&traffic.lock);
+    harpe_unlock(&traffic.lock);
 }
 
 void harpe_log_after_fork(void) {
@@ -94,7 +94,7 @@ void harpe_log_after_fork(void) {
     if (own_forks > 0) {
         own_forks--;
         traffic.forks--;
-        pthread_cond_broadcast(&traffic.changed);
+        harpe_broadcast(&traffic.changed);
     }
-    pthread_mutex_unlock(&traffic.lock);
+    harpe_unlock(&traffic.lock);
 }

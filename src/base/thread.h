@@ -11,4 +11,10 @@
  * thread. */
 int harpe_thread_start(pthread_t *thread, const char *name, void *(*run)(void *user), void *user);
 
+/* Waits for the end of a thread that harpe_thread_start has started. */
+void harpe_thread_join(pthread_t thread);
+
+/* Sets the niceness of the calling thread. */
+void harpe_thread_nice(int niceness);
+
 #endif

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/process.h"
 #include "base/wait.h"
 
 #ifndef SO_PEERPIDFD
@@ -163,7 +164,7 @@ static bool is_of_user(pid_t process, uid_t uid) {
 
 static int open_by_number(const struct ucred *peer) {
     if (peer->pid <= 0) return -1;
-    int pidfd = (int)syscall(SYS_pidfd_open, peer->pid, 0);
+    int pidfd = harpe_process_open(peer->pid);
     if (pidfd < 0) return -1;
     if (is_of_user(peer->pid, peer->uid)) return pidfd;
     close(pidfd);

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/file_internal.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "base/trust.h"
 #include "cli/command.h"
@@ -151,7 +152,7 @@ static harpe_status set_python_path(const char *hook, harpe_error *error) {
 /* The variables are read by python/harpe/_run. */
 static void set_options(const run_arguments *arguments) {
     char process[32];
-    snprintf(process, sizeof process, "%ld", (long)getpid());
+    snprintf(process, sizeof process, "%ld", (long)harpe_process_self());
     set_or_unset("HARPE_RUN_PROCESS", process);
     if (arguments->server) set_or_unset("HARPE_SERVER", arguments->server);
     set_or_unset("HARPE_RUN_JOB", arguments->job);

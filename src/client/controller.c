@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/helper_process.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/wait.h"
 #include "gpu/gpus.h"
 #include "gpu/gpus_internal.h"
@@ -53,7 +54,7 @@ harpe_controller_header harpe_controller_header_for(const harpe_gpus *gpus, int 
 
 static harpe_status fill_header(const harpe_frequency_controller_options *options,
                                 harpe_controller_header *header, harpe_error *error) {
-    *header = harpe_controller_header_for(options->gpus, options->gpu, getpid());
+    *header = harpe_controller_header_for(options->gpus, options->gpu, harpe_process_self());
     header->dwell_ns = nanoseconds(options->minimum_dwell_s, DWELL_S, 0);
     header->poll_ns = nanoseconds(options->poll_interval_s, POLL_S, -1);
     return harpe_zeusd_find(options->zeusd_socket, &header->zeusd, error);
@@ -83,10 +84,9 @@ static harpe_status make_slot(harpe_frequency_controller *controller, harpe_erro
     if (controller->memory < 0 || ftruncate(controller->memory, (off_t)size) != 0 ||
         fcntl(controller->memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
         return harpe_fail_errno(error, errno, "memory shared with the frequency controller");
-    /* MAP_POPULATE, so that the first request causes no page fault. */
-    void *memory =
-        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, controller->memory, 0);
-    if (memory == MAP_FAILED)
+    /* The pages are there, so that the first request causes no page fault. */
+    void *memory = harpe_process_map(controller->memory, size);
+    if (!memory)
         return harpe_fail_errno(error, errno, "memory shared with the frequency controller");
     controller->slot = memory;
     return HARPE_OK;
@@ -180,7 +180,7 @@ static harpe_status start_first(harpe_frequency_controller *controller, harpe_er
 }
 
 static void release(harpe_frequency_controller *controller) {
-    if (controller->slot) (void)munmap(controller->slot, sizeof *controller->slot);
+    harpe_process_unmap(controller->slot, sizeof *controller->slot);
     if (controller->memory >= 0) close(controller->memory);
     if (controller->socket >= 0) close(controller->socket);
     free(controller);
@@ -195,7 +195,7 @@ harpe_frequency_controller_start_unless(const harpe_frequency_controller_options
     harpe_frequency_controller *controller = harpe_calloc(1, sizeof *controller);
     if (!controller) return harpe_fail_memory(error);
     controller->socket = controller->memory = -1;
-    controller->owner = getpid();
+    controller->owner = harpe_process_self();
     controller->stop_s = STOP_S;
     controller->gives_up = gives_up;
     controller->log = options->log;
@@ -229,7 +229,7 @@ bool harpe_frequency_controller_has_died(const harpe_frequency_controller *contr
 
 harpe_status harpe_frequency_controller_check(harpe_frequency_controller *controller,
                                               harpe_error *error) {
-    if (!controller || controller->owner != getpid()) return HARPE_OK;
+    if (!controller || controller->owner != harpe_process_self()) return HARPE_OK;
     harpe_controller_message message;
     ssize_t got = recv(controller->socket, &message, sizeof message, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return HARPE_OK;
@@ -324,6 +324,6 @@ static void restore(harpe_frequency_controller *controller) {
 
 void harpe_frequency_controller_stop(harpe_frequency_controller *controller) {
     if (!controller) return;
-    if (controller->owner == getpid()) restore(controller);
+    if (controller->owner == harpe_process_self()) restore(controller);
     release(controller);
 }

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/helper_process.h"
+#include "base/process.h"
 #include "base/wait.h"
 #include "client/anticipation.h"
 #include "client/switch_times.h"
@@ -68,9 +69,10 @@ static int64_t dwell_real_ns(const applier *self) {
 static void tell_refusal(applier *self, const harpe_error *error) {
     if (self->refusal == error->status) return;
     self->refusal = error->status;
-    harpe_controller_message message = {
-        .news = HARPE_CONTROLLER_REFUSED, .process = (int32_t)getpid(), .error = *error};
-    (void)send(HARPE_HELPER_SOCKET, &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    harpe_controller_message message = {.news = HARPE_CONTROLLER_REFUSED,
+                                        .process = (int32_t)harpe_process_self(),
+                                        .error = *error};
+    (void)send(harpe_helper_socket(), &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 static void back_off(applier *self) {
@@ -246,15 +248,13 @@ static void nap(int64_t duration_ns) {
  * loads. */
 static void park(applier *self, int64_t now_ns, int64_t until_ns) {
     harpe_controller_slot *slot = self->slot;
-    int64_t left_ns = until_ns - now_ns;
-    struct timespec left = {.tv_sec = left_ns / 1000000000, .tv_nsec = left_ns % 1000000000};
-    bool is_timed = until_ns != HARPE_ANTICIPATION_NEVER;
+    int64_t left_ns = until_ns == HARPE_ANTICIPATION_NEVER ? -1 : until_ns - now_ns;
     atomic_store(&slot->is_parked, 1);
-    if (atomic_load(&slot->request) == self->taken && !atomic_load(&self->shared->is_over) &&
-        syscall(SYS_futex, &slot->is_parked, FUTEX_WAIT, 1, is_timed ? &left : NULL, NULL, 0) !=
-            0 &&
-        errno != ETIMEDOUT && atomic_load(&slot->request) == self->taken)
-        nap(SHORT_NAP_NS); /* a hostile trainer keeps this thread from sleeping */
+    if (atomic_load(&slot->request) == self->taken && !atomic_load(&self->shared->is_over)) {
+        int failure = harpe_wait_while(&slot->is_parked, 1, left_ns);
+        if (failure && failure != ETIMEDOUT && atomic_load(&slot->request) == self->taken)
+            nap(SHORT_NAP_NS); /* a hostile trainer keeps this thread from sleeping */
+    }
     atomic_store(&slot->is_parked, 0);
 }
 
@@ -311,8 +311,7 @@ void *harpe_controller_apply_clocks(void *clock_thread) {
 }
 
 void harpe_controller_stop_clock_thread(harpe_clock_thread *clock_thread) {
-    uint32_t *futex = (uint32_t *)&clock_thread->slot->is_parked;
     atomic_store(&clock_thread->is_over, true);
     atomic_store(&clock_thread->slot->is_parked, 0);
-    (void)syscall(SYS_futex, futex, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    harpe_wake(&clock_thread->slot->is_parked);
 }

@@ -248,7 +248,7 @@ bool harpe_obedience_stop(harpe_obedience *obedience) {
         if (waited_ms == STOP_MS) return false;
         harpe_sleep_ns(1000000);
     }
-    (void)pthread_join(obedience->thread, NULL);
+    harpe_thread_join(obedience->thread);
     obedience->has_thread = false;
     close_events(obedience);
     return true;

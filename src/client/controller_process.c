@@ -12,9 +12,11 @@
 #include <syslog.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/helper_process.h"
+#include "base/process.h"
 #include "base/thread.h"
 #include "base/wait.h"
 #include "client/controller.h"
@@ -42,33 +44,33 @@ typedef struct controller_process {
 } controller_process;
 
 static void tell(harpe_controller_news news, harpe_status status, const harpe_error *error) {
-    harpe_controller_message message = {.news = news, .process = (int32_t)getpid()};
+    harpe_controller_message message = {.news = news, .process = (int32_t)harpe_process_self()};
     if (status != HARPE_OK) {
         message.error = *error;
         message.error.status = status;
     }
     /* The main loop notices a trainer that is gone. */
-    (void)harpe_helper_process_send(HARPE_HELPER_SOCKET, &message, sizeof message);
+    (void)harpe_helper_process_send(harpe_helper_socket(), &message, sizeof message);
 }
 
 /* Reports the end. Does not wait for the holder of a lease, because the holder may never read. */
 static void tell_end(const controller_process *controller, harpe_status status,
                      const harpe_error *error) {
     harpe_controller_message message = {.news = HARPE_CONTROLLER_RESTORED,
-                                        .process = (int32_t)getpid()};
+                                        .process = (int32_t)harpe_process_self()};
     if (!controller->header.terms.is_lease) {
         tell(HARPE_CONTROLLER_RESTORED, status, error);
         return;
     }
     if (status != HARPE_OK) message.error = *error;
     message.error.status = status;
-    (void)harpe_helper_process_send_now(HARPE_HELPER_SOCKET, &message, sizeof message);
+    (void)harpe_helper_process_send_now(harpe_helper_socket(), &message, sizeof message);
 }
 
 /* ---- Start ----------------------------------------------------------------------------------- */
 
 static harpe_status receive_header(harpe_controller_header *header, harpe_error *error) {
-    if (!harpe_helper_process_receive(HARPE_HELPER_SOCKET, header, sizeof *header, -1) ||
+    if (!harpe_helper_process_receive(harpe_helper_socket(), header, sizeof *header, -1) ||
         header->magic != HARPE_CONTROLLER_MAGIC || header->version != HARPE_CONTROLLER_VERSION ||
         header->slot_size != sizeof(harpe_controller_slot)) {
         return harpe_fail(error, HARPE_NOT_SUPPORTED,
@@ -84,9 +86,8 @@ static harpe_status receive_header(harpe_controller_header *header, harpe_error 
 }
 
 static harpe_status map_slot(harpe_controller_slot **out, harpe_error *error) {
-    void *memory = mmap(NULL, sizeof **out, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
-                        HARPE_HELPER_MEMORY, 0);
-    if (memory == MAP_FAILED) return harpe_fail_errno(error, errno, "memory shared with training");
+    void *memory = harpe_process_map(harpe_helper_memory(), sizeof **out);
+    if (!memory) return harpe_fail_errno(error, errno, "memory shared with training");
     *out = memory;
     return HARPE_OK;
 }
@@ -183,7 +184,7 @@ static harpe_status restore(controller_process *controller, harpe_error *error) 
         if (!ends_within(clock_thread, LONGEST_TIMEOUT_S))
             return harpe_fail(error, HARPE_DRIVER_ERROR, "a driver call does not return");
     }
-    (void)pthread_join(controller->thread, NULL);
+    harpe_thread_join(controller->thread);
     if (clock_thread->status != HARPE_OK) {
         *error = clock_thread->error;
         status = clock_thread->status;
@@ -193,27 +194,28 @@ static harpe_status restore(controller_process *controller, harpe_error *error) 
 }
 
 int harpe_controller_main(void) {
-    static controller_process
-        controller; /* a thread that hangs in the driver may outlive this function */
+    /* Not freed if a thread hangs in the driver, which may outlive this function. */
+    controller_process *controller = harpe_calloc(1, sizeof *controller);
     harpe_error error = {.status = HARPE_OK};
     harpe_helper_process_begin();
-    harpe_status status = start(&controller, &error);
+    harpe_status status = controller ? start(controller, &error) : harpe_fail_memory(&error);
     tell(HARPE_CONTROLLER_READY, status, &error);
     if (status == HARPE_OK) {
-        int ignored = chdir("/"); /* so that the process keeps no file system busy */
-        (void)ignored;
+        harpe_helper_process_leave_directory();
         (void)harpe_helper_process_wait(-1);
-        status = restore(&controller, &error);
-        end_claim(&controller, status);
+        status = restore(controller, &error);
+        end_claim(controller, status);
         if (status != HARPE_OK)
             syslog(LOG_USER | LOG_ERR, "harpe: a GPU could not be restored: %s", error.message);
-        tell_end(&controller, status, &error);
+        tell_end(controller, status, &error);
     }
+    if (!controller) return EXIT_FAILURE;
     /* A thread is still in a call. */
-    if (!harpe_obedience_stop(&controller.obedience))
-        _exit(status == HARPE_OK ? EXIT_SUCCESS : EXIT_FAILURE);
-    if (controller.clock_thread.gpu.gpus) _exit(EXIT_FAILURE);
-    harpe_controller_gpu_close(&controller.gpu);
-    if (controller.slot) (void)munmap(controller.slot, sizeof *controller.slot);
+    if (!harpe_obedience_stop(&controller->obedience))
+        harpe_process_exit(status == HARPE_OK ? EXIT_SUCCESS : EXIT_FAILURE);
+    if (controller->clock_thread.gpu.gpus) harpe_process_exit(EXIT_FAILURE);
+    harpe_controller_gpu_close(&controller->gpu);
+    harpe_process_unmap(controller->slot, sizeof *controller->slot);
+    free(controller);
     return status == HARPE_OK ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -11,13 +11,14 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/wait.h"
 
 /* ---- Requests -------------------------------------------------------------------------------- */
 
 /* Wakes a parked controller. */
 static void wake(harpe_controller_slot *slot) {
     if (atomic_exchange(&slot->is_parked, 0) == 0) return;
-    (void)syscall(SYS_futex, &slot->is_parked, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    harpe_wake(&slot->is_parked);
 }
 
 static void store_request(harpe_controller_slot *slot, int frequency_mhz, int64_t now_ns) {

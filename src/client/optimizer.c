@@ -177,12 +177,12 @@ harpe_status harpe_pipeline_frequency_new(const harpe_pipeline_frequency_options
 
 static void end_thread(harpe_pipeline *optimizer) {
     if (!optimizer->has_thread) return;
-    pthread_mutex_lock(&optimizer->lock);
+    harpe_lock(&optimizer->lock);
     atomic_store(&optimizer->is_stopping, true);
-    pthread_cond_broadcast(&optimizer->changed);
-    pthread_mutex_unlock(&optimizer->lock);
+    harpe_broadcast(&optimizer->changed);
+    harpe_unlock(&optimizer->lock);
     harpe_connection_wake(optimizer->conversation.connection);
-    (void)pthread_join(optimizer->thread, NULL);
+    harpe_thread_join(optimizer->thread);
 }
 
 void harpe_pipeline_frequency_free(harpe_pipeline_frequency_optimizer *optimizer) {
@@ -212,12 +212,12 @@ harpe_pipeline_frequency_status
 harpe_pipeline_frequency_get_status(harpe_pipeline_frequency_optimizer *optimizer) {
     harpe_pipeline_frequency_status status = {.state = HARPE_PFO_OFF, .round = -1};
     if (harpe_pipeline_is_elsewhere(optimizer)) return status;
-    pthread_mutex_lock(&optimizer->lock);
+    harpe_lock(&optimizer->lock);
     status.state = optimizer->state;
     status.round = optimizer->round;
     status.reconnects = optimizer->reconnects;
     memcpy(status.job_id, optimizer->job_id, sizeof status.job_id);
-    pthread_mutex_unlock(&optimizer->lock);
+    harpe_unlock(&optimizer->lock);
     status.steps = atomic_load_explicit(&optimizer->steps, memory_order_relaxed);
     status.misfits = atomic_load_explicit(&optimizer->mismatches, memory_order_relaxed);
     const harpe_frequency_controller *controller =
@@ -252,13 +252,13 @@ harpe_pipeline_frequency_look(harpe_pipeline_frequency_optimizer *optimizer) {
 
 static harpe_status wait_for_round(harpe_pipeline *optimizer, int64_t round, int64_t until_ns) {
     harpe_status status = HARPE_OK;
-    pthread_mutex_lock(&optimizer->lock);
+    harpe_lock(&optimizer->lock);
     while (status == HARPE_OK && optimizer->round < round) {
         bool is_over = optimizer->state == HARPE_PFO_OFF ||
                        !harpe_wait_until(&optimizer->changed, &optimizer->lock, until_ns);
         if (is_over && optimizer->round < round) status = HARPE_UNAVAILABLE;
     }
-    pthread_mutex_unlock(&optimizer->lock);
+    harpe_unlock(&optimizer->lock);
     return status;
 }
 

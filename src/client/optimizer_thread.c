@@ -140,19 +140,19 @@ static void rest(harpe_pipeline *optimizer, double seconds) {
         if (now_ns >= end_ns) return;
         int64_t slice_ns = (int64_t)(SIDE_WORK_PERIOD_S * 1e9);
         int64_t until_ns = end_ns - now_ns < slice_ns ? end_ns : now_ns + slice_ns;
-        pthread_mutex_lock(&optimizer->lock);
+        harpe_lock(&optimizer->lock);
         if (!atomic_load(&optimizer->is_stopping))
             (void)harpe_wait_until(&optimizer->changed, &optimizer->lock, until_ns);
-        pthread_mutex_unlock(&optimizer->lock);
+        harpe_unlock(&optimizer->lock);
     }
 }
 
 /* ---- Connection errors ----------------------------------------------------------------------- */
 
 static void enter(harpe_pipeline *optimizer, harpe_pipeline_frequency_state state) {
-    pthread_mutex_lock(&optimizer->lock);
+    harpe_lock(&optimizer->lock);
     optimizer->state = state;
-    pthread_mutex_unlock(&optimizer->lock);
+    harpe_unlock(&optimizer->lock);
 }
 
 static void give_up(harpe_pipeline *optimizer, const char *reason) {
@@ -160,7 +160,7 @@ static void give_up(harpe_pipeline *optimizer, const char *reason) {
     if (talk->connection_error == HARPE_CONNECTION_ERROR_NONE)
         talk->failing_since_ns = harpe_clock_ns();
     enter(optimizer, HARPE_PFO_OFF);
-    pthread_cond_broadcast(&optimizer->changed);
+    harpe_broadcast(&optimizer->changed);
     harpe_pipeline_say(optimizer, HARPE_LOG_ERROR,
                        "off for the rest of this training, which continues unchanged: %s", reason);
 }
@@ -182,9 +182,9 @@ static void tell_recovery(harpe_pipeline *optimizer) {
     talk->connection_error = HARPE_CONNECTION_ERROR_NONE;
     talk->pause_s = optimizer->timeouts.first_pause_s; /* the server answers, so the pause after the
                                                         * next failure is short */
-    pthread_mutex_lock(&optimizer->lock);
+    harpe_lock(&optimizer->lock);
     optimizer->reconnects++;
-    pthread_mutex_unlock(&optimizer->lock);
+    harpe_unlock(&optimizer->lock);
     harpe_pipeline_say(optimizer, HARPE_LOG_INFO, "the server is back after %.1f s",
                        (double)(harpe_clock_ns() - talk->failing_since_ns) * 1e-9);
 }
@@ -206,11 +206,11 @@ static void register_anew(harpe_pipeline *optimizer, const char *reason) {
     talk->has_no_round = true;
     free(talk->report);
     talk->report = NULL;
-    pthread_mutex_lock(&optimizer->lock);
+    harpe_lock(&optimizer->lock);
     optimizer->job_id[0] = '\0';
     optimizer->round = -1; /* the next job counts its rounds from 0 */
     optimizer->state = HARPE_PFO_REGISTERING;
-    pthread_mutex_unlock(&optimizer->lock);
+    harpe_unlock(&optimizer->lock);
     pause_and_try_again(optimizer);
 }
 
@@ -251,9 +251,9 @@ static void register_job(harpe_pipeline *optimizer) {
         }
         talk->knows_keys = true;
     }
-    pthread_mutex_lock(&optimizer->lock);
+    harpe_lock(&optimizer->lock);
     memcpy(optimizer->job_id, job_id, sizeof job_id);
-    pthread_mutex_unlock(&optimizer->lock);
+    harpe_unlock(&optimizer->lock);
 }
 
 static void register_rank(harpe_pipeline *optimizer) {
@@ -291,11 +291,11 @@ static void begin_round(harpe_pipeline *optimizer, int64_t round) {
 
 static void enter_round(harpe_pipeline *optimizer) {
     const harpe_conversation *talk = &optimizer->conversation;
-    pthread_mutex_lock(&optimizer->lock);
+    harpe_lock(&optimizer->lock);
     optimizer->round = talk->round;
     optimizer->state = HARPE_PFO_MEASURING;
-    pthread_cond_broadcast(&optimizer->changed);
-    pthread_mutex_unlock(&optimizer->lock);
+    harpe_broadcast(&optimizer->changed);
+    harpe_unlock(&optimizer->lock);
 }
 
 static void has_no_memory_for_schedule(harpe_pipeline *optimizer) {

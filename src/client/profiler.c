@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/wait.h"
 #include "client/profiler_internal.h"
 
 static const double default_period_s = 0.01;
@@ -345,7 +346,7 @@ int64_t harpe_profiler_tick(void *user) {
     energy_reading reading = {.status = HARPE_OK};
     if (profiler->has_energy) read_what_is_due(profiler, &reading);
     harpe_clock_pair now = read_clocks(&profiler->source);
-    pthread_mutex_lock(&profiler->lock);
+    harpe_lock(&profiler->lock);
     profiler->latest = now;
     drain(profiler);
     if (profiler->has_energy) {
@@ -356,7 +357,7 @@ int64_t harpe_profiler_tick(void *user) {
     settle(profiler);
     trim(profiler);
     int64_t delay_ns = real_delay_ns(profiler, &reading);
-    pthread_mutex_unlock(&profiler->lock);
+    harpe_unlock(&profiler->lock);
     log_warnings(profiler, &reading);
     return delay_ns;
 }
@@ -367,13 +368,13 @@ bool harpe_profiler_is_ours(const harpe_instruction_profiler *profiler) {
 
 harpe_profiler_conduct harpe_profiler_conduct_of(harpe_instruction_profiler *profiler) {
     if (!harpe_profiler_is_ours(profiler)) return (harpe_profiler_conduct){0};
-    pthread_mutex_lock(&profiler->lock);
+    harpe_lock(&profiler->lock);
     harpe_profiler_conduct conduct = {
         .lost_steps = profiler->builder.spoiled_steps + profiler->unmeasured_steps +
                       atomic_load_explicit(&profiler->recorder.dropped_steps, memory_order_relaxed),
         .impossible = profiler->impossible + profiler->warnings.restarts,
         .energy = harpe_energy_check_compare(&profiler->check)};
-    pthread_mutex_unlock(&profiler->lock);
+    harpe_unlock(&profiler->lock);
     return conduct;
 }
 

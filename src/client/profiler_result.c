@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "base/wait.h"
 #include "client/profiler_internal.h"
 #include "plan/profile_rows.h"
 
@@ -20,10 +21,10 @@
 size_t harpe_instruction_profiler_step_count(harpe_instruction_profiler *profiler, int64_t series) {
     size_t count = 0;
     if (!harpe_profiler_is_ours(profiler)) return 0;
-    pthread_mutex_lock(&profiler->lock);
+    harpe_lock(&profiler->lock);
     for (size_t i = 0; i < profiler->known_count; i++)
         count += profiler->steps[i].series == series;
-    pthread_mutex_unlock(&profiler->lock);
+    harpe_unlock(&profiler->lock);
     return count;
 }
 
@@ -158,7 +159,7 @@ harpe_status harpe_instruction_profiler_take(harpe_instruction_profiler *profile
     if (status != HARPE_OK) return status;
     size_t count = 0, end = 0;
     step_energies energies = {0};
-    pthread_mutex_lock(&profiler->lock);
+    harpe_lock(&profiler->lock);
     harpe_step *chosen = steps_of(profiler, series, &count, &end);
     if (chosen && count < steps) {
         status = harpe_fail(error, HARPE_NOT_FOUND,
@@ -170,7 +171,7 @@ harpe_status harpe_instruction_profiler_take(harpe_instruction_profiler *profile
         status = make_result(profiler, chosen, steps, rank, &energies, out, error);
     }
     if (status == HARPE_OK) harpe_profiler_forget(profiler, end);
-    pthread_mutex_unlock(&profiler->lock);
+    harpe_unlock(&profiler->lock);
     free(energies.power_w);
     free(energies.step_j);
     free(chosen);
@@ -197,14 +198,14 @@ double harpe_instruction_profiler_waiting_power_w(harpe_instruction_profiler *pr
     double waiting_w = NAN;
     harpe_power_model model = {0};
     if (!harpe_profiler_is_ours(profiler)) return waiting_w;
-    pthread_mutex_lock(&profiler->lock);
+    harpe_lock(&profiler->lock);
     if (model_everything(profiler, &model) &&
         harpe_power_fit_knows(&model.fit, HARPE_COLUMN_WAITING)) {
         double *power_w = harpe_power_model_solve(&model, profiler->keys.count);
         waiting_w = power_w ? power_w[HARPE_COLUMN_WAITING] : NAN;
         free(power_w);
     }
-    pthread_mutex_unlock(&profiler->lock);
+    harpe_unlock(&profiler->lock);
     harpe_power_model_clear(&model);
     return waiting_w;
 }
@@ -266,12 +267,12 @@ harpe_status harpe_instruction_profiler_write_csv(harpe_instruction_profiler *pr
     harpe_status status = check_process(profiler, error);
     if (status != HARPE_OK) return status;
     harpe_text text = {0};
-    pthread_mutex_lock(&profiler->lock);
+    harpe_lock(&profiler->lock);
     status = profiler->has_energy
                  ? print_everything(profiler, stage, rank, &text, error)
                  : harpe_fail(error, HARPE_NOT_SUPPORTED,
                               "a profile needs energies, and no GPU here reports any");
-    pthread_mutex_unlock(&profiler->lock);
+    harpe_unlock(&profiler->lock);
     if (status == HARPE_OK && text.failed) status = harpe_fail_memory(error);
     if (status == HARPE_OK) status = harpe_file_write(path, text.data, text.length, error);
     harpe_text_free(&text);

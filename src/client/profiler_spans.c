@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/array.h"
+#include "base/wait.h"
 #include "client/profiler_internal.h"
 
 /* Returns the number of instructions of the series' steps, or 0 if they differ or if there are
@@ -40,13 +41,13 @@ bool harpe_profiler_copy_spans(harpe_instruction_profiler *profiler, int64_t ser
                                harpe_profiler_spans *out) {
     *out = (harpe_profiler_spans){.step_count = steps};
     if (!harpe_profiler_is_ours(profiler)) return false;
-    pthread_mutex_lock(&profiler->lock);
+    harpe_lock(&profiler->lock);
     out->run_count = common_count(profiler, series, steps);
     out->asked_mhz = harpe_calloc(out->run_count, sizeof *out->asked_mhz);
     out->us = harpe_calloc(2 * out->run_count * steps, sizeof *out->us);
     bool is_made = out->run_count > 0 && out->asked_mhz && out->us;
     if (is_made) copy(profiler, series, out);
-    pthread_mutex_unlock(&profiler->lock);
+    harpe_unlock(&profiler->lock);
     if (!is_made) harpe_profiler_spans_free(out);
     return is_made;
 }

@@ -190,7 +190,7 @@ void harpe_stream_cell_free(harpe_stream_cell *cell) {
     if (!cell) return;
     atomic_store(&cell->is_closing, true);
     wake(cell);
-    (void)pthread_join(cell->thread, NULL);
+    harpe_thread_join(cell->thread);
     (void)sem_destroy(&cell->wake);
     if (atomic_load(cell->reached) == (uint32_t)atomic_load(&cell->sent))
         give_back(cell, (void *)cell->reached);

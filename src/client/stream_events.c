@@ -52,9 +52,9 @@ struct harpe_stream_events {
 static void arrive(harpe_stream_events *events) {
     size_t turn = atomic_load_explicit(&events->handled, memory_order_relaxed);
     const waiting_event *waiting = &events->ring[turn % RING_SIZE];
-    pthread_mutex_lock(&events->lock);
+    harpe_lock(&events->lock);
     if (events->handler) events->handler(events->user, &waiting->event);
-    pthread_mutex_unlock(&events->lock);
+    harpe_unlock(&events->lock);
     atomic_store_explicit(&events->handled, turn + 1, memory_order_release);
 }
 
@@ -158,9 +158,9 @@ void harpe_stream_events_free(harpe_stream_events *events) {
     if (!events) return;
     for (int i = 0; i < DRAIN_TRIES && atomic_load(&events->handled) != events->sent; i++)
         harpe_sleep_ns(DRAIN_PAUSE_NS);
-    pthread_mutex_lock(&events->lock);
+    harpe_lock(&events->lock);
     events->handler = NULL;
-    pthread_mutex_unlock(&events->lock);
+    harpe_unlock(&events->lock);
     bool is_needed = !events->cell && atomic_load(&events->handled) != events->sent;
     harpe_stream_cell_free(events->cell);
     if (is_needed) return; /* leaked, because a host function that has not run yet needs it */

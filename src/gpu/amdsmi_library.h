@@ -9,6 +9,7 @@
 
 #include <harpe/status.h>
 
+#include "base/wait.h"
 #include "gpu/amdsmi_abi.h"
 
 /* Required functions are never NULL; the table in amdsmi_library.c lists them. */
@@ -55,9 +56,9 @@ extern pthread_mutex_t harpe_amdsmi_mutex;
     do { \
         *(code) = AMDSMI_STATUS_FAIL_LOAD_SYMBOL; \
         if ((amdsmi)->function) { \
-            pthread_mutex_lock(&harpe_amdsmi_mutex); \
+            harpe_lock(&harpe_amdsmi_mutex); \
             *(code) = (int)(amdsmi)->function(__VA_ARGS__); \
-            pthread_mutex_unlock(&harpe_amdsmi_mutex); \
+            harpe_unlock(&harpe_amdsmi_mutex); \
         } \
     } while (0)
 

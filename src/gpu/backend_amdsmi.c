@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/wait.h"
 #include "gpu/amdsmi_clocks.h"
 #include "gpu/amdsmi_library.h"
 #include "gpu/backend.h"
@@ -89,9 +90,9 @@ static harpe_status find_gpus(amdsmi_state *state, harpe_error *error) {
 
 static void close_state(void *opened) {
     amdsmi_state *state = opened;
-    pthread_mutex_lock(&harpe_amdsmi_mutex);
+    harpe_lock(&harpe_amdsmi_mutex);
     (void)state->amdsmi.shut_down();
-    pthread_mutex_unlock(&harpe_amdsmi_mutex);
+    harpe_unlock(&harpe_amdsmi_mutex);
     harpe_amdsmi_close(&state->amdsmi);
     free(state->gpus);
     free(state);

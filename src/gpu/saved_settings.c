@@ -17,6 +17,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "base/wait.h"
 #include "gpu/gpus.h"
 #include "gpu/saved_settings_files.h"
@@ -447,7 +448,7 @@ void harpe_gpu_claim_release(harpe_gpu_claim *claim, bool is_restored) {
 }
 
 void harpe_saved_settings_forget(harpe_gpus *gpus, int gpu, harpe_saved_settings_kind kind) {
-    harpe_gpu_claim_options options = {.kind = kind, .trainer = getpid()};
+    harpe_gpu_claim_options options = {.kind = kind, .trainer = harpe_process_self()};
     harpe_gpu_claim *claim = NULL;
     harpe_saved_settings earlier;
     if (harpe_gpu_claim_take(gpus, gpu, &options, &claim, &earlier, NULL) == HARPE_OK)

@@ -21,6 +21,7 @@
 #include "base/file.h"
 #include "base/file_internal.h"
 #include "base/number.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "base/wait.h"
 
@@ -362,33 +363,22 @@ void harpe_saved_settings_read_boot(char boot[64]) {
     boot[strcspn(boot, "\n")] = '\0';
 }
 
-/* Reads field 22 of stat. Counts from the end of the name, which may contain any character. */
-static uint64_t start_ticks(int64_t process) {
-    char path[64], text[1024];
-    snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", process);
-    if (!read_small_file(path, text, sizeof text)) return 0;
-    const char *field = strrchr(text, ')');
-    for (int i = 2; field && i < 22; i++)
-        field = strchr(field + 1, ' ');
-    return field ? strtoull(field + 1, NULL, 10) : 0;
-}
-
 static uint64_t own_namespace(void) {
     struct stat status;
     return stat("/proc/self/ns/pid", &status) == 0 ? (uint64_t)status.st_ino : 0;
 }
 
 harpe_process_identity harpe_process_identify(pid_t process) {
-    return (harpe_process_identity){process, start_ticks(process), own_namespace()};
+    return (harpe_process_identity){process, harpe_process_started(process), own_namespace()};
 }
 
 bool harpe_process_is_alive(const harpe_process_identity *identity) {
     if (identity->process < 1 || identity->process > INT_MAX) return false;
     if (identity->namespace != own_namespace()) return false;
-    int watch = (int)syscall(SYS_pidfd_open, (pid_t)identity->process, 0);
+    int watch = harpe_process_open((pid_t)identity->process);
     if (watch < 0) return errno != ESRCH && errno != EINVAL;
     bool has_ended = harpe_events_now(watch, POLLIN) != 0;
     close(watch);
-    return !has_ended &&
-           (identity->start_ticks == 0 || start_ticks(identity->process) == identity->start_ticks);
+    return !has_ended && (identity->start_ticks == 0 ||
+                          harpe_process_started((pid_t)identity->process) == identity->start_ticks);
 }

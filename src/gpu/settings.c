@@ -132,9 +132,9 @@ harpe_status harpe_gpu_set_power_limit(harpe_gpus *gpus, int index, uint32_t lim
     harpe_gpu *gpu = NULL;
     harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
     if (status != HARPE_OK) return status;
-    pthread_mutex_lock(&gpu->mutex);
+    harpe_lock(&gpu->mutex);
     status = set_power_limit(gpus, gpu, limit_mw, error);
-    pthread_mutex_unlock(&gpu->mutex);
+    harpe_unlock(&gpu->mutex);
     return status;
 }
 
@@ -167,9 +167,9 @@ harpe_status harpe_gpu_set_persistence_mode(harpe_gpus *gpus, int index, bool is
     harpe_gpu *gpu = NULL;
     harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
     if (status != HARPE_OK) return status;
-    pthread_mutex_lock(&gpu->mutex);
+    harpe_lock(&gpu->mutex);
     status = set_persistence(gpus, gpu, is_enabled, error);
-    pthread_mutex_unlock(&gpu->mutex);
+    harpe_unlock(&gpu->mutex);
     return status;
 }
 
@@ -253,10 +253,10 @@ harpe_status harpe_gpu_lock_graphics_clocks(harpe_gpus *gpus, int index, uint32_
     harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
     if (status == HARPE_OK) status = check_clocks(gpu, "graphics", minimum_mhz, maximum_mhz, error);
     if (status != HARPE_OK) return status;
-    pthread_mutex_lock(&gpu->mutex);
+    harpe_lock(&gpu->mutex);
     status = lock_clocks(gpus, gpu, &gpu->graphics, graphics_kind(gpus), minimum_mhz, maximum_mhz,
                          error);
-    pthread_mutex_unlock(&gpu->mutex);
+    harpe_unlock(&gpu->mutex);
     return status;
 }
 
@@ -264,9 +264,9 @@ harpe_status harpe_gpu_reset_graphics_clocks(harpe_gpus *gpus, int index, harpe_
     harpe_gpu *gpu = NULL;
     harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
     if (status != HARPE_OK) return status;
-    pthread_mutex_lock(&gpu->mutex);
+    harpe_lock(&gpu->mutex);
     status = reset_clocks(gpus, gpu, &gpu->graphics, graphics_kind(gpus), error);
-    pthread_mutex_unlock(&gpu->mutex);
+    harpe_unlock(&gpu->mutex);
     return status;
 }
 
@@ -276,10 +276,10 @@ harpe_status harpe_gpu_lock_memory_clocks(harpe_gpus *gpus, int index, uint32_t 
     harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
     if (status == HARPE_OK) status = check_clocks(gpu, "memory", minimum_mhz, maximum_mhz, error);
     if (status != HARPE_OK) return status;
-    pthread_mutex_lock(&gpu->mutex);
+    harpe_lock(&gpu->mutex);
     status =
         lock_clocks(gpus, gpu, &gpu->memory, memory_kind(gpus), minimum_mhz, maximum_mhz, error);
-    pthread_mutex_unlock(&gpu->mutex);
+    harpe_unlock(&gpu->mutex);
     return status;
 }
 
@@ -287,18 +287,18 @@ harpe_status harpe_gpu_reset_memory_clocks(harpe_gpus *gpus, int index, harpe_er
     harpe_gpu *gpu = NULL;
     harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
     if (status != HARPE_OK) return status;
-    pthread_mutex_lock(&gpu->mutex);
+    harpe_lock(&gpu->mutex);
     status = reset_clocks(gpus, gpu, &gpu->memory, memory_kind(gpus), error);
-    pthread_mutex_unlock(&gpu->mutex);
+    harpe_unlock(&gpu->mutex);
     return status;
 }
 
 void harpe_gpu_forget_clock_locks(harpe_gpus *gpus, int gpu) {
     harpe_gpu *found = NULL;
     if (harpe_gpus_find(gpus, gpu, &found, NULL) != HARPE_OK) return;
-    pthread_mutex_lock(&found->mutex);
+    harpe_lock(&found->mutex);
     found->graphics.state = found->memory.state = HARPE_LOCK_UNKNOWN;
-    pthread_mutex_unlock(&found->mutex);
+    harpe_unlock(&found->mutex);
 }
 
 /* ---- Restoring ------------------------------------------------------------------------------- */
@@ -339,9 +339,9 @@ static void restore(harpe_gpus *gpus, harpe_gpu *gpu, harpe_status *first, harpe
 harpe_status harpe_gpus_restore(harpe_gpus *gpus, harpe_error *error) {
     harpe_status first = HARPE_OK;
     for (int i = 0; gpus && i < gpus->count; i++) {
-        pthread_mutex_lock(&gpus->gpus[i].mutex);
+        harpe_lock(&gpus->gpus[i].mutex);
         restore(gpus, &gpus->gpus[i], &first, error);
-        pthread_mutex_unlock(&gpus->gpus[i].mutex);
+        harpe_unlock(&gpus->gpus[i].mutex);
     }
     return first;
 }
@@ -350,8 +350,8 @@ harpe_gpu_writes harpe_gpu_write_count(const harpe_gpus *gpus, int index) {
     harpe_gpu_writes writes = {0};
     if (index < 0 || index >= gpus->count) return writes;
     harpe_gpu *gpu = &gpus->gpus[index];
-    pthread_mutex_lock(&gpu->mutex);
+    harpe_lock(&gpu->mutex);
     writes = gpu->writes;
-    pthread_mutex_unlock(&gpu->mutex);
+    harpe_unlock(&gpu->mutex);
     return writes;
 }

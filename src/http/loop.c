@@ -12,12 +12,12 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/wait.h"
 
 enum { EVENTS_PER_TURN = 256 };
 
@@ -45,7 +45,6 @@ struct harpe_loop {
     int signal_fd; /* -1: none */
     atomic_bool is_stopping;
     atomic_bool is_asleep; /* a post must wake it */
-    bool waits_ns;         /* the kernel can wait for parts of a millisecond */
     _Atomic(harpe_posted *) posted;
 
     harpe_watch *watches, *removed;
@@ -272,7 +271,6 @@ harpe_status harpe_loop_new(harpe_loop **out, harpe_error *error) {
     harpe_loop *loop = calloc(1, sizeof *loop);
     if (!loop) return harpe_fail_memory(error);
     loop->signal_fd = -1;
-    loop->waits_ns = true;
     harpe_status status = HARPE_OK;
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     loop->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -342,33 +340,11 @@ static int64_t wait_ns(harpe_loop *loop) {
     return most_ns;
 }
 
-/* glibc has epoll_pwait2() since 2.35, and the wheel also runs with older ones. Its wait is in
- * nanoseconds; a NULL waits without limit. */
-static int call_epoll_pwait2(int epoll_fd, struct epoll_event *events,
-                             const struct timespec *most) {
-    return (int)syscall(SYS_epoll_pwait2, epoll_fd, events, EVENTS_PER_TURN, most, NULL, (size_t)0);
-}
-
-/* Kernels before 5.11 wait for whole milliseconds. The time is rounded up, because a timer must not
- * fire early. */
-static int wait_at_most(harpe_loop *loop, struct epoll_event *events, int64_t most_ns) {
-    struct timespec most = {.tv_sec = most_ns / 1000000000, .tv_nsec = most_ns % 1000000000};
-    int count = -1;
-    if (loop->waits_ns) {
-        count = call_epoll_pwait2(loop->epoll_fd, events, most_ns < 0 ? NULL : &most);
-        if (count >= 0 || (errno != ENOSYS && errno != EPERM)) return count;
-        loop->waits_ns = false;
-    }
-    int64_t most_ms = most_ns < 0 ? -1 : (most_ns + 999999) / 1000000;
-    return epoll_wait(loop->epoll_fd, events, EVENTS_PER_TURN,
-                      most_ms > INT32_MAX ? INT32_MAX : (int)most_ms);
-}
-
 static int wait_for_events(harpe_loop *loop, struct epoll_event *events) {
     int64_t most_ns = wait_ns(loop);
     atomic_store(&loop->is_asleep, true);
     if (atomic_load(&loop->posted) || atomic_load(&loop->is_stopping)) most_ns = 0;
-    int count = wait_at_most(loop, events, most_ns);
+    int count = harpe_epoll(loop->epoll_fd, events, EVENTS_PER_TURN, most_ns);
     atomic_store(&loop->is_asleep, false);
     return count;
 }

@@ -141,9 +141,9 @@ static void run_one(worker *self) {
     bool has_done = work->done != NULL; /* read now: work without `done` may free itself */
     self->begun_ns = harpe_clock_ns();
     (void)snprintf(self->subject, sizeof self->subject, "%s", work->subject ? work->subject : "");
-    pthread_mutex_unlock(&workers->mutex);
+    harpe_unlock(&workers->mutex);
     work->work(work->user);
-    pthread_mutex_lock(&workers->mutex);
+    harpe_lock(&workers->mutex);
     self->begun_ns = 0;
     workers->pending--;
     if (!has_done) return;
@@ -157,7 +157,7 @@ static bool wake_one(pool *self) {
     if (!woken) return false;
     self->idle = woken->next_idle;
     woken->is_idle = false;
-    pthread_cond_signal(&woken->has_work);
+    harpe_signal(&woken->has_work);
     return true;
 }
 
@@ -182,7 +182,7 @@ static bool wait_for_work(worker *self) {
 
 static void join(worker *ended) {
     if (!ended) return;
-    pthread_join(ended->thread, NULL);
+    harpe_thread_join(ended->thread);
     pthread_cond_destroy(&ended->has_work);
     free(ended);
 }
@@ -207,8 +207,8 @@ static void *work_until_closed(void *user) {
     harpe_workers *workers = own->workers;
     worker *left_before = NULL;
     bool is_needed = true;
-    if (own->kind->niceness) (void)setpriority(PRIO_PROCESS, (id_t)gettid(), own->kind->niceness);
-    pthread_mutex_lock(&workers->mutex);
+    if (own->kind->niceness) harpe_thread_nice(own->kind->niceness);
+    harpe_lock(&workers->mutex);
     while (!workers->is_closing && is_needed)
         if (own->first)
             run_one(self);
@@ -216,8 +216,8 @@ static void *work_until_closed(void *user) {
             is_needed = wait_for_work(self) || own->thread_count <= LEAST_THREADS;
     if (!is_needed) left_before = leave_pool(self);
     workers->alive--;
-    pthread_cond_broadcast(&workers->has_ended);
-    pthread_mutex_unlock(&workers->mutex);
+    harpe_broadcast(&workers->has_ended);
+    harpe_unlock(&workers->mutex);
     join(left_before);
     return NULL;
 }
@@ -253,10 +253,10 @@ static void init_pool(harpe_workers *workers, const harpe_pool_kind *kind, int l
 
 static int start_first_threads(harpe_workers *workers) {
     int failed = 0;
-    pthread_mutex_lock(&workers->mutex);
+    harpe_lock(&workers->mutex);
     for (int i = 0; i < workers->pool_count && !failed; i++)
         failed = start_thread(&workers->pools[i]);
-    pthread_mutex_unlock(&workers->mutex);
+    harpe_unlock(&workers->mutex);
     return failed;
 }
 
@@ -285,16 +285,16 @@ harpe_status harpe_workers_new(harpe_loop *loop, const harpe_pool_kind *pools, i
 }
 
 void harpe_workers_limit(harpe_workers *workers, int which, int count, int64_t deadline_s) {
-    pthread_mutex_lock(&workers->mutex);
+    harpe_lock(&workers->mutex);
     workers->pools[which].limit = count < 1 ? 1 : count;
     workers->pools[which].deadline_ns = deadline_s * second_ns;
-    pthread_mutex_unlock(&workers->mutex);
+    harpe_unlock(&workers->mutex);
 }
 
 void harpe_workers_keep_idle(harpe_workers *workers, int64_t idle_ms) {
-    pthread_mutex_lock(&workers->mutex);
+    harpe_lock(&workers->mutex);
     workers->idle_ms = idle_ms;
-    pthread_mutex_unlock(&workers->mutex);
+    harpe_unlock(&workers->mutex);
 }
 
 static void begin_close(harpe_workers *workers) {
@@ -312,20 +312,20 @@ static void begin_close(harpe_workers *workers) {
 
 bool harpe_workers_close(harpe_workers *workers, int64_t wait_ms) {
     int64_t end_ns = harpe_clock_ns() + wait_ms * 1000000;
-    pthread_mutex_lock(&workers->mutex);
+    harpe_lock(&workers->mutex);
     begin_close(workers);
     while (workers->alive > 0 && harpe_wait_until(&workers->has_ended, &workers->mutex, end_ns))
         continue;
     bool has_ended = workers->alive == 0;
-    pthread_mutex_unlock(&workers->mutex);
+    harpe_unlock(&workers->mutex);
     return has_ended;
 }
 
 void harpe_workers_free(harpe_workers *workers) {
     if (!workers) return;
-    pthread_mutex_lock(&workers->mutex);
+    harpe_lock(&workers->mutex);
     begin_close(workers);
-    pthread_mutex_unlock(&workers->mutex);
+    harpe_unlock(&workers->mutex);
     for (int i = 0; i < workers->pool_count; i++) {
         for (worker *next, *self = workers->pools[i].threads; self; self = next) {
             next = self->next;
@@ -344,19 +344,19 @@ void harpe_workers_submit(harpe_workers *workers, harpe_work *work) {
     pool *self = &workers->pools[work->pool];
     work->workers = workers;
     work->submitted_ns = harpe_clock_ns();
-    pthread_mutex_lock(&workers->mutex);
+    harpe_lock(&workers->mutex);
     enqueue(self, work);
     workers->pending++;
     /* If no thread starts, one of the existing threads does the work later. */
     if (!wake_one(self) && self->thread_count < self->limit) (void)start_thread(self);
-    pthread_mutex_unlock(&workers->mutex);
+    harpe_unlock(&workers->mutex);
 }
 
 int harpe_workers_pending(const harpe_workers *workers) {
     pthread_mutex_t *mutex = (pthread_mutex_t *)&workers->mutex;
-    pthread_mutex_lock(mutex);
+    harpe_lock(mutex);
     int pending = workers->pending;
-    pthread_mutex_unlock(mutex);
+    harpe_unlock(mutex);
     return pending;
 }
 
@@ -396,12 +396,12 @@ bool harpe_workers_fault(const harpe_workers *workers, int64_t deadline_s, char 
                          size_t size) {
     pthread_mutex_t *mutex = (pthread_mutex_t *)&workers->mutex;
     bool is_stuck = false;
-    pthread_mutex_lock(mutex);
+    harpe_lock(mutex);
     for (int i = 0; i < workers->pool_count && !is_stuck; i++) {
         const pool *self = &workers->pools[i];
         int64_t deadline_ns = deadline_s < 0 ? self->deadline_ns : deadline_s * second_ns;
         is_stuck = pool_fault(self, deadline_ns, line, size);
     }
-    pthread_mutex_unlock(mutex);
+    harpe_unlock(mutex);
     return is_stuck;
 }

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 
 #include "base/error.h"
+#include "base/wait.h"
 
 enum { TRIES = 3 }; /* a single wrong answer of a driver is asked for again */
 
@@ -72,18 +73,18 @@ harpe_status harpe_counter_read(harpe_counter *counter, const harpe_energy_sourc
     double highest_w = harpe_energy_source_highest_w(source, gpu);
     uint64_t value_mj = 0;
     bool can_be = false;
-    pthread_mutex_lock(&counter->lock);
+    harpe_lock(&counter->lock);
     past before = counter->past;
-    pthread_mutex_unlock(&counter->lock);
+    harpe_unlock(&counter->lock);
     for (int i = 0; i < TRIES && !can_be; i++) {
         harpe_status status = source->energy_mj(source->user, gpu, &value_mj, error);
         if (status != HARPE_OK) return status;
         can_be = is_possible(&before, value_mj, now_ns, highest_w) ||
                  is_possible(&before, value_mj, source->clock_ns(source->user), highest_w);
     }
-    pthread_mutex_lock(&counter->lock);
+    harpe_lock(&counter->lock);
     *out = note(&counter->past, &before, value_mj, now_ns, can_be);
-    pthread_mutex_unlock(&counter->lock);
+    harpe_unlock(&counter->lock);
     return HARPE_OK;
 }
 
@@ -98,9 +99,9 @@ harpe_status harpe_counter_read_energy(harpe_counter *counter, harpe_gpus *gpus,
 }
 
 harpe_status harpe_counter_fail(harpe_counter *counter, int gpu, harpe_error *error) {
-    pthread_mutex_lock(&counter->lock);
+    harpe_lock(&counter->lock);
     past known = counter->past;
-    pthread_mutex_unlock(&counter->lock);
+    harpe_unlock(&counter->lock);
     if (known.to_mj < known.from_mj) {
         return harpe_fail(error, HARPE_DRIVER_ERROR,
                           "GPU %d: its energy counter ran backwards, from %" PRIu64 " to %" PRIu64

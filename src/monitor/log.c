@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/wait.h"
 
 struct harpe_window_log {
     pthread_mutex_t lock;
@@ -110,7 +111,7 @@ void harpe_window_log_close(harpe_window_log *log) {
 harpe_status harpe_window_log_write(harpe_window_log *log, double start_time_s, const char *name,
                                     const harpe_window_measurement *measurement,
                                     harpe_error *error) {
-    pthread_mutex_lock(&log->lock);
+    harpe_lock(&log->lock);
     harpe_text *line = &log->line;
     line->length = 0;
     harpe_text_number(line, start_time_s);
@@ -126,6 +127,6 @@ harpe_status harpe_window_log_write(harpe_window_log *log, double start_time_s, 
             append_value(line, measurement->dram_energy_j[i]);
     harpe_status status = write_line(log, error);
     line->failed = false;
-    pthread_mutex_unlock(&log->lock);
+    harpe_unlock(&log->lock);
     return status;
 }

@@ -4,6 +4,7 @@
  * counter that restarted, power that could not be read) have already failed in window_reading.c and
  * sampler.c. */
 #include "base/log.h"
+#include "base/wait.h"
 #include "monitor/monitor_state.h"
 
 enum { ZERO_ENERGY_TOLD_MAX = 20 };
@@ -21,11 +22,11 @@ static const double slow_reading_s = 0.01, slow_reading_share = 0.05;
 /* ---- Zero energy ----------------------------------------------------------------------------- */
 
 static bool may_tell_zero_energy(harpe_monitor *monitor, harpe_window *window) {
-    pthread_mutex_lock(&monitor->lock);
+    harpe_lock(&monitor->lock);
     bool is_new = !window->zero_energy_told && monitor->zero_energy_told < ZERO_ENERGY_TOLD_MAX;
     window->zero_energy_told = true;
     monitor->zero_energy_told += is_new;
-    pthread_mutex_unlock(&monitor->lock);
+    harpe_unlock(&monitor->lock);
     return is_new;
 }
 
@@ -61,10 +62,10 @@ static void mend_zero_energy(harpe_monitor *monitor, harpe_window *window,
 /* ---- Sparse samples, slow reading ------------------------------------------------------------ */
 
 static bool may_tell(harpe_monitor *monitor, bool *told) {
-    pthread_mutex_lock(&monitor->lock);
+    harpe_lock(&monitor->lock);
     bool is_new = !*told;
     *told = true;
-    pthread_mutex_unlock(&monitor->lock);
+    harpe_unlock(&monitor->lock);
     return is_new;
 }
 

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/number.h"
 #include "base/possible.h"
+#include "base/wait.h"
 #include "monitor/ticker.h"
 
 enum { PATH_SIZE = 512, ZONES_MAX = 64 };
@@ -260,9 +261,9 @@ static int64_t tick_ns_of(const harpe_rapl *rapl) {
 
 static int64_t watch_wraps(void *user) {
     harpe_rapl *rapl = user;
-    pthread_mutex_lock(&rapl->lock);
+    harpe_lock(&rapl->lock);
     (void)update_all(rapl, NULL);
-    pthread_mutex_unlock(&rapl->lock);
+    harpe_unlock(&rapl->lock);
     return rapl->tick_ns;
 }
 
@@ -330,7 +331,7 @@ harpe_status harpe_rapl_read(harpe_rapl *rapl, harpe_rapl_reading *reading, harp
                           "this monitor of CPU energy was made before fork(); make a new one in "
                           "this process");
     }
-    pthread_mutex_lock(&rapl->lock);
+    harpe_lock(&rapl->lock);
     harpe_status status = update_all(rapl, error);
     reading->time_ns = harpe_clock_ns();
     for (size_t i = 0; i < rapl->package_count && status == HARPE_OK; i++) {
@@ -339,6 +340,6 @@ harpe_status harpe_rapl_read(harpe_rapl *rapl, harpe_rapl_reading *reading, harp
         reading->package_restarts[i] = rapl->packages[i].restarts;
         reading->dram_restarts[i] = rapl->dram[i].restarts;
     }
-    pthread_mutex_unlock(&rapl->lock);
+    harpe_unlock(&rapl->lock);
     return status;
 }

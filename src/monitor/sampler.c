@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/wait.h"
 #include "monitor/ticker.h"
 
 static const int64_t minimum_delay_ns = 1000000;
@@ -64,10 +65,10 @@ static int64_t sparse_limit_ns(const harpe_sampler *sampler) {
 /* ---- Reading --------------------------------------------------------------------------------- */
 
 static void remember_failure(sampled_gpu *gpu, const harpe_error *failure) {
-    pthread_mutex_lock(&gpu->lock);
+    harpe_lock(&gpu->lock);
     gpu->has_failed = true;
     gpu->failure = *failure;
-    pthread_mutex_unlock(&gpu->lock);
+    harpe_unlock(&gpu->lock);
 }
 
 harpe_status harpe_sampler_sample(harpe_sampler *sampler, size_t place, harpe_error *error) {
@@ -84,20 +85,20 @@ harpe_status harpe_sampler_sample(harpe_sampler *sampler, size_t place, harpe_er
     int64_t sparse_ns = sparse_limit_ns(sampler);
     int64_t unknown_ns = sparse_ns * (UNKNOWN_PERIODS / SPARSE_PERIODS);
     /* The clock is read with the lock held, so points are added in the order of their times. */
-    pthread_mutex_lock(&gpu->lock);
+    harpe_lock(&gpu->lock);
     harpe_power_curve_add(&gpu->curve, source->clock_ns(source->user), power_mw / 1e3, sparse_ns,
                           gpu->has_failed ? sparse_ns : unknown_ns);
     gpu->has_failed = false;
-    pthread_mutex_unlock(&gpu->lock);
+    harpe_unlock(&gpu->lock);
     return HARPE_OK;
 }
 
 harpe_status harpe_sampler_at(harpe_sampler *sampler, size_t place, int64_t time_ns,
                               harpe_power_point *out, harpe_error *error) {
     sampled_gpu *gpu = &sampler->gpus[place];
-    pthread_mutex_lock(&gpu->lock);
+    harpe_lock(&gpu->lock);
     bool is_known = harpe_power_curve_at(&gpu->curve, time_ns, out);
-    pthread_mutex_unlock(&gpu->lock);
+    harpe_unlock(&gpu->lock);
     if (is_known) return HARPE_OK;
     return harpe_fail(error, HARPE_DRIVER_ERROR,
                       "GPU %d: its power was read too late to know the energy at a window's edge; "
@@ -117,9 +118,9 @@ harpe_status harpe_sampler_energy(harpe_sampler *sampler, size_t place,
         *energy_j = end->energy_j - start->energy_j;
         return HARPE_OK;
     }
-    pthread_mutex_lock(&gpu->lock);
+    harpe_lock(&gpu->lock);
     harpe_error failure = gpu->failure;
-    pthread_mutex_unlock(&gpu->lock);
+    harpe_unlock(&gpu->lock);
     bool has_reason = failure.status != HARPE_OK;
     return harpe_fail(error, HARPE_DRIVER_ERROR,
                       "GPU %d: its power could not be read for %.3f s of %.3f s, so the energy is "

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "base/thread.h"
 #include "base/wait.h"
 
@@ -24,16 +25,16 @@ struct harpe_ticker {
 
 static void *run(void *user) {
     harpe_ticker *ticker = user;
-    pthread_mutex_lock(&ticker->lock);
+    harpe_lock(&ticker->lock);
     while (!ticker->stopping) {
-        pthread_mutex_unlock(&ticker->lock);
+        harpe_unlock(&ticker->lock);
         int64_t delay_ns = ticker->tick(ticker->user);
         int64_t wake_ns = harpe_clock_ns() + delay_ns;
-        pthread_mutex_lock(&ticker->lock);
+        harpe_lock(&ticker->lock);
         while (!ticker->stopping && harpe_wait_until(&ticker->stop_asked, &ticker->lock, wake_ns))
             continue;
     }
-    pthread_mutex_unlock(&ticker->lock);
+    harpe_unlock(&ticker->lock);
     return NULL;
 }
 
@@ -43,7 +44,7 @@ harpe_status harpe_ticker_start(int64_t (*tick)(void *user), void *user, harpe_t
     if (!ticker) return harpe_fail_memory(error);
     ticker->tick = tick;
     ticker->user = user;
-    ticker->owner = getpid();
+    ticker->owner = harpe_process_self();
     pthread_mutex_init(&ticker->lock, NULL);
     pthread_cond_init(&ticker->stop_asked, NULL);
     int result = harpe_thread_start(&ticker->thread, "harpe-monitor", run, ticker);
@@ -57,16 +58,18 @@ harpe_status harpe_ticker_start(int64_t (*tick)(void *user), void *user, harpe_t
     return HARPE_OK;
 }
 
-bool harpe_ticker_is_ours(const harpe_ticker *ticker) { return ticker->owner == getpid(); }
+bool harpe_ticker_is_ours(const harpe_ticker *ticker) {
+    return ticker->owner == harpe_process_self();
+}
 
 void harpe_ticker_stop(harpe_ticker *ticker) {
     if (!ticker) return;
     if (harpe_ticker_is_ours(ticker)) {
-        pthread_mutex_lock(&ticker->lock);
+        harpe_lock(&ticker->lock);
         ticker->stopping = true;
-        pthread_cond_signal(&ticker->stop_asked);
-        pthread_mutex_unlock(&ticker->lock);
-        pthread_join(ticker->thread, NULL);
+        harpe_signal(&ticker->stop_asked);
+        harpe_unlock(&ticker->lock);
+        harpe_thread_join(ticker->thread);
         pthread_cond_destroy(&ticker->stop_asked);
         pthread_mutex_destroy(&ticker->lock);
     }

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/wait.h"
 #include "monitor/monitor_state.h"
 
 enum {
@@ -145,9 +146,9 @@ static harpe_status take_open(harpe_monitor *monitor, const char *name, harpe_wi
 }
 
 static void leave(harpe_monitor *monitor, harpe_window *window, harpe_window_state state) {
-    pthread_mutex_lock(&monitor->lock);
+    harpe_lock(&monitor->lock);
     window->state = state;
-    pthread_mutex_unlock(&monitor->lock);
+    harpe_unlock(&monitor->lock);
 }
 
 static harpe_status check_call(const harpe_monitor *monitor, const char *name, harpe_error *error) {
@@ -184,9 +185,9 @@ harpe_status harpe_monitor_begin(harpe_monitor *monitor, const char *name, bool 
     status = harpe_sampler_check(monitor->sampler, error);
     if (status != HARPE_OK) return status;
     harpe_window *window = NULL;
-    pthread_mutex_lock(&monitor->lock);
+    harpe_lock(&monitor->lock);
     status = take_for_begin(monitor, name, restart, &window, error);
-    pthread_mutex_unlock(&monitor->lock);
+    harpe_unlock(&monitor->lock);
     if (status != HARPE_OK) return status;
 
     synchronize(monitor);
@@ -226,10 +227,10 @@ static void write_log(harpe_monitor *monitor, const harpe_window *window,
         harpe_window_log_write(monitor->window_log, window->start_time_s, window->name, measurement,
                                &error) == HARPE_OK)
         return;
-    pthread_mutex_lock(&monitor->lock);
+    harpe_lock(&monitor->lock);
     bool is_told = monitor->log_failure_told;
     monitor->log_failure_told = true;
-    pthread_mutex_unlock(&monitor->lock);
+    harpe_unlock(&monitor->lock);
     if (!is_told) {
         harpe_log_line(&monitor->log, HARPE_LOG_ERROR, "window '%.100s' is missing in the log: %s",
                        window->name, error.message);
@@ -260,10 +261,10 @@ harpe_status harpe_monitor_end(harpe_monitor *monitor, const char *name, bool ca
     harpe_status status = check_call(monitor, name, error);
     if (status != HARPE_OK) return status;
     harpe_window *window = NULL;
-    pthread_mutex_lock(&monitor->lock);
+    harpe_lock(&monitor->lock);
     status = take_open(monitor, name, &window, error);
     if (status == HARPE_OK && cancel) window->state = HARPE_WINDOW_CLOSED;
-    pthread_mutex_unlock(&monitor->lock);
+    harpe_unlock(&monitor->lock);
     if (status != HARPE_OK || cancel) return status;
     return finish(monitor, window, name, true, out, error);
 }
@@ -273,8 +274,8 @@ harpe_status harpe_monitor_peek(harpe_monitor *monitor, const char *name,
     harpe_status status = check_call(monitor, name, error);
     if (status != HARPE_OK) return status;
     harpe_window *window = NULL;
-    pthread_mutex_lock(&monitor->lock);
+    harpe_lock(&monitor->lock);
     status = take_open(monitor, name, &window, error);
-    pthread_mutex_unlock(&monitor->lock);
+    harpe_unlock(&monitor->lock);
     return status == HARPE_OK ? finish(monitor, window, name, false, out, error) : status;
 }

@@ -117,7 +117,7 @@ harpe_tools *harpe_crew_tools(harpe_crew *crew) { return &crew->members[0].tools
 static bool take(run_state *s, size_t *number, size_t *turn) {
     const harpe_crew_run *run = s->run;
     bool found = false;
-    (void)pthread_mutex_lock(&s->lock);
+    harpe_lock(&s->lock);
     if (run->end_s > 0 && harpe_clock_s() >= run->end_s) s->is_over = true;
     for (size_t tries = 0; tries < run->count && !s->is_over && !found; tries++) {
         if (run->end_s <= 0 && s->next >= run->count) break;
@@ -129,27 +129,27 @@ static bool take(run_state *s, size_t *number, size_t *turn) {
         s->is_taken[*number] = true;
         s->taken_count++;
     }
-    (void)pthread_mutex_unlock(&s->lock);
+    harpe_unlock(&s->lock);
     return found;
 }
 
 static size_t give_back(run_state *s, size_t number, bool is_done, bool has_failed) {
-    (void)pthread_mutex_lock(&s->lock);
+    harpe_lock(&s->lock);
     s->is_taken[number] = false;
     s->taken_count--;
     s->is_done[number] = is_done;
     s->done_count += is_done;
     if (has_failed || s->done_count == s->run->count) s->is_over = true;
     size_t begun = s->next;
-    (void)pthread_cond_signal(&s->given_back);
-    (void)pthread_mutex_unlock(&s->lock);
+    harpe_signal(&s->given_back);
+    harpe_unlock(&s->lock);
     return begun;
 }
 
 static void stop(run_state *s) {
-    (void)pthread_mutex_lock(&s->lock);
+    harpe_lock(&s->lock);
     s->is_over = s->is_stopped = true;
-    (void)pthread_mutex_unlock(&s->lock);
+    harpe_unlock(&s->lock);
 }
 
 static bool report_begun(member *m, size_t begun) {
@@ -165,11 +165,11 @@ bool harpe_crew_is_over(harpe_tools *tools) {
     member *m = (member *)tools; /* its first member */
     run_state *s = m->state;
     double now_s = harpe_clock_s();
-    (void)pthread_mutex_lock(&s->lock);
+    harpe_lock(&s->lock);
     if (s->run->end_s > 0 && now_s >= s->run->end_s) s->is_over = true;
     bool is_over = s->is_over;
     size_t begun = s->next;
-    (void)pthread_mutex_unlock(&s->lock);
+    harpe_unlock(&s->lock);
     if (is_over || now_s < m->reported_s + REPORT_PERIOD_S) return is_over;
     return !report_begun(m, begun);
 }
@@ -188,14 +188,14 @@ static void work(member *m) {
 
 /* Waits for the end of another thread's step. Returns false if none works, or the run is over. */
 static bool wait_for_others(run_state *s, size_t *begun) {
-    (void)pthread_mutex_lock(&s->lock);
+    harpe_lock(&s->lock);
     bool waits = s->taken_count > 0 && !s->is_over;
     if (waits) {
         int64_t until_ns = harpe_clock_ns() + (int64_t)(REPORT_PERIOD_S * 1e9);
         (void)harpe_wait_until(&s->given_back, &s->lock, until_ns);
     }
     *begun = s->next;
-    (void)pthread_mutex_unlock(&s->lock);
+    harpe_unlock(&s->lock);
     return waits;
 }
 
@@ -228,7 +228,7 @@ static harpe_status run_members(harpe_crew *crew, run_state *s, harpe_error *err
     harpe_status status = HARPE_OK;
     for (size_t k = 0; k < count; k++) {
         member *m = &crew->members[k];
-        if (m->is_started) (void)pthread_join(m->thread, NULL);
+        if (m->is_started) harpe_thread_join(m->thread);
         if (status == HARPE_OK && m->status != HARPE_OK) {
             status = m->status;
             *error = m->error;

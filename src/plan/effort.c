@@ -12,6 +12,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/wait.h"
 
 /* Positions that local search may recompute after windows. */
 #define WINDOW_SEARCH_VISITS UINT64_C(100000)
@@ -77,9 +78,9 @@ static bool report_gap(void *user, size_t begun) {
     const harpe_search *search = u->search;
     (void)begun;
     if (!search->report) return true;
-    (void)pthread_mutex_lock(&u->lock);
+    harpe_lock(&u->lock);
     double mean_gap = u->gap_sum / (double)u->count;
-    (void)pthread_mutex_unlock(&u->lock);
+    harpe_unlock(&u->lock);
     return search->report(search->user, (harpe_clock_s() - u->began_s) / u->effort_s, mean_gap);
 }
 
@@ -91,10 +92,10 @@ static bool begin_work(run_user *u, harpe_tools *tools, size_t number, size_t tu
     size_t size = (size_t)u->search->problem->instruction_count * sizeof *tools->own;
     *w = (work_copy){.draft = &u->search->drafts[u->order[number % u->count]],
                      .turn = turn * u->lanes + number / u->count};
-    (void)pthread_mutex_lock(&u->lock);
+    harpe_lock(&u->lock);
     w->base = *w->draft;
     memcpy(tools->base, w->draft->option, size);
-    (void)pthread_mutex_unlock(&u->lock);
+    harpe_unlock(&u->lock);
     memcpy(tools->own, tools->base, size);
     w->own = w->base;
     w->base.option = tools->base;
@@ -121,7 +122,7 @@ static void merge(const run_user *u, harpe_tools *tools, const work_copy *w) {
 static void end_work(run_user *u, harpe_tools *tools, const work_copy *w) {
     const harpe_search *search = u->search;
     harpe_draft *draft = w->draft;
-    (void)pthread_mutex_lock(&u->lock);
+    harpe_lock(&u->lock);
     double gap = tight_gap(search, draft);
     if (!has_same_plan(&w->own, &w->base)) {
         if (!has_same_plan(draft, &w->base)) merge(u, tools, w);
@@ -135,7 +136,7 @@ static void end_work(run_user *u, harpe_tools *tools, const work_copy *w) {
     if (harpe_cut_at(&w->own.cut, draft->time_s) > harpe_cut_at(&draft->cut, draft->time_s))
         draft->cut = w->own.cut;
     u->gap_sum += tight_gap(search, draft) - gap;
-    (void)pthread_mutex_unlock(&u->lock);
+    harpe_unlock(&u->lock);
 }
 
 /* ---- Runs ------------------------------------------------------------------------------------ */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/thread.h"
+#include "base/wait.h"
 
 #define MOST_THREADS 64
 
@@ -22,28 +23,28 @@ typedef struct state {
 } state;
 
 static bool take(state *s, size_t *number) {
-    (void)pthread_mutex_lock(&s->lock);
+    harpe_lock(&s->lock);
     bool found = !s->is_over && s->next < s->run->count;
     if (found) *number = s->next++;
-    (void)pthread_mutex_unlock(&s->lock);
+    harpe_unlock(&s->lock);
     return found;
 }
 
 static void note_failure(state *s, size_t number, harpe_status status, const harpe_error *error) {
-    (void)pthread_mutex_lock(&s->lock);
+    harpe_lock(&s->lock);
     if (s->status == HARPE_OK || number < s->failed) {
         s->failed = number;
         s->status = status;
         s->error = *error;
     }
     s->is_over = true;
-    (void)pthread_mutex_unlock(&s->lock);
+    harpe_unlock(&s->lock);
 }
 
 static void stop(state *s) {
-    (void)pthread_mutex_lock(&s->lock);
+    harpe_lock(&s->lock);
     s->is_over = s->is_stopped = true;
-    (void)pthread_mutex_unlock(&s->lock);
+    harpe_unlock(&s->lock);
 }
 
 static void work(state *s, bool reports) {
@@ -81,7 +82,7 @@ harpe_status harpe_parallel_do(const harpe_parallel_run *run, bool *stopped, har
         started++;
     work(&s, true);
     for (size_t k = 0; k < started; k++)
-        (void)pthread_join(helpers[k], NULL);
+        harpe_thread_join(helpers[k]);
     (void)pthread_mutex_destroy(&s.lock);
     *stopped = s.is_stopped;
     if (s.status != HARPE_OK && error) *error = s.error;

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/helper_process.h"
+#include "base/process.h"
 #include "gpu/gpus_internal.h"
 #include "gpu/settings.h"
 #include "lease/lease.h"
@@ -223,8 +224,8 @@ static harpe_status claim_gpus(harpe_power_limit_gpus *all, harpe_error *error) 
     for (size_t i = 0; status == HARPE_OK && i < count; i++)
         indices[i] = (int)i;
     if (status == HARPE_OK) {
-        status = harpe_power_claims_take(all->gpus, indices, saved, count, getpid(), NULL,
-                                         &all->claims, error);
+        status = harpe_power_claims_take(all->gpus, indices, saved, count, harpe_process_self(),
+                                         NULL, &all->claims, error);
     }
     free(saved);
     free(indices);

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/helper_process.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/thread.h"
 #include "base/wait.h"
 #include "gpu/gpus.h"
@@ -147,7 +148,7 @@ static void stop_watcher(harpe_guard *guard) {
     atomic_store(&guard->is_over, true);
     ssize_t ignored = write(guard->end, &one, sizeof one);
     (void)ignored;
-    (void)pthread_join(guard->watcher, NULL);
+    harpe_thread_join(guard->watcher);
     atomic_store(&guard->is_over, false);
 }
 
@@ -179,7 +180,7 @@ static harpe_status prepare(harpe_guard *guard, harpe_error *error) {
     if (!guard->saved) return harpe_fail_memory(error);
     for (size_t i = 0; i < guard->count; i++)
         name_gpu(&guard->saved[i], guard->gpus, (int)i);
-    guard->header = make_header(guard->gpus, guard->count, getpid());
+    guard->header = make_header(guard->gpus, guard->count, harpe_process_self());
     return HARPE_OK;
 }
 
@@ -209,7 +210,7 @@ harpe_status harpe_guard_start(harpe_gpus *gpus, harpe_log log, harpe_guard **ou
     guard->log = log;
     guard->count = (size_t)harpe_gpus_count(gpus);
     guard->socket = guard->end = -1;
-    guard->owner = getpid();
+    guard->owner = harpe_process_self();
     harpe_status status = prepare(guard, error);
     if (status == HARPE_OK)
         status =
@@ -269,7 +270,8 @@ void harpe_guard_stop(harpe_guard *guard, bool restored) {
     char byte = HARPE_GUARD_RESTORED;
     if (!guard) return;
     restored = restored && are_all_back(guard);
-    if (guard->owner == getpid()) { /* not in a forked child, which has no watcher thread */
+    if (guard->owner ==
+        harpe_process_self()) { /* not in a forked child, which has no watcher thread */
         stop_watcher(guard);
         bool is_told = restored && harpe_helper_process_send(guard->socket, &byte, 1);
         if (!is_told && (restored || has_died(guard))) settle_without_guard(guard, restored);

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/helper_process.h"
+#include "base/process.h"
 #include "base/thread.h"
 #include "base/wait.h"
 #include "lease/lease_power.h"
@@ -48,7 +49,7 @@ typedef struct guarded {
 /* ---- Taking over ----------------------------------------------------------------------------- */
 
 static bool receive(void *data, size_t size) {
-    return harpe_helper_process_receive(HARPE_HELPER_SOCKET, data, size, -1);
+    return harpe_helper_process_receive(harpe_helper_socket(), data, size, -1);
 }
 
 static harpe_status receive_header(harpe_guard_header *header, harpe_error *error) {
@@ -124,7 +125,7 @@ static harpe_status take_over(guarded *all, harpe_error *error) {
 static bool wait_for_end(void) {
     char byte = 0;
     (void)harpe_helper_process_wait(-1);
-    return harpe_helper_process_receive(HARPE_HELPER_SOCKET, &byte, 1, 0) &&
+    return harpe_helper_process_receive(harpe_helper_socket(), &byte, 1, 0) &&
            byte == HARPE_GUARD_RESTORED;
 }
 
@@ -172,13 +173,14 @@ static void serve_holder(const guarded *all) {
         int64_t pause_ns = not_before_ns - harpe_clock_ns();
         int pause_ms = pause_ns > 0 ? (int)(pause_ns / 1000000) + 1 : 0;
         if (harpe_helper_process_is_over_within(pause_ms)) return;
-        if (!harpe_helper_process_receive(HARPE_HELPER_SOCKET, &request, sizeof request, 0)) return;
+        if (!harpe_helper_process_receive(harpe_helper_socket(), &request, sizeof request, 0))
+            return;
         harpe_error result = {.status = HARPE_OK};
         result.status = carry_out(all, &request, &result);
         not_before_ns = harpe_clock_ns() + all->terms.shortest_change_ns;
         /* Ends the lease of a holder that does not read its answers. While the guard waited for
          * such a holder, it would not notice the holder's end. */
-        if (!harpe_helper_process_send_now(HARPE_HELPER_SOCKET, &result, sizeof result)) return;
+        if (!harpe_helper_process_send_now(harpe_helper_socket(), &result, sizeof result)) return;
     }
 }
 
@@ -271,7 +273,7 @@ static int restore(guarded *all) {
         }
     }
     for (size_t i = 0; i < all->count; i++) {
-        if (!pthread_equal(threads[i], pthread_self())) (void)pthread_join(threads[i], NULL);
+        if (!pthread_equal(threads[i], pthread_self())) harpe_thread_join(threads[i]);
         all_restored = all_restored && each[i].is_restored;
         harpe_power_claims_release_one(&all->claims, i, each[i].is_restored);
     }
@@ -281,8 +283,9 @@ static int restore(guarded *all) {
 /* Waits for the end. Returns true if there is nothing to restore. */
 static bool wait_until_over(const guarded *all) {
     if (!all->terms.is_lease) return wait_for_end();
-    int32_t process = (int32_t)getpid();
-    if (harpe_helper_process_send(HARPE_HELPER_SOCKET, &process, sizeof process)) serve_holder(all);
+    int32_t process = (int32_t)harpe_process_self();
+    if (harpe_helper_process_send(harpe_helper_socket(), &process, sizeof process))
+        serve_holder(all);
     return false;
 }
 
@@ -295,13 +298,12 @@ int harpe_power_limit_guard_main(int argc, char **argv) {
     harpe_status status = take_over(&all, &error);
     error.status = status;
     /* If the trainer is gone, the code below notices it. */
-    (void)harpe_helper_process_send(HARPE_HELPER_SOCKET, &error, sizeof error);
+    (void)harpe_helper_process_send(harpe_helper_socket(), &error, sizeof error);
     int code = EXIT_FAILURE;
     if (status == HARPE_OK) {
-        (void)harpe_helper_process_send(HARPE_HELPER_SOCKET, all.saved,
+        (void)harpe_helper_process_send(harpe_helper_socket(), all.saved,
                                         all.count * sizeof *all.saved);
-        int ignored_result = chdir("/"); /* so that the process keeps no file system busy */
-        (void)ignored_result;
+        harpe_helper_process_leave_directory();
         code = wait_until_over(&all) ? EXIT_SUCCESS : restore(&all);
         harpe_power_claims_release(&all.claims, code == EXIT_SUCCESS);
     }

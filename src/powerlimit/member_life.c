@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/thread.h"
 #include "powerlimit/member_internal.h"
 
@@ -77,7 +78,7 @@ harpe_status harpe_power_member_join(const harpe_power_limit_fleet *terms,
     member->terms = terms;
     member->job = *job;
     member->times = *times;
-    member->owner = getpid();
+    member->owner = harpe_process_self();
     member->bell = -1;
     member->told = -1;
     member->noted_w = -1;
@@ -93,11 +94,11 @@ harpe_status harpe_power_member_join(const harpe_power_limit_fleet *terms,
 }
 
 void harpe_power_member_leave(harpe_power_member *member) {
-    if (!member || member->owner != getpid()) return;
+    if (!member || member->owner != harpe_process_self()) return;
     atomic_store(&member->is_leaving, true);
     ring(member);
     harpe_connection_wake(member->talk.connection);
-    (void)pthread_join(member->thread, NULL);
+    harpe_thread_join(member->thread);
     free_member(member);
 }
 

@@ -12,6 +12,7 @@
 #include "base/array.h"
 #include "base/clean.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "base/token.h"
 #include "http/client/connection.h"
 #include "powerlimit/member.h"
@@ -86,7 +87,8 @@ static char *make_name(void) {
     if (is_job_number(job))
         (void)snprintf(name, sizeof name, "%s-%s-%06x", host, job, random & 0xffffffU);
     else
-        (void)snprintf(name, sizeof name, "%s-%ld-%06x", host, (long)getpid(), random & 0xffffffU);
+        (void)snprintf(name, sizeof name, "%s-%ld-%06x", host, (long)harpe_process_self(),
+                       random & 0xffffffU);
     return strdup(name);
 }
 

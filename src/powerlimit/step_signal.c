@@ -21,6 +21,7 @@
 #include <harpe/power_limit.h>
 
 #include "base/number.h"
+#include "base/wait.h"
 
 /* The mapping of this process and of its forked children. Once found, the mapping is kept. */
 static harpe_step_memory *_Atomic known_memory;
@@ -96,9 +97,7 @@ static harpe_step_memory *find_memory(void) {
 static void ring(harpe_step_memory *shared) {
     atomic_fetch_add(&shared->bell, 1);
     if (atomic_load(&shared->is_parked) == 0 || atomic_exchange(&shared->is_parked, 0) == 0) return;
-    int errno_before = errno;
-    (void)syscall(SYS_futex, &shared->is_parked, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-    errno = errno_before;
+    harpe_wake(&shared->is_parked);
 }
 
 void harpe_power_limit_mark_step(void) {

@@ -253,27 +253,27 @@ static void say_what_is_stuck(const harpe_server *server) {
 }
 
 static void leave_now(harpe_server *server, bool is_silent) {
-    pthread_mutex_lock(&server->parts_lock);
+    harpe_lock(&server->parts_lock);
     if (server->scheduler) harpe_scheduler_kind_kill(server->scheduler);
     if (!is_silent) say_what_is_stuck(server);
     server->leave();
-    pthread_mutex_unlock(&server->parts_lock);
+    harpe_unlock(&server->parts_lock);
 }
 
 /* Takes the workers from the watchdogs, so that the workers can be freed. */
 static harpe_workers *take_workers(harpe_server *server) {
-    pthread_mutex_lock(&server->parts_lock);
+    harpe_lock(&server->parts_lock);
     harpe_workers *workers = server->workers;
     server->workers = NULL;
-    pthread_mutex_unlock(&server->parts_lock);
+    harpe_unlock(&server->parts_lock);
     return workers;
 }
 
 static harpe_scheduler_kind *take_scheduler(harpe_server *server) {
-    pthread_mutex_lock(&server->parts_lock);
+    harpe_lock(&server->parts_lock);
     harpe_scheduler_kind *scheduler = server->scheduler;
     server->scheduler = NULL;
-    pthread_mutex_unlock(&server->parts_lock);
+    harpe_unlock(&server->parts_lock);
     return scheduler;
 }
 
@@ -318,7 +318,7 @@ static void start_watchdogs(harpe_server *server) {
 static void end_watchdogs(harpe_server *server) {
     if (server->stop_ends >= 0) (void)eventfd_write(server->stop_ends, 1);
     for (int i = 0; i < 2; i++)
-        if (server->watchdogs[i].is_running) pthread_join(server->watchdogs[i].thread, NULL);
+        if (server->watchdogs[i].is_running) harpe_thread_join(server->watchdogs[i].thread);
     if (server->stop_begins >= 0) (void)close(server->stop_begins);
     if (server->stop_ends >= 0) (void)close(server->stop_ends);
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/wait.h"
 
 enum { LOOK_UP_MS = 100 };
 
@@ -72,13 +73,11 @@ void harpe_sim_board_reset(harpe_sim_board *board) {
 
 void harpe_sim_wake(_Atomic uint32_t *futex) {
     atomic_fetch_add(futex, 1);
-    syscall(SYS_futex, futex, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    harpe_wake(futex);
 }
 
 void harpe_sim_wait(_Atomic uint32_t *futex, uint32_t seen, int milliseconds) {
-    struct timespec limit = {.tv_sec = milliseconds / 1000,
-                             .tv_nsec = milliseconds % 1000 * 1000000L};
-    syscall(SYS_futex, futex, FUTEX_WAIT, seen, &limit, NULL, 0);
+    (void)harpe_wait_while(futex, seen, milliseconds * INT64_C(1000000));
 }
 
 /* ---- Transport ------------------------------------------------------------------------------- */

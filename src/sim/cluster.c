@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "base/wait.h"
 
@@ -176,10 +177,10 @@ harpe_status harpe_emulated_cluster_open(const harpe_emulated_options *options,
                                          harpe_emulated_cluster *out, harpe_error *error) {
     harpe_emulated_cluster cluster = {.is_own = !options->cluster};
     char *directory = NULL;
-    int length =
-        options->cluster
-            ? snprintf(cluster.name, sizeof cluster.name, "%s", options->cluster)
-            : snprintf(cluster.name, sizeof cluster.name, OWN_CLUSTER "%ld", (long)getpid());
+    int length = options->cluster
+                     ? snprintf(cluster.name, sizeof cluster.name, "%s", options->cluster)
+                     : snprintf(cluster.name, sizeof cluster.name, OWN_CLUSTER "%ld",
+                                (long)harpe_process_self());
     if ((size_t)length >= sizeof cluster.name)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "a cluster's name is at most 127 characters, without a slash");

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/wait.h"
 
 #define LATE_SHARE 0.3 /* share of the shortest instruction's real time */
@@ -388,7 +389,7 @@ harpe_status harpe_sim_rank_run(const harpe_sim_rank_job *job, harpe_error *erro
                     .tp_rank = job->rank % options->tp,
                     .dp_rank = job->rank / options->tp % options->dp,
                     .pp_rank = job->rank / options->tp / options->dp};
-    atomic_store(&job->board->rank[job->rank].pid, (int32_t)getpid());
+    atomic_store(&job->board->rank[job->rank].pid, (int32_t)harpe_process_self());
     harpe_status status = open_emulator(&run, error);
     prctl(PR_SET_TIMERSLACK, 1UL);
     run.late_ns = lateness_ns(&run);

@@ -27,6 +27,12 @@ int64_t harpe_clock_boot_ns(void) { return harpe_clock_ns(); }
 
 double harpe_clock_s(void) { return (double)harpe_clock_ns() * 1e-9; }
 
+int64_t harpe_clock_wall_ns(void) { return harpe_clock_ns(); }
+
+double harpe_clock_wall_s(void) { return harpe_clock_s(); }
+
+int64_t harpe_clock_wall_whole_s(void) { return harpe_clock_ns() / 1000000000; }
+
 /* Lets this time pass: at once, or in real time if the clock is the real one. */
 static inline void manual_clock_pass(int64_t ns) {
     struct timespec time = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};

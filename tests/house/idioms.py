@@ -9,8 +9,9 @@
 - What an outsider controls cannot hold a process for ever (SECURITY.md): no code of src/ waits for a lock
   without a limit, and messages on sockets are received only where their descriptors are handled. Other files
   look at them (MSG_PEEK).
-- Time passes in two files: src/base/clock.c reads clocks, and src/base/wait.c waits. The list OTHER_WAITS names
-  the files of src/ and emulator/ that still wait by themselves.
+- Time passes in three files: src/base/clock.c reads clocks, src/base/wait.c waits and locks, and src/base/thread.c
+  starts and joins threads. Numbers and ends of processes come from src/base/process.c. The list OTHER_WAITS names the
+  files of src/ and emulator/ that still wait by themselves.
 
 The rule for braces (none around one statement that fits on one line) is that of clang-format; the
 test house_format checks it.
@@ -35,20 +36,15 @@ RECEIVING = re.compile(r"\brecvmm?sg\((?P<how>[^;]*)")
 RECEIVER = "src/base/passed_files.c"
 TIME_CALL = re.compile(
     r"(?<![\w>.])(?P<call>clock_gettime|gettimeofday|time|clock|getrusage|(?:clock_)?nanosleep|u?sleep|p?poll|"
-    r"epoll_p?wait2?|p?select|pthread_(?:cond|mutex|rwlock)_(?:rd|wr)?(?:timed|clock)(?:wait|lock)|"
-    r"pthread_(?:timed|clock)join_np|sem_(?:timed|clock)?wait|sigtimedwait|setitimer|alarm|timerfd_create)\(|"
-    r"\b(?P<number>FUTEX_WAIT|SYS_epoll_pwait2)\b")
-TIME_FILES = ("src/base/clock.c", "src/base/wait.c")
+    r"epoll_p?wait2?|p?select|pthread_(?:cond|mutex|rwlock)_(?:rd|wr)?(?:timed|clock|un|try)?(?:wait|lock|signal|broadcast)|"
+    r"pthread_create|pthread_(?:(?:timed|clock)join_np|join)|getpid|sem_(?:timed|clock)?wait|sigtimedwait|setitimer|alarm|timerfd_create)\(|"
+    r"\b(?P<number>FUTEX_\w+|SYS_pidfd_\w+|SYS_epoll_pwait2)\b")
+TIME_FILES = ("src/base/clock.c", "src/base/process.c", "src/base/thread.c", "src/base/wait.c")
 OTHER_WAITS = {
-    "emulator/lock.c": ("FUTEX_WAIT", "processes that share an emulated machine wait on its memory"),
     "src/cli/fleet/fleet_repeat.c": ("ppoll", "unblocks signals only while it waits"),
-    "src/cli/power_limit/step_signals.c": ("FUTEX_WAIT", "a job's steps arrive in shared memory"),
-    "src/client/controller_apply_clock.c": ("FUTEX_WAIT", "clock requests arrive in shared memory"),
     "src/client/stream_cell.c": ("sem_wait", "the training thread wakes it with one sem_post"),
-    "src/http/loop.c": ("epoll_wait", "the loop, which waits for all descriptors of a server"),
     "src/server/scheduler/program.c": ("sigtimedwait", "takes a pending SIGPIPE, and does not wait"),
     "src/server/scheduler/supervisor.c": ("setitimer", "ends its own start if that takes too long"),
-    "src/sim/board.c": ("FUTEX_WAIT", "simulated ranks wait on shared memory"),
 }
 WHOLE_BANNER = re.compile(r"[ \t]*/\* ---- [^-\s].*? -{4,} \*/")
 
@@ -125,7 +121,7 @@ def time_findings(code, name):
     calls = [(it.start(), it["call"] or it["number"]) for it in TIME_CALL.finditer(code)]
     for start, call in calls:
         if call != own and not (own == "epoll_wait" and call == "SYS_epoll_pwait2"):
-            yield start, f"read clocks with base/clock.h and wait with base/wait.h, and not with {call}"
+            yield start, f"use clock.h, wait.h, thread.h and process.h of base/, and not {call}"
     if own and own not in (call for _, call in calls):
         yield 0, f"calls no {own} any more: remove it from OTHER_WAITS in {pathlib.Path(__file__).name}"
 

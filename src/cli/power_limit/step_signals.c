@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "base/thread.h"
+#include "base/wait.h"
 
 enum { PIPE_SIZE = 1 << 20 };
 
@@ -96,7 +97,7 @@ static void *listen_to_memory(void *argument) {
         }
         atomic_store(&shared->is_parked, 1);
         if (atomic_load(&shared->bell) == told && !atomic_load(&signals->is_over))
-            (void)syscall(SYS_futex, &shared->is_parked, FUTEX_WAIT, 1, NULL, NULL, 0);
+            (void)harpe_wait_while(&shared->is_parked, 1, -1);
         atomic_store(&shared->is_parked, 0);
     }
     return NULL;
@@ -115,8 +116,8 @@ static void stop_listener(harpe_step_signals *signals) {
     if (!signals->has_listener) return;
     atomic_store(&signals->is_over, true);
     atomic_store(&signals->shared->is_parked, 0);
-    (void)syscall(SYS_futex, &signals->shared->is_parked, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-    (void)pthread_join(signals->listener, NULL);
+    harpe_wake(&signals->shared->is_parked);
+    harpe_thread_join(signals->listener);
 }
 
 /* ---- Opening --------------------------------------------------------------------------------- */

@@ -94,7 +94,7 @@ static void stop_command(harpe_busy_gpu *busy) {
 
 void harpe_busy_gpu_stop(harpe_busy_gpu *busy) {
     atomic_store(&busy->is_over, true);
-    if (busy->has_thread) (void)pthread_join(busy->thread, NULL);
+    if (busy->has_thread) harpe_thread_join(busy->thread);
     if (busy->library) (void)dlclose(busy->library);
     if (busy->child > 0) stop_command(busy);
     *busy = (harpe_busy_gpu){.child = 0};

@@ -14,6 +14,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "server/store/postgres_result.h"
 #include "server/store/postgres_wait.h"
 
@@ -55,7 +56,7 @@ static harpe_status insert_server(PGconn *connection, int64_t *me, harpe_error *
     char host[256] = "?";
     char name[300];
     (void)gethostname(host, sizeof host - 1);
-    (void)snprintf(name, sizeof name, "%s:%ld", host, (long)getpid());
+    (void)snprintf(name, sizeof name, "%s:%ld", host, (long)harpe_process_self());
     const char *values[] = {name};
     const harpe_pg_parameters parameters = {.count = 1, .values = values};
     PGresult *rows;

@@ -65,12 +65,12 @@ static void tell_loop(const harpe_message_queue *queue) {
 
 /* Ends the session. Drops all messages that it has not sent or passed to the loop. */
 static void end_session(harpe_message_queue *queue) {
-    pthread_mutex_lock(&queue->lock);
+    harpe_lock(&queue->lock);
     queue->view = (harpe_message_queue_view){0};
     queue->begins_anew = false;
     harpe_message_list_clear(&queue->outgoing);
     harpe_message_list_clear(&queue->incoming);
-    pthread_mutex_unlock(&queue->lock);
+    harpe_unlock(&queue->lock);
     PQfinish(queue->connection);
     queue->connection = NULL;
     queue->me = 0;
@@ -100,9 +100,9 @@ static harpe_status begin_session(harpe_message_queue *queue, harpe_error *error
     if (queue->has_failed)
         harpe_log_line(&queue->log, HARPE_LOG_WARNING, "among the other servers again");
     queue->has_failed = false;
-    pthread_mutex_lock(&queue->lock);
+    harpe_lock(&queue->lock);
     queue->view = (harpe_message_queue_view){.me = queue->me};
-    pthread_mutex_unlock(&queue->lock);
+    harpe_unlock(&queue->lock);
     queue->next_heartbeat_ns = 0;
     return HARPE_OK;
 }
@@ -117,9 +117,9 @@ static harpe_status announce_gone(harpe_message_queue *queue, const harpe_heartb
         if (!message) return harpe_fail_memory(error);
         message->kind = HARPE_MESSAGE_GONE;
         message->peer = id;
-        pthread_mutex_lock(&queue->lock);
+        harpe_lock(&queue->lock);
         harpe_message_list_append(&queue->incoming, message);
-        pthread_mutex_unlock(&queue->lock);
+        harpe_unlock(&queue->lock);
         tell_loop(queue);
     }
     return HARPE_OK;
@@ -148,11 +148,11 @@ static harpe_status send_heartbeat(harpe_message_queue *queue, harpe_error *erro
     if (status == HARPE_OK && !heartbeat.is_alive)
         status = harpe_fail(error, HARPE_IO_ERROR, "they have removed this one as dead");
     if (status == HARPE_OK) {
-        pthread_mutex_lock(&queue->lock);
+        harpe_lock(&queue->lock);
         bool is_new = queue->view.leader != heartbeat.leader || queue->view.confirmed_ns == 0;
         queue->view.leader = heartbeat.leader;
         queue->view.confirmed_ns = asked_ns;
-        pthread_mutex_unlock(&queue->lock);
+        harpe_unlock(&queue->lock);
         if (is_new) tell_loop(queue);
         bool was_silent = harpe_clock_ns() - asked_awake_ns > HARPE_HEARTBEAT_DEAD_NS / 2;
         if (was_silent) harpe_heartbeats_restart(&queue->others);
@@ -204,9 +204,9 @@ static harpe_status take_messages(harpe_message_queue *queue, harpe_error *error
         harpe_message_list_clear(&came);
         return status;
     }
-    pthread_mutex_lock(&queue->lock);
+    harpe_lock(&queue->lock);
     harpe_message_list_append(&queue->incoming, came.first);
-    pthread_mutex_unlock(&queue->lock);
+    harpe_unlock(&queue->lock);
     if (came.first) tell_loop(queue);
     return HARPE_OK;
 }
@@ -256,7 +256,7 @@ static void wait_for_news(harpe_message_queue *queue) {
 static void *run_thread(void *user) {
     harpe_message_queue *queue = user;
     for (;;) {
-        pthread_mutex_lock(&queue->lock);
+        harpe_lock(&queue->lock);
         harpe_message_list messages;
         harpe_message_list_init(&messages);
         harpe_message_list_append(&messages, harpe_message_list_take(&queue->outgoing));
@@ -265,7 +265,7 @@ static void *run_thread(void *user) {
         bool begins_anew = queue->begins_anew && queue->connection;
         if (queue->hurries && queue->connection) queue->next_heartbeat_ns = 0;
         queue->hurries = false;
-        pthread_mutex_unlock(&queue->lock);
+        harpe_unlock(&queue->lock);
         harpe_error error = {0};
         harpe_status status = do_what_is_due(queue, &messages, &error);
         if (status == HARPE_OK && begins_anew) {
@@ -274,9 +274,9 @@ static void *run_thread(void *user) {
         }
         if (status != HARPE_OK) lose_session(queue, &error);
         harpe_message_list_clear(&messages);
-        pthread_mutex_lock(&queue->lock);
+        harpe_lock(&queue->lock);
         queue->sending_bytes = 0;
-        pthread_mutex_unlock(&queue->lock);
+        harpe_unlock(&queue->lock);
         if (is_closing) return NULL;
         wait_for_news(queue);
     }
@@ -334,11 +334,11 @@ harpe_status harpe_message_queue_open(const char *where, harpe_loop *loop, harpe
 void harpe_message_queue_close(harpe_message_queue *queue) {
     if (!queue) return;
     if (queue->has_thread) {
-        pthread_mutex_lock(&queue->lock);
+        harpe_lock(&queue->lock);
         queue->is_closing = true;
-        pthread_mutex_unlock(&queue->lock);
+        harpe_unlock(&queue->lock);
         (void)eventfd_write(queue->wake_event, 1);
-        pthread_join(queue->thread, NULL);
+        harpe_thread_join(queue->thread);
     }
     if (queue->me != 0) (void)harpe_cluster_sql_deregister(queue->connection, queue->me, NULL);
     PQfinish(queue->connection);
@@ -356,54 +356,54 @@ void harpe_message_queue_close(harpe_message_queue *queue) {
 /* ---- The loop's side ------------------------------------------------------------------------- */
 
 harpe_message_queue_view harpe_message_queue_get_view(harpe_message_queue *queue) {
-    pthread_mutex_lock(&queue->lock);
+    harpe_lock(&queue->lock);
     harpe_message_queue_view view = queue->view;
-    pthread_mutex_unlock(&queue->lock);
+    harpe_unlock(&queue->lock);
     return view;
 }
 
 harpe_message *harpe_message_queue_take(harpe_message_queue *queue,
                                         harpe_message_queue_view *view) {
-    pthread_mutex_lock(&queue->lock);
+    harpe_lock(&queue->lock);
     *view = queue->view;
     harpe_message *messages = harpe_message_list_take(&queue->incoming);
-    pthread_mutex_unlock(&queue->lock);
+    harpe_unlock(&queue->lock);
     return messages;
 }
 
 void harpe_message_queue_send(harpe_message_queue *queue, harpe_message *message) {
     message->next = NULL;
-    pthread_mutex_lock(&queue->lock);
+    harpe_lock(&queue->lock);
     bool is_first = !queue->outgoing.first;
     harpe_message_list_append(&queue->outgoing, message);
-    pthread_mutex_unlock(&queue->lock);
+    harpe_unlock(&queue->lock);
     if (is_first) (void)eventfd_write(queue->wake_event, 1);
 }
 
 size_t harpe_message_queue_backlog(harpe_message_queue *queue) {
-    pthread_mutex_lock(&queue->lock);
+    harpe_lock(&queue->lock);
     size_t backlog = queue->outgoing.bytes + queue->sending_bytes;
-    pthread_mutex_unlock(&queue->lock);
+    harpe_unlock(&queue->lock);
     return backlog;
 }
 
 bool harpe_message_queue_withdraw(harpe_message_queue *queue, int64_t peer, int64_t call) {
-    pthread_mutex_lock(&queue->lock);
+    harpe_lock(&queue->lock);
     bool is_withdrawn = harpe_message_list_withdraw(&queue->outgoing, peer, call);
-    pthread_mutex_unlock(&queue->lock);
+    harpe_unlock(&queue->lock);
     return is_withdrawn;
 }
 
 void harpe_message_queue_begin_anew(harpe_message_queue *queue, int64_t me) {
-    pthread_mutex_lock(&queue->lock);
+    harpe_lock(&queue->lock);
     queue->begins_anew = queue->view.me == me;
-    pthread_mutex_unlock(&queue->lock);
+    harpe_unlock(&queue->lock);
     (void)eventfd_write(queue->wake_event, 1);
 }
 
 void harpe_message_queue_hurry(harpe_message_queue *queue) {
-    pthread_mutex_lock(&queue->lock);
+    harpe_lock(&queue->lock);
     queue->hurries = true;
-    pthread_mutex_unlock(&queue->lock);
+    harpe_unlock(&queue->lock);
     (void)eventfd_write(queue->wake_event, 1);
 }

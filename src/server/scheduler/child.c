@@ -18,6 +18,7 @@
 #include "base/clean.h"
 #include "base/error.h"
 #include "base/helper_process.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "base/wait.h"
 #include "server/scheduler/supervisor.h"
@@ -60,17 +61,17 @@ static void kill_child(const harpe_child *child) {
 }
 
 void harpe_children_kill(harpe_children *children) {
-    pthread_mutex_lock(&children->mutex);
+    harpe_lock(&children->mutex);
     children->is_over = true;
     for (const harpe_child *child = children->first; child; child = child->next)
         kill_child(child);
-    pthread_mutex_unlock(&children->mutex);
+    harpe_unlock(&children->mutex);
 }
 
 void harpe_children_cancel(harpe_children *children, const char *job_id) {
     size_t size = strlen(job_id) + 1;
     harpe_cancelled *cancelled = malloc(sizeof *cancelled + size);
-    pthread_mutex_lock(&children->mutex);
+    harpe_lock(&children->mutex);
     if (cancelled) { /* NULL: a child that is now being started runs until it answers */
         memcpy(cancelled->job_id, job_id, size);
         cancelled->next = children->cancelled;
@@ -78,11 +79,11 @@ void harpe_children_cancel(harpe_children *children, const char *job_id) {
     }
     for (const harpe_child *child = children->first; child; child = child->next)
         if (strcmp(child->job_id, job_id) == 0) kill_child(child);
-    pthread_mutex_unlock(&children->mutex);
+    harpe_unlock(&children->mutex);
 }
 
 void harpe_children_forget(harpe_children *children, const char *job_id) {
-    pthread_mutex_lock(&children->mutex);
+    harpe_lock(&children->mutex);
     for (harpe_cancelled **at = &children->cancelled; *at;) {
         harpe_cancelled *one = *at;
         if (strcmp(one->job_id, job_id) == 0) {
@@ -92,7 +93,7 @@ void harpe_children_forget(harpe_children *children, const char *job_id) {
             at = &one->next;
         }
     }
-    pthread_mutex_unlock(&children->mutex);
+    harpe_unlock(&children->mutex);
 }
 
 /* Call it with the mutex locked. */
@@ -104,9 +105,9 @@ static bool is_refused(const harpe_child *self) {
 }
 
 bool harpe_child_is_refused(const harpe_child *self) {
-    pthread_mutex_lock(&self->all->mutex);
+    harpe_lock(&self->all->mutex);
     bool refused = is_refused(self);
-    pthread_mutex_unlock(&self->all->mutex);
+    harpe_unlock(&self->all->mutex);
     return refused;
 }
 
@@ -119,13 +120,13 @@ static void enter(harpe_child *self) {
 }
 
 static void leave(harpe_child *self) {
-    pthread_mutex_lock(&self->all->mutex);
+    harpe_lock(&self->all->mutex);
     if (self->previous)
         self->previous->next = self->next;
     else
         self->all->first = self->next;
     if (self->next) self->next->previous = self->previous;
-    pthread_mutex_unlock(&self->all->mutex);
+    harpe_unlock(&self->all->mutex);
 }
 
 /* ---- The end of one -------------------------------------------------------------------------- */
@@ -228,10 +229,10 @@ static int spawn_and_enter(harpe_child *self, const char *program, const char *c
                            const handed *given) {
     pid_t process = 0;
     int outcome = 0;
-    pthread_mutex_lock(&self->all->mutex);
+    harpe_lock(&self->all->mutex);
     int problem = is_refused(self) ? ECANCELED : spawn(program, command, given, &process);
     if (!problem) enter(self);
-    pthread_mutex_unlock(&self->all->mutex);
+    harpe_unlock(&self->all->mutex);
     if (problem) return problem;
     /* The supervisor forks at once, and its first process, which is a child of this process,
      * ends. */
@@ -247,7 +248,7 @@ static int spawn_and_enter(harpe_child *self, const char *program, const char *c
 
 static int start(harpe_child *self, const char *program, const char *command) {
     int to[2] = {-1, -1}, from[2] = {-1, -1}, leash[2] = {-1, -1};
-    int server = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    int server = harpe_process_open(harpe_process_self());
     int problem = 0;
     if (pipe2(to, O_CLOEXEC) || pipe2(from, O_CLOEXEC) ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, leash))

@@ -30,6 +30,7 @@
 
 #include "base/clock.h"
 #include "base/helper_process.h"
+#include "base/process.h"
 #include "base/wait.h"
 
 enum {
@@ -182,7 +183,7 @@ static bool start(supervisor *self, const char *command) {
     (void)sigprocmask(SIG_BLOCK, &child, NULL);
     self->signals = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
     if (self->signals < 0 || pipe2(pipe_ends, O_CLOEXEC) != 0) return false;
-    pid_t own = getpid();
+    pid_t own = harpe_process_self();
     self->program = fork();
     if (self->program == 0) become(command, pipe_ends[1], own);
     (void)close(pipe_ends[1]);
@@ -226,7 +227,7 @@ static pid_t parent_of(const char *number) {
 /* Kills all children of the supervisor. The children of the killed processes then become children
  * of the supervisor. */
 static void kill_children(void) {
-    pid_t own = getpid();
+    pid_t own = harpe_process_self();
     DIR *processes = opendir("/proc");
     if (!processes) return;
     for (const struct dirent *entry; (entry = readdir(processes));) {

@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/wait.h"
 #include "server/store/address.h"
 #include "server/store/backend.h"
 #include "server/store/postgres_read.h"
@@ -299,13 +300,13 @@ static harpe_status load(void *state, const char *job_id,
                                                 harpe_error *error),
                          void *user, harpe_error *error) {
     postgres_store *store = state;
-    pthread_mutex_lock(&store->lock);
+    harpe_lock(&store->lock);
     harpe_status status = need_reader(store, error);
     if (status == HARPE_OK) {
         status = harpe_pg_load(store->reader, job_id, record, user, error);
         if (status != HARPE_OK) drop_reader(store);
     }
-    pthread_mutex_unlock(&store->lock);
+    harpe_unlock(&store->lock);
     return status;
 }
 
@@ -314,21 +315,21 @@ static harpe_status load_notes(void *state,
                                                       harpe_error *error),
                                void *user, harpe_error *error) {
     postgres_store *store = state;
-    pthread_mutex_lock(&store->lock);
+    harpe_lock(&store->lock);
     harpe_status status = need_reader(store, error);
     if (status == HARPE_OK) status = harpe_pg_load_notes(store->reader, record, user, error);
-    pthread_mutex_unlock(&store->lock);
+    harpe_unlock(&store->lock);
     return status;
 }
 
 static harpe_status read_result(void *state, const char *job_id, int64_t round, int rank,
                                 char **text, size_t *length, harpe_error *error) {
     postgres_store *store = state;
-    pthread_mutex_lock(&store->lock);
+    harpe_lock(&store->lock);
     harpe_status status = need_reader(store, error);
     if (status == HARPE_OK)
         status = harpe_pg_read_result(store->reader, job_id, round, rank, text, length, error);
-    pthread_mutex_unlock(&store->lock);
+    harpe_unlock(&store->lock);
     return status;
 }
 

@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/wait.h"
 #include "server/store/address.h"
 
 enum {
@@ -496,19 +497,19 @@ static harpe_status write_transaction(harpe_sqlite *store, const harpe_change *c
 
 static harpe_status write_batch(void *state, const harpe_change *changes, harpe_error *error) {
     harpe_sqlite *store = state;
-    pthread_mutex_lock(&store->lock);
+    harpe_lock(&store->lock);
     harpe_status status = check_files(store, error);
     if (status == HARPE_OK) status = bound_log(store, error);
     if (status == HARPE_OK) status = write_transaction(store, changes, error);
-    pthread_mutex_unlock(&store->lock);
+    harpe_unlock(&store->lock);
     return status;
 }
 
 static harpe_status check(void *state, harpe_error *error) {
     harpe_sqlite *store = state;
-    pthread_mutex_lock(&store->lock);
+    harpe_lock(&store->lock);
     harpe_status status = check_files(store, error);
-    pthread_mutex_unlock(&store->lock);
+    harpe_unlock(&store->lock);
     return status;
 }
 

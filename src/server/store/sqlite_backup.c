@@ -54,9 +54,9 @@ static harpe_status check_room(const harpe_sqlite_backups *self, harpe_error *er
     int64_t pages = 0;
     struct statvfs disk;
     harpe_sqlite *store = self->store;
-    pthread_mutex_lock(&store->lock);
+    harpe_lock(&store->lock);
     harpe_status status = harpe_sqlite_integer(store, "PRAGMA page_count", &pages, error);
-    pthread_mutex_unlock(&store->lock);
+    harpe_unlock(&store->lock);
     if (status != HARPE_OK || statvfs(self->socket_path, &disk) != 0) return status;
     int64_t needed = pages * HARPE_SQLITE_PAGE_BYTES + SPARE_BYTES;
     int64_t free_bytes = (int64_t)(disk.f_bavail * disk.f_frsize);
@@ -71,17 +71,17 @@ static harpe_status check_room(const harpe_sqlite_backups *self, harpe_error *er
 /* Copies the pages. Holds the lock for one step at a time. */
 static int copy_pages(const harpe_sqlite_backups *self, sqlite3 *copy) {
     harpe_sqlite *store = self->store;
-    pthread_mutex_lock(&store->lock);
+    harpe_lock(&store->lock);
     sqlite3_backup *backup = sqlite3_backup_init(copy, "main", store->db, "main");
     int result = backup ? SQLITE_OK : sqlite3_errcode(copy);
     while (result == SQLITE_OK && !self->is_stopping) {
         result = sqlite3_backup_step(backup, STEP_PAGES);
-        pthread_mutex_unlock(&store->lock);
+        harpe_unlock(&store->lock);
         harpe_sleep_ns(PAUSE_NS);
-        pthread_mutex_lock(&store->lock);
+        harpe_lock(&store->lock);
     }
     if (backup) (void)sqlite3_backup_finish(backup);
-    pthread_mutex_unlock(&store->lock);
+    harpe_unlock(&store->lock);
     if (result == SQLITE_DONE) return SQLITE_OK;
     return self->is_stopping ? SQLITE_INTERRUPT : result;
 }
@@ -237,7 +237,7 @@ void harpe_sqlite_backups_stop(harpe_sqlite_backups *backups) {
     if (!backups) return;
     backups->is_stopping = true;
     (void)eventfd_write(backups->stop, 1);
-    pthread_join(backups->thread, NULL);
+    harpe_thread_join(backups->thread);
     (void)unlink(backups->socket_path);
     free_backups(backups);
 }

@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "base/file_internal.h"
 #include "base/number.h"
+#include "base/process.h"
 
 enum { LINKS_AT_MOST = 40 }; /* symbolic links in a row; the kernel has the same limit */
 
@@ -96,7 +97,7 @@ harpe_status harpe_store_check_kinds(const char *path, harpe_error *error) {
 void harpe_store_new_id(char id[HARPE_STORE_ID_SIZE]) {
     uint64_t number;
     if (getrandom(&number, sizeof number, GRND_NONBLOCK) != (ssize_t)sizeof number)
-        number = (uint64_t)harpe_clock_ns() ^ ((uint64_t)getpid() << 40);
+        number = (uint64_t)harpe_clock_ns() ^ ((uint64_t)harpe_process_self() << 40);
     (void)snprintf(id, HARPE_STORE_ID_SIZE, "%016" PRIx64, number);
 }
 

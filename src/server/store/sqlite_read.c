@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/wait.h"
 
 typedef struct record_reader {
     const harpe_sqlite *store;
@@ -90,7 +91,7 @@ harpe_status harpe_sqlite_load(void *state, const char *job_id,
                                void *user, harpe_error *error) {
     harpe_sqlite *store = state;
     record_reader reader = {store, record, user};
-    pthread_mutex_lock(&store->lock);
+    harpe_lock(&store->lock);
     harpe_status status = HARPE_OK;
     if (!job_id) status = for_each_id(&reader, HARPE_SCHEMA_UPTIME, NULL, read_uptime, error);
     if (status == HARPE_OK) {
@@ -103,7 +104,7 @@ harpe_status harpe_sqlite_load(void *state, const char *job_id,
     }
     if (status == HARPE_OK && !job_id)
         status = for_each_id(&reader, HARPE_SCHEMA_FINISHED, NULL, read_finished, error);
-    pthread_mutex_unlock(&store->lock);
+    harpe_unlock(&store->lock);
     return status;
 }
 
@@ -113,7 +114,7 @@ harpe_status harpe_sqlite_load_notes(void *state,
                                      void *user, harpe_error *error) {
     harpe_sqlite *store = state;
     sqlite3_stmt *statement = NULL;
-    pthread_mutex_lock(&store->lock);
+    harpe_lock(&store->lock);
     harpe_status status = harpe_sqlite_prepare(store, HARPE_SCHEMA_NOTES, &statement, error);
     int result = status == HARPE_OK ? sqlite3_step(statement) : SQLITE_DONE;
     for (; result == SQLITE_ROW && status == HARPE_OK; result = sqlite3_step(statement)) {
@@ -126,7 +127,7 @@ harpe_status harpe_sqlite_load_notes(void *state,
     }
     if (status == HARPE_OK && result != SQLITE_DONE) status = harpe_sqlite_fail(store, error);
     sqlite3_finalize(statement);
-    pthread_mutex_unlock(&store->lock);
+    harpe_unlock(&store->lock);
     return status;
 }
 
@@ -169,8 +170,8 @@ static harpe_status find_result(const harpe_sqlite *store, const char *job_id, i
 harpe_status harpe_sqlite_read_result(void *state, const char *job_id, int64_t round, int rank,
                                       char **text, size_t *length, harpe_error *error) {
     harpe_sqlite *store = state;
-    pthread_mutex_lock(&store->lock);
+    harpe_lock(&store->lock);
     harpe_status status = find_result(store, job_id, round, rank, text, length, error);
-    pthread_mutex_unlock(&store->lock);
+    harpe_unlock(&store->lock);
     return status;
 }

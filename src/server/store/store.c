@@ -117,9 +117,9 @@ static void log_transition(const harpe_store *store, const batch *before, const 
 static void look_at_files(harpe_store *store) {
     harpe_error error;
     store->batch_begun_ns = harpe_clock_ns();
-    pthread_mutex_unlock(&store->lock);
+    harpe_unlock(&store->lock);
     bool is_missing = store->backend->check(store->state, &error) != HARPE_OK;
-    pthread_mutex_lock(&store->lock);
+    harpe_lock(&store->lock);
     store->batch_begun_ns = 0;
     if (is_missing && !store->is_missing)
         harpe_log_line(&store->log, HARPE_LOG_ERROR, "%s", error.message);
@@ -155,25 +155,25 @@ static int64_t free_bytes(const harpe_store *store) {
 static void *write_batches(void *user) {
     harpe_store *store = user;
     const batch *before = NULL;
-    pthread_mutex_lock(&store->lock);
+    harpe_lock(&store->lock);
     while (wait_for_work(store)) {
         batch *now = &store->batches[store->written % BATCHES_UNACKNOWLEDGED];
         now->first = take_batch(&store->queued);
         store->batch_begun_ns = harpe_clock_ns();
-        pthread_mutex_unlock(&store->lock);
+        harpe_unlock(&store->lock);
         now->status = store->backend->write(store->state, now->first, &now->error);
         now->free_bytes = free_bytes(store);
         log_transition(store, before, now);
         before = now;
-        pthread_mutex_lock(&store->lock);
+        harpe_lock(&store->lock);
         store->written++;
         store->batch_begun_ns = 0;
-        pthread_cond_signal(&store->has_written);
+        harpe_signal(&store->has_written);
         (void)eventfd_write(store->written_event, 1);
     }
     store->has_ended = true;
-    pthread_cond_signal(&store->has_written);
-    pthread_mutex_unlock(&store->lock);
+    harpe_signal(&store->has_written);
+    harpe_unlock(&store->lock);
     return NULL;
 }
 
@@ -182,11 +182,11 @@ static void *write_batches(void *user) {
 static void submit(harpe_store *store, harpe_change *first, harpe_change *last, size_t count) {
     last->next = NULL;
     store->counts.queued += count;
-    pthread_mutex_lock(&store->lock);
+    harpe_lock(&store->lock);
     *store->queued.end = first;
     store->queued.end = &last->next;
-    if (store->is_waiting) pthread_cond_signal(&store->has_work);
-    pthread_mutex_unlock(&store->lock);
+    if (store->is_waiting) harpe_signal(&store->has_work);
+    harpe_unlock(&store->lock);
 }
 
 void harpe_store_submit(harpe_store *store, harpe_change *change) {
@@ -237,11 +237,11 @@ static void note_outcome(harpe_store *store, const batch *written) {
 }
 
 bool harpe_store_fault(harpe_store *store, int64_t deadline_s, char *line, size_t size) {
-    pthread_mutex_lock(&store->lock);
+    harpe_lock(&store->lock);
     int64_t begun_ns = store->batch_begun_ns;
     bool is_missing = store->is_missing;
     if (is_missing) (void)snprintf(line, size, "store: %s", store->missing.message);
-    pthread_mutex_unlock(&store->lock);
+    harpe_unlock(&store->lock);
     if (is_missing) return true;
     int64_t takes_s = begun_ns ? (harpe_clock_ns() - begun_ns) / 1000000000 : 0;
     if (begun_ns && takes_s >= deadline_s) {
@@ -274,16 +274,16 @@ static void acknowledge_batch(harpe_store *store, const batch *written) {
 
 /* Returns false if there was nothing to acknowledge. */
 static bool acknowledge_one(harpe_store *store) {
-    pthread_mutex_lock(&store->lock);
+    harpe_lock(&store->lock);
     bool has_one = store->acknowledged < store->written;
     const batch *written = &store->batches[store->acknowledged % BATCHES_UNACKNOWLEDGED];
-    pthread_mutex_unlock(&store->lock);
+    harpe_unlock(&store->lock);
     if (!has_one) return false;
     acknowledge_batch(store, written);
-    pthread_mutex_lock(&store->lock);
+    harpe_lock(&store->lock);
     store->acknowledged++;
-    if (store->is_waiting) pthread_cond_signal(&store->has_work);
-    pthread_mutex_unlock(&store->lock);
+    if (store->is_waiting) harpe_signal(&store->has_work);
+    harpe_unlock(&store->lock);
     return true;
 }
 
@@ -362,18 +362,18 @@ harpe_status harpe_store_open(const char *where, harpe_loop *loop, harpe_log log
 
 void harpe_store_close(harpe_store *store) {
     if (!store) return;
-    pthread_mutex_lock(&store->lock);
+    harpe_lock(&store->lock);
     store->is_closing = true;
-    pthread_cond_signal(&store->has_work);
+    harpe_signal(&store->has_work);
     while (!store->has_ended) {
-        pthread_mutex_unlock(&store->lock);
+        harpe_unlock(&store->lock);
         bool has_acknowledged = acknowledge_one(store);
-        pthread_mutex_lock(&store->lock);
+        harpe_lock(&store->lock);
         if (!has_acknowledged && store->acknowledged == store->written && !store->has_ended)
-            pthread_cond_wait(&store->has_written, &store->lock);
+            harpe_wait_for(&store->has_written, &store->lock);
     }
-    pthread_mutex_unlock(&store->lock);
-    pthread_join(store->thread, NULL);
+    harpe_unlock(&store->lock);
+    harpe_thread_join(store->thread);
     free_store(store);
 }
 
@@ -383,10 +383,10 @@ bool harpe_store_flush(harpe_store *store, int64_t wait_ms) {
     while (!is_flushed && harpe_clock_ns() < end_ns) {
         while (acknowledge_one(store)) {
         }
-        pthread_mutex_lock(&store->lock);
+        harpe_lock(&store->lock);
         is_flushed =
             !store->queued.first && store->is_waiting && store->acknowledged == store->written;
-        pthread_mutex_unlock(&store->lock);
+        harpe_unlock(&store->lock);
         if (!is_flushed) harpe_sleep_ns(5000000);
     }
     return is_flushed;

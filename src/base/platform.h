@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Replaces the system below Harpe: its clocks, and all that waits, starts and ends. clock.h,
+ * wait.h, thread.h and process.h are the only users. They call the system itself unless a simulated
+ * world (world/) has set a platform. In a world, one thread runs at a time, so a platform needs no
+ * locks. */
+#ifndef HARPE_BASE_PLATFORM_H
+#define HARPE_BASE_PLATFORM_H
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+typedef struct harpe_platform {
+    int64_t (*now_ns)(void);  /* the clocks that only go forward */
+    int64_t (*wall_ns)(void); /* the time of day */
+
+    /* Waits until the address is unparked. Returns false if `until_ns` of now_ns comes first. */
+    bool (*park)(const volatile void *address, int64_t until_ns);
+    void (*unpark)(const volatile void *address, bool all);
+    int (*poll)(struct pollfd *waited, nfds_t count, int64_t longest_ns);
+    /* Called before each lock, so that another thread may run first. */
+    void (*step)(void);
+
+    int (*start_thread)(pthread_t *thread, const char *name, void *(*run)(void *user), void *user);
+    void (*join_thread)(pthread_t thread);
+
+    /* Processes of the world. `self` and the pidfds are those of process.h. */
+    pid_t (*self)(void);
+    uint64_t (*started)(pid_t process);
+    int (*open_process)(pid_t process);
+    bool (*signal_process)(int pidfd, int signal_number);
+    int (*take_descriptor)(int pidfd, int number);
+    void (*exit)(void); /* does not return */
+    /* Starts a helper process with these descriptors (-1: none), which stay the caller's. `socket`
+     * is then the helper's end. Returns 0 or an errno. */
+    int (*start_helper)(const char *const *arguments, int socket, int starter, int memory);
+    int (*helper_descriptor)(int number);
+    /* Says that a descriptor belongs to the running process, and must be closed when it is killed.
+     */
+    void (*own)(int descriptor);
+
+    /* Maps shared memory. All mappings of a file have one address. */
+    void *(*map)(int file, size_t size);
+    void (*unmap)(void *memory, size_t size);
+} harpe_platform;
+
+/* NULL: the system. The library never sets it. */
+extern const harpe_platform *harpe_platform_in_use;
+
+#endif

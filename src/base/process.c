@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/platform.h"
+
+pid_t harpe_process_self(void) {
+    return harpe_platform_in_use ? harpe_platform_in_use->self() : getpid();
+}
+
+/* Reads a field of /proc/PID/stat. Counts from the end of the name, which may contain any
+ * character. Field 3 is the state, and field 22 is the time of the start. */
+uint64_t harpe_process_started(pid_t process) {
+    char path[32], text[1024];
+    if (harpe_platform_in_use) return harpe_platform_in_use->started(process);
+    (void)snprintf(path, sizeof path, "/proc/%ld/stat", (long)process);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return 0;
+    ssize_t length = read(file, text, sizeof text - 1);
+    (void)close(file);
+    text[length > 0 ? length : 0] = '\0';
+    const char *field = strrchr(text, ')');
+    if (!field || field[1] != ' ' || field[2] == 'Z' || field[2] == 'X') return 0;
+    for (int i = 2; field && i < 22; i++)
+        field = strchr(field + 1, ' ');
+    return field ? strtoull(field + 1, NULL, 10) : 0;
+}
+
+int harpe_process_open(pid_t process) {
+    if (harpe_platform_in_use) return harpe_platform_in_use->open_process(process);
+    return (int)syscall(SYS_pidfd_open, process, 0);
+}
+
+int harpe_process_signal(int pidfd, int signal_number) {
+    if (!harpe_platform_in_use)
+        return (int)syscall(SYS_pidfd_send_signal, pidfd, signal_number, NULL, 0);
+    if (harpe_platform_in_use->signal_process(pidfd, signal_number)) return 0;
+    errno = ESRCH;
+    return -1;
+}
+
+int harpe_process_take_descriptor(int pidfd, int number) {
+    if (harpe_platform_in_use) return harpe_platform_in_use->take_descriptor(pidfd, number);
+    return (int)syscall(SYS_pidfd_getfd, pidfd, number, 0);
+}
+
+_Noreturn void harpe_process_exit(int status) {
+    if (harpe_platform_in_use) harpe_platform_in_use->exit();
+    _exit(status);
+}
+
+void *harpe_process_map(int file, size_t size) {
+    if (harpe_platform_in_use) return harpe_platform_in_use->map(file, size);
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+void harpe_process_unmap(void *memory, size_t size) {
+    if (!memory) return;
+    if (harpe_platform_in_use)
+        harpe_platform_in_use->unmap(memory, size);
+    else
+        (void)munmap(memory, size);
+}
+
+int harpe_process_holds(int descriptor) {
+    if (harpe_platform_in_use && descriptor >= 0) harpe_platform_in_use->own(descriptor);
+    return descriptor;
+}
