@@ -41,6 +41,7 @@ typedef struct harpe_platform {
     /* Says that a descriptor belongs to the running process, and must be closed when it is killed.
      */
     void (*own)(int descriptor);
+    void (*disown)(int descriptor);
 
     /* Maps shared memory. All mappings of a file have one address. */
     void *(*map)(int file, size_t size);

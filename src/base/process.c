@@ -71,6 +71,11 @@ void harpe_process_unmap(void *memory, size_t size) {
         (void)munmap(memory, size);
 }
 
+void harpe_process_close(int descriptor) {
+    if (harpe_platform_in_use) harpe_platform_in_use->disown(descriptor);
+    (void)close(descriptor);
+}
+
 int harpe_process_holds(int descriptor) {
     if (harpe_platform_in_use && descriptor >= 0) harpe_platform_in_use->own(descriptor);
     return descriptor;

@@ -36,5 +36,7 @@ void harpe_process_unmap(void *memory, size_t size);
 /* Notes that the calling process holds a descriptor whose close others wait for, such as a lock on
  * a file. Returns the descriptor. */
 int harpe_process_holds(int descriptor);
+/* Closes such a descriptor. */
+void harpe_process_close(int descriptor);
 
 #endif

@@ -31,6 +31,7 @@ FLOORS = [
     ["server/cluster"],
     ["server/api"],
     ["server"],
+    ["world"],
     ["sim", "agent"],
     ["cli"],
 ]

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs processes of Harpe in this process, in virtual time. Each thread is a fiber. One fiber runs
+ * at a time, until it waits (base/wait.h). When all fibers wait, the time jumps to the earliest end
+ * of a wait. The order depends only on the seed, so a run can be repeated.
+ *
+ * Descriptors are those of the kernel: sockets, pipes and memory of this process. Code in the world
+ * may call the kernel for anything that does not wait.
+ *
+ * One world exists at a time. All functions except harpe_world_run are called inside. */
+#ifndef HARPE_WORLD_WORLD_H
+#define HARPE_WORLD_WORLD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <harpe/status.h>
+
+/* A program that harpe_helper_process_start can start, by its first argument. */
+typedef struct harpe_world_program {
+    const char *name;
+    int (*main)(int argc, char **argv);
+} harpe_world_program;
+
+typedef struct harpe_world_options {
+    uint64_t seed;
+    /* True: which fiber continues is drawn, and a fiber may lose its turn at each lock. False: in
+     * the order of their wake-ups, which is faster. */
+    bool shuffles;
+    const harpe_world_program *programs; /* ends with a NULL name; NULL: none */
+    int64_t wall_ns;                     /* time of day at the start, since 1970 */
+    /* The run fails after this virtual time, or after this many turns without a step of time. 0: no
+     * limit. */
+    int64_t longest_ns;
+    uint64_t most_turns;
+} harpe_world_options;
+
+/* Runs `first` as the first process, and returns after its end. The other processes are killed
+ * then. Fails with HARPE_INTERNAL if all fibers wait for ever, or at a limit of the options; the
+ * message says which fibers wait. */
+harpe_status harpe_world_run(const harpe_world_options *options, void (*first)(void *user),
+                             void *user, harpe_error *error);
+
+/* ---- Processes ------------------------------------------------------------------------------- */
+
+/* Starts a process. It ends when `main` returns. Returns its number, or -1 without memory. `name`
+ * is for messages and must stay valid. */
+pid_t harpe_world_start(const char *name, int (*main)(void *user), void *user);
+bool harpe_world_is_alive(pid_t process);
+/* Waits for the end of a process. Returns false at `until_ns` (INT64_MAX: never). */
+bool harpe_world_await(pid_t process, int64_t until_ns);
+/* Ends a process as SIGKILL does: its fibers do not continue, and the descriptors that it holds
+ * (harpe_process_holds) are closed. Its memory is lost. */
+void harpe_world_kill(pid_t process);
+/* Lets a process stand still until a time, as a machine does that is suspended or overloaded. */
+void harpe_world_stall(pid_t process, int64_t until_ns);
+/* Returns the exit status of an ended process, -1 if it was killed. */
+int harpe_world_exit_status(pid_t process);
+
+/* ---- The world itself ------------------------------------------------------------------------ */
+
+/* Sets the time of day forward or back. */
+void harpe_world_jump(int64_t ns);
+/* Returns a random number that depends on the seed, from 0 to `count` - 1. */
+uint64_t harpe_world_draw(uint64_t count);
+/* Calls `step` before each turn of a fiber. It does not wait. NULL: none. */
+void harpe_world_on_step(void (*step)(void *user), void *user);
+
+typedef struct harpe_world_counts {
+    uint64_t turns;              /* of fibers */
+    uint64_t time_steps;         /* jumps of the time */
+    uint64_t threads, processes; /* started */
+} harpe_world_counts;
+harpe_world_counts harpe_world_count(void);
+
+#endif

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Threads, locks, descriptors and processes in virtual time. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/helper_process.h"
+#include "base/process.h"
+#include "base/thread.h"
+#include "base/wait.h"
+#include "world/world.h"
+
+enum { SECOND = 1000000000 };
+
+static void run_world(uint64_t seed, bool shuffles, void (*first)(void *user), void *user) {
+    harpe_world_options options = {.seed = seed,
+                                   .shuffles = shuffles,
+                                   .wall_ns = INT64_C(1700000000) * SECOND,
+                                   .longest_ns = INT64_C(100000) * SECOND,
+                                   .most_turns = 1000000};
+    harpe_error error = {.status = HARPE_OK};
+    if (harpe_world_run(&options, first, user, &error) != HARPE_OK) fail_msg("%s", error.message);
+}
+
+/* ---- Time ------------------------------------------------------------------------------------ */
+
+static void sleep_an_hour(void *user) {
+    (void)user;
+    int64_t begin_ns = harpe_clock_ns(), wall_ns = harpe_clock_wall_ns();
+    harpe_sleep_ns(INT64_C(3600) * SECOND);
+    assert_int_equal(harpe_clock_ns() - begin_ns, INT64_C(3600) * SECOND);
+    harpe_world_jump(-INT64_C(10) * SECOND);
+    assert_int_equal(harpe_clock_wall_ns() - wall_ns, INT64_C(3590) * SECOND);
+}
+
+static void time_is_virtual(void **state) {
+    (void)state;
+    run_world(1, false, sleep_an_hour, NULL);
+}
+
+/* ---- Threads --------------------------------------------------------------------------------- */
+
+typedef struct shop {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int stock, sold, holders;
+    uint64_t order;
+} shop;
+
+typedef struct seller {
+    shop *shop;
+    int number;
+} seller;
+
+static void *sell(void *user) {
+    seller *self = user;
+    shop *own = self->shop;
+    for (int i = 0; i < 10; i++) {
+        harpe_lock(&own->lock);
+        while (own->stock == 0)
+            harpe_wait_for(&own->changed, &own->lock);
+        assert_int_equal(own->holders++, 0);
+        harpe_sleep_ns(1000); /* the others find the lock taken */
+        own->holders--;
+        own->stock--;
+        own->sold++;
+        own->order = own->order * 31 + (uint64_t)self->number;
+        harpe_unlock(&own->lock);
+    }
+    return NULL;
+}
+
+static void keep_shop(void *user) {
+    shop *own = user;
+    pthread_t threads[5];
+    seller sellers[5];
+    for (int i = 0; i < 5; i++) {
+        sellers[i] = (seller){own, i};
+        assert_int_equal(harpe_thread_start(&threads[i], "seller", sell, &sellers[i]), 0);
+    }
+    for (int i = 0; i < 50; i++) {
+        harpe_lock(&own->lock);
+        own->stock++;
+        harpe_signal(&own->changed);
+        harpe_unlock(&own->lock);
+        if (i % 7 == 0) harpe_sleep_ns(500);
+    }
+    for (int i = 0; i < 5; i++)
+        harpe_thread_join(threads[i]);
+}
+
+static shop sold_with(uint64_t seed, bool shuffles) {
+    shop own = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    run_world(seed, shuffles, keep_shop, &own);
+    assert_int_equal(own.sold, 50);
+    return own;
+}
+
+static void threads_share_locks(void **state) {
+    (void)state;
+    uint64_t orders = 0;
+    for (uint64_t seed = 1; seed <= 50; seed++) {
+        uint64_t order = sold_with(seed, true).order;
+        assert_int_equal(sold_with(seed, true).order, order);
+        orders += order != sold_with(1, true).order;
+    }
+    assert_true(orders > 25); /* seeds give different orders */
+    assert_int_equal(sold_with(1, false).order, sold_with(2, false).order);
+}
+
+static void *never_end(void *user) {
+    shop *own = user;
+    harpe_lock(&own->lock);
+    harpe_wait_for(&own->changed, &own->lock);
+    return NULL;
+}
+
+static void join_for_ever(void *user) {
+    pthread_t thread;
+    assert_int_equal(harpe_thread_start(&thread, "forever", never_end, user), 0);
+    harpe_thread_join(thread);
+}
+
+static void a_deadlock_is_told(void **state) {
+    (void)state;
+    shop own = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    harpe_world_options options = {.seed = 1};
+    harpe_error error;
+    assert_int_equal(harpe_world_run(&options, join_for_ever, &own, &error), HARPE_INTERNAL);
+    assert_non_null(strstr(error.message, "wait for ever"));
+    assert_non_null(strstr(error.message, "/forever"));
+}
+
+static void spin(void *user) {
+    (void)user;
+    for (;;)
+        harpe_sleep_ns(0);
+}
+
+static void a_loop_without_time_is_told(void **state) {
+    (void)state;
+    harpe_world_options options = {.seed = 1, .most_turns = 1000};
+    harpe_error error;
+    assert_int_equal(harpe_world_run(&options, spin, NULL, &error), HARPE_INTERNAL);
+    assert_non_null(strstr(error.message, "the time stands still"));
+}
+
+/* ---- Descriptors ----------------------------------------------------------------------------- */
+
+static void *answer_later(void *user) {
+    int *fd = user;
+    char byte;
+    struct pollfd wait = {.fd = *fd, .events = POLLIN};
+    assert_int_equal(harpe_poll(&wait, 1, -1), 1);
+    assert_int_equal(read(*fd, &byte, 1), 1);
+    harpe_sleep_ns(SECOND);
+    assert_int_equal(write(*fd, &byte, 1), 1);
+    return NULL;
+}
+
+static void talk(void *user) {
+    (void)user;
+    int pair[2];
+    pthread_t thread;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    assert_int_equal(harpe_thread_start(&thread, "answer", answer_later, &pair[1]), 0);
+    int64_t begin_ns = harpe_clock_ns();
+    struct pollfd wait = {.fd = pair[0], .events = POLLIN};
+    assert_int_equal(harpe_poll(&wait, 1, SECOND / 2), 0);
+    assert_int_equal(harpe_clock_ns() - begin_ns, SECOND / 2);
+    assert_int_equal(write(pair[0], "x", 1), 1);
+    assert_int_equal(harpe_poll(&wait, 1, 10 * (int64_t)SECOND), 1);
+    assert_int_equal(harpe_clock_ns() - begin_ns, SECOND / 2 + SECOND);
+    harpe_thread_join(thread);
+    (void)close(pair[0]);
+    (void)close(pair[1]);
+}
+
+static void descriptors_are_waited_for(void **state) {
+    (void)state;
+    run_world(1, false, talk, NULL);
+    run_world(7, true, talk, NULL);
+}
+
+/* ---- Processes ------------------------------------------------------------------------------- */
+
+static _Atomic int64_t ticks;
+
+static _Noreturn int count_ticks(void *user) {
+    int *socket = user;
+    (void)harpe_process_holds(*socket);
+    for (;;) {
+        harpe_sleep_ns(SECOND);
+        atomic_fetch_add(&ticks, 1);
+    }
+}
+
+static void kill_counter(void *user) {
+    (void)user;
+    int pair[2];
+    char byte;
+    atomic_store(&ticks, 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    pid_t process = harpe_world_start("counter", count_ticks, &pair[1]);
+    int pidfd = harpe_process_open(process);
+    assert_true(pidfd >= 0 && harpe_process_started(process) > 0);
+    assert_int_not_equal(harpe_process_self(), process);
+    harpe_sleep_ns(10 * (int64_t)SECOND + 1);
+    assert_int_equal(atomic_load(&ticks), 10);
+    harpe_world_stall(process, harpe_clock_ns() + 5 * (int64_t)SECOND);
+    harpe_sleep_ns(5 * (int64_t)SECOND - 10);
+    assert_int_equal(atomic_load(&ticks), 10);
+    assert_int_equal(harpe_events_now(pidfd, POLLIN), 0);
+    assert_int_equal(harpe_process_signal(pidfd, SIGKILL), 0);
+    assert_false(harpe_world_is_alive(process));
+    assert_int_equal(harpe_events_now(pidfd, POLLIN), POLLIN);
+    assert_int_equal(harpe_process_started(process), 0);
+    assert_int_equal(harpe_process_open(process), -1);
+    assert_int_equal(read(pair[0], &byte, 1), 0); /* its end is closed */
+    harpe_sleep_ns(10 * (int64_t)SECOND);
+    assert_true(atomic_load(&ticks) <= 11);
+    assert_int_equal(harpe_world_exit_status(process), -1);
+    (void)close(pidfd);
+    (void)close(pair[0]);
+}
+
+static void killed_processes_stop(void **state) {
+    (void)state;
+    run_world(1, false, kill_counter, NULL);
+    run_world(3, true, kill_counter, NULL);
+}
+
+static int32_t *shared_word;
+
+static int help(int argc, char **argv) {
+    assert_int_equal(argc, 2);
+    assert_string_equal(argv[1], "--help-me");
+    int32_t *memory = harpe_process_map(harpe_helper_memory(), sizeof *memory);
+    shared_word = memory;
+    *memory = 7;
+    assert_true(harpe_helper_process_introduce());
+    (void)harpe_helper_process_wait(-1);
+    *memory = 8;
+    harpe_process_unmap(memory, sizeof *memory);
+    return 3;
+}
+
+static void use_helper(void *user) {
+    (void)user;
+    int socket = -1, pidfd = -1;
+    int memory = memfd_create("test", MFD_CLOEXEC);
+    assert_int_equal(ftruncate(memory, 4096), 0);
+    harpe_helper_process process = {
+        .name = "a helper", .arguments = {"--help-me"}, .memory = memory};
+    harpe_error error;
+    assert_int_equal(harpe_helper_process_start_known(&process, &socket, &pidfd, &error), HARPE_OK);
+    int32_t *own = harpe_process_map(memory, sizeof *own);
+    assert_ptr_equal(own, shared_word);
+    harpe_sleep_ns(SECOND);
+    assert_int_equal(*own, 7);
+    (void)close(socket);
+    struct pollfd end = {.fd = pidfd, .events = POLLIN};
+    assert_int_equal(harpe_poll(&end, 1, SECOND), 1);
+    assert_int_equal(*own, 8);
+    harpe_process_unmap(own, sizeof *own);
+    (void)close(pidfd);
+    (void)close(memory);
+}
+
+static void helper_processes_run(void **state) {
+    (void)state;
+    static const harpe_world_program programs[] = {{"--help-me", help}, {0}};
+    harpe_world_options options = {.seed = 1, .programs = programs};
+    harpe_error error;
+    if (harpe_world_run(&options, use_helper, NULL, &error) != HARPE_OK)
+        fail_msg("%s", error.message);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(time_is_virtual),
+        cmocka_unit_test(threads_share_locks),
+        cmocka_unit_test(a_deadlock_is_told),
+        cmocka_unit_test(a_loop_without_time_is_told),
+        cmocka_unit_test(descriptors_are_waited_for),
+        cmocka_unit_test(killed_processes_stop),
+        cmocka_unit_test(helper_processes_run),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
