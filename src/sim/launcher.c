@@ -16,6 +16,7 @@
 
 #include <harpe/gpu.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -23,9 +24,13 @@
 #include "base/wait.h"
 #include "sim/rank.h"
 #include "sim/step_log.h"
+#include "world/world.h"
 
 #define LOOK_MS 20
 #define ASK_PERIOD_S 0.1
+/* In a world, time passes as fast as it can. The launcher shall not look more often than in real
+ * time, where the time of the GPUs is 10 times as fast. */
+#define WORLD_PERIODS 10
 #define LINE_PERIOD_S 10.0
 #define END_LIMIT_S 60.0 /* time in which ranks must end by themselves */
 #define BACK_LIMIT_S 60.0
@@ -36,10 +41,17 @@ enum { STEPS_AFTER_ANSWER = 8, ROUNDS_AFTER_ANSWER = 4 };
 /* Without an answer. A round usually has 8 steps; beside a slow server it has many more. */
 enum { STEPS_WITHOUT_ANSWER = 60, ROUNDS_WITHOUT_ANSWER = 4, STEPS_OF_ROUNDS = 600 };
 
+/* A rank that runs in a world. */
+typedef struct world_rank {
+    const harpe_sim_run *run;
+    int rank;
+} world_rank;
+
 typedef struct launcher {
     harpe_sim_run *run;
     harpe_sim_board *board;
     harpe_sim_story *story;
+    world_rank *world_ranks;       /* NULL in real time */
     pid_t pid[HARPE_SIM_RANK_MAX]; /* 0: reaped, or not started by this process */
     double started_s, next_ask_s;
     int64_t current_plan; /* the server's plan when the straggler was reported */
@@ -52,11 +64,7 @@ typedef struct launcher {
 
 /* ---- Ranks ----------------------------------------------------------------------------------- */
 
-static void become_rank(const harpe_sim_run *run, int rank) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    signal(SIGINT, SIG_IGN); /* the launcher handles it */
-    signal(SIGHUP, SIG_IGN);
-    signal(SIGTERM, SIG_DFL);
+static int run_rank(const harpe_sim_run *run, int rank) {
     harpe_sim_memory_transport memory = {.board = run->board, .rank = rank};
     harpe_sim_rank_job job = {.board = run->board,
                               .options = run->options,
@@ -67,15 +75,57 @@ static void become_rank(const harpe_sim_run *run, int rank) {
     harpe_status status = harpe_sim_rank_run(&job, &error);
     if (status != HARPE_OK && status != HARPE_INTERRUPTED)
         harpe_log_line(&run->options->log, HARPE_LOG_ERROR, "rank %d: %s", rank, error.message);
-    _exit(status == HARPE_OK ? EXIT_SUCCESS : EXIT_FAILURE);
+    return status == HARPE_OK ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+static _Noreturn void become_rank(const harpe_sim_run *run, int rank) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGINT, SIG_IGN); /* the launcher handles it */
+    signal(SIGHUP, SIG_IGN);
+    signal(SIGTERM, SIG_DFL);
+    _exit(run_rank(run, rank));
+}
+
+static int run_world_rank(void *user) {
+    const world_rank *self = user;
+    return run_rank(self->run, self->rank);
+}
+
+/* Returns the number of the new process, or -1 with errno. */
+static pid_t start_rank(launcher *self, int rank) {
+    if (self->world_ranks) {
+        self->world_ranks[rank] = (world_rank){self->run, rank};
+        return harpe_world_start("rank", run_world_rank, &self->world_ranks[rank]);
+    }
+    pid_t started = fork();
+    if (started == 0) become_rank(self->run, rank);
+    return started;
+}
+
+/* Returns true if the process has ended; `*is_well` is then whether it ended in the usual way. */
+static bool has_ended(const launcher *self, pid_t process, bool *is_well) {
+    int status;
+    if (self->world_ranks) {
+        *is_well = harpe_world_exit_status(process) == EXIT_SUCCESS;
+        return !harpe_world_is_alive(process);
+    }
+    if (waitpid(process, &status, WNOHANG) != process) return false;
+    *is_well = WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS;
+    return true;
+}
+
+static void kill_process(const launcher *self, pid_t process) {
+    if (self->world_ranks)
+        harpe_world_kill(process);
+    else
+        (void)kill(process, SIGKILL);
 }
 
 static harpe_status start_ranks(launcher *self, harpe_error *error) {
     if (self->run->options->is_mpi) return HARPE_OK; /* mpirun has already started them */
     harpe_sim_board_reset(self->board);
     for (int r = 0; r < self->board->world_size; r++) {
-        self->pid[r] = fork();
-        if (self->pid[r] == 0) become_rank(self->run, r);
+        self->pid[r] = start_rank(self, r);
         if (self->pid[r] == -1) {
             self->pid[r] = 0;
             return harpe_fail_errno(error, errno, "starting rank %d", r);
@@ -102,11 +152,9 @@ static int reap(launcher *self, int *failed) {
     *failed = -1;
     if (self->run->options->is_mpi) return count_mpi_ranks(self->board);
     for (int r = 0; r < self->board->world_size; r++) {
-        int status;
-        if (self->pid[r] > 0 && waitpid(self->pid[r], &status, WNOHANG) == self->pid[r]) {
-            self->pid[r] = 0;
-            if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) *failed = r;
-        }
+        bool is_well = true;
+        if (self->pid[r] > 0 && has_ended(self, self->pid[r], &is_well)) self->pid[r] = 0;
+        if (!is_well) *failed = r;
         left += self->pid[r] > 0;
     }
     return left;
@@ -118,7 +166,7 @@ static void kill_late_ranks(launcher *self) {
         if (self->pid[r] <= 0) continue;
         fprintf(stderr, "harpe train-sim: rank %d did not end within %.0f s, and was killed\n", r,
                 END_LIMIT_S);
-        kill(self->pid[r], SIGKILL);
+        kill_process(self, self->pid[r]);
     }
 }
 
@@ -139,6 +187,9 @@ static void end_ranks(launcher *self) {
 }
 
 /* ---- State of the run ------------------------------------------------------------------------ */
+
+/* Returns a period of the launcher: longer in a world. */
+static int periods(const launcher *self) { return self->world_ranks ? WORLD_PERIODS : 1; }
 
 static int steps_done(const launcher *self) { return (int)atomic_load(&self->board->steps); }
 
@@ -221,7 +272,7 @@ static void read_frontier(launcher *self, json_t *frontier) {
 static void ask_server(launcher *self) {
     harpe_sim_story *story = self->story;
     if (harpe_clock_s() < self->next_ask_s || !atomic_load(&self->board->job_id_is_known)) return;
-    self->next_ask_s = harpe_clock_s() + ASK_PERIOD_S;
+    self->next_ask_s = harpe_clock_s() + periods(self) * ASK_PERIOD_S;
     if (self->run->server->is_published) {
         note_change(story, 0, true);
         return;
@@ -318,7 +369,7 @@ static harpe_status kill_rank(launcher *self, uint32_t idle_mhz, harpe_error *er
     harpe_sim_story *story = self->story;
     double from_s = harpe_clock_s();
     story->kill_step = steps_done(self);
-    kill(self->pid[event->rank], SIGKILL);
+    kill_process(self, self->pid[event->rank]);
     harpe_status status = wait_for_gpu(event->rank, idle_mhz, &story->gpu_back_s, error);
     end_ranks(self);
     if (status == HARPE_OK) status = start_ranks(self, error);
@@ -477,7 +528,7 @@ static harpe_status watch(launcher *self, harpe_error *error) {
                 harpe_sim_step_log_write(&self->step_log, self->board, steps_done(self) - 1, error);
         show(self);
         if (atomic_load(&self->board->steps) == seen)
-            harpe_sim_wait(&self->board->steps, seen, LOOK_MS);
+            harpe_sim_wait(&self->board->steps, seen, periods(self) * LOOK_MS);
     }
     if (status == HARPE_OK && self->story->steady_step < 0)
         return harpe_fail(error, HARPE_UNAVAILABLE,
@@ -491,6 +542,10 @@ harpe_status harpe_sim_launch(harpe_sim_run *run, harpe_error *error) {
                      .story = &run->story,
                      .started_s = harpe_clock_s(),
                      .current_plan = -1};
+    if (!run->options->is_real_time) {
+        self.world_ranks = harpe_calloc((size_t)run->board->world_size, sizeof *self.world_ranks);
+        if (!self.world_ranks) return harpe_fail_memory(error);
+    }
     run->story = (harpe_sim_story){.steady_step = -1,
                                    .straggler_step = -1,
                                    .answered_step = -1,
@@ -507,5 +562,6 @@ harpe_status harpe_sim_launch(harpe_sim_run *run, harpe_error *error) {
     harpe_status logged = harpe_sim_step_log_write(
         &self.step_log, run->board, run->story.step_count, status == HARPE_OK ? error : NULL);
     harpe_sim_step_log_close(&self.step_log);
+    free(self.world_ranks);
     return status == HARPE_OK ? logged : status;
 }

@@ -255,6 +255,7 @@ static double lateness_ns(const rank_run *run) {
         const harpe_profile_entry *entry = harpe_profile_entry_at(plan->profile, i);
         if (entry->points[0].time_s < shortest_s) shortest_s = entry->points[0].time_s;
     }
+    if (!run->job->options->is_real_time) return 0;
     double late_ns = LATE_SHARE * 1e9 * shortest_s / run->board->time_scale;
     return late_ns < LATE_MAX_NS ? late_ns : LATE_MAX_NS;
 }
@@ -391,7 +392,7 @@ harpe_status harpe_sim_rank_run(const harpe_sim_rank_job *job, harpe_error *erro
                     .pp_rank = job->rank / options->tp / options->dp};
     atomic_store(&job->board->rank[job->rank].pid, (int32_t)harpe_process_self());
     harpe_status status = open_emulator(&run, error);
-    prctl(PR_SET_TIMERSLACK, 1UL);
+    if (options->is_real_time) prctl(PR_SET_TIMERSLACK, 1UL);
     run.late_ns = lateness_ns(&run);
     if (status == HARPE_OK) status = train(&run, error);
     stop_optimizer(&run);

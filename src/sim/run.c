@@ -12,9 +12,13 @@
 
 #include "base/cleanup_process.h"
 #include "base/error.h"
+#include "client/controller.h"
+#include "client/controller_process.h"
 #include "http/client/connection.h"
 #include "sim/cluster.h"
+#include "world/world.h"
 
+#define WORLD_BEGINS_S INT64_C(1735689600) /* 2025-01-01, so that reports do not differ */
 #define CONTROLLERS_LIMIT_S 30.0 /* time in which the controllers must leave the cluster */
 
 /* ---- The directory --------------------------------------------------------------------------- */
@@ -118,6 +122,38 @@ static harpe_status run_in_directory(const harpe_sim_options *options, const cha
     return status;
 }
 
+/* A run in a world. */
+typedef struct world_run {
+    const harpe_sim_options *options;
+    const char *directory;
+    harpe_sim_report *report;
+    harpe_status status;
+    harpe_error *error;
+} world_run;
+
+static void run_first(void *user) {
+    world_run *run = user;
+    run->status = run_in_directory(run->options, run->directory, -1, run->report, run->error);
+}
+
+static int run_controller(int argc, char **argv) {
+    (void)argc;
+    (void)argv;
+    return harpe_controller_main();
+}
+
+static harpe_status run_in_world(const harpe_sim_options *options, const char *directory,
+                                 harpe_sim_report *report, harpe_error *error) {
+    static const harpe_world_program programs[] = {{HARPE_CONTROLLER_ARGUMENT, run_controller},
+                                                   {0}};
+    world_run run = {options, directory, report, HARPE_INTERRUPTED, error};
+    harpe_world_options world = {.seed = options->seed,
+                                 .programs = programs,
+                                 .wall_ns = WORLD_BEGINS_S * INT64_C(1000000000)};
+    harpe_status status = harpe_world_run(&world, run_first, &run, error);
+    return status == HARPE_OK ? run.status : status;
+}
+
 harpe_status harpe_sim_run_job(const harpe_sim_options *options, int path_fd,
                                harpe_sim_report *report, harpe_error *error) {
     char directory[HARPE_SIM_TEXT_MAX];
@@ -126,7 +162,10 @@ harpe_status harpe_sim_run_job(const harpe_sim_options *options, int path_fd,
     if (status != HARPE_OK) return status;
     harpe_connections_begin();
     status = harpe_cleanup_process_start(directory, &cleanup_pipe, error);
-    if (status == HARPE_OK) status = run_in_directory(options, directory, path_fd, report, error);
+    if (status == HARPE_OK && options->is_real_time)
+        status = run_in_directory(options, directory, path_fd, report, error);
+    else if (status == HARPE_OK)
+        status = run_in_world(options, directory, report, error);
     harpe_remove_flat_directory(directory);
     if (cleanup_pipe >= 0) close(cleanup_pipe);
     harpe_connections_end();

@@ -87,6 +87,7 @@ struct process {
     int helper[4]; /* HARPE_HELPER_SOCKET and so on; -1: none */
     const harpe_world_program *program;
     char *arguments[ARGUMENTS];
+    int argument_count;
     int (*main)(void *user);
     void *user;
     int end_word; /* its address is unparked at the end */
@@ -325,7 +326,8 @@ static void run_thread(void *user) {
     if (self->run) {
         (void)self->run(self->user);
     } else {
-        int status = own->program ? own->program->main(2, own->arguments) : own->main(own->user);
+        int status = own->program ? own->program->main(own->argument_count, own->arguments)
+                                  : own->main(own->user);
         end_process(own, status);
     }
     self->state = ENDED;
@@ -612,9 +614,9 @@ static int start_helper(const char *const *arguments, int socket, int starter, i
         new->helper[i] = given[i] < 0 ? -1 : fcntl(given[i], F_DUPFD_CLOEXEC, 0);
     new->signals = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     new->program = program;
-    new->arguments[0] = (char *)(uintptr_t) "harpe";
+    new->arguments[new->argument_count++] = (char *)(uintptr_t) "harpe";
     for (int i = 0; i < 3 && arguments[i]; i++)
-        new->arguments[i + 1] = (char *)(uintptr_t)arguments[i];
+        new->arguments[new->argument_count++] = (char *)(uintptr_t)arguments[i];
     return new_thread(new, program->name, NULL, NULL) ? 0 : EAGAIN;
 }
 

@@ -11,6 +11,9 @@
 #include "base/number.h"
 #include "cli/command.h"
 
+#define REAL_LIMIT_S 600.0
+#define VIRTUAL_LIMIT_S 20000.0 /* of the GPUs' time */
+
 enum flag {
     FLAG_PROFILE = 'i',
     FLAG_QUIET = 'q',
@@ -30,6 +33,7 @@ enum flag {
     FLAG_DP,
     FLAG_TP,
     FLAG_STEPS,
+    FLAG_REAL_TIME,
     FLAG_TIME_SCALE,
     FLAG_LEARNING_LIMIT,
     FLAG_SCHEDULER,
@@ -79,13 +83,17 @@ static const struct argp_option flags[] = {
     {"scheduler", FLAG_SCHEDULER, "NAME", 0, "The server's scheduler (Perseus without a profile)",
      2},
     {"scheduler-args", FLAG_SCHEDULER_ARGS, "JSON", 0, "Its arguments", 2},
-    {"server", FLAG_SERVER, "URL", 0, "Use a running server, with its own scheduler", 2},
+    {"server", FLAG_SERVER, "URL", 0,
+     "Use a running server, with its own scheduler; implies --real-time", 2},
     {"ca-file", FLAG_CA_FILE, "FILE", 0, "Trust these certificate authorities (PEM)", 2},
     {NULL, 0, NULL, 0, "The run:", 3},
     {"steps", FLAG_STEPS, "N", 0, "Steps to measure after the plan has started (10)", 3},
-    {"time-scale", FLAG_TIME_SCALE, "X", 0, "The GPUs' time runs X times as fast (10)", 3},
+    {"real-time", FLAG_REAL_TIME, NULL, 0,
+     "Run in real processes that wait for real time, and over HTTP", 3},
+    {"time-scale", FLAG_TIME_SCALE, "X", 0,
+     "In real time: the GPUs' time runs X times as fast (10); implies --real-time", 3},
     {"learning-limit", FLAG_LEARNING_LIMIT, "S", 0,
-     "Give up if there is no plan after S real seconds (600)", 3},
+     "Give up if there is no plan after S seconds (in real time 600, otherwise 20000)", 3},
     {"straggler", FLAG_STRAGGLER, "RANK@STEP=FACTOR", 0,
      "Throttle the rank's GPU from this step on, and report it to the server", 3},
     {"kill-rank", FLAG_KILL_RANK, "RANK@STEP", 0, "Kill the rank, and restart the job", 3},
@@ -202,13 +210,26 @@ static void check_together(const struct argp_state *state, const harpe_sim_optio
         harpe_flag_fail(state, "--kill-rank: mpirun would end the whole job");
 }
 
+/* Other programs need real time: mpirun, a running server, and schedulers that are not Harpe's own.
+ */
+static void choose_time(harpe_sim_options *options) {
+    const char *scheduler = options->scheduler ? options->scheduler : "";
+    if (options->is_mpi || options->server_url || strpbrk(scheduler, ":/."))
+        options->is_real_time = true;
+    if (!options->is_real_time) options->time_scale = 1;
+    if (options->learning_limit_s == 0)
+        options->learning_limit_s = options->is_real_time ? REAL_LIMIT_S : VIRTUAL_LIMIT_S;
+}
+
 static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     harpe_sim_options *options = state->input;
     switch (key) {
     case FLAG_STEPS:
         options->steps = harpe_flag_int(state, "--steps", argument, 1, HARPE_SIM_STEP_MAX / 2);
         return 0;
+    case FLAG_REAL_TIME: options->is_real_time = true; return 0;
     case FLAG_TIME_SCALE:
+        options->is_real_time = true;
         options->time_scale = harpe_flag_double(state, "--time-scale", argument, 0.1, 1000);
         return 0;
     case FLAG_LEARNING_LIMIT:
@@ -240,7 +261,10 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         options->scheduler_args = argument;
         check_json(state, argument);
         return 0;
-    case ARGP_KEY_END: check_together(state, options); return 0;
+    case ARGP_KEY_END:
+        check_together(state, options);
+        choose_time(options);
+        return 0;
     default: return parse_job_flag(key, argument, state);
     }
 }
@@ -248,8 +272,10 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
 static const struct argp argument_parser = {
     .options = flags,
     .parser = parse_flag,
-    .doc = "Train on emulated GPUs with everything else real: rank processes, the optimizer in "
-           "each, its controllers, the coordination server. Prints the time and energy at the "
+    .doc = "Train on emulated GPUs with everything else real: the optimizer of each rank, its "
+           "controller, the coordination server. They run in virtual time, in one process, and "
+           "print the same figures on every machine; --real-time runs them in processes of their "
+           "own. Prints the time and energy at the "
            "highest clocks, the predictions of the plan, and the time and energy with the "
            "optimizer.\vExamples:\n  harpe train-sim\n  harpe train-sim --inst-profile gpt3.csv "
            "--p2p-power 84 --pp 8 --num-mbs 32 \\\n      --offline\n\n"
@@ -268,7 +294,6 @@ void harpe_train_sim_parse_options(int argc, char **argv, harpe_sim_options *opt
                                    .tp = 1,
                                    .steps = 10,
                                    .time_scale = 10,
-                                   .learning_limit_s = 600,
                                    .log = harpe_command_log("harpe train-sim")};
     argp_parse(&argument_parser, argc, argv, 0, NULL, options);
 }
