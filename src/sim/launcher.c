@@ -5,26 +5,18 @@
  * not survive the loss of a rank. */
 #include "sim/launcher.h"
 
-#include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <harpe/gpu.h>
 
-#include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "base/terminal_progress.h"
 #include "base/wait.h"
-#include "sim/rank.h"
+#include "sim/ranks.h"
 #include "sim/step_log.h"
-#include "world/world.h"
 
 #define LOOK_MS 20
 #define ASK_PERIOD_S 0.1
@@ -32,7 +24,6 @@
  * time, where the time of the GPUs is 10 times as fast. */
 #define WORLD_PERIODS 10
 #define LINE_PERIOD_S 10.0
-#define END_LIMIT_S 60.0 /* time in which ranks must end by themselves */
 #define BACK_LIMIT_S 60.0
 #define STRAGGLER_TRIES 5
 /* Length of the run after a straggler. The server needs several rounds to notice that its answer is
@@ -41,18 +32,11 @@ enum { STEPS_AFTER_ANSWER = 8, ROUNDS_AFTER_ANSWER = 4 };
 /* Without an answer. A round usually has 8 steps; beside a slow server it has many more. */
 enum { STEPS_WITHOUT_ANSWER = 60, ROUNDS_WITHOUT_ANSWER = 4, STEPS_OF_ROUNDS = 600 };
 
-/* A rank that runs in a world. */
-typedef struct world_rank {
-    const harpe_sim_run *run;
-    int rank;
-} world_rank;
-
 typedef struct launcher {
     harpe_sim_run *run;
     harpe_sim_board *board;
     harpe_sim_story *story;
-    world_rank *world_ranks;       /* NULL in real time */
-    pid_t pid[HARPE_SIM_RANK_MAX]; /* 0: reaped, or not started by this process */
+    harpe_sim_ranks ranks;
     double started_s, next_ask_s;
     int64_t current_plan; /* the server's plan when the straggler was reported */
     harpe_terminal_progress terminal;
@@ -64,132 +48,21 @@ typedef struct launcher {
 
 /* ---- Ranks ----------------------------------------------------------------------------------- */
 
-static int run_rank(const harpe_sim_run *run, int rank) {
-    harpe_sim_memory_transport memory = {.board = run->board, .rank = rank};
-    harpe_sim_rank_job job = {.board = run->board,
-                              .options = run->options,
-                              .plan = run->plan,
-                              .rank = rank,
-                              .transport = harpe_sim_memory(&memory)};
-    harpe_error error;
-    harpe_status status = harpe_sim_rank_run(&job, &error);
-    if (status != HARPE_OK && status != HARPE_INTERRUPTED)
-        harpe_log_line(&run->options->log, HARPE_LOG_ERROR, "rank %d: %s", rank, error.message);
-    return status == HARPE_OK ? EXIT_SUCCESS : EXIT_FAILURE;
-}
-
-static _Noreturn void become_rank(const harpe_sim_run *run, int rank) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    signal(SIGINT, SIG_IGN); /* the launcher handles it */
-    signal(SIGHUP, SIG_IGN);
-    signal(SIGTERM, SIG_DFL);
-    _exit(run_rank(run, rank));
-}
-
-static int run_world_rank(void *user) {
-    const world_rank *self = user;
-    return run_rank(self->run, self->rank);
-}
-
-/* Returns the number of the new process, or -1 with errno. */
-static pid_t start_rank(launcher *self, int rank) {
-    if (self->world_ranks) {
-        self->world_ranks[rank] = (world_rank){self->run, rank};
-        return harpe_world_start("rank", run_world_rank, &self->world_ranks[rank]);
-    }
-    pid_t started = fork();
-    if (started == 0) become_rank(self->run, rank);
-    return started;
-}
-
-/* Returns true if the process has ended; `*is_well` is then whether it ended in the usual way. */
-static bool has_ended(const launcher *self, pid_t process, bool *is_well) {
-    int status;
-    if (self->world_ranks) {
-        *is_well = harpe_world_exit_status(process) == EXIT_SUCCESS;
-        return !harpe_world_is_alive(process);
-    }
-    if (waitpid(process, &status, WNOHANG) != process) return false;
-    *is_well = WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS;
-    return true;
-}
-
-static void kill_process(const launcher *self, pid_t process) {
-    if (self->world_ranks)
-        harpe_world_kill(process);
-    else
-        (void)kill(process, SIGKILL);
-}
-
-static harpe_status start_ranks(launcher *self, harpe_error *error) {
-    if (self->run->options->is_mpi) return HARPE_OK; /* mpirun has already started them */
-    harpe_sim_board_reset(self->board);
-    for (int r = 0; r < self->board->world_size; r++) {
-        self->pid[r] = start_rank(self, r);
-        if (self->pid[r] == -1) {
-            self->pid[r] = 0;
-            return harpe_fail_errno(error, errno, "starting rank %d", r);
-        }
-    }
-    return HARPE_OK;
-}
-
-/* Counts the ranks that run under mpirun. They are not children of this process. A rank reports its
- * end, unless mpirun has killed it. */
-static int count_mpi_ranks(harpe_sim_board *board) {
-    int left = 0, said = board->world_size - atomic_load(&board->gone);
-    for (int r = 0; r < board->world_size; r++) {
-        pid_t pid = atomic_load(&board->rank[r].pid);
-        left += pid > 0 ? kill(pid, 0) == 0 : !atomic_load(&board->abort);
-    }
-    return left < said ? left : said;
-}
-
-/* Reaps ranks and returns how many are left. `*failed` is a rank that ended in an unexpected way,
- * or -1. */
-static int reap(launcher *self, int *failed) {
-    int left = 0;
-    *failed = -1;
-    if (self->run->options->is_mpi) return count_mpi_ranks(self->board);
-    for (int r = 0; r < self->board->world_size; r++) {
-        bool is_well = true;
-        if (self->pid[r] > 0 && has_ended(self, self->pid[r], &is_well)) self->pid[r] = 0;
-        if (!is_well) *failed = r;
-        left += self->pid[r] > 0;
-    }
-    return left;
-}
-
-static void kill_late_ranks(launcher *self) {
+static void tell_late(void *user, int rank) {
+    launcher *self = user;
     harpe_terminal_progress_clear(&self->terminal);
-    for (int r = 0; r < self->board->world_size; r++) {
-        if (self->pid[r] <= 0) continue;
-        fprintf(stderr, "harpe train-sim: rank %d did not end within %.0f s, and was killed\n", r,
-                END_LIMIT_S);
-        kill_process(self, self->pid[r]);
-    }
+    fprintf(stderr, "harpe train-sim: rank %d did not end within %.0f s, and was killed\n", rank,
+            HARPE_SIM_END_LIMIT_S);
 }
 
-/* Ends the ranks. Each rank leaves when it next waits for a message. */
-static void end_ranks(launcher *self) {
-    double until_s = harpe_clock_s() + END_LIMIT_S;
-    bool is_late = false;
-    int failed;
-    atomic_store(&self->board->abort, 1);
-    while (reap(self, &failed) > 0) {
-        if (!is_late && harpe_clock_s() > until_s) {
-            is_late = true;
-            if (self->run->options->is_mpi) return;
-            kill_late_ranks(self);
-        }
-        harpe_sleep_ns(2000000);
-    }
-}
+static void end_ranks(launcher *self) { harpe_sim_ranks_end(&self->ranks, tell_late, self); }
 
 /* ---- State of the run ------------------------------------------------------------------------ */
 
 /* Returns a period of the launcher: longer in a world. */
-static int periods(const launcher *self) { return self->world_ranks ? WORLD_PERIODS : 1; }
+static int periods(const launcher *self) {
+    return self->run->options->is_real_time ? 1 : WORLD_PERIODS;
+}
 
 static int steps_done(const launcher *self) { return (int)atomic_load(&self->board->steps); }
 
@@ -369,14 +242,14 @@ static harpe_status kill_rank(launcher *self, uint32_t idle_mhz, harpe_error *er
     harpe_sim_story *story = self->story;
     double from_s = harpe_clock_s();
     story->kill_step = steps_done(self);
-    kill_process(self, self->pid[event->rank]);
+    harpe_sim_ranks_kill(&self->ranks, event->rank);
     harpe_status status = wait_for_gpu(event->rank, idle_mhz, &story->gpu_back_s, error);
     end_ranks(self);
-    if (status == HARPE_OK) status = start_ranks(self, error);
+    if (status == HARPE_OK) status = harpe_sim_ranks_start(&self->ranks, error);
     while (status == HARPE_OK && steps_done(self) <= story->kill_step) {
         int failed;
         harpe_sim_wait(&self->board->steps, (uint32_t)steps_done(self), LOOK_MS);
-        int left = reap(self, &failed);
+        int left = harpe_sim_ranks_left(&self->ranks, &failed);
         if (failed >= 0) status = fail_ended(failed, error);
         if (left == 0 || harpe_terminal_progress_signal()) break;
     }
@@ -512,7 +385,7 @@ static void show(launcher *self) {
 
 static harpe_status watch(launcher *self, harpe_error *error) {
     uint32_t idle_mhz = idle_clock_mhz();
-    harpe_status status = start_ranks(self, error);
+    harpe_status status = harpe_sim_ranks_start(&self->ranks, error);
     int failed = -1, left = self->board->world_size;
     while (status == HARPE_OK && left > 0) {
         uint32_t seen = atomic_load(&self->board->steps);
@@ -520,7 +393,7 @@ static harpe_status watch(launcher *self, harpe_error *error) {
         note_progress(self);
         if (is_over(self)) atomic_store(&self->board->stop, 1);
         if (!atomic_load(&self->board->stop)) status = have_events(self, idle_mhz, error);
-        left = reap(self, &failed);
+        left = harpe_sim_ranks_left(&self->ranks, &failed);
         if (status == HARPE_OK) status = check_limits(self, failed, error);
         /* Rank 0 counts a step. That the others have recorded it is certain only one step later. */
         if (status == HARPE_OK)
@@ -542,10 +415,9 @@ harpe_status harpe_sim_launch(harpe_sim_run *run, harpe_error *error) {
                      .story = &run->story,
                      .started_s = harpe_clock_s(),
                      .current_plan = -1};
-    if (!run->options->is_real_time) {
-        self.world_ranks = harpe_calloc((size_t)run->board->world_size, sizeof *self.world_ranks);
-        if (!self.world_ranks) return harpe_fail_memory(error);
-    }
+    harpe_status begun =
+        harpe_sim_ranks_init(run->options, run->plan, run->board, &self.ranks, error);
+    if (begun != HARPE_OK) return begun;
     run->story = (harpe_sim_story){.steady_step = -1,
                                    .straggler_step = -1,
                                    .answered_step = -1,
@@ -562,6 +434,6 @@ harpe_status harpe_sim_launch(harpe_sim_run *run, harpe_error *error) {
     harpe_status logged = harpe_sim_step_log_write(
         &self.step_log, run->board, run->story.step_count, status == HARPE_OK ? error : NULL);
     harpe_sim_step_log_close(&self.step_log);
-    free(self.world_ranks);
+    harpe_sim_ranks_free(&self.ranks);
     return status == HARPE_OK ? logged : status;
 }
