@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,6 +20,7 @@
 #include "base/error.h"
 #include "base/file_internal.h"
 #include "base/process.h"
+#include "base/random.h"
 #include "base/text.h"
 #include "base/wait.h"
 
@@ -47,7 +47,7 @@ char *harpe_path_temporary(const char *path) {
     const char *slash = strrchr(path, '/');
     const char *last = slash ? slash + 1 : path;
     uint64_t tag;
-    if (getrandom(&tag, sizeof tag, GRND_NONBLOCK) != (ssize_t)sizeof tag) {
+    if (!harpe_random_now(&tag, sizeof tag)) {
         /* Early after boot the kernel may have no random numbers. This value rarely repeats, and
          * creating the file fails if the name exists. */
         tag = (uint64_t)harpe_clock_ns() ^ ((uint64_t)harpe_process_self() << 40);

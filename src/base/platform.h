@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Replaces the system below Harpe: its clocks, and all that waits, starts and ends. clock.h,
- * wait.h, thread.h and process.h are the only users. They call the system itself unless a simulated
- * world (world/) has set a platform. In a world, one thread runs at a time, so a platform needs no
- * locks. */
+ * wait.h, thread.h, process.h and random.h are the only users. They call the system itself unless a
+ * simulated world (world/) has set a platform. In a world, one thread runs at a time, so a platform
+ * needs no locks. */
 #ifndef HARPE_BASE_PLATFORM_H
 #define HARPE_BASE_PLATFORM_H
 
@@ -21,6 +21,7 @@ typedef struct harpe_platform {
     bool (*park)(const volatile void *address, int64_t until_ns);
     void (*unpark)(const volatile void *address, bool all);
     int (*poll)(struct pollfd *waited, nfds_t count, int64_t longest_ns);
+    void (*random)(void *bytes, size_t size);
     /* Called before each lock, so that another thread may run first. */
     void (*step)(void);
 

@@ -9,12 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/number.h"
 #include "base/possible.h"
+#include "base/random.h"
 #include "base/text.h"
 #include "base/token.h"
 #include "client/optimizer_internal.h"
@@ -221,7 +221,7 @@ static void make_up_key(char key[HARPE_JOB_KEY_SIZE]) {
     static const char digits[] = "0123456789abcdef";
     unsigned char random[(HARPE_JOB_KEY_SIZE - 1) / 2];
     /* Ignores the result, because the kernel always has this many random bytes. */
-    (void)!getrandom(random, sizeof random, 0);
+    (void)harpe_random(random, sizeof random);
     for (size_t i = 0; i < sizeof random; i++) {
         key[2 * i] = digits[random[i] >> 4];
         key[2 * i + 1] = digits[random[i] & 15];

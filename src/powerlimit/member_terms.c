@@ -6,13 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/array.h"
 #include "base/clean.h"
 #include "base/error.h"
 #include "base/process.h"
+#include "base/random.h"
 #include "base/token.h"
 #include "http/client/connection.h"
 #include "powerlimit/member.h"
@@ -82,7 +82,7 @@ static char *make_name(void) {
     host[strcspn(host, ".")] = '\0';
     harpe_clean_in_place(host);
     /* Ignores the result, because the kernel always has this many random bytes. */
-    (void)!getrandom(&random, sizeof random, 0);
+    (void)harpe_random(&random, sizeof random);
     const char *job = secure_getenv("SLURM_JOB_ID");
     if (is_job_number(job))
         (void)snprintf(name, sizeof name, "%s-%s-%06x", host, job, random & 0xffffffU);

@@ -5,10 +5,10 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "powerlimit/optimizer_internal.h"
 
 /* ---- Meetings of all ranks ------------------------------------------------------------------- */
@@ -175,7 +175,7 @@ static harpe_status elect_for_fleet(harpe_power_limit_optimizer *optimizer, doub
     optimizer->talks_to_fleet = candidates == 1 && optimizer->terms;
     if (!(candidates > 1)) return HARPE_OK;
     /* Ignores the result, because the kernel always has this many random bytes. */
-    (void)!getrandom(&random, sizeof random, 0);
+    (void)harpe_random(&random, sizeof random);
     double own = optimizer->terms ? 1 + as_double(random) : 0;
     double highest = own;
     harpe_status status = reduce(&optimizer->options, &highest, 1, true, error);

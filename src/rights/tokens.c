@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/array.h"
 #include "base/error.h"
 #include "base/hex.h"
 #include "base/number.h"
+#include "base/random.h"
 #include "base/text.h"
 #include "rights/scope.h"
 
@@ -114,7 +114,7 @@ const harpe_named_token *harpe_tokens_find(const harpe_tokens *tokens, const cha
 }
 
 static harpe_status draw(void *bytes, size_t length, harpe_error *error) {
-    if (getrandom(bytes, length, 0) == (ssize_t)length) return HARPE_OK;
+    if (harpe_random(bytes, length)) return HARPE_OK;
     return harpe_fail_errno(error, errno, "the kernel gives no random numbers for a token");
 }
 

@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/cleanup_process.h"
 #include "base/error.h"
 #include "client/controller.h"
 #include "client/controller_process.h"
+#include "base/random.h"
 #include "http/client/connection.h"
 #include "sim/cluster.h"
 #include "world/world.h"
@@ -58,7 +58,7 @@ static void copy_text(char *to, size_t size, const char *from) {
 /* Stores the data for ranks that are not forked from this process. */
 static void fill_board(const harpe_sim_run *run, harpe_sim_board *board) {
     uint64_t random = 0;
-    (void)!getrandom(&random, sizeof random, 0);
+    (void)harpe_random(&random, sizeof random);
     board->world_size = harpe_sim_world_size(run->options);
     board->time_scale = run->options->time_scale;
     atomic_store(&board->turns_step, -1);

@@ -10,8 +10,8 @@
   without a limit, and messages on sockets are received only where their descriptors are handled. Other files
   look at them (MSG_PEEK).
 - Time passes in three files: src/base/clock.c reads clocks, src/base/wait.c waits and locks, and src/base/thread.c
-  starts and joins threads. Numbers and ends of processes come from src/base/process.c. The list OTHER_WAITS names the
-  files of src/ and emulator/ that still wait by themselves.
+  starts and joins threads. Numbers and ends of processes come from src/base/process.c, and random numbers from
+  src/base/random.c. The list OTHER_WAITS names the files of src/ and emulator/ that still wait by themselves.
 
 The rule for braces (none around one statement that fits on one line) is that of clang-format; the
 test house_format checks it.
@@ -37,9 +37,10 @@ RECEIVER = "src/base/passed_files.c"
 TIME_CALL = re.compile(
     r"(?<![\w>.])(?P<call>clock_gettime|gettimeofday|time|clock|getrusage|(?:clock_)?nanosleep|u?sleep|p?poll|"
     r"epoll_p?wait2?|p?select|pthread_(?:cond|mutex|rwlock)_(?:rd|wr)?(?:timed|clock|un|try)?(?:wait|lock|signal|broadcast)|"
-    r"pthread_create|pthread_(?:(?:timed|clock)join_np|join)|getpid|sem_(?:timed|clock)?wait|sigtimedwait|setitimer|alarm|timerfd_create)\(|"
+    r"pthread_create|pthread_(?:(?:timed|clock)join_np|join)|getpid|getrandom|sem_(?:timed|clock)?wait|sigtimedwait|setitimer|alarm|timerfd_create)\(|"
     r"\b(?P<number>FUTEX_\w+|SYS_pidfd_\w+|SYS_epoll_pwait2)\b")
-TIME_FILES = ("src/base/clock.c", "src/base/process.c", "src/base/thread.c", "src/base/wait.c")
+TIME_FILES = ("src/base/clock.c", "src/base/process.c", "src/base/random.c", "src/base/thread.c",
+              "src/base/wait.c")
 OTHER_WAITS = {
     "src/cli/fleet/fleet_repeat.c": ("ppoll", "unblocks signals only while it waits"),
     "src/client/stream_cell.c": ("sem_wait", "the training thread wakes it with one sem_post"),

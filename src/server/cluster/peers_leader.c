@@ -11,12 +11,12 @@
 #include "server/cluster/peers.h"
 
 #include <stdlib.h>
-#include <sys/random.h>
 
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "server/cluster/peers_internal.h"
 
 static const int64_t try_every_ns =
@@ -226,7 +226,7 @@ harpe_status harpe_peers_new(const harpe_jobs_options *engine, harpe_peers **out
     harpe_peers *peers = harpe_calloc(1, sizeof *peers);
     if (!peers) return harpe_fail_memory(error);
     peers->engine = *engine;
-    (void)!getrandom(&peers->tag, sizeof peers->tag, 0);
+    (void)harpe_random(&peers->tag, sizeof peers->tag);
     harpe_status status =
         harpe_store_is_shared(engine->store) ? join_others(peers, error) : load_jobs(peers, error);
     if (status != HARPE_OK) {

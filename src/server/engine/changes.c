@@ -11,9 +11,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/clock.h"
+#include "base/random.h"
 #include "rights/scope.h"
 #include "server/engine/call.h"
 #include "server/engine/job_group.h"
@@ -40,7 +40,7 @@ static void tell(void *user);
 
 void harpe_changes_begin(harpe_jobs *jobs) {
     uint32_t seed = 0;
-    if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) < 0) seed = (uint32_t)harpe_clock_boot_ns();
+    if (!harpe_random_now(&seed, sizeof seed)) seed = (uint32_t)harpe_clock_boot_ns();
     jobs->first_version = jobs->version = (int64_t)(seed >> 2) << 32;
     jobs->table.first_serial = jobs->table.last_serial = jobs->first_version;
 }

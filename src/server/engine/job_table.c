@@ -6,9 +6,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/array.h"
+#include "base/random.h"
 #include "server/engine/job.h"
 
 enum { FIRST_BUCKET_COUNT = 64 };
@@ -32,7 +32,7 @@ static bool grow(harpe_job_table *table) {
     size_t count = old_count > 0 ? 2 * old_count : FIRST_BUCKET_COUNT;
     harpe_job **buckets = harpe_calloc(count, sizeof *buckets);
     if (!buckets) return false;
-    if (!old && getrandom(&table->seed, sizeof table->seed, GRND_NONBLOCK) < 0) table->seed = 0;
+    if (!old && !harpe_random_now(&table->seed, sizeof table->seed)) table->seed = 0;
     table->buckets = buckets;
     table->bucket_count = count;
     for (size_t b = 0; old && b < old_count; b++) {

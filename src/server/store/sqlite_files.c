@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -19,6 +18,7 @@
 #include "base/file_internal.h"
 #include "base/number.h"
 #include "base/process.h"
+#include "base/random.h"
 
 enum { LINKS_AT_MOST = 40 }; /* symbolic links in a row; the kernel has the same limit */
 
@@ -96,7 +96,7 @@ harpe_status harpe_store_check_kinds(const char *path, harpe_error *error) {
 
 void harpe_store_new_id(char id[HARPE_STORE_ID_SIZE]) {
     uint64_t number;
-    if (getrandom(&number, sizeof number, GRND_NONBLOCK) != (ssize_t)sizeof number)
+    if (!harpe_random_now(&number, sizeof number))
         number = (uint64_t)harpe_clock_ns() ^ ((uint64_t)harpe_process_self() << 40);
     (void)snprintf(id, HARPE_STORE_ID_SIZE, "%016" PRIx64, number);
 }
