@@ -48,7 +48,7 @@ PLACES = [
     (re.compile(r"\bpthread_create\("), ["base/thread.c"], "harpe_thread_start"),
     (re.compile(r"\blog(?:\.|->)write\("), ["base/log.c", "base/log_forks.c", "http/http_listener.c"],
      "harpe_log_line"),
-    (re.compile(r"<curl/"), ["http/client/connection.c"], "http/client/connection.h"),
+    (re.compile(r"<curl/"), ["http/client/transport_curl.c"], "http/client/connection.h"),
     (re.compile(r'"http/http'), ["http/", "server/api/", "server/server.c", "agent/"], "server/engine/call.h"),
     (re.compile(r"<sqlite3\.h>"), ["server/store/", "cli/main.c"],
      "server/store/store.h"),
@@ -267,7 +267,7 @@ PLANTED = {
     # Patterns with a fixed place.
     "src/base/thread.c": "    return pthread_create(thread, NULL, run, user);\n",
     "src/base/log.c": "    log->write(log->user, level, line);\n",
-    "src/http/client/connection.c": "#include <curl/curl.h>\n",
+    "src/http/client/transport_curl.c": "#include <curl/curl.h>\n",
     "src/client/thread.c": "    int code = pthread_create(&thread, NULL, run, user);\n",
     "src/client/line.c": "    if (self->log.write) self->log.write(self->log.user, level, line);\n",
     "src/client/pointer.c": "\n    if (log) log->write(log->user, level, line);\n",

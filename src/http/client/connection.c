@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes requests with libcurl's multi interface, which another thread can wake, so a held request
- * does not delay the end of the optimizer. A faulty server cannot fill the memory. Once an answer
- * has begun, the time until its end is limited. Redirects and proxies are not followed. This file
- * does not interpret answers. */
+/* Makes requests on a transport (transport.h). A faulty server cannot fill the memory. Once an
+ * answer has begun, the time until its end is limited. This file does not interpret answers. */
 #include "http/client/connection.h"
 
-#include <curl/curl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,68 +14,61 @@
 #include "base/machine_token.h"
 #include "base/number.h"
 #include "base/text.h"
+#include "http/client/transport.h"
 #include "http/client/trust_store.h"
 
 #define ANSWER_LIMIT_BYTES ((size_t)64 << 20)
-#define CONNECT_LIMIT_S 10.0
 #define ANSWER_LIMIT_S 30.0
-#define TICK_MS 100
-#define KEEPALIVE_IDLE_S 30L
-#define KEEPALIVE_INTERVAL_S 10L
 
 struct harpe_connection {
-    CURLM *multi;
-    CURL *easy;
-    struct curl_slist *headers;
+    const harpe_transport *transport;
+    void *link;
     char *server; /* without a slash at its end */
     char *token;  /* the token given by the caller; NULL: none */
     const char *url_name, *ca_name;
     bool has_ca_file;            /* false: the system's authorities are used */
     const char *ca_variable;     /* names the file; NULL: the option ca_file does */
-    bool takes_no_machine_token; /* true for a Unix socket and a foreign server */
-    bool asked_without_one; /* a request had no token, so curl may keep connections made without a
-                               token */
-    bool sent_token;        /* this request had a token */
+    bool takes_no_machine_token; /* true for a Unix socket, a foreign server and a simulated world
+                                  */
+    bool asked_without_one; /* a request had no token, so the transport may keep connections made
+                               without a token */
     bool (*go_on)(void *user);
     void *user;
+    harpe_text target; /* of the last request */
     harpe_text body;
     size_t limit_bytes;
     bool cuts_answers, is_too_long;
     int64_t held_ns, answer_limit_ns; /* time limits of a held request and of an answer */
     bool is_held;                     /* true until the answer begins */
-    int64_t limit_from_ns, limit_ns;  /* if limit_ns is below 0, curl enforces the limit */
+    int64_t limit_from_ns, limit_ns;  /* if limit_ns is below 0, the transport enforces the limit */
     int64_t round;
-    CURLcode code; /* of the last call */
-    char reason[CURL_ERROR_SIZE];
+    harpe_transfer_result result; /* of the last call */
+    char reason[HARPE_TRANSFER_REASON_SIZE];
 };
+
+const harpe_transport *harpe_transport_in_use;
 
 /* ---- Receiving ------------------------------------------------------------------------------- */
 
-static size_t receive(char *bytes, size_t size, size_t count, void *user) {
-    harpe_connection *connection = user;
-    size_t length = size * count;
+bool harpe_connection_take_body(harpe_connection *connection, const char *bytes, size_t length) {
     size_t room = connection->limit_bytes - connection->body.length;
     connection->is_too_long = length > room && !connection->cuts_answers;
-    if (connection->is_too_long) return 0;
+    if (connection->is_too_long) return false;
     harpe_text_append(&connection->body, bytes, length < room ? length : room);
-    return connection->body.failed ? 0 : length;
+    return !connection->body.failed;
 }
 
-static size_t receive_header(char *bytes, size_t size, size_t count, void *user) {
+void harpe_connection_take_line(harpe_connection *connection, const char *line, size_t length) {
     static const char name[] = "harpe-round:";
-    harpe_connection *connection = user;
-    size_t length = size * count;
-    if (length > sizeof name && strncasecmp(bytes, name, sizeof name - 1) == 0) {
-        const char *value = bytes + sizeof name - 1;
-        const char *end = bytes + length;
-        while (value < end && *value == ' ')
-            value++;
-        while (end > value && strchr(" \r\n", end[-1]))
-            end--;
-        int64_t round;
-        if (harpe_parse_int(value, (size_t)(end - value), &round)) connection->round = round;
-    }
-    return length;
+    if (length <= sizeof name || strncasecmp(line, name, sizeof name - 1) != 0) return;
+    const char *value = line + sizeof name - 1;
+    const char *end = line + length;
+    while (value < end && *value == ' ')
+        value++;
+    while (end > value && strchr(" \r\n", end[-1]))
+        end--;
+    int64_t round;
+    if (harpe_parse_int(value, (size_t)(end - value), &round)) connection->round = round;
 }
 
 /* ---- Opening --------------------------------------------------------------------------------- */
@@ -100,72 +90,17 @@ static bool copy_server(harpe_connection *connection, const char *url) {
     return true;
 }
 
-static bool add_header(harpe_connection *connection, const char *line) {
-    struct curl_slist *longer = curl_slist_append(connection->headers, line);
-    if (longer) connection->headers = longer;
-    return longer != NULL;
-}
-
-/* `stays` is true if later requests use the same connection. A server can then conclude from the
- * end of the connection that this process has ended. */
-static bool make_headers(harpe_connection *connection, const char *token, bool has_body,
-                         bool stays) {
-    harpe_text bearer = {0};
-    curl_slist_free_all(connection->headers);
-    connection->headers = NULL;
-    /* "Expect: 100-continue" is not sent, because it costs a second if a proxy does not know it. */
-    bool ok =
-        add_header(connection, has_body ? "Content-Type: application/json" : "Content-Type:") &&
-        add_header(connection, "Expect:") &&
-        (!stays || add_header(connection, "Harpe-Connection: kept"));
-    if (ok && token) {
-        harpe_text_printf(&bearer, "Authorization: Bearer %s", token);
-        ok = !bearer.failed && add_header(connection, bearer.data);
-    }
-    harpe_text_free(&bearer);
-    connection->sent_token = token != NULL;
-    curl_easy_setopt(connection->easy, CURLOPT_HTTPHEADER, connection->headers);
-    return ok;
-}
-
-static void prepare(harpe_connection *connection, const harpe_connection_options *options) {
-    CURL *easy = connection->easy;
-    double connect_s = options->connect_limit_s > 0 ? options->connect_limit_s : CONNECT_LIMIT_S;
-    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, connection->reason);
-    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
-    curl_easy_setopt(easy, CURLOPT_PROXY, "");
-    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)(connect_s * 1e3));
-    curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
-    curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, KEEPALIVE_IDLE_S);
-    curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S);
-    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, receive);
-    curl_easy_setopt(easy, CURLOPT_WRITEDATA, connection);
-    curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, receive_header);
-    curl_easy_setopt(easy, CURLOPT_HEADERDATA, connection);
-#if LIBCURL_VERSION_NUM >= 0x075700
-    curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* a name server that does not answer delays
-                                                     * nothing */
-#endif
-    const char *ca_file = options->ca_file;
-    if (!ca_file)
-        ca_file = harpe_named_trust_store(!options->has_no_token, &connection->ca_variable);
-    connection->has_ca_file = ca_file != NULL;
-    if (ca_file) curl_easy_setopt(easy, CURLOPT_CAPATH, NULL); /* trust nobody else */
-#if LIBCURL_VERSION_NUM >= 0x074600
-    const curl_version_info_data *built = curl_version_info(CURLVERSION_NOW);
-    if (!ca_file && !built->capath) ca_file = harpe_other_trust_store(built->cainfo);
-#endif
-    if (ca_file) curl_easy_setopt(easy, CURLOPT_CAINFO, ca_file);
-    if (options->unix_socket)
-        curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, options->unix_socket);
-}
-
-static void take_options(harpe_connection *connection, const harpe_connection_options *options) {
+static void take_options(harpe_connection *connection, harpe_connection_options *options) {
     double answer_s = options->answer_limit_s > 0 ? options->answer_limit_s : ANSWER_LIMIT_S;
+    bool has_curl = !harpe_transport_in_use;
+    connection->transport = has_curl ? &harpe_transport_curl : harpe_transport_in_use;
     connection->url_name = options->url_name ? options->url_name : "server_url";
     connection->ca_name = options->ca_name ? options->ca_name : "in ca_file";
-    connection->takes_no_machine_token = options->unix_socket || options->has_no_token;
+    if (!options->ca_file)
+        options->ca_file =
+            harpe_named_trust_store(!options->has_no_token, &connection->ca_variable);
+    connection->has_ca_file = options->ca_file != NULL;
+    connection->takes_no_machine_token = options->unix_socket || options->has_no_token || !has_curl;
     connection->go_on = options->go_on;
     connection->user = options->user;
     connection->held_ns = (int64_t)(options->held_s * 1e9);
@@ -177,32 +112,30 @@ static void take_options(harpe_connection *connection, const harpe_connection_op
 
 harpe_status harpe_connection_new(const harpe_connection_options *options, harpe_connection **out,
                                   harpe_error *error) {
+    harpe_connection_options own = *options;
     harpe_connection *connection = harpe_calloc(1, sizeof *connection);
     if (!connection) return harpe_fail_memory(error);
-    take_options(connection, options);
-    harpe_status status = harpe_server_url_check(connection->url_name, options->server_url, error);
+    take_options(connection, &own);
+    harpe_status status = harpe_server_url_check(connection->url_name, own.server_url, error);
     if (status != HARPE_OK) {
         free(connection);
         return status;
     }
-    connection->multi = curl_multi_init();
-    connection->easy = curl_easy_init();
-    connection->token = options->token ? strdup(options->token) : NULL;
-    if (!connection->multi || !connection->easy || (options->token && !connection->token) ||
-        !copy_server(connection, options->server_url)) {
+    connection->token = own.token ? strdup(own.token) : NULL;
+    connection->link = connection->transport->open(connection, &own, connection->reason);
+    if (!connection->link || (own.token && !connection->token) ||
+        !copy_server(connection, own.server_url)) {
         harpe_connection_free(connection);
         return harpe_fail_memory(error);
     }
-    prepare(connection, options);
     *out = connection;
     return HARPE_OK;
 }
 
 void harpe_connection_free(harpe_connection *connection) {
     if (!connection) return;
-    curl_easy_cleanup(connection->easy);
-    curl_multi_cleanup(connection->multi);
-    curl_slist_free_all(connection->headers);
+    if (connection->link) connection->transport->close(connection->link);
+    harpe_text_free(&connection->target);
     harpe_text_free(&connection->body);
     free(connection->server);
     if (connection->token) explicit_bzero(connection->token, strlen(connection->token));
@@ -215,82 +148,68 @@ const char *harpe_connection_server(const harpe_connection *connection) {
 }
 
 void harpe_connection_wake(harpe_connection *connection) {
-    (void)curl_multi_wakeup(connection->multi);
-}
-
-/* Chooses the headers. A client without a token of its own sends the token of the machine's
- * service, but only to that service. A connection made for a request without a token may lead to
- * another server, and curl keeps several connections. So after such a request, each request with
- * the token uses a new connection. */
-static bool choose_headers(harpe_connection *connection, bool has_body) {
-    if (connection->token || connection->takes_no_machine_token)
-        return make_headers(connection, connection->token, has_body, true);
-    char *token = harpe_token_of_machine(connection->server);
-    long is_alone = token && connection->asked_without_one;
-    curl_easy_setopt(connection->easy, CURLOPT_FRESH_CONNECT, is_alone);
-    curl_easy_setopt(connection->easy, CURLOPT_FORBID_REUSE, is_alone);
-    connection->asked_without_one |= !token;
-    bool ok = make_headers(connection, token, has_body, !is_alone);
-    free(token);
-    return ok;
+    connection->transport->wake(connection->link);
 }
 
 /* ---- Requests -------------------------------------------------------------------------------- */
 
 void harpe_url_append(harpe_text *text, const char *bytes) {
-    char *escaped = *bytes ? curl_easy_escape(NULL, bytes, 0) : NULL;
-    if (escaped) harpe_text_append(text, escaped, strlen(escaped));
-    if (*bytes && !escaped) text->failed = true;
-    curl_free(escaped);
-}
-
-static bool set_url(const harpe_connection *connection, const harpe_request *request) {
-    harpe_text url = {0};
-    harpe_text_printf(&url, "%s%s", connection->server, request->path);
-    if (request->segment) harpe_url_append(&url, request->segment);
-    if (request->query) harpe_text_append(&url, request->query, strlen(request->query));
-    bool ok = !url.failed && curl_easy_setopt(connection->easy, CURLOPT_URL, url.data) == CURLE_OK;
-    harpe_text_free(&url);
-    return ok;
-}
-
-/* Sets the time limits. The limit of a held request starts when its answer begins. curl has no such
- * limit. */
-static void set_limits(harpe_connection *connection, bool is_held) {
-    int64_t limit_ms = is_held ? 0 : connection->answer_limit_ns / 1000000;
-    curl_easy_setopt(connection->easy, CURLOPT_TIMEOUT_MS, (long)limit_ms);
-    connection->is_held = is_held;
-    connection->limit_from_ns = harpe_clock_ns();
-    connection->limit_ns = is_held ? connection->held_ns : -1;
-}
-
-static bool begin(harpe_connection *connection, const harpe_request *request) {
-    CURL *easy = connection->easy;
-    bool has_body = request->body && *request->body;
-    bool ok = choose_headers(connection, has_body) && set_url(connection, request);
-    if (request->body) {
-        curl_easy_setopt(easy, CURLOPT_POST, 1L);
-        curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(request->body));
-        curl_easy_setopt(easy, CURLOPT_POSTFIELDS, request->body);
-    } else {
-        curl_easy_setopt(easy, CURLOPT_HTTPGET, 1L);
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~";
+    while (*bytes) {
+        size_t length = strspn(bytes, plain);
+        harpe_text_append(text, bytes, length);
+        bytes += length;
+        if (*bytes) harpe_text_printf(text, "%%%02X", (unsigned char)*bytes++);
     }
-    curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, request->method);
+}
+
+static bool set_target(harpe_connection *connection, const harpe_request *request) {
+    harpe_text *target = &connection->target;
+    target->length = 0;
+    target->failed = false;
+    harpe_text_append(target, request->path, strlen(request->path));
+    if (request->segment) harpe_url_append(target, request->segment);
+    if (request->query) harpe_text_append(target, request->query, strlen(request->query));
+    return !target->failed;
+}
+
+/* Finds the token of a request. A client without a token of its own sends the token of the
+ * machine's service, but only to that service; `*given` is then the caller's, to free. A connection
+ * made for a request without a token may lead to another server, and the transport keeps several
+ * connections. So after such a request, each request with the token uses a new connection. */
+static void choose_token(harpe_connection *connection, harpe_transfer *transfer, char **given) {
+    transfer->token = connection->token;
+    if (connection->token || connection->takes_no_machine_token) return;
+    transfer->token = *given = harpe_token_of_machine(connection->server);
+    transfer->is_alone = *given && connection->asked_without_one;
+    connection->asked_without_one |= !*given;
+}
+
+/* Begins a request. The limit of a held request starts when its answer begins, which only this file
+ * knows. */
+static bool begin(harpe_connection *connection, const harpe_request *request,
+                  harpe_transfer *transfer) {
     connection->body.length = 0;
     connection->body.failed = false;
     connection->is_too_long = false;
     connection->round = -1;
     connection->reason[0] = '\0';
-    set_limits(connection, request->is_held);
-    return ok && curl_multi_add_handle(connection->multi, easy) == CURLM_OK;
+    connection->is_held = request->is_held;
+    connection->limit_from_ns = harpe_clock_ns();
+    connection->limit_ns = request->is_held ? connection->held_ns : -1;
+    if (!set_target(connection, request)) return false;
+    transfer->server = connection->server;
+    transfer->target = connection->target.data ? connection->target.data : "";
+    transfer->method = request->method;
+    transfer->body = request->body;
+    transfer->limit_ns = request->is_held ? 0 : connection->answer_limit_ns;
+    return connection->transport->begin(connection->link, transfer);
 }
 
 /* Starts the limit of an answer with its first byte. A server can send the first line slowly. */
 static void note_begin(harpe_connection *connection) {
-    double begin_s = 0;
-    if (!connection->is_held) return;
-    (void)curl_easy_getinfo(connection->easy, CURLINFO_STARTTRANSFER_TIME, &begin_s);
-    if (begin_s <= 0) return;
+    if (!connection->is_held || !connection->transport->has_begun(connection->link)) return;
     connection->is_held = false;
     connection->limit_from_ns = harpe_clock_ns();
     connection->limit_ns = connection->answer_limit_ns;
@@ -301,54 +220,62 @@ static bool is_over_time(const harpe_connection *connection) {
            harpe_clock_ns() - connection->limit_from_ns > connection->limit_ns;
 }
 
+/* Returns how long to wait for the transport before `go_on` or a limit of time needs a look. */
+static int64_t longest_wait_ns(const harpe_connection *connection) {
+    int64_t longest_ns = connection->go_on ? connection->transport->tick_ns : INT64_MAX;
+    if (connection->limit_ns < 0) return longest_ns;
+    int64_t left_ns = connection->limit_from_ns + connection->limit_ns - harpe_clock_ns() + 1;
+    return left_ns < longest_ns ? left_ns : longest_ns;
+}
+
+static harpe_transfer_result interrupted(harpe_connection *connection) {
+    (void)strcpy(connection->reason, "the request was interrupted");
+    return HARPE_TRANSFER_INTERRUPTED;
+}
+
 /* Runs the request until it succeeds or fails. */
-static CURLcode transfer(harpe_connection *connection) {
+static harpe_transfer_result run(harpe_connection *connection) {
+    const harpe_transport *transport = connection->transport;
     for (;;) {
-        int running = 0;
-        if (curl_multi_perform(connection->multi, &running) != CURLM_OK) return CURLE_OUT_OF_MEMORY;
-        int left = 0;
-        const CURLMsg *message = curl_multi_info_read(connection->multi, &left);
-        if (message && message->msg == CURLMSG_DONE) return message->data.result;
+        harpe_transfer_result result = transport->step(connection->link);
+        if (result != HARPE_TRANSFER_RUNNING) return result;
         if (connection->go_on && !connection->go_on(connection->user))
-            return CURLE_ABORTED_BY_CALLBACK;
+            return interrupted(connection);
         note_begin(connection);
         if (is_over_time(connection)) {
-            if (connection->is_held) return CURLE_ABORTED_BY_CALLBACK;
+            if (connection->is_held) return interrupted(connection);
             (void)snprintf(connection->reason, sizeof connection->reason,
                            "the answer is not complete after %g s",
                            (double)connection->answer_limit_ns * 1e-9);
-            return CURLE_OPERATION_TIMEDOUT;
+            return HARPE_TRANSFER_BROKEN;
         }
-        (void)curl_multi_poll(connection->multi, NULL, 0, TICK_MS, NULL);
+        transport->wait(connection->link, longest_wait_ns(connection));
     }
 }
 
 const char *harpe_connection_reason(const harpe_connection *connection) {
-    return *connection->reason ? connection->reason : curl_easy_strerror(connection->code);
+    return connection->reason;
 }
 
-/* curl reports an untrusted certificate and a wrong name with the same code. With OpenSSL and
- * GnuTLS, the text for a wrong name contains "subject name". */
 bool harpe_connection_has_wrong_name(const harpe_connection *connection) {
-    return connection->code == CURLE_PEER_FAILED_VERIFICATION &&
-           strstr(harpe_connection_reason(connection), "subject name");
+    return connection->result == HARPE_TRANSFER_WRONG_NAME;
 }
 
 static harpe_status tell_transfer(const harpe_connection *connection, harpe_error *error) {
     const char *server = connection->server;
-    const char *reason = harpe_connection_reason(connection);
-    switch (connection->code) {
-    case CURLE_ABORTED_BY_CALLBACK:
+    const char *reason = connection->reason;
+    switch (connection->result) {
+    case HARPE_TRANSFER_INTERRUPTED:
         return harpe_fail(error, HARPE_INTERRUPTED, "interrupted while waiting for %.200s", server);
-    case CURLE_OUT_OF_MEMORY: return harpe_fail_memory(error);
-    case CURLE_URL_MALFORMAT:
+    case HARPE_TRANSFER_NO_MEMORY: return harpe_fail_memory(error);
+    case HARPE_TRANSFER_BAD_URL:
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "%s: expected http://HOST:PORT, found '%.200s'", connection->url_name,
                           server);
-    case CURLE_COULDNT_CONNECT:
+    case HARPE_TRANSFER_NO_SERVER:
         return harpe_fail(error, HARPE_UNAVAILABLE,
                           "no server answers at %.200s; is harpe serve running there?", server);
-    case CURLE_SSL_CACERT_BADFILE:
+    case HARPE_TRANSFER_BAD_AUTHORITIES:
         if (!connection->has_ca_file)
             return harpe_fail(error, HARPE_PERMISSION_DENIED,
                               "%.200s is not trusted, because this system has no certificate "
@@ -358,16 +285,16 @@ static harpe_status tell_transfer(const harpe_connection *connection, harpe_erro
                           "the certificate authorities cannot be read: %s; they are given %s%s",
                           reason, connection->ca_variable ? "in " : "",
                           connection->ca_variable ? connection->ca_variable : connection->ca_name);
-    case CURLE_PEER_FAILED_VERIFICATION:
-        if (harpe_connection_has_wrong_name(connection))
-            return harpe_fail(error, HARPE_PERMISSION_DENIED,
-                              "the certificate of %.200s is for another name (%s); use the name "
-                              "in the certificate as the address",
-                              server, reason);
+    case HARPE_TRANSFER_WRONG_NAME:
+        return harpe_fail(error, HARPE_PERMISSION_DENIED,
+                          "the certificate of %.200s is for another name (%s); use the name "
+                          "in the certificate as the address",
+                          server, reason);
+    case HARPE_TRANSFER_NOT_TRUSTED:
         return harpe_fail(error, HARPE_PERMISSION_DENIED,
                           "%.200s is not trusted (%s); name its authority %s or in HARPE_CA_FILE",
                           server, reason, connection->ca_name);
-    case CURLE_SSL_CONNECT_ERROR:
+    case HARPE_TRANSFER_NO_TLS:
         return harpe_fail(error, HARPE_UNAVAILABLE,
                           "%.200s does not speak TLS as https:// needs (%s); is it http://?",
                           server, reason);
@@ -392,24 +319,22 @@ static harpe_status tell_failure(const harpe_connection *connection, harpe_error
 
 harpe_status harpe_connection_call(harpe_connection *connection, const harpe_request *request,
                                    harpe_answer *answer, harpe_error *error) {
-    connection->code = CURLE_OUT_OF_MEMORY;
-    if (!begin(connection, request)) return harpe_fail_memory(error);
-    connection->code = transfer(connection);
+    harpe_transfer transfer = {0};
+    char *machine_token = NULL;
     long http_status = 0;
-    curl_easy_getinfo(connection->easy, CURLINFO_RESPONSE_CODE, &http_status);
-    /* This also closes the connection if the answer is incomplete. */
-    (void)curl_multi_remove_handle(connection->multi, connection->easy);
-    if (connection->code != CURLE_OK) return tell_failure(connection, error);
+    connection->result = HARPE_TRANSFER_NO_MEMORY;
+    choose_token(connection, &transfer, &machine_token);
+    if (begin(connection, request, &transfer)) {
+        connection->result = run(connection);
+        http_status = connection->transport->end(connection->link);
+    }
+    bool was_sent_token = transfer.token != NULL;
+    free(machine_token);
+    if (connection->result != HARPE_TRANSFER_DONE) return tell_failure(connection, error);
     *answer = (harpe_answer){.http_status = http_status,
                              .body = connection->body.length > 0 ? connection->body.data : "",
                              .length = connection->body.length,
                              .round = connection->round,
-                             .was_sent_token = connection->sent_token};
+                             .was_sent_token = was_sent_token};
     return HARPE_OK;
 }
-
-/* ---- Libraries ------------------------------------------------------------------------------- */
-
-void harpe_connections_begin(void) { (void)curl_global_init(CURL_GLOBAL_DEFAULT); }
-
-void harpe_connections_end(void) { curl_global_cleanup(); }
