@@ -70,6 +70,7 @@ typedef struct harpe_http_options {
      * socket on which a program listens, is an error. */
     const char *unix_socket;
     mode_t unix_mode; /* mode of the socket's file; 0: 0666 */
+    bool is_enclosed; /* listens nowhere: all connections come from harpe_http_adopt */
     size_t max_header_bytes, max_body_bytes;
     size_t max_all_bodies_bytes; /* of requests that are not answered yet */
     /* Limit for the memory of all answers that are partly sent. When it is exceeded, the server
@@ -111,6 +112,9 @@ int harpe_http_port(const harpe_http *http);
  * thread. */
 harpe_status harpe_http_set_secrets(harpe_http *http, const char *token, const char *cert_pem,
                                     const char *key_pem, harpe_error *error);
+/* Takes over a connected stream socket as a connection of this process's user. After
+ * harpe_http_stop_accepting, or without room, it is closed. */
+void harpe_http_adopt(harpe_http *http, int socket);
 /* Stops accepting. Open connections stay open. */
 void harpe_http_stop_accepting(harpe_http *http);
 /* Closes all connections and frees the server. `gone` is called for requests that were kept. */

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "http/http_internal.h"
 
 /* ---- Lists ----------------------------------------------------------------------------------- */
@@ -201,7 +202,7 @@ bool harpe_http_connection_open(harpe_http *http, int fd, bool is_of_other) {
         return false;
     }
     connection->http = http;
-    connection->fd = fd;
+    connection->fd = harpe_process_holds(fd);
     connection->state = HARPE_HTTP_CLOSED;
     connection->is_newcomer = true;
     if (http->tls) connection->tls = harpe_http_tls_session_new(http->tls, fd);
@@ -213,7 +214,7 @@ bool harpe_http_connection_open(harpe_http *http, int fd, bool is_of_other) {
     if (!is_watched) {
         harpe_http_tls_session_free(connection->tls);
         free(connection);
-        close(fd);
+        harpe_process_close(fd);
         return false;
     }
     connection->is_of_other = is_of_other;

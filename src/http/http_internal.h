@@ -125,6 +125,7 @@ struct harpe_http {
     harpe_http_user *users;            /* of a Unix socket, if max_connections_per_user */
     size_t user_count, user_capacity;
     bool has_callers; /* connections may wait to be accepted */
+    bool has_stopped; /* harpe_http_stop_accepting was called */
     harpe_watch *listen_watch;
     harpe_timer *accept_again, *tick;
     int64_t paused_ns; /* last time that accepting paused; 0: not lately */

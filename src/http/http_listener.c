@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -160,8 +161,7 @@ static bool is_of_other(harpe_http *http, int fd) {
     return true;
 }
 
-static void let_in(harpe_http *http, int fd) {
-    bool of_other = is_of_other(http, fd);
+static void let_in(harpe_http *http, int fd, bool of_other) {
     bool is_full = http->counts.connections >=
                    http->options.max_connections + http->options.reserved_connections;
     bool has_room = !harpe_http_user_has_room(http, fd) ? false
@@ -188,7 +188,7 @@ void harpe_http_accept_some(harpe_http *http) {
     for (int i = 0; i < ACCEPTS_AT_ONCE; i++) {
         int fd = accept4(http->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
-            let_in(http, fd);
+            let_in(http, fd, is_of_other(http, fd));
             continue;
         }
         bool is_out = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
@@ -197,6 +197,16 @@ void harpe_http_accept_some(harpe_http *http) {
         if (is_out || errno == EAGAIN) break;
         /* Any other error concerns one connection, which no longer exists. */
     }
+    arm_tick(http, false);
+}
+
+void harpe_http_adopt(harpe_http *http, int socket) {
+    int flags = fcntl(socket, F_GETFL);
+    if (http->has_stopped || flags < 0 || fcntl(socket, F_SETFL, flags | O_NONBLOCK) != 0) {
+        (void)close(socket);
+        return;
+    }
+    let_in(http, socket, false);
     arm_tick(http, false);
 }
 
@@ -397,8 +407,8 @@ harpe_status harpe_http_new(harpe_loop *loop, const harpe_http_options *options,
     if (status == HARPE_OK)
         status = harpe_http_set_secrets(http, options->token, options->tls_cert_pem,
                                         options->tls_key_pem, error);
-    if (status == HARPE_OK) status = listen_on(http, options, error);
-    if (status == HARPE_OK && http->own_user_only && !harpe_http_is_unix(http))
+    if (status == HARPE_OK && !options->is_enclosed) status = listen_on(http, options, error);
+    if (status == HARPE_OK && http->own_user_only && http->port > 0)
         status = know_owners(http, error);
     if (status != HARPE_OK) {
         harpe_http_free(http);
@@ -416,6 +426,7 @@ harpe_status harpe_http_new(harpe_loop *loop, const harpe_http_options *options,
 int harpe_http_port(const harpe_http *http) { return http->port; }
 
 void harpe_http_stop_accepting(harpe_http *http) {
+    http->has_stopped = true;
     harpe_timer_cancel(http->accept_again);
     http->accept_again = NULL;
     harpe_watch_remove(http->listen_watch);

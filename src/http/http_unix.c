@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/process.h"
 #include "base/unix_socket.h"
 #include "http/http_internal.h"
 
@@ -39,7 +40,7 @@ void harpe_http_close_socket(const harpe_http *http, int fd) {
     if (has_files)
         options->drop(options->drop_user, fd);
     else
-        (void)close(fd);
+        harpe_process_close(fd);
 }
 
 bool harpe_http_is_unix(const harpe_http *http) { return http->unix_listener.path[0] != '\0'; }

@@ -17,6 +17,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "base/wait.h"
 
 enum { EVENTS_PER_TURN = 256 };
@@ -272,8 +273,8 @@ harpe_status harpe_loop_new(harpe_loop **out, harpe_error *error) {
     if (!loop) return harpe_fail_memory(error);
     loop->signal_fd = -1;
     harpe_status status = HARPE_OK;
-    loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    loop->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    loop->epoll_fd = harpe_process_holds(epoll_create1(EPOLL_CLOEXEC));
+    loop->wake_fd = harpe_process_holds(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     if (loop->epoll_fd < 0 || loop->wake_fd < 0)
         status = harpe_fail_errno(error, errno, "cannot make an event loop");
     else
@@ -294,8 +295,8 @@ void harpe_loop_free(harpe_loop *loop) {
     free_watches(&loop->watches);
     free_watches(&loop->removed);
     if (loop->signal_fd >= 0) close(loop->signal_fd);
-    if (loop->wake_fd >= 0) close(loop->wake_fd);
-    if (loop->epoll_fd >= 0) close(loop->epoll_fd);
+    if (loop->wake_fd >= 0) harpe_process_close(loop->wake_fd);
+    if (loop->epoll_fd >= 0) harpe_process_close(loop->epoll_fd);
     free(loop);
 }
 

@@ -22,6 +22,7 @@
 #include "base/file.h"
 #include "base/file_processes.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/thread.h"
 #include "base/token.h"
 #include "base/wait.h"
@@ -103,7 +104,9 @@ struct harpe_server {
     harpe_error reload_error;
     int reloads;       /* signals since `reload` was submitted, with its own; 0: none runs */
     bool has_terminal; /* as standard input */
-    int stop_steps;    /* 0: serving */
+    bool is_enclosed;
+    harpe_posted end; /* of harpe_server_end */
+    int stop_steps;   /* 0: serving */
     int64_t stop_begun_ns;
     void (*leave)(void);
     pthread_mutex_t parts_lock; /* protects `workers` and `scheduler` once the watchdogs run */
@@ -319,8 +322,8 @@ static void end_watchdogs(harpe_server *server) {
     if (server->stop_ends >= 0) (void)eventfd_write(server->stop_ends, 1);
     for (int i = 0; i < 2; i++)
         if (server->watchdogs[i].is_running) harpe_thread_join(server->watchdogs[i].thread);
-    if (server->stop_begins >= 0) (void)close(server->stop_begins);
-    if (server->stop_ends >= 0) (void)close(server->stop_ends);
+    if (server->stop_begins >= 0) harpe_process_close(server->stop_begins);
+    if (server->stop_ends >= 0) harpe_process_close(server->stop_ends);
 }
 
 /* ---- Putting together ------------------------------------------------------------------------ */
@@ -409,14 +412,14 @@ static void limit_workers(harpe_workers *workers, const harpe_settings *settings
 static harpe_status start_engine(harpe_server *server, harpe_error *error) {
     const harpe_settings *settings = server->settings;
     harpe_status status = harpe_loop_new(&server->loop, error);
-    if (status == HARPE_OK)
+    if (status == HARPE_OK && !server->is_enclosed)
         status = harpe_loop_on_signals(server->loop, SIGNALS, on_signal, server, error);
     if (status == HARPE_OK) start_watchdogs(server);
     if (status == HARPE_OK)
         status = harpe_workers_new(server->loop, harpe_pools, worker_count(settings),
                                    &server->workers, error);
     if (status == HARPE_OK) limit_workers(server->workers, settings);
-    if (status == HARPE_OK) status = make_files(server, error);
+    if (status == HARPE_OK && !server->is_enclosed) status = make_files(server, error);
     char *json = status != HARPE_OK ? NULL : harpe_settings_format_json(settings);
     if (status == HARPE_OK && !json) status = harpe_fail_memory(error);
     if (status == HARPE_OK)
@@ -425,14 +428,14 @@ static harpe_status start_engine(harpe_server *server, harpe_error *error) {
                                            &server->scheduler, error);
     free(json);
     /* If the server cannot listen, no new store must be left behind. */
-    if (status == HARPE_OK)
+    if (status == HARPE_OK && !server->is_enclosed)
         status = harpe_http_check_address(settings->listen, settings->port, error);
     if (status == HARPE_OK && harpe_settings_use_state_dir(settings))
         status = make_state_directory(settings->state_dir, error);
-    if (status == HARPE_OK && harpe_settings_use_state_dir(settings))
+    if (status == HARPE_OK && harpe_settings_use_state_dir(settings) && !server->is_enclosed)
         tell_open_mode(server, "state_dir", settings->state_dir,
                        harpe_open_mode(settings->state_dir));
-    if (status == HARPE_OK && settings->dump_data) check_dumps(server);
+    if (status == HARPE_OK && settings->dump_data && !server->is_enclosed) check_dumps(server);
     if (status == HARPE_OK) status = open_store(server, error);
     if (status != HARPE_OK) return status;
     int reserved = RESERVED_CONNECTIONS;
@@ -481,6 +484,7 @@ static harpe_status start_http(harpe_server *server, const secrets *texts, harpe
         harpe_http_options options = {
             .address = settings->listen,
             .port = settings->port,
+            .is_enclosed = server->is_enclosed,
             .max_header_bytes = (size_t)settings->max_header_bytes,
             .max_body_bytes = (size_t)settings->max_body_bytes,
             .max_connections = (int)settings->max_connections,
@@ -488,7 +492,9 @@ static harpe_status start_http(harpe_server *server, const secrets *texts, harpe
             .request_timeout_ms = settings->request_timeout_s * 1000,
             .keep_alive_timeout_ms = settings->keep_alive_timeout_s * 1000,
             .token = texts->texts[TOKEN],
-            .own_user_only = write_refusal(settings, refusal, sizeof refusal),
+            .own_user_only = server->is_enclosed
+                                 ? NULL
+                                 : write_refusal(settings, refusal, sizeof refusal),
             .tls_cert_pem = texts->texts[CERT],
             .tls_key_pem = texts->texts[KEY],
             .log = server->log,
@@ -503,8 +509,8 @@ static harpe_status start_http(harpe_server *server, const secrets *texts, harpe
     return status;
 }
 
-harpe_status harpe_server_new(const harpe_settings *settings, harpe_log log, void (*leave)(void),
-                              harpe_server **out, harpe_error *error) {
+static harpe_status make_server(const harpe_settings *settings, harpe_log log, void (*leave)(void),
+                                bool is_enclosed, harpe_server **out, harpe_error *error) {
     secrets texts = {0};
     const char *const paths[] = {settings->token_file, settings->tls_cert, settings->tls_key};
     harpe_server *server = harpe_calloc(1, sizeof *server);
@@ -513,9 +519,10 @@ harpe_status harpe_server_new(const harpe_settings *settings, harpe_log log, voi
     server->log = log;
     server->leave = leave;
     pthread_mutex_init(&server->parts_lock, NULL);
-    server->has_terminal = isatty(STDIN_FILENO);
-    server->stop_begins = eventfd(0, EFD_CLOEXEC);
-    server->stop_ends = eventfd(0, EFD_CLOEXEC);
+    server->is_enclosed = is_enclosed;
+    server->has_terminal = !is_enclosed && isatty(STDIN_FILENO);
+    server->stop_begins = harpe_process_holds(eventfd(0, EFD_CLOEXEC));
+    server->stop_ends = harpe_process_holds(eventfd(0, EFD_CLOEXEC));
     harpe_status status = HARPE_OK;
     if (server->stop_begins < 0 || server->stop_ends < 0)
         status = harpe_fail_errno(error, errno, "cannot make an eventfd");
@@ -530,6 +537,16 @@ harpe_status harpe_server_new(const harpe_settings *settings, harpe_log log, voi
     }
     *out = server;
     return HARPE_OK;
+}
+
+harpe_status harpe_server_new(const harpe_settings *settings, harpe_log log, void (*leave)(void),
+                              harpe_server **out, harpe_error *error) {
+    return make_server(settings, log, leave, false, out, error);
+}
+
+harpe_status harpe_server_new_enclosed(const harpe_settings *settings, harpe_log log,
+                                       harpe_server **out, harpe_error *error) {
+    return make_server(settings, log, NULL, true, out, error);
 }
 
 int harpe_server_port(const harpe_server *server) { return harpe_http_port(server->http); }
@@ -653,6 +670,31 @@ harpe_status harpe_server_run(harpe_server *server, harpe_error *error) {
 }
 
 void harpe_server_stop(harpe_server *server) { harpe_loop_stop(server->loop); }
+
+void harpe_server_end(harpe_server *server) {
+    server->end = (harpe_posted){.call = begin_stop, .user = server};
+    harpe_loop_post(server->loop, &server->end);
+}
+
+typedef struct adoption {
+    harpe_posted posted;
+    harpe_server *server;
+    int socket;
+} adoption;
+
+static void adopt(void *user) {
+    adoption *given = user;
+    harpe_http_adopt(given->server->http, given->socket);
+    free(given);
+}
+
+bool harpe_server_adopt(harpe_server *server, int socket) {
+    adoption *given = malloc(sizeof *given);
+    if (!given) return false;
+    *given = (adoption){{.call = adopt, .user = given}, server, socket};
+    harpe_loop_post(server->loop, &given->posted);
+    return true;
+}
 
 /* Waits for work that runs. Abandons file processes that do not answer. If some work does not end
  * even then, ends the process without freeing the data that the work may still use. */

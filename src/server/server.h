@@ -4,6 +4,7 @@
 #ifndef HARPE_SERVER_SERVER_H
 #define HARPE_SERVER_SERVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include <harpe/callback.h>
@@ -20,6 +21,16 @@ typedef struct harpe_server harpe_server;
  * killed. If `leave` is NULL, harpe_server_free waits. */
 harpe_status harpe_server_new(const harpe_settings *settings, harpe_log log, void (*leave)(void),
                               harpe_server **out, harpe_error *error);
+/* Makes an enclosed server, for a simulated world. It does not listen, takes no signals, starts no
+ * processes, and gives no advice on directories. harpe_server_free waits for its work. */
+harpe_status harpe_server_new_enclosed(const harpe_settings *settings, harpe_log log,
+                                       harpe_server **out, harpe_error *error);
+/* Gives a connected stream socket to the server, as a connection of its own user. Returns false if
+ * memory runs out; then the socket stays the caller's. The server must not be freed meanwhile. Any
+ * thread. */
+bool harpe_server_adopt(harpe_server *server, int socket);
+/* Begins to stop as SIGTERM does. Call it once. Any thread. */
+void harpe_server_end(harpe_server *server);
 /* Writes one line for the log that says who may use a server with these settings. */
 void harpe_server_whom(const harpe_settings *settings, char *line, size_t size);
 int harpe_server_port(const harpe_server *server);
@@ -31,7 +42,7 @@ harpe_status harpe_server_open_log(const harpe_settings *settings, harpe_error *
  * writes everything to the store, and returns. After a second signal it returns at once. The time
  * from the signal to the end of harpe_server_free (or to the call of `leave`) is less than 10 s. */
 harpe_status harpe_server_run(harpe_server *server, harpe_error *error);
-void harpe_server_stop(harpe_server *server); /* any thread */
+void harpe_server_stop(harpe_server *server); /* at once; any thread */
 void harpe_server_free(harpe_server *server);
 
 /* The main function of the server's file processes, see base/file_processes.h. */
