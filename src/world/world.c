@@ -535,6 +535,12 @@ static void step(void) {
     switch_away();
 }
 
+static void random_bytes(void *bytes, size_t size) {
+    unsigned char *to = bytes;
+    for (size_t i = 0; i < size; i++)
+        to[i] = (unsigned char)harpe_world_draw(256);
+}
+
 static int start_thread(pthread_t *out, const char *name, void *(*run)(void *user), void *user) {
     const thread *new = new_thread(world.current->process, name, run, user);
     if (!new) return EAGAIN;
@@ -625,8 +631,7 @@ static int helper_descriptor(int number) {
     return number == HARPE_HELPER_SIGNAL ? own->signals : own->helper[number - HARPE_HELPER_SOCKET];
 }
 
-static void own_descriptor(int fd) {
-    process *own = world.current->process;
+static void hold(process *own, int fd) {
     struct stat status;
     if (fstat(fd, &status) != 0) return;
     size_t place = 0;
@@ -635,6 +640,13 @@ static void own_descriptor(int fd) {
     if (!HARPE_ARRAY_RESERVE(own->held, own->held_capacity, place + 1)) abort();
     if (place == own->held_count) own->held_count++;
     own->held[place] = (held_file){fd, status.st_dev, status.st_ino};
+}
+
+static void own_descriptor(int fd) { hold(world.current->process, fd); }
+
+void harpe_world_hold(pid_t number, int fd) {
+    process *own = find_process(number);
+    if (own) hold(own, fd);
 }
 
 static void disown_descriptor(int fd) {
@@ -680,6 +692,7 @@ static const harpe_platform platform = {
     .park = park,
     .unpark = unpark,
     .poll = wait_for_descriptors,
+    .random = random_bytes,
     .step = step,
     .start_thread = start_thread,
     .join_thread = join_thread,

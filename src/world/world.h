@@ -53,6 +53,8 @@ bool harpe_world_await(pid_t process, int64_t until_ns);
 /* Ends a process as SIGKILL does: its fibers do not continue, and the descriptors that it holds
  * (harpe_process_holds) are closed. Its memory is lost. */
 void harpe_world_kill(pid_t process);
+/* Lets a process hold a descriptor, as if it had called harpe_process_holds. */
+void harpe_world_hold(pid_t process, int descriptor);
 /* Lets a process stand still until a time, as a machine does that is suspended or overloaded. */
 void harpe_world_stall(pid_t process, int64_t until_ns);
 /* Returns the exit status of an ended process, -1 if it was killed. */

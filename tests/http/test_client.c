@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The HTTP client with a server that records requests and gives scripted answers: the requests, the
- * result of every kind of answer, and that nothing blocks the client. */
+ * result of every kind of answer, and that nothing blocks the client. All of it holds with libcurl
+ * and with the transport of the simulated world. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +9,7 @@
 
 #include <arpa/inet.h>
 #include <cmocka.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -22,6 +24,7 @@
 #include "base/clock.h"
 #include "base/scratch.h"
 #include "http/client/connection.h"
+#include "world/transport.h"
 
 enum { REQUEST_MAX = 8192, PEERS_MAX = 8 };
 
@@ -29,6 +32,7 @@ enum { REQUEST_MAX = 8192, PEERS_MAX = 8 };
 
 typedef struct server {
     int listener, end, port;
+    int given[2]; /* a pipe with the sockets of the transport of the world */
     char url[64];
     pthread_t thread;
     const char *answer; /* the whole answer, as bytes; NULL: no answer */
@@ -76,28 +80,48 @@ static bool serve_peer(server *self, int peer) {
     return true;
 }
 
+/* Returns the socket of a new peer, or -1. */
+static int take_peer(const server *self, const struct pollfd *sources) {
+    int peer;
+    if (sources[0].revents) return accept(self->listener, NULL, NULL);
+    bool is_given = sources[1].revents && read(self->given[0], &peer, sizeof peer) == sizeof peer;
+    return is_given ? peer : -1;
+}
+
 static void *serve(void *user) {
     server *self = user;
-    struct pollfd all[2 + PEERS_MAX] = {{.fd = self->end, .events = POLLIN},
-                                        {.fd = self->listener, .events = POLLIN}};
-    nfds_t count = 2;
+    struct pollfd all[3 + PEERS_MAX] = {{.fd = self->end, .events = POLLIN},
+                                        {.fd = self->listener, .events = POLLIN},
+                                        {.fd = self->given[0], .events = POLLIN}};
+    nfds_t count = 3;
     while (poll(all, count, -1) > 0 && !all[0].revents) {
-        for (nfds_t i = 2; i < count; i++) {
+        for (nfds_t i = 3; i < count; i++) {
             if (!all[i].revents || serve_peer(self, all[i].fd)) continue;
             close(all[i].fd);
             all[i].fd = -1;
         }
-        if (!all[1].revents || count == 2 + PEERS_MAX) continue;
-        all[count++] = (struct pollfd){.fd = accept(self->listener, NULL, NULL), .events = POLLIN};
+        int peer = count == 3 + PEERS_MAX ? -1 : take_peer(self, &all[1]);
+        if (peer < 0) continue;
+        all[count++] = (struct pollfd){.fd = peer, .events = POLLIN};
         atomic_fetch_add(&self->accepted, 1);
     }
-    for (nfds_t i = 2; i < count; i++)
+    for (nfds_t i = 3; i < count; i++)
         if (all[i].fd >= 0) close(all[i].fd);
     return NULL;
 }
 
+static bool uses_transport;
+
+static bool give(void *user, int peer) {
+    const server *self = user;
+    assert_int_equal(fcntl(peer, F_SETFL, 0), 0);
+    return write(self->given[1], &peer, sizeof peer) == sizeof peer;
+}
+
 static void start(server *self, int listener) {
     pthread_mutex_init(&self->lock, NULL);
+    assert_int_equal(pipe(self->given), 0);
+    if (uses_transport && *self->url) assert_true(harpe_transport_serve(self->url, 0, give, self));
     self->listener = listener;
     self->end = eventfd(0, EFD_CLOEXEC);
     assert_int_equal(listen(listener, 8), 0);
@@ -122,10 +146,13 @@ static void start_tcp(server *self, const char *answer) {
 }
 
 static void stop(server *self) {
+    if (uses_transport) harpe_transport_unserve(self->url);
     (void)eventfd_write(self->end, 1);
     pthread_join(self->thread, NULL);
     close(self->listener);
     close(self->end);
+    close(self->given[0]);
+    close(self->given[1]);
 }
 
 /* ---- Help ------------------------------------------------------------------------------------ */
@@ -497,6 +524,7 @@ static void connection_works_after_a_failure(void **state) {
     harpe_request request = {.path = "/"};
     assert_int_equal(harpe_connection_call(connection, &request, &answer, NULL), HARPE_UNAVAILABLE);
     seen = (server){.answer = nothing, .length = sizeof nothing - 1};
+    (void)strcpy(seen.url, url);
     start(&seen, listener);
     assert_int_equal(harpe_connection_call(connection, &request, &answer, NULL), HARPE_OK);
     assert_int_equal(answer.http_status, 200);
@@ -527,5 +555,10 @@ int main(void) {
         cmocka_unit_test(held_request_ends_when_told),
         cmocka_unit_test(connection_works_after_a_failure),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests_name("libcurl", tests, NULL, NULL);
+    uses_transport = true;
+    if (harpe_transport_begin(&(harpe_transport_options){0}, NULL) != HARPE_OK) return 1;
+    failed += cmocka_run_group_tests_name("the transport of the world", tests, NULL, NULL);
+    harpe_transport_end();
+    return failed;
 }
