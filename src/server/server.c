@@ -492,9 +492,8 @@ static harpe_status start_http(harpe_server *server, const secrets *texts, harpe
             .request_timeout_ms = settings->request_timeout_s * 1000,
             .keep_alive_timeout_ms = settings->keep_alive_timeout_s * 1000,
             .token = texts->texts[TOKEN],
-            .own_user_only = server->is_enclosed
-                                 ? NULL
-                                 : write_refusal(settings, refusal, sizeof refusal),
+            .own_user_only =
+                server->is_enclosed ? NULL : write_refusal(settings, refusal, sizeof refusal),
             .tls_cert_pem = texts->texts[CERT],
             .tls_key_pem = texts->texts[KEY],
             .log = server->log,

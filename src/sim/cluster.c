@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/platform.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "base/wait.h"
@@ -161,6 +162,9 @@ static harpe_status join_cluster(void *library, harpe_error *error) {
 static harpe_status open_library(harpe_emulated_cluster *cluster, harpe_error *error) {
     cluster->library = dlopen(getenv("HARPE_NVML_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
     if (!cluster->library) return harpe_fail(error, HARPE_UNAVAILABLE, "%s", dlerror());
+    void (*use_platform)(const harpe_platform *platform);
+    *(void **)&use_platform = dlsym(cluster->library, "harpe_emulator_use_platform");
+    if (use_platform) use_platform(harpe_platform_in_use);
     harpe_status status = check_values(cluster->library, error);
     if (status == HARPE_OK) {
         remove_leftovers();

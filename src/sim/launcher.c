@@ -380,7 +380,7 @@ static void show(launcher *self) {
     fprintf(stderr, fraction >= 0 ? "harpe train-sim: %s %d %%\n" : "harpe train-sim: %s\n", text,
             (int)(fraction < 1 ? fraction * 100 : 100));
     self->shown_phase = phase;
-    self->next_line_s = harpe_clock_s() + LINE_PERIOD_S;
+    self->next_line_s = harpe_clock_s() + periods(self) * LINE_PERIOD_S;
 }
 
 static harpe_status watch(launcher *self, harpe_error *error) {

@@ -11,14 +11,16 @@
 
 #include "base/cleanup_process.h"
 #include "base/error.h"
+#include "base/random.h"
 #include "client/controller.h"
 #include "client/controller_process.h"
-#include "base/random.h"
 #include "http/client/connection.h"
 #include "sim/cluster.h"
+#include "world/transport.h"
 #include "world/world.h"
 
 #define WORLD_BEGINS_S INT64_C(1735689600) /* 2025-01-01, so that reports do not differ */
+#define LATENCY_NS 100000                  /* of a message in a world */
 #define CONTROLLERS_LIMIT_S 30.0 /* time in which the controllers must leave the cluster */
 
 /* ---- The directory --------------------------------------------------------------------------- */
@@ -85,7 +87,7 @@ static void tell_path(int fd, const char *path) {
 }
 
 static harpe_status run_on_board(harpe_sim_run *run, const char *directory,
-                                 harpe_sim_report *report, harpe_error *error) {
+                                 const harpe_sim_staging *staging, harpe_error *error) {
     char path[HARPE_SIM_TEXT_MAX + 16];
     size_t pipelines = (size_t)run->options->dp * (size_t)run->options->tp;
     snprintf(path, sizeof path, "%s/board", directory);
@@ -94,8 +96,8 @@ static harpe_status run_on_board(harpe_sim_run *run, const char *directory,
     if (status != HARPE_OK) return status;
     fill_board(run, run->board);
     if (run->options->is_mpi) tell_path(run->path_fd, path);
-    status = harpe_sim_launch(run, error);
-    if (status == HARPE_OK) status = report(run, error);
+    status = staging->launch ? staging->launch(run, error) : harpe_sim_launch(run, error);
+    if (status == HARPE_OK && staging->report) status = staging->report(run, error);
     json_decref(run->story.frontier);
     json_decref(run->story.job);
     harpe_sim_board_close(run->board);
@@ -103,7 +105,7 @@ static harpe_status run_on_board(harpe_sim_run *run, const char *directory,
 }
 
 static harpe_status run_in_directory(const harpe_sim_options *options, const char *directory,
-                                     int path_fd, harpe_sim_report *report, harpe_error *error) {
+                                     const harpe_sim_staging *staging, harpe_error *error) {
     harpe_sim_plan plan = {0};
     harpe_sim_server server = {0};
     harpe_emulated_cluster cluster = {0};
@@ -113,8 +115,8 @@ static harpe_status run_in_directory(const harpe_sim_options *options, const cha
         status = harpe_sim_server_start(options, plan.blocking_power_w, directory, &server, error);
     if (status == HARPE_OK) {
         harpe_sim_run run = {
-            .options = options, .plan = &plan, .server = &server, .path_fd = path_fd};
-        status = run_on_board(&run, directory, report, error);
+            .options = options, .plan = &plan, .server = &server, .path_fd = staging->path_fd};
+        status = run_on_board(&run, directory, staging, error);
     }
     harpe_sim_server_stop(&server);
     harpe_emulated_cluster_close(&cluster, CONTROLLERS_LIMIT_S);
@@ -126,14 +128,19 @@ static harpe_status run_in_directory(const harpe_sim_options *options, const cha
 typedef struct world_run {
     const harpe_sim_options *options;
     const char *directory;
-    harpe_sim_report *report;
+    const harpe_sim_staging *staging;
     harpe_status status;
     harpe_error *error;
 } world_run;
 
 static void run_first(void *user) {
+    static const harpe_transport_options usual = {.latency_ns = LATENCY_NS};
     world_run *run = user;
-    run->status = run_in_directory(run->options, run->directory, -1, run->report, run->error);
+    const harpe_transport_options *messages = run->staging->messages;
+    run->status = harpe_transport_begin(messages ? messages : &usual, run->error);
+    if (run->status != HARPE_OK) return;
+    run->status = run_in_directory(run->options, run->directory, run->staging, run->error);
+    harpe_transport_end();
 }
 
 static int run_controller(int argc, char **argv) {
@@ -143,19 +150,20 @@ static int run_controller(int argc, char **argv) {
 }
 
 static harpe_status run_in_world(const harpe_sim_options *options, const char *directory,
-                                 harpe_sim_report *report, harpe_error *error) {
+                                 const harpe_sim_staging *staging, harpe_error *error) {
     static const harpe_world_program programs[] = {{HARPE_CONTROLLER_ARGUMENT, run_controller},
                                                    {0}};
-    world_run run = {options, directory, report, HARPE_INTERRUPTED, error};
-    harpe_world_options world = {.seed = options->seed,
-                                 .programs = programs,
-                                 .wall_ns = WORLD_BEGINS_S * INT64_C(1000000000)};
+    world_run run = {options, directory, staging, HARPE_INTERRUPTED, error};
+    harpe_world_options world = {.seed = options->seed};
+    if (staging->world) world = *staging->world;
+    world.programs = programs;
+    world.wall_ns = WORLD_BEGINS_S * INT64_C(1000000000);
     harpe_status status = harpe_world_run(&world, run_first, &run, error);
     return status == HARPE_OK ? run.status : status;
 }
 
-harpe_status harpe_sim_run_job(const harpe_sim_options *options, int path_fd,
-                               harpe_sim_report *report, harpe_error *error) {
+harpe_status harpe_sim_run_job(const harpe_sim_options *options, const harpe_sim_staging *staging,
+                               harpe_error *error) {
     char directory[HARPE_SIM_TEXT_MAX];
     int cleanup_pipe = -1;
     harpe_status status = make_directory(directory, sizeof directory, error);
@@ -163,9 +171,9 @@ harpe_status harpe_sim_run_job(const harpe_sim_options *options, int path_fd,
     harpe_connections_begin();
     status = harpe_cleanup_process_start(directory, &cleanup_pipe, error);
     if (status == HARPE_OK && options->is_real_time)
-        status = run_in_directory(options, directory, path_fd, report, error);
+        status = run_in_directory(options, directory, staging, error);
     else if (status == HARPE_OK)
-        status = run_in_world(options, directory, report, error);
+        status = run_in_world(options, directory, staging, error);
     harpe_remove_flat_directory(directory);
     if (cleanup_pipe >= 0) close(cleanup_pipe);
     harpe_connections_end();

@@ -18,15 +18,23 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/machine_token.h"
+#include "base/process.h"
 #include "base/terminal_progress.h"
 #include "base/token.h"
 #include "base/wait.h"
 #include "http/client/connection.h"
+#include "pfo/settings.h"
+#include "server/server.h"
+#include "world/transport.h"
+#include "world/world.h"
 
 #define START_LIMIT_S 120.0 /* for a busy machine; a server that ends is noticed at once */
 #define STOP_LIMIT_S 30.0
 #define ASK_LIMIT_S 15.0
+
+enum { WORLD_PORT = 7787 }; /* no port is opened */
 
 /* ---- The process ----------------------------------------------------------------------------- */
 
@@ -76,6 +84,64 @@ static void become_server(const harpe_sim_server *server) {
     _exit(127);
 }
 
+/* ---- The process of a world ------------------------------------------------------------------ */
+
+static harpe_status fill_settings(const harpe_sim_server *server, harpe_settings *settings,
+                                  harpe_error *error) {
+    const char *const values[][2] = {{"store", server->store},
+                                     {"scheduler", server->scheduler},
+                                     {"scheduler_args", server->scheduler_args},
+                                     {"dump_data", "false"},
+                                     {"log_level", "error"},
+                                     {"worker_threads", "2"}};
+    harpe_status status = HARPE_OK;
+    for (size_t i = 0; i < sizeof values / sizeof *values && status == HARPE_OK; i++)
+        status = harpe_settings_set(settings, values[i][0], values[i][1], HARPE_FROM_FLAG,
+                                    values[i][0], error);
+    return status;
+}
+
+static bool accept_socket(void *user, int socket) {
+    const harpe_sim_server *server = user;
+    return harpe_server_adopt(server->running, socket);
+}
+
+static int serve(void *user) {
+    harpe_sim_server *server = user;
+    harpe_settings settings;
+    harpe_error error;
+    harpe_status status = harpe_settings_init(&settings, &error);
+    if (status == HARPE_OK) status = fill_settings(server, &settings, &error);
+    if (status == HARPE_OK)
+        status = harpe_server_new_enclosed(&settings, server->log, &server->running, &error);
+    if (status == HARPE_OK &&
+        harpe_transport_serve(server->url, harpe_process_self(), accept_socket, server))
+        status = harpe_server_run(server->running, &error);
+    harpe_transport_unserve(server->url);
+    if (status != HARPE_OK)
+        harpe_log_line(&server->log, HARPE_LOG_ERROR, "the server: %s", error.message);
+    harpe_server_free(server->running);
+    server->running = NULL;
+    harpe_settings_free(&settings);
+    return status == HARPE_OK ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+/* ---- Both ------------------------------------------------------------------------------------ */
+
+static bool has_ended(const harpe_sim_server *server) {
+    return server->is_in_world ? !harpe_world_is_alive(server->pid)
+                               : waitpid(server->pid, NULL, WNOHANG) == server->pid;
+}
+
+static void send_signal(const harpe_sim_server *server, int signal_number) {
+    if (!server->is_in_world)
+        (void)kill(server->pid, signal_number);
+    else if (signal_number == SIGKILL)
+        harpe_world_kill(server->pid);
+    else if (server->running)
+        harpe_server_end(server->running);
+}
+
 static bool is_answering(const harpe_sim_server *server) {
     json_t *answer = NULL;
     long status = harpe_sim_server_ask(server, "/healthz", NULL, &answer, NULL);
@@ -85,11 +151,11 @@ static bool is_answering(const harpe_sim_server *server) {
 
 static harpe_status start_process(harpe_sim_server *server, harpe_error *error) {
     double until_s = harpe_clock_s() + START_LIMIT_S;
-    server->pid = fork();
+    server->pid = server->is_in_world ? harpe_world_start("server", serve, server) : fork();
     if (server->pid == -1) return harpe_fail_errno(error, errno, "starting a server");
     if (server->pid == 0) become_server(server);
     while (!is_answering(server)) {
-        bool is_gone = waitpid(server->pid, NULL, WNOHANG) == server->pid;
+        bool is_gone = has_ended(server);
         if (is_gone) server->pid = 0;
         if (is_gone)
             return harpe_fail(error, HARPE_UNAVAILABLE,
@@ -110,9 +176,9 @@ static harpe_status start_process(harpe_sim_server *server, harpe_error *error) 
 static void end_process(harpe_sim_server *server, int signal_number) {
     double until_s = harpe_clock_s() + STOP_LIMIT_S;
     if (server->pid <= 0) return;
-    kill(server->pid, signal_number);
-    while (waitpid(server->pid, NULL, WNOHANG) == 0) {
-        if (harpe_clock_s() > until_s) kill(server->pid, SIGKILL);
+    send_signal(server, signal_number);
+    while (!has_ended(server)) {
+        if (harpe_clock_s() > until_s) send_signal(server, SIGKILL);
         harpe_sleep_ns(5000000);
     }
     server->pid = 0;
@@ -188,28 +254,24 @@ static harpe_status check_server(harpe_sim_server *server, harpe_error *error) {
 }
 
 harpe_status harpe_sim_server_start(const harpe_sim_options *options, double blocking_power_w,
-                                    const char *directory, harpe_sim_server *out,
+                                    const char *directory, harpe_sim_server *server,
                                     harpe_error *error) {
-    harpe_sim_server server = {0};
-    snprintf(server.store, sizeof server.store, "%s/server.db", directory);
-    if (!choose_scheduler(options, blocking_power_w, directory, &server))
+    *server = (harpe_sim_server){.is_in_world = !options->is_real_time, .log = options->log};
+    snprintf(server->store, sizeof server->store, "%s/server.db", directory);
+    if (!choose_scheduler(options, blocking_power_w, directory, server))
         return harpe_fail_memory(error);
     harpe_status status = HARPE_OK;
     if (options->server_url) {
-        snprintf(server.url, sizeof server.url, "%s", options->server_url);
-        status = harpe_server_url_check("--server", server.url, error);
-        if (status == HARPE_OK) status = check_server(&server, error);
+        snprintf(server->url, sizeof server->url, "%s", options->server_url);
+        status = harpe_server_url_check("--server", server->url, error);
+        if (status == HARPE_OK) status = check_server(server, error);
     } else {
-        server.port = free_port();
-        snprintf(server.url, sizeof server.url, "http://127.0.0.1:%d", server.port);
-        status = start_process(&server, error);
+        server->port = server->is_in_world ? WORLD_PORT : free_port();
+        snprintf(server->url, sizeof server->url, "http://127.0.0.1:%d", server->port);
+        status = start_process(server, error);
     }
-    if (status != HARPE_OK) {
-        harpe_sim_server_stop(&server);
-        return status;
-    }
-    *out = server;
-    return HARPE_OK;
+    if (status != HARPE_OK) harpe_sim_server_stop(server);
+    return status;
 }
 
 harpe_status harpe_sim_server_restart(harpe_sim_server *server, harpe_error *error) {

@@ -12,7 +12,10 @@
 #include "sim/options.h"
 
 typedef struct harpe_sim_server {
-    pid_t pid; /* 0: not started here, or not running */
+    bool is_in_world;
+    pid_t pid;                    /* 0: not started here, or not running */
+    struct harpe_server *running; /* in a world */
+    harpe_log log;
     int port;
     char url[HARPE_SIM_TEXT_MAX];
     char store[HARPE_SIM_TEXT_MAX];

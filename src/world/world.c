@@ -463,6 +463,17 @@ void harpe_world_kill(pid_t number) {
     if (found) end_process(found, -1);
 }
 
+pid_t harpe_world_pick(const char *name) {
+    pid_t picked = -1;
+    uint64_t found = 0;
+    for (size_t i = 1; i < world.process_count; i++) {
+        const process *one = world.processes[i];
+        if (!one->is_alive || (name && strcmp(one->name, name) != 0)) continue;
+        if (harpe_world_draw(++found) == 0) picked = one->number;
+    }
+    return picked;
+}
+
 void harpe_world_stall(pid_t number, int64_t until_ns) {
     process *found = find_process(number);
     if (found && until_ns > found->stalled_until_ns) found->stalled_until_ns = until_ns;

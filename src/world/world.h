@@ -55,6 +55,8 @@ bool harpe_world_await(pid_t process, int64_t until_ns);
 void harpe_world_kill(pid_t process);
 /* Lets a process hold a descriptor, as if it had called harpe_process_holds. */
 void harpe_world_hold(pid_t process, int descriptor);
+/* Draws a living process with this name (NULL: any but the first). -1: there is none. */
+pid_t harpe_world_pick(const char *name);
 /* Lets a process stand still until a time, as a machine does that is suspended or overloaded. */
 void harpe_world_stall(pid_t process, int64_t until_ns);
 /* Returns the exit status of an ended process, -1 if it was killed. */

@@ -23,7 +23,8 @@ static int launch(const harpe_sim_options *options, int path_fd) {
     harpe_terminal_progress terminal;
     (void)harpe_terminal_progress_start(&terminal, true); /* from here on, signals end the run
                                                            * cleanly */
-    harpe_status status = harpe_sim_run_job(options, path_fd, harpe_sim_print_report, &error);
+    harpe_sim_staging staging = {.report = harpe_sim_print_report, .path_fd = path_fd};
+    harpe_status status = harpe_sim_run_job(options, &staging, &error);
     return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("train-sim", &error);
 }
 
