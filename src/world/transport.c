@@ -42,7 +42,7 @@ typedef struct parcel {
     int64_t due_ns;
     char *bytes;
     size_t length, sent;
-    bool is_read; /* the answer is read and thrown away; otherwise the connection ends at once */
+    bool is_last; /* the client has closed the connection behind it */
 } parcel;
 
 static struct {
@@ -164,7 +164,7 @@ static void free_parcel(parcel *one) {
 
 /* Takes over `socket` and `bytes`. */
 static bool post(const char *name, int socket, int64_t due_ns, char *bytes, size_t length,
-                 bool is_read) {
+                 bool is_last) {
     parcel *new = harpe_calloc(1, sizeof *new);
     char *copy = socket < 0 ? strdup(name) : NULL;
     if (!new || !bytes || (socket < 0 && !copy)) {
@@ -179,7 +179,7 @@ static bool post(const char *name, int socket, int64_t due_ns, char *bytes, size
                     .due_ns = due_ns,
                     .bytes = bytes,
                     .length = length,
-                    .is_read = is_read};
+                    .is_last = is_last};
     lock();
     parcel **end = &transport.posted;
     while (*end)
@@ -190,23 +190,24 @@ static bool post(const char *name, int socket, int64_t due_ns, char *bytes, size
     return true;
 }
 
-/* Does what can be done now. Returns true at the end of the parcel. */
+/* Does what can be done now. The answer is thrown away. Returns true at the end of the parcel. */
 static bool deliver(parcel *one) {
     char thrown_away[4096];
     if (harpe_clock_ns() < one->due_ns) return false;
     if (one->socket < 0) one->socket = connect_to(one->name, *one->name == '/');
     if (one->socket < 0) return true;
+    bool was_sent = one->sent == one->length;
     while (one->sent < one->length) {
         ssize_t more =
             send(one->socket, one->bytes + one->sent, one->length - one->sent, MSG_NOSIGNAL);
         if (more < 0) return errno != EAGAIN;
         one->sent += (size_t)more;
     }
-    while (one->is_read) {
+    if (one->is_last && !was_sent) (void)shutdown(one->socket, SHUT_WR);
+    for (;;) {
         ssize_t more = recv(one->socket, thrown_away, sizeof thrown_away, 0);
         if (more <= 0) return more == 0 || errno != EAGAIN;
     }
-    return true;
 }
 
 static bool collect(parcel **all) {
@@ -343,7 +344,7 @@ static bool send_double(const world_link *link) {
     }
     return post(link->name, -1,
                 link->begun_ns + transport.options.latency_ns + link->fate.double_late_ns,
-                text.data, text.length, true);
+                text.data, text.length, false);
 }
 
 static bool begin(void *user, const harpe_transfer *transfer) {
@@ -535,7 +536,7 @@ static void leave_under_way(world_link *link) {
     link->request = (harpe_text){0};
     if (link->fate.cuts_request && link->fate.request_bytes < length)
         length = link->fate.request_bytes;
-    (void)post(link->name, socket, link->send_ns, bytes, length, false);
+    (void)post(link->name, socket, link->send_ns, bytes, length, true);
 }
 
 static long end(void *user) {
