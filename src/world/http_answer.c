@@ -120,6 +120,8 @@ static size_t take_body(harpe_http_answer_reader *reader, const char *bytes, siz
     size_t taken = is_counted && reader->left < length ? (size_t)reader->left : length;
     if (!harpe_connection_take_body(reader->connection, bytes, taken))
         return (void)fail(reason, "Failed writing received data to disk/application"), 0;
+    for (size_t i = 0; i < taken; i++)
+        reader->body_hash = (reader->body_hash ^ (unsigned char)bytes[i]) * UINT64_C(1099511628211);
     if (!is_counted) return taken;
     reader->left -= taken;
     if (reader->left == 0)

@@ -31,6 +31,7 @@ typedef struct harpe_http_answer_reader {
     long http_status;
     bool is_chunked, has_length, closes, has_rest;
     uint64_t left;
+    uint64_t body_hash; /* FNV-1a */
 } harpe_http_answer_reader;
 
 void harpe_http_answer_begin(harpe_http_answer_reader *reader, harpe_connection *connection,

@@ -347,14 +347,19 @@ static bool send_double(const world_link *link) {
                 text.data, text.length, false);
 }
 
+static harpe_message message_of(const world_link *link, const harpe_transfer *transfer) {
+    return (harpe_message){.server = link->name,
+                           .method = method_of(transfer),
+                           .target = transfer->target,
+                           .body = transfer->body,
+                           .body_length = transfer->body ? strlen(transfer->body) : 0,
+                           .client = harpe_process_self()};
+}
+
 static bool begin(void *user, const harpe_transfer *transfer) {
     world_link *link = user;
     const harpe_transport_options *options = &transport.options;
-    const harpe_message message = {.server = link->name,
-                                   .method = method_of(transfer),
-                                   .target = transfer->target,
-                                   .body_length = transfer->body ? strlen(transfer->body) : 0,
-                                   .client = harpe_process_self()};
+    const harpe_message message = message_of(link, transfer);
     if (!write_request(&link->request, transfer, false)) return false;
     if (transfer->is_alone) disconnect(link);
     link->transfer = transfer;
@@ -544,6 +549,11 @@ static long end(void *user) {
     bool is_under_way =
         !link->fate.loses_request && !link->is_connected && harpe_clock_ns() < link->send_ns;
     if (is_under_way) leave_under_way(link);
+    if (link->is_complete && transport.options.answered) {
+        const harpe_message message = message_of(link, link->transfer);
+        transport.options.answered(transport.options.user, &message, link->reader.http_status,
+                                   link->reader.body_hash);
+    }
     link->is_kept = link->is_complete && harpe_http_answer_keeps(&link->reader) && link->has_sent &&
                     !link->transfer->is_alone;
     if (!link->is_kept) disconnect(link);

@@ -18,6 +18,7 @@
 typedef struct harpe_message {
     const char *server; /* the name, see harpe_transport_serve */
     const char *method, *target;
+    const char *body; /* NULL: none */
     size_t body_length;
     pid_t client; /* the process that asks (base/process.h) */
 } harpe_message;
@@ -43,6 +44,10 @@ typedef struct harpe_transport_options {
     int64_t tick_ns;    /* between two calls of a client's `go_on`; 0: 0.1 s */
     /* Decides about a request, on the client's thread. It does not wait. NULL: all arrive. */
     harpe_message_fate (*fate)(void *user, const harpe_message *message);
+    /* Sees each complete answer, on the client's thread. `body_hash` is the same for the same body.
+     * It does not wait. NULL: nobody looks. */
+    void (*answered)(void *user, const harpe_message *message, long http_status,
+                     uint64_t body_hash);
     void *user;
 } harpe_transport_options;
 
