@@ -208,8 +208,10 @@ static void leave_bucket(thread *one) {
 
 /* ---- Waits by descriptor --------------------------------------------------------------------- */
 
+/* Descriptors stay in the epoll instance, because to add one that is itself an epoll instance takes
+ * the kernel long. Each is reported once, and then again after the next wait for it. */
 static uint32_t events_of(int fd) {
-    uint32_t events = 0;
+    uint32_t events = EPOLLONESHOT;
     for (const poller *one = world.polled[fd]; one; one = one->next)
         events |= (uint16_t)one->events;
     return events;
@@ -225,20 +227,15 @@ static bool begin_polling(poller *one) {
             if (world.polled[fd]) world.polled[fd]->link = &world.polled[fd];
     }
     poller **link = &world.polled[one->fd];
-    bool is_first = !*link;
     while (*link)
         link = &(*link)->next;
     one->link = link;
     one->next = NULL;
     *link = one;
     struct epoll_event event = {.events = events_of(one->fd), .data.fd = one->fd};
-    int failed =
-        epoll_ctl(world.epoll_fd, is_first ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, one->fd, &event);
-    /* The descriptor may be a new one with the number of a closed one. */
+    int failed = epoll_ctl(world.epoll_fd, EPOLL_CTL_MOD, one->fd, &event);
     if (failed && errno == ENOENT)
         failed = epoll_ctl(world.epoll_fd, EPOLL_CTL_ADD, one->fd, &event);
-    if (failed && errno == EEXIST)
-        failed = epoll_ctl(world.epoll_fd, EPOLL_CTL_MOD, one->fd, &event);
     return !failed;
 }
 
@@ -248,9 +245,6 @@ static void end_polling(thread *one) {
         if (!own->link) continue;
         *own->link = own->next;
         if (own->next) own->next->link = own->link;
-        struct epoll_event event = {.events = events_of(own->fd), .data.fd = own->fd};
-        (void)epoll_ctl(world.epoll_fd, event.events ? EPOLL_CTL_MOD : EPOLL_CTL_DEL, own->fd,
-                        &event);
     }
     free(one->pollers);
     one->pollers = NULL;
@@ -723,21 +717,33 @@ static const harpe_platform platform = {
 
 /* ---- The scheduler --------------------------------------------------------------------------- */
 
-/* Ends the waits of all descriptors that are ready now. Returns false if there are none. */
+/* Ends the waits for a descriptor that is ready. Returns false if there are none. */
+static bool end_waits_for(struct epoll_event *event) {
+    int fd = event->data.fd;
+    bool is_any = false;
+    poller *next;
+    for (poller *one = world.polled[fd]; one; one = next) {
+        next = one->next;
+        if (!(event->events & ((uint16_t)one->events | EPOLLERR | EPOLLHUP))) continue;
+        end_wait(one->thread, true);
+        is_any = true;
+        next = world.polled[fd]; /* the thread may have waited for it twice */
+    }
+    event->events = events_of(fd);
+    if (world.polled[fd]) (void)epoll_ctl(world.epoll_fd, EPOLL_CTL_MOD, fd, event);
+    return is_any;
+}
+
+/* Ends the waits for all descriptors that are ready now. Returns false if there are none. */
 static bool look_at_descriptors(void) {
     struct epoll_event events[EVENTS];
-    int count = epoll_wait(world.epoll_fd, events, EVENTS, 0);
     bool is_any = false;
-    for (int i = 0; i < count; i++) {
-        poller *next;
-        for (poller *one = world.polled[events[i].data.fd]; one; one = next) {
-            next = one->next;
-            if (!(events[i].events & ((uint16_t)one->events | EPOLLERR | EPOLLHUP))) continue;
-            end_wait(one->thread, true);
-            is_any = true;
-            next = world.polled[events[i].data.fd]; /* the thread may have waited for it twice */
-        }
-    }
+    int count;
+    do {
+        count = epoll_wait(world.epoll_fd, events, EVENTS, 0);
+        for (int i = 0; i < count; i++)
+            is_any |= end_waits_for(&events[i]);
+    } while (!is_any && count > 0);
     return is_any;
 }
 
