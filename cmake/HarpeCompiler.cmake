@@ -12,7 +12,9 @@ target_include_directories(harpe_compiler INTERFACE
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
 target_compile_options(harpe_compiler INTERFACE
     -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla
-    -Wformat=2 $<$<BOOL:${HARPE_WERROR}>:-Werror>)
+    -Wformat=2 $<$<BOOL:${HARPE_WERROR}>:-Werror>
+    # The same digits on every machine: a product and a sum are not joined into one operation.
+    -ffp-contract=off)
 
 if(HARPE_SANITIZE)
     target_compile_options(harpe_compiler INTERFACE -fsanitize=${HARPE_SANITIZE}

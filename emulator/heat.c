@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include "exact.h"
+
 #define THERMAL_TIME_S 18.0
 /* Leakage that grows faster than the GPU cools would heat it without end. */
 #define HOTTEST_C 150.0
@@ -25,7 +27,7 @@ double emulator_final_c(const emulator_chip *chip, double power_w) {
 double emulator_temperature_c(const emulator_chip *chip, double from_c, double power_w,
                               double span_s) {
     double final_c = emulator_final_c(chip, power_w);
-    return final_c + (from_c - final_c) * exp(-span_s / THERMAL_TIME_S);
+    return final_c + (from_c - final_c) * emulator_exp(-span_s / THERMAL_TIME_S);
 }
 
 double emulator_next_degree_s(const emulator_state *state, const emulator_chip *chip,
@@ -35,7 +37,7 @@ double emulator_next_degree_s(const emulator_state *state, const emulator_chip *
     double next_c = final_c > now_c ? state->degrees_c + 1.0 : state->degrees_c - 1.0;
     bool is_reached = final_c > now_c ? final_c > next_c + CLOSE_K : final_c < next_c - CLOSE_K;
     if (!is_reached) return INFINITY;
-    return fmax(THERMAL_TIME_S * log((final_c - now_c) / (final_c - next_c)), 0);
+    return fmax(THERMAL_TIME_S * emulator_log((final_c - now_c) / (final_c - next_c)), 0);
 }
 
 void emulator_count_degrees(emulator_state *state) {
@@ -48,7 +50,7 @@ double emulator_leakage_w(const emulator_state *state, const emulator_chip *chip
     const emulator_effects *effects = chip->effects;
     double factor = effects->leakage_factor;
     if (effects->leakage_per_k > 0)
-        factor *= exp(effects->leakage_per_k * (state->degrees_c - effects->reference_c));
+        factor *= emulator_exp(effects->leakage_per_k * (state->degrees_c - effects->reference_c));
     return effects->leakage_share * static_w * (factor - 1);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "draws.h"
+#include "exact.h"
 #include "variety.h"
 
 /* ---- The clocks in force --------------------------------------------------------------------- */
@@ -51,7 +52,7 @@ static double draw_latency_s(const emulator_chip *chip, const emulator_clock_ran
     if (latency_s <= 0) return 0;
     double deviation =
         emulator_draw_deviation(effects->seed, effects->gpu, EMULATOR_DRAW_LATENCY, number);
-    return latency_s * exp(effects->switch_spread * deviation) *
+    return latency_s * emulator_exp(effects->switch_spread * deviation) *
            emulator_draw_tail(effects, &effects->switch_tail, EMULATOR_DRAW_LATENCY, number);
 }
 

@@ -2,9 +2,8 @@
 /* Differences between GPUs and between pieces of work; see variety.h. */
 #include "variety.h"
 
-#include <math.h>
-
 #include "draws.h"
+#include "exact.h"
 
 double emulator_draw_tail(const emulator_effects *effects, const emulator_tail *tail,
                           uint64_t stream, uint64_t number) {
@@ -29,15 +28,17 @@ static double draw_power_factor(const emulator_model *model, const emulator_effe
 void emulator_draw_gpu(const emulator_model *model, emulator_effects *out) {
     out->power_factor = out->variability > 0 ? draw_power_factor(model, out) : 1;
     out->ceiling = 1 / emulator_draw_tail(out, &out->outliers, EMULATOR_DRAW_OUTLIER, 0);
-    out->leakage_factor = exp(out->leakage_spread * draw_deviation(out, EMULATOR_DRAW_LEAKAGE));
-    out->heating_k *= exp(out->cooling_spread * draw_deviation(out, EMULATOR_DRAW_COOLING));
+    out->leakage_factor =
+        emulator_exp(out->leakage_spread * draw_deviation(out, EMULATOR_DRAW_LEAKAGE));
+    out->heating_k *=
+        emulator_exp(out->cooling_spread * draw_deviation(out, EMULATOR_DRAW_COOLING));
 }
 
 double emulator_draw_pace(const emulator_effects *effects, uint64_t number) {
     if (effects->jitter <= 0 && effects->jitter_tail.share <= 0) return 1;
     double deviation =
         emulator_draw_deviation(effects->seed, effects->gpu, EMULATOR_DRAW_JITTER, number);
-    return exp(effects->jitter * deviation) *
+    return emulator_exp(effects->jitter * deviation) *
            emulator_draw_tail(effects, &effects->jitter_tail, EMULATOR_DRAW_JITTER, number);
 }
 
