@@ -12,14 +12,15 @@
 #include "base/wait.h"
 #include "gpu/gpus.h"
 #include "gpu/saved_settings.h"
+#include "gpu/visible.h"
 
 #define TRY_AGAIN_NS 20000000
 #define TRY_FOR_S 30.0
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-/* Finds the GPU by UUID, because the indices differ: the controller sees all GPUs, and the trainer
- * sees only the GPUs that its environment variables select. */
+/* Finds the GPU by UUID, because the indices differ: the trainer sees the GPUs that its environment
+ * variables select. */
 static int find(const harpe_gpus *gpus, const char *uuid) {
     for (int gpu = 0; gpu < harpe_gpus_count(gpus); gpu++)
         if (strcmp(harpe_gpu_info_at(gpus, gpu)->uuid, uuid) == 0) return gpu;
@@ -28,9 +29,10 @@ static int find(const harpe_gpus *gpus, const char *uuid) {
 
 harpe_status harpe_controller_gpu_open(const harpe_controller_header *header,
                                        harpe_controller_gpu *out, harpe_error *error) {
+    bool is_name = harpe_visible_is_uuid(header->uuid, strlen(header->uuid));
     harpe_gpus_options options = {.library_path =
                                       *header->library_path ? header->library_path : NULL,
-                                  .visible_devices = "all"};
+                                  .visible_devices = is_name ? header->uuid : "all"};
     harpe_controller_gpu gpu = {.terms = header->terms};
     harpe_status status = harpe_gpus_open(&options, &gpu.gpus, error);
     if (status != HARPE_OK) return status;

@@ -69,6 +69,8 @@ typedef struct harpe_backend {
 
     int (*device_count)(void *state, int *count);
     int (*device)(void *state, int driver_index, harpe_backend_device *out);
+    /* Finds the GPU that has this UUID. NULL: only a look at all GPUs finds it. */
+    int (*index_of)(void *state, const char *uuid, int *driver_index);
 
     int (*power_limit_range)(void *handle, uint32_t *minimum_mw, uint32_t *maximum_mw);
     int (*power_limit)(void *handle, uint32_t *limit_mw);

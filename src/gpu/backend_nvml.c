@@ -12,7 +12,7 @@
 #include "gpu/nvml_errors.h"
 #include "gpu/nvml_library.h"
 
-enum { DEVICES_MAX = 1024, CLOCKS_MAX = 65536, LIST_ATTEMPTS = 4 };
+enum { DEVICES_MAX = 4096, CLOCKS_MAX = 65536, LIST_ATTEMPTS = 4 };
 
 /* ---- State ----------------------------------------------------------------------------------- */
 
@@ -210,6 +210,18 @@ static int find_device(void *opened, int driver_index, harpe_backend_device *out
     found.is_module = handle->is_module;
     found.handle = handle;
     *out = found;
+    return NVML_SUCCESS;
+}
+
+static int index_of(void *opened, const char *uuid, int *driver_index) {
+    const harpe_nvml *nvml = &((nvml_state *)opened)->nvml;
+    nvmlDevice_t device = NULL;
+    unsigned int index = 0;
+    if (!nvml->handle_of_uuid || !nvml->index) return NVML_ERROR_FUNCTION_NOT_FOUND;
+    nvmlReturn_t code = nvml->handle_of_uuid(uuid, &device);
+    if (!code) code = nvml->index(device, &index);
+    if (code) return (int)code;
+    *driver_index = (int)index;
     return NVML_SUCCESS;
 }
 
@@ -446,6 +458,7 @@ const harpe_backend harpe_backend_nvml = {
     .explain = explain,
     .device_count = device_count,
     .device = find_device,
+    .index_of = index_of,
     .power_limit_range = power_limit_range,
     .power_limit = power_limit,
     .default_power_limit = default_power_limit,

@@ -28,20 +28,51 @@ static int compare_devices(const void *a, const void *b) {
                        (one->driver_index < other->driver_index);
 }
 
+static bool is_found(const harpe_backend_device *devices, size_t count, const char *uuid) {
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(devices[i].uuid, uuid) == 0) return true;
+    return false;
+}
+
+/* Finds the GPUs that a list names by their whole UUIDs, without a look at the others: a machine
+ * may have thousands. Returns 0 if the list needs that look. */
+static size_t find_named(const harpe_gpus *gpus, const char *text, harpe_backend_device *devices,
+                         size_t room) {
+    const harpe_backend *backend = gpus->backend;
+    size_t count = 0;
+    if (!backend->index_of) return 0;
+    for (const char *cursor = text; cursor; cursor = strchr(cursor, ',')) {
+        char uuid[sizeof devices->uuid];
+        int driver_index = 0;
+        cursor += cursor != text; /* skips the comma */
+        size_t length = strcspn(cursor, ",");
+        if (!harpe_visible_is_uuid(cursor, length) || count == room) return 0;
+        snprintf(uuid, sizeof uuid, "%.*s", (int)length, cursor);
+        if (is_found(devices, count, uuid) || backend->index_of(gpus->state, uuid, &driver_index) ||
+            backend->device(gpus->state, driver_index, &devices[count]) ||
+            strcmp(devices[count].uuid, uuid) != 0)
+            return 0;
+        count++;
+    }
+    return count;
+}
+
 /* Lists all GPUs of the machine in their order. A GPU that cannot be reached (lost, or closed to
- * this process by a cgroup) is left out with a warning, as CUDA does. */
-static harpe_status list_devices(harpe_gpus *gpus, harpe_backend_device **out, size_t *out_count,
-                                 harpe_error *error) {
+ * this process by a cgroup) is left out with a warning, as CUDA does. `named` (may be NULL) is the
+ * list of GPUs that the caller wants. */
+static harpe_status list_devices(harpe_gpus *gpus, const char *named, harpe_backend_device **out,
+                                 size_t *out_count, harpe_error *error) {
     const harpe_backend *backend = gpus->backend;
     int driver_count = 0;
     int code = backend->device_count(gpus->state, &driver_count);
     if (code) return harpe_backend_fail(backend, code, "cannot count GPUs", error);
     harpe_backend_device *devices = harpe_calloc((size_t)driver_count, sizeof *devices);
     if (!devices) return harpe_fail_memory(error);
-    size_t count = 0;
+    size_t count = named ? find_named(gpus, named, devices, (size_t)driver_count) : 0;
+    bool is_named = count > 0;
     harpe_error reason = {.message = "the driver is loaded but finds no GPU (see 'lspci')"};
     harpe_status status = HARPE_UNAVAILABLE;
-    for (int i = 0; i < driver_count; i++) {
+    for (int i = 0; i < driver_count && !is_named; i++) {
         code = backend->device(gpus->state, i, &devices[count]);
         if (code == 0) {
             count++;
@@ -165,7 +196,7 @@ harpe_status harpe_gpus_list_visible(harpe_gpus *gpus, const harpe_gpus_options 
                                      harpe_error *error) {
     harpe_backend_device *devices = NULL;
     size_t count = 0;
-    harpe_status status = list_devices(gpus, &devices, &count, error);
+    harpe_status status = list_devices(gpus, options->visible_devices, &devices, &count, error);
     if (!devices) return status;
     status = check_order(gpus, options, devices, count, error);
     if (status == HARPE_OK) status = choose_all(gpus->backend, options, devices, &count, error);

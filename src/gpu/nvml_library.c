@@ -36,6 +36,8 @@ static const nvml_symbol symbols[] = {
     REQUIRED(uuid, "nvmlDeviceGetUUID", NULL),
     /* The older struct is shorter, but domain, bus and device are at the same offsets. */
     REQUIRED(pci_info, "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2"),
+    OPTIONAL(handle_of_uuid, "nvmlDeviceGetHandleByUUID", NULL),
+    OPTIONAL(index, "nvmlDeviceGetIndex", NULL),
     OPTIONAL(driver_version, "nvmlSystemGetDriverVersion", NULL),
     OPTIONAL(mig_mode, "nvmlDeviceGetMigMode", NULL),
     OPTIONAL(mig_count, "nvmlDeviceGetMaxMigDeviceCount", NULL),

@@ -18,6 +18,8 @@ typedef struct harpe_nvml {
     nvmlReturn_t (*driver_version)(char *text, unsigned int length);
     nvmlReturn_t (*count)(unsigned int *count);
     nvmlReturn_t (*handle)(unsigned int index, nvmlDevice_t *device);
+    nvmlReturn_t (*handle_of_uuid)(const char *uuid, nvmlDevice_t *device);
+    nvmlReturn_t (*index)(nvmlDevice_t device, unsigned int *index);
     nvmlReturn_t (*name)(nvmlDevice_t device, char *text, unsigned int length);
     nvmlReturn_t (*uuid)(nvmlDevice_t device, char *text, unsigned int length);
     nvmlReturn_t (*pci_info)(nvmlDevice_t device, nvmlPciInfo_t *info);

@@ -19,6 +19,7 @@ enum {
     TEXT_LENGTH_MAX = 65536,
     INVALID_ENTRY = -1,
     SHORTEST_ADDRESS = 7, /* "01:00.0" */
+    UUID_LENGTH = 40,
 };
 
 int harpe_pci_address_compare(const harpe_pci_address *a, const harpe_pci_address *b) {
@@ -33,6 +34,10 @@ bool harpe_pci_address_matches(const char *text, const char *address) {
     size_t full = strlen(address);
     return length >= SHORTEST_ADDRESS && length <= full &&
            strcasecmp(text, address + (full - length)) == 0;
+}
+
+bool harpe_visible_is_uuid(const char *text, size_t length) {
+    return length == UUID_LENGTH && memcmp(text, "GPU-", 4) == 0 && !memchr(text, ',', length);
 }
 
 bool harpe_device_order_parse(const char *text, bool *is_pci_order) {

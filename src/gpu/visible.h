@@ -19,6 +19,9 @@ int harpe_pci_address_compare(const harpe_pci_address *a, const harpe_pci_addres
  * or be missing. */
 bool harpe_pci_address_matches(const char *text, const char *address);
 
+/* Returns true if a text is the whole UUID of an NVIDIA GPU: "GPU-" and 36 characters. */
+bool harpe_visible_is_uuid(const char *text, size_t length);
+
 /* Reads CUDA_DEVICE_ORDER. NULL and "" mean CUDA's default, FASTEST_FIRST. Returns false for an
  * unknown value. */
 bool harpe_device_order_parse(const char *text, bool *is_pci_order);
