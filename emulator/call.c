@@ -3,7 +3,6 @@
  * file contains the one global object of a process: `process`. State that processes share is in
  * cluster.c. */
 #include "call.h"
-#include "base/wait.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -13,6 +12,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "profile_clocks.h"
+#include "profile_points.h"
+#include "world.h"
 
 #define FAULTS_FILE_MAX 4096
 
@@ -40,8 +43,8 @@ static struct {
 static void put_in_force(const emulator_faults *faults) {
     process.faults = *faults;
     process.armed_ns = emulator_now_ns(process.cluster);
-    memset(process.calls, 0, sizeof process.calls);
-    memset(process.has_restarted, 0, sizeof process.has_restarted);
+    memset(process.calls, 0, process.cluster->gpu_count * sizeof process.calls[0]);
+    memset(process.has_restarted, 0, process.cluster->gpu_count * sizeof process.has_restarted[0]);
 }
 
 static bool is_same_file(const struct stat *a, const struct stat *b) {
@@ -77,11 +80,11 @@ static void reread_faults(void) {
 
 /* A forked process continues to use the same cluster. The mutex is locked during the fork, so the
  * child's copy of `process` is consistent. Calls of other threads do not continue in the child. */
-static void before_fork(void) { harpe_lock(&process.mutex); }
-static void after_fork(void) { harpe_unlock(&process.mutex); }
+static void before_fork(void) { emulator_hold(&process.mutex); }
+static void after_fork(void) { emulator_release(&process.mutex); }
 static void after_fork_in_child(void) {
     process.users = 0;
-    harpe_unlock(&process.mutex);
+    emulator_release(&process.mutex);
 }
 
 __attribute__((constructor)) static void prepare_for_forks(void) {
@@ -110,11 +113,37 @@ static void detach_if_unused(void) {
 }
 
 __attribute__((destructor)) static void detach_at_unload(void) {
-    harpe_lock(&process.mutex);
+    harpe_platform_in_use = NULL; /* the world may be gone */
+    emulator_hold(&process.mutex);
     process.init_count = 0;
     process.is_sticky = false;
     detach_if_unused();
-    harpe_unlock(&process.mutex);
+    emulator_release(&process.mutex);
+}
+
+/* ---- Worlds ---------------------------------------------------------------------------------- */
+
+void harpe_emulator_use_platform(const harpe_platform *platform) {
+    harpe_platform_in_use = NULL;
+    emulator_hold(&process.mutex);
+    process.init_count = process.users = 0;
+    process.is_sticky = false;
+    detach_if_unused();
+    emulator_release(&process.mutex);
+    emulator_forget_world();
+    emulator_forget_points();
+    emulator_forget_clocks();
+    harpe_platform_in_use = platform;
+}
+
+bool harpe_emulator_use_faults(const char *list) {
+    emulator_cluster *cluster;
+    emulator_faults faults;
+    bool is_good = emulator_faults_parse(list, &faults);
+    if (!is_good || emulator_enter_always(&cluster, NULL) != NVML_SUCCESS) return false;
+    put_in_force(&faults);
+    emulator_leave();
+    return true;
 }
 
 /* ---- Numbers --------------------------------------------------------------------------------- */
@@ -149,21 +178,21 @@ unsigned int emulator_number_of(unsigned int index) {
 /* ---- Start and end --------------------------------------------------------------------------- */
 
 nvmlReturn_t emulator_initialize(void) {
-    harpe_lock(&process.mutex);
+    emulator_hold(&process.mutex);
     nvmlReturn_t result = attach();
     if (result == NVML_SUCCESS && process.init_count++ == 0) number_gpus();
-    harpe_unlock(&process.mutex);
+    emulator_release(&process.mutex);
     return result;
 }
 
 nvmlReturn_t emulator_shut_down(void) {
-    harpe_lock(&process.mutex);
+    emulator_hold(&process.mutex);
     nvmlReturn_t result = process.init_count > 0 ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
     if (result == NVML_SUCCESS && --process.init_count == 0) {
         process.is_sticky = false;
         detach_if_unused();
     }
-    harpe_unlock(&process.mutex);
+    emulator_release(&process.mutex);
     return result;
 }
 
@@ -175,29 +204,29 @@ static void use(emulator_cluster **cluster, emulator_faults *faults) {
 }
 
 nvmlReturn_t emulator_enter(emulator_cluster **cluster, emulator_faults *faults) {
-    harpe_lock(&process.mutex);
+    emulator_hold(&process.mutex);
     nvmlReturn_t result = process.init_count > 0 ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
     if (result == NVML_SUCCESS) use(cluster, faults);
-    harpe_unlock(&process.mutex);
+    emulator_release(&process.mutex);
     return result;
 }
 
 nvmlReturn_t emulator_enter_always(emulator_cluster **cluster, emulator_faults *faults) {
-    harpe_lock(&process.mutex);
+    emulator_hold(&process.mutex);
     nvmlReturn_t result = attach();
     if (result == NVML_SUCCESS) {
         process.is_sticky = true;
         use(cluster, faults);
     }
-    harpe_unlock(&process.mutex);
+    emulator_release(&process.mutex);
     return result;
 }
 
 void emulator_leave(void) {
-    harpe_lock(&process.mutex);
+    emulator_hold(&process.mutex);
     process.users--;
     detach_if_unused();
-    harpe_unlock(&process.mutex);
+    emulator_release(&process.mutex);
 }
 
 /* ---- Calls on a GPU -------------------------------------------------------------------------- */
@@ -220,20 +249,20 @@ static bool is_lost_now(const emulator_call *call) {
     const emulator_faults *faults = &call->faults;
     if (faults->lost_after < 0) return false;
     if (faults->lost_gpu >= 0 && faults->lost_gpu != (int)call->index) return false;
-    harpe_lock(&process.mutex);
+    emulator_hold(&process.mutex);
     bool is_due = process.calls[call->index]++ == faults->lost_after;
-    harpe_unlock(&process.mutex);
+    emulator_release(&process.mutex);
     return is_due;
 }
 
 bool emulator_counter_restart_is_due(const emulator_faults *faults, unsigned int gpu,
                                      int64_t now_ns) {
     if (faults->counter_restart_after_s < 0) return false;
-    harpe_lock(&process.mutex);
+    emulator_hold(&process.mutex);
     double since_s = 1e-9 * (double)(now_ns - process.armed_ns);
     bool is_due = !process.has_restarted[gpu] && since_s >= faults->counter_restart_after_s;
     process.has_restarted[gpu] = process.has_restarted[gpu] || is_due;
-    harpe_unlock(&process.mutex);
+    emulator_release(&process.mutex);
     return is_due;
 }
 

@@ -22,6 +22,7 @@
 #include "gpu/nvml_abi.h"
 #include "sensor.h"
 #include "variety.h"
+#include "world.h"
 
 /* "harpe" and the version of the layout, so that a cluster of another build is not used */
 #define MAGIC (UINT64_C(0x6861727065000000) ^ (sizeof(emulator_cluster) << 8) ^ 1)
@@ -32,6 +33,7 @@
 #define DEFAULT_NOISE_PERCENT "0.5"
 #define NOISE_MAX_PERCENT 20
 #define DEFAULT_SEED "1"
+#define PCI_BUSES 32     /* of a domain that have a GPU */
 #define IDENTITY_SIZE 17 /* of the physics in the text of a configuration */
 
 /* ---- Time ------------------------------------------------------------------------------------ */
@@ -40,6 +42,15 @@ int64_t emulator_from_real_ns(const emulator_cluster *cluster, int64_t real_ns) 
     int64_t since_ns = real_ns - cluster->epoch_ns;
     if (cluster->time_scale == 1.0) return real_ns;
     return cluster->epoch_ns + (int64_t)((double)since_ns * cluster->time_scale);
+}
+
+int64_t emulator_to_real_ns(const emulator_cluster *cluster, int64_t emulated_ns) {
+    if (cluster->time_scale == 1.0) return emulated_ns;
+    double since_ns = (double)(emulated_ns - cluster->epoch_ns);
+    int64_t real_ns = cluster->epoch_ns + (int64_t)(since_ns / cluster->time_scale);
+    while (emulator_from_real_ns(cluster, real_ns) < emulated_ns)
+        real_ns++;
+    return real_ns;
 }
 
 void emulator_sleep(const emulator_cluster *cluster, double emulated_s) {
@@ -62,7 +73,7 @@ static void make_uuid(const char *cluster_name, unsigned int gpu, char *uuid, si
 
 /* Parses "2xA100,1xV100" or "A100" into models[] of at most EMULATOR_GPU_MAX GPUs. Returns their
  * number, or 0 if the text is invalid. */
-static unsigned int parse_gpus(const char *text, uint32_t *models) {
+static unsigned int parse_gpus(const char *text, uint8_t *models) {
     unsigned int total = 0;
     while (true) {
         size_t length = strcspn(text, ",");
@@ -73,7 +84,7 @@ static unsigned int parse_gpus(const char *text, uint32_t *models) {
         int model = emulator_model_find(key, length - (size_t)(key - text));
         if (model < 0 || count < 1 || count > (int64_t)(EMULATOR_GPU_MAX - total)) return 0;
         for (int64_t i = 0; i < count; i++)
-            models[total++] = (uint32_t)model;
+            models[total++] = (uint8_t)model;
         if (text[length] == '\0') return total;
         text += length + 1;
     }
@@ -89,13 +100,13 @@ static void start_mutex(pthread_mutex_t *mutex) {
 }
 
 typedef struct configuration {
-    char name[128];
+    char name[EMULATOR_NAME_MAX];
     /* all values as one text; an existing cluster is kept only if it was created from the same
      * text */
     char text[EMULATOR_CONFIGURATION_MAX];
     bool is_given; /* true if the environment sets GPUs or the time scale */
     uint32_t gpu_count;
-    uint32_t model[EMULATOR_GPU_MAX];
+    uint8_t model[EMULATOR_GPU_MAX];
     double time_scale;
     double blocking_w; /* 0: the blocking power of the model */
     double noise_percent;
@@ -147,13 +158,16 @@ static const char *read_values(configuration *to) {
                    getenv("HARPE_EMULATOR_SEED") || getenv("HARPE_EMULATOR_PHYSICS");
     if (strlen(name) >= sizeof to->name || strchr(name, '/'))
         return "a cluster's name is at most 127 characters, without a slash";
-    snprintf(to->name, sizeof to->name, "%s", name);
+    if (emulator_is_in_world())
+        snprintf(to->name, sizeof to->name, "world-%s", seed);
+    else
+        snprintf(to->name, sizeof to->name, "%s", name);
     int length =
         snprintf(to->text, sizeof to->text, "%s;%s;%s;%s;%s", gpus, scale, blocking, noise, seed);
     if (length >= 0 && (size_t)length < sizeof to->text - IDENTITY_SIZE)
         to->gpu_count = parse_gpus(gpus, to->model);
     if (to->gpu_count == 0) {
-        return "GPUs are given as a list such as 4xA100 or 2xA100,1xV100: 1 to 64 of the models "
+        return "GPUs are given as a list such as 4xA100 or 2xA100,1xV100: 1 to 4096 of the models "
                "V100, A40, A100, H100, GH200";
     }
     if (!harpe_parse_double(scale, strlen(scale), &to->time_scale) ||
@@ -181,38 +195,48 @@ bool emulator_cluster_problem(char *problem, size_t size) {
     return true;
 }
 
-/* Fills in the effects of each GPU. The physics was read before without a problem; if its file has
+/* Reads the effects of a GPU's model. They were read before without a problem; if the file has
  * changed since, the GPU is ideal. */
-static void start_effects(emulator_effects *effects, const configuration *from, unsigned int gpu) {
+static void read_effects(emulator_effects *effects, const configuration *from, unsigned int gpu) {
     uint64_t identity;
     char problem[EMULATOR_PROBLEM_MAX];
     if (!emulator_effects_read(from->physics, emulator_model_at(from->model[gpu]), effects,
                                &identity, problem, sizeof problem))
         emulator_effects_ideal(effects);
-    effects->seed = (uint64_t)from->seed;
-    effects->gpu = gpu;
-    emulator_draw_gpu(emulator_model_at(from->model[gpu]), effects);
+}
+
+static void start_gpu(emulator_cluster *cluster, const configuration *from, unsigned int index,
+                      const emulator_effects *of_model) {
+    emulator_gpu *gpu = &cluster->gpu[index];
+    start_mutex(&gpu->mutex);
+    gpu->model = from->model[index];
+    gpu->pci_domain = index / PCI_BUSES;
+    gpu->pci_bus = 0x07 + 8 * (index % PCI_BUSES);
+    make_uuid(from->name, index, gpu->uuid, sizeof gpu->uuid);
+    gpu->effects = *of_model;
+    gpu->effects.seed = (uint64_t)from->seed;
+    gpu->effects.gpu = index;
+    emulator_draw_gpu(emulator_model_at(gpu->model), &gpu->effects);
+    emulator_chip chip = emulator_chip_of(cluster, index, -1);
+    emulator_state_start(&gpu->state[0], &chip, cluster->epoch_ns);
+    if (from->blocking_w > 0) gpu->state[0].blocking_w = from->blocking_w;
 }
 
 static void start_cluster(emulator_cluster *cluster, const configuration *from) {
+    size_t used = offsetof(emulator_cluster, gpu) + from->gpu_count * sizeof cluster->gpu[0];
     if (madvise(cluster, sizeof *cluster, MADV_REMOVE) == -1) /* now zeros, without memory */
-        memset(cluster, 0, sizeof *cluster);
+        memset(cluster, 0, used);
+    memcpy(cluster->name, from->name, sizeof cluster->name);
     memcpy(cluster->configuration, from->text, sizeof cluster->configuration);
     cluster->gpu_count = from->gpu_count;
     cluster->time_scale = from->time_scale;
     cluster->noise_share = from->noise_percent / 100;
     cluster->noise_seed = (uint64_t)from->seed;
     cluster->epoch_ns = harpe_clock_ns();
+    emulator_effects of_model;
     for (unsigned int i = 0; i < from->gpu_count; i++) {
-        emulator_gpu *gpu = &cluster->gpu[i];
-        start_mutex(&gpu->mutex);
-        gpu->model = from->model[i];
-        gpu->pci_bus = i < 32 ? 0x07 + 8 * i : 0x03 + 8 * (i - 32);
-        make_uuid(from->name, i, gpu->uuid, sizeof gpu->uuid);
-        start_effects(&gpu->effects, from, i);
-        emulator_chip chip = emulator_chip_of(cluster, i, -1);
-        emulator_state_start(&gpu->state[0], &chip, cluster->epoch_ns);
-        if (from->blocking_w > 0) gpu->state[0].blocking_w = from->blocking_w;
+        if (i == 0 || from->model[i] != from->model[i - 1]) read_effects(&of_model, from, i);
+        start_gpu(cluster, from, i, &of_model);
     }
     atomic_store(&cluster->magic, MAGIC);
 }
@@ -278,9 +302,34 @@ static int try_attach(int fd, const configuration *wanted, emulator_cluster **ou
     return NVML_ERROR_TIMEOUT;
 }
 
+/* ---- A world --------------------------------------------------------------------------------- */
+
+static emulator_cluster *of_world; /* stays when no process of the world uses it */
+
+static int attach_in_world(const configuration *wanted, emulator_cluster **out) {
+    if (!of_world) {
+        void *memory = mmap(NULL, sizeof *of_world, PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (memory == MAP_FAILED) return NVML_ERROR_OPERATING_SYSTEM;
+        of_world = memory;
+    }
+    take_over(of_world, wanted);
+    *out = of_world;
+    return NVML_SUCCESS;
+}
+
+void emulator_forget_world(void) {
+    if (of_world) munmap(of_world, sizeof *of_world);
+    of_world = NULL;
+}
+
+/* ---- Attaching ------------------------------------------------------------------------------- */
+
 int emulator_cluster_attach(emulator_cluster **out, int *fd_out) {
     configuration wanted;
     if (!read_configuration(&wanted)) return NVML_ERROR_INVALID_ARGUMENT;
+    *fd_out = -1;
+    if (emulator_is_in_world()) return attach_in_world(&wanted, out);
     int64_t until_ns = harpe_clock_ns() + EMULATOR_TIMEOUT_NS;
     int result;
     do {
@@ -299,6 +348,7 @@ int emulator_cluster_attach(emulator_cluster **out, int *fd_out) {
 }
 
 void emulator_cluster_detach(emulator_cluster *cluster, int fd) {
+    if (cluster == of_world) return;
     munmap(cluster, sizeof *cluster);
     close(fd);
 }

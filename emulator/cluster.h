@@ -14,7 +14,8 @@
 #include "physics.h"
 
 enum {
-    EMULATOR_GPU_MAX = 64,
+    EMULATOR_GPU_MAX = 4096,
+    EMULATOR_NAME_MAX = 128,
     EMULATOR_CONFIGURATION_MAX = 512,
     EMULATOR_PROBLEM_MAX = 512,
     EMULATOR_HEARTBEAT_NS = 50000000,
@@ -22,7 +23,8 @@ enum {
 /* Real time after which a call stops waiting for other processes, which may be stopped or debugged.
  */
 #define EMULATOR_TIMEOUT_NS INT64_C(2000000000)
-/* A clock change for enqueued work may be late by at most this real time. */
+/* A clock change for enqueued work may be late by at most this real time, because a busy machine
+ * may delay the process that makes it. In a world it is not delayed. */
 #define EMULATOR_LATE_CLOCK_NS INT64_C(1000000000)
 
 typedef struct emulator_gpu {
@@ -30,7 +32,7 @@ typedef struct emulator_gpu {
     _Atomic uint32_t changes; /* a futex: counts the changes that may concern waiting processes */
     _Atomic uint32_t current; /* index of the valid state of the two */
     uint32_t model;
-    uint32_t pci_bus;
+    uint32_t pci_domain, pci_bus;
     char uuid[48];
     emulator_effects effects; /* never change while the cluster exists */
     emulator_state state[2];
@@ -39,13 +41,14 @@ typedef struct emulator_gpu {
 
 typedef struct emulator_cluster {
     _Atomic uint64_t magic; /* written last */
+    char name[EMULATOR_NAME_MAX];
     char configuration[EMULATOR_CONFIGURATION_MAX];
     uint32_t gpu_count;
     double time_scale;
     double noise_share;  /* standard deviation of power sensors, as a share */
     uint64_t noise_seed; /* seed of this noise */
     int64_t epoch_ns;    /* time of CLOCK_MONOTONIC at which the emulated time had the same value */
-    emulator_gpu gpu[EMULATOR_GPU_MAX];
+    emulator_gpu gpu[EMULATOR_GPU_MAX]; /* only the first `gpu_count` have memory */
 } emulator_cluster;
 
 /* Attaches to the cluster that the environment names. Creates the cluster if it does not exist, or
@@ -54,11 +57,15 @@ typedef struct emulator_cluster {
  * invalid values, OPERATING_SYSTEM, TIMEOUT. */
 int emulator_cluster_attach(emulator_cluster **out, int *fd);
 void emulator_cluster_detach(emulator_cluster *cluster, int fd);
+/* Frees the cluster of a world, which stays while no process is attached to it. */
+void emulator_forget_world(void);
 
 /* Returns true, with a text of one line, if something is wrong in the environment. */
 bool emulator_cluster_problem(char *problem, size_t size);
 
 int64_t emulator_from_real_ns(const emulator_cluster *cluster, int64_t real_ns);
+/* Returns the first real time whose emulated time is `emulated_ns` or later. */
+int64_t emulator_to_real_ns(const emulator_cluster *cluster, int64_t emulated_ns);
 static inline int64_t emulator_now_ns(const emulator_cluster *cluster) {
     return emulator_from_real_ns(cluster, harpe_clock_ns());
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "cluster.h"
 
 static const char *const feature_names[EMULATOR_FEATURE_COUNT] = {
     [EMULATOR_POWER_LIMIT] = "power_limit",
@@ -43,8 +44,8 @@ static bool parse_gpu(const char *text, size_t *length, int *gpu) {
     const char *at = memchr(text, '@', *length);
     int64_t index = -1;
     size_t value_length = at ? (size_t)(at - text) : *length;
-    if (at &&
-        (!harpe_parse_int(at + 1, *length - value_length - 1, &index) || index < 0 || index > 15))
+    if (at && (!harpe_parse_int(at + 1, *length - value_length - 1, &index) || index < 0 ||
+               index >= EMULATOR_GPU_MAX))
         return false;
     *length = value_length;
     *gpu = (int)index;

@@ -96,6 +96,10 @@ int harpe_emulator_clock(unsigned int gpu, uint32_t *current_mhz, uint32_t *next
  * has a switch_call_s or a switch_latency_s. */
 int harpe_emulator_calls_at(unsigned int gpu, int64_t at_ns);
 
+/* Writes the UUID of a GPU, as nvmlDeviceGetUUID does. Returns NVML_ERROR_INSUFFICIENT_SIZE if
+ * `size` is too small. */
+int harpe_emulator_uuid(unsigned int gpu, char *text, unsigned int size);
+
 /* Writes the identity of the cluster, "<name>@<time of its creation>". A cluster that is created
  * again under the same name has another identity. Returns NVML_ERROR_INSUFFICIENT_SIZE if `size` is
  * too small. */

@@ -210,11 +210,11 @@ unsigned int emulator_clock_mhz(const emulator_model *model, unsigned int index)
 }
 
 unsigned int emulator_clock_index(const emulator_model *model, unsigned int mhz) {
-    unsigned int count = emulator_clock_count(model);
-    unsigned int index = 0;
-    while (index + 1 < count && emulator_clock_mhz(model, index) > mhz)
-        index++;
-    return index;
+    unsigned int highest = emulator_clock_count(model) - 1, wanted_half_mhz = 2 * mhz + 1;
+    if (mhz >= model->highest_mhz) return 0;
+    if (wanted_half_mhz < model->base_half_mhz) return highest;
+    unsigned int from_lowest = (wanted_half_mhz - model->base_half_mhz) / model->step_half_mhz;
+    return from_lowest < highest ? highest - from_lowest : 0;
 }
 
 double emulator_model_power_w(const emulator_model *model, double clock_mhz, double memory) {

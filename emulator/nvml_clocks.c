@@ -7,6 +7,7 @@
 #include "profile_clocks.h"
 #include "switching.h"
 #include "variety.h"
+#include "world.h"
 
 /* ---- Supported clocks: the two-call lists ---------------------------------------------------- */
 
@@ -143,7 +144,8 @@ static void lock_graphics_clocks(emulator_call *call, const emulator_clock_range
     double delay_s = call->faults.slow_set_s > 0 ? call->faults.slow_set_s / 2 : 0;
     if (!emulator_switches_late(&call->chip))
         emulator_start_again(call->state, &call->chip, delay_s,
-                             harpe_clock_ns() - EMULATOR_LATE_CLOCK_NS);
+                             harpe_clock_ns() -
+                                 (emulator_is_in_world() ? 0 : EMULATOR_LATE_CLOCK_NS));
     set_graphics_lock(call, range);
     emulator_advance(call->state, &call->chip, now_ns);
 }

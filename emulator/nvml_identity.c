@@ -71,11 +71,13 @@ NVML_CALL(nvmlDeviceGetPciInfo_v3, nvmlDevice_t device, nvmlPciInfo_t *pci) {
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_IDENTITY, EMULATOR_READ, pci);
     if (result != NVML_SUCCESS) return result;
     memset(pci, 0, sizeof *pci);
+    pci->domain = call.gpu->pci_domain;
     pci->bus = call.gpu->pci_bus;
     pci->pciDeviceId = call.model->pci_device_id;
     pci->pciSubSystemId = call.model->pci_subsystem_id;
-    snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "0000:%02X:00.0", pci->bus & 0xff);
-    snprintf(pci->busId, sizeof pci->busId, "00000000:%02X:00.0", pci->bus & 0xff);
+    snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "%04X:%02X:00.0", pci->domain & 0xffff,
+             pci->bus & 0xff);
+    snprintf(pci->busId, sizeof pci->busId, "%08X:%02X:00.0", pci->domain, pci->bus & 0xff);
     return emulator_end(&call, NVML_SUCCESS);
 }
 
@@ -91,6 +93,7 @@ NVML_CALL(nvmlDeviceGetPciInfo_v2, nvmlDevice_t device, pci_info_v2 *pci) {
     if (result != NVML_SUCCESS) return result;
     memset(pci, 0, sizeof *pci);
     memcpy(pci->bus_id, full.busIdLegacy, sizeof pci->bus_id);
+    pci->domain = full.domain;
     pci->bus = full.bus;
     pci->pci_device_id = full.pciDeviceId;
     pci->pci_subsystem_id = full.pciSubSystemId;
@@ -109,6 +112,7 @@ NVML_CALL(nvmlDeviceGetPciInfo, nvmlDevice_t device, pci_info_v1 *pci) {
     if (result != NVML_SUCCESS) return result;
     memset(pci, 0, sizeof *pci);
     memcpy(pci->bus_id, full.busIdLegacy, sizeof pci->bus_id);
+    pci->domain = full.domain;
     pci->bus = full.bus;
     pci->pci_device_id = full.pciDeviceId;
     return NVML_SUCCESS;

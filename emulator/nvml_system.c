@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "call.h"
+#include "world.h"
 
 #define DRIVER_VERSION "570.86.15"
 #define NVML_VERSION "12.570.86.15"
@@ -124,6 +125,7 @@ NVML_CALL(nvmlSystemGetCudaDriverVersion, int *version) {
 
 NVML_CALL(nvmlSystemGetProcessName, unsigned int pid, char *name, unsigned int length) {
     char path[40], text[256];
+    if (emulator_is_in_world()) return NVML_ERROR_NOT_FOUND; /* its processes have no names */
     snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
     if (!name) return NVML_ERROR_INVALID_ARGUMENT;
     FILE *file = fopen(path, "re");
@@ -217,7 +219,8 @@ NVML_CALL(nvmlDeviceGetHandleByPciBusId_v2, const char *bus_id, nvmlDevice_t *de
         result = NVML_ERROR_NOT_FOUND;
         unsigned int gpu = 0;
         for (unsigned int i = 0; emulator_numbered_gpu(i, &gpu); i++) {
-            if (domain == 0 && slot == 0 && cluster->gpu[gpu].pci_bus == bus) {
+            if (domain == cluster->gpu[gpu].pci_domain && bus == cluster->gpu[gpu].pci_bus &&
+                slot == 0) {
                 *device = emulator_handle(gpu);
                 result = NVML_SUCCESS;
             }

@@ -267,6 +267,7 @@ double emulator_time_left_s(const emulator_state *state, const emulator_chip *ch
                             unsigned int slot) {
     emulator_operation operation = emulator_operate(state, chip);
     double left_s = emulator_time_left_at_s(state, chip, slot, &operation);
+    left_s = fmin(left_s, emulator_next_degree_s(state, chip, operation.power_w));
     int64_t change_ns = emulator_next_change_ns(state);
     if (change_ns == INT64_MAX) return left_s;
     return fmin(left_s, 1e-9 * (double)(change_ns - state->now_ns));

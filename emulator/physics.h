@@ -134,7 +134,7 @@ void emulator_state_start(emulator_state *state, const emulator_chip *chip, int6
 void emulator_state_reset(emulator_state *state, const emulator_chip *chip);
 emulator_operation emulator_operate(const emulator_state *state, const emulator_chip *chip);
 /* Returns the emulated seconds until the work in `slot` is done, or until the next change of clock
- * if that is earlier. Other works that end earlier shorten this time. */
+ * or temperature if that is earlier. Other works that end earlier shorten this time. */
 double emulator_time_left_s(const emulator_state *state, const emulator_chip *chip,
                             unsigned int slot);
 /* Returns the emulated seconds until the work in `slot` would be done in this operation. */

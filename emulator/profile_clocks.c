@@ -13,7 +13,7 @@
 #include "base/array.h"
 #include "base/csv.h"
 #include "base/file.h"
-#include "base/wait.h"
+#include "world.h"
 
 #define PROFILE_BYTES_MAX (16U << 20)
 
@@ -137,16 +137,18 @@ static bool is_same_file(const struct stat *a, const struct stat *b) {
 static bool find_common(const char *path, clock_set *common) {
     struct stat file;
     if (!path || !*path || stat(path, &file) == -1) return false;
-    harpe_lock(&kept.mutex);
+    emulator_hold(&kept.mutex);
     if (!is_same_file(&file, &kept.file)) {
         kept.file = file;
         kept.is_read = read_common(path, &kept.common);
     }
     bool is_read = kept.is_read;
     *common = kept.common;
-    harpe_unlock(&kept.mutex);
+    emulator_release(&kept.mutex);
     return is_read;
 }
+
+void emulator_forget_clocks(void) { kept.file = (struct stat){0}; }
 
 /* ---- Supported clocks ------------------------------------------------------------------------ */
 

@@ -12,5 +12,7 @@
  * if the file changes. Any thread may call it. */
 unsigned int emulator_offered_clocks(const emulator_model *model, const char *path,
                                      unsigned int *clocks);
+/* Forgets the profile, so that the file is read again. */
+void emulator_forget_clocks(void);
 
 #endif

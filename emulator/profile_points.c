@@ -7,15 +7,15 @@
 #include "profile_points.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/array.h"
 #include "base/csv.h"
 #include "base/file.h"
-#include "base/wait.h"
 #include "gpu/nvml_abi.h"
+#include "world.h"
 
 #define PROFILE_BYTES_MAX (16U << 20)
 
@@ -47,32 +47,65 @@ static bool read_header(harpe_csv *csv, size_t *column) {
     return true;
 }
 
+/* ---- Rows ------------------------------------------------------------------------------------ */
+
 typedef struct sums {
-    uint32_t count;
-    struct {
-        double clock_mhz, time_s, energy_j, rows;
-    } point[EMULATOR_POINT_MAX];
+    double clock_mhz, time_s, energy_j, rows;
 } sums;
 
-static bool add_row(sums *sum, double clock_mhz, double time_s, double energy_j) {
-    uint32_t i = 0;
-    while (i < sum->count && sum->point[i].clock_mhz < clock_mhz)
-        i++;
-    if (i == sum->count || sum->point[i].clock_mhz != clock_mhz) {
-        if (sum->count == EMULATOR_POINT_MAX) return false;
-        memmove(&sum->point[i + 1], &sum->point[i], (sum->count - i) * sizeof sum->point[0]);
-        memset(&sum->point[i], 0, sizeof sum->point[0]);
-        sum->point[i].clock_mhz = clock_mhz;
-        sum->count++;
+/* The measurements of an instruction, in order of rising clocks. */
+typedef struct measured {
+    int64_t stage;
+    char *instruction;
+    sums *points;
+    size_t count, capacity;
+} measured;
+
+typedef struct table {
+    measured *items;
+    size_t count, capacity;
+} table;
+
+static void free_table(table *rows) {
+    for (size_t i = 0; i < rows->count; i++) {
+        free(rows->items[i].instruction);
+        free(rows->items[i].points);
     }
-    sum->point[i].time_s += time_s;
-    sum->point[i].energy_j += energy_j;
-    sum->point[i].rows += 1;
+    free(rows->items);
+    *rows = (table){0};
+}
+
+/* Finds an instruction, or adds it. Its rows are usually adjacent, so the search begins with the
+ * instruction found last. Returns NULL if there is no memory. */
+static measured *find_or_add(table *rows, int64_t stage, const harpe_csv_field *name) {
+    for (size_t back = 1; back <= rows->count; back++) {
+        measured *item = &rows->items[rows->count - back];
+        if (item->stage == stage && is_text(name, item->instruction)) return item;
+    }
+    if (!HARPE_ARRAY_RESERVE(rows->items, rows->capacity, rows->count + 1)) return NULL;
+    measured item = {.stage = stage, .instruction = strndup(name->text, name->length)};
+    if (!item.instruction) return NULL;
+    rows->items[rows->count] = item;
+    return &rows->items[rows->count++];
+}
+
+static bool add_row(measured *to, double clock_mhz, double time_s, double energy_j) {
+    size_t i = 0;
+    while (i < to->count && to->points[i].clock_mhz < clock_mhz)
+        i++;
+    if (i == to->count || to->points[i].clock_mhz != clock_mhz) {
+        if (!HARPE_ARRAY_RESERVE(to->points, to->capacity, to->count + 1)) return false;
+        memmove(&to->points[i + 1], &to->points[i], (to->count - i) * sizeof to->points[0]);
+        to->points[i] = (sums){.clock_mhz = clock_mhz};
+        to->count++;
+    }
+    to->points[i].time_s += time_s;
+    to->points[i].energy_j += energy_j;
+    to->points[i].rows += 1;
     return true;
 }
 
-static bool read_row(const harpe_csv *csv, const size_t *column, int wanted_stage,
-                     const char *instruction, sums *sum) {
+static bool read_row(const harpe_csv *csv, const size_t *column, table *rows) {
     int64_t stage, frequency, gpus = 1;
     double time_s, energy_j;
     bool has_gpus = column[COLUMN_GPUS] != SIZE_MAX;
@@ -85,59 +118,51 @@ static bool read_row(const harpe_csv *csv, const size_t *column, int wanted_stag
         (has_gpus && harpe_csv_int(csv, column[COLUMN_GPUS], "gpus", &gpus, NULL) != HARPE_OK) ||
         frequency < 0 || time_s <= 0 || energy_j <= 0 || gpus < 1)
         return false;
-    if (stage != wanted_stage || !is_text(&csv->fields[column[COLUMN_INSTRUCTION]], instruction))
-        return true;
-    return add_row(sum, (double)frequency, time_s, energy_j / (double)gpus);
+    measured *item = find_or_add(rows, stage, &csv->fields[column[COLUMN_INSTRUCTION]]);
+    return item && add_row(item, (double)frequency, time_s, energy_j / (double)gpus);
 }
 
-static int read_rows(harpe_csv *csv, int stage, const char *instruction, sums *sum) {
+static bool read_rows(harpe_csv *csv, table *rows) {
     size_t column[COLUMN_COUNT];
-    if (!read_header(csv, column)) return NVML_ERROR_INVALID_ARGUMENT;
     bool has_record;
+    if (!read_header(csv, column)) return false;
     for (;;) {
-        if (harpe_csv_next(csv, &has_record, NULL) != HARPE_OK) return NVML_ERROR_INVALID_ARGUMENT;
-        if (!has_record) return sum->count > 0 ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
-        if (!read_row(csv, column, stage, instruction, sum)) return NVML_ERROR_INVALID_ARGUMENT;
+        if (harpe_csv_next(csv, &has_record, NULL) != HARPE_OK) return false;
+        if (!has_record) return true;
+        if (!read_row(csv, column, rows)) return false;
     }
 }
 
-static int read_file(const char *path, int stage, const char *instruction,
-                     emulator_points *points) {
+static int by_instruction(const void *a, const void *b) {
+    const measured *one = a, *other = b;
+    if (one->stage != other->stage) return one->stage < other->stage ? -1 : 1;
+    return strcmp(one->instruction, other->instruction);
+}
+
+/* Reads all rows, in order of stages and instructions. */
+static int read_file(const char *path, table *rows) {
     char *text;
     size_t length;
     if (harpe_file_read(path, PROFILE_BYTES_MAX, &text, &length, NULL) != HARPE_OK)
         return NVML_ERROR_NOT_FOUND;
-    sums sum = {0};
     harpe_csv csv;
     harpe_csv_open(&csv, text, length, path);
-    int result = read_rows(&csv, stage, instruction, &sum);
+    bool is_read = read_rows(&csv, rows);
     harpe_csv_close(&csv);
     free(text);
-    if (result != NVML_SUCCESS) return result;
-    points->count = sum.count;
-    points->least_s = 0;
-    for (uint32_t i = 0; i < sum.count; i++) {
-        points->point[i].clock_mhz = sum.point[i].clock_mhz;
-        points->point[i].time_s = sum.point[i].time_s / sum.point[i].rows;
-        points->point[i].power_w = sum.point[i].energy_j / sum.point[i].time_s;
-    }
-    return NVML_SUCCESS;
+    if (!is_read) free_table(rows);
+    if (rows->count > 0) qsort(rows->items, rows->count, sizeof rows->items[0], by_instruction);
+    return is_read ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
 }
 
 /* ---- Stored rows ----------------------------------------------------------------------------- */
 
-enum { KEPT_MAX = 64, KEPT_NAME_SIZE = 64 };
-
-/* The rows that this process's works follow. A rank of a training job needs only a few. */
 static struct {
     pthread_mutex_t mutex;
-    struct stat file; /* the file, stage and instruction of the rows */
-    unsigned int count;
-    struct kept_row {
-        int stage;
-        char instruction[KEPT_NAME_SIZE];
-        emulator_points points;
-    } row[KEPT_MAX];
+    char *path; /* NULL: no file was read */
+    struct stat file;
+    int result; /* of reading the file */
+    table rows;
 } kept = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static bool is_same_file(const struct stat *a, const struct stat *b) {
@@ -145,46 +170,58 @@ static bool is_same_file(const struct stat *a, const struct stat *b) {
            a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
-static const struct kept_row *find_kept(int stage, const char *instruction) {
-    for (unsigned int i = 0; i < kept.count; i++)
-        if (kept.row[i].stage == stage && strcmp(kept.row[i].instruction, instruction) == 0)
-            return &kept.row[i];
-    return NULL;
+void emulator_forget_points(void) {
+    free_table(&kept.rows);
+    free(kept.path);
+    kept.path = NULL;
 }
 
-static void keep(int stage, const char *instruction, const emulator_points *points) {
-    if (kept.count == KEPT_MAX || strlen(instruction) >= KEPT_NAME_SIZE) return;
-    struct kept_row *row = &kept.row[kept.count++];
-    row->stage = stage;
-    snprintf(row->instruction, sizeof row->instruction, "%s", instruction);
-    row->points = *points;
-}
-
-static int read_with_lock(const char *path, int stage, const char *instruction,
-                          emulator_points *points) {
+/* Reads the file if it is not the one that was read last. Nobody changes the profile of a world. */
+static int keep_rows(const char *path) {
     struct stat file;
+    bool is_kept = kept.path && strcmp(kept.path, path) == 0;
+    if (is_kept && emulator_is_in_world()) return kept.result;
     if (stat(path, &file) == -1) return NVML_ERROR_NOT_FOUND;
-    if (!is_same_file(&file, &kept.file)) {
-        kept.file = file;
-        kept.count = 0;
+    if (is_kept && is_same_file(&file, &kept.file)) return kept.result;
+    emulator_forget_points();
+    kept.file = file;
+    kept.result = read_file(path, &kept.rows);
+    kept.path = strdup(path);
+    return kept.result;
+}
+
+static int find_points(const char *path, int stage, const char *instruction,
+                       emulator_points *points) {
+    const measured *items = NULL;
+    measured wanted = {.stage = stage, .instruction = (char *)instruction};
+    int result = keep_rows(path);
+    if (result != NVML_SUCCESS) return result;
+    if (kept.rows.count > 0)
+        items = bsearch(&wanted, kept.rows.items, kept.rows.count, sizeof wanted, by_instruction);
+    if (!items) return NVML_ERROR_NOT_FOUND;
+    if (items->count > EMULATOR_POINT_MAX) return NVML_ERROR_INVALID_ARGUMENT;
+    points->count = (uint32_t)items->count;
+    points->least_s = 0;
+    for (uint32_t i = 0; i < points->count; i++) {
+        const sums *point = &items->points[i];
+        points->point[i].clock_mhz = point->clock_mhz;
+        points->point[i].time_s = point->time_s / point->rows;
+        points->point[i].power_w = point->energy_j / point->time_s;
     }
-    const struct kept_row *row = find_kept(stage, instruction);
-    if (row) {
-        *points = row->points;
-        return NVML_SUCCESS;
-    }
-    int result = read_file(path, stage, instruction, points);
-    if (result == NVML_SUCCESS) keep(stage, instruction, points);
-    return result;
+    return NVML_SUCCESS;
 }
 
 int emulator_read_points(const char *path, int stage, const char *instruction,
                          emulator_points *points) {
     if (!path || !*path || !instruction) return NVML_ERROR_NOT_FOUND;
-    harpe_lock(&kept.mutex);
-    int result = read_with_lock(path, stage, instruction, points);
-    harpe_unlock(&kept.mutex);
+    emulator_hold(&kept.mutex);
+    int result = find_points(path, stage, instruction, points);
+    emulator_release(&kept.mutex);
     return result;
+}
+
+void emulator_copy_points(emulator_points *to, const emulator_points *from) {
+    memcpy(to, from, offsetof(emulator_points, point) + from->count * sizeof from->point[0]);
 }
 
 /* ---- Throttling ------------------------------------------------------------------------------ */

@@ -2,6 +2,7 @@
 /* Simulates work for the emulator's own API (harpe_emulator.h). Work is part of the shared state,
  * so that a change of clocks or limits by any process affects it. The caller sleeps until its work
  * is done. It wakes up when the state changes, and regularly to send a heartbeat. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "call.h"
 #include "profile_points.h"
 #include "variety.h"
+#include "world.h"
 
 #pragma GCC visibility push(default)
 #include "harpe_emulator.h"
@@ -44,13 +46,23 @@ int64_t harpe_emulator_now_ns(void) {
 
 int harpe_emulator_identity(char *text, unsigned int size) {
     emulator_cluster *cluster;
-    const char *name = getenv("HARPE_EMULATOR_CLUSTER");
     nvmlReturn_t result = emulator_enter_always(&cluster, NULL);
     if (result != NVML_SUCCESS) return (int)result;
-    int length = snprintf(text, size, "%s@%lld", name && *name ? name : "default",
-                          (long long)cluster->epoch_ns);
+    int length = snprintf(text, size, "%s@%lld", cluster->name, (long long)cluster->epoch_ns);
     emulator_leave();
     return length >= 0 && (unsigned int)length < size ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
+}
+
+int harpe_emulator_uuid(unsigned int gpu, char *text, unsigned int size) {
+    emulator_cluster *cluster;
+    nvmlReturn_t result = emulator_enter_always(&cluster, NULL);
+    if (result != NVML_SUCCESS) return (int)result;
+    if (gpu >= cluster->gpu_count)
+        result = NVML_ERROR_INVALID_ARGUMENT;
+    else if ((unsigned int)snprintf(text, size, "%s", cluster->gpu[gpu].uuid) >= size)
+        result = NVML_ERROR_INSUFFICIENT_SIZE;
+    emulator_leave();
+    return (int)result;
 }
 
 /* Returns a free slot. If all slots are in use, returns the slot of finished work whose owner has
@@ -104,7 +116,7 @@ static int put(work_order *job, const emulator_work *work, const emulator_points
         emulator_unlock(job->cluster, job->gpu, 0);
         return result;
     }
-    if (points) job->cluster->gpu[job->gpu].points[slot] = *points;
+    if (points) emulator_copy_points(&job->cluster->gpu[job->gpu].points[slot], points);
     int64_t now_ns = state->now_ns;
     if (job->is_enqueued && job->ready_ns != 0)
         emulator_start_enqueued(state, &chip, job->ready_ns);
@@ -174,10 +186,11 @@ static bool look(work_order *job, bool is_held, int *result, double *elapsed_s, 
     } else {
         is_over = false;
         work->heartbeat_ns = harpe_clock_ns();
-        double left_s = emulator_time_left_s(state, &chip, job->slot);
-        double real_s = left_s / job->cluster->time_scale;
-        *real_ns = real_s * 1e9 < EMULATOR_HEARTBEAT_NS ? (int64_t)(real_s * 1e9) + 1
-                                                        : EMULATOR_HEARTBEAT_NS;
+        int64_t left_ns = llround(emulator_time_left_s(state, &chip, job->slot) * 1e9);
+        int64_t next_ns = state->now_ns + (left_ns > 0 ? left_ns : 1);
+        *real_ns = emulator_to_real_ns(job->cluster, next_ns) - harpe_clock_ns();
+        if (*real_ns > EMULATOR_HEARTBEAT_NS && !emulator_is_in_world())
+            *real_ns = EMULATOR_HEARTBEAT_NS;
     }
     if (is_over && work->id == job->id) memset(work, 0, sizeof *work);
     emulator_unlock(job->cluster, job->gpu, is_over);
@@ -196,7 +209,7 @@ static int run(work_order *job, const emulator_work *work, const emulator_points
         int64_t real_ns = 0;
         /* This call comes before the state is read, so that the state includes the change after
          * which `is_held` returns 0. */
-        bool is_held = job->is_held && job->is_held(job->user);
+        bool is_held = job->is_held && !emulator_is_in_world() && job->is_held(job->user);
         if (look(job, is_held, &result, &took_s, &real_ns)) break;
         emulator_wait_for_change(&job->cluster->gpu[gpu], seen, real_ns);
     }

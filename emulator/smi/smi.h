@@ -12,7 +12,7 @@
 #include "gpu/nvml_abi.h"
 
 enum {
-    SMI_GPU_MAX = 64,
+    SMI_GPU_MAX = 4096,
     SMI_TEXT_MAX = 256,
     SMI_CLOCK_MAX = 1024,
     SMI_PROCESS_MAX = 128,

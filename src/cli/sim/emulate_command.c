@@ -36,7 +36,7 @@ enum flag {
 static const struct argp_option flags[] = {
     {"gpus", FLAG_GPUS, "LIST", 0,
      "GPUs of the machine: 4xA100, or a mixture such as 2xA100,1xV100 (default 1xA100; models "
-     "V100, A40, A100, H100, GH200; at most 64)",
+     "V100, A40, A100, H100, GH200; at most 4096)",
      1},
     {"time-scale", FLAG_TIME_SCALE, "X", 0, "The GPUs' time runs X times as fast (default 1)", 1},
     {"profile", FLAG_PROFILE, "FILE", 0, "Measured profile that simulated instructions follow", 1},
