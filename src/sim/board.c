@@ -28,19 +28,23 @@ static harpe_status map(int fd, size_t size, harpe_sim_board **out, harpe_error 
     return HARPE_OK;
 }
 
-static size_t board_size(size_t message_count) {
-    return sizeof(harpe_sim_board) + message_count * sizeof(int64_t);
+size_t harpe_sim_board_size(int world_size, size_t message_count) {
+    size_t rows = HARPE_SIM_BASELINE_MAX + HARPE_SIM_STEP_MAX;
+    return sizeof(harpe_sim_board) + message_count * sizeof(int64_t) +
+           rows * (size_t)world_size * sizeof(harpe_sim_step);
 }
 
-harpe_status harpe_sim_board_create(const char *path, size_t message_count, harpe_sim_board **out,
-                                    harpe_error *error) {
+harpe_status harpe_sim_board_create(const char *path, int world_size, size_t message_count,
+                                    harpe_sim_board **out, harpe_error *error) {
+    size_t size = harpe_sim_board_size(world_size, message_count);
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd == -1) return harpe_fail_errno(error, errno, "%s", path);
-    harpe_status status = ftruncate(fd, (off_t)board_size(message_count)) == 0
-                              ? map(fd, board_size(message_count), out, error)
+    harpe_status status = ftruncate(fd, (off_t)size) == 0
+                              ? map(fd, size, out, error)
                               : harpe_fail_errno(error, errno, "%s", path);
     close(fd);
     if (status != HARPE_OK) return status;
+    (*out)->world_size = world_size;
     (*out)->message_count = message_count;
     atomic_store(&(*out)->straggler_step, INT64_MAX);
     harpe_sim_board_reset(*out);
@@ -58,7 +62,7 @@ harpe_status harpe_sim_board_open(const char *path, harpe_sim_board **out, harpe
 }
 
 void harpe_sim_board_close(harpe_sim_board *board) {
-    if (board) munmap(board, board_size(board->message_count));
+    if (board) munmap(board, harpe_sim_board_size(board->world_size, board->message_count));
 }
 
 void harpe_sim_board_reset(harpe_sim_board *board) {

@@ -7,6 +7,7 @@
 
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <harpe/status.h>
 
@@ -63,15 +64,27 @@ typedef struct harpe_sim_board {
     char shared[256]; /* data that rank 0 broadcasts, between two meetings */
     harpe_sim_meeting meeting;
     harpe_sim_rank_state rank[HARPE_SIM_RANK_MAX];
-    /* Steps at the highest clocks, in turns with the steps of the plan. */
-    harpe_sim_step baseline[HARPE_SIM_BASELINE_MAX][HARPE_SIM_RANK_MAX];
-    harpe_sim_step step[HARPE_SIM_STEP_MAX][HARPE_SIM_RANK_MAX];
-    _Atomic int64_t message_ns[]; /* time at which the work for another rank was done; see rank.c */
+    /* Time at which the work for another rank was done; see rank.c. HARPE_SIM_BASELINE_MAX and then
+     * HARPE_SIM_STEP_MAX rows of steps follow, which get memory when they are written. */
+    _Atomic int64_t message_ns[];
 } harpe_sim_board;
 
+/* Return the records of all ranks in a step. Steps of the baseline run at the highest clocks, in
+ * turns with the steps of the plan. */
+static inline harpe_sim_step *harpe_sim_baseline_at(const harpe_sim_board *board, int index) {
+    return (harpe_sim_step *)(void *)&board->message_ns[board->message_count] +
+           (size_t)index * (size_t)board->world_size;
+}
+static inline harpe_sim_step *harpe_sim_step_at(const harpe_sim_board *board, int step) {
+    return harpe_sim_baseline_at(board, HARPE_SIM_BASELINE_MAX + step);
+}
+
+/* Returns the size of a board in bytes. */
+size_t harpe_sim_board_size(int world_size, size_t message_count);
+
 /* Make the board in the file `path`, or map an existing board. */
-harpe_status harpe_sim_board_create(const char *path, size_t message_count, harpe_sim_board **out,
-                                    harpe_error *error);
+harpe_status harpe_sim_board_create(const char *path, int world_size, size_t message_count,
+                                    harpe_sim_board **out, harpe_error *error);
 harpe_status harpe_sim_board_open(const char *path, harpe_sim_board **out, harpe_error *error);
 void harpe_sim_board_close(harpe_sim_board *board);
 

@@ -71,7 +71,7 @@ static int steps_done(const launcher *self) { return (int)atomic_load(&self->boa
 static int64_t round_of(const harpe_sim_board *board, int step) {
     int64_t lowest = INT64_MAX;
     for (int r = 0; r < board->world_size; r++) {
-        const harpe_sim_step *record = &board->step[step][r];
+        const harpe_sim_step *record = &harpe_sim_step_at(board, step)[r];
         if (record->end_ns == 0) return -2;
         if (record->round < lowest) lowest = record->round;
     }

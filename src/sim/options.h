@@ -12,7 +12,7 @@
 #define HARPE_SIM_IMBALANCE 1.15 /* work of the slowest stage divided by the mean */
 
 enum {
-    HARPE_SIM_RANK_MAX = 64, /* the number of GPUs of the emulator */
+    HARPE_SIM_RANK_MAX = 4096, /* the number of GPUs of the emulator */
     HARPE_SIM_STEP_MAX = 20000,
     HARPE_SIM_TEXT_MAX = 512,
     HARPE_SIM_PATH_MAX = 4096,

@@ -35,6 +35,7 @@ typedef struct rank_run {
     int (*wait)(unsigned int, int);
     int (*write_count)(unsigned int, uint64_t *, uint64_t *, uint64_t *);
     int64_t (*now_ns)(void);
+    int (*uuid)(unsigned int, char *, unsigned int);
     harpe_gpus *gpus;
     harpe_pipeline_frequency_optimizer *optimizer; /* NULL: the rank runs without an optimizer */
     bool is_baseline;       /* the optimizer does not see this step, nor does its clock slow it */
@@ -60,6 +61,7 @@ static harpe_status open_emulator(rank_run *run, harpe_error *error) {
         {"harpe_emulator_wait", (void **)&run->wait},
         {"harpe_emulator_write_count", (void **)&run->write_count},
         {"harpe_emulator_now_ns", (void **)&run->now_ns},
+        {"harpe_emulator_uuid", (void **)&run->uuid},
     };
     for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
         *symbols[i].function = dlsym(run->library, symbols[i].name);
@@ -290,7 +292,10 @@ static harpe_status broadcast(void *user, void *data, size_t size, harpe_error *
 
 static harpe_status start_optimizer(rank_run *run, harpe_error *error) {
     const harpe_sim_options *job = run->job->options;
-    harpe_gpus_options gpus = {.visible_devices = "all", .log = {pass_log, run}};
+    char uuid[96];
+    int code = run->uuid((unsigned int)run->job->rank, uuid, sizeof uuid);
+    if (code != 0) return emulator_failed(run, code, error);
+    harpe_gpus_options gpus = {.visible_devices = uuid, .log = {pass_log, run}};
     harpe_status status = harpe_gpus_open(&gpus, &run->gpus, error);
     if (status != HARPE_OK) return status;
     harpe_pipeline_frequency_options options = {
@@ -302,7 +307,6 @@ static harpe_status start_optimizer(rank_run *run, harpe_error *error) {
         .pp_degree = job->pp,
         .tp_degree = job->tp,
         .world_size = harpe_sim_world_size(job),
-        .device_id = run->job->rank,
         .server_url = run->board->server_url,
         .job_metadata = "train-sim",
         .job_key = *run->board->job_key ? run->board->job_key : NULL,
@@ -347,11 +351,11 @@ static harpe_status run_baseline(rank_run *run, uint32_t step, harpe_error *erro
     harpe_sim_board *board = run->board;
     bool ignored = false;
     bool is_first = run->job->rank == 0 && atomic_load(&board->turns_step) < 0;
+    int count = atomic_load(&board->baseline_count);
     if (is_first) atomic_store(&board->turns_step, step);
     run->is_baseline = true;
     harpe_status status =
-        run_step(run, 1, &board->baseline[atomic_load(&board->baseline_count)][run->job->rank],
-                 &ignored, error);
+        run_step(run, 1, &harpe_sim_baseline_at(board, count)[run->job->rank], &ignored, error);
     run->is_baseline = false;
     if (status != HARPE_OK) return status;
     status = begin_together(run, &ignored, error);
@@ -373,7 +377,7 @@ static harpe_status train(rank_run *run, harpe_error *error) {
         bool has_baseline = wishes_baseline(run, step);
         if (status == HARPE_OK) status = begin_together(run, &has_baseline, error);
         if (status == HARPE_OK && has_baseline) status = run_baseline(run, step, error);
-        harpe_sim_step *record = &board->step[step][run->job->rank];
+        harpe_sim_step *record = &harpe_sim_step_at(board, (int)step)[run->job->rank];
         if (status == HARPE_OK)
             status = run_step(run, slowdown_now(run, step), record, &stop, error);
         if (status != HARPE_OK) return status;

@@ -61,7 +61,6 @@ static void copy_text(char *to, size_t size, const char *from) {
 static void fill_board(const harpe_sim_run *run, harpe_sim_board *board) {
     uint64_t random = 0;
     (void)harpe_random(&random, sizeof random);
-    board->world_size = harpe_sim_world_size(run->options);
     board->time_scale = run->options->time_scale;
     atomic_store(&board->turns_step, -1);
     copy_text(board->library, sizeof board->library, getenv("HARPE_NVML_LIBRARY"));
@@ -92,7 +91,8 @@ static harpe_status run_on_board(harpe_sim_run *run, const char *directory,
     size_t pipelines = (size_t)run->options->dp * (size_t)run->options->tp;
     snprintf(path, sizeof path, "%s/board", directory);
     harpe_status status =
-        harpe_sim_board_create(path, pipelines * run->plan->message_count, &run->board, error);
+        harpe_sim_board_create(path, harpe_sim_world_size(run->options),
+                               pipelines * run->plan->message_count, &run->board, error);
     if (status != HARPE_OK) return status;
     fill_board(run, run->board);
     if (run->options->is_mpi) tell_path(run->path_fd, path);

@@ -23,7 +23,7 @@ harpe_status harpe_sim_step_log_write(harpe_sim_step_log *log, const harpe_sim_b
                                       int count, harpe_error *error) {
     if (!log->file || log->written >= count) return HARPE_OK;
     for (; log->written < count; log->written++) {
-        json_t *step = harpe_sim_show_step(board, board->step[log->written]);
+        json_t *step = harpe_sim_show_step(board, harpe_sim_step_at(board, log->written));
         bool is_written =
             step && json_dumpf(step, log->file, JSON_COMPACT | JSON_REAL_PRECISION(15)) == 0 &&
             fputc('\n', log->file) != EOF;

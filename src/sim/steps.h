@@ -18,7 +18,7 @@ typedef struct harpe_sim_step_sum {
     double ended_at_s;  /* real time at its end, seconds since 1970 */
 } harpe_sim_step_sum;
 
-/* `ranks` is a row of board->step or board->baseline. */
+/* `ranks` is a row of the board. */
 harpe_sim_step_sum harpe_sim_sum_step(const harpe_sim_board *board, const harpe_sim_step *ranks);
 /* Returns a step as a JSON object, a new reference; NULL if memory runs out. */
 json_t *harpe_sim_show_step(const harpe_sim_board *board, const harpe_sim_step *ranks);

@@ -76,7 +76,8 @@ static void find_slow(const harpe_sim_run *run, harpe_sim_summary *sums) {
     int end = run->story.straggler_step >= 0 ? run->story.straggler_step : run->story.step_count;
     slow->slowest = -1;
     for (int step = HARPE_SIM_WARM_UP_STEPS; step < end && usual_s > 0; step++) {
-        harpe_sim_step_sum sum = harpe_sim_sum_step(run->board, run->board->step[step]);
+        harpe_sim_step_sum sum =
+            harpe_sim_sum_step(run->board, harpe_sim_step_at(run->board, step));
         if (!sum.is_whole) continue;
         slow->steps++;
         if (sum.time_s > usual_s * (1 + HARPE_SIM_SLOW_SHARE)) {
@@ -93,11 +94,11 @@ static void find_slow(const harpe_sim_run *run, harpe_sim_summary *sums) {
 static void sum_up(const harpe_sim_run *run, harpe_sim_summary *sums) {
     const harpe_sim_board *board = run->board;
     for (int i = 0; i < atomic_load(&board->baseline_count); i++) {
-        harpe_sim_step_sum sum = harpe_sim_sum_step(board, board->baseline[i]);
+        harpe_sim_step_sum sum = harpe_sim_sum_step(board, harpe_sim_baseline_at(board, i));
         if (sum.is_whole) add_step(&sums->kinds[HARPE_SIM_HIGHEST_CLOCKS], &sum);
     }
     for (int step = HARPE_SIM_WARM_UP_STEPS; step < run->story.step_count; step++) {
-        harpe_sim_step_sum sum = harpe_sim_sum_step(board, board->step[step]);
+        harpe_sim_step_sum sum = harpe_sim_sum_step(board, harpe_sim_step_at(board, step));
         harpe_sim_kind kind = kind_of(&run->story, step, sum.round);
         if (sum.is_whole && !is_warm_up(board, step, kind)) add_step(&sums->kinds[kind], &sum);
     }

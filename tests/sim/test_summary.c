@@ -22,7 +22,7 @@ typedef struct world {
 static int open_world(void **state) {
     world *w = calloc(1, sizeof *w);
     if (!w) return -1;
-    w->board = calloc(1, sizeof *w->board);
+    w->board = calloc(1, harpe_sim_board_size(RANKS, 0));
     if (!w->board) return -1;
     w->board->world_size = RANKS;
     w->board->turns_step = -1;
@@ -53,11 +53,12 @@ static void fill(harpe_sim_step *ranks, int64_t time_ns, double energy_j, int64_
 
 static void add(world *w, int64_t time_ns, double energy_j, int64_t round_of_0,
                 int64_t round_of_1) {
-    fill(w->board->step[w->run.story.step_count++], time_ns, energy_j, round_of_0, round_of_1);
+    fill(harpe_sim_step_at(w->board, w->run.story.step_count++), time_ns, energy_j, round_of_0,
+         round_of_1);
 }
 
 static void add_baseline(world *w, double energy_j) {
-    fill(w->board->baseline[w->board->baseline_count++], 100, energy_j, -1, -1);
+    fill(harpe_sim_baseline_at(w->board, w->board->baseline_count++), 100, energy_j, -1, -1);
 }
 
 static void change(world *w, int64_t round, bool is_learned) {
@@ -166,7 +167,7 @@ static void step_that_a_rank_did_not_finish_is_left_out(void **state) {
     world *w = *state;
     for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS + 2; i++)
         add(w, 100, 10, 0, 0);
-    w->board->step[HARPE_SIM_WARM_UP_STEPS][1].end_ns = 0;
+    harpe_sim_step_at(w->board, HARPE_SIM_WARM_UP_STEPS)[1].end_ns = 0;
     harpe_sim_summary sums = sum_up(w);
     assert_int_equal(sums.kinds[HARPE_SIM_LEARNING].steps, 1);
     harpe_sim_summary_free(&sums);

@@ -198,14 +198,16 @@ static json_t *show_stretch(const harpe_sim_run *run, const harpe_sim_summary *s
 static json_t *show_steps(const harpe_sim_run *run) {
     json_t *steps = json_array();
     for (int step = 0; step < run->story.step_count; step++)
-        json_array_append_new(steps, harpe_sim_show_step(run->board, run->board->step[step]));
+        json_array_append_new(steps,
+                              harpe_sim_show_step(run->board, harpe_sim_step_at(run->board, step)));
     return steps;
 }
 
 static json_t *show_baseline_steps(const harpe_sim_run *run) {
     json_t *steps = json_array();
     for (int i = 0; i < atomic_load(&run->board->baseline_count); i++)
-        json_array_append_new(steps, harpe_sim_show_step(run->board, run->board->baseline[i]));
+        json_array_append_new(
+            steps, harpe_sim_show_step(run->board, harpe_sim_baseline_at(run->board, i)));
     return steps;
 }
 
