@@ -273,14 +273,14 @@ int harpe_file_lock_at(int directory, const char *name, int timeout_ms) {
         if (fstat(lock, &opened) == 0 &&
             fstatat(directory, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
             opened.st_ino == named.st_ino)
-            return lock;
+            return harpe_process_holds(lock);
         close(lock);
     }
 }
 
 void harpe_file_unlock_at(int directory, const char *name, int lock) {
     (void)unlinkat(directory, name, 0);
-    (void)close(lock);
+    harpe_process_close(lock);
 }
 
 /* Writes a file by way of a temporary file. The last part of `path` must not be a symbolic link. A

@@ -44,6 +44,9 @@ typedef struct harpe_platform {
     void (*own)(int descriptor);
     void (*disown)(int descriptor);
 
+    /* Returns the directory for what is otherwise kept for all of the user's processes; NULL: the
+     * usual one. */
+    const char *(*directory)(void);
     /* Maps shared memory. All mappings of a file have one address. */
     void *(*map)(int file, size_t size);
     void (*unmap)(void *memory, size_t size);

@@ -76,6 +76,10 @@ void harpe_process_close(int descriptor) {
     (void)close(descriptor);
 }
 
+const char *harpe_process_world_directory(void) {
+    return harpe_platform_in_use ? harpe_platform_in_use->directory() : NULL;
+}
+
 int harpe_process_holds(int descriptor) {
     if (harpe_platform_in_use && descriptor >= 0) harpe_platform_in_use->own(descriptor);
     return descriptor;

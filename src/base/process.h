@@ -33,6 +33,10 @@ _Noreturn void harpe_process_exit(int status);
 void *harpe_process_map(int file, size_t size);
 void harpe_process_unmap(void *memory, size_t size);
 
+/* Returns the directory that a simulated world has in place of directories that all of a user's
+ * processes share. Returns NULL outside of a world. */
+const char *harpe_process_world_directory(void);
+
 /* Notes that the calling process holds a descriptor whose close others wait for, such as a lock on
  * a file. Returns the descriptor. */
 int harpe_process_holds(int descriptor);

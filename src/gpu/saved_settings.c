@@ -393,7 +393,7 @@ static harpe_status wait_for_lock(harpe_gpu_claim *claim, harpe_gpus *gpus, int 
             bool is_free = false;
             harpe_status status = take_over(claim, gpus, &is_free, earlier, error);
             if (status == HARPE_OK && is_free) return HARPE_OK;
-            close(claim->lock);
+            harpe_process_close(claim->lock);
             claim->lock = -1;
             if (status != HARPE_OK) return status;
         }
@@ -441,7 +441,7 @@ void harpe_gpu_claim_release(harpe_gpu_claim *claim, bool is_restored) {
         harpe_saved_settings_remove(claim->directory, claim->name);
         harpe_saved_settings_unlock(claim->directory, claim->name, claim->lock);
     } else {
-        close(claim->lock);
+        harpe_process_close(claim->lock);
     }
     close(claim->directory);
     free(claim);

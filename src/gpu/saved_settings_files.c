@@ -77,6 +77,8 @@ static harpe_status open_runtime_directory(bool may_make, int *out, harpe_error 
 harpe_status harpe_saved_settings_open_directory(bool is_emulated, bool may_make, int *out,
                                                  harpe_error *error) {
     char path[64];
+    const char *own = harpe_process_world_directory();
+    if (own) return try_directory(own, may_make, out, error);
     unsigned user = (unsigned)geteuid();
     snprintf(path, sizeof path, "/dev/shm/harpe-%s%u", is_emulated ? "emulated-" : "", user);
     if (is_emulated) return try_directory(path, may_make, out, error);

@@ -159,12 +159,17 @@ static harpe_status join_cluster(void *library, harpe_error *error) {
 
 /* ---- All of it ------------------------------------------------------------------------------- */
 
+/* Lets the GPUs exist in a world (emulator/world.h), or no longer. */
+static void use_platform(void *library, const harpe_platform *platform) {
+    void (*use)(const harpe_platform *platform);
+    *(void **)&use = dlsym(library, "harpe_emulator_use_platform");
+    if (use) use(platform);
+}
+
 static harpe_status open_library(harpe_emulated_cluster *cluster, harpe_error *error) {
     cluster->library = dlopen(getenv("HARPE_NVML_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
     if (!cluster->library) return harpe_fail(error, HARPE_UNAVAILABLE, "%s", dlerror());
-    void (*use_platform)(const harpe_platform *platform);
-    *(void **)&use_platform = dlsym(cluster->library, "harpe_emulator_use_platform");
-    if (use_platform) use_platform(harpe_platform_in_use);
+    if (harpe_platform_in_use) use_platform(cluster->library, harpe_platform_in_use);
     harpe_status status = check_values(cluster->library, error);
     if (status == HARPE_OK) {
         remove_leftovers();
@@ -209,6 +214,7 @@ static bool is_used(const char *name) {
 
 void harpe_emulated_cluster_close(harpe_emulated_cluster *cluster, double wait_s) {
     if (!cluster->library) return;
+    if (harpe_platform_in_use) use_platform(cluster->library, NULL);
     dlclose(cluster->library); /* leaves the cluster */
     cluster->library = NULL;
     double until_s = harpe_clock_s() + wait_s;

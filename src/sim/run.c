@@ -157,6 +157,7 @@ static harpe_status run_in_world(const harpe_sim_options *options, const char *d
     harpe_world_options world = {.seed = options->seed};
     if (staging->world) world = *staging->world;
     world.programs = programs;
+    world.directory = directory;
     world.wall_ns = WORLD_BEGINS_S * INT64_C(1000000000);
     harpe_status status = harpe_world_run(&world, run_first, &run, error);
     return status == HARPE_OK ? run.status : status;

@@ -5,10 +5,16 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#ifndef __x86_64__
 #include <ucontext.h>
+#endif
 
 typedef struct harpe_fiber {
+#ifdef __x86_64__
+    void *top; /* of its stack */
+#else
     ucontext_t context;
+#endif
     void *stack; /* NULL: that of the system's thread */
     void *sanitizer_state;
     void (*run)(void *user);

@@ -13,7 +13,6 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include "base/array.h"
@@ -662,6 +661,8 @@ static void disown_descriptor(int fd) {
     }
 }
 
+static const char *directory(void) { return world.options.directory; }
+
 static void *map(int file, size_t size) {
     struct stat status;
     if (fstat(file, &status) != 0) return NULL;
@@ -711,6 +712,7 @@ static const harpe_platform platform = {
     .helper_descriptor = helper_descriptor,
     .own = own_descriptor,
     .disown = disown_descriptor,
+    .directory = directory,
     .map = map,
     .unmap = unmap,
 };

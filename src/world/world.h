@@ -30,6 +30,7 @@ typedef struct harpe_world_options {
     bool shuffles;
     const harpe_world_program *programs; /* ends with a NULL name; NULL: none */
     int64_t wall_ns;                     /* time of day at the start, since 1970 */
+    const char *directory;               /* of harpe_process_world_directory; NULL: none */
     /* The run fails after this virtual time, or after this many turns without a step of time. 0: no
      * limit. */
     int64_t longest_ns;
