@@ -14,7 +14,7 @@
 #include "cli/commands.h"
 #include "client/controller.h"
 #include "client/controller_process.h"
-#include "http/client/connection.h"
+#include "http/client/transport_curl.h"
 #include "server/scheduler/library.h"
 #include "server/scheduler/library_host.h"
 #include "server/scheduler/supervisor.h"

@@ -14,7 +14,7 @@
 #include "base/random.h"
 #include "client/controller.h"
 #include "client/controller_process.h"
-#include "http/client/connection.h"
+#include "http/client/transport_curl.h"
 #include "sim/cluster.h"
 #include "world/transport.h"
 #include "world/world.h"

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/text.h"
+#include "http/client/connection.h"
 #include "http/client/transport.h"
 
 typedef enum harpe_http_answer_part {

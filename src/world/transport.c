@@ -21,6 +21,7 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "base/wait.h"
+#include "http/client/connection.h"
 #include "http/client/transport.h"
 #include "world/http_answer.h"
 #include "world/world.h"
@@ -128,8 +129,9 @@ void harpe_transport_unserve(const char *name) {
 /* Connects to a Unix socket that a server has made itself. */
 static int connect_to_path(const char *path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    if (strlen(path) >= sizeof address.sun_path) return -1;
-    (void)strcpy(address.sun_path, path);
+    size_t length = strlen(path);
+    if (length >= sizeof address.sun_path) return -1;
+    memcpy(address.sun_path, path, length + 1);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) == 0) return fd;
     (void)close(fd);

@@ -86,9 +86,4 @@ bool harpe_connection_has_wrong_name(const harpe_connection *connection);
 /* Appends `bytes` to `text` in URL encoding. */
 void harpe_url_append(harpe_text *text, const char *bytes);
 
-/* harpe_connections_begin initialises the libraries, and harpe_connections_end releases them. Both
- * are optional. Call harpe_connections_begin once, before the program has threads. */
-void harpe_connections_begin(void);
-void harpe_connections_end(void);
-
 #endif

@@ -5,7 +5,12 @@
 #ifndef HARPE_HTTP_CLIENT_TRANSPORT_H
 #define HARPE_HTTP_CLIENT_TRANSPORT_H
 
-#include "http/client/connection.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct harpe_connection;
+struct harpe_connection_options;
 
 enum { HARPE_TRANSFER_REASON_SIZE = 256 };
 
@@ -43,8 +48,8 @@ typedef struct harpe_transport {
     /* Makes what carries the requests of one connection, and connects to nobody yet. The texts of
      * `options` are copied. `reason` has HARPE_TRANSFER_REASON_SIZE bytes and outlives the link.
      * Returns NULL if memory runs out. */
-    void *(*open)(harpe_connection *connection, const harpe_connection_options *options,
-                  char *reason);
+    void *(*open)(struct harpe_connection *connection,
+                  const struct harpe_connection_options *options, char *reason);
     void (*close)(void *link);
     /* Begins a transfer. Returns false if memory runs out; then `end` does not follow. */
     bool (*begin)(void *link, const harpe_transfer *transfer);
@@ -68,8 +73,10 @@ extern const harpe_transport harpe_transport_curl;
 /* ---- What a transport calls ------------------------------------------------------------------ */
 
 /* Takes bytes of the answer's body. Returns false if the transfer must fail. */
-bool harpe_connection_take_body(harpe_connection *connection, const char *bytes, size_t length);
+bool harpe_connection_take_body(struct harpe_connection *connection, const char *bytes,
+                                size_t length);
 /* Takes a line of the answer's head. */
-void harpe_connection_take_line(harpe_connection *connection, const char *line, size_t length);
+void harpe_connection_take_line(struct harpe_connection *connection, const char *line,
+                                size_t length);
 
 #endif

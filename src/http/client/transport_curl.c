@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Carries requests with libcurl's multi interface, which another thread can wake, so a held request
  * does not delay the end of the optimizer. Redirects and proxies are not followed. */
+#include "http/client/transport_curl.h"
+
 #include <curl/curl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +10,7 @@
 
 #include "base/array.h"
 #include "base/text.h"
+#include "http/client/connection.h"
 #include "http/client/transport.h"
 #include "http/client/trust_store.h"
 
