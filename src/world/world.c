@@ -784,7 +784,6 @@ static void take_turn(void) {
         wait_by_time(one, stalled_ns);
         return;
     }
-    if (world.step) world.step(world.step_user);
     world.counts.turns++;
     world.turns_at_once++;
     world.current = one;
@@ -800,6 +799,7 @@ static harpe_status run_until_end(const process *first) {
     while (first->is_alive) {
         if (options->most_turns && world.turns_at_once > options->most_turns)
             return stuck("the time stands still");
+        if (world.ready && world.step) world.step(world.step_user); /* it may kill */
         if (world.ready) {
             take_turn();
         } else if (!look_at_descriptors()) {

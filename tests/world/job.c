@@ -26,10 +26,10 @@
 
 /* The promises, in virtual time. A rank that is killed is followed by its controller within
  * GPU_BACK_S; a driver that is slow, or a process that stands still, adds to it. After the last
- * fault a job trains in new rounds within RECOVERY_S: the client waits for at most a minute between
- * attempts. */
+ * fault a job trains in new rounds within RECOVERY_S: a client waits for at most a minute between
+ * attempts, but 10 minutes for the answer of a held request. */
 #define GPU_BACK_S 5.0
-#define RECOVERY_S 400.0
+#define RECOVERY_S 800.0
 #define LONGEST_S 40000.0
 enum {
     LOOK_MS = 50,
@@ -131,8 +131,12 @@ static harpe_message_fate draw_fate(void *user, const harpe_message *message) {
     switch (harpe_world_draw(8)) {
     case 0: fate.request_late_ns = late_ns; break;
     case 1: fate.answer_late_ns = late_ns; break;
-    case 2: fate.loses_request = true; break;
-    case 3: fate.loses_answer = true; break;
+    case 2:
+    case 3: /* seldom for a held request, because the client waits 10 minutes for its answer */
+        if (strncmp(message->target, "/schedule/", 10) == 0 && harpe_world_draw(10) != 0) break;
+        fate.loses_request = harpe_world_draw(2);
+        fate.loses_answer = !fate.loses_request;
+        break;
     case 4:
         fate.cuts_request = true;
         fate.request_bytes = harpe_world_draw(message->body_length + 100);
