@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -854,6 +855,7 @@ harpe_status harpe_world_run(const harpe_world_options *options, void (*run)(voi
     world.wall_offset_ns = options->wall_ns - world.now_ns;
     world.ready_end = &world.ready;
     world.error = error;
+    json_object_seed(1); /* otherwise jansson draws the seed of its hash tables */
     world.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (world.epoll_fd < 0) return harpe_fail_errno(error, errno, "cannot make a world");
     harpe_platform_in_use = &platform;
