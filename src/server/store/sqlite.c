@@ -9,12 +9,10 @@
  * if the machine fails. */
 #include "server/store/sqlite_store.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -246,7 +244,7 @@ static harpe_status set_in_use(harpe_sqlite *store, bool in_use, harpe_error *er
     harpe_status status = harpe_sqlite_execute(store, sql, error);
     if (status != HARPE_OK) return status;
     store->record.commits++;
-    if (store->record_file >= 0) harpe_commit_record_update(store->record_file, &store->record);
+    if (store->path) harpe_commit_record_update(store->path, store->record_file, &store->record);
     return HARPE_OK;
 }
 
@@ -263,7 +261,7 @@ static harpe_status begin_use(harpe_sqlite *store, harpe_error *error) {
         return harpe_sqlite_fail(store, error);
     store->log_frames = 0;
     store->record.base = store->record.commits;
-    harpe_commit_record_update(store->record_file, &store->record);
+    harpe_commit_record_update(store->path, store->record_file, &store->record);
     store->database.path = sqlite3_db_filename(store->db, "main");
     store->log.path = sqlite3_filename_wal(store->database.path);
     (void)sqlite3_file_control(store->db, "main", SQLITE_FCNTL_FILE_POINTER, &store->database.file);
@@ -320,7 +318,7 @@ static harpe_status start(harpe_sqlite *store, const char *path, harpe_error *er
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
     bool had_log = store->path && harpe_store_size_of(store->path, HARPE_STORE_LOG) > 0;
     harpe_sqlite_read_alone(store);
-    if (sqlite3_open_v2(path, &store->db, flags, NULL) != SQLITE_OK)
+    if (sqlite3_open_v2(path, &store->db, flags, harpe_store_vfs(path)) != SQLITE_OK)
         return harpe_sqlite_fail(store, error);
     sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
     harpe_status status = set_up(store, had_log, error);
@@ -383,8 +381,8 @@ static void tighten(const char *path, const char *suffix, harpe_log log) {
 /* Makes the file of the database if it is missing, because SQLite would make it readable for other
  * users. SQLite gives its log the mode of the database. */
 static void protect(const char *path, harpe_log log) {
-    int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0600);
-    if (file >= 0) (void)close(file);
+    (void)harpe_store_create(path);
+    if (harpe_store_files_of(path)) return;
     tighten(path, "", log);
     tighten(path, HARPE_STORE_LOG, log);
     tighten(path, HARPE_STORE_MEMORY, log);
@@ -401,7 +399,8 @@ static harpe_status open_sqlite(const char *where, harpe_log log, void **state,
     /* A name with a slash has no special meaning for SQLite, unlike ":memory:" or "file:...". */
     char *plain_path = NULL;
     char *name = NULL;
-    if (asprintf(&plain_path, "%s%s", *path == '/' ? "" : "./", path) < 0) plain_path = NULL;
+    bool is_plain = *path == '/' || harpe_store_files_of(path);
+    if (asprintf(&plain_path, "%s%s", is_plain ? "" : "./", path) < 0) plain_path = NULL;
     if (asprintf(&name, "sqlite:%s", path) < 0) name = NULL;
     char *file = plain_path ? harpe_store_real_path(plain_path) : NULL;
     harpe_status status = file ? harpe_store_check_kinds(file, error) : HARPE_OK;
@@ -489,7 +488,7 @@ static harpe_status write_transaction(harpe_sqlite *store, const harpe_change *c
         return status;
     }
     store->record.commits++;
-    if (store->record_file >= 0) harpe_commit_record_update(store->record_file, &store->record);
+    if (store->path) harpe_commit_record_update(store->path, store->record_file, &store->record);
     /* If the name now leads to another file, the commit is in the wrong file and counts as
      * failed. */
     return renew_files(store, error);
@@ -515,9 +514,7 @@ static harpe_status check(void *state, harpe_error *error) {
 
 static int64_t free_bytes(void *state) {
     const harpe_sqlite *store = state;
-    struct statvfs info;
-    if (statvfs(store->path, &info) != 0) return -1;
-    return (int64_t)info.f_bavail * (int64_t)info.f_frsize;
+    return harpe_store_free_bytes(store->path);
 }
 
 const harpe_store_backend harpe_store_sqlite = {

@@ -68,7 +68,8 @@ int harpe_sqlite_open_unchanging(const char *path, sqlite3 **db) {
             harpe_text_printf(&name, "%%%02X", (unsigned)(unsigned char)*c);
     harpe_text_printf(&name, "?immutable=1");
     int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX;
-    int result = name.failed ? SQLITE_NOMEM : sqlite3_open_v2(name.data, db, flags, NULL);
+    int result =
+        name.failed ? SQLITE_NOMEM : sqlite3_open_v2(name.data, db, flags, harpe_store_vfs(path));
     harpe_text_free(&name);
     return result;
 }

@@ -7,16 +7,12 @@
  * The copy is made in small steps, and writes continue between the steps. If this connection makes
  * a change meanwhile, SQLite also makes it in the copy. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/array.h"
@@ -52,14 +48,13 @@ struct harpe_sqlite_backups {
  * when this disk is full. */
 static harpe_status check_room(const harpe_sqlite_backups *self, harpe_error *error) {
     int64_t pages = 0;
-    struct statvfs disk;
     harpe_sqlite *store = self->store;
     harpe_lock(&store->lock);
     harpe_status status = harpe_sqlite_integer(store, "PRAGMA page_count", &pages, error);
     harpe_unlock(&store->lock);
-    if (status != HARPE_OK || statvfs(self->socket_path, &disk) != 0) return status;
+    int64_t free_bytes = harpe_store_free_bytes(store->path);
+    if (status != HARPE_OK || free_bytes < 0) return status;
     int64_t needed = pages * HARPE_SQLITE_PAGE_BYTES + SPARE_BYTES;
-    int64_t free_bytes = (int64_t)(disk.f_bavail * disk.f_frsize);
     if (free_bytes >= needed) return HARPE_OK;
     return harpe_fail(
         error, HARPE_IO_ERROR,
@@ -98,7 +93,7 @@ static int finish_copy(sqlite3 *copy) {
 static harpe_status fill_copy(const harpe_sqlite_backups *self, harpe_error *error) {
     sqlite3 *copy = NULL;
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
-    int result = sqlite3_open_v2(self->copy_path, &copy, flags, NULL);
+    int result = sqlite3_open_v2(self->copy_path, &copy, flags, harpe_store_vfs(self->copy_path));
     if (result == SQLITE_OK)
         result = sqlite3_exec(copy,
                               "PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = OFF;"
@@ -118,7 +113,7 @@ static void remove_copy(const harpe_sqlite_backups *self) {
     static const char *const suffixes[] = {"", HARPE_STORE_LOG, HARPE_STORE_JOURNAL};
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
         char *name = harpe_store_beside(self->copy_path, suffixes[i]);
-        if (name) (void)unlink(name);
+        if (name) harpe_store_remove(name);
         free(name);
     }
 }
@@ -129,11 +124,10 @@ static harpe_status make_copy(const harpe_sqlite_backups *self, int *file, harpe
     harpe_status status = check_room(self, error);
     if (status != HARPE_OK) return status;
     remove_copy(self);
-    int made = open(self->copy_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (made < 0) return harpe_fail_errno(error, errno, "%s", self->copy_path);
-    (void)close(made);
+    int failure = harpe_store_create(self->copy_path);
+    if (failure) return harpe_fail_errno(error, failure, "%s", self->copy_path);
     status = fill_copy(self, error);
-    if (status == HARPE_OK) *file = open(self->copy_path, O_RDONLY | O_CLOEXEC);
+    if (status == HARPE_OK) *file = harpe_store_open_file(self->copy_path);
     if (status == HARPE_OK && *file < 0)
         status = harpe_fail_errno(error, errno, "%s", self->copy_path);
     remove_copy(self);
@@ -201,7 +195,7 @@ static harpe_status start(harpe_sqlite_backups *self, harpe_error *error) {
     if (!self->socket_path || !self->copy_path) return harpe_fail_memory(error);
     /* This server has the store open, so files with these names were left by a server that was
      * killed. */
-    (void)unlink(self->socket_path);
+    harpe_store_remove(self->socket_path);
     remove_copy(self);
     self->stop = eventfd(0, EFD_CLOEXEC);
     if (self->stop < 0) return harpe_fail_errno(error, errno, "cannot make an eventfd");
@@ -210,7 +204,7 @@ static harpe_status start(harpe_sqlite_backups *self, harpe_error *error) {
     if (status != HARPE_OK) return status;
     int failed = harpe_thread_start(&self->thread, "harpe-backup", serve_backups, self);
     if (!failed) return HARPE_OK;
-    (void)unlink(self->socket_path);
+    harpe_store_remove(self->socket_path);
     return harpe_fail_errno(error, failed, "cannot start a thread");
 }
 
@@ -238,6 +232,6 @@ void harpe_sqlite_backups_stop(harpe_sqlite_backups *backups) {
     backups->is_stopping = true;
     (void)eventfd_write(backups->stop, 1);
     harpe_thread_join(backups->thread);
-    (void)unlink(backups->socket_path);
+    harpe_store_remove(backups->socket_path);
     free_backups(backups);
 }

@@ -10,8 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -21,6 +23,59 @@
 #include "base/random.h"
 
 enum { LINKS_AT_MOST = 40 }; /* symbolic links in a row; the kernel has the same limit */
+
+/* ---- The file system ------------------------------------------------------------------------- */
+
+const harpe_store_files *harpe_store_files_elsewhere;
+
+const harpe_store_files *harpe_store_files_of(const char *path) {
+    const harpe_store_files *files = harpe_store_files_elsewhere;
+    return files && files->vfs(path) ? files : NULL;
+}
+
+const char *harpe_store_vfs(const char *path) {
+    return harpe_store_files_elsewhere ? harpe_store_files_elsewhere->vfs(path) : NULL;
+}
+
+static int look_at(const char *path, struct stat *info) {
+    const harpe_store_files *files = harpe_store_files_of(path);
+    if (files) return files->look(path, info);
+    return stat(path, info) == 0 ? 0 : errno;
+}
+
+int harpe_store_create(const char *path) {
+    const harpe_store_files *files = harpe_store_files_of(path);
+    struct stat info;
+    if (files) return files->look(path, &info) == 0 ? EEXIST : files->write(path, "", 0, false);
+    int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0600);
+    if (file < 0) return errno;
+    (void)close(file);
+    return 0;
+}
+
+void harpe_store_remove(const char *path) {
+    const harpe_store_files *files = harpe_store_files_of(path);
+    if (files)
+        (void)files->remove(path);
+    else
+        (void)unlink(path);
+}
+
+int harpe_store_open_file(const char *path) {
+    const harpe_store_files *files = harpe_store_files_of(path);
+    int file = -1;
+    if (!files) return open(path, O_RDONLY | O_CLOEXEC);
+    errno = files->open(path, &file);
+    return file;
+}
+
+int64_t harpe_store_free_bytes(const char *path) {
+    const harpe_store_files *files = harpe_store_files_of(path);
+    struct statvfs info;
+    if (files) return files->free_bytes(path);
+    if (statvfs(path, &info) != 0) return -1;
+    return (int64_t)info.f_bavail * (int64_t)info.f_frsize;
+}
 
 /* ---- Names ----------------------------------------------------------------------------------- */
 
@@ -57,6 +112,7 @@ static char *follow(const char *path) {
 
 /* Also follows a link to a file that does not exist yet, because SQLite makes the file there. */
 char *harpe_store_real_path(const char *path) {
+    if (harpe_store_files_of(path)) return strdup(path);
     char *real = realpath(path, NULL);
     if (real) return real;
     char *at = strdup(path);
@@ -74,7 +130,7 @@ char *harpe_store_real_path(const char *path) {
 off_t harpe_store_size_of(const char *path, const char *suffix) {
     struct stat info;
     char *name = harpe_store_beside(path, suffix);
-    off_t size = name && stat(name, &info) == 0 ? info.st_size : 0;
+    off_t size = name && look_at(name, &info) == 0 ? info.st_size : 0;
     free(name);
     return size;
 }
@@ -84,6 +140,7 @@ off_t harpe_store_size_of(const char *path, const char *suffix) {
 harpe_status harpe_store_check_kinds(const char *path, harpe_error *error) {
     static const char *const suffixes[] = {"", HARPE_STORE_LOG, HARPE_STORE_MEMORY,
                                            HARPE_STORE_JOURNAL, HARPE_STORE_COMMITS};
+    if (harpe_store_files_of(path)) return HARPE_OK;
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
         char *name = harpe_store_beside(path, suffixes[i]);
         if (!name) return harpe_fail_memory(error);
@@ -134,13 +191,35 @@ static bool parse_record(const char *text, harpe_commit_record *out) {
     return text && parse_number(text, "base ", &out->base);
 }
 
+static harpe_status fail_elsewhere(const char *name, int failure, harpe_error *error) {
+    return failure ? harpe_fail_errno(error, failure, "%s", name) : HARPE_OK;
+}
+
+/* Returns the text of the record, which the caller frees. */
+static harpe_status read_record(const char *name, char **text, harpe_error *error) {
+    const harpe_store_files *files = harpe_store_files_of(name);
+    size_t length = 0;
+    if (!files) return harpe_file_read_promptly(name, RECORD_SIZE, text, &length, error);
+    *text = harpe_calloc(1, RECORD_SIZE + 1);
+    if (!*text) return harpe_fail_memory(error);
+    return fail_elsewhere(name, files->read(name, *text, RECORD_SIZE, &length), error);
+}
+
+static harpe_status write_record(const char *name, const char *text, harpe_error *error) {
+    const harpe_store_files *files = harpe_store_files_of(name);
+    if (files) return fail_elsewhere(name, files->write(name, text, strlen(text), true), error);
+    harpe_status status = harpe_file_write(name, text, strlen(text), error);
+    if (status == HARPE_OK && chmod(name, 0600) != 0)
+        status = harpe_fail_errno(error, errno, "changing the mode of %s", name);
+    return status;
+}
+
 harpe_status harpe_commit_record_read(const char *path, harpe_commit_record *out,
                                       harpe_error *error) {
     char *name = harpe_store_beside(path, HARPE_STORE_COMMITS);
     char *text = NULL;
-    size_t length;
     if (!name) return harpe_fail_memory(error);
-    harpe_status status = harpe_file_read_promptly(name, RECORD_SIZE, &text, &length, error);
+    harpe_status status = read_record(name, &text, error);
     bool is_other =
         status == HARPE_LIMIT_EXCEEDED || (status == HARPE_OK && !parse_record(text, out));
     if (is_other)
@@ -157,14 +236,14 @@ harpe_status harpe_commit_record_make(const char *path, const harpe_commit_recor
     char *name = harpe_store_beside(path, HARPE_STORE_COMMITS);
     if (!name) return harpe_fail_memory(error);
     format_record(record, text);
-    harpe_status status = harpe_file_write(name, text, strlen(text), error);
-    if (status == HARPE_OK && chmod(name, 0600) != 0)
-        status = harpe_fail_errno(error, errno, "changing the mode of %s", name);
+    harpe_status status = write_record(name, text, error);
     free(name);
     return status;
 }
 
 harpe_status harpe_commit_record_open(const char *path, int *file, harpe_error *error) {
+    *file = -1;
+    if (harpe_store_files_of(path)) return HARPE_OK;
     char *name = harpe_store_beside(path, HARPE_STORE_COMMITS);
     if (!name) return harpe_fail_memory(error);
     *file = open(name, O_WRONLY | O_CLOEXEC | O_NOCTTY);
@@ -173,9 +252,14 @@ harpe_status harpe_commit_record_open(const char *path, int *file, harpe_error *
     return status;
 }
 
-void harpe_commit_record_update(int file, const harpe_commit_record *record) {
+void harpe_commit_record_update(const char *path, int file, const harpe_commit_record *record) {
+    const harpe_store_files *files = harpe_store_files_of(path);
     char text[RECORD_SIZE];
     format_record(record, text);
+    char *name = files ? harpe_store_beside(path, HARPE_STORE_COMMITS) : NULL;
+    if (name) (void)files->write(name, text, strlen(text), false);
+    free(name);
+    if (files) return;
     ssize_t written = pwrite(file, text, strlen(text), 0);
     (void)written;
 }
@@ -190,7 +274,7 @@ static void read_header(const harpe_file_state *state, unsigned char header[]) {
 
 void harpe_file_state_note(harpe_file_state *state) {
     struct stat info;
-    if (!state->path || stat(state->path, &info) != 0) return;
+    if (!state->path || look_at(state->path, &info) != 0) return;
     state->device = info.st_dev;
     state->inode = info.st_ino;
     state->size = info.st_size;
@@ -203,7 +287,8 @@ void harpe_file_state_note(harpe_file_state *state) {
 static const char *what_happened(const harpe_file_state *state) {
     struct stat info;
     unsigned char header[sizeof state->header];
-    if (stat(state->path, &info) != 0) return errno == ENOENT ? "was deleted" : "cannot be reached";
+    int failure = look_at(state->path, &info);
+    if (failure) return failure == ENOENT ? "was deleted" : "cannot be reached";
     if (info.st_dev != state->device || info.st_ino != state->inode) return "was replaced";
     if (info.st_size < state->size) return "was truncated";
     if (info.st_size > state->size) return "was written by another program";
@@ -233,7 +318,7 @@ harpe_status harpe_file_state_check(const harpe_file_state *state, harpe_error *
 harpe_status harpe_file_state_renew(harpe_file_state *state, harpe_error *error) {
     struct stat info;
     if (!state->path) return HARPE_OK;
-    if (stat(state->path, &info) != 0) return fail_state(state, "was deleted", error);
+    if (look_at(state->path, &info) != 0) return fail_state(state, "was deleted", error);
     if (info.st_dev != state->device || info.st_ino != state->inode)
         return fail_state(state, "was replaced", error);
     harpe_file_state_note(state);

@@ -11,14 +11,51 @@
 #define HARPE_SERVER_STORE_SQLITE_FILES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <sys/un.h>
 #include <time.h>
 
 #include <sqlite3.h>
 
 #include <harpe/status.h>
+
+/* ---- The file system ------------------------------------------------------------------------- */
+
+/* Files that the system does not have. Paths are those of the store: "NAME" and "NAME" with a
+ * suffix. Functions return 0 or an errno. */
+typedef struct harpe_store_files {
+    /* Returns the name of SQLite's VFS that has this path. NULL: the system has it. */
+    const char *(*vfs)(const char *path);
+    int (*look)(const char *path, struct stat *info); /* size, time and number of the file */
+    int (*read)(const char *path, char *bytes, size_t room, size_t *length); /* at most `room` */
+    /* Writes the beginning of a file, and makes the file if it is missing. If is_whole, the file is
+     * replaced, and is on disk when this returns. */
+    int (*write)(const char *path, const void *bytes, size_t length, bool is_whole);
+    int (*remove)(const char *path);
+    int (*open)(const char *path, int *descriptor); /* to read what is there now */
+    int64_t (*free_bytes)(const char *path);
+    /* Makes the address of a socket with this path. */
+    int (*address)(const char *path, struct sockaddr_un *address);
+} harpe_store_files;
+
+/* A simulated world (world/disk.h) sets it. NULL: the system has all files. */
+extern const harpe_store_files *harpe_store_files_elsewhere;
+/* Returns harpe_store_files_elsewhere if it has this path, otherwise NULL. */
+const harpe_store_files *harpe_store_files_of(const char *path);
+/* Returns the name of the VFS for SQLite. NULL: its usual one. */
+const char *harpe_store_vfs(const char *path);
+/* Makes an empty file for this user only. Returns 0 or an errno, EEXIST if there is one. */
+int harpe_store_create(const char *path);
+void harpe_store_remove(const char *path);
+/* Opens a file for reading. Returns a descriptor, or -1 with errno. */
+int harpe_store_open_file(const char *path);
+/* Returns the bytes that the file system of this file has free; -1: not known. */
+int64_t harpe_store_free_bytes(const char *path);
+
+/* ---- Names ----------------------------------------------------------------------------------- */
 
 /* Suffixes that are added to the name of the database. */
 #define HARPE_STORE_LOG "-wal"
@@ -58,11 +95,11 @@ harpe_status harpe_commit_record_read(const char *path, harpe_commit_record *out
 /* Makes or replaces the record. When it returns, the record is on disk. */
 harpe_status harpe_commit_record_make(const char *path, const harpe_commit_record *record,
                                       harpe_error *error);
-/* Opens the file for harpe_commit_record_update. */
+/* Opens the file for harpe_commit_record_update. `*file` is -1 if the system does not have it. */
 harpe_status harpe_commit_record_open(const char *path, int *file, harpe_error *error);
 /* Overwrites the record. A failure is ignored, because an older record only has a smaller number of
  * commits than the store. */
-void harpe_commit_record_update(int file, const harpe_commit_record *record);
+void harpe_commit_record_update(const char *path, int file, const harpe_commit_record *record);
 
 /* The state of a file that SQLite has open, at the time when this process last wrote to it. The
  * file is read through SQLite's own descriptor, because closing another descriptor would release

@@ -16,11 +16,20 @@
 #include "base/error.h"
 #include "base/file_internal.h"
 #include "base/passed_files.h"
+#include "base/process.h"
+#include "base/wait.h"
+#include "server/store/sqlite_files.h"
 
 /* Makes an address. The path in an address has at most 107 bytes, so the directory is named by a
- * descriptor (/proc/self/fd/N). */
+ * descriptor (/proc/self/fd/N). `*directory` is -1 if the address needs none. */
 static harpe_status make_address(const char *path, struct sockaddr_un *address, int *directory,
                                  harpe_error *error) {
+    const harpe_store_files *files = harpe_store_files_of(path);
+    *directory = -1;
+    if (files) {
+        int failure = files->address(path, address);
+        return failure ? harpe_fail_errno(error, failure, "%s", path) : HARPE_OK;
+    }
     char *parent = harpe_path_parent(path);
     if (!parent) return harpe_fail_memory(error);
     *directory = open(parent, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -51,9 +60,9 @@ harpe_status harpe_store_control_listen(const char *path, int waiting, int *list
         status = harpe_fail_errno(error, errno, "cannot listen on %s", path);
         if (file >= 0) (void)close(file);
     } else {
-        *listener = file;
+        *listener = harpe_process_holds(file);
     }
-    (void)close(directory);
+    if (directory >= 0) (void)close(directory);
     return status;
 }
 
@@ -71,7 +80,11 @@ static harpe_status receive(int server, const char *path, int wait_s, int *file,
     struct iovec part = {.iov_base = text, .iov_len = sizeof text - 1};
     harpe_passed_files files;
     int flags;
-    ssize_t length = harpe_passed_files_receive(server, &part, 1, 1, &files, 0, &flags);
+    struct pollfd answer = {.fd = server, .events = POLLIN};
+    int ready = harpe_poll(&answer, 1, wait_s * INT64_C(1000000000));
+    if (ready == 0) errno = EAGAIN;
+    ssize_t length =
+        ready <= 0 ? -1 : harpe_passed_files_receive(server, &part, 1, 1, &files, 0, &flags);
     if (length < 0 && errno == EINTR)
         return harpe_fail(error, HARPE_INTERRUPTED, "interrupted; nothing was written");
     if (length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
@@ -101,7 +114,7 @@ harpe_status harpe_store_control_connect(const char *path, int wait_s, int *conn
         status = errno == ENOENT || errno == ECONNREFUSED
                      ? harpe_fail(error, HARPE_NOT_FOUND, "%s: no server listens", path)
                      : harpe_fail_errno(error, errno, "%s", path);
-    (void)close(directory);
+    if (directory >= 0) (void)close(directory);
     if (status != HARPE_OK && server >= 0) (void)close(server);
     if (status == HARPE_OK) *connection = server;
     return status;
