@@ -50,7 +50,7 @@ PLACES = [
      "harpe_log_line"),
     (re.compile(r"<curl/"), ["http/client/transport_curl.c"], "http/client/connection.h"),
     (re.compile(r'"http/http'), ["http/", "server/api/", "server/server.c", "agent/"], "server/engine/call.h"),
-    (re.compile(r"<sqlite3\.h>"), ["server/store/", "cli/main.c"],
+    (re.compile(r"<sqlite3\.h>"), ["server/store/", "world/disk.c", "cli/main.c"],
      "server/store/store.h"),
     (re.compile(r"<libpq-fe\.h>"), ["server/store/", "cli/main.c"],
      "server/store/store.h"),
