@@ -6,19 +6,17 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <dirent.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/clock.h"
-#include "base/scratch.h"
 #include "base/wait.h"
 #include "http/client/connection.h"
 #include "server/server.h"
+#include "world/disk.h"
 #include "world/transport.h"
 #include "world/world.h"
 
@@ -33,8 +31,7 @@ enum { RANKS = 4, ROUNDS = 20 };
 
 /* One world at a time. */
 static struct {
-    char folder[200]; /* of the store; "": in memory */
-    int servers;      /* started */
+    harpe_disk *disk; /* of the store; NULL: in memory */
     harpe_server *server;
     pid_t process;
     bool is_ready;
@@ -66,10 +63,7 @@ static int serve(void *user) {
     harpe_error error;
     static const char *const environment[] = {NULL};
     assert_int_equal(harpe_settings_init(&settings, &error), HARPE_OK);
-    char store[sizeof all.folder + 40] = "memory";
-    if (*all.folder)
-        (void)snprintf(store, sizeof store, "sqlite:%s/%d/store.db", all.folder, all.servers);
-    set(&settings, "store", store);
+    set(&settings, "store", all.disk ? "world:disk/store.db" : "memory");
     set(&settings, "worker_threads", "2");
     assert_int_equal(harpe_settings_complete(&settings, environment, false, &error), HARPE_OK);
     harpe_log log = {.write = write_log};
@@ -82,37 +76,8 @@ static int serve(void *user) {
     return 0;
 }
 
-static void copy_file(const char *from, const char *to) {
-    char bytes[4096];
-    FILE *source = fopen(from, "rb"), *target = fopen(to, "wb");
-    if (!source || !target) fail_msg("cannot copy %s", from);
-    for (size_t count; (count = fread(bytes, 1, sizeof bytes, source)) > 0;)
-        assert_int_equal(fwrite(bytes, 1, count, target), count);
-    (void)fclose(source);
-    assert_int_equal(fclose(target), 0);
-}
-
-/* Copies the files of the last server. It is killed, but SQLite still has its locks, because locks
- * are those of the real process. */
-static void inherit_store(void) {
-    char from[sizeof all.folder + 300], to[sizeof all.folder + 300];
-    (void)snprintf(to, sizeof to, "%s/%d", all.folder, all.servers);
-    assert_int_equal(mkdir(to, 0700), 0);
-    (void)snprintf(from, sizeof from, "%s/%d", all.folder, all.servers - 1);
-    DIR *files = opendir(from);
-    for (const struct dirent *entry; files && (entry = readdir(files));) {
-        if (entry->d_type != DT_REG) continue; /* the socket of the control */
-        (void)snprintf(from, sizeof from, "%s/%d/%s", all.folder, all.servers - 1, entry->d_name);
-        (void)snprintf(to, sizeof to, "%s/%d/%s", all.folder, all.servers, entry->d_name);
-        copy_file(from, to);
-    }
-    if (files) (void)closedir(files);
-}
-
 static void start_server(void) {
     all.is_ready = false;
-    all.servers++;
-    if (*all.folder) inherit_store();
     all.process = harpe_world_start("server", serve, NULL);
     while (!all.is_ready)
         harpe_sleep_ns(MS);
@@ -219,6 +184,7 @@ static void run_job(void *user) {
     for (int i = 0; i < 3 && all.restarts; i++) {
         harpe_sleep_ns(5 * SECOND + 300 * MS);
         harpe_world_kill(all.process);
+        harpe_disk_crash(all.disk);
         start_server();
     }
     for (int rank = 0; rank < RANKS; rank++)
@@ -232,10 +198,11 @@ static void run_job(void *user) {
     all.end_ns = harpe_clock_ns();
 }
 
-static void run(const char *folder, uint64_t seed, bool restarts) {
+/* With restarts, the machine of the server fails three times. */
+static void run(uint64_t seed, bool restarts) {
     memset(&all, 0, sizeof all);
     all.restarts = restarts;
-    (void)snprintf(all.folder, sizeof all.folder, "%s", folder);
+    if (restarts) all.disk = harpe_disk_new("disk", seed);
     harpe_world_options options = {.seed = seed,
                                    .shuffles = true,
                                    .wall_ns = INT64_C(1700000000) * SECOND,
@@ -243,43 +210,38 @@ static void run(const char *folder, uint64_t seed, bool restarts) {
                                    .most_turns = 1000000};
     harpe_error error = {.status = HARPE_OK};
     if (harpe_world_run(&options, run_job, NULL, &error) != HARPE_OK) fail_msg("%s", error.message);
+    harpe_disk_free(all.disk);
 }
 
 static void job_trains_in_memory(void **state) {
     (void)state;
     for (uint64_t seed = 0; seed < 3; seed++)
-        run("", seed, false);
+        run(seed, false);
 }
 
-/* Kills the server three times, with a store in a new folder. */
-static void run_with_kills(const scratch *folder, const char *name, uint64_t seed) {
-    char path[sizeof all.folder];
-    (void)snprintf(path, sizeof path, "%s/%s", folder->root, name);
-    assert_int_equal(mkdir(path, 0700), 0);
-    run(path, seed, true);
-}
-
-static void job_survives_killed_servers(void **state) {
-    run_with_kills(*state, "0", 0);
-    run_with_kills(*state, "1", 1);
+static void job_survives_crashed_servers(void **state) {
+    (void)state;
+    for (uint64_t seed = 0; seed < 5; seed++)
+        run(seed, true);
 }
 
 static void seed_decides_everything(void **state) {
-    run_with_kills(*state, "a", 7);
+    (void)state;
+    run(7, true);
     uint64_t turns = all.turns;
     int64_t end_ns = all.end_ns;
-    run_with_kills(*state, "b", 7);
+    run(7, true);
     assert_int_equal(all.turns, turns);
     assert_int_equal(all.end_ns, end_ns);
-    run_with_kills(*state, "c", 8);
+    run(8, true);
     assert_int_not_equal(all.end_ns, end_ns);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(job_trains_in_memory),
-        cmocka_unit_test_setup_teardown(job_survives_killed_servers, scratch_make, scratch_remove),
-        cmocka_unit_test_setup_teardown(seed_decides_everything, scratch_make, scratch_remove),
+        cmocka_unit_test(job_survives_crashed_servers),
+        cmocka_unit_test(seed_decides_everything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
