@@ -27,6 +27,7 @@
 #include "http/client/connection.h"
 #include "pfo/settings.h"
 #include "server/server.h"
+#include "world/disk.h"
 #include "world/transport.h"
 #include "world/world.h"
 
@@ -34,6 +35,7 @@
 #define STOP_LIMIT_S 30.0
 #define ASK_LIMIT_S 15.0
 
+#define DISK "server"
 enum { WORLD_PORT = 7787 }; /* no port is opened */
 
 /* ---- The process ----------------------------------------------------------------------------- */
@@ -261,6 +263,15 @@ harpe_status harpe_sim_server_start(const harpe_sim_options *options, double blo
     if (!choose_scheduler(options, blocking_power_w, directory, server))
         return harpe_fail_memory(error);
     harpe_status status = HARPE_OK;
+    if (server->is_in_world && !options->server_url) {
+        snprintf(server->store, sizeof server->store, "world:" DISK "/harpe.db");
+        server->disk = harpe_disk_new(DISK, options->seed);
+        if (!server->disk) status = harpe_fail_memory(error);
+    }
+    if (status != HARPE_OK) {
+        harpe_sim_server_stop(server);
+        return status;
+    }
     if (options->server_url) {
         snprintf(server->url, sizeof server->url, "%s", options->server_url);
         status = harpe_server_url_check("--server", server->url, error);
@@ -275,12 +286,16 @@ harpe_status harpe_sim_server_start(const harpe_sim_options *options, double blo
 }
 
 harpe_status harpe_sim_server_restart(harpe_sim_server *server, harpe_error *error) {
+    pid_t before = server->pid;
     end_process(server, SIGKILL);
+    if (server->disk) harpe_disk_abandon(server->disk, before);
     return start_process(server, error);
 }
 
 void harpe_sim_server_stop(harpe_sim_server *server) {
     end_process(server, SIGTERM);
+    harpe_disk_free(server->disk);
+    server->disk = NULL;
     free(server->scheduler_args);
     server->scheduler_args = NULL;
 }

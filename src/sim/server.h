@@ -14,7 +14,8 @@
 typedef struct harpe_sim_server {
     bool is_in_world;
     pid_t pid;                    /* 0: not started here, or not running */
-    struct harpe_server *running; /* in a world */
+    struct harpe_server *running; /* in a world, with the next */
+    struct harpe_disk *disk;      /* of the store; owned */
     harpe_log log;
     int port;
     char url[HARPE_SIM_TEXT_MAX];

@@ -16,10 +16,12 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "base/wait.h"
 #include "client/controller.h"
 #include "sim/ranks.h"
 #include "sim/run.h"
+#include "world/disk.h"
 
 #define SECOND INT64_C(1000000000)
 #define MILLISECOND INT64_C(1000000)
@@ -55,7 +57,7 @@ typedef struct world_job {
     world_job_result *result;
     harpe_sim_run *run;
     harpe_sim_ranks ranks;
-    bool has_ranks;
+    pid_t own; /* this process, which asks the server without faults */
     int wanted_steps;
     bool (*use_faults)(const char *list); /* of the driver */
     uint32_t idle_mhz;
@@ -63,6 +65,7 @@ typedef struct world_job {
     bool is_calm;            /* no more faults */
     int64_t calm_ns;         /* since */
     int64_t calm_round;      /* the round at that time */
+    int64_t disk_until_ns;   /* the disk's fault ends; 0: it has none */
     int64_t driver_until_ns; /* the driver's fault, and processes that stand still, end */
     int64_t stalled_until_ns;
     int64_t next_fault_ns;
@@ -125,7 +128,9 @@ static bool has(const world_job *job, unsigned kind) { return job->options->faul
 static harpe_message_fate draw_fate(void *user, const harpe_message *message) {
     world_job *job = user;
     harpe_message_fate fate = {0};
-    if (!has(job, WORLD_MESSAGES) || job->is_calm || harpe_world_draw(6) != 0) return fate;
+    bool is_from_rank = message->client != job->own;
+    if (!is_from_rank || !has(job, WORLD_MESSAGES) || job->is_calm || harpe_world_draw(6) != 0)
+        return fate;
     job->result->message_faults++;
     int64_t late_ns = (int64_t)harpe_world_draw(20 * SECOND);
     switch (harpe_world_draw(8)) {
@@ -232,6 +237,32 @@ static void disturb_driver(world_job *job) {
     job->result->driver_faults++;
 }
 
+/* Nothing that was accepted before may be lost, and the server must serve again afterwards. */
+static void disturb_disk(world_job *job) {
+    harpe_disk_faults faults = {0};
+    if (job->disk_until_ns > 0) return;
+    switch (harpe_world_draw(4)) {
+    case 0: faults.write_errors_ppm = 100000; break;
+    case 1: faults.sync_errors_ppm = 100000; break;
+    case 2: faults.room_bytes = 1; break;
+    default: faults.write_ns = faults.sync_ns = (int64_t)harpe_world_draw(SECOND); break;
+    }
+    harpe_disk_set_faults(job->run->server->disk, &faults);
+    job->disk_until_ns = harpe_clock_ns() + (int64_t)harpe_world_draw(20 * SECOND);
+    tell(job, "fault: the disk has write errors %u, sync errors %u, room %lld, and takes %.3f s",
+         faults.write_errors_ppm, faults.sync_errors_ppm, (long long)faults.room_bytes,
+         (double)faults.write_ns * 1e-9);
+    job->result->store_faults++;
+}
+
+static void end_disk_fault(world_job *job, bool at_once) {
+    const harpe_disk_faults none = {0};
+    if (job->disk_until_ns == 0 || (!at_once && harpe_clock_ns() < job->disk_until_ns)) return;
+    harpe_disk_set_faults(job->run->server->disk, &none);
+    job->disk_until_ns = 0;
+    tell(job, "the disk is well");
+}
+
 static void end_driver_fault(world_job *job, bool at_once) {
     if (job->driver_until_ns == 0 || (!at_once && harpe_clock_ns() < job->driver_until_ns)) return;
     (void)job->use_faults("");
@@ -248,6 +279,7 @@ static void cause_fault(world_job *job) {
     if (kind == WORLD_STALLS) stall(job);
     if (kind == WORLD_CLOCKS) jump(job);
     if (kind == WORLD_DRIVER) disturb_driver(job);
+    if (kind == WORLD_STORE) disturb_disk(job);
 }
 
 /* ---- Rounds ---------------------------------------------------------------------------------- */
@@ -368,6 +400,11 @@ static void restart(world_job *job, harpe_error *error) {
     }
     if (job->server_back_ns > 0 && harpe_clock_ns() >= job->server_back_ns) {
         job->server_back_ns = 0;
+        if (has(job, WORLD_STORE) && harpe_world_draw(2)) {
+            tell(job, "fault: the server's machine has lost its power");
+            harpe_disk_crash(server->disk);
+            job->result->store_faults++;
+        }
         if (harpe_sim_server_restart(server, error) != HARPE_OK &&
             !harpe_world_is_alive(server->pid)) {
             tell(job, "the server does not start: %s", error->message);
@@ -392,6 +429,7 @@ static void become_calm(world_job *job) {
     job->calm_round = newest_round(job);
     job->doomed = 0;
     end_driver_fault(job, true);
+    end_disk_fault(job, true);
     tell(job, "calm, at round %" PRId64, job->calm_round);
 }
 
@@ -413,6 +451,7 @@ static void train(world_job *job, harpe_error *error) {
         harpe_sim_wait(&board->steps, (uint32_t)steps_done(job), LOOK_MS);
         cause_fault(job);
         end_driver_fault(job, false);
+        end_disk_fault(job, false);
         restart(job, error);
         if (steps_done(job) >= job->wanted_steps * 2 / 3 || harpe_clock_ns() > faults_end_ns)
             become_calm(job);
@@ -438,6 +477,7 @@ static world_job *staged; /* the job of the launcher below */
 static harpe_status launch(harpe_sim_run *run, harpe_error *error) {
     world_job *job = staged;
     job->run = run;
+    job->own = harpe_process_self();
     *(void **)&job->use_faults = NULL;
     void *library = dlopen(run->board->library, RTLD_NOW | RTLD_LOCAL);
     if (library) *(void **)&job->use_faults = dlsym(library, "harpe_emulator_use_faults");
@@ -486,7 +526,8 @@ world_job_result world_job_run(const world_job_options *options) {
     int dp = ranks % 2 == 0 && draw(&random, 3) == 0 ? 2 : 1;
     job.wanted_steps = options->steps > 0 ? options->steps : 30 + (int)draw(&random, 60);
     harpe_sim_options simulated = {.gpu_model = draw(&random, 2) ? "A100" : "H100",
-                                   .imbalance = ranks > dp ? 1 + (double)draw(&random, 30) / 100 : 1,
+                                   .imbalance =
+                                       ranks > dp ? 1 + (double)draw(&random, 30) / 100 : 1,
                                    .forward_time_s = 0.02 + (double)draw(&random, 100) / 1000,
                                    .seed = 1 + draw(&random, 1000),
                                    .physics = draw(&random, 2) ? "real" : NULL,
