@@ -15,6 +15,7 @@
 #endif
 
 #ifdef HAS_ADDRESS_SANITIZER
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
