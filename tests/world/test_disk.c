@@ -275,23 +275,23 @@ static void acknowledged_changes_survive_crashes(void **state) {
 
 static void acknowledged_changes_survive_write_errors(void **state) {
     (void)state;
-    expect_nothing_lost(&(trial){.faults = {.write_errors_ppm = 10000}}, few_trials(200));
+    expect_nothing_lost(&(trial){.faults = {.write_errors_ppm = 10000}}, few_trials(150));
 }
 
 static void acknowledged_changes_survive_sync_errors(void **state) {
     (void)state;
-    expect_nothing_lost(&(trial){.faults = {.sync_errors_ppm = 100000}}, few_trials(200));
+    expect_nothing_lost(&(trial){.faults = {.sync_errors_ppm = 100000}}, few_trials(150));
 }
 
 static void acknowledged_changes_survive_a_full_disk(void **state) {
     (void)state;
-    expect_nothing_lost(&(trial){.faults = {.room_bytes = 400000}}, few_trials(200));
+    expect_nothing_lost(&(trial){.faults = {.room_bytes = 400000}}, few_trials(150));
 }
 
 static void a_disk_that_ignores_syncs_is_found_out(void **state) {
     (void)state;
     trial lies = {.crashes_at_writes = true, .faults = {.ignores_syncs = true}};
-    int count = few_trials(200);
+    int count = few_trials(150);
     int violations = run_trials(&lies, count, &sums);
     print_message("%d of %d: %s\n", violations, count, sums.violation);
     assert_true(violations > count / 4);
@@ -372,16 +372,6 @@ static void slow_writes_take_virtual_time(void **state) {
     assert_string_equal(self.violation, "");
 }
 
-enum { KILLED = 4000 };
-
-/* The memory of killed servers, which stays reachable. */
-static void *lost[KILLED];
-static size_t lost_count;
-
-static void lose(void *memory) {
-    if (lost_count < KILLED) lost[lost_count++] = memory;
-}
-
 /* A server that writes until it is killed. */
 
 static int serve(void *user) {
@@ -417,8 +407,6 @@ static void kill_servers(trial *self) {
             harpe_disk_crash(self->disk);
         else
             harpe_disk_abandon(self->disk, server);
-        lose(self->store);
-        lose(self->loop);
         self->store = NULL;
     }
     self->loop = own;
@@ -428,17 +416,14 @@ static void kill_servers(trial *self) {
 
 static void a_killed_server_gives_its_files_free(void **state) {
     (void)state;
+    static trial self;
     int count = few_trials(100);
     int acknowledged = 0;
     for (int i = 0; i < count; i++) {
-        trial *self = calloc(1, sizeof *self);
-        assert_non_null(self);
-        lose(self);
-        self->seed = (uint64_t)i + 1;
-        self->run = kill_servers;
-        run_trial(self);
-        assert_string_equal(self->violation, "");
-        acknowledged += self->acknowledged;
+        self = (trial){.seed = (uint64_t)i + 1, .run = kill_servers};
+        run_trial(&self);
+        assert_string_equal(self.violation, "");
+        acknowledged += self.acknowledged;
     }
     assert_true(acknowledged > count);
 }
@@ -620,7 +605,7 @@ static void sqlite_survives_crashes_in_every_mode(void **state) {
     };
     for (size_t i = 0; i < sizeof setups / sizeof setups[0]; i++) {
         char violation[400] = "";
-        if (run_plain_trials(setups[i], few_trials(200), violation, sizeof violation) > 0)
+        if (run_plain_trials(setups[i], few_trials(150), violation, sizeof violation) > 0)
             fail_msg("%s: %s", setups[i], violation);
     }
 }
@@ -633,7 +618,7 @@ static void a_disk_keeps_only_what_was_synced(void **state) {
                                          SETUP("DELETE", "OFF")};
     for (size_t i = 0; i < sizeof setups / sizeof setups[0]; i++) {
         char violation[400] = "";
-        int count = few_trials(200);
+        int count = few_trials(150);
         int violations = run_plain_trials(setups[i], count, violation, sizeof violation);
         print_message("%d of %d: %s\n", violations, count, violation);
         assert_true(violations > 0);
