@@ -61,6 +61,7 @@ typedef struct harpe_conversation {
     unsigned random;
     bool counts_rounds; /* the server sends Harpe-Round */
     bool has_no_round;  /* ask for the current schedule, not for that of `round` + 1 */
+    bool comes_back;    /* the rank is registered already */
     bool has_told_conflict;
     int refused_requests; /* consecutive requests for a schedule that the server has refused */
     bool has_told_refused_requests, has_told_trial_memory;

@@ -258,6 +258,12 @@ static void register_job(harpe_pipeline *optimizer) {
 
 static void register_rank(harpe_pipeline *optimizer) {
     harpe_reply reply;
+    harpe_conversation *talk = &optimizer->conversation;
+    if (talk->comes_back && harpe_reply_is_published(talk->connection)) {
+        talk->comes_back = false;
+        enter(optimizer, HARPE_PFO_WAITING);
+        return;
+    }
     harpe_request request = {.path = "/register_rank/",
                              .segment = optimizer->job_id,
                              .query = "",
@@ -270,6 +276,7 @@ static void register_rank(harpe_pipeline *optimizer) {
         return;
     }
     harpe_pipeline_say(optimizer, HARPE_LOG_DEBUG, "registered in job %s", optimizer->job_id);
+    talk->comes_back = false;
     enter(optimizer, HARPE_PFO_WAITING);
 }
 
@@ -385,11 +392,20 @@ static void request_was_refused(harpe_pipeline *optimizer, const char *reason) {
     pause_and_try_again(optimizer);
 }
 
+/* The answer may have been a schedule that was lost. Without a round, the next request is for the
+ * schedule after that one. So the rank registers again: a rank that has come back gets the current
+ * schedule. The published server does not know this. */
+static void come_back(harpe_pipeline *optimizer) {
+    optimizer->conversation.comes_back = true;
+    enter(optimizer, HARPE_PFO_REGISTERING);
+}
+
 static void ask_for_schedule(harpe_pipeline *optimizer) {
     harpe_conversation *talk = &optimizer->conversation;
     char query[64];
     int length = snprintf(query, sizeof query, "?rank=%d", optimizer->options.rank);
-    if (talk->counts_rounds && !talk->has_no_round) {
+    bool has_round = talk->counts_rounds && !talk->has_no_round;
+    if (has_round) {
         (void)snprintf(query + length, sizeof query - (size_t)length, "&round=%lld",
                        (long long)talk->round + 1);
     }
@@ -399,6 +415,7 @@ static void ask_for_schedule(harpe_pipeline *optimizer) {
     harpe_frequency_schedule frequencies = {0};
     harpe_reply_with_schedule(talk->connection, &request, optimizer->options.rank, &frequencies,
                               &reply);
+    if (reply.outcome == HARPE_REPLY_AWAY && !has_round) come_back(optimizer);
     if (has_connection_error(optimizer, &reply)) return;
     if (reply.outcome == HARPE_REPLY_GONE)
         register_anew(optimizer, reply.reason);

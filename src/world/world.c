@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "base/helper_process.h"
 #include "base/platform.h"
+#include "base/wait.h"
 #include "world/fiber.h"
 
 enum {
@@ -517,7 +518,7 @@ static int wait_for_descriptors(struct pollfd *waited, nfds_t count, int64_t lon
     int64_t until_ns =
         longest_ns < 0 || longest_ns > NEVER - 1 - world.now_ns ? NEVER : world.now_ns + longest_ns;
     for (;;) {
-        int ready = poll(waited, count, 0);
+        int ready = harpe_poll(waited, count, 0);
         if (ready != 0 || until_ns <= world.now_ns) return ready;
         self->pollers = harpe_calloc(count, sizeof *self->pollers);
         if (!self->pollers && count > 0) {
