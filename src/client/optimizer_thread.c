@@ -376,6 +376,14 @@ static void take_schedule(harpe_pipeline *optimizer, harpe_frequency_schedule *f
     refuse_schedule(optimizer, round, error.message);
 }
 
+/* The server may have given this rank a schedule that did not arrive. A request without a round is
+ * then for the schedule after that one. So the rank registers again before it: a rank that has come
+ * back gets the current schedule. The published server does not know this. */
+static void come_back(harpe_pipeline *optimizer) {
+    optimizer->conversation.comes_back = true;
+    enter(optimizer, HARPE_PFO_REGISTERING);
+}
+
 /* Asks again after a pause. Logs repeated refusals, because another process may be using this rank
  * of the job. */
 static void request_was_refused(harpe_pipeline *optimizer, const char *reason) {
@@ -389,15 +397,8 @@ static void request_was_refused(harpe_pipeline *optimizer, const char *reason) {
                            "repeated; does another process have this rank and job_key? %s",
                            reason);
     }
+    come_back(optimizer);
     pause_and_try_again(optimizer);
-}
-
-/* The answer may have been a schedule that was lost. Without a round, the next request is for the
- * schedule after that one. So the rank registers again: a rank that has come back gets the current
- * schedule. The published server does not know this. */
-static void come_back(harpe_pipeline *optimizer) {
-    optimizer->conversation.comes_back = true;
-    enter(optimizer, HARPE_PFO_REGISTERING);
 }
 
 static void ask_for_schedule(harpe_pipeline *optimizer) {

@@ -112,6 +112,7 @@ static int serve(void *user) {
     harpe_sim_server *server = user;
     harpe_settings settings;
     harpe_error error;
+    server->running = NULL; /* that of a killed process */
     harpe_status status = harpe_settings_init(&settings, &error);
     if (status == HARPE_OK) status = fill_settings(server, &settings, &error);
     if (status == HARPE_OK)
