@@ -35,7 +35,9 @@
 #define LONGEST_S 40000.0
 enum {
     LOOK_MS = 50,
+    AUDIT_S = 5,
     RANKS_MAX = 8,
+    SHORT_RANKS_MAX = 4,
     MOST_TURNS = 2000000,
     CALM_ROUNDS = 2, /* after the last fault */
     TARGET_SIZE = 256,
@@ -60,6 +62,7 @@ typedef struct world_job {
     pid_t own; /* this process, which asks the server without faults */
     int wanted_steps;
     bool (*use_faults)(const char *list); /* of the driver */
+    int (*energy)(unsigned int gpu, int64_t at_ns, double *energy_j);
     uint32_t idle_mhz;
 
     bool is_calm;            /* no more faults */
@@ -68,12 +71,19 @@ typedef struct world_job {
     int64_t disk_until_ns;   /* the disk's fault ends; 0: it has none */
     int64_t driver_until_ns; /* the driver's fault, and processes that stand still, end */
     int64_t stalled_until_ns;
-    int64_t next_fault_ns;
-    pid_t doomed; /* to be killed after so many turns; 0: none */
+    int64_t fault_ns, next_fault_ns; /* longest time between faults, and the next one */
+    pid_t doomed;                    /* to be killed after so many turns; 0: none */
     uint64_t doomed_turns;
     int64_t server_back_ns; /* 0: it runs */
     int64_t ranks_back_ns;  /* 0: they run */
     int64_t gone_ns;        /* when the last rank had ended */
+
+    /* Results that the server has accepted. */
+    int64_t accepted_round;  /* the newest round of them; -1: none */
+    uint32_t accepted_ranks; /* the ranks whose results of this round were accepted, as bits */
+    double told_j;           /* energy of the job that the server has told last */
+    int64_t told_round;
+    int64_t next_audit_ns;
 
     given_schedule *schedules;
     size_t schedule_count, schedule_capacity;
@@ -163,6 +173,18 @@ static harpe_message_fate draw_fate(void *user, const harpe_message *message) {
     return fate;
 }
 
+static void note_accepted(world_job *job, const harpe_message *message) {
+    const char *round_text = strstr(message->target, "?round=");
+    const char *rank_text = message->body ? strstr(message->body, "\"rank\":") : NULL;
+    if (!round_text || !rank_text) return;
+    int64_t round = strtoll(round_text + 7, NULL, 10);
+    long rank = strtol(rank_text + 7, NULL, 10);
+    if (round < job->accepted_round || rank < 0 || rank >= RANKS_MAX) return;
+    if (round > job->accepted_round) job->accepted_ranks = 0;
+    job->accepted_round = round;
+    job->accepted_ranks |= 1U << rank;
+}
+
 /* No round is doubled: a server gives a rank the same schedule for a round, however often the rank
  * asks, and also after the server was killed. */
 static void see_answer(void *user, const harpe_message *message, long http_status,
@@ -170,6 +192,8 @@ static void see_answer(void *user, const harpe_message *message, long http_statu
     world_job *job = user;
     tell(job, "%s %s of process %d: %ld", message->method, message->target, (int)message->client,
          http_status);
+    if (http_status == 200 && strncmp(message->target, "/result/", 8) == 0)
+        note_accepted(job, message);
     if (http_status != 200 || strncmp(message->target, "/schedule/", 10) != 0 ||
         !strstr(message->target, "&round="))
         return;
@@ -272,7 +296,7 @@ static void end_driver_fault(world_job *job, bool at_once) {
 
 static void cause_fault(world_job *job) {
     if (job->is_calm || harpe_clock_ns() < job->next_fault_ns) return;
-    job->next_fault_ns = harpe_clock_ns() + (int64_t)harpe_world_draw(20 * SECOND);
+    job->next_fault_ns = harpe_clock_ns() + (int64_t)harpe_world_draw((uint64_t)job->fault_ns);
     unsigned kind = 1U << harpe_world_draw(FAULT_KINDS);
     if (!has(job, kind)) return;
     if (kind == WORLD_KILLS) doom(job);
@@ -335,6 +359,57 @@ static void check_steps(world_job *job) {
             job->result->energy_j += one->energy_j;
         }
     job->result->digest = digest;
+}
+
+/* ---- What the server knows ------------------------------------------------------------------- */
+
+/* A result that was accepted is not lost, also after the server's machine lost its power. Energy is
+ * counted once: the server never knows of more than the GPUs have drawn, nor takes back what it has
+ * told. */
+static void check_job(world_job *job, const json_t *shown, int64_t accepted_round,
+                      uint32_t accepted_ranks, double drawn_j) {
+    int64_t round = json_integer_value(json_object_get(shown, "round"));
+    int64_t reported = json_integer_value(json_object_get(shown, "ranks_reported"));
+    const json_t *energy = json_object_get(json_object_get(shown, "figures"), "energy");
+    double told_j = json_is_number(energy) ? json_number_value(energy) : job->told_j;
+    if (round < accepted_round || round < job->told_round)
+        accuse(job, "the server is in round %" PRId64 " after round %" PRId64, round,
+               accepted_round > job->told_round ? accepted_round : job->told_round);
+    if (round == accepted_round && reported < __builtin_popcount(accepted_ranks))
+        accuse(job, "the server has %" PRId64 " results of round %" PRId64 ", and accepted %d",
+               reported, round, __builtin_popcount(accepted_ranks));
+    if (told_j < job->told_j * (1 - 1e-9))
+        accuse(job, "the job's energy falls from %.3f J to %.3f J", job->told_j, told_j);
+    if (told_j > drawn_j * 1.01 + 1)
+        accuse(job, "the server counts %.3f J, and the GPUs have drawn %.3f J", told_j, drawn_j);
+    job->told_round = round;
+    job->told_j = told_j;
+}
+
+/* Returns the energy that all GPUs have drawn since they exist. */
+static double read_drawn_j(const world_job *job) {
+    double all_j = 0;
+    for (int gpu = 0; gpu < job->run->board->world_size; gpu++) {
+        double own_j = 0;
+        if (job->energy && job->energy((unsigned int)gpu, INT64_MAX, &own_j) == 0) all_j += own_j;
+    }
+    return all_j;
+}
+
+static void audit(world_job *job) {
+    char path[HARPE_SIM_TEXT_MAX];
+    json_t *shown = NULL;
+    if (harpe_clock_ns() < job->next_audit_ns || job->server_back_ns > 0 ||
+        !atomic_load(&job->run->board->job_id_is_known))
+        return;
+    job->next_audit_ns = harpe_clock_ns() + AUDIT_S * SECOND;
+    int64_t accepted_round = job->accepted_round;
+    uint32_t accepted_ranks = job->accepted_ranks;
+    (void)snprintf(path, sizeof path, "/jobs/%s", job->run->board->job_id);
+    long status = harpe_sim_server_ask(job->run->server, path, NULL, &shown, NULL);
+    if (status == 200) check_job(job, shown, accepted_round, accepted_ranks, read_drawn_j(job));
+    if (status == 404) accuse(job, "the server has lost the job");
+    json_decref(shown);
 }
 
 /* ---- GPUs ------------------------------------------------------------------------------------ */
@@ -453,6 +528,7 @@ static void train(world_job *job, harpe_error *error) {
         end_driver_fault(job, false);
         end_disk_fault(job, false);
         restart(job, error);
+        audit(job);
         if (steps_done(job) >= job->wanted_steps * 2 / 3 || harpe_clock_ns() > faults_end_ns)
             become_calm(job);
     }
@@ -480,7 +556,10 @@ static harpe_status launch(harpe_sim_run *run, harpe_error *error) {
     job->own = harpe_process_self();
     *(void **)&job->use_faults = NULL;
     void *library = dlopen(run->board->library, RTLD_NOW | RTLD_LOCAL);
-    if (library) *(void **)&job->use_faults = dlsym(library, "harpe_emulator_use_faults");
+    if (library) {
+        *(void **)&job->use_faults = dlsym(library, "harpe_emulator_use_faults");
+        *(void **)&job->energy = dlsym(library, "harpe_emulator_energy");
+    }
     job->idle_mhz = read_idle_clock();
     harpe_world_on_step(count_turn, job);
     harpe_status status =
@@ -518,13 +597,18 @@ static void write_log(void *user, harpe_log_level level, const char *line) {
 
 world_job_result world_job_run(const world_job_options *options) {
     world_job_result result = {.last_round = -1};
-    world_job job = {.options = options, .result = &result};
+    world_job job = {.options = options, .result = &result, .accepted_round = -1, .told_round = -1};
     uint64_t random = options->seed * UINT64_C(0x9E3779B97F4A7C15) + 88172645463325252U;
     for (int i = 0; i < 10; i++)
         (void)draw(&random, 2);
-    int ranks = options->ranks > 0 ? options->ranks : 1 + (int)draw(&random, RANKS_MAX);
+    bool is_short = draw(&random, 4) != 0;
+    int ranks = options->ranks > 0 ? options->ranks
+                                   : 1 + (int)draw(&random, is_short ? SHORT_RANKS_MAX : RANKS_MAX);
     int dp = ranks % 2 == 0 && draw(&random, 3) == 0 ? 2 : 1;
-    job.wanted_steps = options->steps > 0 ? options->steps : 30 + (int)draw(&random, 60);
+    job.wanted_steps = options->steps > 0
+                           ? options->steps
+                           : (is_short ? 12 : 30) + (int)draw(&random, is_short ? 20 : 60);
+    job.fault_ns = (is_short ? 3 : 20) * SECOND;
     harpe_sim_options simulated = {.gpu_model = draw(&random, 2) ? "A100" : "H100",
                                    .imbalance =
                                        ranks > dp ? 1 + (double)draw(&random, 30) / 100 : 1,
@@ -533,7 +617,8 @@ world_job_result world_job_run(const world_job_options *options) {
                                    .physics = draw(&random, 2) ? "real" : NULL,
                                    .blocking_power_w = -1,
                                    .schedule_name = "1f1b",
-                                   .microbatches = 2 + (int)draw(&random, 6),
+                                   .microbatches = 2 + (int)draw(&random, is_short ? 2 : 6),
+                                   .scheduler_args = is_short ? "{\"frequency_stride\": 8}" : NULL,
                                    .pp = ranks / dp,
                                    .dp = dp,
                                    .tp = 1,
