@@ -74,6 +74,7 @@ typedef struct world_job {
     int64_t fault_ns, next_fault_ns; /* longest time between faults, and the next one */
     pid_t doomed;                    /* to be killed after so many turns; 0: none */
     uint64_t doomed_turns;
+    bool dooms_controller;
     int64_t server_back_ns; /* 0: it runs */
     int64_t ranks_back_ns;  /* 0: they run */
     int64_t gone_ns;        /* when the last rank had ended */
@@ -84,6 +85,7 @@ typedef struct world_job {
     double told_j;           /* energy of the job that the server has told last */
     int64_t told_round;
     int64_t next_audit_ns;
+    bool has_killed_controller; /* since the ranks started */
 
     given_schedule *schedules;
     size_t schedule_count, schedule_capacity;
@@ -218,6 +220,7 @@ static void count_turn(void *user) {
     world_job *job = user;
     if (job->doomed == 0 || job->doomed_turns-- > 0) return;
     tell(job, "fault: process %d is killed", (int)job->doomed);
+    job->has_killed_controller = job->has_killed_controller || job->dooms_controller;
     harpe_world_kill(job->doomed);
     job->doomed = 0;
     job->result->kills++;
@@ -226,8 +229,10 @@ static void count_turn(void *user) {
 static void doom(world_job *job) {
     static const char *const victims[] = {"server", "rank", "rank", HARPE_CONTROLLER_ARGUMENT};
     if (job->doomed) return;
-    pid_t picked = harpe_world_pick(victims[harpe_world_draw(4)]);
+    const char *victim = victims[harpe_world_draw(sizeof victims / sizeof *victims)];
+    pid_t picked = harpe_world_pick(victim);
     if (picked < 0) return;
+    job->dooms_controller = strcmp(victim, HARPE_CONTROLLER_ARGUMENT) == 0;
     job->doomed_turns = harpe_world_draw(harpe_world_draw(2) ? 10 : 1000);
     job->doomed = picked;
 }
@@ -429,8 +434,10 @@ static int find_held_gpu(const world_job *job, uint32_t *clock_mhz) {
     return held;
 }
 
-/* All holders have ended. Their GPUs must be back in time. */
+/* All holders have ended. Their GPUs must be back in time. If a controller was killed and then its
+ * trainer, nobody is left to give the GPU back: the next controller does (docs/controller.md). */
 static void check_gpus_are_back(world_job *job) {
+    if (job->has_killed_controller) return;
     int64_t until_ns = harpe_clock_ns() + (int64_t)(GPU_BACK_S * 1e9);
     if (job->stalled_until_ns > harpe_clock_ns())
         until_ns += job->stalled_until_ns - harpe_clock_ns();
@@ -491,6 +498,7 @@ static void restart(world_job *job, harpe_error *error) {
     if (left == job->run->board->world_size || job->ranks_back_ns > 0) return;
     harpe_sim_ranks_end(&job->ranks, note_late, job);
     check_gpus_are_back(job);
+    job->has_killed_controller = false;
     tell(job, "the ranks start again");
     if (harpe_sim_ranks_start(&job->ranks, error) != HARPE_OK)
         accuse(job, "the ranks do not start: %s", error->message);
