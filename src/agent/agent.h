@@ -23,6 +23,7 @@ typedef struct harpe_agent_options {
     bool zeusd_no_restore;       /* changes through these routes are not restored */
     const char *metrics_address; /* numeric address for /metrics; NULL: no /metrics */
     int metrics_port;            /* 0: any free port, which is logged */
+    bool is_enclosed;            /* the process has other tasks, and keeps its privileges */
     harpe_log log;
 } harpe_agent_options;
 

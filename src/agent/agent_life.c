@@ -17,6 +17,7 @@
 #include "agent/notify.h"
 #include "agent/policy_check.h"
 #include "agent/privileges.h"
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -226,8 +227,8 @@ static harpe_status check_end(const harpe_agent *agent, harpe_error *error) {
         left, left == 1 ? "" : "s");
 }
 
-/* Restores settings that clients of zeusd's routes have changed, and frees everything. Returns the
- * first failure. */
+/* Restores settings that clients of zeusd's routes have changed, and frees everything, unless a
+ * thread that hangs in the driver still uses it. Returns the first failure. */
 static harpe_status release(harpe_agent *agent, harpe_status status, harpe_error *error) {
     harpe_error told;
     harpe_agent_stop_listening(agent);
@@ -253,27 +254,29 @@ static harpe_status release(harpe_agent *agent, harpe_status status, harpe_error
     if (agent->state_lock >= 0)
         harpe_file_unlock_at(agent->directory, LOCK_NAME, agent->state_lock);
     if (agent->directory >= 0) close(agent->directory);
+    free(agent);
     return status;
 }
 
 harpe_status harpe_agent_run(const harpe_agent_options *options, harpe_error *error) {
-    /* static, because a thread that hangs in the driver may outlive this function */
-    static harpe_agent agent;
-    agent = (harpe_agent){.options = *options,
-                          .directory = -1,
-                          .state_lock = -1,
-                          .listener = -1,
-                          .started_s = harpe_clock_wall_whole_s()};
-    if (!agent.options.socket) agent.options.socket = HARPE_AGENT_SOCKET_PATH;
-    harpe_status status = harpe_privileges_drop(&agent.capabilities, error);
-    if (status == HARPE_OK) status = start(&agent, error);
+    harpe_agent *agent = harpe_calloc(1, sizeof *agent);
+    if (!agent) return harpe_fail_memory(error);
+    *agent = (harpe_agent){.options = *options,
+                           .directory = -1,
+                           .state_lock = -1,
+                           .listener = -1,
+                           .started_s = harpe_clock_wall_whole_s()};
+    if (!agent->options.socket) agent->options.socket = HARPE_AGENT_SOCKET_PATH;
+    harpe_status status =
+        options->is_enclosed ? HARPE_OK : harpe_privileges_drop(&agent->capabilities, error);
+    if (status == HARPE_OK) status = start(agent, error);
     if (status == HARPE_OK) {
-        harpe_log_line(&options->log, HARPE_LOG_INFO, "lends %d GPU%s on %s",
-                       harpe_gpus_count(agent.gpus), harpe_gpus_count(agent.gpus) == 1 ? "" : "s",
-                       agent.options.socket);
+        int count = harpe_gpus_count(agent->gpus);
+        harpe_log_line(&options->log, HARPE_LOG_INFO, "lends %d GPU%s on %s", count,
+                       count == 1 ? "" : "s", agent->options.socket);
         harpe_agent_notify("READY=1");
-        status = harpe_loop_run(agent.loop, error);
-        if (status == HARPE_OK) status = check_end(&agent, error);
+        status = harpe_loop_run(agent->loop, error);
+        if (status == HARPE_OK) status = check_end(agent, error);
     }
-    return release(&agent, status, error);
+    return release(agent, status, error);
 }
