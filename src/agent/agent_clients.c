@@ -134,20 +134,20 @@ static void free_client(void *user) {
     if (client->next) client->next->previous = client->previous;
     agent->client_count--;
     keep_receiver(client);
-    if (client->memory >= 0) close(client->memory);
+    if (client->memory >= 0) harpe_process_close(client->memory);
     json_decref(client->request);
     free(client);
 }
 
 static void close_on_worker(void *user) {
     const harpe_agent_client *client = user;
-    (void)close(client->socket);
+    harpe_process_close(client->socket);
 }
 
 static void drop_and_close(void *user) {
     harpe_agent_client *client = user;
     (void)harpe_receiver_drop(client->socket, &client->process, NULL);
-    (void)close(client->socket);
+    harpe_process_close(client->socket);
 }
 
 /* The last close of a socket drops the packets that nobody has read, with their descriptors, and
@@ -171,7 +171,7 @@ static void close_socket(harpe_agent_client *client) {
         close_with_files(client);
         return;
     }
-    (void)close(client->socket);
+    harpe_process_close(client->socket);
     free_client(client);
 }
 
@@ -182,7 +182,7 @@ static void close_client(harpe_agent_client *client) {
     client->is_closing = true;
     if (client->has_asked) harpe_agent_leases_leave(agent->leases, &client->asker);
     harpe_agent_samples_leave(&client->samples);
-    if (client->asker.memory >= 0) close(client->asker.memory);
+    if (client->asker.memory >= 0) harpe_process_close(client->asker.memory);
     client->asker.memory = -1;
     harpe_timer_cancel(client->idle);
     client->idle = NULL;
@@ -244,7 +244,7 @@ static void say_refused(harpe_agent *agent, const harpe_peer *peer, const harpe_
 static void answer_lease(void *user, const harpe_error *result, const harpe_lease *lease) {
     harpe_agent_client *client = user;
     client->has_asked = false;
-    if (client->asker.memory >= 0) close(client->asker.memory);
+    if (client->asker.memory >= 0) harpe_process_close(client->asker.memory);
     client->asker.memory = -1;
     json_t *json = lease
                        ? json_pack("{s:i,s:i,s:i,s:I,s:I,s:I,s:I}", "version", HARPE_LEASE_VERSION,
@@ -510,7 +510,7 @@ static void request_is_read(void *user) {
         take_request(client, client->request);
     json_decref(client->request);
     client->request = NULL;
-    if (client->memory >= 0) close(client->memory);
+    if (client->memory >= 0) harpe_process_close(client->memory);
     client->memory = -1;
     client->node = (harpe_agent_node_proof){.is_open = false};
     client->failed.status = HARPE_OK;
@@ -652,13 +652,13 @@ static void accept_client(void *user, uint32_t events) {
         pause_accepting(agent);
         return;
     }
-    int socket = accept4(agent->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    int socket = harpe_unix_accept(agent->listener);
     bool is_out = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
     if (socket < 0 && is_out) pause_accepting(agent);
     if (socket < 0) return;
     harpe_agent_client *client = add_client(agent, socket);
     if (!client) {
-        close(socket);
+        harpe_process_close(socket);
         return;
     }
     if (let_in(client, &error) == HARPE_OK) return;
@@ -702,15 +702,14 @@ void harpe_agent_stop_listening(harpe_agent *agent) {
     if (agent->listener < 0) return;
     harpe_unix_remove(&agent->unix_listener);
     /* The close of the listener would drop the packets of connections that wait. */
-    for (int socket;
-         (socket = accept4(agent->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
+    for (int socket; (socket = harpe_unix_accept(agent->listener)) >= 0;) {
         harpe_agent_client *client = add_client(agent, socket);
         if (client)
             close_client(client);
         else
-            (void)close(socket);
+            harpe_process_close(socket);
     }
-    close(agent->listener);
+    harpe_process_close(agent->listener);
     agent->listener = -1;
 }
 
@@ -722,10 +721,10 @@ void harpe_agent_drop_socket(void *user, int socket) {
         int process = -1;
         (void)harpe_receiver_drop(socket, &process, NULL);
         if (process >= 0) (void)close(process);
-        (void)close(socket);
+        harpe_process_close(socket);
         return;
     }
-    if (harpe_unix_peer(socket, &peer)) client->peer.user = peer.uid;
+    if (harpe_process_peer(socket, &peer)) client->peer.user = peer.uid;
     client->is_closing = true;
     close_with_files(client);
 }

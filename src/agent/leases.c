@@ -393,7 +393,7 @@ static void started(void *user) {
     }
     if (asker) answer(all, asker, &entry->result, is_granted ? &lease : NULL);
     /* The holder now has the socket. Without a holder, the helper process ends. */
-    if (entry->socket >= 0) close(entry->socket);
+    if (entry->socket >= 0) harpe_process_close(entry->socket);
     entry->socket = -1;
     if (entry->helper >= 0)
         watch_helper(entry);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/process.h"
 #include "base/unix_socket.h"
 #include "base/wait.h"
 
@@ -55,19 +56,10 @@ void harpe_peer_note_job(harpe_peer *peer, const char *slurm_job) {
     (void)snprintf(peer->job, sizeof peer->job, "Slurm job %s (as it says)", slurm_job);
 }
 
-static void read_process_file(pid_t process, const char *name, char *text, size_t size) {
-    char path[64];
-    (void)snprintf(path, sizeof path, "/proc/%ld/%s", (long)process, name);
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = file >= 0 ? read(file, text, size - 1) : -1;
-    if (file >= 0) close(file);
-    text[got > 0 ? got : 0] = '\0';
-}
-
 /* Reads the name of the program. Replaces control characters, which could disturb a log, and
  * characters that surround the name in messages. */
 static void read_command(pid_t process, char *text, size_t size) {
-    read_process_file(process, "comm", text, size);
+    harpe_process_read(process, "comm", text, size);
     text[strcspn(text, "\n")] = '\0';
     for (char *c = text; *c; c++)
         if (!isprint((unsigned char)*c) || strchr(",()", *c)) *c = '?';
@@ -77,7 +69,7 @@ static void read_job(pid_t process, char job[HARPE_PEER_TEXT]) {
     char *cgroups = malloc(CGROUPS_SIZE);
     job[0] = '\0';
     if (!cgroups) return;
-    read_process_file(process, "cgroup", cgroups, CGROUPS_SIZE);
+    harpe_process_read(process, "cgroup", cgroups, CGROUPS_SIZE);
     harpe_peer_parse_job(cgroups, job);
     free(cgroups);
 }
@@ -96,7 +88,7 @@ bool harpe_peer_parse_capabilities(const char *status, uint64_t *capabilities) {
 static bool read_capabilities(pid_t process, uint64_t *capabilities) {
     char *text = malloc(STATUS_SIZE);
     if (!text) return false;
-    read_process_file(process, "status", text, STATUS_SIZE);
+    harpe_process_read(process, "status", text, STATUS_SIZE);
     bool is_read = harpe_peer_parse_capabilities(text, capabilities);
     free(text);
     return is_read;
@@ -114,7 +106,7 @@ bool harpe_peer_may_administer(const harpe_peer *peer, uint64_t needed) {
 harpe_status harpe_peer_open(int socket, harpe_peer *out, harpe_error *error) {
     struct ucred peer;
     *out = (harpe_peer){.pidfd = -1};
-    if (!harpe_unix_peer(socket, &peer))
+    if (!harpe_process_peer(socket, &peer))
         return harpe_fail_errno(error, errno, "learning which process has connected");
     if (peer.pid <= 0)
         return harpe_fail(error, HARPE_PERMISSION_DENIED,
@@ -139,16 +131,7 @@ void harpe_peer_close(harpe_peer *peer) {
 }
 
 size_t harpe_peer_groups(int socket, gid_t groups[HARPE_PEER_GROUPS]) {
-    socklen_t size = HARPE_PEER_GROUPS * sizeof(gid_t);
-    size_t count = 0;
-    if (getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups, &size) == 0)
-        count = size / sizeof(gid_t);
-    struct ucred peer;
-    socklen_t peer_size = sizeof peer;
-    if (count < HARPE_PEER_GROUPS &&
-        getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &peer_size) == 0)
-        groups[count++] = peer.gid;
-    return count;
+    return harpe_unix_peer_groups(socket, groups, HARPE_PEER_GROUPS);
 }
 
 bool harpe_peer_has_ended(const harpe_peer *peer) {

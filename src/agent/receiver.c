@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "base/helper_process.h"
 #include "base/passed_files.h"
+#include "base/process.h"
 #include "base/wait.h"
 #include "client/controller.h"
 
@@ -175,7 +176,7 @@ harpe_status harpe_receiver_receive(int socket, char text[HARPE_LEASE_MESSAGE_SI
         status = harpe_fail(error, HARPE_PERMISSION_DENIED,
                             "the descriptors of the request do not answer: are they of a file "
                             "system that hangs?");
-    close(channel);
+    harpe_process_close(channel);
     return status;
 }
 
@@ -183,6 +184,6 @@ harpe_status harpe_receiver_drop(int socket, int *process, harpe_error *error) {
     int channel = -1;
     *process = -1;
     harpe_status status = start(socket, DROP, &channel, process, error);
-    if (status == HARPE_OK) close(channel);
+    if (status == HARPE_OK) harpe_process_close(channel);
     return status;
 }

@@ -10,7 +10,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -286,15 +285,16 @@ harpe_status harpe_helper_process_start(const harpe_helper_process *process, int
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0)
         status = harpe_fail_errno(error, errno, "starting %s", process->name);
     if (status == HARPE_OK) {
+        (void)harpe_process_holds(sockets[0]);
         status = launch_process(process, program, sockets[1], error);
         close(sockets[1]);
     }
     if (status == HARPE_OK) status = greet(process, sockets[0], program, error);
     free(program);
     if (status == HARPE_OK)
-        *socket = harpe_process_holds(sockets[0]);
+        *socket = sockets[0];
     else if (sockets[0] >= 0)
-        close(sockets[0]);
+        harpe_process_close(sockets[0]);
     return status;
 }
 
@@ -315,7 +315,7 @@ harpe_status harpe_helper_process_start_known(const harpe_helper_process *proces
     }
     status = harpe_fail_errno(error, errno, "starting %s", process->name);
     if (opened >= 0) (void)close(opened);
-    (void)close(channel);
+    harpe_process_close(channel);
     return status;
 }
 
@@ -382,7 +382,7 @@ bool harpe_helper_process_introduce(void) {
 static int end_signal = -1;
 
 static int end_signal_descriptor(void) {
-    return harpe_platform_in_use ? descriptor(HARPE_HELPER_SIGNAL) : end_signal;
+    return harpe_platform_in_use ? harpe_platform_in_use->signals() : end_signal;
 }
 
 harpe_status harpe_helper_process_end_on_signal(harpe_error *error) {
@@ -390,10 +390,10 @@ harpe_status harpe_helper_process_end_on_signal(harpe_error *error) {
     if (harpe_platform_in_use) return HARPE_OK; /* the descriptor is there */
     (void)sigemptyset(&mask);
     (void)sigaddset(&mask, SIGTERM);
-    (void)pthread_sigmask(SIG_BLOCK, &mask, NULL);
+    end_signal = harpe_process_signals(&mask);
+    if (end_signal < 0) return harpe_fail_errno(error, errno, "waiting for a signal");
     (void)signal(SIGTERM, SIG_DFL); /* an ignored signal is never delivered */
-    end_signal = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-    return end_signal >= 0 ? HARPE_OK : harpe_fail_errno(error, errno, "waiting for a signal");
+    return HARPE_OK;
 }
 
 static bool poll_ends(struct pollfd *ends, nfds_t count, int timeout_ms) {

@@ -22,7 +22,6 @@ enum {
     HARPE_HELPER_SOCKET = 3,  /* SOCK_SEQPACKET: a message arrives whole or not at all */
     HARPE_HELPER_STARTER = 4, /* pidfd of the starter */
     HARPE_HELPER_MEMORY = 5,  /* memory shared with the starter, if the starter passed any */
-    HARPE_HELPER_SIGNAL,      /* in a world: readable after SIGTERM */
 };
 
 /* ---- The starter's side ---------------------------------------------------------------------- */

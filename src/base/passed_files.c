@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/process.h"
+
 typedef union control {
     struct cmsghdr align;
     /* The kernel adds credentials if the receiver has asked for them (SO_PASSCRED). */
@@ -48,7 +50,7 @@ ssize_t harpe_passed_files_receive(int socket, struct iovec *parts, size_t part_
             int file;
             memcpy(&file, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
             if (files->count < most) {
-                files->each[files->count++] = file;
+                files->each[files->count++] = harpe_process_holds(file);
                 continue;
             }
             (void)close(file); /* there was room, because the message has no credentials */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Replaces the system below Harpe: its clocks, and all that waits, starts and ends. clock.h,
- * wait.h, thread.h, process.h and random.h are the only users. They call the system itself unless a
- * simulated world (world/) has set a platform. In a world, one thread runs at a time, so a platform
- * needs no locks. */
+ * wait.h, thread.h, process.h, random.h and the files that start helper processes and listen are
+ * the only users. They call the system itself unless a simulated world (world/) has set a platform.
+ * In a world, one thread runs at a time, so a platform needs no locks. */
 #ifndef HARPE_BASE_PLATFORM_H
 #define HARPE_BASE_PLATFORM_H
 
@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 
 typedef struct harpe_platform {
@@ -39,10 +40,20 @@ typedef struct harpe_platform {
      * is then the helper's end. Returns 0 or an errno. */
     int (*start_helper)(const char *const *arguments, int socket, int starter, int memory);
     int (*helper_descriptor)(int number);
+    /* Returns a descriptor of the running process, from which a struct signalfd_siginfo can be read
+     * after SIGTERM. */
+    int (*signals)(void);
     /* Says that a descriptor belongs to the running process, and must be closed when it is killed.
      */
     void (*own)(int descriptor);
     void (*disown)(int descriptor);
+
+    /* Unix sockets: `introduce` is called before a socket connects, and `identify_peer` corrects
+     * what the kernel says of the process that has connected. */
+    void (*introduce)(int socket);
+    void (*identify_peer)(int socket, struct ucred *peer);
+    /* Writes the text of /proc/PROCESS/FILE. */
+    void (*describe)(pid_t process, const char *file, char *text, size_t size);
 
     /* Returns the directory for what is otherwise kept for all of the user's processes; NULL: the
      * usual one. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -50,6 +51,39 @@ int harpe_process_signal(int pidfd, int signal_number) {
 int harpe_process_take_descriptor(int pidfd, int number) {
     if (harpe_platform_in_use) return harpe_platform_in_use->take_descriptor(pidfd, number);
     return (int)syscall(SYS_pidfd_getfd, pidfd, number, 0);
+}
+
+void harpe_process_read(pid_t process, const char *file, char *text, size_t size) {
+    char path[64];
+    if (harpe_platform_in_use) {
+        harpe_platform_in_use->describe(process, file, text, size);
+        return;
+    }
+    (void)snprintf(path, sizeof path, "/proc/%ld/%s", (long)process, file);
+    int opened = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = opened >= 0 ? read(opened, text, size - 1) : -1;
+    if (opened >= 0) (void)close(opened);
+    text[got > 0 ? got : 0] = '\0';
+}
+
+int harpe_process_signals(const sigset_t *signals) {
+    if (!harpe_platform_in_use) {
+        errno = pthread_sigmask(SIG_BLOCK, signals, NULL);
+        return errno ? -1 : signalfd(-1, signals, SFD_NONBLOCK | SFD_CLOEXEC);
+    }
+    return fcntl(harpe_platform_in_use->signals(), F_DUPFD_CLOEXEC, 0);
+}
+
+int harpe_process_connect(int socket, const struct sockaddr *address, socklen_t length) {
+    if (harpe_platform_in_use) harpe_platform_in_use->introduce(socket);
+    return connect(socket, address, length);
+}
+
+bool harpe_process_peer(int socket, struct ucred *out) {
+    socklen_t length = sizeof *out;
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, out, &length) != 0) return false;
+    if (harpe_platform_in_use) harpe_platform_in_use->identify_peer(socket, out);
+    return true;
 }
 
 _Noreturn void harpe_process_exit(int status) {

@@ -4,7 +4,11 @@
 #ifndef HARPE_BASE_PROCESS_H
 #define HARPE_BASE_PROCESS_H
 
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 
 /* Returns the number of the calling process. */
@@ -24,6 +28,21 @@ int harpe_process_signal(int pidfd, int signal_number);
 /* Returns a new descriptor for that of number `number` in the process of a pidfd, or -1 with errno.
  */
 int harpe_process_take_descriptor(int pidfd, int number);
+
+/* Reads a small file of /proc/PROCESS, such as "comm", into a text. The text is empty if there is
+ * no such file. */
+void harpe_process_read(pid_t process, const char *file, char *text, size_t size);
+
+/* Blocks these signals for the calling thread. Returns a new descriptor, from which struct
+ * signalfd_siginfo can be read when one of them has arrived, or -1 with errno. The caller closes
+ * it. */
+int harpe_process_signals(const sigset_t *signals);
+
+/* Connects a Unix socket as connect() does. */
+int harpe_process_connect(int socket, const struct sockaddr *address, socklen_t length);
+/* Learns from the kernel which process is at the other end of a Unix socket. The process number is
+ * 0 if this process cannot see the other. Returns false with errno on failure. */
+bool harpe_process_peer(int socket, struct ucred *out);
 
 /* Ends the calling process at once, without the calls of atexit. */
 _Noreturn void harpe_process_exit(int status);

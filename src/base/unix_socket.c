@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/platform.h"
 #include "base/process.h"
 #include "base/wait.h"
 
@@ -36,6 +37,7 @@ static int lock_directory(const char *path) {
     char *copy = strdup(path);
     int directory = copy ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     free(copy);
+    if (directory >= 0) (void)harpe_process_holds(directory);
     for (int i = 0; directory >= 0 && i < LOCK_TRIES; i++) {
         if (flock(directory, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) break;
         harpe_sleep_ns(LOCK_PAUSE_NS);
@@ -47,7 +49,9 @@ static int lock_directory(const char *path) {
 static int try_to_connect(const struct sockaddr_un *address, int type) {
     int fd = socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return errno;
-    int failed = connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 ? 0 : errno;
+    int failed = harpe_process_connect(fd, (const struct sockaddr *)address, sizeof *address) == 0
+                     ? 0
+                     : errno;
     close(fd);
     return failed == EAGAIN ? 0 : failed; /* EAGAIN: many clients wait to be accepted */
 }
@@ -99,7 +103,7 @@ static harpe_status bind_and_listen(const struct sockaddr_un *address, int type,
         (void)unlink(path);
         return fail_to_listen(fd, failed, path, error);
     }
-    *out = fd;
+    *out = harpe_process_holds(fd);
     return HARPE_OK;
 }
 
@@ -124,7 +128,7 @@ harpe_status harpe_unix_listen(const char *path, int type, mode_t mode, int back
             listener->inode = made.st_ino;
         }
     }
-    if (lock >= 0) close(lock);
+    if (lock >= 0) harpe_process_close(lock);
     return status;
 }
 
@@ -135,15 +139,14 @@ void harpe_unix_remove(const harpe_unix_listener *listener) {
     bool is_own = lstat(listener->path, &found) == 0 && found.st_dev == listener->device &&
                   found.st_ino == listener->inode;
     if (is_own) (void)unlink(listener->path);
-    if (lock >= 0) close(lock);
+    if (lock >= 0) harpe_process_close(lock);
+}
+
+int harpe_unix_accept(int listener) {
+    return harpe_process_holds(accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC));
 }
 
 /* ---- Who connected --------------------------------------------------------------------------- */
-
-bool harpe_unix_peer(int fd, struct ucred *out) {
-    socklen_t length = sizeof *out;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, out, &length) == 0;
-}
 
 /* Returns true if the process has this user as one of its users. */
 static bool is_of_user(pid_t process, uid_t uid) {
@@ -175,10 +178,21 @@ int harpe_unix_peer_pidfd(int fd) {
     struct ucred peer;
     int pidfd = -1;
     socklen_t length = sizeof pidfd;
-    if (!harpe_unix_peer(fd, &peer)) return -1;
+    if (!harpe_process_peer(fd, &peer)) return -1;
+    if (harpe_platform_in_use) return harpe_process_open(peer.pid);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &length) == 0) {
         (void)fcntl(pidfd, F_SETFD, FD_CLOEXEC);
         return pidfd;
     }
     return errno == ENOPROTOOPT ? open_by_number(&peer) : -1;
+}
+
+size_t harpe_unix_peer_groups(int fd, gid_t *groups, size_t most) {
+    struct ucred peer;
+    socklen_t size = (socklen_t)(most * sizeof *groups);
+    size_t count = 0;
+    if (!harpe_platform_in_use && getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &size) == 0)
+        count = size / sizeof *groups;
+    if (count < most && harpe_process_peer(fd, &peer)) groups[count++] = peer.gid;
+    return count;
 }

@@ -5,7 +5,7 @@
 #ifndef HARPE_BASE_UNIX_SOCKET_H
 #define HARPE_BASE_UNIX_SOCKET_H
 
-#include <stdbool.h>
+#include <stddef.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 
@@ -24,15 +24,18 @@ typedef struct harpe_unix_listener {
 harpe_status harpe_unix_listen(const char *path, int type, mode_t mode, int backlog,
                                harpe_unix_listener *listener, int *fd, harpe_error *error);
 /* Removes the socket's file, unless another server has replaced it. Close the descriptor
- * afterwards. */
+ * afterwards with harpe_process_close. */
 void harpe_unix_remove(const harpe_unix_listener *listener);
 
-/* Learns from the kernel which process has connected. The process number is 0 if this process
- * cannot see the other. */
-bool harpe_unix_peer(int fd, struct ucred *out);
+/* Accepts a connection. The socket is non-blocking. Returns -1 with errno if there is none. The
+ * caller closes it with harpe_process_close. */
+int harpe_unix_accept(int listener);
+
 /* Returns the pidfd of the process that has connected, or -1. Linux 6.5 and newer know it. On older
  * systems, the process number can belong to a new process if the peer has ended since it connected.
  * A new process of another user is refused. The caller closes the descriptor. */
 int harpe_unix_peer_pidfd(int fd);
+/* Writes the groups of the process that has connected, at most `most`. Returns their number. */
+size_t harpe_unix_peer_groups(int fd, gid_t *groups, size_t most);
 
 #endif

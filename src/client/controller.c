@@ -112,7 +112,7 @@ harpe_status harpe_controller_start_process(const harpe_controller_header *heade
     harpe_status status = harpe_helper_process_start(&process, &opened, error);
     if (status != HARPE_OK) return status;
     if (answer.error.status != HARPE_OK) {
-        close(opened);
+        harpe_process_close(opened);
         answer.error.message[sizeof answer.error.message - 1] = '\0';
         if (error) *error = answer.error;
         return answer.error.status;
@@ -182,7 +182,7 @@ static harpe_status start_first(harpe_frequency_controller *controller, harpe_er
 static void release(harpe_frequency_controller *controller) {
     harpe_process_unmap(controller->slot, sizeof *controller->slot);
     if (controller->memory >= 0) close(controller->memory);
-    if (controller->socket >= 0) close(controller->socket);
+    if (controller->socket >= 0) harpe_process_close(controller->socket);
     free(controller);
 }
 
@@ -260,7 +260,8 @@ static harpe_status replace_process(harpe_frequency_controller *controller, int 
     /* Keeps the number of the descriptor, because another thread may be reading from it. */
     if (dup3(socket, controller->socket, O_CLOEXEC) < 0)
         status = harpe_fail_errno(error, errno, "restarting the frequency controller");
-    close(socket);
+    harpe_process_close(socket);
+    (void)harpe_process_holds(controller->socket);
     return status;
 }
 

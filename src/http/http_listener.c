@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "http/http_internal.h"
 
 enum {
@@ -145,7 +146,7 @@ static void tell_other(harpe_http *http, bool is_known, uid_t uid) {
 static bool owner_of_peer(harpe_http *http, int fd, uid_t *uid) {
     if (!harpe_http_is_unix(http)) return harpe_socket_owner_of_peer(&http->owners, fd, uid);
     struct ucred peer;
-    if (!harpe_unix_peer(fd, &peer)) return false;
+    if (!harpe_process_peer(fd, &peer)) return false;
     *uid = peer.uid;
     return true;
 }

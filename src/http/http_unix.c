@@ -49,7 +49,7 @@ bool harpe_http_is_unix(const harpe_http *http) { return http->unix_listener.pat
 
 static bool user_of(int fd, uid_t *uid) {
     struct ucred peer;
-    if (!harpe_unix_peer(fd, &peer)) return false;
+    if (!harpe_process_peer(fd, &peer)) return false;
     *uid = peer.uid;
     return true;
 }
@@ -97,7 +97,7 @@ void harpe_http_user_leaves(harpe_http_connection *connection) {
 bool harpe_http_peer_of(const harpe_http_request *request, harpe_http_peer *out) {
     const harpe_http_connection *connection = request->connection;
     struct ucred peer;
-    if (!harpe_http_is_unix(connection->http) || !harpe_unix_peer(connection->fd, &peer))
+    if (!harpe_http_is_unix(connection->http) || !harpe_process_peer(connection->fd, &peer))
         return false;
     *out = (harpe_http_peer){.process = peer.pid, .uid = peer.uid, .gid = peer.gid};
     return true;

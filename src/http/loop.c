@@ -246,11 +246,9 @@ harpe_status harpe_loop_on_signals(harpe_loop *loop, const int *signals,
     for (size_t i = 0; signals[i] != 0; i++)
         sigaddset(&set, signals[i]);
 
-    int fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    int fd = harpe_process_signals(&set);
     if (fd < 0) return harpe_fail_errno(error, errno, "cannot receive signals");
     harpe_status status = harpe_loop_watch(loop, fd, EPOLLIN, read_signals, loop, NULL, error);
-    int blocked = status == HARPE_OK ? pthread_sigmask(SIG_BLOCK, &set, NULL) : 0;
-    if (blocked != 0) status = harpe_fail_errno(error, blocked, "cannot block signals");
     if (status != HARPE_OK) {
         close(fd);
         return status;

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/passed_files.h"
+#include "base/process.h"
 #include "base/wait.h"
 
 enum { TIMEOUT_MS = 30000, LIMITS_MS = 3000, CONNECT_MS = 5000, LOOK_MS = 50, BUSY_NS = 5000000 };
@@ -46,8 +47,7 @@ static harpe_status fail_unreachable(const char *path, int failure, harpe_error 
 /* Checks that the agent belongs to root or to this user. */
 static harpe_status check_owner(int socket, const char *path, harpe_error *error) {
     struct ucred peer;
-    socklen_t size = sizeof peer;
-    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+    if (!harpe_process_peer(socket, &peer))
         return harpe_fail_errno(error, errno, "the node agent at '%s'", path);
     if (peer.uid == 0 || peer.uid == geteuid()) return HARPE_OK;
     return harpe_fail(error, HARPE_PERMISSION_DENIED,
@@ -60,19 +60,20 @@ static harpe_status connect_to(const char *path, int *out, harpe_error *error) {
     memcpy(address.sun_path, path, strlen(path) + 1);
     int opened = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (opened < 0) return harpe_fail_errno(error, errno, "connecting to the node agent");
+    (void)harpe_process_holds(opened);
     double give_up_at = harpe_clock_s() + CONNECT_MS / 1e3;
-    while (connect(opened, (struct sockaddr *)&address, sizeof address) != 0) {
+    while (harpe_process_connect(opened, (struct sockaddr *)&address, sizeof address) != 0) {
         int failure = errno;
         bool is_busy = failure == EAGAIN || failure == EINTR; /* the agent's queue is full */
         if (!is_busy || harpe_clock_s() > give_up_at) {
-            close(opened);
+            harpe_process_close(opened);
             return fail_unreachable(path, failure, error);
         }
         harpe_sleep_ns(BUSY_NS);
     }
     harpe_status status = check_owner(opened, path, error);
     if (status != HARPE_OK) {
-        close(opened);
+        harpe_process_close(opened);
         return status;
     }
     *out = opened;
@@ -112,7 +113,7 @@ static harpe_status receive_answer(int socket, json_t **out, int *descriptor, ha
     }
     json_decref(*out);
     *out = NULL;
-    if (passed.count > 0) close(passed.each[0]);
+    if (passed.count > 0) harpe_process_close(passed.each[0]);
     return got <= 0 ? harpe_fail(error, HARPE_UNAVAILABLE, "the node agent has ended")
                     : harpe_fail(error, HARPE_IO_ERROR, "the node agent's answer is not readable");
 }
@@ -148,7 +149,7 @@ static harpe_status exchange(int socket, const json_t *request, int timeout_ms, 
     harpe_status status = send_request(socket, request, &(harpe_passed_files){.count = 0}, error);
     if (status == HARPE_OK) status = wait_for_answer(socket, timeout_ms, NULL, error);
     if (status == HARPE_OK) status = receive_answer(socket, answer, &descriptor, error);
-    if (descriptor >= 0) close(descriptor);
+    if (descriptor >= 0) harpe_process_close(descriptor);
     if (status == HARPE_OK) status = check_answer(*answer, error);
     if (status != HARPE_OK) {
         json_decref(*answer);
@@ -164,7 +165,7 @@ harpe_status harpe_lease_ask(const char *socket, json_t *request, int timeout_ms
     harpe_status status = request ? HARPE_OK : harpe_fail_memory(error);
     if (status == HARPE_OK) status = connect_to(socket, &opened, error);
     if (status == HARPE_OK) status = exchange(opened, request, timeout_ms, answer, error);
-    if (opened >= 0) close(opened);
+    if (opened >= 0) harpe_process_close(opened);
     json_decref(request);
     return status;
 }
@@ -254,7 +255,7 @@ static harpe_status ask_for_lease(int socket, const harpe_lease_request *request
     if (status == HARPE_OK)
         read_grant(answer, passed, out);
     else if (passed >= 0)
-        close(passed);
+        harpe_process_close(passed);
     json_decref(answer);
     return status;
 }
@@ -267,6 +268,6 @@ harpe_status harpe_lease_take(const char *socket, const harpe_lease_request *req
     if (status == HARPE_OK) status = open_node(opened, request->uuid, &node, error);
     if (status == HARPE_OK) status = ask_for_lease(opened, request, node, out, error);
     if (node >= 0) close(node);
-    if (opened >= 0) close(opened);
+    if (opened >= 0) harpe_process_close(opened);
     return status;
 }

@@ -69,7 +69,7 @@ static harpe_status start_process(const harpe_guard_header *header, harpe_guarde
     else if (!harpe_helper_process_receive(opened, saved, size, ANSWER_MS))
         status = harpe_fail(error, HARPE_IO_ERROR, "the power limit guard has died at its start");
     if (status != HARPE_OK) {
-        close(opened);
+        harpe_process_close(opened);
         return status;
     }
     *socket = opened;
@@ -86,7 +86,7 @@ static harpe_status replace_process(harpe_guard *guard, harpe_error *error) {
     harpe_status status =
         start_process(&guard->header, guard->saved, 0, &guard->is_over, &socket, error);
     if (status != HARPE_OK) return status;
-    close(guard->socket);
+    harpe_process_close(guard->socket);
     guard->socket = socket;
     return HARPE_OK;
 }
@@ -155,7 +155,7 @@ static void stop_watcher(harpe_guard *guard) {
 /* ---- Start and end --------------------------------------------------------------------------- */
 
 static void release(harpe_guard *guard) {
-    if (guard->socket >= 0) close(guard->socket);
+    if (guard->socket >= 0) harpe_process_close(guard->socket);
     if (guard->end >= 0) close(guard->end);
     free(guard->saved);
     free(guard);
@@ -195,7 +195,7 @@ harpe_status harpe_guard_lend(const harpe_gpus *gpus, int gpu, pid_t trainer, in
     harpe_status status = start_process(&header, &saved, starter, NULL, &opened, error);
     if (status != HARPE_OK) return status;
     if (!harpe_helper_process_receive(opened, started, sizeof *started, ANSWER_MS)) {
-        close(opened);
+        harpe_process_close(opened);
         return harpe_fail(error, HARPE_IO_ERROR, "the power limit guard has died at its start");
     }
     *socket = opened;

@@ -7,13 +7,16 @@
 #include <jansson.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/array.h"
@@ -69,7 +72,7 @@ typedef struct poller {
 
 /* A descriptor that a process holds. The number may be that of another file by now. */
 typedef struct held_file {
-    int fd;
+    process *holder; /* NULL: nobody */
     dev_t device;
     ino_t file;
 } held_file;
@@ -81,11 +84,11 @@ struct process {
     int status;
     int64_t started_ns, stalled_until_ns;
     thread *threads;
-    held_file *held;
-    size_t held_count, held_capacity;
-    int end[2];    /* a pipe that is readable after the end; -1: nobody asked yet */
-    int signals;   /* an eventfd; -1: none */
-    int helper[4]; /* HARPE_HELPER_SOCKET and so on; -1: none */
+    uid_t uid;
+    gid_t gid;
+    int end[2];     /* a pipe that is readable after the end; -1: nobody asked yet */
+    int signals[2]; /* a pipe of struct signalfd_siginfo; -1: SIGTERM ends the process */
+    int helper[3];  /* HARPE_HELPER_SOCKET and so on; -1: none */
     const harpe_world_program *program;
     char *arguments[ARGUMENTS];
     int argument_count;
@@ -115,6 +118,8 @@ static struct world {
     size_t thread_count, thread_capacity;
     process **processes;
     size_t process_count, process_capacity;
+    held_file *held; /* by descriptor */
+    size_t held_capacity;
     mapping *mappings;
     size_t mapping_count, mapping_capacity;
     poller **polled; /* by descriptor */
@@ -123,6 +128,7 @@ static struct world {
     thread *buried; /* its stack is freed at the next turn */
     int64_t now_ns, wall_offset_ns;
     uint64_t random, sequence, turns_at_once;
+    unsigned introduced; /* sockets */
     harpe_world_counts counts;
     void (*step)(void *user);
     void *step_user;
@@ -373,9 +379,11 @@ static process *new_process(const char *name) {
                      .name = name,
                      .is_alive = true,
                      .started_ns = world.now_ns,
+                     .uid = getuid(),
+                     .gid = getgid(),
                      .end = {-1, -1},
-                     .signals = -1,
-                     .helper = {-1, -1, -1, -1}};
+                     .signals = {-1, -1},
+                     .helper = {-1, -1, -1}};
     world.processes[world.process_count++] = new;
     world.counts.processes++;
     return new;
@@ -386,10 +394,27 @@ static void close_one(int *fd) {
     *fd = -1;
 }
 
-static bool is_same_file(const held_file *one) {
+/* Lets a process hold a descriptor, and no other. */
+static void hold(process *own, int fd) {
     struct stat status;
-    return fstat(one->fd, &status) == 0 && status.st_dev == one->device &&
-           status.st_ino == one->file;
+    if (fstat(fd, &status) != 0) return;
+    size_t known = world.held_capacity;
+    if (!HARPE_ARRAY_RESERVE(world.held, world.held_capacity, (size_t)fd + 1)) abort();
+    if (world.held_capacity > known)
+        memset(world.held + known, 0, (world.held_capacity - known) * sizeof *world.held);
+    world.held[fd] = (held_file){own, status.st_dev, status.st_ino};
+}
+
+static void close_held(const process *own) {
+    struct stat status;
+    for (size_t fd = 0; fd < world.held_capacity; fd++) {
+        held_file *one = &world.held[fd];
+        if (one->holder != own) continue;
+        one->holder = NULL;
+        if (fstat((int)fd, &status) == 0 && status.st_dev == one->device &&
+            status.st_ino == one->file)
+            (void)close((int)fd);
+    }
 }
 
 /* Stops a thread for ever. */
@@ -420,12 +445,9 @@ static void end_process(process *own, int status) {
         next = one->sibling;
         stop_thread(one);
     }
-    for (size_t i = 0; i < own->held_count; i++)
-        if (is_same_file(&own->held[i])) (void)close(own->held[i].fd);
-    own->held_count = 0;
-    for (int i = 0; i < 4; i++)
-        close_one(&own->helper[i]);
-    close_one(&own->signals);
+    close_held(own);
+    close_one(&own->signals[0]);
+    close_one(&own->signals[1]);
     if (own->end[1] >= 0) (void)!write(own->end[1], "", 1);
     harpe_platform_in_use->unpark(&own->end_word, true);
     if (world.buried && world.buried == world.current)
@@ -598,9 +620,10 @@ static bool signal_process(int pidfd, int signal_number) {
     process *found = process_of(pidfd);
     if (!found || !found->is_alive) return false;
     if (signal_number == 0) return true;
-    if (signal_number == SIGTERM && found->signals >= 0)
-        (void)eventfd_write(found->signals, 1);
-    else if (signal_number != SIGTERM)
+    struct signalfd_siginfo signal = {.ssi_signo = (uint32_t)signal_number};
+    if (signal_number == SIGTERM && found->signals[1] >= 0)
+        (void)!write(found->signals[1], &signal, sizeof signal);
+    else
         end_process(found, -1);
     return true;
 }
@@ -622,9 +645,11 @@ static int start_helper(const char *const *arguments, int socket, int starter, i
     process *new = program && program->name ? new_process(program->name) : NULL;
     if (!new) return program && program->name ? ENOMEM : ENOENT;
     const int given[] = {socket, starter, memory};
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         new->helper[i] = given[i] < 0 ? -1 : fcntl(given[i], F_DUPFD_CLOEXEC, 0);
-    new->signals = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (new->helper[i] >= 0) hold(new, new->helper[i]);
+    }
+    (void)!pipe2(new->signals, O_CLOEXEC | O_NONBLOCK);
     new->program = program;
     new->arguments[new->argument_count++] = (char *)(uintptr_t) "harpe";
     for (int i = 0; i < 3 && arguments[i]; i++)
@@ -633,19 +658,13 @@ static int start_helper(const char *const *arguments, int socket, int starter, i
 }
 
 static int helper_descriptor(int number) {
-    const process *own = world.current->process;
-    return number == HARPE_HELPER_SIGNAL ? own->signals : own->helper[number - HARPE_HELPER_SOCKET];
+    return world.current->process->helper[number - HARPE_HELPER_SOCKET];
 }
 
-static void hold(process *own, int fd) {
-    struct stat status;
-    if (fstat(fd, &status) != 0) return;
-    size_t place = 0;
-    while (place < own->held_count && own->held[place].fd != fd)
-        place++;
-    if (!HARPE_ARRAY_RESERVE(own->held, own->held_capacity, place + 1)) abort();
-    if (place == own->held_count) own->held_count++;
-    own->held[place] = (held_file){fd, status.st_dev, status.st_ino};
+static int signal_descriptor(void) {
+    process *own = world.current->process;
+    if (own->signals[0] < 0) (void)!pipe2(own->signals, O_CLOEXEC | O_NONBLOCK);
+    return own->signals[0];
 }
 
 static void own_descriptor(int fd) { hold(world.current->process, fd); }
@@ -656,12 +675,56 @@ void harpe_world_hold(pid_t number, int fd) {
 }
 
 static void disown_descriptor(int fd) {
-    for (size_t i = 0; i < world.process_count; i++) {
-        process *one = world.processes[i];
-        for (size_t k = 0; k < one->held_count; k++)
-            if (one->held[k].fd == fd) one->held[k] = one->held[--one->held_count];
-    }
+    if (fd >= 0 && (size_t)fd < world.held_capacity) world.held[fd].holder = NULL;
 }
+
+/* ---- Unix sockets ---------------------------------------------------------------------------- */
+
+/* The abstract name of a socket that connects: a number, and the process. */
+#define PEER_NAME "harpe-world/%u/%ld"
+
+static void introduce(int socket) {
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    int length, failed;
+    do {
+        length = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, PEER_NAME,
+                          ++world.introduced, (long)self());
+        failed = bind(socket, (struct sockaddr *)&name,
+                      (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length));
+    } while (failed && errno == EADDRINUSE);
+}
+
+static void identify_peer(int socket, struct ucred *peer) {
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    socklen_t length = sizeof name - 1;
+    unsigned introduced;
+    long number;
+    if (getpeername(socket, (struct sockaddr *)&name, &length) != 0 || name.sun_path[0] != '\0' ||
+        sscanf(name.sun_path + 1, PEER_NAME, &introduced, &number) != 2)
+        return;
+    const process *found = find_process((pid_t)number);
+    if (found) *peer = (struct ucred){found->number, found->uid, found->gid};
+}
+
+void harpe_world_set_user(pid_t number, uid_t user, gid_t group) {
+    process *found = find_process(number);
+    if (!found) return;
+    found->uid = user;
+    found->gid = group;
+}
+
+/* A process of root, or of the user who runs the world, has all capabilities. */
+static void describe(pid_t number, const char *file, char *text, size_t size) {
+    const process *found = find_process(number);
+    bool is_mighty = found && (found->uid == 0 || found->uid == getuid());
+    text[0] = '\0';
+    if (found && strcmp(file, "comm") == 0) (void)snprintf(text, size, "%.15s\n", found->name);
+    if (found && strcmp(file, "status") == 0)
+        (void)snprintf(text, size, "Name:\t%.15s\nCapEff:\t%016x\n", found->name,
+                       is_mighty ? ~0U : 0U);
+}
+
+/* ---- The rest -------------------------------------------------------------------------------- */
 
 static const char *directory(void) { return world.options.directory; }
 
@@ -712,8 +775,12 @@ static const harpe_platform platform = {
     .exit = exit_process,
     .start_helper = start_helper,
     .helper_descriptor = helper_descriptor,
+    .signals = signal_descriptor,
     .own = own_descriptor,
     .disown = disown_descriptor,
+    .introduce = introduce,
+    .identify_peer = identify_peer,
+    .describe = describe,
     .directory = directory,
     .map = map,
     .unmap = unmap,
@@ -831,7 +898,6 @@ static void tear_down(void) {
         end_process(one, -1);
         close_one(&one->end[0]);
         close_one(&one->end[1]);
-        free(one->held);
         free(one);
     }
     for (size_t i = 0; i < world.mapping_count; i++)
@@ -841,6 +907,7 @@ static void tear_down(void) {
     free(world.heap);
     free(world.threads);
     free(world.processes);
+    free(world.held);
     free(world.mappings);
     free(world.polled);
     close_one(&world.epoll_fd);

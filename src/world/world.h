@@ -56,6 +56,9 @@ bool harpe_world_await(pid_t process, int64_t until_ns);
 void harpe_world_kill(pid_t process);
 /* Lets a process hold a descriptor, as if it had called harpe_process_holds. */
 void harpe_world_hold(pid_t process, int descriptor);
+/* Sets the user and the group that other processes see at the end of a Unix socket. At first they
+ * are those of this process. */
+void harpe_world_set_user(pid_t process, uid_t user, gid_t group);
 /* Draws a living process with this name (NULL: any but the first). -1: there is none. */
 pid_t harpe_world_pick(const char *name);
 /* Lets a process stand still until a time, as a machine does that is suspended or overloaded. */
