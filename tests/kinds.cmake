@@ -71,7 +71,8 @@ set(HARPE_process_TESTS
     house_fresh_root
     house_fresh_root_ends
     house_install
-    house_sdist)
+    house_sdist
+    world_job)
 
 # Report and dashboard in Chromium and Firefox.
 set(HARPE_browsers_TESTS

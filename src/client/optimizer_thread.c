@@ -416,7 +416,8 @@ static void ask_for_schedule(harpe_pipeline *optimizer) {
     harpe_frequency_schedule frequencies = {0};
     harpe_reply_with_schedule(talk->connection, &request, optimizer->options.rank, &frequencies,
                               &reply);
-    if (reply.outcome == HARPE_REPLY_AWAY && !has_round) come_back(optimizer);
+    bool is_lost = reply.outcome == HARPE_REPLY_AWAY || reply.outcome == HARPE_REPLY_INTERRUPTED;
+    if (is_lost && !has_round) come_back(optimizer);
     if (has_connection_error(optimizer, &reply)) return;
     if (reply.outcome == HARPE_REPLY_GONE)
         register_anew(optimizer, reply.reason);

@@ -85,6 +85,7 @@ typedef struct world_job {
     double told_j;           /* energy of the job that the server has told last */
     int64_t told_round;
     int64_t next_audit_ns;
+    bool has_lost_first;
     bool has_killed_controller; /* since the ranks started */
 
     given_schedule *schedules;
@@ -140,6 +141,16 @@ static bool has(const world_job *job, unsigned kind) { return job->options->faul
 static harpe_message_fate draw_fate(void *user, const harpe_message *message) {
     world_job *job = user;
     harpe_message_fate fate = {0};
+    if (job->options->first && !job->has_lost_first &&
+        strncmp(message->target, "/schedule/", 10) == 0) {
+        job->has_lost_first = true;
+        fate.cuts_answer = job->options->first == WORLD_FIRST_IS_CUT;
+        fate.answer_bytes = 10;
+        fate.is_doubled = job->options->first == WORLD_FIRST_IS_DOUBLED;
+        fate.request_late_ns = fate.is_doubled ? SECOND : 0;
+        fate.loses_answer = job->options->first == WORLD_FIRST_IS_LOST;
+        return fate;
+    }
     bool is_from_rank = message->client != job->own;
     if (!is_from_rank || !has(job, WORLD_MESSAGES) || job->is_calm || harpe_world_draw(6) != 0)
         return fate;
@@ -226,7 +237,18 @@ static void count_turn(void *user) {
     job->result->kills++;
 }
 
+/* Kills a controller and its trainer, and does not note it. */
+static void doom_pair(world_job *job) {
+    pid_t controller = harpe_world_pick(HARPE_CONTROLLER_ARGUMENT);
+    if (controller >= 0) harpe_world_kill(controller);
+    harpe_sim_ranks_kill(&job->ranks, 0);
+}
+
 static void doom(world_job *job) {
+    if (job->options->sabotage == WORLD_KILLS_PAIRS) {
+        doom_pair(job);
+        return;
+    }
     static const char *const victims[] = {"server", "rank", "rank", HARPE_CONTROLLER_ARGUMENT};
     if (job->doomed) return;
     const char *victim = victims[harpe_world_draw(sizeof victims / sizeof *victims)];
@@ -269,7 +291,7 @@ static void disturb_driver(world_job *job) {
 /* Nothing that was accepted before may be lost, and the server must serve again afterwards. */
 static void disturb_disk(world_job *job) {
     harpe_disk_faults faults = {0};
-    if (job->disk_until_ns > 0) return;
+    if (job->disk_until_ns > 0 || job->options->sabotage) return;
     switch (harpe_world_draw(4)) {
     case 0: faults.write_errors_ppm = 100000; break;
     case 1: faults.sync_errors_ppm = 100000; break;
@@ -570,6 +592,8 @@ static harpe_status launch(harpe_sim_run *run, harpe_error *error) {
     }
     job->idle_mhz = read_idle_clock();
     harpe_world_on_step(count_turn, job);
+    harpe_disk_faults lying = {.ignores_syncs = job->options->sabotage == WORLD_IGNORES_SYNCS};
+    harpe_disk_set_faults(run->server->disk, &lying);
     harpe_status status =
         harpe_sim_ranks_init(run->options, run->plan, run->board, &job->ranks, error);
     if (status == HARPE_OK) status = harpe_sim_ranks_start(&job->ranks, error);
@@ -610,6 +634,7 @@ world_job_result world_job_run(const world_job_options *options) {
     for (int i = 0; i < 10; i++)
         (void)draw(&random, 2);
     bool is_short = draw(&random, 4) != 0;
+    bool is_plain = is_short && draw(&random, 3) != 0; /* rounds without a plan */
     int ranks = options->ranks > 0 ? options->ranks
                                    : 1 + (int)draw(&random, is_short ? SHORT_RANKS_MAX : RANKS_MAX);
     int dp = ranks % 2 == 0 && draw(&random, 3) == 0 ? 2 : 1;
@@ -626,7 +651,10 @@ world_job_result world_job_run(const world_job_options *options) {
                                    .blocking_power_w = -1,
                                    .schedule_name = "1f1b",
                                    .microbatches = 2 + (int)draw(&random, is_short ? 2 : 6),
-                                   .scheduler_args = is_short ? "{\"frequency_stride\": 8}" : NULL,
+                                   .scheduler = is_plain ? "AllMaxFrequency" : NULL,
+                                   .scheduler_args = is_plain   ? NULL
+                                                     : is_short ? "{\"frequency_stride\": 8}"
+                                                                : NULL,
                                    .pp = ranks / dp,
                                    .dp = dp,
                                    .tp = 1,

@@ -24,11 +24,28 @@ bool world_faults_read(const char *list, unsigned *faults);
 /* The names, with commas. */
 extern const char world_fault_names[];
 
+/* What is broken on purpose, to show that it is noticed. */
+typedef enum world_sabotage {
+    WORLD_NO_SABOTAGE,
+    WORLD_IGNORES_SYNCS, /* the disk loses what it has called durable */
+    WORLD_KILLS_PAIRS,   /* nobody is left to give a GPU back */
+} world_sabotage;
+
+/* What happens to the first schedule that is given to a rank. */
+typedef enum world_first_schedule {
+    WORLD_FIRST_ARRIVES,
+    WORLD_FIRST_IS_CUT,
+    WORLD_FIRST_IS_DOUBLED, /* the rank's own request is late, and is refused */
+    WORLD_FIRST_IS_LOST,    /* and nobody is told */
+} world_first_schedule;
+
 typedef struct world_job_options {
     uint64_t seed; /* decides the shape of the job, its GPUs, and all faults */
     unsigned faults;
-    int ranks;   /* 0: drawn, 1 to 8 */
-    int steps;   /* 0: drawn */
+    int ranks; /* 0: drawn, 1 to 8 */
+    int steps; /* 0: drawn */
+    world_sabotage sabotage;
+    world_first_schedule first;
     FILE *trace; /* a line for each event; NULL: none */
 } world_job_options;
 
