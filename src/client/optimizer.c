@@ -27,7 +27,8 @@ const harpe_pipeline_timeouts harpe_pipeline_usual_timeouts = {.trial_alone_s = 
                                                                .end_notice_s = 1,
                                                                .first_pause_s = 0.1,
                                                                .longest_pause_s = 5,
-                                                               .first_controller_pause_s = 1};
+                                                               .first_controller_pause_s = 1,
+                                                               .measuring_period_s = 0.02};
 
 void harpe_pipeline_say(const harpe_pipeline *optimizer, harpe_log_level level, const char *format,
                         ...) {
@@ -81,6 +82,7 @@ static harpe_status take_gpu(harpe_pipeline *optimizer, harpe_error *error) {
 static harpe_status make_profiler(harpe_pipeline *optimizer, harpe_error *error) {
     harpe_instruction_profiler_options how = {.gpus = optimizer->gpus,
                                               .gpu = optimizer->options.device_id,
+                                              .sample_period_s = optimizer->timeouts.sample_period_s,
                                               .log = optimizer->options.log};
     harpe_error reason;
     harpe_status status = harpe_instruction_profiler_new(&how, &optimizer->profiler, &reason);

@@ -88,7 +88,7 @@ typedef struct harpe_conversation {
     unsigned told_mismatches;    /* bit set of the kinds already logged */
 } harpe_conversation;
 
-/* Time limits and pauses. */
+/* Time limits, pauses and periods. */
 typedef struct harpe_pipeline_timeouts {
     double trial_alone_s;    /* for a trial without an answering server */
     double trial_stagnant_s; /* for a trial without a measured step or another round */
@@ -101,6 +101,8 @@ typedef struct harpe_pipeline_timeouts {
      * starts of the controller. */
     double first_pause_s, longest_pause_s;
     double first_controller_pause_s;
+    double sample_period_s;    /* of the energy; see harpe_instruction_profiler_options */
+    double measuring_period_s; /* between two looks at the measured steps */
 } harpe_pipeline_timeouts;
 
 typedef struct harpe_controller_care {

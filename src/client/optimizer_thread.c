@@ -26,7 +26,6 @@
 
 #define PAUSE_AFTER_FAILURE_S 60.0
 #define SIDE_WORK_PERIOD_S 0.1
-#define MEASURING_PERIOD_S 0.02
 #define UNMEASURED_SERIES 0
 #define TELL_REFUSAL_AGAIN_NS INT64_C(60000000000)
 #define REFUSED_REQUESTS_TOLD 3 /* one or two are usual after a lost connection */
@@ -539,7 +538,7 @@ static void measure(harpe_pipeline *optimizer) {
          * result. */
         conclude_measuring(optimizer, steps);
     } else {
-        rest(optimizer, MEASURING_PERIOD_S);
+        rest(optimizer, optimizer->timeouts.measuring_period_s);
     }
 }
 

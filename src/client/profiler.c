@@ -332,7 +332,9 @@ static int64_t plan_next(harpe_instruction_profiler *profiler, const energy_read
 /* Returns the real time until the next tick. */
 static int64_t real_delay_ns(harpe_instruction_profiler *profiler, const energy_reading *reading) {
     int64_t delay_ns = (int64_t)((double)plan_next(profiler, reading) / speed_of_time(profiler));
-    delay_ns = delay_ns < longest_delay_ns ? delay_ns : longest_delay_ns;
+    int64_t longest_ns =
+        profiler->period_ns > longest_delay_ns ? profiler->period_ns : longest_delay_ns;
+    delay_ns = delay_ns < longest_ns ? delay_ns : longest_ns;
     return delay_ns > shortest_delay_ns ? delay_ns : shortest_delay_ns;
 }
 

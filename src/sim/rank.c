@@ -18,10 +18,14 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/wait.h"
+#include "client/optimizer_internal.h"
 
 #define LATE_SHARE 0.3 /* share of the shortest instruction's real time */
 #define LATE_MAX_NS 2e6
+#define RARE_PERIOD_S 0.1 /* of looks of the ranks of large jobs in a world */
 #define AWAIT_CLOCK_NS 900000000 /* real time; the emulator applies a clock at most 1 s late */
+
+enum { MANY_RANKS = 64 };
 
 typedef struct rank_run {
     const harpe_sim_rank_job *job;
@@ -290,6 +294,16 @@ static harpe_status broadcast(void *user, void *data, size_t size, harpe_error *
     return status;
 }
 
+/* In a world one processor does the work of all ranks. The ranks of a large job look less often at
+ * their GPU's energy and at what they have measured. */
+static harpe_pipeline_timeouts optimizer_times(const harpe_sim_options *options) {
+    harpe_pipeline_timeouts times = harpe_pipeline_usual_timeouts;
+    if (options->is_real_time || harpe_sim_world_size(options) <= MANY_RANKS) return times;
+    times.sample_period_s = RARE_PERIOD_S;
+    times.measuring_period_s = RARE_PERIOD_S;
+    return times;
+}
+
 static harpe_status start_optimizer(rank_run *run, harpe_error *error) {
     const harpe_sim_options *job = run->job->options;
     char uuid[96];
@@ -319,7 +333,8 @@ static harpe_status start_optimizer(rank_run *run, harpe_error *error) {
                        .zeusd_socket = ""},
         .log = {pass_log, run},
     };
-    return harpe_pipeline_frequency_new(&options, &run->optimizer, error);
+    harpe_pipeline_timeouts times = optimizer_times(job);
+    return harpe_pipeline_new_with(&options, &times, &run->optimizer, error);
 }
 
 static void stop_optimizer(rank_run *run) {
