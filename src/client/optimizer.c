@@ -82,7 +82,8 @@ static harpe_status take_gpu(harpe_pipeline *optimizer, harpe_error *error) {
 static harpe_status make_profiler(harpe_pipeline *optimizer, harpe_error *error) {
     harpe_instruction_profiler_options how = {.gpus = optimizer->gpus,
                                               .gpu = optimizer->options.device_id,
-                                              .sample_period_s = optimizer->timeouts.sample_period_s,
+                                              .sample_period_s =
+                                                  optimizer->timeouts.sample_period_s,
                                               .log = optimizer->options.log};
     harpe_error reason;
     harpe_status status = harpe_instruction_profiler_new(&how, &optimizer->profiler, &reason);

@@ -86,7 +86,7 @@ typedef struct world_job {
     int64_t told_round;
     int64_t next_audit_ns;
     bool has_lost_first;
-    bool has_killed_controller; /* since the ranks started */
+    bool has_killed_controller; /* and all GPUs were not seen back since */
 
     given_schedule *schedules;
     size_t schedule_count, schedule_capacity;
@@ -459,7 +459,6 @@ static int find_held_gpu(const world_job *job, uint32_t *clock_mhz) {
 /* All holders have ended. Their GPUs must be back in time. If a controller was killed and then its
  * trainer, nobody is left to give the GPU back: the next controller does (docs/controller.md). */
 static void check_gpus_are_back(world_job *job) {
-    if (job->has_killed_controller) return;
     int64_t until_ns = harpe_clock_ns() + (int64_t)(GPU_BACK_S * 1e9);
     if (job->stalled_until_ns > harpe_clock_ns())
         until_ns += job->stalled_until_ns - harpe_clock_ns();
@@ -471,7 +470,8 @@ static void check_gpus_are_back(world_job *job) {
         end_driver_fault(job, false);
         harpe_sleep_ns(LOOK_MS * MILLISECOND);
     }
-    if (held >= 0)
+    if (held < 0) job->has_killed_controller = false;
+    if (held >= 0 && !job->has_killed_controller)
         accuse(job, "GPU %d has %u MHz, and not its %u MHz without a holder", held, clock_mhz,
                job->idle_mhz);
 }
@@ -520,7 +520,6 @@ static void restart(world_job *job, harpe_error *error) {
     if (left == job->run->board->world_size || job->ranks_back_ns > 0) return;
     harpe_sim_ranks_end(&job->ranks, note_late, job);
     check_gpus_are_back(job);
-    job->has_killed_controller = false;
     tell(job, "the ranks start again");
     if (harpe_sim_ranks_start(&job->ranks, error) != HARPE_OK)
         accuse(job, "the ranks do not start: %s", error->message);
