@@ -49,7 +49,8 @@ typedef struct harpe_sim_options {
     const char *scheduler, *scheduler_args; /* NULL: see is_offline, plan_path */
     const char *plan_path;
     bool is_offline;
-    bool may_anticipate;    /* clocks that change late are set before their instructions begin */
+    bool looks_rarely;   /* ranks look less often at energy and measured steps, as in large jobs */
+    bool may_anticipate; /* clocks that change late are set before their instructions begin */
     const char *server_url; /* NULL: start a server */
     harpe_sim_event straggler, kill_rank, restart_server;
     const char *step_log_path; /* a file that gets a line for each step; NULL: none */

@@ -298,7 +298,8 @@ static harpe_status broadcast(void *user, void *data, size_t size, harpe_error *
  * their GPU's energy and at what they have measured. */
 static harpe_pipeline_timeouts optimizer_times(const harpe_sim_options *options) {
     harpe_pipeline_timeouts times = harpe_pipeline_usual_timeouts;
-    if (options->is_real_time || harpe_sim_world_size(options) <= MANY_RANKS) return times;
+    bool is_large = harpe_sim_world_size(options) > MANY_RANKS;
+    if (options->is_real_time || !(is_large || options->looks_rarely)) return times;
     times.sample_period_s = RARE_PERIOD_S;
     times.measuring_period_s = RARE_PERIOD_S;
     return times;

@@ -648,6 +648,7 @@ world_job_result world_job_run(const world_job_options *options) {
                                    .seed = 1 + draw(&random, 1000),
                                    .physics = draw(&random, 2) ? "real" : NULL,
                                    .blocking_power_w = -1,
+                                   .looks_rarely = draw(&random, 4) != 0,
                                    .schedule_name = "1f1b",
                                    .microbatches = 2 + (int)draw(&random, is_short ? 2 : 6),
                                    .scheduler = is_plain ? "AllMaxFrequency" : NULL,
