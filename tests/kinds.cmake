@@ -43,14 +43,6 @@ set(HARPE_process_TESTS
     client_controller_asks
     client_controller_zeusd
     client_late_clocks
-    client_optimizer_faults
-    client_optimizer_local_faults
-    client_optimizer_marks
-    client_optimizer_obedience
-    client_optimizer_refusals
-    client_optimizer_reports
-    client_optimizer_rounds
-    client_optimizer_trials
     client_profiler_emulator
     http_client
     http_unix

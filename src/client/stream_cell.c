@@ -6,7 +6,6 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -49,8 +48,8 @@ struct harpe_stream_cell {
     void *user;
     _Atomic size_t sent; /* number of writes, with the trial; written by the training thread */
     size_t handled;      /* writes that the cell's thread has seen */
-    _Atomic bool is_asleep, is_closing;
-    sem_t wake;
+    _Atomic uint32_t is_asleep; /* 0 or 1 */
+    _Atomic bool is_closing;
     pthread_t thread;
 };
 
@@ -68,14 +67,13 @@ static bool look(harpe_stream_cell *cell) {
 
 /* Sleeps until a mark is sent. This thread sets the flag before it compares the counts. The
  * training thread counts its mark before it reads the flag. So at least one of them sees what the
- * other has done. If the training thread has cleared the flag, it has also posted. */
+ * other has done. */
 static void sleep_until_sent(harpe_stream_cell *cell) {
-    atomic_store(&cell->is_asleep, true);
-    bool has_nothing_to_do =
-        atomic_load(&cell->sent) == cell->handled && !atomic_load(&cell->is_closing);
-    bool is_posted = has_nothing_to_do || !atomic_exchange(&cell->is_asleep, false);
-    while (is_posted && sem_wait(&cell->wake) != 0)
-        continue;
+    atomic_store(&cell->is_asleep, 1);
+    while (atomic_load(&cell->is_asleep) && atomic_load(&cell->sent) == cell->handled &&
+           !atomic_load(&cell->is_closing))
+        (void)harpe_wait_while(&cell->is_asleep, 1, -1);
+    atomic_store(&cell->is_asleep, 0);
 }
 
 static void *run(void *user) {
@@ -96,7 +94,7 @@ static void *run(void *user) {
 }
 
 static void wake(harpe_stream_cell *cell) {
-    if (atomic_exchange(&cell->is_asleep, false)) (void)sem_post(&cell->wake);
+    if (atomic_exchange(&cell->is_asleep, 0)) harpe_wake(&cell->is_asleep);
 }
 
 bool harpe_stream_cell_send(harpe_stream_cell *cell, size_t number) {
@@ -173,15 +171,12 @@ harpe_stream_cell *harpe_stream_cell_new(void *library, void *stream,
     cell->stream = stream;
     cell->handler = handler;
     cell->user = user;
-    (void)sem_init(&cell->wake, 0, 0);
     if (!find_functions(cell, library) || !make_page(cell)) {
-        (void)sem_destroy(&cell->wake);
         free(cell);
         return NULL;
     }
     if (harpe_thread_start(&cell->thread, "harpe-marks", run, cell) == 0) return cell;
     /* The page is leaked, because the stream may not have done the trial yet. */
-    (void)sem_destroy(&cell->wake);
     free(cell);
     return NULL;
 }
@@ -191,7 +186,6 @@ void harpe_stream_cell_free(harpe_stream_cell *cell) {
     atomic_store(&cell->is_closing, true);
     wake(cell);
     harpe_thread_join(cell->thread);
-    (void)sem_destroy(&cell->wake);
     if (atomic_load(cell->reached) == (uint32_t)atomic_load(&cell->sent))
         give_back(cell, (void *)cell->reached);
     free(cell);

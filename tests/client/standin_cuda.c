@@ -40,6 +40,7 @@ int cuStreamWriteValue32_v2(void *stream, uint64_t pointer, uint32_t value, unsi
 void standin_cuda_have_no_writes(bool no_writes);
 void standin_cuda_have_no_context(bool no_context);
 void *standin_cuda_registered(void);
+void standin_cuda_run(void);
 void standin_cuda_hold(bool hold);
 void standin_cuda_refuse(bool refuse);
 void standin_cuda_capture(bool capture);
@@ -47,21 +48,34 @@ size_t standin_cuda_captured(void);
 size_t standin_cuda_writes(void);
 size_t standin_cuda_functions(void);
 
+static void run_next(void) {
+    stream_work next = queue[begun++ % CAPACITY];
+    pthread_mutex_unlock(&lock);
+    if (next.function)
+        next.function(next.user);
+    else
+        atomic_store(next.written, next.value);
+    pthread_mutex_lock(&lock);
+}
+
 static void *run(void *unused) {
     (void)unused;
     pthread_mutex_lock(&lock);
     for (;;) {
         while (is_held || begun == enqueued)
             pthread_cond_wait(&changed, &lock);
-        stream_work next = queue[begun++ % CAPACITY];
-        pthread_mutex_unlock(&lock);
-        if (next.function)
-            next.function(next.user);
-        else
-            atomic_store(next.written, next.value);
-        pthread_mutex_lock(&lock);
+        run_next();
     }
     return NULL;
+}
+
+/* Runs what the stream has to do now. After the first call, the stand-in has no thread. */
+void standin_cuda_run(void) {
+    pthread_mutex_lock(&lock);
+    is_running = true;
+    while (!is_held && begun != enqueued)
+        run_next();
+    pthread_mutex_unlock(&lock);
 }
 
 static int enqueue(stream_work work) {

@@ -185,21 +185,21 @@ static void check_tokens(training *one, const char *url) {
 static void rounds_go_on_on_a_gpu_that_does_not_obey(void **state) {
     scratch *files = *state;
     write_plan_of_one_clock(files->root);
-    server host = start_server(files->root, "jobs.db", 0, NULL);
-    training *one = new_training(host.url, 0, 1);
+    server *host = start_server_with(files, NULL);
+    training *one = new_training(host->url, 0, 1);
     construct(one);
     emulator gpus = open_emulator();
     assert_int_equal(gpus.wait(0, 1), 0); /* a GPU without work shows nothing */
     (void)run_until_round(one, 2);
     assert_int_equal(spoiled(one), 0);
     assert_int_equal(count_warnings(one), 0);
-    check_obedient(one, host.url);
+    check_obedient(one, host->url);
 
     assert_int_equal(gpus.lock(gpus.gpu, 600, 600), 0);
     double begin_s = harpe_clock_s();
     int64_t round = harpe_pipeline_frequency_get_status(one->optimizer).round;
     (void)run_until_round(one, round + 3);
-    run_until_reported(one, host.url);
+    run_until_reported(one, host->url);
     /* At most ten steps of each round are left out. A busy machine looks less often. */
     int64_t rounds = harpe_pipeline_frequency_get_status(one->optimizer).round - round + 1;
     assert_in_range(spoiled(one), 3, 10 * rounds);
@@ -207,8 +207,8 @@ static void rounds_go_on_on_a_gpu_that_does_not_obey(void **state) {
     int told = count_warnings(one);
     assert_int_equal(count_lines(one, DISOBEYS), told);
     assert_in_range(told, 1, 1 + (int)((harpe_clock_s() - begin_s) / 60)); /* once a minute */
-    check_disobedient(one, host.url);
-    check_tokens(one, host.url);
+    check_disobedient(one, host->url);
+    check_tokens(one, host->url);
 
     assert_int_equal(gpus.lock(gpus.gpu, 1200, 1200), 0);
     run_until_obedient(one);
@@ -216,11 +216,10 @@ static void rounds_go_on_on_a_gpu_that_does_not_obey(void **state) {
     round = harpe_pipeline_frequency_get_status(one->optimizer).round;
     (void)run_until_round(one, round + 2);
     assert_int_equal(spoiled(one), before);
-    check_disobedient(one, host.url); /* the clocks of the time when it did not obey */
+    check_disobedient(one, host->url); /* the clocks of the time when it did not obey */
     assert_int_equal(gpus.wait(0, 0), 0);
     harpe_pipeline_frequency_free(one->optimizer);
     free(one);
-    kill_server(&host);
 }
 
 static void a_clock_within_the_range_holds(void **state) {
@@ -237,9 +236,8 @@ static void a_clock_within_the_range_holds(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_clock_within_the_range_holds),
-        cmocka_unit_test_setup_teardown(rounds_go_on_on_a_gpu_that_does_not_obey, make_world,
-                                        remove_world),
+        IN_WORLD(a_clock_within_the_range_holds),
+        IN_WORLD(rounds_go_on_on_a_gpu_that_does_not_obey),
     };
-    return cmocka_run_group_tests(tests, start_machine, stop_machine);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,6 @@
  * the lowest one of the job. The rank refuses such a schedule as a whole and runs at its highest
  * clock. test_schedule_check.c tests the rule itself. */
 #include "client/told_server.h"
-#include "client/training_world.h"
 
 #define REFUSED "is refused"
 #define ALLOWED_MHZ 1200
@@ -83,16 +82,14 @@ static void train_with_lowest_clock(bool from_options) {
     char schedule[256];
     told_server one = {.schedule_status = 200,
                        .schedule = write_schedule(schedule, ALLOWED_MHZ, 585)};
-    char url[64];
     harpe_pipeline_timeouts timeouts = long_timeouts();
-    start_told(&one, 0);
-    snprintf(url, sizeof url, "http://127.0.0.1:%d", one.port);
-    training *rank = new_training(url, 0, 1);
+    start_told(&one);
+    training *rank = new_training(TOLD_URL, 0, 1);
     setenv("HARPE_LOWEST_CLOCK_MHZ", from_options ? "300" : "600", 1);
     if (from_options) rank->options.lowest_clock_mhz = 600;
     construct_with(rank, &timeouts);
     unsetenv("HARPE_LOWEST_CLOCK_MHZ");
-    assert_int_equal(pthread_create(&rank->thread, NULL, train, rank), 0);
+    rank->thread = start_thread(train, rank);
     assert_is_refused(&one, rank, "585 MHz, but the lowest clock of this job is 600 MHz");
     assert_non_null(strstr(one.registration, "600"));
     assert_null(strstr(one.registration, "585"));
@@ -111,7 +108,7 @@ static void a_clock_below_the_lowest_one_of_the_job_is_refused(void **state) {
 static void a_lowest_clock_that_makes_no_sense_is_an_error(void **state) {
     (void)state;
     static const char *const texts[] = {"0", "-1", "10001", "600 MHz", "99999999999"};
-    training *rank = new_training("http://127.0.0.1:9", 0, 1);
+    training *rank = new_training(NOBODY, 0, 1);
     harpe_error error;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         setenv("HARPE_LOWEST_CLOCK_MHZ", texts[i], 1);
@@ -130,16 +127,15 @@ static void a_lowest_clock_that_makes_no_sense_is_an_error(void **state) {
     assert_int_equal(harpe_pipeline_frequency_new(&rank->options, &rank->optimizer, &error),
                      HARPE_INVALID_ARGUMENT);
     assert_non_null(strstr(error.message, "the GPU's highest clock is 1410 MHz"));
-    pthread_mutex_destroy(&rank->lock);
     free(rank);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_clock_that_the_gpu_does_not_offer_is_refused),
-        cmocka_unit_test(a_refused_schedule_ends_an_earlier_one),
-        cmocka_unit_test(a_clock_below_the_lowest_one_of_the_job_is_refused),
-        cmocka_unit_test(a_lowest_clock_that_makes_no_sense_is_an_error),
+        IN_WORLD(a_clock_that_the_gpu_does_not_offer_is_refused),
+        IN_WORLD(a_refused_schedule_ends_an_earlier_one),
+        IN_WORLD(a_clock_below_the_lowest_one_of_the_job_is_refused),
+        IN_WORLD(a_lowest_clock_that_makes_no_sense_is_an_error),
     };
-    return cmocka_run_group_tests(tests, start_machine, stop_machine);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,7 +55,7 @@ static training *start_with(const char *url, int rank, int ranks, int iterations
     training *one = new_training(url, rank, ranks);
     one->options.iterations = iterations;
     construct_with(one, timeouts);
-    assert_int_equal(pthread_create(&one->thread, NULL, train, one), 0);
+    one->thread = start_thread(train, one);
     return one;
 }
 
@@ -63,11 +63,10 @@ static void a_result_that_is_too_large_for_memory_is_sent_with_fewer_steps(void 
     scratch *files = *state;
     harpe_pipeline_timeouts timeouts = short_pauses();
     timeouts.report_s = 1000;
-    write_plan(files->root, 2);
-    server one = start_server(files->root, "jobs.db", 0, NULL);
+    server *one = start_server(files, 2);
     refuse_above(2);
-    training *ranks[] = {start_with(one.url, 0, 2, 8, &timeouts),
-                         start_with(one.url, 1, 2, 8, &timeouts)};
+    training *ranks[] = {start_with(one->url, 0, 2, 8, &timeouts),
+                         start_with(one->url, 1, 2, 8, &timeouts)};
     assert_reaches_round(ranks[0], 1);
     assert_reaches_round(ranks[1], 1);
     assert_true(atomic_load(&refused) >= 2); /* of 8 and of 4 steps */
@@ -78,18 +77,16 @@ static void a_result_that_is_too_large_for_memory_is_sent_with_fewer_steps(void 
     assert_int_equal(count_warnings(ranks[1]), 0);
     end_training(ranks[0]);
     end_training(ranks[1]);
-    kill_server(&one);
 }
 
 static void a_result_that_cannot_be_made_at_all_does_not_hold_the_round(void **state) {
     scratch *files = *state;
     harpe_pipeline_timeouts timeouts = short_pauses();
     timeouts.report_s = 0.3;
-    write_plan(files->root, 2);
-    server one = start_server(files->root, "jobs.db", 0, NULL);
+    server *one = start_server(files, 2);
     refuse_above(0);
-    training *ranks[] = {start_with(one.url, 0, 2, 2, &timeouts),
-                         start_with(one.url, 1, 2, 2, &timeouts)};
+    training *ranks[] = {start_with(one->url, 0, 2, 2, &timeouts),
+                         start_with(one->url, 1, 2, 2, &timeouts)};
     assert_reaches_round(ranks[1], 1);
     assert_true(count_lines(ranks[0], NO_RESULT) >= 1);
     assert_true(count_lines(ranks[0], NOTHING) >= 1);
@@ -102,19 +99,17 @@ static void a_result_that_cannot_be_made_at_all_does_not_hold_the_round(void **s
     assert_int_equal(count_warnings(ranks[0]), lines);
     end_training(ranks[0]);
     end_training(ranks[1]);
-    kill_server(&one);
 }
 
 static void it_is_tried_again_with_pauses_that_grow(void **state) {
     scratch *files = *state;
     harpe_pipeline_timeouts timeouts = short_pauses();
     timeouts.report_s = 1000;
-    write_plan(files->root, 1);
-    server one = start_server(files->root, "jobs.db", 0, NULL);
+    server *one = start_server(files, 1);
     refuse_above(0);
     timeouts.first_pause_s = 0.04;
     timeouts.longest_pause_s = 0.16;
-    training *rank = start_with(one.url, 0, 1, 2, &timeouts);
+    training *rank = start_with(one->url, 0, 1, 2, &timeouts);
     WAIT_UNTIL(rank, atomic_load(&refused) >= 5);
     static const double pauses_s[] = {0.04, 0.08, 0.16, 0.16}; /* at least the half of each */
     for (int i = 0; i < 4; i++) {
@@ -124,7 +119,6 @@ static void it_is_tried_again_with_pauses_that_grow(void **state) {
     assert_int_equal(count_lines(rank, NO_RESULT), 1);
     assert_trains_on(rank);
     end_training(rank); /* and ends at once */
-    kill_server(&one);
 }
 
 /* ---- More steps than are kept ---------------------------------------------------------------- */
@@ -160,35 +154,27 @@ static void write_long_plan(const char *folder) {
 static void a_round_of_more_steps_than_are_kept_reports_those_that_are(void **state) {
     scratch *files = *state;
     write_long_plan(files->root);
-    server one = start_server(files->root, "jobs.db", 0, NULL);
+    server *one = start_server_with(files, NULL);
     refuse_above(SIZE_MAX);
-    training *rank = new_training(one.url, 0, 1);
+    training *rank = new_training(one->url, 0, 1);
     rank->options.iterations = 100000;
     construct(rank);
     harpe_instruction_profiler *profiler = rank->optimizer->profiler;
-    pthread_mutex_lock(&profiler->lock);
     assert_int_equal(profiler->kept_spans_max, 1000000);
     profiler->kept_spans_max = (size_t)KEPT_STEPS * LONG_STEP;
-    pthread_mutex_unlock(&profiler->lock);
-    assert_int_equal(pthread_create(&rank->thread, NULL, train_without_pause, rank), 0);
+    rank->thread = start_thread(train_without_pause, rank);
     assert_reaches_round(rank, 1);
     assert_in_range(atomic_load(&taken), 50, KEPT_STEPS + 10);
     assert_int_equal(count_lines(rank, "fewer steps than iterations asks for"), 1);
     end_training(rank);
-    kill_server(&one);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(
-            a_result_that_is_too_large_for_memory_is_sent_with_fewer_steps, make_world,
-            remove_world),
-        cmocka_unit_test_setup_teardown(a_result_that_cannot_be_made_at_all_does_not_hold_the_round,
-                                        make_world, remove_world),
-        cmocka_unit_test_setup_teardown(it_is_tried_again_with_pauses_that_grow, make_world,
-                                        remove_world),
-        cmocka_unit_test_setup_teardown(a_round_of_more_steps_than_are_kept_reports_those_that_are,
-                                        make_world, remove_world),
+        IN_WORLD(a_result_that_is_too_large_for_memory_is_sent_with_fewer_steps),
+        IN_WORLD(a_result_that_cannot_be_made_at_all_does_not_hold_the_round),
+        IN_WORLD(it_is_tried_again_with_pauses_that_grow),
+        IN_WORLD(a_round_of_more_steps_than_are_kept_reports_those_that_are),
     };
-    return cmocka_run_group_tests(tests, start_machine, stop_machine);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

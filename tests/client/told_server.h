@@ -3,8 +3,6 @@
 #ifndef HARPE_TESTS_CLIENT_TOLD_SERVER_H
 #define HARPE_TESTS_CLIENT_TOLD_SERVER_H
 
-#include <netinet/in.h>
-#include <stdatomic.h>
 #include <sys/socket.h>
 
 #include "client/training_world.h"
@@ -25,14 +23,20 @@ typedef struct told_server {
     atomic_int schedule_status; /* the answer of GET /schedule; 0: no answer */
     atomic_int conflicts;       /* number of requests that are first answered 409 */
     atomic_int schedules, results, ends;
-    atomic_int end_status; /* the answer of POST /end; 0: 200; negative: no answer */
-    int listener, port;
-    atomic_int peer;
+    atomic_int end_status;        /* the answer of POST /end; 0: 200; negative: no answer */
+    bool is_gone;                 /* nobody listens, and no connection stays */
     const char *_Atomic schedule; /* NULL: told_trial */
     char registration[8192];      /* of the rank; read it after a schedule was asked for */
     char result[4096];            /* the last result; read it after `results` has grown */
-    pthread_t thread;
+    int peers;                    /* open connections */
 } told_server;
+
+typedef struct told_peer {
+    told_server *server;
+    int socket;
+} told_peer;
+
+#define TOLD_URL "http://127.0.0.1:7788"
 
 static inline void told_answer(int peer, int status, int round, const char *body) {
     char text[1024];
@@ -83,10 +87,12 @@ static inline void told_answer_request(told_server *one, int peer, const char *r
 }
 
 /* Answers one request after another; each is in memory as a whole. */
-static inline void serve_peer(told_server *one, int peer) {
+static inline void told_serve(told_server *one, int peer) {
     char request[16384];
     size_t length = 0;
-    for (;;) {
+    while (!one->is_gone) {
+        struct pollfd wait = {.fd = peer, .events = POLLIN};
+        if (harpe_poll(&wait, 1, 10000000) == 0) continue;
         ssize_t got = recv(peer, request + length, sizeof request - 1 - length, 0);
         if (got <= 0) return;
         length += (size_t)got;
@@ -101,49 +107,41 @@ static inline void serve_peer(told_server *one, int peer) {
     }
 }
 
-static inline void *serve(void *user) {
-    told_server *one = user;
-    for (int peer; (peer = accept(one->listener, NULL, NULL)) >= 0;) {
-        atomic_store(&one->peer, peer);
-        serve_peer(one, peer);
-        atomic_store(&one->peer, -1);
-        close(peer);
-    }
+static inline void *told_serve_peer(void *user) {
+    told_peer peer = *(told_peer *)user;
+    free(user);
+    told_serve(peer.server, peer.socket);
+    close(peer.socket);
+    peer.server->peers--;
     return NULL;
 }
 
-/* Port 0: any. */
-static inline void start_told(told_server *one, int port) {
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons((uint16_t)port),
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    one->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    one->peer = -1;
-    setsockopt(one->listener, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
-    assert_int_equal(bind(one->listener, (struct sockaddr *)&address, length), 0);
-    assert_int_equal(listen(one->listener, 8), 0);
-    getsockname(one->listener, (struct sockaddr *)&address, &length);
-    one->port = ntohs(address.sin_port);
-    assert_int_equal(pthread_create(&one->thread, NULL, serve, one), 0);
+static inline bool told_accept(void *user, int socket) {
+    told_peer *peer = malloc(sizeof *peer);
+    assert_non_null(peer);
+    *peer = (told_peer){user, socket};
+    peer->server->peers++;
+    (void)start_thread(told_serve_peer, peer);
+    return true;
+}
+
+static inline void start_told(told_server *one) {
+    one->is_gone = false;
+    assert_true(harpe_transport_serve(TOLD_URL, harpe_process_self(), told_accept, one));
 }
 
 static inline void stop_told(told_server *one) {
-    shutdown(one->listener, SHUT_RDWR);
-    int peer = atomic_load(&one->peer);
-    if (peer >= 0) shutdown(peer, SHUT_RDWR);
-    pthread_join(one->thread, NULL);
-    close(one->listener);
+    harpe_transport_unserve(TOLD_URL);
+    one->is_gone = true;
+    WAIT_FOR(one->peers == 0);
 }
 
 /* ---- A training that trusts it --------------------------------------------------------------- */
 
 /* Starts the server, and constructs the optimizer of its only rank. */
 static inline training *construct_at(told_server *one, const harpe_pipeline_timeouts *timeouts) {
-    char url[64];
-    start_told(one, 0);
-    snprintf(url, sizeof url, "http://127.0.0.1:%d", one->port);
-    training *rank = new_training(url, 0, 1);
+    start_told(one);
+    training *rank = new_training(TOLD_URL, 0, 1);
     construct_with(rank, timeouts);
     return rank;
 }
@@ -151,23 +149,13 @@ static inline training *construct_at(told_server *one, const harpe_pipeline_time
 /* The same, and the rank trains. */
 static inline training *start_at(told_server *one, const harpe_pipeline_timeouts *timeouts) {
     training *rank = construct_at(one, timeouts);
-    assert_int_equal(pthread_create(&rank->thread, NULL, train, rank), 0);
+    rank->thread = start_thread(train, rank);
     return rank;
 }
 
 static inline void end_at(told_server *one, training *rank) {
     end_training(rank);
     stop_told(one);
-}
-
-static inline int clock_mhz(int gpu) {
-    harpe_gpus *gpus = NULL;
-    harpe_gpus_options all = {.visible_devices = "all"};
-    uint32_t graphics_mhz = 0;
-    assert_int_equal(harpe_gpus_open(&all, &gpus, NULL), HARPE_OK);
-    assert_int_equal(harpe_gpu_current_clocks(gpus, gpu, &graphics_mhz, NULL, NULL), HARPE_OK);
-    harpe_gpus_close(gpus);
-    return (int)graphics_mhz;
 }
 
 #endif

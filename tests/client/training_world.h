@@ -1,186 +1,107 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The environment of the optimizer's tests: emulated GPUs, a real `harpe serve`, and training loops
- * that record every log line and the longest duration of a call. The end of a test removes all of
- * it. Waits end after LIMIT_S. */
+/* The environment of the optimizer's tests, in a world: emulated GPUs, a real server with its store
+ * on a disk in memory, and training loops that record every log line and the longest duration of a
+ * call. Waits end after LIMIT_S of virtual time. */
 #ifndef HARPE_TESTS_CLIENT_TRAINING_WORLD_H
 #define HARPE_TESTS_CLIENT_TRAINING_WORLD_H
 
-#include <fcntl.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <spawn.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
+#include "world/in_world.h"
 
-#include <cmocka.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #include <harpe/pipeline_frequency.h>
 
-#include "base/clock.h"
-#include "base/scratch.h"
+#include "base/process.h"
 #include "client/optimizer_internal.h"
-
-#define EMULATOR HARPE_BINARY_DIR "/emulator/libnvidia-ml.so.1"
-#define PROGRAM HARPE_BINARY_DIR "/harpe"
-#define TIME_SCALE "20"
-/* The training thread must never wait for a server or a driver, which take seconds here. A loaded
- * machine may take the processor away for as long; such a call does not count, because only a call
- * that waits gives the processor up by itself. */
-#define LONGEST_WAIT_S 0.5
+#include "pfo/settings.h"
+#include "server/server.h"
+#include "world/disk.h"
 
 enum { LIMIT_S = 120, MAX_RANKS = 4, MAX_LINES = 64, LOWEST_MHZ = 210, HIGHEST_MHZ = 1410 };
 
-static inline void pause_s(double seconds) {
-    struct timespec time = {.tv_sec = (time_t)seconds,
-                            .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
-    (void)nanosleep(&time, NULL);
-}
+#define NOBODY "http://127.0.0.1:9" /* no server listens there */
+
+static const world_machine machine = {.gpus = "4xA100", .time_scale = "20"};
 
 /* ---- GPUs ------------------------------------------------------------------------------------ */
 
-static inline void remove_cluster(void) {
-    char path[160];
-    snprintf(path, sizeof path, "/harpe-emulator-%u-test-training-%d", (unsigned)getuid(),
-             (int)getpid());
-    shm_unlink(path);
-}
-
-static inline int start_machine(void **state) {
-    (void)state;
-    char name[64];
-    remove_cluster();
-    snprintf(name, sizeof name, "test-training-%d", (int)getpid());
-    setenv("HARPE_EMULATOR_CLUSTER", name, 1);
-    setenv("HARPE_EMULATOR_GPUS", "4xA100", 1);
-    setenv("HARPE_EMULATOR_TIME_SCALE", TIME_SCALE, 1);
-    setenv("HARPE_NVML_LIBRARY", EMULATOR, 1);
-    setenv("HARPE_PROGRAM", PROGRAM, 1);
-    unsetenv("HARPE_EMULATOR_FAULTS");
-    unsetenv("HARPE_TOKEN");
-    unsetenv("ZEUSD_SOCK_PATH");
-    return 0;
-}
-
-static inline int stop_machine(void **state) {
-    (void)state;
-    remove_cluster();
-    return 0;
-}
-
-/* An idle GPU whose clock is not locked is at its lowest clock. A locked GPU is not. */
-static inline bool clocks_are_back(int gpu) {
+static inline int clock_mhz(int gpu) {
     harpe_gpus *gpus = NULL;
     harpe_gpus_options all = {.visible_devices = "all"};
     uint32_t graphics_mhz = 0;
     assert_int_equal(harpe_gpus_open(&all, &gpus, NULL), HARPE_OK);
     assert_int_equal(harpe_gpu_current_clocks(gpus, gpu, &graphics_mhz, NULL, NULL), HARPE_OK);
     harpe_gpus_close(gpus);
-    return graphics_mhz == LOWEST_MHZ;
+    return (int)graphics_mhz;
 }
 
-static inline void assert_clocks_are_back(int gpu) {
-    int64_t end_ns = harpe_clock_ns() + (int64_t)LIMIT_S * 1000000000;
-    while (!clocks_are_back(gpu) && harpe_clock_ns() < end_ns)
-        pause_s(0.02);
-    assert_true(clocks_are_back(gpu));
-}
+/* An idle GPU whose clock is not locked is at its lowest clock. A locked GPU is not. */
+static inline bool clocks_are_back(int gpu) { return clock_mhz(gpu) == LOWEST_MHZ; }
 
 /* ---- Server ---------------------------------------------------------------------------------- */
 
+/* Stays until the end of its world. */
 typedef struct server {
-    pid_t process;
-    int port;
+    const char *folder, *store;
+    const char *const (*more)[2]; /* further settings, with a NULL name at the end; NULL: none */
     char url[64];
+    harpe_disk *disk;
+    pid_t process;
+    harpe_server *running;
 } server;
 
-static inline char *read_text(const char *path) {
-    FILE *file = fopen(path, "r");
-    char *text = calloc(1, 1 << 16);
-    if (file) {
-        (void)!fread(text, 1, (1 << 16) - 1, file);
-        fclose(file);
-    }
-    return text;
+static inline bool accept_socket(void *user, int socket) {
+    return harpe_server_adopt(((server *)user)->running, socket);
 }
 
-static inline int find_port(const char *log_path, pid_t process) {
-    for (int i = 0; i < LIMIT_S * 50; i++) {
-        char *text = read_text(log_path);
-        const char *found = strstr(text, "listening on http");
-        const char *end = found ? strchr(found, '\n') : NULL;
-        const char *colon = end ? strrchr(strndupa(found, (size_t)(end - found)), ':') : NULL;
-        int port = colon ? atoi(colon + 1) : 0;
-        bool has_ended = waitpid(process, NULL, WNOHANG) != 0;
-        if (port == 0 && has_ended) print_error("%s", text);
-        free(text);
-        if (port > 0 || has_ended) return port;
-        pause_s(0.02);
-    }
-    return 0;
+static inline int run_server(void *user) {
+    server *one = user;
+    char store[64], arguments[128];
+    harpe_settings settings;
+    harpe_error error;
+    snprintf(store, sizeof store, "world:%s/jobs.db", one->store);
+    snprintf(arguments, sizeof arguments, "{\"solution_path\":\"%s/plan.py\"}", one->folder);
+    const char *const usual[][2] = {{"store", store},        {"scheduler", "PointSolution"},
+                                    {"dump_data", "false"},  {"scheduler_args", arguments},
+                                    {"worker_threads", "2"}, {NULL, NULL}};
+    const char *const(*lists[])[2] = {usual, one->more};
+    assert_int_equal(harpe_settings_init(&settings, NULL), HARPE_OK);
+    for (int list = 0; list < 2; list++)
+        for (int i = 0; lists[list] && lists[list][i][0]; i++)
+            assert_int_equal(harpe_settings_set(&settings, lists[list][i][0], lists[list][i][1],
+                                                HARPE_FROM_FLAG, "test", NULL),
+                             HARPE_OK);
+    if (harpe_server_new_enclosed(&settings, (harpe_log){0}, &one->running, &error) != HARPE_OK)
+        fail_msg("%s", error.message);
+    assert_true(harpe_transport_serve(one->url, harpe_process_self(), accept_socket, one));
+    return harpe_server_run(one->running, &error);
 }
 
-static pid_t server_process; /* the running server */
+static inline void restart_server(server *one) {
+    one->process = harpe_world_start("server", run_server, one);
+}
 
 static inline void kill_server(server *one) {
-    if (one->process <= 0) return;
-    kill(one->process, SIGKILL);
-    waitpid(one->process, NULL, 0);
-    server_process = one->process = 0;
+    harpe_world_kill(one->process);
+    harpe_disk_abandon(one->disk, one->process);
 }
 
-/* Starts a server. `arguments` are further ones, with NULL at the end; may be NULL. Port 0: any
- * free port. */
-static inline server start_server(const char *folder, const char *store, int port,
-                                  const char *const *arguments) {
-    char text[8][512], log[512];
-    const char *line[32] = {PROGRAM, "serve"};
-    size_t count = 2;
-    snprintf(log, sizeof log, "%s/serve-%lld.log", folder, (long long)harpe_clock_ns());
-    snprintf(text[0], sizeof text[0], "--port=%d", port);
-    snprintf(text[1], sizeof text[1], "--store=%s/%s", folder, store);
-    snprintf(text[2], sizeof text[2], "--dump-dir=%s/dump", folder);
-    snprintf(text[3], sizeof text[3], "--scheduler=PointSolution");
-    snprintf(text[4], sizeof text[4], "--scheduler-args={\"solution_path\":\"%s/plan.py\"}",
-             folder);
-    for (int i = 0; i < 5; i++)
-        line[count++] = text[i];
-    while (arguments && *arguments)
-        line[count++] = *arguments++;
-    line[count] = NULL;
-    posix_spawn_file_actions_t files;
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, log, O_CREAT | O_WRONLY | O_APPEND,
-                                     0600);
-    posix_spawn_file_actions_addopen(&files, STDERR_FILENO, log, O_CREAT | O_WRONLY | O_APPEND,
-                                     0600);
-    server one = {0};
-    assert_int_equal(posix_spawn(&one.process, PROGRAM, &files, NULL, (char *const *)line, environ),
-                     0);
-    posix_spawn_file_actions_destroy(&files);
-    server_process = one.process;
-    one.port = find_port(log, one.process);
-    assert_int_not_equal(one.port, 0);
-    snprintf(one.url, sizeof one.url, "http://127.0.0.1:%d", one.port);
+/* Gives a server another store, which is empty. */
+static inline void empty_store(server *one, const char *name) {
+    one->store = name;
+    assert_non_null(one->disk = harpe_disk_new(name, 1));
+}
+
+static inline server *start_server_with(const scratch *files, const char *const (*more)[2]) {
+    server *one = calloc(1, sizeof *one);
+    assert_non_null(one);
+    *one = (server){.folder = files->root, .more = more, .url = "http://127.0.0.1:7787"};
+    empty_store(one, "first");
+    restart_server(one);
     return one;
-}
-
-/* Setup and teardown of each test: a directory, and no server that survives a failure. */
-static inline int make_world(void **state) { return scratch_make(state); }
-
-static inline int remove_world(void **state) {
-    kill_server(&(server){.process = server_process});
-    return scratch_remove(state);
 }
 
 /* ---- A training loop ------------------------------------------------------------------------- */
@@ -203,6 +124,12 @@ static inline void write_plan(const char *folder, int ranks) {
     fclose(file);
 }
 
+/* Writes such a plan, and starts a server that follows it. */
+static inline server *start_server(const scratch *files, int ranks) {
+    write_plan(files->root, ranks);
+    return start_server_with(files, NULL);
+}
+
 typedef struct training {
     harpe_pipeline_frequency_options options;
     harpe_pipeline_frequency_optimizer *optimizer;
@@ -211,9 +138,8 @@ typedef struct training {
     atomic_bool is_over;
     const char *const *step; /* names of a step's instructions */
     size_t step_length;
-    int evaluate_every;    /* steps; 0: never */
-    double longest_wait_s; /* of a call that gave up the processor */
-    pthread_mutex_t lock;  /* of the lines */
+    int evaluate_every; /* steps; 0: never */
+    bool has_waited;    /* in a call */
     int line_count;
     char lines[MAX_LINES][512];
     harpe_log_level levels[MAX_LINES];
@@ -222,30 +148,24 @@ typedef struct training {
 static inline void keep_line(void *user, harpe_log_level level, const char *line) {
     training *one = user;
     if (level < HARPE_LOG_INFO) return;
-    pthread_mutex_lock(&one->lock);
     if (one->line_count < MAX_LINES) {
         one->levels[one->line_count] = level;
         snprintf(one->lines[one->line_count++], sizeof one->lines[0], "%s", line);
     }
-    pthread_mutex_unlock(&one->lock);
 }
 
 /* Returns the number of lines that contain `text`. */
 static inline int count_lines(training *one, const char *text) {
     int count = 0;
-    pthread_mutex_lock(&one->lock);
     for (int i = 0; i < one->line_count; i++)
         count += strstr(one->lines[i], text) != NULL;
-    pthread_mutex_unlock(&one->lock);
     return count;
 }
 
 static inline int count_warnings(training *one) {
     int count = 0;
-    pthread_mutex_lock(&one->lock);
     for (int i = 0; i < one->line_count; i++)
         count += one->levels[i] >= HARPE_LOG_WARNING;
-    pthread_mutex_unlock(&one->lock);
     return count;
 }
 
@@ -254,20 +174,12 @@ static inline void print_lines(training *one) {
         print_message("  %s\n", one->lines[i]);
 }
 
-/* Returns how often the kernel has put this thread to sleep: voluntary context switches. */
-static inline long waits(void) {
-    struct rusage usage;
-    assert_int_equal(getrusage(RUSAGE_THREAD, &usage), 0);
-    return usage.ru_nvcsw;
-}
-
+/* The training thread must never wait for a server, a driver or another thread. */
 #define TIMED(one, call) \
     do { \
-        long before = waits(); \
-        double begin_s = harpe_clock_s(); \
+        int64_t begin_ns = harpe_clock_ns(); \
         call; \
-        double took_s = harpe_clock_s() - begin_s; \
-        if (waits() > before && took_s > (one)->longest_wait_s) (one)->longest_wait_s = took_s; \
+        (one)->has_waited |= harpe_clock_ns() > begin_ns; \
     } while (0)
 
 static inline void run_step(training *one, const char *const *names, size_t count) {
@@ -295,7 +207,6 @@ static inline void *train(void *user) {
 static inline training *new_training(const char *server_url, int rank, int ranks) {
     training *one = calloc(1, sizeof *one);
     assert_non_null(one);
-    pthread_mutex_init(&one->lock, NULL);
     one->step = step_of_4;
     one->step_length = 4;
     one->options = (harpe_pipeline_frequency_options){.rank = rank,
@@ -335,34 +246,36 @@ static inline void construct(training *one) {
     construct_with(one, &times);
 }
 
+/* Constructs the optimizer, and begins to train. */
+static inline void begin_training(training *one) {
+    construct(one);
+    one->thread = start_thread(train, one);
+}
+
 static inline training *start_training(const char *server_url, int rank, int ranks) {
     training *one = new_training(server_url, rank, ranks);
-    construct(one);
-    assert_int_equal(pthread_create(&one->thread, NULL, train, one), 0);
+    begin_training(one);
     return one;
 }
 
 static inline void stop_steps(training *one) {
     atomic_store(&one->is_over, true);
-    pthread_join(one->thread, NULL);
+    if (one->thread) harpe_thread_join(one->thread);
+    one->thread = 0;
 }
 
 /* Checks the properties that every training must have, whatever happened. */
 static inline void end_training(training *one) {
-    if (one->thread) stop_steps(one);
-    double begin_s = harpe_clock_s();
+    stop_steps(one);
     harpe_pipeline_frequency_free(one->optimizer);
-    assert_true(harpe_clock_s() - begin_s < LIMIT_S);
-    assert_true(one->longest_wait_s < LONGEST_WAIT_S);
-    assert_clocks_are_back(one->options.device_id);
-    pthread_mutex_destroy(&one->lock);
+    assert_false(one->has_waited);
+    WAIT_FOR(clocks_are_back(one->options.device_id));
     free(one);
 }
 
 /* Stops the steps, and ends a training whose log has this many warnings. */
 static inline void end_with_warnings(training *one, int warnings) {
     stop_steps(one);
-    one->thread = 0;
     if (count_warnings(one) != warnings) print_lines(one);
     assert_int_equal(count_warnings(one), warnings);
     end_training(one);

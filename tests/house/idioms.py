@@ -44,7 +44,6 @@ TIME_FILES = ("src/base/clock.c", "src/base/process.c", "src/base/random.c", "sr
 OTHER_WAITS = {
     "src/world/world.c": ("epoll_wait", "looks which descriptors are ready, and does not wait"),
     "src/cli/fleet/fleet_repeat.c": ("ppoll", "unblocks signals only while it waits"),
-    "src/client/stream_cell.c": ("sem_wait", "the training thread wakes it with one sem_post"),
     "src/server/scheduler/program.c": ("sigtimedwait", "takes a pending SIGPIPE, and does not wait"),
     "src/server/scheduler/supervisor.c": ("setitimer", "ends its own start if that takes too long"),
 }
