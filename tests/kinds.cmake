@@ -41,7 +41,6 @@ set(HARPE_process_TESTS
     base_terminal_progress
     client_controller
     client_controller_asks
-    client_controller_zeusd
     client_late_clocks
     client_profiler_emulator
     http_client

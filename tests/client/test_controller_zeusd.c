@@ -1,41 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The frequency controller with a zeusd that refuses, goes away, comes back, or is overtaken. The
  * stand-in only answers; it changes no GPU. */
-#include <poll.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-
 #include "client/controller_gpu.h"
 #include "client/training_world.h"
+#include "world/scripted_server.h"
 
 /* ---- A zeusd --------------------------------------------------------------------------------- */
 
-enum { MAX_PEERS = 16 };
-
 typedef struct zeusd {
+    scripted_server server;
     char path[100];
     const char *refused[2]; /* routes whose answer is `refusal` */
     const char *refusal;
     const char *devices; /* the answer to GET /discover; NULL: "200 OK", which is no list */
     int discovers;       /* requests for it */
     char numbers[512];   /* of GPUs, in the requests so far: " 3 3" */
-    _Atomic(harpe_controller_changes *) overtaken; /* clocks are locked again during their reset */
-    atomic_bool is_over;
-    pthread_t thread;
-    struct pollfd sockets[1 + MAX_PEERS]; /* the first listens */
-    nfds_t count;
+    harpe_controller_changes *overtaken; /* clocks are locked again during their reset */
 } zeusd;
 
-static void answer_peer(zeusd *one, int peer) {
-    char request[1024], answer[512];
-    const char *status = "200 OK";
-    ssize_t got = recv(peer, request, sizeof request - 1, 0);
-    if (got <= 0) return; /* closed at the end */
-    request[got] = '\0';
-    const char *body = NULL;
-    bool is_discover = strncmp(request, "GET /discover ", 14) == 0;
+static bool answer(void *user, int peer, const char *request, const char *unused) {
+    zeusd *one = user;
+    const char *status = "200 OK", *body = NULL;
     const char *number = strstr(request, "gpu_ids=");
-    if (is_discover) {
+    (void)unused;
+    if (strncmp(request, "GET /discover ", 14) == 0) {
         one->discovers++;
         body = one->devices;
     }
@@ -44,50 +32,18 @@ static void answer_peer(zeusd *one, int peer) {
         snprintf(one->numbers + length, 12, " %d", atoi(number + 8));
     for (size_t i = 0; i < 2; i++)
         if (one->refused[i] && strstr(request, one->refused[i])) status = one->refusal;
-    harpe_controller_changes *changes = atomic_load(&one->overtaken);
-    if (changes && strstr(request, "/gpu/reset_gpu_locked_clocks"))
-        atomic_fetch_or(&changes->touched, HARPE_TOUCHED_GRAPHICS_CLOCKS);
-    if (!body) body = status;
-    snprintf(answer, sizeof answer, "HTTP/1.1 %s\r\nContent-Length: %zu\r\n\r\n%s", status,
-             strlen(body), body);
-    (void)!send(peer, answer, strlen(answer), MSG_NOSIGNAL);
-}
-
-static void *serve(void *user) {
-    zeusd *one = user;
-    while (!atomic_load(&one->is_over)) {
-        if (poll(one->sockets, one->count, 20) <= 0) continue;
-        for (nfds_t i = 1; i < one->count; i++) {
-            if (one->sockets[i].revents & POLLHUP) one->sockets[i].events = 0;
-            if (one->sockets[i].revents & POLLIN) answer_peer(one, one->sockets[i].fd);
-        }
-        if (!(one->sockets[0].revents & POLLIN) || one->count > MAX_PEERS) continue;
-        int peer = accept(one->sockets[0].fd, NULL, NULL);
-        one->sockets[one->count++] = (struct pollfd){.fd = peer, .events = POLLIN};
-    }
-    return NULL;
+    if (one->overtaken && strstr(request, "/gpu/reset_gpu_locked_clocks"))
+        atomic_fetch_or(&one->overtaken->touched, HARPE_TOUCHED_GRAPHICS_CLOCKS);
+    return send_answer(peer, status, "", body ? body : status);
 }
 
 static void start_zeusd(zeusd *one, const char *folder) {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
     snprintf(one->path, sizeof one->path, "%s/zeusd.sock", folder);
-    snprintf(address.sun_path, sizeof address.sun_path, "%s", one->path);
-    int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
-    assert_int_equal(listen(listener, MAX_PEERS), 0);
-    one->sockets[0] = (struct pollfd){.fd = listener, .events = POLLIN};
-    one->count = 1;
-    atomic_store(&one->is_over, false);
-    assert_int_equal(pthread_create(&one->thread, NULL, serve, one), 0);
+    one->server = (scripted_server){.name = one->path, .answer = answer, .user = one};
+    start_scripted(&one->server);
 }
 
-static void stop_zeusd(zeusd *one) {
-    atomic_store(&one->is_over, true);
-    pthread_join(one->thread, NULL);
-    for (nfds_t i = 0; i < one->count; i++)
-        close(one->sockets[i].fd);
-    unlink(one->path);
-}
+static void stop_zeusd(zeusd *one) { stop_scripted(&one->server); }
 
 /* ---- Refusals -------------------------------------------------------------------------------- */
 
@@ -143,7 +99,7 @@ static void a_write_that_lands_during_a_reset_stays_noted(void **state) {
     atomic_store(&changes.touched, HARPE_TOUCHED_GRAPHICS_CLOCKS | HARPE_TOUCHED_MEMORY_CLOCKS);
     assert_int_equal(harpe_controller_gpu_restore(&gpu, &changes, ~0U, &error), HARPE_OK);
     assert_int_equal(atomic_load(&changes.touched), HARPE_TOUCHED_GRAPHICS_CLOCKS);
-    atomic_store(&one.overtaken, NULL); /* nothing is under way */
+    one.overtaken = NULL; /* nothing is under way */
     assert_int_equal(harpe_controller_gpu_restore(&gpu, &changes, ~0U, &error), HARPE_OK);
     assert_int_equal(atomic_load(&changes.touched), 0);
     harpe_controller_gpu_close(&gpu);
@@ -230,14 +186,12 @@ static void a_zeusd_without_addresses_gets_the_driver_s_number(void **state) {
 
 static void a_zeusd_that_goes_away_and_comes_back_is_one_line_each(void **state) {
     scratch *files = *state;
-    write_plan(files->root, 1);
     zeusd one = {.refusal = ""};
-    server plans = start_server(files->root, "jobs.db", 0, NULL);
+    server *plans = start_server(files, 1);
     start_zeusd(&one, files->root);
-    training *rank = new_training(plans.url, 0, 1);
+    training *rank = new_training(plans->url, 0, 1);
     rank->options.controller.zeusd_socket = one.path;
-    construct(rank);
-    assert_int_equal(pthread_create(&rank->thread, NULL, train, rank), 0);
+    begin_training(rank);
     WAIT_UNTIL(rank, look(rank).controller.written > 2);
     stop_zeusd(&one);
     WAIT_UNTIL(rank, count_lines(rank, "clocks are not controlled") == 1);
@@ -249,20 +203,16 @@ static void a_zeusd_that_goes_away_and_comes_back_is_one_line_each(void **state)
     assert_int_equal(count_warnings(rank), 1);
     assert_trains_on(rank);
     end_training(rank);
-    stop_zeusd(&one);
-    kill_server(&plans);
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_world, remove_world)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(only_the_graphics_clock_must_be_allowed),
-        TEST(a_write_that_lands_during_a_reset_stays_noted),
-        TEST(what_could_not_be_restored_stays_noted),
-        TEST(a_gpu_has_the_number_that_it_has_in_zeusd),
-        TEST(a_zeusd_without_addresses_gets_the_driver_s_number),
-        TEST(a_zeusd_that_goes_away_and_comes_back_is_one_line_each),
+        IN_WORLD(only_the_graphics_clock_must_be_allowed),
+        IN_WORLD(a_write_that_lands_during_a_reset_stays_noted),
+        IN_WORLD(what_could_not_be_restored_stays_noted),
+        IN_WORLD(a_gpu_has_the_number_that_it_has_in_zeusd),
+        IN_WORLD(a_zeusd_without_addresses_gets_the_driver_s_number),
+        IN_WORLD(a_zeusd_that_goes_away_and_comes_back_is_one_line_each),
     };
-    return cmocka_run_group_tests(tests, start_machine, stop_machine);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,12 +2,11 @@
 /* Tests how the optimizer behaves when the server fails. Training goes on and never waits. The log
  * has one line for each cause. After the cause has ended, everything works again, and the GPU's
  * settings are restored. test_optimizer_local_faults.c tests failures of steps and GPUs. */
-#include <errno.h>
-#include <sys/socket.h>
-
 #include "client/optimizer_answers.h"
 #include "client/training_world.h"
+#include "world/scripted_server.h"
 
+#define SERVER "http://127.0.0.1:7787" /* also of start_server */
 #define NO_SCHEDULES "no schedules for now"
 #define BACK "the server is back"
 
@@ -103,62 +102,29 @@ typedef struct garbage {
     size_t more; /* zero bytes follow */
 } garbage;
 
-#define SERVER "http://127.0.0.1:7787" /* also of start_server */
-
 typedef struct garbage_server {
+    scripted_server server;
     garbage kind;
     const char *dripped; /* one byte after the other, the last one again and again */
     int answers;
 } garbage_server;
 
-typedef struct garbage_peer {
-    garbage_server *server;
-    int socket;
-} garbage_peer;
-
-static bool send_all(int peer, const char *bytes, size_t length) {
-    while (length > 0) {
-        ssize_t sent = send(peer, bytes, length, MSG_NOSIGNAL | MSG_DONTWAIT);
-        struct pollfd wait = {.fd = peer, .events = POLLOUT};
-        if (sent < 0 && errno != EAGAIN) return false;
-        if (sent < 0) (void)harpe_poll(&wait, 1, -1);
-        bytes += sent > 0 ? sent : 0;
-        length -= sent > 0 ? (size_t)sent : 0;
-    }
-    return true;
-}
-
-static void *answer_with_garbage(void *user) {
+static bool answer_with_garbage(void *user, int peer, const char *request, const char *body) {
     static const char zeros[1 << 16];
-    garbage_peer peer = *(garbage_peer *)user;
-    const garbage *kind = &peer.server->kind;
-    char request[4096];
-    free(user);
-    struct pollfd wait = {.fd = peer.socket, .events = POLLIN};
-    (void)harpe_poll(&wait, 1, -1);
-    if (recv(peer.socket, request, sizeof request, 0) > 0) peer.server->answers++;
-    if (kind->answer && send_all(peer.socket, kind->answer, strlen(kind->answer)))
-        for (size_t left = kind->more; left > 0 && send_all(peer.socket, zeros, sizeof zeros);)
+    garbage_server *one = user;
+    (void)request, (void)body;
+    one->answers++;
+    if (one->kind.answer && send_bytes(peer, one->kind.answer, strlen(one->kind.answer)))
+        for (size_t left = one->kind.more; left > 0 && send_bytes(peer, zeros, sizeof zeros);)
             left -= sizeof zeros;
-    const char *next = peer.server->dripped;
-    while (next && send_all(peer.socket, next, 1)) {
+    for (const char *next = one->dripped; next && send_bytes(peer, next, 1); pause_s(0.01))
         if (next[1]) next++;
-        pause_s(0.01);
-    }
-    close(peer.socket);
-    return NULL;
-}
-
-static bool accept_peer(void *user, int socket) {
-    garbage_peer *peer = malloc(sizeof *peer);
-    assert_non_null(peer);
-    *peer = (garbage_peer){user, socket};
-    (void)start_thread(answer_with_garbage, peer);
-    return true;
+    return false;
 }
 
 static void start_garbage(garbage_server *one) {
-    assert_true(harpe_transport_serve(SERVER, harpe_process_self(), accept_peer, one));
+    one->server = (scripted_server){.name = SERVER, .answer = answer_with_garbage, .user = one};
+    start_scripted(&one->server);
 }
 
 static void garbage_is_one_line_and_a_real_server_is_welcome(void **state) {
@@ -209,8 +175,7 @@ static void a_server_that_drips_is_one_line(void **state) {
         assert_int_equal(count_lines(one, "timed out after"), 1);
         assert_trains_on(one);
         end_with_warnings(one, 1);
-        harpe_transport_unserve(SERVER);
-        pause_s(1); /* the threads of the connections end */
+        stop_scripted(&slow.server);
     }
 }
 

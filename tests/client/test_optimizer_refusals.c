@@ -18,7 +18,7 @@ static const char *write_schedule(char text[256], int others_mhz, int third_mhz)
 
 static void assert_has_no_result(told_server *one, training *rank) {
     harpe_profiling_result result = {0};
-    atomic_store(&one->schedule_status, 0); /* the next request is held */
+    one->schedule_status = 0; /* the next request is held */
     WAIT_UNTIL(rank, look(rank).state == HARPE_PFO_WAITING);
     assert_int_equal(harpe_profiling_result_parse(one->result, strlen(one->result), &result, NULL),
                      HARPE_OK);
@@ -27,10 +27,10 @@ static void assert_has_no_result(told_server *one, training *rank) {
 }
 
 static void assert_is_refused(told_server *one, training *rank, const char *line) {
-    int results = atomic_load(&one->results);
+    int results = one->results;
     WAIT_UNTIL(rank, count_lines(rank, line) == 1);
     /* The job goes on: this rank answers each round, and has no result. */
-    WAIT_UNTIL(rank, atomic_load(&one->results) >= results + 2);
+    WAIT_UNTIL(rank, one->results >= results + 2);
     assert_trains_on(rank);
     WAIT_UNTIL(rank, clock_mhz(0) == HIGHEST_MHZ);
     assert_int_equal(count_lines(rank, REFUSED), 1);
@@ -65,13 +65,13 @@ static void a_refused_schedule_ends_an_earlier_one(void **state) {
     training *rank = start_at(&one, &timeouts);
     WAIT_UNTIL(rank, clock_mhz(0) == 900);
     assert_int_equal(count_warnings(rank), 0);
-    atomic_store(&one.schedule, write_schedule(bad, 900, 5));
+    one.schedule = write_schedule(bad, 900, 5);
     assert_is_refused(&one, rank, "is to run at 5 MHz");
-    atomic_store(&one.schedule, good);
+    one.schedule = good;
     WAIT_UNTIL(rank, clock_mhz(0) == 900);
     WAIT_UNTIL(rank, count_lines(rank, "has allowed clocks again") == 1);
     /* The next refusal comes within a minute, so it has no line. */
-    atomic_store(&one.schedule, bad);
+    one.schedule = bad;
     WAIT_UNTIL(rank, clock_mhz(0) == HIGHEST_MHZ);
     assert_int_equal(count_warnings(rank), 1);
     end_at(&one, rank);
@@ -94,7 +94,7 @@ static void train_with_lowest_clock(bool from_options) {
     assert_non_null(strstr(one.registration, "600"));
     assert_null(strstr(one.registration, "585"));
     char allowed[256];
-    atomic_store(&one.schedule, write_schedule(allowed, 600, 600));
+    one.schedule = write_schedule(allowed, 600, 600);
     WAIT_UNTIL(rank, clock_mhz(0) == 600);
     end_at(&one, rank);
 }

@@ -29,7 +29,7 @@ static void a_trial_ends_without_a_server_and_begins_again_with_one(void **state
     assert_int_equal(clock_mhz(0), HIGHEST_MHZ);
     start_told(&one);
     WAIT_UNTIL(rank, clock_mhz(0) == TRIAL_MHZ);
-    WAIT_UNTIL(rank, atomic_load(&one.results) > 2);
+    WAIT_UNTIL(rank, one.results > 2);
     assert_int_equal(count_lines(rank, LEFT), 1);
     /* log lines: the server is away, the trial has ended */
     assert_int_equal(count_warnings(rank), 2);
@@ -44,7 +44,7 @@ static void a_trial_ends_when_the_server_fails_or_refuses(void **state) {
     for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++) {
         told_server one;
         training *rank = start_in_trial(&one, &timeouts);
-        atomic_store(&one.schedule_status, statuses[i]);
+        one.schedule_status = statuses[i];
         WAIT_UNTIL(rank, count_lines(rank, LEFT) == 1);
         WAIT_UNTIL(rank, clock_mhz(0) == HIGHEST_MHZ);
         end_at(&one, rank);
@@ -57,7 +57,7 @@ static void a_trial_ends_when_no_other_round_comes(void **state) {
     timeouts.trial_stagnant_s = 0.5;
     told_server one;
     training *rank = start_in_trial(&one, &timeouts);
-    atomic_store(&one.schedule_status, 0);
+    one.schedule_status = 0;
     WAIT_UNTIL(rank, count_lines(rank, LEFT) == 1);
     WAIT_UNTIL(rank, clock_mhz(0) == HIGHEST_MHZ);
     assert_int_equal(look(rank).state, HARPE_PFO_WAITING);
@@ -79,8 +79,8 @@ static void a_trial_that_cannot_be_measured_ends_with_an_empty_result(void **sta
     told_server one = {.schedule_status = 200};
     training *rank = construct_at(&one, &timeouts);
     assert_reaches_round(rank, 0);
-    atomic_store(&one.schedule_status, 0);
-    WAIT_UNTIL(rank, (run_unmeasurable_step(rank), atomic_load(&one.results) == 1));
+    one.schedule_status = 0;
+    WAIT_UNTIL(rank, (run_unmeasurable_step(rank), one.results == 1));
     assert_int_equal(count_lines(rank, LEFT), 1);
     harpe_profiling_result result = {0};
     assert_int_equal(harpe_profiling_result_parse(one.result, strlen(one.result), &result, NULL),
@@ -114,9 +114,9 @@ static void a_request_that_is_held_for_too_long_is_asked_again(void **state) {
     timeouts.held_s = 0.3;
     told_server one = {.schedule_status = 0};
     training *rank = start_at(&one, &timeouts);
-    WAIT_UNTIL(rank, atomic_load(&one.schedules) >= 3);
+    WAIT_UNTIL(rank, one.schedules >= 3);
     assert_int_equal(look(rank).state, HARPE_PFO_WAITING);
-    atomic_store(&one.schedule_status, 200);
+    one.schedule_status = 200;
     assert_reaches_round(rank, 3);
     assert_int_equal(look(rank).reconnects, 0);
     assert_int_equal(count_warnings(rank), 0);
@@ -142,9 +142,9 @@ static void requests_that_are_refused_again_and_again_are_told_once(void **state
         assert_int_equal(count_lines(rank, "rank 0 asked again"), told);
         assert_int_equal(count_warnings(rank), told);
         assert_trains_on(rank);
-        atomic_store(&one.conflicts, 2); /* not repeatedly: a schedule arrived in between */
+        one.conflicts = 2; /* not repeatedly: a schedule arrived in between */
         int64_t round = look(rank).round;
-        WAIT_UNTIL(rank, atomic_load(&one.conflicts) == 0);
+        WAIT_UNTIL(rank, one.conflicts == 0);
         assert_reaches_round(rank, round + 2);
         assert_int_equal(count_warnings(rank), told);
         end_at(&one, rank);
@@ -173,7 +173,7 @@ static void a_trial_that_cannot_be_left_for_want_of_memory_is_told_once(void **s
     training *rank = start_in_trial(&one, &timeouts);
     atomic_store(&tries, 0);
     atomic_store(&has_no_memory, true);
-    atomic_store(&one.schedule_status, 422);
+    one.schedule_status = 422;
     WAIT_UNTIL(rank, atomic_load(&tries) >= 5);
     assert_int_equal(count_lines(rank, "no memory to leave"), 1);
     assert_int_equal(count_lines(rank, LEFT), 0);
@@ -193,7 +193,7 @@ static double end_with(told_server *one, int end_status, double end_notice_s) {
     timeouts.end_notice_s = end_notice_s;
     training *rank = start_at(one, &timeouts);
     assert_reaches_round(rank, 1);
-    atomic_store(&one->schedule_status, 0); /* and the next request is held */
+    one->schedule_status = 0; /* and the next request is held */
     WAIT_UNTIL(rank, look(rank).state == HARPE_PFO_WAITING);
     stop_steps(rank);
     assert_int_equal(count_warnings(rank), 0);
@@ -211,7 +211,7 @@ static void the_server_is_told_of_the_end(void **state) {
     static const int statuses[] = {0, 404, 405, 500};
     for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++) {
         (void)end_with(&one, statuses[i], 60);
-        assert_int_equal(atomic_load(&one.ends), 1);
+        assert_int_equal(one.ends, 1);
         assert_string_equal(one.result, "{\"rank\":0}");
     }
 }
@@ -220,7 +220,7 @@ static void a_server_that_does_not_answer_the_end_delays_nobody(void **state) {
     (void)state;
     told_server one;
     assert_true(end_with(&one, -1, 0.25) < 0.5); /* the request itself ends after 30 s */
-    assert_int_equal(atomic_load(&one.ends), 1);
+    assert_int_equal(one.ends, 1);
 }
 
 int main(void) {

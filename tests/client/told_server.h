@@ -3,9 +3,8 @@
 #ifndef HARPE_TESTS_CLIENT_TOLD_SERVER_H
 #define HARPE_TESTS_CLIENT_TOLD_SERVER_H
 
-#include <sys/socket.h>
-
 #include "client/training_world.h"
+#include "world/scripted_server.h"
 
 static inline harpe_pipeline_timeouts long_timeouts(void) {
     harpe_pipeline_timeouts times = short_pauses();
@@ -19,122 +18,62 @@ static inline harpe_pipeline_timeouts long_timeouts(void) {
 static const char told_trial[] = "{\"rank\":0,\"frequencies\":[[\"forward\",900],[\"forward\",900],"
                                  "[\"backward\",900],[\"backward\",900]],\"trial\":true}";
 
-typedef struct told_server {
-    atomic_int schedule_status; /* the answer of GET /schedule; 0: no answer */
-    atomic_int conflicts;       /* number of requests that are first answered 409 */
-    atomic_int schedules, results, ends;
-    atomic_int end_status;        /* the answer of POST /end; 0: 200; negative: no answer */
-    bool is_gone;                 /* nobody listens, and no connection stays */
-    const char *_Atomic schedule; /* NULL: told_trial */
-    char registration[8192];      /* of the rank; read it after a schedule was asked for */
-    char result[4096];            /* the last result; read it after `results` has grown */
-    int peers;                    /* open connections */
-} told_server;
-
-typedef struct told_peer {
-    told_server *server;
-    int socket;
-} told_peer;
-
 #define TOLD_URL "http://127.0.0.1:7788"
 
-static inline void told_answer(int peer, int status, int round, const char *body) {
-    char text[1024];
-    int length = snprintf(text, sizeof text,
-                          "HTTP/1.1 %d Told\r\nContent-Length: %zu\r\nHarpe-Round: %d\r\n\r\n%s",
-                          status, strlen(body), round, body);
-    (void)!send(peer, text, (size_t)length, MSG_NOSIGNAL);
+typedef struct told_server {
+    scripted_server server;
+    int schedule_status; /* the answer of GET /schedule; 0: no answer */
+    int conflicts;       /* number of requests that are first answered 409 */
+    int schedules, results, ends;
+    int end_status;          /* the answer of POST /end; 0: 200; negative: no answer */
+    const char *schedule;    /* NULL: told_trial */
+    char registration[8192]; /* of the rank */
+    char result[4096];       /* the last result, or notice of an end */
+} told_server;
+
+static inline bool told_say(int peer, int status, int round, const char *body) {
+    char line[32], header[32];
+    snprintf(line, sizeof line, "%d Told", status);
+    snprintf(header, sizeof header, "Harpe-Round: %d\r\n", round);
+    return send_answer(peer, line, header, body);
 }
 
-static inline void told_answer_schedule(told_server *one, int peer) {
-    const char *schedule = atomic_load(&one->schedule);
-    int status = atomic_load(&one->schedule_status);
-    if (atomic_load(&one->conflicts) > 0) {
-        told_answer(peer, 409, 0, "{\"detail\":\"rank 0 asked again: this request was replaced\"}");
-        atomic_fetch_sub(&one->conflicts, 1);
-    } else if (status == 200) {
-        told_answer(peer, 200, atomic_fetch_add(&one->schedules, 1),
-                    schedule ? schedule : told_trial);
-    } else if (status > 0) {
-        told_answer(peer, status, 0, "{\"detail\":\"as told\"}");
-    } else {
-        atomic_fetch_add(&one->schedules, 1);
+static inline bool told_give_schedule(told_server *one, int peer) {
+    if (one->conflicts > 0) {
+        one->conflicts--;
+        return told_say(peer, 409, 0,
+                        "{\"detail\":\"rank 0 asked again: this request was replaced\"}");
     }
+    if (one->schedule_status != 0 && one->schedule_status != 200)
+        return told_say(peer, one->schedule_status, 0, "{\"detail\":\"as told\"}");
+    int round = one->schedules++;
+    if (one->schedule_status == 0) return true;
+    return told_say(peer, 200, round, one->schedule ? one->schedule : told_trial);
 }
 
-static inline void told_answer_request(told_server *one, int peer, const char *request,
-                                       const char *body) {
-    if (strncmp(request, "POST /register_job", 18) == 0) {
-        told_answer(peer, 200, 0, "\"job\"");
-    } else if (strncmp(request, "GET /schedule", 13) == 0) {
-        told_answer_schedule(one, peer);
-    } else {
-        if (strncmp(request, "POST /register_rank", 19) == 0)
-            snprintf(one->registration, sizeof one->registration, "%s", body);
-        if (strncmp(request, "POST /result", 12) == 0) {
-            snprintf(one->result, sizeof one->result, "%s", body);
-            atomic_fetch_add(&one->results, 1);
-        }
-        if (strncmp(request, "POST /end/job ", 14) == 0) {
-            int status = atomic_load(&one->end_status);
-            snprintf(one->result, sizeof one->result, "%s", body);
-            atomic_fetch_add(&one->ends, 1);
-            if (status > 0) told_answer(peer, status, 0, "{\"detail\":\"Not Found\"}");
-            if (status != 0) return;
-        }
-        told_answer(peer, 200, 0, "null");
-    }
-}
-
-/* Answers one request after another; each is in memory as a whole. */
-static inline void told_serve(told_server *one, int peer) {
-    char request[16384];
-    size_t length = 0;
-    while (!one->is_gone) {
-        struct pollfd wait = {.fd = peer, .events = POLLIN};
-        if (harpe_poll(&wait, 1, 10000000) == 0) continue;
-        ssize_t got = recv(peer, request + length, sizeof request - 1 - length, 0);
-        if (got <= 0) return;
-        length += (size_t)got;
-        request[length] = '\0';
-        const char *body = strstr(request, "\r\n\r\n");
-        const char *size = strcasestr(request, "content-length:");
-        if (!body) continue;
-        body += 4;
-        if (size && size < body && strlen(body) < strtoul(size + 15, NULL, 10)) continue;
-        told_answer_request(one, peer, request, body);
-        length = 0;
-    }
-}
-
-static inline void *told_serve_peer(void *user) {
-    told_peer peer = *(told_peer *)user;
-    free(user);
-    told_serve(peer.server, peer.socket);
-    close(peer.socket);
-    peer.server->peers--;
-    return NULL;
-}
-
-static inline bool told_accept(void *user, int socket) {
-    told_peer *peer = malloc(sizeof *peer);
-    assert_non_null(peer);
-    *peer = (told_peer){user, socket};
-    peer->server->peers++;
-    (void)start_thread(told_serve_peer, peer);
-    return true;
+static inline bool told_answer(void *user, int peer, const char *request, const char *body) {
+    told_server *one = user;
+    if (strncmp(request, "POST /register_job", 18) == 0) return told_say(peer, 200, 0, "\"job\"");
+    if (strncmp(request, "GET /schedule", 13) == 0) return told_give_schedule(one, peer);
+    if (strncmp(request, "POST /register_rank", 19) == 0)
+        snprintf(one->registration, sizeof one->registration, "%s", body);
+    bool is_end = strncmp(request, "POST /end/job ", 14) == 0;
+    bool is_result = strncmp(request, "POST /result", 12) == 0;
+    if (is_end || is_result) snprintf(one->result, sizeof one->result, "%s", body);
+    one->results += is_result;
+    one->ends += is_end;
+    if (is_end && one->end_status < 0) return true;
+    if (is_end && one->end_status > 0)
+        return told_say(peer, one->end_status, 0, "{\"detail\":\"Not Found\"}");
+    return told_say(peer, 200, 0, "null");
 }
 
 static inline void start_told(told_server *one) {
-    one->is_gone = false;
-    assert_true(harpe_transport_serve(TOLD_URL, harpe_process_self(), told_accept, one));
+    one->server = (scripted_server){.name = TOLD_URL, .answer = told_answer, .user = one};
+    start_scripted(&one->server);
 }
 
-static inline void stop_told(told_server *one) {
-    harpe_transport_unserve(TOLD_URL);
-    one->is_gone = true;
-    WAIT_FOR(one->peers == 0);
-}
+static inline void stop_told(told_server *one) { stop_scripted(&one->server); }
 
 /* ---- A training that trusts it --------------------------------------------------------------- */
 
