@@ -1,68 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the controller tells the trainer of its requests to the driver: failed ones, those after a
  * restart, and whether anybody learns how long changes take. With emulated GPUs. */
-#include <dlfcn.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <time.h>
-#include <unistd.h>
+#include "world/in_world.h"
 
-#include <cmocka.h>
+#include <stdio.h>
+#include <sys/resource.h>
 
 #include <harpe/frequency_controller.h>
 
-#include "base/clock.h"
-#include "base/scratch.h"
 #include "client/clock_asks.h"
 #include "client/controller_obedience.h"
 
-#define EMULATOR HARPE_BINARY_DIR "/emulator/libnvidia-ml.so.1"
-#define LIMIT_S 120.0
 enum { HIGHEST_MHZ = 1410 };
 
 static harpe_gpus *gpus;
 static harpe_frequency_controller *controller;
 
-static void remove_cluster(void) {
-    char path[160];
-    snprintf(path, sizeof path, "/harpe-emulator-%u-test-asks-%d", (unsigned)getuid(),
-             (int)getpid());
-    shm_unlink(path);
-}
+static void begin(void) { assert_int_equal(harpe_gpus_open(NULL, &gpus, NULL), HARPE_OK); }
 
-static int start_machine(void **state) {
-    char name[64];
-    if (scratch_make(state) != 0) return -1;
-    remove_cluster();
-    snprintf(name, sizeof name, "test-asks-%d", (int)getpid());
-    setenv("HARPE_EMULATOR_CLUSTER", name, 1);
-    setenv("HARPE_EMULATOR_GPUS", "1xA100", 1);
-    setenv("HARPE_NVML_LIBRARY", EMULATOR, 1);
-    setenv("HARPE_PROGRAM", HARPE_BINARY_DIR "/harpe", 1);
-    setenv("HARPE_EMULATOR_FAULTS_FILE", scratch_path(*state, "faults"), 1);
-    setenv("HARPE_EMULATOR_TIME_SCALE", "20", 1);
-    unsetenv("HARPE_EMULATOR_FAULTS");
-    unsetenv("HARPE_EMULATOR_PHYSICS");
-    unsetenv("CUDA_VISIBLE_DEVICES");
-    unsetenv("ZEUSD_SOCK_PATH");
-    controller = NULL;
-    return harpe_gpus_open(NULL, &gpus, NULL) == HARPE_OK ? 0 : -1;
-}
-
-static int stop_machine(void **state) {
+static void end(void) {
     harpe_frequency_controller_stop(controller);
+    controller = NULL;
     harpe_gpus_close(gpus);
-    remove_cluster();
-    unsetenv("HARPE_EMULATOR_FAULTS_FILE");
-    return scratch_remove(state);
 }
+
+static const world_machine machine = {
+    .gpus = "1xA100", .time_scale = "20", .begin = begin, .end = end};
 
 static void start(void) {
     harpe_error error = {.message = ""};
@@ -73,40 +36,31 @@ static void start(void) {
 
 /* Waits until the last noted request has a clock. Returns the number of requests. */
 static size_t wait_for_ask(harpe_clock_ask *asks, uint32_t mhz) {
-    double give_up_at = harpe_clock_s() + LIMIT_S;
-    for (;;) {
-        bool has_lost;
-        size_t count = harpe_clock_asks_copy(controller->slot, asks, &has_lost);
-        if (count > 0 && asks[count - 1].mhz == mhz) return count;
-        assert_true(harpe_clock_s() < give_up_at);
-        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
+    bool has_lost;
+    size_t count;
+    WAIT_FOR((count = harpe_clock_asks_copy(controller->slot, asks, &has_lost)) > 0 &&
+             asks[count - 1].mhz == mhz);
+    return count;
 }
 
 /* Waits until the process has carried out a request and will not begin it again. */
-static void wait_until_taken(void) {
-    double give_up_at = harpe_clock_s() + LIMIT_S;
-    while (atomic_load(&controller->slot->taken) == 0) {
-        assert_true(harpe_clock_s() < give_up_at);
-        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
-}
+static void wait_until_taken(void) { WAIT_FOR(atomic_load(&controller->slot->taken) != 0); }
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
 static void a_request_that_failed_is_followed_by_no_clock(void **state) {
-    const scratch *files = *state;
+    (void)state;
     static harpe_clock_ask asks[HARPE_CONTROLLER_ASKS];
     start();
     harpe_frequency_controller_set(controller, 1200);
     assert_int_equal(wait_for_ask(asks, 1200), 1);
     wait_until_taken(); /* or it fails, too */
-    put_file(files->path, "no_permission\n");
+    use_faults("no_permission");
     harpe_frequency_controller_set(controller, 900);
     assert_int_equal(wait_for_ask(asks, 0), 3);
     assert_int_equal(asks[1].mhz, 900);
     assert_int_equal(asks[2].asked_us, asks[1].asked_us);
-    put_file(files->path, "\n");
+    use_faults("");
     harpe_frequency_controller_set(controller, 600);
     assert_true(wait_for_ask(asks, 600) >= 4);
 }
@@ -120,12 +74,8 @@ static void a_new_process_sets_the_highest_clock(void **state) {
     harpe_frequency_controller_set(controller, 1200);
     assert_int_equal(wait_for_ask(asks, 1200), 1);
     wait_until_taken(); /* or the new process carries it out after the highest clock */
-    kill(atomic_load(&controller->process), SIGKILL);
-    double give_up_at = harpe_clock_s() + LIMIT_S;
-    while (!harpe_frequency_controller_has_died(controller)) {
-        assert_true(harpe_clock_s() < give_up_at);
-        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
+    harpe_world_kill(find_controller());
+    WAIT_FOR(harpe_frequency_controller_has_died(controller));
     if (harpe_frequency_controller_restart(controller, &error) != HARPE_OK)
         fail_msg("%s", error.message);
     assert_true(wait_for_ask(asks, HIGHEST_MHZ) >= 2);
@@ -151,6 +101,7 @@ static void requests_are_noted_without_the_thread_that_learns(void **state) {
     harpe_obedience obedience = {.slot = NULL};
     bool has_lost;
     (void)state;
+    slot = (harpe_controller_slot){0};
     harpe_obedience_start(&obedience, &slot, &gpu);
     assert_true(atomic_load(&slot.learns_switches) != 0);
     assert_true(harpe_obedience_stop(&obedience));
@@ -170,6 +121,7 @@ static void the_clock_at_the_start_is_not_watched(void **state) {
     harpe_controller_gpu gpu = {.gpus = gpus};
     bool has_lost;
     (void)state;
+    slot = (harpe_controller_slot){0};
     for (size_t earlier = 0; earlier < 2; earlier++) {
         harpe_obedience obedience = {.slot = NULL};
         harpe_obedience_start(&obedience, &slot, &gpu);
@@ -189,26 +141,11 @@ static void the_clock_at_the_start_is_not_watched(void **state) {
     }
 }
 
-/* Lets the GPU of this machine work, because a GPU without work is not compared. */
-static void let_gpu_work(void) {
-    void *library = dlopen(EMULATOR, RTLD_NOW);
-    assert_non_null(library);
-    int (*wait)(unsigned int gpu, int is_waiting);
-    *(void **)&wait = dlsym(library, "harpe_emulator_wait");
-    assert_non_null(wait);
-    assert_int_equal(wait(0, 1), 0);
-    dlclose(library);
-}
-
 /* Waits until the thread has compared the clock often enough to have found a difference. Returns
  * how many of these looks found one. */
 static uint64_t differences_of(const harpe_controller_slot *slot) {
-    double give_up_at = harpe_clock_s() + LIMIT_S;
     uint64_t looks = atomic_load(&slot->looks), disobeyed = atomic_load(&slot->disobeyed);
-    while (atomic_load(&slot->looks) < looks + 10) {
-        assert_true(harpe_clock_s() < give_up_at);
-        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
+    WAIT_FOR(atomic_load(&slot->looks) >= looks + 10);
     return atomic_load(&slot->disobeyed) - disobeyed;
 }
 
@@ -219,7 +156,8 @@ static void a_gpu_obeys_a_call_that_has_not_returned(void **state) {
     harpe_controller_gpu gpu = {.gpus = gpus};
     harpe_obedience obedience = {.slot = NULL};
     (void)state;
-    let_gpu_work();
+    slot = (harpe_controller_slot){0};
+    let_gpu_work(0, true);
     assert_int_equal(harpe_gpu_lock_graphics_clocks(gpus, 0, HIGHEST_MHZ, HIGHEST_MHZ, NULL),
                      HARPE_OK);
     harpe_obedience_start(&obedience, &slot, &gpu);
@@ -239,13 +177,12 @@ static void a_gpu_obeys_a_call_that_has_not_returned(void **state) {
 }
 
 int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start_machine, stop_machine)
     const struct CMUnitTest tests[] = {
-        TEST(a_request_that_failed_is_followed_by_no_clock),
-        TEST(a_new_process_sets_the_highest_clock),
-        TEST(requests_are_noted_without_the_thread_that_learns),
-        TEST(the_clock_at_the_start_is_not_watched),
-        TEST(a_gpu_obeys_a_call_that_has_not_returned),
+        IN_WORLD(a_request_that_failed_is_followed_by_no_clock),
+        IN_WORLD(a_new_process_sets_the_highest_clock),
+        IN_WORLD(requests_are_noted_without_the_thread_that_learns),
+        IN_WORLD(the_clock_at_the_start_is_not_watched),
+        IN_WORLD(a_gpu_obeys_a_call_that_has_not_returned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -154,10 +154,22 @@ static void a_kernel_that_is_too_old_is_told(void **state) {
         assert_int_equal(in_a_child(start_without, &calls[i]), 0);
 }
 
+static void without_the_program_nothing_starts(void **state) {
+    (void)state;
+    harpe_error error;
+    harpe_frequency_controller *one = NULL;
+    harpe_frequency_controller_options options = {.gpus = gpus};
+    setenv("HARPE_PROGRAM", "/nowhere/harpe", 1);
+    assert_int_equal(harpe_frequency_controller_start(&options, &one, &error), HARPE_NOT_FOUND);
+    assert_null(one);
+    setenv("HARPE_PROGRAM", HARPE_BINARY_DIR "/harpe", 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_starters_signal_handlers_run_in_no_other_process),
         cmocka_unit_test(a_kernel_that_is_too_old_is_told),
+        cmocka_unit_test(without_the_program_nothing_starts),
     };
     return cmocka_run_group_tests(tests, start_machine, stop_machine);
 }

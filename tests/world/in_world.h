@@ -32,6 +32,8 @@ typedef struct world_machine {
     const char *gpus, *time_scale; /* such as "4xA100" */
     const char *physics;           /* the text of a file; NULL: ideal */
     const char *profile;           /* the text of a file; NULL: none */
+    void (*begin)(void);           /* called in the world before each test; NULL: nothing */
+    void (*end)(void);             /* after each test */
 } world_machine;
 
 /* A test, which gets a scratch directory (base/scratch.h). Runs once in order, and then with some
@@ -69,6 +71,13 @@ static inline pthread_t start_thread(void *(*run)(void *user), void *user) {
             harpe_sleep_ns(1000000); \
         assert_true(condition); \
     } while (0)
+
+/* Lets a GPU have work, or no longer. A GPU without work shows no clocks that matter. */
+static inline void let_gpu_work(unsigned gpu, bool works) {
+    int (*wait)(unsigned gpu, int is_waiting);
+    *(void **)&wait = dlsym(world_test_now->library, "harpe_emulator_wait");
+    assert_int_equal(wait(gpu, works), 0);
+}
 
 /* Returns a running controller's process; -1: there is none. */
 static inline pid_t find_controller(void) { return harpe_world_pick(HARPE_CONTROLLER_ARGUMENT); }
@@ -109,7 +118,9 @@ static inline void run_first(void *user) {
     void *state = test->files;
     use_platform(harpe_platform_in_use);
     assert_int_equal(harpe_transport_begin(&messages, NULL), HARPE_OK);
+    if (test->machine->begin) test->machine->begin();
     test->run(&state);
+    if (test->machine->end) test->machine->end();
     harpe_transport_end();
     use_platform(NULL);
 }
@@ -139,12 +150,13 @@ static inline void run_in_world(void **state) {
     }
 }
 
-/* Use `machine`, a world_machine of the test program. */
-#define IN_WORLD(name) \
+#define IN_WORLD_OF(name, of) \
     { \
 #name, run_in_world, NULL, NULL, &(world_test) { \
-            .run = name, .machine = &machine, .seeds = 2 \
+            .run = name, .machine = &(of), .seeds = 2 \
         } \
     }
+/* Uses `machine`, a world_machine of the test program. */
+#define IN_WORLD(name) IN_WORLD_OF(name, machine)
 
 #endif
