@@ -45,8 +45,6 @@ set(HARPE_process_TESTS
     monitor_gaps
     monitor_rapl
     monitor_sampler
-    powerlimit_follow
-    powerlimit_member
     server_http_hostile
     server_http_limits
     server_jobs_dumps

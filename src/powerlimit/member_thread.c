@@ -46,7 +46,7 @@ static double hold_left_s(const harpe_power_member *member) {
  */
 static void end_hold_in_time(harpe_power_member *member) {
     double left_s = hold_left_s(member);
-    if (left_s >= 0) return;
+    if (left_s > 0) return;
     atomic_store(&member->told, -1);
     harpe_power_member_say(
         member, HARPE_LOG_WARNING,

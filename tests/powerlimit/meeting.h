@@ -5,18 +5,44 @@
 #define HARPE_TESTS_POWERLIMIT_MEETING_H
 
 #include <math.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
 #include <harpe/status.h>
 
+#include "base/wait.h"
+
 enum { MEETING_VALUES = 16 };
 
-typedef struct meeting {
-    pthread_barrier_t barrier;
+typedef struct barrier {
     pthread_mutex_t lock;
+    pthread_cond_t all_are_there;
+    unsigned members, missing, meetings;
+} barrier;
+
+static inline void barrier_make(barrier *self, unsigned members) {
+    *self = (barrier){.members = members, .missing = members};
+    pthread_mutex_init(&self->lock, NULL);
+    pthread_cond_init(&self->all_are_there, NULL);
+}
+
+/* Waits until all members wait. */
+static inline void meet(barrier *self) {
+    harpe_lock(&self->lock);
+    unsigned now = self->meetings;
+    if (--self->missing == 0) {
+        self->missing = self->members;
+        self->meetings++;
+        harpe_broadcast(&self->all_are_there);
+    }
+    while (self->meetings == now)
+        harpe_wait_for(&self->all_are_there, &self->lock);
+    harpe_unlock(&self->lock);
+}
+
+typedef struct meeting {
+    barrier barrier;
     double values[MEETING_VALUES];
     size_t count;
     bool maximum;
@@ -26,16 +52,11 @@ typedef struct meeting {
 
 static inline void begin_meeting(meeting *self, unsigned ranks) {
     memset(self, 0, sizeof *self);
-    pthread_barrier_init(&self->barrier, NULL, ranks);
-    pthread_mutex_init(&self->lock, NULL);
+    barrier_make(&self->barrier, ranks);
 }
 
 /* Call this function after the threads have ended. */
-static inline void end_meeting(meeting *self) {
-    assert_int_equal(self->mismatches, 0);
-    pthread_barrier_destroy(&self->barrier);
-    pthread_mutex_destroy(&self->lock);
-}
+static inline void end_meeting(meeting *self) { assert_int_equal(self->mismatches, 0); }
 
 static inline void add_to_meeting(meeting *self, const double *values, size_t count, bool maximum) {
     if (self->arrived++ == 0) {
@@ -57,13 +78,16 @@ static inline harpe_status all_reduce(void *user, double *values, size_t count, 
     (void)error;
     meeting *self = user;
     if (count > MEETING_VALUES) return HARPE_LIMIT_EXCEEDED;
-    pthread_mutex_lock(&self->lock);
+    harpe_lock(&self->barrier.lock);
     add_to_meeting(self, values, count, maximum);
-    pthread_mutex_unlock(&self->lock);
-    pthread_barrier_wait(&self->barrier);
+    harpe_unlock(&self->barrier.lock);
+    meet(&self->barrier);
     memcpy(values, self->values, count * sizeof *values);
-    if (pthread_barrier_wait(&self->barrier) == PTHREAD_BARRIER_SERIAL_THREAD) self->arrived = 0;
-    pthread_barrier_wait(&self->barrier);
+    meet(&self->barrier);
+    harpe_lock(&self->barrier.lock);
+    self->arrived = 0;
+    harpe_unlock(&self->barrier.lock);
+    meet(&self->barrier);
     return HARPE_OK;
 }
 

@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The power limit optimizer in a fleet: a scripted device, a scripted server, one rank or several.
  * The limits that are set, and that no step waits for the server. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "powerlimit/fleet_server.h"
 #include "powerlimit/meeting.h"
 #include "powerlimit/optimizer_internal.h"
@@ -176,9 +168,9 @@ static void the_limit_follows_the_server(void **state) {
     self.fleet.group = "row1";
     self.fleet.weight = 2;
     construct(&self.rank);
-    wait_for_body(server, server->declaration, &server->declared, "600"); /* 2 GPUs of 300 W */
-    assert_true(fleet_text_has(server, server->declaration, "row1"));
-    set_fleet_plan(server, 3);
+    WAIT_FOR(strstr(server->declaration, "600")); /* 2 GPUs of 300 W */
+    assert_non_null(strstr(server->declaration, "row1"));
+    server->plan = 3;
     measure(&self.rank);
     assert_int_equal(self.rank.limit_w, 300); /* the own choice, until the server has answered */
     train_until(&self, 150);
@@ -186,12 +178,12 @@ static void the_limit_follows_the_server(void **state) {
     assert_int_equal(harpe_power_limit_current_w(self.rank.optimizer), 150);
     assert_true(harpe_power_limit_is_done(self.rank.optimizer));
     /* Each change is reported at once, and the answer to that report is obeyed. */
-    wait_for_body(server, server->report, &server->reported, "\"plan\":3");
-    set_fleet_plan(server, 1);
+    WAIT_FOR(strstr(server->report, "\"plan\":3"));
+    server->plan = 1;
     train_until(&self, 250);
-    wait_for_body(server, server->report, &server->reported, "\"plan\":1");
+    WAIT_FOR(strstr(server->report, "\"plan\":1"));
     finish(&self.rank);
-    assert_int_equal(fleet_count(server, &server->removed), 1);
+    assert_int_equal(server->removed, 1);
     end(&self);
 }
 
@@ -207,11 +199,11 @@ static void no_limit_is_higher_than_the_own_choice(void **state) {
     measure(&self.rank);
     int own_w = harpe_power_limit_optimum_w(self.rank.optimizer);
     assert_in_range(own_w, 101, 299);
-    wait_for_body(server, server->declaration, &server->declared, "most_w");
+    WAIT_FOR(strstr(server->declaration, "most_w"));
     /* The server asks for the fastest plan, as it does without a budget. When the second report
      * comes, the member has read the answer to the first one. */
-    int reported = fleet_count(server, &server->reported);
-    wait_for_fleet(server, &server->reported, reported + 2);
+    int reported = server->reported;
+    WAIT_FOR(server->reported >= reported + 2);
     int sets = self.rank.set_count;
     step(&self.rank, 1000);
     assert_int_equal(self.rank.set_count, sets);
@@ -227,7 +219,7 @@ static void steps_do_not_wait_for_a_server_that_hangs(void **state) {
     self.rank.times.leave_s = 0.05;
     set_fleet_mode(&self.server, FLEET_HANGS, NULL);
     construct(&self.rank);
-    wait_for_fleet(&self.server, &self.server.unanswered, 1);
+    WAIT_FOR(self.server.unanswered >= 1);
     measure(&self.rank);
     step(&self.rank, 100000);
     assert_int_equal(self.rank.limit_w, 300);
@@ -240,20 +232,20 @@ static void a_fault_of_the_gpu_ends_the_steering(void **state) {
     begin(&self);
     fleet_server *server = &self.server;
     construct(&self.rank);
-    set_fleet_plan(server, 2);
+    server->plan = 2;
     measure(&self.rank);
     train_until(&self, 200);
     self.rank.fails_at_w = 150;
-    set_fleet_plan(server, 3);
+    server->plan = 3;
     REPEAT_UNTIL(harpe_power_limit_has_failed(self.rank.optimizer), train(&self.rank));
     assert_non_null(strstr(self.rank.last_error, "GPU 0 is lost"));
     assert_int_equal(self.rank.restores, 1);
-    wait_for_body(server, server->declaration, &server->declared, "600");
+    WAIT_FOR(strstr(server->declaration, "600"));
     /* The job draws power and reports it. */
     watch_fleet(server, "\"plan\":0,\"power\":123");
-    wait_for_fleet(server, &server->seen, 1);
+    WAIT_FOR(server->seen >= 1);
     finish(&self.rank);
-    assert_int_equal(fleet_count(server, &server->removed), 1);
+    assert_int_equal(server->removed, 1);
     end(&self);
 }
 
@@ -272,7 +264,7 @@ static void a_loaded_profile_is_declared_at_once(void **state) {
             measure(&self.rank);
         } else {
             assert_true(harpe_power_limit_is_done(self.rank.optimizer));
-            set_fleet_plan(&self.server, 4);
+            self.server.plan = 4;
             train_until(&self, 100);
         }
         finish(&self.rank);
@@ -301,10 +293,10 @@ static void no_plan_above_another_limit_is_declared(void **state) {
         if (run == 0) measure(&self.rank);
         assert_int_equal(harpe_power_limit_optimum_w(self.rank.optimizer), run == 0 ? 200 : 150);
         if (run == 1) {
-            wait_for_body(server, server->declaration, &server->declared, "most_w");
-            assert_true(fleet_text_has(server, server->declaration, "\"power\":400"));
-            assert_false(fleet_text_has(server, server->declaration, "\"power\":500"));
-            assert_false(fleet_text_has(server, server->declaration, "\"power\":600"));
+            WAIT_FOR(strstr(server->declaration, "most_w"));
+            assert_non_null(strstr(server->declaration, "\"power\":400"));
+            assert_null(strstr(server->declaration, "\"power\":500"));
+            assert_null(strstr(server->declaration, "\"power\":600"));
         }
         finish(&self.rank);
     }
@@ -333,8 +325,8 @@ typedef struct crew {
     meeting meeting;
     fleet_server server;
     harpe_power_limit_fleet fleet;
-    pthread_barrier_t round;
-    atomic_bool is_over;
+    barrier round;
+    bool is_over;
 } crew;
 
 typedef struct hand {
@@ -345,12 +337,12 @@ typedef struct hand {
 static void *work(void *argument) {
     hand *self = argument;
     construct(self->rank);
-    pthread_barrier_wait(&self->crew->round);
+    meet(&self->crew->round);
     for (;;) {
-        pthread_barrier_wait(&self->crew->round);
-        if (atomic_load(&self->crew->is_over)) break;
+        meet(&self->crew->round);
+        if (self->crew->is_over) break;
         step(self->rank, 10);
-        pthread_barrier_wait(&self->crew->round);
+        meet(&self->crew->round);
     }
     finish(self->rank);
     return NULL;
@@ -358,8 +350,8 @@ static void *work(void *argument) {
 
 /* Lets all ranks take 10 steps. */
 static void train_all(crew *all) {
-    pthread_barrier_wait(&all->round);
-    pthread_barrier_wait(&all->round);
+    meet(&all->round);
+    meet(&all->round);
     nap();
 }
 
@@ -369,25 +361,24 @@ static void start_crew(crew *all, hand *hands, pthread_t *threads, int given) {
     start_fleet_server(&all->server);
     all->fleet = (harpe_power_limit_fleet){.server_url = all->server.url, .member = "m"};
     begin_meeting(&all->meeting, RANKS);
-    pthread_barrier_init(&all->round, NULL, RANKS + 1);
+    barrier_make(&all->round, RANKS + 1);
     for (int i = 0; i < RANKS; i++) {
         prepare(&all->ranks[i], i >= RANKS - given ? &all->fleet : NULL);
         all->ranks[i].options.all_reduce = all_reduce;
         all->ranks[i].options.all_reduce_user = &all->meeting;
         all->ranks[i].seconds = STEPS_OF_PROFILE; /* a step takes a second, a meeting comes in 5 */
         hands[i] = (hand){all, &all->ranks[i]};
-        assert_int_equal(pthread_create(&threads[i], NULL, work, &hands[i]), 0);
+        threads[i] = start_thread(work, &hands[i]);
     }
-    pthread_barrier_wait(&all->round);
+    meet(&all->round);
 }
 
 static void end_crew(crew *all, pthread_t *threads) {
-    atomic_store(&all->is_over, true);
-    pthread_barrier_wait(&all->round);
+    all->is_over = true;
+    meet(&all->round);
     for (int i = 0; i < RANKS; i++)
-        pthread_join(threads[i], NULL);
+        harpe_thread_join(threads[i]);
     end_meeting(&all->meeting);
-    pthread_barrier_destroy(&all->round);
 }
 
 static void measure_all(crew *all) {
@@ -414,17 +405,17 @@ static void check_ranks(int given) {
     pthread_t threads[RANKS];
     start_crew(&all, hands, threads, given);
     fleet_server *server = &all.server;
-    wait_for_body(server, server->declaration, &server->declared, "1800"); /* 6 GPUs of 300 W */
-    set_fleet_plan(server, 3);
+    WAIT_FOR(strstr(server->declaration, "1800")); /* 6 GPUs of 300 W */
+    server->plan = 3;
     measure_all(&all);
     train_all_until(&all, 150);
-    wait_for_body(server, server->report, &server->reported, "\"plan\":3");
+    WAIT_FOR(strstr(server->report, "\"plan\":3"));
     watch_fleet(server, "\"power\":369"); /* three ranks of 123 W */
-    REPEAT_UNTIL(fleet_count(server, &server->seen) > 0, train_all(&all));
-    set_fleet_plan(server, 1);
+    REPEAT_UNTIL(server->seen > 0, train_all(&all));
+    server->plan = 1;
     train_all_until(&all, 250);
     end_crew(&all, threads);
-    assert_int_equal(fleet_count(server, &server->removed), 1);
+    assert_int_equal(server->removed, 1);
     stop_fleet_server(server);
 }
 
@@ -445,34 +436,33 @@ static void a_fault_of_one_rank_ends_the_steering_of_all(void **state) {
     pthread_t threads[RANKS];
     start_crew(&all, hands, threads, RANKS);
     fleet_server *server = &all.server;
-    set_fleet_plan(server, 2);
+    server->plan = 2;
     measure_all(&all);
     train_all_until(&all, 200);
     all.ranks[1].fails_at_w = 150;
-    set_fleet_plan(server, 3);
+    server->plan = 3;
     REPEAT_UNTIL(harpe_power_limit_has_failed(all.ranks[0].optimizer) &&
                      harpe_power_limit_has_failed(all.ranks[2].optimizer),
                  train_all(&all));
     for (int i = 0; i < RANKS; i++)
         assert_int_equal(all.ranks[i].restores, 1);
-    wait_for_body(server, server->declaration, &server->declared, "1800");
+    WAIT_FOR(strstr(server->declaration, "1800"));
     end_crew(&all, threads);
     stop_fleet_server(server);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_limit_follows_the_server),
-        cmocka_unit_test(no_limit_is_higher_than_the_own_choice),
-        cmocka_unit_test(steps_do_not_wait_for_a_server_that_hangs),
-        cmocka_unit_test(a_fault_of_the_gpu_ends_the_steering),
-        cmocka_unit_test(a_loaded_profile_is_declared_at_once),
-        cmocka_unit_test(no_plan_above_another_limit_is_declared),
-        cmocka_unit_test(wrong_terms_make_no_optimizer),
-        cmocka_unit_test(one_rank_talks_and_all_follow),
-        cmocka_unit_test(the_fleet_may_be_given_to_one_rank),
-        cmocka_unit_test(a_fault_of_one_rank_ends_the_steering_of_all),
+        IN_WORLD(the_limit_follows_the_server),
+        IN_WORLD(no_limit_is_higher_than_the_own_choice),
+        IN_WORLD(steps_do_not_wait_for_a_server_that_hangs),
+        IN_WORLD(a_fault_of_the_gpu_ends_the_steering),
+        IN_WORLD(a_loaded_profile_is_declared_at_once),
+        IN_WORLD(no_plan_above_another_limit_is_declared),
+        IN_WORLD(wrong_terms_make_no_optimizer),
+        IN_WORLD(one_rank_talks_and_all_follow),
+        IN_WORLD(the_fleet_may_be_given_to_one_rank),
+        IN_WORLD(a_fault_of_one_rank_ends_the_steering_of_all),
     };
-    unsetenv("HARPE_TOKEN");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
