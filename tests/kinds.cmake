@@ -39,7 +39,6 @@ set(HARPE_process_TESTS
     base_log_forks
     base_socket_owner
     base_terminal_progress
-    client_profiler_emulator
     http_client
     http_unix
     monitor_gaps
