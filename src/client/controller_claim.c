@@ -10,6 +10,8 @@
 #include "base/helper_process.h"
 
 #define TIMEOUT_S 10.0
+/* More are those of a large simulated job, in which each controller looks after its own GPU. */
+enum { MOST_RECORDS = 128 };
 
 static bool trainer_is_gone(void *user) {
     (void)user;
@@ -22,7 +24,8 @@ harpe_status harpe_controller_claim_gpu(const harpe_controller_gpu *gpu,
                                         harpe_error *error) {
     harpe_saved_settings_recovery recovery = {.through_zeusd =
                                                   harpe_controller_restore_through_zeusd,
-                                              .report = harpe_saved_settings_report_to_syslog};
+                                              .report = harpe_saved_settings_report_to_syslog,
+                                              .most_records = MOST_RECORDS};
     harpe_gpu_claim_options options = {.kind = HARPE_SAVED_CLOCKS,
                                        .trainer = (pid_t)header->trainer,
                                        .timeout_s = TIMEOUT_S,

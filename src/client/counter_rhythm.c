@@ -146,7 +146,7 @@ static int64_t delay_to_some_ns(harpe_counter_rhythm *rhythm, int64_t last_ns, i
 static int64_t delay_to_any_ns(const harpe_counter_rhythm *rhythm, int64_t last_ns, int64_t now_ns,
                                int64_t period_ns) {
     int64_t rhythm_ns = shortest_of(rhythm);
-    if (rhythm_ns == 0) return period_ns;
+    if (rhythm_ns == 0 || rhythm_ns <= period_ns / 2) return period_ns;
     int64_t due_ns = last_ns + rhythm_ns, early_ns = due_ns - period_ns / 4;
     if (now_ns < early_ns) return smaller(early_ns - now_ns, period_ns);
     return now_ns < due_ns + rhythm_ns / 2 ? pause_of(rhythm, period_ns) : period_ns;

@@ -255,11 +255,12 @@ static int newest_first(const void *a, const void *b) {
 
 /* Lists the records. The oldest record of a GPU has its original settings, so it is restored
  * last. */
-static harpe_status list_records(int directory, listed_record **out, size_t *count,
+static harpe_status list_records(int directory, size_t most, listed_record **out, size_t *count,
                                  harpe_error *error) {
     char(*names)[HARPE_SAVED_NAME_SIZE] = NULL;
     harpe_status status = harpe_saved_settings_list(directory, &names, count, error);
     if (status != HARPE_OK) return status;
+    if (most > 0 && *count > most) *count = 0;
     listed_record *records = harpe_calloc(*count, sizeof *records);
     for (size_t i = 0; records && i < *count; i++) {
         harpe_saved_settings_record record = {.noted_ns = 0};
@@ -310,7 +311,7 @@ harpe_status harpe_saved_settings_recover(const harpe_gpus *gpus,
                                                               &all.directory, error);
     if (status == HARPE_NOT_FOUND) return HARPE_OK; /* no record was ever written */
     if (status != HARPE_OK) return status;
-    status = list_records(all.directory, &records, &count, error);
+    status = list_records(all.directory, how->most_records, &records, &count, error);
     if (status == HARPE_OK && count > 0) {
         identify_machine(gpus, all.boot, all.cluster);
         status = settle_all(&all, gpus, records, count, error);

@@ -70,7 +70,8 @@ typedef enum harpe_saved_settings_outcome {
 } harpe_saved_settings_outcome;
 
 typedef struct harpe_saved_settings_recovery {
-    bool is_dry; /* change nothing */
+    bool is_dry;         /* change nothing */
+    size_t most_records; /* if there are more, none is processed; 0: without limit */
     /* Restores a GPU through the zeusd that `state` names. NULL: records that name a zeusd stay. */
     harpe_status (*through_zeusd)(harpe_gpus *gpus, int gpu, const harpe_saved_settings *state,
                                   harpe_error *error);

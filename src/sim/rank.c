@@ -22,7 +22,7 @@
 
 #define LATE_SHARE 0.3 /* share of the shortest instruction's real time */
 #define LATE_MAX_NS 2e6
-#define RARE_PERIOD_S 0.1        /* of looks of the ranks of large jobs in a world */
+#define RARE_PERIOD_S 0.05       /* of looks of the ranks of large jobs in a world */
 #define AWAIT_CLOCK_NS 900000000 /* real time; the emulator applies a clock at most 1 s late */
 
 enum { MANY_RANKS = 64 };
