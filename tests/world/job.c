@@ -573,7 +573,8 @@ static void check_end(world_job *job) {
     if (harpe_sim_ranks_left(&job->ranks, &failed) > 0) accuse(job, "the ranks do not end");
     harpe_sim_ranks_end(&job->ranks, note_late, job);
     check_gpus_are_back(job);
-    harpe_sleep_ns(SECOND);
+    int64_t end_ns = harpe_clock_ns();
+    harpe_sleep_until((job->stalled_until_ns > end_ns ? job->stalled_until_ns : end_ns) + SECOND);
     if (harpe_world_pick(HARPE_CONTROLLER_ARGUMENT) >= 0) accuse(job, "a controller is left");
 }
 
