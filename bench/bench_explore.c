@@ -155,7 +155,7 @@ int main(int argc, char **argv) {
         ways[i] = explored_go(s, ROUNDS_MAX);
         printf("%5llu %s: %3d rounds, slowest %+.2f %%, all %+.2f %%, energy %+.2f %% (%+.2f %%), "
                "plan %+.2f %% time, %+.2f %% energy\n",
-               (unsigned long long)seed, s->kind, ways[i].rounds, 100 * ways[i].worst_time,
+               (unsigned long long)seed, s->words, ways[i].rounds, 100 * ways[i].worst_time,
                100 * ways[i].mean_time, 100 * ways[i].mean_energy, 100 * ways[i].best_energy,
                100 * ways[i].plan_time, 100 * ways[i].plan_energy);
         (void)fflush(stdout);

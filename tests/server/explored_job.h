@@ -6,68 +6,12 @@
 #ifndef HARPE_TESTS_SERVER_EXPLORED_JOB_H
 #define HARPE_TESTS_SERVER_EXPLORED_JOB_H
 
-#include <jansson.h>
-#include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <harpe/plan.h>
-
-#include "base/arena.h"
-#include "explored_gpu.h"
 #include "explored_law.h"
 #include "plan/evaluate.h"
 #include "plan/problem.h"
-#include "server/scheduler/scheduler_host.h"
+#include "simulated_job.h"
 
-enum { EXPLORED_STAGES_MAX = 16 };
-
-typedef struct explored_job {
-    uint64_t random;
-    int stages, microbatches, clock_count, iterations;
-    int mhz[EXPLORED_CLOCKS_MAX];     /* the highest first */
-    double jitter;                    /* relative standard deviation of a run's time */
-    double outside_s;                 /* of an iteration */
-    double other_s;                   /* other pipelines need so long for an iteration */
-    double slow[EXPLORED_STAGES_MAX]; /* a stage takes longer by this factor; 0: it does not */
-    double blocking_w;
-    char kind[128]; /* in words */
-    harpe_profile *truth;
-    harpe_problem *problem;
-    harpe_plan highest; /* all instructions at the highest clock */
-    double best_j;      /* the energy of the plan that is made from the truth, at this time */
-    harpe_job_info job;
-    harpe_rank_info ranks[EXPLORED_STAGES_MAX];
-    harpe_scheduler_kind *scheduler_kind;
-    harpe_scheduler *scheduler;
-    const harpe_frequency_schedule *schedules;
-    harpe_plan ran; /* the true time and energy of the last round */
-    int *frequency_mhz;
-    const harpe_profile_point **points;
-    harpe_profile_point *noisy;
-    double *starts_s;
-    harpe_arena arena;
-    harpe_profiling_result results[EXPLORED_STAGES_MAX];
-    explored_gpu gpus[EXPLORED_STAGES_MAX];
-    size_t *clock_index;      /* [instruction]: of the round */
-    uint64_t *spans_us;       /* [iteration][instruction][2] */
-    bool is_silent;           /* the ranks report no clocks */
-    bool is_blind;            /* the ranks report that they do not know their clocks */
-    double worst_iteration_s; /* of the last round: one iteration without jitter */
-    harpe_rank_clocks clocks[EXPLORED_STAGES_MAX];
-    harpe_error error;
-    bool logs;
-} explored_job;
-
-#define explored_must(s, call) \
-    do { \
-        if ((call) != HARPE_OK) { \
-            (void)fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, (s)->error.message); \
-            abort(); \
-        } \
-    } while (0)
+typedef simulated_job explored_job;
 
 /* ---- Chance ---------------------------------------------------------------------------------- */
 
@@ -123,7 +67,7 @@ static inline explored_physics explored_draw(explored_job *s, double time_s, dou
                                                       : explored_uniform(s, 0.5, 0.95),
                           .is_roofline = explored_pick(s, 0, 3) == 0,
                           .static_w =
-                              s->blocking_w * explored_uniform(s, 1.0, 1.4) * fmax(0.8, gpu),
+                              s->blocking_power_w * explored_uniform(s, 1.0, 1.4) * fmax(0.8, gpu),
                           .dynamic_w = explored_uniform(s, 150, 400),
                           .knee = explored_uniform(s, 0.5, 0.85),
                           .knee_voltage = explored_uniform(s, 0.65, 0.85)};
@@ -139,7 +83,7 @@ static inline void explored_truth(explored_job *s) {
     explored_physics same[2];
     for (int i = 0; i < 2; i++)
         same[i] = explored_draw(s, i == 0 ? 0.05 : 0.05 * explored_uniform(s, 1.5, 2.2), 0);
-    for (int stage = 0; stage < s->stages; stage++) {
+    for (int stage = 0; stage < s->pp; stage++) {
         double load = 1 + imbalance * explored_uniform(s, 0, 1);
         for (int i = 0; i < 2; i++) {
             explored_physics p = same[i];
@@ -157,52 +101,37 @@ static inline void explored_truth(explored_job *s) {
             }
         }
     }
-    explored_must(s, harpe_profile_new(rows, count, &s->truth, &s->error));
+    must(s, harpe_profile_new(rows, count, &s->profile, &s->error));
 }
 
 /* ---- Making a job ---------------------------------------------------------------------------- */
 
 /* Makes the truth break the law. */
 static inline void explored_bend_truth(explored_job *s, explored_law law, uint64_t seed) {
-    harpe_profile *lawful = s->truth;
-    explored_must(s, explored_break_law(lawful, law, seed, &s->truth, &s->error));
+    harpe_profile *lawful = s->profile;
+    must(s, explored_break_law(lawful, law, seed, &s->profile, &s->error));
     harpe_profile_free(lawful);
 }
 
 static inline void explored_prepare(explored_job *s) {
-    harpe_schedule *schedule;
-    harpe_schedule_options options = {.ranks = s->stages, .microbatches = s->microbatches};
-    harpe_problem_options how = {.blocking_power_w = &s->blocking_w, .blocking_power_count = 1};
-    explored_must(s, harpe_schedule_new(&options, &schedule, &s->error));
-    explored_must(s, harpe_problem_new(s->truth, schedule, &how, &s->problem, &s->error));
-    harpe_schedule_free(schedule);
-    explored_must(s, harpe_plan_all_maximum(s->problem, &s->highest, &s->error));
+    simulated_make_problem(s, s->profile);
+    must(s, harpe_plan_all_maximum(s->problem, &s->highest, &s->error));
     double time_s = s->highest.time_s * (1 + 1e-9);
     harpe_plan_request request = {
         .choice = HARPE_PLANS_AT, .times_s = &time_s, .time_count = 1, .threads = 1};
     harpe_plan_set *set;
-    explored_must(s, harpe_plan_set_new(s->problem, &request, NULL, NULL, &set, &s->error));
+    must(s, harpe_plan_set_new(s->problem, &request, NULL, NULL, &set, &s->error));
     s->best_j = harpe_plan_set_at(set, 0)->energy_j;
     harpe_plan_set_free(set);
     size_t count = harpe_problem_instruction_count(s->problem);
-    s->frequency_mhz = calloc(count, sizeof *s->frequency_mhz);
     s->points = calloc(count, sizeof *s->points);
     s->noisy = calloc(count, sizeof *s->noisy);
     s->starts_s = calloc(count, sizeof *s->starts_s);
     s->clock_index = calloc(count, sizeof *s->clock_index);
     s->spans_us = calloc(2 * count * (size_t)s->iterations, sizeof *s->spans_us);
-    for (int r = 0; r < s->stages; r++)
+    for (int r = 0; r < s->pp; r++)
         explored_gpu_init(&s->gpus[r], s->random + (uint64_t)r);
-    s->job = (harpe_job_info){.job_id = "job",
-                              .pp_degree = s->stages,
-                              .dp_degree = 1,
-                              .tp_degree = 1,
-                              .world_size = s->stages};
-    for (int r = 0; r < s->stages; r++)
-        s->ranks[r] = (harpe_rank_info){.rank = r,
-                                        .pp_rank = r,
-                                        .available_frequencies_mhz = s->mhz,
-                                        .available_frequency_count = (size_t)s->clock_count};
+    simulated_make_ranks(s, s->mhz, (size_t)s->clock_count);
 }
 
 /* Makes a random job of at most so many stages and microbatches. The same seed makes the same job.
@@ -210,27 +139,26 @@ static inline void explored_prepare(explored_job *s) {
 static inline explored_job *explored_under(explored_law law, uint64_t seed, int stages,
                                            int microbatches) {
     static const double jitters[] = {0, 0.002, 0.005, 0.01, 0.02};
-    explored_job *s = calloc(1, sizeof *s);
-    if (!s) abort();
+    explored_job *s = simulated_new();
     s->random = seed * 7919 + 17;
-    s->stages = explored_pick(s, 1, 3) == 1 ? explored_pick(s, 2, EXPLORED_STAGES_MAX)
-                                            : explored_pick(s, 2, 8);
+    s->pp = explored_pick(s, 1, 3) == 1 ? explored_pick(s, 2, EXPLORED_STAGES_MAX)
+                                        : explored_pick(s, 2, 8);
     s->microbatches = explored_pick(s, 3, 24);
-    if (s->stages > stages) s->stages = stages;
+    if (s->pp > stages) s->pp = stages;
     if (s->microbatches > microbatches) s->microbatches = microbatches;
     s->iterations = explored_pick(s, 3, 10);
     s->jitter = jitters[explored_pick(s, 0, 4)];
-    s->outside_s = explored_pick(s, 0, 1) * explored_uniform(s, 0, 0.3);
-    s->blocking_w = explored_uniform(s, 50, 110);
+    s->outside_time_s = explored_pick(s, 0, 1) * explored_uniform(s, 0, 0.3);
+    s->blocking_power_w = explored_uniform(s, 50, 110);
     explored_clocks(s);
     explored_truth(s);
     if (law.kind != EXPLORED_LAWFUL) explored_bend_truth(s, law, seed);
     explored_prepare(s);
-    int used = snprintf(s->kind, sizeof s->kind,
+    int used = snprintf(s->words, sizeof s->words,
                         "%2d stages %2d microbatches %2d clocks %2d iterations jitter %.1f %%",
-                        s->stages, s->microbatches, s->clock_count, s->iterations, 100 * s->jitter);
+                        s->pp, s->microbatches, s->clock_count, s->iterations, 100 * s->jitter);
     if (law.kind != EXPLORED_LAWFUL)
-        (void)snprintf(s->kind + used, sizeof s->kind - (size_t)used, " %s %.1f %%%s",
+        (void)snprintf(s->words + used, sizeof s->words - (size_t)used, " %s %.1f %%%s",
                        explored_law_names[law.kind], 100 * law.amount,
                        law.is_shared ? " shared" : "");
     return s;
@@ -247,63 +175,41 @@ static inline explored_job *explored_random(uint64_t seed) {
 /* Makes a job from a profile that was measured. */
 static inline explored_job *explored_measured(const char *path, explored_law law, int microbatches,
                                               double blocking_w, double jitter, uint64_t seed) {
-    explored_job *s = calloc(1, sizeof *s);
-    if (!s) abort();
+    explored_job *s = simulated_new();
     s->random = seed;
     s->microbatches = microbatches;
     s->iterations = 5;
     s->jitter = jitter;
-    s->blocking_w = blocking_w;
-    explored_must(s, harpe_profile_read_csv(path, &s->truth, &s->error));
+    s->blocking_power_w = blocking_w;
+    must(s, harpe_profile_read_csv(path, &s->profile, &s->error));
     if (law.kind != EXPLORED_LAWFUL) explored_bend_truth(s, law, seed);
-    s->stages = harpe_profile_stage_count(s->truth);
-    const harpe_profile_entry *entry = harpe_profile_entry_at(s->truth, 0);
+    s->pp = harpe_profile_stage_count(s->profile);
+    const harpe_profile_entry *entry = harpe_profile_entry_at(s->profile, 0);
     for (size_t i = 0; i < entry->point_count; i++)
         s->mhz[s->clock_count++] = entry->points[i].frequency_mhz;
     explored_prepare(s);
-    (void)snprintf(s->kind, sizeof s->kind, "%d stages %d microbatches jitter %.1f %% %s %.1f %%",
-                   s->stages, microbatches, 100 * jitter, explored_law_names[law.kind],
+    (void)snprintf(s->words, sizeof s->words, "%d stages %d microbatches jitter %.1f %% %s %.1f %%",
+                   s->pp, microbatches, 100 * jitter, explored_law_names[law.kind],
                    100 * law.amount);
     return s;
 }
 
-static inline void explored_log(void *user, harpe_log_level level, const char *line) {
-    explored_job *s = user;
-    (void)level;
-    if (s->logs) (void)fprintf(stderr, "%s\n", line);
-}
-
 static inline void explored_start(explored_job *s, const char *args) {
-    harpe_log log = {explored_log, s};
-    explored_must(s, harpe_scheduler_kind_open("Perseus", args, "{}", 10, log, &s->scheduler_kind,
-                                               &s->error));
-    explored_must(s, harpe_scheduler_new(s->scheduler_kind, &s->job, s->ranks, NULL, &s->scheduler,
-                                         &s->error));
-}
-
-static inline void explored_stop(explored_job *s) {
-    harpe_scheduler_free(s->scheduler);
-    harpe_scheduler_kind_close(s->scheduler_kind);
-    s->scheduler = NULL;
-    s->scheduler_kind = NULL;
+    must(s, simulated_open_kind(s, "Perseus", args));
+    simulated_new_scheduler(s);
 }
 
 static inline void explored_free(explored_job *s) {
-    explored_stop(s);
-    harpe_problem_free(s->problem);
-    harpe_profile_free(s->truth);
-    harpe_arena_free(&s->arena);
-    free(s->frequency_mhz);
     free(s->points);
     free(s->noisy);
     free(s->starts_s);
     free(s->clock_index);
     free(s->spans_us);
-    for (int r = 0; r < s->stages; r++) {
+    for (int r = 0; r < s->pp; r++) {
         harpe_rank_clocks_free(&s->clocks[r]);
         free(s->gpus[r].asks);
     }
-    free(s);
+    simulated_forget(s);
 }
 
 /* ---- Rounds ---------------------------------------------------------------------------------- */
@@ -322,7 +228,7 @@ static inline void explored_make_results(explored_job *s) {
         shape[i] = runs;
         shape[k + i] = i * runs;
     }
-    for (int r = 0; r < s->stages; r++) {
+    for (int r = 0; r < s->pp; r++) {
         harpe_breakdown *list = explored_alloc(s, 4, sizeof *list);
         double *iterations = explored_alloc(s, 2 * k, sizeof *iterations);
         for (int n = 0; n < 4; n++)
@@ -336,25 +242,25 @@ static inline void explored_make_results(explored_job *s) {
 /* Makes the GPUs change their clocks late. Each clock gets a latency of 0.4 to 1 times `latency_s`.
  */
 static inline void explored_make_late(explored_job *s, double latency_s) {
-    size_t used = strlen(s->kind);
-    for (int r = 0; r < s->stages; r++) {
+    size_t used = strlen(s->words);
+    for (int r = 0; r < s->pp; r++) {
         explored_lateness late = {
             .is_told = true, .spread = 0.1, .tail_share = 0.02, .tail_factor = 3};
         for (int c = 0; c < s->clock_count; c++)
             late.latency_s[c] = latency_s * explored_uniform(s, 0.4, 1);
         s->gpus[r].late = late;
     }
-    (void)snprintf(s->kind + used, sizeof s->kind - used, " late %.0f ms", 1e3 * latency_s);
+    (void)snprintf(s->words + used, sizeof s->words - used, " late %.0f ms", 1e3 * latency_s);
 }
 
 /* Makes the GPUs change their clocks late, with random latencies. A job has a longest latency of
  * 0.3 to 150 ms. Each clock has a latency between 0 and this. In half of the jobs all GPUs have the
  * same latencies. */
 static inline void explored_make_wild(explored_job *s) {
-    size_t used = strlen(s->kind);
+    size_t used = strlen(s->words);
     double longest_s = pow(10, explored_uniform(s, -3.5, log10(0.15)));
     bool is_same = explored_pick(s, 0, 1) == 1;
-    for (int r = 0; r < s->stages; r++) {
+    for (int r = 0; r < s->pp; r++) {
         explored_lateness *late = &s->gpus[r].late;
         if (r > 0 && is_same) {
             *late = s->gpus[0].late;
@@ -367,7 +273,7 @@ static inline void explored_make_wild(explored_job *s) {
         for (int c = 0; c < s->clock_count; c++)
             late->latency_s[c] = explored_uniform(s, 0, longest_s);
     }
-    (void)snprintf(s->kind + used, sizeof s->kind - used, " late 0 to %.1f ms", 1e3 * longest_s);
+    (void)snprintf(s->words + used, sizeof s->words - used, " late 0 to %.1f ms", 1e3 * longest_s);
 }
 
 /* Draws the jitter of an iteration's instructions: factors of the time and of the energy of each.
@@ -401,7 +307,7 @@ static inline harpe_plan explored_run_iteration(explored_job *s, const double *f
             factor = factors[2 * i];
             energy_factor = factors[2 * i + 1];
         }
-        if (s->slow[choice->list.rank] > 0) factor *= s->slow[choice->list.rank];
+        factor *= s->throttle[choice->list.rank];
         for (int c = 0; c < s->clock_count; c++)
             at[c] = (explored_run){choice->points[c].time_s * factor,
                                    choice->points[c].energy_j * energy_factor};
@@ -414,8 +320,8 @@ static inline harpe_plan explored_run_iteration(explored_job *s, const double *f
         spans_us[2 * i + 1] = explored_us(gpu, start_s + run.time_s);
     }
     harpe_plan plan = harpe_evaluate_points(s->problem, s->points, s->starts_s);
-    for (int r = 0; r < s->stages; r++)
-        explored_gpu_end(&s->gpus[r], plan.time_s + s->outside_s, s->mhz);
+    for (int r = 0; r < s->pp; r++)
+        explored_gpu_end(&s->gpus[r], plan.time_s + s->outside_time_s, s->mhz);
     return plan;
 }
 
@@ -424,7 +330,7 @@ static inline void explored_iterate(explored_job *s, size_t iteration) {
     size_t at = 0, count = harpe_problem_instruction_count(s->problem);
     harpe_plan plan =
         explored_run_iteration(s, explored_draw_factors(s), s->spans_us + 2 * count * iteration);
-    for (int r = 0; r < s->stages; r++) {
+    for (int r = 0; r < s->pp; r++) {
         size_t length = harpe_problem_rank_length(s->problem, r), run[2] = {0, 0};
         double busy_s = 0, busy_j = 0;
         for (size_t i = 0; i < length; i++, at++) {
@@ -435,10 +341,10 @@ static inline void explored_iterate(explored_job *s, size_t iteration) {
             busy_s += s->noisy[at].time_s;
             busy_j += s->noisy[at].energy_j;
         }
-        double time_s = fmax(plan.time_s + s->outside_s, s->other_s);
+        double time_s = fmax(plan.time_s + s->outside_time_s, s->other_s);
         ((double *)s->results[r].iteration_time_s)[iteration] = time_s;
         ((double *)s->results[r].iteration_energy_j)[iteration] =
-            busy_j + s->blocking_w * (time_s - busy_s);
+            busy_j + s->blocking_power_w * (time_s - busy_s);
     }
 }
 
@@ -461,9 +367,9 @@ static inline void explored_find_truth(explored_job *s) {
 }
 
 static inline void explored_next(explored_job *s) {
-    explored_must(s, harpe_scheduler_next(s->scheduler, &s->schedules, &s->error));
+    must(s, harpe_scheduler_next(s->scheduler, &s->schedules, &s->error));
     size_t at = 0;
-    for (int r = 0; r < s->stages; r++) {
+    for (int r = 0; r < s->pp; r++) {
         for (size_t i = 0; i < s->schedules[r].instruction_count; i++, at++) {
             s->frequency_mhz[at] = s->schedules[r].instructions[i].frequency_mhz;
             s->clock_index[at] = 0;
@@ -506,21 +412,10 @@ static inline void explored_observe(explored_job *s) {
     for (int i = 0; i < s->iterations; i++)
         explored_iterate(s, (size_t)i);
     bool tells = explored_is_late(&s->gpus[0]) && !s->is_silent;
-    for (int r = 0; r < s->stages && tells; r++)
+    for (int r = 0; r < s->pp && tells; r++)
         explored_tell_clocks(s, r, s->problem->rank_offset[r]);
     if (tells) harpe_scheduler_tell_clocks(s->scheduler, s->clocks);
-    explored_must(s,
-                  harpe_scheduler_observe(s->scheduler, s->results, (size_t)s->stages, &s->error));
-}
-
-static inline bool explored_is_in(explored_job *s, const char *phase) {
-    char *text;
-    explored_must(s, harpe_scheduler_frontier(s->scheduler, &text, &s->error));
-    json_t *json = json_loads(text, 0, NULL);
-    bool is_in = strcmp(json_string_value(json_object_get(json, "phase")), phase) == 0;
-    json_decref(json);
-    free(text);
-    return is_in;
+    must(s, harpe_scheduler_observe(s->scheduler, s->results, (size_t)s->pp, &s->error));
 }
 
 /* ---- A whole way ----------------------------------------------------------------------------- */
@@ -547,18 +442,18 @@ static inline bool explored_is_highest(const explored_job *s) {
 /* Runs a job that has started until it has a plan. */
 static inline explored_way explored_go(explored_job *s, int most_rounds) {
     explored_way way = {.worst_time = -1, .worst_energy = -1};
-    double highest_s = s->highest.time_s + s->outside_s, time_s = 0, energy_j = 0;
-    double outside_j = s->blocking_w * s->outside_s * s->stages;
+    double highest_s = s->highest.time_s + s->outside_time_s, time_s = 0, energy_j = 0;
+    double outside_j = s->blocking_power_w * s->outside_time_s * s->pp;
     double highest_j = s->highest.energy_j + outside_j;
     int planned = 0;
-    while (!explored_is_in(s, "plan") && way.rounds < most_rounds) {
+    while (!is_in_phase(s, "plan") && way.rounds < most_rounds) {
         explored_next(s);
-        double time = (s->ran.time_s + s->outside_s) / highest_s - 1;
+        double time = (s->ran.time_s + s->outside_time_s) / highest_s - 1;
         double energy = (s->ran.energy_j + outside_j) / highest_j - 1;
         planned += planned > 0 || !explored_is_highest(s);
         way.worst_time = fmax(way.worst_time, time);
         way.worst_iteration =
-            fmax(way.worst_iteration, (s->worst_iteration_s + s->outside_s) / highest_s - 1);
+            fmax(way.worst_iteration, (s->worst_iteration_s + s->outside_time_s) / highest_s - 1);
         if (planned >= 2) way.worst_energy = fmax(way.worst_energy, energy);
         time_s += time;
         energy_j += energy;

@@ -5,60 +5,21 @@
 #ifndef HARPE_TESTS_SERVER_SIMULATED_PIPELINE_H
 #define HARPE_TESTS_SERVER_SIMULATED_PIPELINE_H
 
-#include <jansson.h>
-#include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <harpe/plan.h>
-
-#include "base/arena.h"
 #include "base/array.h"
 #include "base/file.h"
-#include "server/scheduler/scheduler_host.h"
+#include "server/simulated_job.h"
 
-enum { SIMULATED_RANKS_MAX = 64, SIMULATED_ITERATIONS = 4, LOG_SIZE = 1 << 16 };
+enum { SIMULATED_ITERATIONS = 4 };
 
-/* The true properties of the job, which tests change. */
-typedef struct simulated_pipeline {
-    harpe_profile *profile; /* of one GPU per stage */
-    double blocking_power_w;
-    int pp, dp, tp, microbatches;
-    harpe_problem *problem; /* of all GPUs of a stage */
-    double noise, time_factor, energy_factor;
-    double throttle[SIMULATED_RANKS_MAX]; /* of a stage: factor on the time of its instructions */
-    double outside_time_s, outside_energy_j; /* of an iteration; energy: of all ranks */
-    double straggler_time_s;                 /* lower limit of an iteration's time */
-    uint64_t random;
-
-    harpe_job_info job;
-    harpe_rank_info ranks[SIMULATED_RANKS_MAX];
-    int *available_mhz;
-    harpe_arena arena; /* of the results */
-    harpe_profiling_result results[SIMULATED_RANKS_MAX];
-    harpe_plan ran; /* time and energy of the last schedule, without noise */
-    int *frequency_mhz;
-
-    char directory[64];
-    char log[LOG_SIZE];
-    harpe_scheduler_kind *kind;
-    harpe_scheduler *scheduler;
-    const harpe_frequency_schedule *schedules;
-    harpe_error error;
-} simulated_pipeline;
-
-#define must(s, call) \
-    do { \
-        if ((call) != HARPE_OK) fail_msg("%s", (s)->error.message); \
-    } while (0)
+typedef simulated_job simulated_pipeline;
 
 /* ---- The truth ------------------------------------------------------------------------------- */
 
-static inline harpe_problem *simulated_problem(simulated_pipeline *s, const harpe_profile *profile,
-                                               int gpus) {
+static inline void simulated_problem(simulated_pipeline *s) {
+    const harpe_profile *profile = s->profile;
+    int gpus = s->dp * s->tp;
     harpe_measurement *rows = NULL;
     size_t count = 0, capacity = 0;
     for (size_t e = 0; e < harpe_profile_entry_count(profile); e++) {
@@ -79,18 +40,10 @@ static inline harpe_problem *simulated_problem(simulated_pipeline *s, const harp
         }
     }
     harpe_profile *scaled;
-    harpe_schedule *schedule;
-    harpe_problem *problem;
-    harpe_schedule_options options = {.ranks = s->pp, .microbatches = s->microbatches};
-    harpe_problem_options how = {.blocking_power_w = &s->blocking_power_w,
-                                 .blocking_power_count = 1};
     must(s, harpe_profile_new(rows, count, &scaled, &s->error));
-    must(s, harpe_schedule_new(&options, &schedule, &s->error));
-    must(s, harpe_problem_new(scaled, schedule, &how, &problem, &s->error));
-    harpe_schedule_free(schedule);
+    simulated_make_problem(s, scaled);
     harpe_profile_free(scaled);
     free(rows);
-    return problem;
 }
 
 /* The profile of a real model if there is one, otherwise a synthesised profile. */
@@ -107,45 +60,24 @@ static inline harpe_profile *simulated_profile(simulated_pipeline *s) {
     return profile;
 }
 
-static inline void simulated_ranks(simulated_pipeline *s) {
-    const harpe_profile_entry *entry = harpe_profile_entry_at(s->profile, 0);
-    s->available_mhz = calloc(entry->point_count, sizeof *s->available_mhz);
-    for (size_t i = 0; i < entry->point_count; i++) /* in any order */
-        s->available_mhz[i] = entry->points[entry->point_count - 1 - i].frequency_mhz;
-    s->job = (harpe_job_info){.job_id = "job",
-                              .pp_degree = s->pp,
-                              .dp_degree = s->dp,
-                              .tp_degree = s->tp,
-                              .world_size = s->pp * s->dp * s->tp};
-    assert_true(s->job.world_size <= SIMULATED_RANKS_MAX);
-    for (int r = 0; r < s->job.world_size; r++)
-        s->ranks[r] = (harpe_rank_info){.rank = r,
-                                        .dp_rank = r / (s->pp * s->tp),
-                                        .pp_rank = r / s->tp % s->pp,
-                                        .tp_rank = r % s->tp,
-                                        .available_frequencies_mhz = s->available_mhz,
-                                        .available_frequency_count = entry->point_count};
-}
-
 /* Takes ownership of `profile`; NULL: simulated_profile. */
 static inline simulated_pipeline *simulate(int pp, int dp, int tp, int microbatches,
                                            harpe_profile *profile) {
-    simulated_pipeline *s = calloc(1, sizeof *s);
-    assert_non_null(s);
+    simulated_pipeline *s = simulated_new();
     s->pp = pp;
     s->dp = dp;
     s->tp = tp;
     s->microbatches = microbatches;
     s->time_factor = s->energy_factor = 1;
-    for (int i = 0; i < SIMULATED_RANKS_MAX; i++)
-        s->throttle[i] = 1;
     s->random = 88172645463325252U;
     s->blocking_power_w = 80;
     s->profile = profile ? profile : simulated_profile(s);
-    s->problem = simulated_problem(s, s->profile, dp * tp);
-    s->frequency_mhz =
-        calloc(harpe_problem_instruction_count(s->problem), sizeof *s->frequency_mhz);
-    simulated_ranks(s);
+    simulated_problem(s);
+    const harpe_profile_entry *entry = harpe_profile_entry_at(s->profile, 0);
+    s->available_mhz = calloc(entry->point_count, sizeof *s->available_mhz);
+    for (size_t i = 0; i < entry->point_count; i++) /* in any order */
+        s->available_mhz[i] = entry->points[entry->point_count - 1 - i].frequency_mhz;
+    simulated_make_ranks(s, s->available_mhz, entry->point_count);
     (void)snprintf(s->directory, sizeof s->directory, "/tmp/harpe-online-XXXXXX");
     assert_non_null(mkdtemp(s->directory));
     return s;
@@ -153,39 +85,22 @@ static inline simulated_pipeline *simulate(int pp, int dp, int tp, int microbatc
 
 static inline void simulated_throttle(simulated_pipeline *s, int stage, double factor) {
     s->throttle[stage] = factor;
-    harpe_problem_free(s->problem);
-    s->problem = simulated_problem(s, s->profile, s->dp * s->tp);
+    simulated_problem(s);
 }
 
 /* Changes the size of steps from now on. */
 static inline void simulated_microbatches(simulated_pipeline *s, int microbatches) {
     s->microbatches = microbatches;
-    harpe_problem_free(s->problem);
-    s->problem = simulated_problem(s, s->profile, s->dp * s->tp);
-    free(s->frequency_mhz);
-    s->frequency_mhz =
-        calloc(harpe_problem_instruction_count(s->problem), sizeof *s->frequency_mhz);
-}
-
-static inline void simulated_close(simulated_pipeline *s) {
-    harpe_scheduler_free(s->scheduler);
-    harpe_scheduler_kind_close(s->kind);
-    s->scheduler = NULL;
-    s->kind = NULL;
+    simulated_problem(s);
 }
 
 static inline void simulated_free(simulated_pipeline *s) {
     char path[128];
-    simulated_close(s);
-    harpe_problem_free(s->problem);
-    harpe_profile_free(s->profile);
-    harpe_arena_free(&s->arena);
-    free(s->available_mhz);
-    free(s->frequency_mhz);
     (void)snprintf(path, sizeof path, "%s/profile.csv", s->directory);
     (void)unlink(path);
     assert_int_equal(rmdir(s->directory), 0);
-    free(s);
+    free(s->available_mhz);
+    simulated_forget(s);
 }
 
 /* ---- Results --------------------------------------------------------------------------------- */
@@ -306,32 +221,18 @@ static inline void simulated_run(simulated_pipeline *s) {
 
 /* ---- Driving a scheduler --------------------------------------------------------------------- */
 
-static inline void simulated_log(void *user, harpe_log_level level, const char *line) {
-    simulated_pipeline *s = user;
-    (void)level;
-    size_t length = strlen(s->log);
-    (void)snprintf(s->log + length, sizeof s->log - length, "%s\n", line);
-}
-
 /* Perseus learns with a sweep unless the arguments say how: the tests of this pipeline need plans
  * for all clocks. tests/server/explored_job.h tests the exploration. */
 static inline harpe_status simulated_open(simulated_pipeline *s, const char *name,
                                           const char *args) {
-    harpe_log log = {simulated_log, s};
     json_t *with = json_loads(args, 0, NULL);
     if (json_is_object(with) && strcmp(name, "Perseus") == 0 && !json_object_get(with, "learning"))
         json_object_set_new(with, "learning", json_string("sweep"));
     char *text = with ? json_dumps(with, JSON_COMPACT) : NULL;
-    harpe_status status =
-        harpe_scheduler_kind_open(name, text ? text : args, "{}", 10, log, &s->kind, &s->error);
+    harpe_status status = simulated_open_kind(s, name, text ? text : args);
     free(text);
     json_decref(with);
     return status;
-}
-
-static inline void simulated_new_scheduler(simulated_pipeline *s) {
-    must(s,
-         harpe_scheduler_new(s->kind, &s->job, s->ranks, s->directory, &s->scheduler, &s->error));
 }
 
 static inline void start(simulated_pipeline *s, const char *name, const char *args) {
@@ -365,22 +266,6 @@ static inline void one_round(simulated_pipeline *s) {
     must(s, observe(s));
 }
 
-static inline json_t *frontier(simulated_pipeline *s) {
-    char *text;
-    must(s, harpe_scheduler_frontier(s->scheduler, &text, &s->error));
-    json_t *json = json_loads(text, 0, NULL);
-    assert_non_null(json);
-    free(text);
-    return json;
-}
-
-static inline bool is_in_phase(simulated_pipeline *s, const char *phase) {
-    json_t *json = frontier(s);
-    bool is_in = strcmp(json_string_value(json_object_get(json, "phase")), phase) == 0;
-    json_decref(json);
-    return is_in;
-}
-
 /* Runs rounds until the scheduler is in that phase. Returns their number. */
 static inline int rounds_until(simulated_pipeline *s, const char *phase) {
     int rounds = 0;
@@ -389,10 +274,6 @@ static inline int rounds_until(simulated_pipeline *s, const char *phase) {
         one_round(s);
     }
     return rounds;
-}
-
-static inline void wish(simulated_pipeline *s, harpe_scheduler_job_request kind, double value) {
-    must(s, harpe_scheduler_handle_request(s->scheduler, kind, value, &s->error));
 }
 
 /* Computes the true time and energy of the next schedule. */
@@ -420,6 +301,59 @@ static inline void assert_close(double value, double expected, double tolerance)
 
 static inline void assert_logged(const simulated_pipeline *s, const char *part) {
     if (!strstr(s->log, part)) fail_msg("expected ...%s... in the log:\n%s", part, s->log);
+}
+
+/* ---- Pipelines with finished plans -------------------------------------------------------------
+ */
+
+/* Energies per frequency of forward and backward, from 1500 MHz down in steps of 100. */
+static inline harpe_profile *profile_of(const double *forward_j, const double *backward_j,
+                                        int count) {
+    harpe_measurement rows[64];
+    harpe_error error = {0};
+    harpe_profile *profile;
+    int n = 0;
+    for (int stage = 0; stage < 2; stage++) {
+        for (int i = 0; i < count; i++) {
+            rows[n++] = (harpe_measurement){
+                stage, -1, "forward", 1500 - 100 * i, 1 + i, forward_j[i], 1, 0, 0};
+            rows[n++] = (harpe_measurement){
+                stage, -1, "backward", 1500 - 100 * i, 2 + 2 * i, backward_j[i], 1, 0, 0};
+        }
+    }
+    if (harpe_profile_new(rows, (size_t)n, &profile, &error)) fail_msg("%s", error.message);
+    return profile;
+}
+
+static inline simulated_pipeline *planned(const char *args) {
+    simulated_pipeline *s = simulate(4, 1, 1, 8, NULL);
+    start(s, "Perseus", args);
+    rounds_until(s, "plan");
+    next(s);
+    return s;
+}
+
+/* Returns a plan, fastest first. A negative `index` counts from the end. */
+static inline double plan_number(simulated_pipeline *s, int index, const char *name) {
+    json_t *json = frontier(s);
+    const json_t *plans = json_object_get(json, "plans");
+    size_t i = index >= 0 ? (size_t)index : json_array_size(plans) - (size_t)-index;
+    double value = json_number_value(json_object_get(json_array_get(plans, i), name));
+    json_decref(json);
+    return value;
+}
+
+/* Returns the time of the slowest plan that takes at most `limit_s`. */
+static inline double slowest_within(simulated_pipeline *s, double limit_s) {
+    json_t *json = frontier(s);
+    const json_t *plans = json_object_get(json, "plans");
+    double found_s = 0;
+    for (size_t i = 0; i < json_array_size(plans); i++) {
+        double time_s = json_number_value(json_object_get(json_array_get(plans, i), "time"));
+        if (time_s <= limit_s * (1 + 1e-9)) found_s = time_s;
+    }
+    json_decref(json);
+    return found_s;
 }
 
 #endif

@@ -21,7 +21,7 @@ typedef struct sums {
 
 static void run_round(explored_job *s, sums *into) {
     explored_next(s);
-    double n = s->iterations, outside_j = s->blocking_w * s->outside_s * s->stages;
+    double n = s->iterations, outside_j = s->blocking_power_w * s->outside_time_s * s->pp;
     into->highest_j += n * (s->highest.energy_j + outside_j);
     if (!explored_is_highest(s)) {
         into->saved_j += n * (s->highest.energy_j - s->ran.energy_j);
@@ -32,7 +32,7 @@ static void run_round(explored_job *s, sums *into) {
 
 static json_t *saved_of(explored_job *s) {
     char *text;
-    explored_must(s, harpe_scheduler_frontier(s->scheduler, &text, &s->error));
+    must(s, harpe_scheduler_frontier(s->scheduler, &text, &s->error));
     json_t *json = json_loads(text, 0, NULL);
     json_t *saved = json_incref(json_object_get(json, "saved"));
     json_decref(json);
@@ -57,7 +57,7 @@ static void a_claim_is_true_if_clocks_are_late(void **state) {
         (void)snprintf(args, sizeof args, "{\"num_microbatches\": %d, \"plans\": 4}",
                        s->microbatches);
         explored_start(s, args);
-        for (int k = 0; !explored_is_in(s, "plan") && k < LEARNING_ROUNDS_MAX; k++)
+        for (int k = 0; !is_in_phase(s, "plan") && k < LEARNING_ROUNDS_MAX; k++)
             run_round(s, &real);
         for (int k = 0; k < PLANNED_ROUNDS; k++)
             run_round(s, &real);
@@ -66,8 +66,8 @@ static void a_claim_is_true_if_clocks_are_late(void **state) {
                within_j = number_of(saved, "energy_uncertainty");
         double time_s = number_of(saved, "time"), within_s = number_of(saved, "time_uncertainty");
         print_message(
-            "%s: %.2f %% saved; claimed %.2f %% +- %.2f %%; time %.3g s; %.3g +- %.2g s\n", s->kind,
-            100 * real.saved_j / real.highest_j, 100 * energy_j / real.highest_j,
+            "%s: %.2f %% saved; claimed %.2f %% +- %.2f %%; time %.3g s; %.3g +- %.2g s\n",
+            s->words, 100 * real.saved_j / real.highest_j, 100 * energy_j / real.highest_j,
             100 * within_j / real.highest_j, real.saved_s, -time_s, within_s);
         assert_true(isfinite(within_j) && isfinite(within_s));
         /* One of twenty claims may be outside of its interval. */

@@ -49,9 +49,9 @@ static void no_round_is_slower_than_promised(void **state) {
         start(s, "");
         explored_way way = explored_go(s, ROUNDS_MAX);
         print_message("%s: %d rounds, slowest %+.2f %%, all %+.2f %%, plan %+.2f %% energy\n",
-                      s->kind, way.rounds, 100 * way.worst_time, 100 * way.mean_time,
+                      s->words, way.rounds, 100 * way.worst_time, 100 * way.mean_time,
                       100 * way.plan_energy);
-        assert_true(explored_is_in(s, "plan"));
+        assert_true(is_in_phase(s, "plan"));
         assert_true(way.worst_time <= PROMISE + 1e-9);
         assert_true(way.mean_time <= GOAL_MEAN);
         assert_true(way.worst_energy <= 0);
@@ -75,9 +75,9 @@ static void late_clocks_break_no_promise(void **state) {
         start(s, "");
         explored_way way = explored_go(s, ROUNDS_MAX);
         print_message("%s: %d rounds, slowest %+.2f %% (%+.2f %%), plan %+.2f %% time, %+.2f %%\n",
-                      s->kind, way.rounds, 100 * way.worst_time, 100 * way.worst_iteration,
+                      s->words, way.rounds, 100 * way.worst_time, 100 * way.worst_iteration,
                       100 * way.plan_time, 100 * way.plan_energy);
-        assert_true(explored_is_in(s, "plan"));
+        assert_true(is_in_phase(s, "plan"));
         assert_true(way.worst_time <= PROMISE + 1e-9);
         assert_true(way.worst_iteration <= 2 * PROMISE); /* a change may be slower than most */
         assert_true(way.mean_time <= GOAL_MEAN);
@@ -101,7 +101,7 @@ static void odd_late_clocks_break_no_promise_and_save(void **state) {
         explored_make_wild(s);
         start(s, "");
         explored_way way = explored_go(s, FIRST_ROUNDS);
-        print_message("%s: %d rounds, slowest %+.2f %%, energy %+.2f %%\n", s->kind, way.rounds,
+        print_message("%s: %d rounds, slowest %+.2f %%, energy %+.2f %%\n", s->words, way.rounds,
                       100 * way.worst_time, 100 * way.mean_energy);
         assert_true(way.worst_time <= PROMISE + 1e-9);
         assert_true(way.mean_energy < -0.001);
@@ -141,7 +141,7 @@ static void short_latencies_cost_nothing(void **state) {
             s->is_silent = is_silent == 1;
             start(s, "");
             explored_way way = explored_go(s, ROUNDS_MAX);
-            print_message("%s: %d rounds, all %+.3f %%, plan %+.3f %% energy\n", s->kind,
+            print_message("%s: %d rounds, all %+.3f %%, plan %+.3f %% energy\n", s->words,
                           way.rounds, 100 * way.mean_time, 100 * way.plan_energy);
             assert_true(way.worst_time <= PROMISE + 1e-9);
             rounds[is_silent] += way.rounds;
@@ -159,7 +159,7 @@ static void short_latencies_cost_nothing(void **state) {
 /* Returns a number of a part of the job's state. */
 static double number_of(explored_job *s, const char *part, const char *name) {
     char *text;
-    explored_must(s, harpe_scheduler_frontier(s->scheduler, &text, &s->error));
+    must(s, harpe_scheduler_frontier(s->scheduler, &text, &s->error));
     json_t *json = json_loads(text, 0, NULL);
     double value = json_number_value(json_object_get(json_object_get(json, part), name));
     json_decref(json);
@@ -178,15 +178,15 @@ static void a_probe_is_no_baseline(void **state) {
     for (int is_warm_up = 0; is_warm_up <= 1; is_warm_up++) {
         explored_job *s = sized_job(5, 5, 10);
         int highest = 0, probes = 0;
-        double outside_s = s->outside_s, probe_j = 0;
+        double outside_s = s->outside_time_s, probe_j = 0;
         s->jitter = 0;
         explored_make_late(s, 0.03);
         start(s, "");
         double highest_s = s->highest.time_s + outside_s;
-        double outside_j = s->blocking_w * outside_s * s->stages;
+        double outside_j = s->blocking_power_w * outside_s * s->pp;
         double highest_j = s->highest.energy_j + outside_j;
         for (int round = 0; round < 4; round++) {
-            s->outside_s = is_warm_up && round == 0 ? outside_s + highest_s : outside_s;
+            s->outside_time_s = is_warm_up && round == 0 ? outside_s + highest_s : outside_s;
             explored_next(s);
             bool is_highest = explored_is_highest(s);
             if (round == 1) probe_j = s->ran.energy_j + outside_j;
@@ -216,7 +216,7 @@ static void time_outside_of_the_pipeline_spoils_no_probe(void **state) {
         explored_job *s = sized_job(seed, 5, 10);
         int probes = 0;
         s->jitter = 0;
-        s->outside_s = 0.3;
+        s->outside_time_s = 0.3;
         explored_make_late(s, 0.03);
         start(s, "");
         for (int round = 0; round < 2; round++) {
@@ -240,8 +240,8 @@ static void ranks_that_do_not_know_their_clocks_end_the_exploration_soon(void **
         explored_make_late(s, 0.03);
         start(s, "");
         int rounds = explored_go(s, ROUNDS_MAX).rounds;
-        print_message("%s: %d rounds\n", s->kind, rounds);
-        assert_true(explored_is_in(s, "plan"));
+        print_message("%s: %d rounds\n", s->words, rounds);
+        assert_true(is_in_phase(s, "plan"));
         assert_true(rounds <= FIRST_ROUNDS + STALE_ROUNDS + 1);
         explored_free(s);
     }
@@ -263,15 +263,14 @@ static void a_smaller_permitted_slowdown_is_kept(void **state) {
 
 static void load(explored_job *s, const char *text) {
     harpe_scheduler_free(s->scheduler);
-    explored_must(s, harpe_scheduler_new(s->scheduler_kind, &s->job, s->ranks, NULL, &s->scheduler,
-                                         &s->error));
-    explored_must(s, harpe_scheduler_load(s->scheduler, text, strlen(text), &s->error));
+    must(s, harpe_scheduler_new(s->kind, &s->job, s->ranks, NULL, &s->scheduler, &s->error));
+    must(s, harpe_scheduler_load(s->scheduler, text, strlen(text), &s->error));
 }
 
 static char *save(explored_job *s) {
     char *text;
     size_t length;
-    explored_must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
+    must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
     return text;
 }
 
@@ -288,7 +287,7 @@ static int times_of(uint64_t seed, bool restarts, double *times_s) {
     int rounds = 0;
     if (seed % 2 == 0) explored_make_late(s, 0.01);
     start(s, "");
-    for (; rounds < ROUNDS_MAX && !explored_is_in(s, "plan"); rounds++) {
+    for (; rounds < ROUNDS_MAX && !is_in_phase(s, "plan"); rounds++) {
         explored_next(s);
         if (restarts) restart(s);
         times_s[rounds] = s->ran.time_s + s->ran.energy_j;
@@ -315,7 +314,7 @@ static void a_restart_in_any_round_changes_nothing(void **state) {
 /* ---- Job requests ---------------------------------------------------------------------------- */
 
 static void request(explored_job *s, harpe_scheduler_job_request kind, double value) {
-    explored_must(s, harpe_scheduler_handle_request(s->scheduler, kind, value, &s->error));
+    must(s, harpe_scheduler_handle_request(s->scheduler, kind, value, &s->error));
 }
 
 /* Runs rounds, and returns the time of the last one. No round may take longer than `limit_s`. */
@@ -341,7 +340,7 @@ static void a_straggler_gives_room_for_lower_clocks(void **state) {
         double highest_s = s->highest.time_s;
         (void)run_rounds(s, 2, 1.001 * highest_s, &before_j);
         request(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.2);
-        (void)run_rounds(s, 20, 1.2 * highest_s + 0.2 * s->outside_s, &during_j);
+        (void)run_rounds(s, 20, 1.2 * highest_s + 0.2 * s->outside_time_s, &during_j);
         assert_true(during_j <= before_j);
         request(s, HARPE_JOB_REQUEST_SLOWDOWN, 1);
         double time_s = run_rounds(s, 20, 1.01 * highest_s, &after_j);
@@ -398,16 +397,16 @@ static void a_straggler_gives_room_after_an_exploration_without_new_clocks(void 
         explored_job *s = sized_job(seed, 3, 6);
         s->jitter = 0;
         explored_make_late(s, 0.02);
-        for (int r = 0; r < s->stages; r++)
+        for (int r = 0; r < s->pp; r++)
             s->gpus[r].late.tail_share = s->gpus[r].late.spread = 0;
         start(s, "");
         memset(has_run, 0, sizeof has_run);
-        for (int k = 0; k < ROUNDS_MAX && !explored_is_in(s, "plan"); k++)
+        for (int k = 0; k < ROUNDS_MAX && !is_in_phase(s, "plan"); k++)
             (void)new_clocks_of(s, 1, 1.01 * s->highest.time_s, has_run);
         make_stale(s);
         assert_int_equal(new_clocks_of(s, 2, 1.01 * s->highest.time_s, has_run), 0);
         request(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.2);
-        double limit_s = 1.21 * s->highest.time_s + 0.2 * s->outside_s;
+        double limit_s = 1.21 * s->highest.time_s + 0.2 * s->outside_time_s;
         assert_true(new_clocks_of(s, 6, limit_s, has_run) > 0);
         explored_free(s);
     }
@@ -425,7 +424,7 @@ static void an_exploration_goes_on_after_a_straggler(void **state) {
         double energy_j, highest_s = s->highest.time_s;
         s->jitter = 0;
         explored_make_late(s, 0.02);
-        for (int r = 0; r < s->stages; r++) {
+        for (int r = 0; r < s->pp; r++) {
             s->gpus[r].late.tail_share = s->gpus[r].late.spread = 0;
             s->gpus[r].late.latency_s[0] = 0.1;
         }
@@ -433,14 +432,14 @@ static void an_exploration_goes_on_after_a_straggler(void **state) {
         request(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.3);
         for (int low = 0; low < LOW_ROUNDS;)
             low += run_rounds(s, 1, 2 * highest_s, &energy_j) > 1.05 * highest_s;
-        assert_false(explored_is_in(s, "plan"));
+        assert_false(is_in_phase(s, "plan"));
         request(s, HARPE_JOB_REQUEST_SLOWDOWN, 1);
         (void)run_rounds(s, 1, 2 * highest_s, &energy_j); /* its first iteration is slow */
         assert_true(explored_is_highest(s));
         double measured = number_of(s, "exploration", "measured");
-        for (int k = 0; k < ROUNDS_MAX && !explored_is_in(s, "plan"); k++)
+        for (int k = 0; k < ROUNDS_MAX && !is_in_phase(s, "plan"); k++)
             (void)run_rounds(s, 1, (1 + PROMISE) * highest_s, &energy_j);
-        assert_true(explored_is_in(s, "plan"));
+        assert_true(is_in_phase(s, "plan"));
         assert_true(number_of(s, "exploration", "measured") > measured);
         explored_free(s);
     }
@@ -450,7 +449,7 @@ static void an_exploration_goes_on_after_a_straggler(void **state) {
 static double power_that_can_be_reached_w(explored_job *s) {
     harpe_plan_request wanted = {.choice = HARPE_PLANS_SPREAD, .count = 5, .threads = 1};
     harpe_plan_set *set;
-    explored_must(s, harpe_plan_set_new(s->problem, &wanted, NULL, NULL, &set, &s->error));
+    must(s, harpe_plan_set_new(s->problem, &wanted, NULL, NULL, &set, &s->error));
     const harpe_plan *middle = harpe_plan_set_at(set, harpe_plan_set_count(set) / 2);
     double power_w = middle->energy_j / middle->time_s;
     harpe_plan_set_free(set);
@@ -462,7 +461,7 @@ static void a_power_cap_is_reached_with_clocks_that_were_not_measured(void **sta
     double energy_j;
     (void)state;
     s->jitter = 0;
-    s->outside_s = 0;
+    s->outside_time_s = 0;
     start(s, "");
     (void)explored_go(s, ROUNDS_MAX);
     double cap_w = power_that_can_be_reached_w(s);

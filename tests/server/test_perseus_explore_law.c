@@ -38,8 +38,9 @@ static explored_job *job_of(explored_law law, uint64_t seed) {
 static double slowest_of(explored_job *s, int rounds) {
     start(s);
     explored_way way = explored_go(s, rounds);
-    print_message("%s: %d rounds, slowest %+.2f %%, energy %+.2f %%, plan %+.2f %% time\n", s->kind,
-                  way.rounds, 100 * way.worst_time, 100 * way.mean_energy, 100 * way.plan_time);
+    print_message("%s: %d rounds, slowest %+.2f %%, energy %+.2f %%, plan %+.2f %% time\n",
+                  s->words, way.rounds, 100 * way.worst_time, 100 * way.mean_energy,
+                  100 * way.plan_time);
     assert_true(way.plan_time <= PROMISE);
     explored_free(s);
     return way.worst_time;
@@ -111,7 +112,7 @@ static void a_clock_that_was_not_measured_runs_once(void **state) {
         int tried = 0;
         memset(has_run, 0, sizeof has_run);
         start(s);
-        for (int round = 0; round < FIRST_ROUNDS && !explored_is_in(s, "plan"); round++) {
+        for (int round = 0; round < FIRST_ROUNDS && !is_in_phase(s, "plan"); round++) {
             memset(runs, 0, sizeof runs);
             explored_next(s);
             for (size_t i = 0; i < harpe_problem_instruction_count(s->problem); i++) {
@@ -120,7 +121,7 @@ static void a_clock_that_was_not_measured_runs_once(void **state) {
                 tried += c > 0 && !has_run[e][c];
                 assert_true(c == 0 || has_run[e][c] || runs[e][c] == 1);
             }
-            for (int e = 0; e < 2 * s->stages; e++)
+            for (int e = 0; e < 2 * s->pp; e++)
                 for (int c = 0; c < s->clock_count; c++)
                     has_run[e][c] |= runs[e][c] > 0;
             explored_observe(s);
@@ -134,7 +135,7 @@ static void a_clock_that_was_not_measured_runs_once(void **state) {
 static double promised_of(explored_job *s) {
     char *text;
     size_t length;
-    explored_must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
+    must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
     json_t *json = json_loads(text, 0, NULL);
     const json_t *times = json_object_get(json_object_get(json, "exploration"), "times");
     double fastest_s = json_number_value(json_array_get(times, 2));
@@ -153,7 +154,7 @@ static void the_promised_time_leaves_room_for_the_uncertainty(void **state) {
         s->jitter = 0.02;
         s->iterations = 3;
         start(s);
-        for (int round = 1; round < ROUNDS_MAX && !explored_is_in(s, "plan"); round++) {
+        for (int round = 1; round < ROUNDS_MAX && !is_in_phase(s, "plan"); round++) {
             explored_next(s);
             explored_observe(s);
             double error = s->jitter / sqrt(round * s->iterations * s->microbatches);

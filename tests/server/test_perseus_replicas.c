@@ -44,8 +44,8 @@ static void make_problem(replica_job *s, int replica) {
     static harpe_measurement rows[2 * EXPLORED_STAGES_MAX * EXPLORED_CLOCKS_MAX];
     explored_job *base = s->base;
     size_t count = 0;
-    for (size_t e = 0; e < harpe_profile_entry_count(base->truth); e++) {
-        const harpe_profile_entry *entry = harpe_profile_entry_at(base->truth, e);
+    for (size_t e = 0; e < harpe_profile_entry_count(base->profile); e++) {
+        const harpe_profile_entry *entry = harpe_profile_entry_at(base->profile, e);
         for (size_t i = 0; i < entry->point_count; i++) {
             int mhz = entry->points[i].frequency_mhz, limit = s->throttle_mhz[replica];
             const harpe_profile_point *point =
@@ -63,13 +63,13 @@ static void make_problem(replica_job *s, int replica) {
     }
     harpe_profile *profile;
     harpe_schedule *schedule;
-    harpe_schedule_options options = {.ranks = base->stages, .microbatches = base->microbatches};
-    harpe_problem_options how = {.blocking_power_w = &base->blocking_w, .blocking_power_count = 1};
-    explored_must(base, harpe_profile_new(rows, count, &profile, &base->error));
-    explored_must(base, harpe_schedule_new(&options, &schedule, &base->error));
+    harpe_schedule_options options = {.ranks = base->pp, .microbatches = base->microbatches};
+    harpe_problem_options how = {.blocking_power_w = &base->blocking_power_w,
+                                 .blocking_power_count = 1};
+    must(base, harpe_profile_new(rows, count, &profile, &base->error));
+    must(base, harpe_schedule_new(&options, &schedule, &base->error));
     harpe_problem_free(s->problems[replica]);
-    explored_must(base,
-                  harpe_problem_new(profile, schedule, &how, &s->problems[replica], &base->error));
+    must(base, harpe_problem_new(profile, schedule, &how, &s->problems[replica], &base->error));
     harpe_schedule_free(schedule);
     harpe_profile_free(profile);
 }
@@ -87,12 +87,12 @@ static replica_job *job_new(uint64_t seed, int replicas) {
         if (s->base) explored_free(s->base);
         s->base = explored_sized(seed++, all_trials() ? 5 : 2, all_trials() ? 12 : 3);
     } while (s->base->clock_count < 8 || (!all_trials() && s->base->clock_count > 15));
-    s->base->outside_s = 0;
+    s->base->outside_time_s = 0;
     s->replicas = replicas;
     for (int r = 0; r < replicas; r++)
         for (int p = 0; p < EXPLORED_STAGES_MAX; p++)
             s->time_factor[r][p] = s->energy_factor[r][p] = 1;
-    int stages = s->base->stages;
+    int stages = s->base->pp;
     s->info = (harpe_job_info){.job_id = "job",
                                .pp_degree = stages,
                                .dp_degree = replicas,
@@ -121,14 +121,14 @@ static void job_free(replica_job *s) {
 static void job_start(replica_job *s, const char *more) {
     char args[256];
     explored_job *base = s->base;
-    harpe_log log = {explored_log, base};
+    harpe_log log = {simulated_log, base};
     base->logs = getenv("HARPE_TEST_LOGS") != NULL;
     (void)snprintf(args, sizeof args, "{\"num_microbatches\": %d, \"plans\": %d%s}",
                    base->microbatches, all_trials() ? 20 : 4, more);
-    explored_must(base, harpe_scheduler_kind_open("Perseus", args, "{}", 10, log,
-                                                  &base->scheduler_kind, &base->error));
-    explored_must(base, harpe_scheduler_new(base->scheduler_kind, &s->info, s->ranks, NULL,
-                                            &base->scheduler, &base->error));
+    must(base,
+         harpe_scheduler_kind_open("Perseus", args, "{}", 10, log, &base->kind, &base->error));
+    must(base,
+         harpe_scheduler_new(base->kind, &s->info, s->ranks, NULL, &base->scheduler, &base->error));
 }
 
 /* Replaces the scheduler by one that has loaded its state. */
@@ -136,11 +136,11 @@ static void job_restart(replica_job *s) {
     explored_job *base = s->base;
     char *text;
     size_t length;
-    explored_must(base, harpe_scheduler_save(base->scheduler, &text, &length, &base->error));
+    must(base, harpe_scheduler_save(base->scheduler, &text, &length, &base->error));
     harpe_scheduler_free(base->scheduler);
-    explored_must(base, harpe_scheduler_new(base->scheduler_kind, &s->info, s->ranks, NULL,
-                                            &base->scheduler, &base->error));
-    explored_must(base, harpe_scheduler_load(base->scheduler, text, length, &base->error));
+    must(base,
+         harpe_scheduler_new(base->kind, &s->info, s->ranks, NULL, &base->scheduler, &base->error));
+    must(base, harpe_scheduler_load(base->scheduler, text, length, &base->error));
     free(text);
 }
 
@@ -149,7 +149,7 @@ static double fastest_s(const replica_job *s) {
     double slowest_s = 0;
     for (int r = 0; r < s->replicas; r++) {
         harpe_plan plan;
-        explored_must(s->base, harpe_plan_all_maximum(s->problems[r], &plan, &s->base->error));
+        must(s->base, harpe_plan_all_maximum(s->problems[r], &plan, &s->base->error));
         slowest_s = fmax(slowest_s, plan.time_s);
     }
     return slowest_s;
@@ -159,9 +159,9 @@ static double highest_j(const replica_job *s) {
     double slowest_s = fastest_s(s), energy_j = 0;
     for (int r = 0; r < s->replicas; r++) {
         harpe_plan plan;
-        explored_must(s->base, harpe_plan_all_maximum(s->problems[r], &plan, &s->base->error));
+        must(s->base, harpe_plan_all_maximum(s->problems[r], &plan, &s->base->error));
         energy_j +=
-            plan.energy_j + s->base->stages * s->base->blocking_w * (slowest_s - plan.time_s);
+            plan.energy_j + s->base->pp * s->base->blocking_power_w * (slowest_s - plan.time_s);
     }
     return energy_j;
 }
@@ -174,7 +174,7 @@ static const harpe_frequency_schedule *schedule_of(const replica_job *s, int rep
 
 static void read_clocks(const replica_job *s, int replica, int *frequency_mhz) {
     size_t at = 0;
-    for (int p = 0; p < s->base->stages; p++) {
+    for (int p = 0; p < s->base->pp; p++) {
         const harpe_frequency_schedule *list = schedule_of(s, replica, p);
         for (size_t i = 0; i < list->instruction_count; i++)
             frequency_mhz[at++] = list->instructions[i].frequency_mhz;
@@ -187,20 +187,20 @@ static void job_next(replica_job *s) {
     size_t count = harpe_problem_instruction_count(base->problem);
     harpe_plan plans[REPLICAS_MAX];
     int *first = calloc(count, sizeof *first);
-    explored_must(base, harpe_scheduler_next(base->scheduler, &base->schedules, &base->error));
+    must(base, harpe_scheduler_next(base->scheduler, &base->schedules, &base->error));
     s->runs_own = false;
     s->ran_s = s->ran_j = 0;
     read_clocks(s, 0, first);
     for (int r = 0; r < s->replicas; r++) {
         read_clocks(s, r, base->frequency_mhz);
         s->runs_own = s->runs_own || memcmp(first, base->frequency_mhz, count * sizeof *first) != 0;
-        explored_must(base, harpe_plan_evaluate(s->problems[r], base->frequency_mhz, &plans[r],
-                                                NULL, &base->error));
+        must(base, harpe_plan_evaluate(s->problems[r], base->frequency_mhz, &plans[r], NULL,
+                                       &base->error));
         s->ran_s = fmax(s->ran_s, plans[r].time_s);
     }
     for (int r = 0; r < s->replicas; r++)
         s->ran_j +=
-            plans[r].energy_j + base->stages * base->blocking_w * (s->ran_s - plans[r].time_s);
+            plans[r].energy_j + base->pp * base->blocking_power_w * (s->ran_s - plans[r].time_s);
     free(first);
 }
 
@@ -217,7 +217,7 @@ static void write_rank(replica_job *s, int replica, int stage) {
         shape[i] = runs;
         shape[k + i] = i * runs;
         iterations[i] = s->ran_s;
-        iterations[k + i] = base->stages > 0 ? s->ran_j / s->info.world_size : 0;
+        iterations[k + i] = base->pp > 0 ? s->ran_j / s->info.world_size : 0;
     }
     for (int n = 0; n < 2; n++) {
         double *values = explored_alloc(base, 2 * k * runs, sizeof *values);
@@ -259,13 +259,13 @@ static void job_observe(replica_job *s) {
     if (s->latency_s > 0) tell_clocks(s);
     for (int r = 0; r < s->replicas; r++) {
         read_clocks(s, r, base->frequency_mhz);
-        explored_must(base, harpe_evaluate_find_points(s->problems[r], base->frequency_mhz,
-                                                       base->points, &base->error));
-        for (int p = 0; p < base->stages; p++)
+        must(base, harpe_evaluate_find_points(s->problems[r], base->frequency_mhz, base->points,
+                                              &base->error));
+        for (int p = 0; p < base->pp; p++)
             write_rank(s, r, p);
     }
-    explored_must(base, harpe_scheduler_observe(base->scheduler, s->results,
-                                                (size_t)s->info.world_size, &base->error));
+    must(base, harpe_scheduler_observe(base->scheduler, s->results, (size_t)s->info.world_size,
+                                       &base->error));
 }
 
 /* Runs rounds and returns how many of them had clocks of their own for a replica. Each is at most
@@ -276,8 +276,8 @@ static int run(replica_job *s, int rounds, double slack) {
         job_next(s);
         own += s->runs_own;
         if (s->ran_s > fastest_s(s) * (1 + slack))
-            fail_msg("%s x %d: %.2f %% slower than the slowest replica", s->base->kind, s->replicas,
-                     100 * (s->ran_s / fastest_s(s) - 1));
+            fail_msg("%s x %d: %.2f %% slower than the slowest replica", s->base->words,
+                     s->replicas, 100 * (s->ran_s / fastest_s(s) - 1));
         job_observe(s);
     }
     return own;
@@ -286,7 +286,7 @@ static int run(replica_job *s, int rounds, double slack) {
 /* Learns until there are plans. Returns the number of rounds with own clocks. */
 static int learn(replica_job *s) {
     int own = 0, rounds = 0;
-    for (; !explored_is_in(s->base, "plan"); rounds++) {
+    for (; !is_in_phase(s->base, "plan"); rounds++) {
         assert_true(rounds < LEARNING_MAX);
         own += run(s, 1, 0.0101);
     }
@@ -295,7 +295,7 @@ static int learn(replica_job *s) {
 
 static json_t *frontier_of(const replica_job *s) {
     char *text;
-    explored_must(s->base, harpe_scheduler_frontier(s->base->scheduler, &text, &s->base->error));
+    must(s->base, harpe_scheduler_frontier(s->base->scheduler, &text, &s->base->error));
     json_t *json = json_loads(text, 0, NULL);
     assert_non_null(json);
     free(text);
@@ -325,7 +325,7 @@ static void equal_replicas_share_a_plan(void **state) {
         s->gpu_noise = gpu_noise[i % 5];
         job_start(s, "");
         int own = 0, rounds = 0;
-        for (; !explored_is_in(s->base, "plan") && rounds < LEARNING_MAX; rounds++)
+        for (; !is_in_phase(s->base, "plan") && rounds < LEARNING_MAX; rounds++)
             own += run(s, 1, 0.1);
         assert_true(rounds < LEARNING_MAX);
         for (int more = 0; more < 25; more++)
@@ -338,7 +338,7 @@ static void equal_replicas_share_a_plan(void **state) {
 /* ---- A slower replica ------------------------------------------------------------------------ */
 
 static void slow_down(replica_job *s, int replica, double factor) {
-    for (int p = 0; p < s->base->stages; p++)
+    for (int p = 0; p < s->base->pp; p++)
         s->time_factor[replica][p] = s->energy_factor[replica][p] = factor;
     make_problem(s, replica);
 }
@@ -349,13 +349,13 @@ static double energy_of_one_plan(replica_job *s, int r) {
     harpe_plan plans[REPLICAS_MAX];
     read_clocks(s, r, s->base->frequency_mhz);
     for (int i = 0; i < s->replicas; i++) {
-        explored_must(s->base, harpe_plan_evaluate(s->problems[i], s->base->frequency_mhz,
-                                                   &plans[i], NULL, &s->base->error));
+        must(s->base, harpe_plan_evaluate(s->problems[i], s->base->frequency_mhz, &plans[i], NULL,
+                                          &s->base->error));
         slowest_s = fmax(slowest_s, plans[i].time_s);
     }
     for (int i = 0; i < s->replicas; i++)
         energy_j += plans[i].energy_j +
-                    s->base->stages * s->base->blocking_w * (slowest_s - plans[i].time_s);
+                    s->base->pp * s->base->blocking_power_w * (slowest_s - plans[i].time_s);
     return energy_j;
 }
 
@@ -367,7 +367,7 @@ static void own_plans_save(replica_job *s, int slow, double slack) {
     double one_j = energy_of_one_plan(s, slow);
     print_message("%s x %d: %.2f %% less energy than one plan, %.2f %% less than the highest "
                   "clocks; time %+.3f %%\n",
-                  s->base->kind, s->replicas, 100 * (1 - s->ran_j / one_j),
+                  s->base->words, s->replicas, 100 * (1 - s->ran_j / one_j),
                   100 * (1 - s->ran_j / highest_j(s)), 100 * (s->ran_s / fastest_s(s) - 1));
     assert_true(s->ran_j < one_j);
     assert_true(s->ran_s <= fastest_s(s) * (1 + slack));
@@ -383,7 +383,7 @@ static void a_slower_replica_is_noticed(void **state) {
         slow_down(s, s->replicas - 1, 1.1);
         job_start(s, i % 2 ? ", \"learning\": \"sweep\"" : "");
         int rounds = 0;
-        for (; !explored_is_in(s->base, "plan"); rounds++) {
+        for (; !is_in_phase(s->base, "plan"); rounds++) {
             assert_true(rounds < 2 * LEARNING_MAX);
             (void)run(s, 1, i % 2 ? 3 : 0.0101);
         }
@@ -398,11 +398,11 @@ static void replicas_slow_in_different_stages(void **state) {
         replica_job *s = job_new((uint64_t)(400 + 10 * i), 4);
         s->run_noise = 0.003;
         s->time_factor[1][0] = 1.08;
-        s->time_factor[2][s->base->stages - 1] = 1.12;
-        s->time_factor[3][s->base->stages / 2] = 0.94;
+        s->time_factor[2][s->base->pp - 1] = 1.12;
+        s->time_factor[3][s->base->pp / 2] = 0.94;
         make_problems(s);
         job_start(s, "");
-        for (int rounds = 0; !explored_is_in(s->base, "plan"); rounds++) {
+        for (int rounds = 0; !is_in_phase(s->base, "plan"); rounds++) {
             assert_true(rounds < LEARNING_MAX);
             (void)run(s, 1, 0.12); /* the explorer takes the slowest GPU of each stage */
         }
@@ -433,10 +433,9 @@ static void own_plans_contain_late_changes(void **state) {
         for (int r = 0; r < s->replicas; r++) {
             harpe_late_plan plan;
             read_clocks(s, r, s->base->frequency_mhz);
-            explored_must(s->base,
-                          harpe_plan_evaluate_late(s->problems[r], s->base->frequency_mhz, &late, 0,
+            must(s->base, harpe_plan_evaluate_late(s->problems[r], s->base->frequency_mhz, &late, 0,
                                                    &plan, NULL, &s->base->error));
-            print_message("%s, replica %d: late changes %+.3f %%\n", s->base->kind, r,
+            print_message("%s, replica %d: late changes %+.3f %%\n", s->base->words, r,
                           100 * (plan.time_s / fastest_s(s) - 1));
             assert_true(plan.time_s <= fastest_s(s) * (1 + 0.004 + 0.001));
         }
@@ -540,7 +539,7 @@ static void energy_differs_and_time_does_not(void **state) {
     for (int i = 0; i < jobs(2); i++) {
         replica_job *s = job_new((uint64_t)(820 + 10 * i), 3);
         s->run_noise = 0.003;
-        for (int p = 0; p < s->base->stages; p++)
+        for (int p = 0; p < s->base->pp; p++)
             s->energy_factor[2][p] = 1.15;
         make_problem(s, 2);
         job_start(s, "");
@@ -605,19 +604,16 @@ static void requests_hold_for_all_replicas(void **state) {
     (void)learn(s);
     (void)run(s, 3, 0.005);
     double highest_s = fastest_s(s);
-    explored_must(s->base,
-                  harpe_scheduler_handle_request(s->base->scheduler, HARPE_JOB_REQUEST_PLAN_TIME,
+    must(s->base, harpe_scheduler_handle_request(s->base->scheduler, HARPE_JOB_REQUEST_PLAN_TIME,
                                                  1.1 * highest_s, &s->base->error));
     (void)run(s, 25, 0.1001);
     job_next(s);
     assert_true(s->runs_own);
     assert_true(s->ran_s > 1.02 * highest_s);
     job_observe(s);
-    explored_must(s->base,
-                  harpe_scheduler_handle_request(s->base->scheduler, HARPE_JOB_REQUEST_PLAN_TIME, 0,
+    must(s->base, harpe_scheduler_handle_request(s->base->scheduler, HARPE_JOB_REQUEST_PLAN_TIME, 0,
                                                  &s->base->error));
-    explored_must(s->base,
-                  harpe_scheduler_handle_request(s->base->scheduler, HARPE_JOB_REQUEST_POWER_CAP,
+    must(s->base, harpe_scheduler_handle_request(s->base->scheduler, HARPE_JOB_REQUEST_POWER_CAP,
                                                  0.9 * s->ran_j / s->ran_s, &s->base->error));
     job_next(s);
     assert_false(s->runs_own); /* the plans for a cap are shared */

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "server/planned_pipeline.h"
+#include "server/simulated_pipeline.h"
 #include "trials.h"
 
 /* ---- The truth ------------------------------------------------------------------------------- */

@@ -27,18 +27,17 @@ typedef struct trial {
 } trial;
 
 static void request(explored_job *s, double slowdown) {
-    explored_must(s, harpe_scheduler_handle_request(s->scheduler, HARPE_JOB_REQUEST_SLOWDOWN,
-                                                    slowdown, &s->error));
+    must(s, harpe_scheduler_handle_request(s->scheduler, HARPE_JOB_REQUEST_SLOWDOWN, slowdown,
+                                           &s->error));
 }
 
 static void restart(explored_job *s) {
     char *text;
     size_t length;
-    explored_must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
+    must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
     harpe_scheduler_free(s->scheduler);
-    explored_must(s, harpe_scheduler_new(s->scheduler_kind, &s->job, s->ranks, NULL, &s->scheduler,
-                                         &s->error));
-    explored_must(s, harpe_scheduler_load(s->scheduler, text, length, &s->error));
+    must(s, harpe_scheduler_new(s->kind, &s->job, s->ranks, NULL, &s->scheduler, &s->error));
+    must(s, harpe_scheduler_load(s->scheduler, text, length, &s->error));
     free(text);
 }
 
@@ -46,7 +45,7 @@ static void restart(explored_job *s) {
 static double run_round(trial *t) {
     explored_next(t->job);
     if (t->restarts) restart(t->job);
-    double time_s = t->job->ran.time_s + t->job->outside_s;
+    double time_s = t->job->ran.time_s + t->job->outside_time_s;
     explored_observe(t->job);
     return time_s;
 }
@@ -56,7 +55,7 @@ static void start_straggler(trial *t, bool is_own) {
     explored_job *s = t->job;
     explored_next(s);
     if (is_own)
-        s->slow[explored_pick(s, 0, s->stages - 1)] = t->factor;
+        s->throttle[explored_pick(s, 0, s->pp - 1)] = t->factor;
     else
         s->other_s = t->factor * t->highest_s;
     request(s, t->factor);
@@ -67,7 +66,8 @@ static void start_straggler(trial *t, bool is_own) {
 static void end_straggler(trial *t) {
     explored_job *s = t->job;
     explored_next(s);
-    memset(s->slow, 0, sizeof s->slow);
+    for (int p = 0; p < s->pp; p++)
+        s->throttle[p] = 1;
     s->other_s = 0;
     request(s, 1);
     explored_observe(s);
@@ -89,7 +89,7 @@ static trial new_trial(uint64_t seed) {
     explored_job *s = t.job;
     t.report = explored_pick(s, 1, all_trials() ? 12 : 5);
     t.factor = explored_uniform(s, 1.05, 1.5);
-    t.highest_s = s->highest.time_s + s->outside_s;
+    t.highest_s = s->highest.time_s + s->outside_time_s;
     (void)snprintf(args, sizeof args, "{\"num_microbatches\": %d, \"plans\": 20}", s->microbatches);
     explored_start(s, args);
     return t;
@@ -100,7 +100,7 @@ static void check_straggler(uint64_t seed, bool is_own) {
     explored_job *s = t.job;
     for (int r = 0; r < t.report; r++)
         (void)run_round(&t);
-    bool is_learning = !explored_is_in(s, "plan");
+    bool is_learning = !is_in_phase(s, "plan");
     start_straggler(&t, is_own);
     /* A job with a plan answers at once, and then sees whether the straggler is its own. */
     double slack = !is_learning && is_own ? t.factor : 1;
@@ -113,7 +113,7 @@ static void check_straggler(uint64_t seed, bool is_own) {
     double after = longest_of(&t, ROUNDS_AFTER);
     double noise = PLAN_NOISE_SHARE * s->jitter + 1e-9;
     print_message("%d, %s%s, %s, round %d, %.3f allowed: %.4f, %.4f, then %.4f\n", (int)seed,
-                  s->kind, is_own ? ", own" : "", is_learning ? "learning" : "plan", t.report,
+                  s->words, is_own ? ", own" : "", is_learning ? "learning" : "plan", t.report,
                   t.factor, answer / t.factor, during / t.factor, after);
     assert_true(is_answered);
     assert_true(answer <= t.factor * slack * (1 + noise));
@@ -137,8 +137,8 @@ static void a_slow_plan_stays_beside_a_straggler(void **state) {
         trial t = new_trial((uint64_t)i);
         explored_job *s = t.job;
         (void)explored_go(s, 100);
-        explored_must(s, harpe_scheduler_handle_request(s->scheduler, HARPE_JOB_REQUEST_PLAN_TIME,
-                                                        2 * t.highest_s, &s->error));
+        must(s, harpe_scheduler_handle_request(s->scheduler, HARPE_JOB_REQUEST_PLAN_TIME,
+                                               2 * t.highest_s, &s->error));
         explored_observe(s);
         (void)longest_of(&t, ROUNDS_DURING);
         start_straggler(&t, false);
