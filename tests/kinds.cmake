@@ -26,13 +26,13 @@ set(HARPE_smoke_TESTS
     python_monitor
     python_replicas
     server_jobs_program
+    server_kills
     server_reports # rounds over HTTP
     web_pages)
 
 # Classes of scripts that are smoke tests of their own, named <script>_smoke.
 set(HARPE_SMOKE_CLASSES
-    python_power_limit=OnGpus.test_limits_come_back_however_it_ends
-    server_kills=OneKill)
+    python_power_limit=OnGpus.test_limits_come_back_however_it_ends)
 
 set(HARPE_process_TESTS
     base_directory

@@ -34,11 +34,7 @@ class Options(ctypes.Structure):
 class Counts(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint64) for name in ("clock_requests", "written", "skipped", "superseded", "failed")] + \\
                [(name, ctypes.c_double) for name in ("median", "p99", "maximum")]
-class Obedience(ctypes.Structure):
-    _fields_ = [("looks", ctypes.c_uint64), ("disobeyed", ctypes.c_uint64), ("disobeys", ctypes.c_bool),
-                ("wanted_mhz", ctypes.c_int), ("held_mhz", ctypes.c_int), ("reasons", ctypes.c_uint64)]
 harpe.harpe_frequency_controller_count.restype = Counts
-harpe.harpe_frequency_controller_obeys.restype = Obedience
 error, gpus, controller = Error(), ctypes.c_void_p(), ctypes.c_void_p()
 def must(status):
     if status != 0:
@@ -70,9 +66,6 @@ for line in sys.stdin:
     elif words[0] == "count":
         counts = harpe.harpe_frequency_controller_count(controller)
         print(*(getattr(counts, name) for name, _ in Counts._fields_), flush=True)
-    elif words[0] == "obeys":
-        obeys = harpe.harpe_frequency_controller_obeys(controller)
-        print(*(int(getattr(obeys, name)) for name, _ in Obedience._fields_), flush=True)
     elif words[0] == "fork":
         child = os.fork()
         if child == 0:

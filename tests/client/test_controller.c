@@ -170,6 +170,50 @@ static void a_controller_that_is_not_to_poll_is_woken_each_time(void **state) {
     assert_int_equal(settled().written, 50);
 }
 
+/* ---- Obedience ------------------------------------------------------------------------------- */
+
+static harpe_frequency_controller_obedience obeys(void) {
+    return harpe_frequency_controller_obeys(controller);
+}
+
+static void assert_holds(int mhz) {
+    WAIT_FOR(obeys().held_mhz == mhz);
+    uint64_t looks = obeys().looks;
+    WAIT_FOR(obeys().looks >= looks + 3);
+    assert_int_equal(obeys().held_mhz, mhz);
+}
+
+static void a_gpu_that_does_not_obey_is_noticed(void **state) {
+    (void)state;
+    start((harpe_frequency_controller_options){.minimum_dwell_s = -1});
+    harpe_frequency_controller_set(controller, 1200);
+    wait_for_clock(0, 1200);
+    pause_s(1);
+    assert_int_equal(obeys().looks, 0); /* a GPU without work shows nothing */
+    let_gpu_work(0, true);
+    assert_holds(1200);
+    assert_int_equal(obeys().disobeyed, 0);
+    assert_int_equal(obeys().wanted_mhz, 1200);
+    /* Another program removes the lock, or sets another. */
+    assert_int_equal(harpe_gpu_reset_graphics_clocks(gpus, 0, NULL), HARPE_OK);
+    assert_holds(1740);
+    assert_true(obeys().disobeys);
+    assert_int_equal(obeys().wanted_mhz, 1200);
+    assert_int_equal(harpe_gpu_lock_graphics_clocks(gpus, 0, 600, 600, NULL), HARPE_OK);
+    assert_holds(600);
+    assert_true(obeys().disobeys);
+    /* The next request has effect again. */
+    harpe_frequency_controller_set(controller, 900);
+    assert_holds(900);
+    assert_false(obeys().disobeys);
+    uint64_t disobeyed = obeys().disobeyed;
+    for (int i = 0; i < 90; i++) {
+        harpe_frequency_controller_set(controller, 600 + 300 * (i % 3));
+        pause_s(0.01);
+    }
+    assert_int_equal(obeys().disobeyed, disobeyed);
+}
+
 /* ---- Faults ---------------------------------------------------------------------------------- */
 
 static void *set_all_the_time(void *argument) {
@@ -266,6 +310,7 @@ int main(void) {
         IN_WORLD_OF(dwell_time_is_gpu_time, fast),
         IN_WORLD(an_idle_controller_sleeps_and_one_request_wakes_it),
         IN_WORLD(a_controller_that_is_not_to_poll_is_woken_each_time),
+        IN_WORLD(a_gpu_that_does_not_obey_is_noticed),
         IN_WORLD(the_controller_may_die_and_come_back_while_requests_go_on),
         IN_WORLD(the_end_does_not_wait_for_a_driver_that_is_slow),
         IN_WORLD(what_makes_no_sense_is_refused),

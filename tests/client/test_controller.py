@@ -98,51 +98,6 @@ class Controller(unittest.TestCase):
             self.assertEqual(self.machine.controllers(), [])
         self.check_restored()
 
-    # ---- Obedience
-
-    def obeys(self, trainer):
-        names = ("looks", "disobeyed", "disobeys", "wanted_mhz", "held_mhz", "reasons")
-        return dict(zip(names, map(int, trainer.ask("obeys").split())))
-
-    def wait_for_looks(self, trainer, name="looks", more=3):
-        before = self.obeys(trainer)[name]
-        self.assertIsNotNone(self.machine.wait_until(lambda: self.obeys(trainer)[name] >= before + more,
-                                                     kills.LIMIT_S), self.obeys(trainer))
-        return self.obeys(trainer)
-
-    def test_a_gpu_that_does_not_obey_is_noticed(self):
-        trainer = self.started()
-        self.set(trainer, 1200)
-        self.assertEqual(self.obeys(trainer)["looks"], 0)  # a GPU without work shows nothing
-        self.machine.call("harpe_emulator_wait", 0, 1)
-        seen = self.wait_for_looks(trainer)
-        self.assertEqual((seen["disobeyed"], seen["disobeys"], seen["wanted_mhz"], seen["held_mhz"]), (0, 0, 1200, 1200))
-        # Another program removes the lock, or sets another.
-        self.machine.call("nvmlDeviceResetGpuLockedClocks", self.machine.handle)
-        seen = self.wait_for_looks(trainer, "disobeyed")
-        self.assertEqual((seen["disobeys"], seen["wanted_mhz"], seen["held_mhz"]), (1, 1200, kills.HIGHEST_MHZ))
-        self.machine.call("nvmlDeviceSetGpuLockedClocks", self.machine.handle, 600, 600)
-        self.assertIsNotNone(self.machine.wait_until(lambda: self.obeys(trainer)["held_mhz"] == 600, kills.LIMIT_S))
-        self.assertEqual(self.obeys(trainer)["disobeys"], 1)
-        # The next request has effect again. A change takes time, so a clock of before is no fault.
-        self.set(trainer, 900)
-        self.assertIsNotNone(self.machine.wait_until(lambda: self.obeys(trainer)["held_mhz"] == 900, kills.LIMIT_S))
-        seen = self.wait_for_looks(trainer)
-        self.assertEqual((seen["disobeys"], seen["wanted_mhz"], seen["held_mhz"]), (0, 900, 900))
-        self.machine.call("harpe_emulator_wait", 0, 0)
-        self.stop(trainer)
-
-    def test_a_training_that_changes_clocks_all_the_time_obeys(self):
-        trainer = self.started()
-        self.machine.call("harpe_emulator_wait", 0, 1)
-        for _ in range(30):
-            for mhz in (600, 1200, 900):
-                trainer.ask(f"set {mhz}")
-                time.sleep(0.01)
-        seen = self.obeys(trainer)
-        self.assertEqual(seen["disobeyed"], 0, seen)
-        self.machine.call("harpe_emulator_wait", 0, 0)
-
     # ---- The trainer's end
 
     def test_stop_puts_everything_back(self):

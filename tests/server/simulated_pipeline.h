@@ -303,8 +303,7 @@ static inline void assert_logged(const simulated_pipeline *s, const char *part) 
     if (!strstr(s->log, part)) fail_msg("expected ...%s... in the log:\n%s", part, s->log);
 }
 
-/* ---- Pipelines with finished plans -------------------------------------------------------------
- */
+/* ---- Pipelines with finished plans ----------------------------------------------------------- */
 
 /* Energies per frequency of forward and backward, from 1500 MHz down in steps of 100. */
 static inline harpe_profile *profile_of(const double *forward_j, const double *backward_j,
