@@ -45,7 +45,7 @@ typedef struct harpe_sim_options {
     int pp, dp, tp;
     int steps; /* steps in the steady state */
     double time_scale;
-    double learning_limit_s;                /* limit in real time until the steady state */
+    double learning_limit_s; /* limit until the steady state, on the clock of the run */
     const char *scheduler, *scheduler_args; /* NULL: see is_offline, plan_path */
     const char *plan_path;
     bool is_offline;

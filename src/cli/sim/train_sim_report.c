@@ -99,26 +99,29 @@ static void print_history(const harpe_sim_summary *sums) {
     }
 }
 
-/* Prints the slowest step. On a busy machine the ranks wake up late, and the time scale multiplies
- * the delay; steps to which this happened are counted. */
-static void print_slow(const harpe_sim_summary *sums) {
+/* Prints the slowest step. In real time, the ranks wake up late on a busy machine, and the time
+ * scale multiplies the delay; steps to which this happened are counted. */
+static void print_slow(const harpe_sim_run *run, const harpe_sim_summary *sums) {
     const harpe_sim_slow *slow = &sums->slow;
     double usual_s = sums->kinds[HARPE_SIM_HIGHEST_CLOCKS].time_s;
     if (slow->slowest < 0) return;
     printf("\n  slowest of %d steps: %+.2f %% time (step %d), compared with the highest clocks\n",
            slow->steps, percent_over(slow->slowest_s, usual_s), slow->slowest);
     if (slow->slow_steps == 0) return;
-    printf(
-        "  %d %s more than %g %% slower. In %d of them this machine woke a rank late by more than\n"
-        "  %g %% of a step (%.3f s of GPU time in the slowest step); delays of "
-        "controllers are not known\n",
-        slow->slow_steps, slow->slow_steps == 1 ? "step was" : "steps were",
-        100 * HARPE_SIM_SLOW_SHARE, slow->late_steps, 100 * HARPE_SIM_SLOW_SHARE, slow->late_s);
+    printf("  %d %s more than %g %% slower", slow->slow_steps,
+           slow->slow_steps == 1 ? "step was" : "steps were", 100 * HARPE_SIM_SLOW_SHARE);
+    if (run->options->is_real_time)
+        printf(
+            ". In %d of them this machine woke a rank late by more than\n  %g %% of a step (%.3f s "
+            "of GPU time in the slowest step); delays of controllers are not known",
+            slow->late_steps, 100 * HARPE_SIM_SLOW_SHARE, slow->late_s);
+    printf("\n");
 }
 
 static void print_events(const harpe_sim_run *run) {
     const harpe_sim_story *story = &run->story;
     const harpe_sim_options *options = run->options;
+    const char *of_time = options->is_real_time ? "real time" : "virtual time";
     if (story->straggler_step >= 0) {
         printf("\n  Straggler: rank %d was %.3g times as slow from step %d on",
                options->straggler.rank, options->straggler.factor, story->straggler_step);
@@ -129,11 +132,12 @@ static void print_events(const harpe_sim_run *run) {
     }
     if (story->kill_step >= 0)
         printf("\n  Rank %d was killed in step %d: its GPU was free after %.2f s, the job trained "
-               "again after %.2f s\n",
-               options->kill_rank.rank, story->kill_step, story->gpu_back_s, story->downtime_s);
+               "again after %.2f s\n  of %s\n",
+               options->kill_rank.rank, story->kill_step, story->gpu_back_s, story->downtime_s,
+               of_time);
     if (story->restart_step >= 0)
-        printf("\n  The server was killed in step %d and answered again after %.2f s\n",
-               story->restart_step, story->server_gone_s);
+        printf("\n  The server was killed in step %d and answered again after %.2f s of %s\n",
+               story->restart_step, story->server_gone_s, of_time);
 }
 
 /* Prints what the server says of the whole job, as harpe jobs does. Leaves out its savings: the
@@ -150,17 +154,19 @@ static void print_trust(const harpe_sim_run *run) {
 
 static void print_report(const harpe_sim_run *run, const harpe_sim_summary *sums) {
     const harpe_sim_options *options = run->options;
-    printf("%d emulated %s (pp %d, dp %d, tp %d), %s, %d microbatches, %s; time runs %g times as "
-           "fast\n\n",
+    printf("%d emulated %s (pp %d, dp %d, tp %d), %s, %d microbatches, %s; ",
            run->board->world_size, options->gpu_model, options->pp, options->dp, options->tp,
            options->schedule_name, options->microbatches,
-           options->server_url ? "server's own scheduler" : run->server->scheduler,
-           options->time_scale);
+           options->server_url ? "server's own scheduler" : run->server->scheduler);
+    if (options->is_real_time)
+        printf("time runs %g times as fast\n\n", options->time_scale);
+    else
+        printf("virtual time\n\n");
     if (options->physics) printf("Physics of the GPUs: %s\n\n", options->physics);
     print_sides(run, sums);
     print_savings(sums);
     print_history(sums);
-    print_slow(sums);
+    print_slow(run, sums);
     print_events(run);
     print_trust(run);
 }
@@ -236,11 +242,12 @@ static json_t *show_ranks(const harpe_sim_run *run) {
 
 static json_t *show_job(const harpe_sim_run *run) {
     const harpe_sim_options *options = run->options;
-    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:f, s:f, s:s}", "gpu",
+    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:f, s:b, s:f, s:s}", "gpu",
                      options->gpu_model, "physics", options->physics ? options->physics : "ideal",
                      "pp", options->pp, "dp", options->dp, "tp", options->tp, "microbatches",
                      options->microbatches, "schedule", options->schedule_name, "blocking_power_w",
-                     run->plan->blocking_power_w, "time_scale", options->time_scale, "scheduler",
+                     run->plan->blocking_power_w, "virtual_time", !options->is_real_time,
+                     "time_scale", options->time_scale, "scheduler",
                      options->server_url ? "" : run->server->scheduler);
 }
 
