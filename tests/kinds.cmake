@@ -41,7 +41,6 @@ set(HARPE_process_TESTS
     base_terminal_progress
     http_client
     http_unix
-    monitor_gaps
     monitor_rapl
     monitor_sampler
     server_http_hostile

@@ -1,22 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Periods in which a GPU without an energy counter could not be read: a window inside such a period
  * gets no number, and late samples are reported. Uses scripted time, and the whole monitor with its
- * thread on a driver that fails and is slow. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdatomic.h>
-#include <unistd.h>
+ * thread in a world, on a driver that fails and is slow. */
+#include "world/in_world.h"
 
 #include "monitor/monitor.h"
 #include "monitor/sampler.h"
-#include "real_time.h"
 #include "scripted_source.h"
 
 static const int64_t ms = 1000000;
+static const world_machine machine = {.gpus = "1xA100"};
 
 /* Takes samples every 20 ms for 10 s. Between two times, the samples are late, or their reads fail.
  */
@@ -97,31 +90,32 @@ static void late_samples_are_borne_for_a_second_and_told(void **state) {
     harpe_sampler_free(sampler);
 }
 
-/* A driver whose reads fail while `reads_fail` is true, in real time: the whole monitor with its
- * thread. */
+/* A driver whose reads fail while `reads_fail` is true: the whole monitor with its thread. */
 typedef struct faulty_driver {
-    atomic_bool reads_fail;
-    atomic_int delay_us;
-    atomic_int reads, failures;
+    bool reads_fail;
+    double delay_s;
 } faulty_driver;
 
-/* Waits until the thread has made this number of further reads and some time has passed. */
-static void wait_for_reads(atomic_int *count, int more, useconds_t at_least_us) {
-    int before = atomic_load(count);
-    usleep(at_least_us);
-    for (int i = 0; i < 12000 && atomic_load(count) < before + more; i++)
-        usleep(10000);
-    assert_true(atomic_load(count) >= before + more);
+static int one_gpu(void *user) {
+    (void)user;
+    return 1;
+}
+
+static int64_t virtual_clock(void *user) {
+    (void)user;
+    return harpe_clock_ns();
+}
+
+static harpe_status no_counter(void *user, int gpu, uint64_t *energy_mj, harpe_error *error) {
+    (void)user, (void)gpu, (void)energy_mj;
+    return harpe_fail(error, HARPE_NOT_SUPPORTED, "no counter");
 }
 
 static harpe_status faulty_power(void *user, int gpu, uint32_t *power_mw, harpe_error *error) {
-    faulty_driver *driver = user;
-    usleep((useconds_t)atomic_load(&driver->delay_us));
-    atomic_fetch_add(&driver->reads, 1);
-    if (atomic_load(&driver->reads_fail)) {
-        atomic_fetch_add(&driver->failures, 1);
+    const faulty_driver *driver = user;
+    pause_s(driver->delay_s);
+    if (driver->reads_fail)
         return harpe_fail(error, HARPE_GPU_LOST, "GPU %d fell off the bus", gpu);
-    }
     *power_mw = 300000;
     return HARPE_OK;
 }
@@ -134,73 +128,51 @@ static void count_warning(void *user, harpe_log_level level, const char *line) {
 
 static harpe_monitor *faulty_monitor(faulty_driver *driver, bool *told) {
     harpe_monitor *monitor = NULL;
-    harpe_energy_source source = {driver, one_gpu, real_clock, no_counter, faulty_power, NULL};
+    harpe_energy_source source = {driver, one_gpu, virtual_clock, no_counter, faulty_power, NULL};
     harpe_monitor_options options = {.log = {count_warning, told}};
     assert_int_equal(harpe_monitor_new_on(&options, &source, &monitor, NULL), HARPE_OK);
     return monitor;
 }
 
-/* Measures a window over failed reads and then another. Returns the status of the second one. */
-static harpe_status measure_after_failed_reads(harpe_error *error) {
+static void window_over_failed_reads_fails_and_the_next_one_is_sound(void **state) {
+    (void)state;
+    harpe_error error;
     faulty_driver driver = {0};
     bool told[2] = {false, false};
     harpe_monitor *monitor = faulty_monitor(&driver, told);
     harpe_window_measurement got = {.time_s = 7};
     assert_int_equal(harpe_monitor_begin(monitor, "a", false, NULL), HARPE_OK);
-    wait_for_reads(&driver.reads, 1, 50000);
-    atomic_store(&driver.reads_fail, true);
-    wait_for_reads(&driver.failures, 2, 400000);
-    atomic_store(&driver.reads_fail, false);
-    assert_int_equal(harpe_monitor_end(monitor, "a", false, &got, error), HARPE_DRIVER_ERROR);
-    assert_non_null(strstr(error->message, "window 'a': GPU 0: its power could not be read for"));
-    assert_non_null(strstr(error->message, "GPU 0 fell off the bus"));
+    pause_s(0.05);
+    driver.reads_fail = true;
+    pause_s(0.4);
+    driver.reads_fail = false;
+    assert_int_equal(harpe_monitor_end(monitor, "a", false, &got, &error), HARPE_DRIVER_ERROR);
+    assert_non_null(strstr(error.message, "window 'a': GPU 0: its power could not be read for"));
+    assert_non_null(strstr(error.message, "GPU 0 fell off the bus"));
     assert_close(got.time_s, 7, 0);
     assert_int_equal(harpe_monitor_begin(monitor, "a", false, NULL), HARPE_OK);
-    wait_for_reads(&driver.reads, 1, 50000);
-    harpe_status status = harpe_monitor_end(monitor, "a", false, &got, error);
-    if (status == HARPE_OK) {
-        assert_close(got.gpu_energy_j[0], 300 * got.time_s, 1e-6);
-        harpe_window_measurement_clear(&got);
-    }
+    pause_s(0.05);
+    assert_int_equal(harpe_monitor_end(monitor, "a", false, &got, &error), HARPE_OK);
+    assert_close(got.gpu_energy_j[0], 300 * got.time_s, 1e-6);
+    harpe_window_measurement_clear(&got);
     harpe_monitor_free(monitor);
-    return status;
-}
-
-static void window_over_failed_reads_fails_and_the_next_one_is_sound(void **state) {
-    (void)state;
-    harpe_error error;
-    harpe_status status = measure_after_failed_reads(&error);
-    for (int i = 1; i < MEASURE_TIMES && was_held_up(status, &error); i++)
-        status = measure_after_failed_reads(&error);
-    assert_int_equal(status, HARPE_OK);
-}
-
-static harpe_status measure_with_a_slow_driver(harpe_error *error) {
-    faulty_driver driver = {.delay_us = 200000};
-    bool told[2] = {false, false};
-    harpe_monitor *monitor = faulty_monitor(&driver, told);
-    harpe_window_measurement got = {0};
-    assert_int_equal(harpe_monitor_begin(monitor, "a", false, NULL), HARPE_OK);
-    usleep(300000);
-    harpe_status status = harpe_monitor_end(monitor, "a", false, &got, error);
-    if (status == HARPE_OK) {
-        assert_close(got.gpu_energy_j[0], 300 * got.time_s, 1e-6);
-        assert_true(got.time_s >= 0.5);
-        assert_true(told[0]); /* sparse samples */
-        assert_true(told[1]); /* slow reading */
-        harpe_window_measurement_clear(&got);
-    }
-    harpe_monitor_free(monitor);
-    return status;
 }
 
 static void slow_driver_is_told_and_the_number_good(void **state) {
     (void)state;
-    harpe_error error;
-    harpe_status status = measure_with_a_slow_driver(&error);
-    for (int i = 1; i < MEASURE_TIMES && was_held_up(status, &error); i++)
-        status = measure_with_a_slow_driver(&error);
-    assert_int_equal(status, HARPE_OK);
+    faulty_driver driver = {.delay_s = 0.2};
+    bool told[2] = {false, false};
+    harpe_monitor *monitor = faulty_monitor(&driver, told);
+    harpe_window_measurement got = {0};
+    assert_int_equal(harpe_monitor_begin(monitor, "a", false, NULL), HARPE_OK);
+    pause_s(0.3);
+    assert_int_equal(harpe_monitor_end(monitor, "a", false, &got, NULL), HARPE_OK);
+    assert_close(got.gpu_energy_j[0], 300 * got.time_s, 1e-6);
+    assert_true(got.time_s >= 0.5);
+    assert_true(told[0]); /* sparse samples */
+    assert_true(told[1]); /* slow reading */
+    harpe_window_measurement_clear(&got);
+    harpe_monitor_free(monitor);
 }
 
 int main(void) {
@@ -208,8 +180,8 @@ int main(void) {
         cmocka_unit_test(failed_reads_in_a_window_give_no_number),
         cmocka_unit_test(gap_of_a_few_periods_is_interpolated),
         cmocka_unit_test(late_samples_are_borne_for_a_second_and_told),
-        cmocka_unit_test(window_over_failed_reads_fails_and_the_next_one_is_sound),
-        cmocka_unit_test(slow_driver_is_told_and_the_number_good),
+        IN_WORLD(window_over_failed_reads_fails_and_the_next_one_is_sound),
+        IN_WORLD(slow_driver_is_told_and_the_number_good),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

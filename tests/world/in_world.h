@@ -21,6 +21,7 @@
 #include "base/wait.h"
 #include "client/controller.h"
 #include "client/controller_process.h"
+#include "trials.h"
 #include "world/transport.h"
 #include "world/world.h"
 
@@ -36,12 +37,11 @@ typedef struct world_machine {
     void (*end)(void);             /* after each test */
 } world_machine;
 
-/* A test, which gets a scratch directory (base/scratch.h). Runs once in order, and then with some
- * seeds that draw which thread runs. */
+/* A test, which gets a scratch directory (base/scratch.h). Runs once in order, and then with two
+ * seeds that draw which thread runs; with HARPE_TEST_SCALE (trials.h), with 20 and more. */
 typedef struct world_test {
     void (*run)(void **state);
     const world_machine *machine;
-    int seeds;
     void *library; /* the emulator */
     scratch *files;
 } world_test;
@@ -130,7 +130,8 @@ static inline void run_in_world(void **state) {
                                                    {0}};
     world_test_now = *state;
     setenv("CMOCKA_TEST_ABORT", "1", 1);
-    for (int seed = 0; seed <= world_test_now->seeds; seed++) {
+    int seeds = all_trials() ? test_trials(20) : 2;
+    for (int seed = 0; seed <= seeds; seed++) {
         harpe_error error = {.message = ""};
         assert_int_equal(scratch_make((void **)&world_test_now->files), 0);
         (void)chmod(world_test_now->files->root, 0700); /* records of GPUs are kept there */
@@ -150,12 +151,10 @@ static inline void run_in_world(void **state) {
     }
 }
 
+/* clang-format off */
 #define IN_WORLD_OF(name, of) \
-    { \
-#name, run_in_world, NULL, NULL, &(world_test) { \
-            .run = name, .machine = &(of), .seeds = 2 \
-        } \
-    }
+    {#name, run_in_world, NULL, NULL, &(world_test){.run = name, .machine = &(of)}}
+/* clang-format on */
 /* Uses `machine`, a world_machine of the test program. */
 #define IN_WORLD(name) IN_WORLD_OF(name, machine)
 
