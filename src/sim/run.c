@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/cleanup_process.h"
@@ -19,8 +20,9 @@
 #include "world/transport.h"
 #include "world/world.h"
 
-#define WORLD_BEGINS_S INT64_C(1735689600) /* 2025-01-01, so that reports do not differ */
-#define LATENCY_NS 100000                  /* of a message in a world */
+#define WORLD_BEGINS_S INT64_C(1735689600)      /* 2025-01-01, so that reports do not differ */
+#define LATENCY_NS 100000                       /* of a message in a world */
+enum { FILES_OF_RANK = 16, OTHER_FILES = 512 }; /* open in a world; a rank has 15 */
 #define CONTROLLERS_LIMIT_S 30.0 /* time in which the controllers must leave the cluster */
 
 /* ---- The directory --------------------------------------------------------------------------- */
@@ -149,6 +151,23 @@ static int run_controller(int argc, char **argv) {
     return harpe_controller_main();
 }
 
+/* All descriptors of a world are open in this process. */
+static harpe_status make_room_for_files(const harpe_sim_options *options, harpe_error *error) {
+    struct rlimit limit;
+    int ranks = harpe_sim_world_size(options);
+    rlim_t needed = (rlim_t)ranks * FILES_OF_RANK + OTHER_FILES;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return HARPE_OK;
+    if (limit.rlim_max < needed)
+        return harpe_fail(
+            error, HARPE_LIMIT_EXCEEDED,
+            "%d ranks need %llu open files, but this process may have %llu: raise the "
+            "hard limit of open files (ulimit -Hn)",
+            ranks, (unsigned long long)needed, (unsigned long long)limit.rlim_max);
+    limit.rlim_cur = needed;
+    if (setrlimit(RLIMIT_NOFILE, &limit) == 0) return HARPE_OK;
+    return harpe_fail_errno(error, errno, "%llu open files", (unsigned long long)needed);
+}
+
 static harpe_status run_in_world(const harpe_sim_options *options, const char *directory,
                                  const harpe_sim_staging *staging, harpe_error *error) {
     static const harpe_world_program programs[] = {{HARPE_CONTROLLER_ARGUMENT, run_controller},
@@ -156,6 +175,8 @@ static harpe_status run_in_world(const harpe_sim_options *options, const char *d
     world_run run = {options, directory, staging, HARPE_INTERRUPTED, error};
     harpe_world_options world = {.seed = options->seed};
     if (staging->world) world = *staging->world;
+    harpe_status room = make_room_for_files(options, error);
+    if (room != HARPE_OK) return room;
     world.programs = programs;
     world.directory = directory;
     world.wall_ns = WORLD_BEGINS_S * INT64_C(1000000000);

@@ -36,7 +36,7 @@
 #define ASK_LIMIT_S 15.0
 
 #define DISK "server"
-enum { WORLD_PORT = 7787 }; /* no port is opened */
+enum { WORLD_PORT = 7787, OTHER_CONNECTIONS = 64 }; /* no port is opened */
 
 /* ---- The process ----------------------------------------------------------------------------- */
 
@@ -90,12 +90,15 @@ static void become_server(const harpe_sim_server *server) {
 
 static harpe_status fill_settings(const harpe_sim_server *server, harpe_settings *settings,
                                   harpe_error *error) {
+    char connections[16];
+    (void)snprintf(connections, sizeof connections, "%d", server->ranks + OTHER_CONNECTIONS);
     const char *const values[][2] = {{"store", server->store},
                                      {"scheduler", server->scheduler},
                                      {"scheduler_args", server->scheduler_args},
                                      {"dump_data", "false"},
                                      {"log_level", "error"},
-                                     {"worker_threads", "2"}};
+                                     {"worker_threads", "2"},
+                                     {"max_connections", connections}};
     harpe_status status = HARPE_OK;
     for (size_t i = 0; i < sizeof values / sizeof *values && status == HARPE_OK; i++)
         status = harpe_settings_set(settings, values[i][0], values[i][1], HARPE_FROM_FLAG,
@@ -259,7 +262,9 @@ static harpe_status check_server(harpe_sim_server *server, harpe_error *error) {
 harpe_status harpe_sim_server_start(const harpe_sim_options *options, double blocking_power_w,
                                     const char *directory, harpe_sim_server *server,
                                     harpe_error *error) {
-    *server = (harpe_sim_server){.is_in_world = !options->is_real_time, .log = options->log};
+    *server = (harpe_sim_server){.is_in_world = !options->is_real_time,
+                                 .ranks = harpe_sim_world_size(options),
+                                 .log = options->log};
     snprintf(server->store, sizeof server->store, "%s/server.db", directory);
     if (!choose_scheduler(options, blocking_power_w, directory, server))
         return harpe_fail_memory(error);

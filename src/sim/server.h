@@ -13,6 +13,7 @@
 
 typedef struct harpe_sim_server {
     bool is_in_world;
+    int ranks;
     pid_t pid;                    /* 0: not started here, or not running */
     struct harpe_server *running; /* in a world, with the next */
     struct harpe_disk *disk;      /* of the store; owned */
