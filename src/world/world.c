@@ -667,7 +667,11 @@ static int signal_descriptor(void) {
     return own->signals[0];
 }
 
-static void own_descriptor(int fd) { hold(world.current->process, fd); }
+/* A process may be killed between the calls of the kernel around these two. */
+static void own_descriptor(int fd) {
+    hold(world.current->process, fd);
+    step();
+}
 
 void harpe_world_hold(pid_t number, int fd) {
     process *own = find_process(number);
@@ -675,6 +679,7 @@ void harpe_world_hold(pid_t number, int fd) {
 }
 
 static void disown_descriptor(int fd) {
+    step();
     if (fd >= 0 && (size_t)fd < world.held_capacity) world.held[fd].holder = NULL;
 }
 
