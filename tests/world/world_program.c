@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `world --seed N`: runs one training job in a world with faults, and says what did not hold. */
+/* `world --seed N`: runs one training job, or one machine with a node agent, in a world with
+ * faults, and says what did not hold. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,15 +9,19 @@
 
 #include "base/number.h"
 #include "world/job.h"
+#include "world/node.h"
 
 static int show_usage(FILE *to, int code) {
     fprintf(
         to,
-        "Usage: world --seed N [--count N] [--faults LIST] [--ranks N] [--steps N] [--trace]\n\n"
+        "Usage: world --seed N [--count N] [--faults LIST] [--ranks N] [--steps N] [--trace]\n"
+        "       world --node --seed N [--count N] [--faults LIST] [--trace]\n\n"
         "Runs a training job in virtual time in this process: ranks, optimizers, controllers,\n"
         "emulated GPUs, the server and its store. The seed decides the job and its faults, so\n"
         "that a failure can be repeated. Prints a line for each seed. Exits with 1 if something\n"
         "did not hold.\n\n"
+        "  --node         a machine: the node agent, trainers that take leases, and helper "
+        "processes\n"
         "  --seed N       the seed, from 0 on\n"
         "  --count N      also the N-1 seeds after it, each in a process of its own (1)\n"
         "  --faults LIST  all (default), none, or some of\n"
@@ -37,7 +42,19 @@ static int fail_argument(const char *argument, const char *expected) {
     return 2;
 }
 
-static bool run(const world_job_options *options) {
+static bool run_node(const world_job_options *options) {
+    const world_node_options node = {options->seed, options->faults, options->trace};
+    world_node_result result = world_node_run(&node);
+    printf("seed %" PRIu64 ": %d GPUs, %d trainers, %d leases, %.3f s, %" PRIu64
+           " turns; faults: %d kills, %d stops, %d stalls, %d jumps, %d of the driver; %s%s\n",
+           options->seed, result.gpus, result.trainers, result.leases, result.virtual_s,
+           result.turns, result.kills, result.stops, result.stalls, result.jumps,
+           result.driver_faults, *result.fault ? "FAILED " : "well", result.fault);
+    (void)fflush(stdout);
+    return !*result.fault;
+}
+
+static bool run_job(const world_job_options *options) {
     world_job_result result = world_job_run(options);
     printf("seed %" PRIu64 ": %d ranks, %d steps, round %" PRId64 ", %.3f s, %.3f J, %" PRIu64
            " turns; faults: %d messages, %d kills, %d stalls, %d jumps, %d of the driver, %d of "
@@ -50,7 +67,13 @@ static bool run(const world_job_options *options) {
     return !*result.fault;
 }
 
-/* Runs the job in a process of its own, because a killed process of the world leaves its memory. */
+static bool is_node;
+
+static bool run(const world_job_options *options) {
+    return is_node ? run_node(options) : run_job(options);
+}
+
+/* Runs it in a process of its own, because a killed process of the world leaves its memory. */
 static bool run_apart(const world_job_options *options) {
     int status;
     (void)fflush(stdout);
@@ -68,6 +91,10 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(argv[i], "--help") == 0) return show_usage(stdout, 0);
+        if (strcmp(argv[i], "--node") == 0) {
+            is_node = setenv("HARPE_NVML_LIBRARY", EMULATOR, 1) == 0;
+            continue;
+        }
         if (strcmp(argv[i], "--trace") == 0) {
             options.trace = stdout;
             continue;
