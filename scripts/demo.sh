@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `./demo`: shows how a training job on emulated GPUs with the physics of real ones learns to save
-# energy, and writes a report of a whole frontier. Takes about two minutes. All output is in
+# energy, and writes a report of a whole frontier. Takes less than a minute. All output is in
 # build/demo, which every run replaces.
 #
 #   PROFILE=file.csv   your own profile instead of a synthesised one
@@ -63,15 +63,14 @@ fi
 
 if [ -z "${PROFILE:-}" ]; then
     title '2. A training job on such GPUs, and nobody tells it anything'
-    say '  Four ranks, a controller for each GPU and a server run as processes. With --physics real,'
-    say '  clocks change late, GPUs differ, and times vary. The scheduler tries frequencies only where'
-    say '  they make a step at most 1 % longer in the mean of a round, so the job saves energy while it'
-    say '  learns. On a busy machine steps are longer, and the plan is worse.'
-    [ -t 2 ] || say '  This takes one to two minutes, and longer on a busy machine.'
+    say '  Four ranks, a controller for each GPU and a server run in virtual time, so minutes of training'
+    say '  take seconds, and every machine prints the same digits. With --physics real, clocks change'
+    say '  late, GPUs differ, and times vary. The scheduler tries frequencies only where they make a step'
+    say '  at most 1 % longer in the mean of a round, so the job saves energy while it learns.'
     say
     show synth --gpu A100 --stages 4 --force --quiet --output build/demo/four-stages.csv
     show train-sim --inst-profile build/demo/four-stages.csv --pp 4 --num-mbs 6 --physics real \
-        --time-scale 2 --steps 5
+        --steps 5
 else
     title '2. The training job: left out, its GPUs are made-up ones'
     say '  With your own profile: harpe train-sim --inst-profile file.csv (harpe train-sim --help)'

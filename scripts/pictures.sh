@@ -13,3 +13,9 @@ trap 'rm -rf -- "$work"' EXIT
 mkdir -p docs/pictures
 cp "$work/plans/pipeline_fastest.svg" docs/pictures/pipeline.svg
 cp "$work/plans/frontier.svg" docs/pictures/frontier.svg
+
+# Takes minutes.
+"$harpe" train-sim --pp 8 --dp 128 --steps 20 --log-steps "$work/steps.jsonl" --json --quiet >"$work/report.json"
+planned=$(python3 -c 'import json, sys; print(json.load(sys.stdin)["story"]["planned_round"])' <"$work/report.json")
+scripts/picture_of_steps.py "$work/steps.jsonl" "$planned" \
+    "Energy of a step, 1,024 emulated A100 (pp 8, dp 128)" >docs/pictures/simulation.svg

@@ -357,7 +357,7 @@ _harpe() {
         'agent restore') COMPREPLY=($(compgen -W '--gpu --socket -? --help --usage -V --version' -- "$cur")) ;;
         'synth') COMPREPLY=($(compgen -W '--forward-time -g --gpu --imbalance --noise -n --stages --num-stages --seed --split-backward --gpus-per-stage --outliers --replicas --variability -f --force -j --json -o --output -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         'emulate') COMPREPLY=($(compgen -W '-c --cluster --faults-file -f --faults -g --gpus --noise --physics -p --profile --seed -s --time-scale --visible-to-torch -? --help --usage -V --version' -- "$cur")) ;;
-        'train-sim') COMPREPLY=($(compgen -W '--chunks --dp --forward-time --gpu --imbalance -i --inst-profile --microbatch-group-size --num-mbs --overlap-moe-expert-parallel-comm --p2p-power --physics --pp --stages --schedule --seed --tp --anticipate --ca-file --offline --plan --scheduler --scheduler-args --server --kill-rank --learning-limit --mpi --restart-server --steps --straggler --time-scale --json --log-steps -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
+        'train-sim') COMPREPLY=($(compgen -W '--chunks --dp --forward-time --gpu --imbalance -i --inst-profile --microbatch-group-size --num-mbs --overlap-moe-expert-parallel-comm --p2p-power --physics --pp --stages --schedule --seed --tp --anticipate --ca-file --offline --plan --scheduler --scheduler-args --server --kill-rank --learning-limit --mpi --real-time --restart-server --steps --straggler --time-scale --json --log-steps -q --quiet -? --help --usage -V --version' -- "$cur")) ;;
         esac
     elif [ "$COMP_CWORD" -eq 2 ]; then
         case $command in

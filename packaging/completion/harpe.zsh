@@ -895,12 +895,13 @@ _harpe() {
                 '(--scheduler-args)--scheduler-args=[Its arguments]:JSON: ' \
                 '(--server)--server=[Use a running server, with its own scheduler]:URL: ' \
                 '(--kill-rank)--kill-rank=[Kill the rank, and restart the job]:RANK@STEP: ' \
-                '(--learning-limit)--learning-limit=[Give up if there is no plan after S real seconds]:S: ' \
+                '(--learning-limit)--learning-limit=[Give up if there is no plan after S seconds]:S: ' \
                 '(--mpi)--mpi[Run as a rank of mpirun, and communicate through MPI]' \
+                '(--real-time)--real-time[Run in real processes that wait for real time, and over HTTP]' \
                 '(--restart-server)--restart-server=[Kill the server, and restart it with its store]:STEP: ' \
                 '(--steps)--steps=[Steps to measure after the plan has started]:N: ' \
                 '(--straggler)--straggler=[Throttle the rank'\''s GPU from this step on, and report it to the server]:RANK@STEP=FACTOR: ' \
-                '(--time-scale)--time-scale=[The GPUs'\'' time runs X times as fast]:X: ' \
+                '(--time-scale)--time-scale=[In real time]:X: ' \
                 '(--json)--json[Print the result as JSON]' \
                 '(--log-steps)--log-steps=[Write a line of JSON to FILE after each step]:FILE:_files' \
                 '(-q --quiet)-q[Show no progress and no warnings]' \
