@@ -8,9 +8,11 @@
 #include <stdio.h>
 
 #include "base/helper_process.h"
+#include "base/process.h"
 
 #define TIMEOUT_S 10.0
-/* More are those of a large simulated job, in which each controller looks after its own GPU. */
+/* In a world, more are those of a large simulated job, in which each controller looks after its own
+ * GPU. */
 enum { MOST_RECORDS = 128 };
 
 static bool trainer_is_gone(void *user) {
@@ -22,10 +24,10 @@ harpe_status harpe_controller_claim_gpu(const harpe_controller_gpu *gpu,
                                         const harpe_controller_header *header,
                                         harpe_controller_changes *changes, harpe_gpu_claim **out,
                                         harpe_error *error) {
-    harpe_saved_settings_recovery recovery = {.through_zeusd =
-                                                  harpe_controller_restore_through_zeusd,
-                                              .report = harpe_saved_settings_report_to_syslog,
-                                              .most_records = MOST_RECORDS};
+    harpe_saved_settings_recovery recovery = {
+        .through_zeusd = harpe_controller_restore_through_zeusd,
+        .report = harpe_saved_settings_report_to_syslog,
+        .most_records = harpe_process_world_directory() ? MOST_RECORDS : 0};
     harpe_gpu_claim_options options = {.kind = HARPE_SAVED_CLOCKS,
                                        .trainer = (pid_t)header->trainer,
                                        .timeout_s = TIMEOUT_S,

@@ -49,6 +49,7 @@ typedef struct harpe_sim_options {
     const char *scheduler, *scheduler_args; /* NULL: see is_offline, plan_path */
     const char *plan_path;
     bool is_offline;
+    bool has_no_report;  /* nobody asks for the prediction of the best plan, which takes long */
     bool looks_rarely;   /* ranks look less often at energy and measured steps, as in large jobs */
     bool may_anticipate; /* clocks that change late are set before their instructions begin */
     const char *server_url; /* NULL: start a server */

@@ -365,7 +365,7 @@ static harpe_status make_predictions(const harpe_sim_options *options, const cha
     if (status == HARPE_OK) status = harpe_plan_all_maximum(plan->problem, &highest, error);
     if (status != HARPE_OK) return status;
     plan->all_maximum = predict(options, &highest);
-    return predict_optimum(options, directory, plan, error);
+    return options->has_no_report ? HARPE_OK : predict_optimum(options, directory, plan, error);
 }
 
 harpe_status harpe_sim_plan_load(const harpe_sim_options *options, const char *directory,

@@ -54,10 +54,9 @@ struct thread {
     thread *next;                 /* in the ready list */
     thread *same, **same_link;    /* in the bucket of the address for which it waits */
     const volatile void *address; /* NULL: none */
-    int64_t until_ns;             /* NEVER: no time */
-    uint64_t sequence;            /* of two that are due at once, the earlier wait ends first */
-    size_t place;                 /* in the heap; valid if until_ns is not NEVER */
-    struct poller *pollers;       /* while it waits for descriptors */
+    bool waits_for_time;
+    size_t place;           /* in the heap, if it waits for a time */
+    struct poller *pollers; /* while it waits for descriptors */
     size_t poller_count;
     thread *sibling, **sibling_link; /* the threads of its process */
 };
@@ -69,6 +68,13 @@ typedef struct poller {
     short events;
     struct poller *next, **link; /* of the same descriptor */
 } poller;
+
+/* The end of a wait. */
+typedef struct heap_entry {
+    int64_t until_ns;
+    uint64_t sequence; /* of two that are due at once, the earlier wait ends first */
+    thread *thread;
+} heap_entry;
 
 /* A descriptor that a process holds. The number may be that of another file by now. */
 typedef struct held_file {
@@ -111,7 +117,7 @@ static struct world {
     thread *current;
     thread *ready, **ready_end;
     size_t ready_count;
-    thread **heap;
+    heap_entry *heap;
     size_t heap_count, heap_capacity;
     thread *buckets[1 << BUCKET_BITS];
     thread **threads; /* by number - 1; NULL: ended and joined */
@@ -146,46 +152,45 @@ uint64_t harpe_world_draw(uint64_t count) {
 
 /* ---- Waits by time: a heap ------------------------------------------------------------------- */
 
-static bool is_earlier(const thread *a, const thread *b) {
+static bool is_earlier(const heap_entry *a, const heap_entry *b) {
     if (a->until_ns != b->until_ns) return a->until_ns < b->until_ns;
     return a->sequence < b->sequence;
 }
 
-static void put(thread *one, size_t place) {
-    world.heap[place] = one;
-    one->place = place;
+static void put(heap_entry entry, size_t place) {
+    world.heap[place] = entry;
+    entry.thread->place = place;
 }
 
-static void settle(thread *one, size_t hole) {
-    while (hole > 0 && is_earlier(one, world.heap[(hole - 1) / 2])) {
-        put(world.heap[(hole - 1) / 2], hole);
+static void settle(heap_entry entry, size_t hole) {
+    const heap_entry *heap = world.heap;
+    while (hole > 0 && is_earlier(&entry, &heap[(hole - 1) / 2])) {
+        put(heap[(hole - 1) / 2], hole);
         hole = (hole - 1) / 2;
     }
     for (;;) {
         size_t child = 2 * hole + 1;
         if (child >= world.heap_count) break;
-        if (child + 1 < world.heap_count && is_earlier(world.heap[child + 1], world.heap[child]))
-            child++;
-        if (!is_earlier(world.heap[child], one)) break;
-        put(world.heap[child], hole);
+        if (child + 1 < world.heap_count && is_earlier(&heap[child + 1], &heap[child])) child++;
+        if (!is_earlier(&heap[child], &entry)) break;
+        put(heap[child], hole);
         hole = child;
     }
-    put(one, hole);
+    put(entry, hole);
 }
 
 /* The heap has room for all threads (new_thread). */
 static void wait_by_time(thread *one, int64_t until_ns) {
-    one->until_ns = until_ns;
-    one->sequence = world.sequence++;
-    if (until_ns == NEVER) return;
-    settle(one, world.heap_count++);
+    one->waits_for_time = until_ns != NEVER;
+    if (!one->waits_for_time) return;
+    settle((heap_entry){until_ns, world.sequence++, one}, world.heap_count++);
 }
 
 static void leave_heap(thread *one) {
-    if (one->until_ns == NEVER) return;
-    one->until_ns = NEVER;
-    thread *last = world.heap[--world.heap_count];
-    if (last != one) settle(last, one->place);
+    if (!one->waits_for_time) return;
+    one->waits_for_time = false;
+    heap_entry last = world.heap[--world.heap_count];
+    if (last.thread != one) settle(last, one->place);
 }
 
 /* ---- Waits by address ------------------------------------------------------------------------ */
@@ -346,7 +351,6 @@ static thread *new_thread(process *own, const char *name, void *(*run)(void *use
     new->process = own;
     new->run = run;
     new->user = user;
-    new->until_ns = NEVER;
     (void)snprintf(new->name, sizeof new->name, "%s", name);
     if (!harpe_fiber_make(&new->fiber, run_thread, new)) {
         free(new);
@@ -826,11 +830,11 @@ static bool look_at_descriptors(void) {
 /* Lets the time jump to the end of the next wait. Returns false if nothing waits for a time. */
 static bool pass_time(void) {
     if (world.heap_count == 0) return false;
-    world.now_ns = world.heap[0]->until_ns;
+    world.now_ns = world.heap[0].until_ns;
     world.counts.time_steps++;
     world.turns_at_once = 0;
-    while (world.heap_count > 0 && world.heap[0]->until_ns <= world.now_ns)
-        end_wait(world.heap[0], false);
+    while (world.heap_count > 0 && world.heap[0].until_ns <= world.now_ns)
+        end_wait(world.heap[0].thread, false);
     return true;
 }
 

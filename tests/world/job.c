@@ -649,6 +649,7 @@ world_job_result world_job_run(const world_job_options *options) {
                                    .seed = 1 + draw(&random, 1000),
                                    .physics = draw(&random, 2) ? "real" : NULL,
                                    .blocking_power_w = -1,
+                                   .has_no_report = true,
                                    .looks_rarely = draw(&random, 4) != 0,
                                    .schedule_name = "1f1b",
                                    .microbatches = 2 + (int)draw(&random, is_short ? 2 : 6),
