@@ -46,9 +46,8 @@ static void *take_stack(void) {
 #ifdef __x86_64__
 /* swapcontext also saves the mask of signals, with two system calls. This saves what a function
  * must keep: six registers on the stack. */
-__attribute__((naked, noinline)) static void swap_stacks(void **from, void *to) {
-    (void)from;
-    (void)to;
+__attribute__((naked, noinline)) static void swap_stacks(__attribute__((unused)) void **from,
+                                                         __attribute__((unused)) void *to) {
     __asm__("pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
             "movq %rsp, (%rdi)\n movq %rsi, %rsp\n"
             "popq %r15\n popq %r14\n popq %r13\n popq %r12\n popq %rbx\n popq %rbp\n ret");

@@ -77,7 +77,7 @@ static inline int run_server(void *user) {
     if (harpe_server_new_enclosed(&settings, (harpe_log){0}, &one->running, &error) != HARPE_OK)
         fail_msg("%s", error.message);
     assert_true(harpe_transport_serve(one->url, harpe_process_self(), accept_socket, one));
-    return harpe_server_run(one->running, &error);
+    return harpe_server_run(one->running, &error) != HARPE_OK;
 }
 
 static inline void restart_server(server *one) {

@@ -401,7 +401,7 @@ static void kill_servers(trial *self) {
         bool is_open = self->store != NULL;
         if (is_open && harpe_store_open(STORE, own, (harpe_log){ignore_line, NULL}, &other,
                                         &error) != HARPE_ALREADY_EXISTS)
-            violate(self, "two servers have the store open", i, error.status);
+            violate(self, "two servers have the store open", i, (int)error.status);
         harpe_world_kill(server);
         if (harpe_world_draw(2) == 0)
             harpe_disk_crash(self->disk);
