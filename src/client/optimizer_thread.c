@@ -576,8 +576,7 @@ static void send_end_notice(harpe_pipeline *optimizer) {
     char body[32];
     harpe_reply reply;
     harpe_pipeline_frequency_state state = optimizer->state;
-    bool is_registered =
-        *optimizer->job_id && (state != HARPE_PFO_REGISTERING || talk->comes_back);
+    bool is_registered = *optimizer->job_id && (state != HARPE_PFO_REGISTERING || talk->comes_back);
     if (!is_registered || state == HARPE_PFO_OFF ||
         talk->connection_error != HARPE_CONNECTION_ERROR_NONE)
         return;
