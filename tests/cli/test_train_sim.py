@@ -508,7 +508,7 @@ class Ending(Simulation):
                                     ("STEP=FACTOR", "--straggler", "1@5"),
                                     ("0 to 3", "--straggler", "4@1=1.2"),
                                     ("exclude", "--offline", "--plan", "plan.py"),
-                                    ("65 ranks", "--pp", "13", "--dp", "5"),
+                                    ("4100 ranks", "--pp", "41", "--dp", "100"),
                                     ("JSON object", "--scheduler-args", "[]"),
                                     ("no arguments", "what"),
                                     ("mpirun", "--mpi")):
@@ -516,10 +516,11 @@ class Ending(Simulation):
         self.refuse(1, "no server answers", "train-sim", "--server", "http://127.0.0.1:9")
 
     def test_a_server_that_ends_at_its_start_says_why(self):
-        for arguments in ((), ("--quiet",)):
+        for who, *arguments in (("harpe train-sim: the server",), ("harpe train-sim: the server", "--quiet"),
+                                ("harpe serve", "--real-time"), ("harpe serve", "--real-time", "--quiet")):
             result = self.run_harpe("train-sim", "--scheduler", "Nobody", *arguments)
             self.assertEqual((result.code, result.out), (1, ""), result)
-            self.assertRegex(result.err, r"\Aharpe serve: .*there is no 'Nobody'.*\n"
+            self.assertRegex(result.err, rf"\A{who}: .*there is no 'Nobody'.*\n"
                                          r"harpe train-sim: the server .* ended at its start\n\Z")
 
     def test_a_server_that_wants_a_token_is_told_of_at_once(self):
