@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The emulator in a simulated world (base/platform.h). A world is one process, in which one thread
- * runs at a time, and whose processes share one copy of this library. A thread gives way to others
- * only while it waits, and never between emulator_hold and emulator_release, or emulator_lock and
- * emulator_unlock. So nothing is locked in a world, and a thread that is killed holds nothing.
+/* The emulator in a simulated world (base/platform.h). A world is one real process. All processes
+ * of the world share one copy of this library, and one thread runs at a time. Another thread can
+ * run only while a thread waits, and no thread waits between emulator_hold and emulator_release, or
+ * between emulator_lock and emulator_unlock. Therefore the emulator locks nothing in a world, and a
+ * killed thread never leaves a lock behind.
  *
- * Calls take no time, unless a fault or the physics of the GPU says so. Work ends exactly when it
- * is computed to end. What makes up for the delays of a real host has no effect: harpe_emulator.h's
- * `is_held` is not called, and a clock holds from the moment at which it is set. The works of a
- * process that has ended end at the next call on their GPU. */
+ * A call takes no time, unless a fault or the physics of the GPU gives it a duration. Work ends at
+ * exactly the computed time. A real host has delays, for which the emulator makes up; a world has
+ * none, so the emulator does not call `is_held` of harpe_emulator.h, and a new clock holds from the
+ * moment of the call. When a process has ended, the next call on its GPU ends its work. */
 #ifndef HARPE_EMULATOR_WORLD_H
 #define HARPE_EMULATOR_WORLD_H
 

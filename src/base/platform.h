@@ -35,7 +35,7 @@ typedef struct harpe_platform {
     int (*open_process)(pid_t process);
     bool (*signal_process)(int pidfd, int signal_number);
     int (*take_descriptor)(int pidfd, int number);
-    void (*exit)(void); /* does not return */
+    void (*exit)(int status); /* does not return */
     /* Starts a helper process with these descriptors (-1: none), which stay the caller's. `socket`
      * is then the helper's end. Returns 0 or an errno. */
     int (*start_helper)(const char *const *arguments, int socket, int starter, int memory);

@@ -87,7 +87,7 @@ bool harpe_process_peer(int socket, struct ucred *out) {
 }
 
 _Noreturn void harpe_process_exit(int status) {
-    if (harpe_platform_in_use) harpe_platform_in_use->exit();
+    if (harpe_platform_in_use) harpe_platform_in_use->exit(status);
     _exit(status);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Processes as others see them: numbers, starts, ends and signals. helper_process.h starts
- * processes. */
+/* Numbers, starts, ends and signals of processes, and what a process shares with others.
+ * helper_process.h starts processes. */
 #ifndef HARPE_BASE_PROCESS_H
 #define HARPE_BASE_PROCESS_H
 
@@ -25,23 +25,25 @@ int harpe_process_open(pid_t process);
 /* Sends a signal to the process of a pidfd. Returns 0, or -1 with errno. */
 int harpe_process_signal(int pidfd, int signal_number);
 
-/* Returns a new descriptor for that of number `number` in the process of a pidfd, or -1 with errno.
- */
+/* Copies the descriptor `number` of the process of a pidfd. Returns the new descriptor, or -1 with
+ * errno. */
 int harpe_process_take_descriptor(int pidfd, int number);
 
-/* Reads a small file of /proc/PROCESS, such as "comm", into a text. The text is empty if there is
- * no such file. */
+/* Reads /proc/PROCESS/FILE, a small file such as "comm". `text` becomes "" if the file does not
+ * exist.
+ */
 void harpe_process_read(pid_t process, const char *file, char *text, size_t size);
 
-/* Blocks these signals for the calling thread. Returns a new descriptor, from which struct
- * signalfd_siginfo can be read when one of them has arrived, or -1 with errno. The caller closes
- * it. */
+/* Blocks these signals for the calling thread. Returns a new descriptor. When one of the signals
+ * arrives, the caller can read a struct signalfd_siginfo from it. The caller closes the descriptor.
+ * Returns -1 with errno on failure. */
 int harpe_process_signals(const sigset_t *signals);
 
 /* Connects a Unix socket as connect() does. */
 int harpe_process_connect(int socket, const struct sockaddr *address, socklen_t length);
-/* Learns from the kernel which process is at the other end of a Unix socket. The process number is
- * 0 if this process cannot see the other. Returns false with errno on failure. */
+/* Asks the kernel which process is at the other end of a Unix socket. The process number is 0 if
+ * the other process is in a namespace that this process cannot see. Returns false with errno on
+ * failure. */
 bool harpe_process_peer(int socket, struct ucred *out);
 
 /* Ends the calling process at once, without the calls of atexit. */
@@ -52,14 +54,14 @@ _Noreturn void harpe_process_exit(int status);
 void *harpe_process_map(int file, size_t size);
 void harpe_process_unmap(void *memory, size_t size);
 
-/* Returns the directory that a simulated world has in place of directories that all of a user's
- * processes share. Returns NULL outside of a world. */
+/* Returns the directory of a simulated world. It takes the place of directories that all processes
+ * of a user share. Returns NULL outside of a world. */
 const char *harpe_process_world_directory(void);
 
-/* Notes that the calling process holds a descriptor whose close others wait for, such as a lock on
- * a file. Returns the descriptor. */
+/* Call it for a descriptor whose end other processes wait for, such as a socket or the lock of a
+ * file. A world closes the descriptor when it kills the calling process. Returns the descriptor. */
 int harpe_process_holds(int descriptor);
-/* Closes such a descriptor. */
+/* Closes a descriptor that harpe_process_holds has noted. */
 void harpe_process_close(int descriptor);
 
 #endif

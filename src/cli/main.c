@@ -134,9 +134,9 @@ static int run_help(int argc, char **argv) {
 }
 
 /* A controller may reach its GPU through zeusd, by HTTP. */
-static int run_controller(void) {
+static int run_controller(int argc, char **argv) {
     harpe_connections_begin();
-    int code = harpe_controller_main();
+    int code = harpe_controller_main(argc, argv);
     harpe_connections_end();
     return code;
 }
@@ -164,7 +164,7 @@ int main(int argc, char **argv) {
         puts("Usage: harpe [-?V] [--help] [--usage] [--version] COMMAND [OPTION...]");
         return HARPE_EXIT_OK;
     }
-    if (strcmp(first, HARPE_CONTROLLER_ARGUMENT) == 0) return run_controller();
+    if (strcmp(first, HARPE_CONTROLLER_ARGUMENT) == 0) return run_controller(argc, argv);
     if (strcmp(first, HARPE_FILE_PROCESS_ARGUMENT) == 0)
         return harpe_server_file_process_main(argc, argv);
     if (strcmp(first, HARPE_SUPERVISOR_ARGUMENT) == 0) return harpe_supervisor_main(argc, argv);

@@ -193,7 +193,9 @@ static harpe_status restore(controller_process *controller, harpe_error *error) 
     return status;
 }
 
-int harpe_controller_main(void) {
+int harpe_controller_main(int argc, char **argv) {
+    (void)argc;
+    (void)argv;
     /* Not freed if a thread hangs in the driver, which may outlive this function. */
     controller_process *controller = harpe_calloc(1, sizeof *controller);
     harpe_error error = {.status = HARPE_OK};

@@ -258,7 +258,7 @@ static void register_job(harpe_pipeline *optimizer) {
 static void register_rank(harpe_pipeline *optimizer) {
     harpe_reply reply;
     harpe_conversation *talk = &optimizer->conversation;
-    if (talk->comes_back && harpe_reply_is_published(talk->connection)) {
+    if (talk->comes_back && !talk->knows_keys && harpe_reply_is_published(talk->connection)) {
         talk->comes_back = false;
         enter(optimizer, HARPE_PFO_WAITING);
         return;

@@ -22,8 +22,8 @@ typedef struct harpe_server harpe_server;
 harpe_status harpe_server_new(const harpe_settings *settings, harpe_log log, void (*leave)(void),
                               harpe_server **out, harpe_error *error);
 /* Makes an enclosed server, for a simulated world. It does not listen, takes no signals, starts no
- * processes, and gives no advice on directories. Nothing depends on the machine if worker_threads
- * is set. harpe_server_free waits for its work. */
+ * processes, and does not warn about directories. The number of its threads depends on the machine
+ * unless the setting worker_threads is given. harpe_server_free waits for its work. */
 harpe_status harpe_server_new_enclosed(const harpe_settings *settings, harpe_log log,
                                        harpe_server **out, harpe_error *error);
 /* Gives a connected stream socket to the server, as a connection of its own user. Returns false if

@@ -145,12 +145,6 @@ static void run_first(void *user) {
     harpe_transport_end();
 }
 
-static int run_controller(int argc, char **argv) {
-    (void)argc;
-    (void)argv;
-    return harpe_controller_main();
-}
-
 /* All descriptors of a world are open in this process. */
 static harpe_status make_room_for_files(const harpe_sim_options *options, harpe_error *error) {
     struct rlimit limit;
@@ -170,8 +164,8 @@ static harpe_status make_room_for_files(const harpe_sim_options *options, harpe_
 
 static harpe_status run_in_world(const harpe_sim_options *options, const char *directory,
                                  const harpe_sim_staging *staging, harpe_error *error) {
-    static const harpe_world_program programs[] = {{HARPE_CONTROLLER_ARGUMENT, run_controller},
-                                                   {0}};
+    static const harpe_world_program programs[] = {
+        {HARPE_CONTROLLER_ARGUMENT, harpe_controller_main}, {0}};
     world_run run = {options, directory, staging, HARPE_INTERRUPTED, error};
     harpe_world_options world = {.seed = options->seed};
     if (staging->world) world = *staging->world;

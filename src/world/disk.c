@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files in memory, and SQLite's VFS on them. Each file has two images: what programs read, and what
- * a crash leaves. The changes that are only in the first one are listed in their order. This file
- * knows nothing of the contents. */
+/* Files in memory, and a VFS through which SQLite uses them. Each file has two images. Programs
+ * read the first one, and the second one is durable: a crash keeps it. A list has the changes that
+ * the durable image lacks, in the order in which they were made. This file does not interpret the
+ * bytes.
+ */
 #include "world/disk.h"
 
 #include <errno.h>

@@ -21,7 +21,7 @@
 
 enum { STACK_BYTES = 512 << 10 }; /* the system gives the pages that are used */
 
-/* The stacks of ended fibers, for new ones. The first word of a stack's lowest page links them. */
+/* The stacks of freed fibers. The first word of each is a pointer to the next. */
 static struct free_stack { struct free_stack *next; } * free_stacks;
 
 static size_t guard_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
@@ -147,8 +147,7 @@ void harpe_fiber_switch(harpe_fiber *from, harpe_fiber *to) {
 #endif
 }
 
-void harpe_fiber_began(harpe_fiber *fiber, harpe_fiber *from) {
-    (void)from;
+void harpe_fiber_began(harpe_fiber *fiber) {
 #ifdef HAS_ADDRESS_SANITIZER
     arrive(fiber);
 #else

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fibers: stacks between which one thread of the system switches. */
+/* A fiber is a function that runs on a stack of its own. One thread of the system runs all fibers,
+ * one at a time, and switches from one stack to another. */
 #ifndef HARPE_WORLD_FIBER_H
 #define HARPE_WORLD_FIBER_H
 
@@ -23,13 +24,13 @@ typedef struct harpe_fiber {
 
 /* Makes a fiber that calls `run`, which must not return. Returns false without memory. */
 bool harpe_fiber_make(harpe_fiber *fiber, void (*run)(void *user), void *user);
-/* Frees the stack. The fiber must not run. */
+/* Frees the stack. Do not call it on the fiber itself. */
 void harpe_fiber_free(harpe_fiber *fiber);
-/* Frees the stacks that are kept for new fibers. */
+/* Stacks of freed fibers are kept for new fibers. This frees them. */
 void harpe_fiber_end_all(void);
-/* Continues `to`, and returns when another fiber continues `from`. */
+/* Lets `to` continue. Returns when another fiber lets `from` continue. */
 void harpe_fiber_switch(harpe_fiber *from, harpe_fiber *to);
-/* The first call of a new fiber, which `from` has continued. */
-void harpe_fiber_began(harpe_fiber *fiber, harpe_fiber *from);
+/* A new fiber calls this first. */
+void harpe_fiber_began(harpe_fiber *fiber);
 
 #endif

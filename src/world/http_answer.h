@@ -42,7 +42,8 @@ void harpe_http_answer_begin(harpe_http_answer_reader *reader, harpe_connection 
  * (HARPE_TRANSFER_REASON_SIZE bytes). */
 harpe_transfer_result harpe_http_answer_take(harpe_http_answer_reader *reader, const char *bytes,
                                              size_t length, char *reason);
-/* The connection has ended. Returns true if the answer is complete; otherwise writes the reason. */
+/* Call it when the connection has ended. Returns true if the answer is complete. Otherwise returns
+ * false, and writes to `reason` what is missing. */
 bool harpe_http_answer_ends(const harpe_http_answer_reader *reader, char *reason);
 /* Returns true if the connection can carry another request after this answer. */
 bool harpe_http_answer_keeps(const harpe_http_answer_reader *reader);

@@ -133,7 +133,8 @@ static int connect_to_path(const char *path) {
     if (length >= sizeof address.sun_path) return -1;
     memcpy(address.sun_path, path, length + 1);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) == 0) return fd;
+    if (fd < 0 || harpe_process_connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
+        return fd;
     (void)close(fd);
     return -1;
 }

@@ -88,7 +88,7 @@ struct process {
     const char *name;
     bool is_alive;
     int status;
-    int64_t started_ns, stalled_until_ns;
+    int64_t stalled_until_ns;
     thread *threads;
     uid_t uid;
     gid_t gid;
@@ -135,10 +135,9 @@ static struct world {
     int64_t now_ns, wall_offset_ns;
     uint64_t random, sequence, turns_at_once;
     unsigned introduced; /* sockets */
-    harpe_world_counts counts;
+    uint64_t turns;
     void (*step)(void *user);
     void *step_user;
-    harpe_status status;
     harpe_error *error;
 } world;
 
@@ -220,8 +219,8 @@ static void leave_bucket(thread *one) {
 
 /* ---- Waits by descriptor --------------------------------------------------------------------- */
 
-/* Descriptors stay in the epoll instance, because to add one that is itself an epoll instance takes
- * the kernel long. Each is reported once, and then again after the next wait for it. */
+/* The kernel needs long to add one epoll instance to another, so a descriptor stays in the world's
+ * instance. EPOLLONESHOT: the kernel reports a descriptor only once after each wait for it. */
 static uint32_t events_of(int fd) {
     uint32_t events = EPOLLONESHOT;
     for (const poller *one = world.polled[fd]; one; one = one->next)
@@ -229,8 +228,9 @@ static uint32_t events_of(int fd) {
     return events;
 }
 
-/* Returns false if the kernel cannot wait for this descriptor: then it is always ready. */
-static bool begin_polling(poller *one) {
+/* Does nothing for a descriptor for which the kernel cannot wait, such as a file: poll() has found
+ * it ready. */
+static void begin_polling(poller *one) {
     if ((size_t)one->fd >= world.polled_capacity) {
         size_t before = world.polled_capacity;
         if (!HARPE_ARRAY_RESERVE(world.polled, world.polled_capacity, (size_t)one->fd + 1)) abort();
@@ -245,10 +245,8 @@ static bool begin_polling(poller *one) {
     one->next = NULL;
     *link = one;
     struct epoll_event event = {.events = events_of(one->fd), .data.fd = one->fd};
-    int failed = epoll_ctl(world.epoll_fd, EPOLL_CTL_MOD, one->fd, &event);
-    if (failed && errno == ENOENT)
-        failed = epoll_ctl(world.epoll_fd, EPOLL_CTL_ADD, one->fd, &event);
-    return !failed;
+    if (epoll_ctl(world.epoll_fd, EPOLL_CTL_MOD, one->fd, &event) != 0 && errno == ENOENT)
+        (void)epoll_ctl(world.epoll_fd, EPOLL_CTL_ADD, one->fd, &event);
 }
 
 static void end_polling(thread *one) {
@@ -327,7 +325,7 @@ static void end_process(process *own, int status);
 static void run_thread(void *user) {
     thread *self = user;
     process *own = self->process;
-    harpe_fiber_began(&self->fiber, &world.scheduler);
+    harpe_fiber_began(&self->fiber);
     errno = 0;
     if (self->run) {
         (void)self->run(self->user);
@@ -362,7 +360,6 @@ static thread *new_thread(process *own, const char *name, void *(*run)(void *use
     new->sibling_link = &own->threads;
     if (own->threads) own->threads->sibling_link = &new->sibling;
     own->threads = new;
-    world.counts.threads++;
     make_ready(new);
     return new;
 }
@@ -382,14 +379,12 @@ static process *new_process(const char *name) {
     *new = (process){.number = FIRST_PROCESS + (pid_t)world.process_count,
                      .name = name,
                      .is_alive = true,
-                     .started_ns = world.now_ns,
                      .uid = getuid(),
                      .gid = getgid(),
                      .end = {-1, -1},
                      .signals = {-1, -1},
                      .helper = {-1, -1, -1}};
     world.processes[world.process_count++] = new;
-    world.counts.processes++;
     return new;
 }
 
@@ -555,7 +550,7 @@ static int wait_for_descriptors(struct pollfd *waited, nfds_t count, int64_t lon
         for (nfds_t i = 0; i < count; i++) {
             self->pollers[i] =
                 (poller){.thread = self, .fd = waited[i].fd, .events = waited[i].events};
-            if (waited[i].fd >= 0) (void)begin_polling(&self->pollers[i]);
+            if (waited[i].fd >= 0) begin_polling(&self->pollers[i]);
         }
         (void)wait_now(until_ns);
     }
@@ -592,7 +587,7 @@ static void join_thread(pthread_t number) {
 
 static pid_t self(void) { return world.current ? world.current->process->number : FIRST_PROCESS; }
 
-/* Processes start at different times, so that a number and a time name one process. */
+/* No two processes of a world have the same number, so the number also tells the start. */
 static uint64_t started(pid_t number) {
     const process *found = find_process(number);
     return found && found->is_alive ? (uint64_t)number : 0;
@@ -640,7 +635,7 @@ static int take_descriptor(int pidfd, int number) {
     return -1;
 }
 
-static void exit_process(void) { end_process(world.current->process, 0); }
+static void exit_process(int status) { end_process(world.current->process, status); }
 
 static int start_helper(const char *const *arguments, int socket, int starter, int memory) {
     const harpe_world_program *program = world.options.programs;
@@ -831,7 +826,6 @@ static bool look_at_descriptors(void) {
 static bool pass_time(void) {
     if (world.heap_count == 0) return false;
     world.now_ns = world.heap[0].until_ns;
-    world.counts.time_steps++;
     world.turns_at_once = 0;
     while (world.heap_count > 0 && world.heap[0].until_ns <= world.now_ns)
         end_wait(world.heap[0].thread, false);
@@ -862,7 +856,7 @@ static void take_turn(void) {
         wait_by_time(one, stalled_ns);
         return;
     }
-    world.counts.turns++;
+    world.turns++;
     world.turns_at_once++;
     world.current = one;
     one->state = RUNNING;
@@ -952,4 +946,4 @@ void harpe_world_on_step(void (*step_function)(void *user), void *user) {
     world.step_user = user;
 }
 
-harpe_world_counts harpe_world_count(void) { return world.counts; }
+uint64_t harpe_world_turns(void) { return world.turns; }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs processes of Harpe in this process, in virtual time. Each thread is a fiber. One fiber runs
- * at a time, until it waits (base/wait.h). When all fibers wait, the time jumps to the earliest end
- * of a wait. The order depends only on the seed, so a run can be repeated.
+/* Runs several processes of Harpe inside one real process, in virtual time. Each thread is a fiber.
+ * One fiber runs at a time, until it waits (base/wait.h). When all fibers wait, the time jumps to
+ * the moment at which the first wait ends. Only the seed decides the order in which fibers run, so
+ * a run can be repeated.
  *
- * Descriptors are those of the kernel: sockets, pipes and memory of this process. Code in the world
- * may call the kernel for anything that does not wait.
+ * Sockets, pipes and shared memory are those of the kernel. Code in a world may make any call of
+ * the kernel that does not wait.
  *
- * One world exists at a time. All functions except harpe_world_run are called inside. */
+ * Only one world exists at a time. Call all functions except harpe_world_run inside of it. */
 #ifndef HARPE_WORLD_WORLD_H
 #define HARPE_WORLD_WORLD_H
 
@@ -25,14 +26,14 @@ typedef struct harpe_world_program {
 
 typedef struct harpe_world_options {
     uint64_t seed;
-    /* True: which fiber continues is drawn, and a fiber may lose its turn at each lock. False: in
-     * the order of their wake-ups, which is faster. */
+    /* True: the world draws which fiber runs next, and a fiber may lose its turn at each lock.
+     * False: fibers run in the order in which they were woken, which is faster. */
     bool shuffles;
     const harpe_world_program *programs; /* ends with a NULL name; NULL: none */
     int64_t wall_ns;                     /* time of day at the start, since 1970 */
     const char *directory;               /* of harpe_process_world_directory; NULL: none */
-    /* The run fails after this virtual time, or after this many turns without a step of time. 0: no
-     * limit. */
+    /* The run fails after this virtual time, or when fibers have got so many turns and time has not
+     * passed. 0: no limit. */
     int64_t longest_ns;
     uint64_t most_turns;
 } harpe_world_options;
@@ -75,11 +76,7 @@ uint64_t harpe_world_draw(uint64_t count);
 /* Calls `step` before each turn of a fiber. It does not wait. NULL: none. */
 void harpe_world_on_step(void (*step)(void *user), void *user);
 
-typedef struct harpe_world_counts {
-    uint64_t turns;              /* of fibers */
-    uint64_t time_steps;         /* jumps of the time */
-    uint64_t threads, processes; /* started */
-} harpe_world_counts;
-harpe_world_counts harpe_world_count(void);
+/* Returns how often a fiber has got a turn so far. */
+uint64_t harpe_world_turns(void);
 
 #endif

@@ -82,11 +82,6 @@ static inline void let_gpu_work(unsigned gpu, bool works) {
 /* Returns a running controller's process; -1: there is none. */
 static inline pid_t find_controller(void) { return harpe_world_pick(HARPE_CONTROLLER_ARGUMENT); }
 
-static inline int run_controller(int argc, char **argv) {
-    (void)argc, (void)argv;
-    return harpe_controller_main();
-}
-
 static inline void put_or_unset(const char *name, const char *text) {
     if (text) put_file(scratch_path(world_test_now->files, name), text);
     setenv(name, world_test_now->files->path, 1);
@@ -126,8 +121,8 @@ static inline void run_first(void *user) {
 }
 
 static inline void run_in_world(void **state) {
-    static const harpe_world_program programs[] = {{HARPE_CONTROLLER_ARGUMENT, run_controller},
-                                                   {0}};
+    static const harpe_world_program programs[] = {
+        {HARPE_CONTROLLER_ARGUMENT, harpe_controller_main}, {0}};
     world_test_now = *state;
     setenv("CMOCKA_TEST_ABORT", "1", 1);
     int seeds = all_trials() ? test_trials(20) : 2;

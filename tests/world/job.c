@@ -5,11 +5,8 @@
 
 #include <dlfcn.h>
 #include <inttypes.h>
-#include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <harpe/gpu.h>
 
@@ -57,6 +54,7 @@ typedef struct given_schedule {
 typedef struct world_job {
     const world_job_options *options;
     world_job_result *result;
+    world_notes notes;
     harpe_sim_run *run;
     harpe_sim_ranks ranks;
     pid_t own; /* this process, which asks the server without faults */
@@ -65,19 +63,17 @@ typedef struct world_job {
     int (*energy)(unsigned int gpu, int64_t at_ns, double *energy_j);
     uint32_t idle_mhz;
 
-    bool is_calm;            /* no more faults */
-    int64_t calm_ns;         /* since */
-    int64_t calm_round;      /* the round at that time */
-    int64_t disk_until_ns;   /* the disk's fault ends; 0: it has none */
-    int64_t driver_until_ns; /* the driver's fault, and processes that stand still, end */
-    int64_t stalled_until_ns;
+    bool is_calm;                    /* no more faults */
+    int64_t calm_ns;                 /* since */
+    int64_t calm_round;              /* the round at that time */
+    int64_t disk_until_ns;           /* the disk's fault ends; 0: it has none */
+    int64_t driver_until_ns;         /* the same of the driver */
+    int64_t stalled_until_ns;        /* all processes that stand still go on */
     int64_t fault_ns, next_fault_ns; /* longest time between faults, and the next one */
     pid_t doomed;                    /* to be killed after so many turns; 0: none */
     uint64_t doomed_turns;
     bool dooms_controller;
     int64_t server_back_ns; /* 0: it runs */
-    int64_t ranks_back_ns;  /* 0: they run */
-    int64_t gone_ns;        /* when the last rank had ended */
 
     /* Results that the server has accepted. */
     int64_t accepted_round;  /* the newest round of them; -1: none */
@@ -106,32 +102,6 @@ bool world_faults_read(const char *list, unsigned *faults) {
         list += length + (list[length] == ',');
     }
     return true;
-}
-
-/* ---- What is told ---------------------------------------------------------------------------- */
-
-static void tell(const world_job *job, const char *format, ...) HARPE_PRINTF(2, 3);
-static void tell(const world_job *job, const char *format, ...) {
-    va_list arguments;
-    if (!job->options->trace) return;
-    fprintf(job->options->trace, "%14.6f  ", (double)harpe_clock_ns() * 1e-9);
-    va_start(arguments, format);
-    vfprintf(job->options->trace, format, arguments);
-    va_end(arguments);
-    fputc('\n', job->options->trace);
-}
-
-/* Notes what did not hold. The first such note stays. */
-static void accuse(world_job *job, const char *format, ...) HARPE_PRINTF(2, 3);
-static void accuse(world_job *job, const char *format, ...) {
-    va_list arguments;
-    if (*job->result->fault) return;
-    size_t length = (size_t)snprintf(job->result->fault, sizeof job->result->fault,
-                                     "at %.6f s: ", (double)harpe_clock_ns() * 1e-9);
-    va_start(arguments, format);
-    vsnprintf(job->result->fault + length, sizeof job->result->fault - length, format, arguments);
-    va_end(arguments);
-    tell(job, "%s", job->result->fault);
 }
 
 static bool has(const world_job *job, unsigned kind) { return job->options->faults & kind; }
@@ -178,11 +148,12 @@ static harpe_message_fate draw_fate(void *user, const harpe_message *message) {
         fate.double_late_ns = late_ns;
         break;
     }
-    tell(job, "fault: %s %s of process %d: late %.3f s, lost %d %d, cut %d %d, twice %d",
-         message->method, message->target, (int)message->client,
-         (double)(fate.request_late_ns + fate.answer_late_ns + fate.double_late_ns) * 1e-9,
-         fate.loses_request, fate.loses_answer, fate.cuts_request, fate.cuts_answer,
-         fate.is_doubled);
+    world_tell(&job->notes,
+               "fault: %s %s of process %d: late %.3f s, lost %d %d, cut %d %d, twice %d",
+               message->method, message->target, (int)message->client,
+               (double)(fate.request_late_ns + fate.answer_late_ns + fate.double_late_ns) * 1e-9,
+               fate.loses_request, fate.loses_answer, fate.cuts_request, fate.cuts_answer,
+               fate.is_doubled);
     return fate;
 }
 
@@ -203,8 +174,8 @@ static void note_accepted(world_job *job, const harpe_message *message) {
 static void see_answer(void *user, const harpe_message *message, long http_status,
                        uint64_t body_hash) {
     world_job *job = user;
-    tell(job, "%s %s of process %d: %ld", message->method, message->target, (int)message->client,
-         http_status);
+    world_tell(&job->notes, "%s %s of process %d: %ld", message->method, message->target,
+               (int)message->client, http_status);
     if (http_status == 200 && strncmp(message->target, "/result/", 8) == 0)
         note_accepted(job, message);
     if (http_status != 200 || strncmp(message->target, "/schedule/", 10) != 0 ||
@@ -214,7 +185,7 @@ static void see_answer(void *user, const harpe_message *message, long http_statu
         const given_schedule *earlier = &job->schedules[i];
         if (strcmp(earlier->target, message->target) != 0) continue;
         if (earlier->hash != body_hash)
-            accuse(job, "%s was answered with two schedules", message->target);
+            world_accuse(&job->notes, "%s was answered with two schedules", message->target);
         return;
     }
     if (!HARPE_ARRAY_RESERVE(job->schedules, job->schedule_capacity, job->schedule_count + 1))
@@ -230,7 +201,7 @@ static void see_answer(void *user, const harpe_message *message, long http_statu
 static void count_turn(void *user) {
     world_job *job = user;
     if (job->doomed == 0 || job->doomed_turns-- > 0) return;
-    tell(job, "fault: process %d is killed", (int)job->doomed);
+    world_tell(&job->notes, "fault: process %d is killed", (int)job->doomed);
     job->has_killed_controller = job->has_killed_controller || job->dooms_controller;
     harpe_world_kill(job->doomed);
     job->doomed = 0;
@@ -263,7 +234,8 @@ static void stall(world_job *job) {
     pid_t picked = harpe_world_pick(NULL);
     int64_t until_ns = harpe_clock_ns() + (int64_t)harpe_world_draw(30 * SECOND);
     if (picked < 0) return;
-    tell(job, "fault: process %d stands still until %.3f s", (int)picked, (double)until_ns * 1e-9);
+    world_tell(&job->notes, "fault: process %d stands still until %.3f s", (int)picked,
+               (double)until_ns * 1e-9);
     harpe_world_stall(picked, until_ns);
     if (until_ns > job->stalled_until_ns) job->stalled_until_ns = until_ns;
     job->result->stalls++;
@@ -272,7 +244,7 @@ static void stall(world_job *job) {
 static void jump(world_job *job) {
     int64_t by_ns = (int64_t)harpe_world_draw(2 * 86400 * SECOND) - 86400 * SECOND;
     if (harpe_world_draw(2)) by_ns /= 10000;
-    tell(job, "fault: the time of day jumps by %.3f s", (double)by_ns * 1e-9);
+    world_tell(&job->notes, "fault: the time of day jumps by %.3f s", (double)by_ns * 1e-9);
     harpe_world_jump(by_ns);
     job->result->jumps++;
 }
@@ -284,7 +256,8 @@ static void disturb_driver(world_job *job) {
     if (!job->use_faults || job->driver_until_ns > 0) return;
     if (!job->use_faults(list)) return;
     job->driver_until_ns = harpe_clock_ns() + (int64_t)harpe_world_draw(20 * SECOND);
-    tell(job, "fault: the driver has %s until %.3f s", list, (double)job->driver_until_ns * 1e-9);
+    world_tell(&job->notes, "fault: the driver has %s until %.3f s", list,
+               (double)job->driver_until_ns * 1e-9);
     job->result->driver_faults++;
 }
 
@@ -300,9 +273,10 @@ static void disturb_disk(world_job *job) {
     }
     harpe_disk_set_faults(job->run->server->disk, &faults);
     job->disk_until_ns = harpe_clock_ns() + (int64_t)harpe_world_draw(20 * SECOND);
-    tell(job, "fault: the disk has write errors %u, sync errors %u, room %lld, and takes %.3f s",
-         faults.write_errors_ppm, faults.sync_errors_ppm, (long long)faults.room_bytes,
-         (double)faults.write_ns * 1e-9);
+    world_tell(&job->notes,
+               "fault: the disk has write errors %u, sync errors %u, room %lld, and takes %.3f s",
+               faults.write_errors_ppm, faults.sync_errors_ppm, (long long)faults.room_bytes,
+               (double)faults.write_ns * 1e-9);
     job->result->store_faults++;
 }
 
@@ -311,14 +285,14 @@ static void end_disk_fault(world_job *job, bool at_once) {
     if (job->disk_until_ns == 0 || (!at_once && harpe_clock_ns() < job->disk_until_ns)) return;
     harpe_disk_set_faults(job->run->server->disk, &none);
     job->disk_until_ns = 0;
-    tell(job, "the disk is well");
+    world_tell(&job->notes, "the disk is well");
 }
 
 static void end_driver_fault(world_job *job, bool at_once) {
     if (job->driver_until_ns == 0 || (!at_once && harpe_clock_ns() < job->driver_until_ns)) return;
     (void)job->use_faults("");
     job->driver_until_ns = 0;
-    tell(job, "the driver is well");
+    world_tell(&job->notes, "the driver is well");
 }
 
 static void cause_fault(world_job *job) {
@@ -358,8 +332,8 @@ static void check_rounds(world_job *job) {
             const harpe_sim_step *one = &harpe_sim_step_at(board, step)[r];
             if (one->end_ns == 0 || one->round < 0) continue;
             if (before >= 0 && (one->round < before || one->round > before + 1))
-                accuse(job, "rank %d ran round %" PRId64 " after round %" PRId64, r, one->round,
-                       before);
+                world_accuse(&job->notes, "rank %d ran round %" PRId64 " after round %" PRId64, r,
+                             one->round, before);
             before = one->round;
         }
         if (before > job->result->last_round) job->result->last_round = before;
@@ -381,8 +355,8 @@ static void check_steps(world_job *job) {
             if (one->end_ns == 0) continue;
             double duration_s = (double)(one->end_ns - one->begin_ns) * 1e-9;
             if (!(duration_s > 0) || !(one->energy_j > 0) || one->energy_j > 1000 * duration_s)
-                accuse(job, "step %d of rank %d took %.6f s and %.3f J", step, r, duration_s,
-                       one->energy_j);
+                world_accuse(&job->notes, "step %d of rank %d took %.6f s and %.3f J", step, r,
+                             duration_s, one->energy_j);
             job->result->energy_j += one->energy_j;
         }
     job->result->digest = digest;
@@ -400,15 +374,18 @@ static void check_job(world_job *job, const json_t *shown, int64_t accepted_roun
     const json_t *energy = json_object_get(json_object_get(shown, "figures"), "energy");
     double told_j = json_is_number(energy) ? json_number_value(energy) : job->told_j;
     if (round < accepted_round || round < job->told_round)
-        accuse(job, "the server is in round %" PRId64 " after round %" PRId64, round,
-               accepted_round > job->told_round ? accepted_round : job->told_round);
+        world_accuse(&job->notes, "the server is in round %" PRId64 " after round %" PRId64, round,
+                     accepted_round > job->told_round ? accepted_round : job->told_round);
     if (round == accepted_round && reported < __builtin_popcount(accepted_ranks))
-        accuse(job, "the server has %" PRId64 " results of round %" PRId64 ", and accepted %d",
-               reported, round, __builtin_popcount(accepted_ranks));
+        world_accuse(&job->notes,
+                     "the server has %" PRId64 " results of round %" PRId64 ", and accepted %d",
+                     reported, round, __builtin_popcount(accepted_ranks));
     if (told_j < job->told_j * (1 - 1e-9))
-        accuse(job, "the job's energy falls from %.3f J to %.3f J", job->told_j, told_j);
+        world_accuse(&job->notes, "the job's energy falls from %.3f J to %.3f J", job->told_j,
+                     told_j);
     if (told_j > drawn_j * 1.01 + 1)
-        accuse(job, "the server counts %.3f J, and the GPUs have drawn %.3f J", told_j, drawn_j);
+        world_accuse(&job->notes, "the server counts %.3f J, and the GPUs have drawn %.3f J",
+                     told_j, drawn_j);
     job->told_round = round;
     job->told_j = told_j;
 }
@@ -435,19 +412,23 @@ static void audit(world_job *job) {
     (void)snprintf(path, sizeof path, "/jobs/%s", job->run->board->job_id);
     long status = harpe_sim_server_ask(job->run->server, path, NULL, &shown, NULL);
     if (status == 200) check_job(job, shown, accepted_round, accepted_ranks, read_drawn_j(job));
-    if (status == 404) accuse(job, "the server has lost the job");
+    if (status == 404) world_accuse(&job->notes, "the server has lost the job");
     json_decref(shown);
 }
 
 /* ---- GPUs ------------------------------------------------------------------------------------ */
 
-/* A GPU without work and without a lock has its lowest clock. Returns the first GPU that is not so;
- * -1: none. */
-static int find_held_gpu(const world_job *job, uint32_t *clock_mhz) {
+/* A GPU without work and without a lock has its lowest clock. Returns the first GPU that has
+ * another clock; -1: none. */
+static int find_held_gpu(world_job *job, uint32_t *clock_mhz) {
     harpe_gpus_options options = {.visible_devices = "all"};
     harpe_gpus *gpus;
     int held = -1;
-    if (harpe_gpus_open(&options, &gpus, NULL) != HARPE_OK) return -1;
+    harpe_error error;
+    if (harpe_gpus_open(&options, &gpus, &error) != HARPE_OK) {
+        world_accuse(&job->notes, "the GPUs cannot be looked at: %s", error.message);
+        return -1;
+    }
     for (int gpu = 0; gpu < job->run->board->world_size && held < 0; gpu++)
         if (harpe_gpu_current_clocks(gpus, gpu, clock_mhz, NULL, NULL) == HARPE_OK &&
             *clock_mhz != job->idle_mhz)
@@ -472,8 +453,8 @@ static void check_gpus_are_back(world_job *job) {
     }
     if (held < 0) job->has_killed_controller = false;
     if (held >= 0 && !job->has_killed_controller)
-        accuse(job, "GPU %d has %u MHz, and not its %u MHz without a holder", held, clock_mhz,
-               job->idle_mhz);
+        world_accuse(&job->notes, "GPU %d has %u MHz, and not its %u MHz without a holder", held,
+                     clock_mhz, job->idle_mhz);
 }
 
 static uint32_t read_idle_clock(void) {
@@ -491,7 +472,7 @@ static uint32_t read_idle_clock(void) {
 static void note_late(void *user, int rank) {
     world_job *job = user;
     if (job->stalled_until_ns < harpe_clock_ns() - (int64_t)(HARPE_SIM_END_LIMIT_S * 1e9))
-        accuse(job, "rank %d does not end", rank);
+        world_accuse(&job->notes, "rank %d does not end", rank);
 }
 
 /* Restarts what was killed, as the operators of a cluster do. */
@@ -499,30 +480,30 @@ static void restart(world_job *job, harpe_error *error) {
     int failed;
     harpe_sim_server *server = job->run->server;
     if (job->server_back_ns == 0 && !harpe_world_is_alive(server->pid)) {
-        tell(job, "the server has ended");
+        world_tell(&job->notes, "the server has ended");
         job->server_back_ns = harpe_clock_ns() + (int64_t)harpe_world_draw(20 * SECOND);
     }
     if (job->server_back_ns > 0 && harpe_clock_ns() >= job->server_back_ns) {
         job->server_back_ns = 0;
         if (has(job, WORLD_STORE) && harpe_world_draw(2)) {
-            tell(job, "fault: the server's machine has lost its power");
+            world_tell(&job->notes, "fault: the server's machine has lost its power");
             harpe_disk_crash(server->disk);
             job->result->store_faults++;
         }
         if (harpe_sim_server_restart(server, error) != HARPE_OK &&
             !harpe_world_is_alive(server->pid)) {
-            tell(job, "the server does not start: %s", error->message);
+            world_tell(&job->notes, "the server does not start: %s", error->message);
             job->server_back_ns = harpe_clock_ns() + SECOND;
         }
     }
     int left = harpe_sim_ranks_left(&job->ranks, &failed);
-    if (failed >= 0) tell(job, "rank %d has failed", failed);
-    if (left == job->run->board->world_size || job->ranks_back_ns > 0) return;
+    if (failed >= 0) world_tell(&job->notes, "rank %d has failed", failed);
+    if (left == job->run->board->world_size) return;
     harpe_sim_ranks_end(&job->ranks, note_late, job);
     check_gpus_are_back(job);
-    tell(job, "the ranks start again");
+    world_tell(&job->notes, "the ranks start again");
     if (harpe_sim_ranks_start(&job->ranks, error) != HARPE_OK)
-        accuse(job, "the ranks do not start: %s", error->message);
+        world_accuse(&job->notes, "the ranks do not start: %s", error->message);
 }
 
 /* Faults end when two thirds of the steps are done. The job must then run new rounds. */
@@ -534,7 +515,7 @@ static void become_calm(world_job *job) {
     job->doomed = 0;
     end_driver_fault(job, true);
     end_disk_fault(job, true);
-    tell(job, "calm, at round %" PRId64, job->calm_round);
+    world_tell(&job->notes, "calm, at round %" PRId64, job->calm_round);
 }
 
 static bool is_over(world_job *job) {
@@ -543,8 +524,9 @@ static bool is_over(world_job *job) {
     if (*job->result->fault) return true;
     if (!job->is_calm) return false;
     if (!is_new && (double)(harpe_clock_ns() - from_ns) * 1e-9 > RECOVERY_S)
-        accuse(job, "no new rounds since the last fault at %.3f s: round %" PRId64 " of step %d",
-               (double)job->calm_ns * 1e-9, newest_round(job), steps_done(job));
+        world_accuse(&job->notes,
+                     "no new rounds since the last fault at %.3f s: round %" PRId64 " of step %d",
+                     (double)job->calm_ns * 1e-9, newest_round(job), steps_done(job));
     return is_new && steps_done(job) >= job->wanted_steps;
 }
 
@@ -570,12 +552,14 @@ static void check_end(world_job *job) {
     atomic_store(&job->run->board->stop, 1);
     while (harpe_sim_ranks_left(&job->ranks, &failed) > 0 && harpe_clock_ns() < until_ns)
         harpe_sleep_ns(LOOK_MS * MILLISECOND);
-    if (harpe_sim_ranks_left(&job->ranks, &failed) > 0) accuse(job, "the ranks do not end");
+    if (harpe_sim_ranks_left(&job->ranks, &failed) > 0)
+        world_accuse(&job->notes, "the ranks do not end");
     harpe_sim_ranks_end(&job->ranks, note_late, job);
     check_gpus_are_back(job);
     int64_t end_ns = harpe_clock_ns();
     harpe_sleep_until((job->stalled_until_ns > end_ns ? job->stalled_until_ns : end_ns) + SECOND);
-    if (harpe_world_pick(HARPE_CONTROLLER_ARGUMENT) >= 0) accuse(job, "a controller is left");
+    if (harpe_world_pick(HARPE_CONTROLLER_ARGUMENT) >= 0)
+        world_accuse(&job->notes, "a controller is left");
 }
 
 static world_job *staged; /* the job of the launcher below */
@@ -584,7 +568,6 @@ static harpe_status launch(harpe_sim_run *run, harpe_error *error) {
     world_job *job = staged;
     job->run = run;
     job->own = harpe_process_self();
-    *(void **)&job->use_faults = NULL;
     void *library = dlopen(run->board->library, RTLD_NOW | RTLD_LOCAL);
     if (library) {
         *(void **)&job->use_faults = dlsym(library, "harpe_emulator_use_faults");
@@ -607,8 +590,7 @@ static harpe_status launch(harpe_sim_run *run, harpe_error *error) {
     }
     harpe_sim_ranks_free(&job->ranks);
     if (library) (void)dlclose(library);
-    harpe_world_counts counts = harpe_world_count();
-    job->result->turns = counts.turns;
+    job->result->turns = harpe_world_turns();
     job->result->virtual_s = (double)harpe_clock_ns() * 1e-9;
     return status;
 }
@@ -623,13 +605,18 @@ static uint64_t draw(uint64_t *random, uint64_t count) {
 }
 
 static void write_log(void *user, harpe_log_level level, const char *line) {
+    const world_job *job = user;
     (void)level;
-    tell(user, "log: %s", line);
+    world_tell(&job->notes, "log: %s", line);
 }
 
 world_job_result world_job_run(const world_job_options *options) {
     world_job_result result = {.last_round = -1};
-    world_job job = {.options = options, .result = &result, .accepted_round = -1, .told_round = -1};
+    world_job job = {.options = options,
+                     .result = &result,
+                     .notes = {options->trace, result.fault},
+                     .accepted_round = -1,
+                     .told_round = -1};
     uint64_t random = options->seed * UINT64_C(0x9E3779B97F4A7C15) + 88172645463325252U;
     for (int i = 0; i < 10; i++)
         (void)draw(&random, 2);

@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "world/notes.h"
+
 /* Kinds of faults, as bits. */
 enum {
     WORLD_MESSAGES = 1, /* late, lost, doubled, cut, out of order */

@@ -84,6 +84,7 @@ typedef struct lent {
 static struct {
     const world_node_options *options;
     world_node_result *result;
+    world_notes notes;
     char folder[64], socket[96], config[96];
     bool has_rules;
     void (*use_platform)(const harpe_platform *platform);
@@ -115,34 +116,9 @@ static struct {
 
 /* ---- What is told ---------------------------------------------------------------------------- */
 
-static void tell(const char *format, ...) HARPE_PRINTF(1, 2);
-static void tell(const char *format, ...) {
-    va_list arguments;
-    if (!node.options->trace) return;
-    fprintf(node.options->trace, "%14.6f  ", (double)harpe_clock_ns() * 1e-9);
-    va_start(arguments, format);
-    vfprintf(node.options->trace, format, arguments);
-    va_end(arguments);
-    fputc('\n', node.options->trace);
-}
-
-/* Notes what did not hold. The first such note stays. */
-static void accuse(const char *format, ...) HARPE_PRINTF(1, 2);
-static void accuse(const char *format, ...) {
-    va_list arguments;
-    char *fault = node.result->fault;
-    size_t size = sizeof node.result->fault;
-    if (*fault) return;
-    size_t length = (size_t)snprintf(fault, size, "at %.6f s: ", (double)harpe_clock_ns() * 1e-9);
-    va_start(arguments, format);
-    (void)vsnprintf(fault + length, size - length, format, arguments);
-    va_end(arguments);
-    tell("%s", fault);
-}
-
 static void write_log(void *user, harpe_log_level level, const char *line) {
     (void)level;
-    tell("%s %d: %s", (const char *)user, (int)harpe_process_self(), line);
+    world_tell(&node.notes, "%s %d: %s", (const char *)user, (int)harpe_process_self(), line);
 }
 
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -174,25 +150,27 @@ static void note_grant(holding *own, pid_t helper) {
     own->helper = helper;
     own->is_told = true;
     if (node.has_rules && own->user == OTHER_USER)
-        accuse("the rules do not allow the user of process %d", (int)own->trainer);
+        world_accuse(&node.notes, "the rules do not allow the user of process %d",
+                     (int)own->trainer);
     node.result->leases++;
-    tell("process %d has the %s of GPU %d, through process %d", (int)own->trainer,
-         name_of(own->control), own->gpu, (int)helper);
+    world_tell(&node.notes, "process %d has the %s of GPU %d, through process %d",
+               (int)own->trainer, name_of(own->control), own->gpu, (int)helper);
     for (int i = 0; i < HOLDINGS_MAX && harpe_world_is_alive(helper); i++) {
         const holding *other = &node.holdings[i];
         if (other == own || !other->trainer || other->gpu != own->gpu ||
             other->control != own->control || !other->helper || other->helper == helper)
             continue;
         if (harpe_world_is_alive(other->helper))
-            accuse("process %d got the %s of GPU %d, but process %d still has it through %d",
-                   (int)own->trainer, name_of(own->control), own->gpu, (int)other->trainer,
-                   (int)other->helper);
+            world_accuse(&node.notes,
+                         "process %d got the %s of GPU %d, but process %d still has it through %d",
+                         (int)own->trainer, name_of(own->control), own->gpu, (int)other->trainer,
+                         (int)other->helper);
     }
 }
 
 static void give_back(holding *own) {
-    tell("process %d gives back the %s of GPU %d", (int)own->trainer, name_of(own->control),
-         own->gpu);
+    world_tell(&node.notes, "process %d gives back the %s of GPU %d", (int)own->trainer,
+               name_of(own->control), own->gpu);
     node.lent[own->gpu][own->control].wanted_ns = harpe_clock_ns();
     own->is_wanted = false;
     own->is_told = false;
@@ -207,7 +185,8 @@ static void check_clock(int gpu, int mhz) {
     harpe_sleep_ns(50 * MS);
     (void)node.clock((unsigned)gpu, &current_mhz, NULL, NULL);
     if (current_mhz != (uint32_t)mhz)
-        accuse("GPU %d has %u MHz, but its holder wants %d MHz", gpu, current_mhz, mhz);
+        world_accuse(&node.notes, "GPU %d has %u MHz, but its holder wants %d MHz", gpu,
+                     current_mhz, mhz);
 }
 
 /* The lease has ended. Returns false if it could not be taken again in some attempts. */
@@ -219,7 +198,7 @@ static bool take_clocks_again(harpe_frequency_controller *controller, holding *o
             note_grant(own, atomic_load(&controller->process));
             return true;
         }
-        tell("process %d: %s", (int)own->trainer, error.message);
+        world_tell(&node.notes, "process %d: %s", (int)own->trainer, error.message);
         work(SECOND);
     }
     return false;
@@ -233,7 +212,7 @@ static void hold_clocks(uid_t user, harpe_gpus *gpus, int index) {
         .gpus = gpus, .gpu = index, .poll_interval_s = -1, .log = {write_log, (void *)"trainer"}};
     holding *own = want(user, gpu, HARPE_LEASE_CLOCKS);
     if (harpe_frequency_controller_start(&options, &controller, &error) != HARPE_OK) {
-        tell("process %d: %s", (int)own->trainer, error.message);
+        world_tell(&node.notes, "process %d: %s", (int)own->trainer, error.message);
         give_back(own);
         return;
     }
@@ -244,7 +223,7 @@ static void hold_clocks(uid_t user, harpe_gpus *gpus, int index) {
         check_clock(gpu, mhz);
         work(300 * MS);
         if (harpe_frequency_controller_check(controller, &error) == HARPE_OK) continue;
-        tell("process %d: %s", (int)own->trainer, error.message);
+        world_tell(&node.notes, "process %d: %s", (int)own->trainer, error.message);
         if (harpe_frequency_controller_has_died(controller) && !take_clocks_again(controller, own))
             break;
     }
@@ -260,7 +239,7 @@ static harpe_status take_power(const char *uuid, holding *own, harpe_lease *leas
     if (status == HARPE_OK)
         note_grant(own, lease->process);
     else
-        tell("process %d: %s", (int)own->trainer, error.message);
+        world_tell(&node.notes, "process %d: %s", (int)own->trainer, error.message);
     return status;
 }
 
@@ -276,7 +255,8 @@ static void hold_power(uid_t user, const harpe_gpu_info *gpu) {
         harpe_status set = harpe_lease_power_set(
             lease.socket, setting, setting == HARPE_LEASE_POWER_LIMIT ? limit_mw : limit_mw & 1,
             &error);
-        if (set != HARPE_OK) tell("process %d: %s", (int)own->trainer, error.message);
+        if (set != HARPE_OK)
+            world_tell(&node.notes, "process %d: %s", (int)own->trainer, error.message);
         work(300 * MS);
         if (set != HARPE_UNAVAILABLE) continue;
         harpe_process_close(lease.socket);
@@ -311,13 +291,12 @@ static int train(void *unused) {
 /* Trainers have no privilege. A controller that a trainer starts itself refuses as the driver
  * would. */
 static int run_controller(int argc, char **argv) {
-    (void)argc;
-    (void)argv;
     harpe_controller_header header = {.magic = 0};
     struct pollfd wait = {.fd = harpe_helper_socket(), .events = POLLIN};
     (void)harpe_poll(&wait, 1, -1);
     ssize_t got = recv(harpe_helper_socket(), &header, sizeof header, MSG_PEEK | MSG_DONTWAIT);
-    if (got != (ssize_t)sizeof header || header.terms.is_lease) return harpe_controller_main();
+    if (got != (ssize_t)sizeof header || header.terms.is_lease)
+        return harpe_controller_main(argc, argv);
     harpe_controller_message refusal = {.news = HARPE_CONTROLLER_READY,
                                         .process = (int32_t)harpe_process_self()};
     (void)harpe_helper_process_receive(harpe_helper_socket(), &header, sizeof header, 0);
@@ -381,7 +360,7 @@ static void check_gpu(int gpu, harpe_lease_control control) {
     setting_state found = look_at(gpu, control, text, sizeof text);
     int64_t now_ns = harpe_clock_ns();
     if (found == IS_BACK) own->back_ns = now_ns;
-    if (found == IS_BEYOND) accuse("GPU %d has %s, beyond the rules", gpu, text);
+    if (found == IS_BEYOND) world_accuse(&node.notes, "GPU %d has %s, beyond the rules", gpu, text);
     if (is_wanted(gpu, control) || found == IS_UNKNOWN) own->wanted_ns = now_ns;
     if (found != IS_CHANGED || own->wanted_ns == now_ns || node.driver_until_ns) return;
     /* A process that stood still may be in the middle of a slow call. */
@@ -392,8 +371,8 @@ static void check_gpu(int gpu, harpe_lease_control control) {
         due_ns = later(due_ns, later(node.ready_ns, node.helper_killed_ns));
     }
     if (now_ns - due_ns <= BACK_NS) return;
-    accuse("GPU %d has no holder of its %s since %.3f s, but it has %s", gpu, name_of(control),
-           (double)own->wanted_ns * 1e-9, text);
+    world_accuse(&node.notes, "GPU %d has no holder of its %s since %.3f s, but it has %s", gpu,
+                 name_of(control), (double)own->wanted_ns * 1e-9, text);
 }
 
 static void check_gpus(void) {
@@ -406,7 +385,7 @@ static bool open_gpus(void) {
     harpe_gpus_options options = {.visible_devices = "all"};
     harpe_error error;
     if (harpe_gpus_open(&options, &node.gpus, &error) != HARPE_OK) {
-        accuse("%s", error.message);
+        world_accuse(&node.notes, "%s", error.message);
         return false;
     }
     for (int gpu = 0; gpu < node.result->gpus; gpu++) {
@@ -435,14 +414,15 @@ static int run_agent(void *user) {
                                    .is_enclosed = true,
                                    .log = {write_agent_log, (void *)"agent"}};
     harpe_status status = harpe_agent_run(&options, &error);
-    if (status != HARPE_OK) tell("agent %d: %s", (int)harpe_process_self(), error.message);
+    if (status != HARPE_OK)
+        world_tell(&node.notes, "agent %d: %s", (int)harpe_process_self(), error.message);
     return (int)status;
 }
 
 static void start_agent(void) {
     node.is_ready = node.is_stopping = false;
     node.agent = harpe_world_start("agent", run_agent, NULL);
-    tell("agent %d starts", (int)node.agent);
+    world_tell(&node.notes, "agent %d starts", (int)node.agent);
 }
 
 static bool signal_agent(int number) {
@@ -487,7 +467,7 @@ static void look_at_leases(void) {
     pid_t agent = node.agent;
     json_t *request = json_pack("{s:i,s:s}", "version", HARPE_LEASE_VERSION, "request", "status");
     if (harpe_lease_ask(node.socket, request, 0, &answer, &error) != HARPE_OK) {
-        if (!node.options->faults) accuse("%s", error.message);
+        if (!node.options->faults) world_accuse(&node.notes, "%s", error.message);
         return;
     }
     for (int i = 0; i < HOLDINGS_MAX; i++) {
@@ -497,8 +477,9 @@ static void look_at_leases(void) {
             continue;
         pid_t shown = shown_helper(answer, now);
         if (shown != now->helper)
-            accuse("the agent shows process %d for the %s of GPU %d, but it is process %d",
-                   (int)shown, name_of(now->control), now->gpu, (int)now->helper);
+            world_accuse(&node.notes,
+                         "the agent shows process %d for the %s of GPU %d, but it is process %d",
+                         (int)shown, name_of(now->control), now->gpu, (int)now->helper);
     }
     json_decref(answer);
 }
@@ -514,7 +495,8 @@ static void tend_agent(void) {
         !node.driver_until_ns &&
         harpe_clock_ns() > later(node.driver_well_ns, node.stalled_until_ns + AFTER_DRIVER_NS);
     if (node.is_stopping && is_well && harpe_world_exit_status(node.agent) > 0)
-        accuse("the agent has ended with %d", harpe_world_exit_status(node.agent));
+        world_accuse(&node.notes, "the agent has ended with %d",
+                     harpe_world_exit_status(node.agent));
     node.is_ready = node.is_stopping = false;
     if (node.agent_back_ns == 0) node.agent_back_ns = harpe_clock_ns() + draw_ns(3 * SECOND);
     if (harpe_clock_ns() < node.agent_back_ns) return;
@@ -539,7 +521,7 @@ static void count_turn(void *user) {
     while (node.doomed_count > 0) {
         pid_t doomed = node.doomed[--node.doomed_count];
         if (!harpe_world_is_alive(doomed)) continue;
-        tell("fault: process %d is killed", (int)doomed);
+        world_tell(&node.notes, "fault: process %d is killed", (int)doomed);
         node.result->kills++;
         if (is_helper(doomed)) node.helper_killed_ns = harpe_clock_ns();
         if (doomed == node.agent) node.is_ready = false;
@@ -574,7 +556,8 @@ static void stall(void) {
     pid_t picked = harpe_world_pick(NULL);
     int64_t until_ns = harpe_clock_ns() + draw_ns(harpe_world_draw(6) ? 2 * SECOND : 45 * SECOND);
     if (picked < 0) return;
-    tell("fault: process %d stands still until %.3f s", (int)picked, (double)until_ns * 1e-9);
+    world_tell(&node.notes, "fault: process %d stands still until %.3f s", (int)picked,
+               (double)until_ns * 1e-9);
     harpe_world_stall(picked, until_ns);
     node.stalled_until_ns = later(node.stalled_until_ns, until_ns);
     node.result->stalls++;
@@ -582,14 +565,14 @@ static void stall(void) {
 
 static void stop_agent(void) {
     if (!node.is_ready || node.is_stopping) return;
-    tell("the agent is stopped");
+    world_tell(&node.notes, "the agent is stopped");
     node.is_stopping = signal_agent(SIGTERM);
     node.result->stops++;
 }
 
 static void jump(void) {
     int64_t by_ns = draw_ns(2 * 86400 * SECOND) - 86400 * SECOND;
-    tell("fault: the time of day jumps by %.3f s", (double)by_ns * 1e-9);
+    world_tell(&node.notes, "fault: the time of day jumps by %.3f s", (double)by_ns * 1e-9);
     harpe_world_jump(by_ns);
     node.result->jumps++;
 }
@@ -616,11 +599,12 @@ static void disturb_driver(void) {
         break;
     }
     if (!node.use_faults(list)) {
-        accuse("the emulator does not know %s", list);
+        world_accuse(&node.notes, "the emulator does not know %s", list);
         return;
     }
     node.driver_until_ns = harpe_clock_ns() + draw_ns(40 * SECOND);
-    tell("fault: the driver has %s until %.3f s", list, (double)node.driver_until_ns * 1e-9);
+    world_tell(&node.notes, "fault: the driver has %s until %.3f s", list,
+               (double)node.driver_until_ns * 1e-9);
     node.result->driver_faults++;
 }
 
@@ -630,7 +614,7 @@ static void end_driver_fault(bool at_once) {
     (void)node.use_faults(node.is_lossy ? "returns_after=0" : node.usual);
     node.driver_until_ns = 0;
     node.driver_well_ns = harpe_clock_ns() + node.driver_slow_ns + AFTER_DRIVER_NS;
-    tell("the driver is well");
+    world_tell(&node.notes, "the driver is well");
 }
 
 static void cause_fault(void) {
@@ -702,14 +686,14 @@ static void train_with_faults(void) {
     }
     node.doomed_count = 0;
     end_driver_fault(true);
-    tell("calm");
+    world_tell(&node.notes, "calm");
 }
 
 static void list_files(void) {
     DIR *files = opendir(node.folder);
     for (const struct dirent *entry; files && (entry = readdir(files));)
         if (entry->d_name[0] != '.' && strcmp(entry->d_name, "agent.conf") != 0)
-            accuse("the file %s is left", entry->d_name);
+            world_accuse(&node.notes, "the file %s is left", entry->d_name);
     if (files) (void)closedir(files);
 }
 
@@ -717,19 +701,25 @@ static void list_files(void) {
 static void check_end(void) {
     /* An agent does not look for GPUs that were lost when it started. */
     if (node.was_lossy) stop_agent();
-    if (!wait_until(is_agent_ready, 60 * SECOND)) accuse("the agent does not start");
-    if (!wait_until(have_trainers_ended, END_S * SECOND)) accuse("the trainers do not end");
-    if (!wait_until(are_gpus_back, 100 * SECOND)) accuse("a GPU does not come back");
-    if (!wait_until(have_helpers_ended, 100 * SECOND)) accuse("a helper process does not end");
+    if (!wait_until(is_agent_ready, 60 * SECOND))
+        world_accuse(&node.notes, "the agent does not start");
+    if (!wait_until(have_trainers_ended, END_S * SECOND))
+        world_accuse(&node.notes, "the trainers do not end");
+    if (!wait_until(are_gpus_back, 100 * SECOND))
+        world_accuse(&node.notes, "a GPU does not come back");
+    if (!wait_until(have_helpers_ended, 100 * SECOND))
+        world_accuse(&node.notes, "a helper process does not end");
     if (*node.result->fault) return;
     (void)signal_agent(SIGTERM);
     if (!harpe_world_await(node.agent, harpe_clock_ns() + STOP_S * SECOND))
-        accuse("the agent does not end");
+        world_accuse(&node.notes, "the agent does not end");
     else if (harpe_world_exit_status(node.agent) != 0)
-        accuse("the agent has ended with %d", harpe_world_exit_status(node.agent));
+        world_accuse(&node.notes, "the agent has ended with %d",
+                     harpe_world_exit_status(node.agent));
     harpe_sleep_ns(SECOND);
-    if (harpe_world_pick(NULL) >= 0) accuse("process %d is left", (int)harpe_world_pick(NULL));
-    if (!are_gpus_back()) accuse("a GPU is not back");
+    if (harpe_world_pick(NULL) >= 0)
+        world_accuse(&node.notes, "process %d is left", (int)harpe_world_pick(NULL));
+    if (!are_gpus_back()) world_accuse(&node.notes, "a GPU is not back");
     list_files();
 }
 
@@ -742,7 +732,8 @@ static void run_node(void *user) {
     if (open_gpus()) {
         start_agent();
         harpe_world_on_step(count_turn, NULL);
-        if (!wait_until(is_agent_ready, 60 * SECOND)) accuse("the agent does not start");
+        if (!wait_until(is_agent_ready, 60 * SECOND))
+            world_accuse(&node.notes, "the agent does not start");
         for (int i = 0; i < node.result->trainers; i++)
             node.trainers[i] = harpe_world_start("trainer", train, NULL);
         if (node.options->faults) train_with_faults();
@@ -750,7 +741,7 @@ static void run_node(void *user) {
         harpe_world_on_step(NULL, NULL);
         harpe_gpus_close(node.gpus);
     }
-    node.result->turns = harpe_world_count().turns;
+    node.result->turns = harpe_world_turns();
     node.result->virtual_s = (double)harpe_clock_ns() * 1e-9;
     node.use_platform(NULL);
 }
@@ -800,6 +791,7 @@ world_node_result world_node_run(const world_node_options *options) {
     memset(&node, 0, sizeof node);
     node.options = options;
     node.result = &result;
+    node.notes = (world_notes){options->trace, result.fault};
     node.has_rules = shape >> 40 & 1;
     void *library = dlopen(getenv("HARPE_NVML_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
     int first_free = dup(0);

@@ -16,7 +16,7 @@ typedef struct world_node_options {
 } world_node_options;
 
 typedef struct world_node_result {
-    char fault[1024]; /* what did not hold; "": all did */
+    char fault[WORLD_FAULT_SIZE]; /* what did not hold; "": all did */
     int gpus, trainers;
     int leases; /* that were granted */
     int kills, stalls, jumps, stops, driver_faults;

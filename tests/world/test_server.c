@@ -194,7 +194,7 @@ static void run_job(void *user) {
     harpe_server_end(all.server);
     assert_true(harpe_world_await(all.process, INT64_MAX));
     harpe_transport_end();
-    all.turns = harpe_world_count().turns;
+    all.turns = harpe_world_turns();
     all.end_ns = harpe_clock_ns();
 }
 

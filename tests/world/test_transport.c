@@ -413,7 +413,7 @@ static void killed_server_ends_its_connections(void **state) {
     run(kill_server);
 }
 
-/* A connection that the server has not taken yet ends too. */
+/* The server is killed before it has taken a new connection. That connection ends, too. */
 static bool keep_socket(void *user, int socket) {
     (void)user;
     (void)socket;

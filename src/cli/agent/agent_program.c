@@ -182,7 +182,8 @@ static bool is_argument(int argc, char **argv, int index, const char *text) {
 
 int main(int argc, char **argv) {
     harpe_command_prepare(print_version);
-    if (is_argument(argc, argv, 1, HARPE_CONTROLLER_ARGUMENT)) return harpe_controller_main();
+    if (is_argument(argc, argv, 1, HARPE_CONTROLLER_ARGUMENT))
+        return harpe_controller_main(argc, argv);
     if (is_argument(argc, argv, 1, HARPE_RECEIVER_ARGUMENT)) return harpe_receiver_main(argc, argv);
     if (is_argument(argc, argv, 2, HARPE_GUARD_ARGUMENT))
         return harpe_power_limit_guard_main(argc, argv);
