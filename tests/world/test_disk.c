@@ -428,6 +428,36 @@ static void a_killed_server_gives_its_files_free(void **state) {
     assert_true(acknowledged > count);
 }
 
+/* A server starts several times while syncs fail, and then the machine loses its power. The file
+ * itself is made before: one whose making failed may be damaged, but holds nothing. */
+static void start_often(trial *self) {
+    harpe_disk_faults faults = {0};
+    harpe_error error;
+    live(self, true);
+    for (int life = 0; life < LIVES - 1; life++) {
+        faults.sync_errors_ppm = (uint32_t)harpe_world_draw(500000);
+        harpe_disk_set_faults(self->disk, &faults);
+        for (uint64_t starts = 1 + harpe_world_draw(6); starts > 0; starts--) {
+            self->store = NULL;
+            if (open_store(self, &error) == HARPE_OK)
+                submit_some(self, 1 + (int)harpe_world_draw(60));
+            harpe_store_close(self->store);
+        }
+        harpe_disk_crash(self->disk);
+    }
+    live(self, true);
+    check_integrity(self, STORE);
+}
+
+/* Seed 501519 of `world` found a store that refused to start: it had noted commits whose sync had
+ * failed as commits that are durable. */
+static void a_store_starts_after_starts_that_failed(void **state) {
+    (void)state;
+    const trial one = {.run = start_often};
+    expect_nothing_lost(&one, few_trials(300));
+    assert_true(sums.acknowledged > 0);
+}
+
 static int count_notes(int file) {
     struct stat info;
     sqlite3 *db = NULL;
@@ -636,6 +666,7 @@ int main(void) {
         cmocka_unit_test(a_full_disk_may_get_room),
         cmocka_unit_test(slow_writes_take_virtual_time),
         cmocka_unit_test(a_killed_server_gives_its_files_free),
+        cmocka_unit_test(a_store_starts_after_starts_that_failed),
         cmocka_unit_test(a_backup_can_be_made),
         cmocka_unit_test(sqlite_survives_crashes_in_every_mode),
         cmocka_unit_test(a_disk_keeps_only_what_was_synced),

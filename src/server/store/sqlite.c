@@ -248,17 +248,45 @@ static harpe_status set_in_use(harpe_sqlite *store, bool in_use, harpe_error *er
     return HARPE_OK;
 }
 
+/* Copies the log into the database and empties it. */
+static harpe_status empty_log(harpe_sqlite *store, harpe_error *error) {
+    int code = sqlite3_wal_checkpoint_v2(store->db, "main", SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    return code == SQLITE_OK ? HARPE_OK : harpe_sqlite_fail(store, error);
+}
+
+/* Writes the log again, byte by byte, and syncs it. A sync that failed leaves pages that only seem
+ * to be on the disk, and no later sync writes them, unless they are written again. If the database
+ * was then changed from such a log, a loss of power would damage it. */
+static harpe_status write_log_again(harpe_sqlite *store, harpe_error *error) {
+    char bytes[65536];
+    sqlite3_file *log = NULL;
+    sqlite3_int64 size = 0;
+    (void)sqlite3_file_control(store->db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
+    if (!log || !log->pMethods) return HARPE_OK;
+    int code = log->pMethods->xFileSize(log, &size);
+    for (sqlite3_int64 at = 0; at < size && code == SQLITE_OK; at += (int)sizeof bytes) {
+        int count = size - at < (int)sizeof bytes ? (int)(size - at) : (int)sizeof bytes;
+        code = log->pMethods->xRead(log, bytes, count, at);
+        if (code == SQLITE_OK) code = log->pMethods->xWrite(log, bytes, count, at);
+    }
+    if (code == SQLITE_OK && size > 0) code = log->pMethods->xSync(log, SQLITE_SYNC_FULL);
+    if (code == SQLITE_OK) return HARPE_OK;
+    return harpe_fail(error, HARPE_IO_ERROR, "%s: the write-ahead log cannot be written (%s)",
+                      store->name, sqlite3_errstr(code));
+}
+
 /* Marks the file as open by a server. The mark is in the file itself, so it is visible without the
- * log. The record beside the file has the number of its commits. */
+ * log. The record beside the file has the number of its commits. The log is emptied first, because
+ * the record must not count a commit that the next loss of power undoes. */
 static harpe_status begin_use(harpe_sqlite *store, harpe_error *error) {
-    harpe_status status = harpe_commit_record_make(store->path, &store->record, error);
+    harpe_status status = write_log_again(store, error);
+    if (status == HARPE_OK) status = empty_log(store, error);
+    if (status == HARPE_OK) status = harpe_commit_record_make(store->path, &store->record, error);
     if (status == HARPE_OK)
         status = harpe_commit_record_open(store->path, &store->record_file, error);
     if (status == HARPE_OK) status = set_in_use(store, true, error);
+    if (status == HARPE_OK) status = empty_log(store, error);
     if (status != HARPE_OK) return status;
-    if (sqlite3_wal_checkpoint_v2(store->db, "main", SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL) !=
-        SQLITE_OK)
-        return harpe_sqlite_fail(store, error);
     store->log_frames = 0;
     store->record.base = store->record.commits;
     harpe_commit_record_update(store->path, store->record_file, &store->record);
