@@ -55,7 +55,6 @@ PARTS = {
     "times": Part(2, "no test of ./check needs more than 2 s of a processor", "check", "scripts/test_times.py"),
     "world": Part(10, "1,000 seeds of jobs in worlds with faults", "check",
                   "bench/world --first 1 --seeds 1000 --minutes 60"),
-    "simulation": Part(6, "whole runs of train-sim in real time", "check simulation", CHECK + "simulation", ("src/sim", "src/cli/sim")),
     "tidy": Part(8, "clang-tidy over src/", "check tidy", CHECK + "tidy"),
     "fuzz": Part(7, "each fuzz target for 10 s", "check clang", "env FUZZ_SECONDS=10 scripts/fuzz.sh"),
     "browsers": Part(6, "report and dashboard in Chromium and Firefox", "check browsers", CHECK + "browsers",

@@ -7,7 +7,7 @@
 #
 # C programs, replays of fuzz targets and tests of the house are fast, and scripts are process tests,
 # unless a list below names them.
-set(HARPE_TEST_KINDS fast smoke process browsers postgresql slurm metrics pytorch peers simulation tidy)
+set(HARPE_TEST_KINDS fast smoke process browsers postgresql slurm metrics pytorch peers tidy)
 
 set(HARPE_fast_TESTS
     docs_manual_pages)
@@ -99,10 +99,6 @@ set(HARPE_peers_TESTS
     python_zeus
     python_zeus_server)
 
-# Whole runs of train-sim in real time.
-set(HARPE_simulation_TESTS
-    cli_train_sim)
-
 set(HARPE_tidy_TESTS
     house_clang_tidy)
 
@@ -115,6 +111,7 @@ set(HARPE_ALSO_postgresql
     server_store
     server_store_crash)
 set(HARPE_ALSO_pytorch
+    cli_train_sim # with --mpi
     python_bindings
     python_distributed
     python_fork
@@ -163,7 +160,6 @@ set(HARPE_ALSO_trials
 
 # They take longest, so they start first.
 set(HARPE_LONGEST_TESTS
-    cli_train_sim
     docs_documents)
 
 # A plain Python cannot load a library that is built with sanitizers.
@@ -186,7 +182,6 @@ set(HARPE_UNSANITIZED_TESTS
     emulator_rust_client
     emulator_torch
     monitor_gpu_check
-    powerlimit_faults
     powerlimit_fleet
     powerlimit_guard
     powerlimit_guard_late

@@ -4,9 +4,6 @@ nothing behind: no file, no shared memory, no process."""
 import time
 
 from program import HARPE, LIMIT_S, ProgramTest, environment, json, os, pathlib, subprocess
-from attempts import attempt
-
-SCALES = (20, 5, 1)  # a busy machine disturbs a run whose time runs fast
 
 
 def processes_with(mark):
@@ -76,22 +73,11 @@ class Simulation(ProgramTest):
         path = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return {int(pid) for pid in path.read_text().split()}
 
-    def report(self, *arguments, scale=20, **options):
-        self.sim("--json", "--time-scale", scale, *arguments, **options)
+    def report(self, *arguments, **options):
+        self.sim("--json", *arguments, **options)
         out, self.err = self.finish()
         return json.loads(out)
 
-    def report_as_predicted(self, kinds, *arguments, percent=2.0, **options):
-        """Returns the report of a run whose steps of these kinds are as predicted. A busy machine
-        wakes processes late, which is a smaller part of a step if the GPUs' time runs slower."""
-        report = attempt(
-            lambda scale: self.report(*arguments, scale=scale, **options),
-            lambda report: all(abs(report["measured"][kind][f"{value}_error_percent"]) < percent
-                               for kind in kinds for value in ("time", "energy")), SCALES)
-        for kind in kinds:
-            self.as_predicted(report["measured"][kind], percent)
-        return report
-
-    def as_predicted(self, measured, percent=2.0):
-        self.assertLess(abs(measured["time_error_percent"]), percent, measured)
-        self.assertLess(abs(measured["energy_error_percent"]), percent, measured)
+    def as_predicted(self, measured, percent=0.01):
+        for value in ("time", "energy"):
+            self.assertLess(abs(measured[f"{value}_error_percent"]), percent, measured)
