@@ -143,7 +143,7 @@ set(HARPE_ALSO_user
     cli_trust
     client_controller_program
     http_unix
-    powerlimit_guard
+    powerlimit_guard_program
     server_full_disk
     server_hanging_files
     server_neighbours
@@ -183,8 +183,8 @@ set(HARPE_UNSANITIZED_TESTS
     emulator_torch
     monitor_gpu_check
     powerlimit_fleet
-    powerlimit_guard
-    powerlimit_guard_late
+    powerlimit_guard_program
+    powerlimit_guard_records
     powerlimit_state_machine
     powerlimit_step_signal)
 # ThreadSanitizer's runtime cannot be loaded before a Python that loads the emulator, as that of

@@ -11,7 +11,7 @@ import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "server")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "server"), str(HERE.parent)]
 import kills
 from process_groups import end_group
 from server import HARPE, LIMIT_S, ServerTest, clean_environment

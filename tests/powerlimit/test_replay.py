@@ -7,8 +7,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import kills  # noqa: E402
-import oracle  # noqa: E402
-from program import DATA, ProgramTest, json, unittest  # noqa: E402
+from program import ProgramTest, json, unittest  # noqa: E402
 
 HEADER = "start_time,window_name,elapsed_time,gpu0_energy,gpu1_energy\n"
 
@@ -81,39 +80,10 @@ class Replay(ProgramTest):
         self.refuse(2, "log is missing", "power-limit", "replay")
         self.refuse(2, "replay or run", "power-limit", "repaly")
 
-    def test_measured_logs_with_every_selector_and_epoch_length(self):
-        logs = sorted((DATA / "power_limit").glob("*gpu*.csv"))
-        if not logs:
-            self.skipTest(f"no measured logs in {DATA}")
-        for path in logs:
-            measured, gpu_count = oracle.read_log(path)
-            for selector in oracle.SELECTORS:
-                flags = ["--selector", selector[0]]
-                if selector[1:]:
-                    flags += ["--eta" if selector[0] == "zeus-cost" else "--factor", selector[1]]
-                for epoch_steps in (0, 51, 190, 300):
-                    self.check_replay(path, measured, gpu_count, selector, flags, epoch_steps)
-            self.check_replay(path, measured, gpu_count, ("energy",), ["--selector", "energy", "--pl-step", 100], 70,
-                              100)
-
-    def check_replay(self, path, measured, gpu_count, selector, flags, epoch_steps, step_w=25):
-        result = self.succeed("power-limit", "replay", path, *flags, "--epoch-steps", epoch_steps, "--json").json()
-        limits = oracle.limits_to_try(min(measured), max(measured), step_w)
-        optimum_w = oracle.optimum({w: measured[w] for w in limits}, gpu_count, selector)
-        events, is_done = oracle.course(limits, optimum_w, lambda step: epoch_steps and step % epoch_steps == 0,
-                                        result["steps"])
-        self.assertEqual(result["power_limits_w"], [[w] * gpu_count for what, w in events if what == "set"])
-        self.assertEqual(result["optimum_w"], optimum_w)
-        self.assertTrue(is_done)
-        self.assertEqual([m["power_limit"] for m in result["measurements"]], limits)
-        for told, limit_w in zip(result["measurements"], limits):  # printed with 15 digits
-            self.assertAlmostEqual(told["energy"] / measured[limit_w][0], 1, 12)
-            self.assertAlmostEqual(told["time"] / measured[limit_w][1], 1, 12)
-
 
 class Run(ProgramTest):
-    def run_marked(self, command, *options):
-        return self.run_harpe("emulate", "--gpus", "1xV100", "--time-scale", "100", "--", HARPE,
+    def run_marked(self, command, *options, faults=""):
+        return self.run_harpe("emulate", "--gpus", "1xV100", "--time-scale", "100", "--faults", faults, "--", HARPE,
                               "power-limit", "run", *options, "--", *command)
 
     def test_a_command_that_marks_its_steps(self):
@@ -129,6 +99,14 @@ class Run(ProgramTest):
         self.assertEqual(len(saved["measurements"]), len(answer["measurements"]))
         again = self.run_marked(["true"], "--profile", "p.json", "--json")
         self.assertEqual(again.json()["optimum_w"], answer["optimum_w"])
+
+    def test_a_fault_is_one_line_and_the_command_runs_to_its_end(self):
+        result = self.run_marked((sys.executable, "-c", "print('trained')"),
+                                 "--profile", "p.json", faults="no_permission")
+        self.assertEqual((result.code, result.out), (0, "trained\n"), result)
+        self.assertEqual(len(result.err.splitlines()), 1, result)
+        self.assertIn("NVML_ERROR_NO_PERMISSION", result.err)
+        self.assertFalse((self.path / "p.json").exists())
 
     def test_a_command_that_marks_nothing_is_told_how(self):
         result = self.run_marked(("sh", "-c", "exit 3"))

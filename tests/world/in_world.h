@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs tests of cmocka in a world (world/world.h): in virtual time, with emulated GPUs, and with
- * controllers that are processes of the world. A test that fails ends its program, because nothing
- * can leave a world halfway. What a killed process had allocated is lost. */
+ * controllers and guards that are processes of the world. A test that fails ends its program,
+ * because nothing can leave a world halfway. What a killed process had allocated is lost. */
 #ifndef HARPE_TESTS_WORLD_IN_WORLD_H
 #define HARPE_TESTS_WORLD_IN_WORLD_H
 
@@ -21,6 +21,7 @@
 #include "base/wait.h"
 #include "client/controller.h"
 #include "client/controller_process.h"
+#include "powerlimit/guard_process.h"
 #include "trials.h"
 #include "world/transport.h"
 #include "world/world.h"
@@ -122,7 +123,9 @@ static inline void run_first(void *user) {
 
 static inline void run_in_world(void **state) {
     static const harpe_world_program programs[] = {
-        {HARPE_CONTROLLER_ARGUMENT, harpe_controller_main}, {0}};
+        {HARPE_CONTROLLER_ARGUMENT, harpe_controller_main},
+        {"power-limit", harpe_power_limit_guard_main},
+        {0}};
     world_test_now = *state;
     setenv("CMOCKA_TEST_ABORT", "1", 1);
     int seeds = all_trials() ? test_trials(20) : 2;
