@@ -1,18 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kills a trainer that sets frequencies through the frequency controller on an emulated GPU, at
-random moments, and checks whether and when the GPU's settings are restored. The tests and
-bench/kill_training use it. Needs only Python's standard library."""
+"""An emulated GPU, and a trainer that sets frequencies through the frequency controller and can be
+killed. Needs only Python's standard library."""
 import ctypes
 import os
 import pathlib
-import random
 import re
-import signal
 import subprocess
 import sys
 import time
 
-WITHIN_S = 1.0  # the limit of bench/kill_training, on a machine that is otherwise idle
 LIMIT_S = 120  # the limit of the tests, which check whether it happens and not how fast
 LOWEST_MHZ, HIGHEST_MHZ, HIGHEST_MEMORY_MHZ = 210, 1740, 7251  # of the emulated A40
 FOUND_MW = 231000  # the original settings need not be the defaults
@@ -31,10 +27,6 @@ class Options(ctypes.Structure):
     _fields_ = [("gpus", ctypes.c_void_p), ("gpu", ctypes.c_int), ("zeusd", ctypes.c_char_p),
                 ("dwell", ctypes.c_double), ("poll", ctypes.c_double), ("write", ctypes.c_void_p),
                 ("user", ctypes.c_void_p)]
-class Counts(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint64) for name in ("clock_requests", "written", "skipped", "superseded", "failed")] + \\
-               [(name, ctypes.c_double) for name in ("median", "p99", "maximum")]
-harpe.harpe_frequency_controller_count.restype = Counts
 error, gpus, controller = Error(), ctypes.c_void_p(), ctypes.c_void_p()
 def must(status):
     if status != 0:
@@ -57,15 +49,6 @@ for line in sys.stdin:
     elif words[0] == "set":
         harpe.harpe_frequency_controller_set(controller, int(words[1]))
         print("set", flush=True)
-    elif words[0] == "check":
-        status = harpe.harpe_frequency_controller_check(controller, ctypes.byref(error))
-        print(status, error.message.decode() if status else "", flush=True)
-    elif words[0] == "restart":
-        must(harpe.harpe_frequency_controller_restart(controller, ctypes.byref(error)))
-        print("restarted", flush=True)
-    elif words[0] == "count":
-        counts = harpe.harpe_frequency_controller_count(controller)
-        print(*(getattr(counts, name) for name, _ in Counts._fields_), flush=True)
     elif words[0] == "fork":
         child = os.fork()
         if child == 0:
@@ -193,108 +176,3 @@ def own_segments(before):
     """Returns the segments that this process has made and that are not in `before`."""
     mine = re.compile(f"-{os.getpid()}(-|$)")
     return {name for name in segments() - before if mine.search(name)}
-
-
-class Outcome:
-    def __init__(self, within_s):
-        self.within_s = within_s
-        self.kills = self.changed = self.failures = self.left = 0
-        self.longest_s = 0.0
-
-    def __str__(self):
-        return (f"{self.kills} kills ({self.changed} with something changed): {self.failures} not put back "
-                f"within {self.within_s:g} s, {self.left} processes left, longest {self.longest_s * 1000:.0f} ms")
-
-
-def kill_once(machine, outcome, slow_set, choose):
-    writes = machine.writes()
-    process = machine.start(**({"HARPE_EMULATOR_FAULTS": "slow_set=100"} if slow_set else {}))
-    process.stdout.readline()  # "starting"
-    if choose.random() < 0.8:
-        process.stdout.readline()  # "training"; otherwise also kills during the start
-        process.stdin.write("train\n")
-    time.sleep(choose.uniform(0, 0.7 if slow_set else 0.15))
-    if choose.random() < 0.2:
-        os.killpg(process.pid, signal.SIGSTOP)
-    os.killpg(process.pid, signal.SIGKILL)
-    killed_at = time.monotonic()
-    process.wait()
-    outcome.kills += 1
-    outcome.changed += machine.writes() > writes
-    is_back = machine.wait_until(machine.is_restored, outcome.within_s) is not None
-    took_s = time.monotonic() - killed_at
-    process.stdin.close()
-    process.stdout.close()
-    # The state does not change again, and nothing is left behind.
-    outcome.left += machine.wait_until(lambda: not machine.controllers(), LIMIT_S) is None
-    if is_back and took_s <= outcome.within_s and machine.is_restored():
-        outcome.longest_s = max(outcome.longest_s, took_s)
-    else:
-        outcome.failures += 1
-        machine.wait_until(machine.is_restored, LIMIT_S)
-
-
-ORDERS = ("together", "controller first", "trainer first")
-
-
-class OutcomeOfBoth:
-    """Kills controller and trainer in one of the orders. Returns the process that has restored the
-    GPU."""
-
-    def __init__(self):
-        self.kills = dict.fromkeys(ORDERS, 0)
-        self.by_controller = dict.fromkeys(ORDERS, 0)
-        self.by_next_start = dict.fromkeys(ORDERS, 0)
-        self.failures = self.left = 0
-
-    def __str__(self):
-        lines = [f"{order}: {self.kills[order]} kills, {self.by_controller[order]} put back by a controller or never "
-                 f"changed, {self.by_next_start[order]} by 'harpe gpus --restore'" for order in ORDERS]
-        return "\n".join(lines + [f"{self.failures} left changed, {self.left} processes left"])
-
-
-def kill_both_once(machine, outcome, order, slow_set, choose):
-    process = machine.start(**({"HARPE_EMULATOR_FAULTS": "slow_set=100"} if slow_set else {}))
-    process.stdout.readline()  # "starting"
-    process.stdout.readline()  # "training"
-    process.stdin.write("train\n")
-    time.sleep(choose.uniform(0, 0.7 if slow_set else 0.15))
-    victims = [*machine.controllers(), process.pid]
-    for victim in reversed(victims) if order == "trainer first" else victims:
-        try:
-            os.kill(victim, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        if order == "controller first" and victim != process.pid:
-            time.sleep(1.5)
-    process.wait()
-    process.stdin.close()
-    process.stdout.close()
-    outcome.kills[order] += 1
-    outcome.left += machine.wait_until(lambda: not machine.controllers(), LIMIT_S) is None
-    if machine.is_restored():
-        outcome.by_controller[order] += 1
-    subprocess.run([machine.build / "harpe", "gpus", "--restore"], env=machine.environment, check=True,
-                   stdout=subprocess.DEVNULL)
-    # Processes of other tests may hold the lock of a record that they have just read.
-    records = [path for path in NOTES.glob(f"{machine.uuid()}.*") if path.suffix != ".lock"]
-    outcome.failures += not machine.is_restored() or bool(records)
-    outcome.by_next_start[order] = outcome.kills[order] - outcome.by_controller[order]
-
-
-def kill_both_many(machine, count, seed, progress=lambda done: None):
-    choose = random.Random(seed)
-    outcome = OutcomeOfBoth()
-    for i in range(count):
-        kill_both_once(machine, outcome, ORDERS[i % len(ORDERS)], slow_set=i % 4 == 0, choose=choose)
-        progress(i + 1)
-    return outcome
-
-
-def kill_many(machine, count, seed, progress=lambda done: None, within_s=WITHIN_S):
-    choose = random.Random(seed)
-    outcome = Outcome(within_s)
-    for i in range(count):
-        kill_once(machine, outcome, slow_set=i % 4 == 0, choose=choose)
-        progress(i + 1)
-    return outcome

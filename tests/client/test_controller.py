@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frequency controller on an emulated GPU, with real processes: however the trainer ends, the
-GPU's settings are restored and nothing is left behind. bench/kill_training measures the time."""
+"""The frequency controller on an emulated GPU, as far as it needs real processes: signals, sessions,
+descriptors, files, users, the commands that restore, and zeusd. test_controller_end.c kills trainers and
+controllers."""
 import itertools
 import json
 import os
@@ -46,10 +47,6 @@ class Trainer:
     def ask(self, command):
         self.tell(command)
         return self.answer()
-
-    def counts(self):
-        names = ("clock_requests", "written", "skipped", "superseded", "failed", "median_s", "p99_s", "maximum_s")
-        return dict(zip(names, (float(value) for value in self.ask("count").split())))
 
     def kill(self, number=signal.SIGKILL):
         self.process.send_signal(number)
@@ -135,38 +132,6 @@ class Controller(unittest.TestCase):
         trainer.kill()
         self.check_restored()
 
-    def test_killed_amid_slow_sets(self):
-        trainer = self.started(HARPE_EMULATOR_FAULTS="slow_set=200")
-        trainer.tell("train")
-        time.sleep(0.55)
-        trainer.kill()
-        self.check_restored()
-
-    def kill_amid_a_hanging_call(self, after_s):
-        """Kills the trainer during a single call that hangs. Returns False if the call has not
-        hung: on a busy machine it begins late."""
-        with tempfile.TemporaryDirectory(prefix="harpe-test-") as folder:
-            faults = pathlib.Path(folder, "faults")
-            trainer = self.started(HARPE_EMULATOR_FAULTS_FILE=str(faults))
-            self.set(trainer, 1200)
-            controller, = self.machine.controllers()
-            faults.write_text("slow_set=20000")
-            self.assertEqual(trainer.ask("set 600"), "set")
-            time.sleep(after_s)
-            faults.unlink()  # the single call is in progress
-            trainer.kill()
-            self.assertIsNotNone(self.machine.wait_until(self.machine.is_restored, kills.LIMIT_S))
-            # It still locks the clock ten seconds after it began. This lock is also undone.
-            seen = set()
-            self.assertIsNotNone(self.machine.wait_until(
-                lambda: seen.add(self.machine.clock()) or 600 in seen or not os.path.exists(f"/proc/{controller}/exe"),
-                kills.LIMIT_S))
-            self.check_restored()
-            return 600 in seen
-
-    def test_a_driver_call_that_hangs_does_not_hold_up_the_rest(self):
-        self.assertTrue(any(self.kill_amid_a_hanging_call(after_s) for after_s in (2, 3, 4, 5, 6)))
-
     def test_a_forked_child_that_keeps_descriptors_does_not_hide_the_death(self):
         trainer = self.started()
         self.set(trainer, 1200)
@@ -195,98 +160,6 @@ class Controller(unittest.TestCase):
         os.killpg(trainer.process.pid, signal.SIGINT)
         trainer.process.wait(kills.LIMIT_S)
         self.check_restored()
-
-    def test_a_trainer_that_comes_back_at_once_waits_until_all_is_put_back(self):
-        first = self.started(HARPE_EMULATOR_FAULTS="slow_set=300")
-        first.tell("train")
-        time.sleep(0.5)
-        first.kill()
-        second = self.started()
-        self.set(second, 1200)
-        self.assertEqual(len(self.machine.controllers()), 1)
-        time.sleep(1)
-        self.assertEqual(self.machine.state(), (1200, *TAKEN[1:]))
-        second.kill()
-        self.check_restored()
-
-    def test_a_gpu_has_one_controller(self):
-        trainer = self.started()
-        self.set(trainer, 1200)
-        second = Trainer(self.machine)
-        self.addCleanup(second.end)
-        self.assertRegex(second.first, f"^failed {ALREADY_EXISTS}: GPU 0 has another frequency controller")
-        self.assertEqual(self.machine.state(), (1200, *TAKEN[1:]))
-        trainer.kill()
-        self.check_restored()
-
-    def test_15_kills_at_random_moments(self):
-        outcome = kills.kill_many(self.machine, 15, seed=int(time.time()),
-                                  within_s=kills.LIMIT_S)
-        print(outcome, file=sys.stderr)
-        self.assertEqual((outcome.failures, outcome.left), (0, 0), outcome)
-        self.assertGreater(outcome.changed, 5, outcome)
-
-    def test_6_kills_of_both_in_all_orders(self):
-        outcome = kills.kill_both_many(self.machine, 6, seed=int(time.time()))
-        print(outcome, file=sys.stderr)
-        self.assertEqual((outcome.failures, outcome.left), (0, 0), outcome)
-
-    # ---- The controller's end
-
-    def test_another_controller_knows_what_the_first_one_had_found(self):
-        trainer = self.started()
-        self.set(trainer, 1200)
-        first, = self.machine.controllers()
-        os.kill(first, signal.SIGKILL)
-        self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), kills.LIMIT_S))
-        # Its memory is released before its end of the socket is closed.
-        self.assertIsNotNone(self.machine.wait_until(
-            lambda: trainer.ask("check").startswith(f"{UNAVAILABLE} "), kills.LIMIT_S))
-        for _ in range(2):
-            status, message = trainer.ask("check").split(" ", 1)
-            self.assertEqual(int(status), UNAVAILABLE)
-            self.assertIn(f"process {first}) has died", message)
-        self.assertEqual(trainer.ask("set 600"), "set")  # waits
-        self.assertEqual(trainer.ask("restart"), "restarted")
-        self.assertIsNotNone(self.machine.wait_until(lambda: self.machine.clock() == 600, kills.LIMIT_S))
-        self.assertEqual(trainer.ask("check").split()[0], "0")
-        self.set(trainer, 900)
-        self.assertIsNotNone(self.machine.wait_until(lambda: trainer.counts()["written"] == 3, kills.LIMIT_S))
-        trainer.kill()
-        self.check_restored()
-
-    def check_stop(self, stop):
-        """Checks that stop(trainer, controller) restores the GPU by means of another controller,
-        which must start and answer within STOP_S. On a busy machine, tries again with another
-        trainer."""
-        def stop_another(_):
-            trainer = self.started()
-            self.set(trainer, 1200)
-            start = time.monotonic()
-            stop(trainer, *self.machine.controllers())
-            took_s = time.monotonic() - start
-            if took_s >= STOP_S:
-                trainer.end()
-                self.assertEqual(self.harpe("gpus", "--restore").returncode, 0)
-            self.check_restored()
-            return took_s
-        self.assertLess(attempt(stop_another, lambda took_s: took_s < STOP_S), STOP_S)
-
-    def test_stop_puts_back_what_a_dead_controller_left(self):
-        def stop(trainer, controller):
-            os.kill(controller, signal.SIGKILL)
-            self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), kills.LIMIT_S))
-            self.assertEqual(trainer.ask("stop"), "stopped")
-        self.check_stop(stop)
-
-    def test_stop_puts_back_what_a_controller_leaves_that_dies_meanwhile(self):
-        def stop(trainer, controller):
-            os.kill(controller, signal.SIGSTOP)
-            trainer.tell("stop")
-            time.sleep(0.3)
-            os.kill(controller, signal.SIGKILL)
-            self.assertEqual(trainer.answer(), "stopped")
-        self.check_stop(stop)
 
     # ---- Both ends
 
@@ -360,68 +233,17 @@ class Controller(unittest.TestCase):
                 "power_limit_w": kills.FOUND_MW / 1000, "persistence": None, "error": None}])
         self.assertEqual(self.machine.state(), self.machine.found)
 
-    def test_killed_together_then_the_next_start_knows_what_was_found(self):
-        self.left_changed()
-        trainer = self.started()
-        self.set(trainer, 900)
-        self.stop(trainer)
-        self.check_no_records()
-
-    def test_killed_together_twice(self):
-        self.left_changed()
-        self.left_changed()
-        self.started().kill()
-        self.check_restored()
-
     def test_a_power_limit_run_puts_back_what_a_controller_has_left(self):
         self.left_changed()
         result = self.harpe("power-limit", "run", "--", "true")
         self.assertEqual(result.returncode, 0, result)
         self.check_restored()
 
-    def test_a_start_on_another_gpu_puts_this_one_back(self):
-        self.machine.close()
-        self.machine = kills.Machine(BUILD, gpus="2xA40")
-        self.left_changed()
-        other = Trainer(self.machine, CUDA_VISIBLE_DEVICES="1")
-        self.addCleanup(other.end)
-        self.assertEqual(other.first, "training")
-        self.assertEqual(self.machine.state(), self.machine.found)
-
-    def test_two_starts_at_once_after_a_kill(self):
-        self.left_changed()
-        processes = [subprocess.Popen([BUILD / "harpe", "gpus", "--restore"], env=self.machine.environment,
-                                      stdout=subprocess.PIPE, text=True) for _ in range(8)]
-        said = [process.communicate()[0] for process in processes]
-        self.assertEqual([process.returncode for process in processes], [0] * 8)
-        self.assertEqual(sum("put back:" in text for text in said), 1, said)
-        self.assertEqual(self.machine.state(), self.machine.found)
-
-    def test_the_controller_first_and_then_the_trainer(self):
+    def test_a_gpu_whose_trainer_lives_is_left_alone(self):
         trainer = self.started()
         self.set(trainer, 1200)
-        os.kill(self.machine.controllers()[0], signal.SIGKILL)
-        time.sleep(1.5)
-        trainer.kill()
-        trainer.process.wait()
-        self.assertEqual(self.machine.state(), (1200, *TAKEN[1:]))
-        self.assertEqual(self.harpe("gpus", "--restore").returncode, 0)
-        self.check_restored()
-
-    def test_a_gpu_whose_trainer_lives_is_not_touched(self):
-        trainer = self.started()
-        self.set(trainer, 1200)
-        self.assertIn("left alone", self.harpe("gpus", "--restore").stdout)
-        os.kill(self.machine.controllers()[0], signal.SIGKILL)
-        self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), kills.LIMIT_S))
-        result = self.harpe("gpus", "--restore")  # the trainer may start another controller
-        self.assertIn(f"left alone: process {trainer.process.pid} uses it", result.stdout)
+        self.assertIn(f"left alone: process {trainer.process.pid} uses it", self.harpe("gpus", "--restore").stdout)
         self.assertNotIn("was killed", self.harpe("gpus").stdout)
-        self.assertEqual(self.machine.state(), (1200, *TAKEN[1:]))
-        second = Trainer(self.machine)
-        self.addCleanup(second.end)
-        self.assertRegex(second.first, f"^failed {ALREADY_EXISTS}: GPU 0 has another frequency controller")
-        self.assertEqual(trainer.ask("restart"), "restarted")
         trainer.kill()
         self.check_restored()
 
@@ -434,18 +256,6 @@ class Controller(unittest.TestCase):
         os.kill(controller, signal.SIGKILL)
         self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), kills.LIMIT_S))
         self.assertIn("put back:", self.harpe("gpus", "--restore").stdout)
-        self.check_restored()
-
-    def test_a_restart_after_everything_else_has_the_first_ones_findings(self):
-        trainer = self.started()
-        self.set(trainer, 1200)
-        for _ in range(2):
-            os.kill(self.machine.controllers()[0], signal.SIGKILL)
-            self.assertIsNotNone(self.machine.wait_until(
-                lambda: trainer.ask("check").startswith(f"{UNAVAILABLE} "), kills.LIMIT_S))
-            self.assertEqual(trainer.ask("restart"), "restarted")
-        self.kill_both(trainer)
-        self.assertIn("power limit 231 W", self.harpe("gpus", "--restore").stdout)
         self.check_restored()
 
     def test_without_permission_the_record_stays(self):
@@ -575,67 +385,6 @@ time.sleep(600)
         finally:
             holder.kill()
             holder.communicate()
-
-    # ---- The driver's faults
-
-    def test_without_permission_the_start_fails_with_one_line(self):
-        trainer = Trainer(self.machine, HARPE_EMULATOR_FAULTS="no_permission")
-        self.addCleanup(trainer.end)
-        self.assertRegex(trainer.first, f"^failed {PERMISSION_DENIED}: GPU 0 .*NO_PERMISSION.*run as root")
-        self.assertEqual(trainer.answer(), "")
-        self.check_restored()
-
-    def test_clocks_that_cannot_be_locked(self):
-        trainer = Trainer(self.machine, HARPE_EMULATOR_FAULTS="not_supported=clock_locks")
-        self.addCleanup(trainer.end)
-        self.assertRegex(trainer.first, f"^failed {NOT_SUPPORTED}: GPU 0 ")
-        self.check_restored()
-
-    def test_the_memory_clock_is_left_alone_where_it_cannot_be_locked(self):
-        trainer = Trainer(self.machine, HARPE_EMULATOR_FAULTS="not_supported=memory_locks")
-        self.addCleanup(trainer.end)
-        self.assertEqual(trainer.first, "training")
-        self.assertEqual(self.machine.state(), (kills.HIGHEST_MHZ, 405, 300000, 0))
-        self.set(trainer, 1200)
-        trainer.kill()
-        self.check_restored()
-
-    def test_a_refusal_is_told_once_and_tried_again(self):
-        with tempfile.TemporaryDirectory(prefix="harpe-test-") as folder:
-            faults = pathlib.Path(folder, "faults")
-            trainer = self.started(HARPE_EMULATOR_FAULTS_FILE=str(faults))
-            self.set(trainer, 1200)
-            faults.write_text("no_permission")
-            self.assertEqual(trainer.ask("set 600"), "set")
-            self.assertIsNotNone(self.machine.wait_until(lambda: trainer.counts()["failed"] >= 1, kills.LIMIT_S))
-            self.assertRegex(trainer.ask("check"), f"^{PERMISSION_DENIED} GPU 0 .*600.*NO_PERMISSION")
-            for mhz in (615, 630, 645):
-                trainer.ask(f"set {mhz}")
-            self.assertIsNotNone(self.machine.wait_until(lambda: trainer.counts()["failed"] >= 2, kills.LIMIT_S))
-            self.assertEqual(trainer.ask("check").split()[0], "0")
-            self.assertEqual(self.machine.clock(), 1200)
-            faults.unlink()
-            self.set(trainer, 660)
-            trainer.kill()
-            self.check_restored()
-
-    def test_a_lost_gpu_is_told_and_does_not_keep_the_controller(self):
-        trainer = Trainer(self.machine, HARPE_EMULATOR_FAULTS="lost_after=40")
-        self.addCleanup(trainer.end)
-        self.assertEqual(trainer.first, "training")
-        clocks = itertools.cycle(range(300, 1500, 15))
-
-        def has_failed():
-            trainer.ask(f"set {next(clocks)}")
-            return trainer.counts()["failed"] >= 1
-        self.assertIsNotNone(self.machine.wait_until(has_failed, kills.LIMIT_S))
-        self.assertIn("lost", trainer.ask("check").lower())
-        trainer.kill()
-        self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), kills.LIMIT_S))
-        # After a reset, the next start restores the power limit, which is not the default.
-        subprocess.run([BUILD / "harpe", "gpus", "--restore"], check=True, stdout=subprocess.DEVNULL,
-                       env=dict(self.machine.environment, HARPE_EMULATOR_FAULTS="returns_after=0"))
-        self.check_restored()
 
     # ---- zeusd
 
