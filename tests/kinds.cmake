@@ -14,7 +14,6 @@ set(HARPE_fast_TESTS
 
 set(HARPE_smoke_TESTS
     agent_guide # a lease, from the document
-    agent_jobs # leases end with kill -9
     cli_min_dwell
     cli_phases
     cli_train_sim_smoke
@@ -32,6 +31,7 @@ set(HARPE_smoke_TESTS
 
 # Classes of scripts that are smoke tests of their own, named <script>_smoke.
 set(HARPE_SMOKE_CLASSES
+    agent_agent=Lending.test_a_job_that_is_killed_whole
     python_power_limit=OnGpus.test_limits_come_back_however_it_ends)
 
 set(HARPE_process_TESTS
@@ -169,7 +169,6 @@ set(HARPE_UNSANITIZED_FOLDERS
     python)
 set(HARPE_UNSANITIZED_TESTS
     agent_executable # sanitizers bring libraries of their own
-    agent_jobs
     agent_zeusd_client
     agent_zeusd_holders
     agent_zeusd_published

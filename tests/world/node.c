@@ -591,7 +591,10 @@ static void disturb_driver(void) {
         node.slowest_ns = later(node.slowest_ns, node.driver_slow_ns);
         break;
     case 1: (void)snprintf(list, sizeof list, "no_permission"); break;
-    case 2: (void)snprintf(list, sizeof list, "not_supported=clock_locks"); break;
+    case 2:
+        (void)snprintf(list, sizeof list, "not_supported=%s",
+                       harpe_world_draw(2) ? "clock_locks" : "memory_locks");
+        break;
     default:
         node.is_lossy = node.was_lossy = true;
         (void)snprintf(list, sizeof list, "lost_after=%d@%d,returns_after=%d",
