@@ -46,9 +46,7 @@ set(HARPE_process_TESTS
     server_http_hostile
     server_http_limits
     server_jobs_dumps
-    server_jobs_restart
     server_schedulers_program
-    server_store_crash
     house_bootstrap
     house_check_load
     house_completion
@@ -108,8 +106,7 @@ set(HARPE_ALSO_postgresql
     server_protocol
     server_rights
     server_secrets
-    server_store
-    server_store_crash)
+    server_store)
 set(HARPE_ALSO_pytorch
     cli_train_sim # with --mpi
     python_bindings

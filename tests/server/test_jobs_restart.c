@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A server that dies at any moment. A process runs a job of three ranks and is killed after its
- * n-th answer, for every n, or at random moments. The next process continues with the same store,
- * and clients repeat the requests without an answer. The clients must see the same as with a server
- * that was not killed. The schedules depend on every result of every round. */
+/* A server that dies at any moment. A process of a world runs a job of three ranks and is killed
+ * after its n-th answer, for every n, or between any two turns, and its machine fails. The next
+ * process continues with the same store, and clients repeat the requests without an answer. The
+ * clients must see the same as with a server that was not killed. The schedules depend on every
+ * result of every round. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
 
+#include "base/process.h"
+#include "base/wait.h"
 #include "engine.h"
 #include "server/scheduler/builtin.h"
 #include "trials.h"
+#include "world/disk.h"
+#include "world/world.h"
 
 enum { RANKS = 3, ROUNDS = 4, ANSWERS = 1 + RANKS * (1 + 2 * ROUNDS) };
 
@@ -28,12 +30,6 @@ typedef struct clients {
     char mistake[300];
     int answers;
 } clients;
-
-static clients *shared_clients(void) {
-    clients *c = mmap(NULL, sizeof *c, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(c != MAP_FAILED);
-    return c;
-}
 
 static bool are_done(const clients *c) {
     for (int r = 0; r < RANKS; r++)
@@ -58,9 +54,11 @@ typedef struct rank_client {
     char *body;
 } rank_client;
 
+static bool is_doomed; /* the server dies before the next turn */
+
 static void die(void) {
-    (void)kill(getpid(), SIGKILL);
-    (void)pause();
+    is_doomed = true;
+    harpe_sleep_ns(INT64_C(1000000000));
 }
 
 static void count_answer(life *l, bool is_known) {
@@ -132,9 +130,12 @@ static void send_next(rank_client *self) {
     harpe_jobs_handle(self->life->e->jobs, &self->call);
 }
 
-static int live(life *l) {
+static int live(void *user) {
     static rank_client ranks[RANKS];
-    engine *e = l->e;
+    static engine own;
+    life *l = user;
+    own = *l->e;
+    engine *e = l->e = &own;
     harpe_error error = {0};
     harpe_timer *timer;
     if (engine_try_start(e, &error)) {
@@ -157,22 +158,28 @@ static int live(life *l) {
     return 0;
 }
 
-/* Kills it after `kill_after_us` (0: never). */
-static void run_life(life l, unsigned kill_after_us) {
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        /* The process exits without closing anything, like a server that dies. */
-        _exit(live(&l));
-    }
-    if (kill_after_us > 0) {
-        usleep(kill_after_us);
-        (void)kill(child, SIGKILL);
-    }
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
+static harpe_disk *disk;
+static pid_t server;
+static uint64_t turns_left; /* before the server is killed; 0: it is not */
+
+static void count_turn(void *user) {
+    (void)user;
+    if (turns_left > 0 && --turns_left == 0) is_doomed = true;
+    if (is_doomed) harpe_world_kill(server);
+    is_doomed = false;
+}
+
+/* Kills it after so many turns (0: never). The machine fails when it has ended. */
+static void run_life(life l, uint64_t turns) {
+    static life now;
+    now = l;
+    turns_left = turns;
+    server = harpe_world_start("server", live, &now);
+    harpe_world_on_step(count_turn, NULL);
+    assert_true(harpe_world_await(server, INT64_MAX));
+    harpe_world_on_step(NULL, NULL);
+    harpe_disk_crash(disk);
     if (l.c->mistake[0]) fail_msg("%s", l.c->mistake);
-    assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
 }
 
 /* ---- Expected results ------------------------------------------------------------------------ */
@@ -201,13 +208,28 @@ static void check_counts(engine *e, const clients *c) {
 static void fresh_store(engine *e, clients *c) {
     static int number = 0;
     memset(c, 0, sizeof *c);
-    (void)snprintf(e->where, sizeof e->where, "sqlite:%s/%d.db", e->directory, number++);
+    (void)snprintf(e->where, sizeof e->where, "world:disk/%d.db", number++);
 }
+
+/* Runs each test in a world of its own. */
+static void run_in_world(void **state, void (*first)(void *user)) {
+    static uint64_t seed = 1;
+    const harpe_world_options options = {.seed = seed++, .shuffles = true, .most_turns = 10000000};
+    harpe_error error = {.message = ""};
+    setenv("CMOCKA_TEST_ABORT", "1", 1);
+    assert_non_null(disk = harpe_disk_new("disk", options.seed));
+    if (harpe_world_run(&options, first, *state, &error) != HARPE_OK) fail_msg("%s", error.message);
+    harpe_disk_free(disk);
+}
+
+#define IN_A_WORLD(run) \
+    static void run##_in_a_world(void **state) { run_in_world(state, run); }
 
 /* Dies at answer n, and after a restart at answer m. */
 static void die_everywhere(engine *e, bool names_rounds, bool dies_before_it_is_known) {
-    clients *c = shared_clients();
-    for (int n = 1; n < ANSWERS; n += all_trials() ? 1 : 4) {
+    static clients all;
+    clients *c = &all;
+    for (int n = 1; n < ANSWERS; n++) {
         fresh_store(e, c);
         life l = {e, c, n, dies_before_it_is_known, names_rounds};
         run_life(l, 0);
@@ -218,48 +240,51 @@ static void die_everywhere(engine *e, bool names_rounds, bool dies_before_it_is_
         check_schedules(c);
     }
     check_counts(e, c);
-    munmap(c, sizeof *c);
 }
 
-static void server_may_die_after_any_answer(void **state) {
-    engine *e = *state;
+static void server_may_die_after_any_answer(void *user) {
+    engine *e = user;
     die_everywhere(e, false, false);
 }
+IN_A_WORLD(server_may_die_after_any_answer)
 
-static void server_may_die_before_an_answer_is_known(void **state) {
-    engine *e = *state;
+static void server_may_die_before_an_answer_is_known(void *user) {
+    engine *e = user;
     die_everywhere(e, false, true);
 }
+IN_A_WORLD(server_may_die_before_an_answer_is_known)
 
-static void job_with_history_is_lived_through_again(void **state) {
-    engine *e = *state;
+static void job_with_history_is_lived_through_again(void *user) {
+    engine *e = user;
     e->kind.class = &learner_with_history;
     die_everywhere(e, false, true);
 }
+IN_A_WORLD(job_with_history_is_lived_through_again)
 
-static void clients_may_name_rounds(void **state) {
-    engine *e = *state;
+static void clients_may_name_rounds(void *user) {
+    engine *e = user;
     die_everywhere(e, true, true);
 }
+IN_A_WORLD(clients_may_name_rounds)
 
-static void server_may_die_at_any_moment(void **state) {
-    engine *e = *state;
-    clients *c = shared_clients();
-    srand(7);
+static void server_may_die_at_any_moment(void *user) {
+    engine *e = user;
+    static clients all;
+    clients *c = &all;
     for (int i = 0; i < few_trials(12); i++) {
         e->kind.class = i % 2 ? &learner_with_history : &learner_with_state;
         fresh_store(e, c);
         life l = {e, c, 1, false, false};
         for (int lives = 0; lives < 100 && !are_done(c); lives++) {
             l.answers_left = 0;
-            run_life(l, c->job[0] ? 1000 + (unsigned)(rand() % 30000) : 0);
+            run_life(l, 1 + harpe_world_draw(400));
         }
         l.answers_left = 0;
         run_life(l, 0);
         check_schedules(c);
     }
-    munmap(c, sizeof *c);
 }
+IN_A_WORLD(server_may_die_at_any_moment)
 
 /* ---- In one process -------------------------------------------------------------------------- */
 
@@ -456,11 +481,11 @@ int main(void) {
         ENGINE_TEST(end_of_nobody_is_refused),
         ENGINE_TEST(failed_job_stays_failed),
         ENGINE_TEST(key_of_an_ended_job_may_get_another_shape),
-        ENGINE_TEST(server_may_die_after_any_answer),
-        ENGINE_TEST(server_may_die_before_an_answer_is_known),
-        ENGINE_TEST(job_with_history_is_lived_through_again),
-        ENGINE_TEST(clients_may_name_rounds),
-        ENGINE_TEST(server_may_die_at_any_moment),
+        ENGINE_TEST(server_may_die_after_any_answer_in_a_world),
+        ENGINE_TEST(server_may_die_before_an_answer_is_known_in_a_world),
+        ENGINE_TEST(job_with_history_is_lived_through_again_in_a_world),
+        ENGINE_TEST(clients_may_name_rounds_in_a_world),
+        ENGINE_TEST(server_may_die_at_any_moment_in_a_world),
         ENGINE_TEST(job_requests_survive),
         ENGINE_TEST(finished_job_goes_on_without_its_scheduler),
         ENGINE_TEST(another_scheduler_does_not_go_on_with_a_job),
