@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of other kinds learn their plans from a real server: phases without a pipeline (the example
-data_parallel_phases.py, in its own processes), and a pipeline of two GPU models. Each rank is a
-process with a controller, on an emulated GPU, and its work takes real time. Needs only Python's
-standard library; one test also needs PyTorch."""
-import ctypes
+"""The example data_parallel_phases.py, in its own processes, learns plans for phases without a pipeline
+from a real server. Each rank has a controller, on an emulated GPU, and its work takes real time. Needs
+only Python's standard library; one test also needs PyTorch."""
 import functools
 import importlib.util
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -20,57 +17,6 @@ import world
 EXAMPLE = world.SOURCE / "examples" / "python" / "data_parallel_phases.py"
 LIMIT_S = 900
 ATTEMPTS = 6
-
-
-def open_emulator():
-    nvml = ctypes.CDLL(os.environ["HARPE_NVML_LIBRARY"])
-    nvml.harpe_emulator_work.argtypes = (ctypes.c_uint, ctypes.c_double, ctypes.c_double,
-                                         ctypes.c_void_p)
-    assert nvml.nvmlInit_v2() == 0
-    return nvml
-
-
-class Rank:
-    """One rank of a pipeline of two stages, in a process of its own. It runs two microbatches, and
-    then the end of the iteration."""
-
-    STEPS = [["forward_long", "forward", "backward_long", "backward", "all_reduce", "optimizer"],
-             ["forward_long", "backward_long", "forward", "backward", "all_reduce", "optimizer"]]
-    WORK = {"forward": (0.02, 0.9), "forward_long": (0.03, 0.9), "backward": (0.04, 0.9),
-            "backward_long": (0.06, 0.9), "all_reduce": (0.03, 0.0), "optimizer": (0.01, 0.1)}
-
-    def __init__(self, rank, url, peer, barrier, stop):
-        self.rank, self.url, self.peer, self.barrier, self.stop = rank, url, peer, barrier, stop
-
-    def work(self, name):
-        """The second stage has less work, so it can run at lower clocks."""
-        seconds, share = self.WORK[name]
-        less = 0.5 if self.rank == 1 and share > 0.5 else 1
-        assert self.nvml.harpe_emulator_work(self.rank, seconds * less, share, None) == 0
-
-    def step(self, optimizer):
-        optimizer.on_step_begin()
-        for name in self.STEPS[self.rank]:
-            is_forward, is_backward = name.startswith("forward"), name.startswith("backward")
-            if (is_forward and self.rank == 1) or (is_backward and self.rank == 0):
-                assert self.peer.recv() == name
-            optimizer.on_instruction_begin(name)
-            self.work(name)
-            optimizer.on_instruction_end(name)
-            if (is_forward and self.rank == 0) or (is_backward and self.rank == 1):
-                self.peer.send(name)
-        optimizer.on_step_end()
-
-    def __call__(self):
-        from harpe.optimizer.pipeline_frequency import PipelineFrequencyOptimizer
-        self.nvml = open_emulator()
-        with PipelineFrequencyOptimizer(self.rank, 0, self.rank, 0, self.rank, 1, 2, 1, 2, self.url,
-                                        job_key="mixed", iterations=2,
-                                        warmup_iterations=1) as optimizer:
-            while not self.stop.value:
-                self.step(optimizer)
-                self.barrier.wait(LIMIT_S)  # both see the same value of `stop`
-                self.barrier.wait(LIMIT_S)
 
 
 def disturbed(test):
@@ -219,56 +165,6 @@ class Phases(OnlineTest):
             self.assertEqual(one.returncode, 0, err)
             lines += [line for line in out.splitlines() if line.startswith("rank ")]
         return lines
-
-
-class Mixed(OnlineTest):
-    gpus = "1xA100,1xH100"
-
-    @disturbed
-    def test_a_pipeline_of_two_models_runs_each_at_its_own_clocks(self):
-        schedule = self.path / "packed.csv"
-        schedule.write_text(
-            "0F0:forward_long,0F1,0B0:backward_long,0B1\n"
-            "1F0:forward_long,1B0:backward_long,1F1,1B1\n", encoding="ascii")
-        started = self.start_online(schedule={"csv": str(schedule)}, frequency_stride=20,
-                                    epilogue=["all_reduce", "optimizer"])
-        spawned = multiprocessing.get_context("spawn")
-        ends, barrier, stop = spawned.Pipe(), spawned.Barrier(3), spawned.Value("i", 0)
-        url = f"http://127.0.0.1:{started.port}"
-        ranks = [spawned.Process(target=Rank(rank, url, ends[rank], barrier, stop))
-                 for rank in range(2)]
-        for one in ranks:
-            one.start()
-        seen = [set(), set()]
-        try:
-            found = None
-            while found is None:
-                barrier.wait(LIMIT_S)  # a step has ended; the clocks of its last work hold
-                for rank in range(2):
-                    seen[rank].add(self.clock(rank))
-                found = self.planned(started)
-                stop.value = int(found is not None)
-                barrier.wait(LIMIT_S)
-            for one in ranks:
-                one.join(LIMIT_S)
-            self.assertEqual([one.exitcode for one in ranks], [0, 0])
-        finally:
-            for one in ranks:
-                one.kill()
-        frontier, pipeline = found
-        for rank, (lowest, highest) in enumerate(((210, 1410), (210, 1980))):
-            self.assertEqual(max(seen[rank]), highest)
-            used = set().union(*clocks(pipeline, rank).values())
-            self.assertLessEqual(used, set(range(lowest, highest + 1, 15)))
-        self.assertEqual(list(clocks(pipeline, 1)), ["forward_long", "backward_long", "forward",
-                                                  "backward", "all_reduce", "optimizer"])
-        self.assertLess(max(clocks(pipeline, 1)["forward"]), 1980)
-        self.assertLess(max(clocks(pipeline, 1)["all_reduce"]), 1410)
-        plan = frontier["plans"][0]
-        self.assertLess(plan["energy"], 0.95 * frontier["all_maximum"]["energy"])
-        self.assertLessEqual(plan["time"], frontier["all_maximum"]["time"] * (1 + 1e-9))
-        for rank in range(2):
-            self.assert_clocks_are_back(rank)
 
 
 if __name__ == "__main__":

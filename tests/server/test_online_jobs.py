@@ -257,6 +257,7 @@ class Jobs(Online):
                                         int(row["frequency"]))
             self.assertAlmostEqual(float(row["time"]) / time_s, 1, places=9)
             self.assertAlmostEqual(float(row["energy"]) / energy_j, 2, places=9)  # of two GPUs
+        self.expect(server.post(f"/straggler/{job.id}", {"slowdown": 1.2}), 409)
         true = self.offline(job, "-m", 3, "--epilogue", "all_reduce,optimizer")
         job.profile = lambda: path.read_text(encoding="ascii")
         job.id += "-measured"
