@@ -14,7 +14,7 @@ from program import HARPE, ProgramTest, SOURCE, environment, json, os, signal, s
 
 sys.path.insert(0, str(SOURCE / "tests" / "server"))
 from server import LIMIT_S, Server, plan_for, register, register_many, result_of  # noqa: E402
-from test_online import Pipeline  # noqa: E402
+from online_job import Pipeline  # noqa: E402
 
 
 class JobsTest(ProgramTest):

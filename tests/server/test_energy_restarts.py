@@ -8,7 +8,7 @@ import random
 import re
 
 from server import *
-from test_online import Pipeline
+from online_job import Pipeline
 
 RESTARTS = int(os.environ.get("HARPE_RESTARTS", "6"))
 SEED = int(os.environ.get("HARPE_SEED", "1"))

@@ -5,7 +5,7 @@
 import urllib.parse
 
 from server import *
-from test_online import Pipeline
+from online_job import Pipeline
 
 
 class Queries(ServerTest):

@@ -6,7 +6,7 @@ import pathlib
 import re
 
 from exposition import parse, promtool
-from test_online import Online, Pipeline, job_info, register, result_of, unittest
+from online_job import Online, Pipeline, job_info, register, result_of, unittest
 
 
 class Metrics(Online):
@@ -193,10 +193,6 @@ class OfTheServer(Metrics):
         found = self.metrics(server)
         self.assertEqual(found["harpe_healthy"], {(): 0})
         self.assertGreaterEqual(found["harpe_http_failures_total"][()], 1)
-
-
-def load_tests(loader, _tests, _pattern):
-    return unittest.TestSuite(case(name) for case in (Metrics, OfTheServer) for name in vars(case) if name.startswith("test_"))
 
 
 if __name__ == "__main__":

@@ -6,98 +6,10 @@ A real server, over real sockets. The ranks answer each schedule like a small si
 library."""
 import csv
 
-from server import *
-from test_online import Online, Pipeline
+from online_job import *
 
 A100 = list(range(1410, 800, -60))
 H100 = list(range(1980, 800, -90))
-
-
-class Job(Pipeline):
-    """A job whose ranks have their own clocks, blocking powers and instructions.
-
-    `costs` has for each stage {name: (s, share that follows the clock, static W, dynamic W)}, at
-    the highest clock. `default` has the names that a stage runs without a schedule."""
-
-    def __init__(self, server, clocks, costs, default, blocking_w, replicas=1):
-        self.clocks, self.costs, self.default, self.blocking_w = clocks, costs, default, blocking_w
-        self.replicas, self.stages, self.pp = replicas, len(clocks), len(clocks) * replicas
-        self.round, self.schedules, self.connections = 0, [], []
-        answer = server.post("/register_job", job_info(self.stages, replicas))
-        assert answer.status == 200, answer
-        self.id = answer.json
-        for rank in range(self.pp):
-            answer = server.post(f"/register_rank/{self.id}",
-                                 {"rank": rank, "dp_rank": rank % replicas,
-                                  "pp_rank": rank // replicas, "tp_rank": 0,
-                                  "available_frequencies": clocks[rank // replicas]})
-            assert answer.status == 200, answer
-        self.connect(server)
-
-    def cost(self, stage, name, mhz):
-        """Returns (s, J) of one GPU."""
-        highest = self.clocks[stage][0]
-        x = (mhz or highest) / highest
-        assert not mhz or mhz in self.clocks[stage], (stage, mhz)
-        time_s, share, static_w, dynamic_w = self.costs[stage][name]
-        time_s *= share / x + 1 - share
-        return time_s, time_s * (static_w + dynamic_w * x ** 3)
-
-    def iteration_time(self, costs):
-        """Returns the length of an iteration. `costs` has a list of (name, s) for each stage."""
-        ends, free, at = {}, [0.0] * self.stages, [0] * self.stages
-        seen = [{} for _ in range(self.stages)]
-        while any(at[stage] < len(costs[stage]) for stage in range(self.stages)):
-            before = list(at)
-            for stage in range(self.stages):
-                while at[stage] < len(costs[stage]):
-                    name, time_s = costs[stage][at[stage]]
-                    kind = name.split("_")[0]
-                    number = seen[stage].get(kind, 0)
-                    other = {"forward": stage - 1, "backward": stage + 1}.get(kind, -1)
-                    if 0 <= other < self.stages and (kind, other, number) not in ends:
-                        break
-                    start = max(free[stage], ends.get((kind, other, number), 0.0))
-                    free[stage] = ends[kind, stage, number] = start + time_s
-                    seen[stage][kind] = number + 1
-                    at[stage] += 1
-            assert at != before, "the schedule is stuck"
-        return max(free)
-
-    def results(self, schedules):
-        lists = [schedules[stage * self.replicas]["frequencies"] or
-                 [(name, 0) for name in self.default[stage]] for stage in range(self.stages)]
-        costs = [[(name, *self.cost(stage, name, mhz)) for name, mhz in entries]
-                 for stage, entries in enumerate(lists)]
-        self.time_s = self.iteration_time([[one[:2] for one in entries] for entries in costs])
-        self.energy_j, results = 0.0, []
-        for rank in range(self.pp):
-            stage = rank // self.replicas
-            assert schedules[rank]["frequencies"] in ([], lists[stage])
-            entries = costs[stage]
-            energy_j = (sum(one[2] for one in entries) + self.blocking_w[stage] *
-                        (self.time_s - sum(one[1] for one in entries)))
-            self.energy_j += energy_j
-            names = list(dict.fromkeys(one[0] for one in entries))
-            breakdown = lambda which: {name: [[one[which] for one in entries if one[0] == name]]
-                                       for name in names}
-            results.append({"rank": rank, "iter_time": [self.time_s], "iter_energy": [energy_j],
-                            "time_breakdown": breakdown(1), "energy_breakdown": breakdown(2)})
-        return results
-
-    def clocks_of(self, rank, name=None):
-        """Returns the clocks of a rank's instructions in the last round."""
-        return [mhz for one, mhz in self.schedules[-1][rank]["frequencies"] if name in (None, one)]
-
-    def profile(self):
-        rows = ["stage,instruction,frequency,time,energy,gpus,blocking_power"]
-        for stage, clocks in enumerate(self.clocks):
-            for name in self.costs[stage]:
-                for mhz in clocks:
-                    time_s, energy_j = self.cost(stage, name, mhz)
-                    rows.append(f"{stage},{name},{mhz},{time_s!r},{energy_j * self.replicas!r},"
-                                f"{self.replicas},{self.blocking_w[stage]}")
-        return "\n".join(rows) + "\n"
 
 
 def pipeline_costs(stage, scale=1.0):
@@ -341,11 +253,6 @@ class Jobs(Online):
         self.assertLess(job.energy_j, highest_j)
         self.assert_as_good_as_offline(job, highest_s, "-s", schedule)
 
-
-# The tests of the base class run in test_online.py.
-for name in [name for name in dir(Online) if name.startswith("test_")]:
-    setattr(Jobs, name, None)
-del Online, Pipeline
 
 if __name__ == "__main__":
     unittest.main()

@@ -6,7 +6,7 @@ import csv
 import pathlib
 
 from server import *
-from test_online import Pipeline
+from online_job import Pipeline
 
 FREQUENCIES = [1410, 1365, 1320]
 

@@ -6,7 +6,7 @@ import subprocess
 
 from exposition import parse
 from server import HARPE, register, result_of, unittest
-from test_online import Online
+from online_job import Online
 
 PLANNED = {"steps": 10, "as_planned": 10, "counter_energy": 1000.0, "power_energy": 1001.0,
            "energy_uncertainty": 5.0}
@@ -280,11 +280,6 @@ class Reports(Online):
         schemas = self.start().get("/openapi.json").json["components"]["schemas"]
         self.assertEqual(schemas["ProfilingResult"]["properties"]["conduct"], {"$ref": "#/components/schemas/Conduct"})
         self.assertLessEqual(set(PLANNED), set(schemas["Conduct"]["properties"]))
-
-
-def load_tests(loader, _tests, _pattern):
-    own = [name for name in vars(Reports) if name.startswith("test_")]
-    return unittest.TestSuite(map(Reports, own))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import urllib.parse
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "server"))
 from server import Connection  # noqa: E402
-from test_online import Pipeline  # noqa: E402
+from online_job import Pipeline  # noqa: E402
 
 
 class Served:
