@@ -214,31 +214,6 @@ static inline void explored_free(explored_job *s) {
 
 /* ---- Rounds ---------------------------------------------------------------------------------- */
 
-static inline void *explored_alloc(explored_job *s, size_t count, size_t size) {
-    void *memory = harpe_arena_alloc(&s->arena, count, size);
-    if (!memory) abort();
-    return memory;
-}
-
-static inline void explored_make_results(explored_job *s) {
-    static const char *const names[] = {"forward", "backward"};
-    size_t runs = (size_t)s->microbatches, k = (size_t)s->iterations;
-    size_t *shape = explored_alloc(s, 2 * k, sizeof *shape);
-    for (size_t i = 0; i < k; i++) {
-        shape[i] = runs;
-        shape[k + i] = i * runs;
-    }
-    for (int r = 0; r < s->pp; r++) {
-        harpe_breakdown *list = explored_alloc(s, 4, sizeof *list);
-        double *iterations = explored_alloc(s, 2 * k, sizeof *iterations);
-        for (int n = 0; n < 4; n++)
-            list[n] = (harpe_breakdown){names[n % 2], k, shape, shape + k,
-                                        explored_alloc(s, k * runs, sizeof(double))};
-        s->results[r] =
-            (harpe_profiling_result){r, iterations, k, iterations + k, k, list, 2, list + 2, 2};
-    }
-}
-
 /* Makes the GPUs change their clocks late. Each clock gets a latency of 0.4 to 1 times `latency_s`.
  */
 static inline void explored_make_late(explored_job *s, double latency_s) {
@@ -280,7 +255,7 @@ static inline void explored_make_wild(explored_job *s) {
  */
 static inline double *explored_draw_factors(explored_job *s) {
     size_t count = harpe_problem_instruction_count(s->problem);
-    double *factors = explored_alloc(s, 2 * count, sizeof *factors);
+    double *factors = simulated_alloc(s, 2 * count, sizeof *factors);
     for (size_t i = 0; i < count; i++) {
         factors[2 * i] = fmax(0.5, 1 + s->jitter * explored_normal(s));
         factors[2 * i + 1] = factors[2 * i] * (1 + 0.2 * s->jitter * explored_normal(s));
@@ -335,16 +310,14 @@ static inline void explored_iterate(explored_job *s, size_t iteration) {
         double busy_s = 0, busy_j = 0;
         for (size_t i = 0; i < length; i++, at++) {
             int n = strcmp(harpe_problem_instruction_name(s->problem, r, i), "forward") != 0;
-            size_t to = iteration * (size_t)s->microbatches + run[n]++;
-            ((double *)s->results[r].time_breakdown[n].values)[to] = s->noisy[at].time_s;
-            ((double *)s->results[r].energy_breakdown[n].values)[to] = s->noisy[at].energy_j;
+            simulated_write_run(s, r, n, iteration, run[n]++, s->noisy[at].time_s,
+                                s->noisy[at].energy_j);
             busy_s += s->noisy[at].time_s;
             busy_j += s->noisy[at].energy_j;
         }
         double time_s = fmax(plan.time_s + s->outside_time_s, s->other_s);
-        ((double *)s->results[r].iteration_time_s)[iteration] = time_s;
-        ((double *)s->results[r].iteration_energy_j)[iteration] =
-            busy_j + s->blocking_power_w * (time_s - busy_s);
+        simulated_write_iteration(s, r, iteration, time_s,
+                                  busy_j + s->blocking_power_w * (time_s - busy_s));
     }
 }
 
@@ -407,8 +380,10 @@ static inline void explored_tell_clocks(explored_job *s, int rank, size_t first)
 }
 
 static inline void explored_observe(explored_job *s) {
+    size_t runs[2] = {(size_t)s->microbatches, (size_t)s->microbatches};
     harpe_arena_free(&s->arena);
-    explored_make_results(s);
+    for (int r = 0; r < s->pp; r++)
+        simulated_make_result(s, r, s->iterations, runs);
     for (int i = 0; i < s->iterations; i++)
         explored_iterate(s, (size_t)i);
     bool tells = explored_is_late(&s->gpus[0]) && !s->is_silent;

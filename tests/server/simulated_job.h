@@ -86,16 +86,22 @@ static inline simulated_job *simulated_new(void) {
     return s;
 }
 
-/* Makes the problem of a pipeline with this profile. */
-static inline void simulated_make_problem(simulated_job *s, const harpe_profile *profile) {
+/* Makes the problem of the job's pipeline with this profile. */
+static inline harpe_problem *simulated_problem_of(simulated_job *s, const harpe_profile *profile) {
     harpe_schedule *schedule;
+    harpe_problem *problem;
     harpe_schedule_options options = {.ranks = s->pp, .microbatches = s->microbatches};
     harpe_problem_options how = {.blocking_power_w = &s->blocking_power_w,
                                  .blocking_power_count = 1};
-    harpe_problem_free(s->problem);
     must(s, harpe_schedule_new(&options, &schedule, &s->error));
-    must(s, harpe_problem_new(profile, schedule, &how, &s->problem, &s->error));
+    must(s, harpe_problem_new(profile, schedule, &how, &problem, &s->error));
     harpe_schedule_free(schedule);
+    return problem;
+}
+
+static inline void simulated_make_problem(simulated_job *s, const harpe_profile *profile) {
+    harpe_problem_free(s->problem);
+    s->problem = simulated_problem_of(s, profile);
     free(s->frequency_mhz);
     s->frequency_mhz =
         calloc(harpe_problem_instruction_count(s->problem), sizeof *s->frequency_mhz);
@@ -136,6 +142,32 @@ static inline void simulated_new_scheduler(simulated_job *s) {
                                 &s->scheduler, &s->error));
 }
 
+/* Returns the state of the scheduler. The caller frees it. */
+static inline char *simulated_save(simulated_job *s) {
+    char *text;
+    size_t length;
+    must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
+    return text;
+}
+
+/* Replaces the scheduler by one with this state. */
+static inline void simulated_load(simulated_job *s, const char *text) {
+    harpe_scheduler_free(s->scheduler);
+    s->scheduler = NULL;
+    simulated_new_scheduler(s);
+    must(s, harpe_scheduler_load(s->scheduler, text, strlen(text), &s->error));
+}
+
+/* Replaces the scheduler by one that has loaded its state, as a server does that was killed. */
+static inline void simulated_restart(simulated_job *s) {
+    char *text = simulated_save(s);
+    simulated_load(s, text);
+    char *again = simulated_save(s);
+    if (strcmp(text, again) != 0) abort();
+    free(text);
+    free(again);
+}
+
 static inline void simulated_close(simulated_job *s) {
     harpe_scheduler_free(s->scheduler);
     harpe_scheduler_kind_close(s->kind);
@@ -151,6 +183,52 @@ static inline void simulated_forget(simulated_job *s) {
     free(s->frequency_mhz);
     free(s);
 }
+
+/* ---- Results --------------------------------------------------------------------------------- */
+
+static inline void *simulated_alloc(simulated_job *s, size_t count, size_t size) {
+    void *memory = harpe_arena_alloc(&s->arena, count, size);
+    if (!memory) abort();
+    return memory;
+}
+
+/* Makes the result of a rank that has run forward runs[0] and backward runs[1] times in each
+ * iteration. Its values are still to be written. */
+static inline void simulated_make_result(simulated_job *s, int rank, int iterations,
+                                         const size_t runs[2]) {
+    static const char *const names[] = {"forward", "backward"};
+    size_t k = (size_t)iterations;
+    double *values = simulated_alloc(s, 2 * k, sizeof *values);
+    harpe_breakdown *list = simulated_alloc(s, 4, sizeof *list);
+    for (int n = 0; n < 4; n++) {
+        size_t *shape = simulated_alloc(s, 2 * k, sizeof *shape);
+        for (size_t i = 0; i < k; i++) {
+            shape[i] = runs[n % 2];
+            shape[k + i] = i * runs[n % 2];
+        }
+        list[n] = (harpe_breakdown){names[n % 2], k, shape, shape + k,
+                                    simulated_alloc(s, k * runs[n % 2] + 1, sizeof(double))};
+    }
+    s->results[rank] =
+        (harpe_profiling_result){rank, values, k, values + k, k, list, 2, list + 2, 2};
+}
+
+/* Writes what run `run` of forward (n = 0) or backward (n = 1) took in an iteration. */
+static inline void simulated_write_run(simulated_job *s, int rank, int n, size_t iteration,
+                                       size_t run, double time_s, double energy_j) {
+    const harpe_profiling_result *result = &s->results[rank];
+    size_t at = result->time_breakdown[n].offsets[iteration] + run;
+    ((double *)result->time_breakdown[n].values)[at] = time_s;
+    ((double *)result->energy_breakdown[n].values)[at] = energy_j;
+}
+
+static inline void simulated_write_iteration(simulated_job *s, int rank, size_t iteration,
+                                             double time_s, double energy_j) {
+    ((double *)s->results[rank].iteration_time_s)[iteration] = time_s;
+    ((double *)s->results[rank].iteration_energy_j)[iteration] = energy_j;
+}
+
+/* ---- What the scheduler tells ---------------------------------------------------------------- */
 
 static inline json_t *frontier(simulated_job *s) {
     char *text;

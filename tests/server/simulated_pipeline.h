@@ -107,14 +107,7 @@ static inline void simulated_free(simulated_pipeline *s) {
 
 /* Returns a factor around 1, with the pipeline's noise. */
 static inline double simulated_noise(simulated_pipeline *s) {
-    double sum = 0;
-    for (int i = 0; i < 12; i++) {
-        s->random ^= s->random << 13;
-        s->random ^= s->random >> 7;
-        s->random ^= s->random << 17;
-        sum += (double)(s->random >> 11) / 9007199254740992.0;
-    }
-    return 1 + s->noise * (sum - 6);
+    return 1 + s->noise * explored_draw_normal(&s->random);
 }
 
 static inline const harpe_profile_point *simulated_point(const simulated_pipeline *s, int stage,
@@ -127,63 +120,36 @@ static inline const harpe_profile_point *simulated_point(const simulated_pipelin
     return NULL;
 }
 
-/* Computes the values of one instruction on one rank, for all iterations, and adds to the sums of
- * the iterations. */
-static inline void simulated_breakdown(simulated_pipeline *s, const harpe_frequency_schedule *list,
-                                       const char *instruction, harpe_breakdown *times,
-                                       harpe_breakdown *energies, double *time_s,
-                                       double *energy_j) {
-    int stage = s->ranks[list->rank].pp_rank;
-    size_t runs = 0, at = 0;
-    for (size_t i = 0; i < list->instruction_count; i++)
-        runs += strcmp(list->instructions[i].instruction, instruction) == 0;
-    size_t *shape = harpe_arena_alloc(&s->arena, 2 * SIMULATED_ITERATIONS, sizeof *shape);
-    double *values = harpe_arena_alloc(&s->arena, 2 * SIMULATED_ITERATIONS * runs, sizeof *values);
-    for (int k = 0; k < SIMULATED_ITERATIONS; k++) {
-        shape[k] = runs;
-        shape[SIMULATED_ITERATIONS + k] = at;
-        for (size_t i = 0; i < list->instruction_count; i++) {
-            if (strcmp(list->instructions[i].instruction, instruction) != 0) continue;
-            const harpe_profile_point *point =
-                simulated_point(s, stage, instruction, list->instructions[i].frequency_mhz);
-            double run_s = point->time_s * s->time_factor * s->throttle[stage];
-            double run_j = point->energy_j * s->energy_factor;
-            values[at] = run_s * simulated_noise(s);
-            values[SIMULATED_ITERATIONS * runs + at] = run_j * simulated_noise(s);
-            *time_s += run_s / SIMULATED_ITERATIONS;
-            *energy_j += run_j / SIMULATED_ITERATIONS;
-            at++;
-        }
-    }
-    *times = (harpe_breakdown){instruction, SIMULATED_ITERATIONS, shape,
-                               shape + SIMULATED_ITERATIONS, values};
-    *energies = *times;
-    energies->values = values + SIMULATED_ITERATIONS * runs;
-}
-
+/* Writes what a rank measures of its list: the true values with noise. */
 static inline void simulated_result(simulated_pipeline *s, const harpe_frequency_schedule *list,
                                     double iteration_s) {
-    harpe_breakdown *breakdowns = harpe_arena_alloc(&s->arena, 4, sizeof *breakdowns);
-    double *iterations = harpe_arena_alloc(&s->arena, 2 * SIMULATED_ITERATIONS, sizeof *iterations);
+    int rank = list->rank, stage = s->ranks[rank].pp_rank;
+    size_t runs[2] = {0, 0};
     double time_s = 0, energy_j = 0;
-    simulated_breakdown(s, list, "forward", &breakdowns[0], &breakdowns[2], &time_s, &energy_j);
-    simulated_breakdown(s, list, "backward", &breakdowns[1], &breakdowns[3], &time_s, &energy_j);
-    for (int k = 0; k < SIMULATED_ITERATIONS; k++) {
-        iterations[k] = (iteration_s + s->outside_time_s) * simulated_noise(s);
-        iterations[SIMULATED_ITERATIONS + k] =
-            (energy_j + s->blocking_power_w * (iteration_s - time_s) +
-             s->outside_energy_j / s->job.world_size) *
-            simulated_noise(s);
+    for (size_t i = 0; i < list->instruction_count; i++)
+        runs[list->instructions[i].instruction[0] == 'b']++;
+    simulated_make_result(s, rank, SIMULATED_ITERATIONS, runs);
+    for (size_t k = 0; k < SIMULATED_ITERATIONS; k++) {
+        size_t at[2] = {0, 0};
+        for (size_t i = 0; i < list->instruction_count; i++) {
+            const harpe_scheduled_instruction *one = &list->instructions[i];
+            const harpe_profile_point *point =
+                simulated_point(s, stage, one->instruction, one->frequency_mhz);
+            int n = one->instruction[0] == 'b';
+            double run_s = point->time_s * s->time_factor * s->throttle[stage];
+            double run_j = point->energy_j * s->energy_factor;
+            simulated_write_run(s, rank, n, k, at[n]++, run_s * simulated_noise(s),
+                                run_j * simulated_noise(s));
+            time_s += run_s / SIMULATED_ITERATIONS;
+            energy_j += run_j / SIMULATED_ITERATIONS;
+        }
     }
-    s->results[list->rank] = (harpe_profiling_result){list->rank,
-                                                      iterations,
-                                                      SIMULATED_ITERATIONS,
-                                                      iterations + SIMULATED_ITERATIONS,
-                                                      SIMULATED_ITERATIONS,
-                                                      breakdowns,
-                                                      2,
-                                                      breakdowns + 2,
-                                                      2};
+    energy_j +=
+        s->blocking_power_w * (iteration_s - time_s) + s->outside_energy_j / s->job.world_size;
+    for (size_t k = 0; k < SIMULATED_ITERATIONS; k++)
+        simulated_write_iteration(s, rank, k,
+                                  (iteration_s + s->outside_time_s) * simulated_noise(s),
+                                  energy_j * simulated_noise(s));
 }
 
 /* An empty schedule stands for 1F1B at the highest clocks, which is what a client then runs. */

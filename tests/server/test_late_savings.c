@@ -31,12 +31,9 @@ static void run_round(explored_job *s, sums *into) {
 }
 
 static json_t *saved_of(explored_job *s) {
-    char *text;
-    must(s, harpe_scheduler_frontier(s->scheduler, &text, &s->error));
-    json_t *json = json_loads(text, 0, NULL);
+    json_t *json = frontier(s);
     json_t *saved = json_incref(json_object_get(json, "saved"));
     json_decref(json);
-    free(text);
     assert_non_null(saved);
     return saved;
 }

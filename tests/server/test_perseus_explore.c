@@ -158,12 +158,9 @@ static void short_latencies_cost_nothing(void **state) {
 
 /* Returns a number of a part of the job's state. */
 static double number_of(explored_job *s, const char *part, const char *name) {
-    char *text;
-    must(s, harpe_scheduler_frontier(s->scheduler, &text, &s->error));
-    json_t *json = json_loads(text, 0, NULL);
+    json_t *json = frontier(s);
     double value = json_number_value(json_object_get(json_object_get(json, part), name));
     json_decref(json);
-    free(text);
     return value;
 }
 
@@ -261,25 +258,6 @@ static void a_smaller_permitted_slowdown_is_kept(void **state) {
 
 /* ---- Restarts -------------------------------------------------------------------------------- */
 
-static void load(explored_job *s, const char *text) {
-    harpe_scheduler_free(s->scheduler);
-    must(s, harpe_scheduler_new(s->kind, &s->job, s->ranks, NULL, &s->scheduler, &s->error));
-    must(s, harpe_scheduler_load(s->scheduler, text, strlen(text), &s->error));
-}
-
-static char *save(explored_job *s) {
-    char *text;
-    size_t length;
-    must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
-    return text;
-}
-
-static void restart(explored_job *s) {
-    char *text = save(s);
-    load(s, text);
-    free(text);
-}
-
 /* Runs the rounds of a job and writes their true times. With `restarts`, the server is killed
  * between the schedule and the results of each round, and after the results. */
 static int times_of(uint64_t seed, bool restarts, double *times_s) {
@@ -289,10 +267,10 @@ static int times_of(uint64_t seed, bool restarts, double *times_s) {
     start(s, "");
     for (; rounds < ROUNDS_MAX && !is_in_phase(s, "plan"); rounds++) {
         explored_next(s);
-        if (restarts) restart(s);
+        if (restarts) simulated_restart(s);
         times_s[rounds] = s->ran.time_s + s->ran.energy_j;
         explored_observe(s);
-        if (restarts) restart(s);
+        if (restarts) simulated_restart(s);
     }
     explored_next(s);
     times_s[rounds++] = s->ran.time_s + s->ran.energy_j;
@@ -376,7 +354,7 @@ static int new_clocks_of(explored_job *s, int rounds, double limit_s, bool *has_
 
 /* Restarts the job as if its exploration had ended because no new clock was measured for long. */
 static void make_stale(explored_job *s) {
-    char *text = save(s);
+    char *text = simulated_save(s);
     json_t *json = json_loads(text, 0, NULL);
     free(text);
     json_t *stale = json_object_get(json_object_get(json, "exploration"), "stale");
@@ -384,7 +362,7 @@ static void make_stale(explored_job *s) {
     json_array_set_new(stale, 1, json_integer(1000));
     text = json_dumps(json, JSON_COMPACT);
     json_decref(json);
-    load(s, text);
+    simulated_load(s, text);
     free(text);
 }
 

@@ -133,9 +133,7 @@ static void a_clock_that_was_not_measured_runs_once(void **state) {
 
 /* Returns how much longer than the highest clocks the next round may be, by its bounds. */
 static double promised_of(explored_job *s) {
-    char *text;
-    size_t length;
-    must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
+    char *text = simulated_save(s);
     json_t *json = json_loads(text, 0, NULL);
     const json_t *times = json_object_get(json_object_get(json, "exploration"), "times");
     double fastest_s = json_number_value(json_array_get(times, 2));

@@ -24,9 +24,6 @@ typedef struct replica_job {
     double gpu_noise;               /* of a GPU in a round, the same for all its runs */
     double latency_s;               /* that ranks report of changes of the clock; 0: no report */
     harpe_problem *problems[REPLICAS_MAX];
-    harpe_job_info info;
-    harpe_rank_info ranks[REPLICAS_MAX * EXPLORED_STAGES_MAX];
-    harpe_profiling_result results[REPLICAS_MAX * EXPLORED_STAGES_MAX];
     double ran_s, ran_j; /* the true iteration of the last round */
     bool runs_own;       /* the replicas had different clocks */
 } replica_job;
@@ -62,15 +59,9 @@ static void make_problem(replica_job *s, int replica) {
         }
     }
     harpe_profile *profile;
-    harpe_schedule *schedule;
-    harpe_schedule_options options = {.ranks = base->pp, .microbatches = base->microbatches};
-    harpe_problem_options how = {.blocking_power_w = &base->blocking_power_w,
-                                 .blocking_power_count = 1};
     must(base, harpe_profile_new(rows, count, &profile, &base->error));
-    must(base, harpe_schedule_new(&options, &schedule, &base->error));
     harpe_problem_free(s->problems[replica]);
-    must(base, harpe_problem_new(profile, schedule, &how, &s->problems[replica], &base->error));
-    harpe_schedule_free(schedule);
+    s->problems[replica] = simulated_problem_of(base, profile);
     harpe_profile_free(profile);
 }
 
@@ -92,18 +83,12 @@ static replica_job *job_new(uint64_t seed, int replicas) {
     for (int r = 0; r < replicas; r++)
         for (int p = 0; p < EXPLORED_STAGES_MAX; p++)
             s->time_factor[r][p] = s->energy_factor[r][p] = 1;
-    int stages = s->base->pp;
-    s->info = (harpe_job_info){.job_id = "job",
-                               .pp_degree = stages,
-                               .dp_degree = replicas,
-                               .tp_degree = 1,
-                               .world_size = stages * replicas};
-    for (int n = 0; n < s->info.world_size; n++)
-        s->ranks[n] = (harpe_rank_info){.rank = n,
-                                        .dp_rank = n % replicas,
-                                        .pp_rank = n / replicas,
-                                        .available_frequencies_mhz = s->base->mhz,
-                                        .available_frequency_count = (size_t)s->base->clock_count};
+    s->base->dp = replicas;
+    simulated_make_ranks(s->base, s->base->mhz, (size_t)s->base->clock_count);
+    for (int n = 0; n < s->base->job.world_size; n++) {
+        s->base->ranks[n].dp_rank = n % replicas;
+        s->base->ranks[n].pp_rank = n / replicas;
+    }
     make_problems(s);
     return s;
 }
@@ -121,27 +106,10 @@ static void job_free(replica_job *s) {
 static void job_start(replica_job *s, const char *more) {
     char args[256];
     explored_job *base = s->base;
-    harpe_log log = {simulated_log, base};
     base->logs = getenv("HARPE_TEST_LOGS") != NULL;
     (void)snprintf(args, sizeof args, "{\"num_microbatches\": %d, \"plans\": %d%s}",
                    base->microbatches, all_trials() ? 20 : 4, more);
-    must(base,
-         harpe_scheduler_kind_open("Perseus", args, "{}", 10, log, &base->kind, &base->error));
-    must(base,
-         harpe_scheduler_new(base->kind, &s->info, s->ranks, NULL, &base->scheduler, &base->error));
-}
-
-/* Replaces the scheduler by one that has loaded its state. */
-static void job_restart(replica_job *s) {
-    explored_job *base = s->base;
-    char *text;
-    size_t length;
-    must(base, harpe_scheduler_save(base->scheduler, &text, &length, &base->error));
-    harpe_scheduler_free(base->scheduler);
-    must(base,
-         harpe_scheduler_new(base->kind, &s->info, s->ranks, NULL, &base->scheduler, &base->error));
-    must(base, harpe_scheduler_load(base->scheduler, text, length, &base->error));
-    free(text);
+    explored_start(base, args);
 }
 
 /* Returns the time of the slowest replica at its highest clocks. */
@@ -205,48 +173,34 @@ static void job_next(replica_job *s) {
 }
 
 static void write_rank(replica_job *s, int replica, int stage) {
-    static const char *const names[] = {"forward", "backward"};
     explored_job *base = s->base;
-    size_t runs = (size_t)base->microbatches, k = (size_t)base->iterations;
-    const harpe_frequency_schedule *list = schedule_of(s, replica, stage);
-    harpe_breakdown *breakdowns = explored_alloc(base, 4, sizeof *breakdowns);
-    double *iterations = explored_alloc(base, 2 * k, sizeof *iterations);
-    size_t *shape = explored_alloc(base, 2 * k, sizeof *shape);
-    double gpu = 1 + s->gpu_noise * explored_normal(base);
-    for (size_t i = 0; i < k; i++) {
-        shape[i] = runs;
-        shape[k + i] = i * runs;
-        iterations[i] = s->ran_s;
-        iterations[k + i] = base->pp > 0 ? s->ran_j / s->info.world_size : 0;
-    }
-    for (int n = 0; n < 2; n++) {
-        double *values = explored_alloc(base, 2 * k * runs, sizeof *values);
-        for (size_t i = 0; i < k; i++) {
-            size_t at = 0, first = 0;
-            for (int p = 0; p < stage; p++)
-                first += harpe_problem_rank_length(s->problems[replica], p);
-            for (size_t j = 0; j < list->instruction_count; j++) {
-                if (strcmp(list->instructions[j].instruction, names[n]) != 0) continue;
-                const harpe_profile_point *point = base->points[first + j];
-                double factor = gpu * (1 + s->run_noise * explored_normal(base));
-                values[i * runs + at] = point->time_s * factor;
-                values[(k + i) * runs + at++] = point->energy_j * factor;
-            }
-        }
-        breakdowns[n] = (harpe_breakdown){names[n], k, shape, shape + k, values};
-        breakdowns[2 + n] = (harpe_breakdown){names[n], k, shape, shape + k, values + k * runs};
-    }
     int rank = stage * s->replicas + replica;
-    s->results[rank] = (harpe_profiling_result){
-        rank, iterations, k, iterations + k, k, breakdowns, 2, breakdowns + 2, 2};
+    size_t runs[2] = {(size_t)base->microbatches, (size_t)base->microbatches};
+    const harpe_frequency_schedule *list = schedule_of(s, replica, stage);
+    double gpu = 1 + s->gpu_noise * explored_normal(base);
+    size_t first = 0;
+    for (int p = 0; p < stage; p++)
+        first += harpe_problem_rank_length(s->problems[replica], p);
+    simulated_make_result(base, rank, base->iterations, runs);
+    for (size_t k = 0; k < (size_t)base->iterations; k++) {
+        size_t at[2] = {0, 0};
+        simulated_write_iteration(base, rank, k, s->ran_s, s->ran_j / base->job.world_size);
+        for (size_t j = 0; j < list->instruction_count; j++) {
+            const harpe_profile_point *point = base->points[first + j];
+            double factor = gpu * (1 + s->run_noise * explored_normal(base));
+            int n = list->instructions[j].instruction[0] == 'b';
+            simulated_write_run(base, rank, n, k, at[n]++, point->time_s * factor,
+                                point->energy_j * factor);
+        }
+    }
 }
 
 /* All ranks report the same latency, and runs at the clocks that were asked for. */
 static void tell_clocks(const replica_job *s) {
     explored_job *base = s->base;
-    harpe_rank_clocks *told = explored_alloc(base, (size_t)s->info.world_size, sizeof *told);
-    for (int n = 0; n < s->info.world_size; n++) {
-        harpe_clock_latency *latency = explored_alloc(base, 1, sizeof *latency);
+    harpe_rank_clocks *told = simulated_alloc(base, (size_t)s->base->job.world_size, sizeof *told);
+    for (int n = 0; n < s->base->job.world_size; n++) {
+        harpe_clock_latency *latency = simulated_alloc(base, 1, sizeof *latency);
         *latency = (harpe_clock_latency){base->mhz[0], s->latency_s, s->latency_s};
         told[n] = (harpe_rank_clocks){.is_known = true, .latency_count = 1, .latencies = latency};
     }
@@ -264,8 +218,8 @@ static void job_observe(replica_job *s) {
         for (int p = 0; p < base->pp; p++)
             write_rank(s, r, p);
     }
-    must(base, harpe_scheduler_observe(base->scheduler, s->results, (size_t)s->info.world_size,
-                                       &base->error));
+    must(base, harpe_scheduler_observe(base->scheduler, s->base->results,
+                                       (size_t)s->base->job.world_size, &base->error));
 }
 
 /* Runs rounds and returns how many of them had clocks of their own for a replica. Each is at most
@@ -293,15 +247,6 @@ static int learn(replica_job *s) {
     return own;
 }
 
-static json_t *frontier_of(const replica_job *s) {
-    char *text;
-    must(s->base, harpe_scheduler_frontier(s->base->scheduler, &text, &s->base->error));
-    json_t *json = json_loads(text, 0, NULL);
-    assert_non_null(json);
-    free(text);
-    return json;
-}
-
 /* ---- Equal replicas -------------------------------------------------------------------------- */
 
 static void one_replica_has_no_others(void **state) {
@@ -309,7 +254,7 @@ static void one_replica_has_no_others(void **state) {
     replica_job *s = job_new(100, 1);
     job_start(s, "");
     assert_int_equal(learn(s), 0);
-    json_t *json = frontier_of(s);
+    json_t *json = frontier(s->base);
     assert_null(json_object_get(json, "replicas"));
     json_decref(json);
     job_free(s);
@@ -474,7 +419,7 @@ static void a_straggler_comes_and_goes(void **state) {
         (void)run(s, 4, 0.01);
         own_plans_save(s, 1, 0.01);
         for (int r = 0; r < 5; r++) {
-            if (r == 2) job_restart(s);
+            if (r == 2) simulated_restart(s->base);
             (void)run(s, 1, 0.01);
         }
         slow_down(s, 1, 1);
@@ -545,7 +490,7 @@ static void energy_differs_and_time_does_not(void **state) {
         job_start(s, "");
         (void)learn(s);
         (void)run(s, 8, 0.005);
-        json_t *json = frontier_of(s);
+        json_t *json = frontier(s->base);
         const json_t *list = json_object_get(json_object_get(json, "replicas"), "replicas");
         const json_t *odd = json_array_get(list, 2);
         assert_true(json_is_true(json_array_get(json_object_get(odd, "differs"), 0)));
@@ -577,12 +522,12 @@ static void check_restarts(uint64_t seed) {
         assert_true(fabs(a->ran_s - b->ran_s) < 1e-9 * a->ran_s);
         assert_true(fabs(a->ran_j - b->ran_j) < 1e-6 * a->ran_j);
         if (all_trials() || round % 2 == 0) {
-            job_restart(b);
+            simulated_restart(b->base);
             job_next(b);
         }
         job_observe(a);
         job_observe(b);
-        if (all_trials() || round % 2 == 1) job_restart(b);
+        if (all_trials() || round % 2 == 1) simulated_restart(b->base);
     }
     job_free(a);
     job_free(b);

@@ -364,13 +364,7 @@ static void savings_survive_a_restart(void **state) {
     for (int i = 0; i < 6; i++)
         one_round(s);
     json_t *before = frontier(s);
-    char *text;
-    size_t length;
-    must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
-    harpe_scheduler_free(s->scheduler);
-    simulated_new_scheduler(s);
-    must(s, harpe_scheduler_load(s->scheduler, text, length, &s->error));
-    free(text);
+    simulated_restart(s);
     json_t *after = frontier(s);
     for (int i = 0; i < 3; i++) {
         static const char *const names[] = {"saved", "baseline", "measured"};
@@ -403,13 +397,9 @@ static char *as_stored_before(const char *text, size_t length) {
 static void a_job_that_was_stored_without_a_baseline_goes_on_and_claims_nothing(void **state) {
     (void)state;
     simulated_pipeline *s = planned("{\"plans\": 8}");
-    char *text;
-    size_t length;
-    must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
-    char *old = as_stored_before(text, length);
-    harpe_scheduler_free(s->scheduler);
-    simulated_new_scheduler(s);
-    must(s, harpe_scheduler_load(s->scheduler, old, strlen(old), &s->error));
+    char *text = simulated_save(s);
+    char *old = as_stored_before(text, strlen(text));
+    simulated_load(s, old);
     free(text);
     free(old);
     for (int i = 0; i < 5; i++)

@@ -151,21 +151,6 @@ static void stages_that_share_a_rank_are_told_apart(void **state) {
 
 /* ---- Restarts -------------------------------------------------------------------------------- */
 
-static void restart(simulated_pipeline *s) {
-    char *text;
-    size_t length;
-    must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
-    harpe_scheduler_free(s->scheduler);
-    s->scheduler = NULL;
-    simulated_new_scheduler(s);
-    must(s, harpe_scheduler_load(s->scheduler, text, length, &s->error));
-    char *again;
-    must(s, harpe_scheduler_save(s->scheduler, &again, &length, &s->error));
-    assert_string_equal(text, again);
-    free(text);
-    free(again);
-}
-
 static void assert_same_schedules(const simulated_pipeline *a, const simulated_pipeline *b) {
     for (int r = 0; r < a->job.world_size; r++) {
         const harpe_frequency_schedule *x = &a->schedules[r], *y = &b->schedules[r];
@@ -194,7 +179,7 @@ static void a_restart_in_any_round_changes_nothing(void **state) {
             simulated_run(pair[i]);
         }
         assert_same_schedules(pair[0], pair[1]);
-        restart(pair[1]); /* while it runs */
+        simulated_restart(pair[1]); /* while it runs */
         for (int i = 0; i < 2; i++) {
             if (round == 5 || round == 36) wish(pair[i], HARPE_JOB_REQUEST_SLOWDOWN, 1.04);
             must(pair[i], observe(pair[i]));
@@ -235,13 +220,9 @@ static char *without_late_clocks(const char *text, size_t length) {
 typedef char *make_old(const char *text, size_t length);
 
 static void upgrade(simulated_pipeline *s, make_old *change) {
-    char *text;
-    size_t length;
-    must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
-    char *old = change(text, length);
-    harpe_scheduler_free(s->scheduler);
-    simulated_new_scheduler(s);
-    must(s, harpe_scheduler_load(s->scheduler, old, strlen(old), &s->error));
+    char *text = simulated_save(s);
+    char *old = change(text, strlen(text));
+    simulated_load(s, old);
     free(text);
     free(old);
 }
@@ -288,7 +269,7 @@ static void a_rank_may_report_the_clocks_of_its_schedule(void **state) {
         assert_int_equal(harpe_scheduler_clocks_max(s->scheduler, r), 0); /* not counted yet */
     for (int round = 0; round < 4; round++) {
         one_round(s);
-        if (round == 2) restart(s);
+        if (round == 2) simulated_restart(s);
     }
     next(s);
     for (size_t r = 0; r < (size_t)s->job.world_size; r++) {
@@ -554,7 +535,7 @@ static void the_profiler_writes_the_profile_and_is_finished(void **state) {
     assert_int_equal(
         harpe_scheduler_handle_request(s->scheduler, HARPE_JOB_REQUEST_SLOWDOWN, 1.1, &s->error),
         HARPE_NOT_SUPPORTED);
-    restart(s);
+    simulated_restart(s);
     assert_true(harpe_scheduler_is_finished(s->scheduler));
     simulated_free(s);
 }
@@ -575,7 +556,7 @@ static void a_profile_that_was_not_taken_is_handed_over_again(void **state) {
     size_t length;
     must(s, harpe_file_read(path, 1 << 20, &text, &length, &s->error));
     for (int i = 0; i < 2; i++) {
-        restart(s);
+        simulated_restart(s);
         harpe_scheduler_take_file(s->scheduler, &again);
         assert_string_equal(again.path, path);
         assert_true(again.is_repeated);

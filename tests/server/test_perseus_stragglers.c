@@ -26,25 +26,10 @@ typedef struct trial {
     bool restarts;
 } trial;
 
-static void request(explored_job *s, double slowdown) {
-    must(s, harpe_scheduler_handle_request(s->scheduler, HARPE_JOB_REQUEST_SLOWDOWN, slowdown,
-                                           &s->error));
-}
-
-static void restart(explored_job *s) {
-    char *text;
-    size_t length;
-    must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
-    harpe_scheduler_free(s->scheduler);
-    must(s, harpe_scheduler_new(s->kind, &s->job, s->ranks, NULL, &s->scheduler, &s->error));
-    must(s, harpe_scheduler_load(s->scheduler, text, length, &s->error));
-    free(text);
-}
-
 /* Runs a round, and returns the time of an iteration, without jitter. */
 static double run_round(trial *t) {
     explored_next(t->job);
-    if (t->restarts) restart(t->job);
+    if (t->restarts) simulated_restart(t->job);
     double time_s = t->job->ran.time_s + t->job->outside_time_s;
     explored_observe(t->job);
     return time_s;
@@ -58,8 +43,8 @@ static void start_straggler(trial *t, bool is_own) {
         s->throttle[explored_pick(s, 0, s->pp - 1)] = t->factor;
     else
         s->other_s = t->factor * t->highest_s;
-    request(s, t->factor);
-    if (t->restarts) restart(s);
+    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, t->factor);
+    if (t->restarts) simulated_restart(s);
     explored_observe(s);
 }
 
@@ -69,7 +54,7 @@ static void end_straggler(trial *t) {
     for (int p = 0; p < s->pp; p++)
         s->throttle[p] = 1;
     s->other_s = 0;
-    request(s, 1);
+    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1);
     explored_observe(s);
 }
 
