@@ -47,30 +47,6 @@ for step in range(3):
 print("optimizing", flush=True)
 """
 
-# A training whose highest limit is the fastest.
-IN_FORCE = """
-import json, logging, pathlib, tempfile
-from harpe.monitor import Measurement
-from harpe.optimizer.power_limit import GlobalPowerLimitOptimizer, Time
-logging.basicConfig(format="%(message)s")
-class Steady:
-    gpu_indices = [0]
-    time_s = 1.0
-    def begin_window(self, key):
-        pass
-    def end_window(self, key, cancel=False):
-        Steady.time_s += 1
-        return Measurement(Steady.time_s, {0: 100.0})
-folder = tempfile.TemporaryDirectory()
-path = pathlib.Path(folder.name, "profile.json")
-optimizer = GlobalPowerLimitOptimizer(Steady(), Time(), wait_steps=0, warmup_steps=1, profile_steps=2,
-                                      pl_step=100, profile_path=path)
-def run(steps):
-    for _ in range(steps):
-        optimizer.on_step_begin()
-"""
-
-
 RANK = """
 import sys
 from torch import distributed
@@ -154,12 +130,6 @@ def run(optimizer, steps, epoch_steps=0):
             loop.on_epoch_begin()
 
 
-def selector_of(kind, world_size):
-    name, value = (*kind, None)[:2]
-    return {"energy": Energy, "time": Time, "zeus-cost": lambda: ZeusCost(value, world_size),
-            "max-slowdown": lambda: MaxSlowdownConstraint(value)}[name]()
-
-
 class Lowest(OptimumSelector):
     """A user's own selector."""
 
@@ -198,11 +168,6 @@ class Replay(unittest.TestCase):
         self.assertEqual(optimizer.optimal_power_limit, 150)
         self.assertEqual(len(optimizer.measurements), 7)
 
-    def test_an_epochs_end_interrupts_and_the_limit_is_tried_again(self):
-        optimizer, gpus = self.optimizer(LOGS / "V100+resnet18+gpu0.csv", ZeusCost(0.5))
-        run(optimizer, 1000, epoch_steps=190)
-        self.assertEqual(gpus.sets, [250, 225, 200, 175, 250, 175, 150, 125, 100, 250, 100, 150])
-
     def test_published_optima(self):
         expected = {"V100+resnet18+gpu0.csv":
                     [(ZeusCost(0), 250), (ZeusCost(0.25), 150), (ZeusCost(0.5), 150), (ZeusCost(0.75), 150),
@@ -220,21 +185,6 @@ class Replay(unittest.TestCase):
                     run(optimizer, 600)
                     self.assertEqual(optimizer.optimal_power_limit, optimum)
                     self.assertEqual(gpus.sets[-1], optimum)
-
-    def test_every_log_selector_and_epoch_length_follows_the_table(self):
-        for log in sorted(LOGS.glob("*gpu*.csv")):
-            measured, count = oracle.read_log(log)
-            limits = oracle.limits_to_try(min(measured), max(measured))
-            for kind in oracle.SELECTORS:
-                for epoch_steps in (0, 51, 190, 300):
-                    with self.subTest(log=log.name, kind=kind, epoch_steps=epoch_steps):
-                        optimizer, gpus = self.optimizer(log, selector_of(kind, count))
-                        run(optimizer, 1000, epoch_steps)
-                        optimum = oracle.optimum(measured, count, kind)
-                        events, is_done = oracle.course(
-                            limits, optimum, lambda step: epoch_steps and step % epoch_steps == 0, 1000)
-                        self.assertEqual(gpus.sets, [w for what, w in events if what == "set"])
-                        self.assertEqual(optimizer.is_done, is_done)
 
     def test_a_profile_is_written_and_read(self):
         log = LOGS / "V100+resnet18+gpu0.csv"
@@ -484,35 +434,6 @@ class OnGpus(unittest.TestCase):
         self.assertIn("GPU 1", logs.output[0])
         self.assertFalse(optimizer.is_done)
         self.assertEqual(self.machine.state(), self.found)
-
-    def train_under(self, faults, script):
-        """Runs a script with `optimizer` on a machine with these faults. Returns its lines and log."""
-        result = world.python(IN_FORCE + script, HARPE_EMULATOR_FAULTS=faults)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        return result.stdout.splitlines(), [line for line in result.stderr.splitlines() if "limit" in line]
-
-    def test_limits_above_the_enforced_limit_are_one(self):
-        self.addCleanup(lambda: world.python(IN_FORCE, HARPE_EMULATOR_FAULTS="enforced_limit=0"))
-        lines, log = self.train_under("enforced_limit=220", """
-print(optimizer.power_limits)
-run(30)
-print([one.power_limit for one in optimizer.measurements], optimizer.optimal_power_limit)
-print([one["power_limit"] for one in json.loads(path.read_text())["measurements"]])
-""")
-        self.assertEqual(lines, ["[220000, 200000, 100000]", "[220, 200, 100] 220", "[220, 200, 100]"])
-        self.assertEqual(len(log), 1, log)
-        self.assertIn("GPU 0 is limited to 220 W", log[0])
-
-    def test_a_limit_without_effect_stops_the_optimizer_not_training(self):
-        lines, log = self.train_under("limit_floor=250", """
-run(30)
-print(optimizer.state, [one.power_limit for one in optimizer.measurements], optimizer.optimal_power_limit)
-print(path.exists())
-""")
-        self.machine.set_limit(0, 231000)  # which that driver cannot set
-        self.assertEqual(lines, ["None [300] None", "False"])
-        self.assertEqual(len(log), 1, log)
-        self.assertIn("accepted a power limit of 200 W, but the limit is 250 W", log[0])
 
     def test_another_program_raises_the_limit(self):
         for steps in (7, 30):  # while 200 W are measured, and after the optimum is set
