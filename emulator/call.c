@@ -56,7 +56,7 @@ static bool is_same_file(const struct stat *a, const struct stat *b) {
  * If the file is removed, the faults in the environment apply again. */
 static void reread_faults(void) {
     const char *path = process.faults_path;
-    struct stat status = {0};
+    struct stat status;
     if (!*path) return;
     if (stat(path, &status) == -1) memset(&status, 0, sizeof status);
     if (is_same_file(&status, &process.faults_file)) return;

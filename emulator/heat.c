@@ -40,18 +40,35 @@ double emulator_next_degree_s(const emulator_state *state, const emulator_chip *
     return fmax(THERMAL_TIME_S * emulator_log((final_c - now_c) / (final_c - next_c)), 0);
 }
 
-void emulator_count_degrees(emulator_state *state) {
+/* The temperature changes fastest at the beginning. */
+bool emulator_degree_is_near(const emulator_state *state, const emulator_chip *chip, double power_w,
+                             double span_s) {
+    double now_c = state->temperature_c, final_c = emulator_final_c(chip, power_w);
+    double most_k = fabs(final_c - now_c) * span_s / THERMAL_TIME_S + 2 * CLOSE_K;
+    return emulator_heat_matters(chip->effects) &&
+           (final_c > now_c ? now_c + most_k >= state->degrees_c + 1.0
+                            : now_c - most_k <= state->degrees_c - 1.0);
+}
+
+void emulator_set_degrees(emulator_state *state, const emulator_chip *chip, int32_t degrees_c) {
+    const emulator_effects *effects = chip->effects;
+    state->degrees_c = degrees_c;
+    state->leakage_growth =
+        effects->leakage_per_k > 0
+            ? emulator_exp(effects->leakage_per_k * (degrees_c - effects->reference_c))
+            : 1;
+}
+
+void emulator_count_degrees(emulator_state *state, const emulator_chip *chip) {
     double up = floor(state->temperature_c + CLOSE_K), down = ceil(state->temperature_c - CLOSE_K);
-    if (up > state->degrees_c) state->degrees_c = (int32_t)up;
-    if (down < state->degrees_c) state->degrees_c = (int32_t)down;
+    if (up > state->degrees_c) emulator_set_degrees(state, chip, (int32_t)up);
+    if (down < state->degrees_c) emulator_set_degrees(state, chip, (int32_t)down);
 }
 
 double emulator_leakage_w(const emulator_state *state, const emulator_chip *chip, double static_w) {
     const emulator_effects *effects = chip->effects;
-    double factor = effects->leakage_factor;
-    if (effects->leakage_per_k > 0)
-        factor *= emulator_exp(effects->leakage_per_k * (state->degrees_c - effects->reference_c));
-    return effects->leakage_share * static_w * (factor - 1);
+    return effects->leakage_share * static_w *
+           (effects->leakage_factor * state->leakage_growth - 1);
 }
 
 double emulator_drift(const emulator_state *state, const emulator_chip *chip) {

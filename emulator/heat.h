@@ -20,8 +20,14 @@ double emulator_temperature_c(const emulator_chip *chip, double from_c, double p
 /* Returns the seconds until the number of degrees changes at a constant power, or INFINITY. */
 double emulator_next_degree_s(const emulator_state *state, const emulator_chip *chip,
                               double power_w);
+/* Returns true if the number of degrees can change within `span_s` at a constant power. It takes no
+ * logarithm. */
+bool emulator_degree_is_near(const emulator_state *state, const emulator_chip *chip, double power_w,
+                             double span_s);
+/* Sets the number of degrees, and what depends on it alone. */
+void emulator_set_degrees(emulator_state *state, const emulator_chip *chip, int32_t degrees_c);
 /* Corrects the number of degrees after the temperature has changed. */
-void emulator_count_degrees(emulator_state *state);
+void emulator_count_degrees(emulator_state *state, const emulator_chip *chip);
 
 /* Returns the power by which the GPU's leakage differs from that of its model at reference_c.
  * `static_w` is the static power in the present activity. */

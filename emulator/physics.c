@@ -20,7 +20,7 @@ void emulator_state_start(emulator_state *state, const emulator_chip *chip, int6
     state->outside_limit_mw = (uint32_t)(chip->effects->power_cap_w * 1000.0);
     state->blocking_w = chip->model->blocking_w;
     state->temperature_c = emulator_final_c(chip, chip->model->idle_w);
-    state->degrees_c = (int32_t)floor(state->temperature_c);
+    emulator_set_degrees(state, chip, (int32_t)floor(state->temperature_c));
 }
 
 void emulator_state_reset(emulator_state *state, const emulator_chip *chip) {
@@ -104,10 +104,13 @@ static void progress(emulator_state *state, const emulator_chip *chip,
     }
 }
 
-/* Returns the time of the next change of clock or temperature. */
-static int64_t next_event_ns(const emulator_state *state, const emulator_chip *chip,
-                             double power_w) {
+/* Returns the time of the next change of clock or temperature, or `to_ns` if that is earlier. */
+static int64_t next_event_ns(const emulator_state *state, const emulator_chip *chip, double power_w,
+                             int64_t to_ns) {
     int64_t change_ns = emulator_next_change_ns(state);
+    if (change_ns > to_ns) change_ns = to_ns;
+    double span_s = 1e-9 * (double)(change_ns - state->now_ns);
+    if (!emulator_degree_is_near(state, chip, power_w, span_s)) return change_ns;
     double degree_s = emulator_next_degree_s(state, chip, power_w);
     if (!(degree_s < 1e-9 * (double)(INT64_MAX / 4))) return change_ns;
     int64_t degree_ns = state->now_ns + (int64_t)ceil(degree_s * 1e9);
@@ -118,8 +121,7 @@ static int64_t next_event_ns(const emulator_state *state, const emulator_chip *c
 void emulator_advance(emulator_state *state, const emulator_chip *chip, int64_t to_ns) {
     while (state->now_ns < to_ns) {
         emulator_operation operation = emulator_operate(state, chip);
-        int64_t change_ns = next_event_ns(state, chip, operation.power_w);
-        int64_t until_ns = change_ns < to_ns ? change_ns : to_ns;
+        int64_t until_ns = next_event_ns(state, chip, operation.power_w, to_ns);
         double span_s = 1e-9 * (double)(until_ns - state->now_ns);
         int64_t end_ns = until_ns;
         for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
@@ -134,7 +136,7 @@ void emulator_advance(emulator_state *state, const emulator_chip *chip, int64_t 
         if (end_ns > until_ns) end_ns = until_ns;
         integrate(state, chip, &operation, end_ns);
         progress(state, chip, &operation, span_s);
-        if (emulator_heat_matters(chip->effects)) emulator_count_degrees(state);
+        if (emulator_heat_matters(chip->effects)) emulator_count_degrees(state, chip);
     }
 }
 
@@ -232,7 +234,7 @@ void emulator_rewind(emulator_state *state, const emulator_chip *chip, int64_t t
     if (emulator_heat_matters(chip->effects)) {
         recall_heat(state, chip, to_ns, &temperature_c, &degrees_c);
         state->temperature_c = temperature_c;
-        state->degrees_c = degrees_c;
+        emulator_set_degrees(state, chip, degrees_c);
     }
     state->energy_mj = energy_mj;
     state->busy_s = busy_s;

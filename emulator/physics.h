@@ -79,7 +79,8 @@ typedef struct emulator_state {
     double counter_mj;        /* energy at the last step of the counter */
     double counter_origin_mj; /* energy at the last restart of the counter */
     double temperature_c;
-    int32_t degrees_c; /* what leakage, times and thermal limits follow; see heat.h */
+    int32_t degrees_c;     /* what leakage, times and thermal limits follow; see heat.h */
+    double leakage_growth; /* factor of the leakage at `degrees_c` */
     double busy_s;
     uint32_t power_limit_mw;
     uint32_t outside_limit_mw; /* a limit that was not set through the driver; 0: none */

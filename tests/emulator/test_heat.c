@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "draws.h"
+#include "exact.h"
 #include "heat.h"
 #include "physics.h"
 
@@ -234,6 +235,12 @@ static void an_ideal_gpu_ignores_its_temperature(void **unused) {
     assert_int_equal(g.state.history_count, 1);
 }
 
+static void the_own_exponential_function_is_exact(void **unused) {
+    (void)unused;
+    for (double x = -40; x < 40; x += 0x1p-9)
+        assert_true(fabs(emulator_exp(x) / exp(x) - 1) < 1e-14);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(state_equals_a_simulation_in_steps),
@@ -243,6 +250,7 @@ int main(void) {
         cmocka_unit_test(a_rewind_restores_the_temperature),
         cmocka_unit_test(a_year_takes_few_steps),
         cmocka_unit_test(an_ideal_gpu_ignores_its_temperature),
+        cmocka_unit_test(the_own_exponential_function_is_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
