@@ -2,10 +2,6 @@
 /* Reads the GPU's clock and its event reasons, and writes them into the slot. */
 #include "client/controller_obedience.h"
 
-#include <errno.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include "base/clock.h"
 #include "base/thread.h"
 #include "base/wait.h"
@@ -28,6 +24,12 @@ enum {
 #define WATCHED_US UINT64_C(1000000)   /* longest time for a change, in GPU time */
 #define LEARNING_US UINT64_C(1000000)  /* between two watched changes while much is unknown */
 #define REPEAT_US UINT64_C(60000000)   /* and afterwards, because a GPU may change */
+
+/* Wakes the thread, which then looks at `is_over` and `has_change`. */
+static void wake(harpe_obedience *obedience) {
+    atomic_fetch_add(&obedience->calls, 1);
+    harpe_wake(&obedience->calls);
+}
 
 static uint64_t now_us(const harpe_obedience *obedience) {
     return (uint64_t)harpe_gpus_clock_ns(obedience->gpu->gpus) / 1000 & ((UINT64_C(1) << 48) - 1);
@@ -81,9 +83,8 @@ void harpe_obedience_ask(harpe_obedience *obedience, uint32_t mhz) {
     if (!is_free && at_us < obedience->next_watch_us) return;
     obedience->watched++;
     obedience->next_watch_us = at_us + (is_new ? LEARNING_US : REPEAT_US);
-    uint64_t one = 1;
-    ssize_t ignored = write(obedience->watch, &one, sizeof one);
-    (void)ignored;
+    atomic_store(&obedience->has_change, true);
+    wake(obedience);
 }
 
 void harpe_obedience_fail(harpe_obedience *obedience) {
@@ -117,15 +118,10 @@ static bool sample(harpe_obedience *obedience) {
            at_us > asks[0].asked_us + WATCHED_US;
 }
 
-/* Reads the clock until the last change is over. Returns false if the thread must end. */
-static bool watch(harpe_obedience *obedience) {
-    struct pollfd over = {.fd = obedience->over, .events = POLLIN};
-    uint64_t count;
-    ssize_t ignored = read(obedience->watch, &count, sizeof count);
-    (void)ignored;
-    while (!sample(obedience))
-        if (harpe_poll(&over, 1, WATCH_NS) > 0) return false;
-    return true;
+/* Reads the clock until the last change is over, or the thread must end. */
+static void watch(harpe_obedience *obedience) {
+    while (!sample(obedience) && !atomic_load(&obedience->is_over))
+        harpe_sleep_ns(WATCH_NS);
 }
 
 /* ---- Obedience ------------------------------------------------------------------------------- */
@@ -197,26 +193,21 @@ static int64_t next_look_ns(const harpe_obedience *obedience) {
 
 static void *run(void *argument) {
     harpe_obedience *obedience = argument;
-    struct pollfd events[] = {{.fd = obedience->over, .events = POLLIN},
-                              {.fd = obedience->watch, .events = POLLIN}};
     int64_t look_at_ns = next_look_ns(obedience);
     for (;;) {
+        uint32_t seen = atomic_load(&obedience->calls);
+        if (atomic_load(&obedience->is_over)) break;
+        if (atomic_exchange(&obedience->has_change, false)) watch(obedience);
         int64_t left_ns = look_at_ns - harpe_clock_ns();
-        int ready = harpe_poll(events, 2, left_ns > 0 ? left_ns : 0);
-        if (ready < 0 && errno != EINTR) break;
-        if (ready > 0 && events[0].revents) break;
-        if (ready > 0 && !watch(obedience)) break;
-        if (harpe_clock_ns() < look_at_ns) continue;
+        if (left_ns > 0) {
+            (void)harpe_wait_while(&obedience->calls, seen, left_ns);
+            continue;
+        }
         look_at_ns = next_look_ns(obedience);
         look(obedience);
     }
     atomic_store(&obedience->has_ended, true);
     return NULL;
-}
-
-static void close_events(const harpe_obedience *obedience) {
-    if (obedience->over >= 0) close(obedience->over);
-    if (obedience->watch >= 0) close(obedience->watch);
 }
 
 void harpe_obedience_start(harpe_obedience *obedience, harpe_controller_slot *slot,
@@ -226,30 +217,21 @@ void harpe_obedience_start(harpe_obedience *obedience, harpe_controller_slot *sl
     obedience->start_ns = harpe_clock_ns();
     obedience->start_gpu_ns = harpe_gpus_clock_ns(gpu->gpus);
     harpe_switch_learning_start(&obedience->learning, &slot->switch_table);
-    obedience->over = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    obedience->watch = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     obedience->has_thread = true;
-    if (obedience->over >= 0 && obedience->watch >= 0 &&
-        harpe_thread_start(&obedience->thread, "harpe-look", run, obedience) == 0) {
-        atomic_store(&slot->learns_switches, 1);
-        return;
-    }
-    atomic_store(&slot->learns_switches, 0);
-    obedience->has_thread = false;
-    close_events(obedience);
+    if (harpe_thread_start(&obedience->thread, "harpe-look", run, obedience) != 0)
+        obedience->has_thread = false;
+    atomic_store(&slot->learns_switches, obedience->has_thread);
 }
 
 bool harpe_obedience_stop(harpe_obedience *obedience) {
-    uint64_t one = 1;
     if (!obedience->has_thread) return true;
-    ssize_t ignored = write(obedience->over, &one, sizeof one);
-    (void)ignored;
+    atomic_store(&obedience->is_over, true);
+    wake(obedience);
     for (int waited_ms = 0; !atomic_load(&obedience->has_ended); waited_ms++) {
         if (waited_ms == STOP_MS) return false;
         harpe_sleep_ns(1000000);
     }
     harpe_thread_join(obedience->thread);
     obedience->has_thread = false;
-    close_events(obedience);
     return true;
 }

@@ -28,15 +28,16 @@ typedef struct harpe_obedience {
     /* The same for requests, before the driver call. */
     _Atomic uint64_t asks[HARPE_OBEDIENCE_ASKS];
     _Atomic uint32_t ask_count;
-    uint64_t asked_us;      /* time of the last request, for the thread that sets clocks */
-    uint32_t watched;       /* changes that were watched, for the thread that sets clocks */
-    uint64_t next_watch_us; /* not before, in GPU time */
-    int watch;              /* eventfd; readable: a change must be watched */
+    uint64_t asked_us;       /* time of the last request, for the thread that sets clocks */
+    uint32_t watched;        /* changes that were watched, for the thread that sets clocks */
+    uint64_t next_watch_us;  /* not before, in GPU time */
+    _Atomic bool has_change; /* a change must be watched */
+    _Atomic bool is_over;    /* the thread must end */
+    _Atomic uint32_t calls;  /* number of times that one of both was set */
     harpe_switch_learning learning;
     harpe_controller_slot *slot;
     const harpe_controller_gpu *gpu; /* used only to read */
     int64_t start_ns, start_gpu_ns;  /* the same moment on both clocks */
-    int over;                        /* eventfd; readable: the thread must end */
     pthread_t thread;
     bool has_thread;
     _Atomic bool has_ended;
