@@ -11,6 +11,7 @@
 static const double slow_share = 0.05, reading_share = 0.05;
 static const int64_t longest_pause_ns = 1000000000; /* between two changes that are looked for */
 static const int64_t longest_blind_ns = 100000000;
+static const int64_t lateness_ns = 2500000; /* of a reading on a busy machine */
 enum { READINGS = 4, STRIDE_MAX = 8, MISSES_MAX = 3 };
 enum { TRIED_CHANGES = 2 * HARPE_RHYTHM_LENGTH, BLIND_READINGS_MAX = 256 };
 
@@ -31,6 +32,10 @@ static size_t known(size_t count) {
     return count < HARPE_RHYTHM_LENGTH ? count : (size_t)HARPE_RHYTHM_LENGTH;
 }
 
+static bool is_certain(const harpe_counter_rhythm *rhythm) {
+    return rhythm->interval_count >= HARPE_RHYTHM_LENGTH;
+}
+
 /* Returns the shortest of the latest intervals, because a missed change makes an interval longer.
  * 0: not known. */
 static int64_t shortest_of(const harpe_counter_rhythm *rhythm) {
@@ -40,16 +45,24 @@ static int64_t shortest_of(const harpe_counter_rhythm *rhythm) {
     return shortest_ns;
 }
 
-/* Returns the mean of the intervals that contain only one change. The mean is more exact
- * than the shortest one, because the blurs of neighbouring intervals cancel out. 0: not known. */
-static int64_t mean_of(const harpe_counter_rhythm *rhythm) {
-    int64_t shortest_ns = shortest_of(rhythm), sum_ns = 0, count = 0;
+/* Returns the mean of the intervals that contain only one change, and their spread. The mean is
+ * more exact than the shortest one, because the blurs of neighbouring intervals cancel out. 0: not
+ * known. */
+static int64_t mean_and_spread_of(const harpe_counter_rhythm *rhythm, int64_t *spread_ns) {
+    int64_t shortest_ns = shortest_of(rhythm), longest_ns = shortest_ns, sum_ns = 0, count = 0;
     for (size_t i = 0; i < known(rhythm->interval_count); i++) {
         if (rhythm->intervals_ns[i] > shortest_ns + shortest_ns / 2) continue;
         sum_ns += rhythm->intervals_ns[i];
+        longest_ns = larger(longest_ns, rhythm->intervals_ns[i]);
         count++;
     }
+    *spread_ns = longest_ns - shortest_ns;
     return count > 0 ? sum_ns / count : 0;
+}
+
+static int64_t mean_of(const harpe_counter_rhythm *rhythm) {
+    int64_t ignored;
+    return mean_and_spread_of(rhythm, &ignored);
 }
 
 /* Returns the duration of a reading: the third shortest of the latest ones. A busy machine can make
@@ -107,6 +120,10 @@ void harpe_counter_rhythm_note_change(harpe_counter_rhythm *rhythm, int64_t inte
     rhythm->misses = 0;
     rhythm->blur_ns = blur_ns;
     if (rhythm->changes < TRIED_CHANGES) rhythm->changes++;
+    if (rhythm->mode == HARPE_RHYTHM_ALL && is_certain(rhythm) && blur_ns > interval_ns / 4) {
+        harpe_counter_rhythm_forget(rhythm); /* the change came earlier than expected */
+        return;
+    }
     if (rhythm->mode == HARPE_RHYTHM_BLIND || interval_ns <= 0 || blur_ns > interval_ns / 4 * 3)
         return;
     if (rhythm->mode == HARPE_RHYTHM_SOME) {
@@ -121,7 +138,7 @@ void harpe_counter_rhythm_note_change(harpe_counter_rhythm *rhythm, int64_t inte
 static harpe_rhythm_mode mode_of(const harpe_counter_rhythm *rhythm, int64_t period_ns) {
     int64_t reading_ns = reading_of(rhythm);
     bool is_slow = (double)reading_ns > slow_share * (double)period_ns;
-    bool is_known = rhythm->interval_count >= HARPE_RHYTHM_LENGTH;
+    bool is_known = is_certain(rhythm);
     if (!is_slow || (!is_known && rhythm->changes < TRIED_CHANGES)) return HARPE_RHYTHM_ALL;
     return is_known && shortest_of(rhythm) >= 3 * (reading_ns + period_ns) ? HARPE_RHYTHM_SOME
                                                                            : HARPE_RHYTHM_BLIND;
@@ -143,12 +160,21 @@ static int64_t delay_to_some_ns(harpe_counter_rhythm *rhythm, int64_t last_ns, i
     return period_ns;
 }
 
+/* Until the rhythm is certain, the counter is read in each period. Then only around the next
+ * change, and the earlier the more the intervals differ; a part of their spread is the blur of
+ * their ends. A reading one period before shows the moment if the change comes too early. */
 static int64_t delay_to_any_ns(const harpe_counter_rhythm *rhythm, int64_t last_ns, int64_t now_ns,
                                int64_t period_ns) {
-    int64_t rhythm_ns = shortest_of(rhythm);
+    int64_t rhythm_ns = shortest_of(rhythm), spread_ns, guard_ns = period_ns / 4;
     if (rhythm_ns == 0 || rhythm_ns <= period_ns / 2) return period_ns;
-    int64_t due_ns = last_ns + rhythm_ns, early_ns = due_ns - period_ns / 4;
-    if (now_ns < early_ns) return smaller(early_ns - now_ns, period_ns);
+    if (is_certain(rhythm)) {
+        rhythm_ns = mean_and_spread_of(rhythm, &spread_ns);
+        int64_t jitter_ns = larger(0, spread_ns - 2 * rhythm->blur_ns);
+        guard_ns = smaller(larger(pause_of(rhythm, period_ns), lateness_ns) + jitter_ns, period_ns);
+    }
+    int64_t due_ns = last_ns + rhythm_ns, wait_ns = due_ns - guard_ns - now_ns;
+    if (wait_ns > 2 * period_ns && is_certain(rhythm)) return wait_ns - period_ns;
+    if (wait_ns > 0) return smaller(wait_ns, period_ns);
     return now_ns < due_ns + rhythm_ns / 2 ? pause_of(rhythm, period_ns) : period_ns;
 }
 

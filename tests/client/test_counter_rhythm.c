@@ -24,15 +24,18 @@ typedef struct reader {
     int64_t in_readings_ns;
     bool has_fast_readings; /* each 20th reading is fast, because the driver knows the value */
     unsigned readings;
+    int64_t jitter_ns; /* each change is late by up to this time */
 } reader;
 
 static int64_t changes(const reader *self) {
-    return self->base + (self->now_ns - self->since_ns) / self->counter_ns;
+    int64_t since_ns = self->now_ns - self->since_ns, count = since_ns / self->counter_ns;
+    int64_t late_ns = self->jitter_ns * (count * 7 % 11) / 10;
+    return self->base + count - (count > 0 && since_ns % self->counter_ns < late_ns);
 }
 
 static void read_counter(reader *self) {
     int64_t began_ns = self->now_ns;
-    bool is_fast = self->has_fast_readings && self->readings++ % 20 == 0;
+    bool is_fast = self->readings++ % 20 == 0 && self->has_fast_readings;
     self->now_ns += (is_fast ? 20 * US : self->reading_ns) / 2;
     uint64_t counter_mj = (uint64_t)(changes(self) * 10000);
     self->now_ns += (is_fast ? 20 * US : self->reading_ns) / 2;
@@ -93,6 +96,30 @@ static void fast_readings_find_every_change(void **state) {
         finding got = watch(&self, 200, MS);
         assert_true(got.found > 0.97 && got.found < 1.03);
         assert_true(got.reading_time < 0.01);
+        harpe_energy_curve_clear(&self.curve);
+    }
+}
+
+/* A counter whose rhythm is certain is read only around its changes, and from earlier on if its
+ * changes are not regular. */
+static void few_readings_find_a_change(void **state) {
+    (void)state;
+    static const struct {
+        int64_t counter_ns, jitter_ns;
+        double readings;
+    } cases[] = {{50 * MS, 0, 5.6}, {100 * MS, 0, 5.6}, {100 * MS, 4 * MS, 11}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        reader self = new_reader(cases[i].counter_ns, 20 * US, 10 * MS);
+        self.jitter_ns = cases[i].jitter_ns;
+        run(&self, 3000 * MS);
+        size_t before = self.curve.count;
+        self.readings = 0;
+        run(&self, 200 * cases[i].counter_ns);
+        size_t exact = 0;
+        for (size_t k = before; k < self.curve.count; k++)
+            exact += self.curve.points[k].blur_ns <= MS;
+        if (exact < 195 || self.readings > 200 * cases[i].readings)
+            fail_msg("case %zu: %zu exact of 200, %u readings", i, exact, self.readings);
         harpe_energy_curve_clear(&self.curve);
     }
 }
@@ -218,6 +245,7 @@ static void some_fast_readings_change_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fast_readings_find_every_change),
+        cmocka_unit_test(few_readings_find_a_change),
         cmocka_unit_test(slow_readings_take_little_time),
         cmocka_unit_test(frequent_changes_of_a_slow_counter_are_not_looked_for),
         cmocka_unit_test(a_stop_at_the_beginning_is_forgotten),
