@@ -12,6 +12,7 @@
 #include "lease/lease.h"
 
 #define LONGEST_PAUSE_S 30.0
+#define LOOK_NS INT64_C(100000000)         /* between two looks at the controller */
 #define TELL_AGAIN_NS INT64_C(60000000000) /* at first; each time twice as long */
 #define TELL_AGAIN_MOST_NS INT64_C(3600000000000)
 
@@ -175,6 +176,8 @@ void harpe_pipeline_tend_controller(harpe_pipeline *optimizer) {
     harpe_frequency_controller *controller =
         atomic_load_explicit(&optimizer->controller, memory_order_relaxed);
     harpe_error error;
+    if (controller && harpe_clock_ns() < care->next_look_ns) return;
+    care->next_look_ns = harpe_clock_ns() + LOOK_NS;
     if (controller) {
         bool has_died = harpe_frequency_controller_has_died(controller);
         harpe_status status = harpe_frequency_controller_check(controller, &error);

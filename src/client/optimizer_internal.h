@@ -107,8 +107,8 @@ typedef struct harpe_pipeline_timeouts {
 
 typedef struct harpe_controller_care {
     bool is_wanted;
-    harpe_status told;   /* the status last logged; HARPE_OK: no fault */
-    int64_t next_try_ns; /* harpe_clock_ns */
+    harpe_status told;                 /* the status last logged; HARPE_OK: no fault */
+    int64_t next_look_ns, next_try_ns; /* harpe_clock_ns */
     double pause_s;
     uint64_t written_before;      /* the controller's count `written` at the last failure */
     uint64_t told_disobeyed;      /* the controller's count `disobeyed` when it was last logged */

@@ -54,7 +54,7 @@ void harpe_instruction_profiler_end(harpe_instruction_profiler *profiler) {
 static harpe_clock_pair read_clocks(const harpe_energy_source *source) {
     harpe_clock_pair best = {0};
     int64_t best_ns = INT64_MAX;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3 && best_ns > 0; i++) {
         int64_t before_ns = harpe_clock_ns();
         int64_t gpu_ns = source->clock_ns(source->user);
         int64_t after_ns = harpe_clock_ns();
