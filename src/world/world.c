@@ -556,8 +556,11 @@ static int wait_for_descriptors(struct pollfd *waited, nfds_t count, int64_t lon
     }
 }
 
+/* If no other thread is ready, and nobody looks at each turn, a turn would change nothing. */
 static void step(void) {
-    if (!world.options.shuffles || harpe_world_draw(YIELD_ONE_IN) != 0) return;
+    if (!world.options.shuffles || (!world.ready && !world.step) ||
+        harpe_world_draw(YIELD_ONE_IN) != 0)
+        return;
     make_ready(world.current);
     switch_away();
 }

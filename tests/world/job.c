@@ -197,14 +197,19 @@ static void see_answer(void *user, const harpe_message *message, long http_statu
 
 /* ---- Faults ---------------------------------------------------------------------------------- */
 
+static void spare(world_job *job) {
+    job->doomed = 0;
+    harpe_world_on_step(NULL, NULL);
+}
+
 /* Kills the doomed process between any two turns. */
 static void count_turn(void *user) {
     world_job *job = user;
-    if (job->doomed == 0 || job->doomed_turns-- > 0) return;
+    if (job->doomed_turns-- > 0) return;
     world_tell(&job->notes, "fault: process %d is killed", (int)job->doomed);
     job->has_killed_controller = job->has_killed_controller || job->dooms_controller;
     harpe_world_kill(job->doomed);
-    job->doomed = 0;
+    spare(job);
     job->result->kills++;
 }
 
@@ -228,6 +233,7 @@ static void doom(world_job *job) {
     job->dooms_controller = strcmp(victim, HARPE_CONTROLLER_ARGUMENT) == 0;
     job->doomed_turns = harpe_world_draw(harpe_world_draw(2) ? 10 : 1000);
     job->doomed = picked;
+    harpe_world_on_step(count_turn, job);
 }
 
 static void stall(world_job *job) {
@@ -512,7 +518,7 @@ static void become_calm(world_job *job) {
     job->is_calm = true;
     job->calm_ns = harpe_clock_ns();
     job->calm_round = newest_round(job);
-    job->doomed = 0;
+    spare(job);
     end_driver_fault(job, true);
     end_disk_fault(job, true);
     world_tell(&job->notes, "calm, at round %" PRId64, job->calm_round);
@@ -574,7 +580,6 @@ static harpe_status launch(harpe_sim_run *run, harpe_error *error) {
         *(void **)&job->energy = dlsym(library, "harpe_emulator_energy");
     }
     job->idle_mhz = read_idle_clock();
-    harpe_world_on_step(count_turn, job);
     harpe_disk_faults lying = {.ignores_syncs = job->options->sabotage == WORLD_IGNORES_SYNCS};
     harpe_disk_set_faults(run->server->disk, &lying);
     harpe_status status =
@@ -582,7 +587,7 @@ static harpe_status launch(harpe_sim_run *run, harpe_error *error) {
     if (status == HARPE_OK) status = harpe_sim_ranks_start(&job->ranks, error);
     if (status == HARPE_OK) {
         train(job, error);
-        harpe_world_on_step(NULL, NULL);
+        spare(job);
         check_end(job);
         check_rounds(job);
         check_steps(job);
