@@ -52,6 +52,8 @@ size_t harpe_cut_length(const char *text, size_t limit) {
 }
 
 void harpe_clean_in_place(char *text) {
+    while (*text >= 0x20 && *text < 0x7f) /* usually all characters */
+        text++;
     char *to = text;
     for (const char *from = text; *from;) {
         size_t length;

@@ -84,6 +84,7 @@ static harpe_status make_profiler(harpe_pipeline *optimizer, harpe_error *error)
                                               .gpu = optimizer->options.device_id,
                                               .sample_period_s =
                                                   optimizer->timeouts.sample_period_s,
+                                              .event_capacity = optimizer->timeouts.event_capacity,
                                               .log = optimizer->options.log};
     harpe_error reason;
     harpe_status status = harpe_instruction_profiler_new(&how, &optimizer->profiler, &reason);

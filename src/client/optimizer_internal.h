@@ -102,6 +102,7 @@ typedef struct harpe_pipeline_timeouts {
     double first_pause_s, longest_pause_s;
     double first_controller_pause_s;
     double sample_period_s;    /* of the energy; see harpe_instruction_profiler_options */
+    size_t event_capacity;     /* the same */
     double measuring_period_s; /* between two looks at the measured steps */
 } harpe_pipeline_timeouts;
 

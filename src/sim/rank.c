@@ -25,7 +25,7 @@
 #define RARE_PERIOD_S 0.05       /* of looks of the ranks of large jobs in a world */
 #define AWAIT_CLOCK_NS 900000000 /* real time; the emulator applies a clock at most 1 s late */
 
-enum { MANY_RANKS = 64 };
+enum { MANY_RANKS = 64, EVENTS = 4096 }; /* EVENTS: in a world, no rank's thread reads them late */
 
 typedef struct rank_run {
     const harpe_sim_rank_job *job;
@@ -299,6 +299,7 @@ static harpe_status broadcast(void *user, void *data, size_t size, harpe_error *
 static harpe_pipeline_timeouts optimizer_times(const harpe_sim_options *options) {
     harpe_pipeline_timeouts times = harpe_pipeline_usual_timeouts;
     bool is_large = harpe_sim_world_size(options) > MANY_RANKS;
+    if (!options->is_real_time) times.event_capacity = EVENTS;
     if (options->is_real_time || !(is_large || options->looks_rarely)) return times;
     times.sample_period_s = RARE_PERIOD_S;
     times.measuring_period_s = RARE_PERIOD_S;

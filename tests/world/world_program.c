@@ -87,6 +87,7 @@ static bool run_apart(const world_job_options *options) {
 
 int main(int argc, char **argv) {
     world_job_options options = {.faults = WORLD_ALL_FAULTS};
+    (void)setenv("TMPDIR", "/dev/shm", 0); /* the files of a run */
     int64_t seed = -1, ranks = 0, steps = 0, count = 1;
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
