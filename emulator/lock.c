@@ -100,7 +100,7 @@ static void bury(emulator_cluster *cluster, const emulator_chip *chip, emulator_
 
 /* In a world, where it costs no system call, every look at a GPU ends what dead processes left. */
 static void bury_at_once(emulator_state *state) {
-    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
+    for (unsigned int i = 0; i < state->slot_count; i++) {
         emulator_work *work = &state->work[i];
         if (work->id != 0 && !is_alive(&work->owner)) memset(work, 0, sizeof *work);
     }

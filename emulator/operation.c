@@ -96,7 +96,7 @@ static double usual_power_w(const emulator_state *state, const emulator_chip *ch
                             double clock_mhz, double memory) {
     double sum_w = 0;
     unsigned int count = 0;
-    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
+    for (unsigned int i = 0; i < state->slot_count; i++) {
         if (emulator_is_running(&state->work[i])) {
             double time_s, power_w;
             work_at(&state->work[i], chip->model, &chip->points[i], clock_mhz, memory, &time_s,
@@ -117,14 +117,14 @@ static double own_power_w(const emulator_state *state, const emulator_chip *chip
 /* ---- Present activity ------------------------------------------------------------------------ */
 
 bool emulator_has_work(const emulator_state *state) {
-    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++)
+    for (unsigned int i = 0; i < state->slot_count; i++)
         if (state->work[i].id != 0) return true;
     return false;
 }
 
 unsigned int emulator_running_count(const emulator_state *state) {
     unsigned int count = 0;
-    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++)
+    for (unsigned int i = 0; i < state->slot_count; i++)
         count += emulator_is_running(&state->work[i]);
     return count;
 }
@@ -164,7 +164,7 @@ static double limit_in_force_w(const emulator_state *state, const emulator_chip 
     const emulator_model *model = chip->model;
     uint32_t limit_mw = emulator_enforced_limit_mw(state);
     bool is_measured = limit_mw >= model->limit_default_mw;
-    for (unsigned int i = 0; i < EMULATOR_WORK_MAX && is_measured; i++)
+    for (unsigned int i = 0; i < state->slot_count && is_measured; i++)
         is_measured = !emulator_is_running(&state->work[i]) || state->work[i].is_enqueued;
     if (!is_measured) return limit_mw / 1000.0;
     if (!differs_from_model(chip->effects)) return INFINITY;
@@ -222,7 +222,7 @@ static void fit_power(const emulator_state *state, const emulator_chip *chip, do
 }
 
 static bool ignores_lock(const emulator_state *state) {
-    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++)
+    for (unsigned int i = 0; i < state->slot_count; i++)
         if (emulator_is_running(&state->work[i]) && state->work[i].ignores_lock) return true;
     return false;
 }

@@ -16,6 +16,7 @@ void emulator_state_start(emulator_state *state, const emulator_chip *chip, int6
     memset(state, 0, sizeof *state);
     state->now_ns = now_ns;
     state->floor_ns = now_ns;
+    state->slot_count = 1;
     state->power_limit_mw = chip->model->limit_default_mw;
     state->outside_limit_mw = (uint32_t)(chip->effects->power_cap_w * 1000.0);
     state->blocking_w = chip->model->blocking_w;
@@ -90,7 +91,7 @@ static void integrate(emulator_state *state, const emulator_chip *chip,
 /* Advances every running work by `span_s`. A work that reaches its end is done. */
 static void progress(emulator_state *state, const emulator_chip *chip,
                      const emulator_operation *operation, double span_s) {
-    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
+    for (unsigned int i = 0; i < state->slot_count; i++) {
         emulator_work *work = &state->work[i];
         if (!emulator_is_running(work)) continue;
         double left_s = emulator_time_left_at_s(state, chip, i, operation);
@@ -124,7 +125,7 @@ void emulator_advance(emulator_state *state, const emulator_chip *chip, int64_t 
         int64_t until_ns = next_event_ns(state, chip, operation.power_w, to_ns);
         double span_s = 1e-9 * (double)(until_ns - state->now_ns);
         int64_t end_ns = until_ns;
-        for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
+        for (unsigned int i = 0; i < state->slot_count; i++) {
             if (!emulator_is_running(&state->work[i])) continue;
             double left_s = emulator_time_left_at_s(state, chip, i, &operation);
             if (left_s < span_s) {
@@ -257,7 +258,7 @@ void emulator_start_enqueued(emulator_state *state, const emulator_chip *chip, i
 void emulator_start_again(emulator_state *state, const emulator_chip *chip, double delay_s,
                           int64_t since_real_ns) {
     emulator_work *only = NULL;
-    for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++) {
+    for (unsigned int i = 0; i < state->slot_count; i++) {
         if (state->work[i].id == 0) continue;
         if (only || !state->work[i].is_enqueued) return;
         only = &state->work[i];

@@ -106,6 +106,7 @@ typedef struct emulator_state {
     emulator_owner waiting_owner;
     int64_t waiting_checked_ns; /* real time */
     uint64_t works_started;
+    uint32_t slot_count; /* slots from the first to the last that has had a work; at least 1 */
     emulator_work work[EMULATOR_WORK_MAX];
     emulator_context context[EMULATOR_CONTEXT_MAX];
     double last_power_w;

@@ -121,6 +121,7 @@ static int put(work_order *job, const emulator_work *work, const emulator_points
     if (job->is_enqueued && job->ready_ns != 0)
         emulator_start_enqueued(state, &chip, job->ready_ns);
     job->slot = slot;
+    if (slot >= state->slot_count) state->slot_count = slot + 1;
     job->id = ++state->works_started;
     job->started_ns = state->now_ns;
     job->is_listed = open_context(state, &owner, CONTEXT_MEMORY_BYTES);
