@@ -416,6 +416,25 @@ HARPE_API harpe_status harpe_plan_power_shape(const harpe_problem *problem,
 HARPE_API harpe_status harpe_plan_all_maximum(const harpe_problem *problem, harpe_plan *out,
                                               harpe_error *error);
 
+/* ---- One clock for all GPUs ------------------------------------------------------------------ */
+
+/* Evaluates the plans with one clock for all GPUs, which need no planner: one plan for each clock
+ * at which every instruction was measured, and the plan at the highest clocks. Instructions at 0
+ * MHz keep 0. The fastest plan is first; a slower plan may need more energy than a faster one, and
+ * lower_bound_j stays 0. A set has at least the plan at the highest clocks. Takes O(clocks *
+ * instructions). Fails with HARPE_NOT_SUPPORTED if the problem is that of a graph, whose options
+ * need not be clocks. Free with harpe_plan_set_free. */
+HARPE_API harpe_status harpe_plan_set_one_clock(const harpe_problem *problem, harpe_plan_set **out,
+                                                harpe_error *error);
+
+/* Returns the plan of a set that needs the least energy of those that take at most a time (1 + 1e-9
+ * times as long counts as equal), or NULL if all take longer. */
+HARPE_API const harpe_plan *harpe_plan_set_within(const harpe_plan_set *plans, double most_s);
+
+/* Returns the clock of all instructions of a plan, except those at 0 MHz. 0: they differ, or there
+ * are none, or the problem is that of a graph. */
+HARPE_API int harpe_plan_one_clock_mhz(const harpe_problem *problem, const int *frequency_mhz);
+
 /* ---- Plan files ------------------------------------------------------------------------------ */
 
 /* A frequency plan in the format that other servers of this kind read: a Python literal with one

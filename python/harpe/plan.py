@@ -436,6 +436,13 @@ class Plan:
         return [[(name, next(remaining)) for name in names] for names in self._problem._names]
 
     @property
+    def one_clock(self) -> Optional[int]:
+        """Returns the clock of all instructions in MHz, or None if they differ. Instructions that
+        were measured at 0 MHz alone do not count."""
+        mhz = (C.c_int * len(self._mhz)).from_buffer(self._mhz)
+        return lib.harpe_plan_one_clock_mhz(self._problem._handle.address, mhz) or None
+
+    @property
     def gpu_energy(self) -> float:
         """Returns the energy of all GPUs, including their waiting, in J."""
         return self.compute_energy + self.blocking_energy
@@ -618,6 +625,19 @@ class Problem:
         call(lib.harpe_plan_all_maximum, self._handle.address, C.byref(made))
         return self._plan(made, None)
 
+    @property
+    def one_clock_plans(self) -> List[Plan]:
+        """Returns the plans with one clock for all GPUs, which need no planner, fastest first: one
+        for each clock at which every instruction was measured, and the plan at the highest
+        clocks."""
+        plan_set = C.c_void_p()
+        call(lib.harpe_plan_set_one_clock, self._handle.address, C.byref(plan_set))
+        handle = _Handle(plan_set, lib.harpe_plan_set_free)
+        plans = [self._plan(lib.harpe_plan_set_at(plan_set, index)[0], None)
+                 for index in range(lib.harpe_plan_set_count(plan_set))]
+        handle.close()
+        return plans
+
     def evaluate(self, plan: Union[Plan, Path, Sequence[Sequence[Tuple[str, int]]]]) -> Plan:
         """Computes the time and energy of a plan for this problem.
 
@@ -781,6 +801,23 @@ class Frontier:
         """Returns the energy in J that a plan of `time` s needs at least. It is infinite below the
         shortest possible time."""
         return _bound_at(self.vertices, time)
+
+    def one_clock(self, max_time: Optional[float] = None) -> Plan:
+        """Returns the plan with one clock for all GPUs that needs the least energy of those that
+        take at most `max_time` s (None: the time of all_maximum). It is what a user can have
+        without a planner; all_maximum is one of these plans.
+
+        Raises:
+            NotFoundError: All of them take longer.
+        """
+        limit = self.all_maximum.time if max_time is None else max_time
+        plans = self.problem.one_clock_plans
+        kept = [plan for plan in plans if plan.time <= limit * _SLACK]
+        if not kept:
+            raise NotFoundError(f"no plan with one clock for all GPUs takes at most "
+                                f"{_plain(limit)} s; the fastest takes {_plain(plans[0].time)} s",
+                                b.HARPE_INFEASIBLE)
+        return self._bounded(min(kept, key=lambda plan: plan.energy))
 
     def evaluate(self, plan: Union[Plan, Path, Sequence[Sequence[Tuple[str, int]]]]) -> Plan:
         """Evaluates a plan as Problem.evaluate() does, and adds the lower bound at the plan's

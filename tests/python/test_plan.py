@@ -122,6 +122,25 @@ class Results(PlanTest):
                          {highest})
         self.assertGreater(frontier.all_maximum.energy, frontier.all_maximum.lower_bound)
 
+    def test_one_clock_for_all_gpus(self):
+        frontier = self.solve(plans=5)
+        clocks = {mhz for _, _, mhz, _, _ in self.rows}
+        expected = {mhz: frontier.problem.evaluate([[(name, mhz) for name, _ in rank] for rank in
+                                                    frontier.all_maximum.frequencies])
+                    for mhz in clocks}
+        plans = frontier.problem.one_clock_plans
+        self.assertEqual({plan.one_clock: plan for plan in plans}, expected)
+        self.assertEqual([plan.time for plan in plans], sorted(plan.time for plan in plans))
+        self.assertIsNone(frontier.plans[1].one_clock)
+        for limit in (None, plans[0].time, 1.1 * plans[0].time, math.inf):
+            most = frontier.all_maximum.time if limit is None else limit
+            best = frontier.one_clock(limit)
+            self.assertEqual(best.energy, min(plan.energy for plan in expected.values()
+                                              if plan.time <= most))
+            self.assertEqual(best.lower_bound, frontier.bound_at(best.time))
+        with self.assertRaises(harpe.NotFoundError):
+            frontier.one_clock(0.999 * plans[0].time)
+
     def test_saved_plan_is_loaded_and_evaluated(self):
         frontier = self.solve(plans=5)
         plan, path = frontier.plans[2], self.path / "plan.py"
