@@ -41,9 +41,8 @@ typedef struct harpe_frontier_picture {
     size_t plan_count;
     bool has_reference; /* every instruction at its highest frequency; the reference for savings */
     harpe_point reference;
-    const harpe_point *other; /* a third series, such as another tool's plans */
-    size_t other_count;
-    const char *other_label;
+    const harpe_point *one_clock; /* plans with one clock for all GPUs */
+    size_t one_clock_count;
     double width, height; /* 0: 860 x 500 */
 } harpe_frontier_picture;
 

@@ -48,7 +48,8 @@ static harpe_status check_picture(const harpe_frontier_picture *picture, harpe_e
     if (status == HARPE_OK)
         status = check_points(picture->plans, picture->plan_count, "plans", error);
     if (status == HARPE_OK)
-        status = check_points(picture->other, picture->other_count, "other series", error);
+        status = check_points(picture->one_clock, picture->one_clock_count, "plans with one clock",
+                              error);
     if (status == HARPE_OK && picture->has_reference)
         status = check_points(&picture->reference, 1, "reference", error);
     return status;
@@ -68,7 +69,7 @@ static void set_frame(drawing *d) {
     harpe_range energy = {0};
     add_to_range(picture->bound, picture->bound_count, &time, &energy);
     add_to_range(picture->plans, picture->plan_count, &time, &energy);
-    add_to_range(picture->other, picture->other_count, &time, &energy);
+    add_to_range(picture->one_clock, picture->one_clock_count, &time, &energy);
     if (picture->has_reference) add_to_range(&picture->reference, 1, &time, &energy);
     d->time = harpe_time_unit(time.high);
     d->energy = harpe_energy_unit(energy.high);
@@ -255,8 +256,8 @@ static void draw_key(drawing *d) {
         y = key_row(d, y, 1, narrow ? "plan" : "frequency plan, at measured time and energy");
     if (picture->bound_count > 0)
         y = key_row(d, y, 0, narrow ? "lower bound" : "lower bound: no plan can be below");
-    if (picture->other_count > 0)
-        key_row(d, y, 2, picture->other_label ? picture->other_label : "other");
+    if (picture->one_clock_count > 0)
+        key_row(d, y, 2, narrow ? "one clock" : "one clock for all GPUs");
 }
 
 static void draw_label(drawing *d, harpe_xy at, const char *name, const char *detail) {
@@ -355,8 +356,8 @@ static harpe_status draw_all(drawing *d, harpe_error *error) {
     }
     harpe_status status = draw_bound(d, error);
     if (status == HARPE_OK) {
-        status = draw_dots(d, picture->other, picture->other_count, 2.2, HARPE_INK(HARPE_INK_ROSE),
-                           error);
+        status = draw_dots(d, picture->one_clock, picture->one_clock_count, 2.2,
+                           HARPE_INK(HARPE_INK_ROSE), error);
     }
     if (status == HARPE_OK) {
         status = draw_dots(d, picture->plans, picture->plan_count, 2.7, HARPE_INK(HARPE_INK_BLUE),

@@ -63,8 +63,27 @@ static void put_head(const harpe_report *report, harpe_text *out) {
     put(out, "</style>\n</head>\n<body>\n<main>\n");
 }
 
+/* Writes what one clock for all GPUs saves within a time, and what a plan saves against it. */
+static void put_one_clock(const harpe_report *report, harpe_text *out,
+                          const harpe_report_plan *plan, double most_s) {
+    char number[HARPE_NUMBER_SIZE];
+    const harpe_report_point *other = harpe_report_one_clock(report, most_s);
+    if (!other || report->reference.energy_j <= 0.0) return;
+    double savings = harpe_report_one_clock_savings(report, plan, most_s);
+    put(out, "<div>");
+    harpe_text_printf(out, "%s %s than ", harpe_format_percent(number, savings),
+                      savings >= -0.005 ? "less" : "more");
+    if (other->frequency_mhz > 0)
+        harpe_text_printf(out, "one clock, %d MHz, which ", other->frequency_mhz);
+    else
+        put(out, "the highest clocks, which ");
+    double own = (1.0 - other->energy_j / report->reference.energy_j) * 100.0;
+    harpe_text_printf(out, "saves %s</div>", harpe_format_percent(number, own));
+}
+
+/* Writes a plan as a headline. It is compared with one clock for all GPUs within `most_s`. */
 static void put_headline(const harpe_report *report, harpe_text *out, const char *name,
-                         size_t index) {
+                         size_t index, double most_s) {
     char number[HARPE_NUMBER_SIZE];
     const harpe_report_plan *plan = &report->plans[index];
     double savings = harpe_report_savings(report, plan);
@@ -83,6 +102,7 @@ static void put_headline(const harpe_report *report, harpe_text *out, const char
                               slowdown > 0.0 ? "slower" : "faster");
         }
         put(out, "</div>");
+        put_one_clock(report, out, plan, most_s);
     } else {
         harpe_text_printf(out, "<div class=\"number\">%s</div>",
                           harpe_format_energy(number, plan->energy_j));
@@ -99,12 +119,12 @@ static void put_headlines(const harpe_report *report, harpe_text *out) {
     size_t same_time = harpe_report_best_within(report, reference_s);
     size_t within = harpe_report_best_within(report, reference_s * 1.05);
     if (same_time < report->plan_count && same_time != least)
-        put_headline(report, out, "Without any slowdown", same_time);
+        put_headline(report, out, "Without any slowdown", same_time, reference_s);
     else if (same_time != least)
-        put_headline(report, out, "Fastest plan", 0);
+        put_headline(report, out, "Fastest plan", 0, report->plans[0].time_s);
     if (within < report->plan_count && within != least && within != same_time)
-        put_headline(report, out, "At most 5 % slower", within);
-    put_headline(report, out, "Least energy", least);
+        put_headline(report, out, "At most 5 % slower", within, reference_s * 1.05);
+    put_headline(report, out, "Least energy", least, report->plans[least].time_s);
     put(out, "</section>\n");
     if (!report->has_reference) return;
     char number[HARPE_NUMBER_SIZE];
@@ -113,19 +133,28 @@ static void put_headlines(const harpe_report *report, harpe_text *out) {
                       "profiled frequency: %s and ",
                       report->is_of_graph ? "activity" : "instruction",
                       harpe_format_time(number, report->reference.time_s));
-    harpe_text_printf(out, "%s per iteration.</p>\n",
+    harpe_text_printf(out, "%s per iteration.",
                       harpe_format_energy(number, report->reference.energy_j));
+    if (report->one_clock_count > 0)
+        put(out, " One clock is the best clock for all GPUs in the same time.");
+    put(out, "</p>\n");
 }
 
 static harpe_status put_frontier(const harpe_report *report, harpe_text *out, harpe_error *error) {
-    harpe_point *points = harpe_calloc(report->plan_count, sizeof *points);
+    harpe_point *points =
+        harpe_calloc(report->plan_count + report->one_clock_count, sizeof *points);
     if (!points) return harpe_fail_memory(error);
     for (size_t i = 0; i < report->plan_count; i++)
         points[i] = (harpe_point){report->plans[i].time_s, report->plans[i].energy_j};
+    harpe_point *one_clock = points + report->plan_count;
+    for (size_t i = 0; i < report->one_clock_count; i++)
+        one_clock[i] = (harpe_point){report->one_clock[i].time_s, report->one_clock[i].energy_j};
     harpe_frontier_picture picture = {.bound = report->bound,
                                       .bound_count = report->bound_count,
                                       .plans = points,
                                       .plan_count = report->plan_count,
+                                      .one_clock = one_clock,
+                                      .one_clock_count = report->one_clock_count,
                                       .has_reference = report->has_reference,
                                       .reference = report->reference,
                                       .width = 900.0,

@@ -79,6 +79,9 @@ typedef struct harpe_report {
     size_t plan_count;
     bool has_reference; /* every instruction at its highest frequency */
     harpe_point reference;
+    const harpe_report_point *one_clock; /* plans with one clock for all GPUs; may be empty. A clock
+                                          * of 0: the highest clocks, which differ */
+    size_t one_clock_count;
     const harpe_point *bound; /* fastest first; may be empty */
     size_t bound_count;
     const harpe_pipeline_picture *pipelines; /* may be empty */

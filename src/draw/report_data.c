@@ -108,6 +108,16 @@ static void put_plans(const harpe_report *report, const plan_list *list, harpe_t
     put(out, "]");
 }
 
+static void put_one_clock(const harpe_report *report, harpe_text *out) {
+    put(out, ",\n\"one_clock\":[");
+    for (size_t i = 0; i < report->one_clock_count; i++) {
+        const harpe_report_point *point = &report->one_clock[i];
+        put_comma(out, i == 0);
+        put_numbers(out, (double[]){point->frequency_mhz, point->time_s, point->energy_j}, 3);
+    }
+    put(out, "]");
+}
+
 static void put_bound(const harpe_report *report, harpe_text *out) {
     size_t step = (report->bound_count + VERTICES_MAX - 1) / VERTICES_MAX;
     put(out, ",\n\"bound\":[");
@@ -334,6 +344,7 @@ harpe_status harpe_report_put_data(const harpe_report *report, harpe_text *out,
     }
     if (report->plans[0].overhead_energy_j > 0) put(out, ",\n\"has_overhead\":true");
     put_plans(report, &list, out);
+    put_one_clock(report, out);
     put_bound(report, out);
     if (has_timeline(report)) put_timeline(report, &list, out);
     put(out, "}</script>\n");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compares the energy and the time of plans with those of the highest frequencies. */
+/* Compares the energy and the time of plans with those of the highest frequencies, and of one clock
+ * for all GPUs. */
 #include "draw/report_savings.h"
 
 size_t harpe_report_best_within(const harpe_report *report, double time_s) {
@@ -15,6 +16,23 @@ size_t harpe_report_best_within(const harpe_report *report, double time_s) {
 double harpe_report_savings(const harpe_report *report, const harpe_report_plan *plan) {
     if (!report->has_reference || report->reference.energy_j <= 0.0) return 0.0;
     return (1.0 - plan->energy_j / report->reference.energy_j) * 100.0;
+}
+
+const harpe_report_point *harpe_report_one_clock(const harpe_report *report, double time_s) {
+    const harpe_report_point *best = NULL;
+    double reference_s = report->has_reference ? report->reference.time_s : 0;
+    double most_s = (time_s > reference_s ? time_s : reference_s) * (1.0 + 1e-9);
+    for (size_t i = 0; i < report->one_clock_count; i++) {
+        const harpe_report_point *point = &report->one_clock[i];
+        if (point->time_s <= most_s && (!best || point->energy_j < best->energy_j)) best = point;
+    }
+    return best;
+}
+
+double harpe_report_one_clock_savings(const harpe_report *report, const harpe_report_plan *plan,
+                                      double time_s) {
+    const harpe_report_point *other = harpe_report_one_clock(report, time_s);
+    return other ? (1.0 - plan->energy_j / other->energy_j) * 100.0 : 0.0;
 }
 
 double harpe_report_slowdown(const harpe_report *report, const harpe_report_plan *plan) {

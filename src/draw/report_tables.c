@@ -33,7 +33,9 @@ static void put_table_head(const harpe_report *report, harpe_text *out, bool has
                       has_names ? "Plans to choose from" : "Plans", has_names ? "<td></td>" : "");
     put(out, "<th>plan</th>");
     if (report->has_reference) /* columns that a narrow screen shows first */
-        put(out, "<th>saved<br><small>%</small></th><th>slower<br><small>%</small></th>");
+        put(out, "<th>saved<br><small>%</small></th>");
+    if (report->one_clock_count > 0) put(out, "<th>against one clock<br><small>%</small></th>");
+    if (report->has_reference) put(out, "<th>slower<br><small>%</small></th>");
     put(out, "<th>time<br><small>s</small></th><th>energy<br><small>J</small></th>"
              "<th>lower bound<br><small>J</small></th><th>gap<br><small>%</small></th>"
              "<th>waiting<br><small>J</small></th>");
@@ -42,16 +44,17 @@ static void put_table_head(const harpe_report *report, harpe_text *out, bool has
              "<th>swing<br><small>W</small></th></tr></thead>\n<tbody>\n");
 }
 
+/* Writes the row of a plan. It is compared with one clock for all GPUs within `most_s`. */
 static void put_row(const harpe_report *report, harpe_text *out, const char *name,
-                    const harpe_report_plan *plan) {
+                    const harpe_report_plan *plan, double most_s) {
     int energy_decimals = plan->energy_j < 100.0 ? 3 : plan->energy_j < 1e5 ? 1 : 0;
     put(out, "<tr>");
     if (name) harpe_text_printf(out, "<th class=\"text\" scope=\"row\">%s</th>", name);
     harpe_text_printf(out, "<td>%d</td>", plan->number);
-    if (report->has_reference) {
-        put_cell(out, harpe_report_savings(report, plan), 2);
-        put_cell(out, harpe_report_slowdown(report, plan), 2);
-    }
+    if (report->has_reference) put_cell(out, harpe_report_savings(report, plan), 2);
+    if (report->one_clock_count > 0)
+        put_cell(out, harpe_report_one_clock_savings(report, plan, most_s), 2);
+    if (report->has_reference) put_cell(out, harpe_report_slowdown(report, plan), 2);
     put_cell(out, plan->time_s, plan->time_s < 1.0 ? 5 : 4);
     put_cell(out, plan->energy_j, energy_decimals);
     put_cell(out, plan->lower_bound_j, energy_decimals);
@@ -75,17 +78,16 @@ static void put_key_rows(const harpe_report *report, harpe_text *out) {
     const size_t row_count = sizeof rows / sizeof rows[0];
     double reference_s = report->has_reference ? report->reference.time_s : report->plans[0].time_s;
     put_table_head(report, out, true);
-    put_row(report, out, "fastest", &report->plans[0]);
+    put_row(report, out, "fastest", &report->plans[0], report->plans[0].time_s);
     size_t least = harpe_report_best_within(report, INFINITY);
     size_t before = 0;
     for (size_t i = 0; i < row_count; i++) {
         bool is_last = i + 1 == row_count;
-        size_t best =
-            is_last
-                ? least
-                : harpe_report_best_within(report, reference_s * (1.0 + rows[i].slowdown / 100.0));
+        double most_s =
+            is_last ? report->plans[least].time_s : reference_s * (1.0 + rows[i].slowdown / 100.0);
+        size_t best = is_last ? least : harpe_report_best_within(report, most_s);
         if (best == report->plan_count || best == before || (best == least && !is_last)) continue;
-        put_row(report, out, rows[i].name, &report->plans[best]);
+        put_row(report, out, rows[i].name, &report->plans[best], most_s);
         before = best;
     }
     put(out, "</tbody></table></div>\n");
@@ -103,7 +105,7 @@ static void put_all_rows(const harpe_report *report, harpe_text *out) {
     }
     put_table_head(report, out, false);
     for (size_t i = 0; i < report->plan_count; i += step)
-        put_row(report, out, NULL, &report->plans[i]);
+        put_row(report, out, NULL, &report->plans[i], report->plans[i].time_s);
     put(out, "</tbody></table></div>\n</details>\n");
 }
 

@@ -172,7 +172,7 @@ static harpe_status read_row(const harpe_csv *csv, const layout *where, harpe_fr
     if (status != HARPE_OK) return status;
     if (number < 0 || number > INT32_MAX)
         return harpe_csv_fail(csv, where->plan, error, "plan: expected a plan's number");
-    row->plan = (int)number;
+    *row = (harpe_frontier_row){.plan = (int)number};
     for (size_t c = 0; c < COLUMN_COUNT; c++) {
         double value = columns[c].missing;
         if (where->columns[c] != NOT_IN_FILE)

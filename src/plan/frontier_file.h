@@ -26,6 +26,11 @@ typedef struct harpe_frontier_row {
     double peak_power_w; /* of all GPUs and the overhead; NaN: a file has no such column */
     double swing_w;      /* strongest component from 0.1 to 20 Hz, from peak to peak */
     double swing_hz;     /* its frequency; 0: there is none */
+    /* Not in the file. */
+    int one_clock_mhz;         /* the clock of all instructions; 0: they differ, or not known */
+    double one_clock_energy_j; /* least energy with one clock for all GPUs in the time that the plan
+                                * may take, or in that of the highest clocks if it is longer; 0: not
+                                * known */
 } harpe_frontier_row;
 
 /* Returns the row of a plan whose lower_bound_j is set, without peak and swing. */

@@ -410,6 +410,119 @@ class Plan(ProgramTest):
                     "--bound-only")
 
 
+class OneClock(ProgramTest):
+    """Savings against one clock for all GPUs, compared with `harpe evaluate` of every clock."""
+
+    def setUp(self):
+        super().setUp()
+        self.profile()
+        table = rows(self.path / "profile.csv")
+        self.clocks = sorted({int(row["frequency"]) for row in table}, reverse=True)
+        # a power limit holds the highest clocks down: they are as slow as the third, and cost more
+        times = {(row["stage"], row["instruction"]): row["time"] for row in table
+                 if int(row["frequency"]) == self.clocks[2]}
+        for row in table:
+            if int(row["frequency"]) > self.clocks[2]:
+                row["time"] = times[row["stage"], row["instruction"]]
+        with open(self.path / "profile.csv", "w", newline="") as file:
+            out = csv.DictWriter(file, table[0])
+            out.writeheader()
+            out.writerows(table)
+        self.problem = ["--inst-profile", "profile.csv", "--num-mbs", 4, "--p2p-power", 84]
+        self.answer = self.succeed("plan", *self.problem, "--plans", 20, "-o", "plans",
+                                   "--json").json()
+        self.evaluated = [self.evaluate(mhz) for mhz in self.clocks]
+        self.highest_s = self.evaluated[0]["time_s"]
+
+    def evaluate(self, mhz):
+        plan = ast.literal_eval((self.path / "plans" / "freqs_pipeline_00000.py").read_text())
+        self.write("one.py", repr([[(name, mhz) for name, _ in rank] for rank in plan]))
+        return self.succeed("evaluate", *self.problem, "--plan", "one.py",
+                            "--json").json()["plans"][0] | {"frequency_mhz": mhz}
+
+    def best(self, most_s, overhead_w=0):
+        return min((row for row in self.evaluated
+                    if row["time_s"] <= max(most_s, self.highest_s) * (1 + 1e-9)),
+                   key=lambda row: row["energy_j"] + overhead_w * row["time_s"])
+
+    def check(self, row, best, overhead_w=0):
+        energy = best["energy_j"] + overhead_w * best["time_s"]
+        self.assertEqual(row["frequency_mhz"], best["frequency_mhz"])
+        self.assertAlmostEqual(row["time_s"], best["time_s"], 9)
+        self.assertAlmostEqual(row["energy_j"], energy, 5)
+        return energy
+
+    def check_savings(self, row, energy):
+        self.assertAlmostEqual(row["one_clock_savings_percent"], 100 * (1 - row["energy_j"] / energy),
+                               6)
+
+    def test_plan(self):
+        summary = self.answer["summary"]
+        self.assertEqual(set(summary["one_clock"]),
+                         {"all_maximum", "fastest", "within_1.05x", "minimum_energy"})
+        for key, row in summary["one_clock"].items():
+            most_s = 1.05 * self.highest_s if key == "within_1.05x" else summary[key]["time_s"]
+            self.check_savings(summary[key], self.check(row, self.best(most_s)))
+        as_fast = summary["one_clock"]["all_maximum"]
+        self.assertEqual(as_fast["frequency_mhz"], self.clocks[2])
+        self.assertGreater(as_fast["savings_percent"], 1)
+        self.assertLess(summary["all_maximum"]["one_clock_savings_percent"], -1)
+        self.assertLess(summary["fastest"]["one_clock_savings_percent"],
+                        summary["fastest"]["savings_percent"] - 1)
+        out = self.succeed("plan", *self.problem, "--plans", 20, "-o", "again").out
+        self.assertRegex(out, rf"vs one clock .*\n.*\n  one clock, {self.clocks[2]} MHz .*\n  fastest")
+        stored = json.loads((self.path / "plans" / "plan.json").read_text())["one_clock"]
+        self.assertEqual(sorted(row["frequency_mhz"] for row in stored), sorted(self.clocks))
+
+    def test_choose(self):
+        for flags, most_s, overhead_w in (
+                (["--max-slowdown", 1], self.highest_s, 0),
+                (["--max-slowdown", 1.1], 1.1 * self.highest_s, 0),
+                (["--max-slowdown", 1.1, "--overhead-power", 5000], 1.1 * self.highest_s, 5000),
+                (["--deadline", 1e5], 1e5, 0), (["--min-energy"], None, 0)):
+            answer = self.succeed("choose", "plans", *flags, "--json").json()
+            most_s = answer["time_s"] if most_s is None else most_s
+            one_clock = answer["one_clock"]
+            energy = self.check(one_clock["plan"], self.best(most_s, overhead_w), overhead_w)
+            self.check_savings(answer, energy)
+            self.check(one_clock["all_maximum"], self.best(0, overhead_w), overhead_w)
+        out = self.succeed("choose", "plans", "--max-slowdown", 1.1).out
+        best = self.best(1.1 * self.highest_s)
+        self.assertRegex(out, rf"one clock, {best['frequency_mhz']} MHz .*\n  plan \d+ ")
+
+    def test_choose_from_a_directory_of_an_older_version(self):
+        path = self.path / "plans" / "plan.json"
+        about = json.loads(path.read_text())
+        del about["one_clock"]
+        path.write_text(json.dumps(about))
+        self.assertNotIn("one_clock", self.succeed("choose", "plans", "--min-energy", "--json").out)
+        self.assertNotIn("one clock", self.succeed("choose", "plans", "--min-energy").out)
+        about["one_clock"] = [{"time_s": 1.0}]
+        path.write_text(json.dumps(about))
+        self.refuse(1, "a plan of one_clock lacks a number", "choose", "plans", "--min-energy")
+
+    def test_evaluate(self):
+        path = "plans/freqs_pipeline_00003.py"
+        answer = self.succeed("evaluate", *self.problem, "--plan", path, "--json").json()
+        self.check(answer["one_clock"], self.best(0))
+        row = answer["plans"][0]
+        self.check_savings(row, self.best(row["time_s"])["energy_j"])
+        self.assertRegex(self.succeed("evaluate", *self.problem, "--plan", path).out,
+                         rf"\n  one clock, {self.clocks[2]} MHz .*\n  freqs_pipeline_00003.py ")
+
+    def test_a_graph_has_no_row(self):
+        self.succeed("plan", *self.problem, "--export-graph", "graph.json")
+        answer = self.succeed("plan", "--graph", "graph.json", "--bound-only", "--json").json()
+        self.assertEqual(answer["summary"]["one_clock"], {})
+        self.assertNotIn("one clock", self.succeed("plan", "--graph", "graph.json", "--bound-only").out)
+
+    def test_report(self):
+        page = (self.path / "plans" / "report.html").read_text()
+        saved = self.answer["summary"]["one_clock"]["all_maximum"]["savings_percent"]
+        self.assertIn(f"than one clock, {self.clocks[2]} MHz, which saves {saved:.1f} %", page)
+        self.assertIn("one clock for all GPUs", (self.path / "plans" / "frontier.svg").read_text())
+
+
 class Choose(ProgramTest):
     def setUp(self):
         super().setUp()

@@ -111,9 +111,8 @@ static void frontier_is_drawn_in_every_format(void **state) {
                                       .plan_count = 100,
                                       .has_reference = true,
                                       .reference = {2.81, 9900.0},
-                                      .other = points,
-                                      .other_count = 100,
-                                      .other_label = "other"};
+                                      .one_clock = points,
+                                      .one_clock_count = 100};
     check_all_formats(draw_frontier, &picture);
     check_same_bytes_again(draw_frontier, &picture);
     picture.width = 400.0;
@@ -170,9 +169,8 @@ static void frontier_survives_hostile_names(void **state) {
                                       .subtitle = HOSTILE_NAME,
                                       .plans = &point,
                                       .plan_count = 1,
-                                      .other = &point,
-                                      .other_count = 1,
-                                      .other_label = HOSTILE_NAME};
+                                      .one_clock = &point,
+                                      .one_clock_count = 1};
     check_all_formats(draw_frontier, &picture);
 }
 

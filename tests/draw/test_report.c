@@ -65,6 +65,29 @@ static void report_tells_headline_numbers(void **state) {
     harpe_text_free(&page);
 }
 
+static void report_compares_with_one_clock(void **state) {
+    (void)state;
+    const harpe_report_point clocks[] = {
+        {1410, 1.0, 100.0}, {1395, 1.0, 96.0}, {1300, 1.04, 100.0 / 1.2}, {1000, 1.3, 60.0}};
+    harpe_report report = make_report();
+    report.one_clock = clocks;
+    report.one_clock_count = 4;
+    harpe_text page = write_report(&report);
+    /* The last clock is slower than all plans. */
+    assert_non_null(strstr(page.data, "6.3 % less than one clock, 1395 MHz, which saves 4.0 %"));
+    assert_non_null(strstr(page.data, "4.0 % less than one clock, 1300 MHz, which saves 16.7 %"));
+    assert_non_null(strstr(page.data, "10.0 % less than one clock, 1300 MHz"));
+    assert_non_null(strstr(page.data, "against one clock<br>"));
+    assert_non_null(strstr(page.data, "<td>10.00</td><td>6.25</td><td>0.00</td>"));
+    assert_non_null(strstr(page.data, "\"one_clock\":[[1410,1,100],[1395,1,96]"));
+    harpe_text_free(&page);
+    report.one_clock_count = 0;
+    page = write_report(&report);
+    assert_null(strstr(page.data, "than one clock"));
+    assert_null(strstr(page.data, "against one clock"));
+    harpe_text_free(&page);
+}
+
 static void report_without_reference_gives_absolute_numbers(void **state) {
     (void)state;
     harpe_report report = make_report();
@@ -314,6 +337,7 @@ static void report_refuses_what_it_cannot_show(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(report_tells_headline_numbers),
+        cmocka_unit_test(report_compares_with_one_clock),
         cmocka_unit_test(report_without_reference_gives_absolute_numbers),
         cmocka_unit_test(report_of_one_plan_says_it_once),
         cmocka_unit_test(report_admits_a_plan_that_costs_more),

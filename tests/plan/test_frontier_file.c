@@ -75,9 +75,9 @@ static void what_is_written_reads_back_exactly(void **state) {
     (void)state;
     harpe_frontier_row rows[2] = {
         {1, 1.0 / 3, 2.0 / 3, 0.1 + 0.2, 0.019, 1e-9, 12345678.9, 83.64, -0.6, 11.25, 17.5, 4000.5,
-         812.25, 0.7 / 3},
+         812.25, 0.7 / 3, 0, 0},
         {0, 3.5, 4942.11711668, 4892.6959455132, 1.010101, 4159.2, 782.9, 176.2, 17.2, 19.9, 0,
-         3999, 0, 0},
+         3999, 0, 0, 0, 0},
     };
     harpe_text text = {0};
     harpe_frontier_csv_format(&text, rows, 2);

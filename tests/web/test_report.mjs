@@ -66,6 +66,7 @@ await test("selects_plans_by_keyboard", async () => {
     await page.keyboard.press("End");
     await facts.getByText("plans/freqs_pipeline_00000.py").waitFor();
     await facts.getByText("Average power, all GPUs").waitFor();
+    await facts.getByText(/^\d+ MHz, saves [\d.]+ % at \+[\d.]+ % time; this plan: [\d.]+ % less$/).waitFor();
     await facts.getByText(/^[0-9.]+ k?W; [0-9.]+ k?W$/).waitFor(); // peak and swing
 });
 

@@ -5,17 +5,19 @@
 import { h, setText } from "../dom.js";
 import { change, joules, seconds, watts } from "../format.js";
 import { describePlan, frontierChart, planNumber } from "../frontier_chart.js";
+import { oneClockWords } from "../savings.js";
 import { timeline } from "../timeline.js";
 import { planLayouts } from "./layout.js";
 
 /** Returns the reference in the form that the chart takes, or undefined if the report has no
  * reference. */
-function readFrontier({ plans, bound, reference }) {
+function readFrontier({ plans, bound, reference, one_clock }) {
     return reference && {
         plans: plans.map(([number, time, energy, lower_bound, peak, swing]) =>
             ({ number, time, energy, lower_bound, peak, swing })),
         vertices: bound,
         all_maximum: { time: reference[0], energy: reference[1] },
+        one_clock: one_clock.map(([frequency, time, energy]) => ({ frequency, time, energy })),
     };
 }
 
@@ -41,11 +43,13 @@ function selectionFacts(frontier, index, data) {
     const plan = describePlan(frontier, index);
     const number = planNumber(frontier, index);
     const { peak, swing } = frontier.plans[index];
+    const oneClock = oneClockWords(frontier, frontier.plans[index]);
     const fact = (name, value) => h("div", null, h("dt", null, name), h("dd", null, value));
     return [
         fact("Plan", `${number}`),
         fact("Iteration", `${seconds(plan.time)}, ${change(plan.slowdown - 1, "slower than the fastest", "faster", "as fast as possible")}`),
         fact("Energy", `${joules(plan.energy)}, ${change(-plan.saved, "more", "less")} than at the highest clocks`),
+        ...(oneClock ? [fact("One clock for all GPUs", oneClock)] : []),
         fact(`Average power, ${data.has_overhead ? "whole machines" : "all GPUs"}`, watts(plan.power)),
         fact("Peak power; swing", `${watts(peak)}; ${watts(swing)}`),
         fact("Above the lower bound", `${(100 * plan.gap).toFixed(2)} %`),

@@ -246,7 +246,7 @@ static const struct argp argument_parser = {
 
 /* ---- Telling --------------------------------------------------------------------------------- */
 
-enum { TOLD_MAX = 4 };
+enum { TOLD_MAX = 6 };
 
 typedef struct told_rows {
     harpe_labelled_row rows[TOLD_MAX];
@@ -262,16 +262,20 @@ static void tell_row(told_rows *told, const harpe_frontier_row *row, const char 
         snprintf(to->label, sizeof to->label, "plan %d%s", row->plan, note);
 }
 
-/* Lists the rows to print: the reference, the plans with which the choice is compared, and at the
- * end the choice. */
+/* Lists the rows to print: the reference, the plans with which the choice is compared, at last one
+ * clock for all GPUs within the same time, and at the end the choice. */
 static told_rows list_rows(const choose_arguments *arguments, const harpe_plan_directory *plans,
                            const harpe_chosen *chosen) {
     told_rows told = {.count = 0};
     tell_row(&told, &plans->all_maximum, "all at maximum frequency");
+    if (chosen->as_fast_one_clock)
+        told.rows[told.count++] = harpe_one_clock_labelled(chosen->as_fast_one_clock);
     bool has_costs = arguments->request.prices.are_given || arguments->request.prices.has_carbon;
     if (has_costs && chosen->fastest != chosen->row && chosen->fastest != chosen->unlimited)
         tell_row(&told, chosen->fastest, ", the fastest");
     if (chosen->unlimited != chosen->row) tell_row(&told, chosen->unlimited, ", without limits");
+    if (chosen->one_clock != chosen->as_fast_one_clock)
+        told.rows[told.count++] = harpe_one_clock_labelled(chosen->one_clock);
     tell_row(&told, chosen->row, "");
     return told;
 }
@@ -348,6 +352,11 @@ static harpe_status print_choice_json(const choose_arguments *arguments,
         json_object_set_new(object, "all_maximum", row_with_costs(prices, &plans->all_maximum));
         json_object_set_new(object, "fastest", row_with_costs(prices, chosen->fastest));
     }
+    if (chosen->one_clock)
+        json_object_set_new(object, "one_clock",
+                            json_pack("{s:o, s:o}", "all_maximum",
+                                      row_with_costs(prices, chosen->as_fast_one_clock), "plan",
+                                      row_with_costs(prices, chosen->one_clock)));
     if (harpe_choose_has_limits(request))
         json_object_set_new(object, "without_limits", row_with_costs(prices, chosen->unlimited));
     if (request->criterion == HARPE_CHOOSE_STRAGGLER) {

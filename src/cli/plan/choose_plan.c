@@ -136,7 +136,24 @@ static void set_limit(selection *s, const harpe_chosen *chosen) {
     }
 }
 
-harpe_status harpe_choose(const harpe_choose_request *request, const harpe_plan_directory *plans,
+/* Prices and limits on power decide by other things than energy, so the choice is then compared at
+ * its own time too. */
+static void compare_with_one_clock(const selection *s, harpe_plan_directory *plans,
+                                   harpe_chosen *chosen) {
+    const harpe_one_clock_rows *of = &plans->one_clock;
+    bool is_by_energy =
+        isfinite(s->time_limit_s) && !s->is_limited && !s->request->prices.are_given;
+    double most_s = is_by_energy ? s->time_limit_s : chosen->row->time_s;
+    for (size_t i = 0; i < plans->row_count; i++)
+        (void)harpe_one_clock_compare(of, plans->rows[i].time_s, &plans->rows[i]);
+    for (size_t i = 0; i < of->count; i++)
+        (void)harpe_one_clock_compare(of, of->rows[i].time_s, &of->rows[i]);
+    chosen->as_fast_one_clock = harpe_one_clock_compare(of, 0, &plans->all_maximum);
+    chosen->one_clock =
+        harpe_one_clock_compare(of, most_s, &plans->rows[chosen->row - plans->rows]);
+}
+
+harpe_status harpe_choose(const harpe_choose_request *request, harpe_plan_directory *plans,
                           harpe_chosen *out, harpe_error *error) {
     selection s = {
         .request = request, .plans = plans, .time_limit_s = INFINITY, .average_limit_w = INFINITY};
@@ -147,6 +164,7 @@ harpe_status harpe_choose(const harpe_choose_request *request, const harpe_plan_
     chosen.row = select_row(&s);
     if (!chosen.row) return fail_nothing_fits(&s, error);
     chosen.iteration_s = chosen.row->time_s;
+    compare_with_one_clock(&s, plans, &chosen);
     if (request->criterion == HARPE_CHOOSE_STRAGGLER) {
         double waiting_s = fmax(0, s.time_limit_s - chosen.row->time_s);
         chosen.iteration_s = s.time_limit_s;

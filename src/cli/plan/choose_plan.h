@@ -32,6 +32,9 @@ typedef struct harpe_chosen {
     const harpe_frontier_row *row;
     const harpe_frontier_row *unlimited; /* the choice without the limits on power */
     const harpe_frontier_row *fastest;   /* of all plans */
+    /* The plans with one clock that are as fast as the highest clocks, and that the choice is
+     * compared with; NULL: not known. */
+    const harpe_frontier_row *as_fast_one_clock, *one_clock;
     double iteration_s; /* with a straggler: the end of the iteration; else the row's time */
     double waiting_j;   /* with a straggler: energy of the wait after the plan's end */
 } harpe_chosen;
@@ -39,8 +42,9 @@ typedef struct harpe_chosen {
 bool harpe_choose_has_limits(const harpe_choose_request *request);
 
 /* Fails with HARPE_INFEASIBLE and names the nearest plan if no plan fits. The rows in `out` belong
- * to `plans`. */
-harpe_status harpe_choose(const harpe_choose_request *request, const harpe_plan_directory *plans,
+ * to `plans`, where all rows are compared with plans with one clock: the choice with the best one
+ * within the criterion's limit of time, and other rows with the best one of at most their time. */
+harpe_status harpe_choose(const harpe_choose_request *request, harpe_plan_directory *plans,
                           harpe_chosen *out, harpe_error *error);
 
 #endif

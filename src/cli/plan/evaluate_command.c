@@ -168,8 +168,10 @@ typedef struct evaluation {
     path_list files;
     harpe_frontier *frontier;
     harpe_plan all_maximum;
-    int *frequency_mhz;       /* of the present plan */
-    harpe_labelled_row *rows; /* first every instruction at its highest frequency, then the files */
+    harpe_one_clock_rows one_clock;
+    int *frequency_mhz;         /* of the present plan */
+    harpe_labelled_row *rows;   /* first those of `reference_count`, then the files */
+    size_t reference_count;     /* the highest clocks, and one clock that is as fast */
     harpe_switching *switching; /* of the files */
     harpe_late_plan *late;      /* of the files, with a controller that looks ahead */
 } evaluation;
@@ -178,7 +180,7 @@ static harpe_status evaluate_file(const evaluate_arguments *arguments, evaluatio
                                   harpe_error *error) {
     const harpe_problem *problem = arguments->input.problem;
     const char *path = e->files.paths[index];
-    harpe_labelled_row *out = &e->rows[index + 1];
+    harpe_labelled_row *out = &e->rows[e->reference_count + index];
     harpe_plan_file *file = NULL;
     harpe_status status = harpe_plan_file_read(path, &file, error);
     if (status != HARPE_OK) return status;
@@ -197,6 +199,7 @@ static harpe_status evaluate_file(const evaluate_arguments *arguments, evaluatio
     if (status != HARPE_OK) return status;
     plan.lower_bound_j = harpe_plan_result_bound_at(e->frontier, plan.time_s);
     out->row = harpe_frontier_row_of(&plan, -1, &e->all_maximum);
+    (void)harpe_one_clock_compare(&e->one_clock, plan.time_s, &out->row);
     status = harpe_plan_result_add_power(problem, e->frequency_mhz, &out->row, error);
     if (status != HARPE_OK) return status;
     const char *slash = strrchr(path, '/');
@@ -212,12 +215,18 @@ static harpe_status solve_bound(const harpe_problem *problem, const harpe_progre
     e->all_maximum.lower_bound_j = harpe_plan_result_bound_at(e->frontier, e->all_maximum.time_s);
     e->frequency_mhz =
         harpe_calloc(harpe_problem_instruction_count(problem), sizeof *e->frequency_mhz);
-    e->rows = harpe_calloc(e->files.count + 1, sizeof *e->rows);
+    e->rows = harpe_calloc(e->files.count + 2, sizeof *e->rows);
     e->switching = harpe_calloc(e->files.count, sizeof *e->switching);
     e->late = harpe_calloc(e->files.count, sizeof *e->late);
     if (!e->frequency_mhz || !e->rows || !e->switching || !e->late) return harpe_fail_memory(error);
     snprintf(e->rows[0].label, sizeof e->rows[0].label, "all at maximum frequency");
     e->rows[0].row = harpe_frontier_row_of(&e->all_maximum, -1, &e->all_maximum);
+    status = harpe_one_clock_rows_make(problem, e->frontier, &e->all_maximum, &e->one_clock, error);
+    if (status != HARPE_OK) return status;
+    const harpe_frontier_row *one_clock =
+        harpe_one_clock_compare(&e->one_clock, 0, &e->rows[0].row);
+    e->reference_count = 1;
+    if (one_clock) e->rows[e->reference_count++] = harpe_one_clock_labelled(one_clock);
     return harpe_plan_result_add_power(problem, e->all_maximum.frequency_mhz, &e->rows[0].row,
                                        error);
 }
@@ -280,9 +289,10 @@ static void add_switching(json_t *row, const harpe_switching *switching,
 /* Prints the same plans again, with the number and the cost of their changes of clock. */
 static void print_switching(const evaluate_arguments *arguments, const evaluation *e) {
     bool is_free = changes_are_free(arguments);
+    const harpe_labelled_row *rows = &e->rows[e->reference_count];
     int width = 0;
     for (size_t i = 0; i < e->files.count; i++) {
-        int length = (int)strlen(e->rows[i + 1].label);
+        int length = (int)strlen(rows[i].label);
         width = length > width ? length : width;
     }
     printf("\n%s  %-*s %13s %15s%s%s\n", harpe_bold_start(), width, "", "clock writes",
@@ -292,7 +302,7 @@ static void print_switching(const evaluate_arguments *arguments, const evaluatio
     for (size_t i = 0; i < e->files.count; i++) {
         const harpe_switching *switching = &e->switching[i];
         char time[32];
-        printf("  %-*s %13zu", width, e->rows[i + 1].label, switching->clock_writes);
+        printf("  %-*s %13zu", width, rows[i].label, switching->clock_writes);
         if (switching->clock_writes > 0)
             printf(" %12.1f ms", switching->shortest_dwell_s * 1e3);
         else
@@ -311,15 +321,16 @@ static harpe_status print_json(const evaluate_arguments *arguments, const evalua
                                harpe_error *error) {
     json_t *plans = json_array();
     for (size_t i = 0; i < e->files.count; i++) {
-        json_t *row = harpe_row_json(&e->rows[i + 1].row);
+        json_t *row = harpe_row_json(&e->rows[e->reference_count + i].row);
         json_object_set_new(row, "file", harpe_command_json_text(e->files.paths[i]));
         add_switching(row, &e->switching[i], &e->late[i], changes_are_free(arguments));
         json_array_append_new(plans, row);
     }
     json_t *object = json_pack(
-        "{s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "program", "harpe", "version", harpe_version(),
+        "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "program", "harpe", "version", harpe_version(),
         "arguments", harpe_problem_input_arguments(&arguments->input), "problem",
         harpe_problem_input_json(&arguments->input), "all_maximum", harpe_row_json(&e->rows[0].row),
+        "one_clock", e->reference_count > 1 ? harpe_row_json(&e->rows[1].row) : json_null(),
         "plans", plans, "notes", harpe_plan_notes(&arguments->input));
     return harpe_command_print_json(object, error);
 }
@@ -329,10 +340,10 @@ static harpe_status print_result(const evaluate_arguments *arguments, const eval
     if (arguments->json) return print_json(arguments, e, error);
     harpe_problem_input_print(&arguments->input);
     printf("\n");
-    harpe_rows_print(e->rows, e->files.count + 1);
+    harpe_rows_print(e->rows, e->reference_count + e->files.count);
     print_switching(arguments, e);
     printf("\n");
-    harpe_rows_print_power(e->rows, e->files.count + 1);
+    harpe_rows_print_power(e->rows, e->reference_count + e->files.count);
     return HARPE_OK;
 }
 
@@ -351,6 +362,7 @@ int harpe_evaluate_command(int argc, char **argv) {
         status = print_result(&arguments, &e, &error);
     else if (status == HARPE_INTERRUPTED)
         (void)harpe_command_check_signal(&error);
+    harpe_one_clock_rows_free(&e.one_clock);
     free(e.rows);
     free(e.frequency_mhz);
     free(e.switching);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -84,22 +85,40 @@ static harpe_status load_plan_json(const char *path, json_t **out, harpe_error *
     return HARPE_OK;
 }
 
-static harpe_status read_all_maximum(json_t *object, harpe_frontier_row *row, const char *path,
-                                     harpe_error *error) {
-    row->plan = -1;
-    row->overhead_energy_j = 0; /* older versions lack the last four */
+/* Reads a row of a plan without a file. `what` names it in messages. */
+static harpe_status read_row(json_t *object, harpe_frontier_row *row, const char *path,
+                             const char *what, harpe_error *error) {
+    *row = (harpe_frontier_row){.plan = -1}; /* older versions lack the last four */
     row->peak_power_w = row->swing_w = row->swing_hz = NAN;
     int failed = json_unpack(
-        object, "{s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:F, s?F, s?F, s?F, s?F}", "time_s",
+        object, "{s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:F, s?F, s?F, s?F, s?F, s?i}", "time_s",
         &row->time_s, "energy_j", &row->energy_j, "lower_bound_j", &row->lower_bound_j,
         "gap_percent", &row->gap_percent, "compute_energy_j", &row->compute_energy_j,
         "blocking_energy_j", &row->blocking_energy_j, "average_power_w", &row->average_power_w,
         "slowdown_percent", &row->slowdown_percent, "savings_percent", &row->savings_percent,
         "overhead_energy_j", &row->overhead_energy_j, "peak_power_w", &row->peak_power_w, "swing_w",
-        &row->swing_w, "swing_hz", &row->swing_hz);
+        &row->swing_w, "swing_hz", &row->swing_hz, "frequency_mhz", &row->one_clock_mhz);
     if (!failed && row->time_s > 0) return HARPE_OK;
-    return harpe_fail(error, HARPE_INVALID_INPUT,
-                      "%s: summary.all_maximum lacks a number: the file is damaged", path);
+    return harpe_fail(error, HARPE_INVALID_INPUT, "%s: %s lacks a number: the file is damaged",
+                      path, what);
+}
+
+/* Reads the plans with one clock. They have no peak and no swing. */
+static harpe_status read_one_clock(const json_t *list, harpe_plan_directory *plans,
+                                   const char *path, harpe_error *error) {
+    size_t count = json_array_size(list);
+    harpe_one_clock_rows *of = &plans->one_clock;
+    of->rows = harpe_calloc(count, sizeof *of->rows);
+    if (!of->rows) return harpe_fail_memory(error);
+    of->count = count;
+    of->highest_s = plans->all_maximum.time_s;
+    harpe_status status = HARPE_OK;
+    for (size_t i = 0; i < count && status == HARPE_OK; i++) {
+        status =
+            read_row(json_array_get(list, i), &of->rows[i], path, "a plan of one_clock", error);
+        of->rows[i].peak_power_w = of->rows[i].swing_w = of->rows[i].swing_hz = 0;
+    }
+    return status;
 }
 
 /* Computes the number of all GPUs, and the power of all of them. `list` contains the power of one
@@ -138,8 +157,10 @@ static harpe_status read_plan_json(const char *path, harpe_plan_directory *plans
     const json_t *summary = json_object_get(root, "summary");
     const json_t *problem = json_object_get(root, "problem");
     plans->is_of_graph = json_object_get(problem, "activities");
-    status =
-        read_all_maximum(json_object_get(summary, "all_maximum"), &plans->all_maximum, path, error);
+    status = read_row(json_object_get(summary, "all_maximum"), &plans->all_maximum, path,
+                      "summary.all_maximum", error);
+    if (status == HARPE_OK)
+        status = read_one_clock(json_object_get(root, "one_clock"), plans, path, error);
     if (status == HARPE_OK) {
         /* The second list is there if kinds of waits have their own powers. */
         const json_t *at_end = json_object_get(problem, "end_wait_power_w");
@@ -194,11 +215,14 @@ void harpe_plan_directory_set_overhead(harpe_plan_directory *plans, double overh
     harpe_frontier_row_set_overhead(&plans->all_maximum, overhead_w, &plans->all_maximum);
     for (size_t i = 0; i < plans->row_count; i++)
         harpe_frontier_row_set_overhead(&plans->rows[i], overhead_w, &plans->all_maximum);
+    for (size_t i = 0; i < plans->one_clock.count; i++)
+        harpe_frontier_row_set_overhead(&plans->one_clock.rows[i], overhead_w, &plans->all_maximum);
     plans->overhead_power_w = overhead_w;
 }
 
 void harpe_plan_directory_free(harpe_plan_directory *plans) {
     free(plans->rows);
+    harpe_one_clock_rows_free(&plans->one_clock);
     *plans = (harpe_plan_directory){0};
 }
 

@@ -8,6 +8,7 @@
 
 #include <harpe/status.h>
 
+#include "cli/plan/one_clock_rows.h"
 #include "plan/frontier_file.h"
 
 #define HARPE_FRONTIER_FILE_NAME "frontier.csv"
@@ -21,6 +22,7 @@ typedef struct harpe_plan_directory {
     harpe_frontier_row *rows; /* rows of frontier.csv, at least one */
     size_t row_count;
     harpe_frontier_row all_maximum;
+    harpe_one_clock_rows one_clock; /* none in files of older versions */
     double end_power_w; /* of all GPUs, while all of them wait at the end of an iteration */
     bool is_of_graph;   /* the plan files are those of a graph */
     int gpu_count;      /* of all ranks */

@@ -191,6 +191,8 @@ static harpe_status write_report(harpe_directory *directory, const harpe_plan_ou
         .plan_count = result->row_count,
         .has_reference = true,
         .reference = pictures->frontier.reference,
+        .one_clock = pictures->one_clock,
+        .one_clock_count = pictures->frontier.one_clock_count,
         .bound = pictures->frontier.bound,
         .bound_count = pictures->frontier.bound_count,
         .pipelines = pictures->pipelines,

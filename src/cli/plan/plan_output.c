@@ -121,6 +121,13 @@ static json_t *option_lists_json(const harpe_problem_input *input) {
     return lists;
 }
 
+static json_t *one_clock_json(const harpe_one_clock_rows *of) {
+    json_t *rows = json_array();
+    for (size_t i = 0; i < of->count; i++)
+        json_array_append_new(rows, harpe_row_json(&of->rows[i]));
+    return rows;
+}
+
 static json_t *profile_json(const harpe_problem_input *input) {
     return input->profile_path ? harpe_command_json_text(input->profile_path) : json_null();
 }
@@ -129,10 +136,11 @@ harpe_status harpe_plan_output_json(harpe_directory *directory, const harpe_prob
                                     const harpe_plan_result *result, json_t *arguments,
                                     harpe_error *error) {
     json_t *object = json_pack(
-        "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "program", HARPE_PLAN_JSON_PROGRAM,
+        "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "program", HARPE_PLAN_JSON_PROGRAM,
         "version", harpe_version(), "arguments", arguments, "profile", profile_json(input),
         "problem", harpe_problem_input_json(input), "summary", harpe_plan_summary_json(result),
-        "work", harpe_plan_work_json(result), "options", option_lists_json(input), "notes",
+        "one_clock", one_clock_json(&result->one_clock), "work", harpe_plan_work_json(result),
+        "options", option_lists_json(input), "notes",
         harpe_plan_notes_and(input, result->dwell_note));
     char *text =
         object ? json_dumps(object, JSON_INDENT(1) | JSON_REAL_PRECISION(JSON_DIGITS)) : NULL;

@@ -3,6 +3,7 @@
  * that src/draw uses. src/draw decides how the pictures look. */
 #include "cli/plan/plan_pictures.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +47,29 @@ static char *make_subtitle(const harpe_problem_input *input, harpe_arena *arena)
     return subtitle;
 }
 
+/* Collects the plans with one clock up to the time of the slowest plan. */
+static harpe_status collect_one_clock(const harpe_plan_result *result, harpe_pictures *pictures,
+                                      harpe_error *error) {
+    const harpe_one_clock_rows *of = &result->one_clock;
+    double slowest_s = result->all_maximum.time_s;
+    for (size_t i = 0; i < result->row_count; i++)
+        slowest_s = fmax(slowest_s, result->rows[i].time_s);
+    harpe_frontier_picture *frontier = &pictures->frontier;
+    harpe_point *points = harpe_arena_alloc(&pictures->arena, of->count, sizeof *points);
+    pictures->one_clock =
+        harpe_arena_alloc(&pictures->arena, of->count, sizeof *pictures->one_clock);
+    if (!points || !pictures->one_clock) return harpe_fail_memory(error);
+    for (size_t i = 0; i < of->count && of->rows[i].time_s <= slowest_s; i++) {
+        const harpe_frontier_row *row = &of->rows[i];
+        pictures->one_clock[i] =
+            (harpe_report_point){row->one_clock_mhz, row->time_s, row->energy_j};
+        points[i] = (harpe_point){row->time_s, row->energy_j};
+        frontier->one_clock_count = i + 1;
+    }
+    frontier->one_clock = points;
+    return HARPE_OK;
+}
+
 harpe_status harpe_pictures_collect_frontier(const harpe_problem_input *input,
                                              const harpe_plan_result *result,
                                              harpe_pictures *pictures, harpe_error *error) {
@@ -70,7 +94,7 @@ harpe_status harpe_pictures_collect_frontier(const harpe_problem_input *input,
         .has_reference = true,
         .reference = {result->all_maximum.time_s, result->all_maximum.energy_j},
     };
-    return HARPE_OK;
+    return collect_one_clock(result, pictures, error);
 }
 
 /* ---- Pipelines ------------------------------------------------------------------------------- */

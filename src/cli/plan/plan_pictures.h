@@ -24,6 +24,7 @@ enum {
 typedef struct harpe_pictures {
     harpe_arena arena;
     harpe_frontier_picture frontier;
+    harpe_report_point *one_clock; /* the plans with one clock that are not slower than all plans */
     size_t pipeline_count;
     harpe_pipeline_picture pipelines[HARPE_PIPELINE_PICTURES_MAX];
     const char *pipeline_names[HARPE_PIPELINE_PICTURES_MAX]; /* of their files */

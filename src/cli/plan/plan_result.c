@@ -119,6 +119,22 @@ static harpe_status pick_key_rows(const harpe_problem *problem, harpe_plan_resul
     return status;
 }
 
+/* Compares the key rows, and the rows of all plans, with the plans with one clock. */
+static harpe_status compare_with_one_clock(const harpe_problem *problem, harpe_plan_result *result,
+                                           harpe_error *error) {
+    harpe_status status = harpe_one_clock_rows_make(problem, result->frontier, &result->all_maximum,
+                                                    &result->one_clock, error);
+    for (int k = 0; status == HARPE_OK && k < HARPE_KEY_COUNT; k++) {
+        harpe_frontier_row *row = &result->key_rows[k].row;
+        double most_s = k == HARPE_KEY_SMALL_SLOWDOWN ? SMALL_SLOWDOWN * result->all_maximum.time_s
+                                                      : row->time_s;
+        result->key_one_clock[k] = harpe_one_clock_compare(&result->one_clock, most_s, row);
+    }
+    for (size_t i = 0; status == HARPE_OK && i < result->row_count; i++)
+        (void)harpe_one_clock_compare(&result->one_clock, result->rows[i].time_s, &result->rows[i]);
+    return status;
+}
+
 harpe_status harpe_plan_result_solve(const harpe_problem *problem,
                                      const harpe_plan_request *request,
                                      const harpe_progress *progress, harpe_plan_result *result,
@@ -139,6 +155,7 @@ harpe_status harpe_plan_result_solve(const harpe_problem *problem,
                                        &result->dwell_note, error);
     if (status == HARPE_OK && request) status = make_rows(problem, result, error);
     if (status == HARPE_OK) status = pick_key_rows(problem, result, error);
+    if (status == HARPE_OK) status = compare_with_one_clock(problem, result, error);
     return status;
 }
 
@@ -153,6 +170,7 @@ harpe_status harpe_plan_result_verify(const harpe_problem *problem, harpe_plan_r
 
 void harpe_plan_result_free(harpe_plan_result *result) {
     free(result->rows);
+    harpe_one_clock_rows_free(&result->one_clock);
     free(result->dwell_note);
     harpe_plan_set_free(result->plans);
     harpe_frontier_free(result->frontier);

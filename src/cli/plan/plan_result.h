@@ -9,6 +9,7 @@
 
 #include <harpe/plan.h>
 
+#include "cli/plan/one_clock_rows.h"
 #include "cli/plan/problem_options.h"
 #include "cli/rows.h"
 
@@ -30,6 +31,9 @@ typedef struct harpe_plan_result {
     size_t row_count;
     /* Rows of plans. If only the bound was requested, rows of the lower bound. */
     harpe_labelled_row key_rows[HARPE_KEY_COUNT];
+    harpe_one_clock_rows one_clock;
+    /* The plans with one clock that these rows are compared with; NULL: none. */
+    const harpe_frontier_row *key_one_clock[HARPE_KEY_COUNT];
     bool verified;
     char *dwell_note; /* a sentence about clocks that hold too briefly; NULL: all hold */
 } harpe_plan_result;

@@ -56,11 +56,27 @@ static void print_work(const harpe_plan_result *result) {
     printf("%s\n", result->verified ? "; verified" : "");
 }
 
+/* Prints the key rows. Before a row that is compared with another plan with one clock than the rows
+ * above comes this plan. */
+static void print_key_rows(const harpe_plan_result *result) {
+    harpe_labelled_row rows[2 * HARPE_KEY_COUNT];
+    const harpe_frontier_row *shown = NULL;
+    size_t count = 0;
+    for (int k = 0; k < HARPE_KEY_COUNT; k++) {
+        const harpe_frontier_row *one_clock = result->key_one_clock[k];
+        if (k == HARPE_KEY_ALL_MAXIMUM) rows[count++] = result->key_rows[k];
+        if (one_clock != shown) rows[count++] = harpe_one_clock_labelled(one_clock);
+        if (k != HARPE_KEY_ALL_MAXIMUM) rows[count++] = result->key_rows[k];
+        shown = one_clock;
+    }
+    harpe_rows_print(rows, count);
+}
+
 void harpe_plan_summary_print(const harpe_problem_input *input, const harpe_plan_result *result,
                               const char *directory, bool has_report) {
     harpe_problem_input_print(input);
     printf("\n");
-    harpe_rows_print(result->key_rows, HARPE_KEY_COUNT);
+    print_key_rows(result);
     printf("\n");
     print_work(result);
     if (directory && has_report)
@@ -71,10 +87,19 @@ void harpe_plan_summary_print(const harpe_problem_input *input, const harpe_plan
 
 /* ---- For programs ---------------------------------------------------------------------------- */
 
+/* Returns the plans with one clock, under the names of the rows that are compared with them. */
+static json_t *one_clock_json(const harpe_plan_result *result) {
+    json_t *object = json_object();
+    for (int k = 0; k < HARPE_KEY_COUNT && result->one_clock.count > 0; k++)
+        json_object_set_new(object, key_names[k], harpe_row_json(result->key_one_clock[k]));
+    return object;
+}
+
 json_t *harpe_plan_summary_json(const harpe_plan_result *result) {
     json_t *summary = json_object();
     for (int k = 0; k < HARPE_KEY_COUNT; k++)
         json_object_set_new(summary, key_names[k], harpe_row_json(&result->key_rows[k].row));
+    json_object_set_new(summary, "one_clock", one_clock_json(result));
     size_t vertices = 0;
     (void)harpe_frontier_vertices(result->frontier, &vertices);
     json_object_set_new(summary, "vertices", json_integer((json_int_t)vertices));
