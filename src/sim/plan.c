@@ -321,6 +321,15 @@ static harpe_sim_prediction predict(const harpe_sim_options *options, const harp
     return (harpe_sim_prediction){.time_s = plan->time_s, .energy_j = pipelines * plan->energy_j};
 }
 
+harpe_sim_prediction harpe_sim_predict_one_clock(const harpe_sim_options *options,
+                                                 const harpe_sim_plan *plan, double slowdown,
+                                                 int *clock_mhz) {
+    const harpe_plan *best =
+        harpe_plan_set_within(plan->one_clock, slowdown * plan->all_maximum.time_s);
+    *clock_mhz = harpe_plan_one_clock_mhz(plan->problem, best->frequency_mhz);
+    return predict(options, best);
+}
+
 static harpe_status write_plan(const harpe_sim_plan *plan, const harpe_plan *fastest,
                                const char *directory, harpe_error *error) {
     harpe_text path = {0};
@@ -332,12 +341,14 @@ static harpe_status write_plan(const harpe_sim_plan *plan, const harpe_plan *fas
     return status;
 }
 
-/* Predicts the plans that the online optimizer should find by itself. */
+/* Predicts the plans that the online optimizer should find by itself, and one clock for all GPUs.
+ */
 static harpe_status predict_optimum(const harpe_sim_options *options, const char *directory,
                                     harpe_sim_plan *plan, harpe_error *error) {
     harpe_frontier *frontier = NULL;
     harpe_plan_set *plans = NULL;
-    harpe_status status = harpe_frontier_new(plan->problem, NULL, &frontier, error);
+    harpe_status status = harpe_plan_set_one_clock(plan->problem, &plan->one_clock, error);
+    if (status == HARPE_OK) status = harpe_frontier_new(plan->problem, NULL, &frontier, error);
     if (status != HARPE_OK) return status;
     size_t count;
     double fastest_s = harpe_frontier_vertices(frontier, &count)[0].time_s;
@@ -388,6 +399,7 @@ harpe_status harpe_sim_plan_load(const harpe_sim_options *options, const char *d
 }
 
 void harpe_sim_plan_free(harpe_sim_plan *plan) {
+    harpe_plan_set_free(plan->one_clock);
     harpe_problem_free(plan->problem);
     harpe_profile_free(plan->profile);
     harpe_schedule_free(plan->schedule);

@@ -34,8 +34,16 @@ typedef struct harpe_sim_plan {
     size_t *rank_start;                  /* [pp + 1] */
     size_t message_count;                /* of one pipeline */
     harpe_sim_prediction all_maximum, fastest,
-        slowed; /* predictions with the straggler, if there is one */
+        slowed;                /* predictions with the straggler, if there is one */
+    harpe_plan_set *one_clock; /* the plans with one clock for all GPUs, of one pipeline */
 } harpe_sim_plan;
+
+/* Predicts the job with the one clock for all GPUs that needs the least energy of those that are at
+ * most `slowdown` (1 or more) times slower than the highest clocks. `clock_mhz` receives the clock;
+ * 0: no clock of all instructions is better than the highest clocks. */
+harpe_sim_prediction harpe_sim_predict_one_clock(const harpe_sim_options *options,
+                                                 const harpe_sim_plan *plan, double slowdown,
+                                                 int *clock_mhz);
 
 /* Makes the plan. `directory` receives profile.csv, and plan.py with --offline. */
 harpe_status harpe_sim_plan_load(const harpe_sim_options *options, const char *directory,

@@ -70,6 +70,37 @@ class Offline(Simulation):
         self.assertLess(abs(report["measured"]["plan"]["savings_percent"]), 1)
 
 
+class OneClock(Simulation):
+    """The best clock for all GPUs is that of `harpe plan` for the same profile."""
+
+    def test_one_clock_is_that_of_the_planner(self):
+        folder = tempfile.TemporaryDirectory(prefix="harpe-test-")
+        self.addCleanup(folder.cleanup)
+        path = f"{folder.name}/profile.csv"
+        self.succeed("synth", "--stages", 2, "--output", path)
+        problem = ["--inst-profile", path, "--num-mbs", 4, "--p2p-power", 84]
+        made = self.succeed("plan", *problem, "--output-dir", f"{folder.name}/plans", "--json").json()
+        as_fast, slow = (made["summary"]["one_clock"][key] for key in ("all_maximum",
+                                                                         "minimum_energy"))
+        job = [*problem, "--pp", 2, "--dp", 2, "--steps", 3]
+        job += ["--plan", f"{folder.name}/plans/freqs_pipeline_00000.py"]
+        self.sim("--json", *job)
+        report = json.loads(self.finish()[0])
+        found = report["predicted"]["one_clock"]
+        for key, expected in (("highest_clocks", as_fast), ("plan", slow)):
+            self.assertEqual(found[key]["frequency_mhz"], expected["frequency_mhz"])
+            self.assertAlmostEqual(found[key]["energy_j"], 2 * expected["energy_j"], 5)
+            self.assertAlmostEqual(found[key]["time_s"], expected["time_s"], 9)
+        measured = report["measured"]
+        self.assertAlmostEqual(measured["plan"]["one_clock_savings_percent"],
+                               made["summary"]["minimum_energy"]["one_clock_savings_percent"], 2)
+        self.sim(*job)
+        out, _ = self.finish()
+        for row in (as_fast, slow):
+            self.assertRegex(out, rf"(?m)^  one clock, {row['frequency_mhz']} MHz ")
+        self.assertRegex(out, r"One clock for all GPUs saves \d+\.\d\d % and takes \+\d+\.\d\d % time")
+
+
 class Baseline(Simulation):
     """The baseline is measured in turns with the plan."""
 

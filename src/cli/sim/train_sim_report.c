@@ -29,6 +29,33 @@ static const harpe_sim_prediction *expected(const harpe_sim_run *run, harpe_sim_
     return kind == HARPE_SIM_ANSWERED ? &run->plan->slowed : &run->plan->fastest;
 }
 
+/* One clock for all GPUs, computed from the profile: the alternative that needs no planner. */
+typedef struct one_clock {
+    harpe_sim_prediction of;
+    int clock_mhz;                             /* 0: no clock is better than the highest clocks */
+    double savings_percent, more_time_percent; /* against the highest clocks */
+} one_clock;
+
+/* Finds the best clock that is as fast as the highest clocks or, if it is slower, as the steps of
+ * the plan. */
+static one_clock find_one_clock(const harpe_sim_run *run, const harpe_sim_stretch *highest,
+                                const harpe_sim_stretch *planned) {
+    const harpe_sim_prediction *all = &run->plan->all_maximum;
+    bool is_measured = planned && planned->steps > 0 && highest->steps > 0;
+    double slowdown = is_measured ? fmax(1, planned->time_s / highest->time_s) : 1;
+    one_clock found;
+    found.of = harpe_sim_predict_one_clock(run->options, run->plan, slowdown, &found.clock_mhz);
+    found.savings_percent = savings_percent(found.of.energy_j, all->energy_j);
+    found.more_time_percent = percent_over(found.of.time_s, all->time_s);
+    return found;
+}
+
+/* Returns what measured steps save against one clock, in percent. Both are compared with the
+ * highest clocks, which are measured and computed. */
+static double savings_against(const one_clock *of, double energy_j, double highest_j) {
+    return savings_percent(energy_j, highest_j * (1 - of->savings_percent / 100));
+}
+
 /* ---- For people ------------------------------------------------------------------------------ */
 
 static void print_measured(const harpe_sim_run *run, const char *name,
@@ -48,6 +75,18 @@ static void print_difference(const char *name, const harpe_sim_stretch *measured
            percent_over(measured->energy_j, predicted->energy_j));
 }
 
+/* Prints the measured step at the highest clocks, changed as the profile says. */
+static void print_one_clock(const harpe_sim_run *run, const harpe_sim_stretch *highest,
+                            const one_clock *of) {
+    double time_s = highest->time_s * (1 + of->more_time_percent / 100);
+    double energy_j = highest->energy_j * (1 - of->savings_percent / 100);
+    if (highest->steps == 0) return;
+    char name[64] = "one clock: none saves";
+    if (of->clock_mhz > 0) snprintf(name, sizeof name, "one clock, %d MHz", of->clock_mhz);
+    printf("  %-26s %10.4f s %11.1f J %9.1f W %8.2f %% %9s\n", name, time_s, energy_j,
+           power_w(run, time_s, energy_j), of->savings_percent, "-");
+}
+
 static void print_sides(const harpe_sim_run *run, const harpe_sim_summary *sums) {
     const harpe_sim_plan *plan = run->plan;
     const harpe_sim_stretch *highest = &sums->kinds[HARPE_SIM_HIGHEST_CLOCKS];
@@ -55,6 +94,10 @@ static void print_sides(const harpe_sim_run *run, const harpe_sim_summary *sums)
            "energy", "power/GPU", "savings", "clk sets", harpe_bold_end());
     print_measured(run, "highest clocks", highest, highest->energy_j);
     print_difference("  against the profile", highest, &plan->all_maximum);
+    one_clock as_fast = find_one_clock(run, highest, NULL);
+    one_clock as_slow = find_one_clock(run, highest, &sums->kinds[HARPE_SIM_PLANNED]);
+    print_one_clock(run, highest, &as_fast);
+    if (as_slow.clock_mhz != as_fast.clock_mhz) print_one_clock(run, highest, &as_slow);
     print_measured(run, "under the optimizer", &sums->kinds[HARPE_SIM_PLANNED], highest->energy_j);
     if (!run->options->scheduler && !run->options->server_url)
         print_difference("  against the plan", &sums->kinds[HARPE_SIM_PLANNED], &plan->fastest);
@@ -66,8 +109,9 @@ static void print_sides(const harpe_sim_run *run, const harpe_sim_summary *sums)
     print_difference("  against the plan", answered, &plan->slowed);
 }
 
-/* Prints the result: what the plan saves, with the noise of both sides. */
-static void print_savings(const harpe_sim_summary *sums) {
+/* Prints the result: what the plan saves against the highest clocks and against one clock, with the
+ * noise of both sides. */
+static void print_savings(const harpe_sim_run *run, const harpe_sim_summary *sums) {
     const harpe_sim_stretch *highest = &sums->kinds[HARPE_SIM_HIGHEST_CLOCKS];
     const harpe_sim_stretch *planned = &sums->kinds[HARPE_SIM_PLANNED];
     double uncertainty = harpe_sim_summary_uncertainty(sums, HARPE_SIM_PLANNED);
@@ -79,6 +123,13 @@ static void print_savings(const harpe_sim_summary *sums) {
     printf(" and takes %+.2f %% time: %d %s, in turns with %d at\n  the highest clocks\n",
            percent_over(planned->time_s, highest->time_s), planned->steps,
            planned->steps == 1 ? "step" : "steps", highest->steps);
+    one_clock other = find_one_clock(run, highest, planned);
+    double saved_more = savings_against(&other, planned->energy_j, highest->energy_j);
+    printf("  One clock for all GPUs saves %.2f %% and takes %+.2f %% time, computed from the "
+           "profile. "
+           "Against it\n  the plan saves %.2f %%%s\n",
+           other.savings_percent, other.more_time_percent, saved_more,
+           isfinite(uncertainty) && fabs(saved_more) <= uncertainty ? " (within noise)" : "");
 }
 
 static void print_history(const harpe_sim_summary *sums) {
@@ -164,7 +215,7 @@ static void print_report(const harpe_sim_run *run, const harpe_sim_summary *sums
         printf("virtual time\n\n");
     if (options->physics) printf("Physics of the GPUs: %s\n\n", options->physics);
     print_sides(run, sums);
-    print_savings(sums);
+    print_savings(run, sums);
     print_history(sums);
     print_slow(run, sums);
     print_events(run);
@@ -178,6 +229,12 @@ static json_t *show_prediction(const harpe_sim_run *run, const harpe_sim_predict
                      "average_power_w", power_w(run, of->time_s, of->energy_j));
 }
 
+static json_t *show_one_clock(const harpe_sim_run *run, const one_clock *of) {
+    json_t *shown = show_prediction(run, &of->of);
+    json_object_set_new(shown, "frequency_mhz", json_integer(of->clock_mhz));
+    return shown;
+}
+
 /* Shows a number, or null if it is not known. */
 static json_t *show_known(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
@@ -188,14 +245,16 @@ static json_t *show_stretch(const harpe_sim_run *run, const harpe_sim_summary *s
     if (of->steps == 0) return json_null();
     const harpe_sim_prediction *plan =
         kind == HARPE_SIM_HIGHEST_CLOCKS ? &run->plan->all_maximum : expected(run, kind);
-    return json_pack("{s:i, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:f, s:f}",
+    one_clock one = find_one_clock(run, &sums->kinds[HARPE_SIM_HIGHEST_CLOCKS], of);
+    return json_pack("{s:i, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:f, s:f}",
                      "steps", of->steps, "first_round", (json_int_t)of->first_round, "last_round",
                      (json_int_t)of->last_round, "time_s", of->time_s, "energy_j", of->energy_j,
                      "mean_time_s", of->total_s / of->steps, "worst_time_s",
                      of->times_s[of->steps - 1], "mean_energy_j", of->total_j / of->steps,
                      "average_power_w", power_w(run, of->time_s, of->energy_j), "clock_writes",
                      of->clock_writes / of->steps, "savings_percent",
-                     savings_percent(of->energy_j, highest_j), "savings_uncertainty_percent",
+                     savings_percent(of->energy_j, highest_j), "one_clock_savings_percent",
+                     savings_against(&one, of->energy_j, highest_j), "savings_uncertainty_percent",
                      show_known(harpe_sim_summary_uncertainty(sums, kind)), "time_error_percent",
                      percent_over(of->time_s, plan->time_s), "energy_error_percent",
                      percent_over(of->energy_j, plan->energy_j));
@@ -253,9 +312,14 @@ static json_t *show_job(const harpe_sim_run *run) {
 
 static json_t *show_report(const harpe_sim_run *run, const harpe_sim_summary *sums) {
     json_t *object = show_job(run);
+    const harpe_sim_stretch *highest = &sums->kinds[HARPE_SIM_HIGHEST_CLOCKS];
+    one_clock as_fast = find_one_clock(run, highest, NULL);
+    one_clock as_slow = find_one_clock(run, highest, &sums->kinds[HARPE_SIM_PLANNED]);
     json_object_set_new(object, "predicted",
-                        json_pack("{s:o, s:o, s:o}", "highest_clocks",
-                                  show_prediction(run, &run->plan->all_maximum), "plan",
+                        json_pack("{s:o, s:{s:o, s:o}, s:o, s:o}", "highest_clocks",
+                                  show_prediction(run, &run->plan->all_maximum), "one_clock",
+                                  "highest_clocks", show_one_clock(run, &as_fast), "plan",
+                                  show_one_clock(run, &as_slow), "plan",
                                   show_prediction(run, &run->plan->fastest), "straggler",
                                   show_prediction(run, &run->plan->slowed)));
     static const char *const keys[] = {"highest_clocks", "no_schedule",          "learning",
