@@ -11,6 +11,7 @@ import { follow, onDemand } from "./live.js";
 import { jobName, nameAndId } from "./names.js";
 import { HELP, reportFacts, SECTION_HELP } from "./report_words.js";
 import { roundChart } from "./round_chart.js";
+import { oneClockWords } from "./savings.js";
 import { baselineWords, recentWords, savedWords } from "./savings_words.js";
 import { isOver, stateBadge } from "./state.js";
 import { timeline } from "./timeline.js";
@@ -75,6 +76,8 @@ function selectionFacts(list, frontier, index) {
     list.set("Plan", `${planNumber(frontier, index)} of 0–${frontier.plans.length - 1}${index === frontier.current ? ", running" : ""}`);
     list.set("Iteration", `${seconds(plan.time)}, ${percent(plan.slowdown - 1)} slower than the fastest`);
     list.set("Energy", `${joules(plan.energy)}, ${change(-plan.saved, "more", "less")} than at the highest clocks`);
+    const oneClock = oneClockWords(frontier, frontier.plans[index]);
+    if (oneClock) list.set("One clock for all GPUs", oneClock);
     list.set("Average power", watts(plan.power));
     list.set("Above the lower bound", `${(100 * plan.gap).toFixed(2)} %`);
 }

@@ -83,6 +83,7 @@ export const HELP = {
     Iteration: "Predicted time of an iteration of this plan with the time outside of the pipeline, against the fastest plan. The prediction comes from the job's own measurements.",
     Energy: "Predicted energy of an iteration of this plan, all ranks, against the prediction for the highest clocks. What was really saved is above, with its uncertainty.",
     "Average power": "Predicted energy of an iteration divided by its predicted time, all ranks.",
+    "One clock for all GPUs": "The best clock of those that all GPUs can hold and that are as fast as this plan, or as the highest clocks if these are slower. It is computed from the profile of the plans. Without a planner you could set this clock.",
     "Above the lower bound": "No plan of this time can need less energy than the lower bound. The share is an upper limit of what a better plan could save.",
 };
 

@@ -149,6 +149,26 @@ static void append_plan(const json_t *figures, harpe_text *text) {
                       HARPE_TIME(number_of(plan, "time")), HARPE_ENERGY(number_of(plan, "energy")));
 }
 
+/* Appends what one clock for all GPUs saves, as the plans' profile says: "  one clock:  1380 MHz,
+ * saves 1.2 % at +0.0 % time". */
+static void append_one_clock(const json_t *figures, harpe_text *text) {
+    const json_t *plan = json_object_get(figures, "plan");
+    const json_t *highest = json_object_get(plan, "highest_clocks");
+    const json_t *one_clock = json_object_get(plan, "one_clock");
+    double highest_j = number_of(highest, "energy"), highest_s = number_of(highest, "time");
+    double energy_j = number_of(one_clock, "energy"), mhz = number_of(one_clock, "frequency");
+    if (!(highest_j > 0) || !(highest_s > 0) || !(energy_j > 0)) return;
+    harpe_text_printf(text, "  one clock:  ");
+    if (mhz > 0)
+        harpe_text_printf(text, "%.0f MHz, saves %.2f %% at %+.2f %% time", mhz,
+                          100 * (1 - energy_j / highest_j),
+                          100 * (number_of(one_clock, "time") / highest_s - 1));
+    else
+        harpe_text_printf(text, "none is better than the highest clocks");
+    harpe_text_printf(text, "; the plan saves %.2f %% against it (computed from the profile)\n",
+                      100 * (1 - number_of(plan, "energy") / energy_j));
+}
+
 static void append_savings(const json_t *job, harpe_text *text) {
     const json_t *figures = json_object_get(job, "figures");
     const json_t *saved = json_object_get(figures, "saved");
@@ -168,6 +188,7 @@ void harpe_job_figures_lines(const json_t *job, harpe_text *text) {
     const json_t *figures = json_object_get(job, "figures");
     if (!figures) return;
     append_plan(figures, text);
+    append_one_clock(figures, text);
     append_used(figures, text);
     append_savings(job, text);
 }

@@ -407,6 +407,10 @@ class Figures(JobsTest):
         self.assertIn("+-", lines["time lost"])
         self.assertEqual(lines["phase"].strip(), "plan")
         self.assertIn(f"{frontier['current']} of 0 to {len(frontier['plans']) - 1}: ", lines["plan"])
+        one_clock = self.jobs("--json").json()["jobs"][0]["figures"]["plan"]["one_clock"]
+        self.assertIn(one_clock["frequency"], [one["frequency"] for one in frontier["one_clock"]])
+        self.assertRegex(lines["one clock"], rf"{one_clock['frequency']} MHz, saves [0-9.]+ % at "
+                                             r"\+[0-9.]+ % time; the plan saves [0-9.]+ % against it")
         self.assertRegex(lines["energy"], rf"[0-9.]+ k?J and [0-9.]+ s in {job.round} iterations")
         self.assertRegex(lines["power"], r"[0-9.]+ W")
         row = self.jobs("list").out.splitlines()[1]

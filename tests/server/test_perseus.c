@@ -94,6 +94,51 @@ static void what_lies_outside_of_the_pipeline_is_no_drift(void **state) {
     simulated_free(s);
 }
 
+/* Returns the least energy of one clock for all GPUs within a time, by evaluating each clock. */
+static double least_with_one_clock_j(const simulated_pipeline *s, double most_s) {
+    size_t count = harpe_problem_instruction_count(s->problem);
+    int *clocks = calloc(count, sizeof *clocks);
+    double least_j = INFINITY;
+    for (int mhz = 1; mhz <= 3000; mhz++) {
+        harpe_plan plan;
+        for (size_t i = 0; i < count; i++)
+            clocks[i] = mhz;
+        if (harpe_plan_evaluate(s->problem, clocks, &plan, NULL, NULL) == HARPE_OK &&
+            plan.time_s <= most_s)
+            least_j = fmin(least_j, plan.energy_j);
+    }
+    free(clocks);
+    return least_j;
+}
+
+static void a_plan_is_shown_beside_the_best_single_clock(void **state) {
+    simulated_pipeline *s = simulate(4, 1, 1, 8, NULL);
+    (void)state;
+    start(s, "Perseus",
+          "{\"num_microbatches\": 8, \"blocking_power\": 84, \"plans\": 8, \"slowdown\": 1.2}");
+    rounds_until(s, "plan");
+    run_next(s);
+    must(s, observe(s));
+    harpe_figures figures;
+    assert_true(harpe_scheduler_figures(s->scheduler, &figures));
+    harpe_plan all;
+    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    assert_close(figures.highest_energy_j, all.energy_j, 1e-6);
+    assert_true(figures.plan_time_s > 1.1 * all.time_s);
+    assert_true(figures.one_clock_time_s <= figures.plan_time_s);
+    assert_true(figures.one_clock_mhz > 0);
+    assert_close(figures.one_clock_energy_j, least_with_one_clock_j(s, figures.plan_time_s), 1e-6);
+    json_t *json = frontier(s);
+    const json_t *list = json_object_get(json, "one_clock");
+    double least_j = INFINITY;
+    for (size_t i = 0; i < json_array_size(list); i++)
+        least_j =
+            fmin(least_j, json_number_value(json_object_get(json_array_get(list, i), "energy")));
+    assert_close(least_j, least_with_one_clock_j(s, INFINITY), 1e-6);
+    json_decref(json);
+    simulated_free(s);
+}
+
 /* ---- The sweep ------------------------------------------------------------------------------- */
 
 static const double RISES_EARLY[] = {900, 800, 700, 750, 760, 770, 780, 790, 800, 810, 820, 830};
@@ -378,6 +423,7 @@ int main(void) {
         cmocka_unit_test(a_pipeline_of_one_stage_never_waits),
         cmocka_unit_test(microbatches_are_counted_in_a_first_round_without_schedule),
         cmocka_unit_test(what_lies_outside_of_the_pipeline_is_no_drift),
+        cmocka_unit_test(a_plan_is_shown_beside_the_best_single_clock),
         cmocka_unit_test(the_sweep_stops_after_five_rises_in_a_row),
         cmocka_unit_test(the_sweep_ends_when_all_have_stopped),
         cmocka_unit_test(the_sweep_reports_its_cost),

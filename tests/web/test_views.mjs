@@ -268,6 +268,17 @@ await test("one_plan_has_one_predicted_time", async () => {
     assert.deepEqual(words, ["1.867", "1.867"]);
 });
 
+await test("a_plan_is_compared_with_the_best_single_clock", async () => {
+    const words = await page.evaluate(async () => {
+        const { oneClockWords } = await import("/dashboard/savings.js");
+        const frontier = { outside: [0.2, 20], all_maximum: { time: 1.8, energy: 180 },
+                           one_clock: [[1410, 1.8, 180], [1395, 1.8, 170], [1200, 2.0, 140], [900, 2.6, 100]].map(([frequency, time, energy]) => ({ frequency, time, energy })) };
+        return [[1.7, 132], [2.1, 120]].map(([time, energy]) => oneClockWords(frontier, { time, energy })).concat(oneClockWords({ ...frontier, one_clock: undefined }, { time: 1.8 }));
+    });
+    assert.deepEqual(words, ["1395 MHz, saves 5.0 % at +0.0 % time; this plan: 20.0 % less",
+                             "1200 MHz, saves 20.0 % at +10.0 % time; this plan: 12.5 % less", null]);
+});
+
 await test("a_budget_is_removed_after_a_question", async () => {
     await open("#/fleet", () => page.getByRole("button", { name: "Remove the budget of the whole fleet" }));
     await page.getByRole("button", { name: "Remove the budget of the whole fleet" }).click();

@@ -160,5 +160,10 @@ void harpe_job_append_figures(harpe_text *text, const harpe_job *job) {
                       figures->plan_count);
     harpe_json_number(text, ",\"time\":", figures->plan_time_s);
     harpe_json_number(text, ",\"energy\":", figures->plan_energy_j);
-    harpe_text_printf(text, "}}");
+    harpe_json_number(text, ",\"highest_clocks\":{\"time\":", figures->highest_time_s);
+    harpe_json_number(text, ",\"energy\":", figures->highest_energy_j);
+    harpe_text_printf(text, "},\"one_clock\":{\"frequency\":%d", figures->one_clock_mhz);
+    harpe_json_number(text, ",\"time\":", figures->one_clock_time_s);
+    harpe_json_number(text, ",\"energy\":", figures->one_clock_energy_j);
+    harpe_text_printf(text, "}}}");
 }

@@ -42,6 +42,12 @@ typedef struct harpe_figures {
     int64_t plan;      /* number of the running plan, from 0, of `plan_count`; -1: none */
     int64_t plan_count;
     double plan_time_s, plan_energy_j; /* predicted for an iteration of this plan */
+    /* Predicted for an iteration at the highest clocks, and with the one clock for all GPUs that
+     * needs the least energy of those that are as fast as the plan, or as the highest clocks if
+     * these are slower. A clock of 0: none is better than the highest clocks. */
+    double highest_time_s, highest_energy_j;
+    int one_clock_mhz;
+    double one_clock_time_s, one_clock_energy_j;
 } harpe_figures;
 
 #endif

@@ -172,6 +172,8 @@ harpe_status harpe_online_plans_new(const harpe_online_pipeline *pipeline,
     if (status == HARPE_OK)
         status = harpe_plan_all_maximum(plans->problem, &plans->all_maximum, error);
     if (status == HARPE_OK)
+        status = harpe_plan_set_one_clock(plans->problem, &plans->one_clock, error);
+    if (status == HARPE_OK)
         status = harpe_plan_set_new(plans->problem, &request, NULL, &plans->frontier, &plans->set,
                                     error);
     if (status == HARPE_OK && harpe_problem_has_switch_latency(plans->problem))
@@ -189,9 +191,15 @@ harpe_status harpe_online_plans_new(const harpe_online_pipeline *pipeline,
 void harpe_online_plans_free(harpe_online_plans *plans) {
     if (!plans) return;
     harpe_plan_set_free(plans->set);
+    harpe_plan_set_free(plans->one_clock);
     harpe_frontier_free(plans->frontier);
     harpe_problem_free(plans->problem);
     free(plans);
+}
+
+const harpe_plan *harpe_online_plans_one_clock(const harpe_online_plans *plans,
+                                               const harpe_plan *plan) {
+    return harpe_plan_set_within(plans->one_clock, fmax(plan->time_s, plans->all_maximum.time_s));
 }
 
 /* ---- Choosing -------------------------------------------------------------------------------- */

@@ -14,6 +14,7 @@ typedef struct harpe_online_plans {
     harpe_frontier *frontier;
     harpe_plan_set *set; /* fastest (T_min) first */
     harpe_plan all_maximum;
+    harpe_plan_set *one_clock; /* the plans with one clock for all GPUs */
     double undisturbed_s; /* lowest T_min of all sweeps; corrections for drift do not change it */
 } harpe_online_plans;
 
@@ -31,6 +32,11 @@ void harpe_online_plans_free(harpe_online_plans *plans);
  * if the profile has latencies. The other members of `*out` are 0. */
 harpe_status harpe_online_plans_evaluate(const harpe_online_plans *plans, const int *frequency_mhz,
                                          harpe_plan *out, harpe_error *error);
+
+/* Returns the plan with one clock for all GPUs that needs the least energy of those that are as
+ * fast as a plan, or as the highest clocks if these are slower. */
+const harpe_plan *harpe_online_plans_one_clock(const harpe_online_plans *plans,
+                                               const harpe_plan *plan);
 
 /* The job requests; 0: none. */
 typedef struct harpe_online_requests {

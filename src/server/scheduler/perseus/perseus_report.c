@@ -184,8 +184,17 @@ static void find_plan(const harpe_perseus *self, harpe_figures *out) {
     const harpe_plan *plan = harpe_plan_set_at(self->plans->set, self->running);
     out->plan = (int64_t)self->running;
     out->plan_count = (int64_t)harpe_plan_set_count(self->plans->set);
-    out->plan_time_s = plan->time_s + self->outside_time_s + self->shift_time_s;
-    out->plan_energy_j = plan->energy_j + self->outside_energy_j + self->shift_energy_j;
+    const harpe_plan *highest = &self->plans->all_maximum;
+    const harpe_plan *one_clock = harpe_online_plans_one_clock(self->plans, plan);
+    double more_s = self->outside_time_s + self->shift_time_s;
+    double more_j = self->outside_energy_j + self->shift_energy_j;
+    out->plan_time_s = plan->time_s + more_s;
+    out->plan_energy_j = plan->energy_j + more_j;
+    out->highest_time_s = highest->time_s + more_s;
+    out->highest_energy_j = highest->energy_j + more_j;
+    out->one_clock_mhz = harpe_plan_one_clock_mhz(self->plans->problem, one_clock->frequency_mhz);
+    out->one_clock_time_s = one_clock->time_s + more_s;
+    out->one_clock_energy_j = one_clock->energy_j + more_j;
 }
 
 static void find_baseline(const harpe_savings *savings, harpe_figures_baseline *out) {

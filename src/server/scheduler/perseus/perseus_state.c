@@ -389,6 +389,18 @@ static json_t *show_plans(const harpe_plan_set *set) {
     return list;
 }
 
+/* Shows the plans with one clock for all GPUs; frequency 0: the highest clocks, which differ. */
+static json_t *show_one_clock(const harpe_online_plans *plans) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < harpe_plan_set_count(plans->one_clock); i++) {
+        const harpe_plan *plan = harpe_plan_set_at(plans->one_clock, i);
+        int mhz = harpe_plan_one_clock_mhz(plans->problem, plan->frequency_mhz);
+        json_array_append_new(list, json_pack("{s:i,s:f,s:f}", "frequency", mhz, "time",
+                                              plan->time_s, "energy", plan->energy_j));
+    }
+    return list;
+}
+
 /* Shows the job requests. The value 0 means that there is no such request. */
 static json_t *show_requests(const harpe_online_requests *requests) {
     return json_pack("{s:f,s:f,s:f,s:f}", "slowdown", requests->slowdown, "iteration_time",
@@ -409,15 +421,15 @@ harpe_status harpe_perseus_frontier(const void *state, char **text, harpe_error 
     if (json && *self->hold_reason)
         json_object_set_new(json, "reason", json_string(self->hold_reason));
     if (json && self->phase == HARPE_PERSEUS_PLAN) {
-        json_t *plans =
-            json_pack("{s:o,s:o,s:I,s:f,s:o,s:[f,f],s:[f,f],s:f}", "vertices",
-                      show_vertices(self->plans->frontier), "plans", show_plans(self->plans->set),
-                      "current", (json_int_t)self->running, "blocking_power",
-                      self->blocking_power_w, "all_maximum", show_plan(&self->plans->all_maximum),
-                      "outside", self->outside_time_s + self->shift_time_s,
-                      self->outside_energy_j + self->shift_energy_j, "wish_outside",
-                      harpe_perseus_outside(self).time_s, harpe_perseus_outside(self).energy_j,
-                      "undisturbed_time", self->plans->undisturbed_s);
+        json_t *plans = json_pack(
+            "{s:o,s:o,s:I,s:f,s:o,s:o,s:[f,f],s:[f,f],s:f}", "vertices",
+            show_vertices(self->plans->frontier), "plans", show_plans(self->plans->set), "current",
+            (json_int_t)self->running, "blocking_power", self->blocking_power_w, "all_maximum",
+            show_plan(&self->plans->all_maximum), "one_clock", show_one_clock(self->plans),
+            "outside", self->outside_time_s + self->shift_time_s,
+            self->outside_energy_j + self->shift_energy_j, "wish_outside",
+            harpe_perseus_outside(self).time_s, harpe_perseus_outside(self).energy_j,
+            "undisturbed_time", self->plans->undisturbed_s);
         json_object_update(json, plans);
         json_decref(plans);
     }
