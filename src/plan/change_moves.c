@@ -13,10 +13,9 @@
 #include "plan/evaluate.h"
 #include "plan/switching.h"
 
-/* Ends of instructions, and moves that are looked at, for one plan. Where changes are not late, the
- * groups of dwell.c are good, and more visits find little. */
-#define MOST_VISITS UINT64_C(4000000)
-#define MOST_VISITS_IN_TIME UINT64_C(100000)
+/* Ends of instructions, and moves that are looked at. One half is for all plans together, and the
+ * other for the best of them. */
+#define MOST_VISITS UINT64_C(6000000)
 /* A difference in energy below this is a rounding error. */
 #define SMALLEST_SAVING_J 1e-7
 #define ROUNDING 1e-12 /* relative: times are sums of doubles */
@@ -435,32 +434,36 @@ static void clear(mover *m) {
 
 /* Improves one plan in place. `*best_j` receives its energy, INFINITY if it does not fit. */
 static harpe_status improve(const harpe_problem *problem, const harpe_clock_switch *cost,
-                            double deadline_s, int *frequency_mhz, double *best_j,
+                            double deadline_s, uint64_t limit, int *frequency_mhz, double *best_j,
                             harpe_error *error) {
-    bool is_late = harpe_clock_switch_longest_s(problem, cost) > 0;
-    mover m = {.problem = problem,
-               .cost = cost,
-               .deadline_s = INFINITY,
-               .limit = is_late ? MOST_VISITS : MOST_VISITS_IN_TIME};
+    mover m = {.problem = problem, .cost = cost, .deadline_s = INFINITY, .limit = limit};
     harpe_status status = prepare(&m, frequency_mhz, error);
     if (status == HARPE_OK) {
         m.deadline_s = fmax(deadline_s, length_s(&m));
         status = search(&m, best_j, error);
     }
     if (status == HARPE_OK)
-        memcpy(frequency_mhz, m.mhz, (size_t)problem->instruction_count * sizeof *frequency_mhz);
+        memcpy(frequency_mhz, m.mhz,
+               harpe_problem_instruction_count(problem) * sizeof *frequency_mhz);
     clear(&m);
     return status;
 }
 
 harpe_status harpe_change_moves_improve(const harpe_problem *problem,
                                         const harpe_clock_switch *cost, double deadline_s,
-                                        int *frequency_mhz, int *other_mhz, harpe_error *error) {
-    double first_j = INFINITY, other_j = INFINITY;
-    harpe_status status = improve(problem, cost, deadline_s, frequency_mhz, &first_j, error);
-    if (status == HARPE_OK) status = improve(problem, cost, deadline_s, other_mhz, &other_j, error);
-    if (status == HARPE_OK && other_j < first_j)
-        memcpy(frequency_mhz, other_mhz,
-               (size_t)problem->instruction_count * sizeof *frequency_mhz);
-    return status;
+                                        int *plans_mhz, size_t count, int *frequency_mhz,
+                                        harpe_error *error) {
+    size_t length = harpe_problem_instruction_count(problem), best = 0;
+    double best_j = INFINITY, found_j = INFINITY;
+    harpe_status status = HARPE_OK;
+    for (size_t k = 0; k < count && status == HARPE_OK; k++) {
+        status = improve(problem, cost, deadline_s, MOST_VISITS / (2 * count),
+                         plans_mhz + k * length, &found_j, error);
+        if (found_j >= best_j) continue;
+        best_j = found_j;
+        best = k;
+    }
+    memcpy(frequency_mhz, plans_mhz + best * length, length * sizeof *frequency_mhz);
+    if (status != HARPE_OK || !isfinite(best_j)) return status;
+    return improve(problem, cost, deadline_s, MOST_VISITS / 2, frequency_mhz, &best_j, error);
 }

@@ -21,14 +21,9 @@
 #define SMALLEST_SAVING_J 1e-7
 /* Largest number of clocks by which one trial changes a group. */
 #define LARGEST_STEP 3
-/* Halvings of the interval in which the factor of the prices is searched. */
-#define PRICE_STEPS 24
 
 typedef struct dwell_search {
     harpe_groups groups;
-    const harpe_relaxed *relaxed;
-    double *priced_j; /* [clock]: the times of a group's instructions at their prices */
-    size_t priced_capacity;
     double *saving_w; /* [group]: of the next slower clock; -1: none */
     int32_t *kept;    /* [group]: clocks of the best plan of the greedy search */
     uint64_t limit;   /* of the visits of the present search */
@@ -39,65 +34,6 @@ typedef struct dwell_search {
 static bool may_go_on(const dwell_search *s) { return s->groups.visits < s->limit; }
 
 /* ---- Starts ---------------------------------------------------------------------------------- */
-
-/* Computes the price of the time of each group at each clock. The prices are those of the
- * relaxation, and a small one for all. */
-static harpe_status price_clocks(dwell_search *s, harpe_error *error) {
-    const harpe_groups *groups = &s->groups;
-    if (!HARPE_ARRAY_RESERVE(s->priced_j, s->priced_capacity, groups->clock_count))
-        return harpe_fail_memory(error);
-    for (int32_t n = 0; n < groups->count; n++) {
-        const harpe_group *g = &groups->items[n];
-        for (int32_t c = 0; c < g->clock_count; c++) {
-            double *priced_j = &s->priced_j[g->first_clock + c];
-            *priced_j = 0;
-            for (int32_t i = g->first; i < g->end; i++) {
-                double price_w = (double)s->relaxed->price_uw[i] / HARPE_UW_PER_W + 1e-3;
-                *priced_j += price_w * harpe_groups_point(groups, g, c, i)->time_s;
-            }
-        }
-    }
-    return HARPE_OK;
-}
-
-/* Chooses for each group the clock whose energy plus time is cheapest, if a second of an
- * instruction costs its price times `factor`. Returns whether the plan meets the deadline. */
-static bool choose_by_price(dwell_search *s, double factor) {
-    harpe_groups *groups = &s->groups;
-    for (int32_t n = 0; n < groups->count; n++) {
-        harpe_group *g = &groups->items[n];
-        double best_j = INFINITY;
-        int32_t best = 0;
-        for (int32_t c = 0; c < g->clock_count; c++) {
-            double cost_j = harpe_group_clock_at(groups, g, c)->energy_j +
-                            factor * s->priced_j[g->first_clock + c];
-            if (cost_j >= best_j) continue;
-            best_j = cost_j;
-            best = c;
-        }
-        if (g->clock != best) harpe_groups_set(groups, g, best);
-    }
-    return isfinite(harpe_groups_length_s(groups));
-}
-
-/* Finds about the smallest factor of the prices with which the plan meets the deadline. Returns
- * false if there is none. */
-static bool start_by_price(dwell_search *s) {
-    double low = 0, high = 1;
-    while (!choose_by_price(s, high)) {
-        low = high;
-        high *= 4;
-        if (high > 1e9) return false;
-    }
-    for (int k = 0; k < PRICE_STEPS; k++) {
-        double middle = (low + high) / 2;
-        if (choose_by_price(s, middle))
-            high = middle;
-        else
-            low = middle;
-    }
-    return choose_by_price(s, high);
-}
 
 /* Sets each group to the clock with this number, or to its slowest. */
 static void set_all(harpe_groups *groups, int32_t clock) {
@@ -279,26 +215,12 @@ static void search_from(dwell_search *s, dwell_start *start) {
     keep_result(s, improve(s, found_j));
 }
 
-static harpe_status prepare(dwell_search *s, double wanted_s, int32_t offset, harpe_error *error) {
-    harpe_status status = harpe_groups_divide(&s->groups, wanted_s, offset, error);
-    return status == HARPE_OK && s->relaxed ? price_clocks(s, error) : status;
-}
-
-static harpe_status try_division(dwell_search *s, double wanted_s, int32_t offset,
-                                 harpe_error *error) {
-    harpe_status status = prepare(s, wanted_s, offset, error);
-    if (status == HARPE_OK && s->relaxed) search_from(s, start_by_price);
-    if (status == HARPE_OK) search_from(s, start_at_fastest);
-    return status;
-}
-
 /* Searches from all starts, and then near the best of the plans found. */
 static void search_few(dwell_search *s, harpe_rank_search *ranks) {
-    dwell_start *const starts[] = {start_at_fastest, start_by_price, start_with_same_clocks};
+    dwell_start *const starts[] = {start_at_fastest, start_with_same_clocks};
     double best_j = INFINITY;
     int32_t best[HARPE_DWELL_MOST_RANKS] = {0};
-    for (int k = 0; k < 3; k++) {
-        if (starts[k] == start_by_price && !s->relaxed) continue;
+    for (int k = 0; k < 2; k++) {
         if (!starts[k](s)) continue;
         if (starts[k] == start_at_fastest) slow_all(s);
         double found_j = harpe_groups_energy_j(&s->groups, harpe_groups_length_s(&s->groups));
@@ -320,9 +242,13 @@ static void search_few(dwell_search *s, harpe_rank_search *ranks) {
 /* Searches plans with one clock for each rank, or as few as possible. */
 static harpe_status try_ranks(dwell_search *s, harpe_error *error) {
     harpe_rank_search ranks;
-    harpe_status status = prepare(s, INFINITY, 0, error);
+    harpe_status status = harpe_groups_divide(&s->groups, INFINITY, 0, error);
     if (status != HARPE_OK) return status;
-    if (s->groups.count > HARPE_DWELL_MOST_RANKS) return try_division(s, INFINITY, 0, error);
+    if (s->groups.count > HARPE_DWELL_MOST_RANKS) {
+        search_from(s, start_at_fastest);
+        search_from(s, start_with_same_clocks);
+        return HARPE_OK;
+    }
     status = harpe_rank_search_init(&ranks, &s->groups, error);
     if (status == HARPE_OK) search_few(s, &ranks);
     harpe_rank_search_clear(&ranks);
@@ -378,18 +304,13 @@ static harpe_status hold_without_deadline(dwell_search *s, harpe_error *error) {
 }
 
 static harpe_status search_within(dwell_search *s, harpe_error *error) {
-    /* Groups of the needed time with several offsets, and longer ones. */
-    const struct {
-        double factor;
-        int32_t offset;
-    } divisions[] = {{1, 0}, {1, 1}, {1, 3}, {2, 0}};
-    const size_t count = sizeof divisions / sizeof divisions[0];
     harpe_status status = begin_search(s, error);
     if (status == HARPE_OK && isfinite(s->best_j)) status = try_own_division(s, error);
     if (status == HARPE_OK) status = try_ranks(s, error);
-    for (size_t d = 0; status == HARPE_OK && d < count; d++)
-        status = try_division(s, divisions[d].factor * fmax(s->groups.needed_s, 1e-15),
-                              divisions[d].offset, error);
+    for (int32_t offset = 0; offset <= 1 && status == HARPE_OK; offset++) {
+        status = harpe_groups_divide(&s->groups, s->groups.needed_s, offset, error);
+        if (status == HARPE_OK) search_from(s, start_at_fastest);
+    }
     return status == HARPE_OK && isfinite(s->best_j) ? try_own_division(s, error) : status;
 }
 
@@ -402,10 +323,9 @@ static harpe_status search(dwell_search *s, harpe_error *error) {
 }
 
 harpe_status harpe_dwell_improve(const harpe_problem *problem, const harpe_clock_switch *cost,
-                                 const harpe_relaxed *relaxed, int64_t deadline_ps,
-                                 int *frequency_mhz, harpe_error *error) {
+                                 int64_t deadline_ps, int *frequency_mhz, harpe_error *error) {
     size_t count = (size_t)problem->instruction_count;
-    dwell_search s = {.relaxed = relaxed, .best_j = INFINITY, .frequency_mhz = frequency_mhz};
+    dwell_search s = {.best_j = INFINITY, .frequency_mhz = frequency_mhz};
     harpe_status status =
         harpe_groups_init(&s.groups, problem, cost, (double)deadline_ps / HARPE_PS_PER_S, error);
     s.saving_w = harpe_calloc(count, sizeof *s.saving_w);
@@ -413,7 +333,6 @@ harpe_status harpe_dwell_improve(const harpe_problem *problem, const harpe_clock
     if (status == HARPE_OK && (!s.saving_w || !s.kept)) status = harpe_fail_memory(error);
     if (status == HARPE_OK) status = search(&s, error);
     harpe_groups_clear(&s.groups);
-    free(s.priced_j);
     free(s.saving_w);
     free(s.kept);
     return status;

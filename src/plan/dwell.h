@@ -4,7 +4,7 @@
 #ifndef HARPE_PLAN_DWELL_H
 #define HARPE_PLAN_DWELL_H
 
-#include "plan/assignment.h"
+#include "plan/problem.h"
 
 /* Improves a plan in place so that every clock holds for at least the minimum dwell time and at
  * least the latency of `cost`. `frequency_mhz` contains a plan that takes at most `deadline_ps`. If
@@ -15,11 +15,9 @@
  * therefore look at the times of the results.
  *
  * The clocks of the result always hold, except on a rank whose instructions have no clock in
- * common, and which cannot hold its clocks even if it changes them only where it must. `relaxed`
- * (may be NULL) is a solution of the relaxation: its prices tell where time is expensive. The work
+ * common, and which cannot hold its clocks even if it changes them only where it must. The work
  * grows with the instructions times the groups; it is limited. */
 harpe_status harpe_dwell_improve(const harpe_problem *problem, const harpe_clock_switch *cost,
-                                 const harpe_relaxed *relaxed, int64_t deadline_ps,
-                                 int *frequency_mhz, harpe_error *error);
+                                 int64_t deadline_ps, int *frequency_mhz, harpe_error *error);
 
 #endif

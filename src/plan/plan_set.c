@@ -64,7 +64,7 @@ typedef struct maker {
     double fraction;                /* progress reported last, 0 to 1; never falls */
     double share_from, share;       /* where the present part of the work begins, and its share */
     double join_s;                  /* time of the last joins */
-    bool has_effort;
+    bool has_effort, keeps_prices;
     size_t done, wanted; /* drafts made so far, and in total */
 } maker;
 
@@ -171,6 +171,17 @@ static harpe_status add_draft(maker *m, harpe_error *error) {
     return HARPE_OK;
 }
 
+/* Copies the prices of the relaxation into a draft, if its clocks must hold. */
+static harpe_status keep_prices(const maker *m, harpe_draft *draft, const int64_t *price_uw,
+                                harpe_error *error) {
+    size_t count = (size_t)m->problem->instruction_count;
+    if (!m->keeps_prices) return HARPE_OK;
+    draft->price_uw = harpe_calloc(count, sizeof *draft->price_uw);
+    if (!draft->price_uw) return harpe_fail_memory(error);
+    memcpy(draft->price_uw, price_uw, count * sizeof *price_uw);
+    return HARPE_OK;
+}
+
 /* Makes the draft of a time. */
 static harpe_status make_draft(maker *m, harpe_wanted_time wanted, harpe_error *error) {
     int64_t target_ps = wanted.time_ps, next_ps = wanted.next_ps;
@@ -187,9 +198,11 @@ static harpe_status make_draft(maker *m, harpe_wanted_time wanted, harpe_error *
     harpe_assignment_restore(m->assignment, m->best.option, m->best.deadline_ps);
     status = add_draft(m, error);
     if (status == HARPE_OK) {
-        m->drafts[m->draft_count - 1].deadline_ps = target_ps;
-        m->drafts[m->draft_count - 1].longest_ps = wanted.longest_ps;
-        m->drafts[m->draft_count - 1].is_asked = wanted.is_asked;
+        harpe_draft *added = &m->drafts[m->draft_count - 1];
+        added->deadline_ps = target_ps;
+        added->longest_ps = wanted.longest_ps;
+        added->is_asked = wanted.is_asked;
+        status = keep_prices(m, added, m->snapshots[0].price_uw, error);
     }
     if (status == HARPE_OK) status = report_rounding(m, error);
     return status;
@@ -379,6 +392,7 @@ static harpe_status maker_init(maker *m, const harpe_problem *problem,
     m->walk_progress = (harpe_progress){.report = report_walk, .user = m};
     m->phase = "solving";
     m->has_effort = request->effort_s > 0;
+    m->keeps_prices = harpe_clock_switch_has_cost(problem, &request->clock_switch);
     begin_part(m, SOLVING_SHARE);
     if (!report_part(m, 0)) return fail_interrupted(error);
     harpe_status status = harpe_walk_begin(&m->walk, problem, &m->walk_progress, error);
@@ -403,6 +417,7 @@ static void maker_clear(maker *m) {
     for (size_t i = 0; i < m->draft_count; i++) {
         free(m->drafts[i].option);
         free(m->drafts[i].frequency_mhz);
+        free(m->drafts[i].price_uw);
     }
     free(m->drafts);
     harpe_crew_clear(&m->crew);
@@ -512,6 +527,7 @@ static harpe_status improve_for(maker *m, harpe_search *search, const harpe_plan
     harpe_status status = before ? HARPE_OK : harpe_fail_memory(error);
     for (size_t i = 0; status == HARPE_OK && i < count; i++) {
         before[i] = m->drafts[i];
+        before[i].price_uw = NULL;
         before[i].option = harpe_calloc(instructions, sizeof(int32_t));
         if (before[i].option)
             memcpy(before[i].option, m->drafts[i].option, instructions * sizeof(int32_t));
@@ -546,6 +562,7 @@ static harpe_status add_slower_drafts(maker *m, harpe_error *error) {
         harpe_draft *added = &m->drafts[m->draft_count - 1];
         added->deadline_ps = deadline_ps;
         added->longest_ps = harpe_round_down(fmin(longest_ps, (double)m->walk.slowest_ps));
+        status = keep_prices(m, added, m->drafts[slowest].price_uw, error);
     }
     return status;
 }

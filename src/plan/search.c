@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "plan/change_moves.h"
+#include "plan/clock_runs.h"
 #include "plan/dwell.h"
 #include "plan/switching.h"
 
@@ -19,6 +20,8 @@
 #define JOIN_VISITS UINT64_C(600000)
 #define JOIN_VISITS_AFTER_DIVES UINT64_C(100000)
 #define NO_DRAFT SIZE_MAX
+/* Plans from prices that local search improves, if changes of clock have a cost. */
+#define MOST_STARTS 6
 
 /* The common part of the runs of this file. */
 typedef struct run_user {
@@ -197,36 +200,24 @@ static bool is_in_time(const run_user *u, const int *frequency_mhz) {
     return status == HARPE_OK && late.is_steady && late.late_count == 0;
 }
 
-/* Removes changes of clock from a plan, and looks for a better plan with few changes. The prices of
- * the relaxation are not computed for large problems, because each thread needs a walk for them. */
-static harpe_status limit_changes(const run_user *u, harpe_tools *tools, harpe_draft *draft,
-                                  harpe_error *error) {
+/* Looks for the best plan with few changes of clock. */
+static harpe_status limit_changes(const run_user *u, harpe_draft *draft, harpe_error *error) {
     const harpe_problem *problem = u->search->problem;
-    size_t count = (size_t)problem->instruction_count;
-    bool has_prices = problem->instruction_count <= HARPE_MOST_DIVED;
-    harpe_relaxed relaxed = {0};
-    int *merged_mhz = harpe_calloc(count, sizeof *merged_mhz);
-    if (!merged_mhz) return harpe_fail_memory(error);
-    harpe_status status = harpe_switching_merge(problem, u->cost, draft->frequency_mhz, error);
-    if (status == HARPE_OK) memcpy(merged_mhz, draft->frequency_mhz, count * sizeof *merged_mhz);
-    if (status == HARPE_OK && has_prices) {
-        relaxed.duration_ps = harpe_calloc(count, sizeof *relaxed.duration_ps);
-        relaxed.price_uw = harpe_calloc(count, sizeof *relaxed.price_uw);
-        if (!relaxed.duration_ps || !relaxed.price_uw) status = harpe_fail_memory(error);
-        if (status == HARPE_OK)
-            status = harpe_draft_walk_to(u->search, tools, draft->deadline_ps, error);
-        if (status == HARPE_OK) harpe_walk_read(&tools->walk, &relaxed);
-    }
+    size_t count = harpe_problem_instruction_count(problem), found = 0;
+    double deadline_s = (double)draft->longest_ps / HARPE_PS_PER_S;
+    int *plans_mhz = harpe_calloc((1 + MOST_STARTS) * count, sizeof *plans_mhz);
+    if (!plans_mhz) return harpe_fail_memory(error);
+    memcpy(plans_mhz, draft->frequency_mhz, count * sizeof *plans_mhz);
+    harpe_status status = harpe_switching_merge(problem, u->cost, plans_mhz, error);
     if (status == HARPE_OK)
-        status = harpe_dwell_improve(problem, u->cost, has_prices ? &relaxed : NULL,
-                                     draft->longest_ps, draft->frequency_mhz, error);
+        status = harpe_dwell_improve(problem, u->cost, draft->longest_ps, plans_mhz, error);
     if (status == HARPE_OK)
-        status =
-            harpe_change_moves_improve(problem, u->cost, (double)draft->longest_ps / HARPE_PS_PER_S,
-                                       draft->frequency_mhz, merged_mhz, error);
-    free(merged_mhz);
-    free(relaxed.duration_ps);
-    free(relaxed.price_uw);
+        status = harpe_clock_runs_find(problem, u->cost, draft->price_uw, deadline_s, MOST_STARTS,
+                                       plans_mhz + count, &found, error);
+    if (status == HARPE_OK)
+        status = harpe_change_moves_improve(problem, u->cost, deadline_s, plans_mhz, 1 + found,
+                                            draft->frequency_mhz, error);
+    free(plans_mhz);
     return status;
 }
 
@@ -254,7 +245,7 @@ static harpe_status finish_step(void *user, harpe_tools *tools, size_t number, s
     harpe_assignment_frequencies(&tools->assignment, draft->frequency_mhz);
     follow(u, draft);
     bool must_change = u->has_cost && !is_in_time(u, draft->frequency_mhz);
-    return must_change ? limit_changes(u, tools, draft, error) : HARPE_OK;
+    return must_change ? limit_changes(u, draft, error) : HARPE_OK;
 }
 
 harpe_status harpe_search_finish(const harpe_search *search, const harpe_clock_switch *cost,

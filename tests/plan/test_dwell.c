@@ -88,16 +88,6 @@ static double enumerate_j(const harpe_problem *problem, const harpe_clock_switch
     return least_j;
 }
 
-/* The prices of the relaxation at a time. */
-static harpe_relaxed prices_at(parts *p, double share) {
-    size_t n = (size_t)p->problem->instruction_count;
-    harpe_relaxed relaxed = {.duration_ps = calloc(n, sizeof(int64_t)),
-                             .price_uw = calloc(n, sizeof(int64_t))};
-    parts_walk_to(p, time_at(p, share));
-    harpe_walk_read(&p->walk, &relaxed);
-    return relaxed;
-}
-
 static void small_problems_against_all_plans(void **state) {
     (void)state;
     test_random random = {71};
@@ -108,20 +98,22 @@ static void small_problems_against_all_plans(void **state) {
         const int *shape = shapes[trial % 6];
         parts p;
         parts_init(&p, problem_with_clocks(&random, shape[0], shape[1], shape[2], trial % 2));
-        harpe_relaxed relaxed = prices_at(&p, random_between(&random, 0, 1));
+        parts_walk_to(&p, time_at(&p, random_between(&random, 0, 1)));
         double deadline_s = (double)p.walk.solver.time_ps / HARPE_PS_PER_S;
         const harpe_clock_switch cost = {.minimum_dwell_s = random_between(&random, 0, 0.3),
                                          .latency_s = random_int(&random, 0, 3) == 0 ? 0.1 : 0,
                                          .energy_j = random_int(&random, 0, 1) *
                                                      random_between(&random, 0, 0.5)};
-        int mhz[MOST_INSTRUCTIONS];
-        for (int32_t i = 0; i < p.problem->instruction_count; i++)
-            mhz[i] = clock_at(p.problem, i, 0);
+        const harpe_plan_request request = {.choice = HARPE_PLANS_AT,
+                                            .times_s = &deadline_s,
+                                            .time_count = 1,
+                                            .count = 1,
+                                            .clock_switch = cost};
+        harpe_plan_set *plans = NULL;
         harpe_error error = {.message = ""};
-        assert_ok(harpe_dwell_improve(p.problem, &cost, trial % 5 == 0 ? NULL : &relaxed,
-                                      p.walk.solver.time_ps, mhz, &error),
-                  error);
-        outcome o = outcome_of(p.problem, mhz, &cost);
+        assert_ok(harpe_plan_set_new(p.problem, &request, NULL, NULL, &plans, &error), error);
+        outcome o = outcome_of(p.problem, harpe_plan_set_at(plans, 0)->frequency_mhz, &cost);
+        harpe_plan_set_free(plans);
         assert_true(o.holds);
         assert_true(o.time_s <= deadline_s * (1 + 1e-11));
         double found_j = o.energy_j;
@@ -130,8 +122,6 @@ static void small_problems_against_all_plans(void **state) {
         assert_true(found_j >= least_j * (1 - ROUNDING));
         assert_true(found_j <= ranks_j + 1e-6);
         at_optimum += found_j <= least_j + 1e-6;
-        free(relaxed.duration_ps);
-        free(relaxed.price_uw);
         parts_clear(&p);
     }
     printf("optimum of all plans reached in %d of %d problems\n", at_optimum, trials);
@@ -314,7 +304,7 @@ static void many_ranks_against_a_search_over_pairs(void **state) {
             for (int32_t i = 0; i < problem->instruction_count; i++)
                 mhz[i] = clock_at(problem, i, 0);
             int64_t deadline_ps = (int64_t)ceil(deadline_s * 1e12);
-            assert_ok(harpe_dwell_improve(problem, &cost, NULL, deadline_ps, mhz, &error), error);
+            assert_ok(harpe_dwell_improve(problem, &cost, deadline_ps, mhz, &error), error);
             outcome o = outcome_of(problem, mhz, &cost);
             double pairs_j = search_ranks_j(problem, &cost, deadline_s, CLOCKS, number);
             assert_true(o.holds && o.time_s <= deadline_s * (1 + 1e-9));
