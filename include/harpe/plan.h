@@ -254,8 +254,7 @@ typedef struct harpe_plan_set harpe_plan_set;
 typedef struct harpe_plan {
     double time_s;            /* longest path over the measured times */
     double energy_j;          /* compute, blocking and overhead energy together */
-    double lower_bound_j;     /* no plan of time_s needs less energy; with an effort it can be
-                               * higher than the frontier's bound */
+    double lower_bound_j;     /* no plan of time_s needs less energy: the frontier's bound */
     double compute_energy_j;  /* measured energies of all instructions */
     double blocking_energy_j; /* energy of all GPUs while they wait */
     double average_power_w;   /* average power of one GPU, without overhead:
@@ -298,14 +297,8 @@ typedef struct harpe_plan_request {
      * than T*, if that saves energy. The lower bounds stay those of all plans. See
      * harpe_plan_switching. */
     harpe_clock_switch clock_switch;
-    /* Seconds for which the plans and their lower bounds are improved after the plans are made, 0
-     * to 1e6. The improvement ends early if all plans reach their bounds. With the exponential cost
-     * model no bound is raised. The plans of a graph with deadlines are improved one after the
-     * other, each for its part of the time. All threads work even on a single plan. 0: a fixed
-     * amount of work, so that the same request always gives the same plans. */
-    double effort_s;
-    int threads; /* the most threads that may make and improve plans; 0: one for each core that the
-                  * process may use. Without an effort the plans do not depend on it */
+    int threads; /* the most threads that may make plans; 0: one for each core that the process may
+                  * use. The plans do not depend on it */
 } harpe_plan_request;
 
 /* Solves the frontier and makes plans along it in one pass. `frontier` may be NULL if only the
@@ -313,10 +306,8 @@ typedef struct harpe_plan_request {
  * HARPE_PLANS_AT gives one plan for each requested time, in the order of the request: the plan
  * with the least energy that is not slower. If clocks must hold for some time, and no plan that is
  * fast enough was found, this is the fastest plan that was found. `progress` (may be NULL) receives
- * the phase "solving", then "planning", and, if an effort was given, phases that begin with
- * "improving" or "bounding" and contain the present mean gap. The fraction covers all phases, never
- * falls and ends at 1. If `progress` returns false in a phase of the effort, the effort ends, and
- * the plans and bounds found so far are the result. */
+ * the phase "solving", then "planning". The fraction covers both, never falls and ends at 1. The
+ * same request gives the same plans on every machine. */
 HARPE_API harpe_status harpe_plan_set_new(const harpe_problem *problem,
                                           const harpe_plan_request *request,
                                           const harpe_progress *progress, harpe_frontier **frontier,
@@ -484,17 +475,12 @@ HARPE_API harpe_status harpe_frontier_verify(const harpe_problem *problem,
 
 /* Recomputes a plan from its frequencies with a different algorithm (iterated relaxation instead of
  * a topological order), compares every number of the plan, and checks that the lower bound is that
- * of the frontier and not above the plan's energy. Use harpe_plan_set_verify for plans that were
- * made with an effort. */
+ * of the frontier and not above the plan's energy. */
 HARPE_API harpe_status harpe_plan_verify(const harpe_problem *problem,
                                          const harpe_frontier *frontier, const harpe_plan *plan,
                                          harpe_error *error);
 
-/* Verifies all plans of a set, as harpe_plan_verify does, and the lower bounds that an effort has
- * raised above the frontier's. Finds the proofs of these bounds again on the calling thread, which
- * takes about as much processor time as finding them first, and checks each part of them with code
- * of its own: the flow, the division into blocks, and the boxes of each block. If a check fails,
- * returns HARPE_INTERNAL with a message that names it. `problem` and `frontier` are those of the
+/* Verifies all plans of a set, as harpe_plan_verify does. `problem` and `frontier` are those of the
  * set. */
 HARPE_API harpe_status harpe_plan_set_verify(const harpe_problem *problem,
                                              const harpe_frontier *frontier,

@@ -52,7 +52,6 @@ complete -c harpe -n '__fish_seen_subcommand_from plan' -l slowdown -x -d 'An it
 complete -c harpe -n '__fish_seen_subcommand_from plan' -l smooth[ -x -d 'Remove noise from the profiles'
 complete -c harpe -n '__fish_seen_subcommand_from plan' -l time -x -d 'An iteration of the job may take S seconds'
 complete -c harpe -n '__fish_seen_subcommand_from plan' -l bound-only -d 'Compute and write the lower bound'
-complete -c harpe -n '__fish_seen_subcommand_from plan' -l effort -x -d 'Improve the plans for SECONDS after they are made'
 complete -c harpe -n '__fish_seen_subcommand_from plan' -l export-graph -r -F -d 'Write the pipeline as a graph'
 complete -c harpe -n '__fish_seen_subcommand_from plan' -s 'f' -l force -d 'Replace an existing plan directory or graph'
 complete -c harpe -n '__fish_seen_subcommand_from plan' -s 'j' -l json -d 'Print the summary as one JSON object'

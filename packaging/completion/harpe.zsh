@@ -73,7 +73,6 @@ _harpe() {
                 '(--smooth[)--smooth[=[Remove noise from the profiles]:X\]: ' \
                 '(--time)--time=[An iteration of the job may take S seconds]:S: ' \
                 '(--bound-only)--bound-only[Compute and write the lower bound]' \
-                '(--effort)--effort=[Improve the plans for SECONDS after they are made]:SECONDS: ' \
                 '(--export-graph)--export-graph=[Write the pipeline as a graph]:FILE:_files' \
                 '(-f --force)-f[Replace an existing plan directory or graph]' \
                 '(-f --force)--force[Replace an existing plan directory or graph]' \

@@ -623,7 +623,6 @@ harpe_plan_request._fields_ = [
     ("times_s", C.POINTER(C.c_double)),
     ("time_count", C.c_size_t),
     ("clock_switch", harpe_clock_switch),
-    ("effort_s", C.c_double),
     ("threads", C.c_int),
 ]
 harpe_switching._fields_ = [

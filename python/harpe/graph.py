@@ -323,7 +323,7 @@ class Frontier:
 
 
 def solve(graph: Any, *, resources: Any = None, plans: Union[int, str, Sequence[float]] = 100,
-          progress: Optional[Progress] = None, effort: float = 0.0, threads: int = 0,
+          progress: Optional[Progress] = None, threads: int = 0,
           attr_name: Optional[str] = None, overhead_power: float = 0.0, cost_model: str = "hull", unit_time: float = 0.001,
           noise_factor: float = 0.95, memory_limit: int = 4 << 30) -> Frontier:
     """Solves the whole time-energy frontier of a graph and makes plans along it. Ctrl-C stops it.
@@ -339,11 +339,10 @@ def solve(graph: Any, *, resources: Any = None, plans: Union[int, str, Sequence[
         plans: Approximate number of plans, evenly spread in time; or "all": one for each vertex;
             or a list of iteration times: for each the plan of least energy that is not slower.
         progress: Function that is called with (phase, fraction), at most some hundred times a
-            second. If it returns False, the work stops and raises HarpeError; while plans are
-            improved with an effort, only the effort ends. An exception in it reaches the caller.
-        effort: Time in s for which the plans and their lower bounds are improved, as in
-            harpe.plan.solve().
-        threads: The most threads that make plans; 0: one for each core.
+            second. If it returns False, the work stops and raises HarpeError. An exception
+            in it reaches the caller.
+        threads: The most threads that make plans; 0: one for each core. The plans do not depend on
+            it.
         attr_name: Attribute of a DiGraph's nodes that has an operation of lowtime, usually "op".
             The other attributes of the nodes are then ignored. A dummy operation takes no time.
         overhead_power: Power in W of all machines outside of the resources. It is paid for every
@@ -360,7 +359,7 @@ def solve(graph: Any, *, resources: Any = None, plans: Union[int, str, Sequence[
         raise InvalidArgumentError(f"cost_model {cost_model!r} is none of "
                                    f"{', '.join(_COST_MODELS)}")
     request = _request(plans)
-    request.effort_s, request.threads = effort, _threads(threads)
+    request.threads = _threads(threads)
     handle, source, nodes = _read(graph, resources, attr_name)
     made = _Graph(handle, source, nodes, {
         "cost_model": _COST_MODELS[cost_model], "unit_time_s": unit_time,

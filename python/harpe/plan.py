@@ -663,12 +663,12 @@ class Problem:
         return self._plan(made, None)
 
     def solve(self, plans: Union[int, str, Sequence[float]] = 100,
-              progress: Optional[Progress] = None, *, effort: float = 0.0, threads: int = 0,
+              progress: Optional[Progress] = None, *, threads: int = 0,
               switch_latency: Union[float, str] = 0.0) -> Frontier:
         """Solves the whole frontier and makes plans along it. The arguments are those of the
         module's solve()."""
         request = _request(plans)
-        request.effort_s, request.threads = effort, _threads(threads)
+        request.threads = _threads(threads)
         request.clock_switch = _switch(switch_latency)
         frontier, plan_set = C.c_void_p(), C.c_void_p()
         with _Watch(progress) as watch:
@@ -877,7 +877,7 @@ class Frontier:
 def solve(profile: Any, *, num_microbatches: Optional[int] = None,
           blocking_power: Union[float, Sequence[float], None] = None, schedule: Path = "1f1b",
           plans: Union[int, str, Sequence[float]] = 100, progress: Optional[Progress] = None,
-          effort: float = 0.0, threads: int = 0, switch_latency: Union[float, str] = 0.0,
+          threads: int = 0, switch_latency: Union[float, str] = 0.0,
           **options: Any) -> Frontier:
     """Solves the whole time-energy frontier and makes plans along it. Ctrl-C stops it.
 
@@ -896,12 +896,10 @@ def solve(profile: Any, *, num_microbatches: Optional[int] = None,
         plans: Approximate number of plans, evenly spread in time; or "all": one for each vertex;
             or a list of iteration times: for each the plan of least energy that is not slower.
         progress: Function that is called with (phase, fraction), at most some hundred times a
-            second. If it returns False, the work stops and raises HarpeError; while plans are
-            improved with an effort, only the effort ends. An exception in it reaches the caller.
-        effort: Time in s for which the plans and their lower bounds are improved after they were
-            made. It is less if all plans are proven optimal. With 0, the same arguments always give
-            the same plans.
-        threads: The most threads that make plans; 0: one for each core.
+            second. If it returns False, the work stops and raises HarpeError. An exception
+            in it reaches the caller.
+        threads: The most threads that make plans; 0: one for each core. The plans do not depend on
+            it.
         switch_latency: Seconds from the request for a clock until a GPU has it, or "profile": as
             long as the profile says for each clock. Each clock of a plan then holds so long that
             the next one can be requested in time.
@@ -929,8 +927,7 @@ def solve(profile: Any, *, num_microbatches: Optional[int] = None,
     """
     problem = Problem(profile, num_microbatches=num_microbatches, blocking_power=blocking_power,
                       schedule=schedule, **options)
-    return problem.solve(plans, progress, effort=effort, threads=threads,
-                         switch_latency=switch_latency)
+    return problem.solve(plans, progress, threads=threads, switch_latency=switch_latency)
 
 
 # ---- Plan files ----

@@ -76,10 +76,3 @@ void harpe_terminal_progress_clear(harpe_terminal_progress *state) {
 }
 
 int harpe_terminal_progress_signal(void) { return (int)stop_signal; }
-
-bool harpe_terminal_progress_forget_interrupt(void) {
-    if (stop_signal != SIGINT) return false;
-    stop_signal = 0;
-    catch_signal(SIGINT);
-    return true;
-}

@@ -23,8 +23,4 @@ void harpe_terminal_progress_clear(harpe_terminal_progress *state); /* wipes the
 /* Returns the signal that asked to stop, or 0. */
 int harpe_terminal_progress_signal(void);
 
-/* Forgets a SIGINT that was only meant to end a part of the work; the next one is caught again.
- * Returns false, and does nothing, if there was no SIGINT. */
-bool harpe_terminal_progress_forget_interrupt(void);
-
 #endif

@@ -20,10 +20,8 @@
 typedef struct run_state {
     const harpe_crew_run *run;
     pthread_mutex_t lock; /* protects what follows */
-    size_t next;          /* turns begun so far; number `next % count` is next */
-    bool *is_taken;       /* [count]: a thread works on it */
-    bool *is_done;        /* [count]: it needs no more turns */
-    size_t done_count, taken_count;
+    size_t next;          /* the number that is begun next */
+    size_t working_count; /* steps that are not finished */
     bool is_over, is_stopped;
     pthread_cond_t given_back; /* a step has ended */
 } run_state;
@@ -46,28 +44,21 @@ static harpe_status tools_init(harpe_tools *tools, const harpe_problem *problem,
     size_t count = (size_t)problem->instruction_count;
     tools->option = harpe_calloc(count, sizeof *tools->option);
     tools->ordered = harpe_calloc(count, sizeof *tools->ordered);
-    tools->base = harpe_calloc(count, sizeof *tools->base);
-    tools->own = harpe_calloc(count, sizeof *tools->own);
-    if (!tools->option || !tools->ordered || !tools->base || !tools->own)
-        return harpe_fail_memory(error);
+    if (!tools->option || !tools->ordered) return harpe_fail_memory(error);
     harpe_status status = harpe_assignment_init(&tools->assignment, problem, error);
     if (status == HARPE_OK)
         status = harpe_splicer_init(&tools->splicer, problem->instruction_count, error);
-    if (status == HARPE_OK)
-        status = harpe_diver_init(&tools->diver, problem, network, curves, error);
+    tools->diver = harpe_diver_make(problem, network, curves);
     return status;
 }
 
 static void tools_clear(harpe_tools *tools) {
     free(tools->option);
     free(tools->ordered);
-    free(tools->base);
-    free(tools->own);
     harpe_assignment_clear(&tools->assignment);
     harpe_splicer_clear(&tools->splicer);
     harpe_diver_clear(&tools->diver);
     if (tools->is_walking) harpe_walk_clear(&tools->walk);
-    if (tools->is_bounding) harpe_bounder_clear(&tools->bounder);
 }
 
 static size_t count_cores(int threads) {
@@ -113,33 +104,23 @@ harpe_tools *harpe_crew_tools(harpe_crew *crew) { return &crew->members[0].tools
 
 /* ---- A run ----------------------------------------------------------------------------------- */
 
-/* Takes the next number that no other thread works on. Returns false if there is none. */
-static bool take(run_state *s, size_t *number, size_t *turn) {
-    const harpe_crew_run *run = s->run;
-    bool found = false;
+/* Takes the next number. Returns false if there is none. */
+static bool take(run_state *s, size_t *number) {
     harpe_lock(&s->lock);
-    if (run->end_s > 0 && harpe_clock_s() >= run->end_s) s->is_over = true;
-    for (size_t tries = 0; tries < run->count && !s->is_over && !found; tries++) {
-        if (run->end_s <= 0 && s->next >= run->count) break;
-        *number = s->next % run->count;
-        *turn = s->next++ / run->count;
-        found = !s->is_taken[*number] && !s->is_done[*number];
-    }
+    bool found = !s->is_over && s->next < s->run->count;
     if (found) {
-        s->is_taken[*number] = true;
-        s->taken_count++;
+        *number = s->next++;
+        s->working_count++;
     }
     harpe_unlock(&s->lock);
     return found;
 }
 
-static size_t give_back(run_state *s, size_t number, bool is_done, bool has_failed) {
+/* Ends a step. Returns the number of steps that were begun. */
+static size_t give_back(run_state *s, bool has_failed) {
     harpe_lock(&s->lock);
-    s->is_taken[number] = false;
-    s->taken_count--;
-    s->is_done[number] = is_done;
-    s->done_count += is_done;
-    if (has_failed || s->done_count == s->run->count) s->is_over = true;
+    s->working_count--;
+    if (has_failed) s->is_over = true;
     size_t begun = s->next;
     harpe_signal(&s->given_back);
     harpe_unlock(&s->lock);
@@ -166,7 +147,6 @@ bool harpe_crew_is_over(harpe_tools *tools) {
     run_state *s = m->state;
     double now_s = harpe_clock_s();
     harpe_lock(&s->lock);
-    if (s->run->end_s > 0 && now_s >= s->run->end_s) s->is_over = true;
     bool is_over = s->is_over;
     size_t begun = s->next;
     harpe_unlock(&s->lock);
@@ -177,11 +157,10 @@ bool harpe_crew_is_over(harpe_tools *tools) {
 static void work(member *m) {
     run_state *s = m->state;
     const harpe_crew_run *run = s->run;
-    size_t number, turn;
-    while (m->status == HARPE_OK && take(s, &number, &turn)) {
-        bool is_done = false;
-        m->status = run->step(run->user, &m->tools, number, turn, &is_done, &m->error);
-        size_t begun = give_back(s, number, is_done, m->status != HARPE_OK);
+    size_t number;
+    while (m->status == HARPE_OK && take(s, &number)) {
+        m->status = run->step(run->user, &m->tools, number, &m->error);
+        size_t begun = give_back(s, m->status != HARPE_OK);
         (void)report_begun(m, begun);
     }
 }
@@ -189,7 +168,7 @@ static void work(member *m) {
 /* Waits for the end of another thread's step. Returns false if none works, or the run is over. */
 static bool wait_for_others(run_state *s, size_t *begun) {
     harpe_lock(&s->lock);
-    bool waits = s->taken_count > 0 && !s->is_over;
+    bool waits = s->working_count > 0 && !s->is_over;
     if (waits) {
         int64_t until_ns = harpe_clock_ns() + (int64_t)(REPORT_PERIOD_S * 1e9);
         (void)harpe_wait_until(&s->given_back, &s->lock, until_ns);
@@ -240,18 +219,11 @@ static harpe_status run_members(harpe_crew *crew, run_state *s, harpe_error *err
 harpe_status harpe_crew_do(harpe_crew *crew, const harpe_crew_run *run, bool *stopped,
                            harpe_error *error) {
     run_state s = {.run = run};
-    s.is_taken = harpe_calloc(run->count + 1, sizeof *s.is_taken);
-    s.is_done = harpe_calloc(run->count + 1, sizeof *s.is_done);
-    harpe_status status = s.is_taken && s.is_done ? HARPE_OK : harpe_fail_memory(error);
-    if (status == HARPE_OK) {
-        (void)pthread_mutex_init(&s.lock, NULL);
-        (void)pthread_cond_init(&s.given_back, NULL);
-        status = run_members(crew, &s, error);
-        (void)pthread_cond_destroy(&s.given_back);
-        (void)pthread_mutex_destroy(&s.lock);
-    }
+    (void)pthread_mutex_init(&s.lock, NULL);
+    (void)pthread_cond_init(&s.given_back, NULL);
+    harpe_status status = run_members(crew, &s, error);
+    (void)pthread_cond_destroy(&s.given_back);
+    (void)pthread_mutex_destroy(&s.lock);
     *stopped = s.is_stopped;
-    free(s.is_taken);
-    free(s.is_done);
     return status;
 }

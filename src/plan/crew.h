@@ -10,7 +10,6 @@
 #include "plan/assignment.h"
 #include "plan/dive.h"
 #include "plan/splice.h"
-#include "plan/tight_bound.h"
 #include "plan/walk.h"
 
 /* Working memory of one thread. */
@@ -21,11 +20,8 @@ typedef struct harpe_tools {
     harpe_walk walk; /* begun by the first step that needs it */
     bool is_walking;
     harpe_progress walk_progress; /* ends the walk if the run must end */
-    harpe_bounder bounder;        /* made by the first step that needs it */
-    bool is_bounding;
-    int32_t *option;     /* [instruction] */
-    int32_t *ordered;    /* [position], as in harpe_assignment */
-    int32_t *base, *own; /* [position]: a draft as a step of an effort found and improved it */
+    int32_t *option;              /* [instruction] */
+    int32_t *ordered;             /* [position], as in harpe_assignment */
 } harpe_tools;
 
 typedef struct harpe_crew {
@@ -36,15 +32,10 @@ typedef struct harpe_crew {
     size_t member_count;
 } harpe_crew;
 
-/* One run. The crew calls `step` with the numbers 0 to count - 1, each once, in this order. With an
- * end, it calls `step` again and again for all numbers until the end, but never at the same time
- * for one number; `turn` counts the repetitions. */
+/* One run. The crew calls `step` with the numbers 0 to count - 1, each once, in this order. */
 typedef struct harpe_crew_run {
     size_t count;
-    double end_s; /* by harpe_clock_s; 0: each number once */
-    /* Writes `*is_done` (false before) if this number needs no more turns. */
-    harpe_status (*step)(void *user, harpe_tools *tools, size_t number, size_t turn, bool *is_done,
-                         harpe_error *error);
+    harpe_status (*step)(void *user, harpe_tools *tools, size_t number, harpe_error *error);
     /* Called by the calling thread with the number of steps that were begun. Returns false to stop.
      */
     bool (*report)(void *user, size_t begun);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes the plans; see deadline_plans.h. A plan for a time is made with the problem's variant at
- * this time, which has no deadlines. An effort works on one plan after the other. */
+ * this time, which has no deadlines. */
 #include "plan/deadline_plans.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +12,6 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "plan/deadline_variant.h"
-#include "plan/draft.h"
 #include "plan/graph_deadline.h"
 #include "plan/plan_set_contents.h"
 #include "plan/walk.h"
@@ -21,12 +19,8 @@
 #define DEFAULT_PLANS 100
 /* Plans made besides those for the times that were asked for. */
 #define BESIDE_ASKED 8
-/* The parts of the reported progress: for the frontier, and for plans. An effort has the rest. */
+/* The part of the reported progress that is for the frontier. The plans have the rest. */
 #define SOLVING_SHARE 0.05
-#define PLANNING_SHARE 0.05
-/* A bound that was found at one time is best for plans of this time. A plan may be faster than its
- * time, and is then improved again at its own time, at most so often. */
-#define MOST_ROUNDS 6
 
 typedef struct maker {
     const harpe_problem *problem;
@@ -37,15 +31,7 @@ typedef struct maker {
     harpe_deadline_variant variant;
     harpe_plan *plans;
     size_t count, capacity;
-    harpe_cut *cuts; /* bounds that an effort has found */
-    size_t cut_count, cut_capacity;
     double fraction; /* progress reported last; never falls */
-    /* Of an effort. */
-    bool is_stopped;
-    double began_s;
-    double *gap; /* [plan] */
-    size_t gap_count;
-    double gap_sum;
 } maker;
 
 /* ---- Progress -------------------------------------------------------------------------------- */
@@ -57,8 +43,7 @@ static bool report(maker *m, const char *phase, double fraction) {
 }
 
 static harpe_status report_planning(maker *m, double done, harpe_error *error) {
-    double share = m->request->effort_s > 0 ? PLANNING_SHARE : 1 - SOLVING_SHARE;
-    if (report(m, "planning", SOLVING_SHARE + share * done)) return HARPE_OK;
+    if (report(m, "planning", SOLVING_SHARE + (1 - SOLVING_SHARE) * done)) return HARPE_OK;
     return harpe_fail(error, HARPE_INTERRUPTED, "interrupted while making plans");
 }
 
@@ -66,47 +51,7 @@ static bool report_solving(void *user, const char *phase, double fraction) {
     return report(user, phase, SOLVING_SHARE * fraction);
 }
 
-/* Receives the progress of the improvement of one plan. Reports that of all plans. Returns false
- * once: the search for this plan ends then, and must still finish what it has found. */
-static bool report_effort(void *user, const char *phase, double fraction) {
-    maker *m = user;
-    char text[48];
-    (void)phase;
-    (void)fraction;
-    if (m->is_stopped) return true;
-    double done = (harpe_clock_s() - m->began_s) / m->request->effort_s;
-    double begun = SOLVING_SHARE + PLANNING_SHARE;
-    (void)snprintf(text, sizeof text, "improving, mean gap %.4f %%,",
-                   100 * m->gap_sum / (double)m->gap_count);
-    m->is_stopped = !report(m, text, begun + (1 - begun) * fmin(1, done));
-    return !m->is_stopped;
-}
-
 /* ---- Plans ----------------------------------------------------------------------------------- */
-
-/* Returns the highest known bound of a plan, and the cut that gives it, or NULL. */
-static double bound_of(const maker *m, const harpe_plan *plan, const harpe_cut **cut) {
-    double bound_j = harpe_frontier_bound_at(m->frontier, plan->time_s);
-    *cut = NULL;
-    for (size_t k = 0; k < m->cut_count; k++) {
-        double found_j = harpe_cut_at(&m->cuts[k], plan->time_s);
-        if (found_j <= bound_j) continue;
-        bound_j = found_j;
-        *cut = &m->cuts[k];
-    }
-    return bound_j;
-}
-
-static double gap_of(const maker *m, const harpe_plan *plan) {
-    const harpe_cut *cut;
-    double bound_j = bound_of(m, plan, &cut);
-    return (plan->energy_j - bound_j) / fabs(bound_j);
-}
-
-static bool is_closed(const maker *m, const harpe_plan *plan) {
-    const harpe_cut *cut;
-    return harpe_draft_reaches(m->problem, plan->time_s, plan->energy_j, bound_of(m, plan, &cut));
-}
 
 /* Adds a plan of the variant, evaluated with the deadlines. */
 static harpe_status add_plan(maker *m, const int *frequency_mhz, harpe_error *error) {
@@ -123,87 +68,21 @@ static harpe_status add_plan(maker *m, const int *frequency_mhz, harpe_error *er
     return status;
 }
 
-/* Keeps the bound of a plan of the variant for the problem. */
-static harpe_status add_cut(maker *m, harpe_cut cut, harpe_error *error) {
-    if (!harpe_cut_end_at(&cut, m->variant.time_ps, harpe_problem_iteration_power_w(m->problem)))
-        return HARPE_OK;
-    if (!HARPE_ARRAY_RESERVE(m->cuts, m->cut_capacity, m->cut_count + 1))
-        return harpe_fail_memory(error);
-    m->cuts[m->cut_count++] = cut;
-    return HARPE_OK;
-}
-
 /* Adds the plan of least energy that was found for an iteration of at most `time_ps`. */
-static harpe_status make_plan(maker *m, int64_t time_ps, double effort_s, harpe_error *error) {
+static harpe_status make_plan(maker *m, int64_t time_ps, harpe_error *error) {
     double time_s = (double)time_ps / HARPE_PS_PER_S;
     harpe_plan_request request = {.choice = HARPE_PLANS_AT,
                                   .count = 1,
                                   .times_s = &time_s,
                                   .time_count = 1,
-                                  .effort_s = effort_s,
                                   .threads = m->request->threads};
-    const harpe_progress progress = {.report = report_effort, .user = m};
     harpe_plan_set *set = NULL;
     harpe_deadline_variant_set_time(&m->variant, time_ps);
-    harpe_status status = harpe_plan_set_new(&m->variant.problem, &request,
-                                             effort_s > 0 ? &progress : NULL, NULL, &set, error);
+    harpe_status status =
+        harpe_plan_set_new(&m->variant.problem, &request, NULL, NULL, &set, error);
     if (status != HARPE_OK) return status;
     status = add_plan(m, set->plans[0].frequency_mhz, error);
-    if (status == HARPE_OK && set->cuts && set->cuts[0].deadline_ps > 0)
-        status = add_cut(m, set->cuts[0], error);
     harpe_plan_set_free(set);
-    return status;
-}
-
-/* ---- Effort ---------------------------------------------------------------------------------- */
-
-static void set_gap(maker *m, size_t number, const harpe_plan *plan) {
-    double gap = gap_of(m, plan);
-    m->gap_sum += gap - m->gap[number];
-    m->gap[number] = gap;
-}
-
-/* Improves one plan, and adds what is found. A better plan may be slower, so the first one stays.
- */
-static harpe_status improve(maker *m, size_t number, int64_t time_ps, double until_s,
-                            harpe_error *error) {
-    size_t best = number;
-    for (int round = 0; round < MOST_ROUNDS; round++) {
-        double left_s = until_s - harpe_clock_s();
-        if (is_closed(m, &m->plans[best]) || left_s <= 0 || m->is_stopped) break;
-        harpe_status status = make_plan(m, time_ps, round == 0 ? 0.6 * left_s : left_s, error);
-        if (status == HARPE_INTERRUPTED && m->is_stopped) break;
-        if (status != HARPE_OK) return status;
-        const harpe_plan *found = &m->plans[m->count - 1];
-        if (found->energy_j < m->plans[best].energy_j) best = m->count - 1;
-        set_gap(m, number, &m->plans[best]);
-        int64_t own_ps = harpe_round_down(m->plans[best].time_s * HARPE_PS_PER_S);
-        if (own_ps < m->fastest_ps) own_ps = m->fastest_ps;
-        if (own_ps >= time_ps) break; /* an effort at this time has ended */
-        time_ps = own_ps;
-    }
-    return HARPE_OK;
-}
-
-/* Improves the first `count` plans for the effort of the request, one after the other. A plan that
- * needs less than its part leaves the rest to the others. */
-static harpe_status improve_all(maker *m, const int64_t *times_ps, size_t count,
-                                harpe_error *error) {
-    m->gap = harpe_calloc(count, sizeof *m->gap);
-    if (!m->gap) return harpe_fail_memory(error);
-    m->gap_count = count;
-    m->began_s = harpe_clock_s();
-    double end_s = m->began_s + m->request->effort_s;
-    for (size_t i = 0; i < count; i++)
-        set_gap(m, i, &m->plans[i]);
-    harpe_status status = HARPE_OK;
-    for (size_t i = 0; i < count && status == HARPE_OK; i++) {
-        (void)report_effort(m, "", 0);
-        if (m->is_stopped) break;
-        double now_s = harpe_clock_s();
-        double until_s = now_s + (end_s - now_s) / (double)(count - i);
-        status = improve(m, i, times_ps[i], until_s, error);
-    }
     return status;
 }
 
@@ -304,16 +183,13 @@ static harpe_status pick_asked(const maker *m, const harpe_plan_request *request
 
 static harpe_status make_plans(maker *m, harpe_error *error) {
     const harpe_plan_request *request = m->request;
-    bool is_asked = request->choice == HARPE_PLANS_AT;
     int64_t *times_ps = NULL;
     size_t count = 0;
     harpe_status status = list_times(m, request, &times_ps, &count, error);
     for (size_t i = 0; i < count && status == HARPE_OK; i++) {
         status = report_planning(m, (double)i / (double)count, error);
-        if (status == HARPE_OK) status = make_plan(m, times_ps[i], 0, error);
+        if (status == HARPE_OK) status = make_plan(m, times_ps[i], error);
     }
-    if (status == HARPE_OK && request->effort_s > 0)
-        status = improve_all(m, times_ps, is_asked ? request->time_count : count, error);
     free(times_ps);
     return status;
 }
@@ -329,13 +205,8 @@ static harpe_status fill_set(maker *m, harpe_plan_set *set, harpe_error *error) 
         drop_dominated(set);
     else
         status = pick_asked(m, m->request, set, error);
-    set->cuts = harpe_calloc(set->count + 1, sizeof *set->cuts);
-    if (status == HARPE_OK && !set->cuts) status = harpe_fail_memory(error);
-    for (size_t i = 0; i < set->count && status == HARPE_OK; i++) {
-        const harpe_cut *cut;
-        set->plans[i].lower_bound_j = bound_of(m, &set->plans[i], &cut);
-        if (cut) set->cuts[i] = *cut;
-    }
+    for (size_t i = 0; i < set->count; i++)
+        set->plans[i].lower_bound_j = harpe_frontier_bound_at(m->frontier, set->plans[i].time_s);
     return status;
 }
 
@@ -357,8 +228,6 @@ static void maker_clear(maker *m) {
     for (size_t i = 0; i < m->count; i++)
         free((void *)m->plans[i].frequency_mhz);
     free(m->plans);
-    free(m->cuts);
-    free(m->gap);
     harpe_deadline_variant_clear(&m->variant);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dives and windows; see dive.h. */
+/* Dives; see dive.h. */
 #include "plan/dive.h"
 
 #include <math.h>
@@ -9,99 +9,185 @@
 #include "base/array.h"
 #include "base/error.h"
 
-/* A difference in energy below this is a rounding error. */
-#define SMALLEST_SAVING_J 1e-7
-/* The widest beams: of a dive, and of a window. The states of a dive take at most about this much
- * memory. */
-#define MOST_DIVE_WIDTH 256
-#define MOST_WINDOW_WIDTH 16
+/* The widest dive. The states of a dive take at most about this much memory. */
+#define MOST_WIDTH 256
 #define MOST_STATE_BYTES ((size_t)64 << 20)
 #define BYTES_PER_EDGE ((size_t)64)
-/* Limits for a window: instructions, events, and edges between its events. The edges limit the
- * longest paths outside of the window that are kept. Each event may have two edges more, from the
- * source and to the sink. */
-#define MOST_RELEASED 160
-#define MOST_NODES (2 * MOST_RELEASED + 2)
-#define MOST_EDGES 6000
-#define WINDOW_WIDTH 4
-/* Mean number of instructions of a window. */
-#define MEAN_RELEASED 25
+/* Options that are tried for one instruction. */
+#define MOST_TRIED 4
+/* Two bounds that differ by less than this share of the mean energy of an option are mostly those
+ * of the same plan in another order, for example with the clocks of two microbatches exchanged.
+ * Only one of the two ways is kept, so that they are not all copies of one. */
+#define SAME_BOUND 1e-5
+
+/* A way to fix one more instruction. */
+typedef struct harpe_dive_way {
+    double bound_j;
+    int slot; /* how the instructions before are fixed */
+    int32_t option;
+} way;
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
-static harpe_status allocate(harpe_diver *d, harpe_error *error) {
-    size_t n = (size_t)d->problem->instruction_count, nodes = (size_t)d->network->node_count;
-    harpe_arena *arena = &d->arena;
-    d->option = harpe_arena_alloc(arena, n, sizeof *d->option);
-    d->instruction_of = harpe_arena_alloc(arena, n, sizeof *d->instruction_of);
-    d->fixed_option = harpe_arena_alloc(arena, n, sizeof *d->fixed_option);
-    d->order = harpe_arena_alloc(arena, n, sizeof *d->order);
-    d->key = harpe_arena_alloc(arena, n, sizeof *d->key);
-    d->is_released = harpe_arena_alloc(arena, n, sizeof *d->is_released);
-    d->place = harpe_arena_alloc(arena, nodes, sizeof *d->place);
-    d->after_source_ps = harpe_arena_alloc(arena, nodes, sizeof *d->after_source_ps);
-    d->before_sink_ps = harpe_arena_alloc(arena, nodes, sizeof *d->before_sink_ps);
-    d->reach_ps = harpe_arena_alloc(arena, nodes, sizeof *d->reach_ps);
-    d->number = harpe_arena_alloc(arena, nodes, sizeof *d->number);
-    d->node_at = harpe_arena_alloc(arena, MOST_NODES + 2, sizeof *d->node_at);
-    bool complete = d->option && d->instruction_of && d->fixed_option && d->order && d->key &&
-                    d->is_released && d->place && d->after_source_ps && d->before_sink_ps &&
-                    d->reach_ps && d->number && d->node_at;
-    if (!complete) return harpe_fail_memory(error);
-    harpe_status status =
-        harpe_relaxation_init(&d->part, MOST_NODES, MOST_EDGES + 2 * MOST_NODES, error);
-    if (status != HARPE_OK) return status;
-    return harpe_beam_init(&d->part_beam, d->problem, d->curves, MOST_NODES,
-                           MOST_EDGES + 2 * MOST_NODES, MOST_RELEASED, MOST_WINDOW_WIDTH, error);
+harpe_diver harpe_diver_make(const harpe_problem *problem, const harpe_network *network,
+                             const harpe_relaxation_curves *curves) {
+    harpe_diver d = {.problem = problem, .network = network, .curves = curves};
+    size_t width = MOST_STATE_BYTES / (((size_t)network->edge_count + 1) * BYTES_PER_EDGE);
+    d.most_width = width < 1 ? 1 : width > MOST_WIDTH ? MOST_WIDTH : (int)width;
+    int32_t options = curves->first_option[problem->choice_count];
+    for (int32_t o = 0; o < options; o++)
+        d.same_bound_j += SAME_BOUND / options * fabs(curves->option_energy_j[o]);
+    return d;
 }
 
-harpe_status harpe_diver_init(harpe_diver *diver, const harpe_problem *problem,
-                              const harpe_network *network, const harpe_relaxation_curves *curves,
-                              harpe_error *error) {
-    harpe_diver d = {.problem = problem, .network = network, .curves = curves, .random = 1};
-    harpe_status status = allocate(&d, error);
-    if (status != HARPE_OK) {
-        harpe_diver_clear(&d);
-        return status;
-    }
-    for (int32_t k = 0; k < network->node_count; k++) {
-        d.place[network->topological_order[k]] = k;
-        d.number[k] = -1;
-        d.reach_ps[k] = -1;
-    }
-    for (int32_t i = 0; i < problem->instruction_count; i++) {
-        int microbatch = problem->action_of[i].microbatch;
-        if (microbatch >= d.microbatch_count) d.microbatch_count = microbatch + 1;
-    }
-    *diver = d;
-    return HARPE_OK;
+/* Allocates what dives need, at the first one. */
+static harpe_status prepare(harpe_diver *d, harpe_error *error) {
+    if (d->relaxation.edges) return HARPE_OK;
+    size_t count = (size_t)d->problem->instruction_count, slots = (size_t)d->most_width;
+    d->option = harpe_arena_alloc(&d->arena, count, sizeof *d->option);
+    d->order = harpe_arena_alloc(&d->arena, count, sizeof *d->order);
+    d->key = harpe_arena_alloc(&d->arena, count, sizeof *d->key);
+    d->state = harpe_arena_alloc(&d->arena, slots, sizeof *d->state);
+    d->fixed = harpe_arena_alloc(&d->arena, slots, sizeof *d->fixed);
+    d->alive = harpe_arena_alloc(&d->arena, slots, sizeof *d->alive);
+    d->next_alive = harpe_arena_alloc(&d->arena, slots, sizeof *d->next_alive);
+    d->is_taken = harpe_arena_alloc(&d->arena, slots, sizeof *d->is_taken);
+    d->way = harpe_arena_alloc(&d->arena, slots, sizeof *d->way);
+    if (!d->option || !d->order || !d->key || !d->state || !d->fixed || !d->alive ||
+        !d->next_alive || !d->is_taken || !d->way)
+        return harpe_fail_memory(error);
+    return harpe_relaxation_init(&d->relaxation, d->network, error);
 }
 
 void harpe_diver_clear(harpe_diver *diver) {
-    harpe_relaxation_clear(&diver->whole);
-    harpe_relaxation_clear(&diver->part);
-    harpe_beam_clear(&diver->whole_beam);
-    harpe_beam_clear(&diver->part_beam);
+    harpe_relaxation_clear(&diver->relaxation);
     harpe_arena_free(&diver->arena);
     memset(diver, 0, sizeof *diver);
 }
 
+/* Makes as many slots as the width needs, or as memory allows. Returns their number. */
+static int make_slots(harpe_diver *d, int width) {
+    size_t count = (size_t)d->problem->instruction_count;
+    while (d->slot_count < width && d->slot_count < d->most_width) {
+        int slot = d->slot_count;
+        d->fixed[slot] = harpe_arena_alloc(&d->arena, count, sizeof *d->fixed[slot]);
+        if (!d->fixed[slot] || !harpe_relaxation_state_make(&d->state[slot], &d->arena, d->network))
+            break;
+        d->slot_count++;
+    }
+    return width < d->slot_count ? width : d->slot_count;
+}
+
 /* ---- Options --------------------------------------------------------------------------------- */
 
-static const harpe_option_list *options_of(const harpe_diver *d, int32_t instruction) {
-    return &harpe_problem_choice(d->problem, instruction)->list;
+/* Lists the options near an instruction's relaxed duration: the two around it, and the two corners
+ * of the hull around it. Returns their number, 1 if the duration is that of a corner. */
+static int list_tried(const harpe_diver *d, int32_t instruction, int64_t duration_ps,
+                      int32_t *tried) {
+    const harpe_option_list *list = &harpe_problem_choice(d->problem, instruction)->list;
+    const int64_t *times =
+        d->curves->option_time_ps + d->curves->first_option[d->problem->choice_of[instruction]];
+    int32_t last = (int32_t)list->option_count - 1, faster = 0, slower;
+    while (faster < last && times[faster + 1] <= duration_ps)
+        faster++;
+    int count = 0;
+    tried[count++] = faster;
+    if (faster == last || (times[faster] == duration_ps && list->options[faster].is_on_hull))
+        return count;
+    slower = faster + 1;
+    tried[count++] = slower;
+    while (faster > 0 && !list->options[faster].is_on_hull)
+        faster--;
+    while (slower < last && !list->options[slower].is_on_hull)
+        slower++;
+    if (faster != tried[0]) tried[count++] = faster;
+    if (slower != tried[1]) tried[count++] = slower;
+    return count;
 }
 
-static const int64_t *times_of(const harpe_diver *d, int32_t instruction) {
-    return d->curves->option_time_ps + d->curves->first_option[d->problem->choice_of[instruction]];
+static void fix(harpe_diver *d, int32_t instruction, int32_t option) {
+    int32_t first = d->curves->first_option[d->problem->choice_of[instruction]];
+    harpe_relaxation_change(&d->relaxation, instruction, &d->curves->option[first + option]);
 }
 
-static double energy_of(const harpe_diver *d, int32_t instruction, int32_t option) {
-    return options_of(d, instruction)->options[option].effective_energy_j;
+/* ---- Ways ------------------------------------------------------------------------------------ */
+
+/* Returns the bound that a further way must be below. */
+static double limit_of(const harpe_diver *d, int width) {
+    return d->way_count < width ? INFINITY : d->way[width - 1].bound_j;
 }
 
-static const harpe_relaxation_curve *hull_of(const harpe_diver *d, int32_t instruction) {
-    return &d->curves->hull[d->problem->choice_of[instruction]];
+/* Keeps a way if it is among the best ones. Of ways with the same bound, the first one comes
+ * first. */
+static void keep_way(harpe_diver *d, int width, way found) {
+    int at = d->way_count;
+    while (at > 0 && d->way[at - 1].bound_j > found.bound_j)
+        at--;
+    if (at >= width) return;
+    if (at > 0 && found.bound_j - d->way[at - 1].bound_j < d->same_bound_j) return;
+    if (d->way_count < width) d->way_count++;
+    for (int k = d->way_count - 1; k > at; k--)
+        d->way[k] = d->way[k - 1];
+    d->way[at] = found;
+}
+
+/* Tries the options of one instruction after the ways of a slot. */
+static void try_options(harpe_diver *d, int slot, int32_t instruction, int width) {
+    harpe_relaxation *r = &d->relaxation;
+    int32_t tried[MOST_TRIED];
+    harpe_relaxation_swap(r, &d->state[slot]);
+    int count = list_tried(d, instruction, harpe_relaxation_span_ps(r, instruction), tried);
+    if (count == 1 && r->objective_j < limit_of(d, width))
+        keep_way(d, width, (way){r->objective_j, slot, tried[0]});
+    for (int k = 0; k < count && count > 1; k++) {
+        fix(d, instruction, tried[k]);
+        if (harpe_relaxation_solve(r, limit_of(d, width)) == HARPE_RELAXATION_OPTIMAL)
+            keep_way(d, width, (way){r->objective_j, slot, tried[k]});
+    }
+    harpe_relaxation_swap(r, &d->state[slot]);
+}
+
+/* Gives each way a slot. The first way of a slot keeps it, and the others get a copy in a slot that
+ * is free now. */
+static void give_slots(harpe_diver *d, int width) {
+    size_t bytes = (size_t)d->problem->instruction_count * sizeof **d->fixed;
+    int free_slot = 0;
+    memset(d->is_taken, 0, (size_t)width);
+    for (int k = 0; k < d->way_count; k++)
+        d->is_taken[d->way[k].slot] = 1;
+    for (int k = 0; k < d->way_count; k++) {
+        int slot = d->way[k].slot;
+        if (d->is_taken[slot] == 1) {
+            d->is_taken[slot] = 2;
+        } else {
+            while (d->is_taken[free_slot])
+                free_slot++;
+            d->is_taken[free_slot] = 1;
+            harpe_relaxation_state_copy(&d->relaxation, &d->state[free_slot], &d->state[slot]);
+            memcpy(d->fixed[free_slot], d->fixed[slot], bytes);
+            slot = free_slot;
+        }
+        d->next_alive[k] = slot;
+    }
+}
+
+/* Takes the best ways. Returns false if there is none. */
+static bool take_ways(harpe_diver *d, int32_t instruction, int width) {
+    harpe_relaxation *r = &d->relaxation;
+    give_slots(d, width);
+    for (int k = 0; k < d->way_count; k++) {
+        int slot = d->next_alive[k];
+        harpe_relaxation_swap(r, &d->state[slot]);
+        fix(d, instruction, d->way[k].option);
+        (void)harpe_relaxation_solve(r, INFINITY); /* it was optimal when it was tried */
+        d->fixed[slot][instruction] = d->way[k].option;
+        harpe_relaxation_swap(r, &d->state[slot]);
+    }
+    int *swapped = d->alive;
+    d->alive = d->next_alive;
+    d->next_alive = swapped;
+    d->alive_count = d->way_count;
+    return d->alive_count > 0;
 }
 
 /* ---- Diving ---------------------------------------------------------------------------------- */
@@ -113,314 +199,61 @@ static int compare_keys(const void *a, const void *b, void *keys) {
     return *(const int32_t *)a < *(const int32_t *)b ? -1 : 1;
 }
 
-static double order_key(const harpe_diver *d, const harpe_relaxation *r, int32_t edge,
-                        harpe_dive_order order) {
-    double start = (double)harpe_relaxation_event_ps(r, r->edges[edge].tail);
+static double order_key(const harpe_relaxation *r, int32_t instruction, harpe_dive_order order) {
+    double start = (double)harpe_relaxation_event_ps(r, r->edges[instruction].tail);
+    double middle = 0.5 * (double)r->deadline_ps;
     switch (order) {
     case HARPE_DIVE_BACKWARDS: return -start;
-    case HARPE_DIVE_OUTWARDS: return fabs(start - 0.5 * (double)d->deadline_ps);
-    case HARPE_DIVE_INWARDS: return -fabs(start - 0.5 * (double)d->deadline_ps);
+    case HARPE_DIVE_OUTWARDS: return fabs(start - middle);
+    case HARPE_DIVE_INWARDS: return -fabs(start - middle);
     default: return start;
     }
 }
 
-static void order_free(harpe_diver *d, const harpe_relaxation *r, harpe_dive_order order) {
-    for (int32_t e = 0; e < d->free_count; e++) {
-        d->order[e] = e;
-        d->key[e] = order_key(d, r, e, order);
+static void order_instructions(harpe_diver *d, harpe_dive_order order) {
+    const harpe_relaxation *r = &d->relaxation;
+    int32_t count = d->problem->instruction_count;
+    for (int32_t i = 0; i < count; i++) {
+        d->order[i] = i;
+        d->key[i] = order_key(r, i, order);
     }
-    qsort_r(d->order, (size_t)d->free_count, sizeof *d->order, compare_keys, d->key);
+    qsort_r(d->order, (size_t)count, sizeof *d->order, compare_keys, d->key);
 }
 
-/* Fixes all free instructions. Returns false if no plan below the limit is found. */
-static bool fix_all(harpe_diver *d, harpe_relaxation *r, harpe_beam *beam, harpe_dive_order order,
-                    int width, double limit_j) {
-    bool found = harpe_relaxation_solve(r, limit_j) == HARPE_RELAXATION_OPTIMAL;
-    if (found) {
-        order_free(d, r, order);
-        found = harpe_beam_fix(beam, r, d->instruction_of, d->order, d->free_count, width, limit_j,
-                               d->fixed_option);
+/* Fixes all instructions. Returns false if the dive was ended. */
+static bool fix_all(harpe_diver *d, int width) {
+    harpe_relaxation *r = &d->relaxation;
+    harpe_relaxation_swap(r, &d->state[0]);
+    d->alive[0] = 0;
+    d->alive_count = 1;
+    for (int32_t k = 0; k < d->problem->instruction_count; k++) {
+        if (d->is_over && d->is_over(d->user)) return false;
+        d->way_count = 0;
+        for (int s = 0; s < d->alive_count; s++)
+            try_options(d, d->alive[s], d->order[k], width);
+        if (!take_ways(d, d->order[k], width)) return false;
     }
-    d->visits += r->visits;
-    r->visits = 0;
-    return found;
-}
-
-static void sum_energy(harpe_diver *d) {
-    d->energy_j = 0;
-    for (int32_t i = 0; i < d->problem->instruction_count; i++)
-        d->energy_j += energy_of(d, i, d->option[i]);
-}
-
-/* Allocates what only dives need. */
-static harpe_status prepare_dives(harpe_diver *d, harpe_error *error) {
-    size_t nodes = (size_t)d->network->node_count, edges = (size_t)d->network->edge_count;
-    size_t width = MOST_STATE_BYTES / ((edges + 1) * BYTES_PER_EDGE);
-    if (width > MOST_DIVE_WIDTH) width = MOST_DIVE_WIDTH;
-    if (width < 1) width = 1;
-    harpe_status status = HARPE_OK;
-    if (!d->whole.edges) status = harpe_relaxation_init(&d->whole, nodes, edges, error);
-    if (status == HARPE_OK && !d->whole_beam.state)
-        status = harpe_beam_init(&d->whole_beam, d->problem, d->curves, nodes, edges,
-                                 (size_t)d->problem->instruction_count, (int)width, error);
-    return status;
+    return true;
 }
 
 harpe_status harpe_diver_dive(harpe_diver *diver, const harpe_frontier_solver *solver,
                               harpe_dive_order order, int width, bool *found, harpe_error *error) {
     harpe_diver *d = diver;
-    harpe_status status = prepare_dives(d, error);
+    *found = false;
+    harpe_status status = prepare(d, error);
     if (status != HARPE_OK) return status;
-    harpe_relaxation_load(&d->whole, d->curves, solver);
-    d->deadline_ps = solver->time_ps;
-    d->free_count = d->problem->instruction_count;
-    for (int32_t i = 0; i < d->free_count; i++)
-        d->instruction_of[i] = i;
-    d->whole_beam.is_over = d->is_over;
-    d->whole_beam.user = d->user;
-    *found = fix_all(d, &d->whole, &d->whole_beam, order, width, INFINITY);
+    width = make_slots(d, width);
+    if (width == 0) return harpe_fail_memory(error);
+    harpe_relaxation_load(&d->relaxation, d->curves, solver);
+    order_instructions(d, order);
+    *found = fix_all(d, width);
     if (!*found) return HARPE_OK;
-    memcpy(d->option, d->fixed_option, (size_t)d->free_count * sizeof *d->option);
-    sum_energy(d);
-    return HARPE_OK;
-}
-
-void harpe_diver_take(harpe_diver *diver, const int32_t *option, int64_t deadline_ps) {
-    memcpy(diver->option, option, (size_t)diver->problem->instruction_count * sizeof *option);
-    diver->deadline_ps = deadline_ps;
-    sum_energy(diver);
-}
-
-/* ---- Windows: the graph ---------------------------------------------------------------------- */
-
-/* Returns the length of an edge outside of the window, or -1 for a released instruction. */
-static int64_t outside_ps(const harpe_diver *d, int32_t edge) {
-    if (edge >= d->network->instruction_count) return 0;
-    return d->is_released[edge] ? -1 : times_of(d, edge)[d->option[edge]];
-}
-
-/* Computes the longest paths from the source and to the sink that avoid the released
- * instructions. */
-static void measure_outside(harpe_diver *d) {
-    const harpe_network *network = d->network;
-    int32_t nodes = network->node_count;
-    for (int32_t v = 0; v < nodes; v++)
-        d->after_source_ps[v] = d->before_sink_ps[v] = -1;
-    d->after_source_ps[network->source] = d->before_sink_ps[network->sink] = 0;
-    for (int32_t k = 0; k < nodes; k++) {
-        int32_t v = network->topological_order[k];
-        if (d->after_source_ps[v] < 0) continue;
-        for (int32_t a = network->first_incidence[v]; a < network->first_incidence[v + 1]; a++) {
-            int32_t e = network->incidences[a].edge, w = network->incidences[a].node;
-            if (network->tail[e] != v) continue;
-            int64_t length = outside_ps(d, e), end = d->after_source_ps[v] + length;
-            if (length >= 0 && end > d->after_source_ps[w]) d->after_source_ps[w] = end;
-        }
-    }
-    for (int32_t k = nodes - 1; k >= 0; k--) {
-        int32_t v = network->topological_order[k];
-        if (d->before_sink_ps[v] < 0) continue;
-        for (int32_t a = network->first_incidence[v]; a < network->first_incidence[v + 1]; a++) {
-            int32_t e = network->incidences[a].edge, u = network->incidences[a].node;
-            if (network->head[e] != v) continue;
-            int64_t length = outside_ps(d, e), left = d->before_sink_ps[v] + length;
-            if (length >= 0 && left > d->before_sink_ps[u]) d->before_sink_ps[u] = left;
-        }
-    }
-    d->visits += 2 * (uint64_t)nodes;
-}
-
-static int compare_places(const void *a, const void *b, void *places) {
-    int32_t x = ((const int32_t *)places)[*(const int32_t *)a];
-    int32_t y = ((const int32_t *)places)[*(const int32_t *)b];
-    return (x > y) - (x < y);
-}
-
-/* Numbers the events of the released instructions in their topological order, with the source first
- * and the sink last. Returns their number. */
-static int32_t number_nodes(harpe_diver *d) {
-    const harpe_network *network = d->network;
-    int32_t count = 0;
-    d->node_at[count++] = network->source;
-    d->node_at[count++] = network->sink;
-    d->number[network->source] = d->number[network->sink] = 0;
-    for (int32_t k = 0; k < d->free_count; k++) {
-        int32_t ends[2] = {network->tail[d->instruction_of[k]],
-                           network->head[d->instruction_of[k]]};
-        for (int e = 0; e < 2; e++) {
-            if (d->number[ends[e]] >= 0) continue;
-            d->number[ends[e]] = 0;
-            d->node_at[count++] = ends[e];
-        }
-    }
-    qsort_r(d->node_at, (size_t)count, sizeof *d->node_at, compare_places, d->place);
-    for (int32_t k = 0; k < count; k++)
-        d->number[d->node_at[k]] = k;
-    return count;
-}
-
-static void forget_numbers(harpe_diver *d, int32_t count) {
-    for (int32_t k = 0; k < count; k++)
-        d->number[d->node_at[k]] = -1;
-}
-
-/* Follows the edges out of an event, to events that are outside of the window's graph or after
- * it. */
-static void reach_from(harpe_diver *d, int32_t v, int64_t begin_ps, int32_t *furthest,
-                       int32_t last_place) {
-    const harpe_network *network = d->network;
-    for (int32_t a = network->first_incidence[v]; a < network->first_incidence[v + 1]; a++) {
-        int32_t e = network->incidences[a].edge, w = network->incidences[a].node;
-        if (network->tail[e] != v || d->place[w] > last_place) continue;
-        int64_t length = outside_ps(d, e);
-        if (length < 0 || begin_ps + length <= d->reach_ps[w]) continue;
-        d->reach_ps[w] = begin_ps + length;
-        if (d->place[w] > *furthest) *furthest = d->place[w];
-    }
-}
-
-/* Adds an edge for each longest path from event `from` to another event of the window's graph that
- * passes no third one. Returns false if there is no room. */
-static bool add_paths(harpe_diver *d, int32_t from, int32_t last_place) {
-    int32_t furthest = d->place[from];
-    bool has_room = true;
-    reach_from(d, from, 0, &furthest, last_place);
-    for (int32_t k = d->place[from] + 1; k <= furthest; k++) {
-        int32_t v = d->network->topological_order[k];
-        d->visits++;
-        if (d->reach_ps[v] < 0) continue;
-        if (d->number[v] < 0)
-            reach_from(d, v, d->reach_ps[v], &furthest, last_place);
-        else if (d->part.edge_count < MOST_EDGES)
-            harpe_relaxation_add_rigid(&d->part, d->number[from], d->number[v], d->reach_ps[v]);
-        else
-            has_room = false;
-        d->reach_ps[v] = -1;
-    }
-    return has_room;
-}
-
-/* Builds the relaxation of the window in `part`. Returns false if it is too large. */
-static bool build_part(harpe_diver *d) {
-    harpe_relaxation *r = &d->part;
-    int32_t nodes = number_nodes(d), sink = nodes - 1;
-    bool fits = true;
-    measure_outside(d);
-    harpe_relaxation_begin(r, nodes, d->deadline_ps);
-    for (int32_t k = 0; k < d->free_count; k++) {
-        int32_t i = d->instruction_of[k];
-        harpe_relaxation_add(r, d->number[d->network->tail[i]], d->number[d->network->head[i]],
-                             hull_of(d, i));
-    }
-    int32_t last_place = d->place[d->node_at[sink > 0 ? sink - 1 : 0]];
-    for (int32_t k = 1; k < sink && fits; k++)
-        fits = add_paths(d, d->node_at[k], last_place);
-    for (int32_t k = 1; k < sink; k++) {
-        int32_t v = d->node_at[k];
-        if (d->after_source_ps[v] >= 0) harpe_relaxation_add_rigid(r, 0, k, d->after_source_ps[v]);
-        if (d->before_sink_ps[v] >= 0) harpe_relaxation_add_rigid(r, k, sink, d->before_sink_ps[v]);
-    }
-    harpe_relaxation_add_rigid(r, 0, sink, d->after_source_ps[d->network->sink]);
-    forget_numbers(d, nodes);
-    if (fits) harpe_relaxation_start(r);
-    return fits;
-}
-
-/* ---- Windows: choosing them ------------------------------------------------------------------ */
-
-/* splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). */
-static double uniform(harpe_diver *d) {
-    uint64_t z = (d->random += 0x9E3779B97F4A7C15U);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-    return (double)((z ^ (z >> 31)) >> 11) * 0x1p-53;
-}
-
-typedef enum window_kind {
-    WINDOW_SPAN,         /* a span of time, all ranks */
-    WINDOW_NEIGHBOURS,   /* a longer span of time, two neighbouring ranks */
-    WINDOW_MICROBATCHES, /* two microbatches, some neighbouring ranks */
-    WINDOW_SCATTERED,    /* instructions at random in a long span of time */
-    WINDOW_KINDS,
-} window_kind;
-
-/* The instructions of a window are those between two moments, on some ranks, of some microbatches,
- * and each of them with a probability. Places in the topological order stand for moments. */
-typedef struct window {
-    double first, last; /* share of the topological order */
-    int first_rank, rank_count;
-    int microbatch; /* this one and the next; -1: all */
-    double probability;
-} window;
-
-static window choose_window(harpe_diver *d, window_kind kind) {
-    int ranks = d->problem->rank_count;
-    double n = d->problem->instruction_count, size = MEAN_RELEASED * (0.5 + uniform(d));
-    double middle = uniform(d), width = size / n;
-    window w = {.first_rank = (int)(uniform(d) * ranks),
-                .rank_count = ranks,
-                .microbatch = -1,
-                .probability = 1};
-    if (kind == WINDOW_NEIGHBOURS && ranks > 2) {
-        w.rank_count = 2;
-        width *= ranks / 2.0;
-    } else if (kind == WINDOW_MICROBATCHES && d->microbatch_count > 0) {
-        w.microbatch = (int)(middle * d->microbatch_count);
-        w.rank_count = (int)fmin(ranks, fmax(1, 0.5 * size));
-        width = 2;
-    } else if (kind == WINDOW_SCATTERED) {
-        w.probability = fmin(1, fmax(0.25, width));
-        width /= w.probability;
-    }
-    w.first = middle - width / 2;
-    w.last = middle + width / 2;
-    return w;
-}
-
-static bool is_in_window(harpe_diver *d, const window *w, int32_t instruction) {
-    int rank = options_of(d, instruction)->rank, ranks = d->problem->rank_count;
-    int microbatch = d->problem->action_of[instruction].microbatch;
-    if ((rank - w->first_rank + ranks) % ranks >= w->rank_count) return false;
-    if (w->microbatch >= 0 && microbatch != w->microbatch && microbatch != w->microbatch + 1)
-        return false;
-    double at = (double)d->place[d->network->tail[instruction]] / d->network->node_count;
-    return at >= w->first && at <= w->last && (w->probability >= 1 || uniform(d) < w->probability);
-}
-
-/* Releases the instructions of a window that have more than one option. Returns their energy. */
-static double release(harpe_diver *d, const window *w) {
-    double energy_j = 0;
-    d->free_count = 0;
+    const int32_t *fixed = d->fixed[d->alive[0]];
+    d->energy_j = 0;
     for (int32_t i = 0; i < d->problem->instruction_count; i++) {
-        if (d->free_count == MOST_RELEASED) break;
-        if (options_of(d, i)->option_count < 2 || !is_in_window(d, w, i)) continue;
-        d->instruction_of[d->free_count++] = i;
-        d->is_released[i] = 1;
-        energy_j += energy_of(d, i, d->option[i]);
+        d->option[i] = fixed[i];
+        d->energy_j +=
+            harpe_problem_choice(d->problem, i)->list.options[fixed[i]].effective_energy_j;
     }
-    d->visits += (uint64_t)d->problem->instruction_count / 4;
-    return energy_j;
-}
-
-static void try_window(harpe_diver *d, window_kind kind) {
-    window w = choose_window(d, kind);
-    double energy_j = release(d, &w);
-    harpe_dive_order order = (harpe_dive_order)(uniform(d) * HARPE_DIVE_ORDERS);
-    bool is_better =
-        d->free_count > 1 && build_part(d) &&
-        fix_all(d, &d->part, &d->part_beam, order, WINDOW_WIDTH, energy_j - SMALLEST_SAVING_J);
-    for (int32_t k = 0; k < d->free_count; k++) {
-        int32_t i = d->instruction_of[k];
-        d->is_released[i] = 0;
-        if (is_better) d->option[i] = d->fixed_option[k];
-    }
-    if (is_better) sum_energy(d);
-}
-
-void harpe_diver_improve(harpe_diver *diver, uint64_t visit_budget) {
-    uint64_t limit = diver->visits + visit_budget;
-    for (int kind = 0; diver->visits < limit; kind = (kind + 1) % WINDOW_KINDS) {
-        diver->visits++; /* ends even if all windows are empty */
-        try_window(diver, (window_kind)kind);
-    }
+    return HARPE_OK;
 }

@@ -27,12 +27,6 @@ double harpe_draft_gap(const harpe_frontier *frontier, const harpe_draft *draft)
     return (draft->energy_j - bound_j) / fabs(bound_j);
 }
 
-bool harpe_draft_reaches(const harpe_problem *problem, double time_s, double energy_j,
-                         double bound_j) {
-    double flow_rounding_j = HARPE_FLOW_ROUNDING_W * problem->instruction_count * time_s;
-    return energy_j - bound_j <= HARPE_CLOSED_GAP * fabs(bound_j) + 2 * flow_rounding_j;
-}
-
 void harpe_draft_keep_better(const harpe_search *search, harpe_draft *draft,
                              const harpe_assignment *assignment) {
     harpe_draft found = {.time_s = (double)harpe_assignment_time_ps(assignment) / HARPE_PS_PER_S};
@@ -72,10 +66,14 @@ harpe_status harpe_draft_walk_to(const harpe_search *search, harpe_tools *tools,
     return status;
 }
 
+static bool is_over(void *tools) { return harpe_crew_is_over(tools); }
+
 harpe_status harpe_draft_dive(const harpe_search *search, harpe_tools *tools, harpe_draft *draft,
                               harpe_dive_order order, int width, harpe_error *error) {
     harpe_assignment *a = &tools->assignment;
     bool found;
+    tools->diver.is_over = is_over;
+    tools->diver.user = tools;
     harpe_status status = harpe_draft_walk_to(search, tools, draft->deadline_ps, error);
     if (status == HARPE_OK)
         status = harpe_diver_dive(&tools->diver, &tools->walk.solver, order, width, &found, error);
@@ -87,11 +85,6 @@ harpe_status harpe_draft_dive(const harpe_search *search, harpe_tools *tools, ha
     if (status == HARPE_OK) status = harpe_assignment_improve(a, DIVE_VISITS, error);
     if (status == HARPE_OK) harpe_draft_keep_better(search, draft, a);
     return status;
-}
-
-int harpe_draft_usual_width(const harpe_search *search) {
-    int32_t count = search->problem->instruction_count;
-    return count <= 600 ? 4 : count <= 1200 ? 2 : 1;
 }
 
 /* ---- Order ----------------------------------------------------------------------------------- */

@@ -5,8 +5,8 @@
 
 #include "plan/crew.h"
 
-/* Without an effort, larger problems are not dived, because the time of a dive grows faster than
- * the number of instructions. */
+/* Larger problems are not dived, because the time of a dive grows faster than the number of
+ * instructions. */
 #define HARPE_MOST_DIVED 2000
 /* A relative gap below this is a rounding error: the draft cannot be improved. */
 #define HARPE_CLOSED_GAP 1e-10
@@ -20,7 +20,6 @@ typedef struct harpe_draft {
     bool is_asked;       /* deadline_ps is a time that was asked for */
     double time_s, energy_j; /* blocking included */
     int *frequency_mhz; /* the finished plan, by instruction; NULL before harpe_search_finish */
-    harpe_cut cut;      /* a bound at the deadline that is higher than the relaxation's, if any */
 } harpe_draft;
 
 typedef struct harpe_search {
@@ -29,10 +28,9 @@ typedef struct harpe_search {
     harpe_crew *crew;
     harpe_draft *drafts;
     size_t draft_count;
-    bool may_walk; /* an effort: the threads have time to walk along the frontier again */
-    /* Receives the part of a function's work that is done, 0 to 1, and the present mean gap of the
-     * drafts (only the functions of effort.h; otherwise NAN). Returns false to stop. NULL: none. */
-    bool (*report)(void *user, double done, double mean_gap);
+    /* Receives the part of a function's work that is done, 0 to 1. Returns false to stop. NULL:
+     * none. */
+    bool (*report)(void *user, double done);
     void *user;
 } harpe_search;
 
@@ -41,11 +39,6 @@ void harpe_draft_take(harpe_draft *draft, const harpe_assignment *assignment);
 
 /* Returns the distance of a draft to the relaxation's bound at its time, relative to the bound. */
 double harpe_draft_gap(const harpe_frontier *frontier, const harpe_draft *draft);
-
-/* Returns true if the energy of a plan reaches a bound at its time, up to rounding errors. Such a
- * plan cannot be improved. */
-bool harpe_draft_reaches(const harpe_problem *problem, double time_s, double energy_j,
-                         double bound_j);
 
 /* Replaces the draft by the assignment if this is nearer to the lower bound. */
 void harpe_draft_keep_better(const harpe_search *search, harpe_draft *draft,
@@ -60,10 +53,6 @@ harpe_status harpe_draft_walk_to(const harpe_search *search, harpe_tools *tools,
 /* Dives at the draft's deadline, and keeps the result if it is better. */
 harpe_status harpe_draft_dive(const harpe_search *search, harpe_tools *tools, harpe_draft *draft,
                               harpe_dive_order order, int width, harpe_error *error);
-
-/* Returns the width of the first dives. The time of a dive grows faster than the number of
- * instructions. */
-int harpe_draft_usual_width(const harpe_search *search);
 
 /* Writes the numbers of the drafts, the one with the slowest deadline first. Free `*order`. */
 harpe_status harpe_draft_order(const harpe_search *search, size_t **order, harpe_error *error);

@@ -10,9 +10,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/format.h"
 #include "plan/deadline_plans.h"
-#include "plan/effort.h"
 #include "plan/graph_deadline.h"
 #include "plan/plan_set_contents.h"
 #include "plan/plan_times.h"
@@ -20,7 +18,6 @@
 #include "plan/switching.h"
 
 #define MOST_PLANS 1000000
-#define MOST_EFFORT_S 1e6
 /* Number of relaxed solutions that are rounded for each plan: the solution at the plan's time, and
  * those at the sharpest vertices between this plan and the next. At a vertex, most instructions
  * have the duration of a measured option. */
@@ -28,17 +25,11 @@
 /* The number of times that each plan of the set is compared with a join of its neighbours. A better
  * join replaces the plan. */
 #define SPLICE_ROUNDS 2
-/* If the first joins took longer than this share of an effort, the effort does not repeat them. */
-#define MOST_JOINING 0.1
-/* If the walk along the frontier took longer than this share of an effort, the effort makes only
- * windows, which need no walk. */
-#define MOST_WALKING 0.05
 /* The parts of the reported progress: for finding T*, for rounding, and for refining. Joins have
- * the rest. If there is an effort, all of this together has the last part. */
+ * the rest. */
 #define SOLVING_SHARE 0.1
 #define ROUNDING_SHARE 0.1
 #define REFINING_SHARE 0.5
-#define SHARE_BEFORE_EFFORT 0.1
 /* A relative difference in energy below this is not a saving. Sums of thousands of measured numbers
  * can differ by this amount if the order of addition changes. */
 #define ENERGY_ROUNDING 1e-11
@@ -63,8 +54,7 @@ typedef struct maker {
     const char *phase;              /* "solving", or "planning" after T* was found */
     double fraction;                /* progress reported last, 0 to 1; never falls */
     double share_from, share;       /* where the present part of the work begins, and its share */
-    double join_s;                  /* time of the last joins */
-    bool has_effort, keeps_prices;
+    bool keeps_prices;
     size_t done, wanted; /* drafts made so far, and in total */
 } maker;
 
@@ -81,7 +71,7 @@ static bool report(maker *m, const char *phase, double fraction) {
 /* Begins the next part of the work. */
 static void begin_part(maker *m, double share) {
     m->share_from += m->share;
-    m->share = m->has_effort ? SHARE_BEFORE_EFFORT * share : share;
+    m->share = share;
 }
 
 /* Reports that a share of the present part is done. */
@@ -98,13 +88,7 @@ static bool report_walk(void *user, const char *phase, double fraction) {
 }
 
 /* Receives progress of the search. */
-static bool report_search(void *user, double done, double mean_gap) {
-    maker *m = user;
-    char phase[48];
-    if (isnan(mean_gap)) return report_part(m, done);
-    (void)snprintf(phase, sizeof phase, "%s, mean gap %.4f %%,", m->phase, 100 * mean_gap);
-    return report(m, phase, m->share_from + m->share * fmin(1, done));
-}
+static bool report_search(void *user, double done) { return report_part(user, done); }
 
 static harpe_status fail_interrupted(harpe_error *error) {
     return harpe_fail(error, HARPE_INTERRUPTED, "interrupted while making plans");
@@ -338,24 +322,6 @@ static harpe_plan_set *new_set(size_t room, harpe_error *error) {
     return NULL;
 }
 
-/* Writes the highest known bound of each plan, and keeps the cuts that give one. */
-static harpe_status bound_plans(const maker *m, const harpe_frontier *frontier, harpe_plan_set *set,
-                                harpe_error *error) {
-    set->cuts = harpe_calloc(set->count, sizeof *set->cuts);
-    if (!set->cuts) return harpe_fail_memory(error);
-    for (size_t i = 0; i < set->count; i++) {
-        harpe_plan *plan = &set->plans[i];
-        plan->lower_bound_j = harpe_frontier_bound_at(frontier, plan->time_s);
-        for (size_t k = 0; k < m->draft_count; k++) {
-            double bound_j = harpe_cut_at(&m->drafts[k].cut, plan->time_s);
-            if (bound_j <= plan->lower_bound_j) continue;
-            plan->lower_bound_j = bound_j;
-            set->cuts[i] = m->drafts[k].cut;
-        }
-    }
-    return HARPE_OK;
-}
-
 static harpe_status finish(maker *m, const harpe_plan_request *request,
                            const harpe_frontier *frontier, harpe_plan_set **out,
                            harpe_error *error) {
@@ -373,11 +339,8 @@ static harpe_status finish(maker *m, const harpe_plan_request *request,
         harpe_plan_set_free(made);
         return status;
     }
-    status = bound_plans(m, frontier, made, error);
-    if (status != HARPE_OK) {
-        harpe_plan_set_free(made);
-        return status;
-    }
+    for (size_t i = 0; i < made->count; i++)
+        made->plans[i].lower_bound_j = harpe_frontier_bound_at(frontier, made->plans[i].time_s);
     *out = made;
     return HARPE_OK;
 }
@@ -391,7 +354,6 @@ static harpe_status maker_init(maker *m, const harpe_problem *problem,
     m->progress = progress;
     m->walk_progress = (harpe_progress){.report = report_walk, .user = m};
     m->phase = "solving";
-    m->has_effort = request->effort_s > 0;
     m->keeps_prices = harpe_clock_switch_has_cost(problem, &request->clock_switch);
     begin_part(m, SOLVING_SHARE);
     if (!report_part(m, 0)) return fail_interrupted(error);
@@ -440,106 +402,10 @@ static harpe_status round_all(maker *m, const harpe_plan_request *request, harpe
 /* Joins the drafts, SPLICE_ROUNDS times. */
 static harpe_status join(maker *m, const harpe_search *search, double share, harpe_error *error) {
     harpe_status status = HARPE_OK;
-    double began_s = harpe_clock_s();
     for (int round = 0; status == HARPE_OK && round < SPLICE_ROUNDS; round++) {
         begin_part(m, share / SPLICE_ROUNDS);
         status = harpe_search_join(search, error);
     }
-    m->join_s = harpe_clock_s() - began_s;
-    return status;
-}
-
-/* Joins the drafts after an effort has improved them. A caller that stops this keeps the drafts. */
-static harpe_status join_again(maker *m, const harpe_search *search, bool *stopped,
-                               harpe_error *error) {
-    m->phase = "planning"; /* the other phases of an effort report gaps */
-    harpe_status status = join(m, search, 0, error);
-    if (status != HARPE_INTERRUPTED) return status;
-    *stopped = true;
-    return HARPE_OK;
-}
-
-/* Improves the drafts and their bounds for some time. One turn of the search for bounds comes
- * first, because plans that reach their bound need no more work. Later turns have the time that the
- * first two parts leave. */
-static harpe_status search_for(maker *m, const harpe_search *search, double effort_s,
-                               harpe_error *error) {
-    static const double with_bounds[] = {0.1, 2.0 / 3, 1}, without_bounds[] = {0, 1, 0};
-    const double *part_of_left = harpe_effort_can_bound(search) ? with_bounds : without_bounds;
-    bool has_time_to_join = m->join_s < MOST_JOINING * effort_s;
-    double end_s = harpe_clock_s() + effort_s;
-    bool stopped = false;
-    harpe_status status = HARPE_OK;
-    for (int k = 0; k < 3 && status == HARPE_OK && !stopped; k++) {
-        double for_s = part_of_left[k] * fmax(0, end_s - harpe_clock_s());
-        m->share_from += m->share;
-        m->share = part_of_left[k] * (1 - m->share_from);
-        m->phase = k == 1 ? "improving" : "bounding";
-        if (k == 1)
-            status = harpe_effort_improve(search, for_s, &stopped, error);
-        else
-            status = harpe_effort_bound(search, for_s,
-                                        k == 0 ? HARPE_BOUND_FIRST_TURN : HARPE_BOUND_LATER_TURNS,
-                                        &stopped, error);
-        if (k == 1 && status == HARPE_OK && !stopped && has_time_to_join)
-            status = join_again(m, search, &stopped, error);
-    }
-    m->phase = "planning";
-    return status;
-}
-
-static bool is_dominated(const maker *m, const harpe_draft *draft) {
-    for (size_t i = 0; i < m->draft_count; i++)
-        if (m->drafts[i].time_s <= draft->time_s && m->drafts[i].energy_j <= draft->energy_j)
-            return true;
-    return false;
-}
-
-static bool is_among(const maker *m, const harpe_draft *draft, size_t count) {
-    size_t size = (size_t)m->problem->instruction_count * sizeof(int32_t);
-    for (size_t i = 0; i < count; i++)
-        if (m->drafts[i].time_s == draft->time_s && m->drafts[i].energy_j == draft->energy_j &&
-            memcmp(m->drafts[i].option, draft->option, size) == 0)
-            return true;
-    return false;
-}
-
-/* Adds copies of the drafts of before the effort again. A better draft may be slower than the one
- * it has replaced, which is then still the best one for shorter times. With a cost of changes, the
- * energies are not final, and every draft that was replaced may still be the best. */
-static harpe_status add_replaced(maker *m, harpe_draft *before, size_t count, bool has_cost,
-                                 harpe_error *error) {
-    for (size_t i = 0; i < count; i++) {
-        if (is_among(m, &before[i], count)) continue;
-        if (!has_cost && is_dominated(m, &before[i])) continue;
-        if (!HARPE_ARRAY_RESERVE(m->drafts, m->draft_capacity, m->draft_count + 1))
-            return harpe_fail_memory(error);
-        m->drafts[m->draft_count++] = before[i];
-        before[i].option = NULL; /* the draft owns it now */
-    }
-    return HARPE_OK;
-}
-
-static harpe_status improve_for(maker *m, harpe_search *search, const harpe_plan_request *request,
-                                harpe_error *error) {
-    size_t count = m->draft_count, instructions = (size_t)m->problem->instruction_count;
-    harpe_draft *before = harpe_calloc(count + 1, sizeof *before);
-    harpe_status status = before ? HARPE_OK : harpe_fail_memory(error);
-    for (size_t i = 0; status == HARPE_OK && i < count; i++) {
-        before[i] = m->drafts[i];
-        before[i].price_uw = NULL;
-        before[i].option = harpe_calloc(instructions, sizeof(int32_t));
-        if (before[i].option)
-            memcpy(before[i].option, m->drafts[i].option, instructions * sizeof(int32_t));
-        else
-            status = harpe_fail_memory(error);
-    }
-    if (status == HARPE_OK) status = search_for(m, search, request->effort_s, error);
-    bool has_cost = harpe_clock_switch_has_cost(m->problem, &request->clock_switch);
-    if (status == HARPE_OK) status = add_replaced(m, before, count, has_cost, error);
-    for (size_t i = 0; before && i < count; i++)
-        free(before[i].option);
-    free(before);
     return status;
 }
 
@@ -573,7 +439,6 @@ static harpe_status improve_all(maker *m, const harpe_plan_request *request,
     harpe_search search = {
         .problem = m->problem,
         .frontier = frontier,
-        .may_walk = frontier->work.solve_s < MOST_WALKING * request->effort_s,
         .crew = &m->crew,
         .drafts = m->drafts,
         .draft_count = m->draft_count,
@@ -584,8 +449,6 @@ static harpe_status improve_all(maker *m, const harpe_plan_request *request,
     harpe_status status = harpe_search_refine(&search, error);
     if (status == HARPE_OK)
         status = join(m, &search, 1 - SOLVING_SHARE - ROUNDING_SHARE - REFINING_SHARE, error);
-    if (status == HARPE_OK && request->effort_s > 0)
-        status = improve_for(m, &search, request, error);
     if (status == HARPE_OK && request->choice != HARPE_PLANS_AT &&
         harpe_clock_switch_has_cost(m->problem, &request->clock_switch))
         status = add_slower_drafts(m, error);
@@ -607,9 +470,6 @@ static harpe_status check_request(const harpe_problem *problem, const harpe_plan
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "unknown choice of plans %d",
                           (int)request->choice);
     }
-    if (!(request->effort_s >= 0 && request->effort_s <= MOST_EFFORT_S))
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "the effort must be 0 to %.0f s",
-                          MOST_EFFORT_S);
     if (request->threads < 0)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "the number of threads must be 0 or more");
     return harpe_clock_switch_check(problem, &request->clock_switch, error);
@@ -650,7 +510,6 @@ void harpe_plan_set_free(harpe_plan_set *plans) {
     for (size_t i = 0; i < plans->count; i++)
         free((void *)plans->plans[i].frequency_mhz);
     free(plans->plans);
-    free(plans->cuts);
     free(plans);
 }
 

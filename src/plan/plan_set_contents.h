@@ -7,13 +7,10 @@
 
 #include <harpe/plan.h>
 
-#include "plan/tight_bound.h"
-
 /* The set owns each plan's frequencies. */
 struct harpe_plan_set {
     harpe_plan *plans;
     size_t count;
-    harpe_cut *cuts; /* [plan]: gives its lower bound, if the deadline is not 0; may be NULL */
 };
 
 #endif

@@ -16,6 +16,9 @@
 /* Flow in a curve of one point is limited only by 0. */
 static const int64_t unlimited_uw[2] = {HARPE_FLOW_INFINITE, 0};
 static const double nothing_j[1] = {0};
+static const int64_t nothing_ps[1] = {0};
+/* The curve of a dependency. */
+static const harpe_relaxation_curve no_time = {0, nothing_ps, unlimited_uw, nothing_j};
 
 /* ---- Curves ---------------------------------------------------------------------------------- */
 
@@ -83,27 +86,22 @@ void harpe_relaxation_curves_clear(harpe_relaxation_curves *curves) {
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
-harpe_status harpe_relaxation_init(harpe_relaxation *relaxation, size_t most_nodes,
-                                   size_t most_edges, harpe_error *error) {
-    most_edges++; /* the edge from the sink to the source */
-    harpe_relaxation r = {.most_nodes = most_nodes, .most_edges = most_edges};
+harpe_status harpe_relaxation_init(harpe_relaxation *relaxation, const harpe_network *network,
+                                   harpe_error *error) {
+    size_t nodes = (size_t)network->node_count;
+    size_t edges = (size_t)network->edge_count + 1; /* one from the sink to the source */
+    harpe_relaxation r = {.node_count = network->node_count};
     harpe_arena *arena = &r.arena;
-    r.edges = harpe_arena_alloc(arena, most_edges, sizeof *r.edges);
-    r.rigid = harpe_arena_alloc(arena, most_edges, sizeof *r.rigid);
-    r.rigid_ps = harpe_arena_alloc(arena, most_edges, sizeof *r.rigid_ps);
-    r.position = harpe_arena_alloc(arena, most_nodes, sizeof *r.position);
-    r.parent = harpe_arena_alloc(arena, most_nodes, sizeof *r.parent);
-    r.parent_edge = harpe_arena_alloc(arena, most_nodes, sizeof *r.parent_edge);
-    r.first_incidence = harpe_arena_alloc(arena, most_nodes + 2, sizeof *r.first_incidence);
-    r.incidences = harpe_arena_alloc(arena, 2 * most_edges, sizeof *r.incidences);
-    r.suspects = harpe_arena_alloc(arena, most_edges, sizeof *r.suspects);
-    r.is_suspect = harpe_arena_alloc(arena, most_edges, sizeof *r.is_suspect);
-    r.subtree = harpe_arena_alloc(arena, most_nodes + 1, sizeof *r.subtree);
-    r.is_inside = harpe_arena_alloc(arena, most_nodes, sizeof *r.is_inside);
-    r.mark = harpe_arena_alloc(arena, most_nodes, sizeof *r.mark);
-    if (!r.edges || !r.rigid || !r.rigid_ps || !r.position || !r.parent || !r.parent_edge ||
-        !r.first_incidence || !r.incidences || !r.suspects || !r.is_suspect || !r.subtree ||
-        !r.is_inside || !r.mark) {
+    harpe_relaxation_state first;
+    bool has_state = harpe_relaxation_state_make(&first, arena, network);
+    r.first_incidence = harpe_arena_alloc(arena, nodes + 2, sizeof *r.first_incidence);
+    r.incidences = harpe_arena_alloc(arena, 2 * edges, sizeof *r.incidences);
+    r.subtree = harpe_arena_alloc(arena, nodes + 1, sizeof *r.subtree);
+    r.is_inside = harpe_arena_alloc(arena, nodes, sizeof *r.is_inside);
+    r.mark = harpe_arena_alloc(arena, nodes, sizeof *r.mark);
+    if (has_state) harpe_relaxation_swap(&r, &first);
+    if (!has_state || !r.first_incidence || !r.incidences || !r.subtree || !r.is_inside ||
+        !r.mark) {
         harpe_arena_free(arena);
         return harpe_fail_memory(error);
     }
@@ -194,7 +192,6 @@ static void move_subtree(harpe_relaxation *r, int32_t top, int64_t shift_ps) {
     }
     for (int32_t i = 0; i < count; i++)
         r->is_inside[r->subtree[i]] = 0;
-    r->visits += (uint64_t)count;
 }
 
 /* Attaches the subtree of `top` to `new_parent` at its event `joint`. */
@@ -215,7 +212,7 @@ static void rehang(harpe_relaxation *r, int32_t top, int32_t joint, int32_t new_
 /* Returns the lowest event that is above both `a` and `b` in the tree. */
 static int32_t find_apex(harpe_relaxation *r, int32_t a, int32_t b) {
     if (++r->stamp == 0) {
-        memset(r->mark, 0, r->most_nodes * sizeof *r->mark);
+        memset(r->mark, 0, (size_t)r->node_count * sizeof *r->mark);
         r->stamp = 1;
     }
     while (a >= 0 || b >= 0) {
@@ -254,7 +251,7 @@ static cycle find_cycle(harpe_relaxation *r, int32_t e, const entrance *enters) 
                .leaving = -1,
                .flow = HARPE_FLOW_INFINITE};
     c.apex = find_apex(r, c.from, c.to);
-    for (int32_t v = c.from; v != c.apex; v = r->parent[v], r->visits++) {
+    for (int32_t v = c.from; v != c.apex; v = r->parent[v]) {
         const harpe_relaxation_edge *tree = &r->edges[r->parent_edge[v]];
         int64_t most = room(tree, tree->head == v);
         if (most > c.flow || most == HARPE_FLOW_INFINITE) continue;
@@ -266,7 +263,7 @@ static cycle find_cycle(harpe_relaxation *r, int32_t e, const entrance *enters) 
         c.flow = enters->room;
         c.leaving = -1;
     }
-    for (int32_t v = c.to; v != c.apex; v = r->parent[v], r->visits++) {
+    for (int32_t v = c.to; v != c.apex; v = r->parent[v]) {
         const harpe_relaxation_edge *tree = &r->edges[r->parent_edge[v]];
         int64_t most = room(tree, tree->tail == v);
         if (most >= c.flow) continue;
@@ -344,7 +341,6 @@ static int32_t next_entering(harpe_relaxation *r, entrance *enters) {
         r->next_suspect++;
         priced++;
     }
-    r->visits += (uint64_t)priced;
     if (best < 0) return -1;
     r->suspects[best_at] = r->suspects[--r->suspect_count];
     r->is_suspect[best] = 0;
@@ -353,7 +349,7 @@ static int32_t next_entering(harpe_relaxation *r, entrance *enters) {
 
 harpe_relaxation_outcome harpe_relaxation_solve(harpe_relaxation *relaxation, double limit_j) {
     harpe_relaxation *r = relaxation;
-    entrance enters;
+    entrance enters = {0};
     for (;;) {
         if (r->objective_j >= limit_j) return HARPE_RELAXATION_ABOVE;
         int32_t e = next_entering(r, &enters);
@@ -403,36 +399,11 @@ void harpe_relaxation_change(harpe_relaxation *relaxation, int32_t edge,
     }
 }
 
-/* ---- Graphs ---------------------------------------------------------------------------------- */
+/* ---- The graph of a walk --------------------------------------------------------------------- */
 
-void harpe_relaxation_begin(harpe_relaxation *relaxation, int32_t node_count, int64_t deadline_ps) {
-    harpe_relaxation *r = relaxation;
-    r->node_count = node_count;
-    r->edge_count = 0;
-    r->source = 0;
-    r->sink = node_count - 1;
-    r->deadline_ps = deadline_ps;
-    r->objective_j = 0;
-    for (int32_t i = 0; i < r->suspect_count; i++)
-        r->is_suspect[r->suspects[i]] = 0;
-    r->suspect_count = r->next_suspect = 0;
-}
-
-int32_t harpe_relaxation_add(harpe_relaxation *relaxation, int32_t tail, int32_t head,
-                             const harpe_relaxation_curve *curve) {
-    harpe_relaxation_edge *added = &relaxation->edges[relaxation->edge_count];
-    *added = (harpe_relaxation_edge){.curve = curve, .tail = tail, .head = head};
-    set_segment(added, curve->segment_count);
-    return relaxation->edge_count++;
-}
-
-int32_t harpe_relaxation_add_rigid(harpe_relaxation *relaxation, int32_t tail, int32_t head,
-                                   int64_t length_ps) {
-    int32_t e = relaxation->edge_count;
-    relaxation->rigid_ps[e] = length_ps;
-    relaxation->rigid[e] =
-        (harpe_relaxation_curve){0, &relaxation->rigid_ps[e], unlimited_uw, nothing_j};
-    return harpe_relaxation_add(relaxation, tail, head, &relaxation->rigid[e]);
+static void add_edge(harpe_relaxation *r, int32_t tail, int32_t head,
+                     const harpe_relaxation_curve *curve) {
+    r->edges[r->edge_count++] = (harpe_relaxation_edge){.curve = curve, .tail = tail, .head = head};
 }
 
 /* Lists the edges of each event. */
@@ -452,52 +423,32 @@ static void index_edges(harpe_relaxation *r) {
     }
 }
 
-/* Every instruction is at its slowest and starts as early as possible, and no flow moves. */
-void harpe_relaxation_start(harpe_relaxation *relaxation) {
-    harpe_relaxation *r = relaxation;
-    int32_t back = harpe_relaxation_add_rigid(r, r->sink, r->source, -r->deadline_ps);
-    index_edges(r);
-    for (int32_t v = 0; v < r->node_count; v++) {
-        r->position[v] = INT64_MIN;
-        r->parent[v] = r->parent_edge[v] = -1;
-    }
-    r->position[r->source] = 0;
-    for (int32_t v = 0; v < r->node_count; v++) {
-        for (int32_t a = r->first_incidence[v]; a < r->first_incidence[v + 1]; a++) {
-            int32_t e = r->incidences[a].edge, w = r->edges[e].head;
-            if (r->edges[e].tail != v || e == back) continue;
-            int64_t arrival = r->position[v] + r->edges[e].curve->time_ps[r->edges[e].segment];
-            if (arrival <= r->position[w]) continue;
-            r->position[w] = arrival;
-            r->parent[w] = v;
-            r->parent_edge[w] = e;
-        }
-    }
-    for (int32_t e = 0; e < r->edge_count; e++)
-        r->objective_j += r->edges[e].curve->energy_j[r->edges[e].segment];
-    if (find_entrance(r, back).violation_ps >= 0) suspect(r, back);
-}
-
 /* The walk's two trees are connected by the edge from the sink to the source. Before the walk's
  * first pivot there is only one tree, and that edge is outside of it. */
 void harpe_relaxation_load(harpe_relaxation *relaxation, const harpe_relaxation_curves *curves,
                            const harpe_frontier_solver *solver) {
     harpe_relaxation *r = relaxation;
     const harpe_network *network = solver->network;
-    harpe_relaxation_begin(r, network->node_count, solver->time_ps);
     r->source = network->source;
     r->sink = network->sink;
+    r->edge_count = 0;
+    r->deadline_ps = solver->time_ps;
+    for (int32_t i = 0; i < r->suspect_count; i++)
+        r->is_suspect[r->suspects[i]] = 0;
+    r->suspect_count = r->next_suspect = 0;
     for (int32_t e = 0; e < network->edge_count; e++) {
         const harpe_edge_state *from = &solver->edges[e];
-        if (from->curve > 0)
-            harpe_relaxation_add(r, from->tail, from->head, &curves->hull[from->curve - 1]);
-        else
-            harpe_relaxation_add_rigid(r, from->tail, from->head, 0);
+        add_edge(r, from->tail, from->head,
+                 from->curve > 0 ? &curves->hull[from->curve - 1] : &no_time);
         r->edges[e].flow = from->flow;
         set_segment(&r->edges[e], from->segment);
     }
-    int32_t back = harpe_relaxation_add_rigid(r, r->sink, r->source, -r->deadline_ps);
+    int32_t back = r->edge_count;
+    r->back_ps = -r->deadline_ps;
+    r->back = (harpe_relaxation_curve){0, &r->back_ps, unlimited_uw, nothing_j};
+    add_edge(r, r->sink, r->source, &r->back);
     r->edges[back].flow = solver->flow_uw;
+    set_segment(&r->edges[back], 0);
     index_edges(r);
     for (int32_t v = 0; v < network->node_count; v++) {
         r->position[v] = harpe_frontier_solver_event_ps(solver, v);
@@ -509,4 +460,57 @@ void harpe_relaxation_load(harpe_relaxation *relaxation, const harpe_relaxation_
         r->parent_edge[r->sink] = back;
     }
     r->objective_j = harpe_frontier_solver_energy_j(solver);
+}
+
+/* ---- Solutions that are set aside ------------------------------------------------------------ */
+
+bool harpe_relaxation_state_make(harpe_relaxation_state *state, harpe_arena *arena,
+                                 const harpe_network *network) {
+    size_t nodes = (size_t)network->node_count, edges = (size_t)network->edge_count + 1;
+    harpe_relaxation_state s = {0};
+    s.edges = harpe_arena_alloc(arena, edges, sizeof *s.edges);
+    s.position = harpe_arena_alloc(arena, nodes, sizeof *s.position);
+    s.parent = harpe_arena_alloc(arena, nodes, sizeof *s.parent);
+    s.parent_edge = harpe_arena_alloc(arena, nodes, sizeof *s.parent_edge);
+    s.suspects = harpe_arena_alloc(arena, edges, sizeof *s.suspects);
+    s.is_suspect = harpe_arena_alloc(arena, edges, sizeof *s.is_suspect);
+    if (!s.edges || !s.position || !s.parent || !s.parent_edge || !s.suspects || !s.is_suspect)
+        return false;
+    *state = s;
+    return true;
+}
+
+void harpe_relaxation_swap(harpe_relaxation *relaxation, harpe_relaxation_state *state) {
+    harpe_relaxation *r = relaxation;
+    harpe_relaxation_state present = {r->edges,         r->position,     r->parent,
+                                      r->parent_edge,   r->suspects,     r->is_suspect,
+                                      r->suspect_count, r->next_suspect, r->objective_j};
+    r->edges = state->edges;
+    r->position = state->position;
+    r->parent = state->parent;
+    r->parent_edge = state->parent_edge;
+    r->suspects = state->suspects;
+    r->is_suspect = state->is_suspect;
+    r->suspect_count = state->suspect_count;
+    r->next_suspect = state->next_suspect;
+    r->objective_j = state->objective_j;
+    *state = present;
+}
+
+void harpe_relaxation_state_copy(const harpe_relaxation *relaxation, harpe_relaxation_state *to,
+                                 const harpe_relaxation_state *from) {
+    size_t nodes = (size_t)relaxation->node_count, edges = (size_t)relaxation->edge_count;
+    for (int32_t i = 0; i < to->suspect_count; i++)
+        to->is_suspect[to->suspects[i]] = 0;
+    for (int32_t i = 0; i < from->suspect_count; i++) {
+        to->suspects[i] = from->suspects[i];
+        to->is_suspect[from->suspects[i]] = 1;
+    }
+    memcpy(to->edges, from->edges, edges * sizeof *to->edges);
+    memcpy(to->position, from->position, nodes * sizeof *to->position);
+    memcpy(to->parent, from->parent, nodes * sizeof *to->parent);
+    memcpy(to->parent_edge, from->parent_edge, nodes * sizeof *to->parent_edge);
+    to->suspect_count = from->suspect_count;
+    to->next_suspect = from->next_suspect;
+    to->objective_j = from->objective_j;
 }

@@ -57,14 +57,13 @@ typedef struct harpe_relaxation_edge {
 
 typedef struct harpe_relaxation {
     harpe_arena arena;
-    size_t most_nodes, most_edges;
     int32_t node_count, edge_count;
     int32_t source, sink;
     int64_t deadline_ps; /* T */
     double objective_j;  /* of the present flow */
     harpe_relaxation_edge *edges;
-    harpe_relaxation_curve *rigid; /* [edge]: the curve of an edge of fixed length */
-    int64_t *rigid_ps;             /* [edge]: its length */
+    harpe_relaxation_curve back;   /* of the edge from the sink to the source */
+    int64_t back_ps;               /* -T */
     int64_t *position;             /* time of each event, relative to the others */
     int32_t *parent, *parent_edge; /* the tree; the root is the source */
     int32_t *first_incidence;
@@ -76,7 +75,6 @@ typedef struct harpe_relaxation {
     uint8_t *is_inside;
     uint32_t *mark; /* stamps of the search for an apex */
     uint32_t stamp;
-    uint64_t visits; /* events touched so far, as a measure of work */
     uint64_t pivots;
 } harpe_relaxation;
 
@@ -86,21 +84,10 @@ typedef enum harpe_relaxation_outcome {
     HARPE_RELAXATION_INFEASIBLE, /* no durations meet the deadline */
 } harpe_relaxation_outcome;
 
-/* Allocates memory for graphs of at most so many events and edges. */
-harpe_status harpe_relaxation_init(harpe_relaxation *relaxation, size_t most_nodes,
-                                   size_t most_edges, harpe_error *error);
+/* Allocates memory for the network. */
+harpe_status harpe_relaxation_init(harpe_relaxation *relaxation, const harpe_network *network,
+                                   harpe_error *error);
 void harpe_relaxation_clear(harpe_relaxation *relaxation);
-
-/* Begins a new graph. Its edges are added with the next two functions, which return the number of
- * the edge; harpe_relaxation_start completes it. The events 0 to node_count - 1 must be in a
- * topological order, and each of them must be reachable from the source, which is event 0. The sink
- * is the last event. */
-void harpe_relaxation_begin(harpe_relaxation *relaxation, int32_t node_count, int64_t deadline_ps);
-int32_t harpe_relaxation_add(harpe_relaxation *relaxation, int32_t tail, int32_t head,
-                             const harpe_relaxation_curve *curve);
-int32_t harpe_relaxation_add_rigid(harpe_relaxation *relaxation, int32_t tail, int32_t head,
-                                   int64_t length_ps);
-void harpe_relaxation_start(harpe_relaxation *relaxation);
 
 /* Takes over the whole network, and the optimal tree and flow of a walk at its present iteration
  * time. All instructions are free, and edge i is instruction i. O(edges). */
@@ -114,6 +101,28 @@ void harpe_relaxation_change(harpe_relaxation *relaxation, int32_t edge,
 /* Finds the optimum, or stops when the optimum is known to be at least `limit_j`. Whatever the
  * outcome, more changes may follow. */
 harpe_relaxation_outcome harpe_relaxation_solve(harpe_relaxation *relaxation, double limit_j);
+
+/* A solution that is set aside: the part of a relaxation that pivots change. */
+typedef struct harpe_relaxation_state {
+    harpe_relaxation_edge *edges;
+    int64_t *position;
+    int32_t *parent, *parent_edge;
+    int32_t *suspects;
+    uint8_t *is_suspect;
+    int32_t suspect_count, next_suspect;
+    double objective_j;
+} harpe_relaxation_state;
+
+/* Allocates a state. Returns false if there is no memory. */
+bool harpe_relaxation_state_make(harpe_relaxation_state *state, harpe_arena *arena,
+                                 const harpe_network *network);
+
+/* Exchanges the present solution and one that was set aside. Copies no array. */
+void harpe_relaxation_swap(harpe_relaxation *relaxation, harpe_relaxation_state *state);
+
+/* Copies a solution that was set aside. O(edges). */
+void harpe_relaxation_state_copy(const harpe_relaxation *relaxation, harpe_relaxation_state *to,
+                                 const harpe_relaxation_state *from);
 
 /* Returns the time between the events at both ends of an edge. After an optimal solution, the
  * instruction may take this time. */

@@ -107,8 +107,7 @@ static harpe_status dive_all(searcher *s, harpe_error *error) {
     if (s->problem->instruction_count > MOST_DIVED || is_closed(s)) return HARPE_OK;
     harpe_status status =
         harpe_relaxation_curves_init(&s->curves, s->problem, &s->walk.network, error);
-    if (status == HARPE_OK)
-        status = harpe_diver_init(&s->diver, s->problem, &s->walk.network, &s->curves, error);
+    s->diver = harpe_diver_make(s->problem, &s->walk.network, &s->curves);
     int width = s->dives < HARPE_DIVE_ORDERS ? 1 : 2;
     for (int order = 0; status == HARPE_OK && order < s->dives && !is_closed(s); order++)
         status = dive(s, (harpe_dive_order)order, width, error);

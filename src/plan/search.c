@@ -22,11 +22,19 @@
 #define NO_DRAFT SIZE_MAX
 /* Plans from prices that local search improves, if changes of clock have a cost. */
 #define MOST_STARTS 6
+/* Most users choose a plan near the fastest one. A draft that takes at most this share longer has
+ * NEAR_WEIGHT times the work of others, and one that takes at most NEAREST_SHARE longer has
+ * NEAREST_WEIGHT times. */
+#define NEAR_SHARE 0.05
+#define NEAR_WEIGHT 4
+#define NEAREST_SHARE 0.02
+#define NEAREST_WEIGHT 8
 
 /* The common part of the runs of this file. */
 typedef struct run_user {
     const harpe_search *search;
-    size_t *order; /* the drafts, the slowest deadline first; joins: the hull */
+    size_t *order;  /* the drafts, the slowest deadline first; joins: the hull */
+    int weight_sum; /* dives: of all drafts */
     const harpe_clock_switch *cost;
     bool has_cost;
     size_t *fast, *slow; /* joins: the neighbours on the hull; NO_DRAFT: none */
@@ -37,12 +45,11 @@ typedef struct run_user {
 static bool report_begun(void *user, size_t begun) {
     const harpe_search *search = ((run_user *)user)->search;
     if (!search->report) return true;
-    return search->report(search->user, (double)begun / (double)search->draft_count, NAN);
+    return search->report(search->user, (double)begun / (double)search->draft_count);
 }
 
 static harpe_status run_once(run_user *u,
-                             harpe_status (*step)(void *, harpe_tools *, size_t, size_t, bool *,
-                                                  harpe_error *),
+                             harpe_status (*step)(void *, harpe_tools *, size_t, harpe_error *),
                              harpe_error *error) {
     harpe_crew_run run = {
         .count = u->search->draft_count, .step = step, .report = report_begun, .user = u};
@@ -59,40 +66,48 @@ static bool is_dived(const harpe_search *search) {
     return search->problem->instruction_count <= HARPE_MOST_DIVED;
 }
 
-/* The dives of each draft. Small problems, and those with narrow beams, have time for more of
- * them. */
-static harpe_status dive_first(const harpe_search *search, harpe_tools *tools, harpe_draft *draft,
-                               harpe_error *error) {
-    static const harpe_dive_order orders[] = {HARPE_DIVE_BACKWARDS, HARPE_DIVE_FORWARDS,
-                                              HARPE_DIVE_OUTWARDS, HARPE_DIVE_INWARDS};
+/* Returns the weight of a draft: its share of the work of all dives. */
+static int weight_of(const harpe_search *search, const harpe_draft *draft) {
+    size_t count;
+    double fastest_s = harpe_frontier_vertices(search->frontier, &count)[0].time_s;
+    double longer = (double)draft->deadline_ps / HARPE_PS_PER_S / fastest_s - 1;
+    return longer <= NEAREST_SHARE ? NEAREST_WEIGHT : longer <= NEAR_SHARE ? NEAR_WEIGHT : 1;
+}
+
+/* The dives of a draft. Their mean width over all drafts does not depend on the weights, and so the
+ * work of all dives hardly does. It is smaller for large problems, because the time of a dive grows
+ * faster than the number of instructions. */
+static harpe_status dive(const run_user *u, harpe_tools *tools, harpe_draft *draft,
+                         harpe_error *error) {
+    const harpe_search *search = u->search;
     int32_t count = search->problem->instruction_count;
-    int width = harpe_draft_usual_width(search), dives = 1;
-    if (width == 1 || count <= 250) dives = 2;
-    if (count <= 150) dives = 4;
+    int dives = count <= 150 ? HARPE_DIVE_ORDERS : count <= 250 ? 2 : 1;
+    int mean_width = count <= 150 ? 3 : count <= 600 ? 4 : count <= 1200 ? 2 : 1;
+    double mean_weight = (double)u->weight_sum / (double)search->draft_count;
+    double width = fmax(1, round(mean_width * weight_of(search, draft) / mean_weight));
     harpe_status status = HARPE_OK;
     for (int k = 0; status == HARPE_OK && k < dives; k++)
-        status = harpe_draft_dive(search, tools, draft, orders[k], width, error);
+        status = harpe_draft_dive(search, tools, draft, (harpe_dive_order)k, (int)width, error);
     return status;
 }
 
-static harpe_status refine_step(void *user, harpe_tools *tools, size_t number, size_t turn,
-                                bool *is_done, harpe_error *error) {
+static harpe_status refine_step(void *user, harpe_tools *tools, size_t number, harpe_error *error) {
     const run_user *u = user;
     const harpe_search *search = u->search;
     harpe_draft *draft = &search->drafts[u->order[number]];
-    (void)turn;
-    *is_done = true;
     if (harpe_draft_gap(search->frontier, draft) <= HARPE_CLOSED_GAP) return HARPE_OK;
     harpe_assignment_restore(&tools->assignment, draft->option, draft->deadline_ps);
     uint64_t visits = is_dived(search) ? ROUNDING_VISITS_BEFORE_DIVES : ROUNDING_VISITS;
     harpe_status status = harpe_assignment_improve(&tools->assignment, visits, error);
     if (status != HARPE_OK) return status;
     harpe_draft_keep_better(search, draft, &tools->assignment);
-    return is_dived(search) ? dive_first(search, tools, draft, error) : HARPE_OK;
+    return is_dived(search) ? dive(u, tools, draft, error) : HARPE_OK;
 }
 
 harpe_status harpe_search_refine(const harpe_search *search, harpe_error *error) {
     run_user u = {.search = search};
+    for (size_t i = 0; i < search->draft_count; i++)
+        u.weight_sum += weight_of(search, &search->drafts[i]);
     harpe_status status = harpe_draft_order(search, &u.order, error);
     if (status == HARPE_OK) status = run_once(&u, refine_step, error);
     free(u.order);
@@ -152,13 +167,10 @@ static void find_neighbours(run_user *u) {
 }
 
 /* Reads drafts on the hull, which no step changes. */
-static harpe_status join_step(void *user, harpe_tools *tools, size_t number, size_t turn,
-                              bool *is_done, harpe_error *error) {
+static harpe_status join_step(void *user, harpe_tools *tools, size_t number, harpe_error *error) {
     const run_user *u = user;
     const harpe_search *search = u->search;
     harpe_draft *draft = &search->drafts[number];
-    (void)turn;
-    *is_done = true;
     if (u->fast[number] == NO_DRAFT) return HARPE_OK;
     const int32_t *fast = search->drafts[u->fast[number]].option;
     const int32_t *slow = search->drafts[u->slow[number]].option;
@@ -232,12 +244,9 @@ static void follow(const run_user *u, const harpe_draft *draft) {
     harpe_switching_follow(u->search->problem, !may_be_slower, draft->frequency_mhz);
 }
 
-static harpe_status finish_step(void *user, harpe_tools *tools, size_t number, size_t turn,
-                                bool *is_done, harpe_error *error) {
+static harpe_status finish_step(void *user, harpe_tools *tools, size_t number, harpe_error *error) {
     const run_user *u = user;
     harpe_draft *draft = &u->search->drafts[u->order[number]];
-    (void)turn;
-    *is_done = true;
     draft->frequency_mhz =
         harpe_calloc((size_t)u->search->problem->instruction_count, sizeof *draft->frequency_mhz);
     if (!draft->frequency_mhz) return harpe_fail_memory(error);

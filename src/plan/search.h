@@ -7,8 +7,8 @@
 #include "plan/draft.h"
 
 /* Improves each draft by local search, and replaces it by the best result of some dives at its
- * deadline, if this is nearer to the lower bound. Large problems are not dived. Fails with
- * HARPE_INTERRUPTED if `report` returns false. */
+ * deadline, if this is nearer to the lower bound. Drafts near the fastest plan have the widest
+ * dives. Large problems are not dived. Fails with HARPE_INTERRUPTED if `report` returns false. */
 harpe_status harpe_search_refine(const harpe_search *search, harpe_error *error);
 
 /* Joins, for each draft that is not on the lower convex hull of all drafts, its two neighbours on

@@ -9,6 +9,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "plan/graph_deadline.h"
+#include "plan/plan_set_contents.h"
 #include "plan/walk.h"
 
 /* Two sums of thousands of doubles agree within about this relative difference. */
@@ -515,4 +516,12 @@ harpe_status harpe_plan_verify(const harpe_problem *problem, const harpe_frontie
                           plan->time_s, plan->energy_j, plan->lower_bound_j);
     }
     return HARPE_OK;
+}
+
+harpe_status harpe_plan_set_verify(const harpe_problem *problem, const harpe_frontier *frontier,
+                                   const harpe_plan_set *plans, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    for (size_t i = 0; i < plans->count && status == HARPE_OK; i++)
+        status = harpe_plan_verify(problem, frontier, &plans->plans[i], error);
+    return status;
 }

@@ -318,6 +318,23 @@ class Plan(ProgramTest):
             if path.name != "plan.json":  # contains the times of solving
                 self.assertEqual(path.read_bytes(), (self.path / "b" / path.name).read_bytes())
 
+    def test_threads_do_not_change_the_plans(self):
+        for threads in (1, 3, 4096):
+            self.plan("--no-pictures", "--threads", threads, directory=f"plans{threads}")
+        plans = sorted((self.path / "plans1").glob("freqs_pipeline_*"))
+        self.assertGreater(len(plans), 3)
+        for path in plans:
+            for threads in (3, 4096):
+                self.assertEqual((self.path / f"plans{threads}" / path.name).read_bytes(),
+                                 path.read_bytes())
+        for value in ("0", "-2", "1.5", "4097", "x"):
+            self.refuse(2, "--threads", "plan", "-i", "profile.csv", "-m", 4, "-p", 84,
+                        "-o", "refused", f"--threads={value}")
+
+    def test_effort_is_gone(self):
+        self.refuse(2, "--effort is gone", "plan", "-i", "profile.csv", "-m", 4, "-p", 84,
+                    "-o", "plans", "--effort", 10)
+
     def test_one_blocking_power_per_rank(self):
         one = self.succeed("plan", "--inst-profile", "profile.csv", "--num-mbs", 4, "--p2p-power",
                            "84,84,84,84", "--bound-only", "--json").json()

@@ -150,7 +150,6 @@ class Replicas(ProgramTest):
         self.job(replicas=2, peers=1)
         usual = ["plan", "-i", "gpus.csv", "--replicas", "-m", 4, "-o", "plans"]
         for message, flags in (("--plans cannot", ["--plans", 5]),
-                               ("--effort cannot", ["--effort", 1]),
                                ("--min-dwell and costs of changes cannot", ["--min-dwell", 1]),
                                ("--bound-only cannot", ["--bound-only"]),
                                ("--gpus-per-stage cannot", ["--gpus-per-stage", 2]),

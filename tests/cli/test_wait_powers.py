@@ -107,8 +107,8 @@ class WaitPowers(ProgramTest):
         # Two stages: plans whose clocks hold (--min-dwell) take long.
         self.profile("profile.csv", 2, "--force")
         waits = self.powers("wait,blocking_power\n,84\nend,50\n")
-        for number, flags in enumerate((["--effort", 0.1], ["--min-dwell", 0.1],
-                                        ["--overhead-power", 500], ["--plans", "all"],
+        for number, flags in enumerate((["--min-dwell", 0.1], ["--overhead-power", 500],
+                                        ["--plans", "all"],
                                         ["--cost-model", "exponential"])):
             _, table = self.plan(f"plans{number}", "--wait-powers", waits, *flags)
             self.assertGreaterEqual(len(table), 1)

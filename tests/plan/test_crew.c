@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Threads that share a run: the result does not depend on their number, each number is worked on
- * once and never twice at a time, failures and stops end the run, and the calling thread reports
+ * once, failures and stops end the run, and the calling thread reports
  * until the end. The linker wraps sched_getaffinity, so that there are as many cores as a test
  * wants. */
 #include <setjmp.h>
@@ -73,26 +73,22 @@ static void shared_init(shared *s, const parts *p) {
     s->failing = NUMBERS;
 }
 
-/* Improves the fastest plan with the thread's own diver. Each number has its own random windows. */
-static harpe_status improve(void *user, harpe_tools *tools, size_t number, size_t turn,
-                            bool *is_done, harpe_error *error) {
+/* Improves the fastest plan with the thread's own tools. Each number has its own budget. */
+static harpe_status improve(void *user, harpe_tools *tools, size_t number, harpe_error *error) {
     shared *s = user;
-    (void)turn;
-    assert_false(*is_done);
+    harpe_assignment *a = &tools->assignment;
     assert_int_equal(atomic_fetch_add(&s->at_work[number], 1), 0);
     atomic_fetch_add(&s->begun, 1);
     atomic_fetch_add(&s->steps[number], 1);
-    memset(tools->option, 0, (size_t)s->p->problem->instruction_count * sizeof *tools->option);
-    tools->diver.random = number + 1;
-    harpe_diver_take(&tools->diver, tools->option, s->deadline_ps);
-    harpe_diver_improve(&tools->diver, 3000);
-    for (int32_t i = 0; i < s->p->problem->instruction_count; i++)
-        s->option[number][i] = tools->diver.option[i];
-    s->energy_j[number] = tools->diver.energy_j;
+    memset(tools->ordered, 0, (size_t)a->count * sizeof *tools->ordered);
+    harpe_assignment_restore(a, tools->ordered, s->deadline_ps);
+    harpe_status status = harpe_assignment_settle(a, s->deadline_ps, error);
+    if (status == HARPE_OK) status = harpe_assignment_improve(a, 100 * number, error);
+    memcpy(s->option[number], a->option, (size_t)a->count * sizeof *a->option);
+    s->energy_j[number] = a->energy_j;
     atomic_fetch_sub(&s->at_work[number], 1);
-    *is_done = true;
     if (number == s->failing) return harpe_fail(error, HARPE_INFEASIBLE, "number %zu", number);
-    return HARPE_OK;
+    return status;
 }
 
 static bool count_report(void *user, size_t begun) {
@@ -155,14 +151,11 @@ static void nothing_to_do(void **state) {
     parts_usual(&p, 63);
     harpe_crew crew;
     crew_init(&crew, &p, 4);
-    for (int with_end = 0; with_end < 2; with_end++) {
-        const harpe_crew_run run = {.end_s = with_end ? harpe_clock_s() + 1000 : 0,
-                                    .step = improve};
-        bool stopped = true;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_crew_do(&crew, &run, &stopped, &error), error);
-        assert_false(stopped);
-    }
+    const harpe_crew_run run = {.step = improve};
+    bool stopped = true;
+    harpe_error error = {.message = ""};
+    assert_ok(harpe_crew_do(&crew, &run, &stopped, &error), error);
+    assert_false(stopped);
     harpe_crew_clear(&crew);
     parts_clear(&p);
 }
@@ -203,52 +196,7 @@ static void failures_and_stops_end_a_run(void **state) {
     parts_clear(&p);
 }
 
-/* ---- Runs with an end ------------------------------------------------------------------------ */
-
-/* Number n is done after n + 1 turns; 7 is never done. */
-static harpe_status count_turn(void *user, harpe_tools *tools, size_t number, size_t turn,
-                               bool *is_done, harpe_error *error) {
-    shared *s = user;
-    (void)tools;
-    (void)turn;
-    (void)error;
-    assert_int_equal(atomic_fetch_add(&s->at_work[number], 1), 0);
-    int steps = atomic_fetch_add(&s->steps[number], 1) + 1;
-    *is_done = number != 7 && steps == (int)number + 1;
-    if (number == 7) pause_ms(1);
-    atomic_fetch_sub(&s->at_work[number], 1);
-    return HARPE_OK;
-}
-
-static void runs_with_an_end(void **state) {
-    (void)state;
-    static const int threads[] = {1, 2, 7, 64};
-    parts p;
-    parts_usual(&p, 65);
-    static shared s;
-    for (size_t k = 0; k < sizeof threads / sizeof *threads; k++) {
-        harpe_crew crew;
-        crew_init(&crew, &p, threads[k]);
-        for (int endless = 0; endless < 2; endless++) {
-            shared_init(&s, &p);
-            double end_s = harpe_clock_s() + (endless ? 0.15 : 1000);
-            const harpe_crew_run run = {.count = endless ? 20 : 7,
-                                        .end_s = end_s,
-                                        .step = count_turn,
-                                        .report = count_report,
-                                        .user = &s};
-            bool stopped = true;
-            harpe_error error = {.message = ""};
-            assert_ok(harpe_crew_do(&crew, &run, &stopped, &error), error);
-            assert_false(stopped);
-            if (endless) assert_true(harpe_clock_s() >= end_s && s.steps[7] > 3);
-            for (size_t n = 0; n < run.count && !endless; n++)
-                assert_int_equal(s.steps[n], n + 1);
-        }
-        harpe_crew_clear(&crew);
-    }
-    parts_clear(&p);
-}
+/* ---- Long steps ------------------------------------------------------------------------------ */
 
 typedef struct long_step {
     pthread_t caller;
@@ -259,12 +207,11 @@ typedef struct long_step {
 
 /* The caller's step ends when another thread has begun the last step, which goes on until it was
  * reported five times. */
-static harpe_status outlast_the_caller(void *user, harpe_tools *tools, size_t number, size_t turn,
-                                       bool *is_done, harpe_error *error) {
+static harpe_status outlast_the_caller(void *user, harpe_tools *tools, size_t number,
+                                       harpe_error *error) {
     long_step *s = user;
     (void)tools;
     (void)number;
-    (void)turn;
     (void)error;
     double limit_s = harpe_clock_s() + 20;
     atomic_fetch_add(&s->begun, 1);
@@ -274,7 +221,6 @@ static harpe_status outlast_the_caller(void *user, harpe_tools *tools, size_t nu
         if (s->has_waited_too_long) break;
         pause_ms(1);
     }
-    *is_done = is_caller || !s->stops;
     return HARPE_OK;
 }
 
@@ -292,13 +238,10 @@ static void the_caller_reports_while_others_work(void **state) {
     parts_usual(&p, 66);
     harpe_crew crew;
     crew_init(&crew, &p, 2);
-    for (int kind = 0; kind < 4; kind++) {
-        long_step s = {.caller = pthread_self(), .stops = kind % 2 == 1};
-        const harpe_crew_run run = {.count = 2,
-                                    .end_s = kind / 2 ? harpe_clock_s() + 1000 : 0,
-                                    .step = outlast_the_caller,
-                                    .report = report_of_the_caller,
-                                    .user = &s};
+    for (int stops = 0; stops < 2; stops++) {
+        long_step s = {.caller = pthread_self(), .stops = stops == 1};
+        const harpe_crew_run run = {
+            .count = 2, .step = outlast_the_caller, .report = report_of_the_caller, .user = &s};
         bool stopped = !s.stops;
         harpe_error error = {.message = ""};
         assert_ok(harpe_crew_do(&crew, &run, &stopped, &error), error);
@@ -316,7 +259,6 @@ int main(void) {
         cmocka_unit_test(crews_are_not_larger_than_the_machine),
         cmocka_unit_test(nothing_to_do),
         cmocka_unit_test(failures_and_stops_end_a_run),
-        cmocka_unit_test(runs_with_an_end),
         cmocka_unit_test(the_caller_reports_while_others_work),
     };
     return cmocka_run_group_tests_name("crew", tests, NULL, NULL);

@@ -197,7 +197,6 @@ static void plans_pass_the_checker(void **state) {
         if (strcmp(name, "interleaved-1f1b") == 0) options.chunks = 2;
         pair p = random_pair(&options, trial % 2 == 1, &random);
         harpe_plan_request request = {.count = 6, .threads = 2};
-        if (trial % 3 == 1) request.effort_s = 0.05;
         if (trial % 3 == 2)
             request.clock_switch = (harpe_clock_switch){.minimum_dwell_s = 0.1, .energy_j = 0.5};
         harpe_frontier *frontier = NULL;

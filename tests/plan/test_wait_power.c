@@ -290,7 +290,7 @@ static void plans_of_all_schedules_are_verified(void **state) {
             harpe_problem *problem = random_wait_problem(&options, &random, &powers, 2);
             harpe_frontier *frontier = NULL;
             harpe_plan_set *plans = NULL;
-            harpe_plan_request request = {.count = 8, .effort_s = trial == 0 ? 0.1 : 0};
+            harpe_plan_request request = {.count = 8};
             harpe_error error = {.message = ""};
             assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error),
                       error);

@@ -543,25 +543,12 @@ class LongWork(PlanTest):
         with self.assertRaisesRegex(harpe.HarpeError, "interrupt|stop"):
             self.solve(progress=lambda phase, fraction: False, **self.SIZE)
 
-    def test_effort_raises_the_bound_and_can_end_early(self):
-        frontier = self.solve(**self.SMALL)
-        told = []
-
-        def stop(phase, fraction):
-            told.append(phase)
-            return not phase.startswith(("improving", "bounding"))
-
-        ended = self.solve(effort=1e5, threads=2, progress=stop, **self.SMALL)
-        self.assertTrue(told[-1].startswith("planning"), told[-1])
-        improved = self.solve(effort=0.5, **self.SMALL)
-        for one in (ended, improved):
-            for plan in one.plans:
-                self.assertGreaterEqual(plan.lower_bound, one.bound_at(plan.time))
-                self.assertLessEqual(plan.lower_bound, plan.energy * (1 + 1e-9))
-                self.assertGreaterEqual(plan.energy, frontier.bound_at(plan.time) * (1 - 1e-9))
-        for wrong in ({"effort": -1}, {"effort": float("nan")}, {"threads": -1}):
-            with self.assertRaises(harpe.HarpeError):
-                self.solve(**wrong, **self.SMALL)
+    def test_threads_do_not_change_the_plans(self):
+        one, many = (self.solve(threads=threads, **self.SMALL) for threads in (1, 0))
+        self.assertEqual([plan.frequencies for plan in one.plans],
+                         [plan.frequencies for plan in many.plans])
+        with self.assertRaises(harpe.HarpeError):
+            self.solve(threads=-1, **self.SMALL)
 
     def test_exception_in_progress_reaches_the_caller(self):
         def fail(phase, fraction):

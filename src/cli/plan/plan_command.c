@@ -80,14 +80,9 @@ static const struct argp_option flags[] = {
      "Plans to make: one for each vertex of the frontier, about N evenly spread in time (default "
      "100), or none",
      4},
-    {"effort", FLAG_EFFORT, "SECONDS", 0,
-     "Improve the plans for SECONDS after they are made; Ctrl-C ends the improvement and keeps its "
-     "result (default 0)",
-     4},
+    {"effort", FLAG_EFFORT, "SECONDS", OPTION_HIDDEN, NULL, 4},
     {"threads", FLAG_THREADS, "N", 0,
-     "Make plans on at most N threads (default: all cores); without --effort the plans do not "
-     "depend on it",
-     4},
+     "Make plans on at most N threads (default: all cores); the plans do not depend on it", 4},
     {"min-dwell", FLAG_MIN_DWELL, "S", 0,
      "Make plans in which each clock holds for at least S seconds (default 0)", 4},
     {"switch-latency", FLAG_SWITCH_LATENCY, "S|FILE", 0,
@@ -137,7 +132,6 @@ static void check_replicas(const struct argp_state *state, const plan_arguments 
     const char *flag = arguments->input.graph_path           ? "--graph"
                        : arguments->export_path              ? "--export-graph"
                        : arguments->bound_only               ? "--bound-only"
-                       : arguments->request.effort_s > 0     ? "--effort"
                        : arguments->plans_given              ? "--plans"
                        : has_switch(arguments)               ? "--min-dwell and costs of changes"
                        : arguments->input.gpus_per_stage > 0 ? "--gpus-per-stage"
@@ -184,8 +178,9 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         change->energy_j = harpe_flag_double(state, "--switch-energy", argument, 0, 1e6);
         return 0;
     case FLAG_EFFORT:
-        arguments->request.effort_s = harpe_flag_double(state, "--effort", argument, 0, 1e6);
-        return 0;
+        harpe_flag_fail(state,
+                        "--effort is gone: plans near the fastest are now always improved, by "
+                        "a fixed amount of work; leave it out");
     case FLAG_THREADS:
         arguments->request.threads = harpe_flag_int(state, "--threads", argument, 1, 4096);
         return 0;
@@ -246,7 +241,6 @@ static json_t *arguments_json(const plan_arguments *arguments) {
                         : change->takes_profile ? json_string("profile")
                                                 : json_real(change->latency_s));
     json_object_set_new(object, "switch_energy_j", json_real(change->energy_j));
-    json_object_set_new(object, "effort_s", json_real(arguments->request.effort_s));
     return object;
 }
 
@@ -331,23 +325,6 @@ static harpe_status print_result(const plan_arguments *arguments, const harpe_pl
         directory ? harpe_command_json_text(directory) : json_null(), "notes",
         harpe_plan_notes_and(&arguments->input, result->dwell_note));
     return harpe_command_print_json(object, error);
-}
-
-/* The progress of the terminal, and what Ctrl-C does: while plans are being improved, it ends only
- * the improvement. */
-typedef struct plan_progress {
-    harpe_terminal_progress terminal;
-    harpe_progress shown;
-    bool has_ended_early;
-} plan_progress;
-
-static bool report_progress(void *user, const char *phase, double fraction) {
-    plan_progress *p = user;
-    if (p->shown.report(p->shown.user, phase, fraction)) return true;
-    if (strncmp(phase, "improving", strlen("improving")) == 0 ||
-        strncmp(phase, "bounding", strlen("bounding")) == 0)
-        p->has_ended_early = harpe_terminal_progress_forget_interrupt();
-    return false;
 }
 
 /* Gives an interruption the same message, no matter where it was noticed. */
@@ -444,9 +421,8 @@ int harpe_plan_command(int argc, char **argv) {
         harpe_status status = run_replicas(&arguments, &error);
         return finish_command(&arguments, status, &error);
     }
-    plan_progress shown = {0};
-    shown.shown = harpe_terminal_progress_start(&shown.terminal, arguments.quiet);
-    harpe_progress progress = {.report = report_progress, .user = &shown};
+    harpe_terminal_progress terminal;
+    harpe_progress progress = harpe_terminal_progress_start(&terminal, arguments.quiet);
     harpe_directory directory = {0};
     harpe_plan_result result = {0};
     harpe_status status = HARPE_OK;
@@ -454,10 +430,7 @@ int harpe_plan_command(int argc, char **argv) {
     if (status == HARPE_OK) status = solve(&arguments, &progress, &result, &error);
     if (status == HARPE_OK && arguments.output_directory)
         status = write_output(&arguments, &result, &directory, &error);
-    harpe_terminal_progress_clear(&shown.terminal);
-    if (status == HARPE_OK && shown.has_ended_early && !arguments.quiet)
-        (void)fputs("harpe plan: the improvement was ended by Ctrl-C; its result is kept\n",
-                    stderr);
+    harpe_terminal_progress_clear(&terminal);
     harpe_directory_abort(&directory);
     if (status == HARPE_OK && !arguments.quiet)
         harpe_plan_notes_print("plan", &arguments.input, result.dwell_note);
