@@ -14,38 +14,34 @@ from search import profiles
 from search.library import Library, Refused
 from tables import Table, count, percent, seconds
 
-# Goals for 8 x 24, in percent: mean and worst gap, without and with an effort of 60 s.
-GOALS = {("Bloom-like", False): (0.10, 0.30), ("Bloom-like", True): (0.06, 0.12),
-         ("GPT-3-like", True): (0.16, 0.55)}
+# Goals for 8 x 24, in percent: mean and worst gap.
+GOALS = {"Bloom-like": (0.10, 0.30)}
+# A plan is near the fastest one if it takes at most this times as long.
+NEAR = 1.02
 COLUMNS = ("number", "build", "ranks", "microbatches", "instructions", "clock_count", "plans",
-           "mean_gap_percent", "worst_gap_percent", "mean_tight_percent", "worst_tight_percent",
-           "cpu_s", "wall_s")
+           "mean_gap_percent", "worst_gap_percent", "near_gap_percent", "cpu_s", "wall_s")
 
 
-def gaps_of(found, bound="bound_j"):
-    return [100 * (plan["energy_j"] / plan[bound] - 1) for plan in found["plans"]]
+def gap_of(plan):
+    return 100 * (plan["energy_j"] / plan["bound_j"] - 1)
 
 
 def measure(library, job, folder, **settings):
-    """Returns the row of one job and one build, or None if this build refuses the job. An effort
-    adds plans beside those that were asked for: it is measured with the times of the plans without
-    an effort, which gives one plan for each time."""
+    """Returns the row of one job and one build, or None if this build refuses the job."""
     written = job.write(folder)
     try:
-        if settings.get("effort_s"):
-            first = library.plan(written, **{**settings, "effort_s": 0})
-            settings["times"] = [plan["time_s"] for plan in first["plans"]]
         found = library.plan(written, **settings)
     except Refused as reason:
         print(f"{job.name}: {job.schedule} {job.ranks} x {job.microbatches}: {reason}",
               file=sys.stderr)
         return None
-    gaps, tight = gaps_of(found), gaps_of(found, "tight_bound_j")
+    gaps = [gap_of(plan) for plan in found["plans"]]
+    near = [gap_of(plan) for plan in found["plans"] if plan["time_s"] <= NEAR * found["fastest_s"]]
     return {**job.tags, "ranks": job.ranks, "microbatches": job.microbatches,
             "instructions": found["instructions"], "plans": len(gaps),
             "clock_count": len({row[2] for row in job.rows}),
             "mean_gap_percent": statistics.fmean(gaps), "worst_gap_percent": max(gaps),
-            "mean_tight_percent": statistics.fmean(tight), "worst_tight_percent": max(tight),
+            "near_gap_percent": statistics.fmean(near),
             "cpu_s": found["cpu_s"], "wall_s": found["wall_s"]}
 
 
@@ -71,6 +67,7 @@ def add_group(table, name, builds, rows):
     for build in builds:
         own = [row for row in rows if row["build"] == build and row["number"] in common]
         cells += [spread(own, "mean_gap_percent"), spread(own, "worst_gap_percent"),
+                  spread(own, "near_gap_percent"),
                   seconds(sum(row["cpu_s"] for row in own))]
     table.add(name, count(len(common)), *cells)
 
@@ -79,12 +76,14 @@ def group_table(builds, rows, seed, plans):
     header = ["jobs", "number"]
     for build in builds:
         suffix = "" if len(builds) == 1 else f", {build}"
-        header += [f"mean gap{suffix}", f"worst gap{suffix}", f"processor time{suffix}"]
+        header += [f"mean gap{suffix}", f"worst gap{suffix}", f"near the fastest{suffix}",
+                   f"processor time{suffix}"]
     table = Table(
         "Gaps on generated jobs",
         f"Each job has a generated profile and one of all schedules (seed {seed}). The planner "
         f"makes about {plans} plans for it. The gap is 100 (energy - bound) / bound at the plan's "
-        "own time. A job has a mean gap and a worst gap of its plans. A cell shows three values: "
+        "own time. A job has a mean gap and a worst gap of its plans, and a mean gap of those that "
+        f"take at most {100 * NEAR - 100:.0f} % longer than the fastest. A cell shows three values: "
         "the median of the jobs, the 90th percentile, and the maximum.", header)
     add_group(table, "all", builds, rows)
     for kind in ("schedule", "clocks", "shape", "noise", "balance", "size"):
@@ -111,9 +110,8 @@ def add_likes(table, name, build, own, goal):
     """Adds the line of the jobs of one kind. `goal`: mean and worst gap in %, or None."""
     mean = statistics.fmean(row["mean_gap_percent"] for row in own)
     worst = max(row["worst_gap_percent"] for row in own)
-    tight = statistics.fmean(row["mean_tight_percent"] for row in own)
-    worst_tight = max(row["worst_tight_percent"] for row in own)
-    table.add(name, build, percent(mean), percent(worst), f"{tight:.3f} %; {worst_tight:.3f} %",
+    near = statistics.fmean(row["near_gap_percent"] for row in own)
+    table.add(name, build, percent(mean), percent(worst), percent(near),
               f"{goal[0]:.2f}; {goal[1]:.2f} %" if goal else "-",
               "-" if not goal else " / ".join("yes" if value <= limit else "NO"
                                               for value, limit in zip((mean, worst), goal)),
@@ -123,30 +121,23 @@ def add_likes(table, name, build, own, goal):
 
 def like_table(chosen, libraries, folder):
     """Measures jobs that resemble the published profiles, and compares with the goals."""
-    effort_s = chosen.effort
     table = Table(
         "Gaps on profiles like the published ones",
         f"{chosen.likes} generated profiles of each kind, 8 stages, 24 microbatches, "
-        f"{chosen.plans} plans" + (f", `--effort {effort_s:g}`" if effort_s else "") +
-        ". The mean gap is the mean of all plans of all profiles. The higher bound is that of an "
-        "effort; without one it is the relaxation's. All stages but the last are equal in the "
-        "published profiles.",
-        ["profiles", "build", "mean gap", "worst gap", "to the higher bound, mean; worst", "goal",
-         "met", "processor time of one", "time of one"])
+        f"{chosen.plans} plans. The mean gap is the mean of all plans of all profiles. All stages "
+        "but the last are equal in the published profiles.",
+        ["profiles", "build", "mean gap", "worst gap", "near the fastest", "goal", "met",
+         "processor time of one", "time of one"])
     rows = []
     for kind, has_equal_stages in itertools.product(profiles.LIKES, (True, False)):
         jobs = [profiles.job_like(kind, chosen.seed + seed, has_equal_stages=has_equal_stages)
                 for seed in range(chosen.likes)]
         name = f"{kind}, {'equal' if has_equal_stages else 'unequal'} stages"
         for build, library in libraries.items():
-            if build != "now" and effort_s:
-                continue
-            own = [{"number": seed, "build": build, **measure(library, job, folder,
-                                                              plans=chosen.plans,
-                                                              effort_s=effort_s)}
+            own = [{"number": seed, "build": build,
+                    **measure(library, job, folder, plans=chosen.plans)}
                    for seed, job in enumerate(jobs)]
-            add_likes(table, name, build, own,
-                      GOALS.get((kind, bool(effort_s))) if build == "now" else None)
+            add_likes(table, name, build, own, GOALS.get(kind) if build == "now" else None)
             rows += own
     return table, rows
 
@@ -173,8 +164,6 @@ def arguments(words, builds):
                         help="the largest jobs that are generated (default 4096)")
     parser.add_argument("--likes", type=int, default=3, metavar="N",
                         help="Bloom-like and GPT-3-like profiles, each (default 3; 0: none)")
-    parser.add_argument("--effort", type=float, default=0, metavar="SECONDS",
-                        help="effort for the profiles like the published ones (default 0)")
     parser.add_argument("--output", metavar="FILE", help="write one row for each job as CSV")
     chosen = parser.parse_args(words)
     if chosen.instances < 0 or chosen.likes < 0 or chosen.plans < 1:

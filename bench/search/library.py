@@ -48,7 +48,7 @@ class Library:
 
     def plan(self, job, **settings):
         """Plans a job (Job.write). Settings: `plans` (a number) or `times` (seconds), min_dwell_s,
-        effort_s, threads, bound_only, with_clocks, with_reports. Returns worker.results with times,
+        threads, bound_only, with_clocks, with_reports. Returns worker.results with times,
         and raises Refused if the library reports an error."""
         self._process.stdin.write(json.dumps({**job, **settings}) + "\n")
         self._process.stdin.flush()

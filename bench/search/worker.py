@@ -41,7 +41,10 @@ def make_problem(job):
 
 def make_request(job):
     times = job.get("times")
-    request = b.harpe_plan_request(effort_s=job.get("effort_s", 0), threads=job.get("threads", 0))
+    # Older libraries read more members, which are 0.
+    room = C.create_string_buffer(C.sizeof(b.harpe_plan_request) + 64)
+    request = b.harpe_plan_request.from_buffer(room)
+    request.threads = job.get("threads", 0)
     request.clock_switch.minimum_dwell_s = job.get("min_dwell_s", 0)
     if times is None:
         request.choice, request.count = b.HARPE_PLANS_SPREAD, job.get("plans", 100)
@@ -52,8 +55,7 @@ def make_request(job):
 
 
 def describe(plan, bound_j, instructions, with_clocks):
-    found = {"time_s": plan.time_s, "energy_j": plan.energy_j, "bound_j": bound_j,
-             "tight_bound_j": plan.lower_bound_j}
+    found = {"time_s": plan.time_s, "energy_j": plan.energy_j, "bound_j": bound_j}
     if with_clocks:
         found["mhz"] = plan.frequency_mhz[:instructions]
     return found
