@@ -12,6 +12,8 @@
 - Time passes in three files: src/base/clock.c reads clocks, src/base/wait.c waits and locks, and src/base/thread.c
   starts and joins threads. Numbers and ends of processes come from src/base/process.c, and random numbers from
   src/base/random.c. The list OTHER_WAITS names the files of src/ and emulator/ that still wait by themselves.
+- The planner's work has no limit of time: the files of src/plan read the clock only to say how long a part took
+  (harpe_work), and crew.c to report progress. So plans depend on no machine and no load.
 
 The rule for braces (none around one statement that fits on one line) is that of clang-format; the
 test house_format checks it.
@@ -47,6 +49,9 @@ OTHER_WAITS = {
     "src/server/scheduler/program.c": ("sigtimedwait", "takes a pending SIGPIPE, and does not wait"),
     "src/server/scheduler/supervisor.c": ("setitimer", "ends its own start if that takes too long"),
 }
+CLOCK_READ = re.compile(r"harpe_clock_n?s\(\)")
+MEASURED = re.compile(r"double began(?:_s)? = harpe_clock_s\(\);|\bwork\.\w+_s \+?= harpe_clock_s\(\) - began")
+PROGRESS = "src/plan/crew.c"
 WHOLE_BANNER = re.compile(r"[ \t]*/\* ---- [^-\s].*? -{4,} \*/")
 
 
@@ -127,8 +132,17 @@ def time_findings(code, name):
         yield 0, f"calls no {own} any more: remove it from OTHER_WAITS in {pathlib.Path(__file__).name}"
 
 
+def planning_findings(code):
+    measured = {it.start() + it.group().index("harpe_clock") for it in MEASURED.finditer(code)}
+    for it in CLOCK_READ.finditer(code):
+        if it.start() not in measured:
+            yield it.start(), "bound the planner's work by a count, and not by the clock"
+
+
 def findings(text, name="src/x.c"):
     code = blank(text)
+    if name.startswith("src/plan/") and name != PROGRESS:
+        yield from planning_findings(code)
     if name.startswith("src/") and name != RECEIVER:
         yield from waiting_findings(code)
     if name.startswith(("src/", "emulator/")) and name not in TIME_FILES:
@@ -158,6 +172,9 @@ def check_itself():
     right = ("return p != NULL;", "if (!p) f();", "if (status != HARPE_OK) f();", "if (status(p)) f();",
              "r = flock(fd, LOCK_EX | LOCK_NB);", "got = recvmsg(fd, &message, MSG_PEEK);",
              "self->poll(1);", "/* if (p == NULL) */", 'say("!status");', f"/* ---- Name {'-' * 84} */", "bool is = p != NULL;")
+    limited, measured = "if (harpe_clock_s() > end_s) return;", "work.solve_s += harpe_clock_s() - began;"
+    if not list(findings(limited, "src/plan/x.c")) or list(findings(measured, "src/plan/x.c")):
+        sys.exit("idioms: the rule of the planner's work is wrong")
     failed = [text for text in wrong if not list(findings(text))]
     failed += [text for text in right if list(findings(text))]
     if failed:
