@@ -82,7 +82,7 @@ static harpe_status dive(const run_user *u, harpe_tools *tools, harpe_draft *dra
     const harpe_search *search = u->search;
     int32_t count = search->problem->instruction_count;
     int dives = count <= 150 ? HARPE_DIVE_ORDERS : count <= 250 ? 2 : 1;
-    int mean_width = count <= 150 ? 3 : count <= 600 ? 4 : count <= 1200 ? 2 : 1;
+    double mean_width = count <= 150 ? 3 : count <= 600 ? 4 : count <= 1200 ? 1.5 : 1;
     double mean_weight = (double)u->weight_sum / (double)search->draft_count;
     double width = fmax(1, round(mean_width * weight_of(search, draft) / mean_weight));
     harpe_status status = HARPE_OK;
