@@ -13,8 +13,9 @@
 #include "plan/evaluate.h"
 #include "plan/switching.h"
 
-/* Ends of instructions, and moves that are looked at. One half is for all plans together, and the
- * other for the best of them. */
+/* Ends of instructions, and moves that are looked at, for each instruction and in all. One half is
+ * for all plans together, and the other for the best of them. */
+#define VISITS UINT64_C(12000)
 #define MOST_VISITS UINT64_C(6000000)
 /* A difference in energy below this is a rounding error. */
 #define SMALLEST_SAVING_J 1e-7
@@ -162,7 +163,7 @@ static double energy_j(mover *m, double most_j) {
  * effective energies. */
 static bool may_apply(mover *m, const move *one, double *added_j) {
     *added_j = 0;
-    m->visits++;
+    m->visits += 1 + (uint64_t)(one->end - one->first) / 2;
     for (int32_t i = one->first; i < one->end; i++) {
         const harpe_choice *choice = harpe_problem_choice(m->problem, i);
         const harpe_profile_point *point = harpe_choice_point(choice, one->mhz);
@@ -455,15 +456,16 @@ harpe_status harpe_change_moves_improve(const harpe_problem *problem,
                                         harpe_error *error) {
     size_t length = harpe_problem_instruction_count(problem), best = 0;
     double best_j = INFINITY, found_j = INFINITY;
+    uint64_t visits = length < MOST_VISITS / VISITS ? VISITS * length : MOST_VISITS;
     harpe_status status = HARPE_OK;
     for (size_t k = 0; k < count && status == HARPE_OK; k++) {
-        status = improve(problem, cost, deadline_s, MOST_VISITS / (2 * count),
-                         plans_mhz + k * length, &found_j, error);
+        status = improve(problem, cost, deadline_s, visits / (2 * count), plans_mhz + k * length,
+                         &found_j, error);
         if (found_j >= best_j) continue;
         best_j = found_j;
         best = k;
     }
     memcpy(frequency_mhz, plans_mhz + best * length, length * sizeof *frequency_mhz);
     if (status != HARPE_OK || !isfinite(best_j)) return status;
-    return improve(problem, cost, deadline_s, MOST_VISITS / 2, frequency_mhz, &best_j, error);
+    return improve(problem, cost, deadline_s, visits / 2, frequency_mhz, &best_j, error);
 }

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "plan/deadline_plans.h"
+#include "plan/evaluate.h"
 #include "plan/graph_deadline.h"
 #include "plan/plan_set_contents.h"
 #include "plan/plan_times.h"
@@ -55,6 +56,7 @@ typedef struct maker {
     double fraction;                /* progress reported last, 0 to 1; never falls */
     double share_from, share;       /* where the present part of the work begins, and its share */
     bool keeps_prices;
+    double change_j;     /* energy of a change of clock */
     size_t done, wanted; /* drafts made so far, and in total */
 } maker;
 
@@ -246,6 +248,20 @@ static void clear_plan(harpe_plan *plan) {
     *plan = (harpe_plan){0};
 }
 
+/* Returns the energy of a plan with that of its changes of clock. */
+static double cost_j(const maker *m, const harpe_plan *plan) {
+    size_t changes = 0;
+    for (int r = 0; m->change_j > 0 && r < m->problem->rank_count; r++) {
+        int now_mhz = harpe_evaluate_last_clock_mhz(m->problem, r, plan->frequency_mhz);
+        for (size_t i = m->problem->rank_offset[r]; i < m->problem->rank_offset[r + 1]; i++) {
+            if (plan->frequency_mhz[i] == 0 || plan->frequency_mhz[i] == now_mhz) continue;
+            now_mhz = plan->frequency_mhz[i];
+            changes++;
+        }
+    }
+    return plan->energy_j + m->change_j * (double)changes;
+}
+
 /* Goes through the plans, fastest first, and keeps those that need less energy than every faster
  * plan. Compares only evaluated numbers. The assignment's numbers can differ from them, because
  * they are added in another order, and because changes of clock may have been merged. */
@@ -254,7 +270,7 @@ static void drop_dominated(const maker *m, harpe_plan_set *set) {
     qsort(set->plans, set->count, sizeof *set->plans, compare_plans);
     for (size_t i = 0; i < set->count; i++) {
         harpe_plan *plan = &set->plans[i], *last = kept > 0 ? &set->plans[kept - 1] : NULL;
-        if (last && plan->energy_j >= last->energy_j - energy_rounding_j(m, last)) {
+        if (last && cost_j(m, plan) >= cost_j(m, last) - energy_rounding_j(m, last)) {
             clear_plan(plan);
             continue;
         }
@@ -322,14 +338,35 @@ static harpe_plan_set *new_set(size_t room, harpe_error *error) {
     return NULL;
 }
 
+/* Adds, for each draft, the best plan with one clock for all GPUs within the draft's time. The plan
+ * at the highest clocks is left out where it has several. */
+static harpe_status add_one_clock(maker *m, harpe_plan_set *all, harpe_error *error) {
+    harpe_plan_set *simple = NULL;
+    if (m->problem->graph) return HARPE_OK;
+    harpe_status status = harpe_plan_set_one_clock(m->problem, &simple, error);
+    for (size_t i = 0; i < m->draft_count && status == HARPE_OK; i++) {
+        double most_s = (double)m->drafts[i].deadline_ps / HARPE_PS_PER_S;
+        const harpe_plan *plan = harpe_plan_set_within(simple, most_s * (1 + TIME_ROUNDING));
+        if (!plan || harpe_plan_one_clock_mhz(m->problem, plan->frequency_mhz) == 0) continue;
+        status = copy_plan(m, plan, &all->plans[all->count], error);
+        if (status == HARPE_OK) all->count++;
+    }
+    harpe_plan_set_free(simple);
+    return status;
+}
+
+/* Evaluates the drafts, and chooses among them and the plans with one clock for all GPUs, which a
+ * plan must not be worse than. */
 static harpe_status finish(maker *m, const harpe_plan_request *request,
                            const harpe_frontier *frontier, harpe_plan_set **out,
                            harpe_error *error) {
     bool is_asked = request->choice == HARPE_PLANS_AT;
-    harpe_plan_set *all = new_set(m->draft_count, error);
+    harpe_plan_set *all = new_set(2 * m->draft_count, error);
     harpe_plan_set *asked = is_asked && all ? new_set(request->time_count, error) : NULL;
     harpe_status status = all && (asked || !is_asked) ? HARPE_OK : HARPE_OUT_OF_MEMORY;
     if (status == HARPE_OK) status = finish_drafts(m, all, error);
+    if (status == HARPE_OK && request->choice != HARPE_PLANS_ALL)
+        status = add_one_clock(m, all, error);
     if (status == HARPE_OK) drop_dominated(m, all);
     if (status == HARPE_OK && is_asked) status = pick_asked(m, request, all, asked, error);
     if (status == HARPE_OK && !report(m, m->phase, 1)) status = fail_interrupted(error);
@@ -354,6 +391,7 @@ static harpe_status maker_init(maker *m, const harpe_problem *problem,
     m->progress = progress;
     m->walk_progress = (harpe_progress){.report = report_walk, .user = m};
     m->phase = "solving";
+    m->change_j = request->clock_switch.energy_j;
     m->keeps_prices = harpe_clock_switch_has_cost(problem, &request->clock_switch);
     begin_part(m, SOLVING_SHARE);
     if (!report_part(m, 0)) return fail_interrupted(error);
@@ -433,6 +471,17 @@ static harpe_status add_slower_drafts(maker *m, harpe_error *error) {
     return status;
 }
 
+/* Returns whether a clock must hold for longer than most instructions take. Plans then have few
+ * changes, and clock_runs.c finds them without a draft that is good. */
+static bool has_few_changes(const harpe_problem *problem, const harpe_clock_switch *cost) {
+    double sum_s = 0;
+    size_t count = harpe_problem_instruction_count(problem);
+    for (size_t i = 0; i < count; i++)
+        sum_s += harpe_problem_choice(problem, (int32_t)i)->list.options[0].time_s;
+    double longest_s = harpe_clock_switch_longest_s(problem, cost);
+    return fmax(cost->minimum_dwell_s, longest_s) * (double)count > sum_s;
+}
+
 /* Improves the drafts. The whole frontier is known. */
 static harpe_status improve_all(maker *m, const harpe_plan_request *request,
                                 const harpe_frontier *frontier, harpe_error *error) {
@@ -446,8 +495,9 @@ static harpe_status improve_all(maker *m, const harpe_plan_request *request,
         .user = m,
     };
     begin_part(m, REFINING_SHARE);
-    harpe_status status = harpe_search_refine(&search, error);
-    if (status == HARPE_OK)
+    bool must_refine = !has_few_changes(m->problem, &request->clock_switch);
+    harpe_status status = must_refine ? harpe_search_refine(&search, error) : HARPE_OK;
+    if (status == HARPE_OK && must_refine)
         status = join(m, &search, 1 - SOLVING_SHARE - ROUNDING_SHARE - REFINING_SHARE, error);
     if (status == HARPE_OK && request->choice != HARPE_PLANS_AT &&
         harpe_clock_switch_has_cost(m->problem, &request->clock_switch))

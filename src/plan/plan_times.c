@@ -19,19 +19,37 @@ static int compare_slowest_first(const void *a, const void *b) {
     return 0;
 }
 
-/* Chooses `count` times, spread evenly from T* to T_min, including both. */
-static size_t spread_times(const harpe_walk *walk, size_t count, harpe_wanted_time *items) {
-    int64_t slowest = walk->minimum_energy_ps, fastest = walk->fastest_ps;
-    if (slowest == fastest) count = 1;
-    int64_t steps = count > 1 ? (int64_t)count - 1 : 1;
-    for (int64_t k = 0; k < (int64_t)count; k++) {
-        int64_t time = slowest - (slowest - fastest) / steps * k;
-        int64_t next = slowest - (slowest - fastest) / steps * (k + 1);
-        if (k + 1 == (int64_t)count && count > 1) time = fastest;
-        if (next < fastest || time == fastest) next = time;
-        items[k] = (harpe_wanted_time){.time_ps = time, .next_ps = next, .longest_ps = time};
+/* Users choose among plans that take a little longer than the highest clocks. There is a plan for
+ * each of these slowdowns, however few plans are asked for. */
+static const double near_slowdowns[] = {0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05};
+#define NEAR_COUNT (sizeof near_slowdowns / sizeof near_slowdowns[0])
+
+static harpe_wanted_time wanted_at(const harpe_walk *walk, int64_t time_ps) {
+    return (harpe_wanted_time){
+        .time_ps = time_ps, .next_ps = walk->fastest_ps, .longest_ps = time_ps};
+}
+
+/* Chooses T*, T_min, the times of slowdowns near the highest clocks, and as many times between
+ * these and T* that there are at least `count`, evenly spread. Returns their number. */
+static harpe_status spread_times(const harpe_walk *walk, size_t count, harpe_wanted_times *times,
+                                 harpe_error *error) {
+    int64_t slowest = walk->minimum_energy_ps, fastest = walk->fastest_ps, near = fastest;
+    harpe_plan highest;
+    harpe_status status = harpe_plan_all_maximum(walk->problem, &highest, error);
+    if (status != HARPE_OK) return status;
+    times->items[times->count++] = wanted_at(walk, slowest);
+    if (slowest == fastest) return HARPE_OK;
+    times->items[times->count++] = wanted_at(walk, fastest);
+    for (size_t k = 0; k < NEAR_COUNT; k++) {
+        double time_ps = highest.time_s * (1 + near_slowdowns[k]) * HARPE_PS_PER_S;
+        if (time_ps <= (double)fastest || time_ps >= (double)slowest) continue;
+        near = harpe_round_down(time_ps);
+        times->items[times->count++] = wanted_at(walk, near);
     }
-    return count;
+    int64_t rest = (int64_t)(count > NEAR_COUNT ? count - NEAR_COUNT : 0);
+    for (int64_t k = 1; k <= rest; k++)
+        times->items[times->count++] = wanted_at(walk, near + (slowest - near) / (rest + 1) * k);
+    return HARPE_OK;
 }
 
 static harpe_status asked_times(const harpe_walk *walk, const double *times_s, size_t count,
@@ -57,13 +75,15 @@ static harpe_status asked_times(const harpe_walk *walk, const double *times_s, s
 
 harpe_status harpe_plan_times(const harpe_walk *walk, const harpe_plan_request *request,
                               harpe_wanted_times *out, harpe_error *error) {
-    size_t spread = request->count > 0 ? (size_t)request->count : DEFAULT_COUNT;
-    size_t asked = request->choice == HARPE_PLANS_AT ? request->time_count : 0;
-    out->items = harpe_calloc(spread + asked, sizeof *out->items);
+    bool is_asked = request->choice == HARPE_PLANS_AT;
+    size_t asked = is_asked ? request->time_count : 0;
+    size_t spread = request->count > 0 ? (size_t)request->count : is_asked ? 0 : DEFAULT_COUNT;
+    out->items = harpe_calloc(2 + NEAR_COUNT + spread + asked, sizeof *out->items);
     if (!out->items) return harpe_fail_memory(error);
     harpe_status status = asked_times(walk, request->times_s, asked, out->items, error);
+    out->count = asked;
+    if (status == HARPE_OK && spread > 0) status = spread_times(walk, spread, out, error);
     if (status != HARPE_OK) return status;
-    out->count = asked + spread_times(walk, spread, out->items + asked);
     qsort(out->items, out->count, sizeof *out->items, compare_slowest_first);
     return HARPE_OK;
 }

@@ -111,7 +111,8 @@ static void spread_gives_about_as_many_plans_as_asked(void **state) {
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         made m = make(problem, &(harpe_plan_request){.count = counts[i]});
         size_t made_count = harpe_plan_set_count(m.plans);
-        assert_true(made_count <= (size_t)counts[i] + 1);
+        /* There are always plans near the highest clocks. */
+        assert_true(made_count <= (size_t)counts[i] + 9);
         assert_true(made_count >= (size_t)(counts[i] + 1) / 2);
         for (size_t k = 0; k < made_count; k++)
             assert_good_plan(&m, harpe_plan_set_at(m.plans, k));
