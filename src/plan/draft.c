@@ -23,13 +23,14 @@ void harpe_draft_take(harpe_draft *draft, const harpe_assignment *assignment) {
 }
 
 double harpe_draft_gap(const harpe_frontier *frontier, const harpe_draft *draft) {
-    double bound_j = harpe_frontier_bound_at(frontier, draft->time_s);
+    double bound_j = harpe_frontier_bound_at(frontier, (double)draft->deadline_ps / HARPE_PS_PER_S);
     return (draft->energy_j - bound_j) / fabs(bound_j);
 }
 
 void harpe_draft_keep_better(const harpe_search *search, harpe_draft *draft,
                              const harpe_assignment *assignment) {
-    harpe_draft found = {.time_s = (double)harpe_assignment_time_ps(assignment) / HARPE_PS_PER_S};
+    harpe_draft found = {.deadline_ps = draft->deadline_ps,
+                         .time_s = (double)harpe_assignment_time_ps(assignment) / HARPE_PS_PER_S};
     found.energy_j = assignment->energy_j +
                      harpe_problem_iteration_power_w(search->problem) * found.time_s -
                      harpe_assignment_wait_saving_j(assignment);

@@ -17,7 +17,7 @@ typedef struct harpe_draft {
     int64_t deadline_ps; /* the draft takes at most this time */
     int64_t longest_ps;  /* with a cost of changes, the plan may take this time, even above T* */
     int64_t *price_uw;   /* of the relaxation, by instruction, if changes have a cost; else NULL */
-    bool is_asked;       /* deadline_ps is a time that was asked for */
+    bool is_asked; /* the least energy within deadline_ps is wanted, not a plan near a bound */
     double time_s, energy_j; /* blocking included */
     int *frequency_mhz; /* the finished plan, by instruction; NULL before harpe_search_finish */
 } harpe_draft;
@@ -37,10 +37,11 @@ typedef struct harpe_search {
 /* Copies an assignment into a draft, but not the deadline. */
 void harpe_draft_take(harpe_draft *draft, const harpe_assignment *assignment);
 
-/* Returns the distance of a draft to the relaxation's bound at its time, relative to the bound. */
+/* Returns the distance of a draft to the relaxation's bound at its deadline, relative to the
+ * bound. */
 double harpe_draft_gap(const harpe_frontier *frontier, const harpe_draft *draft);
 
-/* Replaces the draft by the assignment if this is nearer to the lower bound. */
+/* Replaces the draft by the assignment if this needs less energy. */
 void harpe_draft_keep_better(const harpe_search *search, harpe_draft *draft,
                              const harpe_assignment *assignment);
 

@@ -104,12 +104,6 @@ static harpe_status report_rounding(maker *m, harpe_error *error) {
 
 /* ---- Drafts ---------------------------------------------------------------------------------- */
 
-/* Returns the distance to the lower bound at the draft's time, relative to the bound. */
-static double gap_of(const maker *m, const harpe_draft *d) {
-    double bound_j = harpe_walk_bound_j(&m->walk, d->time_s);
-    return (d->energy_j - bound_j) / fabs(bound_j);
-}
-
 /* Stores the relaxed solution of a vertex if the vertex is among the sharpest since the last
  * plan. */
 static void keep_sharpest(void *user, int64_t kink_uw) {
@@ -135,7 +129,7 @@ static harpe_status round_snapshots(maker *m, harpe_error *error) {
         harpe_draft *into = k == 0 ? &m->best : &m->attempt;
         into->deadline_ps = m->assignment->deadline_ps;
         harpe_draft_take(into, m->assignment);
-        if (k > 0 && gap_of(m, &m->attempt) < gap_of(m, &m->best)) {
+        if (k > 0 && m->attempt.energy_j < m->best.energy_j) {
             harpe_draft swapped = m->best;
             m->best = m->attempt;
             m->attempt = swapped;
@@ -338,16 +332,19 @@ static harpe_plan_set *new_set(size_t room, harpe_error *error) {
     return NULL;
 }
 
-/* Adds, for each draft, the best plan with one clock for all GPUs within the draft's time. The plan
- * at the highest clocks is left out where it has several. */
+/* Adds, for the time of each draft, the best plan with one clock for all GPUs, if it needs less
+ * energy than every plan in `all` within this time. Where the highest clocks of instructions
+ * differ, the plan at the highest clocks is not one of them. */
 static harpe_status add_one_clock(maker *m, harpe_plan_set *all, harpe_error *error) {
     harpe_plan_set *simple = NULL;
     if (m->problem->graph) return HARPE_OK;
     harpe_status status = harpe_plan_set_one_clock(m->problem, &simple, error);
     for (size_t i = 0; i < m->draft_count && status == HARPE_OK; i++) {
         double most_s = (double)m->drafts[i].deadline_ps / HARPE_PS_PER_S;
-        const harpe_plan *plan = harpe_plan_set_within(simple, most_s * (1 + TIME_ROUNDING));
+        const harpe_plan *plan = harpe_plan_set_within(simple, most_s);
+        const harpe_plan *best = harpe_plan_set_within(all, most_s);
         if (!plan || harpe_plan_one_clock_mhz(m->problem, plan->frequency_mhz) == 0) continue;
+        if (best && cost_j(m, best) <= plan->energy_j) continue;
         status = copy_plan(m, plan, &all->plans[all->count], error);
         if (status == HARPE_OK) all->count++;
     }
@@ -355,8 +352,8 @@ static harpe_status add_one_clock(maker *m, harpe_plan_set *all, harpe_error *er
     return status;
 }
 
-/* Evaluates the drafts, and chooses among them and the plans with one clock for all GPUs, which a
- * plan must not be worse than. */
+/* Evaluates the drafts, and chooses among them and the plans with one clock for all GPUs that are
+ * better. */
 static harpe_status finish(maker *m, const harpe_plan_request *request,
                            const harpe_frontier *frontier, harpe_plan_set **out,
                            harpe_error *error) {
