@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
+#include "base/thread.h"
 #include "base/wait.h"
 #include "client/controller.h"
 #include "sim/ranks.h"
@@ -301,6 +302,18 @@ static void end_driver_fault(world_job *job, bool at_once) {
     world_tell(&job->notes, "the driver is well");
 }
 
+/* A controller repeats a refused call for 30 s, which is longer than any fault of the driver. The
+ * launcher itself cannot end a fault in time while it waits for a server or for ranks. */
+static void *end_faults(void *user) {
+    world_job *job = user;
+    while (!job->is_calm) {
+        harpe_sleep_ns(LOOK_MS * MILLISECOND);
+        end_driver_fault(job, false);
+        end_disk_fault(job, false);
+    }
+    return NULL;
+}
+
 static void cause_fault(world_job *job) {
     if (job->is_calm || harpe_clock_ns() < job->next_fault_ns) return;
     job->next_fault_ns = harpe_clock_ns() + (int64_t)harpe_world_draw((uint64_t)job->fault_ns);
@@ -453,10 +466,8 @@ static void check_gpus_are_back(world_job *job) {
         until_ns += job->driver_until_ns - harpe_clock_ns();
     uint32_t clock_mhz = 0;
     int held;
-    while ((held = find_held_gpu(job, &clock_mhz)) >= 0 && harpe_clock_ns() < until_ns) {
-        end_driver_fault(job, false);
+    while ((held = find_held_gpu(job, &clock_mhz)) >= 0 && harpe_clock_ns() < until_ns)
         harpe_sleep_ns(LOOK_MS * MILLISECOND);
-    }
     if (held < 0) job->has_killed_controller = false;
     if (held >= 0 && !job->has_killed_controller)
         world_accuse(&job->notes, "GPU %d has %u MHz, and not its %u MHz without a holder", held,
@@ -539,16 +550,21 @@ static bool is_over(world_job *job) {
 static void train(world_job *job, harpe_error *error) {
     harpe_sim_board *board = job->run->board;
     int64_t faults_end_ns = harpe_clock_ns() + (int64_t)(LONGEST_S / 2 * 1e9);
+    pthread_t end_of_faults;
+    if (harpe_thread_start(&end_of_faults, "faults", end_faults, job) != 0) {
+        world_accuse(&job->notes, "a thread does not start");
+        return;
+    }
     while (!is_over(job) && steps_done(job) < HARPE_SIM_STEP_MAX - 1) {
         harpe_sim_wait(&board->steps, (uint32_t)steps_done(job), LOOK_MS);
         cause_fault(job);
-        end_driver_fault(job, false);
-        end_disk_fault(job, false);
         restart(job, error);
         audit(job);
         if (steps_done(job) >= job->wanted_steps * 2 / 3 || harpe_clock_ns() > faults_end_ns)
             become_calm(job);
     }
+    become_calm(job);
+    harpe_thread_join(end_of_faults);
 }
 
 /* At the end nothing is left: no process except the server, and no held GPU. */
@@ -587,7 +603,6 @@ static harpe_status launch(harpe_sim_run *run, harpe_error *error) {
     if (status == HARPE_OK) status = harpe_sim_ranks_start(&job->ranks, error);
     if (status == HARPE_OK) {
         train(job, error);
-        spare(job);
         check_end(job);
         check_rounds(job);
         check_steps(job);
