@@ -29,7 +29,7 @@ typedef struct harpe_sim_server {
 /* Starts a server with its store in `directory` (or only stores the address of --server), and
  * waits until it answers. */
 harpe_status harpe_sim_server_start(const harpe_sim_options *options, double blocking_power_w,
-                                    const char *directory, harpe_sim_server *out,
+                                    const char *directory, harpe_sim_server *server,
                                     harpe_error *error);
 /* Kills the server and starts it again with the same store and port. */
 harpe_status harpe_sim_server_restart(harpe_sim_server *server, harpe_error *error);

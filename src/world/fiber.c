@@ -64,10 +64,10 @@ static bool prepare(harpe_fiber *fiber) {
     enum { R13 = 2, R12 = 3, RETURN = 6, SAVED = 7 };
     /* Otherwise the tops of all stacks were in one set of the processor's cache. */
     size_t apart = ((uintptr_t)fiber->stack >> 12) % 13 * 320;
-    void **top = (void **)((char *)fiber->stack + STACK_BYTES - 64 - apart) - SAVED;
-    top[R13] = (void *)(uintptr_t)enter;
-    top[R12] = fiber;
-    top[RETURN] = (void *)(uintptr_t)begin;
+    uintptr_t *top = (uintptr_t *)((char *)fiber->stack + STACK_BYTES - 64 - apart) - SAVED;
+    top[R13] = (uintptr_t)enter;
+    top[R12] = (uintptr_t)fiber;
+    top[RETURN] = (uintptr_t)begin;
     fiber->top = top;
     return true;
 }

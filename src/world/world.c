@@ -641,6 +641,7 @@ static int take_descriptor(int pidfd, int number) {
 static void exit_process(int status) { end_process(world.current->process, status); }
 
 static int start_helper(const char *const *arguments, int socket, int starter, int memory) {
+    static char own_name[] = "harpe";
     const harpe_world_program *program = world.options.programs;
     while (program && program->name && strcmp(program->name, arguments[0]) != 0)
         program++;
@@ -653,9 +654,9 @@ static int start_helper(const char *const *arguments, int socket, int starter, i
     }
     (void)!pipe2(new->signals, O_CLOEXEC | O_NONBLOCK);
     new->program = program;
-    new->arguments[new->argument_count++] = (char *)(uintptr_t) "harpe";
+    new->arguments[new->argument_count++] = own_name;
     for (int i = 0; i < 3 && arguments[i]; i++)
-        new->arguments[new->argument_count++] = (char *)(uintptr_t)arguments[i];
+        memcpy(&new->arguments[new->argument_count++], &arguments[i], sizeof arguments[i]);
     return new_thread(new, program->name, NULL, NULL) ? 0 : EAGAIN;
 }
 
@@ -675,9 +676,9 @@ static void own_descriptor(int fd) {
     step();
 }
 
-void harpe_world_hold(pid_t number, int fd) {
+void harpe_world_hold(pid_t number, int descriptor) {
     process *own = find_process(number);
-    if (own) hold(own, fd);
+    if (own) hold(own, descriptor);
 }
 
 static void disown_descriptor(int fd) {
@@ -707,6 +708,7 @@ static void identify_peer(int socket, struct ucred *peer) {
     unsigned introduced;
     long number;
     if (getpeername(socket, (struct sockaddr *)&name, &length) != 0 || name.sun_path[0] != '\0' ||
+        // NOLINTNEXTLINE(cert-err34-c): the world's own text
         sscanf(name.sun_path + 1, PEER_NAME, &introduced, &number) != 2)
         return;
     const process *found = find_process((pid_t)number);

@@ -38,34 +38,34 @@ typedef struct harpe_world_options {
     uint64_t most_turns;
 } harpe_world_options;
 
-/* Runs `first` as the first process, and returns after its end. The other processes are killed
+/* Runs `run` as the first process, and returns after its end. The other processes are killed
  * then. Fails with HARPE_INTERNAL if all fibers wait for ever, or at a limit of the options; the
  * message says which fibers wait. */
-harpe_status harpe_world_run(const harpe_world_options *options, void (*first)(void *user),
+harpe_status harpe_world_run(const harpe_world_options *options, void (*run)(void *user),
                              void *user, harpe_error *error);
 
 /* ---- Processes ------------------------------------------------------------------------------- */
 
-/* Starts a process. It ends when `main` returns. Returns its number, or -1 without memory. `name`
- * is for messages and must stay valid. */
+/* Starts a process. It ends when `main` returns. Returns its number, by which the functions below
+ * know it, or -1 without memory. `name` is for messages and must stay valid. */
 pid_t harpe_world_start(const char *name, int (*main)(void *user), void *user);
-bool harpe_world_is_alive(pid_t process);
+bool harpe_world_is_alive(pid_t number);
 /* Waits for the end of a process. Returns false at `until_ns` (INT64_MAX: never). */
-bool harpe_world_await(pid_t process, int64_t until_ns);
+bool harpe_world_await(pid_t number, int64_t until_ns);
 /* Ends a process as SIGKILL does: its fibers do not continue, and the descriptors that it holds
  * (harpe_process_holds) are closed. Its memory is lost. */
-void harpe_world_kill(pid_t process);
+void harpe_world_kill(pid_t number);
 /* Lets a process hold a descriptor, as if it had called harpe_process_holds. */
-void harpe_world_hold(pid_t process, int descriptor);
+void harpe_world_hold(pid_t number, int descriptor);
 /* Sets the user and the group that other processes see at the end of a Unix socket. At first they
  * are those of this process. */
-void harpe_world_set_user(pid_t process, uid_t user, gid_t group);
+void harpe_world_set_user(pid_t number, uid_t user, gid_t group);
 /* Draws a living process with this name (NULL: any but the first). -1: there is none. */
 pid_t harpe_world_pick(const char *name);
 /* Lets a process stand still until a time, as a machine does that is suspended or overloaded. */
-void harpe_world_stall(pid_t process, int64_t until_ns);
+void harpe_world_stall(pid_t number, int64_t until_ns);
 /* Returns the exit status of an ended process, -1 if it was killed. */
-int harpe_world_exit_status(pid_t process);
+int harpe_world_exit_status(pid_t number);
 
 /* ---- The world itself ------------------------------------------------------------------------ */
 

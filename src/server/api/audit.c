@@ -152,11 +152,12 @@ static json_t *detail_of(int http_status, const char *answer, size_t length) {
 
 static char *record_of(const harpe_audit_note *note, int http_status, const char *answer,
                        size_t length, int left_out) {
-    double at = (double)(harpe_clock_wall_ns() / 1000000) / 1000;
-    json_t *record = json_pack(
-        "{s:f, s:s?, s:s?, s:s?, s:s, s:s?, s:i, s:o?}", "at", at, "who", note->who, "role",
-        note->role, "address", *note->address ? note->address : NULL, "what", note->what, "request",
-        note->body, "status", http_status, "detail", detail_of(http_status, answer, length));
+    int64_t at_ms = harpe_clock_wall_ns() / 1000000;
+    json_t *record =
+        json_pack("{s:f, s:s?, s:s?, s:s?, s:s, s:s?, s:i, s:o?}", "at", (double)at_ms / 1000,
+                  "who", note->who, "role", note->role, "address",
+                  *note->address ? note->address : NULL, "what", note->what, "request", note->body,
+                  "status", http_status, "detail", detail_of(http_status, answer, length));
     if (record && left_out > 0) json_object_set_new(record, "left_out", json_integer(left_out));
     char *text = record ? json_dumps(record, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(record);
