@@ -616,7 +616,8 @@ static void end_driver_fault(bool at_once) {
     /* A lost GPU returns only while the fault is in force. */
     (void)node.use_faults(node.is_lossy ? "returns_after=0" : node.usual);
     node.driver_until_ns = 0;
-    node.driver_well_ns = harpe_clock_ns() + node.driver_slow_ns + AFTER_DRIVER_NS;
+    node.driver_well_ns =
+        later(node.driver_well_ns, harpe_clock_ns() + node.driver_slow_ns + AFTER_DRIVER_NS);
     world_tell(&node.notes, "the driver is well");
 }
 
