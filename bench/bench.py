@@ -176,7 +176,7 @@ def part_growth():
 def part_quality():
     table = Table(
         "Plans: energy above the lower bound",
-        "The default plans of a profile are about 100 plans, evenly spread in time. "
+        "The default plans of a profile are about 100 plans. "
         "The gap is 100 (energy - bound) / bound at the plan's own time. `harpe_plan_verify` "
         "checks every plan. Targets: a mean gap of at most 0.05 % and a worst gap of at most 0.20"
         " %. The column *time* contains the frontier and all plans.",

@@ -264,17 +264,21 @@ typedef struct harpe_plan {
 } harpe_plan;
 
 typedef enum harpe_plan_choice {
-    HARPE_PLANS_SPREAD = 0, /* about `count` plans, spread evenly in time from T* to T_min (1: T*
-                             * alone) */
-    HARPE_PLANS_ALL = 1,    /* one plan for each vertex of the frontier */
-    HARPE_PLANS_AT = 2,     /* one plan for each of times_s: the best plan found that is not
-                             * slower */
+    /* About `count` plans. There are always plans for T_min, for T*, and for 0, 0.1, 0.2, 0.5, 1, 2
+     * and 5 % more time than the highest clocks, up to T*. The others are spread evenly in time
+     * from there to T*. In a graph with deadlines all are spread evenly from T_min to T* (1: T*
+     * alone). */
+    HARPE_PLANS_SPREAD = 0,
+    HARPE_PLANS_ALL = 1, /* one plan for each vertex of the frontier */
+    HARPE_PLANS_AT = 2,  /* one plan for each of times_s: the best plan found that is not
+                          * slower */
 } harpe_plan_choice;
 
 /* The cost of a change of clock on this machine; all 0: no cost. */
 typedef struct harpe_clock_switch {
     double latency_s;       /* from the request to the new clock; the old clock holds until then */
-    double energy_j;        /* energy of one change */
+    double energy_j;        /* energy of one change. It counts when plans are compared, and is not
+                             * part of harpe_plan.energy_j */
     double minimum_dwell_s; /* each clock of a plan holds for at least this time; see
                              * harpe_plan_request for the exception */
     bool takes_profile;     /* the latency of each clock is that of harpe_problem_switch_latency_s,
@@ -284,7 +288,8 @@ typedef struct harpe_clock_switch {
 
 typedef struct harpe_plan_request {
     harpe_plan_choice choice;
-    int count;             /* for HARPE_PLANS_SPREAD; 0: 100 */
+    int count; /* for HARPE_PLANS_SPREAD; 0: 100. For HARPE_PLANS_AT, plans that are made
+                * besides, as for HARPE_PLANS_SPREAD, and may be chosen; 0: none */
     const double *times_s; /* for HARPE_PLANS_AT, any order, each >= T_min */
     size_t time_count;
     /* If a member is above 0, plans have no changes of clock that cost more energy than they save,
@@ -302,8 +307,11 @@ typedef struct harpe_plan_request {
 } harpe_plan_request;
 
 /* Solves the frontier and makes plans along it in one pass. `frontier` may be NULL if only the
- * plans are needed. Each plan of the set has a lower evaluated energy than all faster plans.
- * HARPE_PLANS_AT gives one plan for each requested time, in the order of the request: the plan
+ * plans are needed. Plans are compared by their evaluated energy with that of their changes of
+ * clock (clock_switch.energy_j), and each plan of the set needs less than all faster plans. The
+ * best plan with one clock for all GPUs within the time of a plan is a candidate, except for
+ * HARPE_PLANS_ALL and graphs. HARPE_PLANS_AT makes plans for the requested times alone, unless
+ * `count` is above 0, and gives one plan for each of them, in the order of the request: the plan
  * with the least energy that is not slower. If clocks must hold for some time, and no plan that is
  * fast enough was found, this is the fastest plan that was found. `progress` (may be NULL) receives
  * the phase "solving", then "planning". The fraction covers both, never falls and ends at 1. The

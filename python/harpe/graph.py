@@ -336,8 +336,11 @@ def solve(graph: Any, *, resources: Any = None, plans: Union[int, str, Sequence[
             graph lists the resources.
         resources: The resources, if the graph does not list them: as in the file, or a dict of
             names and blocking powers.
-        plans: Approximate number of plans, evenly spread in time; or "all": one for each vertex;
-            or a list of iteration times: for each the plan of least energy that is not slower.
+        plans: Approximate number of plans; or "all": one for each vertex; or a list of iteration
+            times: for each the plan of least energy that is not slower. With a number there are
+            always plans for the shortest time, for the time of least energy, and for 0, 0.1, 0.2,
+            0.5, 1, 2 and 5 % more time than the highest clocks. The others are spread evenly in
+            time from there on. In a graph with deadlines all are spread evenly.
         progress: Function that is called with (phase, fraction), at most some hundred times a
             second. If it returns False, the work stops and raises HarpeError. An exception
             in it reaches the caller.

@@ -77,9 +77,7 @@ static const struct argp_option flags[] = {
      4},
     {"force", FLAG_FORCE, NULL, 0, "Replace an existing plan directory or graph", 4},
     {"plans", FLAG_PLANS, "all|N|none", 0,
-     "Plans to make: one for each vertex of the frontier, about N evenly spread in time (default "
-     "100), or none",
-     4},
+     "Plans to make: one for each vertex of the frontier, about N (default 100), or none", 4},
     {"effort", FLAG_EFFORT, "SECONDS", OPTION_HIDDEN, NULL, 4},
     {"threads", FLAG_THREADS, "N", 0,
      "Make plans on at most N threads (default: all cores); the plans do not depend on it", 4},
