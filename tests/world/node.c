@@ -704,7 +704,7 @@ static void list_files(void) {
 /* Nothing is left: no lease, no helper process, no held GPU, no file. */
 static void check_end(void) {
     /* An agent does not look for GPUs that were lost when it started. */
-    if (node.was_lossy) stop_agent();
+    if (node.was_lossy && wait_until(is_agent_ready, 60 * SECOND)) stop_agent();
     if (!wait_until(is_agent_ready, 60 * SECOND))
         world_accuse(&node.notes, "the agent does not start");
     if (!wait_until(have_trainers_ended, END_S * SECOND))
