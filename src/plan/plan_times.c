@@ -8,6 +8,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
+#include "plan/switching.h"
 
 #define DEFAULT_COUNT 100
 
@@ -30,9 +31,10 @@ static harpe_wanted_time wanted_at(const harpe_walk *walk, int64_t time_ps) {
 }
 
 /* Chooses T*, T_min, the times of slowdowns near the highest clocks, and as many times between
- * these and T* that there are at least `count`, evenly spread. Returns their number. */
-static harpe_status spread_times(const harpe_walk *walk, size_t count, harpe_wanted_times *times,
-                                 harpe_error *error) {
+ * these and T* that there are at least `count`, evenly spread. Times above T* are of use only if
+ * changes of clock have a cost. */
+static harpe_status spread_times(const harpe_walk *walk, size_t count, bool has_cost,
+                                 harpe_wanted_times *times, harpe_error *error) {
     int64_t slowest = walk->minimum_energy_ps, fastest = walk->fastest_ps, near = fastest;
     harpe_plan highest;
     harpe_status status = harpe_plan_all_maximum(walk->problem, &highest, error);
@@ -42,9 +44,11 @@ static harpe_status spread_times(const harpe_walk *walk, size_t count, harpe_wan
     times->items[times->count++] = wanted_at(walk, fastest);
     for (size_t k = 0; k < NEAR_COUNT; k++) {
         double time_ps = highest.time_s * (1 + near_slowdowns[k]) * HARPE_PS_PER_S;
-        if (time_ps <= (double)fastest || time_ps >= (double)slowest) continue;
-        near = harpe_round_down(time_ps);
-        times->items[times->count++] = wanted_at(walk, near);
+        if (time_ps <= (double)fastest || (time_ps >= (double)slowest && !has_cost)) continue;
+        int64_t longest = harpe_round_down(fmin(time_ps, (double)walk->slowest_ps));
+        near = longest < slowest ? longest : slowest;
+        times->items[times->count] = wanted_at(walk, near);
+        times->items[times->count++].longest_ps = longest;
     }
     int64_t rest = (int64_t)(count > NEAR_COUNT ? count - NEAR_COUNT : 0);
     for (int64_t k = 1; k <= rest; k++)
@@ -76,13 +80,14 @@ static harpe_status asked_times(const harpe_walk *walk, const double *times_s, s
 harpe_status harpe_plan_times(const harpe_walk *walk, const harpe_plan_request *request,
                               harpe_wanted_times *out, harpe_error *error) {
     bool is_asked = request->choice == HARPE_PLANS_AT;
+    bool has_cost = harpe_clock_switch_has_cost(walk->problem, &request->clock_switch);
     size_t asked = is_asked ? request->time_count : 0;
     size_t spread = request->count > 0 ? (size_t)request->count : is_asked ? 0 : DEFAULT_COUNT;
     out->items = harpe_calloc(2 + NEAR_COUNT + spread + asked, sizeof *out->items);
     if (!out->items) return harpe_fail_memory(error);
     harpe_status status = asked_times(walk, request->times_s, asked, out->items, error);
     out->count = asked;
-    if (status == HARPE_OK && spread > 0) status = spread_times(walk, spread, out, error);
+    if (status == HARPE_OK && spread > 0) status = spread_times(walk, spread, has_cost, out, error);
     if (status != HARPE_OK) return status;
     qsort(out->items, out->count, sizeof *out->items, compare_slowest_first);
     return HARPE_OK;
