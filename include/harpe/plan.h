@@ -265,9 +265,9 @@ typedef struct harpe_plan {
 
 typedef enum harpe_plan_choice {
     /* About `count` plans. There are always plans for T_min, for T*, and for 0, 0.1, 0.2, 0.5, 1, 2
-     * and 5 % more time than the highest clocks, up to T*. The others are spread evenly in time
-     * from there to T*. In a graph with deadlines all are spread evenly from T_min to T* (1: T*
-     * alone). */
+     * and 5 % more time than the highest clocks, up to T* or, if changes of clock have a cost, also
+     * above. The others are spread evenly in time from there to T*. In a graph with deadlines all
+     * are spread evenly from T_min to T* (1: T* alone). */
     HARPE_PLANS_SPREAD = 0,
     HARPE_PLANS_ALL = 1, /* one plan for each vertex of the frontier */
     HARPE_PLANS_AT = 2,  /* one plan for each of times_s: the best plan found that is not
