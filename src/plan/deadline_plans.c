@@ -72,7 +72,6 @@ static harpe_status add_plan(maker *m, const int *frequency_mhz, harpe_error *er
 static harpe_status make_plan(maker *m, int64_t time_ps, harpe_error *error) {
     double time_s = (double)time_ps / HARPE_PS_PER_S;
     harpe_plan_request request = {.choice = HARPE_PLANS_AT,
-                                  .count = 1,
                                   .times_s = &time_s,
                                   .time_count = 1,
                                   .threads = m->request->threads};

@@ -30,29 +30,30 @@ static harpe_wanted_time wanted_at(const harpe_walk *walk, int64_t time_ps) {
         .time_ps = time_ps, .next_ps = walk->fastest_ps, .longest_ps = time_ps};
 }
 
-/* Chooses T*, T_min, the times of slowdowns near the highest clocks, and as many times between
- * these and T* that there are at least `count`, evenly spread. Times above T* are of use only if
- * changes of clock have a cost. */
+/* Chooses T*, T_min, the times of slowdowns near the highest clocks, and as many evenly spread
+ * times that there are at least `count`. Times above T* are of use only if changes of clock have a
+ * cost. */
 static harpe_status spread_times(const harpe_walk *walk, size_t count, bool has_cost,
                                  harpe_wanted_times *times, harpe_error *error) {
-    int64_t slowest = walk->minimum_energy_ps, fastest = walk->fastest_ps, near = fastest;
+    int64_t slowest = walk->minimum_energy_ps, fastest = walk->fastest_ps;
     harpe_plan highest;
     harpe_status status = harpe_plan_all_maximum(walk->problem, &highest, error);
     if (status != HARPE_OK) return status;
     times->items[times->count++] = wanted_at(walk, slowest);
-    if (slowest == fastest) return HARPE_OK;
+    if (slowest == fastest && !has_cost) return HARPE_OK;
     times->items[times->count++] = wanted_at(walk, fastest);
     for (size_t k = 0; k < NEAR_COUNT; k++) {
         double time_ps = highest.time_s * (1 + near_slowdowns[k]) * HARPE_PS_PER_S;
         if (time_ps <= (double)fastest || (time_ps >= (double)slowest && !has_cost)) continue;
         int64_t longest = harpe_round_down(fmin(time_ps, (double)walk->slowest_ps));
-        near = longest < slowest ? longest : slowest;
-        times->items[times->count] = wanted_at(walk, near);
+        times->items[times->count] = wanted_at(walk, longest < slowest ? longest : slowest);
         times->items[times->count++].longest_ps = longest;
     }
+    if (slowest == fastest) return HARPE_OK;
     int64_t rest = (int64_t)(count > NEAR_COUNT ? count - NEAR_COUNT : 0);
     for (int64_t k = 1; k <= rest; k++)
-        times->items[times->count++] = wanted_at(walk, near + (slowest - near) / (rest + 1) * k);
+        times->items[times->count++] =
+            wanted_at(walk, fastest + (slowest - fastest) / (rest + 1) * k);
     return HARPE_OK;
 }
 
@@ -87,6 +88,8 @@ harpe_status harpe_plan_times(const harpe_walk *walk, const harpe_plan_request *
     if (!out->items) return harpe_fail_memory(error);
     harpe_status status = asked_times(walk, request->times_s, asked, out->items, error);
     out->count = asked;
+    /* The fastest plan may be the best for other times too. */
+    if (is_asked) out->items[out->count++] = wanted_at(walk, walk->fastest_ps);
     if (status == HARPE_OK && spread > 0) status = spread_times(walk, spread, has_cost, out, error);
     if (status != HARPE_OK) return status;
     qsort(out->items, out->count, sizeof *out->items, compare_slowest_first);
