@@ -11,6 +11,7 @@ COMMANDS = {"gaps": "energy of plans above the lower bound, on generated jobs",
             "optimum": "plans beside the true optimum of small jobs (PyPI highspy)",
             "dwell": "plans with a minimum dwell time beside simpler searches",
             "latency": "plans for clocks that change late beside the published controller",
+            "shapes": "plans of production shapes, with and without latency, beside simple ones",
             "fleet": "split of a power budget: time, gap, and beside one cap for all GPUs",
             "scale": "time, memory, progress and interrupts of large jobs"}
 

@@ -48,8 +48,8 @@ class Library:
 
     def plan(self, job, **settings):
         """Plans a job (Job.write). Settings: `plans` (a number) or `times` (seconds), min_dwell_s,
-        threads, bound_only, with_clocks, with_reports. Returns worker.results with times,
-        and raises Refused if the library reports an error."""
+        latency_s, threads, bound_only, with_clocks, with_one_clock, with_reports. Returns
+        worker.results with times, and raises Refused if the library reports an error."""
         self._process.stdin.write(json.dumps({**job, **settings}) + "\n")
         self._process.stdin.flush()
         answer = self._answer()
@@ -62,7 +62,8 @@ class Library:
         path = pathlib.Path(folder) / "graph.json"
         subprocess.run([self.folder / "harpe", "plan", "-q", "-i", job["profile"], "-s",
                         job["schedule"], "-m", str(job["microbatches"]), "-p",
-                        str(job["blocking_w"]), f"--export-graph={path}"],
+                        str(job["blocking_w"]), f"--export-graph={path}",
+                        *([f"--chunks={job['chunks']}"] if job.get("chunks") else [])],
                        stdout=subprocess.DEVNULL, check=True)
         graph = json.loads(path.read_text())
         path.unlink()

@@ -27,7 +27,8 @@ def make_problem(job):
     call(lib.harpe_profile_read_csv, job["profile"].encode(), C.byref(profile))
     try:
         options = b.harpe_schedule_options(name=job["schedule"].encode(), ranks=job["ranks"],
-                                           microbatches=job["microbatches"])
+                                           microbatches=job["microbatches"],
+                                           chunks=job.get("chunks", 0))
         call(lib.harpe_schedule_new, C.byref(options), C.byref(schedule))
         power = (C.c_double * 1)(job["blocking_w"])
         settings = b.harpe_problem_options(blocking_power_w=power, blocking_power_count=1)
@@ -46,6 +47,7 @@ def make_request(job):
     request = b.harpe_plan_request.from_buffer(room)
     request.threads = job.get("threads", 0)
     request.clock_switch.minimum_dwell_s = job.get("min_dwell_s", 0)
+    request.clock_switch.latency_s = job.get("latency_s", 0)
     if times is None:
         request.choice, request.count = b.HARPE_PLANS_SPREAD, job.get("plans", 100)
         return request
@@ -58,6 +60,17 @@ def describe(plan, bound_j, instructions, with_clocks):
     found = {"time_s": plan.time_s, "energy_j": plan.energy_j, "bound_j": bound_j}
     if with_clocks:
         found["mhz"] = plan.frequency_mhz[:instructions]
+    return found
+
+
+def one_clock(problem):
+    """Returns time and energy of each plan with one clock for all GPUs."""
+    plans = C.c_void_p()
+    call(lib.harpe_plan_set_one_clock, problem, C.byref(plans))
+    made = [lib.harpe_plan_set_at(plans, index)[0]
+            for index in range(lib.harpe_plan_set_count(plans))]
+    found = [(plan.time_s, plan.energy_j) for plan in made]
+    lib.harpe_plan_set_free(plans)
     return found
 
 
@@ -76,6 +89,7 @@ def results(job, problem, frontier, plans):
         "vertices": vertex_count.value,
         "maximum": describe(maximum, lib.harpe_frontier_bound_at(frontier, maximum.time_s), count,
                             False),
+        "one_clock": one_clock(problem) if job.get("with_one_clock") else [],
         "bounds_j": [lib.harpe_frontier_bound_at(frontier, t) for t in job.get("times") or ()],
         "plans": [describe(plan, lib.harpe_frontier_bound_at(frontier, plan.time_s), count,
                            job.get("with_clocks")) for plan in made]}

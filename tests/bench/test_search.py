@@ -145,6 +145,22 @@ class Programs(unittest.TestCase):
         self.assertRegex(out, r"1f1b 4 x 16, 0 ms +100\.0 % +-?0\.00 %")
         self.assertRegex(out, r"1f1b 1 x 6, 50 ms +\d+\.\d %")
 
+    def test_shapes(self):
+        with tempfile.TemporaryDirectory(prefix="harpe-test-") as folder:
+            path = pathlib.Path(folder) / "shapes.csv"
+            out = self.run_part("shapes", "--shapes", "3", "--most-instructions", "100",
+                                "--latencies", "0,0.05", "--output", path).stdout
+            with open(path, encoding="utf-8") as file:
+                rows = list(csv.DictReader(file))
+        self.assertRegex(out, r"50 ms, \+5 % +3 ")
+        self.assertEqual(len(rows), 3 * 2 * 4)
+        for row in rows:
+            self.assertLessEqual(int(row["instructions"]), 100)
+            joules = [float(row[key]) for key in ("bound_j", "plan_j", "ranks_j", "one_j",
+                                                  "highest_j")]
+            for less, more in zip(joules, joules[1:]):
+                self.assertLessEqual(less, more * (1 + 1e-9))
+
     def test_optimum(self):
         done = self.run_part("optimum", "--instances", "1", "--time-limit", "20")
         if "skipped" in done.stderr:
@@ -159,7 +175,8 @@ class Programs(unittest.TestCase):
 
     def test_wrong_arguments_get_one_line(self):
         for words, message in ((("scale", "--sizes", "64"), "'64' is not a size such as 64x512"),
-                               (("gaps", "--plans", "0"), "--plans at least 1")):
+                               (("gaps", "--plans", "0"), "--plans at least 1"),
+                               (("shapes", "--shapes", "0"), "--shapes and --processes must be")):
             err = self.run_part(*words, code=2).stderr
             self.assertTrue(re.search(message, err.strip().split("\n")[-1]), err)
         done = subprocess.run([SOURCE / "bench" / "run", "gaps", "--build", "/nonexistent"],
