@@ -444,8 +444,7 @@ static harpe_status improve(const harpe_problem *problem, const harpe_clock_swit
         status = search(&m, best_j, error);
     }
     if (status == HARPE_OK)
-        memcpy(frequency_mhz, m.mhz,
-               harpe_problem_instruction_count(problem) * sizeof *frequency_mhz);
+        memcpy(frequency_mhz, m.mhz, (size_t)problem->instruction_count * sizeof *frequency_mhz);
     clear(&m);
     return status;
 }
@@ -454,7 +453,7 @@ harpe_status harpe_change_moves_improve(const harpe_problem *problem,
                                         const harpe_clock_switch *cost, double deadline_s,
                                         int *plans_mhz, size_t count, int *frequency_mhz,
                                         harpe_error *error) {
-    size_t length = harpe_problem_instruction_count(problem), best = 0;
+    size_t length = (size_t)problem->instruction_count, best = 0;
     double best_j = INFINITY, found_j = INFINITY;
     uint64_t visits = length < MOST_VISITS / VISITS ? VISITS * length : MOST_VISITS;
     harpe_status status = HARPE_OK;

@@ -282,7 +282,7 @@ static void write_plan(const search *s, int *frequency_mhz) {
 
 /* Keeps the present plan if it is among the best. */
 static void keep(search *s, double found_j) {
-    size_t size = harpe_problem_instruction_count(s->problem), at = s->kept_count;
+    size_t size = (size_t)s->problem->instruction_count, at = s->kept_count;
     if (found_j < s->start_j) {
         s->start_j = found_j;
         memcpy(s->best_clock, s->clock, (size_t)s->problem->instruction_count * sizeof *s->clock);

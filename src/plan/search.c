@@ -215,7 +215,7 @@ static bool is_in_time(const run_user *u, const int *frequency_mhz) {
 /* Looks for the best plan with few changes of clock. */
 static harpe_status limit_changes(const run_user *u, harpe_draft *draft, harpe_error *error) {
     const harpe_problem *problem = u->search->problem;
-    size_t count = harpe_problem_instruction_count(problem), found = 0;
+    size_t count = (size_t)problem->instruction_count, found = 0;
     double deadline_s = (double)draft->longest_ps / HARPE_PS_PER_S;
     int *plans_mhz = harpe_calloc((1 + MOST_STARTS) * count, sizeof *plans_mhz);
     if (!plans_mhz) return harpe_fail_memory(error);

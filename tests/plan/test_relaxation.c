@@ -32,14 +32,12 @@ static const harpe_relaxation_curve *curve_of(const state_of *s, int32_t i) {
 }
 
 /* Loads the walk's solution again, and makes all changes before the first pivot. */
-static harpe_relaxation changed_at_once(const state_of *s) {
-    harpe_relaxation r;
+static void change_at_once(const state_of *s, harpe_relaxation *r) {
     harpe_error error = {.message = ""};
-    assert_ok(harpe_relaxation_init(&r, &s->p->walk.network, &error), error);
-    harpe_relaxation_load(&r, &s->p->curves, &s->p->walk.solver);
+    assert_ok(harpe_relaxation_init(r, &s->p->walk.network, &error), error);
+    harpe_relaxation_load(r, &s->p->curves, &s->p->walk.solver);
     for (int32_t i = 0; i < s->p->problem->instruction_count; i++)
-        harpe_relaxation_change(&r, i, curve_of(s, i));
-    return r;
+        harpe_relaxation_change(r, i, curve_of(s, i));
 }
 
 /* Returns the energy of an instruction that takes `span_ps`. */
@@ -148,7 +146,8 @@ static void fix_or_release(state_of *s, harpe_relaxation *r, int32_t i, test_ran
 
 /* Solves after all changes at once, and returns the optimum (INFINITY: infeasible). */
 static double solve_at_once(const state_of *s) {
-    harpe_relaxation cold = changed_at_once(s);
+    harpe_relaxation cold; /* contains pointers into itself */
+    change_at_once(s, &cold);
     harpe_relaxation_outcome outcome = harpe_relaxation_solve(&cold, INFINITY);
     bool feasible = is_feasible(s);
     assert_int_equal(outcome, feasible ? HARPE_RELAXATION_OPTIMAL : HARPE_RELAXATION_INFEASIBLE);
