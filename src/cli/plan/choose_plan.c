@@ -32,7 +32,8 @@ static bool keeps_power_limits(const harpe_choose_request *request, const harpe_
 
 static bool fits(const selection *s, const harpe_frontier_row *row) {
     if (s->is_limited && !keeps_power_limits(s->request, row)) return false;
-    return is_within(row->time_s, s->time_limit_s) && row->average_power_w <= s->average_limit_w;
+    return is_within(row->time_s, s->time_limit_s) &&
+           is_within(row->average_power_w, s->average_limit_w);
 }
 
 /* Returns the value by which the criterion orders plans; the least is chosen. */
