@@ -266,8 +266,8 @@ typedef struct harpe_plan {
 typedef enum harpe_plan_choice {
     /* About `count` plans. There are always plans for T_min, for T*, and for 0, 0.1, 0.2, 0.5, 1, 2
      * and 5 % more time than the highest clocks, up to T* or, if changes of clock have a cost, also
-     * above. The others are spread evenly in time from there to T*. In a graph with deadlines all
-     * are spread evenly from T_min to T* (1: T* alone). */
+     * above. The others are spread evenly in time from T_min to T*. In a graph with deadlines all
+     * plans are (1: T* alone). */
     HARPE_PLANS_SPREAD = 0,
     HARPE_PLANS_ALL = 1, /* one plan for each vertex of the frontier */
     HARPE_PLANS_AT = 2,  /* one plan for each of times_s: the best plan found that is not
@@ -310,7 +310,7 @@ typedef struct harpe_plan_request {
  * plans are needed. Plans are compared by their evaluated energy with that of their changes of
  * clock (clock_switch.energy_j), and each plan of the set needs less than all faster plans. The
  * best plan with one clock for all GPUs within the time of a plan is a candidate, except for
- * HARPE_PLANS_ALL and graphs. HARPE_PLANS_AT makes plans for the requested times alone, unless
+ * HARPE_PLANS_ALL and graphs. HARPE_PLANS_AT makes plans for the requested times and T_min, unless
  * `count` is above 0, and gives one plan for each of them, in the order of the request: the plan
  * with the least energy that is not slower. If clocks must hold for some time, and no plan that is
  * fast enough was found, this is the fastest plan that was found. `progress` (may be NULL) receives

@@ -896,8 +896,8 @@ def solve(profile: Any, *, num_microbatches: Optional[int] = None,
         plans: Approximate number of plans; or "all": one for each vertex; or a list of iteration
             times: for each the plan of least energy that is not slower. With a number there are
             always plans for the shortest time, for the time of least energy, and for 0, 0.1, 0.2,
-            0.5, 1, 2 and 5 % more time than the highest clocks. The others are spread evenly in
-            time from there on.
+            0.5, 1, 2 and 5 % more time than the highest clocks. The others are spread evenly
+            between the first two.
         progress: Function that is called with (phase, fraction), at most some hundred times a
             second. If it returns False, the work stops and raises HarpeError. An exception
             in it reaches the caller.

@@ -3,8 +3,8 @@
  * instruction; see clock_runs.h. With given prices the ranks do not depend on each other, so the
  * choice is exact. Prices that are too low make an iteration too long. Each step therefore raises
  * the prices of instructions on paths that are too long, and lowers those of the others, in
- * proportion to the length of the longest path through the instruction. The best plan on this way
- * that meets the deadline is the result. */
+ * proportion to the length of the longest path through the instruction. The best plans of all steps
+ * that meet the deadline are the result. */
 #include "plan/clock_runs.h"
 
 #include <math.h>
@@ -20,16 +20,16 @@
 /* The logarithm of a price changes by a number times the relative excess of the path. */
 #define FIRST_RESPONSE 4.0
 #define POLISH_RESPONSE 8.0
-/* At the end the clocks of one rank after the other are chosen again, while those of the others
- * stay. */
+/* Then the clocks of each rank are chosen again, while those of the other ranks stay. */
 #define POLISH_ROUNDS 2
 #define POLISH_STEPS 12
 /* Small problems have time for several starts, with other prices. */
 #define START_INSTRUCTIONS 4000
 #define MOST_STARTS 9
 #define PRICE_NOISE 0.3
-/* Some paths are always longer than the others. The steps therefore aim at a shorter length, which
- * changes by this share of the excess of the longest path. */
+/* Some paths are always longer than the mean. The steps therefore aim at a length below the
+ * deadline. After each step this length changes by a share of the time that the longest path has
+ * left. */
 #define TARGET_RESPONSE 0.2
 #define LEAST_TARGET 0.95
 /* The last steps only raise prices, so that a plan near the shortest time is found. */
@@ -41,14 +41,15 @@
 #define HIGHEST_PRICE 30.0
 #define ROUNDING 1e-12   /* relative: times are sums of doubles */
 #define HOLD_MARGIN 1e-9 /* relative */
+/* The energy of a change on a rank whose clocks cannot hold: it has as few changes as possible. */
 #define FEWEST_CHANGES_J 1e12
 
-/* The instructions of a rank, and working memory for its clocks. The arrays are [place][clock]. */
+/* The instructions of a rank, and the clocks that they were measured at. */
 typedef struct rank_run {
     int32_t first, length;
     int clock_count;
     const int *clock_mhz;
-    double hold_s, change_j;
+    double hold_s, change_j; /* how long a clock must hold, and the energy of a change */
 } rank_run;
 
 typedef struct search {
@@ -72,14 +73,16 @@ typedef struct search {
      * start that is not. */
     double *open_j;
     int32_t *open_first, *next_first;
-    double response, start_j; /* of the present start: the answer of prices, and the least energy */
+    bool *is_whole;      /* [clock]: all instructions before the present place can run at it */
+    double response;     /* by how much prices follow the paths */
+    double start_j;      /* least energy of the present start */
+    int32_t *best_clock; /* [instruction]: of the plan with this energy */
+    double *best_w;      /* [instruction]: the prices that gave it */
     uint64_t random;
     double lowest_w, highest_w; /* limits of prices */
     size_t room, kept_count;
-    int32_t *best_clock; /* [instruction]: of the best plan */
-    double *best_w;      /* [instruction]: the prices that gave it */
-    double *kept_j;      /* [room]: energies of the best plans, the least first */
-    int *kept_mhz;       /* [room][instruction] */
+    double *kept_j; /* [room]: energies of the best plans, the least first */
+    int *kept_mhz;  /* [room][instruction] */
 } search;
 
 /* ---- One rank -------------------------------------------------------------------------------- */
@@ -96,11 +99,12 @@ static void begin_sums(search *s, const rank_run *rank) {
         s->sum_j[c] = s->sum_s[c] = s->reach_j[c] = 0;
         s->open_j[c] = INFINITY;
         s->open_first[c] = s->next_first[c] = 0;
+        s->is_whole[c] = true;
     }
 }
 
-/* Adds the instruction before `place` to the sums. A run cannot go over an instruction that was not
- * measured at its clock. */
+/* Adds the instruction before `place` to the sums. If it cannot run at a clock, no run at this
+ * clock contains it: runs start after it again. */
 static void add_instruction(search *s, const rank_run *rank, int32_t place) {
     int count = rank->clock_count;
     int32_t i = rank->first + place - 1;
@@ -117,6 +121,7 @@ static void add_instruction(search *s, const rank_run *rank, int32_t place) {
         if (may_run(s, i, c)) continue;
         s->open_j[c] = INFINITY;
         s->next_first[c] = place;
+        s->is_whole[c] = false;
     }
 }
 
@@ -154,13 +159,9 @@ static void find_last(search *s, const rank_run *rank, int32_t place, last_run f
 /* Considers one clock for the whole rank, which need not hold for any time. */
 static void consider_one_clock(const search *s, const rank_run *rank, last_run *best) {
     size_t last = (size_t)rank->length * (size_t)rank->clock_count;
-    for (int c = 0; c < rank->clock_count; c++) {
-        bool is_whole = true;
-        for (int32_t k = 0; is_whole && k < rank->length; k++)
-            is_whole = may_run(s, rank->first + k, c);
-        if (is_whole && s->sum_j[last + (size_t)c] < best->cost_j)
+    for (int c = 0; c < rank->clock_count; c++)
+        if (s->is_whole[c] && s->sum_j[last + (size_t)c] < best->cost_j)
             *best = (last_run){s->sum_j[last + (size_t)c], 0, c};
-    }
 }
 
 /* Chooses the clocks of a rank. Returns false if no clocks hold. */
@@ -285,8 +286,8 @@ static void keep(search *s, double found_j) {
     size_t size = (size_t)s->problem->instruction_count, at = s->kept_count;
     if (found_j < s->start_j) {
         s->start_j = found_j;
-        memcpy(s->best_clock, s->clock, (size_t)s->problem->instruction_count * sizeof *s->clock);
-        memcpy(s->best_w, s->price_w, (size_t)s->problem->instruction_count * sizeof *s->price_w);
+        memcpy(s->best_clock, s->clock, size * sizeof *s->clock);
+        memcpy(s->best_w, s->price_w, size * sizeof *s->price_w);
     }
     if (at == s->room && found_j >= s->kept_j[at - 1]) return;
     for (size_t k = 0; k < s->kept_count; k++)
@@ -320,7 +321,7 @@ static void raise_prices(search *s) {
             s->price_w[i] = fmin(CLOSING_RISE * s->price_w[i], s->highest_w);
 }
 
-/* Chooses the clocks of one rank again, from the best plan on. */
+/* Begins with the best plan of the present start, and chooses the clocks of one rank again. */
 static void polish_rank(search *s, const rank_run *rank) {
     size_t count = (size_t)s->problem->instruction_count;
     memcpy(s->clock, s->best_clock, count * sizeof *s->clock);
@@ -337,7 +338,8 @@ static void polish_rank(search *s, const rank_run *rank) {
     }
 }
 
-/* Begins with the prices of the relaxation; a start after the first changes each by chance. */
+/* Begins with the prices of the relaxation. Starts after the first multiply each by a random
+ * factor. */
 static void begin_prices(search *s, const int64_t *price_uw, int start) {
     double most_w = 0;
     s->lowest_w = LOWEST_PRICE * harpe_problem_iteration_power_w(s->problem);
@@ -357,7 +359,6 @@ static void search_from(search *s) {
         choose_clocks(s);
         double length_s = run_iteration(s);
         if (length_s <= s->deadline_s * (1 + ROUNDING)) keep(s, energy_j(s, length_s));
-        /* The longest path is above the mean by what the integral part takes back. */
         target_s += TARGET_RESPONSE * (s->deadline_s - length_s);
         target_s = fmin(fmax(target_s, LEAST_TARGET * s->deadline_s), s->deadline_s);
         if (step < STEPS - CLOSING_STEPS)
@@ -469,10 +470,11 @@ static harpe_status prepare(search *s, harpe_error *error) {
     s->open_j = harpe_arena_alloc(&s->arena, clocks + 1, sizeof *s->open_j);
     s->open_first = harpe_arena_alloc(&s->arena, clocks + 1, sizeof *s->open_first);
     s->next_first = harpe_arena_alloc(&s->arena, clocks + 1, sizeof *s->next_first);
+    s->is_whole = harpe_arena_alloc(&s->arena, clocks + 1, sizeof *s->is_whole);
     if (!s->points || !s->effective_j || !s->point_s || !s->price_w || !s->time_s || !s->end_s ||
         !s->tail_s || !s->most_s || !s->best_clock || !s->best_w || !s->kept_j || !s->clock ||
         !s->sum_j || !s->sum_s || !s->reach_j || !s->run_first || !s->run_clock || !s->open_j ||
-        !s->open_first || !s->next_first)
+        !s->open_first || !s->next_first || !s->is_whole)
         return harpe_fail_memory(error);
     for (size_t i = 0; i < count; i++)
         s->clock[i] = -1; /* instructions without clocks, and delays */

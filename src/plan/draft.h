@@ -17,7 +17,7 @@ typedef struct harpe_draft {
     int64_t deadline_ps; /* the draft takes at most this time */
     int64_t longest_ps;  /* with a cost of changes, the plan may take this time, even above T* */
     int64_t *price_uw;   /* of the relaxation, by instruction, if changes have a cost; else NULL */
-    bool is_asked; /* the least energy within deadline_ps is wanted, not a plan near a bound */
+    bool is_asked;       /* deadline_ps is a time that was asked for */
     double time_s, energy_j; /* blocking included */
     int *frequency_mhz; /* the finished plan, by instruction; NULL before harpe_search_finish */
 } harpe_draft;

@@ -30,9 +30,9 @@ static harpe_wanted_time wanted_at(const harpe_walk *walk, int64_t time_ps) {
         .time_ps = time_ps, .next_ps = walk->fastest_ps, .longest_ps = time_ps};
 }
 
-/* Chooses T*, T_min, the times of slowdowns near the highest clocks, and as many evenly spread
- * times that there are at least `count`. Times above T* are of use only if changes of clock have a
- * cost. */
+/* Chooses T*, T_min and the times of the slowdowns. Fills up to at least `count` times with times
+ * that are spread evenly between T_min and T*. A time above T* is of use only if changes of clock
+ * have a cost. */
 static harpe_status spread_times(const harpe_walk *walk, size_t count, bool has_cost,
                                  harpe_wanted_times *times, harpe_error *error) {
     int64_t slowest = walk->minimum_energy_ps, fastest = walk->fastest_ps;

@@ -66,7 +66,8 @@ static bool is_dived(const harpe_search *search) {
     return search->problem->instruction_count <= HARPE_MOST_DIVED;
 }
 
-/* Returns the weight of a draft: its share of the work of all dives. */
+/* Returns the weight of a draft. Its share of the work of all dives is its weight divided by the
+ * sum of all weights. */
 static int weight_of(const harpe_search *search, const harpe_draft *draft) {
     size_t count;
     double fastest_s = harpe_frontier_vertices(search->frontier, &count)[0].time_s;

@@ -6,9 +6,9 @@
 
 #include "plan/draft.h"
 
-/* Improves each draft by local search, and replaces it by the best result of some dives at its
- * deadline, if this is nearer to the lower bound. Drafts near the fastest plan have the widest
- * dives. Large problems are not dived. Fails with HARPE_INTERRUPTED if `report` returns false. */
+/* Improves each draft by local search, and then by some dives at its deadline, unless the problem
+ * is large. A draft keeps the result that needs the least energy. Drafts near the fastest plan have
+ * the widest dives. Fails with HARPE_INTERRUPTED if `report` returns false. */
 harpe_status harpe_search_refine(const harpe_search *search, harpe_error *error);
 
 /* Joins, for each draft that is not on the lower convex hull of all drafts, its two neighbours on

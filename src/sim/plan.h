@@ -38,9 +38,9 @@ typedef struct harpe_sim_plan {
     harpe_plan_set *one_clock; /* the plans with one clock for all GPUs, of one pipeline */
 } harpe_sim_plan;
 
-/* Predicts the job with the one clock for all GPUs that needs the least energy of those that are at
- * most `slowdown` (1 or more) times slower than the highest clocks. `clock_mhz` receives the clock;
- * 0: no clock of all instructions is better than the highest clocks. */
+/* Predicts the job if all GPUs run at one clock. Of the clocks at which an iteration takes at most
+ * `slowdown` (1 or more) times as long as at the highest clocks, this is the one that needs the
+ * least energy. `clock_mhz` receives it; 0: no clock is better than the highest clocks. */
 harpe_sim_prediction harpe_sim_predict_one_clock(const harpe_sim_options *options,
                                                  const harpe_sim_plan *plan, double slowdown,
                                                  int *clock_mhz);

@@ -48,7 +48,7 @@ static double mean_gap_percent(const harpe_plan_set *plans, double share) {
 }
 
 /* Plans near the fastest have the widest dives. With the same width for all, their gaps are
- * 0.435 % on average. The plans are the same on every machine, and so is this number. */
+ * 0.427 % on average. The plans are the same on every machine, and so is this number. */
 static void plans_near_the_fastest_have_the_most_work(void **state) {
     (void)state;
     double near = 0;
@@ -60,7 +60,7 @@ static void plans_near_the_fastest_have_the_most_work(void **state) {
         harpe_problem_free(problem);
     }
     printf("mean gap near the fastest plan: %.4f %%\n", near);
-    assert_true(near < 0.43);
+    assert_true(near < 0.42);
 }
 
 /* ---- Stopping -------------------------------------------------------------------------------- */

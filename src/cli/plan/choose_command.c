@@ -262,8 +262,8 @@ static void tell_row(told_rows *told, const harpe_frontier_row *row, const char 
         snprintf(to->label, sizeof to->label, "plan %d%s", row->plan, note);
 }
 
-/* Lists the rows to print: the reference, the plans with which the choice is compared, at last one
- * clock for all GPUs within the same time, and at the end the choice. */
+/* Lists the rows to print, in this order: the highest clocks, the plans that the choice is compared
+ * with, the best plan with one clock within the same time, and the choice. */
 static told_rows list_rows(const choose_arguments *arguments, const harpe_plan_directory *plans,
                            const harpe_chosen *chosen) {
     told_rows told = {.count = 0};

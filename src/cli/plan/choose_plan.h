@@ -32,8 +32,8 @@ typedef struct harpe_chosen {
     const harpe_frontier_row *row;
     const harpe_frontier_row *unlimited; /* the choice without the limits on power */
     const harpe_frontier_row *fastest;   /* of all plans */
-    /* The plans with one clock that are as fast as the highest clocks, and that the choice is
-     * compared with; NULL: not known. */
+    /* The best plan with one clock that is as fast as the highest clocks, and the best one within
+     * the time that the choice may take. NULL: not known. */
     const harpe_frontier_row *as_fast_one_clock, *one_clock;
     double iteration_s; /* with a straggler: the end of the iteration; else the row's time */
     double waiting_j;   /* with a straggler: energy of the wait after the plan's end */
