@@ -591,6 +591,22 @@ class Choose(ProgramTest):
             for row in rows(self.path / "scaled" / "frontier.csv"):
                 self.assertGreaterEqual(float(row["gap_percent"]), 0)
 
+    def test_a_fastest_plan_does_not_hide_the_saving_of_one_as_fast_as_the_highest_clocks(self):
+        """The clock in the middle is faster by a ten-thousandth, and needs more energy."""
+        (self.path / "near.csv").write_text(
+            "stage,instruction,frequency,time,energy\n" +
+            "".join(f"0,{name},{mhz},{time},{energy}\n" for name in ("forward", "backward")
+                    for mhz, time, energy in ((1410, 0.1, 10), (1305, 0.09999, 11),
+                                              (1200, 0.1, 8))))
+        out = self.succeed("plan", "--inst-profile", "near.csv", "--num-mbs", 2, "--p2p-power", 0,
+                           "-o", "near", "--no-pictures").out
+        saved = {line[:26].strip(): line[26:].split()[6] for line in out.splitlines()
+                 if line.startswith(("  fastest", "  no slowdown"))}
+        self.assertEqual(saved, {"fastest": "-10.00", "no slowdown": "20.00"})
+        out = self.succeed("plan", "--inst-profile", "profile.csv", "--num-mbs", 4, "--p2p-power",
+                           84, "-o", "usual", "--no-pictures").out
+        self.assertNotIn("no slowdown", out)
+
     def test_time_and_deadline_agree(self):
         """If two clocks have the same energy, no plan is slower than another without saving
         energy."""

@@ -64,10 +64,7 @@ static harpe_status make_rows(const harpe_problem *problem, harpe_plan_result *r
     return status;
 }
 
-/* Returns the row with the least energy among those that take at most `time_s`. If no row does, it
- * returns the fastest row. */
-static const harpe_frontier_row *least_energy_within(const harpe_plan_result *result,
-                                                     double time_s) {
+const harpe_frontier_row *harpe_plan_result_within(const harpe_plan_result *result, double time_s) {
     const harpe_frontier_row *best = &result->rows[0];
     for (size_t i = 1; i < result->row_count; i++) {
         const harpe_frontier_row *row = &result->rows[i];
@@ -105,8 +102,8 @@ static harpe_status pick_key_rows(const harpe_problem *problem, harpe_plan_resul
                                                       &keys[HARPE_KEY_ALL_MAXIMUM].row, error);
     if (result->row_count > 0) {
         keys[HARPE_KEY_FASTEST].row = result->rows[0];
-        keys[HARPE_KEY_SMALL_SLOWDOWN].row = *least_energy_within(result, allowed_s);
-        keys[HARPE_KEY_MINIMUM_ENERGY].row = *least_energy_within(result, INFINITY);
+        keys[HARPE_KEY_SMALL_SLOWDOWN].row = *harpe_plan_result_within(result, allowed_s);
+        keys[HARPE_KEY_MINIMUM_ENERGY].row = *harpe_plan_result_within(result, INFINITY);
         return status;
     }
     size_t count = 0;

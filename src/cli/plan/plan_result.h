@@ -56,6 +56,10 @@ double harpe_plan_result_bound_at(const harpe_frontier *frontier, double time_s)
 harpe_status harpe_plan_result_add_power(const harpe_problem *problem, const int *frequency_mhz,
                                          harpe_frontier_row *row, harpe_error *error);
 
+/* Returns the row of the plan with the least energy among those that take at most `time_s`, or that
+ * of the fastest plan if none does. There is at least one plan. */
+const harpe_frontier_row *harpe_plan_result_within(const harpe_plan_result *result, double time_s);
+
 /* Returns the plan of a row, or NULL if there are no plans. */
 const harpe_plan *harpe_plan_result_plan(const harpe_plan_result *result,
                                          const harpe_frontier_row *row);
