@@ -258,7 +258,7 @@ static harpe_status empty_log(harpe_sqlite *store, harpe_error *error) {
  * to be on the disk, and no later sync writes them, unless they are written again. If the database
  * was then changed from such a log, a loss of power would damage it. */
 static harpe_status write_log_again(harpe_sqlite *store, harpe_error *error) {
-    char bytes[65536];
+    char bytes[16384];
     sqlite3_file *log = NULL;
     sqlite3_int64 size = 0;
     (void)sqlite3_file_control(store->db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
