@@ -195,7 +195,7 @@ static harpe_status start(harpe_agent *agent, harpe_error *error) {
 static void look_for_end(void *user) {
     harpe_agent *agent = user;
     if (harpe_agent_leases_wait_for_reset(agent->leases) ||
-        harpe_clock_ns() > agent->stop_until_ns ||
+        harpe_patience_is_over(&agent->stop_patience) ||
         harpe_loop_after(agent->loop, STOP_LOOK_MS, look_for_end, agent, NULL, NULL) != HARPE_OK)
         harpe_loop_stop(agent->loop);
 }
@@ -205,7 +205,7 @@ static void received_signal(void *user, int number) {
     (void)number;
     if (agent->is_stopping || !agent->leases) return;
     agent->is_stopping = true;
-    agent->stop_until_ns = harpe_clock_ns() + STOP_LIMIT_MS * INT64_C(1000000);
+    agent->stop_patience = harpe_patience_for(STOP_LIMIT_MS * 1e-3);
     harpe_agent_notify("STOPPING=1");
     harpe_agent_zeusd_stop_accepting(agent->zeusd);
     harpe_agent_leases_close(agent->leases);

@@ -14,6 +14,7 @@
 #include "agent/samples.h"
 #include "agent/user_names.h"
 #include "base/unix_socket.h"
+#include "base/wait.h"
 
 /* The pools of worker threads. */
 enum {
@@ -52,7 +53,7 @@ typedef struct harpe_agent {
     harpe_timer *accept_again; /* not NULL: the agent accepts no connection for a short time */
     bool is_stopping;
     bool has_no_workers; /* they were closed */
-    int64_t stop_until_ns;
+    harpe_patience stop_patience;
     uint64_t refused;          /* requests for a lease that the rules or other checks refuse */
     harpe_agent_rates said[2]; /* limits the log lines about refused requests of each user */
     uint64_t unsaid;           /* refused requests that were not logged since the last log line */

@@ -153,3 +153,14 @@ int harpe_events_now(int descriptor, int events) {
     struct pollfd one = {.fd = descriptor, .events = (short)events};
     return harpe_poll(&one, 1, 0) > 0 ? one.revents : 0;
 }
+
+harpe_patience harpe_patience_for(double limit_s) {
+    return (harpe_patience){.left_ns = (int64_t)(limit_s * 1e9), .looked_ns = harpe_clock_ns()};
+}
+
+bool harpe_patience_is_over(harpe_patience *patience) {
+    int64_t now_ns = harpe_clock_ns(), passed_ns = now_ns - patience->looked_ns;
+    patience->left_ns -= passed_ns < HARPE_LOOK_NS ? passed_ns : HARPE_LOOK_NS;
+    patience->looked_ns = now_ns;
+    return patience->left_ns < 0;
+}

@@ -48,4 +48,17 @@ int harpe_epoll(int descriptor, struct epoll_event *events, int room, int64_t lo
 /* Returns those events of poll() that a descriptor has now. 0: none. */
 int harpe_events_now(int descriptor, int events);
 
+/* A limit of time for something that is tried again and again. It counts only the time in which the
+ * process runs: at most HARPE_LOOK_NS from one look to the next. A process that was stopped, or
+ * whose machine stood still, so still has its tries. One thread uses it. */
+#define HARPE_LOOK_NS INT64_C(5000000000)
+typedef struct harpe_patience {
+    int64_t left_ns, looked_ns;
+} harpe_patience;
+
+harpe_patience harpe_patience_for(double limit_s);
+
+/* Looks at the clock. Returns true if the time is over. */
+bool harpe_patience_is_over(harpe_patience *patience);
+
 #endif

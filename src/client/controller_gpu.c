@@ -256,11 +256,11 @@ static harpe_status restore_once(harpe_controller_gpu *gpu, harpe_controller_cha
 harpe_status harpe_controller_gpu_restore(harpe_controller_gpu *gpu,
                                           harpe_controller_changes *changes, uint32_t which,
                                           harpe_error *error) {
-    double give_up_at = harpe_clock_s() + TRY_FOR_S;
+    harpe_patience patience = harpe_patience_for(TRY_FOR_S);
     for (;;) {
         harpe_status status = restore_once(gpu, changes, which, error);
         /* A lost GPU returns only after a reset. Then its record is used. */
-        if (status == HARPE_OK || status == HARPE_GPU_LOST || harpe_clock_s() > give_up_at)
+        if (status == HARPE_OK || status == HARPE_GPU_LOST || harpe_patience_is_over(&patience))
             return status;
         harpe_sleep_ns(TRY_AGAIN_NS);
     }

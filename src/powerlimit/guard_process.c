@@ -239,11 +239,11 @@ static restore_result restore_one(const guarded *all, size_t i, harpe_error *err
 static void *restore_gpu(void *argument) {
     restoration *one = argument;
     harpe_error error;
-    double give_up_at = harpe_clock_s() + TRY_FOR_S;
+    harpe_patience patience = harpe_patience_for(TRY_FOR_S);
     int late_sets = 0;
     for (int passed = 0; passed < CHECKS_PASSED;) {
         restore_result result = restore_one(one->all, one->gpu, &error);
-        bool is_late = harpe_clock_s() > give_up_at;
+        bool is_late = harpe_patience_is_over(&patience);
         passed = result == IS_BACK ? passed + 1 : 0;
         if (is_late && result == IS_BACK) break;
         if (is_late && result == WAS_SET) late_sets++;

@@ -243,6 +243,34 @@ static void killed_processes_stop(void **state) {
     run_world(3, true, kill_counter, NULL);
 }
 
+/* Looks each second, for at most 30 s. The seed 5100080 of `world --node` had an agent that stood
+ * still for most of the time that its end may take, and left two GPUs changed. */
+static _Noreturn int count_looks(void *user) {
+    (void)user;
+    harpe_patience patience = harpe_patience_for(30);
+    while (!harpe_patience_is_over(&patience)) {
+        atomic_fetch_add(&ticks, 1);
+        harpe_sleep_ns(SECOND);
+    }
+    harpe_process_exit(0);
+}
+
+static void stop_looker(void *user) {
+    (void)user;
+    atomic_store(&ticks, 0);
+    pid_t process = harpe_world_start("looker", count_looks, NULL);
+    harpe_sleep_ns(10 * (int64_t)SECOND);
+    harpe_world_stall(process, harpe_clock_ns() + 45 * (int64_t)SECOND);
+    harpe_sleep_ns(100 * (int64_t)SECOND);
+    assert_false(harpe_world_is_alive(process));
+    assert_in_range(atomic_load(&ticks), 25, 31); /* the stop counts as 5 s */
+}
+
+static void stopped_processes_keep_their_tries(void **state) {
+    (void)state;
+    run_world(1, false, stop_looker, NULL);
+}
+
 static int32_t *shared_word;
 
 static int help(int argc, char **argv) {
@@ -297,6 +325,7 @@ int main(void) {
         cmocka_unit_test(a_loop_without_time_is_told),
         cmocka_unit_test(descriptors_are_waited_for),
         cmocka_unit_test(killed_processes_stop),
+        cmocka_unit_test(stopped_processes_keep_their_tries),
         cmocka_unit_test(helper_processes_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
