@@ -19,3 +19,9 @@ cp "$work/plans/frontier.svg" docs/pictures/frontier.svg
 planned=$(python3 -c 'import json, sys; print(json.load(sys.stdin)["story"]["planned_round"])' <"$work/report.json")
 scripts/picture_of_steps.py "$work/steps.jsonl" "$planned" \
     "Energy of a step, 1,024 emulated A100 (pp 8, dp 128)" >docs/pictures/simulation.svg
+
+# The power of a measured job; it needs the series (docs/measured-job.md), and takes minutes.
+if bench/run measured --draws 0 --fast --curves "$work/curves.json" >/dev/null && [ -e "$work/curves.json" ]; then
+    scripts/picture_of_power.py "$work/curves.json" "Power of the 64 nodes, means of 2 s" \
+        >docs/pictures/measured-job.svg
+fi

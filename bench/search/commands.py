@@ -12,6 +12,7 @@ COMMANDS = {"gaps": "energy of plans above the lower bound, on generated jobs",
             "dwell": "plans with a minimum dwell time beside simpler searches",
             "latency": "plans for clocks that change late beside the published controller",
             "shapes": "plans of production shapes, with and without latency, beside simple ones",
+            "measured": "a measured job of 512 GPUs, simulated, and what plans save there",
             "fleet": "split of a power budget: time, gap, and beside one cap for all GPUs",
             "scale": "time, memory, progress and interrupts of large jobs"}
 

@@ -72,15 +72,20 @@ class Pipeline:
         lines += [f"{wait} {index}" for wait, index in waits]
         return "\n".join(lines) + "\n"
 
-    def evaluate(self, mhz):
-        """Returns time, energy and shortest dwell time of a plan. The dwell time is that between
-        two changes of a rank's clock; it is infinite without changes."""
+    def timeline(self, mhz):
+        """Returns the chosen option, the start and the end of each activity of a plan."""
         chosen = [next((one for one in options if one[0] == clock), options[0])
                   for clock, options in zip(mhz, self.options)]
         start, end = [0.0] * len(mhz), [0.0] * len(mhz)
         for index in self.order:
             start[index] = max((end[wait] for wait in self.after[index]), default=0.0)
             end[index] = start[index] + chosen[index][1]
+        return chosen, start, end
+
+    def evaluate(self, mhz):
+        """Returns time, energy and shortest dwell time of a plan. The dwell time is that between
+        two changes of a rank's clock; it is infinite without changes."""
+        chosen, start, end = self.timeline(mhz)
         time = max(end)
         energy = sum(self.power_w) * time
         for rank, (_, taken, used) in zip(self.rank, chosen):
