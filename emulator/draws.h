@@ -16,6 +16,7 @@ typedef enum emulator_stream {
     EMULATOR_DRAW_LEAKAGE,   /* leakage of a GPU */
     EMULATOR_DRAW_COOLING,   /* cooling of a GPU */
     EMULATOR_DRAW_JITTER,    /* time of a piece of work */
+    EMULATOR_DRAW_WANDER,    /* clock of a GPU at its power limit */
 } emulator_stream;
 
 /* Returns the next number of a sequence of random numbers (splitmix64). */

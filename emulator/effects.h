@@ -49,6 +49,11 @@ typedef struct emulator_effects {
     double thermal_limit_c;    /* each K above takes one step of the clock; 0: no limit */
     double thermal_slowdown_c; /* from here on the clock is at most half; 0: never */
 
+    /* At the power limit */
+    double throttle_wander;   /* standard deviation of the clock, relative */
+    double throttle_period_s; /* between two changes of the clock */
+    double throttle_waste;    /* additional power at the same clock, relative */
+
     /* Limits and disobedience */
     double power_cap_w;            /* limit of the board; 0: none */
     double administrator_lock_mhz; /* no clock above it holds; 0: none */

@@ -33,6 +33,7 @@ void emulator_effects_ideal(emulator_effects *out) {
         .switch_tail.factor = 1,
         .outliers.factor = 1,
         .jitter_tail.factor = 1,
+        .throttle_period_s = 0.1,
         .ambient_c = 28,
         .heating_k = 40,
         .reference_c = 55,

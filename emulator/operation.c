@@ -6,7 +6,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "draws.h"
 #include "heat.h"
+
+enum { WANDER_PERIODS = 4 }; /* periods after which the wander has forgotten its past */
 
 /* ---- Power and speed ------------------------------------------------------------------------- */
 
@@ -204,21 +207,53 @@ static unsigned int allowed_index(const emulator_state *state, const emulator_ch
     return index;
 }
 
-/* Lowers the clock of a busy GPU until its power is within the limit. */
+static int64_t throttle_period_ns(const emulator_chip *chip) {
+    return llround(chip->effects->throttle_period_s * 1e9);
+}
+
+/* Returns a number with mean 0 and standard deviation 1 for the present period. It is the scaled
+ * sum of independent numbers of the last periods, so neighbouring periods are alike. */
+static double wander(const emulator_state *state, const emulator_chip *chip) {
+    const emulator_effects *effects = chip->effects;
+    uint64_t period = (uint64_t)((state->now_ns - state->began_ns) / throttle_period_ns(chip));
+    double sum = 0;
+    for (uint64_t back = 0; back < WANDER_PERIODS; back++)
+        sum += emulator_draw_deviation(effects->seed, effects->gpu, EMULATOR_DRAW_WANDER,
+                                       period + WANDER_PERIODS - back);
+    return sum / sqrt((double)WANDER_PERIODS);
+}
+
+int64_t emulator_next_wander_ns(const emulator_state *state, const emulator_chip *chip,
+                                const emulator_operation *operation) {
+    if (!operation->is_power_capped || !(chip->effects->throttle_wander > 0)) return INT64_MAX;
+    int64_t period_ns = throttle_period_ns(chip), since_ns = state->now_ns - state->began_ns;
+    return state->now_ns + period_ns - since_ns % period_ns;
+}
+
+/* Lowers the clock of a busy GPU whose power exceeds the limit to the highest clock that fits, and
+ * lets it wander around this clock, but not above the clock that is set. */
 static void fit_power(const emulator_state *state, const emulator_chip *chip, double memory,
                       unsigned int *index, emulator_operation *operation) {
     const emulator_model *model = chip->model;
+    const emulator_effects *effects = chip->effects;
     double limit_w = limit_in_force_w(state, chip, memory);
-    unsigned int lowest = emulator_clock_count(model) - 1;
-    double power_w;
+    unsigned int set = *index, lowest = emulator_clock_count(model) - 1;
+    double waste = 1;
     while (true) {
         double usual_w = usual_power_w(state, chip, emulator_clock_mhz(model, *index), memory);
-        power_w = own_power_w(state, chip, usual_w, model->static_w);
-        if (!(power_w > limit_w) || *index >= lowest) break;
+        operation->power_w = waste * own_power_w(state, chip, usual_w, model->static_w);
+        if (!(operation->power_w > limit_w) || *index >= lowest) break;
         operation->is_power_capped = true;
+        waste = 1 + effects->throttle_waste;
         (*index)++;
     }
-    operation->power_w = power_w;
+    if (!operation->is_power_capped || !(effects->throttle_wander > 0)) return;
+    double fit_mhz = emulator_clock_mhz(model, *index);
+    double mhz = fmax(fit_mhz * (1 + effects->throttle_wander * wander(state, chip)), 1);
+    *index = emulator_clock_index(model, (unsigned)llround(mhz));
+    if (*index < set) *index = set;
+    double usual_w = usual_power_w(state, chip, emulator_clock_mhz(model, *index), memory);
+    operation->power_w = waste * own_power_w(state, chip, usual_w, model->static_w);
 }
 
 static bool ignores_lock(const emulator_state *state) {
@@ -269,6 +304,8 @@ double emulator_time_left_s(const emulator_state *state, const emulator_chip *ch
     double left_s = emulator_time_left_at_s(state, chip, slot, &operation);
     left_s = fmin(left_s, emulator_next_degree_s(state, chip, operation.power_w));
     int64_t change_ns = emulator_next_change_ns(state);
+    int64_t wander_ns = emulator_next_wander_ns(state, chip, &operation);
+    if (change_ns > wander_ns) change_ns = wander_ns;
     if (change_ns == INT64_MAX) return left_s;
     return fmin(left_s, 1e-9 * (double)(change_ns - state->now_ns));
 }

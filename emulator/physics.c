@@ -14,6 +14,7 @@
 
 void emulator_state_start(emulator_state *state, const emulator_chip *chip, int64_t now_ns) {
     memset(state, 0, sizeof *state);
+    state->began_ns = now_ns;
     state->now_ns = now_ns;
     state->floor_ns = now_ns;
     state->slot_count = 1;
@@ -106,9 +107,12 @@ static void progress(emulator_state *state, const emulator_chip *chip,
 }
 
 /* Returns the time of the next change of clock or temperature, or `to_ns` if that is earlier. */
-static int64_t next_event_ns(const emulator_state *state, const emulator_chip *chip, double power_w,
-                             int64_t to_ns) {
+static int64_t next_event_ns(const emulator_state *state, const emulator_chip *chip,
+                             const emulator_operation *operation, int64_t to_ns) {
+    double power_w = operation->power_w;
     int64_t change_ns = emulator_next_change_ns(state);
+    int64_t wander_ns = emulator_next_wander_ns(state, chip, operation);
+    if (change_ns > wander_ns) change_ns = wander_ns;
     if (change_ns > to_ns) change_ns = to_ns;
     double span_s = 1e-9 * (double)(change_ns - state->now_ns);
     if (!emulator_degree_is_near(state, chip, power_w, span_s)) return change_ns;
@@ -122,7 +126,7 @@ static int64_t next_event_ns(const emulator_state *state, const emulator_chip *c
 void emulator_advance(emulator_state *state, const emulator_chip *chip, int64_t to_ns) {
     while (state->now_ns < to_ns) {
         emulator_operation operation = emulator_operate(state, chip);
-        int64_t until_ns = next_event_ns(state, chip, operation.power_w, to_ns);
+        int64_t until_ns = next_event_ns(state, chip, &operation, to_ns);
         double span_s = 1e-9 * (double)(until_ns - state->now_ns);
         int64_t end_ns = until_ns;
         for (unsigned int i = 0; i < state->slot_count; i++) {

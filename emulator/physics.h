@@ -74,6 +74,7 @@ typedef struct emulator_clock_range {
 
 /* Times are emulated ns unless the name says otherwise. */
 typedef struct emulator_state {
+    int64_t began_ns;         /* when the GPU was created */
     int64_t now_ns;           /* the moment for which the values below are valid */
     double energy_mj;         /* energy of the module if it is counted */
     double counter_mj;        /* energy at the last step of the counter */
@@ -135,6 +136,10 @@ void emulator_state_start(emulator_state *state, const emulator_chip *chip, int6
  * counter that starts again from 0. */
 void emulator_state_reset(emulator_state *state, const emulator_chip *chip);
 emulator_operation emulator_operate(const emulator_state *state, const emulator_chip *chip);
+/* Returns when a GPU at its power limit changes its clock next, or INT64_MAX if it has no such
+ * change before it. */
+int64_t emulator_next_wander_ns(const emulator_state *state, const emulator_chip *chip,
+                                const emulator_operation *operation);
 /* Returns the emulated seconds until the work in `slot` is done, or until the next change of clock
  * or temperature if that is earlier. Other works that end earlier shorten this time. */
 double emulator_time_left_s(const emulator_state *state, const emulator_chip *chip,

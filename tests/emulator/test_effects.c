@@ -100,6 +100,7 @@ static void mistakes_are_refused_in_one_line(void **unused) {
         {"{\"jitter\": NaN}", "jitter: expected a number"},
         {"{\"drift_per_k\": -0.02}", "drift_per_k: expected a number from -0.01 to 0.01"},
         {"{\"switch_call_s\": 1e999}", "switch_call_s: expected a number from 0 to 10"},
+        {"{\"throttle_period_s\": 0}", "throttle_period_s: expected a number from 0.001 to 10"},
         {"{\"counter_scope\": \"module\"}", "counter_scope: expected \"model\" or \"gpu\""},
         {"{\"counter_scope\": true}", "counter_scope: expected"},
         {"{\"switch_latency_s\": -1}", "switch_latency_s: expected"},
