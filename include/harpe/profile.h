@@ -51,6 +51,10 @@ typedef struct harpe_profile_entry {
     const char *instruction;
     size_t point_count;                /* >= 1 */
     const harpe_profile_point *points; /* highest frequency first, each frequency once */
+    /* The first points, whose frequencies the GPU did not reach, usually because of its power
+     * limit; less than point_count. Only profiles of CSV text have it. Plans use none of these
+     * points, except for what the highest frequencies cost. */
+    size_t throttled_count;
 } harpe_profile_entry;
 
 /* Rows of one rank that repeat a (stage, instruction, frequency) are averaged if they differ by at
@@ -134,7 +138,8 @@ HARPE_API const harpe_profile_repeat *harpe_profile_repeat_at(const harpe_profil
  * power that no GPU draws (below 5 W or above 3 kW), or if its time or energy is far from those of
  * the same instruction at the next frequencies. The sentences name the line of the file, or the
  * index in the caller's array. There are at most a few; the last one tells how many more rows are
- * doubtful. Valid while the profile exists. */
+ * doubtful. One more sentence tells which frequencies were not reached, if there are any (see
+ * harpe_profile_entry.throttled_count). Valid while the profile exists. */
 HARPE_API const char *harpe_profile_warning_at(const harpe_profile *profile, size_t index);
 
 /* List the entries, sorted by stage, then by instruction name. Valid while the profile exists. */

@@ -503,6 +503,7 @@ harpe_profile_entry._fields_ = [
     ("instruction", C.c_char_p),
     ("point_count", C.c_size_t),
     ("points", C.POINTER(harpe_profile_point)),
+    ("throttled_count", C.c_size_t),
 ]
 harpe_profile_repeat._fields_ = [
     ("stage", C.c_int),

@@ -37,14 +37,22 @@ static int *reserve_plan(maker *m) {
     return harpe_calloc(harpe_problem_instruction_count(m->problem), sizeof(int));
 }
 
-/* Adds the plan with one clock, unless an instruction was not measured at it. A row at 0 MHz beside
- * others is no clock. */
+/* Returns true if the GPU did not reach the clock of a point. The highest clock stays, because all
+ * savings are shown against it. */
+static bool is_throttled(const harpe_problem *problem, int32_t instruction,
+                         const harpe_profile_point *point) {
+    const harpe_choice *choice = harpe_problem_choice(problem, instruction);
+    return point > choice->points && point < choice->points + choice->throttled_count;
+}
+
+/* Adds the plan with one clock, unless an instruction was not measured at it, or did not reach it.
+ * A row at 0 MHz beside others is no clock. */
 static harpe_status add_clock(maker *m, int clock_mhz, harpe_error *error) {
     const harpe_problem *problem = m->problem;
     if (clock_mhz == 0) return HARPE_OK;
     for (int32_t i = 0; i < problem->instruction_count; i++) {
         m->points[i] = harpe_choice_point(harpe_problem_choice(problem, i), clock_mhz);
-        if (!m->points[i]) return HARPE_OK;
+        if (!m->points[i] || is_throttled(problem, i, m->points[i])) return HARPE_OK;
     }
     int *frequency_mhz = reserve_plan(m);
     if (!frequency_mhz) return harpe_fail_memory(error);

@@ -114,8 +114,9 @@ static harpe_status find_options(const harpe_profile_entry *const *entries, cons
     *most = 2;
     for (int g = 0; g < peer_count; g++) {
         harpe_status status =
-            harpe_options_from_points(entries[g]->points, entries[g]->point_count, power_w[g],
-                                      &peers[g].options, &peers[g].count, error);
+            harpe_options_from_points(entries[g]->points + entries[g]->throttled_count,
+                                      entries[g]->point_count - entries[g]->throttled_count,
+                                      power_w[g], &peers[g].options, &peers[g].count, error);
         if (status != HARPE_OK) return status;
         *most += peers[g].count - 1;
     }

@@ -172,12 +172,14 @@ harpe_status harpe_problem_fill_choice(harpe_problem *problem, const harpe_profi
     memcpy(points, entry->points, entry->point_count * sizeof *points);
     choice->points = points;
     choice->point_count = entry->point_count;
+    choice->throttled_count = entry->throttled_count;
     choice->blocking_power_w = blocking_power_w;
 
     harpe_option *found = NULL;
     size_t count = 0;
     harpe_status status = harpe_options_from_points(
-        points, entry->point_count, choice->blocking_power_w, &found, &count, error);
+        points + entry->throttled_count, entry->point_count - entry->throttled_count,
+        choice->blocking_power_w, &found, &count, error);
     if (status != HARPE_OK) return status;
     harpe_option *kept = harpe_arena_alloc(&problem->arena, count, sizeof *kept);
     if (kept) memcpy(kept, found, count * sizeof *kept);

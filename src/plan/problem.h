@@ -19,6 +19,7 @@ typedef struct harpe_choice {
     harpe_option_list list;
     double blocking_power_w; /* sum over all GPUs of the rank */
     size_t point_count;      /* all measured points, highest frequency first */
+    size_t throttled_count;  /* as in harpe_profile_entry */
     const harpe_profile_point *points;
     bool is_fitted;         /* true if the curve is that of the exponential model */
     double coefficients[3]; /* a, b, c of the model */

@@ -29,7 +29,7 @@ struct harpe_profile {
     harpe_latencies latencies;
     size_t repeat_count, repeat_capacity;
     harpe_profile_repeat *repeats;
-    const char *warnings[HARPE_PROFILE_DOUBTS_MAX]; /* NULL: none */
+    const char *warnings[HARPE_PROFILE_LINES_MAX]; /* NULL: none */
     harpe_arena name_memory;
 };
 
@@ -411,8 +411,8 @@ harpe_status harpe_profile_rows_finish(harpe_profile_rows *rows, const char *fil
     if (status == HARPE_OK)
         status = aggregate(&(aggregation){rows, file_name, profile, scratch}, error);
     if (status == HARPE_OK)
-        status = harpe_profile_doubts_find(rows, file_name, &rows->name_memory, profile->warnings,
-                                           error);
+        status = harpe_profile_doubts_find(rows, file_name, profile->entries, &rows->name_memory,
+                                           profile->warnings, error);
     if (status != HARPE_OK) goto done;
     profile->name_memory = rows->name_memory; /* contains the entries' names, and the warnings */
     rows->name_memory = (harpe_arena){0};
@@ -486,7 +486,7 @@ const harpe_profile_repeat *harpe_profile_repeat_at(const harpe_profile *profile
 }
 
 const char *harpe_profile_warning_at(const harpe_profile *profile, size_t index) {
-    return index < HARPE_PROFILE_DOUBTS_MAX ? profile->warnings[index] : NULL;
+    return index < HARPE_PROFILE_LINES_MAX ? profile->warnings[index] : NULL;
 }
 
 size_t harpe_profile_entry_count(const harpe_profile *profile) { return profile->entry_count; }

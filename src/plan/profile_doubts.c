@@ -14,6 +14,7 @@
 #include "base/format.h"
 #include "base/possible.h"
 #include "base/text.h"
+#include "plan/throttled_clocks.h"
 
 /* How far a value may be from its neighbours: by the first factor, or, in a noisy profile, by
  * NOISE_FACTOR times what is usual in it, but not by the second factor. With a noise of 20 %, less
@@ -33,7 +34,7 @@ typedef struct finder {
     const char *file_name; /* NULL: the rows come from a caller's array */
     double limit_time, limit_energy;
     size_t doubt_count;
-    harpe_text lines[HARPE_PROFILE_DOUBTS_MAX];
+    harpe_text lines[HARPE_PROFILE_LINES_MAX];
 } finder;
 
 static double time_of(const harpe_profile_row *row) { return row->time_s; }
@@ -188,7 +189,7 @@ static harpe_status keep_lines(finder *f, harpe_arena *arena, const char **lines
     if (f->doubt_count > HARPE_PROFILE_DOUBTS_MAX)
         harpe_text_printf(&f->lines[HARPE_PROFILE_DOUBTS_MAX - 1], " (and %zu more rows)",
                           f->doubt_count - HARPE_PROFILE_DOUBTS_MAX);
-    for (size_t i = 0; i < HARPE_PROFILE_DOUBTS_MAX; i++) {
+    for (size_t i = 0; i < HARPE_PROFILE_LINES_MAX; i++) {
         harpe_text *line = &f->lines[i];
         lines[i] = line->data ? harpe_arena_strdup(arena, line->data, line->length) : NULL;
         if (line->failed || (line->data && !lines[i])) status = harpe_fail_memory(error);
@@ -198,8 +199,8 @@ static harpe_status keep_lines(finder *f, harpe_arena *arena, const char **lines
 }
 
 harpe_status harpe_profile_doubts_find(const harpe_profile_rows *rows, const char *file_name,
-                                       harpe_arena *arena,
-                                       const char *lines[HARPE_PROFILE_DOUBTS_MAX],
+                                       harpe_profile_entry *entries, harpe_arena *arena,
+                                       const char *lines[HARPE_PROFILE_LINES_MAX],
                                        harpe_error *error) {
     finder f = {.rows = harpe_calloc(rows->count, sizeof(const harpe_profile_row *)),
                 .count = rows->count,
@@ -213,6 +214,13 @@ harpe_status harpe_profile_doubts_find(const harpe_profile_rows *rows, const cha
     f.limit_energy = find_limit(&f, energy_of);
     for (size_t i = 0; i < f.count; i++)
         check_row(&f, i);
+    size_t used =
+        f.doubt_count < HARPE_PROFILE_DOUBTS_MAX ? f.doubt_count : HARPE_PROFILE_DOUBTS_MAX;
+    harpe_status status = HARPE_OK;
+    if (file_name)
+        status =
+            harpe_throttled_clocks_find(f.rows, f.count, entries, file_name, &f.lines[used], error);
     free(f.rows);
-    return keep_lines(&f, arena, lines, error);
+    harpe_status kept = keep_lines(&f, arena, lines, error);
+    return status == HARPE_OK ? kept : status;
 }

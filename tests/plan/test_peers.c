@@ -33,7 +33,7 @@ static peer_case make_case(test_random *random, int peers) {
                 1410 - 15 * (int)p,
                 has_ties ? random_int(random, 1, 4) : random_between(random, 0.5, 4),
                 has_ties ? 100 * random_int(random, 1, 4) : random_between(random, 50, 900)};
-        c.entry[g] = (harpe_profile_entry){0, "forward", count, c.points[g]};
+        c.entry[g] = (harpe_profile_entry){0, "forward", count, c.points[g], 0};
     }
     return c;
 }

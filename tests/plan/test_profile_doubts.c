@@ -216,9 +216,206 @@ static void measured_profiles_are_not_doubted(void **state) {
         if (access(path, R_OK) != 0) skip_because("data: %s is not there", path);
         harpe_profile *profile = NULL;
         assert_int_equal(harpe_profile_read_csv(path, &profile, NULL), HARPE_OK);
-        assert_no_warning(profile);
+        /* The A100 of the measured pipelines had the same time and power at its three highest
+         * clocks. The synthetic ones had not. */
+        if (i < 2)
+            assert_non_null(strstr(harpe_profile_warning_at(profile, 0), "did not reach clocks"));
+        else
+            assert_no_warning(profile);
+        assert_null(harpe_profile_warning_at(profile, i < 2));
         harpe_profile_free(profile);
     }
+}
+
+/* ---- Clocks that were not reached ------------------------------------------------------------ */
+
+/* A repeatable number with about mean 0 and standard deviation 1. */
+static double deviate(uint64_t *seed) {
+    double sum = 0;
+    for (int i = 0; i < 12; i++) {
+        *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        sum += (double)(*seed >> 11) * 0x1p-53;
+    }
+    return sum - 6;
+}
+
+/* A GPU whose power rises with the clock as CMOS does, at a power limit. */
+typedef struct law {
+    double limit_w;  /* INFINITY: none */
+    double waste;    /* additional power at the limit, relative */
+    double level;    /* of the dynamic power */
+    double compute;  /* share of the time that follows the clock */
+    double launch_s; /* least time, which the clock does not change */
+    double noise;    /* of times and powers, relative */
+    int step_mhz, ranks;
+    int throttled_rank; /* -1: all */
+    uint64_t seed;
+} law;
+
+static double power_at(const law *l, double share) {
+    double voltage = share < 0.75 ? 0.75 : share;
+    return 95 + 295 * l->level * share * voltage * voltage;
+}
+
+/* Returns the clock that the GPU has, and writes its power. */
+static double reach(const law *l, double share, double limit_w, double *power_w) {
+    *power_w = power_at(l, share);
+    if (*power_w <= limit_w) return share;
+    while (power_at(l, share) * (1 + l->waste) > limit_w)
+        share -= 1e-4;
+    *power_w = power_at(l, share) * (1 + l->waste);
+    return share;
+}
+
+static int append_law(char *text, size_t size, const law *l, const char *name) {
+    int length = 0;
+    uint64_t seed = l->seed * 1000003 + (uint64_t)name[0];
+    for (int rank = 0; rank < l->ranks; rank++)
+        for (int mhz = 1410; mhz >= 705; mhz -= l->step_mhz) {
+            bool is_limited = l->throttled_rank < 0 || l->throttled_rank == rank;
+            double power_w, limit_w = is_limited ? l->limit_w : INFINITY;
+            double share = reach(l, mhz / 1410.0, limit_w, &power_w);
+            double time_s = 0.05 * (l->compute / share + 1 - l->compute);
+            /* A GPU that waits for the host draws little meanwhile. */
+            if (time_s < l->launch_s) {
+                power_w = 95 + (power_w - 95) * time_s / l->launch_s;
+                time_s = l->launch_s;
+            }
+            time_s *= 1 + l->noise * deviate(&seed);
+            double energy_j = power_w * time_s * (1 + l->noise * deviate(&seed));
+            length += snprintf(text + length, size - (size_t)length, "0,%s,%d,%.9g,%.9g,%d\n", name,
+                               mhz, time_s, energy_j, rank);
+        }
+    return length;
+}
+
+/* Makes a profile of two instructions, the first of them under `other`. */
+static harpe_profile *profile_of_laws(const law *one, const law *other) {
+    static char text[1U << 20];
+    int length = snprintf(text, sizeof text, "stage,instruction,frequency,time,energy,rank\n");
+    length += append_law(text + length, sizeof text - (size_t)length, one, "backward");
+    length += append_law(text + length, sizeof text - (size_t)length, other, "forward");
+    harpe_profile *profile = NULL;
+    harpe_error error;
+    if (harpe_profile_parse_csv(text, (size_t)length, "p.csv", &profile, &error) != HARPE_OK)
+        fail_msg("%s", error.message);
+    return profile;
+}
+
+static const char *unreached(const harpe_profile *profile) {
+    const char *line;
+    for (size_t i = 0; (line = harpe_profile_warning_at(profile, i)); i++)
+        if (strstr(line, "did not reach")) return line;
+    return NULL;
+}
+
+static const law usual = {.limit_w = INFINITY,
+                          .level = 1,
+                          .compute = 0.9,
+                          .step_mhz = 15,
+                          .ranks = 1,
+                          .throttled_rank = -1};
+
+/* Whatever the limit, the noise and the distance of the clocks: the clocks from which on time and
+ * power stay the same are found to within a few steps, and the fastest point stays. */
+static void throttled_clocks_are_found(void **state) {
+    (void)state;
+    int trials = few_trials(300);
+    for (int t = 0; t < trials; t++) {
+        law l = usual;
+        l.limit_w = 230 + 10 * (t % 11);
+        l.waste = t % 3 ? 0 : 0.1;
+        l.noise = 0.001 * (t % 5);
+        l.compute = t % 7 ? 0.9 : 0.3;
+        l.step_mhz = t % 2 ? 15 : 30;
+        l.seed = (uint64_t)t;
+        harpe_profile *profile = profile_of_laws(&l, &l);
+        const char *line = unreached(profile);
+        if (!line) fail_msg("trial %d: %g W is not seen", t, l.limit_w);
+        double power_w, at_limit = reach(&l, 1, l.limit_w, &power_w) * 1410;
+        double free_mhz = 1410;
+        while (power_at(&l, free_mhz / 1410) > l.limit_w)
+            free_mhz -= 1;
+        const harpe_profile_entry *entry = harpe_profile_find(profile, 0, "forward");
+        const harpe_profile_point *top = &entry->points[entry->throttled_count];
+        assert_true(entry->throttled_count < entry->point_count);
+        assert_true(top->time_s <= entry->points[0].time_s);
+        int above, like, highest;
+        assert_int_equal(sscanf(strstr(line, "above "), "above %d", &above), 1);
+        assert_int_equal(sscanf(strstr(line, "up to "), "up to %d", &highest), 1);
+        assert_int_equal(sscanf(strstr(line, "those of about "), "those of about %d", &like), 1);
+        assert_int_equal(highest, 1410);
+        if (fabs(above - free_mhz) > 0.05 * 1410)
+            fail_msg("trial %d: %s; the limit is at %g MHz", t, line, free_mhz);
+        if (l.compute > 0.5 && fabs(like - at_limit) > 0.03 * 1410)
+            fail_msg("trial %d: %s; as fast as %g MHz", t, line, at_limit);
+        harpe_profile_free(profile);
+    }
+}
+
+/* Work that is limited by memory or by launches has flat times, and no limit holds it. */
+static void flat_times_alone_are_no_throttling(void **state) {
+    (void)state;
+    int trials = few_trials(1000);
+    for (int t = 0; t < trials; t++) {
+        law l = usual, other = usual;
+        l.noise = other.noise = 0.001 * (t % 11);
+        l.seed = (uint64_t)t;
+        other.seed = (uint64_t)t + 7777;
+        l.step_mhz = other.step_mhz = t % 2 ? 15 : 45;
+        l.compute = 0.1 * (t % 3);
+        l.level = t % 4 ? 1 : 0.4;
+        l.launch_s = t % 5 < 3 ? 0.05 * (1 + 0.1 * (t % 5)) : 0;
+        harpe_profile *profile = profile_of_laws(&l, t % 2 ? &l : &other);
+        const char *line = unreached(profile);
+        if (line) fail_msg("trial %d: %s", t, line);
+        assert_int_equal(harpe_profile_entry_at(profile, 0)->throttled_count, 0);
+        harpe_profile_free(profile);
+    }
+}
+
+/* One of four ranks is enough: all must have a clock. */
+static void the_rank_is_named(void **state) {
+    (void)state;
+    law l = usual;
+    l.limit_w = 280;
+    l.noise = 0.001;
+    l.ranks = 4;
+    l.throttled_rank = 2;
+    harpe_profile *profile = profile_of_laws(&l, &l);
+    const char *line = unreached(profile);
+    if (!line || !strstr(line, "p.csv: rank 2: the GPU did not reach"))
+        fail_msg("%s", line ? line : "none");
+    assert_true(harpe_profile_find(profile, 0, "backward")->throttled_count > 0);
+    harpe_profile_free(profile);
+    l.throttled_rank = -1;
+    profile = profile_of_laws(&l, &l);
+    line = unreached(profile);
+    if (!line || !strstr(line, "rank 0-3: ")) fail_msg("%s", line ? line : "none");
+    harpe_profile_free(profile);
+}
+
+/* The synthetic GPUs have no limit. */
+static void synthetic_gpus_reach_their_clocks(void **state) {
+    (void)state;
+    char path[] = "/tmp/harpe-doubts-XXXXXX";
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    close(file);
+    for (int t = 0; t < few_trials(100); t++)
+        for (const char *const *model = harpe_synth_gpu_models(); *model; model++) {
+            harpe_synth_options options = {
+                .gpu_model = *model, .stages = 2, .imbalance = 1, .noise = 0.01 * (t % 11)};
+            options.seed = (uint64_t)t;
+            harpe_profile *profile = NULL, *read = NULL;
+            assert_int_equal(harpe_profile_synthesize(&options, &profile, NULL, NULL), HARPE_OK);
+            assert_int_equal(harpe_profile_write_csv(profile, path, NULL), HARPE_OK);
+            assert_int_equal(harpe_profile_read_csv(path, &read, NULL), HARPE_OK);
+            if (unreached(read)) fail_msg("%s, seed %d: %s", *model, t, unreached(read));
+            harpe_profile_free(profile);
+            harpe_profile_free(read);
+        }
+    (void)unlink(path);
 }
 
 int main(void) {
@@ -231,6 +428,10 @@ int main(void) {
         cmocka_unit_test(ranks_differ),
         cmocka_unit_test(synthetic_profiles_are_not_doubted),
         cmocka_unit_test(measured_profiles_are_not_doubted),
+        cmocka_unit_test(throttled_clocks_are_found),
+        cmocka_unit_test(flat_times_alone_are_no_throttling),
+        cmocka_unit_test(the_rank_is_named),
+        cmocka_unit_test(synthetic_gpus_reach_their_clocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
