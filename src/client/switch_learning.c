@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define AT_ONCE_US 2000 /* a change that is over so soon counts as immediate */
-#define CLOSE_US 1000   /* distance of samples that is close enough for every latency */
-#define CLOSE_SHARE 0.3 /* or this share of the latency */
+#define AT_ONCE_US 2000  /* a change that is over so soon counts as immediate */
+#define CLOSE_US 1000    /* distance of samples that is close enough for every latency */
+#define CLOSE_SHARE 0.3  /* or this share of the latency */
+#define SETTLE_US 500000 /* longer than a change takes; see controller_obedience.c */
 
 enum { TOLERANCE_MHZ = 7, SEEDED = HARPE_SWITCH_USABLE };
 
@@ -80,15 +81,22 @@ static size_t find_ask(const harpe_clock_ask *asks, size_t ask_count, uint32_t m
     return i;
 }
 
+/* Returns true if a GPU with the clock `held_mhz` was not on the way to the clock of a request. It
+ * has this clock, or its power limit has kept it below for longer than a change takes. It could
+ * also have waked up. */
+static bool was_settled(const harpe_clock_ask *before, uint64_t asked_us, uint32_t held_mhz) {
+    if (harpe_switch_is_same(before->mhz, held_mhz)) return true;
+    return held_mhz < before->mhz && before->asked_us + SETTLE_US <= asked_us;
+}
+
 /* The clock has changed between the last sample and this one. */
 static void learn_change(harpe_switch_learning *learning, const harpe_clock_ask *asks,
                          size_t ask_count, uint64_t at_us, uint32_t held_mhz) {
     size_t i = find_ask(asks, ask_count, held_mhz);
     if (i == ask_count || asks[i].asked_us > at_us || asks[i].asked_us < learning->changed_us)
         return;
-    /* The GPU must have had the clock of the request before, and not be on the way to it. It could
-     * also have waked up. */
-    if (i + 1 >= ask_count || !harpe_switch_is_same(asks[i + 1].mhz, learning->held_mhz)) return;
+    if (i + 1 >= ask_count || !was_settled(&asks[i + 1], asks[i].asked_us, learning->held_mhz))
+        return;
     uint64_t asked_us = asks[i].asked_us;
     if (learning->sample_us <= asked_us) {
         if (at_us - asked_us <= AT_ONCE_US) record(learning, asks[i].mhz, 0);

@@ -153,6 +153,26 @@ class Physics(Simulation):
         self.assertGreater(report["measured"]["learning"]["steps"], 0)
         self.assertGreaterEqual(report["measured"]["plan"]["steps"], 2)
 
+    def test_a_plan_beats_the_throttled_highest_clocks(self):
+        """The power limit throttles the highest clocks. The learnt plan is as fast, within what the
+        wandering clock leaves uncertain, and saves energy against the throttled GPU. The server,
+        which sees the ranks' reports only, tells the same saving."""
+        effects = pathlib.Path(self.folder_with_profile()).parent / "effects.json"
+        effects.write_text('{"power_cap_w": 280, "throttle_wander": 0.05, "throttle_waste": 0.11}')
+        report = self.report("--physics", effects, "--steps", 40)
+        highest, plan = report["measured"]["highest_clocks"], report["measured"]["plan"]
+        self.assertGreater(highest["time_error_percent"], 10)  # they are not reached
+        self.assertGreater(plan["savings_percent"], 7)
+        self.assertLess(plan["mean_time_s"], 1.01 * highest["mean_time_s"])
+        self.assertLess(report["measured"]["learning"]["mean_time_s"], 1.01 * highest["mean_time_s"])
+        told = [one for one in report["frontier"]["measured"] if one["baseline"]]
+        self.assertTrue(told)
+        for one in told:
+            real = statistics.median(step["energy_j"] for step in report["steps"]
+                                     if step["round"] == one["round"])
+            self.assertAlmostEqual(one["baseline"][1] - one["energy"], highest["mean_energy_j"] - real,
+                                   delta=one["uncertainty"][1] + 0.005 * highest["energy_j"], msg=one)
+
     def folder_with_profile(self):
         folder = tempfile.TemporaryDirectory(prefix="harpe-profiles-")
         self.addCleanup(folder.cleanup)

@@ -105,6 +105,28 @@ static void a_gpu_that_wakes_teaches_nothing(void **state) {
     assert_int_equal(entry(0).mhz, 0);
 }
 
+/* A power limit holds the clock at 1200 to 1290 MHz, although 1410 MHz are set. */
+static void a_change_from_a_clock_that_was_not_reached_counts(void **state) {
+    (void)state;
+    const harpe_clock_ask asks[] = {{600000, 705}, {100, 1410}};
+    sample(asks, 1, 100000, 200000, 500, 1290);
+    sample(asks, 2, 200000, 620000, 500, 1200);
+    sample(asks, 2, 620000, 621000, 500, 705);
+    assert_int_equal(entry(0).mhz, 705);
+    assert_int_equal(entry(0).samples, 1);
+    assert_int_equal(entry(0).median_us, 19750);
+    assert_int_equal(entry(1).mhz, 0);
+}
+
+/* The GPU may still be on the way to 1410 MHz. */
+static void a_change_soon_after_another_does_not_count(void **state) {
+    (void)state;
+    const harpe_clock_ask asks[] = {{500000, 705}, {100, 1410}};
+    sample(asks, 2, 490000, 520000, 500, 1200);
+    sample(asks, 2, 520000, 521000, 500, 705);
+    assert_int_equal(entry(0).mhz, 0);
+}
+
 static void the_last_sixteen_samples_count(void **state) {
     (void)state;
     uint64_t now_us = 1000000;
@@ -152,6 +174,8 @@ int main(void) {
         cmocka_unit_test_setup(a_request_during_a_change_does_not_count, start),
         cmocka_unit_test_setup(a_clock_that_nobody_asked_for_does_not_count, start),
         cmocka_unit_test_setup(a_gpu_that_wakes_teaches_nothing, start),
+        cmocka_unit_test_setup(a_change_from_a_clock_that_was_not_reached_counts, start),
+        cmocka_unit_test_setup(a_change_soon_after_another_does_not_count, start),
         cmocka_unit_test_setup(the_last_sixteen_samples_count, start),
         cmocka_unit_test_setup(more_clocks_than_the_table_has_are_harmless, start),
     };
