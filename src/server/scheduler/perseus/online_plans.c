@@ -240,7 +240,7 @@ size_t harpe_online_plans_choose(const harpe_online_plans *plans, double slowdow
                                  const harpe_online_requests *requests,
                                  harpe_online_outside outside) {
     size_t count = harpe_plan_set_count(plans->set), chosen = 0;
-    double fastest_s = harpe_plan_set_at(plans->set, 0)->time_s;
+    double fastest_s = fmax(harpe_plan_set_at(plans->set, 0)->time_s, plans->all_maximum.time_s);
     double allowed_s =
         harpe_online_allowed_s(fastest_s, plans->undisturbed_s, slowdown, requests, outside);
     while (chosen + 1 < count &&

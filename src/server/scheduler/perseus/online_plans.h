@@ -64,11 +64,11 @@ double harpe_online_straggler_time_s(const harpe_online_plans *plans,
 double harpe_online_allowed_s(double fastest_s, double undisturbed_s, double slowdown,
                               const harpe_online_requests *requests, harpe_online_outside outside);
 
-/* Chooses a plan. The time limit is the time of the requested plan, or `slowdown` times T_min
- * without such a request. If the straggler's time is longer, that is the limit. The search begins
- * with the slowest plan within the limit, or with the fastest plan if no plan is within the limit.
- * From there, it continues with slower plans, and ends at the first plan whose power is within the
- * cap. If there is no such plan, the result is the slowest plan. */
+/* Chooses a plan. The time limit is the time of the requested plan, or `slowdown` times the time of
+ * the highest clocks without such a request. If the straggler's time is longer, that is the limit.
+ * The search begins with the slowest plan within the limit, or with the fastest plan if no plan is
+ * within the limit. From there, it continues with slower plans, and ends at the first plan whose
+ * power is within the cap. If there is no such plan, the result is the slowest plan. */
 size_t harpe_online_plans_choose(const harpe_online_plans *plans, double slowdown,
                                  const harpe_online_requests *requests,
                                  harpe_online_outside outside);
