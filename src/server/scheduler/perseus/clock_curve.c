@@ -22,10 +22,9 @@
 #define USUAL_COMPUTE_SHARE 0.8
 #define USUAL_EXPONENT 2.0
 #define EXPONENT_MAX 3.0
-/* A clock whose time exceeds that of the highest clock by less than this number of standard errors
- * counts as equally fast, within these shares. */
+/* A clock whose time differs from that of the highest clock by less than this number of standard
+ * errors, and by less than this share, counts as equally fast. */
 #define EQUAL_ERRORS 2.0
-#define EQUAL_MIN 0.001
 #define EQUAL_MAX 0.003
 
 bool harpe_clock_curve_init(harpe_clock_curve *curve, const int *mhz, size_t count) {
@@ -192,9 +191,9 @@ static void settle_observed(const harpe_clock_curve *curve, harpe_clock_estimate
     for (size_t i = 1; i < curve->count; i++) {
         if (!(curve->points[i].weight > 0)) continue;
         double error = hypot(out[i].error, out[0].error);
-        double equal = fmin(fmax(EQUAL_ERRORS * error, EQUAL_MIN), EQUAL_MAX);
+        double equal = fmin(EQUAL_ERRORS * error, EQUAL_MAX);
         double time_s = fmin(fmax(out[i].time_s, out[i].lower_s), out[i].upper_s);
-        if (time_s <= highest_s * (1 + equal)) time_s = highest_s;
+        if (fabs(time_s - highest_s) <= highest_s * equal) time_s = highest_s;
         out[i].time_s = time_s;
     }
 }
