@@ -164,6 +164,53 @@ static void the_promised_time_leaves_room_for_the_uncertainty(void **state) {
     }
 }
 
+/* ---- What is learnt -------------------------------------------------------------------------- */
+
+#define GOAL_ENERGY 0.005
+
+/* Learns without noise. The plan is as fast as the highest clocks, and needs as little energy as
+ * the plan that is made from the true times. */
+static void learn_like_the_truth(explored_job *s, const char *more) {
+    char args[128];
+    (void)snprintf(args, sizeof args, "{\"num_microbatches\": %d, \"plans\": 2%s}", s->microbatches,
+                   more);
+    s->jitter = 0;
+    explored_start(s, args);
+    explored_way way = explored_go(s, ROUNDS_MAX);
+    print_message(
+        "%s: %d rounds, slowest %+.2f %%, plan %+.3f %% time, %+.2f %% energy (%+.2f %%)\n",
+        s->words, way.rounds, 100 * way.worst_time, 100 * way.plan_time, 100 * way.plan_energy,
+        100 * way.best_energy);
+    assert_true(way.plan_time <= 0.001);
+    assert_true(way.plan_energy <= GOAL_ENERGY);
+    explored_free(s);
+}
+
+/* Each clock of each instruction has its own deviation, as in profiles that were measured. Only
+ * trials show the clocks that need less than their neighbours. In so short pipelines, most of these
+ * trials do not fit into 1 %. */
+static void plans_of_rough_profiles_are_as_good_as_those_of_the_truth(void **state) {
+    int jobs = all_trials() ? test_trials(20) : 3;
+    (void)state;
+    for (int i = 0; i < jobs; i++) {
+        explored_law law = {EXPLORED_VARIED, 0.02, false};
+        explored_job *s = job_of(law, 700 + (uint64_t)i);
+        learn_like_the_truth(s, ", \"exploration_slowdown\": 0.05");
+    }
+}
+
+/* Some clocks of a measured profile are faster than the highest one. */
+static void plans_of_measured_profiles_are_as_good_as_those_of_the_truth(void **state) {
+    (void)state;
+    for (int p = 0; p < MEASURED_PROFILE_COUNT; p++) {
+        char path[4096];
+        find_data(measured_profiles[p], path, sizeof path);
+        learn_like_the_truth(explored_measured(path, (explored_law){0}, all_trials() ? 24 : 4,
+                                               MEASURED_BLOCKING_W, 0, 1),
+                             "");
+    }
+}
+
 /* ---- Curves ---------------------------------------------------------------------------------- */
 
 static void observe(harpe_clock_curve *curve, size_t clock, double time_s) {
@@ -200,6 +247,8 @@ int main(void) {
         cmocka_unit_test(measured_profiles_are_no_slower_than_promised),
         cmocka_unit_test(a_clock_that_was_not_measured_runs_once),
         cmocka_unit_test(the_promised_time_leaves_room_for_the_uncertainty),
+        cmocka_unit_test(plans_of_rough_profiles_are_as_good_as_those_of_the_truth),
+        cmocka_unit_test(plans_of_measured_profiles_are_as_good_as_those_of_the_truth),
         cmocka_unit_test(a_measured_time_counts_more_than_the_law),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

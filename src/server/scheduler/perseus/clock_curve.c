@@ -27,6 +27,9 @@
 #define EQUAL_ERRORS 2.0
 #define EQUAL_MAX 0.003
 
+/* Misfits count only beyond this number of times the variance that noise explains. */
+#define MISFIT_NOISE 2.0
+
 bool harpe_clock_curve_init(harpe_clock_curve *curve, const int *mhz, size_t count) {
     *curve = (harpe_clock_curve){mhz, count, harpe_calloc(count, sizeof *curve->points)};
     return curve->points != NULL;
@@ -158,16 +161,27 @@ static tail tail_of(const harpe_clock_curve *curve, size_t above, size_t last, d
     return t;
 }
 
+/* Where a clock is between two others: 0 at the higher one, 1 at the lower one. */
+typedef struct position {
+    double time, power; /* over 1 / clock, and over the clock */
+} position;
+
+static position position_of(const harpe_clock_curve *curve, size_t i, size_t high, size_t low) {
+    double from = 1.0 / curve->mhz[high], to = 1.0 / curve->mhz[low];
+    return (position){(1.0 / curve->mhz[i] - from) / (to - from),
+                      (double)(curve->mhz[high] - curve->mhz[i]) /
+                          (curve->mhz[high] - curve->mhz[low])};
+}
+
+static double between(double from, double to, double share) { return from + share * (to - from); }
+
 static void fill_between(const harpe_clock_curve *curve, size_t high, size_t low,
                          harpe_clock_estimate *out) {
     const harpe_clock_point *a = &curve->points[high], *b = &curve->points[low];
-    double from = 1.0 / curve->mhz[high], to = 1.0 / curve->mhz[low];
     for (size_t i = high + 1; i < low; i++) {
-        double x = (1.0 / curve->mhz[i] - from) / (to - from);
-        double y =
-            (double)(curve->mhz[high] - curve->mhz[i]) / (curve->mhz[high] - curve->mhz[low]);
-        out[i].time_s = out[high].time_s + x * (out[low].time_s - out[high].time_s);
-        out[i].energy_j = power_of(a) + y * (power_of(b) - power_of(a)); /* a power until finish */
+        position at = position_of(curve, i, high, low);
+        out[i].time_s = between(out[high].time_s, out[low].time_s, at.time);
+        out[i].energy_j = between(power_of(a), power_of(b), at.power); /* a power until finish */
     }
 }
 
@@ -233,4 +247,30 @@ bool harpe_clock_curve_estimate(const harpe_clock_curve *curve, double noise, do
     fill_below(curve, above, last, waiting_w, out);
     finish(curve, out);
     return true;
+}
+
+/* Adds how far an observed clock is from the curve between its neighbours. */
+static void add_misfit(harpe_clock_misfit *sum, const harpe_clock_curve *curve, size_t i,
+                       size_t high, size_t low, double noise) {
+    const harpe_clock_point *own = &curve->points[i];
+    const harpe_clock_point *a = &curve->points[high], *b = &curve->points[low];
+    position at = position_of(curve, i, high, low);
+    double time_s = between(a->time_s, b->time_s, at.time);
+    double energy_j = time_s * between(power_of(a), power_of(b), at.power);
+    double time = own->time_s / time_s - 1, energy = own->energy_j / energy_j - 1;
+    double variance = noise * noise *
+                      (1 / own->weight + (1 - at.time) * (1 - at.time) / a->weight +
+                       at.time * at.time / b->weight);
+    sum->time += time * time - MISFIT_NOISE * variance;
+    sum->energy += energy * energy - MISFIT_NOISE * variance;
+    sum->count++;
+}
+
+void harpe_clock_curve_add_misfit(const harpe_clock_curve *curve, double noise,
+                                  harpe_clock_misfit *sum) {
+    size_t high = 0, i = next_observed(curve, 0);
+    for (size_t low; i < curve->count && (low = next_observed(curve, i)) < curve->count; i = low) {
+        add_misfit(sum, curve, i, high, low, noise);
+        high = i;
+    }
 }

@@ -61,4 +61,16 @@ void harpe_clock_curve_observe(harpe_clock_curve *curve, const harpe_clock_share
 bool harpe_clock_curve_estimate(const harpe_clock_curve *curve, double noise, double waiting_w,
                                 harpe_clock_estimate *out);
 
+/* How far observed clocks are from what their neighbours let expect of them: sums of the squares of
+ * the relative differences, less what noise explains, over `count` clocks. */
+typedef struct harpe_clock_misfit {
+    double time, energy;
+    size_t count;
+} harpe_clock_misfit;
+
+/* Compares each observed clock between two others with the curve through these, and adds the
+ * results to `*sum`. */
+void harpe_clock_curve_add_misfit(const harpe_clock_curve *curve, double noise,
+                                  harpe_clock_misfit *sum);
+
 #endif

@@ -19,6 +19,10 @@
 #define WORTHWHILE_SHARE 0.001
 /* A clock is known if the standard error of its time is at most this share. */
 #define KNOWN_ERROR 0.005
+/* A clock that was not measured is hoped to need less than its curve says, by this number of
+ * standard deviations of the measured clocks from their curves, but at most by this share. */
+#define MISFIT_FACTOR 2.0
+#define MISFIT_MAX 0.05
 /* Rounds at the highest clocks at the start, also those with a probe: at least, and at most, and
  * the share of the permitted slowdown that the uncertainty of their times may take. */
 enum { FIRST_ROUNDS_MIN = 2, FIRST_ROUNDS_MAX = 8 };
@@ -72,7 +76,8 @@ typedef struct planning {
     bool guesses;                      /* a latency is not known, so a guess counts */
     double allowed_s;                  /* the time that the terms allow */
     double fastest_s;
-    bool probes;     /* the round has the highest clocks, but for a probe */
+    double time_share, energy_share; /* that a clock may need less than its curve says */
+    bool probes;                     /* the round has the highest clocks, but for a probe */
     bool is_blocked; /* not even the highest clocks fit after those of the round that runs */
 } planning;
 
@@ -143,6 +148,10 @@ static harpe_status make_profile(const planning *self, bool only_measured, harpe
             bool is_measured = curve->points[c].weight >= 1 || c == 0;
             double time_s = only_measured ? known->time_s : hoped_s(curve, self->known[e], c);
             double energy_j = known->energy_j * time_s / known->time_s * list->energy_ratio;
+            if (!is_measured) {
+                time_s *= 1 - self->time_share;
+                energy_j *= 1 - self->energy_share;
+            }
             time_s *= list->time_ratio;
             if ((only_measured && !is_measured) || !(time_s <= TIME_MAX_S) ||
                 !(energy_j <= ENERGY_MAX_J))
@@ -521,6 +530,23 @@ static bool estimate(planning *self) {
     return true;
 }
 
+/* Returns how much less than the curve says a clock may need that was not measured. */
+static double hoped_share(double squares, size_t count) {
+    return count == 0 ? 0
+                      : fmin(MISFIT_FACTOR * sqrt(fmax(squares, 0) / (double)count), MISFIT_MAX);
+}
+
+/* The curves are as far from clocks that were not measured as from those that were. */
+static void find_misfit(planning *self) {
+    const harpe_explorer *explorer = self->explorer;
+    double noise = harpe_explorer_noise_of(explorer);
+    harpe_clock_misfit sum = {0};
+    for (size_t e = 0; e < explorer->pipeline->entry_count; e++)
+        harpe_clock_curve_add_misfit(curve_of(self, e), noise, &sum);
+    self->time_share = hoped_share(sum.time, sum.count);
+    self->energy_share = hoped_share(sum.energy, sum.count);
+}
+
 static bool needs_highest(const planning *self) {
     const harpe_explorer *explorer = self->explorer;
     if (explorer->looks > 0) return true;
@@ -562,6 +588,7 @@ harpe_status harpe_explorer_plan(harpe_explorer *explorer, const harpe_explorer_
     harpe_status status = begin(&self) ? HARPE_OK : harpe_fail_memory(error);
     if (status == HARPE_OK) {
         bool is_estimated = estimate(&self);
+        find_misfit(&self);
         if (!is_estimated || needs_highest(&self)) {
             harpe_explorer_run_highest(explorer);
             if (is_estimated && needs_probe(explorer)) status = make_probe(&self, error);
