@@ -199,6 +199,18 @@ static void plans_of_rough_profiles_are_as_good_as_those_of_the_truth(void **sta
     }
 }
 
+/* The only other clock is so far below the highest one that its trials do not fit where there is no
+ * slack. Other stages have shown that it costs little. */
+static void plans_of_two_clocks_are_as_good_as_those_of_the_truth(void **state) {
+    static const uint64_t seeds[] = {600027, 1400043};
+    (void)state;
+    for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++) {
+        explored_job *s = explored_random(seeds[i]);
+        assert_int_equal(s->clock_count, 2);
+        learn_like_the_truth(s, "");
+    }
+}
+
 /* Some clocks of a measured profile are faster than the highest one. */
 static void plans_of_measured_profiles_are_as_good_as_those_of_the_truth(void **state) {
     (void)state;
@@ -248,6 +260,7 @@ int main(void) {
         cmocka_unit_test(a_clock_that_was_not_measured_runs_once),
         cmocka_unit_test(the_promised_time_leaves_room_for_the_uncertainty),
         cmocka_unit_test(plans_of_rough_profiles_are_as_good_as_those_of_the_truth),
+        cmocka_unit_test(plans_of_two_clocks_are_as_good_as_those_of_the_truth),
         cmocka_unit_test(plans_of_measured_profiles_are_as_good_as_those_of_the_truth),
         cmocka_unit_test(a_measured_time_counts_more_than_the_law),
     };

@@ -53,6 +53,10 @@ enum { STALE_ROUNDS = 4 };
  * 1.1 % at most. */
 static const double BREAK_SHARES[] = {HARPE_CLOCK_BREAK_SHARE, 0.03};
 enum { BREAK_GUESSES = sizeof BREAK_SHARES / sizeof BREAK_SHARES[0] };
+/* If there is still no room, an instruction is assumed to slow down as in the other stages, and by
+ * at most HARPE_CLOCK_BREAK_SHARE more, if so many of them agree within this share. */
+enum { SIBLINGS_MIN = 3 };
+#define SIBLINGS_DIFFER 0.02
 /* The exploration ends after this many rounds in any case. */
 enum { ROUNDS_MAX = 40, PLANS_UNDER_CAP = 40 };
 /* Bounds of a profile. */
@@ -380,6 +384,44 @@ static void widen_bounds(planning *self, double factor) {
             if (!isfinite(self->known[e][c].error)) self->known[e][c].upper_s *= factor;
 }
 
+/* Returns how much longer the other stages' same instruction takes at a clock, at most. Returns
+ * INFINITY if too few of them have tried it, or if they differ. */
+static double ratio_of_siblings(const planning *self, size_t entry, size_t c) {
+    const harpe_online_entry *entries = self->explorer->pipeline->entries;
+    const harpe_clock_curve *own = curve_of(self, entry);
+    double least = INFINITY, most = 0;
+    size_t count = 0;
+    for (size_t e = 0; e < self->explorer->pipeline->entry_count; e++) {
+        const harpe_clock_curve *other = curve_of(self, e);
+        const harpe_clock_estimate *known = self->known[e];
+        if (e == entry || strcmp(entries[e].instruction, entries[entry].instruction) != 0 ||
+            other->count != own->count || other->mhz[0] != own->mhz[0] ||
+            other->mhz[c] != own->mhz[c] || !isfinite(known[c].error))
+            continue;
+        double ratio = known[c].upper_s / known[0].time_s;
+        least = fmin(least, ratio);
+        most = fmax(most, ratio);
+        count++;
+    }
+    return count >= SIBLINGS_MIN && most <= least * (1 + SIBLINGS_DIFFER) ? most : INFINITY;
+}
+
+/* Bounds the clocks that only other stages have tried. Returns true if a bound has changed. */
+static bool trust_siblings(planning *self) {
+    bool has_changed = false;
+    for (size_t e = 0; e < self->explorer->pipeline->entry_count; e++) {
+        for (size_t c = 1; c < curve_of(self, e)->count; c++) {
+            harpe_clock_estimate *known = &self->known[e][c];
+            if (isfinite(known->error)) continue;
+            double upper_s = ratio_of_siblings(self, e, c) * self->known[e][0].time_s *
+                             (1 + HARPE_CLOCK_BREAK_SHARE);
+            has_changed |= upper_s < known->upper_s;
+            known->upper_s = fmin(known->upper_s, upper_s);
+        }
+    }
+    return has_changed;
+}
+
 static harpe_status place_trials(planning *self, double limit_s, size_t *placed,
                                  harpe_error *error) {
     harpe_status status = HARPE_OK;
@@ -390,6 +432,8 @@ static harpe_status place_trials(planning *self, double limit_s, size_t *placed,
         present = 1 + BREAK_SHARES[i];
         status = place_within(self, limit_s, placed, error);
     }
+    if (status == HARPE_OK && *placed == 0 && trust_siblings(self))
+        status = place_within(self, limit_s, placed, error);
     return status;
 }
 
