@@ -48,6 +48,7 @@ def make_request(job):
     request.threads = job.get("threads", 0)
     request.clock_switch.minimum_dwell_s = job.get("min_dwell_s", 0)
     request.clock_switch.latency_s = job.get("latency_s", 0)
+    request.clock_switch.energy_j = job.get("switch_j", 0)
     if times is None:
         request.choice, request.count = b.HARPE_PLANS_SPREAD, job.get("plans", 100)
         return request

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Local search over the places of changes; see change_moves.h. A move gives some neighbouring
- * instructions of a rank another clock. dwell.c chooses the clocks of groups; here the borders of
- * groups change, too. */
+/* Local search over clocks and the places of changes; see change_moves.h. A move gives some
+ * neighbouring instructions of a rank another clock. */
 #include "plan/change_moves.h"
 
 #include <math.h>
@@ -14,9 +13,10 @@
 #include "plan/switching.h"
 
 /* Ends of instructions, and moves that are looked at, for each instruction and in all. One half is
- * for all plans together, and the other for the best of them. */
-#define VISITS UINT64_C(12000)
-#define MOST_VISITS UINT64_C(6000000)
+ * for all plans together, and the other for the best of them. In each, the clocks of whole runs
+ * have at most one half. */
+#define VISITS UINT64_C(24000)
+#define MOST_VISITS UINT64_C(12000000)
 /* A difference in energy below this is a rounding error. */
 #define SMALLEST_SAVING_J 1e-7
 #define ROUNDING 1e-12 /* relative: times are sums of doubles */
@@ -45,6 +45,7 @@ typedef struct mover {
     double *end_s;                      /* [instruction] */
     double *slack_s, *begin_s;          /* [instruction]: of the plan before the present move */
     bool needs_slack;                   /* only moves that make instructions slower are of use */
+    bool moves_runs;                    /* only moves of whole runs */
     double *least_tail_s; /* [instruction]: from its end to the end of the iteration, at fastest */
     double *longest_s;    /* [place in the topological order]: latest end up to here */
     int32_t *place;       /* [instruction] */
@@ -229,6 +230,7 @@ static bool visit_run(mover *m, const int32_t rank[2], int32_t first, int32_t en
     while (before > rank[0] && (before == first || m->mhz[before] == 0))
         before--;
     if (!visit_clocks(m, first, end, visit, user)) return false;
+    if (m->moves_runs) return true;
     for (int32_t n = 1; n <= length; n = n < LONGEST_PART || n == length ? n + 1 : length) {
         const move earlier = {first, first + n, before < first ? m->mhz[before] : 0};
         const move later = {end - n, end, end < rank[1] ? m->mhz[end] : 0};
@@ -277,15 +279,17 @@ static bool keep_saving(mover *m, const move *one, void *user) {
     return true;
 }
 
-/* Applies moves that save energy until there are none. Returns the energy. */
-static double descend(mover *m, double now_j) {
+/* Applies moves that save energy until there are none, those of rank `first` first. Returns the
+ * energy. */
+static double descend(mover *m, double now_j, int first) {
     descent d = {.now_j = now_j, .improved = true};
     m->needs_slack = true;
     (void)length_s(m);
     find_slack(m);
     while (d.improved && may_go_on(m)) {
         d.improved = false;
-        for (int rank = 0; rank < m->problem->rank_count; rank++) {
+        for (int r = 0; r < m->problem->rank_count; r++) {
+            int rank = (first + r) % m->problem->rank_count;
             while (!visit_rank(m, rank, keep_saving, &d) && may_go_on(m)) {
                 (void)length_s(m);
                 find_slack(m);
@@ -343,6 +347,15 @@ static size_t spreading_step(size_t count) {
     }
 }
 
+/* Applies a move. Then makes instructions slower, those of the next rank first. Returns the
+ * energy. */
+static double exchange_for(mover *m, const move *one) {
+    apply(m, one);
+    double now_j = energy_j(m, INFINITY);
+    int rank = harpe_problem_choice(m->problem, one->first)->list.rank;
+    return isfinite(now_j) ? descend(m, now_j, rank + 1) : now_j;
+}
+
 /* Makes some instructions faster, and then others slower, for each such move. Keeps what saves
  * energy. Returns whether anything does. */
 static bool exchange(mover *m, move_list *list, double *best_j) {
@@ -353,9 +366,7 @@ static bool exchange(mover *m, move_list *list, double *best_j) {
         (void)visit_rank(m, rank, list_faster, list);
     size_t step = spreading_step(list->count);
     for (size_t n = 0, k = 0; n < list->count && may_go_on(m); n++, k = (k + step) % list->count) {
-        apply(m, &list->items[k]);
-        double now_j = energy_j(m, INFINITY);
-        if (isfinite(now_j)) now_j = descend(m, now_j);
+        double now_j = exchange_for(m, &list->items[k]);
         if (now_j < *best_j - SMALLEST_SAVING_J) {
             *best_j = now_j;
             improved = true;
@@ -368,17 +379,24 @@ static bool exchange(mover *m, move_list *list, double *best_j) {
     return improved;
 }
 
-/* Improves the present plan. `*best_j` receives its energy, INFINITY if it does not fit. */
+/* Improves the present plan: first the clocks of whole runs, then also the places of changes.
+ * `*best_j` receives its energy, INFINITY if it does not fit. */
 static harpe_status search(mover *m, double *best_j, harpe_error *error) {
     move_list list = {0};
     (void)length_s(m);
     *best_j = energy_j(m, INFINITY);
     if (!isfinite(*best_j)) return HARPE_OK;
-    *best_j = descend(m, *best_j);
-    keep_plan(m);
-    while (may_go_on(m) && !list.is_out_of_memory && exchange(m, &list, best_j)) {
+    uint64_t limit = m->limit;
+    for (int pass = 0; pass < 2; pass++) {
+        m->moves_runs = pass == 0;
+        m->limit = m->moves_runs ? limit / 2 : limit;
+        *best_j = descend(m, *best_j, 0);
+        keep_plan(m);
+        while (may_go_on(m) && !list.is_out_of_memory && exchange(m, &list, best_j)) {
+        }
+        restore_plan(m);
+        (void)length_s(m);
     }
-    restore_plan(m);
     free(list.items);
     return list.is_out_of_memory ? harpe_fail_memory(error) : HARPE_OK;
 }

@@ -3,11 +3,12 @@
  * instruction; see clock_runs.h. With given prices the ranks do not depend on each other, so the
  * choice is exact. Prices that are too low make an iteration too long. Each step therefore raises
  * the prices of instructions on paths that are too long, and lowers those of the others, in
- * proportion to the length of the longest path through the instruction. The best plans of all steps
- * that meet the deadline are the result. */
+ * proportion to the length of the longest path through the instruction. The best plans of all
+ * starts that meet the deadline are the result. */
 #include "plan/clock_runs.h"
 
 #include <math.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "base/arena.h"
@@ -26,6 +27,9 @@
 /* Small problems have time for several starts, with other prices. */
 #define START_INSTRUCTIONS 4000
 #define MOST_STARTS 9
+#define ONE_CLOCK_STARTS 4 /* of plans with one clock for each rank */
+#define MOST_KEPT 16
+#define SHIFTS 4 /* places of the list at which the first run of a start begins */
 #define PRICE_NOISE 0.3
 /* Some paths are always longer than the mean. The steps therefore aim at a length below the
  * deadline. After each step this length changes by a share of the time that the longest path has
@@ -39,14 +43,17 @@
  * highest price of the relaxation. */
 #define LOWEST_PRICE 1e-4
 #define HIGHEST_PRICE 30.0
-#define ROUNDING 1e-12   /* relative: times are sums of doubles */
-#define HOLD_MARGIN 1e-9 /* relative */
+#define FASTEST_PRICE_W 1e9 /* at which the fastest clocks are the best */
+#define ROUNDING 1e-12      /* relative: times are sums of doubles */
+#define HOLD_MARGIN 1e-9    /* relative */
 /* The energy of a change on a rank whose clocks cannot hold: it has as few changes as possible. */
 #define FEWEST_CHANGES_J 1e12
 
 /* The instructions of a rank, and the clocks that they were measured at. */
 typedef struct rank_run {
     int32_t first, length;
+    int32_t shift; /* where in the list the first run begins. The last one may end in the next
+                    * iteration. */
     int clock_count;
     const int *clock_mhz;
     double hold_s, change_j; /* how long a clock must hold, and the energy of a change */
@@ -63,8 +70,10 @@ typedef struct search {
     double *effective_j, *point_s;      /* [choice][clock of its rank] */
     double *price_w, *time_s;           /* [instruction] */
     double *end_s, *tail_s;             /* [instruction] */
-    double *most_s; /* [instruction]: the longest time with all others at their fastest */
-    int32_t *clock; /* [instruction]: chosen; place in clock_mhz */
+    double *most_s;    /* [instruction]: the longest time with all others at their fastest */
+    bool ignores_most; /* instructions may take longer than most_s */
+    bool is_one_clock; /* each rank has one clock, if it can */
+    int32_t *clock;    /* [instruction]: chosen; place in clock_mhz */
     /* [place][clock]: sums over the instructions before the place, and the least cost of these if
      * the clock changes to this one at the place, with the run before. */
     double *sum_j, *sum_s, *reach_j;
@@ -79,10 +88,12 @@ typedef struct search {
     int32_t *best_clock; /* [instruction]: of the plan with this energy */
     double *best_w;      /* [instruction]: the prices that gave it */
     uint64_t random;
+    int start;                  /* number of the present start */
     double lowest_w, highest_w; /* limits of prices */
     size_t room, kept_count;
-    double *kept_j; /* [room]: energies of the best plans, the least first */
-    int *kept_mhz;  /* [room][instruction] */
+    double kept_j[MOST_KEPT]; /* energies of the best plans, the least first, one of each start */
+    int kept_start[MOST_KEPT];
+    int *kept_mhz; /* [room][instruction] */
 } search;
 
 /* ---- One rank -------------------------------------------------------------------------------- */
@@ -90,7 +101,13 @@ typedef struct search {
 /* Returns whether an instruction was measured at a clock, and can meet the deadline at it. */
 static bool may_run(const search *s, int32_t i, int clock) {
     size_t at = (size_t)s->problem->choice_of[i] * (size_t)s->most_clocks + (size_t)clock;
-    return s->points[at] && s->point_s[at] <= s->most_s[i];
+    return s->points[at] && (s->ignores_most || s->point_s[at] <= s->most_s[i]);
+}
+
+/* Returns the instruction at a place, counted from the start of the first run. */
+static int32_t instruction_at(const rank_run *rank, int32_t place) {
+    int32_t at = place + rank->shift;
+    return rank->first + (at < rank->length ? at : at - rank->length);
 }
 
 static void begin_sums(search *s, const rank_run *rank) {
@@ -107,7 +124,7 @@ static void begin_sums(search *s, const rank_run *rank) {
  * clock contains it: runs start after it again. */
 static void add_instruction(search *s, const rank_run *rank, int32_t place) {
     int count = rank->clock_count;
-    int32_t i = rank->first + place - 1;
+    int32_t i = instruction_at(rank, place - 1);
     size_t row = (size_t)s->problem->choice_of[i] * (size_t)s->most_clocks;
     double price_w = s->price_w[i];
     const double *before_j = s->sum_j + (size_t)(place - 1) * (size_t)count;
@@ -186,7 +203,7 @@ static bool choose_rank(search *s, const rank_run *rank) {
     int32_t first = found[0].first, end = rank->length, clock = found[0].clock;
     for (;;) {
         for (int32_t k = first; k < end; k++)
-            s->clock[rank->first + k] = clock;
+            s->clock[instruction_at(rank, k)] = clock;
         if (first == 0) return true;
         size_t at = (size_t)first * (size_t)count + (size_t)clock;
         end = first;
@@ -206,14 +223,24 @@ static void find_times(search *s) {
         s->time_s[i] = point_of(s, i)->time_s;
 }
 
-static void choose_clocks(search *s) {
-    for (int r = 0; r < s->problem->rank_count; r++) {
-        rank_run *rank = &s->ranks[r];
-        if (rank->clock_count == 0 || choose_rank(s, rank)) continue;
+/* Chooses the clocks of a rank. Clocks that hold matter more than the limits of times. If no clocks
+ * hold, the rank has as few changes as possible from then on. */
+static void choose_held(search *s, rank_run *rank) {
+    rank_run forever = *rank;
+    forever.hold_s = INFINITY;
+    if ((s->is_one_clock && choose_rank(s, &forever)) || choose_rank(s, rank)) return;
+    s->ignores_most = true;
+    if (!choose_rank(s, rank)) {
         rank->hold_s = 0;
         rank->change_j = FEWEST_CHANGES_J;
         (void)choose_rank(s, rank);
     }
+    s->ignores_most = false;
+}
+
+static void choose_clocks(search *s) {
+    for (int r = 0; r < s->problem->rank_count; r++)
+        if (s->ranks[r].clock_count > 0) choose_held(s, &s->ranks[r]);
     find_times(s);
 }
 
@@ -281,25 +308,43 @@ static void write_plan(const search *s, int *frequency_mhz) {
     }
 }
 
-/* Keeps the present plan if it is among the best. */
-static void keep(search *s, double found_j) {
-    size_t size = (size_t)s->problem->instruction_count, at = s->kept_count;
+/* Makes room for a plan in the list of the best. Returns its place; SIZE_MAX: it is not among
+ * them. */
+static size_t make_room(search *s, double found_j) {
+    size_t size = (size_t)s->problem->instruction_count, last = 0, at;
+    for (size_t k = 0; k < s->kept_count; k++)
+        if (s->kept_j[k] == found_j) return SIZE_MAX; /* the same plan, or one as good */
+    while (last < s->kept_count && s->kept_start[last] != s->start)
+        last++; /* the plan of the same start goes, or else the worst */
+    if (last == s->room) last--;
+    if (last < s->kept_count && found_j >= s->kept_j[last]) return SIZE_MAX;
+    if (last == s->kept_count) s->kept_count++;
+    for (at = last; at > 0 && s->kept_j[at - 1] > found_j; at--) {
+        s->kept_j[at] = s->kept_j[at - 1];
+        s->kept_start[at] = s->kept_start[at - 1];
+        memcpy(s->kept_mhz + at * size, s->kept_mhz + (at - 1) * size, size * sizeof(int));
+    }
+    return at;
+}
+
+/* Runs the present plan. Keeps it if it is in time and among the best.
+ * Returns the length of the iteration. */
+static double keep(search *s) {
+    size_t size = (size_t)s->problem->instruction_count;
+    double length_s = run_iteration(s);
+    if (length_s > s->deadline_s * (1 + ROUNDING)) return length_s;
+    double found_j = energy_j(s, length_s);
     if (found_j < s->start_j) {
         s->start_j = found_j;
         memcpy(s->best_clock, s->clock, size * sizeof *s->clock);
         memcpy(s->best_w, s->price_w, size * sizeof *s->price_w);
     }
-    if (at == s->room && found_j >= s->kept_j[at - 1]) return;
-    for (size_t k = 0; k < s->kept_count; k++)
-        if (s->kept_j[k] == found_j) return; /* the same plan, or one as good */
-    if (at == s->room) at--;
-    for (; at > 0 && s->kept_j[at - 1] > found_j; at--) {
-        s->kept_j[at] = s->kept_j[at - 1];
-        memcpy(s->kept_mhz + at * size, s->kept_mhz + (at - 1) * size, size * sizeof(int));
-    }
+    size_t at = make_room(s, found_j);
+    if (at == SIZE_MAX) return length_s;
     s->kept_j[at] = found_j;
+    s->kept_start[at] = s->start;
     write_plan(s, s->kept_mhz + at * size);
-    if (s->kept_count < s->room) s->kept_count++;
+    return length_s;
 }
 
 /* Returns about e^x. Unlike exp() it has the same last digit on every machine, and so have plans.
@@ -328,44 +373,58 @@ static void raise_prices(search *s) {
             s->price_w[i] = fmin(CLOSING_RISE * s->price_w[i], s->highest_w);
 }
 
+/* Begins the first run of a rank at a change, so that the present plan is among those that can be
+ * chosen. */
+static void begin_at_change(const search *s, rank_run *rank) {
+    const int32_t *clock = s->clock + rank->first;
+    rank->shift = 0;
+    if (clock[0] != clock[rank->length - 1]) return;
+    while (rank->shift + 1 < rank->length && clock[rank->shift] == clock[0])
+        rank->shift++;
+}
+
 /* Begins with the best plan of the present start, and chooses the clocks of one rank again. */
-static void polish_rank(search *s, const rank_run *rank) {
+static void polish_rank(search *s, rank_run *rank) {
     size_t count = (size_t)s->problem->instruction_count;
     memcpy(s->clock, s->best_clock, count * sizeof *s->clock);
     memcpy(s->price_w, s->best_w, count * sizeof *s->price_w);
     find_times(s);
     (void)run_iteration(s);
+    begin_at_change(s, rank);
     for (int step = 0; step < POLISH_STEPS; step++) {
         for (int32_t i = rank->first; i < rank->first + rank->length; i++)
             move_price(s, i, s->deadline_s);
-        if (!choose_rank(s, rank)) return;
+        choose_held(s, rank);
         find_times(s);
-        double length_s = run_iteration(s);
-        if (length_s <= s->deadline_s * (1 + ROUNDING)) keep(s, energy_j(s, length_s));
+        (void)keep(s);
     }
 }
 
 /* Begins with the prices of the relaxation. Starts after the first multiply each by a random
- * factor. */
-static void begin_prices(search *s, const int64_t *price_uw, int start) {
+ * factor, and let the first run begin at another place. */
+static void begin_prices(search *s, const int64_t *price_uw) {
     double most_w = 0;
     s->lowest_w = LOWEST_PRICE * harpe_problem_iteration_power_w(s->problem);
     for (int32_t i = 0; i < s->problem->instruction_count; i++) {
         double factor = 1;
-        if (start > 0) factor += PRICE_NOISE * (2 * draw(s) - 1);
+        if (s->start > 0) factor += PRICE_NOISE * (2 * draw(s) - 1);
         s->price_w[i] = fmax(factor * (double)price_uw[i] / HARPE_UW_PER_W, s->lowest_w);
         most_w = fmax(most_w, s->price_w[i]);
     }
     s->highest_w = HIGHEST_PRICE * most_w;
+    for (int r = 0; r < s->problem->rank_count; r++)
+        s->ranks[r].shift = s->ranks[r].length * (s->start % SHIFTS) / SHIFTS;
 }
 
 /* Searches from one start. */
-static void search_from(search *s) {
+static void search_from(search *s, const int64_t *price_uw) {
     double target_s = s->deadline_s;
+    s->start_j = INFINITY;
+    s->response = FIRST_RESPONSE * (1 << s->start % 3);
+    begin_prices(s, price_uw);
     for (int step = 0; step < STEPS; step++) {
         choose_clocks(s);
-        double length_s = run_iteration(s);
-        if (length_s <= s->deadline_s * (1 + ROUNDING)) keep(s, energy_j(s, length_s));
+        double length_s = keep(s);
         target_s += TARGET_RESPONSE * (s->deadline_s - length_s);
         target_s = fmin(fmax(target_s, LEAST_TARGET * s->deadline_s), s->deadline_s);
         if (step < STEPS - CLOSING_STEPS)
@@ -379,16 +438,34 @@ static void search_from(search *s) {
             if (s->ranks[r].clock_count > 0) polish_rank(s, &s->ranks[r]);
 }
 
+/* Makes the ranks as fast as they can be, with one clock each or with changes. Keeps these plans if
+ * they are in time. Returns the length of the shorter one. */
+static double try_fastest(search *s) {
+    double shortest_s = INFINITY;
+    for (int32_t i = 0; i < s->problem->instruction_count; i++)
+        s->price_w[i] = FASTEST_PRICE_W;
+    for (int one_clock = 0; one_clock < 2; one_clock++) {
+        s->is_one_clock = one_clock == 1;
+        choose_clocks(s);
+        shortest_s = fmin(shortest_s, keep(s));
+    }
+    return shortest_s;
+}
+
 static void find_best(search *s, const int64_t *price_uw) {
     int starts = 1 + START_INSTRUCTIONS / s->problem->instruction_count;
     if (starts > MOST_STARTS) starts = MOST_STARTS;
     find_most(s);
-    for (int start = 0; start < starts; start++) {
-        s->start_j = INFINITY;
-        s->response = FIRST_RESPONSE * (1 << start % 3);
-        begin_prices(s, price_uw, start);
-        search_from(s);
+    s->start = -1;
+    s->start_j = INFINITY;
+    double shortest_s = try_fastest(s);
+    for (s->start = 0; s->start < starts + ONE_CLOCK_STARTS; s->start++) {
+        s->is_one_clock = s->start >= starts;
+        search_from(s, price_uw);
     }
+    if (s->kept_count > 0 || s->deadline_s >= shortest_s) return;
+    s->deadline_s = shortest_s;
+    find_best(s, price_uw);
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
@@ -467,7 +544,6 @@ static harpe_status prepare(search *s, harpe_error *error) {
     s->most_s = harpe_arena_alloc(&s->arena, count + 1, sizeof *s->most_s);
     s->best_clock = harpe_arena_alloc(&s->arena, count + 1, sizeof *s->best_clock);
     s->best_w = harpe_arena_alloc(&s->arena, count + 1, sizeof *s->best_w);
-    s->kept_j = harpe_arena_alloc(&s->arena, s->room + 1, sizeof *s->kept_j);
     s->clock = harpe_arena_alloc(&s->arena, count + 1, sizeof *s->clock);
     s->sum_j = harpe_arena_alloc(&s->arena, places + 1, sizeof *s->sum_j);
     s->sum_s = harpe_arena_alloc(&s->arena, places + 1, sizeof *s->sum_s);
@@ -479,8 +555,8 @@ static harpe_status prepare(search *s, harpe_error *error) {
     s->next_first = harpe_arena_alloc(&s->arena, clocks + 1, sizeof *s->next_first);
     s->is_whole = harpe_arena_alloc(&s->arena, clocks + 1, sizeof *s->is_whole);
     if (!s->points || !s->effective_j || !s->point_s || !s->price_w || !s->time_s || !s->end_s ||
-        !s->tail_s || !s->most_s || !s->best_clock || !s->best_w || !s->kept_j || !s->clock ||
-        !s->sum_j || !s->sum_s || !s->reach_j || !s->run_first || !s->run_clock || !s->open_j ||
+        !s->tail_s || !s->most_s || !s->best_clock || !s->best_w || !s->clock || !s->sum_j ||
+        !s->sum_s || !s->reach_j || !s->run_first || !s->run_clock || !s->open_j ||
         !s->open_first || !s->next_first || !s->is_whole)
         return harpe_fail_memory(error);
     for (size_t i = 0; i < count; i++)

@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "plan/change_moves.h"
 #include "plan/clock_runs.h"
-#include "plan/dwell.h"
 #include "plan/switching.h"
 
 /* Positions that local search may recompute for each result of rounding, a dive or a join. */
@@ -220,13 +219,9 @@ static harpe_status limit_changes(const run_user *u, harpe_draft *draft, harpe_e
     double deadline_s = (double)draft->longest_ps / HARPE_PS_PER_S;
     int *plans_mhz = harpe_calloc((1 + MOST_STARTS) * count, sizeof *plans_mhz);
     if (!plans_mhz) return harpe_fail_memory(error);
-    memcpy(plans_mhz, draft->frequency_mhz, count * sizeof *plans_mhz);
-    harpe_status status = harpe_switching_merge(problem, u->cost, plans_mhz, error);
-    if (status == HARPE_OK)
-        status = harpe_dwell_improve(problem, u->cost, draft->longest_ps, plans_mhz, error);
-    if (status == HARPE_OK)
-        status = harpe_clock_runs_find(problem, u->cost, draft->price_uw, deadline_s, MOST_STARTS,
-                                       plans_mhz + count, &found, error);
+    harpe_status status = harpe_clock_runs_find(problem, u->cost, draft->price_uw, deadline_s,
+                                                MOST_STARTS, plans_mhz, &found, error);
+    memcpy(plans_mhz + found * count, draft->frequency_mhz, count * sizeof *plans_mhz);
     if (status == HARPE_OK)
         status = harpe_change_moves_improve(problem, u->cost, deadline_s, plans_mhz, 1 + found,
                                             draft->frequency_mhz, error);

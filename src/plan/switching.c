@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counts the changes of clock in a plan, computes their cost, and removes some. The list of each
- * rank is divided into runs of neighbours with one frequency. Two runs become one if the slower of
- * them runs as fast as the other, which never lengthens an iteration. assignment.c chooses
- * frequencies. */
+/* Counts the changes of clock in a plan, and computes their cost. The list of each rank is divided
+ * into runs of neighbours with one frequency. */
 #include "plan/switching.h"
 
 #include <math.h>
@@ -21,7 +19,6 @@ typedef struct run {
 typedef struct switches {
     const harpe_problem *problem;
     const harpe_clock_switch *cost;
-    int *frequency_mhz;
     const harpe_profile_point **points;
     double *start_s;
     run *runs; /* of the present rank */
@@ -29,12 +26,19 @@ typedef struct switches {
     double end_s; /* of the iteration */
 } switches;
 
+static harpe_status refuse_graph(harpe_error *error) {
+    return harpe_fail(error, HARPE_NOT_SUPPORTED,
+                      "changes of clock have no cost in a graph: leave dwell time, latency and "
+                      "energy of a change out");
+}
+
 harpe_status harpe_clock_switch_check(const harpe_problem *problem, const harpe_clock_switch *cost,
                                       harpe_error *error) {
     if (!(cost->latency_s >= 0 && cost->energy_j >= 0 && cost->minimum_dwell_s >= 0 &&
           isfinite(cost->latency_s + cost->energy_j + cost->minimum_dwell_s)))
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "latency, energy and dwell of a change of clock must be 0 or more");
+    if (problem->graph && harpe_clock_switch_has_cost(problem, cost)) return refuse_graph(error);
     if (!cost->takes_profile) return HARPE_OK;
     if (cost->latency_s > 0)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
@@ -75,11 +79,7 @@ static harpe_status begin(switches *s, const harpe_problem *problem, const harpe
                           harpe_error *error) {
     size_t count = (size_t)problem->instruction_count;
     *s = (switches){.problem = problem, .cost = cost};
-    if (problem->graph) {
-        return harpe_fail(error, HARPE_NOT_SUPPORTED,
-                          "changes of clock have no cost in a graph: leave dwell time, latency and "
-                          "energy of a change out");
-    }
+    if (problem->graph) return refuse_graph(error);
     s->points = harpe_calloc(count, sizeof *s->points);
     s->start_s = harpe_calloc(count, sizeof *s->start_s);
     s->runs = harpe_calloc(count, sizeof *s->runs);
@@ -242,107 +242,4 @@ void harpe_switching_follow(const harpe_problem *problem, bool never_worse, int 
                 clock_mhz = frequency_mhz[i];
         }
     }
-}
-
-/* ---- Merging --------------------------------------------------------------------------------- */
-
-/* Returns the additional energy, waiting included, if a run has a higher frequency. Returns
- * infinity if the profile lacks this frequency for one of the instructions. */
-static double cost_of_raising_j(const switches *s, const run *raised, int frequency_mhz) {
-    double cost_j = 0;
-    for (size_t i = raised->first; i < raised->end; i++) {
-        const harpe_choice *choice = harpe_problem_choice(s->problem, (int32_t)i);
-        const harpe_profile_point *to = harpe_choice_point(choice, frequency_mhz);
-        const harpe_profile_point *from = s->points[i];
-        if (!to || to->time_s > from->time_s) return INFINITY;
-        cost_j +=
-            to->energy_j - from->energy_j - choice->blocking_power_w * (to->time_s - from->time_s);
-    }
-    return cost_j;
-}
-
-typedef struct merger {
-    size_t raised; /* run */
-    int frequency_mhz;
-    double cost_j; /* added energy, minus the cost of the changes that are removed */
-} merger;
-
-/* Considers raising a run to its neighbour's clock, which removes one change, or two if both
- * neighbours have that clock. */
-static void consider(const switches *s, size_t raised, size_t neighbour, merger *best) {
-    const run *runs = s->runs;
-    int to_mhz = runs[neighbour].frequency_mhz;
-    if (to_mhz <= runs[raised].frequency_mhz) return;
-    size_t other = neighbour > raised ? raised - 1 : raised + 1; /* wraps below 0, which means no
-                                                                  * run */
-    bool joins_both = other < s->run_count && runs[other].frequency_mhz == to_mhz;
-    double cost_j =
-        cost_of_raising_j(s, &runs[raised], to_mhz) - s->cost->energy_j * (joins_both ? 2 : 1);
-    if (cost_j < best->cost_j) *best = (merger){raised, to_mhz, cost_j};
-}
-
-/* Returns the best way to remove the change before run r. */
-static merger best_merger(const switches *s, size_t r) {
-    merger best = {.cost_j = INFINITY};
-    consider(s, r - 1, r, &best);
-    consider(s, r, r - 1, &best);
-    return best;
-}
-
-static void raise_run(switches *s, const merger *chosen) {
-    const run *raised = &s->runs[chosen->raised];
-    for (size_t i = raised->first; i < raised->end; i++)
-        if (s->frequency_mhz[i] != 0) s->frequency_mhz[i] = chosen->frequency_mhz;
-}
-
-/* Returns whether the clock of a run does not hold for as long as the change after it needs. */
-static bool is_held_too_short(const switches *s, size_t r) {
-    size_t next = r + 1 < s->run_count ? r + 1 : changes_at_the_end(s) ? 0 : 1;
-    int rank = harpe_problem_choice(s->problem, (int32_t)s->runs[r].first)->list.rank;
-    return dwell_s(s, r) <
-           harpe_clock_switch_hold_s(s->problem, s->cost, rank, s->runs[next].frequency_mhz);
-}
-
-/* Removes one change of the present rank. If some changes must be removed because a clock holds too
- * short, removes the cheapest of them. Otherwise removes the change whose removal saves the most
- * energy. Returns false if no change is to be removed. */
-static bool merge_once(switches *s) {
-    merger best = {.cost_j = INFINITY};
-    bool must = false;
-    for (size_t r = 1; r < s->run_count; r++) {
-        bool is_short = is_held_too_short(s, r - 1) || is_held_too_short(s, r);
-        if (must && !is_short) continue;
-        merger found = best_merger(s, r);
-        bool replaces = is_short && !must ? isfinite(found.cost_j) : found.cost_j < best.cost_j;
-        if (!replaces) continue;
-        best = found;
-        must = is_short;
-    }
-    if (!isfinite(best.cost_j) || (!must && best.cost_j >= 0)) return false;
-    raise_run(s, &best);
-    return true;
-}
-
-static harpe_status merge_all(switches *s, harpe_error *error) {
-    bool has_changed = true;
-    while (has_changed) {
-        harpe_status status = run_iteration(s, s->frequency_mhz, error);
-        if (status != HARPE_OK) return status;
-        has_changed = false;
-        for (int rank = 0; rank < s->problem->rank_count; rank++) {
-            find_runs(s, rank, s->frequency_mhz);
-            has_changed |= merge_once(s);
-        }
-    }
-    return HARPE_OK;
-}
-
-harpe_status harpe_switching_merge(const harpe_problem *problem, const harpe_clock_switch *cost,
-                                   int *frequency_mhz, harpe_error *error) {
-    switches s;
-    harpe_status status = begin(&s, problem, cost, error);
-    s.frequency_mhz = frequency_mhz;
-    if (status == HARPE_OK) status = merge_all(&s, error);
-    end(&s);
-    return status;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Removes those clock changes from a plan that cost more energy than they save, or that belong to
- * an instruction of almost no time. Private to src/plan. */
+/* Counts and prices the changes of clock of a plan, and removes those that belong to an instruction
+ * of almost no time. Private to src/plan. */
 #ifndef HARPE_PLAN_SWITCHING_H
 #define HARPE_PLAN_SWITCHING_H
 
@@ -34,12 +34,5 @@ double harpe_clock_switch_hold_s(const harpe_problem *problem, const harpe_clock
  * changes no clock. */
 harpe_status harpe_switching_dwells(const harpe_problem *problem, const int *frequency_mhz,
                                     double *shortest_s, harpe_error *error);
-
-/* Raises frequencies in place until every clock holds for at least the minimum dwell time and at
- * least the latency, and until no change costs more energy than it saves. Frequencies only rise, so
- * the iteration does not become longer. A round takes O(instructions), and few rounds are
- * needed. */
-harpe_status harpe_switching_merge(const harpe_problem *problem, const harpe_clock_switch *cost,
-                                   int *frequency_mhz, harpe_error *error);
 
 #endif

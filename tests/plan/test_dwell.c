@@ -9,7 +9,6 @@
 
 #include <cmocka.h>
 
-#include "plan/dwell.h"
 #include "search_parts.h"
 
 #define MOST_INSTRUCTIONS 256
@@ -33,6 +32,22 @@ static outcome outcome_of(const harpe_problem *problem, const int *frequency_mhz
     return (outcome){plan.time_s, plan.energy_j + cost->energy_j * (double)changes.clock_writes,
                      changes.clock_writes == 0 ||
                          changes.shortest_dwell_s >= needed_s * (1 - 1e-9)};
+}
+
+/* Returns the outcome of the plan for one time. */
+static outcome best_at(const harpe_problem *problem, const harpe_clock_switch *cost,
+                       double deadline_s) {
+    const harpe_plan_request request = {.choice = HARPE_PLANS_AT,
+                                        .times_s = &deadline_s,
+                                        .time_count = 1,
+                                        .count = 1,
+                                        .clock_switch = *cost};
+    harpe_plan_set *plans = NULL;
+    harpe_error error = {.message = ""};
+    assert_ok(harpe_plan_set_new(problem, &request, NULL, NULL, &plans, &error), error);
+    outcome found = outcome_of(problem, harpe_plan_set_at(plans, 0)->frequency_mhz, cost);
+    harpe_plan_set_free(plans);
+    return found;
 }
 
 static int clock_at(const harpe_problem *problem, int32_t i, int number) {
@@ -104,16 +119,7 @@ static void small_problems_against_all_plans(void **state) {
                                          .latency_s = random_int(&random, 0, 3) == 0 ? 0.1 : 0,
                                          .energy_j = random_int(&random, 0, 1) *
                                                      random_between(&random, 0, 0.5)};
-        const harpe_plan_request request = {.choice = HARPE_PLANS_AT,
-                                            .times_s = &deadline_s,
-                                            .time_count = 1,
-                                            .count = 1,
-                                            .clock_switch = cost};
-        harpe_plan_set *plans = NULL;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_plan_set_new(p.problem, &request, NULL, NULL, &plans, &error), error);
-        outcome o = outcome_of(p.problem, harpe_plan_set_at(plans, 0)->frequency_mhz, &cost);
-        harpe_plan_set_free(plans);
+        outcome o = best_at(p.problem, &cost, deadline_s);
         assert_true(o.holds);
         assert_true(o.time_s <= deadline_s * (1 + 1e-11));
         double found_j = o.energy_j;
@@ -300,12 +306,8 @@ static void many_ranks_against_a_search_over_pairs(void **state) {
         const harpe_clock_switch cost = {.minimum_dwell_s = 1e6};
         for (int k = 0; k < 4; k++) {
             double deadline_s = fastest.time_s * (1 + 0.03 * k) * (1 + 1e-9);
-            int mhz[MOST_INSTRUCTIONS], number[RANKS] = {0};
-            for (int32_t i = 0; i < problem->instruction_count; i++)
-                mhz[i] = clock_at(problem, i, 0);
-            int64_t deadline_ps = (int64_t)ceil(deadline_s * 1e12);
-            assert_ok(harpe_dwell_improve(problem, &cost, deadline_ps, mhz, &error), error);
-            outcome o = outcome_of(problem, mhz, &cost);
+            int number[RANKS] = {0};
+            outcome o = best_at(problem, &cost, deadline_s);
             double pairs_j = search_ranks_j(problem, &cost, deadline_s, CLOCKS, number);
             assert_true(o.holds && o.time_s <= deadline_s * (1 + 1e-9));
             if (o.energy_j > pairs_j + 1e-6)

@@ -85,28 +85,6 @@ static void bad_costs_are_refused(void **state) {
     harpe_problem_free(problem);
 }
 
-static void merging_raises_the_cheaper_side(void **state) {
-    (void)state;
-    harpe_problem *problem = one_rank();
-    harpe_error error = {.message = ""};
-    /* Raising a forward to 1400 takes 100 J less energy and 1 s less, which another rank fills at
-     * 50 W: it saves 50 J. The plan is corrected even if it asks for the lower clock. */
-    int mhz[4] = {1000, 1400, 1400, 1400};
-    assert_ok(harpe_switching_merge(problem, &(harpe_clock_switch){.energy_j = 1e-9}, mhz, &error),
-              error);
-    assert_int_equal(mhz[0], 1400);
-    /* Raising a backward costs 150 J: this pays for two changes of 80 J, but not for two of 70 J.
-     */
-    int cheap[4] = {1400, 1000, 1400, 1400};
-    assert_ok(harpe_switching_merge(problem, &(harpe_clock_switch){.energy_j = 70}, cheap, &error),
-              error);
-    assert_int_equal(cheap[1], 1000);
-    assert_ok(harpe_switching_merge(problem, &(harpe_clock_switch){.energy_j = 80}, cheap, &error),
-              error);
-    assert_int_equal(cheap[1], 1400);
-    harpe_problem_free(problem);
-}
-
 /* Zero bubble on one rank, F0 I0 W0 F1 I1 W1. The input half of the first stage's backward computes
  * nothing. It has its own best clock, which would raise the long instructions around it. */
 static harpe_problem *rank_with_brief_instructions(double brief_s) {
@@ -303,17 +281,6 @@ static void phases_without_clocks_change_no_clock(void **state) {
     one = switching_of(problem, (int[]){0, 1000, 1400, 1400, 1400, 0}, NULL);
     assert_int_equal(one.clock_writes, 2); /* at F0, 0.5 s after the start, and at B0 */
     assert_near(one.shortest_dwell_s, 1.2, 1e-12);
-    int mhz[6] = {0, 1000, 1000, 1000, 1400, 0};
-    harpe_error error = {.message = ""};
-    /* Raising B1's neighbours costs more than two changes, and so does nothing. */
-    assert_ok(harpe_switching_merge(problem, &(harpe_clock_switch){.energy_j = 1}, mhz, &error),
-              error);
-    assert_int_equal(mhz[3], 1000);
-    assert_ok(
-        harpe_switching_merge(problem, &(harpe_clock_switch){.minimum_dwell_s = 9}, mhz, &error),
-        error);
-    static const int merged[6] = {0, 1400, 1400, 1400, 1400, 0};
-    assert_memory_equal(mhz, merged, sizeof merged);
     harpe_problem_free(problem);
 }
 
@@ -385,38 +352,6 @@ static harpe_problem *pipeline(test_random *random, int ranks, int microbatches)
     return problem;
 }
 
-static void what_is_left_holds_and_nothing_is_slower(void **state) {
-    (void)state;
-    test_random random = {17};
-    for (int trial = 0; trial < test_trials(40); trial++) {
-        harpe_problem *problem =
-            pipeline(&random, random_int(&random, 1, 4), random_int(&random, 1, 8));
-        harpe_error error = {.message = ""};
-        size_t count = harpe_problem_instruction_count(problem);
-        int before[256], after[256];
-        for (size_t i = 0; i < count; i++) {
-            const harpe_choice *choice = harpe_problem_choice(problem, (int32_t)i);
-            int point = random_int(&random, 0, (int)choice->point_count - 1);
-            before[i] = after[i] = choice->points[point].frequency_mhz;
-        }
-        const harpe_clock_switch cost = {
-            .minimum_dwell_s = random_between(&random, 0, 0.4),
-            .energy_j = random_between(&random, 0, 5),
-        };
-        harpe_plan was, is;
-        assert_ok(harpe_plan_evaluate(problem, before, &was, NULL, &error), error);
-        assert_ok(harpe_switching_merge(problem, &cost, after, &error), error);
-        assert_ok(harpe_plan_evaluate(problem, after, &is, NULL, &error), error);
-        assert_true(is.time_s <= was.time_s * (1 + 1e-12));
-        for (size_t i = 0; i < count; i++)
-            assert_true(after[i] >= before[i]);
-        harpe_switching left = switching_of(problem, after, &cost);
-        assert_true(left.clock_writes <= switching_of(problem, before, &cost).clock_writes);
-        if (left.clock_writes > 0) assert_true(left.shortest_dwell_s >= cost.minimum_dwell_s);
-        harpe_problem_free(problem);
-    }
-}
-
 static void plans_with_a_dwell_are_a_frontier_again(void **state) {
     (void)state;
     test_random random = {5};
@@ -453,7 +388,6 @@ int main(void) {
         cmocka_unit_test(changes_are_counted_by_hand),
         cmocka_unit_test(late_changes_are_priced_by_hand),
         cmocka_unit_test(bad_costs_are_refused),
-        cmocka_unit_test(merging_raises_the_cheaper_side),
         cmocka_unit_test(brief_instructions_have_the_clock_before_them),
         cmocka_unit_test(nothing_becomes_worse_if_changes_cost_nothing),
         cmocka_unit_test(an_instruction_follows_only_if_it_stays_brief),
@@ -463,7 +397,6 @@ int main(void) {
         cmocka_unit_test(phases_without_clocks_change_no_clock),
         cmocka_unit_test(plans_leave_the_clock_alone_in_phases_without_clocks),
         cmocka_unit_test(brief_instructions_do_not_follow_a_phase_without_a_clock),
-        cmocka_unit_test(what_is_left_holds_and_nothing_is_slower),
         cmocka_unit_test(plans_with_a_dwell_are_a_frontier_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
