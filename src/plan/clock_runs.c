@@ -27,7 +27,7 @@
 /* Small problems have time for several starts, with other prices. */
 #define START_INSTRUCTIONS 4000
 #define MOST_STARTS 9
-#define ONE_CLOCK_STARTS 4 /* of plans with one clock for each rank */
+#define ONE_CLOCK_STARTS 4 /* at most: of plans with one clock for each rank */
 #define MOST_KEPT 16
 #define SHIFTS 4 /* places of the list at which the first run of a start begins */
 #define PRICE_NOISE 0.3
@@ -455,11 +455,12 @@ static double try_fastest(search *s) {
 static void find_best(search *s, const int64_t *price_uw) {
     int starts = 1 + START_INSTRUCTIONS / s->problem->instruction_count;
     if (starts > MOST_STARTS) starts = MOST_STARTS;
+    int all = starts + (starts < ONE_CLOCK_STARTS ? starts : ONE_CLOCK_STARTS);
     find_most(s);
     s->start = -1;
     s->start_j = INFINITY;
     double shortest_s = try_fastest(s);
-    for (s->start = 0; s->start < starts + ONE_CLOCK_STARTS; s->start++) {
+    for (s->start = 0; s->start < all; s->start++) {
         s->is_one_clock = s->start >= starts;
         search_from(s, price_uw);
     }
