@@ -241,7 +241,9 @@ HARPE_API void harpe_frontier_free(harpe_frontier *frontier);
 HARPE_API const harpe_frontier_vertex *harpe_frontier_vertices(const harpe_frontier *frontier,
                                                                size_t *count);
 /* Returns the lower bound at any time. Between vertices, the bound is interpolated. Beyond T*, it
- * is the bound of T*, because no plan needs less energy. Below T_min, it is +infinity. */
+ * is the bound of T*, because no plan needs less energy. Below T_min, it is +infinity. The frontier
+ * of harpe_plan_set_new with a cost of changes has the bound of plans whose clocks hold, with the
+ * energy of their changes. */
 HARPE_API double harpe_frontier_bound_at(const harpe_frontier *frontier, double time_s);
 HARPE_API harpe_work harpe_frontier_work(const harpe_frontier *frontier);
 
@@ -252,9 +254,10 @@ typedef struct harpe_plan_set harpe_plan_set;
 /* One plan: a profiled frequency for every instruction, and the time and energy of the iteration
  * according to the profile. */
 typedef struct harpe_plan {
-    double time_s;            /* longest path over the measured times */
-    double energy_j;          /* compute, blocking and overhead energy together */
-    double lower_bound_j;     /* no plan of time_s needs less energy: the frontier's bound */
+    double time_s;        /* longest path over the measured times */
+    double energy_j;      /* compute, blocking and overhead energy together */
+    double lower_bound_j; /* no plan of time_s needs less energy: the frontier's bound. With a cost
+                           * of changes: no plan whose clocks hold, with as many changes */
     double compute_energy_j;  /* measured energies of all instructions */
     double blocking_energy_j; /* energy of all GPUs while they wait */
     double average_power_w;   /* average power of one GPU, without overhead:
@@ -299,7 +302,7 @@ typedef struct harpe_plan_request {
      * plan takes longer than without this cost only if the profile has instructions that a higher
      * clock makes slower, or if instructions of a rank were not measured at the same clocks.
      * HARPE_PLANS_SPREAD and HARPE_PLANS_ALL then also make up to 10 plans that take longer
-     * than T*, if that saves energy. The lower bounds stay those of all plans. See
+     * than T*, if that saves energy. The lower bounds are those of plans whose clocks hold. See
      * harpe_plan_switching. */
     harpe_clock_switch clock_switch;
     int threads; /* the most threads that may make plans; 0: one for each core that the process may

@@ -23,7 +23,8 @@ void harpe_draft_take(harpe_draft *draft, const harpe_assignment *assignment) {
 }
 
 double harpe_draft_gap(const harpe_frontier *frontier, const harpe_draft *draft) {
-    double bound_j = harpe_frontier_bound_at(frontier, (double)draft->deadline_ps / HARPE_PS_PER_S);
+    double bound_j =
+        harpe_frontier_relaxed_at(frontier, (double)draft->deadline_ps / HARPE_PS_PER_S);
     return (draft->energy_j - bound_j) / fabs(bound_j);
 }
 

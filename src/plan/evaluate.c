@@ -38,6 +38,19 @@ int harpe_evaluate_last_clock_mhz(const harpe_problem *problem, int rank,
     return 0;
 }
 
+size_t harpe_evaluate_changes(const harpe_problem *problem, const int *frequency_mhz) {
+    size_t changes = 0;
+    for (int r = 0; r < problem->rank_count; r++) {
+        int now_mhz = harpe_evaluate_last_clock_mhz(problem, r, frequency_mhz);
+        for (size_t i = problem->rank_offset[r]; i < problem->rank_offset[r + 1]; i++) {
+            if (frequency_mhz[i] == 0 || frequency_mhz[i] == now_mhz) continue;
+            now_mhz = frequency_mhz[i];
+            changes++;
+        }
+    }
+    return changes;
+}
+
 static harpe_status fail_unknown_frequency(const harpe_problem *problem, int32_t instruction,
                                            int frequency_mhz, harpe_error *error) {
     const harpe_choice *choice = harpe_problem_choice(problem, instruction);

@@ -20,6 +20,9 @@ const harpe_profile_point *harpe_choice_point(const harpe_choice *choice, int cl
  * beginning; 0: the rank has no clock. */
 int harpe_evaluate_last_clock_mhz(const harpe_problem *problem, int rank, const int *frequency_mhz);
 
+/* Returns how often the clocks of a plan change in an iteration. */
+size_t harpe_evaluate_changes(const harpe_problem *problem, const int *frequency_mhz);
+
 /* Finds the point of every instruction; `points` has room for all. At 0 MHz it is the point at this
  * frequency if there is one, else that at the clock which the rank has at this place of its list,
  * or at the highest if the rank has none. The error names the first instruction without a point. */

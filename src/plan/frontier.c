@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "plan/evaluate.h"
 #include "plan/graph_deadline.h"
 #include "plan/walk.h"
 
@@ -23,6 +24,7 @@ harpe_status harpe_frontier_new(const harpe_problem *problem, const harpe_progre
 void harpe_frontier_free(harpe_frontier *frontier) {
     if (!frontier) return;
     free(frontier->vertices);
+    free(frontier->lines);
     free(frontier);
 }
 
@@ -32,7 +34,7 @@ const harpe_frontier_vertex *harpe_frontier_vertices(const harpe_frontier *front
     return frontier->vertices;
 }
 
-double harpe_frontier_bound_at(const harpe_frontier *frontier, double time_s) {
+double harpe_frontier_relaxed_at(const harpe_frontier *frontier, double time_s) {
     const harpe_frontier_vertex *vertices = frontier->vertices;
     size_t last = frontier->count - 1;
     if (time_s < vertices[0].time_s - harpe_time_slack_s(vertices[0].time_s)) return INFINITY;
@@ -51,6 +53,31 @@ double harpe_frontier_bound_at(const harpe_frontier *frontier, double time_s) {
     double share = (time_s - vertices[low].time_s) / (vertices[high].time_s - vertices[low].time_s);
     return vertices[low].lower_bound_j +
            share * (vertices[high].lower_bound_j - vertices[low].lower_bound_j);
+}
+
+/* Returns the bound of plans whose clocks hold, with the energy of their changes. */
+static double held_bound_j(const harpe_frontier *frontier, double time_s) {
+    double bound_j = -INFINITY;
+    for (size_t k = 0; k < frontier->line_count; k++) {
+        const harpe_bound_line *line = &frontier->lines[k];
+        if (time_s <= line->longest_s)
+            bound_j = fmax(bound_j, line->at_0_j + line->slope_w * time_s);
+    }
+    return bound_j;
+}
+
+double harpe_frontier_bound_at(const harpe_frontier *frontier, double time_s) {
+    return fmax(harpe_frontier_relaxed_at(frontier, time_s), held_bound_j(frontier, time_s));
+}
+
+double harpe_frontier_bound_of(const harpe_frontier *frontier, const harpe_problem *problem,
+                               const harpe_plan *plan) {
+    double bound_j = harpe_frontier_relaxed_at(frontier, plan->time_s), changes_j = 0;
+    if (frontier->line_count == 0) return bound_j;
+    if (frontier->change_j > 0)
+        changes_j =
+            frontier->change_j * (double)harpe_evaluate_changes(problem, plan->frequency_mhz);
+    return fmax(bound_j, held_bound_j(frontier, plan->time_s) - changes_j);
 }
 
 harpe_work harpe_frontier_work(const harpe_frontier *frontier) { return frontier->work; }

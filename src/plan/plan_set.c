@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "plan/clock_bound.h"
 #include "plan/deadline_plans.h"
 #include "plan/evaluate.h"
 #include "plan/graph_deadline.h"
@@ -35,6 +36,8 @@
  * can differ by this amount if the order of addition changes. */
 #define ENERGY_ROUNDING 1e-11
 #define TIME_ROUNDING 1e-12
+/* With a plan at every vertex, bounds of plans whose clocks hold are this far apart, relative. */
+#define BOUND_STEP 0.005
 /* Relative tolerance for a requested time. A plan's printed time, given as a request, must find
  * this plan. */
 #define ASKED_ROUNDING 1e-9
@@ -56,8 +59,11 @@ typedef struct maker {
     double fraction;                /* progress reported last, 0 to 1; never falls */
     double share_from, share;       /* where the present part of the work begins, and its share */
     bool keeps_prices;
-    double change_j;     /* energy of a change of clock */
-    size_t done, wanted; /* drafts made so far, and in total */
+    harpe_clock_bound bound; /* if keeps_prices */
+    double bounded_s;        /* the time of the last bound */
+    double bound_step;       /* from one to the next, relative */
+    double change_j;         /* energy of a change of clock */
+    size_t done, wanted;     /* drafts made so far, and in total */
 } maker;
 
 /* ---- Progress -------------------------------------------------------------------------------- */
@@ -162,10 +168,20 @@ static harpe_status keep_prices(const maker *m, harpe_draft *draft, const int64_
     return HARPE_OK;
 }
 
+/* Adds the bound of plans that take at most a time, unless it is near the bound before. */
+static harpe_status bound_draft(maker *m, int64_t longest_ps, harpe_error *error) {
+    double longest_s = (double)longest_ps / HARPE_PS_PER_S;
+    if (!m->keeps_prices || longest_s > m->bounded_s * (1 - m->bound_step)) return HARPE_OK;
+    m->bounded_s = longest_s;
+    return harpe_clock_bound_add(&m->bound, &m->walk, longest_s, error);
+}
+
 /* Makes the draft of a time. */
 static harpe_status make_draft(maker *m, harpe_wanted_time wanted, harpe_error *error) {
     int64_t target_ps = wanted.time_ps, next_ps = wanted.next_ps;
     harpe_status status = harpe_walk_to(&m->walk, target_ps, error);
+    if (status != HARPE_OK) return status;
+    status = bound_draft(m, wanted.longest_ps, error);
     if (status != HARPE_OK) return status;
     m->snapshot_count = 1;
     harpe_walk_read(&m->walk, &m->snapshots[0]);
@@ -244,15 +260,8 @@ static void clear_plan(harpe_plan *plan) {
 
 /* Returns the energy of a plan with that of its changes of clock. */
 static double cost_j(const maker *m, const harpe_plan *plan) {
-    size_t changes = 0;
-    for (int r = 0; m->change_j > 0 && r < m->problem->rank_count; r++) {
-        int now_mhz = harpe_evaluate_last_clock_mhz(m->problem, r, plan->frequency_mhz);
-        for (size_t i = m->problem->rank_offset[r]; i < m->problem->rank_offset[r + 1]; i++) {
-            if (plan->frequency_mhz[i] == 0 || plan->frequency_mhz[i] == now_mhz) continue;
-            now_mhz = plan->frequency_mhz[i];
-            changes++;
-        }
-    }
+    if (m->change_j <= 0) return plan->energy_j;
+    size_t changes = harpe_evaluate_changes(m->problem, plan->frequency_mhz);
     return plan->energy_j + m->change_j * (double)changes;
 }
 
@@ -374,9 +383,20 @@ static harpe_status finish(maker *m, const harpe_plan_request *request,
         return status;
     }
     for (size_t i = 0; i < made->count; i++)
-        made->plans[i].lower_bound_j = harpe_frontier_bound_at(frontier, made->plans[i].time_s);
+        made->plans[i].lower_bound_j =
+            harpe_frontier_bound_of(frontier, m->problem, &made->plans[i]);
     *out = made;
     return HARPE_OK;
+}
+
+/* Prepares the bounds of plans whose clocks hold, and adds that of all times. */
+static harpe_status begin_bounds(maker *m, const harpe_plan_request *request, harpe_error *error) {
+    harpe_status status = harpe_clock_bound_init(&m->bound, m->problem, &request->clock_switch,
+                                                 &m->walk.network, error);
+    if (status != HARPE_OK) return status;
+    m->bounded_s = INFINITY;
+    m->bound_step = request->choice == HARPE_PLANS_ALL ? BOUND_STEP : 0;
+    return bound_draft(m, m->walk.slowest_ps, error);
 }
 
 /* Solves the problem down to T*, and prepares for making plans. */
@@ -405,6 +425,8 @@ static harpe_status maker_init(maker *m, const harpe_problem *problem,
         complete = complete && m->snapshots[k].duration_ps && m->snapshots[k].price_uw;
     }
     if (!complete) return harpe_fail_memory(error);
+    if (m->keeps_prices && !problem->graph) status = begin_bounds(m, request, error);
+    if (status != HARPE_OK) return status;
     status = harpe_crew_init(&m->crew, problem, &m->walk.network, request->threads, error);
     if (status == HARPE_OK) m->assignment = &harpe_crew_tools(&m->crew)->assignment;
     return status;
@@ -417,6 +439,7 @@ static void maker_clear(maker *m) {
         free(m->drafts[i].price_uw);
     }
     free(m->drafts);
+    harpe_clock_bound_clear(&m->bound);
     harpe_crew_clear(&m->crew);
     harpe_walk_clear(&m->walk);
     free(m->best.option);

@@ -216,7 +216,7 @@ static harpe_status check_duality(const claim *c, const harpe_frontier *frontier
         dual_j += cheapest_j(list, (double)c->walk->solver.edges[i].flow / HARPE_UW_PER_W);
     }
     add_waits(c, &primal_j, &dual_j);
-    double claimed_j = harpe_frontier_bound_at(frontier, time_s);
+    double claimed_j = harpe_frontier_relaxed_at(frontier, time_s);
     bool meet = agree(primal_j, dual_j, c->rounding_j) && agree(claimed_j, dual_j, c->rounding_j);
     if (meet) return HARPE_OK;
     return harpe_fail(error, HARPE_INTERNAL,
@@ -506,7 +506,7 @@ harpe_status harpe_plan_verify(const harpe_problem *problem, const harpe_frontie
     free(duration_s);
     free(end_s);
     if (status != HARPE_OK) return status;
-    found.lower_bound_j = harpe_frontier_bound_at(frontier, plan->time_s);
+    found.lower_bound_j = harpe_frontier_bound_of(frontier, problem, plan);
     status = check_numbers(problem, plan, &found, error);
     if (status != HARPE_OK || is_any_curve_fitted(problem)) return status;
     if (plan->energy_j < plan->lower_bound_j &&

@@ -253,5 +253,6 @@ void harpe_walk_clear(harpe_walk *walk) {
     harpe_frontier_solver_clear(&walk->solver);
     harpe_network_clear(&walk->network);
     free(walk->frontier.vertices);
+    free(walk->frontier.lines);
     memset(walk, 0, sizeof *walk);
 }

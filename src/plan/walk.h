@@ -10,12 +10,29 @@
 #include "plan/assignment.h"
 #include "plan/frontier_solver.h"
 
+/* A lower bound for plans that take at most `longest_s`: at_0_j + slope_w * time. */
+typedef struct harpe_bound_line {
+    double longest_s, at_0_j, slope_w;
+} harpe_bound_line;
+
 struct harpe_frontier {
     harpe_frontier_vertex *vertices; /* slowest first during the walk, fastest first at its end */
     size_t count, capacity;
+    harpe_bound_line *lines; /* for plans whose clocks hold; see clock_bound.h */
+    size_t line_count, line_capacity;
+    double change_j;          /* energy of a change of clock, which these bounds contain */
     double iteration_power_w; /* of the problem: blocking power of all ranks, and overhead */
     harpe_work work;
 };
+
+/* Returns the bound of plans whose clocks change at once and without energy: the optimum of the
+ * relaxation. */
+double harpe_frontier_relaxed_at(const harpe_frontier *frontier, double time_s);
+
+/* Returns the bound of the energy of a plan (without that of its changes) that has as many changes
+ * of clock at most. */
+double harpe_frontier_bound_of(const harpe_frontier *frontier, const harpe_problem *problem,
+                               const harpe_plan *plan);
 
 typedef struct harpe_walk {
     const harpe_problem *problem;

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The clocks of one rank, chosen exactly by dynamic programming over runs of neighbours at one
+ * clock, given the price of a second of each instruction. clock_runs.c makes plans with it, and
+ * clock_bound.c proves what no plan can do. Private to src/plan. */
+#ifndef HARPE_PLAN_RANK_CLOCKS_H
+#define HARPE_PLAN_RANK_CLOCKS_H
+
+#include "plan/problem.h"
+
+/* The instructions of a rank, and the clocks that they were measured at. */
+typedef struct harpe_rank_run {
+    int32_t first, length;
+    int32_t shift; /* where in the list the first run begins. The last one may end in the next
+                    * iteration. */
+    int clock_count;
+    const int *clock_mhz;
+    double hold_s, least_hold_s; /* how long a clock must hold: before any change, before some */
+    double change_j;             /* the energy of a change */
+} harpe_rank_run;
+
+/* What a proof needs besides: the runs of a rank then form a circle that is cut before an
+ * instruction, and a run that is too short waits. */
+typedef struct harpe_rank_proof {
+    const double *wait_w; /* [instruction]: price of a second of waiting before it; for the first of
+                           * a rank between two iterations */
+    const double *early_s, *tail_s; /* [instruction]: the least time before its start, and after its
+                                     * end */
+    double longest_s;               /* no iteration takes longer */
+    double *wait_s; /* [instruction]: how long the chosen clocks wait before it, where they must */
+    int32_t *queue; /* [clock][place + 1]: starts of runs, the cheapest first */
+    int32_t *queue_at, *queue_end; /* [clock] */
+    int32_t *least_first;          /* [clock]: no run from before it may reach the present place */
+} harpe_rank_proof;
+
+typedef struct harpe_rank_clocks {
+    const harpe_problem *problem;
+    const harpe_clock_switch *cost;
+    harpe_arena arena;
+    harpe_rank_run *ranks; /* [rank] */
+    int most_clocks;
+    int32_t longest;                    /* instructions of a rank, at most */
+    const harpe_profile_point **points; /* [choice][clock of its rank]; NULL: not measured */
+    double *effective_j, *point_s;      /* [choice][clock of its rank] */
+    double *price_w;                    /* [instruction]: price of a second; the caller's */
+    double *most_s;                     /* [instruction]: longest time; the caller's */
+    bool ignores_most;                  /* instructions may take longer than most_s */
+    int32_t *clock; /* [instruction]: chosen, a place in clock_mhz; -1: it has no clocks */
+    /* [place][clock]: sums over the instructions before the place, and the least cost of these if
+     * the clock changes to this one at the place, with the run before. */
+    double *sum_j, *sum_s, *reach_j;
+    int32_t *run_first, *run_clock;
+    /* [clock]: the cheapest start of a run that is long enough at the present place, and the first
+     * start that is not. */
+    double *open_j;
+    int32_t *open_first, *next_first;
+    bool *is_whole;          /* [clock]: all instructions before the present place can run at it */
+    harpe_rank_proof *proof; /* NULL: plans are made, and runs do not wait */
+} harpe_rank_clocks;
+
+/* Lists the clocks and points of all ranks. Prices and longest times are 0. */
+harpe_status harpe_rank_clocks_init(harpe_rank_clocks *clocks, const harpe_problem *problem,
+                                    const harpe_clock_switch *cost, harpe_error *error);
+void harpe_rank_clocks_clear(harpe_rank_clocks *clocks);
+
+/* Chooses the clocks of a rank for the least sum of effective energies, prices and changes, such
+ * that each run of instructions at one clock takes as long as a clock must hold. Returns this sum,
+ * or INFINITY if no clocks hold; `clock` is then as before. */
+double harpe_rank_clocks_choose(harpe_rank_clocks *clocks, const harpe_rank_run *rank);
+
+#endif
