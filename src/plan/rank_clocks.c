@@ -130,7 +130,7 @@ static void write_wait(const harpe_rank_clocks *s, const harpe_rank_run *rank, i
     if (first > 0 && end < rank->length && missing_s > 0) proof->wait_s[cheapest] = missing_s;
 }
 
-/* ---- Runs ----------------------------------------------------------------------------------- */
+/* ---- Runs ------------------------------------------------------------------------------------ */
 
 static void begin_sums(harpe_rank_clocks *s, const harpe_rank_run *rank) {
     int count = rank->clock_count;

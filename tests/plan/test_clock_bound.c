@@ -16,7 +16,7 @@
 #define MOST_INSTRUCTIONS 32
 #define ROUNDING 1e-9
 #define TIMES 3
-#define LEAST_CLOSED 0.45 /* of the distance between the relaxation and the best plans, in all */
+#define LEAST_CLOSED 0.47 /* of the distance between the relaxation and the best plans, in all */
 /* How far above the relaxation a bound without latency can be: only clocks that are too slow for
  * the time are left out. */
 #define MOST_ABOVE 0.01
@@ -260,7 +260,7 @@ static void no_plan_is_below_the_bound(void **state) {
         harpe_problem_free(problem);
     }
     printf("%.1f %% of the distance to the best plans is closed\n", 100 * closed_j / missing_j);
-    assert_true(closed_j >= LEAST_CLOSED * missing_j);
+    if (trials == 300) assert_true(closed_j >= LEAST_CLOSED * missing_j);
 }
 
 /* ---- Plans of larger problems ---------------------------------------------------------------- */
