@@ -117,6 +117,13 @@ typedef struct harpe_replica_request {
     double slowdown; /* 1 or more; 0: 1. Not together with time_s */
     int threads;     /* the most threads; 0: one for each core that the process may use. The plans
                       * do not depend on it */
+    /* Limits on the power of all replicas together, as in harpe_plan_request; 0: none. Replicas
+     * then have plans of their own, also if their profiles are equal, and may begin later
+     * (start_s). Without enough time, fails with HARPE_INFEASIBLE: a slower job may keep the
+     * limits. */
+    double max_peak_power_w;
+    double max_swing_w;
+    double max_swing_share; /* of the job's mean power */
 } harpe_replica_request;
 
 /* Time and energy of an iteration of the job: the time of the slowest replica, and the energy of
@@ -135,7 +142,8 @@ typedef struct harpe_replica_job {
     double minimum_energy_s; /* the time at which the bound of the job is lowest */
     int slowest_replica;     /* the replica whose shortest time is fastest_s */
     int replica_count, peer_count, rank_count;
-    int distinct_count;              /* replicas whose profiles differ; the others share a plan */
+    int distinct_count; /* replicas whose profiles differ; the others share a plan. With limits on
+                         * power: all replicas */
     harpe_replica_total all_maximum; /* every instruction at the highest clock */
     /* One plan for all replicas and peers: made from the longest times and the mean energies of
      * each stage for the same time (or its own shortest time, if that is longer), and evaluated
@@ -145,6 +153,8 @@ typedef struct harpe_replica_job {
 
 /* The plan of one replica. */
 typedef struct harpe_replica_plan {
+    double start_s;       /* it begins so much after the start of the iteration; above 0 only with
+                           * limits on power */
     double time_s;        /* when the replica is ready */
     double energy_j;      /* until the job's iteration ends */
     double lower_bound_j; /* no plan of this replica needs less energy until then */

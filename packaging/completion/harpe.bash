@@ -30,7 +30,7 @@ _harpe() {
         ;;
     esac
     case "$command $prev" in
-    'plan --chunks' | 'plan --epilogue' | 'plan --gpus-per-stage' | 'plan --microbatch-group-size' | 'plan -m' | 'plan --num-mbs' | 'plan -n' | 'plan --num-stages' | 'plan --overhead-power' | 'plan --prologue' | 'plan -p' | 'plan --p2p-power' | 'plan --transfer-time' | 'plan --memory-limit' | 'plan --noise-factor' | 'plan --unit-time' | 'plan --slowdown' | 'plan --smooth[' | 'plan --time' | 'plan --min-dwell' | 'plan --switch-energy' | 'plan --threads')
+    'plan --chunks' | 'plan --epilogue' | 'plan --gpus-per-stage' | 'plan --microbatch-group-size' | 'plan -m' | 'plan --num-mbs' | 'plan -n' | 'plan --num-stages' | 'plan --overhead-power' | 'plan --prologue' | 'plan -p' | 'plan --p2p-power' | 'plan --transfer-time' | 'plan --memory-limit' | 'plan --noise-factor' | 'plan --unit-time' | 'plan --slowdown' | 'plan --smooth[' | 'plan --time' | 'plan --max-peak-power' | 'plan --max-swing' | 'plan --min-dwell' | 'plan --switch-energy' | 'plan --threads')
         compopt +o default 2>/dev/null
         return
         ;;
@@ -323,7 +323,7 @@ _harpe() {
     esac
     if [ "${cur:0:1}" = - ]; then
         case $command in
-        'plan') COMPREPLY=($(compgen -W '--chunks --epilogue --gpus-per-stage --graph -i --inst-profile --microbatch-group-size -m --num-mbs -n --num-stages --overhead-power --overlap-moe-expert-parallel-comm --prologue -p --p2p-power -s --schedule --transfer-time --wait-powers --cost-model --memory-limit --noise-factor --unit-time --replica --replicas --slowdown --smooth[ --time --bound-only --export-graph -f --force -j --json --min-dwell --no-pictures -o --output-dir --plans -q --quiet --switch-energy --switch-latency --threads --verify -? --help --usage -V --version' -- "$cur")) ;;
+        'plan') COMPREPLY=($(compgen -W '--chunks --epilogue --gpus-per-stage --graph -i --inst-profile --microbatch-group-size -m --num-mbs -n --num-stages --overhead-power --overlap-moe-expert-parallel-comm --prologue -p --p2p-power -s --schedule --transfer-time --wait-powers --cost-model --memory-limit --noise-factor --unit-time --replica --replicas --slowdown --smooth[ --time --bound-only --export-graph -f --force -j --json --max-peak-power --max-swing --min-dwell --no-pictures -o --output-dir --plans -q --quiet --switch-energy --switch-latency --threads --verify -? --help --usage -V --version' -- "$cur")) ;;
         'choose') COMPREPLY=($(compgen -W '--deadline --max-slowdown --min-energy --power-cap --straggler --time --carbon --carbon-price --energy-price --gpu-hour-price --iterations --max-peak-power --max-swing --overhead-power -j --json -? --help --usage -V --version' -- "$cur")) ;;
         'evaluate') COMPREPLY=($(compgen -W '--chunks --epilogue --gpus-per-stage -i --inst-profile --microbatch-group-size -m --num-mbs -n --num-stages --overhead-power --overlap-moe-expert-parallel-comm --prologue -p --p2p-power -s --schedule --transfer-time --wait-powers --cost-model --memory-limit --noise-factor --unit-time -j --json -P --plan -q --quiet --switch-energy --switch-latency --switch-lead -? --help --usage -V --version' -- "$cur")) ;;
         'graph') COMPREPLY=($(compgen -W '--communication --format --step --blocking-power --compute-share -g --gpu --min-activity -f --force -j --json -o --output -q --quiet -? --help --usage -V --version' -- "$cur")) ;;

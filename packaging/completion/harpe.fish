@@ -55,6 +55,8 @@ complete -c harpe -n '__fish_seen_subcommand_from plan' -l bound-only -d 'Comput
 complete -c harpe -n '__fish_seen_subcommand_from plan' -l export-graph -r -F -d 'Write the pipeline as a graph'
 complete -c harpe -n '__fish_seen_subcommand_from plan' -s 'f' -l force -d 'Replace an existing plan directory or graph'
 complete -c harpe -n '__fish_seen_subcommand_from plan' -s 'j' -l json -d 'Print the summary as one JSON object'
+complete -c harpe -n '__fish_seen_subcommand_from plan' -l max-peak-power -x -d 'Make plans that never draw more than W watts'
+complete -c harpe -n '__fish_seen_subcommand_from plan' -l max-swing -x -d 'Make plans whose power oscillates by at most W watts, or a percentage of its mean'
 complete -c harpe -n '__fish_seen_subcommand_from plan' -l min-dwell -x -d 'Make plans in which each clock holds for at least S seconds'
 complete -c harpe -n '__fish_seen_subcommand_from plan' -l no-pictures -d 'Leave out pictures and report.html'
 complete -c harpe -n '__fish_seen_subcommand_from plan' -s 'o' -l output-dir -x -a '(__fish_complete_directories)' -d 'Directory to create, completely or not at all'

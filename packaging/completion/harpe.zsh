@@ -78,6 +78,8 @@ _harpe() {
                 '(-f --force)--force[Replace an existing plan directory or graph]' \
                 '(-j --json)-j[Print the summary as one JSON object]' \
                 '(-j --json)--json[Print the summary as one JSON object]' \
+                '(--max-peak-power)--max-peak-power=[Make plans that never draw more than W watts]:W: ' \
+                '(--max-swing)--max-swing=[Make plans whose power oscillates by at most W watts, or a percentage of its mean]:W|%: ' \
                 '(--min-dwell)--min-dwell=[Make plans in which each clock holds for at least S seconds]:S: ' \
                 '(--no-pictures)--no-pictures[Leave out pictures and report.html]' \
                 '(-o --output-dir)-o+[Directory to create, completely or not at all]:DIR:_files -/' \

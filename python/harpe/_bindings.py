@@ -624,6 +624,9 @@ harpe_plan_request._fields_ = [
     ("times_s", C.POINTER(C.c_double)),
     ("time_count", C.c_size_t),
     ("clock_switch", harpe_clock_switch),
+    ("max_peak_power_w", C.c_double),
+    ("max_swing_w", C.c_double),
+    ("max_swing_share", C.c_double),
     ("threads", C.c_int),
 ]
 harpe_switching._fields_ = [
@@ -904,6 +907,9 @@ harpe_replica_request._fields_ = [
     ("time_s", C.c_double),
     ("slowdown", C.c_double),
     ("threads", C.c_int),
+    ("max_peak_power_w", C.c_double),
+    ("max_swing_w", C.c_double),
+    ("max_swing_share", C.c_double),
 ]
 harpe_replica_total._fields_ = [
     ("time_s", C.c_double),
@@ -923,6 +929,7 @@ harpe_replica_job._fields_ = [
     ("one_plan", harpe_replica_total),
 ]
 harpe_replica_plan._fields_ = [
+    ("start_s", C.c_double),
     ("time_s", C.c_double),
     ("energy_j", C.c_double),
     ("lower_bound_j", C.c_double),

@@ -664,12 +664,14 @@ class Problem:
 
     def solve(self, plans: Union[int, str, Sequence[float]] = 100,
               progress: Optional[Progress] = None, *, threads: int = 0,
-              switch_latency: Union[float, str] = 0.0) -> Frontier:
+              switch_latency: Union[float, str] = 0.0, max_peak_power: Optional[float] = None,
+              max_swing: Union[float, str, None] = None) -> Frontier:
         """Solves the whole frontier and makes plans along it. The arguments are those of the
         module's solve()."""
         request = _request(plans)
         request.threads = _threads(threads)
         request.clock_switch = _switch(switch_latency)
+        _limit_power(request, max_peak_power, max_swing)
         frontier, plan_set = C.c_void_p(), C.c_void_p()
         with _Watch(progress) as watch:
             call(lib.harpe_plan_set_new, self._handle.address, C.byref(request),
@@ -727,6 +729,27 @@ def _switch(latency: Union[float, str]) -> b.harpe_clock_switch:
     if isinstance(latency, str):
         raise InvalidArgumentError(f"switch_latency: {latency!r} is neither 'profile' nor a number")
     return b.harpe_clock_switch(latency_s=latency)
+
+
+def _limit_power(request: Any, max_peak_power: Optional[float],
+                 max_swing: Union[float, str, None]) -> None:
+    """Fills in the limits on power of a request: watts, or "5%" of the mean power."""
+    if max_peak_power is not None:
+        request.max_peak_power_w = _above_0("max_peak_power", max_peak_power)
+    if isinstance(max_swing, str) and max_swing.endswith("%"):
+        request.max_swing_share = _above_0("max_swing", max_swing[:-1]) / 100
+    elif max_swing is not None:
+        request.max_swing_w = _above_0("max_swing", max_swing)
+
+
+def _above_0(name: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise InvalidArgumentError(f"{name}: {value!r} is not a number above 0")
+    return number
 
 
 def _threads(threads: int) -> int:
@@ -878,6 +901,7 @@ def solve(profile: Any, *, num_microbatches: Optional[int] = None,
           blocking_power: Union[float, Sequence[float], None] = None, schedule: Path = "1f1b",
           plans: Union[int, str, Sequence[float]] = 100, progress: Optional[Progress] = None,
           threads: int = 0, switch_latency: Union[float, str] = 0.0,
+          max_peak_power: Optional[float] = None, max_swing: Union[float, str, None] = None,
           **options: Any) -> Frontier:
     """Solves the whole time-energy frontier and makes plans along it. Ctrl-C stops it.
 
@@ -906,6 +930,8 @@ def solve(profile: Any, *, num_microbatches: Optional[int] = None,
         switch_latency: Seconds from the request for a clock until a GPU has it, or "profile": as
             long as the profile says for each clock. Each clock of a plan then holds so long that
             the next one can be requested in time.
+        max_peak_power: No plan draws more than this power in W at any moment; see PowerShape.
+        max_swing: No plan has a larger swing than this, in W, or as "5%" of its mean power.
         **options: overhead_power (power in W of all machines outside of their GPUs; energies and
             the bound are then those of whole machines), transfer_time (seconds from the end of an
             instruction to the start of one of another rank that waits for it), wait_powers
@@ -930,7 +956,8 @@ def solve(profile: Any, *, num_microbatches: Optional[int] = None,
     """
     problem = Problem(profile, num_microbatches=num_microbatches, blocking_power=blocking_power,
                       schedule=schedule, **options)
-    return problem.solve(plans, progress, threads=threads, switch_latency=switch_latency)
+    return problem.solve(plans, progress, threads=threads, switch_latency=switch_latency,
+                         max_peak_power=max_peak_power, max_swing=max_swing)
 
 
 # ---- Plan files ----

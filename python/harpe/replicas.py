@@ -55,6 +55,7 @@ class ReplicaPlan(NamedTuple):
     lower_bound: float  #: no plan of this replica needs less energy until then
     fastest: float  #: its shortest time
     same_as: int  #: the first replica with the same profiles; they share the plan
+    start: float  #: it begins so much after the iteration; above 0 only with limits on power
 
 
 class Variability(NamedTuple):
@@ -190,7 +191,8 @@ class Plans:
         at = [lib.harpe_replica_plans_at(plans.address, r).contents
               for r in range(job.replica_count)]
         self.replicas: List[ReplicaPlan] = [
-            ReplicaPlan(one.time_s, one.energy_j, one.lower_bound_j, one.fastest_s, one.same_as)
+            ReplicaPlan(one.time_s, one.energy_j, one.lower_bound_j, one.fastest_s, one.same_as,
+                        one.start_s)
             for one in at]
 
     def frequencies(self, replica: int, rank: int, peer: int = 0) -> List[Tuple[str, int]]:
@@ -267,7 +269,9 @@ def solve(profiles: Profiles, *, num_microbatches: Optional[int] = None,
           prologue: Sequence[str] = (), epilogue: Sequence[str] = (),
           microbatch_group_size: Optional[int] = None,
           overlap_moe_expert_parallel_comm: bool = False, overhead_power: float = 0.0,
-          transfer_time: float = 0.0, memory_limit: int = 4 << 30) -> Plans:
+          transfer_time: float = 0.0, memory_limit: int = 4 << 30,
+          max_peak_power: Optional[float] = None,
+          max_swing: Union[float, str, None] = None) -> Plans:
     """Plans all replicas for one time. Ctrl-C stops it.
 
     Args:
@@ -279,6 +283,8 @@ def solve(profiles: Profiles, *, num_microbatches: Optional[int] = None,
         slowdown: The same as a multiple of the shortest time of the slowest replica, 1 or more.
             Without `time` and `slowdown`, the iteration takes the shortest time.
         overhead_power: Power in W of the machines of one replica outside of their GPUs.
+        max_peak_power, max_swing: Limits on the power of all replicas together, as for
+            harpe.plan.solve. A replica may then begin later than the iteration; see ReplicaPlan.
         schedule, progress, threads, num_ranks, num_chunks, prologue, epilogue,
         microbatch_group_size, overlap_moe_expert_parallel_comm, transfer_time, memory_limit:
             As for harpe.plan.solve.
@@ -308,6 +314,7 @@ def solve(profiles: Profiles, *, num_microbatches: Optional[int] = None,
         transfer_time_s=transfer_time)
     request = b.harpe_replica_request(time_s=time or 0.0, slowdown=slowdown or 0.0,
                                       threads=_plan._threads(threads))
+    _plan._limit_power(request, max_peak_power, max_swing)
     made = C.c_void_p()
     with _plan._Watch(progress) as watch:
         call(lib.harpe_replica_plans_new, profiles._handle.address, schedule_handle.address,

@@ -16,6 +16,7 @@
 #include "plan/graph_deadline.h"
 #include "plan/plan_set_contents.h"
 #include "plan/plan_times.h"
+#include "plan/power_limits.h"
 #include "plan/search.h"
 #include "plan/switching.h"
 
@@ -361,6 +362,24 @@ static harpe_status add_one_clock(maker *m, harpe_plan_set *all, harpe_error *er
     return status;
 }
 
+/* Plans from which those within limits on power are made, if times were asked for. */
+#define LIMITED_STARTS 24
+
+static bool has_limits(const harpe_plan_request *request) {
+    return request->max_peak_power_w > 0 || request->max_swing_w > 0 ||
+           request->max_swing_share > 0;
+}
+
+/* Replaces plans that break the limits on power. */
+static harpe_status keep_limits(maker *m, const harpe_plan_request *request, harpe_plan_set *all,
+                                harpe_error *error) {
+    const harpe_power_reporter reporter = {.report = report_search, .user = m};
+    begin_part(m, 0); /* the fraction stays, and the caller can stop */
+    harpe_status status = harpe_power_limits_keep(m->problem, request, &reporter, all, error);
+    if (status == HARPE_OK) drop_dominated(m, all);
+    return status;
+}
+
 /* Evaluates the drafts, and chooses among them and the plans with one clock for all GPUs that are
  * better. */
 static harpe_status finish(maker *m, const harpe_plan_request *request,
@@ -374,6 +393,7 @@ static harpe_status finish(maker *m, const harpe_plan_request *request,
     if (status == HARPE_OK && request->choice != HARPE_PLANS_ALL)
         status = add_one_clock(m, all, error);
     if (status == HARPE_OK) drop_dominated(m, all);
+    if (status == HARPE_OK && has_limits(request)) status = keep_limits(m, request, all, error);
     if (status == HARPE_OK && is_asked) status = pick_asked(m, request, all, asked, error);
     if (status == HARPE_OK && !report(m, m->phase, 1)) status = fail_interrupted(error);
     harpe_plan_set *made = is_asked ? asked : all;
@@ -542,6 +562,9 @@ static harpe_status check_request(const harpe_problem *problem, const harpe_plan
     }
     if (request->threads < 0)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "the number of threads must be 0 or more");
+    harpe_status status = harpe_power_limits_check(request->max_peak_power_w, request->max_swing_w,
+                                                   request->max_swing_share, error);
+    if (status != HARPE_OK) return status;
     return harpe_clock_switch_check(problem, &request->clock_switch, error);
 }
 
@@ -555,6 +578,11 @@ harpe_status harpe_plan_set_new(const harpe_problem *problem, const harpe_plan_r
     if (harpe_problem_has_deadlines(problem))
         return harpe_deadline_plans(problem, request, progress, frontier, out, error);
     double began_s = harpe_clock_s();
+    harpe_plan_request with_starts = *request;
+    if (has_limits(request) && request->count < LIMITED_STARTS) {
+        with_starts.count = LIMITED_STARTS;
+        if (request->choice == HARPE_PLANS_AT) request = &with_starts;
+    }
     maker m;
     harpe_frontier *solved = NULL;
     status = maker_init(&m, problem, request, progress, error);

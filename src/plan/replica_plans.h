@@ -21,6 +21,7 @@ typedef struct harpe_replica_run {
 typedef struct harpe_replica_group {
     int first_replica;
     int *frequency_mhz; /* [peer][instruction] */
+    int *numbers;       /* [instruction]: combinations, if there are limits on power; else NULL */
     harpe_replica_curve curve;
     double fastest_s;
     double end_power_w; /* while the replica waits for the others */
@@ -53,6 +54,12 @@ harpe_status harpe_replica_run_clocks(const harpe_replica_problem *replica,
                                       const int *frequency_mhz, bool is_shared,
                                       harpe_replica_run *out, double *end_power_w,
                                       harpe_error *error);
+
+/* Returns a run that begins later. The replica waits before it. */
+static inline harpe_replica_run harpe_replica_run_later(harpe_replica_run run, double waiting_w,
+                                                        double start_s) {
+    return (harpe_replica_run){run.time_s + start_s, run.energy_j + waiting_w * start_s};
+}
 
 /* Finds the time at which the bound of the job is lowest. */
 harpe_status harpe_replica_find_minimum(harpe_replica_plans *plans, harpe_error *error);

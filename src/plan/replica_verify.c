@@ -31,8 +31,12 @@ static harpe_status run_replica(const harpe_replica_plans *plans, harpe_replica_
                          ? plans->groups[plans->group_of[number]].frequency_mhz
                      : clocks == HARPE_REPLICA_ONE_PLAN ? plans->one_plan_mhz
                                                         : NULL;
-    return harpe_replica_run_clocks(replica, mhz, clocks == HARPE_REPLICA_ONE_PLAN,
-                                    &out->run[number], &out->end_power_w[number], error);
+    harpe_status status =
+        harpe_replica_run_clocks(replica, mhz, clocks == HARPE_REPLICA_ONE_PLAN, &out->run[number],
+                                 &out->end_power_w[number], error);
+    double start_s = clocks == HARPE_REPLICA_OWN_PLANS ? plans->plans[number].start_s : 0;
+    out->run[number] = harpe_replica_run_later(out->run[number], out->end_power_w[number], start_s);
+    return status;
 }
 
 static harpe_status run_all(const harpe_replica_plans *plans, harpe_replica_clocks clocks,
@@ -154,6 +158,7 @@ static harpe_status check_replica(const harpe_replica_plans *plans,
         harpe_replica_run_clocks(replica, mhz, false, again.run, again.end_power_w, error);
     if (status != HARPE_OK) return status;
     double time_s = plans->job.own.time_s;
+    *again.run = harpe_replica_run_later(*again.run, *again.end_power_w, plan->start_s);
     *energy_j = again.run->energy_j + *again.end_power_w * (time_s - again.run->time_s);
     status = check_number(again.run->time_s, plan->time_s, SUM_ROUNDING, "the time", number, error);
     if (status == HARPE_OK)

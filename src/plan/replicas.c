@@ -12,7 +12,7 @@
 #include "base/format.h"
 #include "plan/dive.h"
 #include "plan/parallel.h"
-#include "plan/replica_plans.h"
+#include "plan/replica_limits.h"
 #include "plan/walk.h"
 
 /* Each order of dives takes about as long as all other steps together, and the third and fourth
@@ -30,6 +30,7 @@ typedef struct planner {
     const harpe_replica_request *request;
     const harpe_progress *progress;
     harpe_replica_plans *plans;
+    harpe_power_limits limits;
     double time_s;            /* of the job, as wanted */
     double share_from, share; /* progress: where this part of the work begins, and its share */
 } planner;
@@ -75,7 +76,9 @@ static harpe_status find_groups(planner *p, harpe_error *error) {
         sorted[r] = (hashed_replica){harpe_replica_profiles_hash(p->profiles, (int)r), (int)r};
     qsort(sorted, count, sizeof *sorted, compare_hashes);
     for (size_t k = 0; k < count; k++)
-        plans->plans[sorted[k].replica].same_as = first_equal(p->profiles, sorted, k);
+        plans->plans[sorted[k].replica].same_as = harpe_power_limits_any(&p->limits)
+                                                      ? sorted[k].replica
+                                                      : first_equal(p->profiles, sorted, k);
     for (size_t r = 0; r < count; r++) {
         int first = plans->plans[r].same_as;
         if (first == (int)r) {
@@ -161,7 +164,10 @@ static harpe_status plan_group(const planner *p, const harpe_replica_problem *re
         status = harpe_replica_search(replica->problem, p->time_s, p->plans->job.fastest_s, dives,
                                       numbers, &group->curve, error);
     if (status == HARPE_OK) harpe_replica_problem_decode(replica, numbers, group->frequency_mhz);
-    free(numbers);
+    if (status == HARPE_OK && harpe_power_limits_any(&p->limits))
+        group->numbers = numbers;
+    else
+        free(numbers);
     return status;
 }
 
@@ -259,7 +265,8 @@ static harpe_status check_request(const harpe_replica_request *request, harpe_er
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "give a time or a slowdown, not both");
     if (request->threads < 0)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "the number of threads must be 0 or more");
-    return HARPE_OK;
+    return harpe_power_limits_check(request->max_peak_power_w, request->max_swing_w,
+                                    request->max_swing_share, error);
 }
 
 static harpe_status make_plans(planner *p, harpe_error *error) {
@@ -275,6 +282,9 @@ static harpe_status make_plans(planner *p, harpe_error *error) {
         status = harpe_replica_one_plan(p->profiles, p->schedule, p->options, p->time_s,
                                         &plans->one_plan_mhz, error);
     if (status == HARPE_OK) status = run(p, 0.9, plan_step, error);
+    if (status == HARPE_OK && harpe_power_limits_any(&p->limits))
+        status = harpe_replica_limits_keep(plans, p->profiles, p->schedule, p->options, &p->limits,
+                                           p->time_s, error);
     if (status != HARPE_OK) return status;
     fill_results(plans);
     return harpe_replica_find_minimum(plans, error);
@@ -295,6 +305,8 @@ harpe_status harpe_replica_plans_new(const harpe_replica_profiles *profiles,
                  .options = options ? options : &no_options,
                  .request = request ? request : &defaults,
                  .progress = progress};
+    p.limits = harpe_power_limits_of(p.request->max_peak_power_w, p.request->max_swing_w,
+                                     p.request->max_swing_share);
     harpe_status status = check_request(p.request, error);
     if (status != HARPE_OK) return status;
     p.plans = harpe_calloc(1, sizeof *p.plans);
@@ -312,6 +324,7 @@ void harpe_replica_plans_free(harpe_replica_plans *plans) {
     if (!plans) return;
     for (size_t k = 0; k < plans->group_count; k++) {
         free(plans->groups[k].frequency_mhz);
+        free(plans->groups[k].numbers);
         harpe_replica_curve_clear(&plans->groups[k].curve);
     }
     free(plans->groups);

@@ -24,6 +24,7 @@
 #include "cli/plan/replica_output.h"
 
 #define PLAN_COUNT_MAX 100000
+#define POWER_MAX_W 1e12
 
 typedef struct plan_arguments {
     harpe_problem_input input;
@@ -60,6 +61,8 @@ enum flag {
     FLAG_EXPORT_GRAPH,
     FLAG_EFFORT,
     FLAG_THREADS,
+    FLAG_PEAK_LIMIT,
+    FLAG_SWING_LIMIT,
 };
 
 static const struct argp_option flags[] = {
@@ -89,6 +92,11 @@ static const struct argp_option flags[] = {
      4},
     {"switch-energy", FLAG_SWITCH_ENERGY, "J", 0,
      "Energy of one change of clock; changes that save less are removed (default 0)", 4},
+    {"max-peak-power", FLAG_PEAK_LIMIT, "W", 0, "Make plans that never draw more than W watts", 4},
+    {"max-swing", FLAG_SWING_LIMIT, "W|%", 0,
+     "Make plans whose power oscillates by at most W watts, or a percentage of its mean ('5%'), "
+     "from peak to peak, at 0.1 to 20 Hz",
+     4},
     {"bound-only", FLAG_BOUND_ONLY, NULL, 0,
      "Compute and write the lower bound (bound.csv) and nothing else", 4},
     {"verify", FLAG_VERIFY, NULL, 0, "Verify frontier and plans with independent code", 4},
@@ -113,6 +121,21 @@ static void parse_plans(const struct argp_state *state, const char *text) {
     if (text[strspn(text, "0123456789")] != '\0' || *text == '\0')
         harpe_flag_fail(state, "--plans: expected all, none or a number, found '%s'", text);
     arguments->request.count = harpe_flag_int(state, "--plans", text, 1, PLAN_COUNT_MAX);
+}
+
+/* Reads watts, or a percentage of the mean power. */
+static void parse_swing(const struct argp_state *state, const char *text) {
+    plan_arguments *arguments = state->input;
+    harpe_plan_request *request = &arguments->request;
+    size_t length = strlen(text);
+    char number[32];
+    request->max_swing_w = request->max_swing_share = 0;
+    if (length == 0 || text[length - 1] != '%' || length > sizeof number) {
+        request->max_swing_w = harpe_flag_double_above(state, "--max-swing", text, 0, POWER_MAX_W);
+        return;
+    }
+    snprintf(number, sizeof number, "%.*s", (int)length - 1, text);
+    request->max_swing_share = harpe_flag_double_above(state, "--max-swing", number, 0, 1000) / 100;
 }
 
 static bool only_exports(const plan_arguments *arguments) {
@@ -182,6 +205,11 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     case FLAG_THREADS:
         arguments->request.threads = harpe_flag_int(state, "--threads", argument, 1, 4096);
         return 0;
+    case FLAG_PEAK_LIMIT:
+        arguments->request.max_peak_power_w =
+            harpe_flag_double_above(state, "--max-peak-power", argument, 0, POWER_MAX_W);
+        return 0;
+    case FLAG_SWING_LIMIT: parse_swing(state, argument); return 0;
     case FLAG_BOUND_ONLY: arguments->bound_only = true; return 0;
     case FLAG_VERIFY: arguments->verify = true; return 0;
     case FLAG_NO_PICTURES: arguments->no_pictures = true; return 0;
@@ -227,6 +255,15 @@ static harpe_status open_output(const plan_arguments *arguments, harpe_directory
     return status;
 }
 
+static void add_limits(json_t *object, const harpe_plan_request *request) {
+    if (request->max_peak_power_w > 0)
+        json_object_set_new(object, "max_peak_power_w", json_real(request->max_peak_power_w));
+    if (request->max_swing_w > 0)
+        json_object_set_new(object, "max_swing_w", json_real(request->max_swing_w));
+    if (request->max_swing_share > 0)
+        json_object_set_new(object, "max_swing_share", json_real(request->max_swing_share));
+}
+
 static json_t *arguments_json(const plan_arguments *arguments) {
     json_t *object = harpe_problem_input_arguments(&arguments->input);
     json_object_set_new(object, "plans", json_string(arguments->plans));
@@ -239,6 +276,7 @@ static json_t *arguments_json(const plan_arguments *arguments) {
                         : change->takes_profile ? json_string("profile")
                                                 : json_real(change->latency_s));
     json_object_set_new(object, "switch_energy_j", json_real(change->energy_j));
+    add_limits(object, &arguments->request);
     return object;
 }
 
@@ -357,6 +395,7 @@ static json_t *replica_arguments_json(const plan_arguments *arguments) {
     json_object_set_new(object, "slowdown", json_real(replicas->slowdown));
     json_object_set_new(object, "smooth",
                         replicas->smooth < 0 ? json_null() : json_real(replicas->smooth));
+    add_limits(object, &arguments->request);
     return object;
 }
 
@@ -378,6 +417,7 @@ static harpe_status plan_replicas(plan_arguments *arguments, const harpe_progres
 static harpe_status run_replicas(plan_arguments *arguments, harpe_error *error) {
     harpe_replica_command command = {.input = &arguments->input,
                                      .replicas = &arguments->replicas,
+                                     .limits = &arguments->request,
                                      .output_directory = arguments->output_directory,
                                      .threads = arguments->request.threads,
                                      .verify = arguments->verify,

@@ -196,7 +196,10 @@ harpe_status harpe_replica_result_make(const harpe_replica_command *command,
     harpe_problem_input *input = command->input;
     harpe_replica_request request = {.time_s = command->replicas->time_s,
                                      .slowdown = command->replicas->slowdown,
-                                     .threads = command->threads};
+                                     .threads = command->threads,
+                                     .max_peak_power_w = command->limits->max_peak_power_w,
+                                     .max_swing_w = command->limits->max_swing_w,
+                                     .max_swing_share = command->limits->max_swing_share};
     harpe_status status = HARPE_OK;
     if (input->wait_powers_path)
         status = harpe_fail(error, HARPE_INVALID_ARGUMENT,

@@ -33,6 +33,7 @@ void harpe_replica_input_free(harpe_replica_input *replicas);
 typedef struct harpe_replica_command {
     harpe_problem_input *input;
     const harpe_replica_input *replicas;
+    const harpe_plan_request *limits; /* on power */
     const char *output_directory;
     int threads;
     bool verify, json, quiet;

@@ -59,10 +59,11 @@ static json_t *summary_json(const harpe_replica_result *result) {
 
 static json_t *replica_json(const harpe_replica_plans *plans, int replica) {
     const harpe_replica_plan *plan = harpe_replica_plans_at(plans, replica);
-    return json_pack("{s:i, s:f, s:f, s:f, s:f, s:f, s:i}", "replica", replica, "time_s",
-                     plan->time_s, "energy_j", plan->energy_j, "lower_bound_j", plan->lower_bound_j,
-                     "gap_percent", gap_percent(plan->energy_j, plan->lower_bound_j), "fastest_s",
-                     plan->fastest_s, "same_as", plan->same_as);
+    return json_pack("{s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:i}", "replica", replica, "start_s",
+                     plan->start_s, "time_s", plan->time_s, "energy_j", plan->energy_j,
+                     "lower_bound_j", plan->lower_bound_j, "gap_percent",
+                     gap_percent(plan->energy_j, plan->lower_bound_j), "fastest_s", plan->fastest_s,
+                     "same_as", plan->same_as);
 }
 
 /* Takes over `arguments`. */
@@ -97,7 +98,7 @@ static harpe_status write_replicas_csv(const harpe_replica_plans *plans, harpe_d
                                        harpe_error *error) {
     harpe_text text = {0};
     harpe_text_printf(&text, "replica,time_s,energy_j,lower_bound_j,gap_percent,fastest_s,same_as,"
-                             "plan\n");
+                             "start_s,plan\n");
     for (int r = 0; r < harpe_replica_plans_job(plans).replica_count; r++) {
         const harpe_replica_plan *plan = harpe_replica_plans_at(plans, r);
         double numbers[] = {plan->time_s, plan->energy_j, plan->lower_bound_j,
@@ -107,7 +108,9 @@ static harpe_status write_replicas_csv(const harpe_replica_plans *plans, harpe_d
             harpe_text_append(&text, ",", 1);
             harpe_text_number(&text, numbers[k]);
         }
-        harpe_text_printf(&text, ",%d,replica_%05d.py\n", plan->same_as, plan->same_as);
+        harpe_text_printf(&text, ",%d,", plan->same_as);
+        harpe_text_number(&text, plan->start_s);
+        harpe_text_printf(&text, ",replica_%05d.py\n", plan->same_as);
     }
     return write_text(directory, HARPE_REPLICAS_FILE_NAME, &text, error);
 }
