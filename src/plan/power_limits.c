@@ -32,6 +32,7 @@ typedef struct limiter {
     harpe_plan *made;               /* plans that keep the limits */
     size_t made_count, made_capacity;
     int *best_mhz, *lowest_mhz; /* of the present time; every instruction at its lowest clock */
+    bool is_asked;              /* plans are made for times that were asked for */
     double best_j;              /* INFINITY: none keeps the limits */
 } limiter;
 
@@ -145,8 +146,8 @@ static harpe_status make_plan(limiter *l, double time_s, harpe_error *error) {
     if (status == HARPE_OK) status = try_given(l, time_s, error);
     if (status == HARPE_OK) status = try_simple(l, time_s, error);
     if (status == HARPE_OK) status = try_start(l, l->lowest_mhz, time_s, error);
-    if (status == HARPE_OK) status = try_all(l, l->simple, time_s, error);
-    if (status == HARPE_OK) status = try_all(l, l->given, time_s, error);
+    if (l->is_asked && status == HARPE_OK) status = try_all(l, l->simple, time_s, error);
+    if (l->is_asked && status == HARPE_OK) status = try_all(l, l->given, time_s, error);
     return status == HARPE_OK && isfinite(l->best_j) ? add_made(l, error) : status;
 }
 
@@ -277,7 +278,7 @@ harpe_status harpe_power_limits_keep(const harpe_problem *problem,
                                      const harpe_plan_request *request,
                                      const harpe_power_reporter *reporter, harpe_plan_set *set,
                                      harpe_error *error) {
-    limiter l = {.problem = problem, .given = set};
+    limiter l = {.problem = problem, .given = set, .is_asked = request->choice == HARPE_PLANS_AT};
     bool has_broken = false;
     harpe_status status = limiter_init(&l, request, error);
     if (status == HARPE_OK) status = find_broken(&l, &has_broken, error);

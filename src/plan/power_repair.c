@@ -19,8 +19,8 @@
 /* Points of an instruction beside the present one that are tried. */
 #define NEIGHBOURS 3
 /* Batches tried before a repair ends: the work, divided by the number of instructions. */
-#define MOST_WORK UINT64_C(1000000)
-#define FEWEST_TRIALS 100
+#define MOST_WORK UINT64_C(50000)
+#define FEWEST_TRIALS 60
 /* Moves tried alone, before the search is at its end. */
 #define MOST_SINGLES 64
 /* Instructions that an exchange makes faster. */
