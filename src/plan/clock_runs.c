@@ -29,6 +29,9 @@
 #define MOST_STARTS 9
 #define ONE_CLOCK_STARTS 4 /* at most: of plans with one clock for each rank */
 #define MOST_KEPT 16
+/* Prices change little from one choice to the next. Each choice is therefore made among the clocks
+ * of the one before and this many on both sides. */
+#define NEIGHBOURS 4
 #define SHIFTS 4 /* places of the list at which the first run of a start begins */
 #define PRICE_NOISE 0.3
 /* Some paths are always longer than the mean. The steps therefore aim at a length below the
@@ -100,9 +103,23 @@ static void choose_held(search *s, harpe_rank_run *rank) {
     s->clocks.ignores_most = false;
 }
 
+/* Lets the next choice be made among the present clocks of a rank and their neighbours. */
+static void stay_near(const search *s, harpe_rank_run *rank) {
+    int low = rank->clock_count, end = 0;
+    for (int32_t i = rank->first; i < rank->first + rank->length; i++) {
+        if (s->clocks.clock[i] < low) low = s->clocks.clock[i];
+        if (s->clocks.clock[i] >= end) end = s->clocks.clock[i] + 1;
+    }
+    rank->low = low > NEIGHBOURS ? low - NEIGHBOURS : 0;
+    rank->end = end + NEIGHBOURS < rank->clock_count ? end + NEIGHBOURS : rank->clock_count;
+}
+
 static void choose_clocks(search *s) {
     for (int r = 0; r < s->problem->rank_count; r++)
-        if (s->clocks.ranks[r].clock_count > 0) choose_held(s, &s->clocks.ranks[r]);
+        if (s->clocks.ranks[r].clock_count > 0) {
+            choose_held(s, &s->clocks.ranks[r]);
+            stay_near(s, &s->clocks.ranks[r]);
+        }
     find_times(s);
 }
 
@@ -253,11 +270,13 @@ static void polish_rank(search *s, harpe_rank_run *rank) {
     memcpy(s->clocks.price_w, s->best_w, count * sizeof *s->clocks.price_w);
     find_times(s);
     (void)run_iteration(s);
+    stay_near(s, rank);
     begin_at_change(s, rank);
     for (int step = 0; step < POLISH_STEPS; step++) {
         for (int32_t i = rank->first; i < rank->first + rank->length; i++)
             move_price(s, i, s->deadline_s);
         choose_held(s, rank);
+        stay_near(s, rank);
         find_times(s);
         (void)keep(s);
     }
@@ -275,8 +294,12 @@ static void begin_prices(search *s, const int64_t *price_uw) {
         most_w = fmax(most_w, s->clocks.price_w[i]);
     }
     s->highest_w = HIGHEST_PRICE * most_w;
-    for (int r = 0; r < s->problem->rank_count; r++)
-        s->clocks.ranks[r].shift = s->clocks.ranks[r].length * (s->start % SHIFTS) / SHIFTS;
+    for (int r = 0; r < s->problem->rank_count; r++) {
+        harpe_rank_run *rank = &s->clocks.ranks[r];
+        rank->shift = rank->length * (s->start % SHIFTS) / SHIFTS;
+        rank->low = 0;
+        rank->end = rank->clock_count;
+    }
 }
 
 /* Searches from one start. */
@@ -318,7 +341,7 @@ static double try_fastest(search *s) {
 static void find_best(search *s, const int64_t *price_uw) {
     int starts = 1 + START_INSTRUCTIONS / s->problem->instruction_count;
     if (starts > MOST_STARTS) starts = MOST_STARTS;
-    int all = starts + (starts < ONE_CLOCK_STARTS ? starts : ONE_CLOCK_STARTS);
+    int all = starts > 1 ? starts + (starts < ONE_CLOCK_STARTS ? starts : ONE_CLOCK_STARTS) : 1;
     find_most(s);
     s->start = -1;
     s->start_j = INFINITY;

@@ -19,34 +19,35 @@ static bool may_run(const harpe_rank_clocks *s, int32_t i, int clock) {
     return s->points[at] && (s->ignores_most || s->point_s[at] <= s->most_s[i]);
 }
 
-/* A choice of the last run before a place. */
-typedef struct last_run {
-    double cost_j;
-    int32_t first, clock;
-} last_run;
-
 /* Returns the instruction at a place, counted from the start of the first run. */
 static int32_t instruction_at(const harpe_rank_run *rank, int32_t place) {
     int32_t at = place + rank->shift;
     return rank->first + (at < rank->length ? at : at - rank->length);
 }
 
+/* Returns the cheapest run before a place, if another clock follows. */
+static const harpe_last_run *run_before(const harpe_rank_clocks *s, int32_t place, int clock) {
+    const harpe_last_run *last = s->last + 2 * (size_t)place;
+    return &last[last[0].clock == clock];
+}
+
+/* Returns what a run costs that starts at a place, less the sum before it. */
+static double start_j(const harpe_rank_clocks *s, const harpe_rank_run *rank, int32_t first,
+                      int clock) {
+    double reach_j = first > 0 ? run_before(s, first, clock)->cost_j + rank->change_j : 0;
+    return reach_j - s->sum_j[(size_t)first * (size_t)rank->clock_count + (size_t)clock];
+}
+
 /* ---- Proofs ---------------------------------------------------------------------------------- */
 
 static void begin_proof(harpe_rank_clocks *s, const harpe_rank_run *rank) {
     harpe_rank_proof *proof = s->proof;
-    for (int c = 0; c < rank->clock_count; c++)
+    for (int c = rank->low; c < rank->end; c++)
         proof->queue_at[c] = proof->queue_end[c] = proof->least_first[c] = 0;
 }
 
 static int32_t *queue_of(const harpe_rank_clocks *s, int clock) {
     return s->proof->queue + (size_t)clock * ((size_t)s->longest + 1);
-}
-
-static double start_j(const harpe_rank_clocks *s, const harpe_rank_run *rank, int32_t first,
-                      int clock) {
-    size_t at = (size_t)first * (size_t)rank->clock_count + (size_t)clock;
-    return s->reach_j[at] - s->sum_j[at];
 }
 
 /* Adds a start to those of runs that are long enough. The queue holds the starts that are cheaper
@@ -92,11 +93,11 @@ static void drop_long_runs(harpe_rank_clocks *s, const harpe_rank_run *rank, int
 
 /* Finds the cheapest run to `place` at a clock. A run whose clock does not hold waits, where
  * waiting costs least. The first run goes on from the run before the cut, so it holds. */
-static last_run proven_run(const harpe_rank_clocks *s, const harpe_rank_run *rank, int32_t place,
-                           int clock) {
+static harpe_last_run proven_run(const harpe_rank_clocks *s, const harpe_rank_run *rank,
+                                 int32_t place, int clock) {
     const harpe_rank_proof *proof = s->proof;
     size_t count = (size_t)rank->clock_count, end = (size_t)place * count + (size_t)clock;
-    last_run best = {INFINITY, 0, clock};
+    harpe_last_run best = {INFINITY, 0, clock};
     if (proof->queue_at[clock] < proof->queue_end[clock]) {
         best.first = queue_of(s, clock)[proof->queue_at[clock]];
         best.cost_j = start_j(s, rank, best.first, clock);
@@ -108,7 +109,7 @@ static last_run proven_run(const harpe_rank_clocks *s, const harpe_rank_run *ran
         int32_t next = first + 1;
         if (next < rank->length) wait_w = fmin(wait_w, proof->wait_w[instruction_at(rank, next)]);
         if (missing_s > 0 && first > 0 && wait_w > 0) cost_j += missing_s * wait_w;
-        if (cost_j < best.cost_j) best = (last_run){cost_j, first, clock};
+        if (cost_j < best.cost_j) best = (harpe_last_run){cost_j, first, clock};
     }
     best.cost_j += s->sum_j[end];
     return best;
@@ -133,9 +134,8 @@ static void write_wait(const harpe_rank_clocks *s, const harpe_rank_run *rank, i
 /* ---- Runs ------------------------------------------------------------------------------------ */
 
 static void begin_sums(harpe_rank_clocks *s, const harpe_rank_run *rank) {
-    int count = rank->clock_count;
-    for (int c = 0; c < count; c++) {
-        s->sum_j[c] = s->sum_s[c] = s->reach_j[c] = 0;
+    for (int c = rank->low; c < rank->end; c++) {
+        s->sum_j[c] = s->sum_s[c] = 0;
         s->open_j[c] = INFINITY;
         s->open_first[c] = s->next_first[c] = 0;
         s->is_whole[c] = true;
@@ -154,7 +154,7 @@ static void add_instruction(harpe_rank_clocks *s, const harpe_rank_run *rank, in
     const double *before_s = s->sum_s + (size_t)(place - 1) * (size_t)count;
     double *sum_j = s->sum_j + (size_t)place * (size_t)count;
     double *sum_s = s->sum_s + (size_t)place * (size_t)count;
-    for (int c = 0; c < count; c++) {
+    for (int c = rank->low; c < rank->end; c++) {
         sum_j[c] =
             before_j[c] + s->effective_j[row + (size_t)c] + price_w * s->point_s[row + (size_t)c];
         sum_s[c] = before_s[c] + s->point_s[row + (size_t)c];
@@ -168,24 +168,24 @@ static void add_instruction(harpe_rank_clocks *s, const harpe_rank_run *rank, in
 
 /* Finds the cheapest two last runs before `place` with different clocks. */
 static void find_last(harpe_rank_clocks *s, const harpe_rank_run *rank, int32_t place,
-                      last_run found[2]) {
+                      harpe_last_run found[2]) {
     int count = rank->clock_count;
     const double *sum_j = s->sum_j + (size_t)place * (size_t)count;
     const double *sum_s = s->sum_s + (size_t)place * (size_t)count;
-    found[0] = found[1] = (last_run){INFINITY, 0, -1};
-    for (int c = 0; c < count; c++) {
+    found[0] = found[1] = (harpe_last_run){INFINITY, 0, -1};
+    for (int c = rank->low; c < rank->end; c++) {
         if (s->proof) drop_long_runs(s, rank, place, c);
         if (isinf(rank->hold_s)) continue; /* the clock never changes */
         for (; s->next_first[c] < place; s->next_first[c]++) {
             size_t at = (size_t)s->next_first[c] * (size_t)count + (size_t)c;
             if (sum_s[c] - s->sum_s[at] < rank->hold_s) break;
-            double open_j = s->reach_j[at] - s->sum_j[at];
+            double open_j = start_j(s, rank, s->next_first[c], c);
             if (s->proof) add_start(s, rank, c, s->next_first[c]);
             if (open_j >= s->open_j[c]) continue;
             s->open_j[c] = open_j;
             s->open_first[c] = s->next_first[c];
         }
-        last_run run = {s->open_j[c] + sum_j[c], s->open_first[c], c};
+        harpe_last_run run = {s->open_j[c] + sum_j[c], s->open_first[c], c};
         if (s->proof) run = proven_run(s, rank, place, c);
         if (run.cost_j < found[0].cost_j) {
             found[1] = found[0];
@@ -198,48 +198,62 @@ static void find_last(harpe_rank_clocks *s, const harpe_rank_run *rank, int32_t 
 
 /* Considers one clock for the whole rank, which need not hold for any time. */
 static void consider_one_clock(const harpe_rank_clocks *s, const harpe_rank_run *rank,
-                               last_run *best) {
+                               harpe_last_run *best) {
     size_t last = (size_t)rank->length * (size_t)rank->clock_count;
-    for (int c = 0; c < rank->clock_count; c++)
+    for (int c = rank->low; c < rank->end; c++)
         if (s->is_whole[c] && s->sum_j[last + (size_t)c] < best->cost_j)
-            *best = (last_run){s->sum_j[last + (size_t)c], 0, c};
+            *best = (harpe_last_run){s->sum_j[last + (size_t)c], 0, c};
 }
 
 /* Writes the clocks of the runs up to the last. */
-static void write_clocks(harpe_rank_clocks *s, const harpe_rank_run *rank, last_run last) {
+static void write_clocks(harpe_rank_clocks *s, const harpe_rank_run *rank, harpe_last_run last) {
     int32_t first = last.first, end = rank->length, clock = last.clock;
     for (;;) {
         for (int32_t k = first; k < end; k++)
             s->clock[instruction_at(rank, k)] = clock;
         if (s->proof) write_wait(s, rank, first, end, clock);
         if (first == 0) return;
-        size_t at = (size_t)first * (size_t)rank->clock_count + (size_t)clock;
+        const harpe_last_run *before = run_before(s, first, clock);
         end = first;
-        first = s->run_first[at];
-        clock = s->run_clock[at];
+        first = before->first;
+        clock = before->clock;
     }
 }
 
-double harpe_rank_clocks_choose(harpe_rank_clocks *s, const harpe_rank_run *rank) {
-    int count = rank->clock_count;
-    last_run found[2] = {{0}};
+/* Finds the cheapest clock for the whole rank. */
+static harpe_last_run find_one_clock(const harpe_rank_clocks *s, const harpe_rank_run *rank) {
+    harpe_last_run best = {INFINITY, 0, -1};
+    for (int c = rank->low; c < rank->end; c++) {
+        double sum_j = 0;
+        for (int32_t i = rank->first; i < rank->first + rank->length && isfinite(sum_j); i++) {
+            size_t at = (size_t)s->problem->choice_of[i] * (size_t)s->most_clocks + (size_t)c;
+            sum_j +=
+                may_run(s, i, c) ? s->effective_j[at] + s->price_w[i] * s->point_s[at] : INFINITY;
+        }
+        if (sum_j < best.cost_j) best = (harpe_last_run){sum_j, 0, c};
+    }
+    return best;
+}
+
+/* Finds the cheapest clocks whose runs hold. */
+static harpe_last_run find_runs(harpe_rank_clocks *s, const harpe_rank_run *rank) {
+    harpe_last_run *last = s->last;
     begin_sums(s, rank);
     for (int32_t place = 1; place <= rank->length; place++) {
         add_instruction(s, rank, place);
-        find_last(s, rank, place, found);
-        double *reach_j = s->reach_j + (size_t)place * (size_t)count;
-        for (int c = 0; c < count; c++) {
-            const last_run *before = &found[found[0].clock == c];
-            size_t at = (size_t)place * (size_t)count + (size_t)c;
-            reach_j[c] = before->cost_j + rank->change_j;
-            s->run_first[at] = before->first;
-            s->run_clock[at] = before->clock;
-        }
+        last += 2;
+        find_last(s, rank, place, last);
     }
-    consider_one_clock(s, rank, &found[0]);
-    if (!isfinite(found[0].cost_j)) return INFINITY;
-    write_clocks(s, rank, found[0]);
-    return found[0].cost_j;
+    harpe_last_run best = last[0];
+    consider_one_clock(s, rank, &best);
+    return best;
+}
+
+double harpe_rank_clocks_choose(harpe_rank_clocks *s, const harpe_rank_run *rank) {
+    harpe_last_run best =
+        isinf(rank->hold_s) && !s->proof ? find_one_clock(s, rank) : find_runs(s, rank);
+    if (isfinite(best.cost_j)) write_clocks(s, rank, best);
+    return best.cost_j;
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
@@ -271,12 +285,16 @@ static harpe_status list_clocks(harpe_rank_clocks *s, int number, harpe_error *e
         for (size_t p = 0; p < choice->point_count; p++) {
             int one_mhz = choice->points[p].frequency_mhz;
             if (one_mhz == 0 || is_among(mhz, rank->clock_count, one_mhz)) continue;
-            mhz[rank->clock_count++] = one_mhz;
+            int at = rank->clock_count++;
+            for (; at > 0 && mhz[at - 1] < one_mhz; at--)
+                mhz[at] = mhz[at - 1];
+            mhz[at] = one_mhz;
             double hold_s = harpe_clock_switch_hold_s(problem, s->cost, number, one_mhz);
             rank->hold_s = fmax(rank->hold_s, hold_s * (1 + HOLD_MARGIN));
             rank->least_hold_s = fmin(rank->least_hold_s, hold_s * (1 - HOLD_MARGIN));
         }
     }
+    rank->end = rank->clock_count;
     if (rank->clock_count > s->most_clocks) s->most_clocks = rank->clock_count;
     return HARPE_OK;
 }
@@ -319,16 +337,14 @@ harpe_status harpe_rank_clocks_init(harpe_rank_clocks *s, const harpe_problem *p
     s->clock = harpe_arena_alloc(&s->arena, count + 1, sizeof *s->clock);
     s->sum_j = harpe_arena_alloc(&s->arena, places + 1, sizeof *s->sum_j);
     s->sum_s = harpe_arena_alloc(&s->arena, places + 1, sizeof *s->sum_s);
-    s->reach_j = harpe_arena_alloc(&s->arena, places + 1, sizeof *s->reach_j);
-    s->run_first = harpe_arena_alloc(&s->arena, places + 1, sizeof *s->run_first);
-    s->run_clock = harpe_arena_alloc(&s->arena, places + 1, sizeof *s->run_clock);
+    s->last = harpe_arena_alloc(&s->arena, 2 * ((size_t)s->longest + 1), sizeof *s->last);
     s->open_j = harpe_arena_alloc(&s->arena, clocks + 1, sizeof *s->open_j);
     s->open_first = harpe_arena_alloc(&s->arena, clocks + 1, sizeof *s->open_first);
     s->next_first = harpe_arena_alloc(&s->arena, clocks + 1, sizeof *s->next_first);
     s->is_whole = harpe_arena_alloc(&s->arena, clocks + 1, sizeof *s->is_whole);
     if (!s->points || !s->effective_j || !s->point_s || !s->price_w || !s->most_s || !s->clock ||
-        !s->sum_j || !s->sum_s || !s->reach_j || !s->run_first || !s->run_clock || !s->open_j ||
-        !s->open_first || !s->next_first || !s->is_whole)
+        !s->sum_j || !s->sum_s || !s->last || !s->open_j || !s->open_first || !s->next_first ||
+        !s->is_whole)
         return harpe_fail_memory(error);
     for (size_t i = 0; i < count; i++)
         s->clock[i] = -1; /* instructions without clocks, and delays */

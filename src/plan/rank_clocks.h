@@ -13,7 +13,8 @@ typedef struct harpe_rank_run {
     int32_t shift; /* where in the list the first run begins. The last one may end in the next
                     * iteration. */
     int clock_count;
-    const int *clock_mhz;
+    const int *clock_mhz;        /* the highest first */
+    int low, end;                /* the clocks that may be chosen: places in clock_mhz */
     double hold_s, least_hold_s; /* how long a clock must hold: before any change, before some */
     double change_j;             /* the energy of a change */
 } harpe_rank_run;
@@ -32,6 +33,12 @@ typedef struct harpe_rank_proof {
     int32_t *least_first;          /* [clock]: no run from before it may reach the present place */
 } harpe_rank_proof;
 
+/* A choice of the last run before a place, and the cost of all instructions before the place. */
+typedef struct harpe_last_run {
+    double cost_j;
+    int32_t first, clock;
+} harpe_last_run;
+
 typedef struct harpe_rank_clocks {
     const harpe_problem *problem;
     const harpe_clock_switch *cost;
@@ -44,11 +51,9 @@ typedef struct harpe_rank_clocks {
     double *price_w;                    /* [instruction]: price of a second; the caller's */
     double *most_s;                     /* [instruction]: longest time; the caller's */
     bool ignores_most;                  /* instructions may take longer than most_s */
-    int32_t *clock; /* [instruction]: chosen, a place in clock_mhz; -1: it has no clocks */
-    /* [place][clock]: sums over the instructions before the place, and the least cost of these if
-     * the clock changes to this one at the place, with the run before. */
-    double *sum_j, *sum_s, *reach_j;
-    int32_t *run_first, *run_clock;
+    int32_t *clock;        /* [instruction]: chosen, a place in clock_mhz; -1: it has no clocks */
+    double *sum_j, *sum_s; /* [place][clock]: over the instructions before the place */
+    harpe_last_run *last;  /* [place][2]: the cheapest last runs before it, with two clocks */
     /* [clock]: the cheapest start of a run that is long enough at the present place, and the first
      * start that is not. */
     double *open_j;

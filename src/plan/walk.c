@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "plan/evaluate.h"
 
 /* Segments between two reports of progress. */
 #define REPORT_INTERVAL 64
@@ -255,4 +256,52 @@ void harpe_walk_clear(harpe_walk *walk) {
     free(walk->frontier.vertices);
     free(walk->frontier.lines);
     memset(walk, 0, sizeof *walk);
+}
+
+/* ---- Bounds ---------------------------------------------------------------------------------- */
+
+double harpe_frontier_relaxed_at(const harpe_frontier *frontier, double time_s) {
+    const harpe_frontier_vertex *vertices = frontier->vertices;
+    size_t last = frontier->count - 1;
+    if (time_s < vertices[0].time_s - harpe_time_slack_s(vertices[0].time_s)) return INFINITY;
+    if (time_s <= vertices[0].time_s) return vertices[0].lower_bound_j;
+    /* A plan that takes longer than T* may need less compute energy, but waiting costs more than it
+     * saves. */
+    if (time_s >= vertices[last].time_s) return vertices[last].lower_bound_j;
+    size_t low = 0, high = last; /* vertices[low].time_s < time_s <= vertices[high].time_s */
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (vertices[middle].time_s < time_s)
+            low = middle;
+        else
+            high = middle;
+    }
+    double share = (time_s - vertices[low].time_s) / (vertices[high].time_s - vertices[low].time_s);
+    return vertices[low].lower_bound_j +
+           share * (vertices[high].lower_bound_j - vertices[low].lower_bound_j);
+}
+
+/* Returns the bound of plans whose clocks hold, with the energy of their changes. */
+static double held_bound_j(const harpe_frontier *frontier, double time_s) {
+    double bound_j = -INFINITY;
+    for (size_t k = 0; k < frontier->line_count; k++) {
+        const harpe_bound_line *line = &frontier->lines[k];
+        if (time_s <= line->longest_s)
+            bound_j = fmax(bound_j, line->at_0_j + line->slope_w * time_s);
+    }
+    return bound_j;
+}
+
+double harpe_frontier_bound_at(const harpe_frontier *frontier, double time_s) {
+    return fmax(harpe_frontier_relaxed_at(frontier, time_s), held_bound_j(frontier, time_s));
+}
+
+double harpe_frontier_bound_of(const harpe_frontier *frontier, const harpe_problem *problem,
+                               const harpe_plan *plan) {
+    double bound_j = harpe_frontier_relaxed_at(frontier, plan->time_s), changes_j = 0;
+    if (frontier->line_count == 0) return bound_j;
+    if (frontier->change_j > 0)
+        changes_j =
+            frontier->change_j * (double)harpe_evaluate_changes(problem, plan->frequency_mhz);
+    return fmax(bound_j, held_bound_j(frontier, plan->time_s) - changes_j);
 }

@@ -235,7 +235,7 @@ static void no_plan_is_below_the_bound(void **state) {
                                    {1, 3, 4}, {3, 2, 2}, {2, 2, 2}};
     test_random random = {71};
     double missing_j = 0, closed_j = 0;
-    int trials = test_trials(300);
+    int trials = few_trials(300);
     for (int trial = 0; trial < trials; trial++) {
         const shape *s = &shapes[trial % 6];
         static const double latency_s[] = {0.15, 0.05, 0.2, 0.1};
@@ -293,7 +293,7 @@ static void no_plan_of_the_planner_is_below_the_bound(void **state) {
     (void)state;
     test_random random = {72};
     double allowed_j = 0, relaxed_j = 0;
-    for (int trial = 0; trial < few_trials(40); trial++) {
+    for (int trial = 0; trial < few_trials(9); trial++) {
         harpe_problem *problem = larger_problem(&random, trial);
         harpe_clock_switch cost = random_cost(&random, 0.5);
         const harpe_plan_request request = {.count = 6, .clock_switch = cost, .threads = 1};
@@ -333,7 +333,7 @@ static void without_latency_it_is_the_relaxations(void **state) {
     (void)state;
     test_random random = {73};
     static const harpe_clock_switch nothing = {0};
-    for (int trial = 0; trial < few_trials(60); trial++) {
+    for (int trial = 0; trial < few_trials(16); trial++) {
         harpe_problem *problem = larger_problem(&random, trial);
         harpe_walk walk;
         harpe_clock_bound bound;

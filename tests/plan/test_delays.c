@@ -100,7 +100,7 @@ static void evaluation_matches_the_simulation(void **state) {
     test_random random = {61};
     const char *name;
     int later = 0;
-    for (int trial = 0; trial < test_trials(40); trial++) {
+    for (int trial = 0; trial < few_trials(40); trial++) {
         for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
             harpe_schedule_options options =
                 shape_for(name, random_int(&random, 1, 4), random_int(&random, 1, 6));
@@ -156,7 +156,7 @@ static void evaluation_matches_the_simulation(void **state) {
 static void search_and_evaluation_agree(void **state) {
     (void)state;
     test_random random = {64};
-    for (int trial = 0; trial < test_trials(60); trial++) {
+    for (int trial = 0; trial < few_trials(60); trial++) {
         harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
                                           .microbatches = random_int(&random, 1, 8)};
         pair p = random_pair(&options, true, &random);
@@ -190,7 +190,7 @@ static void search_and_evaluation_agree(void **state) {
 static void plans_pass_the_checker(void **state) {
     (void)state;
     test_random random = {62};
-    for (int trial = 0; trial < test_trials(60); trial++) {
+    for (int trial = 0; trial < few_trials(60); trial++) {
         const char *name = harpe_schedule_name_at(trial % 6);
         harpe_schedule_options options =
             shape_for(name, random_int(&random, 1, 4), random_int(&random, 1, 8));
@@ -218,7 +218,7 @@ static void plans_pass_the_checker(void **state) {
 static void no_plan_is_below_the_bound(void **state) {
     (void)state;
     test_random random = {63};
-    int checked = 0, trials = test_trials(60);
+    int checked = 0, trials = few_trials(60);
     for (int trial = 0; trial < trials; trial++) {
         harpe_schedule_options options = {.ranks = 2, .microbatches = random_int(&random, 1, 2)};
         pair p = random_pair(&options, trial % 2 == 1, &random);
@@ -250,7 +250,7 @@ static void no_plan_is_below_the_bound(void **state) {
 static void the_graph_has_the_lags(void **state) {
     (void)state;
     test_random random = {64};
-    for (int trial = 0; trial < test_trials(30); trial++) {
+    for (int trial = 0; trial < few_trials(30); trial++) {
         harpe_schedule_options options = {.ranks = random_int(&random, 2, 4),
                                           .microbatches = random_int(&random, 1, 6)};
         pair p = random_pair(&options, false, &random);

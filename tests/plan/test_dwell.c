@@ -106,7 +106,7 @@ static double enumerate_j(const harpe_problem *problem, const harpe_clock_switch
 static void small_problems_against_all_plans(void **state) {
     (void)state;
     test_random random = {71};
-    int at_optimum = 0, trials = test_trials(40);
+    int at_optimum = 0, trials = few_trials(40);
     for (int trial = 0; trial < trials; trial++) {
         static const int shapes[][3] = {{1, 4, 3}, {2, 2, 3}, {2, 3, 2},
                                         {1, 3, 4}, {3, 2, 2}, {2, 1, 4}};
@@ -209,7 +209,7 @@ static void sets_against_the_greedy(void **state) {
     (void)state;
     test_random random = {72};
     int better = 0, compared = 0;
-    for (int trial = 0; trial < test_trials(6); trial++) {
+    for (int trial = 0; trial < few_trials(6); trial++) {
         int ranks = random_int(&random, 2, 4), clocks = 6;
         harpe_problem *problem =
             problem_with_clocks(&random, ranks, random_int(&random, 3, 8), clocks, false);
@@ -297,7 +297,7 @@ static void many_ranks_against_a_search_over_pairs(void **state) {
     (void)state;
     test_random random = {74};
     int better = 0, compared = 0;
-    for (int trial = 0; trial < test_trials(4); trial++) {
+    for (int trial = 0; trial < few_trials(4); trial++) {
         enum { CLOCKS = 14, RANKS = 6 };
         harpe_problem *problem = problem_with_clocks(&random, RANKS, 8, CLOCKS, false);
         harpe_plan fastest;

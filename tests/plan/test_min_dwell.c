@@ -176,7 +176,7 @@ static const int other_mhz[CLOCKS] = {1395, 1335, 1275, 1185};
 static void clocks_hold_where_the_highest_differ(void **state) {
     (void)state;
     test_random random = {.state = 2};
-    for (int trial = 0; trial < test_trials(12); trial++) {
+    for (int trial = 0; trial < few_trials(12); trial++) {
         harpe_problem *problem = with_clocks("1f1b", usual_mhz, lower_mhz, other_mhz, 0, &random);
         double dwell_s = trial % 3 == 0 ? 1e6 : random_between(&random, 0.05, 0.5);
         assert_true(check_ranks(problem, dwell_s, 0) > 0.02);
@@ -203,7 +203,7 @@ static void other_ranks_hold_where_one_cannot(void **state) {
 static void clocks_hold_without_a_common_one(void **state) {
     (void)state;
     test_random random = {.state = 4};
-    for (int trial = 0; trial < test_trials(12); trial++) {
+    for (int trial = 0; trial < few_trials(12); trial++) {
         harpe_problem *problem =
             with_clocks("gpipe", usual_mhz, lower_mhz, other_mhz, RANKS, &random);
         assert_true(check_ranks(problem, random_between(&random, 0.1, 0.2), 0) > 0.02);

@@ -156,7 +156,7 @@ static void an_instruction_follows_only_if_it_stays_brief(void **state) {
 static void asked_times_hold_with_brief_instructions(void **state) {
     (void)state;
     test_random random = {31};
-    for (int trial = 0; trial < test_trials(150); trial++) {
+    for (int trial = 0; trial < few_trials(150); trial++) {
         int ranks = random_int(&random, 1, 3);
         const harpe_schedule_options options = {.ranks = ranks,
                                                 .microbatches = random_int(&random, 1, 4)};
