@@ -351,6 +351,29 @@ class PowerShape(ObjectivesTest):
         self.refuse(2, "--max-swing: expected", "choose", "plans", "--max-swing", "-1")
         self.refuse(2, "--max-peak-power: expected", "choose", "plans", "--max-peak-power", "0")
 
+    def test_plans_that_keep_limits(self):
+        free = min(self.rows, key=lambda row: row["time_s"])
+        peak, share = 0.97 * free["peak_power_w"], 20
+        _, rows = self.plan("limited", "--max-peak-power", peak, "--max-swing", f"{share}%")
+        for row in rows:
+            self.assertLessEqual(row["peak_power_w"], peak * (1 + 1e-9))
+            mean = row["energy_j"] / row["time_s"]
+            self.assertLessEqual(row["swing_w"], share / 100 * mean * (1 + 1e-9))
+        self.assertGreater(free["swing_w"], share / 100 * free["energy_j"] / free["time_s"])
+        out = self.succeed("plan", *PROBLEM, "--max-swing", "20%", "-o", "swing", "--no-pictures").out
+        self.assertIn("\nAll plans keep the limits on power: swing 20 % of the mean; the other rows need not\n",
+                      out)
+
+    def test_limits_that_no_plan_can_keep(self):
+        refused = self.refuse(1, "no plan keeps the limits on power; the lowest peak found is", "plan",
+                              *PROBLEM, "--max-peak-power", 1, "-o", "none")
+        self.assertFalse((self.path / "none").exists())
+        peak = float(re.search(r"found is ([\d.]+) W", refused.err)[1])
+        self.plan("least", "--max-peak-power", peak * (1 + 1e-8))
+        for value in ("0", "-1", "x", "0%", "%"):
+            self.refuse(2, "--max-swing: expected", "plan", *PROBLEM, "--max-swing", value)
+        self.refuse(2, "--max-peak-power: expected", "plan", *PROBLEM, "--max-peak-power", "0")
+
     def test_directories_of_older_versions(self):
         """They lack the columns. Only the new limits need them."""
         frontier = self.path / "plans" / "frontier.csv"

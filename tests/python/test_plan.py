@@ -311,6 +311,19 @@ class Objectives(PlanTest):
             with self.assertRaisesRegex(harpe.NotFoundError, words):
                 self.frontier.choose(**limit)
 
+    def test_plans_within_limits_on_power(self):
+        limits = {"num_microbatches": 6, "blocking_power": 80, "plans": 8}
+        fastest = harpe.plan.solve(self.profile, **limits).plans[0].power_shape
+        for name, value, figure in (("max_peak_power", 0.97 * fastest.peak, "peak"),
+                                    ("max_swing", 0.7 * fastest.swing, "swing")):
+            for plan in harpe.plan.solve(self.profile, **limits, **{name: value}).plans:
+                self.assertLessEqual(getattr(plan.power_shape, figure), value * (1 + 1e-9))
+        for plan in harpe.plan.solve(self.profile, **limits, max_swing="15%").plans:
+            self.assertLessEqual(plan.power_shape.swing, 0.15 * plan.energy / plan.time * (1 + 1e-9))
+        for name, value in (("max_swing", "x%"), ("max_swing", 0), ("max_peak_power", -1)):
+            with self.assertRaisesRegex(harpe.InvalidArgumentError, f"{name}: .* is not a number above 0"):
+                harpe.plan.solve(self.profile, **limits, **{name: value})
+
     def test_an_impossible_overhead_power_is_refused(self):
         for wrong in (-1, 2e9, math.nan):
             self.refused("overhead power", overhead_power=wrong)

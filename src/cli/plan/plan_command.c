@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/directory.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/terminal_progress.h"
 #include "cli/command.h"
 #include "cli/commands.h"
@@ -280,6 +281,19 @@ static json_t *arguments_json(const plan_arguments *arguments) {
     return object;
 }
 
+static void print_limits(const harpe_plan_request *request) {
+    bool has_peak = request->max_peak_power_w > 0;
+    bool is_share = request->max_swing_share > 0, has_swing = is_share || request->max_swing_w > 0;
+    double swing = is_share ? 100 * request->max_swing_share : request->max_swing_w;
+    if (!has_peak && !has_swing) return;
+    printf("All plans keep the limits on power: ");
+    if (has_peak) printf("peak %s W", HARPE_DIGITS(request->max_peak_power_w, 9));
+    if (has_swing)
+        printf("%sswing %s %s", has_peak ? ", " : "", HARPE_DIGITS(swing, 9),
+               is_share ? "% of the mean" : "W");
+    printf("; the other rows need not\n");
+}
+
 static harpe_status write_output(const plan_arguments *arguments, const harpe_plan_result *result,
                                  harpe_directory *directory, harpe_error *error) {
     const harpe_problem_input *input = &arguments->input;
@@ -349,6 +363,7 @@ static harpe_status print_result(const plan_arguments *arguments, const harpe_pl
     bool has_report = directory && result->row_count > 0 && !arguments->no_pictures;
     if (!arguments->json) {
         harpe_plan_summary_print(&arguments->input, result, directory, has_report);
+        print_limits(&arguments->request);
         return HARPE_OK;
     }
     json_t *object = json_pack(
