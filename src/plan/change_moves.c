@@ -356,6 +356,18 @@ static double exchange_for(mover *m, const move *one) {
     return isfinite(now_j) ? descend(m, now_j, rank + 1) : now_j;
 }
 
+/* Applies a move, and one other that makes up for its energy. Returns the energy, or INFINITY if no
+ * other move does. */
+static double pair_with(mover *m, const move *one, double best_j) {
+    descent d = {.now_j = best_j};
+    apply(m, one);
+    if (!isfinite(energy_j(m, INFINITY))) return INFINITY;
+    find_slack(m);
+    for (int r = 0; r < m->problem->rank_count && !d.improved && may_go_on(m); r++)
+        (void)visit_rank(m, r, keep_saving, &d);
+    return d.improved ? d.now_j : INFINITY;
+}
+
 /* Makes some instructions faster, and then others slower, for each such move. Keeps what saves
  * energy. Returns whether anything does. */
 static bool exchange(mover *m, move_list *list, double *best_j) {
@@ -367,6 +379,10 @@ static bool exchange(mover *m, move_list *list, double *best_j) {
     size_t step = spreading_step(list->count);
     for (size_t n = 0, k = 0; n < list->count && may_go_on(m); n++, k = (k + step) % list->count) {
         double now_j = exchange_for(m, &list->items[k]);
+        if (m->moves_runs && !(now_j < *best_j - SMALLEST_SAVING_J)) {
+            restore_plan(m);
+            now_j = pair_with(m, &list->items[k], *best_j);
+        }
         if (now_j < *best_j - SMALLEST_SAVING_J) {
             *best_j = now_j;
             improved = true;
@@ -377,6 +393,39 @@ static bool exchange(mover *m, move_list *list, double *best_j) {
         (void)length_s(m);
     }
     return improved;
+}
+
+static const move *draw(const move_list *list, uint64_t *random) {
+    *random = *random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return &list->items[(*random >> 33) % list->count];
+}
+
+/* Makes two random runs faster, and then others slower, as long as work is left. Keeps what saves
+ * energy. */
+static void shake(mover *m, move_list *list, double *best_j) {
+    uint64_t random = 1;
+    bool improved = true;
+    m->moves_runs = true;
+    while (may_go_on(m) && !list->is_out_of_memory) {
+        if (improved) {
+            list->count = 0;
+            m->needs_slack = false;
+            (void)length_s(m);
+            find_slack(m);
+            for (int rank = 0; rank < m->problem->rank_count; rank++)
+                (void)visit_rank(m, rank, list_faster, list);
+        }
+        if (list->count < 2) return;
+        apply(m, draw(list, &random));
+        double now_j = exchange_for(m, draw(list, &random));
+        improved = now_j < *best_j - SMALLEST_SAVING_J;
+        if (improved) {
+            *best_j = now_j;
+            keep_plan(m);
+        } else {
+            restore_plan(m);
+        }
+    }
 }
 
 /* Improves the present plan: first the clocks of whole runs, then also the places of changes.
@@ -397,6 +446,7 @@ static harpe_status search(mover *m, double *best_j, harpe_error *error) {
         restore_plan(m);
         (void)length_s(m);
     }
+    shake(m, &list, best_j);
     free(list.items);
     return list.is_out_of_memory ? harpe_fail_memory(error) : HARPE_OK;
 }

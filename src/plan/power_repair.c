@@ -250,7 +250,7 @@ static harpe_status list_moves(harpe_power_repair *r, power_aim aim, harpe_error
         const harpe_power_shift *shift = &r->shifts[k];
         status = add_best(r, aim, shift->node, shift->node + 1, shift, error);
     }
-    qsort(r->moves, r->move_count, sizeof *r->moves, compare_moves);
+    if (r->move_count > 0) qsort(r->moves, r->move_count, sizeof *r->moves, compare_moves);
     return status;
 }
 
