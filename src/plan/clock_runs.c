@@ -114,6 +114,22 @@ static void stay_near(const search *s, harpe_rank_run *rank) {
     rank->end = end + NEIGHBOURS < rank->clock_count ? end + NEIGHBOURS : rank->clock_count;
 }
 
+static void allow_all(search *s) {
+    for (int r = 0; r < s->problem->rank_count; r++) {
+        s->clocks.ranks[r].low = 0;
+        s->clocks.ranks[r].end = s->clocks.ranks[r].clock_count;
+    }
+}
+
+/* Begins the first run of a rank at a place of its list, or at the next instruction with clocks. */
+static void begin_at(const search *s, harpe_rank_run *rank, int32_t shift) {
+    for (int32_t k = 0; k < rank->length; k++) {
+        rank->shift = (shift + k) % rank->length;
+        int32_t i = rank->first + rank->shift;
+        if (harpe_choice_has_clocks(harpe_problem_choice(s->problem, i))) return;
+    }
+}
+
 static void choose_clocks(search *s) {
     for (int r = 0; r < s->problem->rank_count; r++)
         if (s->clocks.ranks[r].clock_count > 0) {
@@ -257,10 +273,11 @@ static void raise_prices(search *s) {
  * chosen. */
 static void begin_at_change(const search *s, harpe_rank_run *rank) {
     const int32_t *clock = s->clocks.clock + rank->first;
-    rank->shift = 0;
-    if (clock[0] != clock[rank->length - 1]) return;
-    while (rank->shift + 1 < rank->length && clock[rank->shift] == clock[0])
-        rank->shift++;
+    int32_t shift = 0;
+    if (clock[0] == clock[rank->length - 1])
+        while (shift + 1 < rank->length && clock[shift] == clock[0])
+            shift++;
+    begin_at(s, rank, shift);
 }
 
 /* Begins with the best plan of the present start, and chooses the clocks of one rank again. */
@@ -296,10 +313,9 @@ static void begin_prices(search *s, const int64_t *price_uw) {
     s->highest_w = HIGHEST_PRICE * most_w;
     for (int r = 0; r < s->problem->rank_count; r++) {
         harpe_rank_run *rank = &s->clocks.ranks[r];
-        rank->shift = rank->length * (s->start % SHIFTS) / SHIFTS;
-        rank->low = 0;
-        rank->end = rank->clock_count;
+        begin_at(s, rank, rank->length * (s->start % SHIFTS) / SHIFTS);
     }
+    allow_all(s);
 }
 
 /* Searches from one start. */
@@ -332,6 +348,9 @@ static double try_fastest(search *s) {
         s->clocks.price_w[i] = FASTEST_PRICE_W;
     for (int one_clock = 0; one_clock < 2; one_clock++) {
         s->is_one_clock = one_clock == 1;
+        for (int r = 0; r < s->problem->rank_count; r++)
+            begin_at(s, &s->clocks.ranks[r], 0);
+        allow_all(s);
         choose_clocks(s);
         shortest_s = fmin(shortest_s, keep(s));
     }

@@ -166,6 +166,13 @@ static void add_instruction(harpe_rank_clocks *s, const harpe_rank_run *rank, in
     }
 }
 
+/* Returns whether a clock may change at a place: an instruction without clocks keeps that of the
+ * instruction before it. */
+static bool begins_run(const harpe_rank_clocks *s, const harpe_rank_run *rank, int32_t place) {
+    return place == 0 ||
+           harpe_choice_has_clocks(harpe_problem_choice(s->problem, instruction_at(rank, place)));
+}
+
 /* Finds the cheapest two last runs before `place` with different clocks. */
 static void find_last(harpe_rank_clocks *s, const harpe_rank_run *rank, int32_t place,
                       harpe_last_run found[2]) {
@@ -179,6 +186,7 @@ static void find_last(harpe_rank_clocks *s, const harpe_rank_run *rank, int32_t 
         for (; s->next_first[c] < place; s->next_first[c]++) {
             size_t at = (size_t)s->next_first[c] * (size_t)count + (size_t)c;
             if (sum_s[c] - s->sum_s[at] < rank->hold_s) break;
+            if (!s->proof && !begins_run(s, rank, s->next_first[c])) continue;
             double open_j = start_j(s, rank, s->next_first[c], c);
             if (s->proof) add_start(s, rank, c, s->next_first[c]);
             if (open_j >= s->open_j[c]) continue;

@@ -168,6 +168,13 @@ def is_stopped(pid):
                for task in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"))
 
 
+def is_zombie(pid):
+    """Tells whether the process has ended and nobody has waited for it."""
+    states = [task.read_text().rpartition(")")[2].split()[0]
+              for task in pathlib.Path(f"/proc/{pid}/task").glob("*/stat")]
+    return states == ["Z"]
+
+
 def segments():
     return set(os.listdir("/dev/shm"))
 

@@ -253,6 +253,8 @@ class Controller(unittest.TestCase):
         controller, = self.machine.controllers()
         os.kill(controller, signal.SIGSTOP)
         trainer.kill()  # a zombie until its parent waits for it
+        self.assertIsNotNone(self.machine.wait_until(lambda: kills.is_zombie(trainer.process.pid),
+                                                     kills.LIMIT_S))
         os.kill(controller, signal.SIGKILL)
         self.assertIsNotNone(self.machine.wait_until(lambda: not self.machine.controllers(), kills.LIMIT_S))
         self.assertIn("put back:", self.harpe("gpus", "--restore").stdout)

@@ -25,6 +25,7 @@ MODULES = ("plan", "graph", "replicas", "fleet", "monitor.energy", "callback",
            "optimizer.power_limit.member", "integrations.torch_pipelining")
 # Texts that do not reach C: words that Python compares, and what other functions make.
 STAYS_IN_PYTHON = {
+    "plan.solve.max_swing", "Problem.solve.max_swing", "replicas.solve.max_swing",
     "Callback.on_instruction_begin.name", "Callback.on_instruction_end.name",
     "CallbackSet.on_instruction_begin.name", "CallbackSet.on_instruction_end.name",
     "Problem.solve.plans", "Problem.solve.switch_latency", "Problem.cost_model",
