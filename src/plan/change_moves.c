@@ -12,16 +12,17 @@
 #include "plan/evaluate.h"
 #include "plan/switching.h"
 
-/* Ends of instructions, and moves that are looked at, for each instruction and in all. One half is
- * for all plans together, and the other for the best of them. In each, the clocks of whole runs
- * have at most one half. */
+/* The work of a call: how many ends of instructions it may compute and how many moves it may look
+ * at, for each instruction of the problem, and at most. All given plans share one half of the
+ * work. The best of them then gets the other half. Moves of whole runs may take half of what a plan
+ * has. */
 #define VISITS UINT64_C(24000)
 #define MOST_VISITS UINT64_C(12000000)
 /* A difference in energy below this is a rounding error. */
 #define SMALLEST_SAVING_J 1e-7
 #define ROUNDING 1e-12 /* relative: times are sums of doubles */
-/* Largest number of clocks by which a move changes an instruction, and the most instructions of a
- * move that are not a whole run. */
+/* A move changes an instruction by at most LARGEST_STEP clocks. A move that is not of a whole run
+ * has at most LONGEST_PART instructions. */
 #define LARGEST_STEP 4
 #define LONGEST_PART 8
 /* A part that takes less than this share of the time for which its clock must hold is not tried. */

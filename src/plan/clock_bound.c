@@ -112,29 +112,6 @@ static void read_prices(harpe_clock_bound *b) {
 
 /* ---- The bound ------------------------------------------------------------------------------- */
 
-/* Computes the least time before and after each instruction. */
-static void find_room(harpe_clock_bound *b, double longest_s) {
-    const harpe_problem *problem = b->clocks.problem;
-    const harpe_dag *dag = &problem->dag;
-    for (int32_t k = 0; k < dag->node_count; k++) {
-        int32_t i = dag->topological_order[k];
-        b->early_s[i] = b->tail_s[i] = 0;
-        for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++) {
-            int32_t from = dag->arc_from[a];
-            double end_s =
-                b->early_s[from] + harpe_problem_choice(problem, from)->list.options[0].time_s;
-            b->early_s[i] = fmax(b->early_s[i], end_s);
-        }
-    }
-    for (int32_t k = dag->node_count - 1; k >= 0; k--) {
-        int32_t i = dag->topological_order[k];
-        double own_s = b->tail_s[i] + harpe_problem_choice(problem, i)->list.options[0].time_s;
-        b->clocks.most_s[i] = longest_s - b->early_s[i] - b->tail_s[i];
-        for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++)
-            b->tail_s[dag->arc_from[a]] = fmax(b->tail_s[dag->arc_from[a]], own_s);
-    }
-}
-
 /* Returns the least cost of a rank, with the circle cut at some places. */
 static double rank_j(harpe_clock_bound *b, int number, int cuts) {
     harpe_rank_run rank = b->clocks.ranks[number];
@@ -149,7 +126,7 @@ static double rank_j(harpe_clock_bound *b, int number, int cuts) {
     return best_j;
 }
 
-/* Returns the sum over the instructions without clocks. */
+/* Returns the cost of all instructions that have no clocks: of ranks without clocks, and delays. */
 static double rest_j(const harpe_clock_bound *b) {
     const harpe_problem *problem = b->clocks.problem;
     double sum_j = 0;
@@ -251,7 +228,9 @@ harpe_status harpe_clock_bound_add(harpe_clock_bound *b, harpe_walk *walk, doubl
     int steps = (int)fmin(MOST_STEPS, (double)(MOST_WORK / work));
     harpe_flow_read(&b->flow, &walk->solver);
     b->proof.longest_s = longest_s * (1 + ROUNDING);
-    find_room(b, b->proof.longest_s);
+    harpe_rank_clocks_limit(&b->clocks, b->proof.longest_s, b->early_s, b->tail_s);
+    for (int32_t i = 0; i < problem->instruction_count; i++)
+        b->early_s[i] -= b->clocks.fastest_s[i];
     improve(b, longest_s, steps);
     double sum_j = proven_j(b, steps > 0 ? CUTS : 1);
     double slope_w = harpe_problem_iteration_power_w(problem) - b->flow.total_w;

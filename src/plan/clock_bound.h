@@ -8,16 +8,16 @@
  * power of the whole iteration, plus, for each instruction, its effective energy and its flow times
  * its duration, plus, for each edge, its flow times its slack, plus the energy of the changes. A
  * wait of a rank is slack of the edges between two neighbours of its list, so a second of it costs
- * at least the least flow of these edges. All other slack costs at least 0. What is left falls
- * apart into ranks. If a rank changes its clock, the runs of instructions at one clock form a
- * circle, and each of them lasts, with the waits in it and after it, as long as its clock must
- * hold; a run that is shorter waits for what is missing, at no less than the least price of its
- * waits. rank_clocks.c finds the least cost of a rank exactly, but for the run that contains the
- * cut of the circle, which need not hold, and is thus never above the plan's. Runs that no
- * iteration of at most T has room for are left out; so are all changes if T has no room for two
- * clocks that hold. As F >= P, the sum is least at t = T. Where doubles do not quite conserve the
- * flow, the times of the nodes, at most T, do not quite cancel, and the bound is lowered by what is
- * lost times T. */
+ * at least the least flow of these edges. All other slack costs at least 0. The
+ * remaining sum has one part for each rank. If a rank changes its clock, the runs of instructions
+ * at one clock form a circle, and each of them lasts, with the waits in it and after it, as long as
+ * its clock must hold; a run that is shorter waits for what is missing, at no less than the least
+ * price of its waits. rank_clocks.c finds the least cost of a rank exactly, but for the run that
+ * contains the cut of the circle, which need not hold, and is thus never above the plan's. Runs
+ * that no iteration of at most T has room for are left out; so are all changes if T has no room for
+ * two clocks that hold. As F >= P, the sum is least at t = T. Where doubles do not quite conserve
+ * the flow, the times of the nodes, at most T, do not quite cancel, and the bound is lowered by
+ * what is lost times T. */
 #ifndef HARPE_PLAN_CLOCK_BOUND_H
 #define HARPE_PLAN_CLOCK_BOUND_H
 

@@ -3,8 +3,8 @@
  * instruction; see clock_runs.h. With given prices the ranks do not depend on each other, so the
  * choice is exact. Prices that are too low make an iteration too long. Each step therefore raises
  * the prices of instructions on paths that are too long, and lowers those of the others, in
- * proportion to the length of the longest path through the instruction. The best plans of all
- * starts that meet the deadline are the result. */
+ * proportion to the length of the longest path through the instruction. The result is the
+ * best plan of each start, of those that meet the deadline. */
 #include "plan/clock_runs.h"
 
 #include <math.h>
@@ -18,21 +18,24 @@
 #include "plan/rank_clocks.h"
 
 #define STEPS 48
-/* The logarithm of a price changes by a number times the relative excess of the path. */
+/* A step changes the logarithm of a price by the response times the relative excess of the
+ * longest path through the instruction. */
 #define FIRST_RESPONSE 4.0
 #define POLISH_RESPONSE 8.0
-/* Then the clocks of each rank are chosen again, while those of the other ranks stay. */
+/* After the steps, the clocks of one rank after the other are chosen again, while the other ranks
+ * keep theirs. */
 #define POLISH_ROUNDS 2
 #define POLISH_STEPS 12
 /* Small problems have time for several starts, with other prices. */
 #define START_INSTRUCTIONS 4000
 #define MOST_STARTS 9
-#define ONE_CLOCK_STARTS 4 /* at most: of plans with one clock for each rank */
+#define ONE_CLOCK_STARTS 4 /* at most; in these, each rank has one clock */
 #define MOST_KEPT 16
 /* Prices change little from one choice to the next. Each choice is therefore made among the clocks
  * of the one before and this many on both sides. */
 #define NEIGHBOURS 4
-#define SHIFTS 4 /* places of the list at which the first run of a start begins */
+/* The first run of a rank begins at one of so many places of its list. Each start takes another. */
+#define SHIFTS 4
 #define PRICE_NOISE 0.3
 /* Some paths are always longer than the mean. The steps therefore aim at a length below the
  * deadline. After each step this length changes by a share of the time that the longest path has
@@ -141,36 +144,8 @@ static void choose_clocks(search *s) {
 
 /* ---- The iteration --------------------------------------------------------------------------- */
 
-/* Computes ends and tails, and returns the length of the iteration. */
 static double run_iteration(search *s) {
-    const harpe_dag *dag = &s->problem->dag;
-    double length_s = 0;
-    for (int32_t k = 0; k < dag->node_count; k++) {
-        int32_t i = dag->topological_order[k];
-        double start_s = 0;
-        for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++)
-            start_s = fmax(start_s, s->end_s[dag->arc_from[a]]);
-        s->end_s[i] = start_s + s->time_s[i];
-        s->tail_s[i] = 0;
-        length_s = fmax(length_s, s->end_s[i]);
-    }
-    for (int32_t k = dag->node_count - 1; k >= 0; k--) {
-        int32_t i = dag->topological_order[k];
-        double own_s = s->tail_s[i] + s->time_s[i];
-        for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++)
-            s->tail_s[dag->arc_from[a]] = fmax(s->tail_s[dag->arc_from[a]], own_s);
-    }
-    return length_s;
-}
-
-/* Writes how long each instruction may take. */
-static void find_most(search *s) {
-    for (int32_t i = 0; i < s->problem->instruction_count; i++)
-        s->time_s[i] = harpe_problem_choice(s->problem, i)->list.options[0].time_s;
-    (void)run_iteration(s);
-    for (int32_t i = 0; i < s->problem->instruction_count; i++)
-        s->clocks.most_s[i] =
-            s->deadline_s * (1 + ROUNDING) - (s->end_s[i] - s->time_s[i]) - s->tail_s[i];
+    return harpe_dag_run(&s->problem->dag, s->time_s, s->end_s, s->tail_s);
 }
 
 static double energy_j(const search *s, double length_s) {
@@ -361,7 +336,7 @@ static void find_best(search *s, const int64_t *price_uw) {
     int starts = 1 + START_INSTRUCTIONS / s->problem->instruction_count;
     if (starts > MOST_STARTS) starts = MOST_STARTS;
     int all = starts > 1 ? starts + (starts < ONE_CLOCK_STARTS ? starts : ONE_CLOCK_STARTS) : 1;
-    find_most(s);
+    harpe_rank_clocks_limit(&s->clocks, s->deadline_s * (1 + ROUNDING), s->end_s, s->tail_s);
     s->start = -1;
     s->start_j = INFINITY;
     double shortest_s = try_fastest(s);

@@ -6,6 +6,7 @@
 #include "plan/dag.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -511,4 +512,24 @@ void harpe_dag_clear(harpe_dag *dag) {
     free(dag->first_arc_into);
     free(dag->topological_order);
     *dag = (harpe_dag){0};
+}
+
+double harpe_dag_run(const harpe_dag *dag, const double *time_s, double *end_s, double *tail_s) {
+    double length_s = 0;
+    for (int32_t k = 0; k < dag->node_count; k++) {
+        int32_t i = dag->topological_order[k];
+        double start_s = 0;
+        for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++)
+            start_s = fmax(start_s, end_s[dag->arc_from[a]]);
+        end_s[i] = start_s + time_s[i];
+        tail_s[i] = 0;
+        length_s = fmax(length_s, end_s[i]);
+    }
+    for (int32_t k = dag->node_count - 1; k >= 0; k--) {
+        int32_t i = dag->topological_order[k];
+        double own_s = tail_s[i] + time_s[i];
+        for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++)
+            tail_s[dag->arc_from[a]] = fmax(tail_s[dag->arc_from[a]], own_s);
+    }
+    return length_s;
 }

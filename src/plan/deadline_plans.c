@@ -14,6 +14,7 @@
 #include "plan/deadline_variant.h"
 #include "plan/graph_deadline.h"
 #include "plan/plan_set_contents.h"
+#include "plan/power_limits.h"
 #include "plan/walk.h"
 
 #define DEFAULT_PLANS 100
@@ -236,7 +237,7 @@ harpe_status harpe_deadline_plans(const harpe_problem *problem, const harpe_plan
     const harpe_clock_switch *change = &request->clock_switch;
     if (change->latency_s > 0 || change->energy_j > 0 || change->minimum_dwell_s > 0)
         return harpe_fail(error, HARPE_NOT_SUPPORTED, "changes of clock have no cost in a graph");
-    if (request->max_peak_power_w > 0 || request->max_swing_w > 0 || request->max_swing_share > 0)
+    if (harpe_power_limits_are_wanted(request))
         return harpe_fail(error, HARPE_NOT_SUPPORTED,
                           "a graph with deadlines has no limits on power");
     maker m;

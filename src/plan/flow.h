@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A flow from the source to the sink of a network, as prices of time, and steps that keep it
- * conserved. Private to src/plan. */
+/* A flow from the source to the sink of a network. The flow of an edge is the price of a second of
+ * its length, in W. harpe_flow_step changes the flow, and what flows into a node still flows out of
+ * it. Private to src/plan. */
 #ifndef HARPE_PLAN_FLOW_H
 #define HARPE_PLAN_FLOW_H
 
@@ -21,7 +22,7 @@ harpe_status harpe_flow_init(harpe_flow *flow, const harpe_network *network, har
 /* Takes the flow of the relaxation. */
 void harpe_flow_read(harpe_flow *flow, const harpe_frontier_solver *solver);
 
-/* Moves a share of the flow to all edges, so that each has some. */
+/* Distributes a share of the flow over all edges, so that no edge is without flow. */
 void harpe_flow_spread(harpe_flow *flow, double share);
 
 /* Returns by how much the flow is not conserved, summed over all nodes. */

@@ -365,11 +365,6 @@ static harpe_status add_one_clock(maker *m, harpe_plan_set *all, harpe_error *er
 /* Plans from which those within limits on power are made, if times were asked for. */
 #define LIMITED_STARTS 24
 
-static bool has_limits(const harpe_plan_request *request) {
-    return request->max_peak_power_w > 0 || request->max_swing_w > 0 ||
-           request->max_swing_share > 0;
-}
-
 /* Replaces plans that break the limits on power. */
 static harpe_status keep_limits(maker *m, const harpe_plan_request *request, harpe_plan_set *all,
                                 harpe_error *error) {
@@ -393,7 +388,8 @@ static harpe_status finish(maker *m, const harpe_plan_request *request,
     if (status == HARPE_OK && request->choice != HARPE_PLANS_ALL)
         status = add_one_clock(m, all, error);
     if (status == HARPE_OK) drop_dominated(m, all);
-    if (status == HARPE_OK && has_limits(request)) status = keep_limits(m, request, all, error);
+    if (status == HARPE_OK && harpe_power_limits_are_wanted(request))
+        status = keep_limits(m, request, all, error);
     if (status == HARPE_OK && is_asked) status = pick_asked(m, request, all, asked, error);
     if (status == HARPE_OK && !report(m, m->phase, 1)) status = fail_interrupted(error);
     harpe_plan_set *made = is_asked ? asked : all;
@@ -579,9 +575,9 @@ harpe_status harpe_plan_set_new(const harpe_problem *problem, const harpe_plan_r
         return harpe_deadline_plans(problem, request, progress, frontier, out, error);
     double began_s = harpe_clock_s();
     harpe_plan_request with_starts = *request;
-    if (has_limits(request) && request->count < LIMITED_STARTS) {
-        with_starts.count = LIMITED_STARTS;
-        if (request->choice == HARPE_PLANS_AT) request = &with_starts;
+    if (harpe_power_limits_are_wanted(request) && request->choice == HARPE_PLANS_AT) {
+        if (request->count < LIMITED_STARTS) with_starts.count = LIMITED_STARTS;
+        request = &with_starts;
     }
     maker m;
     harpe_frontier *solved = NULL;

@@ -56,6 +56,12 @@ bool harpe_power_limits_any(const harpe_power_limits *limits) {
     return isfinite(limits->peak_w) || isfinite(limits->swing_w) || isfinite(limits->swing_share);
 }
 
+bool harpe_power_limits_are_wanted(const harpe_plan_request *request) {
+    const harpe_power_limits limits = harpe_power_limits_of(
+        request->max_peak_power_w, request->max_swing_w, request->max_swing_share);
+    return harpe_power_limits_any(&limits);
+}
+
 harpe_status harpe_power_limits_fail(const harpe_power_repair *repair, double time_s,
                                      harpe_error *error) {
     bool has_peak = isfinite(repair->limits.peak_w), has_swing = isfinite(repair->swing_limit_w);

@@ -13,6 +13,9 @@ harpe_status harpe_power_limits_check(double peak_w, double swing_w, double swin
 harpe_power_limits harpe_power_limits_of(double peak_w, double swing_w, double swing_share);
 bool harpe_power_limits_any(const harpe_power_limits *limits);
 
+/* Returns whether a request has limits. */
+bool harpe_power_limits_are_wanted(const harpe_plan_request *request);
+
 /* Writes to `error` that no plans within a time (0: any) were found. */
 harpe_status harpe_power_limits_fail(const harpe_power_repair *repair, double time_s,
                                      harpe_error *error);

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The local search of power_repair.h. A move changes the clock of one instruction, or, if changes
- * cost something, of all instructions between two changes of a rank. The power of an instruction
- * is a pulse. To first order, a move lowers the energy above the limits by the difference of two
- * pulses, weighted with what a watt at each moment adds to it: 1 while the power is above its
- * limit, plus a cosine for each component that is too strong. Moves with the best ratio of added
- * energy to this gain are made in batches, and each batch is judged by the power that it really
- * leaves. */
+/* The local search of power_repair.h. A move changes the clock of one instruction. If changes of
+ * clock cost something, it changes all instructions between two changes of a rank. The search
+ * estimates by how much each move lowers the excess. It makes moves in batches, and begins with
+ * those that add the least energy for the estimated gain. After each batch it computes the real
+ * excess, and undoes the batch if the excess has not become smaller.
+ *
+ * The estimate: a watt at a moment has a weight, which is 1 while the power is above its limit,
+ * plus a cosine for each component that is too strong. An instruction draws its power from its
+ * start to its end. Its weighted energy is this power, above that of waiting, times the integral of
+ * the weight. A move gains the weighted energy of the instruction before, less that after it. */
 #include "plan/power_repair.h"
 
 #include <math.h>
@@ -18,16 +21,14 @@
 
 /* Points of an instruction beside the present one that are tried. */
 #define NEIGHBOURS 3
-/* Batches tried before a repair ends: the work, divided by the number of instructions. */
+/* The number of batches is at most FEWEST_TRIALS plus MOST_WORK divided by the number of
+ * instructions. */
 #define MOST_WORK UINT64_C(50000)
 #define FEWEST_TRIALS 60
-/* Moves tried alone, before the search is at its end. */
+/* The search ends if none of so many moves helps alone. */
 #define MOST_SINGLES 64
-/* Instructions that an exchange makes faster. */
-#define MOST_FASTER 64
-/* What power above the limits counts beside energy, if instructions become faster. */
-#define DEAR 10
-/* The share by which a batch is to lower peak and swing. The highest power falls first. */
+/* A batch aims at a peak and a swing that are lower by this share, so it lowers the highest power
+ * first. */
 #define STEP 0.02
 #define TWO_PI 6.28318530717958647692
 
@@ -49,22 +50,10 @@ static double keep_strong(void *user, const harpe_harmonic *found, double least_
     return least_w;
 }
 
-/* Returns the energy of the plan's changes of clock, as plan_set.c counts it. */
 static double change_energy_j(harpe_power_repair *r) {
-    const harpe_problem *problem = r->problem;
-    size_t changes = 0;
     if (!(r->cost->energy_j > 0)) return 0;
     harpe_power_repair_frequencies(r, r->frequency_mhz);
-    for (int rank = 0; rank < problem->rank_count; rank++) {
-        int now_mhz = harpe_evaluate_last_clock_mhz(problem, rank, r->frequency_mhz);
-        for (size_t i = problem->rank_offset[rank]; i < problem->rank_offset[rank + 1]; i++) {
-            int mhz = r->frequency_mhz[i];
-            if (mhz == 0 || mhz == now_mhz) continue;
-            now_mhz = mhz;
-            changes++;
-        }
-    }
-    return r->cost->energy_j * (double)changes;
+    return r->cost->energy_j * (double)harpe_evaluate_changes(r->problem, r->frequency_mhz);
 }
 
 void harpe_power_repair_evaluate(harpe_power_repair *r) {
@@ -209,7 +198,7 @@ static harpe_status add_best(harpe_power_repair *r, power_aim aim, int32_t first
             weigh_shift(r, shift, &move);
         else if (!weigh(r, &move))
             continue;
-        if (move.time_s > float_s && !r->exceeds) continue;
+        if (move.time_s > float_s) continue;
         if (aim == AIM_LIMITS && !(move.gain_j > 1e-12)) continue;
         if (aim == AIM_ENERGY && !(move.cost_j < -1e-12)) continue;
         move.key = aim == AIM_ENERGY ? move.cost_j : move.cost_j / move.gain_j;
@@ -282,39 +271,6 @@ static void make_batch(harpe_power_repair *r, power_aim aim, size_t from, size_t
     }
 }
 
-/* Makes the instruction faster that delays the end and whose speed costs least, with the power
- * above the limits counted DEAR times. Returns false if there is none. */
-static bool make_faster(harpe_power_repair *r, const harpe_power_move *except) {
-    harpe_power_move best = {.key = INFINITY};
-    find_latest(r);
-    for (int32_t i = 0; i < r->problem->instruction_count; i++) {
-        const harpe_choice *choice = harpe_problem_choice(r->problem, i);
-        double late_s = r->start_s[i] + r->points[i]->time_s - r->latest_s[i];
-        if (!(late_s > 0) || (i >= except->first && i < except->end)) continue;
-        ptrdiff_t now = r->points[i] - choice->points, most = (ptrdiff_t)choice->point_count - 1;
-        for (ptrdiff_t p = now - NEIGHBOURS; p <= now + NEIGHBOURS; p++) {
-            if (p < 0 || p > most || p == now) continue;
-            harpe_power_move move = {i, i + 1, choice->points[p].frequency_mhz, 0, 0, 0, 0};
-            if (!weigh(r, &move) || !(move.time_s < 0)) continue;
-            move.key = (move.cost_j + DEAR * fmax(0, -move.gain_j)) / fmin(late_s, -move.time_s);
-            if (move.key < best.key) best = move;
-        }
-    }
-    if (isfinite(best.key)) set_points(r, &best);
-    return isfinite(best.key);
-}
-
-/* Makes a move that takes too long, and others faster until the plan is in time. */
-static void make_exchange(harpe_power_repair *r, const harpe_power_move *move) {
-    size_t size = (size_t)r->problem->instruction_count;
-    memcpy(r->before, r->points, size * sizeof *r->before);
-    set_points(r, move);
-    for (int k = 0; k < MOST_FASTER; k++) {
-        double time_s = harpe_evaluate_points(r->problem, r->points, r->start_s).time_s;
-        if (time_s <= r->deadline_s || !make_faster(r, move)) return;
-    }
-}
-
 static void note_least(harpe_power_repair *r) {
     if (r->plan.time_s > r->deadline_s) return;
     r->least.peak_w = fmin(r->least.peak_w, r->shape.peak_w);
@@ -326,10 +282,7 @@ static void note_least(harpe_power_repair *r) {
 static bool try_batch(harpe_power_repair *r, power_aim aim, size_t from, size_t count) {
     double excess_j = r->excess_j, energy_j = r->plan.energy_j;
     size_t size = (size_t)r->problem->instruction_count;
-    if (r->exceeds)
-        make_exchange(r, &r->moves[from]);
-    else
-        make_batch(r, aim, from, count);
+    make_batch(r, aim, from, count);
     harpe_power_repair_evaluate(r);
     bool better = aim == AIM_ENERGY
                       ? harpe_power_repair_obeys(r) && r->plan.energy_j < energy_j * (1 - 1e-12)
@@ -353,7 +306,6 @@ static void take_step(harpe_power_repair *r) {
 static harpe_status search(harpe_power_repair *r, power_aim aim, harpe_error *error) {
     size_t most = FEWEST_TRIALS + (size_t)(MOST_WORK / (uint64_t)r->problem->instruction_count);
     size_t batch = 0;
-    r->exceeds = false;
     for (r->tried = 0; r->tried < most;) {
         r->step_peak_w = r->step_swing_w = 0;
         harpe_power_repair_evaluate(r);
@@ -362,7 +314,6 @@ static harpe_status search(harpe_power_repair *r, power_aim aim, harpe_error *er
         harpe_status status = list_moves(r, aim, error);
         if (status != HARPE_OK) return status;
         if (batch == 0) batch = 1 + r->move_count / 4;
-        if (r->exceeds) batch = 1;
         size_t from = 0;
         bool kept = false;
         while (!kept && from < r->move_count && from < MOST_SINGLES && r->tried < most) {
@@ -374,8 +325,7 @@ static harpe_status search(harpe_power_repair *r, power_aim aim, harpe_error *er
                 batch = 1 + (batch - 1) / 4;
             if (!kept) harpe_power_repair_evaluate(r); /* of the plan before */
         }
-        if (!kept && (r->exceeds || r->has_cost)) break;
-        r->exceeds = !kept;
+        if (!kept) break;
     }
     return HARPE_OK;
 }

@@ -47,7 +47,6 @@ typedef struct harpe_power_repair {
     double step_peak_w, step_swing_w; /* limits of the present step, if they are above the others */
     struct harpe_power_move *moves;
     size_t move_count, move_capacity;
-    bool exceeds; /* moves may take too long, because others become faster */
     size_t tried;
 } harpe_power_repair;
 

@@ -341,6 +341,7 @@ harpe_status harpe_rank_clocks_init(harpe_rank_clocks *s, const harpe_problem *p
     s->effective_j = harpe_arena_alloc(&s->arena, room + 1, sizeof *s->effective_j);
     s->point_s = harpe_arena_alloc(&s->arena, room + 1, sizeof *s->point_s);
     s->price_w = harpe_arena_alloc(&s->arena, count + 1, sizeof *s->price_w);
+    s->fastest_s = harpe_arena_alloc(&s->arena, count + 1, sizeof *s->fastest_s);
     s->most_s = harpe_arena_alloc(&s->arena, count + 1, sizeof *s->most_s);
     s->clock = harpe_arena_alloc(&s->arena, count + 1, sizeof *s->clock);
     s->sum_j = harpe_arena_alloc(&s->arena, places + 1, sizeof *s->sum_j);
@@ -350,14 +351,23 @@ harpe_status harpe_rank_clocks_init(harpe_rank_clocks *s, const harpe_problem *p
     s->open_first = harpe_arena_alloc(&s->arena, clocks + 1, sizeof *s->open_first);
     s->next_first = harpe_arena_alloc(&s->arena, clocks + 1, sizeof *s->next_first);
     s->is_whole = harpe_arena_alloc(&s->arena, clocks + 1, sizeof *s->is_whole);
-    if (!s->points || !s->effective_j || !s->point_s || !s->price_w || !s->most_s || !s->clock ||
-        !s->sum_j || !s->sum_s || !s->last || !s->open_j || !s->open_first || !s->next_first ||
-        !s->is_whole)
+    if (!s->points || !s->effective_j || !s->point_s || !s->price_w || !s->most_s ||
+        !s->fastest_s || !s->clock || !s->sum_j || !s->sum_s || !s->last || !s->open_j ||
+        !s->open_first || !s->next_first || !s->is_whole)
         return harpe_fail_memory(error);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         s->clock[i] = -1; /* instructions without clocks, and delays */
+        s->fastest_s[i] = harpe_problem_choice(problem, (int32_t)i)->list.options[0].time_s;
+    }
     fill_points(s);
     return HARPE_OK;
+}
+
+void harpe_rank_clocks_limit(harpe_rank_clocks *s, double longest_s, double *end_s,
+                             double *tail_s) {
+    (void)harpe_dag_run(&s->problem->dag, s->fastest_s, end_s, tail_s);
+    for (int32_t i = 0; i < s->problem->instruction_count; i++)
+        s->most_s[i] = longest_s - (end_s[i] - s->fastest_s[i]) - tail_s[i];
 }
 
 void harpe_rank_clocks_clear(harpe_rank_clocks *s) { harpe_arena_free(&s->arena); }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* At a clock that a GPU does not reach, time and power are those of the clock that it has. So they
- * stay the same over all such clocks, and power falls with the clock below them. Work that is
- * limited by memory or by launches has flat times, too. Its power rises with the clock up to the
- * highest one, or does not change with the clock anywhere, or is far below that of other work of
- * the same GPU; so it is not named here. Logarithms make all of this independent of units. */
+/* If a GPU does not reach a clock, its time and power are those of the clock that it has. Time and
+ * power are therefore the same at all clocks that it does not reach, and below these, power falls
+ * with the clock. Work that memory or launches limit has the same time at many clocks, too. It is
+ * told apart by its power, which rises up to the highest clock, or does not depend on the clock at
+ * all, or is far below the power of other work on the same GPU. All computations use logarithms, so
+ * that they do not depend on units. */
 #include "plan/throttled_clocks.h"
 
 #include <math.h>
@@ -18,17 +19,17 @@
 enum { CLOCKS_MIN = 6, FLAT_MIN = 2, BELOW_MIN = 3 };
 /* Values within this number of standard deviations of a mean are equal. */
 #define EQUAL_ERRORS 4.0
-/* The power that the clocks below lead to is missing clearly if it is this number of standard
- * deviations, and this share. */
+/* The clocks below lead to a power at the highest clock. It is clearly not reached if the measured
+ * power is lower by this number of standard deviations, and by this share. */
 #define MISSING_ERRORS 8.0
 #define MISSING_MIN 0.03
 /* The least noise of a measurement, relative. */
 #define NOISE_MIN 0.001
-/* The clocks below that tell how power and time follow the clock: in ln MHz. */
+/* How power and time follow the clock is fitted over this range of clocks below, in ln MHz. */
 #define BELOW_WIDTH 0.1
 /* The power limit is one for all work of a GPU. */
 #define LEVEL_MIN 0.7
-/* Time that follows the clock less than this does not tell the clock. */
+/* If time follows the clock with a smaller slope than this, the clock is computed from power. */
 #define TIME_SLOPE_MIN 0.2
 
 /* The measurements of one (stage, instruction, rank), the highest clock first. */
@@ -107,7 +108,7 @@ static size_t flat_count(const curve *c) {
     return k;
 }
 
-/* Returns how many clocks from `from` on tell the slopes. */
+/* Returns how many clocks from `from` on are fitted. */
 static size_t below_count(const curve *c, size_t from) {
     size_t end = from;
     while (end < c->count &&

@@ -220,7 +220,7 @@ static void plans_of_tiny_pipelines_are_near_the_optimum(void **state) {
     (void)state;
     test_random random = {11};
     int feasible = 0, missed = 0, trials = few_trials(100);
-    double gap = 0;
+    double gap = 0, widest = 0;
     for (int trial = 0; trial < trials; trial++) {
         int options = trial % 3 == 0 ? 4 : 3, ranks = trial % 3 == 2 ? 4 : 2;
         pipeline p = make_pipeline(ranks, ranks == 4 ? 1 : 2, options, &random);
@@ -246,6 +246,7 @@ static void plans_of_tiny_pipelines_are_near_the_optimum(void **state) {
             assert_true(found_j >= best_j * (1 - ROUNDING));
             assert_true(found_j <= best_j * (1 + WIDEST_GAP));
             gap += found_j / best_j - 1;
+            widest = fmax(widest, found_j / best_j - 1);
             check_plans(&p, &request, set);
         } else if (isfinite(best_j)) {
             missed++;
@@ -253,6 +254,10 @@ static void plans_of_tiny_pipelines_are_near_the_optimum(void **state) {
         free_pipeline(&p);
     }
     if (!all_trials()) return; /* shares and means need many trials */
+    printf(
+        "%d of %d limits that some plan keeps were missed; the plans need %.3f %% more on average, "
+        "at most %.3f %%\n",
+        missed, feasible, 100 * gap / feasible, 100 * widest);
     assert_true(feasible > trials / 4);
     assert_true(missed * 50 <= feasible); /* the search is not exhaustive */
     assert_true(gap <= MEAN_GAP * feasible);
