@@ -302,16 +302,16 @@ typedef struct harpe_plan_request {
      * plan takes longer than without this cost only if the profile has instructions that a higher
      * clock makes slower, or if instructions of a rank were not measured at the same clocks.
      * HARPE_PLANS_SPREAD and HARPE_PLANS_ALL then also make up to 10 plans that take longer
-     * than T*, if that saves energy. The lower bounds are those of plans whose clocks hold. See
+     * than T*, if that saves energy. The lower bounds are those of plans whose clocks hold; see
      * harpe_plan_switching. */
     harpe_clock_switch clock_switch;
     /* Limits on the power of the whole pipeline (harpe_power_shape); 0: none. Every plan of the set
-     * keeps them. A plan that would break them is changed: clocks fall where the power is too high
-     * and rise elsewhere. The iteration takes no longer for it, but needs more energy; if that is
-     * not enough, the plan is left out, and slower plans are made. The search is not exhaustive: a
-     * plan that it does not find may exist. Fails with HARPE_INFEASIBLE if no plan is found, or
-     * none for a time that was asked for; the message has the lowest peak and the smallest swing
-     * that were found. Lower bounds stay those of all plans. */
+     * keeps them. The planner changes a plan that breaks a limit: it lowers clocks where the power
+     * is too high, and raises others. The changed plan takes no longer, but needs more energy. A
+     * plan that cannot be changed so is left out, and slower plans are made. The search may miss a
+     * plan that exists. Fails with HARPE_INFEASIBLE if no plan is found, or none for a time that
+     * was asked for; the message has the lowest peak and the smallest swing that were found. Lower
+     * bounds stay those of all plans. */
     double max_peak_power_w;
     double max_swing_w;
     double max_swing_share; /* of the plan's mean power; 0.05: 5 % */
