@@ -85,9 +85,10 @@ static double length_s(mover *m) {
         int32_t i = dag->topological_order[k];
         double begin_s = 0;
         for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++)
-            begin_s = fmax(begin_s, m->end_s[dag->arc_from[a]]);
+            if (m->end_s[dag->arc_from[a]] > begin_s) begin_s = m->end_s[dag->arc_from[a]];
         m->end_s[i] = begin_s + m->points[i]->time_s;
-        longest_s = fmax(longest_s, m->end_s[i] + m->least_tail_s[i]);
+        if (m->end_s[i] + m->least_tail_s[i] > longest_s)
+            longest_s = m->end_s[i] + m->least_tail_s[i];
         m->longest_s[k] = longest_s;
     }
     m->visits += (uint64_t)(k - m->valid) + 1;

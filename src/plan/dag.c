@@ -520,7 +520,7 @@ double harpe_dag_run(const harpe_dag *dag, const double *time_s, double *end_s, 
         int32_t i = dag->topological_order[k];
         double start_s = 0;
         for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++)
-            start_s = fmax(start_s, end_s[dag->arc_from[a]]);
+            if (end_s[dag->arc_from[a]] > start_s) start_s = end_s[dag->arc_from[a]];
         end_s[i] = start_s + time_s[i];
         tail_s[i] = 0;
         length_s = fmax(length_s, end_s[i]);
@@ -529,7 +529,7 @@ double harpe_dag_run(const harpe_dag *dag, const double *time_s, double *end_s, 
         int32_t i = dag->topological_order[k];
         double own_s = tail_s[i] + time_s[i];
         for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++)
-            tail_s[dag->arc_from[a]] = fmax(tail_s[dag->arc_from[a]], own_s);
+            if (own_s > tail_s[dag->arc_from[a]]) tail_s[dag->arc_from[a]] = own_s;
     }
     return length_s;
 }

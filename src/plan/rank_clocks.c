@@ -13,10 +13,10 @@
 
 /* ---- One rank -------------------------------------------------------------------------------- */
 
-/* Returns whether an instruction was measured at a clock, and can meet the deadline at it. */
-static bool may_run(const harpe_rank_clocks *s, int32_t i, int clock) {
-    size_t at = (size_t)s->problem->choice_of[i] * (size_t)s->most_clocks + (size_t)clock;
-    return s->points[at] && (s->ignores_most || s->point_s[at] <= s->most_s[i]);
+/* Returns how long an instruction may take. At a clock at which it takes longer, or was not
+ * measured, it cannot run. */
+static double most_s(const harpe_rank_clocks *s, int32_t i) {
+    return s->ignores_most ? INFINITY : s->most_s[i];
 }
 
 /* Returns the instruction at a place, counted from the start of the first run. */
@@ -149,7 +149,7 @@ static void add_instruction(harpe_rank_clocks *s, const harpe_rank_run *rank, in
     int count = rank->clock_count;
     int32_t i = instruction_at(rank, place - 1);
     size_t row = (size_t)s->problem->choice_of[i] * (size_t)s->most_clocks;
-    double price_w = s->price_w[i];
+    double price_w = s->price_w[i], longest_s = most_s(s, i);
     const double *before_j = s->sum_j + (size_t)(place - 1) * (size_t)count;
     const double *before_s = s->sum_s + (size_t)(place - 1) * (size_t)count;
     double *sum_j = s->sum_j + (size_t)place * (size_t)count;
@@ -158,7 +158,7 @@ static void add_instruction(harpe_rank_clocks *s, const harpe_rank_run *rank, in
         sum_j[c] =
             before_j[c] + s->effective_j[row + (size_t)c] + price_w * s->point_s[row + (size_t)c];
         sum_s[c] = before_s[c] + s->point_s[row + (size_t)c];
-        if (may_run(s, i, c)) continue;
+        if (s->points[row + (size_t)c] && s->point_s[row + (size_t)c] <= longest_s) continue;
         s->open_j[c] = INFINITY;
         s->next_first[c] = place;
         s->is_whole[c] = false;
@@ -186,7 +186,7 @@ static void find_last(harpe_rank_clocks *s, const harpe_rank_run *rank, int32_t 
         for (; s->next_first[c] < place; s->next_first[c]++) {
             size_t at = (size_t)s->next_first[c] * (size_t)count + (size_t)c;
             if (sum_s[c] - s->sum_s[at] < rank->hold_s) break;
-            if (!s->proof && !begins_run(s, rank, s->next_first[c])) continue;
+            if (!s->proof && !s->begins_run[s->next_first[c]]) continue;
             double open_j = start_j(s, rank, s->next_first[c], c);
             if (s->proof) add_start(s, rank, c, s->next_first[c]);
             if (open_j >= s->open_j[c]) continue;
@@ -235,8 +235,8 @@ static harpe_last_run find_one_clock(const harpe_rank_clocks *s, const harpe_ran
         double sum_j = 0;
         for (int32_t i = rank->first; i < rank->first + rank->length && isfinite(sum_j); i++) {
             size_t at = (size_t)s->problem->choice_of[i] * (size_t)s->most_clocks + (size_t)c;
-            sum_j +=
-                may_run(s, i, c) ? s->effective_j[at] + s->price_w[i] * s->point_s[at] : INFINITY;
+            bool may_run = s->points[at] && s->point_s[at] <= most_s(s, i);
+            sum_j += may_run ? s->effective_j[at] + s->price_w[i] * s->point_s[at] : INFINITY;
         }
         if (sum_j < best.cost_j) best = (harpe_last_run){sum_j, 0, c};
     }
@@ -247,6 +247,8 @@ static harpe_last_run find_one_clock(const harpe_rank_clocks *s, const harpe_ran
 static harpe_last_run find_runs(harpe_rank_clocks *s, const harpe_rank_run *rank) {
     harpe_last_run *last = s->last;
     begin_sums(s, rank);
+    for (int32_t place = 0; place < rank->length; place++)
+        s->begins_run[place] = begins_run(s, rank, place);
     for (int32_t place = 1; place <= rank->length; place++) {
         add_instruction(s, rank, place);
         last += 2;
@@ -351,9 +353,10 @@ harpe_status harpe_rank_clocks_init(harpe_rank_clocks *s, const harpe_problem *p
     s->open_first = harpe_arena_alloc(&s->arena, clocks + 1, sizeof *s->open_first);
     s->next_first = harpe_arena_alloc(&s->arena, clocks + 1, sizeof *s->next_first);
     s->is_whole = harpe_arena_alloc(&s->arena, clocks + 1, sizeof *s->is_whole);
+    s->begins_run = harpe_arena_alloc(&s->arena, (size_t)s->longest + 1, sizeof *s->begins_run);
     if (!s->points || !s->effective_j || !s->point_s || !s->price_w || !s->most_s ||
         !s->fastest_s || !s->clock || !s->sum_j || !s->sum_s || !s->last || !s->open_j ||
-        !s->open_first || !s->next_first || !s->is_whole)
+        !s->open_first || !s->next_first || !s->is_whole || !s->begins_run)
         return harpe_fail_memory(error);
     for (size_t i = 0; i < count; i++) {
         s->clock[i] = -1; /* instructions without clocks, and delays */

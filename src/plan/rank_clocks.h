@@ -63,6 +63,7 @@ typedef struct harpe_rank_clocks {
     double *open_j;
     int32_t *next_first;
     bool *is_whole;          /* [clock]: all instructions before the present place can run at it */
+    bool *begins_run;        /* [place]: whether a run may begin there */
     harpe_rank_proof *proof; /* NULL: plans are made, and runs do not wait */
 } harpe_rank_clocks;
 
