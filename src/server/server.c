@@ -93,7 +93,7 @@ struct harpe_server {
     harpe_file_processes *files[FILES_COUNT];
     harpe_store *store;
     harpe_scheduler_kind *scheduler;
-    harpe_peers *peers;
+    harpe_lead *lead;
     harpe_routes *routes;
     harpe_http *http;
     harpe_work dump_check;
@@ -449,7 +449,7 @@ static harpe_status start_engine(harpe_server *server, harpe_error *error) {
         .dump_files = server->files[DUMP_FILES],
         .connections = harpe_http_make_room((int)settings->max_connections, &reserved),
     };
-    return harpe_peers_new(&options, &server->peers, error);
+    return harpe_lead_new(&options, &server->lead, error);
 }
 
 static harpe_status name_tls_files(const harpe_settings *settings, harpe_error *error) {
@@ -471,7 +471,7 @@ static harpe_status name_ways_out(harpe_error *error) {
 static harpe_status start_http(harpe_server *server, const secrets *texts, harpe_error *error) {
     const harpe_settings *settings = server->settings;
     harpe_routes_options routes = {server->loop,
-                                   server->peers,
+                                   server->lead,
                                    server->store,
                                    server->workers,
                                    settings,
@@ -504,8 +504,10 @@ static harpe_status start_http(harpe_server *server, const secrets *texts, harpe
             status = name_tls_files(settings, error);
         if (status == HARPE_NOT_SUPPORTED && options.own_user_only) status = name_ways_out(error);
     }
-    if (status == HARPE_OK) harpe_routes_set_http(server->routes, server->http);
-    return status;
+    if (status != HARPE_OK) return status;
+    harpe_routes_set_http(server->routes, server->http);
+    harpe_lead_set_address(server->lead, settings->listen, harpe_http_port(server->http));
+    return HARPE_OK;
 }
 
 static harpe_status make_server(const harpe_settings *settings, harpe_log log, void (*leave)(void),
@@ -558,8 +560,7 @@ int harpe_server_port(const harpe_server *server) { return harpe_http_port(serve
 static void stop_when_idle(void *user) {
     harpe_server *server = user;
     int64_t passed_ms = (harpe_clock_ns() - server->stop_begun_ns) / 1000000;
-    bool is_flushed =
-        harpe_peers_are_idle(server->peers) && harpe_http_count(server->http).held == 0;
+    bool is_flushed = harpe_lead_is_idle(server->lead) && harpe_http_count(server->http).held == 0;
     if (!is_flushed && passed_ms >= STOP_PROGRAMS_MS) harpe_scheduler_kind_kill(server->scheduler);
     if ((is_flushed && server->stop_steps++ > 2) || passed_ms >= STOP_LOOP_MS ||
         harpe_loop_after(server->loop, STOP_STEP_MS, stop_when_idle, server, NULL, NULL))
@@ -577,7 +578,7 @@ static void begin_stop(void *user) {
     server->stop_begun_ns = harpe_clock_ns();
     (void)eventfd_write(server->stop_begins, 1);
     harpe_http_stop_accepting(server->http);
-    harpe_peers_stop(server->peers);
+    harpe_lead_stop(server->lead);
     stop_when_idle(server);
 }
 
@@ -713,12 +714,12 @@ static void close_workers(harpe_server *server) {
 void harpe_server_free(harpe_server *server) {
     if (!server) return;
     if (server->stop_begins >= 0) (void)eventfd_write(server->stop_begins, 1);
-    if (server->peers) harpe_peers_stop(server->peers);
+    if (server->lead) harpe_lead_stop(server->lead);
     if (server->workers) close_workers(server);
     harpe_workers_free(take_workers(server));
     if (server->store) harpe_store_close(server->store);
-    harpe_routes_leave_peers(server->routes);
-    harpe_peers_free(server->peers);
+    harpe_routes_leave_engine(server->routes);
+    harpe_lead_free(server->lead);
     if (server->http) harpe_http_free(server->http);
     harpe_routes_free(server->routes);
     free_secrets(&server->fresh);

@@ -301,26 +301,20 @@ static inline void engine_answered(harpe_call *call, const harpe_call_answer *an
     harpe_loop_stop(a->engine->loop);
 }
 
-static inline asked *ask_at(engine *e, harpe_call_kind kind, const char *job, int64_t rank,
-                            int64_t round, const char *body, int64_t asked_ns) {
+static inline asked *ask(engine *e, harpe_call_kind kind, const char *job, int64_t rank,
+                         int64_t round, const char *body) {
     asked *a = calloc(1, sizeof *a);
     a->engine = e;
     a->call = (harpe_call){.kind = kind,
                            .job_id = job ? strdup(job) : NULL,
                            .rank = rank,
                            .round = round,
-                           .asked_ns = asked_ns,
                            .body = body ? strdup(body) : NULL,
                            .length = body ? strlen(body) : 0,
                            .answer = engine_answered,
                            .user = a};
     harpe_jobs_handle(e->jobs, &a->call);
     return a;
-}
-
-static inline asked *ask(engine *e, harpe_call_kind kind, const char *job, int64_t rank,
-                         int64_t round, const char *body) {
-    return ask_at(e, kind, job, rank, round, body, 0);
 }
 
 static inline void asked_free(asked *a) {

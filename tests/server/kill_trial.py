@@ -42,8 +42,9 @@ class Client:
         while True:
             try:
                 status, head, text = await self._exchange(request)
-                if status != 503:
+                if status not in (502, 503):
                     break
+                self.close()  # another server may lead
             except RETRIED:
                 self.close()
             self.retries += 1

@@ -71,19 +71,6 @@ static void retry_replaces_the_earlier_request(void **state) {
     free(job);
 }
 
-static void request_that_comes_late_replaces_no_later_one(void **state) {
-    engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 2, NULL);
-    asked *newer = ask_at(e, HARPE_CALL_SCHEDULE, job, 0, -1, NULL, 2000);
-    expect(ask_at(e, HARPE_CALL_SCHEDULE, job, 0, -1, NULL, 1000), 409, "rank 0 asked again");
-    expect_held(e, newer);
-    assert_int_equal(harpe_jobs_count(e->jobs).ranks_waiting, 1);
-    expect(ask_schedule(e, job, 1, -1), 200, "\"rank\":1");
-    expect(newer, 200, "\"rank\":0");
-    free(job);
-}
-
 /* The oldest of them is dropped, which is the request that is replaced. */
 static void oldest_request_of_an_unregistered_rank_is_replaced(void **state) {
     engine *e = *state;
@@ -389,7 +376,6 @@ int main(void) {
         ENGINE_TEST(schedules_are_handed_out_when_all_ask),
         ENGINE_TEST(engine_goes_on_from_the_loop_and_not_inside_a_call),
         ENGINE_TEST(retry_replaces_the_earlier_request),
-        ENGINE_TEST(request_that_comes_late_replaces_no_later_one),
         ENGINE_TEST(oldest_request_of_an_unregistered_rank_is_replaced),
         ENGINE_TEST(client_that_goes_away_no_longer_asks),
         ENGINE_TEST(client_lost_while_the_round_is_stored_gets_it_later),

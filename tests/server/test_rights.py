@@ -14,7 +14,6 @@ import tempfile
 import time
 import unittest
 
-import postgres
 import server
 from event_stream import Stream
 from server import HARPE, LIMIT_S, ServerTest, clean_environment, job_info
@@ -783,60 +782,6 @@ class Audit(Rights):
         self.assertGreaterEqual(len(lines), 20)  # each answer waits for its record
         for line in lines:
             self.assertEqual(json.loads(line)["what"], f"POST /end/{job}")
-
-
-@unittest.skipIf(postgres.programs() is None, "PostgreSQL is not installed")
-class TwoServers(Rights):
-    """The server that the client talks to checks the token; the server that leads has the jobs."""
-
-    @classmethod
-    def setUpClass(cls):
-        cls.database = postgres.Postgres()
-        cls.addClassCleanup(cls.database.close)
-
-    def serve(self, name):
-        (self.path / name).mkdir()
-        running = server.Server(self.path / name, "--store", self.database.where, "--no-dump",
-                                "--scheduler", "HighestFrequency", "--tokens", self.file)
-        self.addCleanup(running.kill)
-        return running
-
-    def test_groups_travel_with_calls(self):
-        self.add("all", "operator")
-        self.add("row1", "viewer", "row1")
-        self.add("train1", "job", "row1")
-        servers = [self.serve("a"), self.serve("b")]
-        self.wait_until(lambda: all(self.call(one, "all", "GET", "/jobs").status == 200
-                                    for one in servers), "both servers answer")
-        mine = self.register(servers[0], "train1", "row1")
-        other = self.register(servers[1], "all", "row2")
-        for running in servers:
-            rows = self.expect(self.call(running, "row1", "GET", "/jobs"), 200).json
-            self.assertEqual(([row["job_id"] for row in rows["jobs"]], rows["count"]), ([mine], 1))
-            self.expect(self.call(running, "row1", "GET", f"/jobs/{mine}"), 200)
-            self.expect_detail(self.call(running, "row1", "GET", f"/jobs/{other}"), 403, "row2")
-            answer = self.register(running, "train1", "row2", 403)
-            self.assertIn("row1", answer["detail"])
-            self.expect_detail(self.call(running, "row1", "DELETE", f"/jobs/{mine}"), 403, "role")
-            self.expect(running.get("/jobs"), 401)
-            connection = self.connect(running)
-            connection.send("GET", "/events", headers=self.as_("row1"))
-            first = Stream(connection, target=None).next()[1]
-            self.assertEqual([job["job_id"] for job in first["jobs"]], [mine])
-        self.expect(self.call(servers[0], "all", "PUT", "/fleet/groups/row1", {}), 200)
-        for running in servers:  # one of them passes the call on to the other
-            self.expect(self.call(running, "all", "PUT", "/fleet/groups/row2", {"parent": "row1"}),
-                        200)
-            for one in servers:
-                rows = self.expect(self.call(one, "row1", "GET", "/jobs"), 200).json
-                self.assertEqual({row["job_id"] for row in rows["jobs"]}, {mine, other})
-            self.expect(self.call(running, "all", "PUT", "/fleet/groups/row2", {"parent": None}),
-                        200)
-            for one in servers:
-                self.expect(self.call(one, "row1", "GET", f"/jobs/{other}"), 403)
-        self.expect(self.call(servers[1], "all", "DELETE", f"/jobs/{other}"), 200)
-        record = self.expect(self.call(servers[1], "all", "GET", "/fleet/audit"), 200).json[0]
-        self.assertEqual((record["what"], record["status"]), (f"DELETE /jobs/{other}", 200))
 
 
 if __name__ == "__main__":

@@ -717,7 +717,8 @@ static void batch_that_fails_leaves_nothing_of_itself(void **state) {
 
 static harpe_ownership own_as(harpe_store *store, int64_t server) {
     harpe_ownership got = {0};
-    (void)harpe_store_own(store, server, &got, NULL); /* fails while its connection is lost */
+    const harpe_store_server me = {server, "there:7787"};
+    (void)harpe_store_own(store, &me, &got, NULL); /* fails while its connection is lost */
     return got;
 }
 
@@ -772,6 +773,38 @@ static void store_that_nobody_owns_is_not_written_by_a_candidate(void **state) {
     assert_int_equal(got.failed, 1);
     assert_loads(f, NULL, "");
     harpe_store_close(other);
+}
+
+static harpe_store_leader watch(harpe_store *store, int64_t owner, int64_t dead_beat) {
+    harpe_store_leader seen;
+    assert_int_equal(harpe_store_watch(store, owner, dead_beat, &seen, NULL), HARPE_OK);
+    return seen;
+}
+
+static void heartbeats_are_counted_and_a_dead_owner_loses_its_session(void **state) {
+    fixture *f = *state;
+    harpe_store *other = NULL;
+    assert_int_equal(try_open(f, f->where, &other, NULL), HARPE_OK);
+    assert_int_equal(watch(other, 0, -1).id, 0);
+    assert_true(own_as(f->store, 1).is_ours);
+    harpe_store_leader first = watch(other, 0, -1);
+    assert_int_equal(first.id, 1);
+    assert_string_equal(first.address, "there:7787");
+    assert_int_equal(watch(other, 2, -1).beat, first.beat); /* it does not own the store */
+    assert_int_equal(watch(f->store, 1, -1).beat, first.beat + 1);
+
+    /* A heartbeat has come in between, so the owner is not dead. */
+    (void)watch(other, 0, first.beat);
+    assert_false(own_as(other, 2).is_ours);
+    store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
+    (void)watch(other, 0, first.beat + 1);
+    harpe_ownership got = own_in_the_end(other, 2);
+    assert_true(got.is_ours && got.may_have_rival);
+    assert_int_equal(watch(f->store, 1, -1).id, 2);
+    harpe_change change = change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "late");
+    assert_int_equal(try_changes(f, &change, 1).failed, 1);
+    harpe_store_close(other);
+    assert_int_equal(watch(f->store, 1, -1).id, 0);
 }
 
 /* ---- All of them ----------------------------------------------------------------------------- */
@@ -833,6 +866,7 @@ int main(void) {
         TEST(batch_that_fails_leaves_nothing_of_itself),
         TEST(owner_that_was_replaced_cannot_write),
         TEST(store_that_nobody_owns_is_not_written_by_a_candidate),
+        TEST(heartbeats_are_counted_and_a_dead_owner_loses_its_session),
     };
     /* What takes long is the last of its list, and PostgreSQL is the last of the databases. */
     size_t omitted = all_trials() ? 0 : 1;

@@ -38,7 +38,7 @@ typedef struct stream {
 } stream;
 
 struct harpe_events {
-    harpe_peers *peers; /* NULL: after leave_peers */
+    harpe_lead *lead; /* NULL: after leave_engine */
     harpe_loop *loop;
     harpe_timer *alive_timer;
     stream *first;
@@ -230,8 +230,8 @@ static void ask(stream *self) {
                                &self->events->turn_timer, NULL);
     }
     self->is_asking = true;
-    if (self->events->peers)
-        harpe_peers_handle(self->events->peers, &self->call);
+    if (self->events->lead)
+        harpe_lead_handle(self->events->lead, &self->call);
     else
         end(self);
 }
@@ -240,8 +240,8 @@ static void ask_for_piece(void *user) {
     stream *self = user;
     self->resume = NULL;
     self->is_asking = true;
-    if (self->events->peers)
-        harpe_peers_handle(self->events->peers, &self->call);
+    if (self->events->lead)
+        harpe_lead_handle(self->events->lead, &self->call);
     else
         break_off(self);
 }
@@ -272,8 +272,7 @@ void harpe_events_sent(void *data) {
 
 void harpe_events_gone(void *data) {
     stream *self = data;
-    if (self->is_asking && self->events->peers)
-        harpe_peers_forget(self->events->peers, &self->call);
+    if (self->is_asking && self->events->lead) harpe_lead_forget(self->events->lead, &self->call);
     free_stream(self);
 }
 
@@ -357,7 +356,7 @@ void harpe_events_check(harpe_events *events,
     for (stream *self = events->first, *next; self; self = next) {
         next = self->next;
         if (may_go_on(user, self->request, self->call.scope)) continue;
-        if (self->is_asking && events->peers) harpe_peers_forget(events->peers, &self->call);
+        if (self->is_asking && events->lead) harpe_lead_forget(events->lead, &self->call);
         self->is_asking = false;
         if (self->has_begun)
             break_off(self);
@@ -366,15 +365,15 @@ void harpe_events_check(harpe_events *events,
     }
 }
 
-harpe_events *harpe_events_new(harpe_loop *loop, harpe_peers *peers) {
+harpe_events *harpe_events_new(harpe_loop *loop, harpe_lead *lead) {
     harpe_events *events = harpe_calloc(1, sizeof *events);
     if (!events) return NULL;
     events->loop = loop;
-    events->peers = peers;
+    events->lead = lead;
     return events;
 }
 
-void harpe_events_leave_peers(harpe_events *events) { events->peers = NULL; }
+void harpe_events_leave_engine(harpe_events *events) { events->lead = NULL; }
 
 void harpe_events_free(harpe_events *events) {
     if (!events) return;

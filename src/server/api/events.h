@@ -7,15 +7,15 @@
 #define HARPE_SERVER_API_EVENTS_H
 
 #include "http/http.h"
-#include "server/cluster/peers.h"
+#include "server/lead/lead.h"
 
 typedef struct harpe_events harpe_events;
 
-harpe_events *harpe_events_new(harpe_loop *loop, harpe_peers *peers); /* NULL: out of memory */
+harpe_events *harpe_events_new(harpe_loop *loop, harpe_lead *lead); /* NULL: out of memory */
 /* Frees the streams. Call it after harpe_http_free, which closes every stream. */
 void harpe_events_free(harpe_events *events);
-/* Does the same as harpe_routes_leave_peers, for streams. */
-void harpe_events_leave_peers(harpe_events *events);
+/* Does the same as harpe_routes_leave_engine, for streams. */
+void harpe_events_leave_engine(harpe_events *events);
 
 /* Opens a stream of one job, or of all jobs if `job_id` is NULL. Copies `job_id`. If no stream can
  * be opened, answers `request` at once. Otherwise the request's data belongs to the stream from

@@ -33,7 +33,7 @@ typedef struct long_answer {
 
 struct harpe_long_answers {
     harpe_loop *loop;
-    harpe_peers *peers; /* NULL: after leave_peers */
+    harpe_lead *lead; /* NULL: after leave_engine */
     harpe_latencies *latencies;
     harpe_call_list waiting; /* for the next window */
     harpe_timer *timer;
@@ -171,8 +171,8 @@ static void ask_now(long_answer *self) {
     harpe_long_answers *all = self->all;
     int64_t before_ns = harpe_clock_ns();
     self->is_asking = true;
-    if (all->peers) {
-        harpe_peers_handle(all->peers, &self->call);
+    if (all->lead) {
+        harpe_lead_handle(all->lead, &self->call);
     } else {
         harpe_call_answer none = {.http_status = 503, .round = -1};
         on_answer(&self->call, &none);
@@ -250,21 +250,21 @@ void harpe_long_answers_sent(void *data) {
 
 void harpe_long_answers_gone(void *data) {
     long_answer *self = data;
-    if (self->is_asking && self->all->peers) harpe_peers_forget(self->all->peers, &self->call);
+    if (self->is_asking && self->all->lead) harpe_lead_forget(self->all->lead, &self->call);
     free_answer(self);
 }
 
-harpe_long_answers *harpe_long_answers_new(harpe_loop *loop, harpe_peers *peers,
+harpe_long_answers *harpe_long_answers_new(harpe_loop *loop, harpe_lead *lead,
                                            harpe_latencies *latencies) {
     harpe_long_answers *answers = harpe_calloc(1, sizeof *answers);
     if (!answers) return NULL;
     answers->loop = loop;
-    answers->peers = peers;
+    answers->lead = lead;
     answers->latencies = latencies;
     return answers;
 }
 
-void harpe_long_answers_leave_peers(harpe_long_answers *answers) { answers->peers = NULL; }
+void harpe_long_answers_leave_engine(harpe_long_answers *answers) { answers->lead = NULL; }
 
 void harpe_long_answers_free(harpe_long_answers *answers) {
     if (!answers) return;

@@ -8,17 +8,17 @@
 
 #include "http/http.h"
 #include "server/api/latencies.h"
-#include "server/cluster/peers.h"
+#include "server/lead/lead.h"
 
 typedef struct harpe_long_answers harpe_long_answers;
 
 /* NULL: out of memory. */
-harpe_long_answers *harpe_long_answers_new(harpe_loop *loop, harpe_peers *peers,
+harpe_long_answers *harpe_long_answers_new(harpe_loop *loop, harpe_lead *lead,
                                            harpe_latencies *latencies);
 /* Frees the answers. Call it after harpe_http_free, which ends every answer. */
 void harpe_long_answers_free(harpe_long_answers *answers);
-/* Does the same as harpe_routes_leave_peers, for long answers. */
-void harpe_long_answers_leave_peers(harpe_long_answers *answers);
+/* Does the same as harpe_routes_leave_engine, for long answers. */
+void harpe_long_answers_leave_engine(harpe_long_answers *answers);
 
 /* Answers `request` with the data that `call` asks for: HARPE_CALL_LIST with a limit in `round`, or
  * HARPE_CALL_SHOW. Uses only the kind, job_id, scope (both taken over), rank and round of `call`.

@@ -160,9 +160,9 @@ static void on_sent(void *user, void *data, bool delivered) {
         harpe_long_answers_sent(data);
         return;
     }
-    if (routes->options.peers) {
-        harpe_peers_delivered(routes->options.peers, &self->call, self->answered_round,
-                              delivered && !self->is_withheld);
+    if (routes->options.lead) {
+        harpe_lead_delivered(routes->options.lead, &self->call, self->answered_round,
+                             delivered && !self->is_withheld);
     }
     free_exchange(self);
 }
@@ -183,7 +183,7 @@ static void on_gone(void *user, harpe_http_request *request) {
         self->request = NULL;
         return;
     }
-    if (routes->options.peers) harpe_peers_forget(routes->options.peers, &self->call);
+    if (routes->options.lead) harpe_lead_forget(routes->options.lead, &self->call);
     if (self->note.what) harpe_audit_write(routes->audit, &self->note, 499, NULL, 0, NULL, NULL);
     free_exchange(self);
 }
@@ -295,8 +295,8 @@ static void on_left(void *user, void *client, bool by_client) {
     const harpe_routes *routes = user;
     contact *self = client;
     self->call.round = (harpe_clock_boot_ns() - self->heard_ns) / 1000000;
-    if (by_client && routes->options.peers)
-        harpe_peers_handle(routes->options.peers, &self->call);
+    if (by_client && routes->options.lead)
+        harpe_lead_handle(routes->options.lead, &self->call);
     else
         free_contact(&self->call, NULL);
 }
@@ -343,7 +343,6 @@ static void start_call(harpe_routes *routes, harpe_http_request *request, const 
     self->route = route;
     self->request = request;
     self->call.kind = route->call;
-    self->call.asked_ns = harpe_clock_boot_ns();
     self->call.answer = on_answer;
     self->call.gives_way = on_gives_way;
     bool has_name = route->job_segment >= 0 || route->call >= HARPE_CALL_FLEET_SHOW;
@@ -355,7 +354,7 @@ static void start_call(harpe_routes *routes, harpe_http_request *request, const 
             self->call.rank = client->watts;
         harpe_http_set_data(request, self);
         note_contact(request, &self->call);
-        harpe_peers_handle(routes->options.peers, &self->call);
+        harpe_lead_handle(routes->options.lead, &self->call);
         return;
     } else if (self->note.what) {
         harpe_audit_write(routes->audit, &self->note, 422, NULL, 0, NULL, NULL);
@@ -462,7 +461,7 @@ enum { FAULT_SIZE = HARPE_ERROR_MESSAGE_SIZE + 200 };
 static const char *find_fault(const harpe_routes *routes, char line[FAULT_SIZE]) {
     const harpe_routes_options *options = &routes->options;
     int64_t deadline_s = options->settings->work_deadline_s;
-    const char *fault = harpe_peers_fault(options->peers);
+    const char *fault = harpe_lead_fault(options->lead);
     if (fault) return fault;
     bool has_fault = harpe_store_fault(options->store, deadline_s, line, FAULT_SIZE) ||
                      harpe_workers_fault(options->workers, -1, line, FAULT_SIZE);
@@ -472,6 +471,7 @@ static const char *find_fault(const harpe_routes *routes, char line[FAULT_SIZE])
 static void answer_health(const harpe_routes *routes, harpe_http_request *request) {
     char line[FAULT_SIZE];
     const char *fault = find_fault(routes, line);
+    if (!fault) fault = harpe_lead_elsewhere(routes->options.lead);
     if (fault) {
         answer_detail(request, 503, harpe_http_is_trusted(request) ? fault : SECRET_FAULT, NULL);
         return;
@@ -484,8 +484,8 @@ static void answer_metrics(const harpe_routes *routes, harpe_http_request *reque
                            const char *scope) {
     char line[FAULT_SIZE];
     answer_text(request, 200, HARPE_METRICS_CONTENT_TYPE,
-                harpe_metrics_format(harpe_peers_jobs(routes->options.peers),
-                                     harpe_peers_steering(routes->options.peers), scope,
+                harpe_metrics_format(harpe_lead_jobs(routes->options.lead),
+                                     harpe_lead_steering(routes->options.lead), scope,
                                      routes->options.store, routes->http, routes->latencies,
                                      !find_fault(routes, line)),
                 NULL);
@@ -739,10 +739,10 @@ harpe_status harpe_routes_new(const harpe_routes_options *options, harpe_routes 
     if (!routes) return harpe_fail_memory(error);
     routes->options = *options;
     routes->latencies = harpe_latencies_new();
-    routes->events = harpe_events_new(options->loop, options->peers);
+    routes->events = harpe_events_new(options->loop, options->lead);
     if (routes->latencies)
         routes->long_answers =
-            harpe_long_answers_new(options->loop, options->peers, routes->latencies);
+            harpe_long_answers_new(options->loop, options->lead, routes->latencies);
     if (!routes->long_answers || !routes->events) {
         harpe_routes_free(routes);
         return harpe_fail_memory(error);
@@ -777,11 +777,11 @@ void harpe_routes_free(harpe_routes *routes) {
     free(routes);
 }
 
-void harpe_routes_leave_peers(harpe_routes *routes) {
+void harpe_routes_leave_engine(harpe_routes *routes) {
     if (!routes) return;
-    routes->options.peers = NULL;
-    harpe_events_leave_peers(routes->events);
-    harpe_long_answers_leave_peers(routes->long_answers);
+    routes->options.lead = NULL;
+    harpe_events_leave_engine(routes->events);
+    harpe_long_answers_leave_engine(routes->long_answers);
 }
 
 void harpe_routes_set_http(harpe_routes *routes, const harpe_http *http) { routes->http = http; }

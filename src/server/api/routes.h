@@ -7,13 +7,13 @@
 
 #include "base/file_processes.h"
 #include "http/http.h"
-#include "server/cluster/peers.h"
+#include "server/lead/lead.h"
 
 typedef struct harpe_routes harpe_routes;
 
 typedef struct harpe_routes_options {
     harpe_loop *loop;
-    harpe_peers *peers;
+    harpe_lead *lead;
     harpe_store *store;
     harpe_workers *workers;
     const harpe_settings *settings;
@@ -29,8 +29,8 @@ void harpe_routes_free(harpe_routes *routes);
 harpe_http_handler harpe_routes_handler(harpe_routes *routes);
 /* Sets the HTTP server whose counts /metrics shows. Call it after the HTTP server was made. */
 void harpe_routes_set_http(harpe_routes *routes, const harpe_http *http);
-/* Call it before `peers` is freed while connections are still open. From then on the engine is not
+/* Call it before `lead` is freed while connections are still open. From then on the engine is not
  * told whether answers arrived. */
-void harpe_routes_leave_peers(harpe_routes *routes);
+void harpe_routes_leave_engine(harpe_routes *routes);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A call is the content of a request as plain data, without HTTP. It can also come from another
- * server. This header also has lists of waiting calls. A list keeps its calls in order. A call is
- * in at most one list, and points to that list. Only the loop uses calls and lists. */
+/* A call is the content of a request as plain data, without HTTP. This header also has lists of
+ * waiting calls. A list keeps its calls in order. A call is in at most one list, and points to that
+ * list. Only the loop uses calls and lists. */
 #ifndef HARPE_SERVER_ENGINE_CALL_H
 #define HARPE_SERVER_ENGINE_CALL_H
 
@@ -76,8 +76,7 @@ struct harpe_call {
     char *job_id; /* malloc'ed; may be any text */
     char *scope;  /* malloc'ed; the groups of the client's token (rights/scope.h); NULL: all */
     int64_t rank, round;
-    int64_t asked_ns; /* when the client sent it, harpe_clock_boot_ns; 0: not known */
-    char *body;       /* malloc'ed; the engine may take it over, and then sets it to NULL */
+    char *body; /* malloc'ed; the engine may take it over, and then sets it to NULL */
     size_t length;
     void (*answer)(harpe_call *call, const harpe_call_answer *answer);
     /* The engine calls this with true when it holds the call and may refuse it to make room for
@@ -89,11 +88,7 @@ struct harpe_call {
     struct harpe_operation *operation; /* has this call, or this call waits for it */
     struct harpe_call_list *list;      /* the list in which it waits; NULL: none */
     harpe_call *previous, *next;
-    /* For src/server/cluster; zero at first: */
-    struct harpe_pending *pending; /* the entry of a call that waits for the leader */
-    int64_t number;                /* the call's number at the leader; 0: not sent */
-    /* The original value of `answer`. */
-    void (*pass_on)(harpe_call *call, const harpe_call_answer *answer);
+    int64_t waits_since_ns; /* for src/server/lead, harpe_clock_boot_ns */
 };
 
 /* ---- Lists ----------------------------------------------------------------------------------- */

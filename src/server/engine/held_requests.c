@@ -56,12 +56,6 @@ void harpe_job_hold(harpe_job *job, harpe_call *call) {
         return;
     }
     harpe_call *older = slot->asking;
-    /* Another server may forward a request late. If that server was killed, the client may already
-     * have sent a newer request to this server. */
-    if (older && call->asked_ns < older->asked_ns) {
-        reply_replaced(call);
-        return;
-    }
     /* The older request is removed from the list first. Otherwise the older request could be
      * refused to make room for the new request. */
     if (older) leave_unregistered(older);

@@ -54,17 +54,14 @@ static void reply_id(harpe_call *call, const harpe_job *job) {
 }
 
 /* Warns if a job has more ranks than the server can have connections. A round begins when all ranks
- * wait for it, and each of them needs a connection. Servers that share a store also share these
- * connections, so there is no warning for them. */
+ * wait for it, and each of them needs a connection. */
 static void tell_too_many(const harpe_job *job) {
     const harpe_jobs_options *options = &job->jobs->options;
     if (options->connections == 0 || job->info.world_size <= options->connections) return;
-    if (harpe_store_is_shared(options->store)) return;
     harpe_log_line(&job->jobs->options.log, HARPE_LOG_WARNING,
                    "%s: has %d ranks, but this server accepts only %d connections at once: not all "
                    "ranks can wait for their schedules, so no round begins; raise max_connections "
-                   "and the limit of open files (ulimit -Hn), or start several servers on one "
-                   "PostgreSQL",
+                   "and the limit of open files (ulimit -Hn)",
                    job->id, job->info.world_size, options->connections);
 }
 

@@ -38,8 +38,11 @@ typedef struct harpe_store_backend {
     /* Returns the bytes that its file system has free; -1: not known. Called on the store's thread,
      * between writes. NULL if the store has no file. */
     int64_t (*free_bytes)(void *state);
-    /* Same as harpe_store_own. NULL if several servers cannot share the store. */
-    harpe_status (*own)(void *state, int64_t server, harpe_ownership *out, harpe_error *error);
+    /* Same as harpe_store_own and its like. NULL if several servers cannot share the store. */
+    harpe_status (*own)(void *state, const harpe_store_server *server, harpe_ownership *out,
+                        harpe_error *error);
+    harpe_status (*watch)(void *state, int64_t owner, int64_t dead_beat, harpe_store_leader *out,
+                          harpe_error *error);
     void (*disown)(void *state);
     bool (*is_owned)(const void *state);
 } harpe_store_backend;

@@ -57,7 +57,22 @@ typedef struct harpe_change {
     struct harpe_change *next; /* used by the store */
 } harpe_change;
 
-/* The result of harpe_store_own: the owner of a store that several servers share. */
+enum { HARPE_STORE_ADDRESS_SIZE = 272 };
+
+/* A server of several that share a store. */
+typedef struct harpe_store_server {
+    int64_t id; /* random, above 0 */
+    char address[HARPE_STORE_ADDRESS_SIZE];
+} harpe_store_server;
+
+/* The server that owned the store last. */
+typedef struct harpe_store_leader {
+    int64_t id;   /* 0: none, or it has called harpe_store_disown */
+    int64_t beat; /* number of its heartbeats */
+    char address[HARPE_STORE_ADDRESS_SIZE];
+} harpe_store_leader;
+
+/* The result of harpe_store_own. */
 typedef struct harpe_ownership {
     bool is_ours;
     bool may_have_rival; /* the last owner did not call harpe_store_disown: it may still run,

@@ -42,6 +42,7 @@ typedef struct postgres_store {
     harpe_error lost;     /* the reason why the connection was lost; used until not_before_ns */
     PGconn *reader;       /* NULL: not needed yet, or lost */
     pthread_mutex_t lock; /* protects the reader */
+    PGconn *watcher;      /* of harpe_store_watch; NULL: not needed yet, or lost */
 } postgres_store;
 
 /* ---- Writing --------------------------------------------------------------------------------- */
@@ -175,33 +176,46 @@ static harpe_status try_lock(PGconn *connection, bool *is_held, harpe_error *err
     return status;
 }
 
-static harpe_status read_leader(PGconn *connection, int64_t *server, harpe_error *error) {
+/* Reads the server that owned the store last. */
+static harpe_status read_leader(PGconn *connection, harpe_store_leader *out, harpe_error *error) {
     PGresult *rows;
+    *out = (harpe_store_leader){0};
     harpe_status status =
-        harpe_pg_query(connection, "SELECT server FROM leader", NULL, &rows, error);
-    *server = PQntuples(rows) == 1 ? harpe_pg_to_int(rows, 0, 0) : 0;
+        harpe_pg_query(connection, "SELECT server, beat, address FROM lead", NULL, &rows, error);
+    if (status == HARPE_OK && PQntuples(rows) == 1) {
+        out->id = harpe_pg_to_int(rows, 0, 0);
+        out->beat = harpe_pg_to_int(rows, 0, 1);
+        (void)snprintf(out->address, sizeof out->address, "%s", PQgetvalue(rows, 0, 2));
+    }
     PQclear(rows);
     return status;
 }
 
-/* Removes the last owner from the table of servers, so that it can no longer confirm that it is the
- * leader. Writes the new owner into the table of the leader. */
-static harpe_status proclaim(PGconn *connection, int64_t server, harpe_error *error) {
-    char sql[400];
-    (void)snprintf(sql, sizeof sql,
-                   "BEGIN; DELETE FROM servers WHERE id = (SELECT server FROM leader)"
-                   " AND id <> %lld;"
-                   "INSERT INTO leader VALUES (true, %lld)"
-                   " ON CONFLICT (is_one) DO UPDATE SET server = excluded.server;"
-                   "NOTIFY harpe_leader; COMMIT",
-                   (long long)server, (long long)server);
-    return harpe_pg_execute(connection, sql, error);
+/* Writes the new owner into the table of the leader. The last owner can then no longer confirm that
+ * it leads. */
+static harpe_status proclaim(PGconn *connection, const harpe_store_server *server,
+                             harpe_error *error) {
+    static const Oid types[] = {HARPE_PG_INT8, HARPE_PG_TEXT};
+    static const int formats[] = {1, 0}, lengths[] = {8, 0};
+    harpe_pg_int8 id = harpe_pg_from_int(server->id);
+    const char *values[] = {id.bytes, server->address};
+    const harpe_pg_parameters parameters = {2, types, values, lengths, formats};
+    PGresult *rows;
+    harpe_status status = harpe_pg_query(
+        connection,
+        "INSERT INTO lead (is_one, server, beat, address) VALUES (true, $1, 0, $2)"
+        " ON CONFLICT (is_one) DO UPDATE SET server = excluded.server, beat = lead.beat + 1,"
+        " address = excluded.address, since = now()",
+        &parameters, &rows, error);
+    PQclear(rows);
+    return status;
 }
 
-static harpe_status own(void *state, int64_t server, harpe_ownership *out, harpe_error *error) {
+static harpe_status own(void *state, const harpe_store_server *server, harpe_ownership *out,
+                        harpe_error *error) {
     postgres_store *store = state;
     bool is_held = store->is_owned;
-    int64_t former = 0;
+    harpe_store_leader former = {0};
     store->is_exclusive = true;
     harpe_error why = {0};
     harpe_status status = need_writer(store, error);
@@ -217,16 +231,52 @@ static harpe_status own(void *state, int64_t server, harpe_ownership *out, harpe
     }
     store->pause_ns = 0;
     store->is_owned = is_held;
-    *out = (harpe_ownership){.is_ours = is_held,
-                             .may_have_rival = is_held && former != 0 && former != server};
+    *out = (harpe_ownership){
+        .is_ours = is_held, .may_have_rival = is_held && former.id != 0 && former.id != server->id};
     return HARPE_OK;
+}
+
+/* Opens the connection that watches, if it is lost. Its heartbeats need not be durable. */
+static harpe_status need_watcher(postgres_store *store, harpe_error *error) {
+    if (store->watcher) return HARPE_OK;
+    harpe_status status = harpe_pg_connect(store->where, &store->watcher, error);
+    if (status == HARPE_OK)
+        status = harpe_pg_execute(store->watcher, "SET synchronous_commit = off", error);
+    return status;
+}
+
+static harpe_status end_owner(PGconn *connection, int64_t dead_beat, harpe_error *error) {
+    char sql[512];
+    (void)snprintf(sql, sizeof sql,
+                   "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
+                   " AND granted AND database ="
+                   " (SELECT oid FROM pg_database WHERE datname = current_database())"
+                   " AND classid = " HARPE_PG_LOCKS " AND objid = 0 AND objsubid = 2"
+                   " AND EXISTS (SELECT FROM lead WHERE beat = %lld)",
+                   (long long)dead_beat);
+    return harpe_pg_execute(connection, sql, error);
+}
+
+static harpe_status watch(void *state, int64_t owner, int64_t dead_beat, harpe_store_leader *out,
+                          harpe_error *error) {
+    postgres_store *store = state;
+    char sql[100];
+    (void)snprintf(sql, sizeof sql, "UPDATE lead SET beat = beat + 1 WHERE server = %lld",
+                   (long long)owner);
+    harpe_status status = need_watcher(store, error);
+    if (status == HARPE_OK && owner != 0) status = harpe_pg_execute(store->watcher, sql, error);
+    if (status == HARPE_OK && dead_beat >= 0) status = end_owner(store->watcher, dead_beat, error);
+    if (status == HARPE_OK) status = read_leader(store->watcher, out, error);
+    if (status == HARPE_OK) return HARPE_OK;
+    PQfinish(store->watcher);
+    store->watcher = NULL;
+    return status;
 }
 
 static void disown(void *state) {
     postgres_store *store = state;
     if (!store->is_owned) return;
-    (void)harpe_pg_execute(store->writer, "UPDATE leader SET server = 0; NOTIFY harpe_leader",
-                           NULL);
+    (void)harpe_pg_execute(store->writer, "UPDATE lead SET server = 0", NULL);
     store->is_owned = false;
     PQfinish(store->writer);
     store->writer = NULL;
@@ -244,6 +294,7 @@ static void close_postgres(void *state) {
     disown(store);
     PQfinish(store->writer);
     PQfinish(store->reader);
+    PQfinish(store->watcher);
     pthread_mutex_destroy(&store->lock);
     free(store->where);
     free(store->name);
@@ -344,6 +395,7 @@ const harpe_store_backend harpe_store_postgres = {
     .load_notes = load_notes,
     .read_result = read_result,
     .own = own,
+    .watch = watch,
     .disown = disown,
     .is_owned = is_owned,
 };

@@ -14,9 +14,8 @@
 /* The types of parameters. PostgreSQL's catalogue has these numbers in all versions. */
 enum { HARPE_PG_BYTEA = 17, HARPE_PG_INT8 = 20, HARPE_PG_TEXT = 25 };
 
-/* Harpe's advisory locks have two numbers. The first is this one ("harp" in ASCII). The second is 0
- * for the session that writes jobs. For the session through which a server exchanges messages with
- * other servers, it is the id of this server. */
+/* Harpe's advisory lock has two numbers: this one ("harp" in ASCII), and 0. The session that writes
+ * jobs holds it. */
 #define HARPE_PG_LOCKS "1751216752"
 
 /* Refuses a connection string that libpq would split at the wrong place. Messages about such a

@@ -8,8 +8,6 @@
 #include <errno.h>
 #include <sys/socket.h>
 
-#include <libpq-events.h>
-
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
@@ -17,30 +15,11 @@
 
 /* ---- The limit ------------------------------------------------------------------------------- */
 
-/* The instance data of this event marks a connection with the long timeout. */
-static int ignore_event(PGEventId event, void *info, void *through) {
-    (void)event;
-    (void)info;
-    (void)through;
-    return 1;
-}
-
-bool harpe_pg_extend_timeout(PGconn *connection) {
-    static int marker;
-    return PQregisterEventProc(connection, ignore_event, "harpe", NULL) == 1 &&
-           PQsetInstanceData(connection, ignore_event, &marker) == 1;
-}
-
-static int limit_s(const PGconn *connection) {
-    bool has_long_timeout = PQinstanceData(connection, ignore_event) != NULL;
-    return has_long_timeout ? HARPE_PG_LONG_SILENCE_S : HARPE_PG_SILENCE_S;
-}
-
 /* Waits for the socket. Returns the events that occurred, or 0 if none occurred within the
  * limit. */
 static int wait_for_bytes(const PGconn *connection, bool has_unsent) {
     if (PQsocket(connection) < 0) return POLLERR; /* poll ignores a negative descriptor */
-    int64_t end_ns = harpe_clock_ns() + limit_s(connection) * INT64_C(1000000000);
+    int64_t end_ns = harpe_clock_ns() + HARPE_PG_SILENCE_S * INT64_C(1000000000);
     struct pollfd waited = {.fd = PQsocket(connection),
                             .events = (short)(has_unsent ? POLLIN | POLLOUT : POLLIN)};
     for (;;) {
@@ -58,7 +37,7 @@ static harpe_status give_up(PGconn *connection, harpe_error *error) {
     (void)shutdown(PQsocket(connection), SHUT_RDWR);
     return harpe_fail(error, HARPE_IO_ERROR,
                       "PostgreSQL database %s: no answer for %d s; the connection is closed",
-                      database ? database : "?", limit_s(connection));
+                      database ? database : "?", HARPE_PG_SILENCE_S);
 }
 
 /* ---- Answers --------------------------------------------------------------------------------- */

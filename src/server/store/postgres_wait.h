@@ -12,11 +12,7 @@
  * connection is not used any more: the call and every later call fail, and it is unknown whether
  * the last transaction is committed. PostgreSQL ends the statements that load jobs after 30 s, so
  * for these its own error comes first. */
-enum { HARPE_PG_SILENCE_S = 40, HARPE_PG_LONG_SILENCE_S = 600 };
-
-/* Sets the limit of this connection to HARPE_PG_LONG_SILENCE_S. Returns false if there is no
- * memory. */
-bool harpe_pg_extend_timeout(PGconn *connection);
+enum { HARPE_PG_SILENCE_S = 40 };
 
 /* Works like PQgetResult, but waits only as long as the limit allows. *result is NULL if there are
  * no more answers. */

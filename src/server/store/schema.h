@@ -42,21 +42,11 @@ enum { HARPE_SCHEMA_VERSION = 1 };
     "CREATE TABLE IF NOT EXISTS uptime (is_one BIGINT PRIMARY KEY, seconds BIGINT NOT NULL);" \
     "CREATE TABLE IF NOT EXISTS notes (key TEXT PRIMARY KEY, text " BYTES " NOT NULL);"
 
-/* Tables through which several servers on one PostgreSQL communicate: heartbeats, the leader, and
- * messages. They contain no state of jobs. Job ids are stored as bytes, because a client may send
- * any bytes. */
-#define HARPE_SCHEMA_PEERS \
-    "CREATE TABLE IF NOT EXISTS servers (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY," \
-    " name TEXT NOT NULL, started_at TIMESTAMPTZ NOT NULL DEFAULT now(), beat BIGINT NOT NULL);" \
-    "CREATE TABLE IF NOT EXISTS leader (is_one BOOLEAN PRIMARY KEY CHECK (is_one)," \
-    " server BIGINT NOT NULL);" \
-    "CREATE UNLOGGED TABLE IF NOT EXISTS mail (recipient BIGINT," \
-    " number BIGINT GENERATED ALWAYS AS IDENTITY, sender BIGINT NOT NULL, kind BIGINT NOT NULL," \
-    " call BIGINT NOT NULL, value BIGINT NOT NULL, rank BIGINT NOT NULL, round BIGINT NOT NULL," \
-    " job_id BYTEA, body BYTEA, PRIMARY KEY (recipient, number))" \
-    " WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);" \
-    "ALTER TABLE mail ALTER COLUMN body SET STORAGE EXTERNAL;" \
-    "ALTER TABLE mail ADD COLUMN IF NOT EXISTS sent_at TIMESTAMPTZ DEFAULT clock_timestamp();"
+/* The server that owns the store, of several on one PostgreSQL. It contains no state of jobs. */
+#define HARPE_SCHEMA_LEAD \
+    "CREATE TABLE IF NOT EXISTS lead (is_one BOOLEAN PRIMARY KEY CHECK (is_one)," \
+    " server BIGINT NOT NULL, beat BIGINT NOT NULL, address TEXT NOT NULL," \
+    " since TIMESTAMPTZ NOT NULL DEFAULT now());"
 
 /* The values of $1 .. $5. A statement may use them in any order. */
 enum {

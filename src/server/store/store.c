@@ -53,7 +53,6 @@ typedef struct change_list {
 struct harpe_store {
     const harpe_store_backend *backend;
     void *state; /* the back-end's */
-    char *where; /* may hold a password */
     harpe_log log;
 
     /* Only the loop uses the following members. */
@@ -312,7 +311,6 @@ static void free_store(harpe_store *store) {
     pthread_cond_destroy(&store->has_written);
     pthread_cond_destroy(&store->has_work);
     pthread_mutex_destroy(&store->lock);
-    free(store->where);
     free(store);
 }
 
@@ -343,9 +341,7 @@ harpe_status harpe_store_open(const char *where, harpe_loop *loop, harpe_log log
     pthread_mutex_init(&store->lock, NULL);
     pthread_cond_init(&store->has_work, NULL);
     pthread_cond_init(&store->has_written, NULL);
-    store->where = strdup(where);
-    harpe_status status = store->where ? HARPE_OK : harpe_fail_memory(error);
-    if (status == HARPE_OK) status = backend->open(where, log, &store->state, error);
+    harpe_status status = backend->open(where, log, &store->state, error);
     if (status == HARPE_OK) store->counts.free_bytes = free_bytes(store);
     if (status == HARPE_OK) status = watch_written(store, loop, error);
     if (status == HARPE_OK) {
@@ -417,9 +413,14 @@ harpe_status harpe_store_read_result(harpe_store *store, const char *job_id, int
 
 bool harpe_store_is_shared(const harpe_store *store) { return store->backend->own != NULL; }
 
-harpe_status harpe_store_own(harpe_store *store, int64_t server, harpe_ownership *out,
-                             harpe_error *error) {
+harpe_status harpe_store_own(harpe_store *store, const harpe_store_server *server,
+                             harpe_ownership *out, harpe_error *error) {
     return store->backend->own(store->state, server, out, error);
+}
+
+harpe_status harpe_store_watch(harpe_store *store, int64_t owner, int64_t dead_beat,
+                               harpe_store_leader *out, harpe_error *error) {
+    return store->backend->watch(store->state, owner, dead_beat, out, error);
 }
 
 void harpe_store_disown(harpe_store *store) { store->backend->disown(store->state); }
@@ -427,8 +428,6 @@ void harpe_store_disown(harpe_store *store) { store->backend->disown(store->stat
 bool harpe_store_is_owned(const harpe_store *store) {
     return store->backend->is_owned(store->state);
 }
-
-const char *harpe_store_where(const harpe_store *store) { return store->where; }
 
 /* ---- Looking at it --------------------------------------------------------------------------- */
 

@@ -69,11 +69,17 @@ harpe_status harpe_store_read_result(harpe_store *store, const char *job_id, int
 
 /* Returns true if several servers can share this store. */
 bool harpe_store_is_shared(const harpe_store *store);
-/* Makes `server` the owner if there is no owner. `server` is the server's id among the servers and
- * greater than 0. This function blocks, so call it on a worker, while no change is submitted. Load
- * the records afterwards, because the last owner may have written more. */
-harpe_status harpe_store_own(harpe_store *store, int64_t server, harpe_ownership *out,
-                             harpe_error *error);
+/* Makes `server` the owner if there is no owner. This function blocks, so call it on a worker,
+ * while no change is submitted. Load the records afterwards, because the last owner may have
+ * written more. */
+harpe_status harpe_store_own(harpe_store *store, const harpe_store_server *server,
+                             harpe_ownership *out, harpe_error *error);
+/* Reads which server owned the store last, and counts a heartbeat if its id is `owner` (0: none).
+ * If its last heartbeat is `dead_beat` (-1: none), ends the session that owns the store, so that it
+ * cannot write any more. Uses a session of its own and blocks: call it on a worker, one call at a
+ * time. */
+harpe_status harpe_store_watch(harpe_store *store, int64_t owner, int64_t dead_beat,
+                               harpe_store_leader *out, harpe_error *error);
 /* Gives up the ownership. Call it under the conditions of harpe_store_own. */
 void harpe_store_disown(harpe_store *store);
 /* Returns false if the session with the ownership is lost. Then nothing is written until the next
@@ -92,8 +98,6 @@ typedef struct harpe_store_counts {
  * on the loop's thread. */
 bool harpe_store_fault(harpe_store *store, int64_t deadline_s, char *line, size_t size);
 harpe_store_counts harpe_store_count(const harpe_store *store);
-/* Returns the string with which the store was opened. It may hold a password. */
-const char *harpe_store_where(const harpe_store *store);
 const char *harpe_store_description(const harpe_store *store); /* "sqlite:harpe.db" */
 
 #endif
