@@ -49,8 +49,8 @@ enum { LATENCY_GUESSES = sizeof UNKNOWN_LATENCIES_S / sizeof UNKNOWN_LATENCIES_S
  * without a new clock. */
 enum { STALE_ROUNDS = 4 };
 /* A clock that was not measured may take so much longer than the rules of clock_curve.h permit. If
- * there is no room for a trial, the second value is assumed; measured profiles break the rules by
- * 1.1 % at most. */
+ * there is no room for a trial, the second value is assumed, unless the measured clocks differ from
+ * their curves by more. Measured profiles break the rules by 1.1 % at most. */
 static const double BREAK_SHARES[] = {HARPE_CLOCK_BREAK_SHARE, 0.03};
 enum { BREAK_GUESSES = sizeof BREAK_SHARES / sizeof BREAK_SHARES[0] };
 /* If there is still no room, an instruction is assumed to slow down as in the other stages, and by
@@ -428,6 +428,7 @@ static harpe_status place_trials(planning *self, double limit_s, size_t *placed,
     double present = 1;
     *placed = 0;
     for (int i = 0; i < BREAK_GUESSES && *placed == 0 && status == HARPE_OK; i++) {
+        if (BREAK_SHARES[i] < self->time_share) continue;
         widen_bounds(self, (1 + BREAK_SHARES[i]) / present);
         present = 1 + BREAK_SHARES[i];
         status = place_within(self, limit_s, placed, error);

@@ -93,13 +93,13 @@ harpe_status harpe_perseus_save(const void *state, char **text, size_t *length,
         "blocking_power", self->blocking_power_w, "outside", self->outside_time_s,
         self->outside_energy_j, self->shift_time_s, self->shift_energy_j, "wishes",
         requests->slowdown, requests->iteration_time_s, requests->plan_time_s,
-        requests->power_cap_w, "running", (json_int_t)self->running, "drift_rounds",
-        self->drift_rounds, "round", (json_int_t)self->round, "measured", save_history(self),
-        "patience", self->corrections.level, (json_int_t)self->corrections.since,
-        self->sweeps.level, (json_int_t)self->sweeps.since, "misfits", self->mismatches,
-        "misfit_was_told", self->mismatch_was_told, "is_plan_new", self->is_plan_new,
-        "undisturbed_time", self->plans ? self->plans->undisturbed_s : 0.0, "savings",
-        harpe_savings_save(&self->savings), "savings_again",
+        requests->power_cap_w, "running", (json_int_t)(self->explores ? 0 : self->running),
+        "drift_rounds", self->drift_rounds, "round", (json_int_t)self->round, "measured",
+        save_history(self), "patience", self->corrections.level,
+        (json_int_t)self->corrections.since, self->sweeps.level, (json_int_t)self->sweeps.since,
+        "misfits", self->mismatches, "misfit_was_told", self->mismatch_was_told, "is_plan_new",
+        self->is_plan_new, "undisturbed_time", self->plans ? self->plans->undisturbed_s : 0.0,
+        "savings", harpe_savings_save(&self->savings), "savings_again",
         harpe_savings_save(&self->savings_again), "comparison", save_comparison(self),
         "measured_at", save_times(self));
     if (json && self->pipeline &&
@@ -280,6 +280,8 @@ static harpe_status load_exploration(harpe_perseus *self, const json_t *json, ha
                           "server with the scheduler arguments that it had, or register the job "
                           "anew");
     self->explores = json_is_true(json_array_get(explores, 0));
+    /* No plan runs, and the plans may have come from fewer measurements. */
+    if (self->explores && self->plans) self->running = harpe_perseus_chosen(self);
     self->explores_next = json_is_true(json_array_get(explores, 1));
     return HARPE_OK;
 }
