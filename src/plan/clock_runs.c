@@ -7,6 +7,7 @@
  * best plan of each start, of those that meet the deadline. */
 #include "plan/clock_runs.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -29,7 +30,11 @@
 /* Small problems have time for several starts, with other prices. */
 #define START_INSTRUCTIONS 4000
 #define MOST_STARTS 9
-#define ONE_CLOCK_STARTS 4 /* at most; in these, each rank has one clock */
+/* The descents over one clock per rank change a rank by at most so many clocks, or two ranks by at
+ * most PAIR_STEP, and evaluate at most so many instructions, all together. */
+#define RANK_STEP 3
+#define PAIR_STEP 2
+#define DESCENT_VISITS 8000000
 #define MOST_KEPT 16
 /* Prices change little from one choice to the next. Each choice is therefore made among the clocks
  * of the one before and this many on both sides. */
@@ -66,6 +71,10 @@ typedef struct search {
     double start_j;         /* least energy of the present start */
     int32_t *best_clock;    /* [instruction]: of the plan with this energy */
     double *best_w;         /* [instruction]: the prices that gave it */
+    double *rank_j;         /* [rank][clock]: effective energy with one clock for all of a rank */
+    int *rank_clock, *best_rank_clock; /* [rank] */
+    double least_s;                    /* time of an iteration at the fastest clocks */
+    int64_t visits;                    /* left for the descents */
     uint64_t random;
     int start;                  /* number of the present start */
     double lowest_w, highest_w; /* limits of prices */
@@ -332,18 +341,139 @@ static double try_fastest(search *s) {
     return shortest_s;
 }
 
+/* ---- One clock per rank ---------------------------------------------------------------------- */
+
+/* Sums the energies of the ranks at each clock: INFINITY if an instruction cannot run at it. */
+static void find_rank_sums(search *s) {
+    int most = s->clocks.most_clocks;
+    for (int r = 0; r < s->problem->rank_count; r++) {
+        const harpe_rank_run *rank = &s->clocks.ranks[r];
+        for (int c = 0; c < rank->clock_count; c++) {
+            double *sum_j = &s->rank_j[(size_t)r * (size_t)most + (size_t)c];
+            *sum_j = 0;
+            for (int32_t i = rank->first; i < rank->first + rank->length; i++) {
+                size_t at = (size_t)s->problem->choice_of[i] * (size_t)most + (size_t)c;
+                bool may_run = s->clocks.points[at] && s->clocks.point_s[at] <= s->clocks.most_s[i];
+                *sum_j += may_run ? s->clocks.effective_j[at] : INFINITY;
+            }
+        }
+    }
+}
+
+/* Returns the effective energy of a rank at a clock; INFINITY: it cannot run at it. */
+static double rank_sum_j(const search *s, int r, int c) {
+    if (s->clocks.ranks[r].clock_count == 0) return 0;
+    if (c < 0 || c >= s->clocks.ranks[r].clock_count) return INFINITY;
+    return s->rank_j[(size_t)r * (size_t)s->clocks.most_clocks + (size_t)c];
+}
+
+/* Gives all instructions of the ranks the present clock of their rank. */
+static void apply_rank_clocks(search *s) {
+    for (int r = 0; r < s->problem->rank_count; r++) {
+        const harpe_rank_run *rank = &s->clocks.ranks[r];
+        for (int32_t i = rank->first; i < rank->first + rank->length; i++)
+            s->clocks.clock[i] = rank->clock_count > 0 ? s->rank_clock[r] : -1;
+    }
+    find_times(s);
+}
+
+/* Evaluates the present clocks, and takes them if they need less than `*best_j`. */
+static void try_rank_clocks(search *s, double *best_j) {
+    double sum_j = 0, power_w = harpe_problem_iteration_power_w(s->problem);
+    for (int r = 0; r < s->problem->rank_count; r++)
+        sum_j += rank_sum_j(s, r, s->rank_clock[r]);
+    if (!(sum_j + power_w * s->least_s < *best_j) || s->visits < 0) return;
+    s->visits -= s->problem->instruction_count;
+    apply_rank_clocks(s);
+    double length_s = harpe_dag_run(&s->problem->dag, s->time_s, s->end_s, NULL);
+    double found_j = sum_j + power_w * length_s;
+    if (length_s > s->deadline_s * (1 + ROUNDING) || !(found_j < *best_j * (1 - ROUNDING))) return;
+    *best_j = found_j;
+    memcpy(s->best_rank_clock, s->rank_clock,
+           (size_t)s->problem->rank_count * sizeof *s->rank_clock);
+}
+
+/* Takes the best change of one rank or, if none saves, of one faster and one slower rank. Returns
+ * whether there is one. */
+static bool change_rank_clocks(search *s, double *best_j) {
+    int ranks = s->problem->rank_count;
+    double before_j = *best_j;
+    size_t size = (size_t)ranks * sizeof *s->rank_clock;
+    int *now = s->rank_clock;
+    for (int r = 0; r < ranks; r++)
+        for (int step = -RANK_STEP; step <= RANK_STEP; step++) {
+            now[r] += step;
+            try_rank_clocks(s, best_j);
+            now[r] -= step;
+        }
+    for (int k = 0; k < ranks * ranks && *best_j == before_j; k++)
+        for (int step = 0; step < PAIR_STEP * PAIR_STEP && k / ranks != k % ranks; step++) {
+            int faster = 1 + step % PAIR_STEP, slower = 1 + step / PAIR_STEP;
+            now[k / ranks] -= faster;
+            now[k % ranks] += slower;
+            try_rank_clocks(s, best_j);
+            now[k / ranks] += faster;
+            now[k % ranks] -= slower;
+        }
+    memcpy(now, s->best_rank_clock, size);
+    return *best_j < before_j;
+}
+
+/* Descends from the present clocks of the ranks, and keeps the result. */
+static void descend_rank_clocks(search *s) {
+    double best_j = INFINITY;
+    s->start--;
+    s->start_j = INFINITY;
+    try_rank_clocks(s, &best_j);
+    while (isfinite(best_j) && change_rank_clocks(s, &best_j) && s->visits >= 0) {
+    }
+    if (!isfinite(best_j)) return;
+    apply_rank_clocks(s);
+    (void)keep(s);
+}
+
+/* Sets each rank to a clock, or to its clock next below. */
+static void set_rank_clocks(search *s, int mhz) {
+    for (int r = 0; r < s->problem->rank_count; r++) {
+        const harpe_rank_run *rank = &s->clocks.ranks[r];
+        int c = 0;
+        while (c + 1 < rank->clock_count && rank->clock_mhz[c] > mhz)
+            c++;
+        s->rank_clock[r] = c;
+    }
+}
+
+/* Descends from the highest clocks, and from the best single clock. */
+static void find_rank_clocks(search *s) {
+    double best_j = INFINITY;
+    int best_mhz = INT_MAX;
+    s->visits = DESCENT_VISITS;
+    s->least_s = harpe_dag_run(&s->problem->dag, s->clocks.fastest_s, s->end_s, NULL);
+    find_rank_sums(s);
+    for (int r = 0; r < s->problem->rank_count; r++)
+        for (int c = 0; c < s->clocks.ranks[r].clock_count; c++) {
+            double before_j = best_j;
+            set_rank_clocks(s, s->clocks.ranks[r].clock_mhz[c]);
+            try_rank_clocks(s, &best_j);
+            if (best_j < before_j) best_mhz = s->clocks.ranks[r].clock_mhz[c];
+        }
+    set_rank_clocks(s, best_mhz);
+    descend_rank_clocks(s);
+    set_rank_clocks(s, INT_MAX);
+    if (best_mhz != INT_MAX) descend_rank_clocks(s);
+}
+
 static void find_best(search *s, const int64_t *price_uw) {
     int starts = 1 + START_INSTRUCTIONS / s->problem->instruction_count;
     if (starts > MOST_STARTS) starts = MOST_STARTS;
-    int all = starts > 1 ? starts + (starts < ONE_CLOCK_STARTS ? starts : ONE_CLOCK_STARTS) : 1;
     harpe_rank_clocks_limit(&s->clocks, s->deadline_s * (1 + ROUNDING), s->end_s, s->tail_s);
     s->start = -1;
     s->start_j = INFINITY;
     double shortest_s = try_fastest(s);
-    for (s->start = 0; s->start < all; s->start++) {
-        s->is_one_clock = s->start >= starts;
+    find_rank_clocks(s);
+    s->is_one_clock = false;
+    for (s->start = 0; s->start < starts; s->start++)
         search_from(s, price_uw);
-    }
     if (s->kept_count > 0 || s->deadline_s >= shortest_s) return;
     s->deadline_s = shortest_s;
     find_best(s, price_uw);
@@ -358,7 +488,13 @@ static harpe_status prepare(search *s, const harpe_clock_switch *cost, harpe_err
     s->tail_s = harpe_arena_alloc(&s->arena, count + 1, sizeof *s->tail_s);
     s->best_clock = harpe_arena_alloc(&s->arena, count + 1, sizeof *s->best_clock);
     s->best_w = harpe_arena_alloc(&s->arena, count + 1, sizeof *s->best_w);
-    bool complete = s->time_s && s->end_s && s->tail_s && s->best_clock && s->best_w;
+    size_t ranks = (size_t)s->problem->rank_count;
+    s->rank_j =
+        harpe_arena_alloc(&s->arena, ranks * (size_t)s->clocks.most_clocks + 1, sizeof *s->rank_j);
+    s->rank_clock = harpe_arena_alloc(&s->arena, ranks + 1, sizeof *s->rank_clock);
+    s->best_rank_clock = harpe_arena_alloc(&s->arena, ranks + 1, sizeof *s->best_rank_clock);
+    bool complete = s->time_s && s->end_s && s->tail_s && s->best_clock && s->best_w && s->rank_j &&
+                    s->rank_clock && s->best_rank_clock;
     return complete ? HARPE_OK : harpe_fail_memory(error);
 }
 

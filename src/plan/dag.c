@@ -522,10 +522,10 @@ double harpe_dag_run(const harpe_dag *dag, const double *time_s, double *end_s, 
         for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++)
             if (end_s[dag->arc_from[a]] > start_s) start_s = end_s[dag->arc_from[a]];
         end_s[i] = start_s + time_s[i];
-        tail_s[i] = 0;
+        if (tail_s) tail_s[i] = 0;
         length_s = fmax(length_s, end_s[i]);
     }
-    for (int32_t k = dag->node_count - 1; k >= 0; k--) {
+    for (int32_t k = tail_s ? dag->node_count - 1 : -1; k >= 0; k--) {
         int32_t i = dag->topological_order[k];
         double own_s = tail_s[i] + time_s[i];
         for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++)

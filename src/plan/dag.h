@@ -47,7 +47,8 @@ harpe_status harpe_dag_build_with_waits(const harpe_instruction *const *lists, c
 void harpe_dag_clear(harpe_dag *dag);
 
 /* Computes the earliest end of each node, and the longest path from its end to the end of the
- * iteration, if the nodes take `time_s`. Returns the time of the iteration. */
+ * iteration, if the nodes take `time_s`. `tail_s` NULL: only the ends. Returns the time of the
+ * iteration. */
 double harpe_dag_run(const harpe_dag *dag, const double *time_s, double *end_s, double *tail_s);
 
 #endif
