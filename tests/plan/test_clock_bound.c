@@ -263,6 +263,75 @@ static void no_plan_is_below_the_bound(void **state) {
     if (trials == 300) assert_true(closed_j >= LEAST_CLOSED * missing_j);
 }
 
+/* ---- One rank with given prices -------------------------------------------------------------- */
+
+/* Returns the cost of clocks of a rank's instructions, counted from the cut on. Runs at one clock
+ * that are too short wait where that is cheapest, before an instruction of theirs or the next run;
+ * the first and the last one go on beyond the cut. INFINITY: a clock was not measured. */
+static double cost_of_clocks(const harpe_clock_bound *b, const harpe_rank_run *rank,
+                             const int *clock) {
+    const harpe_rank_clocks *s = &b->clocks;
+    double sum_j = 0, run_s = 0, wait_w = INFINITY;
+    bool is_first = true;
+    for (int k = 0; k < rank->length; k++) {
+        int i = rank->first + (k + rank->shift) % rank->length;
+        size_t at = (size_t)s->problem->choice_of[i] * (size_t)s->most_clocks + (size_t)clock[k];
+        if (!s->points[at]) return INFINITY;
+        if (k > 0) wait_w = fmin(wait_w, b->wait_w[i]);
+        if (k > 0 && clock[k] != clock[k - 1]) {
+            if (!is_first && run_s < rank->hold_s) sum_j += (rank->hold_s - run_s) * wait_w;
+            sum_j += rank->change_j;
+            is_first = false;
+            run_s = 0;
+            wait_w = INFINITY;
+        }
+        sum_j += s->effective_j[at] + s->price_w[i] * s->point_s[at];
+        run_s += s->point_s[at];
+    }
+    return sum_j;
+}
+
+static void chosen_clocks_of_a_rank_cost_least(void **state) {
+    (void)state;
+    test_random random = {74};
+    int with_waits = 0;
+    for (int trial = 0; trial < few_trials(400); trial++) {
+        const harpe_schedule_options options = {.ranks = 1, .microbatches = 3};
+        harpe_problem *problem = random_clocks(&random, &options, 3, NULL);
+        harpe_walk walk;
+        harpe_clock_bound b;
+        harpe_error error = {.message = ""};
+        const harpe_clock_switch cost = {.minimum_dwell_s = random_between(&random, 0, 0.3),
+                                         .energy_j = random_int(&random, 0, 1) * 2.0};
+        assert_ok(harpe_walk_begin(&walk, problem, NULL, &error), error);
+        assert_ok(harpe_clock_bound_init(&b, problem, &cost, &walk.network, &error), error);
+        harpe_rank_run rank = b.clocks.ranks[0];
+        b.clocks.ignores_most = true;
+        b.proof.longest_s = INFINITY;
+        rank.end = rank.clock_count;
+        rank.shift = random_int(&random, 0, rank.length - 1);
+        for (int i = 0; i < rank.length; i++) {
+            b.clocks.price_w[i] = random_between(&random, 0, 800);
+            b.wait_w[i] = random_between(&random, 0, 100);
+            b.early_s[i] = b.tail_s[i] = 0;
+        }
+        double found_j = harpe_rank_clocks_choose(&b.clocks, &rank), least_j = INFINITY;
+        int clock[MOST_INSTRUCTIONS] = {0}, k = 0;
+        while (rank.clock_count > 0 && k < rank.length) {
+            least_j = fmin(least_j, cost_of_clocks(&b, &rank, clock));
+            for (k = 0; k < rank.length; clock[k++] = 0)
+                if (++clock[k] < rank.clock_count) break;
+        }
+        if (isfinite(least_j)) assert_near(found_j, least_j, 1e-9);
+        for (int i = 0; i < rank.length && isfinite(least_j); i++)
+            with_waits += b.proof.wait_s[i] > 0;
+        harpe_clock_bound_clear(&b);
+        harpe_walk_clear(&walk);
+        harpe_problem_free(problem);
+    }
+    assert_true(with_waits > 0);
+}
+
 /* ---- Plans of larger problems ---------------------------------------------------------------- */
 
 /* Instructions of 2 to 100 ms, like those of jobs. */
@@ -390,6 +459,7 @@ static void one_rank_without_room_for_two_clocks(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_plan_is_below_the_bound),
+        cmocka_unit_test(chosen_clocks_of_a_rank_cost_least),
         cmocka_unit_test(no_plan_of_the_planner_is_below_the_bound),
         cmocka_unit_test(without_latency_it_is_the_relaxations),
         cmocka_unit_test(one_rank_without_room_for_two_clocks),
