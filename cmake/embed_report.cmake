@@ -43,10 +43,12 @@ if(script MATCHES "</script|<!--")
     message(FATAL_ERROR "the report's script may not hold '${CMAKE_MATCH_0}'")
 endif()
 
-# The style of the dashboard and its colours, limited to elements within .interactive.
+# The style of the page, and that of the dashboard and its colours, limited to elements within
+# .interactive.
+file(READ ${WEB}/report/report.css page)
 file(READ ${WEB}/style.css style)
 string(REPLACE ":root {" "& {" style "${style}")
-set(style ".interactive {\n${style}}\n")
+set(style "${page}.interactive {\n${style}}\n")
 if(style MATCHES "</style|@import|url\\(")
     message(FATAL_ERROR "the report's style may not hold '${CMAKE_MATCH_0}'")
 endif()
@@ -57,7 +59,7 @@ function(put_array name text)
     file(APPEND ${OUTPUT}.new "\nconst unsigned char ${name}[] = {${bytes}};\n"
          "const size_t ${name}_size = sizeof ${name};\n")
 endfunction()
-file(WRITE ${OUTPUT}.new "/* Made from web/ by cmake/embed_report.cmake. */\n#include \"draw/report.h\"\n")
+file(WRITE ${OUTPUT}.new "/* Made from web/ by cmake/embed_report.cmake. */\n#include \"draw/draw_internal.h\"\n")
 put_array(harpe_report_script "${script}")
-put_array(harpe_report_chart_style "${style}")
+put_array(harpe_report_style "${style}")
 file(RENAME ${OUTPUT}.new ${OUTPUT})

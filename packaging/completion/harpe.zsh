@@ -419,8 +419,8 @@ _harpe() {
                 '(-f --force)--force[simulate\: replace an existing picture]' \
                 '(-j --json)-j[Print JSON]' \
                 '(-j --json)--json[Print JSON]' \
-                '(-o --output)-o+[simulate\: draw the power against the budget (.svg, .png or .pdf)]:FILE:_files' \
-                '(-o --output)--output=[simulate\: draw the power against the budget (.svg, .png or .pdf)]:FILE:_files' \
+                '(-o --output)-o+[simulate\: draw the power against the budget (.svg)]:FILE:_files' \
+                '(-o --output)--output=[simulate\: draw the power against the budget (.svg)]:FILE:_files' \
                 '(-\? --help)-\?[Give this help list]' \
                 '(-\? --help)--help[Give this help list]' \
                 '(--usage)--usage[Give a short usage message]' \
@@ -437,8 +437,8 @@ _harpe() {
                 '(-f --force)--force[simulate\: replace an existing picture]' \
                 '(-j --json)-j[Print JSON]' \
                 '(-j --json)--json[Print JSON]' \
-                '(-o --output)-o+[simulate\: draw the power against the budget (.svg, .png or .pdf)]:FILE:_files' \
-                '(-o --output)--output=[simulate\: draw the power against the budget (.svg, .png or .pdf)]:FILE:_files' \
+                '(-o --output)-o+[simulate\: draw the power against the budget (.svg)]:FILE:_files' \
+                '(-o --output)--output=[simulate\: draw the power against the budget (.svg)]:FILE:_files' \
                 '(-\? --help)-\?[Give this help list]' \
                 '(-\? --help)--help[Give this help list]' \
                 '(--usage)--usage[Give a short usage message]' \
@@ -454,8 +454,8 @@ _harpe() {
                 '(-f --force)--force[simulate\: replace an existing picture]' \
                 '(-j --json)-j[Print JSON]' \
                 '(-j --json)--json[Print JSON]' \
-                '(-o --output)-o+[simulate\: draw the power against the budget (.svg, .png or .pdf)]:FILE:_files' \
-                '(-o --output)--output=[simulate\: draw the power against the budget (.svg, .png or .pdf)]:FILE:_files' \
+                '(-o --output)-o+[simulate\: draw the power against the budget (.svg)]:FILE:_files' \
+                '(-o --output)--output=[simulate\: draw the power against the budget (.svg)]:FILE:_files' \
                 '(-\? --help)-\?[Give this help list]' \
                 '(-\? --help)--help[Give this help list]' \
                 '(--usage)--usage[Give a short usage message]' \

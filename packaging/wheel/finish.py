@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Completes a wheel that auditwheel has repaired: adds the fonts, and the licences of the libraries
-that auditwheel has put in, with a list of where they come from.
+"""Completes a wheel that auditwheel has repaired: adds the licences of the libraries that auditwheel
+has put in, with a list of where they come from.
 
 Usage: finish.py <repaired wheel> <prefix of libraries.sh> <folder for the wheel>
 """
@@ -13,9 +13,6 @@ import tempfile
 
 import backend
 
-FONTS = ("DejaVuSans.ttf", "DejaVuSans-Bold.ttf")
-LETTERS = "20-24F,370-45F,2000-206F,20A0-20BF,2100-22FF,2500-25FF"
-FONT_FOLDER = pathlib.Path("/usr/share/fonts/truetype/dejavu")
 DOCUMENTS = pathlib.Path("/usr/share/doc")
 COMMON = pathlib.Path("/usr/share/common-licenses")
 
@@ -70,10 +67,7 @@ class Licences:
         if not own.exists():
             self.add_package(file.name, package_of(find_library(name)))
             return
-        source = source_of(self.prefix, name)
-        self.add_source(file.name, source)
-        if source == "fontconfig":
-            self.add_source(f"{file.name} (static)", "expat")
+        self.add_source(file.name, source_of(self.prefix, name))
 
     def add_source(self, what, source):
         folder = self.prefix / "licences" / source
@@ -99,18 +93,9 @@ def find_library(name):
 
 def source_of(prefix, library):
     """Returns which of the sources of libraries.sh has made a library."""
-    starts = {"libfontconfig": "fontconfig", "libcairo": "cairo", "libcurl": "curl",
-              "libpq": "postgresql-15"}
+    starts = {"libcurl": "curl", "libpq": "postgresql-15"}
     found = [source for start, source in starts.items() if library.startswith(start)]
     return found[0] if found else sys.exit(f"wheel: who made {prefix}/lib/{library}?")
-
-
-def subset(font, to):
-    """Copies the Latin, Greek and Cyrillic letters and the signs of a font: a quarter of
-    its size."""
-    subprocess.run([sys.executable, "-m", "fontTools.subset", str(font), f"--output-file={to}",
-                    f"--unicodes={LETTERS}", "--layout-features=kern", "--no-recalc-timestamp",
-                    "--name-IDs=*", "--notdef-outline", "--drop-tables+=FFTM"], check=True)
 
 
 def main():
@@ -122,12 +107,6 @@ def main():
         licences = Licences(info / "licenses", prefix)
         for file in sorted((tree / "harpe.libs").iterdir()):
             licences.add_library(file)
-        fonts = tree / backend.BUNDLED / "share" / "harpe" / "fonts"
-        fonts.mkdir(parents=True)
-        shutil.copyfile(pathlib.Path(__file__).with_name("fonts.conf"), fonts / "fonts.conf")
-        for font in FONTS:
-            subset(FONT_FOLDER / font, fonts / font)
-            licences.add_package(font, "fonts-dejavu-core")
         licences.write_list()
         metadata = info / "METADATA"
         files = sorted(path.relative_to(info / "licenses").as_posix()

@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
 # Builds the libraries that the wheel bundles and that Debian's own packages would make too large or
-# too demanding: cairo without X11, fontconfig with its own expat, curl for HTTP alone, and libpq
-# without Kerberos and LDAP. The sources are Debian's source packages, with Debian's patches and
+# too demanding: curl for HTTP alone, and libpq without Kerberos and LDAP. The sources are Debian's source packages, with Debian's patches and
 # security updates; apt checks their signatures. Nothing on the system changes. The result is used
 # again until Debian publishes other versions or this file changes.
 #
 # Usage: libraries.sh <directory>   makes <directory>/prefix and <directory>/prefix/licences
 set -euo pipefail
 readonly self=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)/${BASH_SOURCE[0]##*/}
-readonly sources=(expat fontconfig cairo curl postgresql-15)
+readonly sources=(curl postgresql-15)
 mkdir -p -- "$1"
 folder=$(cd -- "$1" && pwd)
 readonly folder prefix=$folder/prefix
@@ -85,47 +84,6 @@ by_cmake() {
     cmake --install "$source/made"
 }
 
-# A static library without arc4random(), which glibc 2.36 has brought. fontconfig takes it in.
-build_expat() {
-    local name
-    : >expat_config.h
-    for name in xmlparse xmlrole xmltok; do
-        # shellcheck disable=SC2086 # several flags
-        cc $CFLAGS -fPIC -fno-strict-aliasing -fvisibility=hidden -I. -DXML_DTD=1 -DXML_GE=1 -DXML_NS \
-            -DXML_CONTEXT_BYTES=1024 -DBYTEORDER=1234 -DHAVE_GETRANDOM -DXML_DEV_URANDOM \
-            -c "expat/lib/$name.c" -o "$name.o"
-    done
-    mkdir -p "$prefix/expat"
-    ar rcs "$prefix/expat/libexpat.a" xmlparse.o xmlrole.o xmltok.o
-    cp expat/lib/expat.h expat/lib/expat_external.h "$prefix/expat/"
-}
-
-build_fontconfig() {
-    EXPAT_CFLAGS=-I$prefix/expat EXPAT_LIBS=$prefix/expat/libexpat.a ./configure --prefix="$prefix" \
-        --sysconfdir=/etc --localstatedir=/var --disable-static --disable-docs --disable-nls \
-        --disable-cache-build --with-default-fonts=/usr/share/fonts --datadir=/usr/share
-    make -C fc-case
-    make -C fc-lang
-    make -C src -j "$jobs"
-    make -C src install
-    make -C fontconfig install
-    make install-pkgconfigDATA
-}
-
-# Debian's patches make configure.ac look newer than what was made from it.
-build_cairo() {
-    : >made-now
-    find . \( -name aclocal.m4 -o -name configure -o -name Makefile.in -o -name config.h.in \) \
-        -exec touch -r made-now {} +
-    ./configure --prefix="$prefix" --disable-static --disable-xlib --disable-xcb --disable-gobject \
-        --disable-script --disable-interpreter --disable-trace --disable-valgrind --disable-gtk-doc \
-        --disable-ps --enable-ft --enable-fc --enable-png --enable-pdf --enable-svg
-    # libtool would write fontconfig's directory on this machine into the library.
-    sed -i 's/^hardcode_into_libs=yes/hardcode_into_libs=no/' libtool
-    make -C src -j "$jobs"
-    make -C src install
-}
-
 build_curl() {
     by_cmake . -DHTTP_ONLY=ON -DCURL_USE_OPENSSL=ON -DBUILD_CURL_EXE=OFF -DCURL_USE_LIBSSH2=OFF \
         -DUSE_LIBIDN2=OFF -DUSE_NGHTTP2=OFF -DCURL_USE_LIBPSL=OFF -DCURL_BROTLI=OFF -DCURL_ZSTD=OFF \
@@ -160,8 +118,7 @@ build() {
 
 main() {
     local files state name
-    command -v dpkg-source >/dev/null && command -v gperf >/dev/null ||
-        fail 'dpkg-source or gperf is missing: apt install dpkg-dev gperf'
+    command -v dpkg-source >/dev/null || fail 'dpkg-source is missing: apt install dpkg-dev'
     prepare_apt
     files=$(list_files)
     state=$(cat -- "$self" <(printf '%s\n' "$files") | sha256sum)

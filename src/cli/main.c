@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <cairo.h>
 #include <libpq-fe.h>
 #include <sqlite3.h>
 
@@ -56,8 +55,8 @@ static void print_version(FILE *stream, struct argp_state *state) {
     (void)state;
     fprintf(stream, "harpe %s\n", harpe_build_version());
     int libpq = PQlibVersion();
-    fprintf(stream, "With SQLite %s, PostgreSQL (libpq %d.%d), TLS (GnuTLS), cairo %s",
-            sqlite3_libversion(), libpq / 10000, libpq % 10000, cairo_version_string());
+    fprintf(stream, "With SQLite %s, PostgreSQL (libpq %d.%d), TLS (GnuTLS)", sqlite3_libversion(),
+            libpq / 10000, libpq % 10000);
 #ifdef HARPE_HAVE_MPI
     fprintf(stream, ", MPI");
 #endif

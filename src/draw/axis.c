@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ticks, grid and label placement for plots. */
-#include "draw/axis.h"
-
+/* The frame of a plot: the mapping from data to the picture, round numbers along its sides, and
+ * free places for labels. It does not depend on the kind of data. */
 #include <math.h>
-#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "base/array.h"
 #include "base/format.h"
-#include "base/number_print.h"
+#include "draw/draw_internal.h"
 
-#define TICK_FONT 11.0
-#define TITLE_FONT 12.0
-#define MAX_TICKS 50
-
-bool harpe_is_drawable(double value) { return fabs(value) < 1e60; }
+#define TICKS_MAX 50
 
 harpe_ticks harpe_ticks_make(double low, double high, int wanted) {
     harpe_ticks ticks = {low, 1.0, 0, 0};
@@ -30,7 +26,7 @@ harpe_ticks harpe_ticks_make(double low, double high, int wanted) {
     double last = floor((high + slack) / ticks.step);
     ticks.first = first * ticks.step;
     if (last >= first)
-        ticks.count = last - first + 1.0 > MAX_TICKS ? MAX_TICKS : (int)(last - first + 1.0);
+        ticks.count = last - first + 1.0 > TICKS_MAX ? TICKS_MAX : (int)(last - first + 1.0);
     double exponent = floor(log10(ticks.step) + 1e-9);
     ticks.decimals = exponent < 0.0 ? (int)fmin(-exponent, 9.0) : 0;
     return ticks;
@@ -56,81 +52,102 @@ void harpe_range_pad(harpe_range *range, double fraction) {
     range->is_set = true;
 }
 
-static double place(const harpe_range *range, double value, double from, double to) {
-    return from + (value - range->low) / (range->high - range->low) * (to - from);
+static double place(harpe_range range, double value, double from, double to) {
+    return from + (value - range.low) / (range.high - range.low) * (to - from);
 }
 
 double harpe_frame_x(const harpe_frame *frame, double value) {
-    return place(&frame->x, value, frame->left, frame->right);
+    return place(frame->x, value, frame->left, frame->right);
 }
 
 double harpe_frame_y(const harpe_frame *frame, double value) {
-    return place(&frame->y, value, frame->bottom, frame->top);
+    return place(frame->y, value, frame->bottom, frame->top);
 }
 
-static void draw_x_axis(harpe_canvas *canvas, const harpe_frame *frame, const char *title) {
+/* Formats a tick's number: "5", or "+5" if it is a difference. */
+static void format_tick(char text[HARPE_NUMBER_SIZE + 4], double value, int decimals,
+                        bool is_difference) {
+    char number[HARPE_NUMBER_SIZE];
+    harpe_format_fixed(number, is_difference ? fabs(value) : value, decimals);
+    const char *sign = !is_difference || value == 0.0 ? "" : value > 0.0 ? "+" : "\xe2\x88\x92";
+    (void)snprintf(text, HARPE_NUMBER_SIZE + 4, "%s%s", sign, number);
+}
+
+/* Draws the tick at `at` along an axis whose other coordinate is `edge`. `outwards` is 1 or -1. */
+static void draw_tick(harpe_svg *svg, const harpe_frame *frame, harpe_side side, double at,
+                      double edge, double outwards, const harpe_text_style *style,
+                      const char *text) {
     harpe_stroke grid = {HARPE_INK(HARPE_INK_GRID), 1.0, 0.0};
-    harpe_text_style number = {
-        .size = TICK_FONT, .color = HARPE_INK(HARPE_INK_MUTED), .anchor = HARPE_MIDDLE};
-    harpe_text_style name = {
-        .size = TITLE_FONT, .color = HARPE_INK(HARPE_INK_TEXT), .anchor = HARPE_MIDDLE};
-    int wanted = (int)((frame->right - frame->left) / 68.0);
-    harpe_ticks ticks = harpe_ticks_make(frame->x.low, frame->x.high, wanted);
-    char text[HARPE_NUMBER_SIZE];
-    for (int i = 0; i < ticks.count; i++) {
-        double value = harpe_tick_at(&ticks, i);
-        double x = harpe_frame_x(frame, value);
-        harpe_canvas_line(canvas, x, frame->top, x, frame->bottom, grid);
-        harpe_canvas_text(canvas, x, frame->bottom + 17.0, &number,
-                          harpe_format_fixed(text, value, ticks.decimals));
+    harpe_stroke mark = {HARPE_INK(HARPE_INK_AXIS), 1.0, 0.0};
+    double end = edge + 4.0 * outwards;
+    if (side == HARPE_BOTTOM && frame->top < frame->bottom)
+        harpe_svg_line(svg, at, frame->top, at, frame->bottom, grid);
+    if (side == HARPE_LEFT) harpe_svg_line(svg, frame->left, at, frame->right, at, grid);
+    if (side == HARPE_BOTTOM || side == HARPE_TOP) {
+        harpe_svg_line(svg, at, edge, at, end, mark);
+        harpe_svg_text(svg, at, edge + (outwards > 0 ? 17.0 : -9.0), style, text);
+    } else {
+        harpe_svg_line(svg, edge, at, end, at, mark);
+        harpe_svg_text(svg, edge + 8.0 * outwards, at + 4.0, style, text);
     }
-    harpe_canvas_text(canvas, (frame->left + frame->right) / 2.0, frame->bottom + 38.0, &name,
-                      title);
 }
 
-static void draw_y_axis(harpe_canvas *canvas, const harpe_frame *frame, const char *title) {
-    harpe_stroke grid = {HARPE_INK(HARPE_INK_GRID), 1.0, 0.0};
-    harpe_text_style number = {
-        .size = TICK_FONT, .color = HARPE_INK(HARPE_INK_MUTED), .anchor = HARPE_END};
-    harpe_text_style name = {.size = TITLE_FONT,
-                             .color = HARPE_INK(HARPE_INK_TEXT),
+void harpe_draw_axis(harpe_svg *svg, const harpe_frame *frame, harpe_side side, harpe_range range,
+                     const char *title) {
+    bool is_level = side == HARPE_BOTTOM || side == HARPE_TOP;
+    bool is_difference = side == HARPE_TOP || side == HARPE_RIGHT;
+    double outwards = side == HARPE_BOTTOM || side == HARPE_RIGHT ? 1.0 : -1.0;
+    double low = is_level ? frame->left : frame->bottom;
+    double high = is_level ? frame->right : frame->top;
+    double edge = side == HARPE_BOTTOM ? frame->bottom
+                  : side == HARPE_TOP  ? frame->top
+                  : side == HARPE_LEFT ? frame->left
+                                       : frame->right;
+    harpe_text_style number = {.size = 11.0, .color = HARPE_INK(HARPE_INK_MUTED)};
+    number.anchor = is_level ? HARPE_MIDDLE : side == HARPE_LEFT ? HARPE_END : HARPE_START;
+    harpe_text_style name = {.size = 12.0,
+                             .color = HARPE_INK(is_difference ? HARPE_INK_MUTED : HARPE_INK_TEXT),
                              .anchor = HARPE_MIDDLE,
-                             .angle_degrees = -90.0};
-    int wanted = (int)((frame->bottom - frame->top) / 45.0);
-    harpe_ticks ticks = harpe_ticks_make(frame->y.low, frame->y.high, wanted);
-    char text[HARPE_NUMBER_SIZE];
+                             .angle_degrees = is_level ? 0.0 : 90.0 * outwards};
+    int wanted = (int)(fabs(high - low) / (is_level ? 56.0 : 45.0));
+    harpe_ticks ticks = harpe_ticks_make(range.low, range.high, wanted);
     double widest = 0.0;
     for (int i = 0; i < ticks.count; i++) {
         double value = harpe_tick_at(&ticks, i);
-        double y = harpe_frame_y(frame, value);
-        harpe_format_fixed(text, value, ticks.decimals);
-        harpe_canvas_line(canvas, frame->left, y, frame->right, y, grid);
-        harpe_canvas_text(canvas, frame->left - 7.0, y + 0.36 * TICK_FONT, &number, text);
-        widest = fmax(widest, harpe_canvas_text_width(canvas, &number, text));
+        char text[HARPE_NUMBER_SIZE + 4];
+        format_tick(text, value, ticks.decimals, is_difference);
+        draw_tick(svg, frame, side, place(range, value, low, high), edge, outwards, &number, text);
+        widest = fmax(widest, harpe_text_width(&number, text));
     }
-    harpe_canvas_text(canvas, frame->left - 7.0 - widest - 9.0, (frame->top + frame->bottom) / 2.0,
-                      &name, title);
-}
-
-void harpe_draw_axes(harpe_canvas *canvas, const harpe_frame *frame, const char *x_title,
-                     const char *y_title) {
     harpe_stroke axis = {HARPE_INK(HARPE_INK_AXIS), 1.0, 0.0};
-    draw_x_axis(canvas, frame, x_title);
-    draw_y_axis(canvas, frame, y_title);
-    harpe_xy corner[3] = {
-        {frame->left, frame->top}, {frame->left, frame->bottom}, {frame->right, frame->bottom}};
-    harpe_canvas_path(canvas, corner, 3, false, HARPE_NO_COLOR, axis);
+    double middle = (low + high) / 2.0;
+    if (is_level) {
+        harpe_svg_line(svg, low, edge, high, edge, axis);
+        if (title) harpe_svg_text(svg, middle, edge + (outwards > 0 ? 38.0 : -27.0), &name, title);
+    } else {
+        harpe_svg_line(svg, edge, low, edge, high, axis);
+        if (title) harpe_svg_text(svg, edge + outwards * (widest + 17.0), middle, &name, title);
+    }
 }
 
-void harpe_label_field_add(harpe_label_field *field, harpe_area area) {
+/* ---- Labels ---------------------------------------------------------------------------------- */
+
+static void take(harpe_label_field *field, harpe_area area) {
     if (HARPE_ARRAY_RESERVE(field->taken, field->taken_capacity, field->taken_count + 1))
         field->taken[field->taken_count++] = area;
 }
 
-void harpe_label_field_free(harpe_label_field *field) {
-    free(field->taken);
-    field->taken = NULL;
-    field->taken_count = field->taken_capacity = 0;
+void harpe_label_avoid(harpe_label_field *field, harpe_xy at, double half) {
+    take(field, (harpe_area){at.x - half, at.y - half, at.x + half, at.y + half});
+}
+
+void harpe_label_avoid_line(harpe_label_field *field, harpe_xy from, harpe_xy to) {
+    int steps = 1 + (int)fmin(hypot(to.x - from.x, to.y - from.y) / 5.0, 400.0);
+    for (int k = 0; k <= steps; k++) {
+        double t = (double)k / steps;
+        harpe_xy at = {from.x * (1.0 - t) + to.x * t, from.y * (1.0 - t) + to.y * t};
+        harpe_label_avoid(field, at, 3.0);
+    }
 }
 
 static double shared_area(const harpe_area *a, const harpe_area *b) {
@@ -139,6 +156,8 @@ static double shared_area(const harpe_area *a, const harpe_area *b) {
     return width > 0.0 && height > 0.0 ? width * height : 0.0;
 }
 
+/* Returns 0 if an area is free. The number grows with the part of the area that is taken or outside
+ * of the bounds. */
 static double covered(const harpe_label_field *field, const harpe_area *area) {
     double sum = 0.0;
     for (size_t i = 0; i < field->taken_count; i++)
@@ -149,31 +168,54 @@ static double covered(const harpe_label_field *field, const harpe_area *area) {
     return sum + outside * 1000.0;
 }
 
-harpe_area harpe_label_place(harpe_label_field *field, double x, double y, double width,
-                             double height, double *overlap) {
+/* Returns the best place for a label near a point, and how much of it is covered. */
+static harpe_area find_place(const harpe_label_field *field, harpe_xy at, double width,
+                             double height, double *hidden) {
     /* the sides in the order of preference: right, left, above, below, the corners, then level */
     static const double sides[][2] = {{1, -0.6}, {-1, -0.6}, {0, -1},  {0, 1}, {1, 1},
                                       {-1, 1},   {1, -1},    {-1, -1}, {1, 0}, {-1, 0}};
     static const double distances[] = {9.0, 18.0, 32.0, 50.0, 75.0};
     harpe_area best = {0};
     double best_score = INFINITY;
-    double best_covered = 0.0;
     for (size_t ring = 0; ring < sizeof distances / sizeof distances[0]; ring++) {
         for (size_t side = 0; side < sizeof sides / sizeof sides[0]; side++) {
-            double middle_x = x + sides[side][0] * (distances[ring] + width / 2.0);
-            double middle_y = y + sides[side][1] * (distances[ring] + height / 2.0);
-            harpe_area area = {middle_x - width / 2.0, middle_y - height / 2.0,
-                               middle_x + width / 2.0, middle_y + height / 2.0};
-            double hidden = covered(field, &area);
-            double score = hidden + distances[ring] * 2.0 + (double)side * 0.5;
-            if (score < best_score) {
-                best = area;
-                best_score = score;
-                best_covered = hidden;
-            }
+            double x = at.x + sides[side][0] * (distances[ring] + width / 2.0);
+            double y = at.y + sides[side][1] * (distances[ring] + height / 2.0);
+            harpe_area area = {x - width / 2.0, y - height / 2.0, x + width / 2.0,
+                               y + height / 2.0};
+            double cover = covered(field, &area);
+            double score = cover + distances[ring] * 2.0 + (double)side * 0.5;
+            if (score >= best_score) continue;
+            best = area;
+            best_score = score;
+            *hidden = cover;
         }
     }
-    harpe_label_field_add(field, best);
-    if (overlap) *overlap = best_covered;
     return best;
+}
+
+void harpe_draw_label(harpe_svg *svg, harpe_label_field *field, harpe_xy at,
+                      const harpe_text_style *style, const char *name, const char *detail,
+                      bool is_needed) {
+    harpe_text_style first = *style, second = {.size = 11.0, .color = HARPE_INK(HARPE_INK_MUTED)};
+    first.halo = second.halo = true;
+    double width = harpe_text_width(&first, name), hidden = 0.0;
+    if (detail) width = fmax(width, harpe_text_width(&second, detail));
+    harpe_area area = find_place(field, at, width, detail ? 28.0 : 12.0, &hidden);
+    if (hidden > 0.0 && !is_needed) return;
+    take(field, area);
+    bool is_left = area.right<at.x, is_right = area.left> at.x;
+    double x = is_left ? area.right : is_right ? area.left : (area.left + area.right) / 2.0;
+    first.anchor = second.anchor = is_left ? HARPE_END : is_right ? HARPE_START : HARPE_MIDDLE;
+    harpe_xy near = {fmin(fmax(at.x, area.left - 3.0), area.right + 3.0),
+                     fmin(fmax(at.y, area.top - 2.0), area.bottom + 2.0)};
+    double distance = hypot(near.x - at.x, near.y - at.y);
+    if (distance > 10.0) {
+        harpe_stroke leader = {HARPE_INK(HARPE_INK_AXIS), 0.8, 0.0};
+        double skip = 6.0 / distance;
+        harpe_svg_line(svg, at.x + (near.x - at.x) * skip, at.y + (near.y - at.y) * skip, near.x,
+                       near.y, leader);
+    }
+    harpe_svg_text(svg, x, area.top + 10.5, &first, name);
+    if (detail) harpe_svg_text(svg, x, area.top + 25.0, &second, detail);
 }

@@ -1,53 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Draws frontiers, pipelines, fleets and cost models from plain arrays, without the planner. Times
- * are in seconds, energies in joules, powers in watts. The caller owns all input. A picture is
- * appended to a harpe_text, from which it can be written to a file. The same input gives the same
- * bytes. Several threads may draw at the same time. All numbers must be finite. Drawing time and
- * size of the picture are limited for every input, because details that are too small to be seen
- * are not drawn. */
+/* Draws frontiers, pipelines, fleets and cost models as SVG, and writes report.html. Times are in
+ * seconds, energies in joules, powers in watts. The caller owns all input. A picture is appended to
+ * a harpe_text, from which it can be written to a file; after a failure the text is unchanged. The
+ * same input gives the same bytes. Several threads may draw at the same time. A picture with a
+ * place that is not a finite number is refused with HARPE_INVALID_ARGUMENT. Drawing time and size
+ * of a picture are limited for every input, because details that are too small to be seen are not
+ * drawn.
+ *
+ * A picture is drawn for a file, or for a page (`in_page`), which defines the colours. */
 #ifndef HARPE_DRAW_DRAW_H
 #define HARPE_DRAW_DRAW_H
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
-#include <harpe/status.h>
+#include <harpe/plan.h>
 
 #include "base/text.h"
-
-typedef enum harpe_image_format {
-    HARPE_IMAGE_PNG = 0, /* two device pixels per point */
-    HARPE_IMAGE_SVG = 1,
-    HARPE_IMAGE_PDF = 2,
-    HARPE_IMAGE_HTML = 3, /* an <svg> element for a page that defines the colours (report.c) */
-} harpe_image_format;
+#include "plan/frontier_file.h"
+#include "plan/problem.h"
 
 /* ---- Frontier -------------------------------------------------------------------------------- */
 
-typedef struct harpe_point {
-    double time_s;
-    double energy_j;
-} harpe_point;
-
 /* Initialise with zeros, then set the members that you have. */
 typedef struct harpe_frontier_picture {
-    const char *title;        /* may be NULL */
-    const char *subtitle;     /* may be NULL */
-    const harpe_point *bound; /* the lower bound, fastest first; a line */
+    const char *title;                  /* may be NULL */
+    const char *subtitle;               /* may be NULL */
+    const harpe_frontier_vertex *bound; /* the lower bound, fastest first; a line */
     size_t bound_count;
-    const harpe_point *plans; /* dots, fastest first; the fastest plan and the plan with the least
-                                 energy get labels */
+    const harpe_frontier_row *plans; /* dots, fastest first; the fastest plan and the plan with the
+                                        least energy get labels */
     size_t plan_count;
-    bool has_reference; /* every instruction at its highest frequency; the reference for savings */
-    harpe_point reference;
-    const harpe_point *one_clock; /* plans with one clock for all GPUs */
+    harpe_frontier_row reference; /* every instruction at its highest frequency; time and energy */
+    const harpe_frontier_row *one_clock; /* plans with one clock for all GPUs */
     size_t one_clock_count;
-    double width, height; /* 0: 860 x 500 */
 } harpe_frontier_picture;
 
 /* Draws a frontier. `bound` or `plans` must have at least one point. */
-harpe_status harpe_draw_frontier(const harpe_frontier_picture *picture, harpe_image_format format,
+harpe_status harpe_draw_frontier(const harpe_frontier_picture *picture, bool in_page,
                                  harpe_text *out, harpe_error *error);
 
 /* ---- Pipeline -------------------------------------------------------------------------------- */
@@ -68,14 +58,14 @@ typedef enum harpe_box_kind {
 
 /* One instruction in time. */
 typedef struct harpe_pipeline_box {
-    int rank;
+    int rank; /* below the picture's rank_count */
     harpe_box_kind kind;
     int microbatch;    /* -1: none */
     const char *name;  /* of an activity; NULL: the kind and the microbatch name the box */
     int frequency_mhz; /* 0: not known */
-    double start_s;
-    double duration_s;
-    double power_w; /* energy / duration */
+    double start_s;    /* >= 0 */
+    double duration_s; /* >= 0 */
+    double power_w;    /* energy / duration */
 } harpe_pipeline_box;
 
 typedef struct harpe_pipeline_panel {
@@ -90,22 +80,15 @@ typedef struct harpe_pipeline_panel {
 
 typedef struct harpe_pipeline_picture {
     const char *title;             /* may be NULL */
-    int rank_count;                /* >= 1; every box has a lower rank */
+    int rank_count;                /* >= 1 */
     const char *const *lane_names; /* [rank_count]; NULL: "rank 0", "rank 1", ... */
     double blocking_power_w;       /* shown in the key; < 0: not shown */
     int panel_count; /* 1 or 2, one below the other, with the same time axis and power scale */
     harpe_pipeline_panel panels[2];
 } harpe_pipeline_picture;
 
-harpe_status harpe_draw_pipeline(const harpe_pipeline_picture *picture, harpe_image_format format,
+harpe_status harpe_draw_pipeline(const harpe_pipeline_picture *picture, bool in_page,
                                  harpe_text *out, harpe_error *error);
-
-/* Finds one critical path of boxes placed by an earliest-first schedule. The search begins at a box
- * that ends last, and goes back to a box that ends exactly when the current box starts. It prefers
- * a box of the same rank, then a box with the same microbatch. `*path` contains box indices by
- * time; free it with free(). O(boxes * log boxes). */
-harpe_status harpe_pipeline_critical_path(const harpe_pipeline_box *boxes, size_t box_count,
-                                          size_t **path, size_t *path_count, harpe_error *error);
 
 /* ---- Fleets ---------------------------------------------------------------------------------- */
 
@@ -113,18 +96,19 @@ harpe_status harpe_pipeline_critical_path(const harpe_pipeline_box *boxes, size_
 typedef struct harpe_fleet_line {
     const char *label;
     size_t count;
-    const double *at_s; /* rising */
-    const double *power_w;
+    size_t step;           /* sample i is at_s[i * step] and power_w[i * step] */
+    const double *at_s;    /* rising */
+    const double *power_w; /* same count */
 } harpe_fleet_line;
 
 typedef struct harpe_fleet_band {
     double from_s, to_s;
-    const char *label; /* shown by formats with tooltips; may be NULL */
+    const char *label; /* a tooltip; may be NULL */
 } harpe_fleet_band;
 
 typedef struct harpe_fleet_picture {
     const char *title;              /* may be NULL */
-    double end_s;                   /* the picture shows the time from 0 to here */
+    double end_s;                   /* > 0; the picture shows the time from 0 to here */
     const harpe_fleet_line *budget; /* NULL: none */
     const harpe_fleet_line *lines;  /* 1 to 4; the first is drawn on top */
     size_t line_count;
@@ -132,38 +116,58 @@ typedef struct harpe_fleet_picture {
     size_t band_count;
 } harpe_fleet_picture;
 
-/* Draws the power of a fleet over time against its budget. */
-harpe_status harpe_draw_fleet(const harpe_fleet_picture *picture, harpe_image_format format,
-                              harpe_text *out, harpe_error *error);
+/* Draws the power of a fleet over time against its budget, for a file. */
+harpe_status harpe_draw_fleet(const harpe_fleet_picture *picture, harpe_text *out,
+                              harpe_error *error);
 
 /* ---- Cost models ----------------------------------------------------------------------------- */
 
-typedef struct harpe_cost_point {
-    int frequency_mhz; /* 0: measured without a set clock */
-    double time_s;
-    double effective_energy_j; /* energy - blocking power * time */
-    bool is_option;            /* Pareto-optimal, so the planner may choose it */
-} harpe_cost_point;
-
 /* One (stage, instruction). */
 typedef struct harpe_cost_panel {
-    const char *title; /* the instruction's name */
-    const harpe_cost_point *points;
-    size_t point_count;
-    const double *curve_time_s; /* the relaxation's curve, fastest first; may be empty */
-    const double *curve_effective_energy_j;
-    size_t curve_count;
+    const harpe_choice *choice;  /* its measured points, its options, and its curve */
+    const double *frequency_mhz; /* [point_count] of the points; NULL: those in the points */
 } harpe_cost_panel;
 
 typedef struct harpe_cost_model_picture {
     const char *title;              /* "Stage 3"; may be NULL */
     const char *curve_label;        /* "lower convex hull", "a*exp(b*t)+c" */
-    const harpe_cost_panel *panels; /* drawn side by side, up to three in a row; at most 24 */
-    size_t panel_count;
-    double blocking_power_w;
+    const harpe_cost_panel *panels; /* drawn side by side, up to three in a row */
+    size_t panel_count;             /* >= 1 */
 } harpe_cost_model_picture;
 
-harpe_status harpe_draw_cost_model(const harpe_cost_model_picture *picture,
-                                   harpe_image_format format, harpe_text *out, harpe_error *error);
+harpe_status harpe_draw_cost_model(const harpe_cost_model_picture *picture, bool in_page,
+                                   harpe_text *out, harpe_error *error);
+
+/* ---- Report ---------------------------------------------------------------------------------- */
+
+/* A line of a two-column list. */
+typedef struct harpe_report_fact {
+    const char *name;
+    const char *value;
+} harpe_report_fact;
+
+/* Initialise with zeros, then set the members that you have. A text may contain any bytes. */
+typedef struct harpe_report {
+    const char *title;     /* "gpt3-175b_a100.csv, 8 stages, 12 microbatches" */
+    const char *version;   /* version of Harpe */
+    const char *directory; /* directory of the plan files as the user wrote it; shown in commands */
+    const harpe_report_fact *facts; /* schedule, blocking power, cost model, solver time ... */
+    size_t fact_count;
+    const char *const *arguments; /* the command line, beginning with the program's name */
+    size_t argument_count;
+    harpe_frontier_picture frontier; /* without titles; at least one plan */
+    const harpe_problem *problem;    /* of the plans */
+    const int *const *frequency_mhz; /* [plan_count] of all instructions, for timelines; NULL: none,
+                                      * as for a graph */
+    const harpe_pipeline_picture *pipelines; /* may be empty */
+    size_t pipeline_count;
+    const harpe_cost_model_picture *cost_models; /* one for each different stage; may be empty */
+    size_t cost_model_count;
+} harpe_report;
+
+/* Appends report.html: one file with the information about a frontier, which a browser can open
+ * from a disk without a network. If scripts run, the dashboard's components (web/) replace the
+ * pictures of frontier and pipelines. */
+harpe_status harpe_report_write(const harpe_report *report, harpe_text *out, harpe_error *error);
 
 #endif

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the page and its sections, from top to bottom. report_tables.c writes tables,
- * report_data.c writes the data for the script, and report_style.c contains the style. The page
- * contains all information even if scripts do not run. */
-#include "draw/report.h"
-
+/* Writes the page and its sections, from top to bottom. report_data.c writes the data for the
+ * script, and web/report/report.css is the style. The page contains all information even if scripts
+ * do not run. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,73 +9,96 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
-#include "base/number_print.h"
-#include "draw/axis.h"
-#include "draw/palette.h"
-#include "draw/report_data.h"
-#include "draw/report_savings.h"
-#include "draw/report_tables.h"
+#include "draw/draw_internal.h"
 
 #define COST_PANELS_MAX 24 /* panels in the page; more panels are only in separate files */
-#define POINTS_MAX 1000000
+#define ROWS_MAX 400       /* rows of the folded table */
 /* The place where the script puts the elements that replace a section's pictures. */
 #define INTERACTIVE "<div class=\"interactive\"></div>\n"
 
+/* The same time, summed up in another order, may be longer by this share. */
+#define SLACK 1e-9
+
 /* Writes escaped text, and replaces characters that a page must not contain. */
 static void put_text(harpe_text *out, const char *text) {
-    size_t size = text ? strlen(text) + 4 : 4;
+    size_t size = strlen(text) + 4;
     char *clean = harpe_calloc(size, 1);
-    if (!clean) {
-        out->failed = true;
-        return;
-    }
-    harpe_text_html(out, harpe_clean_text(clean, size, text));
+    out->failed |= !clean;
+    if (clean) harpe_text_html(out, harpe_clean_text(clean, size, text));
     free(clean);
 }
 
 static void put(harpe_text *out, const char *html) { harpe_text_append(out, html, strlen(html)); }
-
-static void put_palette(harpe_text *out, bool dark) {
-    for (int ink = 0; ink < HARPE_INK_COUNT; ink++) {
-        harpe_text_printf(out, "--%s:#%06x;", harpe_ink_name((harpe_ink)ink),
-                          harpe_ink_rgb((harpe_ink)ink, dark));
-    }
-}
 
 static void put_head(const harpe_report *report, harpe_text *out) {
     put(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
              "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
              "<meta name=\"color-scheme\" content=\"light dark\">\n"
              "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-             "style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n<title>");
-    put_text(out, report->title ? report->title : "Frontier");
+             "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n<title>");
+    put_text(out, report->title);
     put(out, " \xe2\x80\x93 Harpe</title>\n<style>\n:root{");
-    put_palette(out, false);
+    harpe_put_inks(out, false);
     put(out, "}\n@media (prefers-color-scheme:dark){:root{");
-    put_palette(out, true);
+    harpe_put_inks(out, true);
     put(out, "}}\n@media print{:root{");
-    put_palette(out, false);
+    harpe_put_inks(out, false);
     put(out, "}}\n");
-    put(out, harpe_report_style);
-    harpe_text_append(out, (const char *)harpe_report_chart_style, harpe_report_chart_style_size);
-    put(out, "</style>\n</head>\n<body>\n<main>\n");
+    harpe_text_append(out, (const char *)harpe_report_style, harpe_report_style_size);
+    put(out, "</style>\n</head>\n<body>\n<main>\n<header><p class=\"brand\">Harpe: time and energy "
+             "of ");
+    put(out, report->problem->graph ? "training</p><h1>" : "pipeline training</p><h1>");
+    put_text(out, report->title);
+    put(out, "</h1></header>\n");
 }
+
+/* ---- Comparisons ----------------------------------------------------------------------------- */
+
+size_t harpe_report_best_within(const harpe_report *report, double time_s) {
+    const harpe_frontier_row *plans = report->frontier.plans;
+    size_t count = report->frontier.plan_count, best = count;
+    for (size_t i = 0; i < count; i++)
+        if (plans[i].time_s <= time_s * (1.0 + SLACK) &&
+            (best == count || plans[i].energy_j < plans[best].energy_j))
+            best = i;
+    return best;
+}
+
+/* Returns the plan with one clock that needs the least energy within a time, or within that of the
+ * reference if it is longer; NULL: there is none. */
+static const harpe_frontier_row *one_clock_within(const harpe_report *report, double time_s) {
+    const harpe_frontier_row *best = NULL;
+    double most_s = fmax(time_s, report->frontier.reference.time_s) * (1.0 + SLACK);
+    for (size_t i = 0; i < report->frontier.one_clock_count; i++) {
+        const harpe_frontier_row *row = &report->frontier.one_clock[i];
+        if (row->time_s <= most_s && (!best || row->energy_j < best->energy_j)) best = row;
+    }
+    return best;
+}
+
+/* Returns how much less energy a plan needs than the plan with one clock, in percent. */
+static double one_clock_savings(const harpe_report *report, const harpe_frontier_row *plan,
+                                double most_s) {
+    const harpe_frontier_row *other = one_clock_within(report, most_s);
+    return other ? (1.0 - plan->energy_j / other->energy_j) * 100.0 : 0.0;
+}
+
+/* ---- Headlines ------------------------------------------------------------------------------- */
 
 /* Writes what one clock for all GPUs saves within a time, and what a plan saves against it. */
 static void put_one_clock(const harpe_report *report, harpe_text *out,
-                          const harpe_report_plan *plan, double most_s) {
+                          const harpe_frontier_row *plan, double most_s) {
     char number[HARPE_NUMBER_SIZE];
-    const harpe_report_point *other = harpe_report_one_clock(report, most_s);
-    if (!other || report->reference.energy_j <= 0.0) return;
-    double savings = harpe_report_one_clock_savings(report, plan, most_s);
-    put(out, "<div>");
-    harpe_text_printf(out, "%s %s than ", harpe_format_percent(number, savings),
+    const harpe_frontier_row *other = one_clock_within(report, most_s);
+    if (!other) return;
+    double savings = one_clock_savings(report, plan, most_s);
+    harpe_text_printf(out, "<div>%s %s than ", harpe_format_percent(number, savings),
                       savings >= -0.005 ? "less" : "more");
-    if (other->frequency_mhz > 0)
-        harpe_text_printf(out, "one clock, %d MHz, which ", other->frequency_mhz);
+    if (other->one_clock_mhz > 0)
+        harpe_text_printf(out, "one clock, %d MHz, which ", other->one_clock_mhz);
     else
         put(out, "the highest clocks, which ");
-    double own = (1.0 - other->energy_j / report->reference.energy_j) * 100.0;
+    double own = (1.0 - other->energy_j / report->frontier.reference.energy_j) * 100.0;
     harpe_text_printf(out, "saves %s</div>", harpe_format_percent(number, own));
 }
 
@@ -85,90 +106,152 @@ static void put_one_clock(const harpe_report *report, harpe_text *out,
 static void put_headline(const harpe_report *report, harpe_text *out, const char *name,
                          size_t index, double most_s) {
     char number[HARPE_NUMBER_SIZE];
-    const harpe_report_plan *plan = &report->plans[index];
-    double savings = harpe_report_savings(report, plan);
-    double slowdown = harpe_report_slowdown(report, plan);
-    put(out, "<div class=\"headline\"><div class=\"name\">");
-    put(out, name);
+    const harpe_frontier_row *plan = &report->frontier.plans[index];
+    double savings = plan->savings_percent, slowdown = plan->slowdown_percent;
+    harpe_text_printf(out,
+                      "<div class=\"headline\"><div class=\"name\">%s</div>"
+                      "<div class=\"number\">%s</div><div>%s energy, ",
+                      name, harpe_format_percent(number, savings),
+                      savings >= -0.005 ? "less" : "more");
+    if (fabs(slowdown) < 0.005)
+        put(out, "the same time");
+    else
+        harpe_text_printf(out, "%s %s", harpe_format_percent(number, slowdown),
+                          slowdown > 0.0 ? "slower" : "faster");
     put(out, "</div>");
-    if (report->has_reference) {
-        harpe_text_printf(out, "<div class=\"number\">%s</div><div>%s energy, ",
-                          harpe_format_percent(number, savings),
-                          savings >= -0.005 ? "less" : "more");
-        if (fabs(slowdown) < 0.005) {
-            put(out, "the same time");
-        } else {
-            harpe_text_printf(out, "%s %s", harpe_format_percent(number, slowdown),
-                              slowdown > 0.0 ? "slower" : "faster");
-        }
-        put(out, "</div>");
-        put_one_clock(report, out, plan, most_s);
-    } else {
-        harpe_text_printf(out, "<div class=\"number\">%s</div>",
-                          harpe_format_energy(number, plan->energy_j));
-    }
-    harpe_text_printf(out, "<div class=\"detail\">plan %d: %s, ", plan->number,
-                      harpe_format_time(number, plan->time_s));
-    harpe_text_printf(out, "%s</div></div>\n", harpe_format_energy(number, plan->energy_j));
+    put_one_clock(report, out, plan, most_s);
+    harpe_text_printf(out, "<div class=\"detail\">plan %d: %s, %s</div></div>\n", plan->plan,
+                      HARPE_TIME(plan->time_s), HARPE_ENERGY(plan->energy_j));
 }
 
 static void put_headlines(const harpe_report *report, harpe_text *out) {
-    double reference_s = report->has_reference ? report->reference.time_s : report->plans[0].time_s;
+    const harpe_frontier_picture *frontier = &report->frontier;
+    double reference_s = frontier->reference.time_s;
     put(out, "<section class=\"headlines\" aria-label=\"Headline numbers\">\n");
     size_t least = harpe_report_best_within(report, INFINITY);
     size_t same_time = harpe_report_best_within(report, reference_s);
     size_t within = harpe_report_best_within(report, reference_s * 1.05);
-    if (same_time < report->plan_count && same_time != least)
+    if (same_time < frontier->plan_count && same_time != least)
         put_headline(report, out, "Without any slowdown", same_time, reference_s);
     else if (same_time != least)
-        put_headline(report, out, "Fastest plan", 0, report->plans[0].time_s);
-    if (within < report->plan_count && within != least && within != same_time)
+        put_headline(report, out, "Fastest plan", 0, frontier->plans[0].time_s);
+    if (within < frontier->plan_count && within != least && within != same_time)
         put_headline(report, out, "At most 5 % slower", within, reference_s * 1.05);
-    put_headline(report, out, "Least energy", least, report->plans[least].time_s);
-    put(out, "</section>\n");
-    if (!report->has_reference) return;
-    char number[HARPE_NUMBER_SIZE];
+    put_headline(report, out, "Least energy", least, frontier->plans[least].time_s);
     harpe_text_printf(out,
-                      "<p class=\"note\">Compared with every %s at its highest "
-                      "profiled frequency: %s and ",
-                      report->is_of_graph ? "activity" : "instruction",
-                      harpe_format_time(number, report->reference.time_s));
-    harpe_text_printf(out, "%s per iteration.",
-                      harpe_format_energy(number, report->reference.energy_j));
-    if (report->one_clock_count > 0)
-        put(out, " One clock is the best clock for all GPUs in the same time.");
-    put(out, "</p>\n");
+                      "</section>\n<p class=\"note\">Compared with every %s at its highest "
+                      "profiled frequency: %s and %s per iteration.%s</p>\n",
+                      report->problem->graph ? "activity" : "instruction", HARPE_TIME(reference_s),
+                      HARPE_ENERGY(frontier->reference.energy_j),
+                      frontier->one_clock_count > 0
+                          ? " One clock is the best clock for all GPUs in the same time."
+                          : "");
 }
 
+/* ---- Tables ---------------------------------------------------------------------------------- */
+
+static void put_cell(harpe_text *out, double value, int decimals) {
+    char number[HARPE_NUMBER_SIZE];
+    harpe_format_fixed(number, fabs(value), decimals);
+    bool is_negative = value < 0.0 && strpbrk(number, "123456789"); /* no minus sign before 0.00 */
+    harpe_text_printf(out, "<td>%s%s</td>", is_negative ? "\xe2\x88\x92" : "", number);
+}
+
+/* Begins a table in a region that the keyboard can scroll. Columns that a narrow screen shows first
+ * come first. */
+static void put_table_head(const harpe_report *report, harpe_text *out, bool has_names) {
+    harpe_text_printf(out,
+                      "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"%s\">"
+                      "<table>\n<thead><tr>%s",
+                      has_names ? "Plans to choose from" : "Plans", has_names ? "<td></td>" : "");
+    put(out, "<th>plan</th><th>saved<br><small>%</small></th>");
+    if (report->frontier.one_clock_count > 0)
+        put(out, "<th>against one clock<br><small>%</small></th>");
+    put(out, "<th>slower<br><small>%</small></th><th>time<br><small>s</small></th>"
+             "<th>energy<br><small>J</small></th><th>lower bound<br><small>J</small></th>"
+             "<th>gap<br><small>%</small></th><th>waiting<br><small>J</small></th>");
+    if (report->frontier.plans[0].overhead_energy_j > 0)
+        put(out, "<th>overhead<br><small>J</small></th>");
+    put(out, "<th>per GPU<br><small>W</small></th><th>peak<br><small>W</small></th>"
+             "<th>swing<br><small>W</small></th></tr></thead>\n<tbody>\n");
+}
+
+/* Writes the row of a plan. It is compared with one clock for all GPUs within `most_s`. */
+static void put_row(const harpe_report *report, harpe_text *out, const char *name,
+                    const harpe_frontier_row *plan, double most_s) {
+    int energy_decimals = plan->energy_j < 100.0 ? 3 : plan->energy_j < 1e5 ? 1 : 0;
+    put(out, "<tr>");
+    if (name) harpe_text_printf(out, "<th class=\"text\" scope=\"row\">%s</th>", name);
+    harpe_text_printf(out, "<td>%d</td>", plan->plan);
+    put_cell(out, plan->savings_percent, 2);
+    if (report->frontier.one_clock_count > 0)
+        put_cell(out, one_clock_savings(report, plan, most_s), 2);
+    put_cell(out, plan->slowdown_percent, 2);
+    put_cell(out, plan->time_s, plan->time_s < 1.0 ? 5 : 4);
+    put_cell(out, plan->energy_j, energy_decimals);
+    put_cell(out, plan->lower_bound_j, energy_decimals);
+    put_cell(out, plan->gap_percent, 3);
+    put_cell(out, plan->blocking_energy_j, energy_decimals);
+    if (report->frontier.plans[0].overhead_energy_j > 0)
+        put_cell(out, plan->overhead_energy_j, energy_decimals);
+    put_cell(out, plan->average_power_w, 1);
+    put_cell(out, plan->peak_power_w, 0);
+    put_cell(out, plan->swing_w, 0);
+    put(out, "</tr>\n");
+}
+
+/* Writes a short table of the most useful plans. */
+static void put_key_rows(const harpe_report *report, harpe_text *out) {
+    static const struct {
+        const char *name;
+        double slowdown;
+    } rows[] = {
+        {"no slowdown", 0.0},        {"at most 1 % slower", 1.0},   {"at most 2 % slower", 2.0},
+        {"at most 5 % slower", 5.0}, {"at most 10 % slower", 10.0}, {"least energy", INFINITY},
+    };
+    const harpe_frontier_row *plans = report->frontier.plans;
+    double reference_s = report->frontier.reference.time_s;
+    put_table_head(report, out, true);
+    put_row(report, out, "fastest", &plans[0], plans[0].time_s);
+    size_t least = harpe_report_best_within(report, INFINITY), before = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        bool is_last = isinf(rows[i].slowdown);
+        double most_s =
+            is_last ? plans[least].time_s : reference_s * (1.0 + rows[i].slowdown / 100.0);
+        size_t best = is_last ? least : harpe_report_best_within(report, most_s);
+        if (best == report->frontier.plan_count || best == before || (best == least && !is_last))
+            continue;
+        put_row(report, out, rows[i].name, &plans[best], most_s);
+        before = best;
+    }
+    put(out, "</tbody></table></div>\n");
+}
+
+/* Writes a folded table of all plans. */
+static void put_all_rows(const harpe_report *report, harpe_text *out) {
+    size_t count = report->frontier.plan_count, step = (count + ROWS_MAX - 1) / ROWS_MAX;
+    if (step <= 1)
+        harpe_text_printf(out, "<details><summary>All %zu plans</summary>\n", count);
+    else
+        harpe_text_printf(out,
+                          "<details><summary>One in %zu of %zu plans (all are in frontier.csv)"
+                          "</summary>\n",
+                          step, count);
+    put_table_head(report, out, false);
+    for (size_t i = 0; i < count; i += step)
+        put_row(report, out, NULL, &report->frontier.plans[i], report->frontier.plans[i].time_s);
+    put(out, "</tbody></table></div>\n</details>\n");
+}
+
+/* ---- Pictures -------------------------------------------------------------------------------- */
+
 static harpe_status put_frontier(const harpe_report *report, harpe_text *out, harpe_error *error) {
-    harpe_point *points =
-        harpe_calloc(report->plan_count + report->one_clock_count, sizeof *points);
-    if (!points) return harpe_fail_memory(error);
-    for (size_t i = 0; i < report->plan_count; i++)
-        points[i] = (harpe_point){report->plans[i].time_s, report->plans[i].energy_j};
-    harpe_point *one_clock = points + report->plan_count;
-    for (size_t i = 0; i < report->one_clock_count; i++)
-        one_clock[i] = (harpe_point){report->one_clock[i].time_s, report->one_clock[i].energy_j};
-    harpe_frontier_picture picture = {.bound = report->bound,
-                                      .bound_count = report->bound_count,
-                                      .plans = points,
-                                      .plan_count = report->plan_count,
-                                      .one_clock = one_clock,
-                                      .one_clock_count = report->one_clock_count,
-                                      .has_reference = report->has_reference,
-                                      .reference = report->reference,
-                                      .width = 900.0,
-                                      .height = 460.0};
-    put(out, "<section id=\"frontier\">\n<h2>Frontier</h2>\n<figure class=\"frontier wide\">\n");
-    harpe_status status = harpe_draw_frontier(&picture, HARPE_IMAGE_HTML, out, error);
-    picture.width = 400.0;
-    picture.height = 380.0;
-    put(out, "</figure>\n<figure class=\"frontier narrow\">\n");
-    if (status == HARPE_OK) status = harpe_draw_frontier(&picture, HARPE_IMAGE_HTML, out, error);
-    put(out, "</figure>\n");
-    free(points);
-    put(out, INTERACTIVE);
-    harpe_report_put_tables(report, out);
+    put(out, "<section id=\"frontier\">\n<h2>Frontier</h2>\n<figure class=\"frontier scroll\" "
+             "tabindex=\"0\" aria-label=\"Frontier\">\n");
+    harpe_status status = harpe_draw_frontier(&report->frontier, true, out, error);
+    put(out, "</figure>\n" INTERACTIVE);
+    put_key_rows(report, out);
+    if (report->frontier.plan_count > 1) put_all_rows(report, out);
     put(out, "</section>\n");
     return status;
 }
@@ -176,7 +259,7 @@ static harpe_status put_frontier(const harpe_report *report, harpe_text *out, ha
 static harpe_status put_pipelines(const harpe_report *report, harpe_text *out, harpe_error *error) {
     harpe_status status = HARPE_OK;
     if (report->pipeline_count == 0) return status;
-    if (report->is_of_graph) {
+    if (report->problem->graph) {
         put(out,
             "<section id=\"pipeline\">\n<h2>Iteration</h2>\n<p>Each lane is a resource, each box "
             "an activity, its colour the power it draws. Activities without a resource are in "
@@ -190,7 +273,7 @@ static harpe_status put_pipelines(const harpe_report *report, harpe_text *out, h
     }
     for (size_t i = 0; i < report->pipeline_count && status == HARPE_OK; i++) {
         put(out, "<figure class=\"scroll\" tabindex=\"0\" aria-label=\"Pipeline\">\n");
-        status = harpe_draw_pipeline(&report->pipelines[i], HARPE_IMAGE_HTML, out, error);
+        status = harpe_draw_pipeline(&report->pipelines[i], true, out, error);
         put(out, "</figure>\n");
     }
     put(out, INTERACTIVE "</section>\n");
@@ -213,7 +296,7 @@ static harpe_status put_cost_model(const harpe_cost_model_picture *model, size_t
         one.panels = &model->panels[i];
         one.panel_count = 1;
         put(out, "<figure>\n");
-        status = harpe_draw_cost_model(&one, HARPE_IMAGE_HTML, out, error);
+        status = harpe_draw_cost_model(&one, true, out, error);
         put(out, "</figure>\n");
         *room -= 1;
     }
@@ -239,6 +322,8 @@ static harpe_status put_cost_models(const harpe_report *report, harpe_text *out,
     put(out, "</section>\n");
     return status;
 }
+
+/* ---- Words ----------------------------------------------------------------------------------- */
 
 static bool needs_quotes(const char *argument) {
     return argument[0] == '\0' ||
@@ -268,13 +353,13 @@ static void put_argument(harpe_text *out, const char *argument) {
 }
 
 static void put_use(const harpe_report *report, harpe_text *out) {
-    const char *directory = report->directory ? report->directory : ".";
-    size_t best = harpe_report_best_within(report, report->plans[0].time_s);
+    const harpe_frontier_row *plans = report->frontier.plans;
+    int best = plans[harpe_report_best_within(report, plans[0].time_s)].plan;
     put(out, "<section>\n<h2>Use a plan</h2>\n<p>Let Harpe choose one, for example the plan of "
              "least energy that is at most 5 % slower:</p>\n<pre>harpe choose ");
-    put_argument(out, directory);
+    put_argument(out, report->directory);
     put(out, " --max-slowdown 1.05</pre>\n<p>");
-    if (report->is_of_graph) {
+    if (report->problem->graph) {
         put(out, "or read the option of every activity from a plan's file, for example");
     } else {
         put(out, "or have <code>harpe serve</code> hand one to a training "
@@ -283,11 +368,9 @@ static void put_use(const harpe_report *report, harpe_text *out) {
     put(out, "</p>\n<pre>");
     /* the directory and the name form one argument */
     harpe_text path = {0};
-    if (report->is_of_graph)
-        harpe_text_printf(&path, "%s/plan_%05d.json", directory, report->plans[best].number);
-    else
-        harpe_text_printf(&path, "%s/freqs_pipeline_%05d.py", directory,
-                          report->plans[best].number);
+    harpe_text_printf(&path,
+                      report->problem->graph ? "%s/plan_%05d.json" : "%s/freqs_pipeline_%05d.py",
+                      report->directory, best);
     if (path.failed)
         out->failed = true;
     else
@@ -299,7 +382,7 @@ static void put_use(const harpe_report *report, harpe_text *out) {
 
 static void put_reading(const harpe_report *report, harpe_text *out) {
     put(out, "<section>\n<h2>How to read this</h2>\n<ul>\n<li>");
-    if (report->is_of_graph) {
+    if (report->problem->graph) {
         put(out, "A plan gives every activity one of its options. Its time and energy come from "
                  "the options of the graph: the longest path over their times, and the energies "
                  "of the activities plus the energy of waiting resources.</li>\n<li>The lower "
@@ -335,79 +418,31 @@ static void put_facts(const harpe_report *report, harpe_text *out) {
         put(out, "<pre>");
         for (size_t i = 0; i < report->argument_count; i++) {
             put(out, i > 0 ? " " : "");
-            put_argument(out, report->arguments[i] ? report->arguments[i] : "");
+            put_argument(out, report->arguments[i]);
         }
         put(out, "</pre>\n");
     }
     put(out, "</section>\n");
 }
 
-static harpe_status check_report(const harpe_report *report, harpe_error *error) {
-    if (report->plan_count == 0)
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "report: there is no plan to report");
-    if (report->plan_count > POINTS_MAX) {
-        return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "report: %zu plans, at most %d fit",
-                          report->plan_count, POINTS_MAX);
-    }
-    for (size_t i = 0; i < report->plan_count; i++) {
-        const harpe_report_plan *plan = &report->plans[i];
-        const double numbers[] = {plan->time_s,
-                                  plan->energy_j,
-                                  plan->lower_bound_j,
-                                  plan->compute_energy_j,
-                                  plan->blocking_energy_j,
-                                  plan->average_power_w,
-                                  plan->overhead_energy_j,
-                                  plan->peak_power_w,
-                                  plan->swing_w};
-        for (size_t k = 0; k < sizeof numbers / sizeof numbers[0]; k++) {
-            if (!harpe_is_drawable(numbers[k])) {
-                return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                                  "report: plan %d has a number that is not usable", plan->number);
-            }
-        }
-    }
-    return report->timeline ? harpe_report_check_timeline(report->timeline, error) : HARPE_OK;
-}
-
-static harpe_status put_page(const harpe_report *report, harpe_text *out, harpe_error *error) {
+harpe_status harpe_report_write(const harpe_report *report, harpe_text *out, harpe_error *error) {
+    size_t before = out->length;
     put_head(report, out);
-    harpe_text_printf(out,
-                      "<header><p class=\"brand\">Harpe: time and energy of %straining</p><h1>",
-                      report->is_of_graph ? "" : "pipeline ");
-    put_text(out, report->title ? report->title : "Frontier");
-    put(out, "</h1></header>\n");
     put_headlines(report, out);
     harpe_status status = put_frontier(report, out, error);
     if (status == HARPE_OK) status = put_pipelines(report, out, error);
-    if (status != HARPE_OK) return status;
-    put_use(report, out);
-    status = put_cost_models(report, out, error);
-    if (status != HARPE_OK) return status;
+    if (status == HARPE_OK) {
+        put_use(report, out);
+        status = put_cost_models(report, out, error);
+    }
     put_reading(report, out);
     put_facts(report, out);
     put(out, "</main>\n");
-    status = harpe_report_put_data(report, out, error);
+    harpe_report_put_data(report, out);
     put(out, "<script type=\"module\">");
     harpe_text_append(out, (const char *)harpe_report_script, harpe_report_script_size);
     put(out, "</script>\n</body>\n</html>\n");
-    return status;
-}
-
-harpe_status harpe_report_write(const harpe_report *report, harpe_text *out, harpe_error *error) {
-    harpe_status status = check_report(report, error);
-    if (status != HARPE_OK) return status;
-    harpe_text page = {0};
-    status = put_page(report, &page, error);
-    if (status == HARPE_OK && page.failed) status = harpe_fail_memory(error);
-    if (status == HARPE_OK) {
-        size_t before = out->length;
-        harpe_text_append(out, page.data, page.length);
-        if (out->failed) {
-            out->length = before;
-            status = harpe_fail_memory(error);
-        }
-    }
-    harpe_text_free(&page);
+    if (status == HARPE_OK && out->failed) status = harpe_fail_memory(error);
+    if (status != HARPE_OK) out->length = before;
     return status;
 }

@@ -8,14 +8,14 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clean.h"
 #include "base/error.h"
 #include "base/format.h"
 #include "base/number_print.h"
-#include "draw/axis.h"
-#include "draw/palette.h"
+#include "draw/draw_internal.h"
 
 static void fixed_numbers_round_and_keep_their_zeros(void **state) {
     (void)state;
@@ -227,15 +227,43 @@ static void padding_opens_an_empty_range(void **state) {
     assert_true(zero.low < 0.0 && zero.high > 0.0);
 }
 
-static void labels_do_not_overlap_while_there_is_room(void **state) {
+static void labels_do_not_overlap(void **state) {
     (void)state;
     harpe_label_field field = {.bounds = {0, 0, 600, 400}};
-    for (int i = 0; i < 6; i++) {
-        double overlap = 1.0;
-        harpe_label_place(&field, 300.0, 200.0, 60.0, 14.0, &overlap);
-        assert_true(overlap == 0.0);
+    harpe_text out = {0};
+    harpe_svg svg = harpe_svg_begin(&out, true, 600.0, 400.0, "labels");
+    harpe_text_style style = {.size = 10.0};
+    size_t drawn[2];
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < (round == 0 ? 6 : 100); i++)
+            harpe_draw_label(&svg, &field, (harpe_xy){300.0, 200.0}, &style, "a label", NULL,
+                             false);
+        drawn[round] = field.taken_count;
     }
-    harpe_label_field_free(&field);
+    assert_int_equal(drawn[0], 6);
+    assert_in_range(drawn[1], 7, 60); /* and then there is no room */
+    for (size_t i = 0; i < field.taken_count; i++)
+        for (size_t k = 0; k < i; k++) {
+            const harpe_area *a = &field.taken[i], *b = &field.taken[k];
+            assert_true(a->right <= b->left || b->right <= a->left || a->bottom <= b->top ||
+                        b->bottom <= a->top);
+        }
+    harpe_draw_label(&svg, &field, (harpe_xy){300.0, 200.0}, &style, "needed", NULL, true);
+    assert_int_equal(field.taken_count, drawn[1] + 1);
+    assert_int_equal(harpe_svg_end(&svg, NULL), HARPE_OK);
+    assert_non_null(strstr(out.data, ">needed</text>"));
+    harpe_text_free(&out);
+    free(field.taken);
+}
+
+static void widths_grow_with_the_text(void **state) {
+    (void)state;
+    harpe_text_style plain = {.size = 10.0}, bold = {.size = 10.0, .bold = true};
+    assert_true(harpe_text_width(&plain, "") == 0.0);
+    assert_true(fabs(harpe_text_width(&plain, "i") - 2.8) < 0.01);
+    assert_true(fabs(harpe_text_width(&plain, "Wait ~") - 34.3) < 0.01);
+    assert_true(harpe_text_width(&bold, "Wait") > harpe_text_width(&plain, "Wait"));
+    assert_true(harpe_text_width(&plain, "\xe2\x88\x92") == harpe_text_width(&plain, "\xc3\x97"));
 }
 
 static double luma(uint32_t rgb) {
@@ -295,7 +323,8 @@ int main(void) {
         cmocka_unit_test(ticks_are_round_and_inside),
         cmocka_unit_test(ticks_of_an_empty_range_are_none),
         cmocka_unit_test(padding_opens_an_empty_range),
-        cmocka_unit_test(labels_do_not_overlap_while_there_is_room),
+        cmocka_unit_test(labels_do_not_overlap),
+        cmocka_unit_test(widths_grow_with_the_text),
         cmocka_unit_test(heat_darkens_steadily),
         cmocka_unit_test(text_is_readable_on_everything),
     };

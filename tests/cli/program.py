@@ -20,7 +20,7 @@ LIMIT_S = 600  # of every wait: far more than a loaded machine needs
 
 
 def environment(**changes):
-    values = dict(os.environ, LSAN_OPTIONS=f"suppressions={HERE / 'lsan.supp'}:print_suppressions=0")
+    values = dict(os.environ)
     values.update(changes)
     return values
 

@@ -117,9 +117,9 @@ class Plan(ProgramTest):
     def test_the_directory_is_complete(self):
         self.plan()
         found = {p.name for p in (self.path / "plans").iterdir()}
-        for name in ["frontier.csv", "bound.csv", "plan.json", "report.html", "frontier.png",
-                     "frontier.svg", "pipeline_fastest.png", "pipeline_fastest.svg",
-                     "pipeline_minimum_energy.png", "cost_model_stage_00.png"]:
+        for name in ["frontier.csv", "bound.csv", "plan.json", "report.html", "frontier.svg",
+                     "pipeline_fastest.svg", "pipeline_minimum_energy.svg",
+                     "cost_model_stage_00.svg"]:
             self.assertIn(name, found)
         count = len(rows(self.path / "plans" / "frontier.csv"))
         self.assertGreater(count, 10)

@@ -108,13 +108,11 @@ def first_line_missing(shown, real):
 
 
 def environment():
-    suppressions = SOURCE / "tests" / "cli" / "lsan.supp"
     return dict(os.environ, PATH=f"{HARPE.parent}:{os.environ['PATH']}", NO_COLOR="1",
                 # Lets compilers and Python find Harpe as if it were installed.
                 CPATH=str(SOURCE / "include"), LIBRARY_PATH=str(BINARY), LD_LIBRARY_PATH=str(BINARY),
                 PYTHONPATH=str(SOURCE / "python"), HARPE_LIBRARY=str(BINARY / "libharpe.so"),
-                PYTHONDONTWRITEBYTECODE="1",
-                LSAN_OPTIONS=f"suppressions={suppressions}:print_suppressions=0")
+                PYTHONDONTWRITEBYTECODE="1")
 
 
 def shell(text, directory):

@@ -146,18 +146,14 @@ static harpe_status print_json(const days *d, harpe_error *error) {
 
 /* ---- The picture ----------------------------------------------------------------------------- */
 
-/* Copies samples into arrays for a line. `is_budget` chooses the budget. */
-static bool fill_line(const harpe_fleet_day *day, bool is_budget, const char *label,
-                      harpe_fleet_line *line) {
-    double *at_s = harpe_calloc(day->sample_count, sizeof *at_s);
-    double *power_w = harpe_calloc(day->sample_count, sizeof *power_w);
-    *line = (harpe_fleet_line){label, day->sample_count, at_s, power_w};
-    if (!at_s || !power_w) return false;
-    for (size_t i = 0; i < day->sample_count; i++) {
-        at_s[i] = day->samples[i].at_s;
-        power_w[i] = is_budget ? day->samples[i].budget_w : day->samples[i].power_w;
-    }
-    return true;
+/* The samples as a line. `first_w` is the power of the first sample, or its budget. */
+static harpe_fleet_line line_of(const harpe_fleet_day *day, const double *first_w,
+                                const char *label) {
+    return (harpe_fleet_line){.label = label,
+                              .count = day->sample_count,
+                              .step = sizeof *day->samples / sizeof(double),
+                              .at_s = &day->samples->at_s,
+                              .power_w = first_w};
 }
 
 static harpe_fleet_band *make_bands(const harpe_fleet_file *file) {
@@ -169,44 +165,24 @@ static harpe_fleet_band *make_bands(const harpe_fleet_file *file) {
     return bands;
 }
 
-static harpe_image_format format_of(const char *path) {
-    const char *end = strrchr(path, '.');
-    if (end && strcmp(end, ".png") == 0) return HARPE_IMAGE_PNG;
-    if (end && strcmp(end, ".pdf") == 0) return HARPE_IMAGE_PDF;
-    return HARPE_IMAGE_SVG;
-}
-
-static harpe_status write_picture(const harpe_fleet_picture *picture, const char *path,
-                                  harpe_error *error) {
-    harpe_text text = {0};
-    harpe_status status = harpe_draw_fleet(picture, format_of(path), &text, error);
-    if (status == HARPE_OK) status = harpe_file_write(path, text.data, text.length, error);
-    harpe_text_free(&text);
-    return status;
-}
-
 static harpe_status draw(const days *d, const char *path, harpe_error *error) {
-    harpe_fleet_line lines[HARPE_FLEET_POLICY_COUNT] = {0}, budget = {0};
-    harpe_fleet_band *bands = make_bands(d->file);
-    bool has_memory = bands && fill_line(&d->day[0], true, "budget", &budget);
-    for (int p = 0; p < HARPE_FLEET_POLICY_COUNT && has_memory; p++)
-        has_memory = fill_line(&d->day[p], false, policy_names[p], &lines[p]);
+    harpe_fleet_line lines[HARPE_FLEET_POLICY_COUNT];
+    for (int p = 0; p < HARPE_FLEET_POLICY_COUNT; p++)
+        lines[p] = line_of(&d->day[p], &d->day[p].samples->power_w, policy_names[p]);
+    harpe_fleet_line budget = line_of(&d->day[0], &d->day[0].samples->budget_w, "budget");
     harpe_fleet_picture picture = {.title = "Power of the fleet and its budget",
                                    .end_s = d->file->horizon_s,
                                    .budget = d->file->groups[0].budget.watts < 0 ? NULL : &budget,
                                    .lines = lines,
                                    .line_count = HARPE_FLEET_POLICY_COUNT,
-                                   .bands = bands,
+                                   .bands = make_bands(d->file),
                                    .band_count = d->file->event_count};
-    harpe_status status =
-        has_memory ? write_picture(&picture, path, error) : harpe_fail_memory(error);
-    for (int p = 0; p < HARPE_FLEET_POLICY_COUNT; p++) {
-        free((void *)lines[p].at_s);
-        free((void *)lines[p].power_w);
-    }
-    free((void *)budget.at_s);
-    free((void *)budget.power_w);
-    free(bands);
+    if (!picture.bands) return harpe_fail_memory(error);
+    harpe_text text = {0};
+    harpe_status status = harpe_draw_fleet(&picture, &text, error);
+    if (status == HARPE_OK) status = harpe_file_write(path, text.data, text.length, error);
+    harpe_text_free(&text);
+    free((void *)picture.bands);
     return status;
 }
 
@@ -216,11 +192,11 @@ static harpe_status check_output(const harpe_fleet_arguments *arguments, harpe_e
     const char *path = arguments->output_path;
     if (!path) return HARPE_OK;
     const char *end = strrchr(path, '.');
-    if (!end ||
-        (strcmp(end, ".svg") != 0 && strcmp(end, ".png") != 0 && strcmp(end, ".pdf") != 0)) {
+    if (!end || strcmp(end, ".svg") != 0)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "--output: '%.200s' must end in .svg, .png or .pdf", path);
-    }
+                          "--output: '%.200s' must end in .svg; rsvg-convert or a browser makes "
+                          "PNG and PDF from SVG",
+                          path);
     if (arguments->force || access(path, F_OK) != 0) return HARPE_OK;
     return harpe_fail(error, HARPE_ALREADY_EXISTS,
                       "%s: already exists (choose another name, or --force to replace it)", path);

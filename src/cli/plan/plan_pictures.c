@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decides which pictures a plan directory has, and converts problem and plans to the plain arrays
- * that src/draw uses. src/draw decides how the pictures look. */
+/* Decides which pictures a plan directory has, and writes them and report.html, which contains
+ * them. src/draw decides how they look. A graph has a lane for each resource, and lanes below for
+ * activities without one; its lags and releases have no box. */
 #include "cli/plan/plan_pictures.h"
 
 #include <math.h>
@@ -8,17 +9,45 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <harpe/version.h>
+
+#include "base/array.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/text.h"
-#include "cli/plan/picture_parts.h"
-#include "cli/plan/plan_timeline.h"
+#include "cli/command.h"
+#include "cli/plan/plan_directory.h"
+#include "draw/draw.h"
+#include "plan/evaluate.h"
+#include "plan/graph.h"
 #include "plan/problem.h"
 #include "plan/schedule.h"
 
-/* Copies a text to the arena. Returns NULL when out of memory. */
-static char *keep_text(harpe_arena *arena, const char *text) {
-    return harpe_arena_strdup(arena, text, strlen(text));
-}
+enum {
+    PIPELINES_MAX = 2,
+    /* A deep pipeline would have too many pictures of stages, so only the first are drawn. */
+    COST_MODELS_MAX = 16,
+    COST_PANELS_MAX = 24,
+    /* Lanes for activities without a resource. If they need more, the boxes of the last lane
+     * overlap. */
+    FREE_LANES_MAX = 24,
+    TITLE_SIZE = 80,
+};
+
+/* All pointers point into the arena, the problem or the result. */
+typedef struct pictures {
+    harpe_arena arena;
+    const harpe_problem_input *input;
+    const harpe_problem *problem;
+    const harpe_plan_result *result;
+    harpe_frontier_picture frontier;
+    size_t pipeline_count;
+    harpe_pipeline_picture pipelines[PIPELINES_MAX];
+    const char *pipeline_names[PIPELINES_MAX]; /* of their files */
+    size_t cost_model_count;
+    harpe_cost_model_picture cost_models[COST_MODELS_MAX];
+    int cost_model_groups[COST_MODELS_MAX]; /* the first stage, or the resource, of each picture */
+} pictures;
 
 /* ---- Frontier -------------------------------------------------------------------------------- */
 
@@ -42,68 +71,43 @@ static char *make_subtitle(const harpe_problem_input *input, harpe_arena *arena)
                           microbatches, microbatches == 1 ? "" : "es",
                           harpe_schedule_name(input->schedule));
     }
-    char *subtitle = line.failed ? NULL : keep_text(arena, line.data);
+    char *subtitle = line.failed ? NULL : harpe_arena_strdup(arena, line.data, line.length);
     harpe_text_free(&line);
     return subtitle;
 }
 
-/* Collects the plans with one clock up to the time of the slowest plan. */
-static harpe_status collect_one_clock(const harpe_plan_result *result, harpe_pictures *pictures,
-                                      harpe_error *error) {
-    const harpe_one_clock_rows *of = &result->one_clock;
+static harpe_status collect_frontier(pictures *p, harpe_error *error) {
+    const harpe_plan_result *result = p->result;
     double slowest_s = result->all_maximum.time_s;
     for (size_t i = 0; i < result->row_count; i++)
         slowest_s = fmax(slowest_s, result->rows[i].time_s);
-    harpe_frontier_picture *frontier = &pictures->frontier;
-    harpe_point *points = harpe_arena_alloc(&pictures->arena, of->count, sizeof *points);
-    pictures->one_clock =
-        harpe_arena_alloc(&pictures->arena, of->count, sizeof *pictures->one_clock);
-    if (!points || !pictures->one_clock) return harpe_fail_memory(error);
-    for (size_t i = 0; i < of->count && of->rows[i].time_s <= slowest_s; i++) {
-        const harpe_frontier_row *row = &of->rows[i];
-        pictures->one_clock[i] =
-            (harpe_report_point){row->one_clock_mhz, row->time_s, row->energy_j};
-        points[i] = (harpe_point){row->time_s, row->energy_j};
-        frontier->one_clock_count = i + 1;
-    }
-    frontier->one_clock = points;
-    return HARPE_OK;
-}
-
-harpe_status harpe_pictures_collect_frontier(const harpe_problem_input *input,
-                                             const harpe_plan_result *result,
-                                             harpe_pictures *pictures, harpe_error *error) {
-    size_t bound_count = 0;
-    const harpe_frontier_vertex *vertices = harpe_frontier_vertices(result->frontier, &bound_count);
-    harpe_arena *arena = &pictures->arena;
-    harpe_point *bound = harpe_arena_alloc(arena, bound_count, sizeof *bound);
-    harpe_point *plans = harpe_arena_alloc(arena, result->row_count, sizeof *plans);
-    char *subtitle = make_subtitle(input, arena);
-    if (!bound || !plans || !subtitle) return harpe_fail_memory(error);
-    for (size_t i = 0; i < bound_count; i++)
-        bound[i] = (harpe_point){vertices[i].time_s, vertices[i].lower_bound_j};
-    for (size_t i = 0; i < result->row_count; i++)
-        plans[i] = (harpe_point){result->rows[i].time_s, result->rows[i].energy_j};
-    pictures->frontier = (harpe_frontier_picture){
+    size_t one_clock_count = 0; /* up to the time of the slowest plan */
+    while (one_clock_count < result->one_clock.count &&
+           result->one_clock.rows[one_clock_count].time_s <= slowest_s)
+        one_clock_count++;
+    p->frontier = (harpe_frontier_picture){
         .title = "Time-energy frontier",
-        .subtitle = subtitle,
-        .bound = bound,
-        .bound_count = bound_count,
-        .plans = plans,
+        .subtitle = make_subtitle(p->input, &p->arena),
+        .plans = result->rows,
         .plan_count = result->row_count,
-        .has_reference = true,
-        .reference = {result->all_maximum.time_s, result->all_maximum.energy_j},
+        .reference = {.time_s = result->all_maximum.time_s,
+                      .energy_j = result->all_maximum.energy_j},
+        .one_clock = result->one_clock.rows,
+        .one_clock_count = one_clock_count,
     };
-    return collect_one_clock(result, pictures, error);
+    p->frontier.bound = harpe_frontier_vertices(result->frontier, &p->frontier.bound_count);
+    return p->frontier.subtitle ? HARPE_OK : harpe_fail_memory(error);
 }
 
 /* ---- Pipelines ------------------------------------------------------------------------------- */
 
-static const harpe_profile_point *point_at(const harpe_choice *choice, int frequency_mhz) {
-    for (size_t i = 0; i < choice->point_count; i++)
-        if (choice->points[i].frequency_mhz == frequency_mhz) return &choice->points[i];
-    return &choice->points[0];
-}
+/* A plan as it runs, by instruction. */
+typedef struct running {
+    const harpe_problem *problem;
+    const harpe_profile_point **points;
+    double *start_s;
+    int32_t *box_of; /* -1: none */
+} running;
 
 static harpe_box_kind kind_of(const harpe_problem *problem, int32_t instruction) {
     const char *name = harpe_problem_choice(problem, instruction)->list.instruction;
@@ -111,251 +115,431 @@ static harpe_box_kind kind_of(const harpe_problem *problem, int32_t instruction)
     return (harpe_box_kind)problem->action_of[instruction].operation;
 }
 
-static void fill_boxes(const harpe_problem *problem, const harpe_plan *plan, const double *start_s,
-                       harpe_pipeline_box *boxes) {
-    for (int rank = 0; rank < problem->rank_count; rank++) {
-        for (size_t i = problem->rank_offset[rank]; i < problem->rank_offset[rank + 1]; i++) {
-            int32_t instruction = (int32_t)i;
-            const harpe_profile_point *point =
-                point_at(harpe_problem_choice(problem, instruction), plan->frequency_mhz[i]);
-            boxes[i] = (harpe_pipeline_box){
-                .rank = rank,
-                .kind = kind_of(problem, instruction),
-                .microbatch = problem->action_of[i].microbatch,
-                .frequency_mhz = point->frequency_mhz,
-                .start_s = start_s[i],
-                .duration_s = point->time_s,
-                .power_w = point->energy_j / (point->time_s * problem->gpu_count[rank]),
-            };
-        }
-    }
-}
-
-/* Marks a critical path, stored in the arena. */
-static harpe_status mark_critical(harpe_arena *arena, harpe_pipeline_panel *panel,
-                                  harpe_error *error) {
-    size_t *path = NULL;
+/* Makes a box for each instruction or activity that takes time, and returns their number. */
+static size_t fill_boxes(running *r, harpe_pipeline_box *boxes) {
+    const harpe_problem *problem = r->problem;
+    const harpe_graph_layout *graph = problem->graph;
     size_t count = 0;
-    harpe_status status =
-        harpe_pipeline_critical_path(panel->boxes, panel->box_count, &path, &count, error);
-    if (status != HARPE_OK) return status;
-    size_t *kept = harpe_arena_alloc(arena, count, sizeof *kept);
-    if (kept) {
-        memcpy(kept, path, count * sizeof *kept);
-        panel->critical = kept;
-        panel->critical_count = count;
-    }
-    free(path);
-    return kept ? HARPE_OK : harpe_fail_memory(error);
-}
-
-/* Returns the instruction for which another one waits longest, -1 if there is none. */
-static int32_t waited_for(const harpe_problem *problem, const harpe_pipeline_box *boxes,
-                          int32_t instruction) {
-    const harpe_dag *dag = &problem->dag;
-    int32_t found = -1;
-    double latest_s = 0;
-    for (int32_t a = dag->first_arc_into[instruction]; a < dag->first_arc_into[instruction + 1];
-         a++) {
-        int32_t from = dag->arc_from[a];
-        double ready_s = 0;
-        if (harpe_problem_is_delay(problem, from)) {
-            ready_s = harpe_problem_choice(problem, from)->points[0].time_s;
-            from = dag->arc_from[dag->first_arc_into[from]];
+    for (int32_t i = 0; i < problem->instruction_count; i++)
+        r->box_of[i] = -1;
+    for (size_t k = 0;
+         k < (graph ? graph->activity_count : harpe_problem_instruction_count(problem)); k++) {
+        int32_t i = graph ? graph->instruction_of[k] : (int32_t)k;
+        const harpe_choice *choice = harpe_problem_choice(problem, i);
+        const harpe_profile_point *point = r->points[i];
+        if (!(point->time_s > 0)) continue;
+        harpe_pipeline_box *box = &boxes[count];
+        r->box_of[i] = (int32_t)count++;
+        *box = (harpe_pipeline_box){.rank = choice->list.rank,
+                                    .start_s = r->start_s[i],
+                                    .duration_s = point->time_s,
+                                    .frequency_mhz = point->frequency_mhz,
+                                    .power_w = point->energy_j / point->time_s};
+        if (graph) {
+            size_t at = graph->first_point[k] + (size_t)(point - choice->points);
+            box->kind = HARPE_BOX_STANDALONE;
+            box->microbatch = -1;
+            box->name = choice->list.instruction;
+            box->frequency_mhz = (int)lround(graph->frequency_mhz[at]);
+        } else {
+            box->kind = kind_of(problem, i);
+            box->microbatch = problem->action_of[i].microbatch;
+            box->power_w /= problem->gpu_count[box->rank];
         }
-        ready_s += boxes[from].start_s + boxes[from].duration_s;
-        if (found >= 0 && ready_s <= latest_s) continue;
-        found = from;
-        latest_s = ready_s;
     }
-    return found;
+    return count;
 }
 
-/* The same for a pipeline with delays, whose instructions start later than others end. */
-static harpe_status mark_delayed(const harpe_problem *problem, harpe_arena *arena,
-                                 harpe_pipeline_panel *panel, harpe_error *error) {
-    size_t count = panel->box_count, next = count;
-    size_t *path = harpe_arena_alloc(arena, count, sizeof *path);
-    if (!path) return harpe_fail_memory(error);
-    int32_t last = 0;
-    for (size_t i = 0; i < count; i++) {
-        const harpe_pipeline_box *box = &panel->boxes[i], *until = &panel->boxes[last];
-        if (box->start_s + box->duration_s > until->start_s + until->duration_s) last = (int32_t)i;
+static int compare_starts(const void *left, const void *right) {
+    const harpe_pipeline_box *a = *(harpe_pipeline_box *const *)left;
+    const harpe_pipeline_box *b = *(harpe_pipeline_box *const *)right;
+    if (a->start_s != b->start_s) return a->start_s < b->start_s ? -1 : 1;
+    return a < b ? -1 : a > b;
+}
+
+/* Puts the boxes without a resource, whose rank is at least `first_lane`, into lanes. Returns the
+ * number of lanes that they need, or -1 when out of memory. */
+static int place_free_boxes(harpe_pipeline_box *boxes, size_t count, int first_lane) {
+    harpe_pipeline_box **free_boxes = harpe_calloc(count, sizeof(harpe_pipeline_box *));
+    if (!free_boxes) return -1;
+    size_t free_count = 0;
+    for (size_t i = 0; i < count; i++)
+        if (boxes[i].rank >= first_lane) free_boxes[free_count++] = &boxes[i];
+    qsort(free_boxes, free_count, sizeof(harpe_pipeline_box *), compare_starts);
+    double end_s[FREE_LANES_MAX];
+    int lanes = 0;
+    for (size_t i = 0; i < free_count; i++) {
+        harpe_pipeline_box *box = free_boxes[i];
+        int lane = 0;
+        while (lane < lanes && end_s[lane] > box->start_s * (1 + 1e-12))
+            lane++;
+        if (lane == FREE_LANES_MAX) lane--;
+        if (lane == lanes) lanes++;
+        box->rank = first_lane + lane;
+        end_s[lane] = box->start_s + box->duration_s;
     }
-    for (; last >= 0; last = waited_for(problem, panel->boxes, last))
-        path[--next] = (size_t)last;
+    free(free_boxes);
+    return lanes;
+}
+
+/* Returns an instruction that ends when `i` starts and for which `i` waits, or -1. */
+static int32_t tight_predecessor(const running *r, int32_t i, double tolerance_s) {
+    const harpe_dag *dag = &r->problem->dag;
+    for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++) {
+        int32_t from = dag->arc_from[a];
+        if (r->start_s[from] + r->points[from]->time_s >= r->start_s[i] - tolerance_s) return from;
+    }
+    return -1;
+}
+
+/* Marks a critical path. */
+static harpe_status mark_critical(const running *r, harpe_arena *arena, double time_s,
+                                  harpe_pipeline_panel *panel, harpe_error *error) {
+    double tolerance_s = 1e-12 * time_s;
+    size_t next = panel->box_count;
+    size_t *path = harpe_arena_alloc(arena, panel->box_count, sizeof *path);
+    if (!path) return harpe_fail_memory(error);
+    int32_t at = 0;
+    while (r->start_s[at] + r->points[at]->time_s < time_s - tolerance_s)
+        at++;
+    for (; at >= 0; at = tight_predecessor(r, at, tolerance_s))
+        if (r->box_of[at] >= 0) path[--next] = (size_t)r->box_of[at];
     panel->critical = path + next;
-    panel->critical_count = count - next;
+    panel->critical_count = panel->box_count - next;
     return HARPE_OK;
 }
 
-static harpe_status collect_panel(const harpe_problem *problem, const harpe_plan *plan,
-                                  const char *title, harpe_arena *arena,
-                                  harpe_pipeline_panel *panel, harpe_error *error) {
-    size_t count = harpe_problem_instruction_count(problem);
-    double *start_s = harpe_arena_alloc(arena, count, sizeof *start_s);
-    harpe_pipeline_box *boxes = harpe_arena_alloc(arena, count, sizeof *boxes);
-    char *kept_title = keep_text(arena, title);
-    char *detail = harpe_picture_time_and_energy(arena, plan);
-    if (!start_s || !boxes || !kept_title || !detail) return harpe_fail_memory(error);
-    harpe_plan evaluated;
+/* Fills in the boxes of a panel and its critical path. `*lane_count` grows to the lanes that it
+ * needs. */
+static harpe_status run_plan(running *r, pictures *p, const harpe_plan *plan,
+                             harpe_pipeline_panel *panel, int *lane_count, harpe_error *error) {
+    harpe_pipeline_box *boxes =
+        harpe_arena_alloc(&p->arena, (size_t)p->problem->instruction_count, sizeof *boxes);
+    if (!boxes || !r->points || !r->start_s || !r->box_of) return harpe_fail_memory(error);
     harpe_status status =
-        harpe_plan_evaluate(problem, plan->frequency_mhz, &evaluated, start_s, error);
+        harpe_evaluate_find_points(p->problem, plan->frequency_mhz, r->points, error);
     if (status != HARPE_OK) return status;
-    fill_boxes(problem, plan, start_s, boxes);
-    *panel = (harpe_pipeline_panel){
-        .title = kept_title,
-        .detail = detail,
-        .boxes = boxes,
-        .box_count = count,
-        .time_s = plan->time_s,
-    };
-    return problem->delay_count > 0 ? mark_delayed(problem, arena, panel, error)
-                                    : mark_critical(arena, panel, error);
+    harpe_plan evaluated = harpe_evaluate_points(p->problem, r->points, r->start_s);
+    panel->boxes = boxes;
+    panel->box_count = fill_boxes(r, boxes);
+    int lanes = p->problem->rank_count;
+    if (p->problem->graph) {
+        int resources = (int)harpe_graph_resource_count(p->input->graph);
+        int free_lanes = place_free_boxes(boxes, panel->box_count, resources);
+        if (free_lanes < 0) return harpe_fail_memory(error);
+        lanes = resources + free_lanes;
+    }
+    if (lanes > *lane_count) *lane_count = lanes;
+    return mark_critical(r, &p->arena, evaluated.time_s, panel, error);
 }
 
-/* Adds a picture of two iterations on one time axis: above with every instruction at its highest
- * frequency, below with a plan. */
-static harpe_status collect_plan(const harpe_problem_input *input, const harpe_plan_result *result,
-                                 harpe_key_row key, const char *name, const char *what,
-                                 const harpe_pipeline_picture *maximum, harpe_pictures *pictures,
-                                 harpe_error *error) {
-    const harpe_frontier_row *row = &result->key_rows[key].row;
-    char title[64];
-    snprintf(title, sizeof title, "Plan %d: %s", row->plan, what);
-    harpe_pipeline_picture picture = *maximum;
-    picture.panel_count = 2;
-    harpe_status status = collect_panel(input->problem, harpe_plan_result_plan(result, row), title,
-                                        &pictures->arena, &picture.panels[1], error);
-    if (status == HARPE_OK) {
-        pictures->pipeline_names[pictures->pipeline_count] = name;
-        pictures->pipelines[pictures->pipeline_count++] = picture;
-    }
+static harpe_status collect_panel(pictures *p, const harpe_plan *plan, const char *title,
+                                  harpe_pipeline_panel *panel, int *lane_count,
+                                  harpe_error *error) {
+    char detail[2 * HARPE_NUMBER_SIZE + 4];
+    int length = snprintf(detail, sizeof detail, "%s, %s", HARPE_TIME(plan->time_s),
+                          HARPE_ENERGY(plan->energy_j));
+    *panel = (harpe_pipeline_panel){
+        .title = harpe_arena_strdup(&p->arena, title, strlen(title)),
+        .detail = harpe_arena_strdup(&p->arena, detail, (size_t)length),
+        .time_s = plan->time_s,
+    };
+    if (!panel->title || !panel->detail) return harpe_fail_memory(error);
+    size_t count = (size_t)p->problem->instruction_count;
+    running r = {.problem = p->problem,
+                 .points = harpe_calloc(count, sizeof *r.points),
+                 .start_s = harpe_calloc(count, sizeof *r.start_s),
+                 .box_of = harpe_calloc(count, sizeof *r.box_of)};
+    harpe_status status = run_plan(&r, p, plan, panel, lane_count, error);
+    free(r.points);
+    free(r.start_s);
+    free(r.box_of);
     return status;
 }
 
-static harpe_status collect_pipelines(const harpe_problem_input *input,
-                                      const harpe_plan_result *result, harpe_pictures *pictures,
-                                      harpe_error *error) {
-    harpe_pipeline_picture maximum = {
+/* Names the lanes of a graph. */
+static harpe_status name_lanes(pictures *p, harpe_pipeline_picture *picture, harpe_error *error) {
+    const char **names = harpe_arena_alloc(&p->arena, (size_t)picture->rank_count, sizeof *names);
+    if (!names) return harpe_fail_memory(error);
+    for (int lane = 0; lane < picture->rank_count; lane++) {
+        const harpe_graph_resource *resource =
+            harpe_graph_resource_at(p->input->graph, (size_t)lane);
+        names[lane] = resource ? resource->name : "other";
+    }
+    picture->lane_names = names;
+    return HARPE_OK;
+}
+
+/* Adds a picture of two iterations on one time axis: above with everything at its highest
+ * frequency, below with a plan. Without plans there is only the upper one. */
+static harpe_status collect_pipeline(pictures *p, harpe_key_row key, const char *name,
+                                     const char *what, harpe_error *error) {
+    const harpe_problem_input *input = p->input;
+    bool has_one_power = !input->graph && input->blocking_power_count == 1 && !input->wait_powers;
+    harpe_pipeline_picture picture = {
         .title = "One iteration",
-        .rank_count = harpe_problem_rank_count(input->problem),
-        .blocking_power_w = input->blocking_power_count == 1 && !input->wait_powers
-                                ? input->blocking_power_w[0]
-                                : -1,
-        .panel_count = 1,
+        .blocking_power_w = has_one_power ? input->blocking_power_w[0] : -1,
+        .panel_count = p->result->row_count > 0 ? 2 : 1,
     };
-    harpe_status status = collect_panel(input->problem, &result->all_maximum,
-                                        "Every instruction at its highest frequency",
-                                        &pictures->arena, &maximum.panels[0], error);
-    if (status != HARPE_OK) return status;
-    if (result->row_count == 0) {
-        pictures->pipelines[0] = maximum;
-        pictures->pipeline_names[0] = "pipeline_all_maximum";
-        pictures->pipeline_count = 1;
-        return HARPE_OK;
+    harpe_status status = collect_panel(p, &p->result->all_maximum,
+                                        input->graph ? "Every activity at its highest frequency"
+                                                     : "Every instruction at its highest frequency",
+                                        &picture.panels[0], &picture.rank_count, error);
+    if (status == HARPE_OK && picture.panel_count == 2) {
+        const harpe_frontier_row *row = &p->result->key_rows[key].row;
+        char title[TITLE_SIZE];
+        (void)snprintf(title, sizeof title, "Plan %d: %s", row->plan, what);
+        status = collect_panel(p, harpe_plan_result_plan(p->result, row), title, &picture.panels[1],
+                               &picture.rank_count, error);
     }
-    status = collect_plan(input, result, HARPE_KEY_FASTEST, "pipeline_fastest", "fastest", &maximum,
-                          pictures, error);
-    if (status == HARPE_OK) {
-        status = collect_plan(input, result, HARPE_KEY_MINIMUM_ENERGY, "pipeline_minimum_energy",
-                              "minimum energy", &maximum, pictures, error);
-    }
+    if (status == HARPE_OK && input->graph) status = name_lanes(p, &picture, error);
+    p->pipeline_names[p->pipeline_count] = name;
+    p->pipelines[p->pipeline_count++] = picture;
     return status;
 }
 
 /* ---- Cost models ----------------------------------------------------------------------------- */
 
-static harpe_status collect_stage(const harpe_problem *problem, int stage, harpe_arena *arena,
-                                  harpe_cost_model_picture *picture, harpe_error *error) {
-    harpe_cost_panel *panels =
-        harpe_arena_alloc(arena, HARPE_COST_MODEL_PANELS_MAX, sizeof *panels);
-    if (!panels) return harpe_fail_memory(error);
-    picture->panels = panels;
-    for (size_t i = 0; i < problem->choice_count; i++) {
-        const harpe_choice *choice = &problem->choices[i];
-        if (choice->list.stage != stage || picture->panel_count == HARPE_COST_MODEL_PANELS_MAX)
-            continue;
-        picture->blocking_power_w = choice->blocking_power_w;
-        harpe_status status =
-            harpe_picture_fill_cost_panel(arena, choice, &panels[picture->panel_count], error);
-        if (status != HARPE_OK) return status;
-        picture->panel_count++;
-    }
-    return HARPE_OK;
+static bool same_panel(const harpe_cost_panel *left, const harpe_cost_panel *right) {
+    const harpe_choice *a = left->choice, *b = right->choice;
+    bool is_same = a->point_count == b->point_count && a->blocking_power_w == b->blocking_power_w;
+    for (size_t i = 0; is_same && i < a->point_count; i++)
+        is_same =
+            (left->frequency_mhz ? left->frequency_mhz[i] == right->frequency_mhz[i]
+                                 : a->points[i].frequency_mhz == b->points[i].frequency_mhz) &&
+            a->points[i].time_s == b->points[i].time_s &&
+            a->points[i].energy_j == b->points[i].energy_j;
+    return is_same;
 }
 
-static bool same_panel(const harpe_cost_panel *a, const harpe_cost_panel *b) {
-    if (strcmp(a->title, b->title) != 0 || a->point_count != b->point_count) return false;
-    for (size_t i = 0; i < a->point_count; i++) {
-        const harpe_cost_point *p = &a->points[i];
-        const harpe_cost_point *q = &b->points[i];
-        if (p->frequency_mhz != q->frequency_mhz || p->time_s != q->time_s ||
-            p->effective_energy_j != q->effective_energy_j)
-            return false;
-    }
-    return true;
+static bool has_panel(const harpe_cost_model_picture *picture, const harpe_cost_panel *panel) {
+    for (size_t i = 0; i < picture->panel_count; i++)
+        if (same_panel(&picture->panels[i], panel)) return true;
+    return false;
 }
 
 static bool same_cost_model(const harpe_cost_model_picture *a, const harpe_cost_model_picture *b) {
-    bool same = a->panel_count == b->panel_count;
-    for (size_t i = 0; same && i < a->panel_count; i++)
-        same = same_panel(&a->panels[i], &b->panels[i]);
-    return same;
+    bool is_same = a->panel_count == b->panel_count;
+    for (size_t i = 0; is_same && i < a->panel_count; i++)
+        is_same = same_panel(&a->panels[i], &b->panels[i]) &&
+                  strcmp(a->panels[i].choice->list.instruction,
+                         b->panels[i].choice->list.instruction) == 0;
+    return is_same;
 }
 
-static harpe_status name_cost_model(harpe_pictures *pictures, size_t index, int last_stage,
-                                    harpe_error *error) {
-    int first_stage = pictures->cost_model_stages[index];
-    char title[64];
-    if (first_stage == last_stage)
-        snprintf(title, sizeof title, "Stage %d", first_stage);
-    else
-        snprintf(title, sizeof title, "Stages %d to %d", first_stage, last_stage);
-    pictures->cost_models[index].title = keep_text(&pictures->arena, title);
-    return pictures->cost_models[index].title ? HARPE_OK : harpe_fail_memory(error);
-}
-
-/* Makes one picture for each group of neighbouring stages that are equal. */
-static harpe_status collect_cost_models(const harpe_problem_input *input, harpe_pictures *pictures,
-                                        harpe_error *error) {
-    const char *label = harpe_picture_curve_label(input->cost_model);
-    int stages = harpe_schedule_stage_count(input->schedule);
-    for (int stage = 0; stage < stages; stage++) {
-        harpe_cost_model_picture picture = {.curve_label = label};
-        harpe_status status =
-            collect_stage(input->problem, stage, &pictures->arena, &picture, error);
-        if (status != HARPE_OK) return status;
-        size_t count = pictures->cost_model_count;
-        bool repeats = count > 0 && same_cost_model(&pictures->cost_models[count - 1], &picture);
-        if (!repeats && count == HARPE_COST_MODEL_PICTURES_MAX) return HARPE_OK;
-        if (!repeats) {
-            pictures->cost_models[count] = picture;
-            pictures->cost_model_stages[count] = stage;
-            pictures->cost_model_count++;
-        }
-        status = name_cost_model(pictures, pictures->cost_model_count - 1, stage, error);
-        if (status != HARPE_OK) return status;
+/* Collects the instructions of a stage. Of a resource, each different set of options is shown once,
+ * with the name of the first activity. */
+static harpe_status collect_group(const harpe_problem *problem, int group, harpe_arena *arena,
+                                  harpe_cost_model_picture *picture, harpe_error *error) {
+    const harpe_graph_layout *graph = problem->graph;
+    harpe_cost_panel *panels = harpe_arena_alloc(arena, COST_PANELS_MAX, sizeof *panels);
+    if (!panels) return harpe_fail_memory(error);
+    picture->panels = panels;
+    size_t count = graph ? graph->activity_count : problem->choice_count;
+    for (size_t i = 0; i < count && picture->panel_count < COST_PANELS_MAX; i++) {
+        const harpe_choice *choice = &problem->choices[i];
+        harpe_cost_panel panel = {.choice = choice};
+        if ((graph ? choice->list.rank : choice->list.stage) != group) continue;
+        if (graph) panel.frequency_mhz = graph->frequency_mhz + graph->first_point[i];
+        if (graph && (choice->point_count < 2 || has_panel(picture, &panel))) continue;
+        panels[picture->panel_count++] = panel;
     }
     return HARPE_OK;
 }
 
-/* ---- All ------------------------------------------------------------------------------------- */
-
-harpe_status harpe_pictures_collect(const harpe_problem_input *input,
-                                    const harpe_plan_result *result, harpe_pictures *pictures,
-                                    harpe_error *error) {
-    harpe_status status = harpe_pictures_collect_frontier(input, result, pictures, error);
-    if (status == HARPE_OK) status = collect_pipelines(input, result, pictures, error);
-    if (status == HARPE_OK) {
-        status = harpe_pictures_collect_timeline(input->problem, &pictures->arena,
-                                                 &pictures->timeline, error);
+/* Returns the title of a picture, in the arena, or NULL when out of memory. */
+static const char *title_of(pictures *p, int first, int last) {
+    if (p->input->graph) {
+        const harpe_graph_resource *resource =
+            harpe_graph_resource_at(p->input->graph, (size_t)first);
+        return resource ? resource->name : "Activities without a resource";
     }
-    if (status == HARPE_OK) status = collect_cost_models(input, pictures, error);
+    char title[TITLE_SIZE];
+    int length = first == last ? snprintf(title, sizeof title, "Stage %d", first)
+                               : snprintf(title, sizeof title, "Stages %d to %d", first, last);
+    return harpe_arena_strdup(&p->arena, title, (size_t)length);
+}
+
+/* Makes a picture for each group of neighbouring stages that are equal, or for each resource. */
+static harpe_status collect_cost_models(pictures *p, harpe_error *error) {
+    int groups =
+        p->input->graph ? p->problem->rank_count : harpe_schedule_stage_count(p->input->schedule);
+    for (int group = 0; group < groups; group++) {
+        harpe_cost_model_picture picture = {
+            .curve_label = p->input->cost_model == HARPE_COST_EXPONENTIAL ? "fitted a*exp(b*t)+c"
+                                                                          : "lower convex hull"};
+        harpe_status status = collect_group(p->problem, group, &p->arena, &picture, error);
+        if (status != HARPE_OK) return status;
+        size_t count = p->cost_model_count;
+        bool repeats =
+            !p->input->graph && count > 0 && same_cost_model(&p->cost_models[count - 1], &picture);
+        if (picture.panel_count == 0) continue;
+        if (!repeats && count == COST_MODELS_MAX) return HARPE_OK;
+        size_t at = repeats ? count - 1 : p->cost_model_count++;
+        if (!repeats) p->cost_model_groups[at] = group;
+        picture.title = title_of(p, p->cost_model_groups[at], group);
+        if (!picture.title) return harpe_fail_memory(error);
+        p->cost_models[at] = picture;
+    }
+    return HARPE_OK;
+}
+
+static harpe_status collect(pictures *p, harpe_error *error) {
+    harpe_status status = collect_frontier(p, error);
+    if (status == HARPE_OK && p->result->row_count == 0)
+        status = collect_pipeline(p, HARPE_KEY_ALL_MAXIMUM, "pipeline_all_maximum", "", error);
+    if (status == HARPE_OK && p->result->row_count > 0)
+        status = collect_pipeline(p, HARPE_KEY_FASTEST, "pipeline_fastest", "fastest", error);
+    if (status == HARPE_OK && p->result->row_count > 0)
+        status = collect_pipeline(p, HARPE_KEY_MINIMUM_ENERGY, "pipeline_minimum_energy",
+                                  "minimum energy", error);
+    return status == HARPE_OK ? collect_cost_models(p, error) : status;
+}
+
+/* ---- Files ----------------------------------------------------------------------------------- */
+
+/* Writes a text, unless drawing it has failed, and clears it. */
+static harpe_status write_text(harpe_directory *directory, const char *name, harpe_text *text,
+                               harpe_status status, harpe_error *error) {
+    if (status == HARPE_OK) status = harpe_command_check_signal(error);
+    if (status == HARPE_OK)
+        status = harpe_directory_write(directory, name, text->data, text->length, error);
+    harpe_text_free(text);
+    *text = (harpe_text){0};
     return status;
 }
 
-void harpe_pictures_free(harpe_pictures *pictures) {
-    harpe_arena_free(&pictures->arena);
-    *pictures = (harpe_pictures){0};
+static harpe_status write_images(harpe_directory *directory, const pictures *p,
+                                 harpe_error *error) {
+    harpe_text text = {0};
+    char name[TITLE_SIZE];
+    harpe_status status = harpe_draw_frontier(&p->frontier, false, &text, error);
+    status = write_text(directory, "frontier.svg", &text, status, error);
+    for (size_t i = 0; i < p->pipeline_count && status == HARPE_OK; i++) {
+        (void)snprintf(name, sizeof name, "%s.svg", p->pipeline_names[i]);
+        status = harpe_draw_pipeline(&p->pipelines[i], false, &text, error);
+        status = write_text(directory, name, &text, status, error);
+    }
+    for (size_t i = 0; i < p->cost_model_count && status == HARPE_OK; i++) {
+        (void)snprintf(name, sizeof name, "cost_model_%s_%02d.svg",
+                       p->input->graph ? "resource" : "stage", p->cost_model_groups[i]);
+        status = harpe_draw_cost_model(&p->cost_models[i], false, &text, error);
+        status = write_text(directory, name, &text, status, error);
+    }
+    return status;
+}
+
+enum { FACT_COUNT = 8, FACT_SIZE = 160 };
+
+typedef struct fact_list {
+    char values[FACT_COUNT][FACT_SIZE];
+    harpe_report_fact facts[FACT_COUNT];
+    size_t count;
+} fact_list;
+
+/* Adds a fact with this name to the list. Returns the buffer for its value. */
+static char *next_fact(fact_list *list, const char *name) {
+    char *value = list->values[list->count];
+    list->facts[list->count++] = (harpe_report_fact){name, value};
+    return value;
+}
+
+static void collect_graph_facts(const harpe_problem_input *input, fact_list *list) {
+    snprintf(next_fact(list, "Graph"), FACT_SIZE, "%s", input->graph_path);
+    snprintf(next_fact(list, "Size"), FACT_SIZE, "%zu activities on %zu resources",
+             harpe_graph_activity_count(input->graph), harpe_graph_resource_count(input->graph));
+    snprintf(next_fact(list, "Blocking power"), FACT_SIZE, "%s W in all",
+             HARPE_DIGITS(harpe_problem_input_total_blocking_power_w(input), 6));
+}
+
+static void collect_pipeline_facts(const harpe_problem_input *input, fact_list *list) {
+    snprintf(next_fact(list, "Profile"), FACT_SIZE, "%s", input->profile_path);
+    int stages = harpe_schedule_stage_count(input->schedule);
+    int ranks = harpe_schedule_rank_count(input->schedule);
+    int microbatches = harpe_schedule_microbatch_count(input->schedule);
+    snprintf(next_fact(list, "Pipeline"), FACT_SIZE,
+             "%d stage%s on %d rank%s, %d microbatch%s, %zu instructions", stages,
+             stages == 1 ? "" : "s", ranks, ranks == 1 ? "" : "s", microbatches,
+             microbatches == 1 ? "" : "es", harpe_problem_instruction_count(input->problem));
+    snprintf(next_fact(list, "Schedule"), FACT_SIZE, "%s", input->schedule_name);
+    double total_w = harpe_problem_input_total_blocking_power_w(input);
+    if (input->wait_powers) {
+        snprintf(next_fact(list, "Blocking power"), FACT_SIZE,
+                 "for each kind of wait, from %s; at most %s W in all", input->wait_powers_path,
+                 HARPE_DIGITS(total_w, 6));
+    } else if (input->blocking_power_count == 1) {
+        snprintf(next_fact(list, "Blocking power"), FACT_SIZE, "%g W per GPU",
+                 input->blocking_power_w[0]);
+    } else {
+        snprintf(next_fact(list, "Blocking power"), FACT_SIZE, "%s W in all",
+                 HARPE_DIGITS(total_w, 6));
+    }
+    if (input->overhead_power_w > 0) {
+        snprintf(next_fact(list, "Overhead power"), FACT_SIZE,
+                 "%s W; energies are those of whole machines",
+                 HARPE_DIGITS(input->overhead_power_w, 6));
+    }
+}
+
+static void collect_facts(const harpe_problem_input *input, const harpe_plan_result *result,
+                          fact_list *list) {
+    harpe_work work = harpe_frontier_work(result->frontier);
+    size_t vertices = 0;
+    (void)harpe_frontier_vertices(result->frontier, &vertices);
+    if (input->graph)
+        collect_graph_facts(input, list);
+    else
+        collect_pipeline_facts(input, list);
+    snprintf(next_fact(list, "Cost model"), FACT_SIZE, "%s",
+             input->cost_model == HARPE_COST_EXPONENTIAL ? "exponential" : "hull");
+    snprintf(next_fact(list, "Frontier"), FACT_SIZE, "%zu vertices, solved in %s ms%s", vertices,
+             HARPE_DIGITS((work.build_s + work.solve_s) * 1e3, 3),
+             result->verified ? ", verified" : "");
+    snprintf(next_fact(list, "Plans"), FACT_SIZE, "%zu, assigned in %s ms", result->row_count,
+             HARPE_DIGITS(work.assign_s * 1e3, 3));
+}
+
+static harpe_status write_report(harpe_directory *directory, const harpe_plan_output_names *names,
+                                 pictures *p, harpe_error *error) {
+    const harpe_plan_result *result = p->result;
+    fact_list facts = {.count = 0};
+    collect_facts(p->input, result, &facts);
+    const int **frequency_mhz =
+        harpe_arena_alloc(&p->arena, result->row_count, sizeof *frequency_mhz);
+    if (!frequency_mhz) return harpe_fail_memory(error);
+    for (size_t i = 0; i < result->row_count; i++)
+        frequency_mhz[i] = harpe_plan_result_plan(result, &result->rows[i])->frequency_mhz;
+    harpe_report report = {
+        .title = p->frontier.subtitle,
+        .version = harpe_version(),
+        .directory = names->directory,
+        .facts = facts.facts,
+        .fact_count = facts.count,
+        .arguments = names->arguments,
+        .argument_count = names->argument_count,
+        .frontier = p->frontier,
+        .problem = p->problem,
+        .frequency_mhz = p->problem->graph ? NULL : frequency_mhz,
+        .pipelines = p->pipelines,
+        .pipeline_count = p->pipeline_count,
+        .cost_models = p->cost_models,
+        .cost_model_count = p->cost_model_count,
+    };
+    report.frontier.title = report.frontier.subtitle = NULL;
+    harpe_text page = {0};
+    harpe_status status = harpe_report_write(&report, &page, error);
+    return write_text(directory, HARPE_REPORT_NAME, &page, status, error);
+}
+
+harpe_status harpe_plan_output_pictures(harpe_directory *directory,
+                                        const harpe_plan_output_names *names,
+                                        const harpe_problem_input *input,
+                                        const harpe_plan_result *result, harpe_error *error) {
+    pictures p = {.input = input, .problem = input->problem, .result = result};
+    harpe_status status = collect(&p, error);
+    if (status == HARPE_OK) status = write_images(directory, &p, error);
+    if (status == HARPE_OK && result->row_count > 0)
+        status = write_report(directory, names, &p, error);
+    harpe_arena_free(&p.arena);
+    return status;
 }
