@@ -17,9 +17,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/commands.h"
-#include "cli/plan/plan_notes.h"
-#include "cli/plan/plan_result.h"
-#include "cli/plan/problem_options.h"
+#include "cli/plan/plan_internal.h"
 #include "cli/rows.h"
 
 #define PLAN_FILE_COUNT_MAX 1000000
@@ -331,7 +329,7 @@ static harpe_status print_json(const evaluate_arguments *arguments, const evalua
         "arguments", harpe_problem_input_arguments(&arguments->input), "problem",
         harpe_problem_input_json(&arguments->input), "all_maximum", harpe_row_json(&e->rows[0].row),
         "one_clock", e->reference_count > 1 ? harpe_row_json(&e->rows[1].row) : json_null(),
-        "plans", plans, "notes", harpe_plan_notes(&arguments->input));
+        "plans", plans, "notes", harpe_plan_notes(&arguments->input, NULL));
     return harpe_command_print_json(object, error);
 }
 

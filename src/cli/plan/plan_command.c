@@ -14,15 +14,7 @@
 #include "base/terminal_progress.h"
 #include "cli/command.h"
 #include "cli/commands.h"
-#include "cli/plan/graph_input.h"
-#include "cli/plan/plan_notes.h"
-#include "cli/plan/plan_output.h"
-#include "cli/plan/plan_pictures.h"
-#include "cli/plan/plan_replicas.h"
-#include "cli/plan/plan_result.h"
-#include "cli/plan/plan_summary.h"
-#include "cli/plan/problem_options.h"
-#include "cli/plan/replica_output.h"
+#include "cli/plan/plan_internal.h"
 
 #define PLAN_COUNT_MAX 100000
 #define POWER_MAX_W 1e12
@@ -366,15 +358,9 @@ static harpe_status print_result(const plan_arguments *arguments, const harpe_pl
         print_limits(&arguments->request);
         return HARPE_OK;
     }
-    json_t *object = json_pack(
-        "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "program", "harpe", "version",
-        harpe_version(), "arguments", arguments_json(arguments), "profile",
-        arguments->input.profile_path ? harpe_command_json_text(arguments->input.profile_path)
-                                      : json_null(),
-        "problem", harpe_problem_input_json(&arguments->input), "summary",
-        harpe_plan_summary_json(result), "work", harpe_plan_work_json(result), "output_dir",
-        directory ? harpe_command_json_text(directory) : json_null(), "notes",
-        harpe_plan_notes_and(&arguments->input, result->dwell_note));
+    json_t *object = harpe_plan_result_json(&arguments->input, result, arguments_json(arguments));
+    json_object_set_new(object, "output_dir",
+                        directory ? harpe_command_json_text(directory) : json_null());
     return harpe_command_print_json(object, error);
 }
 

@@ -2,8 +2,6 @@
 /* Reads a plan directory for `harpe choose`, and checks for `harpe plan --force` whether a
  * directory is a plan directory. It checks everything that it reads. A directory was made by harpe
  * plan if its plan.json says so. */
-#include "cli/plan/plan_directory.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
@@ -17,6 +15,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "cli/plan/plan_internal.h"
 
 #define PLAN_JSON_LIMIT_BYTES ((size_t)256 << 20)
 #define BOUND_LIMIT_BYTES ((size_t)1 << 30)

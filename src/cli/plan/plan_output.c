@@ -1,36 +1,293 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fills a plan directory: bound.csv, frontier.csv, plan files, plan.json. src/plan defines the
- * formats, and this file decides the names and the numbers of the files. plan_pictures.c collects
- * the pictures. */
-#include "cli/plan/plan_output.h"
-
+/* Prints the result of `harpe plan`, for people or as JSON, with notes about what is probably a
+ * mistake in its input, and fills a plan directory: bound.csv, frontier.csv, plan files and
+ * plan.json. src/plan defines the formats. plan_pictures.c makes the pictures. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <harpe/schedule.h>
 #include <harpe/version.h>
 
+#include "base/array.h"
 #include "base/error.h"
-#include "base/text.h"
+#include "base/format.h"
+#include "base/possible.h"
 #include "cli/command.h"
-#include "cli/plan/graph_plan_file.h"
-#include "cli/plan/plan_notes.h"
-#include "cli/plan/plan_summary.h"
-#include "plan/frontier_file.h"
+#include "cli/plan/plan_internal.h"
+#include "plan/graph_json.h"
 #include "plan/plan_file.h"
+#include "plan/problem.h"
+#include "plan/profile_notes.h"
 
 #define JSON_DIGITS 15
+/* A saving below this share of the highest clocks' energy has no row of its own. */
+#define HIDDEN_SAVING 0.001
 
-/* Writes a finished text and frees it. */
-static harpe_status write_text(harpe_directory *directory, const char *name, harpe_text *text,
-                               harpe_error *error) {
-    harpe_status status = harpe_command_check_signal(error);
-    if (status == HARPE_OK) {
-        status = text->failed
-                     ? harpe_fail_memory(error)
-                     : harpe_directory_write(directory, name, text->data, text->length, error);
+/* ---- Notes ----------------------------------------------------------------------------------- */
+
+/* Marks each entry of the profile that the schedule runs. The caller frees the marks. */
+static bool *mark_used(const harpe_problem_input *input) {
+    const harpe_profile *profile = input->profile;
+    const harpe_profile_entry *first = harpe_profile_entry_at(profile, 0);
+    bool *is_used = harpe_calloc(harpe_profile_entry_count(profile) + 1, sizeof *is_used);
+    for (size_t i = 0; is_used && i < harpe_problem_option_list_count(input->problem); i++) {
+        const harpe_option_list *list = harpe_problem_option_list_at(input->problem, i);
+        const harpe_profile_entry *entry =
+            harpe_profile_find(profile, list->stage, list->instruction);
+        if (entry) is_used[entry - first] = true;
     }
+    return is_used;
+}
+
+static void note_left_out(const harpe_problem_input *input, harpe_text *text) {
+    const harpe_profile_entry *left_out = NULL;
+    size_t count = 0;
+    bool *is_used = mark_used(input);
+    for (size_t i = 0; is_used && i < harpe_profile_entry_count(input->profile); i++) {
+        if (is_used[i]) continue;
+        if (!left_out) left_out = harpe_profile_entry_at(input->profile, i);
+        count++;
+    }
+    free(is_used);
+    if (count == 0) return;
+    char more[40] = "";
+    if (count > 1) (void)snprintf(more, sizeof more, " and %zu more", count - 1);
+    harpe_text_printf(text, "%s: stage %d '%s'%s %s not in schedule %s: left out",
+                      input->profile_path, left_out->stage, left_out->instruction, more,
+                      count > 1 ? "are" : "is", input->schedule_name);
+}
+
+/* Returns the highest power of one GPU in the profile. */
+static double highest_power_w(const harpe_problem_input *input) {
+    double highest_w = 0;
+    for (size_t i = 0; i < harpe_problem_option_list_count(input->problem); i++) {
+        const harpe_option_list *list = harpe_problem_option_list_at(input->problem, i);
+        const harpe_profile_entry *entry =
+            harpe_profile_find(input->profile, list->stage, list->instruction);
+        int gpus = harpe_problem_gpu_count(input->problem, list->rank);
+        for (size_t p = 0; entry && p < entry->point_count; p++) {
+            double power_w = entry->points[p].energy_j / (entry->points[p].time_s * gpus);
+            if (power_w > highest_w) highest_w = power_w;
+        }
+    }
+    return highest_w;
+}
+
+/* Notes a blocking power that is too high to be plausible. A GPU that waits draws less power than a
+ * GPU that works. */
+static void note_blocking_power(const harpe_problem_input *input, harpe_text *text) {
+    double highest_w = highest_power_w(input);
+    if (highest_w < HARPE_GPU_LOWEST_W) return; /* the profile is wrong */
+    for (size_t i = 0; i < input->blocking_power_count; i++) {
+        if (input->blocking_power_w[i] <= highest_w) continue;
+        harpe_text_printf(text,
+                          "warning: --p2p-power %g: no instruction of %s draws more than %s W on "
+                          "a GPU; is it the watts of one GPU that waits?",
+                          input->blocking_power_w[i], input->profile_path,
+                          HARPE_DIGITS(highest_w, 4));
+        return;
+    }
+}
+
+static void append(json_t *notes, harpe_text *text) {
+    if (text->length > 0 && !text->failed)
+        json_array_append_new(notes, harpe_command_json_text(text->data));
     harpe_text_free(text);
+    *text = (harpe_text){0};
+}
+
+static void add_profile_notes(const harpe_problem_input *input, json_t *notes) {
+    harpe_text text = {0};
+    const char *warning;
+    for (size_t i = 0; (warning = harpe_profile_warning_at(input->profile, i)); i++) {
+        harpe_text_printf(&text, "warning: %s", warning);
+        append(notes, &text);
+    }
+    harpe_profile_note_repeats(input->profile, input->profile_path, &text);
+    append(notes, &text);
+    note_left_out(input, &text);
+    append(notes, &text);
+    note_blocking_power(input, &text);
+    append(notes, &text);
+}
+
+json_t *harpe_plan_notes(const harpe_problem_input *input, const char *more) {
+    json_t *notes = json_array();
+    if (!input->graph_path) add_profile_notes(input, notes);
+    if (more) json_array_append_new(notes, harpe_command_json_text(more));
+    return notes;
+}
+
+void harpe_plan_notes_print(const char *command, const harpe_problem_input *input,
+                            const char *more) {
+    json_t *notes = harpe_plan_notes(input, more);
+    for (size_t i = 0; i < json_array_size(notes); i++)
+        fprintf(stderr, "harpe %s: %s\n", command, json_string_value(json_array_get(notes, i)));
+    json_decref(notes);
+}
+
+/* ---- Printing -------------------------------------------------------------------------------- */
+
+static const char *const key_names[HARPE_KEY_COUNT] = {
+    [HARPE_KEY_ALL_MAXIMUM] = "all_maximum",
+    [HARPE_KEY_FASTEST] = "fastest",
+    [HARPE_KEY_SMALL_SLOWDOWN] = "within_1.05x",
+    [HARPE_KEY_MINIMUM_ENERGY] = "minimum_energy",
+};
+
+typedef struct gap_summary {
+    double mean_percent;
+    double worst_percent;
+} gap_summary;
+
+static gap_summary summarize_gaps(const harpe_plan_result *result) {
+    gap_summary gaps = {0};
+    for (size_t i = 0; i < result->row_count; i++) {
+        gaps.mean_percent += result->rows[i].gap_percent / (double)result->row_count;
+        gaps.worst_percent = fmax(gaps.worst_percent, result->rows[i].gap_percent);
+    }
+    return gaps;
+}
+
+static void print_duration(const char *what, double seconds) {
+    if (seconds < 1)
+        printf("%s %s ms", what, HARPE_DIGITS(seconds * 1e3, 3));
+    else
+        printf("%s %s s", what, HARPE_DIGITS(seconds, 3));
+}
+
+static void print_work(const harpe_plan_result *result) {
+    harpe_work work = harpe_frontier_work(result->frontier);
+    size_t vertices = 0;
+    (void)harpe_frontier_vertices(result->frontier, &vertices);
+    print_duration("Exact frontier in", work.build_s + work.solve_s);
+    printf(": %zu vertices, %llu pivots, %.1f MiB", vertices, (unsigned long long)work.pivots,
+           (double)work.memory_bytes / 1048576);
+    if (result->plans) {
+        printf("; %zu plan%s", result->row_count, result->row_count == 1 ? "" : "s");
+        print_duration(" in", work.assign_s);
+        gap_summary gaps = summarize_gaps(result);
+        printf(", %.3f %% (worst %.3f %%) above the bound", gaps.mean_percent, gaps.worst_percent);
+    }
+    printf("%s\n", result->verified ? "; verified" : "");
+}
+
+/* Adds the best plan that is as fast as the highest clocks, if the fastest plan hides its saving:
+ * it may be faster by almost nothing. */
+static void add_no_slowdown(const harpe_plan_result *result, harpe_labelled_row *rows,
+                            size_t *count) {
+    if (result->row_count == 0) return;
+    double highest_s = result->all_maximum.time_s;
+    const harpe_frontier_row *row = harpe_plan_result_within(result, highest_s);
+    double hidden_j = result->rows[0].energy_j - row->energy_j;
+    if (hidden_j < HIDDEN_SAVING * result->all_maximum.energy_j) return;
+    rows[(*count)++] = (harpe_labelled_row){.label = "no slowdown", .row = *row};
+}
+
+/* Prints the key rows. Before a row that is compared with another plan with one clock than the rows
+ * above comes this plan. */
+static void print_key_rows(const harpe_plan_result *result) {
+    harpe_labelled_row rows[2 * HARPE_KEY_COUNT + 1];
+    const harpe_frontier_row *shown = NULL;
+    size_t count = 0;
+    for (int k = 0; k < HARPE_KEY_COUNT; k++) {
+        const harpe_frontier_row *one_clock = result->key_one_clock[k];
+        if (k == HARPE_KEY_ALL_MAXIMUM) rows[count++] = result->key_rows[k];
+        if (one_clock != shown) rows[count++] = harpe_one_clock_labelled(one_clock);
+        if (k != HARPE_KEY_ALL_MAXIMUM) rows[count++] = result->key_rows[k];
+        if (k == HARPE_KEY_FASTEST) add_no_slowdown(result, rows, &count);
+        shown = one_clock;
+    }
+    harpe_rows_print(rows, count);
+}
+
+void harpe_plan_summary_print(const harpe_problem_input *input, const harpe_plan_result *result,
+                              const char *directory, bool has_report) {
+    harpe_problem_input_print(input);
+    printf("\n");
+    print_key_rows(result);
+    printf("\n");
+    print_work(result);
+    if (directory && has_report)
+        printf("Report: %s%s/report.html%s\n", harpe_bold_start(), directory, harpe_bold_end());
+    else if (directory)
+        printf("Written: %s%s%s\n", harpe_bold_start(), directory, harpe_bold_end());
+}
+
+/* Returns the plans with one clock, under the names of the rows that are compared with them. */
+static json_t *one_clock_json(const harpe_plan_result *result) {
+    json_t *object = json_object();
+    for (int k = 0; k < HARPE_KEY_COUNT && result->one_clock.count > 0; k++)
+        json_object_set_new(object, key_names[k], harpe_row_json(result->key_one_clock[k]));
+    return object;
+}
+
+static json_t *summary_json(const harpe_plan_result *result) {
+    json_t *summary = json_object();
+    for (int k = 0; k < HARPE_KEY_COUNT; k++)
+        json_object_set_new(summary, key_names[k], harpe_row_json(&result->key_rows[k].row));
+    json_object_set_new(summary, "one_clock", one_clock_json(result));
+    size_t vertices = 0;
+    (void)harpe_frontier_vertices(result->frontier, &vertices);
+    json_object_set_new(summary, "vertices", json_integer((json_int_t)vertices));
+    json_object_set_new(summary, "plans", json_integer((json_int_t)result->row_count));
+    if (result->row_count > 0) {
+        gap_summary gaps = summarize_gaps(result);
+        json_object_set_new(summary, "mean_gap_percent", json_real(gaps.mean_percent));
+        json_object_set_new(summary, "worst_gap_percent", json_real(gaps.worst_percent));
+    }
+    json_object_set_new(summary, "verified", json_boolean(result->verified));
+    return summary;
+}
+
+static json_t *work_json(const harpe_plan_result *result) {
+    harpe_work work = harpe_frontier_work(result->frontier);
+    return json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I}", "pivots", (json_int_t)work.pivots,
+                     "degenerate_pivots", (json_int_t)work.degenerate_pivots, "nodes_moved",
+                     (json_int_t)work.nodes_moved, "path_steps", (json_int_t)work.path_steps,
+                     "build_s", work.build_s, "solve_s", work.solve_s, "assign_s", work.assign_s,
+                     "memory_bytes", (json_int_t)work.memory_bytes);
+}
+
+json_t *harpe_plan_result_json(const harpe_problem_input *input, const harpe_plan_result *result,
+                               json_t *arguments) {
+    json_t *profile =
+        input->profile_path ? harpe_command_json_text(input->profile_path) : json_null();
+    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "program", HARPE_PLAN_JSON_PROGRAM,
+                     "version", harpe_version(), "arguments", arguments, "profile", profile,
+                     "problem", harpe_problem_input_json(input), "summary", summary_json(result),
+                     "work", work_json(result), "notes",
+                     harpe_plan_notes(input, result->dwell_note));
+}
+
+/* ---- Files ----------------------------------------------------------------------------------- */
+
+const char *harpe_plan_name_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+harpe_status harpe_plan_write_text(harpe_directory *directory, const char *name, harpe_text *text,
+                                   harpe_status status, harpe_error *error) {
+    if (status == HARPE_OK) status = harpe_command_check_signal(error);
+    if (status == HARPE_OK && text->failed) status = harpe_fail_memory(error);
+    if (status == HARPE_OK)
+        status = harpe_directory_write(directory, name, text->data, text->length, error);
+    harpe_text_free(text);
+    *text = (harpe_text){0};
+    return status;
+}
+
+harpe_status harpe_plan_write_json(harpe_directory *directory, json_t *object, harpe_error *error) {
+    char *text =
+        object ? json_dumps(object, JSON_INDENT(1) | JSON_REAL_PRECISION(JSON_DIGITS)) : NULL;
+    json_decref(object);
+    if (!text) return harpe_fail_memory(error);
+    harpe_status status =
+        harpe_directory_write(directory, HARPE_PLAN_JSON_NAME, text, strlen(text), error);
+    free(text);
     return status;
 }
 
@@ -40,7 +297,51 @@ harpe_status harpe_plan_output_bound(harpe_directory *directory, const harpe_pla
     const harpe_frontier_vertex *vertices = harpe_frontier_vertices(result->frontier, &count);
     harpe_text text = {0};
     harpe_bound_csv_format(&text, vertices, count);
-    return write_text(directory, HARPE_BOUND_FILE_NAME, &text, error);
+    return harpe_plan_write_text(directory, HARPE_BOUND_FILE_NAME, &text, HARPE_OK, error);
+}
+
+static void put_number(harpe_text *text, const char *before, double value) {
+    harpe_text_printf(text, "%s", before);
+    harpe_text_number(text, value);
+}
+
+static void put_run(harpe_text *text, const char *name, const harpe_graph_run *run) {
+    harpe_graph_json_name(text, name);
+    harpe_text_printf(text, ": {\"option\": ");
+    if (run->option >= 0)
+        harpe_text_printf(text, "%d", run->option);
+    else
+        harpe_text_printf(text, "null");
+    if (run->frequency_mhz > 0)
+        put_number(text, ", \"frequency\": ", run->frequency_mhz);
+    else
+        harpe_text_printf(text, ", \"frequency\": null");
+    put_number(text, ", \"start_s\": ", run->start_s);
+    put_number(text, ", \"slack_s\": ", run->slack_s);
+    harpe_text_printf(text, "}");
+}
+
+/* Appends a plan of a graph as JSON: for each activity its option, frequency, start and slack. */
+static harpe_status format_graph_plan(harpe_text *text, const harpe_graph *graph,
+                                      const harpe_problem *problem, const harpe_plan *plan,
+                                      harpe_error *error) {
+    size_t count = harpe_graph_activity_count(graph);
+    harpe_graph_run *runs = harpe_calloc(count, sizeof *runs);
+    if (!runs) return harpe_fail_memory(error);
+    harpe_status status = harpe_graph_runs(problem, plan->frequency_mhz, runs, error);
+    if (status == HARPE_OK) {
+        put_number(text, "{\"time_s\": ", plan->time_s);
+        put_number(text, ", \"energy_j\": ", plan->energy_j);
+        put_number(text, ", \"lower_bound_j\": ", plan->lower_bound_j);
+        harpe_text_printf(text, ",\n \"activities\": {");
+        for (size_t i = 0; i < count; i++) {
+            harpe_text_printf(text, "%s\n  ", i > 0 ? "," : "");
+            put_run(text, harpe_graph_activity_at(graph, i)->name, &runs[i]);
+        }
+        harpe_text_printf(text, "}}\n");
+    }
+    free(runs);
+    return status;
 }
 
 /* Returns the "total cost" in a plan file: the energy of the GPUs, minus the energy that all ranks
@@ -52,15 +353,10 @@ static double total_cost_j(const harpe_frontier_row *row, double blocking_power_
 static harpe_status write_graph_plan(harpe_directory *directory, const harpe_problem_input *input,
                                      const harpe_plan *plan, int number, harpe_error *error) {
     harpe_text text = {0};
-    harpe_status status =
-        harpe_graph_plan_file_format(&text, input->graph, input->problem, plan, error);
-    if (status != HARPE_OK) {
-        harpe_text_free(&text);
-        return status;
-    }
+    harpe_status status = format_graph_plan(&text, input->graph, input->problem, plan, error);
     char name[64];
     snprintf(name, sizeof name, HARPE_GRAPH_PLAN_FILE_NAME_FORMAT, number);
-    return write_text(directory, name, &text, error);
+    return harpe_plan_write_text(directory, name, &text, status, error);
 }
 
 static harpe_status write_graph_plans(harpe_directory *directory, const harpe_problem_input *input,
@@ -77,7 +373,8 @@ harpe_status harpe_plan_output_plans(harpe_directory *directory, const harpe_pro
                                      const harpe_plan_result *result, harpe_error *error) {
     harpe_text table = {0};
     harpe_frontier_csv_format(&table, result->rows, result->row_count);
-    harpe_status status = write_text(directory, HARPE_FRONTIER_FILE_NAME, &table, error);
+    harpe_status status =
+        harpe_plan_write_text(directory, HARPE_FRONTIER_FILE_NAME, &table, HARPE_OK, error);
     if (status == HARPE_OK && input->graph)
         return write_graph_plans(directory, input, result, error);
     double power_w = harpe_problem_input_total_blocking_power_w(input);
@@ -91,7 +388,7 @@ harpe_status harpe_plan_output_plans(harpe_directory *directory, const harpe_pro
                                row->plan, change_j);
         char name[64];
         snprintf(name, sizeof name, HARPE_PLAN_FILE_NAME_FORMAT, row->plan);
-        status = write_text(directory, name, &text, error);
+        status = harpe_plan_write_text(directory, name, &text, HARPE_OK, error);
     }
     return status;
 }
@@ -121,33 +418,18 @@ static json_t *option_lists_json(const harpe_problem_input *input) {
     return lists;
 }
 
-static json_t *one_clock_json(const harpe_one_clock_rows *of) {
+static json_t *one_clock_rows_json(const harpe_one_clock_rows *of) {
     json_t *rows = json_array();
     for (size_t i = 0; i < of->count; i++)
         json_array_append_new(rows, harpe_row_json(&of->rows[i]));
     return rows;
 }
 
-static json_t *profile_json(const harpe_problem_input *input) {
-    return input->profile_path ? harpe_command_json_text(input->profile_path) : json_null();
-}
-
 harpe_status harpe_plan_output_json(harpe_directory *directory, const harpe_problem_input *input,
                                     const harpe_plan_result *result, json_t *arguments,
                                     harpe_error *error) {
-    json_t *object = json_pack(
-        "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "program", HARPE_PLAN_JSON_PROGRAM,
-        "version", harpe_version(), "arguments", arguments, "profile", profile_json(input),
-        "problem", harpe_problem_input_json(input), "summary", harpe_plan_summary_json(result),
-        "one_clock", one_clock_json(&result->one_clock), "work", harpe_plan_work_json(result),
-        "options", option_lists_json(input), "notes",
-        harpe_plan_notes_and(input, result->dwell_note));
-    char *text =
-        object ? json_dumps(object, JSON_INDENT(1) | JSON_REAL_PRECISION(JSON_DIGITS)) : NULL;
-    json_decref(object);
-    if (!text) return harpe_fail_memory(error);
-    harpe_status status =
-        harpe_directory_write(directory, HARPE_PLAN_JSON_NAME, text, strlen(text), error);
-    free(text);
-    return status;
+    json_t *object = harpe_plan_result_json(input, result, arguments);
+    json_object_set_new(object, "one_clock", one_clock_rows_json(&result->one_clock));
+    json_object_set_new(object, "options", option_lists_json(input));
+    return harpe_plan_write_json(directory, object, error);
 }

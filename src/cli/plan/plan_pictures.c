@@ -2,8 +2,6 @@
 /* Decides which pictures a plan directory has, and writes them and report.html, which contains
  * them. src/draw decides how they look. A graph has a lane for each resource, and lanes below for
  * activities without one; its lags and releases have no box. */
-#include "cli/plan/plan_pictures.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +14,7 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "cli/plan/plan_directory.h"
+#include "cli/plan/plan_internal.h"
 #include "draw/draw.h"
 #include "plan/evaluate.h"
 #include "plan/graph.h"
@@ -51,23 +49,18 @@ typedef struct pictures {
 
 /* ---- Frontier -------------------------------------------------------------------------------- */
 
-static const char *file_name_of(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* Returns the size of the problem in words, or NULL when out of memory. */
 static char *make_subtitle(const harpe_problem_input *input, harpe_arena *arena) {
     harpe_text line = {0};
     if (input->graph) {
-        harpe_text_printf(&line, "%s: %zu activities, %zu resources",
-                          file_name_of(input->graph_path), harpe_graph_activity_count(input->graph),
-                          harpe_graph_resource_count(input->graph));
+        harpe_text_printf(
+            &line, "%s: %zu activities, %zu resources", harpe_plan_name_of(input->graph_path),
+            harpe_graph_activity_count(input->graph), harpe_graph_resource_count(input->graph));
     } else {
         int stages = harpe_schedule_stage_count(input->schedule);
         int microbatches = harpe_schedule_microbatch_count(input->schedule);
         harpe_text_printf(&line, "%s: %d stage%s, %d microbatch%s, schedule %s",
-                          file_name_of(input->profile_path), stages, stages == 1 ? "" : "s",
+                          harpe_plan_name_of(input->profile_path), stages, stages == 1 ? "" : "s",
                           microbatches, microbatches == 1 ? "" : "es",
                           harpe_schedule_name(input->schedule));
     }
@@ -398,33 +391,22 @@ static harpe_status collect(pictures *p, harpe_error *error) {
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 
-/* Writes a text, unless drawing it has failed, and clears it. */
-static harpe_status write_text(harpe_directory *directory, const char *name, harpe_text *text,
-                               harpe_status status, harpe_error *error) {
-    if (status == HARPE_OK) status = harpe_command_check_signal(error);
-    if (status == HARPE_OK)
-        status = harpe_directory_write(directory, name, text->data, text->length, error);
-    harpe_text_free(text);
-    *text = (harpe_text){0};
-    return status;
-}
-
 static harpe_status write_images(harpe_directory *directory, const pictures *p,
                                  harpe_error *error) {
     harpe_text text = {0};
     char name[TITLE_SIZE];
     harpe_status status = harpe_draw_frontier(&p->frontier, false, &text, error);
-    status = write_text(directory, "frontier.svg", &text, status, error);
+    status = harpe_plan_write_text(directory, "frontier.svg", &text, status, error);
     for (size_t i = 0; i < p->pipeline_count && status == HARPE_OK; i++) {
         (void)snprintf(name, sizeof name, "%s.svg", p->pipeline_names[i]);
         status = harpe_draw_pipeline(&p->pipelines[i], false, &text, error);
-        status = write_text(directory, name, &text, status, error);
+        status = harpe_plan_write_text(directory, name, &text, status, error);
     }
     for (size_t i = 0; i < p->cost_model_count && status == HARPE_OK; i++) {
         (void)snprintf(name, sizeof name, "cost_model_%s_%02d.svg",
                        p->input->graph ? "resource" : "stage", p->cost_model_groups[i]);
         status = harpe_draw_cost_model(&p->cost_models[i], false, &text, error);
-        status = write_text(directory, name, &text, status, error);
+        status = harpe_plan_write_text(directory, name, &text, status, error);
     }
     return status;
 }
@@ -528,7 +510,7 @@ static harpe_status write_report(harpe_directory *directory, const harpe_plan_ou
     report.frontier.title = report.frontier.subtitle = NULL;
     harpe_text page = {0};
     harpe_status status = harpe_report_write(&report, &page, error);
-    return write_text(directory, HARPE_REPORT_NAME, &page, status, error);
+    return harpe_plan_write_text(directory, HARPE_REPORT_NAME, &page, status, error);
 }
 
 harpe_status harpe_plan_output_pictures(harpe_directory *directory,

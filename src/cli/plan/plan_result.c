@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Solves a problem for `harpe plan`, makes a row for every plan, and selects the rows of the
- * summary. Other files print and write the result. */
-#include "cli/plan/plan_result.h"
+/* Solves a problem for `harpe plan`, makes a row for every plan, compares the rows with the plans
+ * with one clock, and selects the rows of the summary. Other files print and write the result. */
+#include "cli/plan/plan_internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,12 +10,15 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "cli/plan/plan_dwell_note.h"
+#include "base/format.h"
 #include "plan/problem.h"
+#include "plan/switching.h"
 
 #define SMALL_SLOWDOWN 1.05
 /* The number of vertices of the frontier for which --verify solves the problem a second time. */
 #define VERIFY_SAMPLES 64
+/* The same time, summed up in another order, may differ by this share. */
+#define ROUNDING 1e-9
 
 static const char *const key_labels[HARPE_KEY_COUNT] = {
     [HARPE_KEY_ALL_MAXIMUM] = "all at maximum frequency",
@@ -23,6 +26,132 @@ static const char *const key_labels[HARPE_KEY_COUNT] = {
     [HARPE_KEY_SMALL_SLOWDOWN] = "within 1.05x",
     [HARPE_KEY_MINIMUM_ENERGY] = "minimum energy",
 };
+
+/* ---- Plans with one clock -------------------------------------------------------------------- */
+
+static harpe_status make_one_clock_rows(const harpe_problem *problem,
+                                        const harpe_frontier *frontier,
+                                        const harpe_plan *all_maximum, const harpe_plan_set *plans,
+                                        harpe_one_clock_rows *out, harpe_error *error) {
+    size_t count = harpe_plan_set_count(plans);
+    harpe_frontier_row *rows = harpe_calloc(count, sizeof *rows);
+    if (!rows) return harpe_fail_memory(error);
+    size_t vertex_count = 0;
+    double fastest_s = harpe_frontier_vertices(frontier, &vertex_count)[0].time_s;
+    for (size_t i = 0; i < count; i++) {
+        harpe_plan plan = *harpe_plan_set_at(plans, i);
+        /* Rounding may make a time shorter than the fastest. */
+        plan.lower_bound_j = harpe_frontier_bound_at(frontier, fmax(plan.time_s, fastest_s));
+        rows[i] = harpe_frontier_row_of(&plan, -1, all_maximum);
+        rows[i].one_clock_mhz = harpe_plan_one_clock_mhz(problem, plan.frequency_mhz);
+    }
+    *out = (harpe_one_clock_rows){rows, count, all_maximum->time_s};
+    for (size_t i = 0; i < count; i++)
+        (void)harpe_one_clock_compare(out, rows[i].time_s, &rows[i]);
+    return HARPE_OK;
+}
+
+harpe_status harpe_one_clock_rows_make(const harpe_problem *problem, const harpe_frontier *frontier,
+                                       const harpe_plan *all_maximum, harpe_one_clock_rows *out,
+                                       harpe_error *error) {
+    harpe_plan_set *plans = NULL;
+    *out = (harpe_one_clock_rows){0};
+    if (problem->graph) return HARPE_OK;
+    harpe_status status = harpe_plan_set_one_clock(problem, &plans, error);
+    if (status == HARPE_OK)
+        status = make_one_clock_rows(problem, frontier, all_maximum, plans, out, error);
+    harpe_plan_set_free(plans);
+    return status;
+}
+
+void harpe_one_clock_rows_free(harpe_one_clock_rows *of) {
+    free(of->rows);
+    *of = (harpe_one_clock_rows){0};
+}
+
+const harpe_frontier_row *harpe_one_clock_compare(const harpe_one_clock_rows *of, double most_s,
+                                                  harpe_frontier_row *row) {
+    double limit_s = fmax(most_s, of->highest_s) * (1 + ROUNDING);
+    const harpe_frontier_row *best = NULL;
+    for (size_t i = 0; i < of->count; i++) {
+        const harpe_frontier_row *one = &of->rows[i];
+        if (one->time_s <= limit_s && (!best || one->energy_j < best->energy_j)) best = one;
+    }
+    row->one_clock_energy_j = best ? best->energy_j : 0;
+    return best;
+}
+
+harpe_labelled_row harpe_one_clock_labelled(const harpe_frontier_row *row) {
+    harpe_labelled_row labelled = {.row = *row};
+    if (row->one_clock_mhz > 0)
+        snprintf(labelled.label, sizeof labelled.label, "one clock, %d MHz", row->one_clock_mhz);
+    else
+        snprintf(labelled.label, sizeof labelled.label, "one clock: none saves");
+    return labelled;
+}
+
+/* ---- Clocks that hold too briefly ------------------------------------------------------------ */
+
+typedef struct dwell_search {
+    const harpe_problem *problem;
+    double needed_s;
+    double *dwell_s;   /* [rank]: of the present plan */
+    size_t plan_count; /* plans with a clock that holds too briefly */
+    int rank;          /* the first of their ranks; -1: none */
+    double shortest_s; /* of all ranks and plans */
+} dwell_search;
+
+static harpe_status look_at(dwell_search *s, const harpe_plan *plan, harpe_error *error) {
+    bool is_short = false;
+    harpe_status status =
+        harpe_switching_dwells(s->problem, plan->frequency_mhz, s->dwell_s, error);
+    if (status != HARPE_OK) return status;
+    for (int rank = 0; rank < harpe_problem_rank_count(s->problem); rank++) {
+        if (s->dwell_s[rank] >= s->needed_s * (1 - ROUNDING)) continue;
+        is_short = true;
+        if (s->rank < 0 || rank < s->rank) s->rank = rank;
+        s->shortest_s = fmin(s->shortest_s, s->dwell_s[rank]);
+    }
+    s->plan_count += is_short ? 1 : 0;
+    return HARPE_OK;
+}
+
+/* Writes a sentence that names the first rank whose clock holds too briefly in a plan, or NULL if
+ * all clocks hold. The planner leaves such clocks only on ranks whose instructions have no clock in
+ * common. */
+static harpe_status make_dwell_note(const harpe_problem *problem, const harpe_plan_set *plans,
+                                    const harpe_clock_switch *cost, char **note,
+                                    harpe_error *error) {
+    dwell_search s = {.problem = problem,
+                      .needed_s = fmax(cost->minimum_dwell_s, cost->latency_s),
+                      .rank = -1,
+                      .shortest_s = INFINITY};
+    harpe_status status = HARPE_OK;
+    size_t count = harpe_plan_set_count(plans);
+    *note = NULL;
+    if (s.needed_s <= 0) return HARPE_OK;
+    s.dwell_s = harpe_calloc((size_t)harpe_problem_rank_count(problem), sizeof *s.dwell_s);
+    if (!s.dwell_s) return harpe_fail_memory(error);
+    for (size_t k = 0; status == HARPE_OK && k < count; k++)
+        status = look_at(&s, harpe_plan_set_at(plans, k), error);
+    free(s.dwell_s);
+    if (status != HARPE_OK || s.rank < 0) return status;
+    harpe_text text = {0};
+    harpe_text_printf(&text,
+                      "in %zu of %zu plans a clock holds for less than %s s (the shortest: %s s): "
+                      "the instructions of rank %d have no clock in common; measure them at the "
+                      "same clocks",
+                      s.plan_count, count, HARPE_DIGITS(s.needed_s, 4),
+                      HARPE_DIGITS(s.shortest_s, 4), s.rank);
+    if (text.failed) {
+        harpe_text_free(&text);
+        return harpe_fail_memory(error);
+    }
+    *note = text.data;
+    return HARPE_OK;
+}
+
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
 double harpe_plan_result_bound_at(const harpe_frontier *frontier, double time_s) {
     double bound_j = harpe_frontier_bound_at(frontier, time_s);
@@ -148,8 +277,8 @@ harpe_status harpe_plan_result_solve(const harpe_problem *problem,
             harpe_plan_result_bound_at(result->frontier, result->all_maximum.time_s);
     }
     if (status == HARPE_OK && request)
-        status = harpe_plan_dwell_note(problem, result->plans, &request->clock_switch,
-                                       &result->dwell_note, error);
+        status = make_dwell_note(problem, result->plans, &request->clock_switch,
+                                 &result->dwell_note, error);
     if (status == HARPE_OK && request) status = make_rows(problem, result, error);
     if (status == HARPE_OK) status = pick_key_rows(problem, result, error);
     if (status == HARPE_OK) status = compare_with_one_clock(problem, result, error);

@@ -2,11 +2,10 @@
 /* The flags that describe a planning problem, and the problem made from them. The range of each
  * value is checked while the command line is read, before any file is opened. The library checks
  * the values that depend on files (for example the number of stages). */
-#include "cli/plan/problem_options.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/array.h"
 #include "base/error.h"
@@ -14,7 +13,7 @@
 #include "base/number.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "cli/plan/graph_input.h"
+#include "cli/plan/plan_internal.h"
 #include "plan/problem.h"
 #include "plan/schedule.h"
 #include "plan/switch_table.h"
@@ -448,8 +447,10 @@ static harpe_status take_switch_table(harpe_problem_input *input, harpe_error *e
 harpe_status harpe_problem_input_load(harpe_problem_input *input, harpe_error *error) {
     if (input->graph_path) {
         harpe_problem_options options = options_of(input);
-        return harpe_graph_input_load(input->graph_path, &options, &input->graph, &input->problem,
-                                      error);
+        harpe_status status = harpe_graph_read_json(input->graph_path, &input->graph, error);
+        return status == HARPE_OK
+                   ? harpe_problem_of_graph(input->graph, &options, &input->problem, error)
+                   : status;
     }
     harpe_status status = harpe_profile_read_csv(input->profile_path, &input->profile, error);
     if (status == HARPE_OK && input->wait_powers_path)
@@ -475,7 +476,8 @@ void harpe_problem_input_free(harpe_problem_input *input) {
 
 /* ---- Telling --------------------------------------------------------------------------------- */
 
-double harpe_problem_input_blocking_power_w(const harpe_problem_input *input, int rank) {
+/* Returns the blocking power of one GPU of a rank, the highest of all kinds of waits. */
+static double blocking_power_w(const harpe_problem_input *input, int rank) {
     if (input->wait_powers)
         return harpe_problem_blocking_power_w(input->problem, rank) /
                harpe_problem_gpu_count(input->problem, rank);
@@ -552,11 +554,31 @@ static void add_wait_powers(const harpe_problem_input *input, json_t *object) {
     json_object_set_new(object, "end_wait_power_w", at_end);
 }
 
+/* Returns the size of a graph's problem. */
+static json_t *graph_json(const harpe_graph *graph, const harpe_problem *problem) {
+    json_t *power = json_array(), *gpus = json_array(), *names = json_array();
+    size_t resources = harpe_graph_resource_count(graph);
+    for (size_t r = 0; r < resources; r++) {
+        const harpe_graph_resource *resource = harpe_graph_resource_at(graph, r);
+        json_array_append_new(names, harpe_command_json_text(resource->name));
+        json_array_append_new(power, json_real(resource->blocking_power_w));
+        json_array_append_new(gpus, json_integer(1));
+    }
+    if (resources == 0) { /* harpe choose needs one value */
+        json_array_append_new(power, json_real(0));
+        json_array_append_new(gpus, json_integer(1));
+    }
+    return json_pack("{s:o, s:I, s:I, s:o, s:o}", "resources", names, "activities",
+                     (json_int_t)harpe_graph_activity_count(graph), "instructions",
+                     (json_int_t)harpe_problem_instruction_count(problem), "blocking_power_w",
+                     power, "gpus", gpus);
+}
+
 json_t *harpe_problem_input_json(const harpe_problem_input *input) {
-    if (input->graph_path) return harpe_graph_input_json(input->graph, input->problem);
+    if (input->graph_path) return graph_json(input->graph, input->problem);
     json_t *power = json_array(), *gpus = json_array();
     for (int rank = 0; rank < harpe_problem_rank_count(input->problem); rank++) {
-        json_array_append_new(power, json_real(harpe_problem_input_blocking_power_w(input, rank)));
+        json_array_append_new(power, json_real(blocking_power_w(input, rank)));
         json_array_append_new(gpus, json_integer(harpe_problem_gpu_count(input->problem, rank)));
     }
     json_t *object = json_pack(
@@ -570,28 +592,33 @@ json_t *harpe_problem_input_json(const harpe_problem_input *input) {
     return object;
 }
 
-static const char *file_name_of(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
+static void print_graph(const char *path, const harpe_graph *graph, const harpe_problem *problem) {
+    size_t activities = harpe_graph_activity_count(graph);
+    size_t resources = harpe_graph_resource_count(graph);
+    printf("%s%s%s: %zu activit%s on %zu resource%s, blocking power %s W in all\n",
+           harpe_bold_start(), harpe_plan_name_of(path), harpe_bold_end(), activities,
+           activities == 1 ? "y" : "ies", resources, resources == 1 ? "" : "s",
+           HARPE_DIGITS(problem->total_blocking_power_w, 6));
 }
 
 void harpe_problem_input_print(const harpe_problem_input *input) {
     if (input->graph_path) {
-        harpe_graph_input_print(input->graph_path, input->graph, input->problem);
+        print_graph(input->graph_path, input->graph, input->problem);
         return;
     }
     int stages = harpe_schedule_stage_count(input->schedule);
     int ranks = harpe_schedule_rank_count(input->schedule);
-    printf("%s%s%s: %d stage%s", harpe_bold_start(), file_name_of(input->profile_path),
+    printf("%s%s%s: %d stage%s", harpe_bold_start(), harpe_plan_name_of(input->profile_path),
            harpe_bold_end(), stages, stages == 1 ? "" : "s");
     if (ranks != stages) printf(" on %d rank%s", ranks, ranks == 1 ? "" : "s");
     int gpus = harpe_problem_total_gpu_count(input->problem);
     if (gpus != ranks) printf(" of %d GPUs in all", gpus);
     int microbatches = harpe_schedule_microbatch_count(input->schedule);
     printf(" x %d microbatch%s, schedule %s, ", microbatches, microbatches == 1 ? "" : "es",
-           input->schedule_is_file ? file_name_of(input->schedule_name) : input->schedule_name);
+           input->schedule_is_file ? harpe_plan_name_of(input->schedule_name)
+                                   : input->schedule_name);
     if (input->wait_powers) {
-        printf("blocking powers of %s", file_name_of(input->wait_powers_path));
+        printf("blocking powers of %s", harpe_plan_name_of(input->wait_powers_path));
     } else if (input->blocking_power_count == 1) {
         printf("blocking power %g W per GPU", input->blocking_power_w[0]);
     } else {
@@ -603,4 +630,18 @@ void harpe_problem_input_print(const harpe_problem_input *input) {
     if (input->transfer_time_s > 0)
         printf(", transfer time %s s", HARPE_DIGITS(input->transfer_time_s, 6));
     printf("\n");
+}
+
+harpe_status harpe_graph_input_export(const harpe_problem *problem, const char *path, bool force,
+                                      harpe_error *error) {
+    if (!force && access(path, F_OK) == 0) {
+        return harpe_fail(error, HARPE_ALREADY_EXISTS,
+                          "%s: already exists (choose another name, or --force to replace it)",
+                          path);
+    }
+    harpe_graph *graph = NULL;
+    harpe_status status = harpe_graph_of_problem(problem, &graph, error);
+    if (status == HARPE_OK) status = harpe_graph_write_json(graph, path, error);
+    harpe_graph_free(graph);
+    return status;
 }

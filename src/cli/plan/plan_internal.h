@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of this folder share: the input of a planning problem (problem_options.c), the
+ * result of `harpe plan` (plan_result.c), how it is printed and written (plan_output.c,
+ * plan_pictures.c), reading what was written (plan_directory.c), and the plans of all replicas
+ * (plan_replicas.c). */
+#ifndef HARPE_CLI_PLAN_PLAN_INTERNAL_H
+#define HARPE_CLI_PLAN_PLAN_INTERNAL_H
+
+#include <argp.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <harpe/graph.h>
+#include <harpe/plan.h>
+#include <harpe/replicas.h>
+
+#include "base/directory.h"
+#include "base/text.h"
+#include "cli/rows.h"
+#include "plan/frontier_file.h"
+
+/* ---- The problem ----------------------------------------------------------------------------- */
+
+/* Initialise with zeros. The argp parser fills in the first half, and harpe_problem_input_load the
+ * second. */
+typedef struct harpe_problem_input {
+    const char *profile_path;
+    int microbatches; /* 0: not given */
+    int ranks;        /* --num-stages; 0: not given */
+    int chunks;       /* 0: the schedule's default */
+    int group_size;   /* --microbatch-group-size; 0: the schedule's default */
+    bool overlaps_moe_expert_parallel_comm;
+    int gpus_per_stage; /* 0: not given */
+    const char *schedule_name;
+    bool schedule_is_file;
+    char **prologue; /* NULL-terminated, owned; NULL: none */
+    char **epilogue;
+    double *blocking_power_w; /* owned */
+    size_t blocking_power_count;
+    const char *wait_powers_path;  /* NULL: each rank has one power */
+    const char *switch_table_path; /* NULL: no table of switching latencies */
+    double overhead_power_w;
+    double transfer_time_s;
+    harpe_cost_model cost_model;
+    double unit_time_s;
+    double noise_factor;
+    uint64_t memory_limit_bytes;
+    const char *graph_path; /* set by the subcommand; NULL: a profile with a schedule */
+
+    harpe_graph *graph; /* NULL: a profile with a schedule */
+    harpe_profile *profile;
+    harpe_wait_powers *wait_powers; /* NULL: none */
+    harpe_schedule *schedule;
+    harpe_problem *problem;
+} harpe_problem_input;
+
+/* A child parser whose input is a harpe_problem_input. It checks every value, and checks that no
+ * required flag is missing. */
+extern const struct argp harpe_problem_argp;
+
+/* Reads the value of --switch-latency: a number of seconds, "profile", or a CSV file, which
+ * harpe_problem_input_load reads. The problem's latencies are then those of the file. */
+void harpe_flag_switch_latency(const struct argp_state *state, const char *text,
+                               harpe_problem_input *input, harpe_clock_switch *change);
+
+/* Reads the profile, builds or reads the schedule, and joins them; or reads the graph. */
+harpe_status harpe_problem_input_load(harpe_problem_input *input, harpe_error *error);
+void harpe_problem_input_free(harpe_problem_input *input);
+
+/* Do parts of this for a command that reads profiles itself: make the schedule for input->profile,
+ * and return the options of a pipeline's problem. */
+harpe_status harpe_problem_input_schedule(harpe_problem_input *input, harpe_error *error);
+harpe_problem_options harpe_problem_input_options(const harpe_problem_input *input);
+
+/* Returns the flags for programs: one JSON object with flags as keys. */
+json_t *harpe_problem_input_arguments(const harpe_problem_input *input);
+/* Returns schedule, ranks, stages, microbatches, instructions and blocking power. */
+json_t *harpe_problem_input_json(const harpe_problem_input *input);
+/* Prints the same values in one line, for people. */
+void harpe_problem_input_print(const harpe_problem_input *input);
+
+/* Returns the blocking power of all GPUs of all ranks together. If the kinds of waits of a rank
+ * have different powers, the highest counts. */
+double harpe_problem_input_total_blocking_power_w(const harpe_problem_input *input);
+
+/* Writes the problem of a pipeline as a graph. Replaces an existing file only if `force` is set. */
+harpe_status harpe_graph_input_export(const harpe_problem *problem, const char *path, bool force,
+                                      harpe_error *error);
+
+/* ---- Plans with one clock -------------------------------------------------------------------- */
+
+/* Zero-initialise. */
+typedef struct harpe_one_clock_rows {
+    harpe_frontier_row *rows; /* fastest first, without peak and swing */
+    size_t count;             /* 0: none, as for a graph */
+    double highest_s;         /* time at the highest clocks */
+} harpe_one_clock_rows;
+
+/* Makes the rows. A problem of a graph has none. Free with harpe_one_clock_rows_free. */
+harpe_status harpe_one_clock_rows_make(const harpe_problem *problem, const harpe_frontier *frontier,
+                                       const harpe_plan *all_maximum, harpe_one_clock_rows *out,
+                                       harpe_error *error);
+void harpe_one_clock_rows_free(harpe_one_clock_rows *of);
+
+/* Finds the row of least energy within `most_s`, or within the time of the highest clocks if it is
+ * longer, and returns it; NULL: there are no rows. Fills in the one_clock_energy_j of `row`, the
+ * plan that is compared with it. */
+const harpe_frontier_row *harpe_one_clock_compare(const harpe_one_clock_rows *of, double most_s,
+                                                  harpe_frontier_row *row);
+
+/* Copies a row for a table. It is labelled with its clock. */
+harpe_labelled_row harpe_one_clock_labelled(const harpe_frontier_row *row);
+
+/* ---- The result ------------------------------------------------------------------------------ */
+
+typedef enum harpe_key_row {
+    HARPE_KEY_ALL_MAXIMUM = 0, /* every instruction at its highest frequency */
+    HARPE_KEY_FASTEST,
+    HARPE_KEY_SMALL_SLOWDOWN, /* least energy within 1.05 times the time of highest clocks
+                               */
+    HARPE_KEY_MINIMUM_ENERGY,
+    HARPE_KEY_COUNT,
+} harpe_key_row;
+
+/* Zero-initialise. */
+typedef struct harpe_plan_result {
+    harpe_frontier *frontier;
+    harpe_plan_set *plans; /* NULL: only the bound was requested */
+    harpe_plan all_maximum;
+    harpe_frontier_row *rows; /* rows of the plans, fastest first */
+    size_t row_count;
+    /* Rows of plans. If only the bound was requested, rows of the lower bound. */
+    harpe_labelled_row key_rows[HARPE_KEY_COUNT];
+    harpe_one_clock_rows one_clock;
+    /* The plans with one clock that these rows are compared with; NULL: none. */
+    const harpe_frontier_row *key_one_clock[HARPE_KEY_COUNT];
+    bool verified;
+    char *dwell_note; /* a sentence about clocks that hold too briefly; NULL: all hold */
+} harpe_plan_result;
+
+/* Solves the problem. If `request` is NULL, computes only the bound. */
+harpe_status harpe_plan_result_solve(const harpe_problem *problem,
+                                     const harpe_plan_request *request,
+                                     const harpe_progress *progress, harpe_plan_result *result,
+                                     harpe_error *error);
+/* Verifies frontier and plans independently of the solver. */
+harpe_status harpe_plan_result_verify(const harpe_problem *problem, harpe_plan_result *result,
+                                      harpe_error *error);
+void harpe_plan_result_free(harpe_plan_result *result);
+
+/* Returns the frontier's lower bound at a time. The time may be below the fastest vertex by a
+ * rounding error. */
+double harpe_plan_result_bound_at(const harpe_frontier *frontier, double time_s);
+
+/* Adds peak and swing of a plan's power to its row. */
+harpe_status harpe_plan_result_add_power(const harpe_problem *problem, const int *frequency_mhz,
+                                         harpe_frontier_row *row, harpe_error *error);
+
+/* Returns the row of the plan with the least energy among those that take at most `time_s`, or that
+ * of the fastest plan if none does. There is at least one plan. */
+const harpe_frontier_row *harpe_plan_result_within(const harpe_plan_result *result, double time_s);
+
+/* Returns the plan of a row, or NULL if there are no plans. */
+const harpe_plan *harpe_plan_result_plan(const harpe_plan_result *result,
+                                         const harpe_frontier_row *row);
+
+/* ---- Plan directories ------------------------------------------------------------------------ */
+
+#define HARPE_FRONTIER_FILE_NAME "frontier.csv"
+#define HARPE_BOUND_FILE_NAME "bound.csv"
+#define HARPE_PLAN_JSON_NAME "plan.json"
+#define HARPE_REPORT_NAME "report.html"
+/* The value of "program" in plan.json: {"program": "harpe", ...}. */
+#define HARPE_PLAN_JSON_PROGRAM "harpe"
+/* Names of the files of plan `number` of a graph, for snprintf. */
+#define HARPE_GRAPH_PLAN_FILE_NAME_FORMAT "plan_%05d.json"
+
+typedef struct harpe_plan_directory {
+    harpe_frontier_row *rows; /* rows of frontier.csv, at least one */
+    size_t row_count;
+    harpe_frontier_row all_maximum;
+    harpe_one_clock_rows one_clock; /* none in files of older versions */
+    double end_power_w; /* of all GPUs, while all of them wait at the end of an iteration */
+    bool is_of_graph;   /* the plan files are those of a graph */
+    int gpu_count;      /* of all ranks */
+    double overhead_power_w;
+} harpe_plan_directory;
+
+/* Reads frontier.csv and plan.json; free with harpe_plan_directory_free. */
+harpe_status harpe_plan_directory_read(const char *path, harpe_plan_directory *out,
+                                       harpe_error *error);
+/* Changes the overhead power that the rows count. */
+void harpe_plan_directory_set_overhead(harpe_plan_directory *plans, double overhead_w);
+void harpe_plan_directory_free(harpe_plan_directory *plans);
+
+/* Returns the path of a file in a directory. The caller frees `*out` with free(). */
+harpe_status harpe_plan_directory_join(const char *path, const char *name, char **out,
+                                       harpe_error *error);
+
+/* Checks whether --force may replace `path`. It may if `path` does not exist, is empty, or was made
+ * by harpe plan. Returns HARPE_ALREADY_EXISTS for every other directory. harpe_directory_open
+ * handles a path that is not a directory. */
+harpe_status harpe_plan_directory_check_replaceable(const char *path, harpe_error *error);
+
+/* ---- Printing and writing -------------------------------------------------------------------- */
+
+/* Returns the notes about a loaded problem, and `more` if it is not NULL, as a JSON array of
+ * sentences. */
+json_t *harpe_plan_notes(const harpe_problem_input *input, const char *more);
+/* Prints the same notes to stderr, each as "harpe <command>: <note>". */
+void harpe_plan_notes_print(const char *command, const harpe_problem_input *input,
+                            const char *more);
+
+/* Prints the result on stdout: a few lines for people. `directory` may be NULL: nothing was
+ * written. */
+void harpe_plan_summary_print(const harpe_problem_input *input, const harpe_plan_result *result,
+                              const char *directory, bool has_report);
+/* Returns the same for programs. `arguments` contains the command's arguments and is taken over. */
+json_t *harpe_plan_result_json(const harpe_problem_input *input, const harpe_plan_result *result,
+                               json_t *arguments);
+
+/* Returns the name of a file without its directories. */
+const char *harpe_plan_name_of(const char *path);
+/* Writes a text into a directory and clears it. Fails if `status` or the text says that it could
+ * not be made, or if a signal has come. */
+harpe_status harpe_plan_write_text(harpe_directory *directory, const char *name, harpe_text *text,
+                                   harpe_status status, harpe_error *error);
+/* Writes plan.json. `object` is released; NULL: there was no memory for it. */
+harpe_status harpe_plan_write_json(harpe_directory *directory, json_t *object, harpe_error *error);
+
+/* Writes bound.csv. */
+harpe_status harpe_plan_output_bound(harpe_directory *directory, const harpe_plan_result *result,
+                                     harpe_error *error);
+/* Writes frontier.csv and the plan files. */
+harpe_status harpe_plan_output_plans(harpe_directory *directory, const harpe_problem_input *input,
+                                     const harpe_plan_result *result, harpe_error *error);
+/* Writes plan.json. `arguments` contains the command's arguments and is released. */
+harpe_status harpe_plan_output_json(harpe_directory *directory, const harpe_problem_input *input,
+                                    const harpe_plan_result *result, json_t *arguments,
+                                    harpe_error *error);
+
+/* The names of the directory and of the command in the report. */
+typedef struct harpe_plan_output_names {
+    const char *directory;
+    const char *const *arguments; /* the command line, beginning with the program's name */
+    size_t argument_count;
+} harpe_plan_output_names;
+
+/* Writes pictures and, if there are plans, report.html. */
+harpe_status harpe_plan_output_pictures(harpe_directory *directory,
+                                        const harpe_plan_output_names *names,
+                                        const harpe_problem_input *input,
+                                        const harpe_plan_result *result, harpe_error *error);
+
+/* ---- Replicas -------------------------------------------------------------------------------- */
+
+/* Initialise with zeros. The argp parser fills it in. */
+typedef struct harpe_replica_input {
+    bool has_columns;        /* --replicas: the profile is of all GPUs */
+    const char **more_paths; /* --replica: profiles of further replicas; the array is owned */
+    size_t more_count, more_capacity;
+    double time_s;   /* 0: not given */
+    double slowdown; /* 0: not given */
+    double smooth;   /* the most deviation; below 0: not given */
+} harpe_replica_input;
+
+/* A child parser whose input is a harpe_replica_input. */
+extern const struct argp harpe_replica_argp;
+
+/* Returns true if the command plans replicas. */
+bool harpe_replica_input_is_given(const harpe_replica_input *replicas);
+void harpe_replica_input_free(harpe_replica_input *replicas);
+
+/* What the command has besides. */
+typedef struct harpe_replica_command {
+    harpe_problem_input *input;
+    const harpe_replica_input *replicas;
+    const harpe_plan_request *limits; /* on power */
+    const char *output_directory;
+    int threads;
+    bool verify, json, quiet;
+} harpe_replica_command;
+
+/* Everything that is known after planning. Initialise with zeros. */
+typedef struct harpe_replica_result {
+    harpe_replica_profiles *profiles;
+    harpe_replica_plans *plans;
+    double seconds; /* of the planning */
+    bool verified;
+} harpe_replica_result;
+
+/* Reads the profiles, and makes the plans. */
+harpe_status harpe_replica_result_make(const harpe_replica_command *command,
+                                       const harpe_progress *progress, harpe_replica_result *result,
+                                       harpe_error *error);
+void harpe_replica_result_free(harpe_replica_result *result);
+
+/* Writes job.py, a plan file for each replica, replicas.csv, bound.csv and plan.json. */
+harpe_status harpe_replica_output_write(const harpe_replica_command *command,
+                                        const harpe_replica_result *result,
+                                        harpe_directory *directory, json_t *arguments,
+                                        harpe_error *error);
+
+/* Prints the result, for people or as JSON. `arguments` is released. */
+harpe_status harpe_replica_output_print(const harpe_replica_command *command,
+                                        const harpe_replica_result *result, json_t *arguments,
+                                        harpe_error *error);
+
+#endif
