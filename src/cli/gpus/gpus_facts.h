@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The facts of every GPU for `harpe gpus`, and the rights of this process. gpus_facts.c collects
- * them, gpus_doctor.c evaluates them, and gpus_view.c prints them. */
+ * them, and gpus_command.c evaluates and prints them. */
 #ifndef HARPE_CLI_GPUS_GPUS_FACTS_H
 #define HARPE_CLI_GPUS_GPUS_FACTS_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <harpe/gpu.h>
 
-#include "cli/gpus/gpus_agent.h"
+#include "lease/lease.h"
 
 /* Observations of an energy counter. */
 typedef struct harpe_counter_facts {
@@ -52,6 +53,27 @@ typedef struct harpe_gpu_permissions {
     bool has_zeusd;
     bool has_persistence_daemon;
 } harpe_gpu_permissions;
+
+/* Whether jobs of this user change the GPUs through a node agent (`harpe agent`). */
+typedef enum harpe_agent_state {
+    HARPE_AGENT_NOT_LOOKED_FOR, /* emulated GPUs, and HARPE_AGENT_SOCKET is not set */
+    HARPE_AGENT_OFF,            /* HARPE_AGENT_SOCKET is empty */
+    HARPE_AGENT_ABSENT,         /* there is no socket */
+    HARPE_AGENT_SILENT,         /* there is a socket, and nobody answers */
+    HARPE_AGENT_REFUSES,        /* the agent lends nothing to this user, or cannot be trusted */
+    HARPE_AGENT_LENDS,
+} harpe_agent_state;
+
+/* A limit of 0 means that there is no limit. */
+typedef struct harpe_agent_facts {
+    harpe_agent_state state;
+    char socket[HARPE_LEASE_SOCKET_SIZE];  /* path; "": there is none */
+    char reason[HARPE_ERROR_MESSAGE_SIZE]; /* why jobs do not use the agent; "": they use it */
+    bool is_used_for_clocks;               /* false: the environment names a zeusd */
+    int missing_gpu; /* a visible GPU that the agent does not have; -1: none */
+    uint32_t lowest_mhz, highest_mhz;
+    uint32_t lowest_mw, highest_mw;
+} harpe_agent_facts;
 
 typedef struct harpe_machine_facts {
     const harpe_gpus *gpus;
