@@ -219,3 +219,46 @@ void harpe_draw_label(harpe_svg *svg, harpe_label_field *field, harpe_xy at,
     harpe_svg_text(svg, x, area.top + 10.5, &first, name);
     if (detail) harpe_svg_text(svg, x, area.top + 25.0, &second, detail);
 }
+
+/* ---- Energy over time ------------------------------------------------------------------------ */
+
+void harpe_plot_begin(harpe_plot *plot, harpe_range time_s, harpe_range energy_j) {
+    harpe_frame *frame = &plot->frame;
+    plot->time = harpe_time_unit(time_s.high);
+    plot->energy = harpe_energy_unit(fmax(fabs(energy_j.low), fabs(energy_j.high)));
+    harpe_range_pad(&time_s, 0.05);
+    harpe_range_pad(&energy_j, 0.08);
+    double x = plot->time.per_si, y = plot->energy.per_si;
+    frame->x = (harpe_range){time_s.low * x, time_s.high * x, true};
+    frame->y = (harpe_range){energy_j.low * y, energy_j.high * y, true};
+    plot->labels.bounds =
+        (harpe_area){frame->left + 3.0, frame->top + 2.0, frame->right - 3.0, frame->bottom - 3.0};
+}
+
+harpe_xy harpe_plot_place(const harpe_plot *plot, double time_s, double energy_j) {
+    return (harpe_xy){harpe_frame_x(&plot->frame, time_s * plot->time.per_si),
+                      harpe_frame_y(&plot->frame, energy_j * plot->energy.per_si)};
+}
+
+void harpe_plot_axes(const harpe_plot *plot, const char *time_name, const char *energy_name) {
+    char title[64];
+    (void)snprintf(title, sizeof title, "%s (%s)", time_name, plot->time.name);
+    harpe_draw_axis(plot->svg, &plot->frame, HARPE_BOTTOM, plot->frame.x, title);
+    (void)snprintf(title, sizeof title, "%s (%s)", energy_name, plot->energy.name);
+    harpe_draw_axis(plot->svg, &plot->frame, HARPE_LEFT, plot->frame.y, title);
+}
+
+void harpe_plot_curve(harpe_plot *plot, harpe_stroke stroke, const double *time_s,
+                      const double *energy_j, size_t count, size_t step) {
+    if (count == 0) return;
+    harpe_svg_path_begin(plot->svg, stroke);
+    harpe_xy before = {0};
+    for (size_t i = 0; i < count; i++) {
+        harpe_xy at = harpe_plot_place(plot, time_s[i * step], energy_j[i * step]);
+        harpe_svg_path_to(plot->svg, at.x, at.y);
+        if (i > 0 && hypot(at.x - before.x, at.y - before.y) < 5.0) continue;
+        if (i > 0) harpe_label_avoid_line(&plot->labels, before, at);
+        before = at;
+    }
+    harpe_svg_path_end(plot->svg);
+}

@@ -15,12 +15,9 @@
 #define LABELS_MAX 7  /* of one panel */
 
 typedef struct panel_drawing {
-    harpe_svg *svg;
     const harpe_cost_panel *panel;
     const harpe_choice *choice;
-    harpe_frame frame;
-    harpe_unit time, energy;
-    harpe_label_field labels;
+    harpe_plot plot;
 } panel_drawing;
 
 static double effective_energy_j(const harpe_choice *choice, const harpe_profile_point *point) {
@@ -34,13 +31,8 @@ static bool is_option(const harpe_choice *choice, const harpe_profile_point *poi
     return false;
 }
 
-static harpe_xy to_picture(const panel_drawing *d, double time_s, double energy_j) {
-    return (harpe_xy){harpe_frame_x(&d->frame, time_s * d->time.per_si),
-                      harpe_frame_y(&d->frame, energy_j * d->energy.per_si)};
-}
-
 static harpe_xy place_of(const panel_drawing *d, const harpe_profile_point *point) {
-    return to_picture(d, point->time_s, effective_energy_j(d->choice, point));
+    return harpe_plot_place(&d->plot, point->time_s, effective_energy_j(d->choice, point));
 }
 
 static void set_frame(panel_drawing *d, double left, double top) {
@@ -54,34 +46,11 @@ static void set_frame(panel_drawing *d, double left, double top) {
         harpe_range_add(&time, choice->list.curve_time_s[i]);
         harpe_range_add(&energy, choice->list.curve_effective_energy_j[i]);
     }
-    d->time = harpe_time_unit(time.high);
-    d->energy = harpe_energy_unit(fmax(fabs(energy.low), fabs(energy.high)));
-    harpe_range_pad(&time, 0.06);
-    harpe_range_pad(&energy, 0.09);
-    d->frame =
-        (harpe_frame){.left = left + 70.0,
-                      .right = left + PANEL_WIDTH - 14.0,
-                      .top = top + 32.0,
-                      .bottom = top + PANEL_HEIGHT - 50.0,
-                      .x = {time.low * d->time.per_si, time.high * d->time.per_si, true},
-                      .y = {energy.low * d->energy.per_si, energy.high * d->energy.per_si, true}};
-    d->labels.bounds = (harpe_area){d->frame.left + 3.0, d->frame.top + 2.0, d->frame.right - 3.0,
-                                    d->frame.bottom - 3.0};
-}
-
-static void draw_curve(panel_drawing *d) {
-    const harpe_option_list *list = &d->choice->list;
-    if (list->curve_count == 0) return;
-    harpe_svg_path_begin(d->svg, (harpe_stroke){HARPE_INK(HARPE_INK_ORANGE), 1.6, 0.0});
-    harpe_xy before = {0};
-    for (size_t i = 0; i < list->curve_count; i++) {
-        harpe_xy at = to_picture(d, list->curve_time_s[i], list->curve_effective_energy_j[i]);
-        harpe_svg_path_to(d->svg, at.x, at.y);
-        if (i > 0 && hypot(at.x - before.x, at.y - before.y) < 5.0) continue;
-        if (i > 0) harpe_label_avoid_line(&d->labels, before, at);
-        before = at;
-    }
-    harpe_svg_path_end(d->svg);
+    d->plot.frame = (harpe_frame){.left = left + 70.0,
+                                  .right = left + PANEL_WIDTH - 14.0,
+                                  .top = top + 32.0,
+                                  .bottom = top + PANEL_HEIGHT - 50.0};
+    harpe_plot_begin(&d->plot, time, energy);
 }
 
 static void draw_dots(panel_drawing *d, bool options) {
@@ -92,8 +61,8 @@ static void draw_dots(panel_drawing *d, bool options) {
     for (size_t i = 0; i < choice->point_count; i += step) {
         if (is_option(choice, &choice->points[i]) != options) continue;
         harpe_xy at = place_of(d, &choice->points[i]);
-        harpe_label_avoid(&d->labels, at, 5.5);
-        harpe_svg_circle(d->svg, at.x, at.y, options ? 3.6 : 3.0,
+        harpe_label_avoid(&d->plot.labels, at, 5.5);
+        harpe_svg_circle(d->plot.svg, at.x, at.y, options ? 3.6 : 3.0,
                          HARPE_INK(options ? HARPE_INK_BLUE : HARPE_INK_PAPER),
                          options ? solid : hollow);
     }
@@ -108,7 +77,8 @@ static void draw_frequency(panel_drawing *d, size_t i, bool is_needed) {
     style.color = HARPE_INK(is_option(d->choice, point) ? HARPE_INK_TEXT : HARPE_INK_MUTED);
     char text[40];
     snprintf(text, sizeof text, is_needed ? "%.0f MHz" : "%.0f", mhz);
-    harpe_draw_label(d->svg, &d->labels, place_of(d, point), &style, text, NULL, is_needed);
+    harpe_draw_label(d->plot.svg, &d->plot.labels, place_of(d, point), &style, text, NULL,
+                     is_needed);
 }
 
 /* Labels the fastest and the slowest option, then the highest and the lowest frequency, then some
@@ -135,20 +105,18 @@ static void draw_frequencies(panel_drawing *d) {
 }
 
 static void draw_panel(harpe_svg *svg, const harpe_cost_panel *panel, double left, double top) {
-    panel_drawing d = {.svg = svg, .panel = panel, .choice = panel->choice};
+    panel_drawing d = {.panel = panel, .choice = panel->choice, .plot.svg = svg};
     set_frame(&d, left, top);
-    char x_title[64], y_title[64];
-    snprintf(x_title, sizeof x_title, "time (%s)", d.time.name);
-    snprintf(y_title, sizeof y_title, "effective energy (%s)", d.energy.name);
-    harpe_draw_axis(svg, &d.frame, HARPE_BOTTOM, d.frame.x, x_title);
-    harpe_draw_axis(svg, &d.frame, HARPE_LEFT, d.frame.y, y_title);
+    harpe_plot_axes(&d.plot, "time", "effective energy");
     harpe_text_style title = {.size = 12.5, .color = HARPE_INK(HARPE_INK_TEXT), .bold = true};
-    harpe_svg_text(svg, d.frame.left, top + 20.0, &title, d.choice->list.instruction);
-    draw_curve(&d);
+    const harpe_option_list *list = &d.choice->list;
+    harpe_svg_text(svg, d.plot.frame.left, top + 20.0, &title, list->instruction);
+    harpe_plot_curve(&d.plot, (harpe_stroke){HARPE_INK(HARPE_INK_ORANGE), 1.6, 0.0},
+                     list->curve_time_s, list->curve_effective_energy_j, list->curve_count, 1);
     draw_dots(&d, false);
     draw_dots(&d, true);
     draw_frequencies(&d);
-    free(d.labels.taken);
+    free(d.plot.labels.taken);
 }
 
 static double key_entry(harpe_svg *svg, double x, double y, const char *name) {

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "draw/draw.h"
 
@@ -168,7 +169,7 @@ typedef struct harpe_label_field {
 
 /* Reserves the square around a point. */
 void harpe_label_avoid(harpe_label_field *field, harpe_xy at, double half);
-/* Reserves the places along a line. */
+/* Reserves the places along a straight line. */
 void harpe_label_avoid_line(harpe_label_field *field, harpe_xy from, harpe_xy to);
 /* Draws a label at the best place near a point, and a line to the point if it is far away. `detail`
  * is a second line, or NULL. Draws nothing if the label would cover something, unless it is needed.
@@ -176,6 +177,25 @@ void harpe_label_avoid_line(harpe_label_field *field, harpe_xy from, harpe_xy to
 void harpe_draw_label(harpe_svg *svg, harpe_label_field *field, harpe_xy at,
                       const harpe_text_style *style, const char *name, const char *detail,
                       bool is_needed);
+
+/* ---- Energy over time ------------------------------------------------------------------------ */
+
+typedef struct harpe_plot {
+    harpe_svg *svg;
+    harpe_frame frame;
+    harpe_unit time, energy;
+    harpe_label_field labels;
+} harpe_plot;
+
+/* Begins a plot: sets the units, and the ranges of the frame, whose sides are set. Both ranges are
+ * in SI units; a margin is added. Free labels.taken. */
+void harpe_plot_begin(harpe_plot *plot, harpe_range time_s, harpe_range energy_j);
+harpe_xy harpe_plot_place(const harpe_plot *plot, double time_s, double energy_j);
+/* Draws the lower and the left axis. The units follow the names. */
+void harpe_plot_axes(const harpe_plot *plot, const char *time_name, const char *energy_name);
+/* Draws a line that labels avoid. Point i is time_s[i * step] and energy_j[i * step]. */
+void harpe_plot_curve(harpe_plot *plot, harpe_stroke stroke, const double *time_s,
+                      const double *energy_j, size_t count, size_t step);
 
 /* ---- Report ---------------------------------------------------------------------------------- */
 

@@ -16,9 +16,7 @@
 typedef struct drawing {
     const harpe_frontier_picture *picture;
     harpe_svg svg;
-    harpe_frame frame;
-    harpe_unit time, energy;
-    harpe_label_field labels;
+    harpe_plot plot;
 } drawing;
 
 static void add_rows(const harpe_frontier_row *rows, size_t count, harpe_range *time,
@@ -39,37 +37,23 @@ static void set_frame(drawing *d) {
     add_rows(picture->plans, picture->plan_count, &time, &energy);
     add_rows(picture->one_clock, picture->one_clock_count, &time, &energy);
     add_rows(&picture->reference, 1, &time, &energy);
-    d->time = harpe_time_unit(time.high);
-    d->energy = harpe_energy_unit(energy.high);
     double title_rows = (picture->title ? 26.0 : 0.0) + (picture->subtitle ? 18.0 : 0.0);
-    harpe_range_pad(&time, 0.045);
-    harpe_range_pad(&energy, 0.07);
-    d->frame =
-        (harpe_frame){.left = 82.0,
-                      .right = WIDTH - 68.0,
-                      .top = 58.0 + title_rows,
-                      .bottom = HEIGHT - 52.0,
-                      .x = {time.low * d->time.per_si, time.high * d->time.per_si, true},
-                      .y = {energy.low * d->energy.per_si, energy.high * d->energy.per_si, true}};
-    d->labels.bounds = (harpe_area){d->frame.left + 4.0, d->frame.top + 2.0, d->frame.right - 4.0,
-                                    d->frame.bottom - 4.0};
-}
-
-static harpe_xy to_picture(const drawing *d, double time_s, double energy_j) {
-    return (harpe_xy){harpe_frame_x(&d->frame, time_s * d->time.per_si),
-                      harpe_frame_y(&d->frame, energy_j * d->energy.per_si)};
+    d->plot.frame = (harpe_frame){
+        .left = 82.0, .right = WIDTH - 68.0, .top = 58.0 + title_rows, .bottom = HEIGHT - 52.0};
+    harpe_plot_begin(&d->plot, time, energy);
 }
 
 static harpe_xy place_of(const drawing *d, const harpe_frontier_row *row) {
-    return to_picture(d, row->time_s, row->energy_j);
+    return harpe_plot_place(&d->plot, row->time_s, row->energy_j);
 }
 
 static void draw_titles(drawing *d) {
     harpe_text_style title = {.size = 15.0, .color = HARPE_INK(HARPE_INK_TEXT), .bold = true};
     harpe_text_style subtitle = {.size = 11.5, .color = HARPE_INK(HARPE_INK_MUTED)};
-    if (d->picture->title) harpe_svg_text(&d->svg, d->frame.left, 26.0, &title, d->picture->title);
+    if (d->picture->title)
+        harpe_svg_text(&d->svg, d->plot.frame.left, 26.0, &title, d->picture->title);
     if (d->picture->subtitle)
-        harpe_svg_text(&d->svg, d->frame.left, d->picture->title ? 46.0 : 26.0, &subtitle,
+        harpe_svg_text(&d->svg, d->plot.frame.left, d->picture->title ? 46.0 : 26.0, &subtitle,
                        d->picture->subtitle);
 }
 
@@ -80,34 +64,16 @@ static harpe_range in_percent(harpe_range range, double reference) {
 }
 
 static void draw_axes(drawing *d) {
-    char x_title[64], y_title[64];
-    snprintf(x_title, sizeof x_title, "iteration time (%s)", d->time.name);
-    snprintf(y_title, sizeof y_title, "energy per iteration (%s)", d->energy.name);
-    harpe_draw_axis(&d->svg, &d->frame, HARPE_BOTTOM, d->frame.x, x_title);
-    harpe_draw_axis(&d->svg, &d->frame, HARPE_LEFT, d->frame.y, y_title);
-    double time = d->picture->reference.time_s * d->time.per_si;
-    double energy = d->picture->reference.energy_j * d->energy.per_si;
+    const harpe_frame *frame = &d->plot.frame;
+    harpe_plot_axes(&d->plot, "iteration time", "energy per iteration");
+    double time = d->picture->reference.time_s * d->plot.time.per_si;
+    double energy = d->picture->reference.energy_j * d->plot.energy.per_si;
     if (time > 0.0)
-        harpe_draw_axis(&d->svg, &d->frame, HARPE_TOP, in_percent(d->frame.x, time),
+        harpe_draw_axis(&d->svg, frame, HARPE_TOP, in_percent(frame->x, time),
                         "time against all-maximum (%)");
     if (energy > 0.0)
-        harpe_draw_axis(&d->svg, &d->frame, HARPE_RIGHT, in_percent(d->frame.y, energy),
+        harpe_draw_axis(&d->svg, frame, HARPE_RIGHT, in_percent(frame->y, energy),
                         "energy against all-maximum (%)");
-}
-
-static void draw_bound(drawing *d) {
-    const harpe_frontier_picture *picture = d->picture;
-    if (picture->bound_count == 0) return;
-    harpe_svg_path_begin(&d->svg, (harpe_stroke){HARPE_INK(HARPE_INK_TEXT), 1.2, 0.0});
-    harpe_xy before = {0};
-    for (size_t i = 0; i < picture->bound_count; i++) {
-        harpe_xy at = to_picture(d, picture->bound[i].time_s, picture->bound[i].lower_bound_j);
-        harpe_svg_path_to(&d->svg, at.x, at.y);
-        if (i > 0 && hypot(at.x - before.x, at.y - before.y) < 5.0) continue;
-        if (i > 0) harpe_label_avoid_line(&d->labels, before, at);
-        before = at;
-    }
-    harpe_svg_path_end(&d->svg);
 }
 
 /* Draws the rows that can be distinguished. */
@@ -119,7 +85,7 @@ static void draw_dots(drawing *d, const harpe_frontier_row *rows, size_t count, 
         harpe_xy at = place_of(d, &rows[i]);
         bool is_end = i == 0 || i + 1 == count;
         if (!is_end && fabs(at.x - before.x) < 2.0 && fabs(at.y - before.y) < 2.0) continue;
-        harpe_label_avoid(&d->labels, at, 3.0);
+        harpe_label_avoid(&d->plot.labels, at, 3.0);
         harpe_svg_circle(&d->svg, at.x, at.y, radius, color, rim);
         before = at;
     }
@@ -129,15 +95,15 @@ static void draw_dots(drawing *d, const harpe_frontier_row *rows, size_t count, 
 static double key_row(drawing *d, double y, double radius, harpe_color color, const char *label) {
     harpe_text_style style = {
         .size = 11.0, .color = HARPE_INK(HARPE_INK_TEXT), .anchor = HARPE_END, .halo = true};
-    harpe_xy from = {d->frame.right - 34.0 - harpe_text_width(&style, label), y};
-    harpe_xy to = {d->frame.right - 4.0, y};
+    harpe_xy from = {d->plot.frame.right - 34.0 - harpe_text_width(&style, label), y};
+    harpe_xy to = {d->plot.frame.right - 4.0, y};
     harpe_stroke none = {HARPE_NO_COLOR, 0.0, 0.0}, thin = {color, 1.2, 0.0};
     harpe_svg_text(&d->svg, to.x - 30.0, y + 4.0, &style, label);
     if (radius > 0.0)
         harpe_svg_circle(&d->svg, to.x - 14.0, y, radius, color, none);
     else
         harpe_svg_line(&d->svg, to.x - 23.0, y, to.x - 5.0, y, thin);
-    harpe_label_avoid_line(&d->labels, from, to);
+    harpe_label_avoid_line(&d->plot.labels, from, to);
     return y + 18.0;
 }
 
@@ -145,7 +111,7 @@ static double key_row(drawing *d, double y, double radius, harpe_color color, co
  * left to lower right. */
 static void draw_key(drawing *d) {
     const harpe_frontier_picture *picture = d->picture;
-    double y = d->frame.top + 18.0;
+    double y = d->plot.frame.top + 18.0;
     if (picture->plan_count > 0)
         y = key_row(d, y, 3.0, HARPE_INK(HARPE_INK_BLUE),
                     "frequency plan, at measured time and energy");
@@ -167,7 +133,7 @@ static void put_difference(harpe_text *text, double value, double reference) {
 /* Draws a ring with a label such as "4.331 s (+1.0 %), 45.2 kJ (-13.1 %)". */
 static void draw_mark(drawing *d, double time_s, double energy_j, harpe_ink ink, const char *name) {
     harpe_text_style bold = {.size = 11.5, .color = HARPE_INK(HARPE_INK_TEXT), .bold = true};
-    harpe_xy at = to_picture(d, time_s, energy_j);
+    harpe_xy at = harpe_plot_place(&d->plot, time_s, energy_j);
     harpe_text detail = {0};
     harpe_text_printf(&detail, "%s", HARPE_TIME(time_s));
     put_difference(&detail, time_s, d->picture->reference.time_s);
@@ -175,7 +141,8 @@ static void draw_mark(drawing *d, double time_s, double energy_j, harpe_ink ink,
     put_difference(&detail, energy_j, d->picture->reference.energy_j);
     harpe_stroke ring = {HARPE_INK(ink), 2.0, 0.0};
     harpe_svg_circle(&d->svg, at.x, at.y, 5.2, HARPE_INK(HARPE_INK_PAPER), ring);
-    harpe_draw_label(&d->svg, &d->labels, at, &bold, name, detail.data ? detail.data : "", true);
+    harpe_draw_label(&d->svg, &d->plot.labels, at, &bold, name, detail.data ? detail.data : "",
+                     true);
     harpe_text_free(&detail);
 }
 
@@ -215,17 +182,20 @@ harpe_status harpe_draw_frontier(const harpe_frontier_picture *picture, bool in_
     set_frame(&d);
     d.svg = harpe_svg_begin(out, in_page, WIDTH, HEIGHT,
                             picture->title ? picture->title : "Energy over iteration time");
+    d.plot.svg = &d.svg;
     draw_titles(&d);
     draw_axes(&d);
-    draw_bound(&d);
+    harpe_plot_curve(&d.plot, (harpe_stroke){HARPE_INK(HARPE_INK_TEXT), 1.2, 0.0},
+                     &picture->bound->time_s, &picture->bound->lower_bound_j, picture->bound_count,
+                     sizeof *picture->bound / sizeof(double));
     draw_dots(&d, picture->one_clock, picture->one_clock_count, 2.2, HARPE_INK(HARPE_INK_ROSE));
     draw_dots(&d, picture->plans, picture->plan_count, 2.7, HARPE_INK(HARPE_INK_BLUE));
     draw_key(&d);
-    harpe_label_avoid(&d.labels, place_of(&d, &picture->reference), 7.0);
+    harpe_label_avoid(&d.plot.labels, place_of(&d, &picture->reference), 7.0);
     if (picture->plan_count > 0)
         mark_plans(&d);
     else
         mark_bound(&d);
-    free(d.labels.taken);
+    free(d.plot.labels.taken);
     return harpe_svg_end(&d.svg, error);
 }

@@ -16,9 +16,6 @@
 /* The place where the script puts the elements that replace a section's pictures. */
 #define INTERACTIVE "<div class=\"interactive\"></div>\n"
 
-/* The same time, summed up in another order, may be longer by this share. */
-#define SLACK 1e-9
-
 /* Writes escaped text, and replaces characters that a page must not contain. */
 static void put_text(harpe_text *out, const char *text) {
     size_t size = strlen(text) + 4;
@@ -55,25 +52,18 @@ static void put_head(const harpe_report *report, harpe_text *out) {
 /* ---- Comparisons ----------------------------------------------------------------------------- */
 
 size_t harpe_report_best_within(const harpe_report *report, double time_s) {
-    const harpe_frontier_row *plans = report->frontier.plans;
-    size_t count = report->frontier.plan_count, best = count;
-    for (size_t i = 0; i < count; i++)
-        if (plans[i].time_s <= time_s * (1.0 + SLACK) &&
-            (best == count || plans[i].energy_j < plans[best].energy_j))
-            best = i;
-    return best;
+    const harpe_frontier_picture *frontier = &report->frontier;
+    const harpe_frontier_row *best =
+        harpe_frontier_rows_within(frontier->plans, frontier->plan_count, time_s);
+    return best ? (size_t)(best - frontier->plans) : frontier->plan_count;
 }
 
 /* Returns the plan with one clock that needs the least energy within a time, or within that of the
  * reference if it is longer; NULL: there is none. */
 static const harpe_frontier_row *one_clock_within(const harpe_report *report, double time_s) {
-    const harpe_frontier_row *best = NULL;
-    double most_s = fmax(time_s, report->frontier.reference.time_s) * (1.0 + SLACK);
-    for (size_t i = 0; i < report->frontier.one_clock_count; i++) {
-        const harpe_frontier_row *row = &report->frontier.one_clock[i];
-        if (row->time_s <= most_s && (!best || row->energy_j < best->energy_j)) best = row;
-    }
-    return best;
+    const harpe_frontier_picture *frontier = &report->frontier;
+    return harpe_frontier_rows_within(frontier->one_clock, frontier->one_clock_count,
+                                      fmax(time_s, frontier->reference.time_s));
 }
 
 /* Returns how much less energy a plan needs than the plan with one clock, in percent. */

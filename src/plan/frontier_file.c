@@ -89,6 +89,15 @@ void harpe_frontier_row_set_overhead(harpe_frontier_row *row, double overhead_w,
     row->savings_percent = 0.0 - percent_above(row->energy_j, all_maximum->energy_j);
 }
 
+const harpe_frontier_row *harpe_frontier_rows_within(const harpe_frontier_row *rows,
+                                                     size_t row_count, double most_s) {
+    const harpe_frontier_row *best = NULL;
+    for (size_t i = 0; i < row_count; i++)
+        if (rows[i].time_s <= most_s * (1 + 1e-9) && (!best || rows[i].energy_j < best->energy_j))
+            best = &rows[i];
+    return best;
+}
+
 void harpe_frontier_csv_format(harpe_text *text, const harpe_frontier_row *rows, size_t row_count) {
     harpe_text_printf(text, "plan");
     for (size_t c = 0; c < COLUMN_COUNT; c++)

@@ -43,6 +43,11 @@ harpe_frontier_row harpe_frontier_row_of(const harpe_plan *plan, int number,
 void harpe_frontier_row_set_overhead(harpe_frontier_row *row, double overhead_w,
                                      const harpe_frontier_row *all_maximum);
 
+/* Returns the row of least energy among those of at most `most_s`, NULL if there is none. A time is
+ * a sum, and another order of addition may make it longer by a share of 1e-9. */
+const harpe_frontier_row *harpe_frontier_rows_within(const harpe_frontier_row *rows,
+                                                     size_t row_count, double most_s);
+
 /* Append the whole table with its header to `text`. The caller then checks text->failed. */
 void harpe_frontier_csv_format(harpe_text *text, const harpe_frontier_row *rows, size_t row_count);
 void harpe_bound_csv_format(harpe_text *text, const harpe_frontier_vertex *vertices, size_t count);

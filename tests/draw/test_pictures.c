@@ -344,14 +344,15 @@ static void cost_models_are_drawn(void **state) {
 
 static void cost_models_of_graphs_have_their_own_frequencies(void **state) {
     (void)state;
-    harpe_choice choice = make_choice(2);
-    static const double mhz[] = {1410.0, 0.0};
+    harpe_choice choice = make_choice(4);
+    static const double mhz[] = {0.0, 1410.0, 0.0, 1200.0};
     harpe_cost_panel panel = {&choice, mhz};
     harpe_cost_model_picture picture = {NULL, "curve", &panel, 1};
     harpe_text image = {0};
     assert_int_equal(harpe_draw_cost_model(&picture, false, &image, NULL), HARPE_OK);
-    assert_non_null(strstr(image.data, ">1410<"));
-    assert_null(strstr(image.data, "100000"));
+    assert_non_null(strstr(image.data, ">1410 MHz<"));
+    assert_non_null(strstr(image.data, ">1200 MHz<"));
+    assert_null(strstr(image.data, ">9999"));
     harpe_text_free(&image);
 }
 

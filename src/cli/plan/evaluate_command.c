@@ -164,9 +164,7 @@ static void free_files(path_list *files) {
 
 typedef struct evaluation {
     path_list files;
-    harpe_frontier *frontier;
-    harpe_plan all_maximum;
-    harpe_one_clock_rows one_clock;
+    harpe_plan_result bound;    /* no plans */
     int *frequency_mhz;         /* of the present plan */
     harpe_labelled_row *rows;   /* first those of `reference_count`, then the files */
     size_t reference_count;     /* the highest clocks, and one clock that is as fast */
@@ -195,38 +193,29 @@ static harpe_status evaluate_file(const evaluate_arguments *arguments, evaluatio
         status = harpe_plan_evaluate_late(problem, e->frequency_mhz, &arguments->change,
                                           arguments->lead_s, &e->late[index], NULL, error);
     if (status != HARPE_OK) return status;
-    plan.lower_bound_j = harpe_plan_result_bound_at(e->frontier, plan.time_s);
-    out->row = harpe_frontier_row_of(&plan, -1, &e->all_maximum);
-    (void)harpe_one_clock_compare(&e->one_clock, plan.time_s, &out->row);
+    plan.lower_bound_j = harpe_plan_result_bound_at(e->bound.frontier, plan.time_s);
+    out->row = harpe_frontier_row_of(&plan, -1, &e->bound.all_maximum);
+    (void)harpe_one_clock_compare(&e->bound.one_clock, plan.time_s, &out->row);
     status = harpe_plan_result_add_power(problem, e->frequency_mhz, &out->row, error);
     if (status != HARPE_OK) return status;
-    const char *slash = strrchr(path, '/');
-    snprintf(out->label, sizeof out->label, "%s", slash ? slash + 1 : path);
+    snprintf(out->label, sizeof out->label, "%s", harpe_plan_name_of(path));
     return HARPE_OK;
 }
 
 static harpe_status solve_bound(const harpe_problem *problem, const harpe_progress *progress,
                                 evaluation *e, harpe_error *error) {
-    harpe_status status = harpe_frontier_new(problem, progress, &e->frontier, error);
-    if (status == HARPE_OK) status = harpe_plan_all_maximum(problem, &e->all_maximum, error);
+    harpe_status status = harpe_plan_result_solve(problem, NULL, progress, &e->bound, error);
     if (status != HARPE_OK) return status;
-    e->all_maximum.lower_bound_j = harpe_plan_result_bound_at(e->frontier, e->all_maximum.time_s);
     e->frequency_mhz =
         harpe_calloc(harpe_problem_instruction_count(problem), sizeof *e->frequency_mhz);
     e->rows = harpe_calloc(e->files.count + 2, sizeof *e->rows);
     e->switching = harpe_calloc(e->files.count, sizeof *e->switching);
     e->late = harpe_calloc(e->files.count, sizeof *e->late);
     if (!e->frequency_mhz || !e->rows || !e->switching || !e->late) return harpe_fail_memory(error);
-    snprintf(e->rows[0].label, sizeof e->rows[0].label, "all at maximum frequency");
-    e->rows[0].row = harpe_frontier_row_of(&e->all_maximum, -1, &e->all_maximum);
-    status = harpe_one_clock_rows_make(problem, e->frontier, &e->all_maximum, &e->one_clock, error);
-    if (status != HARPE_OK) return status;
-    const harpe_frontier_row *one_clock =
-        harpe_one_clock_compare(&e->one_clock, 0, &e->rows[0].row);
-    e->reference_count = 1;
+    const harpe_frontier_row *one_clock = e->bound.key_one_clock[HARPE_KEY_ALL_MAXIMUM];
+    e->rows[e->reference_count++] = e->bound.key_rows[HARPE_KEY_ALL_MAXIMUM];
     if (one_clock) e->rows[e->reference_count++] = harpe_one_clock_labelled(one_clock);
-    return harpe_plan_result_add_power(problem, e->all_maximum.frequency_mhz, &e->rows[0].row,
-                                       error);
+    return HARPE_OK;
 }
 
 /* Reports the progress of solving as a part of the whole. */
@@ -360,12 +349,11 @@ int harpe_evaluate_command(int argc, char **argv) {
         status = print_result(&arguments, &e, &error);
     else if (status == HARPE_INTERRUPTED)
         (void)harpe_command_check_signal(&error);
-    harpe_one_clock_rows_free(&e.one_clock);
+    harpe_plan_result_free(&e.bound);
     free(e.rows);
     free(e.frequency_mhz);
     free(e.switching);
     free(e.late);
-    harpe_frontier_free(e.frontier);
     free_files(&e.files);
     free(arguments.given.paths);
     harpe_problem_input_free(&arguments.input);

@@ -286,6 +286,17 @@ static void print_limits(const harpe_plan_request *request) {
     printf("; the other rows need not\n");
 }
 
+/* Moves the directory to its place, unless `status` or a signal says that it is not complete. */
+static harpe_status commit_output(const plan_arguments *arguments, harpe_directory *directory,
+                                  harpe_status status, harpe_error *error) {
+    if (status == HARPE_OK) status = harpe_command_check_signal(error);
+    /* Checked again, because another process may have created something there during the
+     * planning. */
+    if (status == HARPE_OK && arguments->force)
+        status = harpe_plan_directory_check_replaceable(arguments->output_directory, error);
+    return status == HARPE_OK ? harpe_directory_commit(directory, error) : status;
+}
+
 static harpe_status write_output(const plan_arguments *arguments, const harpe_plan_result *result,
                                  harpe_directory *directory, harpe_error *error) {
     const harpe_problem_input *input = &arguments->input;
@@ -305,12 +316,7 @@ static harpe_status write_output(const plan_arguments *arguments, const harpe_pl
             status = harpe_plan_output_pictures(directory, &names, input, result, error);
         }
     }
-    if (status == HARPE_OK) status = harpe_command_check_signal(error);
-    /* Checked again, because another process may have created something there during the
-     * planning. */
-    if (status == HARPE_OK && arguments->force)
-        status = harpe_plan_directory_check_replaceable(arguments->output_directory, error);
-    return status == HARPE_OK ? harpe_directory_commit(directory, error) : status;
+    return commit_output(arguments, directory, status, error);
 }
 
 /* ---- The steps ------------------------------------------------------------------------------- */
@@ -400,20 +406,6 @@ static json_t *replica_arguments_json(const plan_arguments *arguments) {
     return object;
 }
 
-static harpe_status plan_replicas(plan_arguments *arguments, const harpe_progress *progress,
-                                  harpe_replica_result *result, harpe_directory *directory,
-                                  const harpe_replica_command *command, harpe_error *error) {
-    harpe_status status = harpe_replica_result_make(command, progress, result, error);
-    if (status == HARPE_OK && arguments->output_directory)
-        status = harpe_replica_output_write(command, result, directory,
-                                            replica_arguments_json(arguments), error);
-    if (status != HARPE_OK || !arguments->output_directory) return status;
-    status = harpe_command_check_signal(error);
-    if (status == HARPE_OK && arguments->force)
-        status = harpe_plan_directory_check_replaceable(arguments->output_directory, error);
-    return status == HARPE_OK ? harpe_directory_commit(directory, error) : status;
-}
-
 /* Does the work of the command for a job of several replicas. */
 static harpe_status run_replicas(plan_arguments *arguments, harpe_error *error) {
     harpe_replica_command command = {.input = &arguments->input,
@@ -429,8 +421,12 @@ static harpe_status run_replicas(plan_arguments *arguments, harpe_error *error) 
     harpe_directory directory = {0};
     harpe_replica_result result = {0};
     harpe_status status = open_output(arguments, &directory, error);
-    if (status == HARPE_OK)
-        status = plan_replicas(arguments, &progress, &result, &directory, &command, error);
+    if (status == HARPE_OK) status = harpe_replica_result_make(&command, &progress, &result, error);
+    if (status == HARPE_OK) {
+        status = harpe_replica_output_write(&command, &result, &directory,
+                                            replica_arguments_json(arguments), error);
+        status = commit_output(arguments, &directory, status, error);
+    }
     harpe_terminal_progress_clear(&terminal);
     harpe_directory_abort(&directory);
     if (status == HARPE_OK)

@@ -411,9 +411,7 @@ static void print_people(const harpe_replica_command *command, const harpe_repli
            worst_gap_percent(result->plans), result->verified ? "; verified" : "");
     printf("Slowest replica: %d, at least %s s\n", job.slowest_replica,
            HARPE_DIGITS(job.fastest_s, 4));
-    if (command->output_directory)
-        printf("Written: %s%s%s\n", harpe_bold_start(), command->output_directory,
-               harpe_bold_end());
+    printf("Written: %s%s%s\n", harpe_bold_start(), command->output_directory, harpe_bold_end());
 }
 
 harpe_status harpe_replica_output_print(const harpe_replica_command *command,
@@ -422,9 +420,7 @@ harpe_status harpe_replica_output_print(const harpe_replica_command *command,
     if (command->json) {
         json_t *object = result_json(command, result, arguments);
         json_object_set_new(object, "output_dir",
-                            command->output_directory
-                                ? harpe_command_json_text(command->output_directory)
-                                : json_null());
+                            harpe_command_json_text(command->output_directory));
         return harpe_command_print_json(object, error);
     }
     json_decref(arguments);

@@ -17,7 +17,7 @@
 #define SMALL_SLOWDOWN 1.05
 /* The number of vertices of the frontier for which --verify solves the problem a second time. */
 #define VERIFY_SAMPLES 64
-/* The same time, summed up in another order, may differ by this share. */
+/* Dwell times are sums, which may be too short by this share. */
 #define ROUNDING 1e-9
 
 static const char *const key_labels[HARPE_KEY_COUNT] = {
@@ -71,12 +71,8 @@ void harpe_one_clock_rows_free(harpe_one_clock_rows *of) {
 
 const harpe_frontier_row *harpe_one_clock_compare(const harpe_one_clock_rows *of, double most_s,
                                                   harpe_frontier_row *row) {
-    double limit_s = fmax(most_s, of->highest_s) * (1 + ROUNDING);
-    const harpe_frontier_row *best = NULL;
-    for (size_t i = 0; i < of->count; i++) {
-        const harpe_frontier_row *one = &of->rows[i];
-        if (one->time_s <= limit_s && (!best || one->energy_j < best->energy_j)) best = one;
-    }
+    const harpe_frontier_row *best =
+        harpe_frontier_rows_within(of->rows, of->count, fmax(most_s, of->highest_s));
     row->one_clock_energy_j = best ? best->energy_j : 0;
     return best;
 }
@@ -194,12 +190,9 @@ static harpe_status make_rows(const harpe_problem *problem, harpe_plan_result *r
 }
 
 const harpe_frontier_row *harpe_plan_result_within(const harpe_plan_result *result, double time_s) {
-    const harpe_frontier_row *best = &result->rows[0];
-    for (size_t i = 1; i < result->row_count; i++) {
-        const harpe_frontier_row *row = &result->rows[i];
-        if (row->time_s <= time_s && row->energy_j < best->energy_j) best = row;
-    }
-    return best;
+    const harpe_frontier_row *best =
+        harpe_frontier_rows_within(result->rows, result->row_count, time_s);
+    return best ? best : &result->rows[0];
 }
 
 /* Returns a row with the lower bound at `time_s`. The row does not describe a plan. */
