@@ -43,43 +43,21 @@ void harpe_put_inks(harpe_text *out, bool dark) {
         harpe_text_printf(out, "--%s:#%06x;", inks[ink].name, harpe_ink_rgb((harpe_ink)ink, dark));
 }
 
-static uint32_t channel(double linear) {
-    if (linear <= 0.0) return 0;
-    if (linear >= 1.0) return 255;
-    double encoded = linear <= 0.0031308 ? 12.92 * linear : 1.055 * pow(linear, 1.0 / 2.4) - 0.055;
-    return (uint32_t)lround(encoded * 255.0);
-}
-
-/* B. Ottosson, "A perceptual color space for image processing", 2020. Equal steps in OKLCH look
- * equal. */
-static uint32_t oklch_to_rgb(double lightness, double chroma, double hue_degrees) {
-    double hue = hue_degrees * 3.14159265358979323846 / 180.0;
-    double a = chroma * cos(hue);
-    double b = chroma * sin(hue);
-    double l = pow(lightness + 0.3963377774 * a + 0.2158037573 * b, 3.0);
-    double m = pow(lightness - 0.1055613458 * a - 0.0638541728 * b, 3.0);
-    double s = pow(lightness - 0.0894841775 * a - 1.2914855480 * b, 3.0);
-    uint32_t red = channel(4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s);
-    uint32_t green = channel(-1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s);
-    uint32_t blue = channel(-0.0041960863 * l - 0.7034186147 * m + 1.7076147010 * s);
-    return red << 16 | green << 8 | blue;
-}
-
+/* Between two anchors each channel changes linearly. The anchors are those of web/palette.js, whose
+ * lightness falls in equal steps in OKLCH, and the colours halfway between them. Hue runs from
+ * yellow through orange to crimson. */
 uint32_t harpe_heat_rgb(double fraction) {
-    /* lightness falls in equal steps; hue runs from yellow through orange to crimson */
-    static const double anchors[][3] = {
-        {0.945, 0.085, 100}, {0.840, 0.135, 82}, {0.735, 0.165, 60},
-        {0.630, 0.185, 38},  {0.525, 0.190, 20}, {0.420, 0.165, 4},
-    };
-    const size_t last = sizeof anchors / sizeof anchors[0] - 1;
-    if (!(fraction > 0.0)) fraction = 0.0;
-    double place = fmin(fraction, 1.0) * (double)last;
-    size_t index = (size_t)fmin(place, (double)last - 1.0);
-    double t = place - (double)index;
-    double mixed[3];
-    for (size_t i = 0; i < 3; i++)
-        mixed[i] = anchors[index][i] * (1.0 - t) + anchors[index + 1][i] * t;
-    return oklch_to_rgb(mixed[0], mixed[1], mixed[2]);
+    static const uint32_t anchors[] = {0xfaefad, 0xf7d984, 0xf6c159, 0xf5a739, 0xf38c1c, 0xec7119,
+                                       0xe15524, 0xd13d30, 0xbf2239, 0xa71440, 0x8e0643};
+    const int last = sizeof anchors / sizeof anchors[0] - 1;
+    double place = fraction > 0.0 ? fmin(fraction, 1.0) * last : 0.0;
+    int index = (int)fmin(place, last - 1);
+    uint32_t rgb = 0;
+    for (int shift = 16; shift >= 0; shift -= 8) {
+        double from = anchors[index] >> shift & 255, to = anchors[index + 1] >> shift & 255;
+        rgb |= (uint32_t)lround(from + (to - from) * (place - index)) << shift;
+    }
+    return rgb;
 }
 
 static double linear(uint32_t encoded) {

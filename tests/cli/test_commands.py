@@ -128,6 +128,24 @@ class Plan(ProgramTest):
         self.assertEqual(self.files(), sorted(["profile.csv", "plans"] +
                                               [f"plans/{name}" for name in found]))
 
+    def test_a_critical_path_fills_the_iteration(self):
+        for transfer in (0, 0.01):
+            self.plan("--transfer-time", transfer, "--plans", 1, "--force")
+            svg = (self.path / "plans" / "pipeline_fastest.svg").read_text()
+            paths = re.findall(r'stroke="#12161b" stroke-width="2" d="M([^"]*)"', svg)
+            ends = re.findall(r'stroke-dasharray="3" d="M(\S+) ', svg)
+            self.assertEqual((len(paths), len(ends)), (3, 2))  # the last is in the key
+            for path, end in zip(paths, ends):
+                points = [tuple(map(float, point.split())) for point in path.split("L")]
+                self.assertAlmostEqual(points[0][0], 74, delta=0.1)
+                self.assertAlmostEqual(points[-1][0], float(end), delta=0.1)
+                gaps = 0
+                for (x, y), (later, other) in zip(points, points[1:]):
+                    self.assertGreaterEqual(later, x)
+                    if y != other and later - x > 0.7:
+                        gaps += 1  # between ranks only, and only if a transfer takes time
+                self.assertEqual(gaps > 0, transfer > 0, points)
+
     def test_frontier_csv_is_fastest_first_and_adds_up(self):
         self.plan("--no-pictures")
         table = rows(self.path / "plans" / "frontier.csv")
