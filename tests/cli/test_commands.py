@@ -553,6 +553,10 @@ class OneClock(ProgramTest):
 
     def test_report(self):
         page = (self.path / "plans" / "report.html").read_text()
+        shown = re.search(r'"one_clock":(\[.*?\]\])', page).group(1)
+        slowest_s = max(float(row["time_s"]) for row in rows(self.path / "plans" / "frontier.csv"))
+        self.assertEqual(len(json.loads(shown)),
+                         sum(row["time_s"] <= slowest_s for row in self.evaluated))
         saved = self.answer["summary"]["one_clock"]["all_maximum"]["savings_percent"]
         self.assertIn(f"than one clock, {self.clocks[2]} MHz, which saves {saved:.1f} %", page)
         self.assertIn("one clock for all GPUs", (self.path / "plans" / "frontier.svg").read_text())

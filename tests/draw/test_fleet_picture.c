@@ -105,11 +105,13 @@ static void unusable_fleets_are_refused(void **state) {
 /* Samples with other numbers between them are read with a step. */
 static void samples_may_be_apart(void **state) {
     (void)state;
-    static const double both[][2] = {{0, 900}, {100, 700}, {100, 650}, {400, 900}};
+    static const double both[][2] = {{0, 900}, {2000, 700}, {2000, 650}, {4000, 900}};
+    static const double at_s[] = {0, 2000, 2000, 4000};
     harpe_fleet_line apart = {"a", 4, 2, &both[0][0], &both[0][1]}, together = line("a");
     harpe_text first = {0}, second = {0};
-    harpe_fleet_picture picture = {.end_s = 400, .lines = &apart, .line_count = 1};
+    harpe_fleet_picture picture = {.end_s = 4000, .lines = &apart, .line_count = 1};
     assert_int_equal(harpe_draw_fleet(&picture, &first, NULL), HARPE_OK);
+    together.at_s = at_s;
     picture.lines = &together;
     assert_int_equal(harpe_draw_fleet(&picture, &second, NULL), HARPE_OK);
     assert_string_equal(first.data, second.data);

@@ -191,17 +191,18 @@ static void report_escapes_everything(void **state) {
 }
 
 /* Two ranks. The first runs a forward twice. The second waits for the first of them, and 0.25 s
- * more (a delay, instruction 3), and does not change its clock. */
+ * more (a delay, instruction 3). */
 static harpe_profile_point forward_points[] = {
     {.frequency_mhz = 1410, .time_s = 0.1, .energy_j = 30},
     {.frequency_mhz = 1200, .time_s = 0.12, .energy_j = 25}};
-static harpe_profile_point other_points[] = {{.time_s = 0.2, .energy_j = 10}};
+static harpe_profile_point other_points[] = {{.frequency_mhz = 1100, .time_s = 0.2, .energy_j = 10},
+                                             {.frequency_mhz = 900, .time_s = 0.3, .energy_j = 9}};
 static harpe_profile_point delay_points[] = {{.time_s = 0.25}};
 static harpe_choice choices[] = {{.list = {.stage = 0, .rank = 0, .instruction = "forward"},
                                   .point_count = 2,
                                   .points = forward_points},
                                  {.list = {.stage = 1, .rank = 1, .instruction = HOSTILE},
-                                  .point_count = 1,
+                                  .point_count = 2,
                                   .points = other_points},
                                  {.point_count = 1, .points = delay_points}};
 static int32_t choice_of[] = {0, 0, 1, 2};
@@ -225,7 +226,7 @@ static const harpe_problem problem = {
 
 static void report_holds_what_each_plan_changes(void **state) {
     (void)state;
-    static const int highest[] = {1410, 1410, 0}, lower[] = {1410, 1200, 0};
+    static const int highest[] = {1410, 1410, 1100}, lower[] = {1410, 1200, 900};
     static const int *const frequencies[] = {highest, lower};
     harpe_report report = make_report();
     report.frontier.plan_count = 2;
@@ -233,11 +234,12 @@ static void report_holds_what_each_plan_changes(void **state) {
     report.frequency_mhz = frequencies;
     harpe_text page = write_report(&report);
     static const char *const texts[] = {
-        "\"points\":[[1410,0.1,30],[1200,0.12,25]]", "\"gpus\":8,\"points\":[[0,0.2,10]]",
+        "\"points\":[[1410,0.1,30],[1200,0.12,25]]",
+        "\"gpus\":8,\"points\":[[1100,0.2,10],[900,0.3,9]]",
         "\"ranks\":[{\"entry\":[0,0],\"microbatch\":[7,8]}\n,{\"entry\":[1],\"microbatch\":[-1]}",
         "\"waits\":[2,0]", "\"lags\":[2,0.25]",
-        /* the first runs at the highest frequencies; the second changes instruction 1 to point 1 */
-        "\"plans\":[[],[1,1]]}", "\\u003c/script>\\u003cscript>alert(1)"};
+        /* the first runs at the highest frequencies; the second changes two instructions */
+        "\"plans\":[[],[1,1,1,1]]}", "\\u003c/script>\\u003cscript>alert(1)"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (!strstr(page.data, texts[i])) fail_msg("%s is missing", texts[i]);
     assert_null(strstr(page.data, "alert(1)</script>"));
