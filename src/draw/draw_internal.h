@@ -107,8 +107,10 @@ void harpe_svg_text(harpe_svg *svg, double x, double y, const harpe_text_style *
 void harpe_svg_path_begin(harpe_svg *svg, harpe_stroke stroke);
 void harpe_svg_path_to(harpe_svg *svg, double x, double y);
 void harpe_svg_path_end(harpe_svg *svg);
-/* Draws level lines with square ends: begin, any number of lines, harpe_svg_path_end. */
-void harpe_svg_bars_begin(harpe_svg *svg, harpe_stroke stroke);
+/* Draws level lines with square ends: begin, any number of lines, harpe_svg_path_end. Places and
+ * widths of the lines count `unit` from `origin`, so that they have few digits. */
+void harpe_svg_bars_begin(harpe_svg *svg, harpe_color color, double height, harpe_xy origin,
+                          harpe_xy unit);
 void harpe_svg_bar(harpe_svg *svg, double x, double y, double width);
 
 /* Returns about the width of a text, as in the font DejaVu Sans. */

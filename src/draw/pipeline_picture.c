@@ -168,15 +168,14 @@ static int level_of(const drawing *d, const step *at) {
 
 /* Draws the bars of one colour in a lane. Neighbouring steps become one bar, and a step in which
  * instructions run only for a part becomes shorter by the rest. */
-static void draw_bars(drawing *d, const step *lane, int columns, int level, double y) {
-    double width = (d->right - d->left) / columns;
+static void draw_bars(drawing *d, const step *steps, int columns, int level, int lane) {
     for (int first = 0, next; first < columns; first = next) {
         next = first + 1;
-        if (level_of(d, &lane[first]) != level) continue;
-        double length = fmin((double)lane[first].covered, 1.0);
-        while (next < columns && length > next - first - 0.01 && level_of(d, &lane[next]) == level)
-            length += fmin((double)lane[next++].covered, 1.0);
-        harpe_svg_bar(&d->svg, d->left + first * width, y, length * width);
+        if (level_of(d, &steps[first]) != level) continue;
+        double length = fmin((double)steps[first].covered, 1.0);
+        while (next < columns && length > next - first - 0.01 && level_of(d, &steps[next]) == level)
+            length += fmin((double)steps[next++].covered, 1.0);
+        harpe_svg_bar(&d->svg, first, lane, length);
     }
 }
 
@@ -191,12 +190,13 @@ static void draw_as_bars(drawing *d, const harpe_pipeline_panel *panel, double p
     for (size_t i = 0; i < panel->box_count; i++)
         if (panel->boxes[i].rank % d->lane_step == 0) add_box(d, &panel->boxes[i], columns, steps);
     double height = d->pitch - lane_gap(d);
+    harpe_xy origin = {d->left, panel_top + height / 2.0};
+    harpe_xy unit = {(d->right - d->left) / columns, d->pitch};
     for (int level = 0; level < HEAT_LEVELS; level++) {
         uint32_t rgb = harpe_heat_rgb((double)level / (HEAT_LEVELS - 1));
-        harpe_svg_bars_begin(&d->svg, (harpe_stroke){rgb, height, 0.0});
+        harpe_svg_bars_begin(&d->svg, rgb, height, origin, unit);
         for (int lane = 0; lane < d->lane_count; lane++)
-            draw_bars(d, steps + (size_t)(lane * columns), columns, level,
-                      panel_top + d->pitch * lane + height / 2.0);
+            draw_bars(d, steps + (size_t)(lane * columns), columns, level, lane);
         harpe_svg_path_end(&d->svg);
     }
     free(steps);

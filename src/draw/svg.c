@@ -202,10 +202,17 @@ void harpe_svg_path_end(harpe_svg *svg) {
     harpe_text_printf(svg->out, "\"/>\n");
 }
 
-void harpe_svg_bars_begin(harpe_svg *svg, harpe_stroke stroke) {
-    harpe_text_printf(svg->out, "<path fill=\"none\"");
-    put_stroke(svg, stroke);
-    harpe_text_printf(svg->out, " d=\"");
+void harpe_svg_bars_begin(harpe_svg *svg, harpe_color color, double height, harpe_xy origin,
+                          harpe_xy unit) {
+    harpe_text_printf(svg->out,
+                      "<path fill=\"none\" stroke=\"%s\" transform=\"translate(%s %s) scale(",
+                      COLOR(color), NUMBER(origin.x), NUMBER(origin.y));
+    harpe_text_number(svg->out, unit.x);
+    harpe_text_printf(svg->out, " ");
+    harpe_text_number(svg->out, unit.y);
+    harpe_text_printf(svg->out, ")\" stroke-width=\"");
+    harpe_text_number(svg->out, height / unit.y);
+    harpe_text_printf(svg->out, "\" d=\"");
 }
 
 void harpe_svg_bar(harpe_svg *svg, double x, double y, double width) {

@@ -294,9 +294,9 @@ static void bars_are_as_long_as_the_instructions(void **state) {
     picture.panel_count = 1;
     harpe_text image = {0};
     assert_int_equal(harpe_draw_pipeline(&picture, false, &image, NULL), HARPE_OK);
-    double width = 1600.0;
+    double steps = 3200.0; /* two for each point */
     size_t count = 0;
-    assert_true(fabs(sum_of_bars(image.data, &count) - 2.5 * width) < 0.02 * width);
+    assert_true(fabs(sum_of_bars(image.data, &count) - 2.5 * steps) < 0.02 * steps);
     assert_in_range(count, BOXES / 3, BOXES); /* the waits stay visible */
     harpe_text_free(&image);
     free(boxes);
