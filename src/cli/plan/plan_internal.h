@@ -77,12 +77,9 @@ harpe_problem_options harpe_problem_input_options(const harpe_problem_input *inp
 json_t *harpe_problem_input_arguments(const harpe_problem_input *input);
 /* Returns schedule, ranks, stages, microbatches, instructions and blocking power. */
 json_t *harpe_problem_input_json(const harpe_problem_input *input);
-/* Prints the same values in one line, for people. */
+/* Appends the same values in one line, for people, and prints it. */
+void harpe_problem_input_describe(const harpe_problem_input *input, harpe_text *text);
 void harpe_problem_input_print(const harpe_problem_input *input);
-
-/* Returns the blocking power of all GPUs of all ranks together. If the kinds of waits of a rank
- * have different powers, the highest counts. */
-double harpe_problem_input_total_blocking_power_w(const harpe_problem_input *input);
 
 /* Writes the problem of a pipeline as a graph. Replaces an existing file only if `force` is set. */
 harpe_status harpe_graph_input_export(const harpe_problem *problem, const char *path, bool force,

@@ -377,7 +377,7 @@ harpe_status harpe_plan_output_plans(harpe_directory *directory, const harpe_pro
         harpe_plan_write_text(directory, HARPE_FRONTIER_FILE_NAME, &table, HARPE_OK, error);
     if (status == HARPE_OK && input->graph)
         return write_graph_plans(directory, input, result, error);
-    double power_w = harpe_problem_input_total_blocking_power_w(input);
+    double power_w = input->problem->total_blocking_power_w;
     for (size_t i = 0; i < result->row_count && status == HARPE_OK; i++) {
         const harpe_frontier_row *row = &result->rows[i];
         double change_j = 0;

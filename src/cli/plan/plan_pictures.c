@@ -49,26 +49,6 @@ typedef struct pictures {
 
 /* ---- Frontier -------------------------------------------------------------------------------- */
 
-/* Returns the size of the problem in words, or NULL when out of memory. */
-static char *make_subtitle(const harpe_problem_input *input, harpe_arena *arena) {
-    harpe_text line = {0};
-    if (input->graph) {
-        harpe_text_printf(
-            &line, "%s: %zu activities, %zu resources", harpe_plan_name_of(input->graph_path),
-            harpe_graph_activity_count(input->graph), harpe_graph_resource_count(input->graph));
-    } else {
-        int stages = harpe_schedule_stage_count(input->schedule);
-        int microbatches = harpe_schedule_microbatch_count(input->schedule);
-        harpe_text_printf(&line, "%s: %d stage%s, %d microbatch%s, schedule %s",
-                          harpe_plan_name_of(input->profile_path), stages, stages == 1 ? "" : "s",
-                          microbatches, microbatches == 1 ? "" : "es",
-                          harpe_schedule_name(input->schedule));
-    }
-    char *subtitle = line.failed ? NULL : harpe_arena_strdup(arena, line.data, line.length);
-    harpe_text_free(&line);
-    return subtitle;
-}
-
 static harpe_status collect_frontier(pictures *p, harpe_error *error) {
     const harpe_plan_result *result = p->result;
     double slowest_s = result->all_maximum.time_s;
@@ -78,9 +58,11 @@ static harpe_status collect_frontier(pictures *p, harpe_error *error) {
     while (one_clock_count < result->one_clock.count &&
            result->one_clock.rows[one_clock_count].time_s <= slowest_s)
         one_clock_count++;
+    harpe_text line = {0};
+    harpe_problem_input_describe(p->input, &line);
     p->frontier = (harpe_frontier_picture){
         .title = "Time-energy frontier",
-        .subtitle = make_subtitle(p->input, &p->arena),
+        .subtitle = line.failed ? NULL : harpe_arena_strdup(&p->arena, line.data, line.length),
         .plans = result->rows,
         .plan_count = result->row_count,
         .reference = {.time_s = result->all_maximum.time_s,
@@ -88,6 +70,7 @@ static harpe_status collect_frontier(pictures *p, harpe_error *error) {
         .one_clock = result->one_clock.rows,
         .one_clock_count = one_clock_count,
     };
+    harpe_text_free(&line);
     p->frontier.bound = harpe_frontier_vertices(result->frontier, &p->frontier.bound_count);
     return p->frontier.subtitle ? HARPE_OK : harpe_fail_memory(error);
 }
@@ -426,52 +409,25 @@ static char *next_fact(fact_list *list, const char *name) {
     return value;
 }
 
-static void collect_graph_facts(const harpe_problem_input *input, fact_list *list) {
-    snprintf(next_fact(list, "Graph"), FACT_SIZE, "%s", input->graph_path);
-    snprintf(next_fact(list, "Size"), FACT_SIZE, "%zu activities on %zu resources",
-             harpe_graph_activity_count(input->graph), harpe_graph_resource_count(input->graph));
-    snprintf(next_fact(list, "Blocking power"), FACT_SIZE, "%s W in all",
-             HARPE_DIGITS(harpe_problem_input_total_blocking_power_w(input), 6));
-}
-
-static void collect_pipeline_facts(const harpe_problem_input *input, fact_list *list) {
-    snprintf(next_fact(list, "Profile"), FACT_SIZE, "%s", input->profile_path);
-    int stages = harpe_schedule_stage_count(input->schedule);
-    int ranks = harpe_schedule_rank_count(input->schedule);
-    int microbatches = harpe_schedule_microbatch_count(input->schedule);
-    snprintf(next_fact(list, "Pipeline"), FACT_SIZE,
-             "%d stage%s on %d rank%s, %d microbatch%s, %zu instructions", stages,
-             stages == 1 ? "" : "s", ranks, ranks == 1 ? "" : "s", microbatches,
-             microbatches == 1 ? "" : "es", harpe_problem_instruction_count(input->problem));
-    snprintf(next_fact(list, "Schedule"), FACT_SIZE, "%s", input->schedule_name);
-    double total_w = harpe_problem_input_total_blocking_power_w(input);
-    if (input->wait_powers) {
-        snprintf(next_fact(list, "Blocking power"), FACT_SIZE,
-                 "for each kind of wait, from %s; at most %s W in all", input->wait_powers_path,
-                 HARPE_DIGITS(total_w, 6));
-    } else if (input->blocking_power_count == 1) {
-        snprintf(next_fact(list, "Blocking power"), FACT_SIZE, "%g W per GPU",
-                 input->blocking_power_w[0]);
-    } else {
-        snprintf(next_fact(list, "Blocking power"), FACT_SIZE, "%s W in all",
-                 HARPE_DIGITS(total_w, 6));
-    }
-    if (input->overhead_power_w > 0) {
-        snprintf(next_fact(list, "Overhead power"), FACT_SIZE,
-                 "%s W; energies are those of whole machines",
-                 HARPE_DIGITS(input->overhead_power_w, 6));
-    }
-}
-
 static void collect_facts(const harpe_problem_input *input, const harpe_plan_result *result,
                           fact_list *list) {
     harpe_work work = harpe_frontier_work(result->frontier);
     size_t vertices = 0;
     (void)harpe_frontier_vertices(result->frontier, &vertices);
-    if (input->graph)
-        collect_graph_facts(input, list);
-    else
-        collect_pipeline_facts(input, list);
+    snprintf(next_fact(list, input->graph ? "Graph" : "Profile"), FACT_SIZE, "%s",
+             input->graph ? input->graph_path : input->profile_path);
+    if (!input->graph) snprintf(next_fact(list, "Schedule"), FACT_SIZE, "%s", input->schedule_name);
+    snprintf(next_fact(list, "Instructions"), FACT_SIZE, "%zu",
+             harpe_problem_instruction_count(input->problem));
+    snprintf(next_fact(list, "Blocking power"), FACT_SIZE, "%s%s%s%s W in all",
+             input->wait_powers ? "for each kind of wait, from " : "",
+             input->wait_powers ? input->wait_powers_path : "",
+             input->wait_powers ? "; at most " : "",
+             HARPE_DIGITS(input->problem->total_blocking_power_w, 6));
+    if (input->overhead_power_w > 0)
+        snprintf(next_fact(list, "Overhead power"), FACT_SIZE,
+                 "%s W; energies are those of whole machines",
+                 HARPE_DIGITS(input->overhead_power_w, 6));
     snprintf(next_fact(list, "Cost model"), FACT_SIZE, "%s",
              input->cost_model == HARPE_COST_EXPONENTIAL ? "exponential" : "hull");
     snprintf(next_fact(list, "Frontier"), FACT_SIZE, "%zu vertices, solved in %s ms%s", vertices,

@@ -484,10 +484,6 @@ static double blocking_power_w(const harpe_problem_input *input, int rank) {
     return input->blocking_power_w[input->blocking_power_count == 1 ? 0 : rank];
 }
 
-double harpe_problem_input_total_blocking_power_w(const harpe_problem_input *input) {
-    return input->problem->total_blocking_power_w;
-}
-
 static json_t *names_json(char **names) {
     json_t *list = json_array();
     for (; names && *names; names++)
@@ -592,44 +588,54 @@ json_t *harpe_problem_input_json(const harpe_problem_input *input) {
     return object;
 }
 
-static void print_graph(const char *path, const harpe_graph *graph, const harpe_problem *problem) {
-    size_t activities = harpe_graph_activity_count(graph);
-    size_t resources = harpe_graph_resource_count(graph);
-    printf("%s%s%s: %zu activit%s on %zu resource%s, blocking power %s W in all\n",
-           harpe_bold_start(), harpe_plan_name_of(path), harpe_bold_end(), activities,
-           activities == 1 ? "y" : "ies", resources, resources == 1 ? "" : "s",
-           HARPE_DIGITS(problem->total_blocking_power_w, 6));
+static void describe_pipeline(const harpe_problem_input *input, harpe_text *text) {
+    int stages = harpe_schedule_stage_count(input->schedule);
+    int ranks = harpe_schedule_rank_count(input->schedule);
+    int gpus = harpe_problem_total_gpu_count(input->problem);
+    int microbatches = harpe_schedule_microbatch_count(input->schedule);
+    harpe_text_printf(text, "%s: %d stage%s", harpe_plan_name_of(input->profile_path), stages,
+                      stages == 1 ? "" : "s");
+    if (ranks != stages) harpe_text_printf(text, " on %d rank%s", ranks, ranks == 1 ? "" : "s");
+    if (gpus != ranks) harpe_text_printf(text, " of %d GPUs in all", gpus);
+    harpe_text_printf(
+        text, " x %d microbatch%s, schedule %s, ", microbatches, microbatches == 1 ? "" : "es",
+        input->schedule_is_file ? harpe_plan_name_of(input->schedule_name) : input->schedule_name);
+    if (input->wait_powers)
+        harpe_text_printf(text, "blocking powers of %s",
+                          harpe_plan_name_of(input->wait_powers_path));
+    else if (input->blocking_power_count == 1)
+        harpe_text_printf(text, "blocking power %g W per GPU", input->blocking_power_w[0]);
+    else
+        harpe_text_printf(text, "blocking power %s W in all",
+                          HARPE_DIGITS(input->problem->total_blocking_power_w, 6));
+    if (input->overhead_power_w > 0)
+        harpe_text_printf(text, ", overhead power %s W", HARPE_DIGITS(input->overhead_power_w, 6));
+    if (input->transfer_time_s > 0)
+        harpe_text_printf(text, ", transfer time %s s", HARPE_DIGITS(input->transfer_time_s, 6));
+}
+
+void harpe_problem_input_describe(const harpe_problem_input *input, harpe_text *text) {
+    if (!input->graph) {
+        describe_pipeline(input, text);
+        return;
+    }
+    size_t activities = harpe_graph_activity_count(input->graph);
+    size_t resources = harpe_graph_resource_count(input->graph);
+    harpe_text_printf(text, "%s: %zu activit%s on %zu resource%s, blocking power %s W in all",
+                      harpe_plan_name_of(input->graph_path), activities,
+                      activities == 1 ? "y" : "ies", resources, resources == 1 ? "" : "s",
+                      HARPE_DIGITS(input->problem->total_blocking_power_w, 6));
 }
 
 void harpe_problem_input_print(const harpe_problem_input *input) {
-    if (input->graph_path) {
-        print_graph(input->graph_path, input->graph, input->problem);
-        return;
-    }
-    int stages = harpe_schedule_stage_count(input->schedule);
-    int ranks = harpe_schedule_rank_count(input->schedule);
-    printf("%s%s%s: %d stage%s", harpe_bold_start(), harpe_plan_name_of(input->profile_path),
-           harpe_bold_end(), stages, stages == 1 ? "" : "s");
-    if (ranks != stages) printf(" on %d rank%s", ranks, ranks == 1 ? "" : "s");
-    int gpus = harpe_problem_total_gpu_count(input->problem);
-    if (gpus != ranks) printf(" of %d GPUs in all", gpus);
-    int microbatches = harpe_schedule_microbatch_count(input->schedule);
-    printf(" x %d microbatch%s, schedule %s, ", microbatches, microbatches == 1 ? "" : "es",
-           input->schedule_is_file ? harpe_plan_name_of(input->schedule_name)
-                                   : input->schedule_name);
-    if (input->wait_powers) {
-        printf("blocking powers of %s", harpe_plan_name_of(input->wait_powers_path));
-    } else if (input->blocking_power_count == 1) {
-        printf("blocking power %g W per GPU", input->blocking_power_w[0]);
-    } else {
-        printf("blocking power %s W in all",
-               HARPE_DIGITS(harpe_problem_input_total_blocking_power_w(input), 6));
-    }
-    if (input->overhead_power_w > 0)
-        printf(", overhead power %s W", HARPE_DIGITS(input->overhead_power_w, 6));
-    if (input->transfer_time_s > 0)
-        printf(", transfer time %s s", HARPE_DIGITS(input->transfer_time_s, 6));
-    printf("\n");
+    const char *path = input->graph ? input->graph_path : input->profile_path;
+    int length = (int)strlen(harpe_plan_name_of(path));
+    harpe_text line = {0};
+    harpe_problem_input_describe(input, &line);
+    if (!line.failed)
+        printf("%s%.*s%s%s\n", harpe_bold_start(), length, line.data, harpe_bold_end(),
+               line.data + length);
+    harpe_text_free(&line);
 }
 
 harpe_status harpe_graph_input_export(const harpe_problem *problem, const char *path, bool force,
