@@ -19,7 +19,7 @@ const COLUMNS = [
     ["Rounds", "The number of schedules that the job ran."],
     ["Energy used", "Sum over all reported iterations and all ranks, from the energy counters of the GPUs."],
     ["Saved", "All reported iterations against the job's own baseline, which it measured at the highest clocks; measuring included, with the 95 % confidence interval. " +
-        "A figure whose interval contains 0 could be noise."],
+        "A figure whose interval contains 0 is within noise."],
     ["Time lost", "Time of the same iterations against the same baseline."],
     ["Evicted", "The time at which the server removed the job."],
 ];

@@ -125,8 +125,8 @@ export function percentWithin(fraction, uncertainty) {
     return rounded(100 * fraction, 100 * uncertainty).map((text) => `${text} %`).join(" ± ");
 }
 
-/** Describes a fraction against a baseline: "15.43 % ± 0.62 % less". A fraction within its uncertainty
- * is called noise. */
+/** Describes a fraction against a baseline: "15.43 % ± 0.62 % less". A fraction not above its uncertainty
+ * is within noise. */
 export function changeWithin(fraction, uncertainty, more, less) {
     if (!(Math.abs(fraction) > (uncertainty ?? Infinity))) return `within noise (${percentWithin(fraction, uncertainty)})`;
     return `${percentWithin(Math.abs(fraction), uncertainty)} ${fraction > 0 ? more : less}`;

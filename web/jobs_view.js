@@ -29,7 +29,7 @@ const COLUMNS = [
     ["Power", "-power", "Average power of all ranks in the last round, and the cap on it."],
     ["Used", "-energy", "Energy of all reported iterations and all ranks, from the energy counters of the GPUs."],
     ["Saved", "-saved", "Energy of all reported iterations, measuring included, against the job's own baseline, which it measured at the highest clocks. ± is the half-width of the " +
-        "95 % confidence interval. A figure whose interval contains 0 could be noise."],
+        "95 % confidence interval. A figure whose interval contains 0 is within noise."],
     ["Time lost", "-time_lost", "Time of the same iterations against the same baseline."],
 ];
 const FIRST_NUMBER = 6;

@@ -76,7 +76,7 @@ export const HELP = {
     "Energy used": "Sum over all reported iterations and all ranks, from the energy counters of the GPUs.",
     Power: "Average power of all ranks in the last round: energy divided by time.",
     "Saved so far": "All reported iterations, also those that tried frequencies, against the baseline. ± is the half-width of the 95 % confidence interval; " +
-        "if the interval contains 0, the figure is called noise.",
+        "if the interval contains 0, the figure is within noise.",
     Saves: "The newest ten rounds that ran a plan, against the baseline, with the 95 % confidence interval.",
     Baseline: "Measured by this job: the mean of all rounds in which every instruction ran at its highest clock, with the 95 % confidence interval, " +
         "and the rounds and the time of the last measurement.",

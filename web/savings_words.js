@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Describes the savings of a job against the highest clocks, as the server computes them. The text
-// always contains the uncertainty (95 %), and calls savings noise if the uncertainty is larger.
+// always contains the uncertainty (95 %), and says "within noise" if the uncertainty is not smaller.
 import { ago, changeWithin, joules, joulesWithin, percentWithin, seconds, secondsWithin, within } from "./format.js";
 
 /** Describes a round that ran a plan: "8.34 % ± 0.72 % less energy, time within noise (0.21 %
@@ -55,7 +55,7 @@ const PHASE_WORDS = { count: "counting", sweep: "measuring", explore: "exploring
 function figureInList(value, uncertainty, baseline, unit, phase) {
     if (!(uncertainty > 0) || !(baseline > 0)) return [PHASE_WORDS[phase] ?? "–", ""];
     const isNoise = Math.abs(value) <= uncertainty;
-    return [within(value, uncertainty, unit), percentWithin(value / baseline, uncertainty / baseline) + (isNoise ? ", could be noise" : "")];
+    return [within(value, uncertainty, unit), percentWithin(value / baseline, uncertainty / baseline) + (isNoise ? ", within noise" : "")];
 }
 /** Return the saved energy and the lost time of a job in a list, each as [text, note]. */
 export const savedInList = ({ saved, phase }, unit) => figureInList(saved?.energy, saved?.energy_uncertainty, saved?.energy_baseline, unit, phase);

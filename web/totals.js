@@ -15,7 +15,7 @@ export function savedText({ saved, uncertainty, baseline }, unit = energyUnit([s
     const isMore = saved < 0;
     const words = `${within(Math.abs(saved), uncertainty, unit)}${isMore ? " more used" : ""}`;
     const share = baseline > 0 ? ` (${percentWithin(saved / baseline, uncertainty / baseline)})` : "";
-    return Math.abs(saved) > uncertainty ? words + share : `${words}${share}, could be noise`;
+    return Math.abs(saved) > uncertainty ? words + share : `${words}${share}, within noise`;
 }
 
 /** Sets what the fleet's energy has cost, by the price of its time. `energy` is that of GET /fleet, or null. */
@@ -46,7 +46,7 @@ export const TOTALS_HELP = {
     "Power now": "Sum over the jobs that have not ended: the average power of a job's ranks in its last round.",
     "Energy used": "Sum over all jobs of the server and all final reports that it keeps; while the list is searched, only over the jobs that match. It comes from the energy counters of the GPUs: machines and cooling are not in it.",
     "Energy saved": "Against the baselines that the jobs measured at their highest clocks, energy for measuring included. Only jobs with a baseline count. " +
-        "± is the half-width of the 95 % confidence interval; if the interval contains 0, the figure could be noise.",
+        "± is the half-width of the 95 % confidence interval; if the interval contains 0, the figure is within noise.",
     ...Object.fromEntries(["Cost", "Cost saved", "Carbon", "Carbon saved"].map((name) => [name,
         `The whole fleet, as on the page Fleet, since there are prices. ${FLEET_HELP[name]}`])),
 };

@@ -196,8 +196,8 @@ def list_savings(base, plans, draws, noise):
         cells = []
         for values in (*zip(*pairs), [(plan - one) / (1 - one) for plan, one in pairs]):
             cells += [percent(values[0]), f"{percent(min(values))} to {percent(max(values))}"]
-        note = "noise" if pairs[0][0] < noise else \
-            "may be noise" if min(pairs)[0] < noise else ""
+        note = "within noise" if pairs[0][0] < noise else \
+            "partly within noise" if min(pairs)[0] < noise else ""
         table.add(f"{1e3 * latency_s:.0f} ms, +{100 * SLOWDOWNS[index]:.0f} %", *cells, note)
     return table
 

@@ -93,7 +93,7 @@ await test("sums_of_jobs_and_of_final_reports_are_added", async () => {
     });
     assert.deepEqual(sums[0], { jobs: 4, compared: 2, energy: 1.8e7, power: 10, saved: 3e6, saved_uncertainty: 5e5, energy_baseline: 2e7 });
     assert.equal(sums[1], "830 ± 140 Wh (15.0 % ± 2.5 %)");
-    assert.equal(sums[2], "28 ± 56 mWh more used (-0.10 % ± 0.20 %), could be noise");
+    assert.equal(sums[2], "28 ± 56 mWh more used (-0.10 % ± 0.20 %), within noise");
 });
 
 await test("keeps_finished_jobs_with_their_report", async () => {
