@@ -46,6 +46,7 @@ export const TOTALS_HELP = {
     "Power now": "Sum over the jobs that have not ended: the average power of a job's ranks in its last round.",
     "Energy used": "Sum over all jobs of the server and all final reports that it keeps; while the list is searched, only over the jobs that match. It comes from the energy counters of the GPUs: machines and cooling are not in it.",
     "Energy saved": "Against the baselines that the jobs measured at their highest clocks, energy for measuring included. Only jobs with a baseline count. " +
+        "Against one clock for all GPUs it is not measured: the page of a job says what its profile predicts. " +
         "± is the half-width of the 95 % confidence interval; if the interval contains 0, the figure is within noise.",
     ...Object.fromEntries(["Cost", "Cost saved", "Carbon", "Carbon saved"].map((name) => [name,
         `The whole fleet, as on the page Fleet, since there are prices. ${FLEET_HELP[name]}`])),

@@ -86,6 +86,14 @@ static void print_phase(char *into, size_t size, const json_t *figures) {
         (void)snprintf(into, size, "%s", phase ? phase : "-");
 }
 
+/* Returns which share of the energy of one clock for all GPUs the plan saves, as the profile says;
+ * NAN: not known. */
+static double against_one_clock(const json_t *figures) {
+    const json_t *plan = json_object_get(figures, "plan");
+    double energy_j = number_of(json_object_get(plan, "one_clock"), "energy");
+    return energy_j > 0 ? 1 - number_of(plan, "energy") / energy_j : NAN;
+}
+
 void harpe_job_figures_cells(const json_t *job, char cells[HARPE_JOB_CELLS][HARPE_JOB_CELL_SIZE]) {
     const json_t *figures = json_object_get(job, "figures");
     const json_t *saved = json_object_get(figures, "saved");
@@ -102,6 +110,8 @@ void harpe_job_figures_cells(const json_t *job, char cells[HARPE_JOB_CELLS][HARP
     if (json_is_object(saved) && number_of(saved, "time_baseline") > 0)
         print_share(cells[4], HARPE_JOB_CELL_SIZE, number_of(saved, "time"),
                     uncertainty_of(saved, "time_uncertainty"), number_of(saved, "time_baseline"));
+    if (isfinite(against_one_clock(figures)))
+        (void)snprintf(cells[5], HARPE_JOB_CELL_SIZE, "%.2f %%", 100 * against_one_clock(figures));
 }
 
 /* ---- One job --------------------------------------------------------------------------------- */
@@ -166,7 +176,7 @@ static void append_one_clock(const json_t *figures, harpe_text *text) {
     else
         harpe_text_printf(text, "none is better than the highest clocks");
     harpe_text_printf(text, "; the plan saves %.2f %% against it (computed from the profile)\n",
-                      100 * (1 - number_of(plan, "energy") / energy_j));
+                      100 * against_one_clock(figures));
 }
 
 static void append_savings(const json_t *job, harpe_text *text) {

@@ -10,8 +10,9 @@
 #include "base/number_print.h"
 #include "base/text.h"
 
-/* The cells of a row, in this order: phase, energy, saved, power, time lost. */
-enum { HARPE_JOB_CELLS = 5, HARPE_JOB_CELL_SIZE = HARPE_NUMBER_SIZE };
+/* The cells of a row, in this order: phase, energy, saved, power, time lost, and what the plan
+ * saves against one clock for all GPUs. */
+enum { HARPE_JOB_CELLS = 6, HARPE_JOB_CELL_SIZE = HARPE_NUMBER_SIZE };
 void harpe_job_figures_cells(const json_t *job, char cells[HARPE_JOB_CELLS][HARPE_JOB_CELL_SIZE]);
 /* Appends "42.480 kJ +- 0.089 kJ": the uncertainty has two significant digits, and the value ends
  * at the same place, but has at most six digits. `uncertainty` INFINITY: not known. */

@@ -186,7 +186,7 @@ class Fleet(ProgramTest):
     def test_tables(self):
         out = self.fleet("status", (200, FLEET)).out
         for words in ("state within at 2025-11-25 19:46:40 UTC", "41.00 kW measured, 2 jobs not measured yet, 40.50 kW planned", "limit -",
-                      "weighted slowdown 2.3, cost rate 0.0023 EUR per s, lower bound 0.0021", "123.4 kWh", "5.6 kWh +- 0.7 kWh",
+                      "weighted slowdown 2.3, cost rate 0.0023 EUR per s, lower bound 0.0021", "123.4 kWh", "5.6 kWh +- 0.7 kWh (against one clock: not measured)",
                       "whole fleet", "45.00 kW", "row1", "too small", "800.0 W are missing", "llama [2J",
                       "silent", "3/40", "4200 W", "1.100", "no answer for 60 s", "25.0 %",
                       "active", "33.00 kW", "500.0 W are missing", "not reached, then 34.00 kW at most, exceeded 2 times",

@@ -285,7 +285,7 @@ class Choosing(JobsTest):
     def test_columns_say_who_runs_a_job_and_where(self):
         self.start_many()
         lines = self.jobs("--sort", "user").out.splitlines()
-        head = ["id", "state", "ranks", "waiting", "round", "phase", "energy", "saved", "time lost", "power",
+        head = ["id", "state", "ranks", "waiting", "round", "phase", "energy", "saved", "time lost", "vs one clock", "power",
                 "cap", "user", "group", "Slurm job", "node", "started", "last seen"]
         self.assertEqual(re.split(r"  +", lines[0]), head)
         row = dict(zip(head, re.split(r"  +", lines[2])))
@@ -411,6 +411,8 @@ class Figures(JobsTest):
         self.assertIn(one_clock["frequency"], [one["frequency"] for one in frontier["one_clock"]])
         self.assertRegex(lines["one clock"], rf"{one_clock['frequency']} MHz, saves [0-9.]+ % at "
                                              r"\+[0-9.]+ % time; the plan saves [0-9.]+ % against it")
+        against = re.search(r"the plan saves ([0-9.]+ %) against it", lines["one clock"])[1]
+        self.assertRegex(self.jobs("list").out, rf"  {against}  ")
         self.assertRegex(lines["energy"], rf"[0-9.]+ k?J and [0-9.]+ s in {job.round} iterations")
         self.assertRegex(lines["power"], r"[0-9.]+ W")
         row = self.jobs("list").out.splitlines()[1]

@@ -57,6 +57,11 @@ class Metrics(Online):
         plan = frontier["plans"][frontier["current"]]
         self.assertAlmostEqual(found["plan_iteration_seconds"] / plan["time"], 1, delta=0.02)
         self.assertAlmostEqual(found["plan_iteration_joules"] / plan["energy"], 1, delta=0.02)
+        most = max(plan["time"], frontier["all_maximum"]["time"]) * (1 + 1e-9)
+        one = min((one for one in frontier["one_clock"] if one["time"] <= most), key=lambda one: one["energy"])
+        more = found["plan_iteration_joules"] - plan["energy"], found["plan_iteration_seconds"] - plan["time"]
+        self.assertAlmostEqual(found["one_clock_iteration_joules"] / (one["energy"] + more[0]), 1, 9)
+        self.assertAlmostEqual(found["one_clock_iteration_seconds"] / (one["time"] + more[1]), 1, 9)
         self.assertEqual([found[f"phase {name}"] for name in ("count", "sweep", "explore", "plan", "hold")],
                          [0, 0, 0, 1, 0])
         listed = server.get("/jobs").json["jobs"][0]["figures"]

@@ -71,6 +71,7 @@ typedef enum column {
     ENERGY,
     SAVED,
     LOST,
+    ONE_CLOCK,
     POWER,
     CAP,
     USER,
@@ -87,14 +88,23 @@ static const struct {
     int width; /* negative: left-aligned */
     int level;
 } COLUMN[COLUMNS] = {
-    [STATE] = {"state", -11, 0},         [RANKS] = {"ranks", 9, 0},
-    [WAITING] = {"waiting", 7, 9},       [ROUND] = {"round", 5, 0},
-    [PHASE] = {"phase", -7, 0},          [ENERGY] = {"energy", 8, 0},
-    [SAVED] = {"saved", 17, 0},          [LOST] = {"time lost", 18, 1},
-    [POWER] = {"power", 8, 0},           [CAP] = {"cap", 8, 7},
-    [USER] = {"user", -10, 2},           [GROUP] = {"group", -10, 6},
-    [SLURM_JOB] = {"Slurm job", -10, 3}, [NODE] = {"node", -14, 5},
-    [STARTED] = {"started", -11, 4},     [SEEN] = {"last seen", -11, 8},
+    [STATE] = {"state", -11, 0},
+    [RANKS] = {"ranks", 9, 0},
+    [WAITING] = {"waiting", 7, 9},
+    [ROUND] = {"round", 5, 0},
+    [PHASE] = {"phase", -7, 0},
+    [ENERGY] = {"energy", 8, 0},
+    [SAVED] = {"saved", 17, 0},
+    [LOST] = {"time lost", 18, 1},
+    [POWER] = {"power", 8, 0},
+    [CAP] = {"cap", 8, 7},
+    [USER] = {"user", -10, 2},
+    [GROUP] = {"group", -10, 6},
+    [SLURM_JOB] = {"Slurm job", -10, 3},
+    [NODE] = {"node", -14, 5},
+    [ONE_CLOCK] = {"vs one clock", 12, 4},
+    [STARTED] = {"started", -11, 4},
+    [SEEN] = {"last seen", -11, 8},
 };
 enum { LEVELS = 10, BASE_WIDTH = 2 + 11 + 2 + 9 + 2 + 5 + 2 + 7 + 2 + 8 + 2 + 17 + 2 + 8 };
 
@@ -151,7 +161,7 @@ static bool is_out_of_contact(const json_t *job) {
 
 static void fill_cells(const harpe_jobs_table *table, const json_t *job, job_cells cells) {
     char figures[HARPE_JOB_CELLS][HARPE_JOB_CELL_SIZE];
-    static const column of_figure[HARPE_JOB_CELLS] = {PHASE, ENERGY, SAVED, POWER, LOST};
+    static const column of_figure[HARPE_JOB_CELLS] = {PHASE, ENERGY, SAVED, POWER, LOST, ONE_CLOCK};
     double energy_j = json_number_value(json_object_get(json_object_get(job, "figures"), "energy"));
     double cap_w = json_number_value(json_object_get(job, "power_cap"));
     harpe_text round = {0};

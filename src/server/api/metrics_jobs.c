@@ -5,6 +5,7 @@
 #include "server/api/metrics_jobs.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,142 +20,62 @@ enum {
     NAME_BYTES = 128, /* of the metadata in the label `name` */
 };
 
-/* A metric of a job. `value` returns NAN if the job has no such value. */
+/* A metric of a job: a member of its figures, or a value that is computed. */
 typedef struct job_metric {
     const char *name, *type, *help;
-    double (*value)(const harpe_figures *figures);
+    bool (*is_known)(const harpe_figures *figures); /* NULL: always */
+    size_t offset;                                  /* of the member, a double, */
+    bool is_count;                                  /* or an int64_t */
+    double (*value)(const harpe_figures *figures);  /* in place of the member; NAN: not known */
     bool is_of_now; /* says nothing of a job that has ended or failed */
 } job_metric;
 
 /* ---- Values ---------------------------------------------------------------------------------- */
 
-static double energy(const harpe_figures *figures) { return figures->used_energy_j; }
-static double duration(const harpe_figures *figures) { return figures->used_time_s; }
-static double iterations(const harpe_figures *figures) { return (double)figures->iterations; }
-
-static double power(const harpe_figures *figures) {
-    return figures->is_known && figures->power_w > 0 ? figures->power_w : NAN;
+static bool has_power(const harpe_figures *figures) {
+    return figures->is_known && figures->power_w > 0;
 }
 
-static double if_saved(const harpe_figures *figures, double value) {
-    return figures->has_savings ? value : NAN;
+static bool has_savings(const harpe_figures *figures) { return figures->has_savings; }
+
+static bool has_baseline(const harpe_figures *figures) {
+    return figures->has_savings && figures->baseline.rounds > 0;
 }
 
-static double saved(const harpe_figures *figures) {
-    return if_saved(figures, figures->saved_energy_j);
+static bool has_plan(const harpe_figures *figures) { return figures->phase && figures->plan >= 0; }
+
+static bool has_one_clock(const harpe_figures *figures) {
+    return has_plan(figures) && figures->one_clock_energy_j > 0;
 }
 
-static double saved_uncertainty(const harpe_figures *figures) {
-    return if_saved(figures, figures->saved_energy_uncertainty_j);
-}
+static bool has_steps(const harpe_figures *figures) { return figures->conduct.steps > 0; }
 
-static double baseline(const harpe_figures *figures) {
-    return if_saved(figures, figures->energy_baseline_j);
-}
-
-static double lost(const harpe_figures *figures) { return if_saved(figures, figures->lost_time_s); }
-
-static double lost_uncertainty(const harpe_figures *figures) {
-    return if_saved(figures, figures->lost_time_uncertainty_s);
-}
-
-static double if_planned(const harpe_figures *figures, double value) {
-    return figures->phase && figures->plan >= 0 ? value : NAN;
-}
-
-static double plan(const harpe_figures *figures) {
-    return if_planned(figures, (double)figures->plan);
-}
-
-static double plan_time(const harpe_figures *figures) {
-    return if_planned(figures, figures->plan_time_s);
-}
-
-static double plan_energy(const harpe_figures *figures) {
-    return if_planned(figures, figures->plan_energy_j);
-}
-
-/* ---- Values of the report -------------------------------------------------------------------- */
-
-static double if_measured(const harpe_figures *figures, double value) {
-    return if_saved(figures, figures->baseline.rounds > 0 ? value : NAN);
-}
-
-static double baseline_energy(const harpe_figures *figures) {
-    return if_measured(figures, figures->baseline.energy_j);
-}
-
-static double baseline_energy_uncertainty(const harpe_figures *figures) {
-    return if_measured(figures, figures->baseline.energy_uncertainty_j);
-}
-
-static double baseline_time(const harpe_figures *figures) {
-    return if_measured(figures, figures->baseline.time_s);
-}
-
-static double baseline_time_uncertainty(const harpe_figures *figures) {
-    return if_measured(figures, figures->baseline.time_uncertainty_s);
-}
-
-static double baseline_iterations(const harpe_figures *figures) {
-    return if_measured(figures, (double)figures->baseline.iterations);
-}
-
-static double baseline_measured_at(const harpe_figures *figures) {
-    return if_measured(figures, (double)figures->baseline.last_wall_s);
+static bool has_counters(const harpe_figures *figures) {
+    return figures->conduct.compared_ranks > 0;
 }
 
 static double saved_is_significant(const harpe_figures *figures) {
-    return if_saved(figures, fabs(figures->saved_energy_j) > figures->saved_energy_uncertainty_j);
+    return fabs(figures->saved_energy_j) > figures->saved_energy_uncertainty_j;
 }
 
 static double lost_is_significant(const harpe_figures *figures) {
-    return if_saved(figures, fabs(figures->lost_time_s) > figures->lost_time_uncertainty_s);
-}
-
-static double if_told(const harpe_figures *figures, int64_t value) {
-    return figures->conduct.steps > 0 ? (double)value : NAN;
-}
-
-static double steps(const harpe_figures *figures) {
-    return if_told(figures, figures->conduct.steps);
-}
-
-static double steps_as_planned(const harpe_figures *figures) {
-    return if_told(figures, figures->conduct.as_planned);
-}
-
-static double steps_left_out(const harpe_figures *figures) {
-    return if_told(figures, figures->conduct.left_out);
-}
-
-static double rounds_observed(const harpe_figures *figures) {
-    return (double)figures->conduct.rounds;
-}
-
-static double rounds_spoiled(const harpe_figures *figures) {
-    return (double)figures->conduct.spoiled_rounds;
-}
-
-static double if_compared(const harpe_figures *figures, double value) {
-    return figures->conduct.compared_ranks > 0 ? value : NAN;
+    return fabs(figures->lost_time_s) > figures->lost_time_uncertainty_s;
 }
 
 static double counter_ratio(const harpe_figures *figures) {
     const harpe_energy_pair *all = &figures->conduct.all;
-    return if_compared(figures, all->counter_j / all->power_j);
+    return all->counter_j / all->power_j;
 }
 
 static double counter_ratio_uncertainty(const harpe_figures *figures) {
     const harpe_energy_pair *all = &figures->conduct.all;
-    return if_compared(figures, all->uncertainty_j / all->power_j);
+    return all->uncertainty_j / all->power_j;
 }
 
 static double counter_agrees(const harpe_figures *figures) {
     const harpe_conduct_sums *sums = &figures->conduct;
-    bool agrees = harpe_energy_pair_agrees(&sums->all, 1) &&
-                  harpe_energy_pair_agrees(&sums->worst, sums->compared_ranks);
-    return if_compared(figures, agrees);
+    return harpe_energy_pair_agrees(&sums->all, 1) &&
+           harpe_energy_pair_agrees(&sums->worst, sums->compared_ranks);
 }
 
 static double energy_per_token(const harpe_figures *figures) {
@@ -163,75 +84,103 @@ static double energy_per_token(const harpe_figures *figures) {
     return is_known ? figures->used_energy_j / tokens : NAN;
 }
 
+static double value_of(const job_metric *metric, const harpe_figures *figures) {
+    const char *member = (const char *)figures + metric->offset;
+    int64_t count;
+    double value;
+    if (metric->is_known && !metric->is_known(figures)) return NAN;
+    if (metric->value) return metric->value(figures);
+    memcpy(&count, member, sizeof count);
+    memcpy(&value, member, sizeof value);
+    return metric->is_count ? (double)count : value;
+}
+
 static const job_metric METRICS[] = {
-    {"energy_joules_total", "counter", "Energy of the reported iterations, all ranks.", energy,
-     false},
-    {"iteration_seconds_total", "counter", "Time of the reported iterations.", duration, false},
-    {"iterations_total", "counter", "Reported iterations.", iterations, false},
-    {"power_watts", "gauge", "Average power of all ranks in the last round.", power, true},
+    {"energy_joules_total", "counter", "Energy of the reported iterations, all ranks.",
+     .offset = offsetof(harpe_figures, used_energy_j)},
+    {"iteration_seconds_total", "counter", "Time of the reported iterations.",
+     .offset = offsetof(harpe_figures, used_time_s)},
+    {"iterations_total", "counter", "Reported iterations.",
+     .offset = offsetof(harpe_figures, iterations), .is_count = true},
+    {"power_watts", "gauge", "Average power of all ranks in the last round.", has_power,
+     .offset = offsetof(harpe_figures, power_w), .is_of_now = true},
     {"energy_saved_joules", "gauge",
-     "Energy saved against the measured baseline; negative: more was used.", saved, false},
+     "Energy saved against the measured baseline; negative: more was used.", has_savings,
+     .offset = offsetof(harpe_figures, saved_energy_j)},
     {"energy_saved_uncertainty_joules", "gauge",
-     "Half-width of the 95 % confidence interval of harpe_job_energy_saved_joules.",
-     saved_uncertainty, false},
+     "Half-width of the 95 % confidence interval of harpe_job_energy_saved_joules.", has_savings,
+     .offset = offsetof(harpe_figures, saved_energy_uncertainty_j)},
     {"energy_baseline_joules", "gauge",
-     "Energy that the same iterations would have used at the highest clocks.", baseline, false},
+     "Energy that the same iterations would have used at the highest clocks.", has_savings,
+     .offset = offsetof(harpe_figures, energy_baseline_j)},
     {"time_lost_seconds", "gauge",
-     "Time lost against the measured baseline; negative: it was faster.", lost, false},
+     "Time lost against the measured baseline; negative: it was faster.", has_savings,
+     .offset = offsetof(harpe_figures, lost_time_s)},
     {"time_lost_uncertainty_seconds", "gauge",
-     "Half-width of the 95 % confidence interval of harpe_job_time_lost_seconds.", lost_uncertainty,
-     false},
-    {"plan", "gauge", "Number of the running plan; 0 is the fastest.", plan, true},
+     "Half-width of the 95 % confidence interval of harpe_job_time_lost_seconds.", has_savings,
+     .offset = offsetof(harpe_figures, lost_time_uncertainty_s)},
+    {"plan", "gauge", "Number of the running plan; 0 is the fastest.", has_plan,
+     .offset = offsetof(harpe_figures, plan), .is_count = true, .is_of_now = true},
     {"plan_iteration_seconds", "gauge", "Predicted time of an iteration of the running plan.",
-     plan_time, true},
+     has_plan, .offset = offsetof(harpe_figures, plan_time_s), .is_of_now = true},
     {"plan_iteration_joules", "gauge", "Predicted energy of an iteration of the running plan.",
-     plan_energy, true},
+     has_plan, .offset = offsetof(harpe_figures, plan_energy_j), .is_of_now = true},
+    {"one_clock_iteration_seconds", "gauge",
+     "Predicted, not measured: time of an iteration with the best one clock for all GPUs that is "
+     "as fast as the running plan, or as the highest clocks.",
+     has_one_clock, .offset = offsetof(harpe_figures, one_clock_time_s), .is_of_now = true},
+    {"one_clock_iteration_joules", "gauge",
+     "Predicted, not measured: energy of an iteration with this one clock.", has_one_clock,
+     .offset = offsetof(harpe_figures, one_clock_energy_j), .is_of_now = true},
     {"baseline_iteration_joules", "gauge",
-     "Energy of an iteration at the highest clocks, as the job measured it.", baseline_energy,
-     false},
+     "Energy of an iteration at the highest clocks, as the job measured it.", has_baseline,
+     .offset = offsetof(harpe_figures, baseline.energy_j)},
     {"baseline_iteration_uncertainty_joules", "gauge",
      "Half-width of the 95 % confidence interval of harpe_job_baseline_iteration_joules.",
-     baseline_energy_uncertainty, false},
+     has_baseline, .offset = offsetof(harpe_figures, baseline.energy_uncertainty_j)},
     {"baseline_iteration_seconds", "gauge",
-     "Time of an iteration at the highest clocks, as the job measured it.", baseline_time, false},
+     "Time of an iteration at the highest clocks, as the job measured it.", has_baseline,
+     .offset = offsetof(harpe_figures, baseline.time_s)},
     {"baseline_iteration_uncertainty_seconds", "gauge",
      "Half-width of the 95 % confidence interval of harpe_job_baseline_iteration_seconds.",
-     baseline_time_uncertainty, false},
+     has_baseline, .offset = offsetof(harpe_figures, baseline.time_uncertainty_s)},
     {"baseline_iterations", "gauge", "Iterations from which the baseline was measured.",
-     baseline_iterations, false},
+     has_baseline, .offset = offsetof(harpe_figures, baseline.iterations), .is_count = true},
     {"baseline_measured_timestamp_seconds", "gauge",
-     "Time at which the last round of the baseline ended, since 1970.", baseline_measured_at,
-     false},
+     "Time at which the last round of the baseline ended, since 1970.", has_baseline,
+     .offset = offsetof(harpe_figures, baseline.last_wall_s), .is_count = true},
     {"energy_saved_is_significant", "gauge",
      "1: the 95 % confidence interval of the saved energy does not contain 0; 0: within noise.",
-     saved_is_significant, false},
+     has_savings, .value = saved_is_significant},
     {"time_lost_is_significant", "gauge",
      "1: the 95 % confidence interval of the lost time does not contain 0; 0: within noise.",
-     lost_is_significant, false},
-    {"steps_total", "counter", "Steps with a schedule, summed over the ranks.", steps, false},
+     has_savings, .value = lost_is_significant},
+    {"steps_total", "counter", "Steps with a schedule, summed over the ranks.", has_steps,
+     .offset = offsetof(harpe_figures, conduct.steps), .is_count = true},
     {"steps_as_planned_total", "counter",
      "Steps that fitted the schedule while the GPU had the set clocks, summed over the ranks.",
-     steps_as_planned, false},
+     has_steps, .offset = offsetof(harpe_figures, conduct.as_planned), .is_count = true},
     {"steps_left_out_total", "counter",
-     "Steps that were to be measured and are in no result, summed over the ranks.", steps_left_out,
-     false},
-    {"rounds_observed_total", "counter", "Rounds with the results of all ranks.", rounds_observed,
-     false},
+     "Steps that were to be measured and are in no result, summed over the ranks.", has_steps,
+     .offset = offsetof(harpe_figures, conduct.left_out), .is_count = true},
+    {"rounds_observed_total", "counter", "Rounds with the results of all ranks.",
+     .offset = offsetof(harpe_figures, conduct.rounds), .is_count = true},
     {"rounds_spoiled_total", "counter",
-     "Rounds whose measurements are spoiled, for at least one reason.", rounds_spoiled, false},
+     "Rounds whose measurements are spoiled, for at least one reason.",
+     .offset = offsetof(harpe_figures, conduct.spoiled_rounds), .is_count = true},
     {"energy_counter_ratio", "gauge",
      "Energy of the counters divided by the integrated power of the same time, all ranks.",
-     counter_ratio, false},
+     has_counters, .value = counter_ratio},
     {"energy_counter_ratio_uncertainty", "gauge",
-     "Half-width of the 95 % confidence interval of harpe_job_energy_counter_ratio.",
-     counter_ratio_uncertainty, false},
+     "Half-width of the 95 % confidence interval of harpe_job_energy_counter_ratio.", has_counters,
+     .value = counter_ratio_uncertainty},
     {"energy_counter_agrees", "gauge",
      "0: the counters of all ranks or of one rank differ from the power by more than the "
      "uncertainty; 1: they agree.",
-     counter_agrees, false},
+     has_counters, .value = counter_agrees},
     {"energy_per_token_joules", "gauge",
-     "Energy of the reported iterations divided by their tokens, all ranks.", energy_per_token,
-     false},
+     "Energy of the reported iterations divided by their tokens, all ranks.",
+     .value = energy_per_token},
 };
 enum { METRIC_COUNT = sizeof METRICS / sizeof *METRICS };
 
@@ -313,7 +262,7 @@ static void append_metric(harpe_text *text, const harpe_jobs *jobs, const char *
     append_head(text, metric->name, metric->type, metric->help);
     const harpe_job *job = next_job(jobs ? jobs->table.newest : NULL, scope);
     for (int shown = 0; job && shown < JOBS_MAX; job = next_job(job->older, scope), shown++) {
-        double value = metric->value(&job->figures);
+        double value = value_of(metric, &job->figures);
         if (!isnan(value) && is_shown(job, metric))
             append_sample(text, metric->name, job, NULL, NULL, value);
     }
