@@ -182,6 +182,13 @@ HARPE_API harpe_replica_job harpe_replica_plans_job(const harpe_replica_plans *p
 HARPE_API const harpe_replica_plan *harpe_replica_plans_at(const harpe_replica_plans *plans,
                                                            int replica);
 
+/* Returns the job with one clock for all GPUs, which needs no planner: with the clock that needs
+ * the least energy within `most_s`, or within the time of all_maximum if that is longer. It was
+ * measured for every instruction of every GPU. `*frequency_mhz` is 0, and the total that of
+ * all_maximum, if none needs less. Limits on power do not concern it. O(replicas * clocks). */
+HARPE_API harpe_replica_total harpe_replica_plans_one_clock(const harpe_replica_plans *plans,
+                                                            double most_s, int *frequency_mhz);
+
 /* Returns the lower bound of the job's energy for an iteration of this time: a point of the
  * frontier of the job. The bound is lowest at minimum_energy_s. It is +infinity below the shortest
  * time. O(replicas log vertices). */

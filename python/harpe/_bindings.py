@@ -1195,6 +1195,7 @@ FUNCTIONS = {
     "harpe_replica_plans_instruction_name": (C.c_char_p, [C.c_void_p, C.c_int, C.c_size_t]),
     "harpe_replica_plans_job": (harpe_replica_job, [C.c_void_p]),
     "harpe_replica_plans_new": (C.c_int, [C.c_void_p, C.c_void_p, C.POINTER(harpe_problem_options), C.POINTER(harpe_replica_request), C.POINTER(harpe_progress), C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
+    "harpe_replica_plans_one_clock": (harpe_replica_total, [C.c_void_p, C.c_double, C.POINTER(C.c_int)]),
     "harpe_replica_plans_verify": (C.c_int, [C.c_void_p, C.c_void_p, C.c_void_p, C.POINTER(harpe_problem_options), C.POINTER(harpe_error)]),
     "harpe_replica_plans_write": (C.c_int, [C.c_void_p, C.c_char_p, C.POINTER(harpe_error)]),
     "harpe_replica_plans_write_one": (C.c_int, [C.c_void_p, C.c_int, C.c_char_p, C.POINTER(harpe_error)]),

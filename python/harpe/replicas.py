@@ -210,6 +210,14 @@ class Plans:
         return [(lib.harpe_replica_plans_instruction_name(handle, rank, i).decode(), mhz[i])
                 for i in range(count.value)]
 
+    def one_clock(self, max_time: float = 0.0) -> Tuple[Optional[int], Total]:
+        """Returns the one clock for all GPUs, in MHz, that needs the least energy within `max_time` s,
+        or within the time of the highest clocks if that is longer, and the job with it. This needs
+        no planner. The clock is None, and the job that of the highest clocks, if none needs less."""
+        mhz = C.c_int()
+        total = lib.harpe_replica_plans_one_clock(self._handle.address, max_time, C.byref(mhz))
+        return mhz.value or None, _total(total)
+
     def bound_at(self, time: float) -> float:
         """Returns the lower bound of the job's energy for an iteration of this time; infinity below
         the shortest time."""

@@ -212,10 +212,11 @@ static harpe_status take_best(joint *j, harpe_error *error) {
         harpe_replica_group *group = &j->plans->groups[r];
         const harpe_replica_problem *replica = &j->replicas[r];
         harpe_replica_problem_decode(replica, j->best + j->shifts[r].first, group->frequency_mhz);
-        status = harpe_replica_run_clocks(replica, group->frequency_mhz, false, &group->own,
+        harpe_replica_run *own = &group->runs[HARPE_REPLICA_OWN_PLANS];
+        status = harpe_replica_run_clocks(replica, group->frequency_mhz, false, own,
                                           &group->end_power_w, error);
         j->plans->plans[r].start_s = j->best_delay_s[r];
-        group->own = harpe_replica_run_later(group->own, group->end_power_w, j->best_delay_s[r]);
+        *own = harpe_replica_run_later(*own, group->end_power_w, j->best_delay_s[r]);
     }
     return status;
 }

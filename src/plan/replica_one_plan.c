@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One plan for all GPUs of a job, as a planner makes it that knows stages and no single GPUs: from
- * the longest times and the sums of the energies of each stage. Also evaluates plans of a replica.
- */
+ * the longest times and the sums of the energies of each stage. Also evaluates plans of a replica,
+ * and one clock for all GPUs. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,16 +132,35 @@ harpe_status harpe_replica_run_clocks(const harpe_replica_problem *replica,
     return status;
 }
 
-harpe_replica_total harpe_replica_add_up(const harpe_replica_plans *plans,
-                                         harpe_replica_run (*run_of)(const harpe_replica_group *)) {
+harpe_status harpe_replica_run_one_clock(const harpe_replica_problem *replica, int clock_mhz,
+                                         harpe_replica_run *out, harpe_error *error) {
+    size_t count = harpe_problem_instruction_count(replica->problem);
+    int *list = harpe_calloc(count, sizeof *list);
+    if (!list) return harpe_fail_memory(error);
+    for (size_t i = 0; i < count; i++) {
+        size_t number = replica->entry_of[replica->problem->choice_of[i]];
+        const harpe_profile_entry *entry = harpe_profile_entry_at(replica->gpus[0], number);
+        if (entry->points[0].frequency_mhz != 0) list[i] = clock_mhz;
+    }
+    harpe_error reason;
+    double power_w;
+    harpe_status status = harpe_replica_run_clocks(replica, list, true, out, &power_w, &reason);
+    free(list);
+    if (status == HARPE_INVALID_INPUT) *out = (harpe_replica_run){INFINITY, 0};
+    if (status == HARPE_OK || status == HARPE_INVALID_INPUT) return HARPE_OK;
+    *error = reason;
+    return status;
+}
+
+harpe_replica_total harpe_replica_add_up(const harpe_replica_plans *plans, size_t number) {
     harpe_replica_total total = {0};
     for (size_t k = 0; k < plans->group_count; k++) {
-        double time_s = run_of(&plans->groups[k]).time_s;
+        double time_s = plans->groups[k].runs[number].time_s;
         if (time_s > total.time_s) total.time_s = time_s;
     }
     for (int r = 0; r < plans->job.replica_count; r++) {
         const harpe_replica_group *group = &plans->groups[plans->group_of[r]];
-        harpe_replica_run run = run_of(group);
+        harpe_replica_run run = group->runs[number];
         total.energy_j += run.energy_j + group->end_power_w * (total.time_s - run.time_s);
     }
     return total;

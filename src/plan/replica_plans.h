@@ -17,6 +17,8 @@ typedef struct harpe_replica_run {
     double time_s, energy_j;
 } harpe_replica_run;
 
+enum { HARPE_REPLICA_RUNS = HARPE_REPLICA_ALL_MAXIMUM + 1 };
+
 /* Replicas with the same profiles. */
 typedef struct harpe_replica_group {
     int first_replica;
@@ -25,7 +27,9 @@ typedef struct harpe_replica_group {
     harpe_replica_curve curve;
     double fastest_s;
     double end_power_w; /* while the replica waits for the others */
-    harpe_replica_run own, one_plan, all_maximum;
+    /* Its runs by harpe_replica_clocks, and from HARPE_REPLICA_RUNS on with one clock for all GPUs;
+     * such a run takes INFINITY if a GPU was not measured at the clock. */
+    harpe_replica_run *runs;
 } harpe_replica_group;
 
 struct harpe_replica_plans {
@@ -39,6 +43,8 @@ struct harpe_replica_plans {
     size_t *rank_offset; /* [rank_count + 1] */
     const char **names;  /* [instruction] */
     int *one_plan_mhz;   /* [instruction]; NULL: there is no such plan */
+    int *clock_mhz;      /* [clock]: those that all GPUs may have */
+    size_t clock_count;
 };
 
 /* Makes one plan for all GPUs for a time; `*frequency_mhz` is NULL if the GPUs have no clocks in
@@ -55,6 +61,10 @@ harpe_status harpe_replica_run_clocks(const harpe_replica_problem *replica,
                                       harpe_replica_run *out, double *end_power_w,
                                       harpe_error *error);
 
+/* Evaluates one clock for all GPUs of a replica. Instructions without clocks have none. */
+harpe_status harpe_replica_run_one_clock(const harpe_replica_problem *replica, int clock_mhz,
+                                         harpe_replica_run *out, harpe_error *error);
+
 /* Returns a run that begins later. The replica waits before it. */
 static inline harpe_replica_run harpe_replica_run_later(harpe_replica_run run, double waiting_w,
                                                         double start_s) {
@@ -64,9 +74,7 @@ static inline harpe_replica_run harpe_replica_run_later(harpe_replica_run run, d
 /* Finds the time at which the bound of the job is lowest. */
 harpe_status harpe_replica_find_minimum(harpe_replica_plans *plans, harpe_error *error);
 
-/* Adds up the replicas' runs. The iteration ends with the slowest one. `run_of` returns the run of
- * a group. */
-harpe_replica_total harpe_replica_add_up(const harpe_replica_plans *plans,
-                                         harpe_replica_run (*run_of)(const harpe_replica_group *));
+/* Adds up the replicas' runs with a number. The iteration ends with the slowest one. */
+harpe_replica_total harpe_replica_add_up(const harpe_replica_plans *plans, size_t number);
 
 #endif

@@ -173,16 +173,17 @@ static harpe_status plan_group(const planner *p, const harpe_replica_problem *re
 
 static harpe_status evaluate_group(const planner *p, const harpe_replica_problem *replica,
                                    harpe_replica_group *group, harpe_error *error) {
-    double *power_w = &group->end_power_w;
-    const int *one_plan_mhz = p->plans->one_plan_mhz;
-    harpe_status status =
-        harpe_replica_run_clocks(replica, group->frequency_mhz, false, &group->own, power_w, error);
-    if (status == HARPE_OK)
-        status =
-            harpe_replica_run_clocks(replica, NULL, false, &group->all_maximum, power_w, error);
-    if (status == HARPE_OK && one_plan_mhz)
-        status =
-            harpe_replica_run_clocks(replica, one_plan_mhz, true, &group->one_plan, power_w, error);
+    size_t clock_count = p->plans->clock_count;
+    const int *lists[HARPE_REPLICA_RUNS] = {group->frequency_mhz, p->plans->one_plan_mhz, NULL};
+    group->runs = harpe_calloc(HARPE_REPLICA_RUNS + clock_count, sizeof *group->runs);
+    harpe_status status = group->runs ? HARPE_OK : harpe_fail_memory(error);
+    for (size_t k = 0; k < HARPE_REPLICA_RUNS && status == HARPE_OK; k++)
+        if (lists[k] || k == HARPE_REPLICA_ALL_MAXIMUM)
+            status = harpe_replica_run_clocks(replica, lists[k], k == HARPE_REPLICA_ONE_PLAN,
+                                              &group->runs[k], &group->end_power_w, error);
+    for (size_t c = 0; c < clock_count && status == HARPE_OK; c++)
+        status = harpe_replica_run_one_clock(replica, p->plans->clock_mhz[c],
+                                             &group->runs[HARPE_REPLICA_RUNS + c], error);
     return status;
 }
 
@@ -228,23 +229,35 @@ static harpe_status copy_lists(planner *p, harpe_error *error) {
     return complete ? HARPE_OK : harpe_fail_memory(error);
 }
 
-static harpe_replica_run own_of(const harpe_replica_group *group) { return group->own; }
-static harpe_replica_run one_plan_of(const harpe_replica_group *group) { return group->one_plan; }
-static harpe_replica_run maximum_of(const harpe_replica_group *group) { return group->all_maximum; }
+/* Lists the clocks of the first instruction that has clocks. A clock of all is one of these. */
+static harpe_status list_clocks(const planner *p, harpe_error *error) {
+    const harpe_profile *gpu = p->profiles->gpus[0];
+    const harpe_profile_entry *entry = harpe_profile_entry_at(gpu, 0);
+    for (size_t e = 1; entry->points[0].frequency_mhz == 0 && e < harpe_profile_entry_count(gpu);
+         e++)
+        entry = harpe_profile_entry_at(gpu, e);
+    p->plans->clock_mhz =
+        harpe_arena_alloc(&p->plans->arena, entry->point_count, sizeof *p->plans->clock_mhz);
+    if (!p->plans->clock_mhz) return harpe_fail_memory(error);
+    for (size_t k = 0; k < entry->point_count; k++)
+        if (k == 0 || k >= entry->throttled_count)
+            p->plans->clock_mhz[p->plans->clock_count++] = entry->points[k].frequency_mhz;
+    return HARPE_OK;
+}
 
 static void fill_results(harpe_replica_plans *plans) {
     harpe_replica_job *job = &plans->job;
     job->distinct_count = (int)plans->group_count;
-    job->own = harpe_replica_add_up(plans, own_of);
-    job->all_maximum = harpe_replica_add_up(plans, maximum_of);
-    if (plans->one_plan_mhz) job->one_plan = harpe_replica_add_up(plans, one_plan_of);
+    job->own = harpe_replica_add_up(plans, HARPE_REPLICA_OWN_PLANS);
+    job->all_maximum = harpe_replica_add_up(plans, HARPE_REPLICA_ALL_MAXIMUM);
+    job->one_plan = harpe_replica_add_up(plans, HARPE_REPLICA_ONE_PLAN);
     job->lower_bound_j = 0;
     for (int r = 0; r < job->replica_count; r++) {
         const harpe_replica_group *group = &plans->groups[plans->group_of[r]];
         harpe_replica_plan *plan = &plans->plans[r];
-        double waits_s = job->own.time_s - group->own.time_s;
-        plan->time_s = group->own.time_s;
-        plan->energy_j = group->own.energy_j + group->end_power_w * waits_s;
+        harpe_replica_run own = group->runs[HARPE_REPLICA_OWN_PLANS];
+        plan->time_s = own.time_s;
+        plan->energy_j = own.energy_j + group->end_power_w * (job->own.time_s - own.time_s);
         plan->lower_bound_j = harpe_replica_curve_at(&group->curve, job->own.time_s);
         plan->fastest_s = group->fastest_s;
         job->lower_bound_j += plan->lower_bound_j;
@@ -276,6 +289,7 @@ static harpe_status make_plans(planner *p, harpe_error *error) {
     harpe_status status = harpe_replica_problem_check(p->schedule, p->options, error);
     if (status == HARPE_OK) status = find_groups(p, error);
     if (status == HARPE_OK) status = copy_lists(p, error);
+    if (status == HARPE_OK) status = list_clocks(p, error);
     if (status == HARPE_OK) status = run(p, 0.1, fastest_step, error);
     if (status == HARPE_OK) status = choose_time(p, error);
     if (status == HARPE_OK)
@@ -325,6 +339,7 @@ void harpe_replica_plans_free(harpe_replica_plans *plans) {
     for (size_t k = 0; k < plans->group_count; k++) {
         free(plans->groups[k].frequency_mhz);
         free(plans->groups[k].numbers);
+        free(plans->groups[k].runs);
         harpe_replica_curve_clear(&plans->groups[k].curve);
     }
     free(plans->groups);
@@ -339,6 +354,20 @@ harpe_replica_job harpe_replica_plans_job(const harpe_replica_plans *plans) { re
 
 const harpe_replica_plan *harpe_replica_plans_at(const harpe_replica_plans *plans, int replica) {
     return replica >= 0 && replica < plans->job.replica_count ? &plans->plans[replica] : NULL;
+}
+
+harpe_replica_total harpe_replica_plans_one_clock(const harpe_replica_plans *plans, double most_s,
+                                                  int *frequency_mhz) {
+    harpe_replica_total best = plans->job.all_maximum;
+    double limit_s = fmax(most_s, best.time_s) * (1 + 1e-9);
+    *frequency_mhz = 0;
+    for (size_t c = 0; c < plans->clock_count; c++) {
+        harpe_replica_total total = harpe_replica_add_up(plans, HARPE_REPLICA_RUNS + c);
+        if (!(total.time_s <= limit_s && total.energy_j <= best.energy_j)) continue;
+        best = total;
+        *frequency_mhz = plans->clock_mhz[c];
+    }
+    return best;
 }
 
 const int *harpe_replica_plans_frequencies(const harpe_replica_plans *plans, int replica, int rank,

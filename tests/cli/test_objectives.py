@@ -364,6 +364,17 @@ class PowerShape(ObjectivesTest):
         self.assertIn("\nAll plans keep the limits on power: swing 20 % of the mean; the other rows need not\n",
                       out)
 
+    def test_files_say_the_limits(self):
+        free = min(self.rows, key=lambda row: row["time_s"])
+        peak = round(0.97 * free["peak_power_w"], 1)
+        self.succeed("plan", *PROBLEM, "--max-peak-power", peak, "--max-swing", "20%", "-o", "told")
+        told = json.loads((self.path / "told/plan.json").read_text())["summary"]["power_limits"]
+        self.assertEqual({"max_peak_power_w": peak, "max_swing_share": 0.2, "plans_keep_them": True}, told)
+        report = (self.path / "told/report.html").read_text()
+        self.assertIn(f"<dt>Limits on power</dt><dd>peak {peak:g} W, swing 20 % of the mean: kept by all "
+                      "plans; one clock and the highest clocks need not</dd>", report)
+        self.assertEqual({}, json.loads((self.path / "plans/plan.json").read_text())["summary"]["power_limits"])
+
     def test_limits_that_no_plan_can_keep(self):
         refused = self.refuse(1, "no plan keeps the limits on power; the lowest peak found is", "plan",
                               *PROBLEM, "--max-peak-power", 1, "-o", "none")

@@ -133,6 +133,50 @@ class Replicas(ProgramTest):
             self.assertIn(words, shown)
         self.assertNotIn("-0.00", shown)
 
+    def one_clock_total(self, mhz, replicas, peers):
+        """Returns time and energy of the job if all GPUs have one clock."""
+        lists = [[(name, mhz) for name, _ in gpu] for gpu in self.read_plan("job.py")]
+        size = STAGES * peers
+        runs = [self.run_replica(r, lists[r * size:(r + 1) * size], peers) for r in range(replicas)]
+        time = max(time for time, _ in runs)
+        return time, sum(energy(time) for _, energy in runs)
+
+    def test_one_clock_for_all_gpus(self):
+        self.job("--variability", 0.04)
+        for flags in ((), ("--slowdown", 1.05)):
+            summary = self.plan("--force", *flags)["summary"]
+            clocks = {place[-1] for place in self.measured if len(place) == 5}
+            totals = {mhz: self.one_clock_total(mhz, 3, 2) for mhz in clocks}
+            for name in ("all_maximum", "own_plans"):
+                limit = max(summary[name]["time_s"], summary["all_maximum"]["time_s"]) * (1 + 1e-9)
+                best = min((mhz for mhz in totals if totals[mhz][0] <= limit), key=lambda mhz: totals[mhz][1])
+                shown = summary["one_clock"][name]
+                self.assertEqual(shown["frequency_mhz"], best)
+                self.assertAlmostEqual(shown["time_s"], totals[best][0], 9)
+                self.assertAlmostEqual(shown["energy_j"], totals[best][1], 6)
+                self.assertAlmostEqual(summary[name]["one_clock_savings_percent"],
+                                       100 * (1 - summary[name]["energy_j"] / totals[best][1]), 6)
+                self.assertAlmostEqual(shown["one_clock_savings_percent"], 0, 9)
+        out = self.succeed("plan", "-i", "gpus.csv", "--replicas", "-m", 4, "-o", "people",
+                           "--slowdown", 1.05).out
+        self.assertRegex(out, "savings +vs one clock")
+        self.assertIn(f"one clock, {best} MHz", out)
+
+    def test_limits_and_later_starts_are_said(self):
+        self.job(replicas=2, peers=1)
+        free = self.plan()
+        self.assertEqual({}, free["summary"]["power_limits"])
+        flags = ("--slowdown", 1.2, "--max-swing", "15%")
+        limited = self.plan("--force", *flags)
+        self.assertEqual({"max_swing_share": 0.15, "plans_keep_them": True},
+                         limited["summary"]["power_limits"])
+        later = sum(one["start_s"] > 0 for one in limited["replicas"])
+        self.assertGreater(later, 0)
+        out = self.succeed("plan", "-i", "gpus.csv", "--replicas", "-m", MICROBATCHES, "-o", "people", *flags).out
+        self.assertIn("\nAll plans keep the limits on power: swing 15 % of the mean; the other rows need not\n"
+                      f"Replicas that must begin later: {later} (start_s in replicas.csv). Nothing in Harpe "
+                      "delays them: your training job must.\n", out)
+
     def test_doubtful_rows_are_told(self):
         rows = [f"0,{name},{mhz},{0.05 * 1400 / mhz:.6f},{20 * (10 if (name, mhz) == ('forward', 1300) else 1)},70"
                 for name in ("forward", "backward") for mhz in (1400, 1350, 1300, 1250)]

@@ -373,6 +373,36 @@ static void plans_for_each_gpu_need_less_than_one_plan(void **state) {
     }
 }
 
+/* One replica with one peer is a pipeline, whose plans with one clock are known. GPUs without a
+ * clock in common, and a clock that one of them lacks, have no such plan. */
+static void one_clock_is_the_best_of_all_gpus(void **state) {
+    (void)state;
+    harpe_variability how = {.replica_count = 1, .seed = 3};
+    test_job *job = varied_job(3, 4, &how);
+    harpe_error error = {.message = ""};
+    harpe_replica_plans *plans = plans_of(job, NULL);
+    harpe_problem *problem = NULL;
+    harpe_plan_set *simple = NULL;
+    assert_ok(harpe_problem_new(harpe_replica_profiles_at(job->profiles, 0, 0), job->schedule,
+                                &job->options, &problem, &error),
+              error);
+    assert_ok(harpe_plan_set_one_clock(problem, &simple, &error), error);
+    double highest_s = harpe_replica_plans_job(plans).all_maximum.time_s;
+    for (int percent = -5; percent < 60; percent += 5) {
+        int mhz = -1;
+        double most_s = highest_s * (1 + percent / 100.0);
+        const harpe_plan *best = harpe_plan_set_within(simple, fmax(most_s, highest_s));
+        harpe_replica_total found = harpe_replica_plans_one_clock(plans, most_s, &mhz);
+        assert_near(found.time_s, best->time_s, 1e-9);
+        assert_near(found.energy_j, best->energy_j, 1e-9);
+        assert_int_equal(mhz, harpe_plan_one_clock_mhz(problem, best->frequency_mhz));
+    }
+    harpe_plan_set_free(simple);
+    harpe_problem_free(problem);
+    harpe_replica_plans_free(plans);
+    job_free(job);
+}
+
 static void verification_finds_wrong_numbers(void **state) {
     (void)state;
     harpe_variability how = {.replica_count = 2, .speed_deviation = 0.1, .seed = 2};
@@ -513,6 +543,10 @@ static void gpus_without_common_clocks_have_no_common_plan(void **state) {
     harpe_replica_plans *plans = plans_of(job, NULL);
     harpe_replica_total total;
     assert_true(harpe_replica_plans_job(plans).one_plan.time_s == 0);
+    int mhz = -1;
+    total = harpe_replica_plans_one_clock(plans, INFINITY, &mhz);
+    assert_int_equal(mhz, 0);
+    assert_true(total.energy_j == harpe_replica_plans_job(plans).all_maximum.energy_j);
     assert_int_equal(harpe_replica_plans_evaluate(plans, HARPE_REPLICA_ONE_PLAN, job->profiles,
                                                   job->schedule, NULL, &total, NULL),
                      HARPE_NOT_FOUND);
@@ -533,6 +567,7 @@ int main(void) {
         cmocka_unit_test(equal_replicas_share_a_plan),
         cmocka_unit_test(plans_do_not_depend_on_the_threads),
         cmocka_unit_test(plans_for_each_gpu_need_less_than_one_plan),
+        cmocka_unit_test(one_clock_is_the_best_of_all_gpus),
         cmocka_unit_test(verification_finds_wrong_numbers),
         cmocka_unit_test(plan_file_has_a_list_for_each_gpu),
         cmocka_unit_test(what_cannot_be_planned_is_refused),

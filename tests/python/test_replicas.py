@@ -74,6 +74,15 @@ class ReplicasTest(unittest.TestCase):
         self.assertEqual(plans.job.slowest_replica, 1)
         self.assertAlmostEqual(plans.job.own.time, plans.job.fastest)
         self.assertLess(plans.job.own.energy, 0.99 * plans.job.one_plan.energy)
+        for most in (0, 1.2 * plans.job.fastest):
+            mhz, total = plans.one_clock(most)
+            self.assertLessEqual(total.time, max(most, plans.job.all_maximum.time) * (1 + 1e-9))
+            self.assertLess(plans.job.lower_bound, plans.job.all_maximum.energy)
+            alone = [harpe.plan.Problem(one, num_microbatches=4, blocking_power=75)
+                     for one in (profile(), profile(slower=1.1), profile())]
+            runs = [[plan for plan in one.one_clock_plans if plan.one_clock == mhz][0] for one in alone]
+            self.assertAlmostEqual(total.time, max(run.time for run in runs))
+            self.assertAlmostEqual(total.energy, sum(run.energy + 2 * 75 * (total.time - run.time) for run in runs))
         mean = [sum(mhz for _, mhz in plans.frequencies(r, 0)) for r in range(2)]
         self.assertLess(mean[0], mean[1])
 

@@ -88,7 +88,8 @@ static const struct argp_option flags[] = {
     {"max-peak-power", FLAG_PEAK_LIMIT, "W", 0, "Make plans that never draw more than W watts", 4},
     {"max-swing", FLAG_SWING_LIMIT, "W|%", 0,
      "Make plans whose power oscillates by at most W watts, or a percentage of its mean ('5%'), "
-     "from peak to peak, at 0.1 to 20 Hz",
+     "from peak to peak, at 0.1 to 20 Hz. With --replicas, your job must delay the replicas that "
+     "begin later (start_s)",
      4},
     {"bound-only", FLAG_BOUND_ONLY, NULL, 0,
      "Compute and write the lower bound (bound.csv) and nothing else", 4},
@@ -248,15 +249,6 @@ static harpe_status open_output(const plan_arguments *arguments, harpe_directory
     return status;
 }
 
-static void add_limits(json_t *object, const harpe_plan_request *request) {
-    if (request->max_peak_power_w > 0)
-        json_object_set_new(object, "max_peak_power_w", json_real(request->max_peak_power_w));
-    if (request->max_swing_w > 0)
-        json_object_set_new(object, "max_swing_w", json_real(request->max_swing_w));
-    if (request->max_swing_share > 0)
-        json_object_set_new(object, "max_swing_share", json_real(request->max_swing_share));
-}
-
 static json_t *arguments_json(const plan_arguments *arguments) {
     json_t *object = harpe_problem_input_arguments(&arguments->input);
     json_object_set_new(object, "plans", json_string(arguments->plans));
@@ -269,21 +261,8 @@ static json_t *arguments_json(const plan_arguments *arguments) {
                         : change->takes_profile ? json_string("profile")
                                                 : json_real(change->latency_s));
     json_object_set_new(object, "switch_energy_j", json_real(change->energy_j));
-    add_limits(object, &arguments->request);
+    json_object_update_new(object, harpe_plan_limits_json(&arguments->request));
     return object;
-}
-
-static void print_limits(const harpe_plan_request *request) {
-    bool has_peak = request->max_peak_power_w > 0;
-    bool is_share = request->max_swing_share > 0, has_swing = is_share || request->max_swing_w > 0;
-    double swing = is_share ? 100 * request->max_swing_share : request->max_swing_w;
-    if (!has_peak && !has_swing) return;
-    printf("All plans keep the limits on power: ");
-    if (has_peak) printf("peak %s W", HARPE_DIGITS(request->max_peak_power_w, 9));
-    if (has_swing)
-        printf("%sswing %s %s", has_peak ? ", " : "", HARPE_DIGITS(swing, 9),
-               is_share ? "% of the mean" : "W");
-    printf("; the other rows need not\n");
 }
 
 /* Moves the directory to its place, unless `status` or a signal says that it is not complete. */
@@ -361,7 +340,6 @@ static harpe_status print_result(const plan_arguments *arguments, const harpe_pl
     bool has_report = directory && result->row_count > 0 && !arguments->no_pictures;
     if (!arguments->json) {
         harpe_plan_summary_print(&arguments->input, result, directory, has_report);
-        print_limits(&arguments->request);
         return HARPE_OK;
     }
     json_t *object = harpe_plan_result_json(&arguments->input, result, arguments_json(arguments));
@@ -402,7 +380,7 @@ static json_t *replica_arguments_json(const plan_arguments *arguments) {
     json_object_set_new(object, "slowdown", json_real(replicas->slowdown));
     json_object_set_new(object, "smooth",
                         replicas->smooth < 0 ? json_null() : json_real(replicas->smooth));
-    add_limits(object, &arguments->request);
+    json_object_update_new(object, harpe_plan_limits_json(&arguments->request));
     return object;
 }
 

@@ -122,6 +122,7 @@ typedef enum harpe_key_row {
 
 /* Zero-initialise. */
 typedef struct harpe_plan_result {
+    harpe_plan_request request; /* of the plans; zeros: only the bound was requested */
     harpe_frontier *frontier;
     harpe_plan_set *plans; /* NULL: only the bound was requested */
     harpe_plan all_maximum;
@@ -303,5 +304,17 @@ harpe_status harpe_replica_output_write(const harpe_replica_command *command,
 harpe_status harpe_replica_output_print(const harpe_replica_command *command,
                                         const harpe_replica_result *result, json_t *arguments,
                                         harpe_error *error);
+
+/* Writes the limits on power ("peak 2300 W, swing 5 % of the mean"). Returns false if there are
+ * none. */
+bool harpe_plan_limits_words(const harpe_plan_request *request, char *into, size_t size);
+
+/* Return the limits on power, without or with a member that says that all plans keep them; an empty
+ * object: there are none. */
+json_t *harpe_plan_limits_json(const harpe_plan_request *request);
+json_t *harpe_plan_kept_limits_json(const harpe_plan_request *request);
+
+/* Prints that all plans keep the limits on power, if there are any. */
+void harpe_plan_limits_print(const harpe_plan_request *request);
 
 #endif

@@ -128,6 +128,45 @@ void harpe_plan_notes_print(const char *command, const harpe_problem_input *inpu
     json_decref(notes);
 }
 
+/* ---- Limits on power ------------------------------------------------------------------------- */
+
+bool harpe_plan_limits_words(const harpe_plan_request *request, char *into, size_t size) {
+    bool has_peak = request->max_peak_power_w > 0;
+    bool is_share = request->max_swing_share > 0, has_swing = is_share || request->max_swing_w > 0;
+    double swing = is_share ? 100 * request->max_swing_share : request->max_swing_w;
+    snprintf(into, size, "%s%s%s%s%s%s", has_peak ? "peak " : "",
+             has_peak ? HARPE_DIGITS(request->max_peak_power_w, 9) : "", has_peak ? " W" : "",
+             has_swing ? has_peak ? ", swing " : "swing " : "",
+             has_swing ? HARPE_DIGITS(swing, 9) : "",
+             !has_swing ? ""
+             : is_share ? " % of the mean"
+                        : " W");
+    return has_peak || has_swing;
+}
+
+json_t *harpe_plan_limits_json(const harpe_plan_request *request) {
+    json_t *object = json_object();
+    if (request->max_peak_power_w > 0)
+        json_object_set_new(object, "max_peak_power_w", json_real(request->max_peak_power_w));
+    if (request->max_swing_w > 0)
+        json_object_set_new(object, "max_swing_w", json_real(request->max_swing_w));
+    if (request->max_swing_share > 0)
+        json_object_set_new(object, "max_swing_share", json_real(request->max_swing_share));
+    return object;
+}
+
+json_t *harpe_plan_kept_limits_json(const harpe_plan_request *request) {
+    json_t *object = harpe_plan_limits_json(request);
+    if (json_object_size(object) > 0) json_object_set_new(object, "plans_keep_them", json_true());
+    return object;
+}
+
+void harpe_plan_limits_print(const harpe_plan_request *request) {
+    char words[160];
+    if (harpe_plan_limits_words(request, words, sizeof words))
+        printf("All plans keep the limits on power: %s; the other rows need not\n", words);
+}
+
 /* ---- Printing -------------------------------------------------------------------------------- */
 
 static const char *const key_names[HARPE_KEY_COUNT] = {
@@ -214,6 +253,7 @@ void harpe_plan_summary_print(const harpe_problem_input *input, const harpe_plan
         printf("Report: %s%s/report.html%s\n", harpe_bold_start(), directory, harpe_bold_end());
     else if (directory)
         printf("Written: %s%s%s\n", harpe_bold_start(), directory, harpe_bold_end());
+    harpe_plan_limits_print(&result->request);
 }
 
 /* Returns the plans with one clock, under the names of the rows that are compared with them. */
@@ -239,6 +279,7 @@ static json_t *summary_json(const harpe_plan_result *result) {
         json_object_set_new(summary, "worst_gap_percent", json_real(gaps.worst_percent));
     }
     json_object_set_new(summary, "verified", json_boolean(result->verified));
+    json_object_set_new(summary, "power_limits", harpe_plan_kept_limits_json(&result->request));
     return summary;
 }
 

@@ -394,7 +394,7 @@ static harpe_status write_images(harpe_directory *directory, const pictures *p,
     return status;
 }
 
-enum { FACT_COUNT = 8, FACT_SIZE = 160 };
+enum { FACT_COUNT = 9, FACT_SIZE = 160 };
 
 typedef struct fact_list {
     char values[FACT_COUNT][FACT_SIZE];
@@ -435,6 +435,10 @@ static void collect_facts(const harpe_problem_input *input, const harpe_plan_res
              result->verified ? ", verified" : "");
     snprintf(next_fact(list, "Plans"), FACT_SIZE, "%zu, assigned in %s ms", result->row_count,
              HARPE_DIGITS(work.assign_s * 1e3, 3));
+    char limits[FACT_SIZE / 2];
+    if (harpe_plan_limits_words(&result->request, limits, sizeof limits))
+        snprintf(next_fact(list, "Limits on power"), FACT_SIZE,
+                 "%s: kept by all plans; one clock and the highest clocks need not", limits);
 }
 
 static harpe_status write_report(harpe_directory *directory, const harpe_plan_output_names *names,

@@ -235,12 +235,44 @@ static double gap_percent(double energy_j, double bound_j) {
     return 100 * (energy_j - bound_j) / fabs(bound_j);
 }
 
+/* Returns the row of a total. It is compared with the highest clocks, and with one clock for all
+ * GPUs. */
+static harpe_frontier_row row_of(const harpe_replica_command *command,
+                                 const harpe_replica_result *result, harpe_replica_total total) {
+    harpe_replica_job job = harpe_replica_plans_job(result->plans);
+    double gpus = (double)job.replica_count * job.rank_count * job.peer_count;
+    const harpe_plan highest = {.time_s = job.all_maximum.time_s,
+                                .energy_j = job.all_maximum.energy_j};
+    harpe_plan plan = {
+        .time_s = total.time_s,
+        .energy_j = total.energy_j,
+        .lower_bound_j = harpe_replica_plans_bound_at(result->plans, total.time_s),
+        .overhead_energy_j = command->input->overhead_power_w * job.replica_count * total.time_s,
+    };
+    plan.average_power_w = (plan.energy_j - plan.overhead_energy_j) / (plan.time_s * gpus);
+    harpe_frontier_row row = harpe_frontier_row_of(&plan, -1, &highest);
+    int mhz;
+    row.one_clock_energy_j =
+        harpe_replica_plans_one_clock(result->plans, total.time_s, &mhz).energy_j;
+    return row;
+}
+
+/* Returns the row of the best clock for all GPUs within a time. */
+static harpe_labelled_row one_clock_of(const harpe_replica_command *command,
+                                       const harpe_replica_result *result, double most_s) {
+    int mhz;
+    harpe_replica_total total = harpe_replica_plans_one_clock(result->plans, most_s, &mhz);
+    harpe_frontier_row row = row_of(command, result, total);
+    row.one_clock_mhz = mhz;
+    return harpe_one_clock_labelled(&row);
+}
+
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static json_t *total_json(harpe_replica_total total, harpe_replica_total reference) {
-    return json_pack("{s:f, s:f, s:f, s:f}", "time_s", total.time_s, "energy_j", total.energy_j,
-                     "slowdown_percent", 100 * (total.time_s / reference.time_s - 1),
-                     "savings_percent", 100 * (1 - total.energy_j / reference.energy_j));
+static json_t *total_json(const harpe_replica_command *command, const harpe_replica_result *result,
+                          harpe_replica_total total) {
+    const harpe_frontier_row row = row_of(command, result, total);
+    return harpe_row_json(&row);
 }
 
 static double worst_gap_percent(const harpe_replica_plans *plans) {
@@ -252,19 +284,25 @@ static double worst_gap_percent(const harpe_replica_plans *plans) {
     return worst;
 }
 
-static json_t *summary_json(const harpe_replica_result *result) {
+static json_t *summary_json(const harpe_replica_command *command,
+                            const harpe_replica_result *result) {
     harpe_replica_job job = harpe_replica_plans_job(result->plans);
     bool has_one_plan = job.one_plan.time_s > 0;
+    const harpe_labelled_row as_fast = one_clock_of(command, result, 0);
+    const harpe_labelled_row within = one_clock_of(command, result, job.own.time_s);
     return json_pack(
-        "{s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:i, s:i, s:i, s:i, s:i, s:f, s:b}",
-        "all_maximum", total_json(job.all_maximum, job.all_maximum), "one_plan",
-        has_one_plan ? total_json(job.one_plan, job.all_maximum) : json_null(), "own_plans",
-        total_json(job.own, job.all_maximum), "lower_bound_j", job.lower_bound_j, "gap_percent",
+        "{s:o, s:{s:o, s:o}, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:i, s:i, s:i, s:i, s:i, s:f, s:b, "
+        "s:o}",
+        "all_maximum", total_json(command, result, job.all_maximum), "one_clock", "all_maximum",
+        harpe_row_json(&as_fast.row), "own_plans", harpe_row_json(&within.row), "one_plan",
+        has_one_plan ? total_json(command, result, job.one_plan) : json_null(), "own_plans",
+        total_json(command, result, job.own), "lower_bound_j", job.lower_bound_j, "gap_percent",
         gap_percent(job.own.energy_j, job.lower_bound_j), "worst_gap_percent",
         worst_gap_percent(result->plans), "fastest_s", job.fastest_s, "minimum_energy_s",
         job.minimum_energy_s, "replicas", job.replica_count, "gpus_per_stage", job.peer_count,
         "ranks", job.rank_count, "distinct_replicas", job.distinct_count, "slowest_replica",
-        job.slowest_replica, "seconds", result->seconds, "verified", result->verified);
+        job.slowest_replica, "seconds", result->seconds, "verified", result->verified,
+        "power_limits", harpe_plan_kept_limits_json(command->limits));
 }
 
 static json_t *replica_json(const harpe_replica_plans *plans, int replica) {
@@ -288,8 +326,8 @@ static json_t *result_json(const harpe_replica_command *command, const harpe_rep
                      "profile", harpe_command_json_text(command->input->profile_path), "problem",
                      "schedule", harpe_schedule_name(schedule), "stages",
                      harpe_schedule_stage_count(schedule), "microbatches",
-                     harpe_schedule_microbatch_count(schedule), "summary", summary_json(result),
-                     "replicas", replicas);
+                     harpe_schedule_microbatch_count(schedule), "summary",
+                     summary_json(command, result), "replicas", replicas);
 }
 
 /* ---- Files ----------------------------------------------------------------------------------- */
@@ -371,17 +409,21 @@ harpe_status harpe_replica_output_write(const harpe_replica_command *command,
 
 /* ---- Printing -------------------------------------------------------------------------------- */
 
-/* Returns a percentage for printing; rounding errors have no sign. */
-static double percent(double share) {
-    double value = 100 * share;
-    return fabs(value) < 0.005 ? 0 : value;
-}
-
-static void print_total(const char *label, harpe_replica_total total,
-                        harpe_replica_total reference) {
-    printf("  %-28s %10s s %12s J %8.2f %% %8.2f %%\n", label, HARPE_DIGITS(total.time_s, 4),
-           HARPE_DIGITS(total.energy_j, 6), percent(total.time_s / reference.time_s - 1),
-           percent(1 - total.energy_j / reference.energy_j));
+static void print_rows(const harpe_replica_command *command, const harpe_replica_result *result) {
+    harpe_replica_job job = harpe_replica_plans_job(result->plans);
+    harpe_replica_total bound = {job.own.time_s, job.lower_bound_j};
+    harpe_labelled_row rows[6] = {
+        {"all at maximum frequency", row_of(command, result, job.all_maximum)},
+        one_clock_of(command, result, 0),
+        one_clock_of(command, result, job.own.time_s)};
+    size_t count = rows[1].row.one_clock_mhz == rows[2].row.one_clock_mhz ? 2 : 3;
+    if (job.one_plan.time_s > 0)
+        rows[count++] =
+            (harpe_labelled_row){"one plan for all GPUs", row_of(command, result, job.one_plan)};
+    rows[count++] = (harpe_labelled_row){"a plan for each GPU", row_of(command, result, job.own)};
+    rows[count++] =
+        (harpe_labelled_row){"a plan for each GPU (bound)", row_of(command, result, bound)};
+    harpe_rows_print(rows, count);
 }
 
 static void print_people(const harpe_replica_command *command, const harpe_replica_result *result) {
@@ -396,14 +438,7 @@ static void print_people(const harpe_replica_command *command, const harpe_repli
            job.replica_count, job.replica_count == 1 ? "" : "s", stages, stages == 1 ? "" : "s",
            job.peer_count, job.peer_count == 1 ? "" : "s", gpus, microbatches,
            microbatches == 1 ? "" : "es", harpe_schedule_name(schedule));
-    printf("%s%42s %14s %10s %10s%s\n", harpe_bold_start(), "time", "energy", "slowdown", "savings",
-           harpe_bold_end());
-    print_total("all at maximum frequency", job.all_maximum, job.all_maximum);
-    if (job.one_plan.time_s > 0)
-        print_total("one plan for all GPUs", job.one_plan, job.all_maximum);
-    print_total("a plan for each GPU", job.own, job.all_maximum);
-    print_total("a plan for each GPU (bound)",
-                (harpe_replica_total){job.own.time_s, job.lower_bound_j}, job.all_maximum);
+    print_rows(command, result);
     printf("\n%d replica%s, %d different, planned in %s s: %.3f %% (worst %.3f %%) above the "
            "bound%s\n",
            job.replica_count, job.replica_count == 1 ? "" : "s", job.distinct_count,
@@ -412,6 +447,14 @@ static void print_people(const harpe_replica_command *command, const harpe_repli
     printf("Slowest replica: %d, at least %s s\n", job.slowest_replica,
            HARPE_DIGITS(job.fastest_s, 4));
     printf("Written: %s%s%s\n", harpe_bold_start(), command->output_directory, harpe_bold_end());
+    harpe_plan_limits_print(command->limits);
+    int later = 0;
+    for (int r = 0; r < job.replica_count; r++)
+        later += harpe_replica_plans_at(result->plans, r)->start_s > 0;
+    if (later > 0)
+        printf("Replicas that must begin later: %d (start_s in replicas.csv). Nothing in Harpe "
+               "delays them: your training job must.\n",
+               later);
 }
 
 harpe_status harpe_replica_output_print(const harpe_replica_command *command,

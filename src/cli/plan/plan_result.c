@@ -259,6 +259,7 @@ harpe_status harpe_plan_result_solve(const harpe_problem *problem,
                                      const harpe_progress *progress, harpe_plan_result *result,
                                      harpe_error *error) {
     harpe_status status = harpe_plan_all_maximum(problem, &result->all_maximum, error);
+    if (request) result->request = *request;
     if (status == HARPE_OK && request) {
         status = harpe_plan_set_new(problem, request, progress, &result->frontier, &result->plans,
                                     error);
