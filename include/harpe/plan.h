@@ -208,9 +208,22 @@ HARPE_API const harpe_option_list *harpe_problem_option_list_at(const harpe_prob
 
 /* ---- Frontier -------------------------------------------------------------------------------- */
 
+/* The cost of a change of clock on this machine; all 0: no cost. */
+typedef struct harpe_clock_switch {
+    double latency_s;       /* from the request to the new clock; the old clock holds until then */
+    double energy_j;        /* energy of one change. It counts when plans are compared, and is not
+                             * part of harpe_plan.energy_j */
+    double minimum_dwell_s; /* each clock of a plan holds for at least this time; see
+                             * harpe_plan_request for the exception */
+    bool takes_profile;     /* the latency of each clock is that of harpe_problem_switch_latency_s,
+                             * and latency_s is 0. Fails with HARPE_INVALID_ARGUMENT if the profile
+                             * has none */
+} harpe_clock_switch;
+
 typedef struct harpe_frontier harpe_frontier;
 
-/* One vertex of the exact, piecewise linear frontier of the relaxation. */
+/* One vertex of the lower bound. Without a cost of changes, it is the exact, piecewise linear
+ * frontier of the relaxation. */
 typedef struct harpe_frontier_vertex {
     double time_s;
     double lower_bound_j; /* no plan of time_s needs less energy (blocking and overhead included) */
@@ -235,15 +248,23 @@ typedef struct harpe_work {
 HARPE_API harpe_status harpe_frontier_new(const harpe_problem *problem,
                                           const harpe_progress *progress, harpe_frontier **out,
                                           harpe_error *error);
+/* Does the same for changes of clock that have a cost. The bound is that of plans whose clocks
+ * hold, as in harpe_plan_request, with the energy of their changes. A plan whose clocks hold too
+ * briefly can be below it. Fails as harpe_plan_switching does if the cost is wrong. */
+HARPE_API harpe_status harpe_frontier_new_for(const harpe_problem *problem,
+                                              const harpe_clock_switch *cost,
+                                              const harpe_progress *progress, harpe_frontier **out,
+                                              harpe_error *error);
 HARPE_API void harpe_frontier_free(harpe_frontier *frontier);
 
-/* Returns the vertices, fastest (T_min) first; `*count` >= 1. Valid while the frontier exists. */
+/* Returns the vertices, fastest (T_min) first; `*count` >= 1. Between two of them the bound is
+ * linear. With a cost of changes, it may fall at a time; two vertices then have this time, and the
+ * first one holds. Valid while the frontier exists. */
 HARPE_API const harpe_frontier_vertex *harpe_frontier_vertices(const harpe_frontier *frontier,
                                                                size_t *count);
-/* Returns the lower bound at any time. Between vertices, the bound is interpolated. Beyond T*, it
- * is the bound of T*, because no plan needs less energy. Below T_min, it is +infinity. The frontier
- * of harpe_plan_set_new with a cost of changes has the bound of plans whose clocks hold, with the
- * energy of their changes. */
+/* Returns the lower bound at any time. Between vertices, the bound is interpolated. Beyond the last
+ * one, it is the bound of T*, because no plan needs less energy. Below T_min, it is +infinity. The
+ * frontier of harpe_plan_set_new with a cost of changes is that of harpe_frontier_new_for. */
 HARPE_API double harpe_frontier_bound_at(const harpe_frontier *frontier, double time_s);
 HARPE_API harpe_work harpe_frontier_work(const harpe_frontier *frontier);
 
@@ -276,18 +297,6 @@ typedef enum harpe_plan_choice {
     HARPE_PLANS_AT = 2,  /* one plan for each of times_s: the best plan found that is not
                           * slower */
 } harpe_plan_choice;
-
-/* The cost of a change of clock on this machine; all 0: no cost. */
-typedef struct harpe_clock_switch {
-    double latency_s;       /* from the request to the new clock; the old clock holds until then */
-    double energy_j;        /* energy of one change. It counts when plans are compared, and is not
-                             * part of harpe_plan.energy_j */
-    double minimum_dwell_s; /* each clock of a plan holds for at least this time; see
-                             * harpe_plan_request for the exception */
-    bool takes_profile;     /* the latency of each clock is that of harpe_problem_switch_latency_s,
-                             * and latency_s is 0. Fails with HARPE_INVALID_ARGUMENT if the profile
-                             * has none */
-} harpe_clock_switch;
 
 typedef struct harpe_plan_request {
     harpe_plan_choice choice;

@@ -188,6 +188,10 @@ class harpe_option_list(C.Structure):
     pass
 
 
+class harpe_clock_switch(C.Structure):
+    pass
+
+
 class harpe_frontier_vertex(C.Structure):
     pass
 
@@ -197,10 +201,6 @@ class harpe_work(C.Structure):
 
 
 class harpe_plan(C.Structure):
-    pass
-
-
-class harpe_clock_switch(C.Structure):
     pass
 
 
@@ -587,6 +587,12 @@ harpe_option_list._fields_ = [
     ("curve_time_s", C.POINTER(C.c_double)),
     ("curve_effective_energy_j", C.POINTER(C.c_double)),
 ]
+harpe_clock_switch._fields_ = [
+    ("latency_s", C.c_double),
+    ("energy_j", C.c_double),
+    ("minimum_dwell_s", C.c_double),
+    ("takes_profile", C.c_bool),
+]
 harpe_frontier_vertex._fields_ = [
     ("time_s", C.c_double),
     ("lower_bound_j", C.c_double),
@@ -611,12 +617,6 @@ harpe_plan._fields_ = [
     ("average_power_w", C.c_double),
     ("frequency_mhz", C.POINTER(C.c_int)),
     ("overhead_energy_j", C.c_double),
-]
-harpe_clock_switch._fields_ = [
-    ("latency_s", C.c_double),
-    ("energy_j", C.c_double),
-    ("minimum_dwell_s", C.c_double),
-    ("takes_profile", C.c_bool),
 ]
 harpe_plan_request._fields_ = [
     ("choice", C.c_int),
@@ -1006,6 +1006,7 @@ FUNCTIONS = {
     "harpe_frontier_bound_at": (C.c_double, [C.c_void_p, C.c_double]),
     "harpe_frontier_free": (None, [C.c_void_p]),
     "harpe_frontier_new": (C.c_int, [C.c_void_p, C.POINTER(harpe_progress), C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
+    "harpe_frontier_new_for": (C.c_int, [C.c_void_p, C.POINTER(harpe_clock_switch), C.POINTER(harpe_progress), C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
     "harpe_frontier_verify": (C.c_int, [C.c_void_p, C.c_void_p, C.c_size_t, C.POINTER(harpe_error)]),
     "harpe_frontier_vertices": (C.POINTER(harpe_frontier_vertex), [C.c_void_p, C.POINTER(C.c_size_t)]),
     "harpe_frontier_work": (harpe_work, [C.c_void_p]),

@@ -781,7 +781,7 @@ def _bound_at(vertices: List[Vertex], time: float) -> float:
     first, last = vertices[0], vertices[-1]
     if time < first.time - max(min(1e-9, 1e-3 * first.time), 1e-12 * first.time):
         return math.inf
-    if time <= first.time or time >= last.time:
+    if time <= first.time or time > last.time:
         return first.lower_bound if time <= first.time else last.lower_bound
     high = bisect.bisect_left(vertices, (time,))
     before, after = vertices[high - 1], vertices[high]
@@ -794,7 +794,8 @@ class Frontier:
 
     Attributes:
         problem: The problem that was solved.
-        vertices: Corners (time, lower bound) of the bound, fastest first, in s and J.
+        vertices: Corners (time, lower bound) of the bound, fastest first, in s and J. Two of them may
+            have the same time; the first one holds then.
         plans: The plans, fastest first. No plan is both faster and of less energy than another.
         all_maximum: The plan with every instruction at its highest profiled clock, for comparison.
     """
@@ -821,8 +822,8 @@ class Frontier:
         return dataclasses.replace(plan, lower_bound=self.bound_at(plan.time))
 
     def bound_at(self, time: float) -> float:
-        """Returns the energy in J that a plan of `time` s needs at least. It is infinite below the
-        shortest possible time."""
+        """Returns the energy in J that a plan of `time` s needs at least; with a switch_latency, a
+        plan whose clocks hold as long as that. It is infinite below the shortest possible time."""
         return _bound_at(self.vertices, time)
 
     def one_clock(self, max_time: Optional[float] = None) -> Plan:

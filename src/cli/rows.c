@@ -92,6 +92,7 @@ json_t *harpe_row_json(const harpe_frontier_row *row) {
         json_object_set_new(object, "compute_energy_j", json_real(row->compute_energy_j));
         json_object_set_new(object, "blocking_energy_j", json_real(row->blocking_energy_j));
         json_object_set_new(object, "overhead_energy_j", json_real(row->overhead_energy_j));
+        json_object_set_new(object, "change_energy_j", json_real(row->change_energy_j));
     }
     if (object && row->peak_power_w > 0) {
         json_object_set_new(object, "peak_power_w", json_real(row->peak_power_w));

@@ -39,6 +39,7 @@ static const column columns[] = {
     {"peak_power_w", offsetof(harpe_frontier_row, peak_power_w), true, NAN},
     {"swing_w", offsetof(harpe_frontier_row, swing_w), true, NAN},
     {"swing_hz", offsetof(harpe_frontier_row, swing_hz), true, NAN},
+    {"change_energy_j", offsetof(harpe_frontier_row, change_energy_j), true, 0},
 };
 enum { COLUMN_COUNT = sizeof columns / sizeof columns[0] };
 

@@ -23,9 +23,10 @@ typedef struct harpe_frontier_row {
     double slowdown_percent; /* relative to every instruction at its highest frequency */
     double savings_percent;  /* relative to the same reference */
     double overhead_energy_j;
-    double peak_power_w; /* of all GPUs and the overhead; NaN: a file has no such column */
-    double swing_w;      /* strongest component from 0.1 to 20 Hz, from peak to peak */
-    double swing_hz;     /* its frequency; 0: there is none */
+    double peak_power_w;    /* of all GPUs and the overhead; NaN: a file has no such column */
+    double swing_w;         /* strongest component from 0.1 to 20 Hz, from peak to peak */
+    double swing_hz;        /* its frequency; 0: there is none */
+    double change_energy_j; /* of the changes of clock: a part of energy_j and of the bound */
     /* Not in the file. */
     int one_clock_mhz;         /* the clock of all instructions; 0: they differ, or not known */
     double one_clock_energy_j; /* least energy with one clock for all GPUs in the time that the plan
@@ -53,8 +54,8 @@ void harpe_frontier_csv_format(harpe_text *text, const harpe_frontier_row *rows,
 void harpe_bound_csv_format(harpe_text *text, const harpe_frontier_vertex *vertices, size_t count);
 
 /* Reads a frontier.csv with at least one row and columns in any order. Files of older versions may
- * lack the overhead energy, which is then 0, and peak and swing, which are then NaN. The caller
- * frees `*rows` with free(). Errors name file:line:column. */
+ * lack the overhead energy and that of changes, which are then 0, and peak and swing, which are
+ * then NaN. The caller frees `*rows` with free(). Errors name file:line:column. */
 harpe_status harpe_frontier_csv_read(const char *path, harpe_frontier_row **rows, size_t *row_count,
                                      harpe_error *error);
 

@@ -214,6 +214,133 @@ double harpe_walk_bound_j(const harpe_walk *walk, double time_s) {
            (above->marginal_w - frontier->iteration_power_w) * (above->time_s - time_s);
 }
 
+/* ---- Bounds ---------------------------------------------------------------------------------- */
+
+/* Interpolates between corners. Of two corners at one time, the first one holds at this time. */
+static double bound_between(const harpe_frontier_vertex *vertices, size_t count, double time_s) {
+    size_t last = count - 1;
+    if (time_s < vertices[0].time_s - harpe_time_slack_s(vertices[0].time_s)) return INFINITY;
+    if (time_s <= vertices[0].time_s) return vertices[0].lower_bound_j;
+    /* A plan that takes longer than T* may need less compute energy, but waiting costs more than it
+     * saves. */
+    if (time_s > vertices[last].time_s) return vertices[last].lower_bound_j;
+    size_t low = 0, high = last; /* vertices[low].time_s < time_s <= vertices[high].time_s */
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (vertices[middle].time_s < time_s)
+            low = middle;
+        else
+            high = middle;
+    }
+    double share = (time_s - vertices[low].time_s) / (vertices[high].time_s - vertices[low].time_s);
+    return vertices[low].lower_bound_j +
+           share * (vertices[high].lower_bound_j - vertices[low].lower_bound_j);
+}
+
+double harpe_frontier_relaxed_at(const harpe_frontier *frontier, double time_s) {
+    return bound_between(frontier->vertices, frontier->count, time_s);
+}
+
+double harpe_frontier_bound_at(const harpe_frontier *frontier, double time_s) {
+    size_t count = 0;
+    const harpe_frontier_vertex *vertices = harpe_frontier_vertices(frontier, &count);
+    return bound_between(vertices, count, time_s);
+}
+
+double harpe_frontier_bound_of(const harpe_frontier *frontier, const harpe_problem *problem,
+                               const harpe_plan *plan) {
+    double bound_j = harpe_frontier_bound_at(frontier, plan->time_s), changes_j = 0;
+    if (!frontier->bound) return bound_j;
+    if (frontier->change_j > 0)
+        changes_j =
+            frontier->change_j * (double)harpe_evaluate_changes(problem, plan->frequency_mhz);
+    return fmax(harpe_frontier_relaxed_at(frontier, plan->time_s), bound_j - changes_j);
+}
+
+/* Returns the line that is highest at a time, of those that hold until `until_s`; NULL: the
+ * relaxation is. */
+static const harpe_bound_line *highest_line(const harpe_frontier *frontier, double time_s,
+                                            double until_s, double *bound_j) {
+    const harpe_bound_line *best = NULL;
+    *bound_j = harpe_frontier_relaxed_at(frontier, time_s);
+    for (size_t k = 0; k < frontier->line_count; k++) {
+        const harpe_bound_line *line = &frontier->lines[k];
+        double line_j = line->at_0_j + line->slope_w * time_s;
+        if (line->longest_s < until_s || line_j <= *bound_j) continue;
+        best = line;
+        *bound_j = line_j;
+    }
+    return best;
+}
+
+static double height_j(const harpe_frontier *frontier, const harpe_bound_line *line,
+                       double time_s) {
+    if (!line) return harpe_frontier_relaxed_at(frontier, time_s);
+    return line->at_0_j + line->slope_w * time_s;
+}
+
+static void add_corner(harpe_frontier *frontier, double time_s, double bound_j) {
+    harpe_frontier_vertex *corner = &frontier->bound[frontier->bound_count];
+    const harpe_frontier_vertex *before = corner - 1;
+    if (frontier->bound_count > 0 && before->time_s == time_s && before->lower_bound_j == bound_j)
+        return;
+    *corner = (harpe_frontier_vertex){.time_s = time_s, .lower_bound_j = bound_j};
+    if (frontier->bound_count > 0 && time_s > before->time_s)
+        corner->marginal_w = frontier->iteration_power_w +
+                             (before->lower_bound_j - bound_j) / (time_s - before->time_s);
+    else if (frontier->bound_count > 0)
+        corner->marginal_w = before->marginal_w;
+    frontier->bound_count++;
+}
+
+/* Adds the corners of the bound from one time to a later one. Between them the relaxation is a
+ * line. If one line is highest at both ends, it is the bound; otherwise the bound follows the two
+ * until and from where they meet, which is not above the highest. */
+static void add_corners(harpe_frontier *frontier, double from_s, double to_s) {
+    double from_j, to_j;
+    const harpe_bound_line *first = highest_line(frontier, from_s, to_s, &from_j);
+    const harpe_bound_line *last = highest_line(frontier, to_s, to_s, &to_j);
+    add_corner(frontier, from_s, from_j);
+    if (first != last) {
+        double above_j = from_j - height_j(frontier, last, from_s);
+        double below_j = to_j - height_j(frontier, first, to_s);
+        double share = above_j + below_j > 0 ? above_j / (above_j + below_j) : 0;
+        double meet_s = from_s + share * (to_s - from_s);
+        if (meet_s > from_s && meet_s < to_s)
+            add_corner(frontier, meet_s, height_j(frontier, last, meet_s));
+    }
+    add_corner(frontier, to_s, to_j);
+}
+
+static int compare_times(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Joins the vertices and the lines to one bound. It falls at the end of a line. */
+static harpe_status join_lines(harpe_frontier *frontier, harpe_error *error) {
+    size_t count = frontier->count + frontier->line_count;
+    double *times = harpe_calloc(count, sizeof *times), first_j;
+    frontier->bound = harpe_calloc(3 * count + 2, sizeof *frontier->bound);
+    if (!times || !frontier->bound) {
+        free(times);
+        return harpe_fail_memory(error);
+    }
+    for (size_t i = 0; i < count; i++)
+        times[i] = i < frontier->count ? frontier->vertices[i].time_s
+                                       : frontier->lines[i - frontier->count].longest_s;
+    qsort(times, count, sizeof *times, compare_times);
+    (void)highest_line(frontier, times[0], times[0], &first_j);
+    add_corner(frontier, times[0], first_j);
+    for (size_t i = 1; i < count; i++)
+        if (times[i] > times[i - 1]) add_corners(frontier, times[i - 1], times[i]);
+    add_corner(frontier, times[count - 1], harpe_frontier_relaxed_at(frontier, times[count - 1]));
+    free(times);
+    return HARPE_OK;
+}
+
+/* ---- The end --------------------------------------------------------------------------------- */
+
 harpe_status harpe_walk_finish(harpe_walk *walk, harpe_frontier **out, harpe_error *error) {
     harpe_status status = harpe_walk_to(walk, walk->fastest_ps, error);
     if (status != HARPE_OK) return status;
@@ -233,6 +360,8 @@ harpe_status harpe_walk_finish(harpe_walk *walk, harpe_frontier **out, harpe_err
         found->vertices[i] = found->vertices[j];
         found->vertices[j] = swapped;
     }
+    if (found->line_count > 0) status = join_lines(found, error);
+    if (status != HARPE_OK) return status;
     const harpe_work *solver_work = &walk->solver.work;
     found->work.pivots = solver_work->pivots;
     found->work.degenerate_pivots = solver_work->degenerate_pivots;
@@ -255,53 +384,6 @@ void harpe_walk_clear(harpe_walk *walk) {
     harpe_network_clear(&walk->network);
     free(walk->frontier.vertices);
     free(walk->frontier.lines);
+    free(walk->frontier.bound);
     memset(walk, 0, sizeof *walk);
-}
-
-/* ---- Bounds ---------------------------------------------------------------------------------- */
-
-double harpe_frontier_relaxed_at(const harpe_frontier *frontier, double time_s) {
-    const harpe_frontier_vertex *vertices = frontier->vertices;
-    size_t last = frontier->count - 1;
-    if (time_s < vertices[0].time_s - harpe_time_slack_s(vertices[0].time_s)) return INFINITY;
-    if (time_s <= vertices[0].time_s) return vertices[0].lower_bound_j;
-    /* A plan that takes longer than T* may need less compute energy, but waiting costs more than it
-     * saves. */
-    if (time_s >= vertices[last].time_s) return vertices[last].lower_bound_j;
-    size_t low = 0, high = last; /* vertices[low].time_s < time_s <= vertices[high].time_s */
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (vertices[middle].time_s < time_s)
-            low = middle;
-        else
-            high = middle;
-    }
-    double share = (time_s - vertices[low].time_s) / (vertices[high].time_s - vertices[low].time_s);
-    return vertices[low].lower_bound_j +
-           share * (vertices[high].lower_bound_j - vertices[low].lower_bound_j);
-}
-
-/* Returns the bound of plans whose clocks hold, with the energy of their changes. */
-static double held_bound_j(const harpe_frontier *frontier, double time_s) {
-    double bound_j = -INFINITY;
-    for (size_t k = 0; k < frontier->line_count; k++) {
-        const harpe_bound_line *line = &frontier->lines[k];
-        if (time_s <= line->longest_s)
-            bound_j = fmax(bound_j, line->at_0_j + line->slope_w * time_s);
-    }
-    return bound_j;
-}
-
-double harpe_frontier_bound_at(const harpe_frontier *frontier, double time_s) {
-    return fmax(harpe_frontier_relaxed_at(frontier, time_s), held_bound_j(frontier, time_s));
-}
-
-double harpe_frontier_bound_of(const harpe_frontier *frontier, const harpe_problem *problem,
-                               const harpe_plan *plan) {
-    double bound_j = harpe_frontier_relaxed_at(frontier, plan->time_s), changes_j = 0;
-    if (frontier->line_count == 0) return bound_j;
-    if (frontier->change_j > 0)
-        changes_j =
-            frontier->change_j * (double)harpe_evaluate_changes(problem, plan->frequency_mhz);
-    return fmax(bound_j, held_bound_j(frontier, plan->time_s) - changes_j);
 }

@@ -20,6 +20,8 @@ struct harpe_frontier {
     size_t count, capacity;
     harpe_bound_line *lines; /* for plans whose clocks hold; see clock_bound.h */
     size_t line_count, line_capacity;
+    harpe_frontier_vertex *bound; /* corners of the bound with these lines; NULL: the vertices */
+    size_t bound_count;
     double change_j;          /* energy of a change of clock, which these bounds contain */
     double iteration_power_w; /* of the problem: blocking power of all ranks, and overhead */
     harpe_work work;
@@ -79,7 +81,8 @@ void harpe_walk_read(const harpe_walk *walk, harpe_relaxed *relaxed);
  * current slope. */
 double harpe_walk_bound_j(const harpe_walk *walk, double time_s);
 
-/* Walks to T_min, closes the list of vertices, and passes the frontier to the caller. */
+/* Walks to T_min, closes the list of vertices, joins them with the lines, and passes the frontier
+ * to the caller. */
 harpe_status harpe_walk_finish(harpe_walk *walk, harpe_frontier **out, harpe_error *error);
 
 void harpe_walk_clear(harpe_walk *walk);

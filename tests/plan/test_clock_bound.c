@@ -357,11 +357,29 @@ static harpe_problem *larger_problem(test_random *random, int trial) {
     return problem;
 }
 
-/* Also says that the bound of plans is the frontier's, less the energy of their changes. */
+/* The corners say the whole bound, which falls and never rises. */
+static void assert_corners(const harpe_frontier *frontier) {
+    size_t count = 0;
+    const harpe_frontier_vertex *corners = harpe_frontier_vertices(frontier, &count);
+    for (size_t i = 1; i < count; i++) {
+        const harpe_frontier_vertex *from = &corners[i - 1], *to = &corners[i];
+        assert_true(from->time_s <= to->time_s);
+        assert_true(to->lower_bound_j <= from->lower_bound_j * (1 + ROUNDING));
+        double middle_s = (from->time_s + to->time_s) / 2;
+        if (from->time_s < to->time_s)
+            assert_near(harpe_frontier_bound_at(frontier, middle_s),
+                        (from->lower_bound_j + to->lower_bound_j) / 2, 1e-9);
+        assert_true(harpe_frontier_bound_at(frontier, middle_s) >=
+                    harpe_frontier_relaxed_at(frontier, middle_s) * (1 - ROUNDING));
+    }
+}
+
+/* Also says that the bound of plans is the frontier's, less the energy of their changes, and that a
+ * frontier without plans knows the cost too. */
 static void no_plan_of_the_planner_is_below_the_bound(void **state) {
     (void)state;
     test_random random = {72};
-    double allowed_j = 0, relaxed_j = 0;
+    double allowed_j = 0, relaxed_j = 0, alone_j = 0;
     for (int trial = 0; trial < few_trials(9); trial++) {
         harpe_problem *problem = larger_problem(&random, trial);
         harpe_clock_switch cost = random_cost(&random, 0.5);
@@ -372,6 +390,10 @@ static void no_plan_of_the_planner_is_below_the_bound(void **state) {
         assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error), error);
         assert_ok(harpe_frontier_verify(problem, frontier, 3, &error), error);
         assert_ok(harpe_plan_set_verify(problem, frontier, plans, &error), error);
+        harpe_frontier *alone = NULL;
+        assert_ok(harpe_frontier_new_for(problem, &cost, NULL, &alone, &error), error);
+        assert_corners(frontier);
+        assert_corners(alone);
         for (size_t k = 0; k < harpe_plan_set_count(plans); k++) {
             const harpe_plan *plan = harpe_plan_set_at(plans, k);
             harpe_switching changes;
@@ -385,13 +407,18 @@ static void no_plan_of_the_planner_is_below_the_bound(void **state) {
                         harpe_frontier_relaxed_at(frontier, plan->time_s) * (1 - ROUNDING));
             relaxed_j += harpe_frontier_relaxed_at(frontier, plan->time_s);
             allowed_j += bound_j;
+            double said_j = harpe_frontier_bound_at(alone, plan->time_s);
+            assert_true(plan->energy_j + changes_j >= said_j * (1 - ROUNDING));
+            alone_j += said_j;
         }
+        harpe_frontier_free(alone);
         harpe_plan_set_free(plans);
         harpe_frontier_free(frontier);
         harpe_problem_free(problem);
     }
     printf("%.2f %% above the relaxation's bound\n", 100 * (allowed_j / relaxed_j - 1));
     assert_true(allowed_j > relaxed_j);
+    assert_true(alone_j > relaxed_j + 0.5 * (allowed_j - relaxed_j));
 }
 
 /* ---- No cost --------------------------------------------------------------------------------- */

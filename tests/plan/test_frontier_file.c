@@ -75,9 +75,9 @@ static void what_is_written_reads_back_exactly(void **state) {
     (void)state;
     harpe_frontier_row rows[2] = {
         {1, 1.0 / 3, 2.0 / 3, 0.1 + 0.2, 0.019, 1e-9, 12345678.9, 83.64, -0.6, 11.25, 17.5, 4000.5,
-         812.25, 0.7 / 3, 0, 0},
+         812.25, 0.7 / 3, 5.1 / 3, 0, 0},
         {0, 3.5, 4942.11711668, 4892.6959455132, 1.010101, 4159.2, 782.9, 176.2, 17.2, 19.9, 0,
-         3999, 0, 0, 0, 0},
+         3999, 0, 0, 0, 0, 0},
     };
     harpe_text text = {0};
     harpe_frontier_csv_format(&text, rows, 2);
@@ -97,6 +97,7 @@ static void what_is_written_reads_back_exactly(void **state) {
         assert_true(found[i].compute_energy_j == rows[i].compute_energy_j);
         assert_true(found[i].blocking_energy_j == rows[i].blocking_energy_j);
         assert_true(found[i].average_power_w == rows[i].average_power_w);
+        assert_true(found[i].change_energy_j == rows[i].change_energy_j);
         assert_true(found[i].slowdown_percent == rows[i].slowdown_percent);
         assert_true(found[i].savings_percent == rows[i].savings_percent);
         assert_true(found[i].overhead_energy_j == rows[i].overhead_energy_j);
@@ -114,7 +115,7 @@ static void the_header_is_the_documented_one(void **state) {
     assert_string_equal(text.data,
                         "plan,time_s,energy_j,lower_bound_j,gap_percent,compute_energy_j,"
                         "blocking_energy_j,average_power_w,slowdown_percent,savings_percent,"
-                        "overhead_energy_j,peak_power_w,swing_w,swing_hz\n");
+                        "overhead_energy_j,peak_power_w,swing_w,swing_hz,change_energy_j\n");
     harpe_text_free(&text);
     const harpe_frontier_vertex vertices[] = {{1.5, 100, 20}, {2, 95.25, 0}};
     harpe_bound_csv_format(&text, vertices, 2);

@@ -107,6 +107,16 @@ class Results(PlanTest):
         self.assertGreater(len(frontier.plans), 10)
         self.assertRegex(repr(frontier), r"48 instructions on 4 ranks: .* vertices, \d+ plans")
 
+    def test_the_bound_knows_the_latency(self):
+        free, late = self.solve(plans=20), self.solve(plans=20, switch_latency=0.1)
+        above = 0
+        for plan in late.plans:
+            self.assertAlmostEqual(late.bound_at(plan.time), plan.lower_bound, places=9)
+            self.assertGreaterEqual(late.bound_at(plan.time), free.bound_at(plan.time) * (1 - 1e-9))
+            above += late.bound_at(plan.time) - free.bound_at(plan.time)
+        self.assertGreater(above, 0)
+        self.assertEqual(late.one_clock().lower_bound, late.bound_at(late.one_clock().time))
+
     def test_plan_says_what_each_rank_runs(self):
         frontier = self.solve(plans=5)
         for plan in frontier.plans:

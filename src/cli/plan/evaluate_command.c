@@ -19,6 +19,8 @@
 #include "cli/commands.h"
 #include "cli/plan/plan_internal.h"
 #include "cli/rows.h"
+#include "plan/switching.h"
+#include "plan/walk.h"
 
 #define PLAN_FILE_COUNT_MAX 1000000
 #define SOLVING_SHARE 0.9 /* share of the progress shown; the rest is for evaluating the files */
@@ -193,8 +195,19 @@ static harpe_status evaluate_file(const evaluate_arguments *arguments, evaluatio
         status = harpe_plan_evaluate_late(problem, e->frequency_mhz, &arguments->change,
                                           arguments->lead_s, &e->late[index], NULL, error);
     if (status != HARPE_OK) return status;
-    plan.lower_bound_j = harpe_plan_result_bound_at(e->bound.frontier, plan.time_s);
-    out->row = harpe_frontier_row_of(&plan, -1, &e->bound.all_maximum);
+    /* Only plans whose clocks hold as long as a change takes have the bound of such plans. */
+    const harpe_switching *switching = &e->switching[index];
+    bool holds = switching->clock_writes == 0 ||
+                 switching->shortest_dwell_s * (1 + 1e-9) >=
+                     harpe_clock_switch_longest_s(problem, &arguments->change);
+    size_t vertices = 0;
+    harpe_plan within = plan; /* rounding may make a time shorter than the fastest */
+    within.time_s =
+        fmax(plan.time_s, harpe_frontier_vertices(e->bound.frontier, &vertices)[0].time_s);
+    plan.lower_bound_j = holds ? harpe_frontier_bound_of(e->bound.frontier, problem, &within)
+                               : harpe_frontier_relaxed_at(e->bound.frontier, within.time_s);
+    out->row = harpe_plan_result_row(problem, arguments->change.energy_j, &plan, -1,
+                                     &e->bound.all_maximum);
     (void)harpe_one_clock_compare(&e->bound.one_clock, plan.time_s, &out->row);
     status = harpe_plan_result_add_power(problem, e->frequency_mhz, &out->row, error);
     if (status != HARPE_OK) return status;
@@ -202,9 +215,12 @@ static harpe_status evaluate_file(const evaluate_arguments *arguments, evaluatio
     return HARPE_OK;
 }
 
-static harpe_status solve_bound(const harpe_problem *problem, const harpe_progress *progress,
+static harpe_status solve_bound(const evaluate_arguments *arguments, const harpe_progress *progress,
                                 evaluation *e, harpe_error *error) {
-    harpe_status status = harpe_plan_result_solve(problem, NULL, progress, &e->bound, error);
+    const harpe_problem *problem = arguments->input.problem;
+    const harpe_plan_request request = {.clock_switch = arguments->change};
+    harpe_status status =
+        harpe_plan_result_solve(problem, &request, false, progress, &e->bound, error);
     if (status != HARPE_OK) return status;
     e->frequency_mhz =
         harpe_calloc(harpe_problem_instruction_count(problem), sizeof *e->frequency_mhz);
@@ -238,10 +254,9 @@ static harpe_status evaluate(evaluate_arguments *arguments, harpe_progress *prog
                           e->files.count, PLAN_FILE_COUNT_MAX);
     }
     if (status == HARPE_OK) status = harpe_problem_input_load(&arguments->input, error);
-    const harpe_problem *problem = arguments->input.problem;
     if (status == HARPE_OK) {
         harpe_progress solving = {.report = report_solving, .user = progress};
-        status = solve_bound(problem, &solving, e, error);
+        status = solve_bound(arguments, &solving, e, error);
     }
     for (size_t i = 0; i < e->files.count && status == HARPE_OK; i++) {
         status = evaluate_file(arguments, e, i, error);

@@ -324,9 +324,8 @@ static harpe_status solve(plan_arguments *arguments, const harpe_progress *progr
     if (status == HARPE_OK) status = harpe_command_check_signal(error);
     bool with_plans = arguments->with_plans && !arguments->bound_only;
     if (status == HARPE_OK) {
-        status = harpe_plan_result_solve(arguments->input.problem,
-                                         with_plans ? &arguments->request : NULL, progress, result,
-                                         error);
+        status = harpe_plan_result_solve(arguments->input.problem, &arguments->request, with_plans,
+                                         progress, result, error);
     }
     if (status == HARPE_OK && arguments->verify)
         status = harpe_plan_result_verify(arguments->input.problem, result, error);

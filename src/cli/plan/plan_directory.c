@@ -87,16 +87,17 @@ static harpe_status load_plan_json(const char *path, json_t **out, harpe_error *
 /* Reads a row of a plan without a file. `what` names it in messages. */
 static harpe_status read_row(json_t *object, harpe_frontier_row *row, const char *path,
                              const char *what, harpe_error *error) {
-    *row = (harpe_frontier_row){.plan = -1}; /* older versions lack the last four */
+    *row = (harpe_frontier_row){.plan = -1}; /* older versions lack some */
     row->peak_power_w = row->swing_w = row->swing_hz = NAN;
     int failed = json_unpack(
-        object, "{s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:F, s?F, s?F, s?F, s?F, s?i}", "time_s",
-        &row->time_s, "energy_j", &row->energy_j, "lower_bound_j", &row->lower_bound_j,
+        object, "{s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:F, s?F, s?F, s?F, s?F, s?i, s?F}",
+        "time_s", &row->time_s, "energy_j", &row->energy_j, "lower_bound_j", &row->lower_bound_j,
         "gap_percent", &row->gap_percent, "compute_energy_j", &row->compute_energy_j,
         "blocking_energy_j", &row->blocking_energy_j, "average_power_w", &row->average_power_w,
         "slowdown_percent", &row->slowdown_percent, "savings_percent", &row->savings_percent,
         "overhead_energy_j", &row->overhead_energy_j, "peak_power_w", &row->peak_power_w, "swing_w",
-        &row->swing_w, "swing_hz", &row->swing_hz, "frequency_mhz", &row->one_clock_mhz);
+        &row->swing_w, "swing_hz", &row->swing_hz, "frequency_mhz", &row->one_clock_mhz,
+        "change_energy_j", &row->change_energy_j);
     if (!failed && row->time_s > 0) return HARPE_OK;
     return harpe_fail(error, HARPE_INVALID_INPUT, "%s: %s lacks a number: the file is damaged",
                       path, what);

@@ -113,19 +113,19 @@ harpe_labelled_row harpe_one_clock_labelled(const harpe_frontier_row *row);
 
 typedef enum harpe_key_row {
     HARPE_KEY_ALL_MAXIMUM = 0, /* every instruction at its highest frequency */
-    HARPE_KEY_FASTEST,
-    HARPE_KEY_SMALL_SLOWDOWN, /* least energy within 1.05 times the time of highest clocks
-                               */
+    HARPE_KEY_FASTEST,         /* least energy within 1.001 times the time of the fastest plan */
+    HARPE_KEY_SMALL_SLOWDOWN,  /* least energy within 1.05 times the time of highest clocks
+                                */
     HARPE_KEY_MINIMUM_ENERGY,
     HARPE_KEY_COUNT,
 } harpe_key_row;
 
 /* Zero-initialise. */
 typedef struct harpe_plan_result {
-    harpe_plan_request request; /* of the plans; zeros: only the bound was requested */
+    harpe_plan_request request;
     harpe_frontier *frontier;
-    harpe_plan_set *plans; /* NULL: only the bound was requested */
-    harpe_plan all_maximum;
+    harpe_plan_set *plans;    /* NULL: only the bound was requested */
+    harpe_plan all_maximum;   /* with the energy of its changes */
     harpe_frontier_row *rows; /* rows of the plans, fastest first */
     size_t row_count;
     /* Rows of plans. If only the bound was requested, rows of the lower bound. */
@@ -137,9 +137,9 @@ typedef struct harpe_plan_result {
     char *dwell_note; /* a sentence about clocks that hold too briefly; NULL: all hold */
 } harpe_plan_result;
 
-/* Solves the problem. If `request` is NULL, computes only the bound. */
+/* Solves the problem. Without plans, computes only the bound for the request's cost of changes. */
 harpe_status harpe_plan_result_solve(const harpe_problem *problem,
-                                     const harpe_plan_request *request,
+                                     const harpe_plan_request *request, bool with_plans,
                                      const harpe_progress *progress, harpe_plan_result *result,
                                      harpe_error *error);
 /* Verifies frontier and plans independently of the solver. */
@@ -150,6 +150,13 @@ void harpe_plan_result_free(harpe_plan_result *result);
 /* Returns the frontier's lower bound at a time. The time may be below the fastest vertex by a
  * rounding error. */
 double harpe_plan_result_bound_at(const harpe_frontier *frontier, double time_s);
+
+/* Returns the row of a plan whose lower_bound_j is set. Its energy and bound, in contrast to the
+ * plan's, contain the energy of its changes of clock: `change_j` each. `all_maximum` contains it
+ * too. */
+harpe_frontier_row harpe_plan_result_row(const harpe_problem *problem, double change_j,
+                                         const harpe_plan *plan, int number,
+                                         const harpe_plan *all_maximum);
 
 /* Adds peak and swing of a plan's power to its row. */
 harpe_status harpe_plan_result_add_power(const harpe_problem *problem, const int *frequency_mhz,

@@ -365,7 +365,8 @@ static harpe_status collect(pictures *p, harpe_error *error) {
     if (status == HARPE_OK && p->result->row_count == 0)
         status = collect_pipeline(p, HARPE_KEY_ALL_MAXIMUM, "pipeline_all_maximum", "", error);
     if (status == HARPE_OK && p->result->row_count > 0)
-        status = collect_pipeline(p, HARPE_KEY_FASTEST, "pipeline_fastest", "fastest", error);
+        status = collect_pipeline(p, HARPE_KEY_FASTEST, "pipeline_fastest", "fastest, within 0.1 %",
+                                  error);
     if (status == HARPE_OK && p->result->row_count > 0)
         status = collect_pipeline(p, HARPE_KEY_MINIMUM_ENERGY, "pipeline_minimum_energy",
                                   "minimum energy", error);

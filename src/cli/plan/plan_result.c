@@ -11,10 +11,13 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
+#include "plan/evaluate.h"
 #include "plan/problem.h"
 #include "plan/switching.h"
 
 #define SMALL_SLOWDOWN 1.05
+/* Measured times of iterations vary by more. A plan that is faster by less is of no use. */
+#define NO_SLOWDOWN 1.001
 /* The number of vertices of the frontier for which --verify solves the problem a second time. */
 #define VERIFY_SAMPLES 64
 /* Dwell times are sums, which may be too short by this share. */
@@ -22,7 +25,7 @@
 
 static const char *const key_labels[HARPE_KEY_COUNT] = {
     [HARPE_KEY_ALL_MAXIMUM] = "all at maximum frequency",
-    [HARPE_KEY_FASTEST] = "fastest",
+    [HARPE_KEY_FASTEST] = "fastest, within 0.1 %",
     [HARPE_KEY_SMALL_SLOWDOWN] = "within 1.05x",
     [HARPE_KEY_MINIMUM_ENERGY] = "minimum energy",
 };
@@ -162,6 +165,19 @@ const harpe_plan *harpe_plan_result_plan(const harpe_plan_result *result,
     return harpe_plan_set_at(result->plans, result->row_count - 1 - (size_t)row->plan);
 }
 
+harpe_frontier_row harpe_plan_result_row(const harpe_problem *problem, double change_j,
+                                         const harpe_plan *plan, int number,
+                                         const harpe_plan *all_maximum) {
+    harpe_plan with = *plan;
+    double changes_j =
+        change_j > 0 ? change_j * (double)harpe_evaluate_changes(problem, plan->frequency_mhz) : 0;
+    with.energy_j += changes_j;
+    with.lower_bound_j += changes_j;
+    harpe_frontier_row row = harpe_frontier_row_of(&with, number, all_maximum);
+    row.change_energy_j = changes_j;
+    return row;
+}
+
 harpe_status harpe_plan_result_add_power(const harpe_problem *problem, const int *frequency_mhz,
                                          harpe_frontier_row *row, harpe_error *error) {
     harpe_power_shape shape;
@@ -183,7 +199,8 @@ static harpe_status make_rows(const harpe_problem *problem, harpe_plan_result *r
     for (size_t i = 0; i < count && status == HARPE_OK; i++) {
         const harpe_plan *plan = harpe_plan_set_at(result->plans, i);
         harpe_frontier_row *row = &result->rows[i];
-        *row = harpe_frontier_row_of(plan, (int)(count - 1 - i), &result->all_maximum);
+        *row = harpe_plan_result_row(problem, result->request.clock_switch.energy_j, plan,
+                                     (int)(count - 1 - i), &result->all_maximum);
         status = harpe_plan_result_add_power(problem, plan->frequency_mhz, row, error);
     }
     return status;
@@ -223,7 +240,8 @@ static harpe_status pick_key_rows(const harpe_problem *problem, harpe_plan_resul
     harpe_status status = harpe_plan_result_add_power(problem, result->all_maximum.frequency_mhz,
                                                       &keys[HARPE_KEY_ALL_MAXIMUM].row, error);
     if (result->row_count > 0) {
-        keys[HARPE_KEY_FASTEST].row = result->rows[0];
+        keys[HARPE_KEY_FASTEST].row =
+            *harpe_plan_result_within(result, NO_SLOWDOWN * result->rows[0].time_s);
         keys[HARPE_KEY_SMALL_SLOWDOWN].row = *harpe_plan_result_within(result, allowed_s);
         keys[HARPE_KEY_MINIMUM_ENERGY].row = *harpe_plan_result_within(result, INFINITY);
         return status;
@@ -232,7 +250,8 @@ static harpe_status pick_key_rows(const harpe_problem *problem, harpe_plan_resul
     const harpe_frontier_vertex *vertices = harpe_frontier_vertices(result->frontier, &count);
     double fastest_s = vertices[0].time_s;
     double slowest_s = vertices[count - 1].time_s;
-    keys[HARPE_KEY_FASTEST].row = bound_row(problem, result, fastest_s);
+    keys[HARPE_KEY_FASTEST].row =
+        bound_row(problem, result, fmin(slowest_s, NO_SLOWDOWN * fastest_s));
     keys[HARPE_KEY_SMALL_SLOWDOWN].row = bound_row(problem, result, fmin(slowest_s, allowed_s));
     keys[HARPE_KEY_MINIMUM_ENERGY].row = bound_row(problem, result, slowest_s);
     return status;
@@ -255,25 +274,27 @@ static harpe_status compare_with_one_clock(const harpe_problem *problem, harpe_p
 }
 
 harpe_status harpe_plan_result_solve(const harpe_problem *problem,
-                                     const harpe_plan_request *request,
+                                     const harpe_plan_request *request, bool with_plans,
                                      const harpe_progress *progress, harpe_plan_result *result,
                                      harpe_error *error) {
-    harpe_status status = harpe_plan_all_maximum(problem, &result->all_maximum, error);
-    if (request) result->request = *request;
-    if (status == HARPE_OK && request) {
+    harpe_plan *highest = &result->all_maximum;
+    const harpe_clock_switch *change = &request->clock_switch;
+    harpe_status status = harpe_plan_all_maximum(problem, highest, error);
+    result->request = *request;
+    if (status == HARPE_OK && with_plans) {
         status = harpe_plan_set_new(problem, request, progress, &result->frontier, &result->plans,
                                     error);
     } else if (status == HARPE_OK) {
-        status = harpe_frontier_new(problem, progress, &result->frontier, error);
+        status = harpe_frontier_new_for(problem, change, progress, &result->frontier, error);
     }
     if (status == HARPE_OK) {
-        result->all_maximum.lower_bound_j =
-            harpe_plan_result_bound_at(result->frontier, result->all_maximum.time_s);
+        highest->energy_j +=
+            harpe_plan_result_row(problem, change->energy_j, highest, -1, highest).change_energy_j;
+        highest->lower_bound_j = harpe_plan_result_bound_at(result->frontier, highest->time_s);
     }
-    if (status == HARPE_OK && request)
-        status = make_dwell_note(problem, result->plans, &request->clock_switch,
-                                 &result->dwell_note, error);
-    if (status == HARPE_OK && request) status = make_rows(problem, result, error);
+    if (status == HARPE_OK && with_plans)
+        status = make_dwell_note(problem, result->plans, change, &result->dwell_note, error);
+    if (status == HARPE_OK && with_plans) status = make_rows(problem, result, error);
     if (status == HARPE_OK) status = pick_key_rows(problem, result, error);
     if (status == HARPE_OK) status = compare_with_one_clock(problem, result, error);
     return status;
