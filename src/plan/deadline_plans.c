@@ -30,8 +30,7 @@ typedef struct maker {
     const harpe_frontier *frontier;
     int64_t fastest_ps, minimum_energy_ps; /* T_min, T* */
     harpe_deadline_variant variant;
-    harpe_plan *plans;
-    size_t count, capacity;
+    harpe_plan_set *plans;
     double fraction; /* progress reported last; never falls */
 } maker;
 
@@ -54,21 +53,6 @@ static bool report_solving(void *user, const char *phase, double fraction) {
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
-/* Adds a plan of the variant, evaluated with the deadlines. */
-static harpe_status add_plan(maker *m, const int *frequency_mhz, harpe_error *error) {
-    size_t count = (size_t)m->problem->instruction_count;
-    if (!HARPE_ARRAY_RESERVE(m->plans, m->capacity, m->count + 1)) return harpe_fail_memory(error);
-    int *copy = harpe_calloc(count, sizeof *copy);
-    if (!copy) return harpe_fail_memory(error);
-    memcpy(copy, frequency_mhz, count * sizeof *copy);
-    harpe_status status = harpe_plan_evaluate(m->problem, copy, &m->plans[m->count], NULL, error);
-    if (status == HARPE_OK)
-        m->count++;
-    else
-        free(copy);
-    return status;
-}
-
 /* Adds the plan of least energy that was found for an iteration of at most `time_ps`. */
 static harpe_status make_plan(maker *m, int64_t time_ps, harpe_error *error) {
     double time_s = (double)time_ps / HARPE_PS_PER_S;
@@ -81,7 +65,7 @@ static harpe_status make_plan(maker *m, int64_t time_ps, harpe_error *error) {
     harpe_status status =
         harpe_plan_set_new(&m->variant.problem, &request, NULL, NULL, &set, error);
     if (status != HARPE_OK) return status;
-    status = add_plan(m, set->plans[0].frequency_mhz, error);
+    status = harpe_plan_set_add(m->plans, m->problem, set->plans[0].frequency_mhz, error);
     harpe_plan_set_free(set);
     return status;
 }
@@ -91,7 +75,7 @@ static harpe_status make_plan(maker *m, int64_t time_ps, harpe_error *error) {
 /* Returns the i-th time for which a plan is made: those that were asked for, then some that are
  * spread from the fastest time to the longest of them. */
 static double asked_s(const harpe_plan_request *request, double fastest_s, size_t i) {
-    if (i < request->time_count) return request->times_s[i];
+    if (i < request->time_count) return request->times_s[i] == 0 ? fastest_s : request->times_s[i];
     double longest_s = fastest_s;
     for (size_t k = 0; k < request->time_count; k++)
         longest_s = fmax(longest_s, request->times_s[k]);
@@ -132,55 +116,6 @@ static harpe_status list_times(const maker *m, const harpe_plan_request *request
 
 /* ---- The set --------------------------------------------------------------------------------- */
 
-static int compare_plans(const void *left, const void *right) {
-    const harpe_plan *a = left, *b = right;
-    if (a->time_s != b->time_s) return a->time_s < b->time_s ? -1 : 1;
-    return (a->energy_j > b->energy_j) - (a->energy_j < b->energy_j);
-}
-
-/* Keeps the plans that need less energy than all faster plans. */
-static void drop_dominated(harpe_plan_set *set) {
-    size_t kept = 0;
-    qsort(set->plans, set->count, sizeof *set->plans, compare_plans);
-    for (size_t i = 0; i < set->count; i++) {
-        const harpe_plan *last = kept > 0 ? &set->plans[kept - 1] : NULL;
-        double least_j = last ? last->energy_j - 1e-12 * fabs(last->energy_j) : INFINITY;
-        if (set->plans[i].energy_j < least_j)
-            set->plans[kept++] = set->plans[i];
-        else
-            free((void *)set->plans[i].frequency_mhz);
-    }
-    set->count = kept;
-}
-
-/* Gives each time that was asked for the plan of least energy that is not slower: another one than
- * its own may need less, because its own was made for an iteration of the whole time. */
-static harpe_status pick_asked(const maker *m, const harpe_plan_request *request,
-                               harpe_plan_set *set, harpe_error *error) {
-    harpe_plan *picked = harpe_calloc(request->time_count, sizeof *picked);
-    if (!picked) return harpe_fail_memory(error);
-    size_t size = (size_t)m->problem->instruction_count * sizeof(int), count = 0;
-    for (; count < request->time_count; count++) {
-        const harpe_plan *best = &set->plans[count];
-        double longest_s = request->times_s[count];
-        longest_s += harpe_time_slack_s(longest_s);
-        for (size_t i = 0; i < set->count; i++)
-            if (set->plans[i].time_s <= longest_s && set->plans[i].energy_j < best->energy_j)
-                best = &set->plans[i];
-        int *frequency_mhz = harpe_calloc((size_t)m->problem->instruction_count, sizeof(int));
-        if (!frequency_mhz) break;
-        memcpy(frequency_mhz, best->frequency_mhz, size);
-        picked[count] = *best;
-        picked[count].frequency_mhz = frequency_mhz;
-    }
-    for (size_t i = 0; i < set->count; i++)
-        free((void *)set->plans[i].frequency_mhz);
-    free(set->plans);
-    set->plans = picked;
-    set->count = count;
-    return count == request->time_count ? HARPE_OK : harpe_fail_memory(error);
-}
-
 static harpe_status make_plans(maker *m, harpe_error *error) {
     const harpe_plan_request *request = m->request;
     int64_t *times_ps = NULL;
@@ -194,19 +129,18 @@ static harpe_status make_plans(maker *m, harpe_error *error) {
     return status;
 }
 
-/* Writes the plans and their bounds. */
-static harpe_status fill_set(maker *m, harpe_plan_set *set, harpe_error *error) {
+/* Chooses the plans, and writes their bounds. */
+static harpe_status fill_set(const maker *m, harpe_error *error) {
+    const harpe_plan_request *request = m->request;
     harpe_status status = HARPE_OK;
-    set->plans = m->plans;
-    set->count = m->count;
-    m->plans = NULL;
-    m->count = 0;
-    if (m->request->choice != HARPE_PLANS_AT)
-        drop_dominated(set);
-    else
-        status = pick_asked(m, m->request, set, error);
-    for (size_t i = 0; i < set->count; i++)
-        set->plans[i].lower_bound_j = harpe_frontier_bound_at(m->frontier, set->plans[i].time_s);
+    harpe_plan_set_drop_dominated(m->plans, m->problem, 0);
+    if (request->choice == HARPE_PLANS_AT)
+        status =
+            harpe_plan_set_pick(m->plans, m->problem, request->times_s, request->time_count, error);
+    for (size_t i = 0; i < m->plans->count; i++) {
+        harpe_plan *plan = &m->plans->plans[i];
+        plan->lower_bound_j = harpe_frontier_bound_at(m->frontier, plan->time_s);
+    }
     return status;
 }
 
@@ -214,6 +148,8 @@ static harpe_status maker_init(maker *m, const harpe_problem *problem,
                                const harpe_plan_request *request, const harpe_progress *progress,
                                harpe_frontier **frontier, harpe_error *error) {
     *m = (maker){.problem = problem, .request = request, .progress = progress};
+    m->plans = harpe_calloc(1, sizeof *m->plans);
+    if (!m->plans) return harpe_fail_memory(error);
     harpe_status status = harpe_deadline_variant_init(&m->variant, problem, error);
     const harpe_progress solving = {.report = report_solving, .user = m};
     if (status == HARPE_OK) status = harpe_deadline_frontier(problem, &solving, frontier, error);
@@ -222,13 +158,6 @@ static harpe_status maker_init(maker *m, const harpe_problem *problem,
     m->fastest_ps = llround(solved->vertices[0].time_s * HARPE_PS_PER_S);
     m->minimum_energy_ps = llround(solved->vertices[solved->count - 1].time_s * HARPE_PS_PER_S);
     return HARPE_OK;
-}
-
-static void maker_clear(maker *m) {
-    for (size_t i = 0; i < m->count; i++)
-        free((void *)m->plans[i].frequency_mhz);
-    free(m->plans);
-    harpe_deadline_variant_clear(&m->variant);
 }
 
 harpe_status harpe_deadline_plans(const harpe_problem *problem, const harpe_plan_request *request,
@@ -242,21 +171,19 @@ harpe_status harpe_deadline_plans(const harpe_problem *problem, const harpe_plan
                           "a graph with deadlines has no limits on power");
     maker m;
     harpe_frontier *solved = NULL;
-    harpe_plan_set *set = harpe_calloc(1, sizeof *set);
-    if (!set) return harpe_fail_memory(error);
     harpe_status status = maker_init(&m, problem, request, progress, &solved, error);
     double began_s = harpe_clock_s();
     if (status == HARPE_OK) status = make_plans(&m, error);
-    if (status == HARPE_OK) status = fill_set(&m, set, error);
+    if (status == HARPE_OK) status = fill_set(&m, error);
     if (status == HARPE_OK && !report(&m, "planning", 1))
         status = harpe_fail(error, HARPE_INTERRUPTED, "interrupted while making plans");
-    maker_clear(&m);
+    harpe_deadline_variant_clear(&m.variant);
     if (status != HARPE_OK) {
-        harpe_plan_set_free(set);
+        harpe_plan_set_free(m.plans);
         harpe_frontier_free(solved);
         return status;
     }
-    *out = set;
+    *out = m.plans;
     solved->work.assign_s = harpe_clock_s() - began_s;
     if (frontier)
         *frontier = solved;

@@ -33,16 +33,8 @@
 #define SOLVING_SHARE 0.1
 #define ROUNDING_SHARE 0.1
 #define REFINING_SHARE 0.5
-/* A relative difference in energy below this is not a saving. Sums of thousands of measured numbers
- * can differ by this amount if the order of addition changes. */
-#define ENERGY_ROUNDING 1e-11
-#define TIME_ROUNDING 1e-12
 /* With a plan at every vertex, bounds of plans whose clocks hold are this far apart, relative. */
 #define BOUND_STEP 0.005
-/* Relative tolerance for a requested time. A plan's printed time, given as a request, must find
- * this plan. */
-#define ASKED_ROUNDING 1e-9
-
 typedef struct maker {
     const harpe_problem *problem;
     harpe_walk walk;
@@ -241,110 +233,8 @@ static harpe_status draft_at_vertices(maker *m, harpe_error *error) {
 
 /* ---- Finishing ------------------------------------------------------------------------------- */
 
-static int compare_plans(const void *a, const void *b) {
-    const harpe_plan *one = a, *other = b;
-    if (one->time_s < other->time_s) return -1;
-    if (one->time_s > other->time_s) return 1;
-    return (one->energy_j > other->energy_j) - (one->energy_j < other->energy_j);
-}
-
-/* Returns the difference below which two energies of this problem count as equal. */
-static double energy_rounding_j(const maker *m, const harpe_plan *plan) {
-    return ENERGY_ROUNDING *
-           (fabs(plan->energy_j) + harpe_problem_iteration_power_w(m->problem) * plan->time_s);
-}
-
-static void clear_plan(harpe_plan *plan) {
-    free((void *)plan->frequency_mhz);
-    *plan = (harpe_plan){0};
-}
-
-/* Returns the energy of a plan with that of its changes of clock. */
-static double cost_j(const maker *m, const harpe_plan *plan) {
-    if (m->change_j <= 0) return plan->energy_j;
-    size_t changes = harpe_evaluate_changes(m->problem, plan->frequency_mhz);
-    return plan->energy_j + m->change_j * (double)changes;
-}
-
-/* Goes through the plans, fastest first, and keeps those that need less energy than every faster
- * plan. Compares only evaluated numbers. The assignment's numbers can differ from them, because
- * they are added in another order, and because changes of clock may have been merged. */
-static void drop_dominated(const maker *m, harpe_plan_set *set) {
-    size_t kept = 0;
-    qsort(set->plans, set->count, sizeof *set->plans, compare_plans);
-    for (size_t i = 0; i < set->count; i++) {
-        harpe_plan *plan = &set->plans[i], *last = kept > 0 ? &set->plans[kept - 1] : NULL;
-        if (last && cost_j(m, plan) >= cost_j(m, last) - energy_rounding_j(m, last)) {
-            clear_plan(plan);
-            continue;
-        }
-        bool is_as_fast = last && plan->time_s <= last->time_s * (1 + TIME_ROUNDING);
-        if (is_as_fast) clear_plan(last);
-        size_t place = is_as_fast ? kept - 1 : kept++;
-        harpe_plan moved = *plan;
-        *plan = (harpe_plan){0};
-        set->plans[place] = moved;
-    }
-    set->count = kept;
-}
-
-/* Evaluates every draft, and frees its options. */
-static harpe_status finish_drafts(maker *m, harpe_plan_set *set, harpe_error *error) {
-    for (size_t i = 0; i < m->draft_count; i++) {
-        harpe_draft *draft = &m->drafts[i];
-        harpe_status status =
-            harpe_plan_evaluate(m->problem, draft->frequency_mhz, &set->plans[i], NULL, error);
-        if (status != HARPE_OK) return status;
-        set->count++;
-        draft->frequency_mhz = NULL; /* the plan owns it now */
-        free(draft->option);
-        draft->option = NULL;
-    }
-    return HARPE_OK;
-}
-
-static harpe_status copy_plan(const maker *m, const harpe_plan *plan, harpe_plan *out,
-                              harpe_error *error) {
-    size_t count = (size_t)m->problem->instruction_count;
-    int *frequencies = harpe_calloc(count, sizeof *frequencies);
-    if (!frequencies) return harpe_fail_memory(error);
-    memcpy(frequencies, plan->frequency_mhz, count * sizeof *frequencies);
-    *out = *plan;
-    out->frequency_mhz = frequencies;
-    return HARPE_OK;
-}
-
-/* Picks, for every requested time, the plan with the least energy among those that take at most
- * that time. This is the slowest of them, because in `all` a slower plan needs less energy. If no
- * plan is fast enough, picks the fastest one: with a minimum dwell time, all plans found for a
- * short time may take longer. */
-static harpe_status pick_asked(const maker *m, const harpe_plan_request *request,
-                               const harpe_plan_set *all, harpe_plan_set *out, harpe_error *error) {
-    for (size_t k = 0; k < request->time_count; k++) {
-        double time_s = request->times_s[k];
-        size_t best = 0;
-        while (best + 1 < all->count &&
-               all->plans[best + 1].time_s <= time_s * (1 + ASKED_ROUNDING))
-            best++;
-        harpe_status status = copy_plan(m, &all->plans[best], &out->plans[k], error);
-        if (status != HARPE_OK) return status;
-        out->count++;
-    }
-    return HARPE_OK;
-}
-
-static harpe_plan_set *new_set(size_t room, harpe_error *error) {
-    harpe_plan_set *set = harpe_calloc(1, sizeof *set);
-    if (set) set->plans = harpe_calloc(room, sizeof *set->plans);
-    if (set && set->plans) return set;
-    free(set);
-    (void)harpe_fail_memory(error);
-    return NULL;
-}
-
-/* Adds, for the time of each draft, the best plan with one clock for all GPUs, if it needs less
- * energy than every plan in `all` within this time. Where the highest clocks of instructions
- * differ, the plan at the highest clocks is not one of them. */
+/* Adds, for the time of each draft, the best plan with one clock for all GPUs. Where the highest
+ * clocks of instructions differ, the plan at the highest clocks is not one of them. */
 static harpe_status add_one_clock(maker *m, harpe_plan_set *all, harpe_error *error) {
     harpe_plan_set *simple = NULL;
     if (m->problem->graph) return HARPE_OK;
@@ -352,11 +242,8 @@ static harpe_status add_one_clock(maker *m, harpe_plan_set *all, harpe_error *er
     for (size_t i = 0; i < m->draft_count && status == HARPE_OK; i++) {
         double most_s = (double)m->drafts[i].deadline_ps / HARPE_PS_PER_S;
         const harpe_plan *plan = harpe_plan_set_within(simple, most_s);
-        const harpe_plan *best = harpe_plan_set_within(all, most_s);
-        if (!plan || harpe_plan_one_clock_mhz(m->problem, plan->frequency_mhz) == 0) continue;
-        if (best && cost_j(m, best) <= plan->energy_j) continue;
-        status = copy_plan(m, plan, &all->plans[all->count], error);
-        if (status == HARPE_OK) all->count++;
+        if (plan && harpe_plan_one_clock_mhz(m->problem, plan->frequency_mhz) != 0)
+            status = harpe_plan_set_add(all, m->problem, plan->frequency_mhz, error);
     }
     harpe_plan_set_free(simple);
     return status;
@@ -371,7 +258,7 @@ static harpe_status keep_limits(maker *m, const harpe_plan_request *request, har
     const harpe_power_reporter reporter = {.report = report_search, .user = m};
     begin_part(m, 0); /* the fraction stays, and the caller can stop */
     harpe_status status = harpe_power_limits_keep(m->problem, request, &reporter, all, error);
-    if (status == HARPE_OK) drop_dominated(m, all);
+    if (status == HARPE_OK) harpe_plan_set_drop_dominated(all, m->problem, m->change_j);
     return status;
 }
 
@@ -380,28 +267,25 @@ static harpe_status keep_limits(maker *m, const harpe_plan_request *request, har
 static harpe_status finish(maker *m, const harpe_plan_request *request,
                            const harpe_frontier *frontier, harpe_plan_set **out,
                            harpe_error *error) {
-    bool is_asked = request->choice == HARPE_PLANS_AT;
-    harpe_plan_set *all = new_set(2 * m->draft_count, error);
-    harpe_plan_set *asked = is_asked && all ? new_set(request->time_count, error) : NULL;
-    harpe_status status = all && (asked || !is_asked) ? HARPE_OK : HARPE_OUT_OF_MEMORY;
-    if (status == HARPE_OK) status = finish_drafts(m, all, error);
+    harpe_plan_set *all = harpe_calloc(1, sizeof *all);
+    harpe_status status = all ? HARPE_OK : harpe_fail_memory(error);
+    for (size_t i = 0; i < m->draft_count && status == HARPE_OK; i++)
+        status = harpe_plan_set_add(all, m->problem, m->drafts[i].frequency_mhz, error);
     if (status == HARPE_OK && request->choice != HARPE_PLANS_ALL)
         status = add_one_clock(m, all, error);
-    if (status == HARPE_OK) drop_dominated(m, all);
+    if (status == HARPE_OK) harpe_plan_set_drop_dominated(all, m->problem, m->change_j);
     if (status == HARPE_OK && harpe_power_limits_are_wanted(request))
         status = keep_limits(m, request, all, error);
-    if (status == HARPE_OK && is_asked) status = pick_asked(m, request, all, asked, error);
+    if (status == HARPE_OK && request->choice == HARPE_PLANS_AT)
+        status = harpe_plan_set_pick(all, m->problem, request->times_s, request->time_count, error);
     if (status == HARPE_OK && !report(m, m->phase, 1)) status = fail_interrupted(error);
-    harpe_plan_set *made = is_asked ? asked : all;
-    if (is_asked) harpe_plan_set_free(all);
     if (status != HARPE_OK) {
-        harpe_plan_set_free(made);
+        harpe_plan_set_free(all);
         return status;
     }
-    for (size_t i = 0; i < made->count; i++)
-        made->plans[i].lower_bound_j =
-            harpe_frontier_bound_of(frontier, m->problem, &made->plans[i]);
-    *out = made;
+    for (size_t i = 0; i < all->count; i++)
+        all->plans[i].lower_bound_j = harpe_frontier_bound_of(frontier, m->problem, &all->plans[i]);
+    *out = all;
     return HARPE_OK;
 }
 
@@ -597,18 +481,4 @@ harpe_status harpe_plan_set_new(const harpe_problem *problem, const harpe_plan_r
     else
         harpe_frontier_free(solved);
     return HARPE_OK;
-}
-
-void harpe_plan_set_free(harpe_plan_set *plans) {
-    if (!plans) return;
-    for (size_t i = 0; i < plans->count; i++)
-        free((void *)plans->plans[i].frequency_mhz);
-    free(plans->plans);
-    free(plans);
-}
-
-size_t harpe_plan_set_count(const harpe_plan_set *plans) { return plans->count; }
-
-const harpe_plan *harpe_plan_set_at(const harpe_plan_set *plans, size_t index) {
-    return index < plans->count ? &plans->plans[index] : NULL;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The contents of a harpe_plan_set. plan_set.c and graph_deadline.c make plan sets. */
+/* The contents of a harpe_plan_set, and what all makers of plan sets do with it. */
 #ifndef HARPE_PLAN_PLAN_SET_CONTENTS_H
 #define HARPE_PLAN_PLAN_SET_CONTENTS_H
 
@@ -7,10 +7,28 @@
 
 #include <harpe/plan.h>
 
-/* The set owns each plan's frequencies. */
+/* The set owns each plan's frequencies. Initialise with zeros. */
 struct harpe_plan_set {
     harpe_plan *plans;
-    size_t count;
+    size_t count, capacity;
 };
+
+/* Evaluates a plan and adds it. Copies the frequencies. */
+harpe_status harpe_plan_set_add(harpe_plan_set *set, const harpe_problem *problem,
+                                const int *frequency_mhz, harpe_error *error);
+
+/* Sorts the fastest first. Of equally fast plans the one with less energy is first. */
+void harpe_plan_set_sort(harpe_plan_set *set);
+
+/* Keeps the plans that need less energy, with `change_j` for each change of clock, than every
+ * faster plan. Sorts the fastest first. */
+void harpe_plan_set_drop_dominated(harpe_plan_set *set, const harpe_problem *problem,
+                                   double change_j);
+
+/* Replaces the plans, which are sorted and not dominated, by one for each time: the plan with the
+ * least energy among those that take at most this time. If no plan is fast enough, this is the
+ * fastest one: with a minimum dwell time, all plans found for a short time may take longer. */
+harpe_status harpe_plan_set_pick(harpe_plan_set *set, const harpe_problem *problem,
+                                 const double *times_s, size_t count, harpe_error *error);
 
 #endif

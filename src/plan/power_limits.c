@@ -29,11 +29,10 @@ typedef struct limiter {
     harpe_power_repair repair;
     const harpe_problem *problem;
     harpe_plan_set *given, *simple; /* plans of the set; those with one clock */
-    harpe_plan *made;               /* plans that keep the limits */
-    size_t made_count, made_capacity;
-    int *best_mhz, *lowest_mhz; /* of the present time; every instruction at its lowest clock */
-    bool is_asked;              /* plans are made for times that were asked for */
-    double best_j;              /* INFINITY: none keeps the limits */
+    harpe_plan_set made;            /* plans that keep the limits */
+    int *best_mhz, *lowest_mhz;     /* of the present time; every instruction at its lowest clock */
+    bool is_asked;                  /* plans are made for times that were asked for */
+    double best_j;                  /* INFINITY: none keeps the limits */
 } limiter;
 
 /* ---- Limits ---------------------------------------------------------------------------------- */
@@ -129,19 +128,7 @@ static harpe_status try_all(limiter *l, const harpe_plan_set *set, double time_s
 }
 
 static harpe_status add_made(limiter *l, harpe_error *error) {
-    size_t count = harpe_problem_instruction_count(l->problem);
-    if (!HARPE_ARRAY_RESERVE(l->made, l->made_capacity, l->made_count + 1))
-        return harpe_fail_memory(error);
-    int *copy = harpe_calloc(count, sizeof *copy);
-    if (!copy) return harpe_fail_memory(error);
-    memcpy(copy, l->best_mhz, count * sizeof *copy);
-    harpe_status status =
-        harpe_plan_evaluate(l->problem, copy, &l->made[l->made_count], NULL, error);
-    if (status == HARPE_OK)
-        l->made_count++;
-    else
-        free(copy);
-    return status;
+    return harpe_plan_set_add(&l->made, l->problem, l->best_mhz, error);
 }
 
 /* Makes a plan that takes at most this time, if one is found. */
@@ -224,7 +211,7 @@ static harpe_status make_all(limiter *l, const harpe_plan_request *request,
             return harpe_fail(error, HARPE_INTERRUPTED, "interrupted while making plans");
         time_s = is_asked ? request->times_s[k] : l->given->plans[k].time_s;
         if (is_asked) l->best_j = INFINITY; /* the times are in any order */
-        bool is_first = !is_asked && k > 0 && l->made_count == 0;
+        bool is_first = !is_asked && k > 0 && l->made.count == 0;
         status = make_at(l, time_s, &broken, error);
         if (status == HARPE_OK && is_first && isfinite(l->best_j))
             status = make_between(l, l->given->plans[k - 1].time_s, time_s, error);
@@ -232,7 +219,7 @@ static harpe_status make_all(limiter *l, const harpe_plan_request *request,
             status = harpe_power_limits_fail(&l->repair, time_s, error);
     }
     if (status == HARPE_OK && broken && !is_asked) status = make_slower(l, time_s, error);
-    if (status == HARPE_OK && l->made_count == 0)
+    if (status == HARPE_OK && l->made.count == 0)
         status = harpe_power_limits_fail(&l->repair, 0, error);
     return status;
 }
@@ -273,9 +260,9 @@ static harpe_status limiter_init(limiter *l, const harpe_plan_request *request,
 static void limiter_clear(limiter *l) {
     harpe_power_repair_clear(&l->repair);
     harpe_plan_set_free(l->simple);
-    for (size_t i = 0; i < l->made_count; i++)
-        free((void *)l->made[i].frequency_mhz);
-    free(l->made);
+    for (size_t i = 0; i < l->made.count; i++)
+        free((void *)l->made.plans[i].frequency_mhz);
+    free(l->made.plans);
     free(l->best_mhz);
     free(l->lowest_mhz);
 }
@@ -290,9 +277,8 @@ harpe_status harpe_power_limits_keep(const harpe_problem *problem,
     if (status == HARPE_OK) status = find_broken(&l, &has_broken, error);
     if (status == HARPE_OK && has_broken) status = make_all(&l, request, reporter, error);
     if (status == HARPE_OK && has_broken) {
-        harpe_plan_set made = {l.made, l.made_count};
-        l.made = set->plans; /* to be freed */
-        l.made_count = set->count;
+        harpe_plan_set made = l.made;
+        l.made = *set; /* to be freed */
         *set = made;
     }
     limiter_clear(&l);

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Adds, sorts and chooses the plans of a set by their evaluated numbers. It makes no plan. */
+#include "plan/plan_set_contents.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "plan/evaluate.h"
+
+/* The same time, summed up in another order, may be longer by this share. A plan's printed time,
+ * given as a limit, must find this plan. */
+#define SLACK 1e-9
+/* A relative difference in energy below this is not a saving. Sums of thousands of measured numbers
+ * can differ by this amount if the order of addition changes. */
+#define ENERGY_ROUNDING 1e-11
+#define TIME_ROUNDING 1e-12
+
+harpe_status harpe_plan_set_add(harpe_plan_set *set, const harpe_problem *problem,
+                                const int *frequency_mhz, harpe_error *error) {
+    if (!HARPE_ARRAY_RESERVE(set->plans, set->capacity, set->count + 1))
+        return harpe_fail_memory(error);
+    int *copy = harpe_calloc((size_t)problem->instruction_count, sizeof *copy);
+    if (!copy) return harpe_fail_memory(error);
+    memcpy(copy, frequency_mhz, harpe_problem_instruction_count(problem) * sizeof *copy);
+    harpe_status status = harpe_plan_evaluate(problem, copy, &set->plans[set->count], NULL, error);
+    if (status == HARPE_OK)
+        set->count++;
+    else
+        free(copy);
+    return status;
+}
+
+static int compare_plans(const void *a, const void *b) {
+    const harpe_plan *x = a, *y = b;
+    if (x->time_s != y->time_s) return x->time_s < y->time_s ? -1 : 1;
+    return (x->energy_j > y->energy_j) - (x->energy_j < y->energy_j);
+}
+
+void harpe_plan_set_sort(harpe_plan_set *set) {
+    qsort(set->plans, set->count, sizeof *set->plans, compare_plans);
+}
+
+static double cost_j(const harpe_problem *problem, double change_j, const harpe_plan *plan) {
+    if (change_j <= 0) return plan->energy_j;
+    return plan->energy_j + change_j * (double)harpe_evaluate_changes(problem, plan->frequency_mhz);
+}
+
+void harpe_plan_set_drop_dominated(harpe_plan_set *set, const harpe_problem *problem,
+                                   double change_j) {
+    size_t kept = 0;
+    double power_w = harpe_problem_iteration_power_w(problem);
+    harpe_plan_set_sort(set);
+    for (size_t i = 0; i < set->count; i++) {
+        harpe_plan plan = set->plans[i], *last = kept > 0 ? &set->plans[kept - 1] : NULL;
+        double rounding_j =
+            last ? ENERGY_ROUNDING * (fabs(last->energy_j) + power_w * last->time_s) : 0;
+        if (last &&
+            cost_j(problem, change_j, &plan) >= cost_j(problem, change_j, last) - rounding_j) {
+            free((void *)plan.frequency_mhz);
+            continue;
+        }
+        bool is_as_fast = last && plan.time_s <= last->time_s * (1 + TIME_ROUNDING);
+        if (is_as_fast) free((void *)last->frequency_mhz);
+        set->plans[is_as_fast ? kept - 1 : kept++] = plan;
+    }
+    set->count = kept;
+}
+
+harpe_status harpe_plan_set_pick(harpe_plan_set *set, const harpe_problem *problem,
+                                 const double *times_s, size_t count, harpe_error *error) {
+    harpe_plan_set picked = {0};
+    harpe_status status = HARPE_OK;
+    for (size_t k = 0; k < count && status == HARPE_OK; k++) {
+        size_t best = 0;
+        while (best + 1 < set->count && set->plans[best + 1].time_s <= times_s[k] * (1 + SLACK))
+            best++;
+        status = harpe_plan_set_add(&picked, problem, set->plans[best].frequency_mhz, error);
+    }
+    for (size_t i = 0; i < set->count; i++)
+        free((void *)set->plans[i].frequency_mhz);
+    free(set->plans);
+    *set = picked;
+    return status;
+}
+
+const harpe_plan *harpe_plan_set_within(const harpe_plan_set *plans, double most_s) {
+    const harpe_plan *best = NULL;
+    for (size_t i = 0; i < plans->count; i++) {
+        const harpe_plan *plan = &plans->plans[i];
+        if (plan->time_s > most_s * (1 + SLACK)) continue;
+        if (!best || plan->energy_j < best->energy_j) best = plan;
+    }
+    return best;
+}
+
+void harpe_plan_set_free(harpe_plan_set *plans) {
+    if (!plans) return;
+    for (size_t i = 0; i < plans->count; i++)
+        free((void *)plans->plans[i].frequency_mhz);
+    free(plans->plans);
+    free(plans);
+}
+
+size_t harpe_plan_set_count(const harpe_plan_set *plans) { return plans->count; }
+
+const harpe_plan *harpe_plan_set_at(const harpe_plan_set *plans, size_t index) {
+    return index < plans->count ? &plans->plans[index] : NULL;
+}
