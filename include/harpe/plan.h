@@ -302,7 +302,7 @@ typedef struct harpe_plan_request {
     harpe_plan_choice choice;
     int count; /* for HARPE_PLANS_SPREAD; 0: 100. For HARPE_PLANS_AT, plans that are made
                 * besides, as for HARPE_PLANS_SPREAD, and may be chosen; 0: none */
-    const double *times_s; /* for HARPE_PLANS_AT, any order, each >= T_min */
+    const double *times_s; /* for HARPE_PLANS_AT, any order, each >= T_min, or 0: T_min */
     size_t time_count;
     /* If a member is above 0, plans have no changes of clock that cost more energy than they save,
      * and each clock holds for at least minimum_dwell_s and latency_s. A rank whose instructions

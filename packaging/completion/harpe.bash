@@ -30,7 +30,7 @@ _harpe() {
         ;;
     esac
     case "$command $prev" in
-    'plan --chunks' | 'plan --epilogue' | 'plan --gpus-per-stage' | 'plan --microbatch-group-size' | 'plan -m' | 'plan --num-mbs' | 'plan -n' | 'plan --num-stages' | 'plan --overhead-power' | 'plan --prologue' | 'plan -p' | 'plan --p2p-power' | 'plan --transfer-time' | 'plan --memory-limit' | 'plan --noise-factor' | 'plan --unit-time' | 'plan --slowdown' | 'plan --smooth[' | 'plan --time' | 'plan --max-peak-power' | 'plan --max-swing' | 'plan --min-dwell' | 'plan --switch-energy' | 'plan --threads')
+    'plan --chunks' | 'plan --epilogue' | 'plan --gpus-per-stage' | 'plan --microbatch-group-size' | 'plan -m' | 'plan --num-mbs' | 'plan -n' | 'plan --num-stages' | 'plan --overhead-power' | 'plan --prologue' | 'plan -p' | 'plan --p2p-power' | 'plan --transfer-time' | 'plan --memory-limit' | 'plan --noise-factor' | 'plan --unit-time' | 'plan --slowdown' | 'plan --smooth[' | 'plan --time' | 'plan --max-peak-power' | 'plan --max-swing' | 'plan --min-dwell' | 'plan --plans' | 'plan --switch-energy' | 'plan --threads')
         compopt +o default 2>/dev/null
         return
         ;;
@@ -47,10 +47,6 @@ _harpe() {
         ;;
     'plan -o' | 'plan --output-dir')
         COMPREPLY=($(compgen -d -- "$cur"))
-        return
-        ;;
-    'plan --plans')
-        COMPREPLY=($(compgen -W 'all none' -- "$cur"))
         return
         ;;
     'plan --switch-latency')

@@ -60,7 +60,7 @@ complete -c harpe -n '__fish_seen_subcommand_from plan' -l max-swing -x -d 'Make
 complete -c harpe -n '__fish_seen_subcommand_from plan' -l min-dwell -x -d 'Make plans in which each clock holds for at least S seconds'
 complete -c harpe -n '__fish_seen_subcommand_from plan' -l no-pictures -d 'Leave out pictures and report.html'
 complete -c harpe -n '__fish_seen_subcommand_from plan' -s 'o' -l output-dir -x -a '(__fish_complete_directories)' -d 'Directory to create, completely or not at all'
-complete -c harpe -n '__fish_seen_subcommand_from plan' -l plans -x -a 'all none' -d 'Plans to make'
+complete -c harpe -n '__fish_seen_subcommand_from plan' -l plans -x -d 'Plans to make'
 complete -c harpe -n '__fish_seen_subcommand_from plan' -s 'q' -l quiet -d 'Show no progress and no notes on stderr'
 complete -c harpe -n '__fish_seen_subcommand_from plan' -l switch-energy -x -d 'Energy of one change of clock'
 complete -c harpe -n '__fish_seen_subcommand_from plan' -l switch-latency -r -F -a 'profile' -d 'Seconds from the request to the new clock, \'profile\' for those of the profile, or a file of \'harpe profile switch\''

@@ -84,7 +84,7 @@ _harpe() {
                 '(--no-pictures)--no-pictures[Leave out pictures and report.html]' \
                 '(-o --output-dir)-o+[Directory to create, completely or not at all]:DIR:_files -/' \
                 '(-o --output-dir)--output-dir=[Directory to create, completely or not at all]:DIR:_files -/' \
-                '(--plans)--plans=[Plans to make]:all|N|none:(all none)' \
+                '(--plans)--plans=[Plans to make]:all|N|fastest|none: ' \
                 '(-q --quiet)-q[Show no progress and no notes on stderr]' \
                 '(-q --quiet)--quiet[Show no progress and no notes on stderr]' \
                 '(--switch-energy)--switch-energy=[Energy of one change of clock]:J: ' \

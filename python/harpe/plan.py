@@ -710,6 +710,8 @@ def _made_again(arguments: Dict[str, Any]) -> Problem:
 def _request(plans: Union[int, str, Sequence[float]]) -> b.harpe_plan_request:
     if isinstance(plans, str) and plans == "all":
         return b.harpe_plan_request(choice=b.HARPE_PLANS_ALL)
+    if isinstance(plans, str) and plans == "fastest":
+        plans = [0]
     if isinstance(plans, int) and plans >= 1:
         return b.harpe_plan_request(choice=b.HARPE_PLANS_SPREAD, count=_count("plans", plans))
     try:
@@ -717,7 +719,7 @@ def _request(plans: Union[int, str, Sequence[float]]) -> b.harpe_plan_request:
             raise ValueError
         times = sorted(float(time) for time in plans)
     except (TypeError, ValueError):
-        raise InvalidArgumentError(f"plans: {plans!r} is neither 'all', nor a number from 1 on, "
+        raise InvalidArgumentError(f"plans: {plans!r} is neither 'all' nor 'fastest', nor a number from 1 on, "
                                    f"nor a list of times") from None
     return b.harpe_plan_request(choice=b.HARPE_PLANS_AT, time_count=len(times),
                                 times_s=(C.c_double * len(times))(*times))
@@ -918,7 +920,7 @@ def solve(profile: Any, *, num_microbatches: Optional[int] = None,
             profile has the column blocking_power.
         schedule: One of schedule_names(), or a CSV file: that of torch.distributed.pipelining, with
             the further cells of harpe-plan(1).
-        plans: Approximate number of plans; or "all": one for each vertex; or a list of iteration
+        plans: Approximate number of plans; or "all": one for each vertex; or "fastest"; or a list of iteration
             times: for each the plan of least energy that is not slower. With a number there are
             always plans for the shortest time, for the time of least energy, and for 0, 0.1, 0.2,
             0.5, 1, 2 and 5 % more time than the highest clocks. The others are spread evenly

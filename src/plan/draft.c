@@ -47,8 +47,11 @@ static bool goes_on(void *user, const char *phase, double fraction) {
     return !harpe_crew_is_over(user);
 }
 
-harpe_status harpe_draft_walk_to(const harpe_search *search, harpe_tools *tools, int64_t time_ps,
-                                 harpe_error *error) {
+/* Brings the thread's own walk to a time, with a new walk if it has passed this time. A run that
+ * takes the drafts in the order of harpe_draft_order needs one walk for each thread. Fails with
+ * HARPE_INTERRUPTED if the run must end. */
+static harpe_status walk_to(const harpe_search *search, harpe_tools *tools, int64_t time_ps,
+                            harpe_error *error) {
     harpe_status status = HARPE_OK;
     if (tools->is_walking && tools->walk.solver.time_ps < time_ps) {
         harpe_walk_clear(&tools->walk);
@@ -76,13 +79,18 @@ harpe_status harpe_draft_dive(const harpe_search *search, harpe_tools *tools, ha
     bool found;
     tools->diver.is_over = is_over;
     tools->diver.user = tools;
-    harpe_status status = harpe_draft_walk_to(search, tools, draft->deadline_ps, error);
+    harpe_status status = HARPE_OK;
+    const harpe_frontier_solver *solver = search->fastest;
+    if (draft->deadline_ps != solver->time_ps) {
+        status = walk_to(search, tools, draft->deadline_ps, error);
+        solver = &tools->walk.solver;
+    }
     if (status == HARPE_OK)
-        status = harpe_diver_dive(&tools->diver, &tools->walk.solver, order, width, &found, error);
+        status = harpe_diver_dive(&tools->diver, solver, order, width, &found, error);
     if (status != HARPE_OK || !found) return status;
     for (int32_t i = 0; i < a->count; i++)
         tools->ordered[i] = tools->diver.option[a->instruction_at[i]];
-    harpe_assignment_restore(a, tools->ordered, tools->walk.solver.time_ps);
+    harpe_assignment_restore(a, tools->ordered, solver->time_ps);
     status = harpe_assignment_settle(a, a->deadline_ps, error);
     if (status == HARPE_OK) status = harpe_assignment_improve(a, DIVE_VISITS, error);
     if (status == HARPE_OK) harpe_draft_keep_better(search, draft, a);

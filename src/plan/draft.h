@@ -25,6 +25,7 @@ typedef struct harpe_draft {
 typedef struct harpe_search {
     const harpe_problem *problem;
     const harpe_frontier *frontier;
+    const harpe_frontier_solver *fastest; /* at T_min; no thread walks there again */
     harpe_crew *crew;
     harpe_draft *drafts;
     size_t draft_count;
@@ -44,12 +45,6 @@ double harpe_draft_gap(const harpe_frontier *frontier, const harpe_draft *draft)
 /* Replaces the draft by the assignment if this needs less energy. */
 void harpe_draft_keep_better(const harpe_search *search, harpe_draft *draft,
                              const harpe_assignment *assignment);
-
-/* Brings the thread's own walk to a time, with a new walk if it has passed this time. A run that
- * takes the drafts in the order of harpe_draft_order needs one walk for each thread. Fails with
- * HARPE_INTERRUPTED if the run must end. */
-harpe_status harpe_draft_walk_to(const harpe_search *search, harpe_tools *tools, int64_t time_ps,
-                                 harpe_error *error);
 
 /* Dives at the draft's deadline, and keeps the result if it is better. */
 harpe_status harpe_draft_dive(const harpe_search *search, harpe_tools *tools, harpe_draft *draft,

@@ -408,6 +408,7 @@ static harpe_status improve_all(maker *m, const harpe_plan_request *request,
     harpe_search search = {
         .problem = m->problem,
         .frontier = frontier,
+        .fastest = &m->walk.solver,
         .crew = &m->crew,
         .drafts = m->drafts,
         .draft_count = m->draft_count,

@@ -17,7 +17,7 @@ static int compare_slowest_first(const void *a, const void *b) {
     if (x->time_ps != y->time_ps) return x->time_ps > y->time_ps ? -1 : 1;
     if (x->next_ps != y->next_ps) return x->next_ps > y->next_ps ? -1 : 1;
     if (x->longest_ps != y->longest_ps) return x->longest_ps > y->longest_ps ? -1 : 1;
-    return 0;
+    return y->is_asked - x->is_asked;
 }
 
 /* Users choose among plans that take a little longer than the highest clocks. There is a plan for
@@ -61,7 +61,7 @@ static harpe_status asked_times(const harpe_walk *walk, const double *times_s, s
                                 harpe_wanted_time *items, harpe_error *error) {
     double fastest_s = (double)walk->fastest_ps / HARPE_PS_PER_S;
     for (size_t i = 0; i < count; i++) {
-        double time_s = times_s[i];
+        double time_s = times_s[i] == 0 ? fastest_s : times_s[i];
         if (!(time_s >= fastest_s - harpe_time_slack_s(fastest_s))) {
             return harpe_fail(error, HARPE_INFEASIBLE,
                               "no plan runs in %s s: the fastest takes %s s",
@@ -93,5 +93,11 @@ harpe_status harpe_plan_times(const harpe_walk *walk, const harpe_plan_request *
     if (status == HARPE_OK && spread > 0) status = spread_times(walk, spread, has_cost, out, error);
     if (status != HARPE_OK) return status;
     qsort(out->items, out->count, sizeof *out->items, compare_slowest_first);
+    size_t kept = 0; /* of equal times, the first is kept: that which was asked for */
+    for (size_t i = 0; i < out->count; i++)
+        if (kept == 0 || out->items[i].time_ps != out->items[kept - 1].time_ps ||
+            out->items[i].longest_ps != out->items[kept - 1].longest_ps)
+            out->items[kept++] = out->items[i];
+    out->count = kept;
     return HARPE_OK;
 }

@@ -210,6 +210,7 @@ static harpe_status make_all(limiter *l, const harpe_plan_request *request,
         if (reporter->report && !reporter->report(reporter->user, (double)k / (double)count))
             return harpe_fail(error, HARPE_INTERRUPTED, "interrupted while making plans");
         time_s = is_asked ? request->times_s[k] : l->given->plans[k].time_s;
+        if (is_asked && time_s == 0) time_s = l->given->plans[0].time_s;
         if (is_asked) l->best_j = INFINITY; /* the times are in any order */
         bool is_first = !is_asked && k > 0 && l->made.count == 0;
         status = make_at(l, time_s, &broken, error);

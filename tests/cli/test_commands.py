@@ -247,6 +247,15 @@ class Plan(ProgramTest):
                              1.05 * summary["all_maximum"]["time_s"])
         self.assertEqual(summary["plans"], len(table))
 
+    def test_the_fastest_plan_alone(self):
+        self.plan("--no-pictures", "--force")
+        best = rows(self.path / "plans" / "frontier.csv")[0]
+        summary = self.plan("--no-pictures", "--force", "--plans", "fastest", "--json").json()["summary"]
+        table = rows(self.path / "plans" / "frontier.csv")
+        self.assertEqual((len(table), summary["plans"]), (1, 1))
+        self.assertAlmostEqual(float(table[0]["time_s"]), float(best["time_s"]), 12)
+        self.assertLessEqual(float(table[0]["gap_percent"]), 1)
+
     def test_verify_says_so(self):
         self.assertIn("verified", self.plan("--no-pictures", "--verify").out)
 

@@ -339,7 +339,8 @@ static void times_below_the_fastest_are_infeasible(void **state) {
     made m = make(problem, &(harpe_plan_request){.count = 2});
     double shortest_s = fastest_s(&m);
     clear(&m);
-    const double impossible_s[] = {shortest_s * 0.999, shortest_s - 1e-6, 0, -1, -INFINITY, NAN};
+    const double impossible_s[] = {
+        shortest_s * 0.999, shortest_s - 1e-6, 1e-12, -1, -INFINITY, NAN};
     for (size_t i = 0; i < sizeof impossible_s / sizeof impossible_s[0]; i++) {
         const double times_s[] = {2 * shortest_s, impossible_s[i]};
         harpe_plan_request request = {

@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+#include "plan/plan_times.h"
+#include "plan/search.h"
 #include "search_parts.h"
 
 static harpe_problem *usual_problem(uint64_t seed, int ranks, int microbatches, int most_options) {
@@ -61,6 +63,70 @@ static void plans_near_the_fastest_have_the_most_work(void **state) {
     }
     printf("mean gap near the fastest plan: %.4f %%\n", near);
     assert_true(near < 0.42);
+}
+
+/* ---- The fastest plan alone ------------------------------------------------------------------ */
+
+/* Refines one draft at a time. Returns whether the thread has walked along the frontier itself. */
+static bool walks_again(const harpe_problem *problem, double slowdown) {
+    harpe_error error = {.message = ""};
+    harpe_walk walk;
+    harpe_frontier *frontier = NULL;
+    harpe_crew crew;
+    assert_ok(harpe_walk_begin(&walk, problem, NULL, &error), error);
+    assert_ok(harpe_walk_finish(&walk, &frontier, &error), error);
+    assert_ok(harpe_crew_init(&crew, problem, &walk.network, 1, &error), error);
+    harpe_tools *tools = harpe_crew_tools(&crew);
+    size_t count = (size_t)problem->instruction_count;
+    harpe_draft draft = {.option = calloc(count, sizeof(int32_t))};
+    draft.deadline_ps = (int64_t)(slowdown * (double)walk.fastest_ps);
+    harpe_assignment_restore(&tools->assignment, draft.option, draft.deadline_ps);
+    harpe_draft_take(&draft, &tools->assignment);
+    double before_j = draft.energy_j;
+    const harpe_search search = {.problem = problem,
+                                 .frontier = frontier,
+                                 .fastest = &walk.solver,
+                                 .crew = &crew,
+                                 .drafts = &draft,
+                                 .draft_count = 1};
+    assert_ok(harpe_search_refine(&search, &error), error);
+    assert_true(draft.energy_j < before_j);
+    assert_true(tools->diver.relaxation.pivots > 0);
+    bool is_walking = tools->is_walking;
+    free(draft.option);
+    harpe_crew_clear(&crew);
+    harpe_frontier_free(frontier);
+    harpe_walk_clear(&walk);
+    return is_walking;
+}
+
+/* The work is counted: one time to make a plan for, and one walk, which also gives the bound. */
+static void the_fastest_plan_alone_costs_one_walk_and_one_draft(void **state) {
+    (void)state;
+    harpe_problem *problem = usual_problem(7, 4, 8, 8);
+    assert_false(walks_again(problem, 1));
+    assert_true(walks_again(problem, 1.01));
+    harpe_error error = {.message = ""};
+    harpe_walk walk;
+    assert_ok(harpe_walk_begin(&walk, problem, NULL, &error), error);
+    double fastest_s = (double)walk.fastest_ps / HARPE_PS_PER_S;
+    for (int k = 0; k < 3; k++) {
+        const double times_s[] = {k == 1 ? fastest_s : 0, fastest_s};
+        const harpe_plan_request request = {
+            .choice = HARPE_PLANS_AT, .times_s = times_s, .time_count = k == 2 ? 2 : 1};
+        harpe_wanted_times times = {0};
+        assert_ok(harpe_plan_times(&walk, &request, &times, &error), error);
+        assert_int_equal(times.count, 1);
+        assert_true(times.items[0].time_ps == walk.fastest_ps && times.items[0].is_asked);
+        free(times.items);
+        harpe_plan_set *plans = plans_of(problem, &request), *all = plans_of(problem, NULL);
+        assert_int_equal(harpe_plan_set_count(plans), request.time_count);
+        assert_near(harpe_plan_set_at(plans, 0)->time_s, harpe_plan_set_at(all, 0)->time_s, 1e-12);
+        harpe_plan_set_free(plans);
+        harpe_plan_set_free(all);
+    }
+    harpe_walk_clear(&walk);
+    harpe_problem_free(problem);
 }
 
 /* ---- Stopping -------------------------------------------------------------------------------- */
@@ -158,6 +224,7 @@ static void sets_do_not_depend_on_threads(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_fastest_plan_alone_costs_one_walk_and_one_draft),
         cmocka_unit_test(plans_near_the_fastest_have_the_most_work),
         cmocka_unit_test(reports_can_stop_each_phase),
         cmocka_unit_test(a_bad_number_of_threads_is_refused),

@@ -107,6 +107,11 @@ class Results(PlanTest):
         self.assertGreater(len(frontier.plans), 10)
         self.assertRegex(repr(frontier), r"48 instructions on 4 ranks: .* vertices, \d+ plans")
 
+    def test_the_fastest_plan_alone(self):
+        alone = self.solve(plans="fastest").plans
+        self.assertEqual(len(alone), 1)
+        self.assertAlmostEqual(alone[0].time, self.solve(plans=20).plans[0].time, places=12)
+
     def test_the_bound_knows_the_latency(self):
         free, late = self.solve(plans=20), self.solve(plans=20, switch_latency=0.1)
         above = 0
@@ -539,7 +544,7 @@ class Inputs(PlanTest):
         self.refused("num_ranks: 'all'|num_ranks: could not", num_ranks="all")
         self.refused("plans: 0", plans=0)
         self.refused("plans: 'some'", plans="some")
-        self.refused(r"plans: \['x'\] is neither 'all', nor a number from 1 on, nor a list of",
+        self.refused(r"plans: \['x'\] is neither 'all' nor 'fastest', nor a number from 1 on, nor a list of",
                      plans=["x"])
         self.refused("no iteration times to make plans for", plans=[])
         self.refused("no plan runs in 0.000001 s: the fastest takes", kind=harpe.HarpeError,

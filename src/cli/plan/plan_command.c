@@ -72,8 +72,10 @@ static const struct argp_option flags[] = {
      "nothing else is done",
      4},
     {"force", FLAG_FORCE, NULL, 0, "Replace an existing plan directory or graph", 4},
-    {"plans", FLAG_PLANS, "all|N|none", 0,
-     "Plans to make: one for each vertex of the frontier, about N (default 100), or none", 4},
+    {"plans", FLAG_PLANS, "all|N|fastest|none", 0,
+     "Plans to make: one for each vertex of the frontier, about N (default 100), the fastest, or "
+     "none",
+     4},
     {"effort", FLAG_EFFORT, "SECONDS", OPTION_HIDDEN, NULL, 4},
     {"threads", FLAG_THREADS, "N", 0,
      "Make plans on at most N threads (default: all cores); the plans do not depend on it", 4},
@@ -111,9 +113,17 @@ static void parse_plans(const struct argp_state *state, const char *text) {
         arguments->request.choice = HARPE_PLANS_ALL;
         return;
     }
+    if (strcmp(text, "fastest") == 0) {
+        static const double shortest_s = 0;
+        arguments->request.choice = HARPE_PLANS_AT;
+        arguments->request.times_s = &shortest_s;
+        arguments->request.time_count = 1;
+        return;
+    }
     if (!arguments->with_plans) return;
     if (text[strspn(text, "0123456789")] != '\0' || *text == '\0')
-        harpe_flag_fail(state, "--plans: expected all, none or a number, found '%s'", text);
+        harpe_flag_fail(state, "--plans: expected all, fastest, none or a number, found '%s'",
+                        text);
     arguments->request.count = harpe_flag_int(state, "--plans", text, 1, PLAN_COUNT_MAX);
 }
 
