@@ -233,8 +233,9 @@ static harpe_status draft_at_vertices(maker *m, harpe_error *error) {
 
 /* ---- Finishing ------------------------------------------------------------------------------- */
 
-/* Adds, for the time of each draft, the best plan with one clock for all GPUs. Where the highest
- * clocks of instructions differ, the plan at the highest clocks is not one of them. */
+/* Adds, for the time of each draft, the best plan with one clock for all GPUs, if it needs less
+ * energy than the best in `all` within this time. Where the highest clocks of instructions differ,
+ * the plan at the highest clocks is not one of them. */
 static harpe_status add_one_clock(maker *m, harpe_plan_set *all, harpe_error *error) {
     harpe_plan_set *simple = NULL;
     if (m->problem->graph) return HARPE_OK;
@@ -242,7 +243,9 @@ static harpe_status add_one_clock(maker *m, harpe_plan_set *all, harpe_error *er
     for (size_t i = 0; i < m->draft_count && status == HARPE_OK; i++) {
         double most_s = (double)m->drafts[i].deadline_ps / HARPE_PS_PER_S;
         const harpe_plan *plan = harpe_plan_set_within(simple, most_s);
-        if (plan && harpe_plan_one_clock_mhz(m->problem, plan->frequency_mhz) != 0)
+        const harpe_plan *best = harpe_plan_set_within(all, most_s);
+        if (!plan || harpe_plan_one_clock_mhz(m->problem, plan->frequency_mhz) == 0) continue;
+        if (!best || harpe_plan_set_cost_j(m->problem, m->change_j, best) > plan->energy_j)
             status = harpe_plan_set_add(all, m->problem, plan->frequency_mhz, error);
     }
     harpe_plan_set_free(simple);

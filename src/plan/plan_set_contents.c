@@ -43,7 +43,8 @@ void harpe_plan_set_sort(harpe_plan_set *set) {
     qsort(set->plans, set->count, sizeof *set->plans, compare_plans);
 }
 
-static double cost_j(const harpe_problem *problem, double change_j, const harpe_plan *plan) {
+double harpe_plan_set_cost_j(const harpe_problem *problem, double change_j,
+                             const harpe_plan *plan) {
     if (change_j <= 0) return plan->energy_j;
     return plan->energy_j + change_j * (double)harpe_evaluate_changes(problem, plan->frequency_mhz);
 }
@@ -57,8 +58,8 @@ void harpe_plan_set_drop_dominated(harpe_plan_set *set, const harpe_problem *pro
         harpe_plan plan = set->plans[i], *last = kept > 0 ? &set->plans[kept - 1] : NULL;
         double rounding_j =
             last ? ENERGY_ROUNDING * (fabs(last->energy_j) + power_w * last->time_s) : 0;
-        if (last &&
-            cost_j(problem, change_j, &plan) >= cost_j(problem, change_j, last) - rounding_j) {
+        if (last && harpe_plan_set_cost_j(problem, change_j, &plan) >=
+                        harpe_plan_set_cost_j(problem, change_j, last) - rounding_j) {
             free((void *)plan.frequency_mhz);
             continue;
         }

@@ -93,9 +93,9 @@ harpe_status harpe_plan_times(const harpe_walk *walk, const harpe_plan_request *
     if (status == HARPE_OK && spread > 0) status = spread_times(walk, spread, has_cost, out, error);
     if (status != HARPE_OK) return status;
     qsort(out->items, out->count, sizeof *out->items, compare_slowest_first);
-    size_t kept = 0; /* of equal times, the first is kept: that which was asked for */
+    size_t kept = 0; /* of equal times that were asked for, the first is kept */
     for (size_t i = 0; i < out->count; i++)
-        if (kept == 0 || out->items[i].time_ps != out->items[kept - 1].time_ps ||
+        if (!is_asked || kept == 0 || out->items[i].time_ps != out->items[kept - 1].time_ps ||
             out->items[i].longest_ps != out->items[kept - 1].longest_ps)
             out->items[kept++] = out->items[i];
     out->count = kept;

@@ -127,10 +127,6 @@ static harpe_status try_all(limiter *l, const harpe_plan_set *set, double time_s
     return status;
 }
 
-static harpe_status add_made(limiter *l, harpe_error *error) {
-    return harpe_plan_set_add(&l->made, l->problem, l->best_mhz, error);
-}
-
 /* Makes a plan that takes at most this time, if one is found. */
 static harpe_status make_plan(limiter *l, double time_s, harpe_error *error) {
     bool has_last = isfinite(l->best_j);
@@ -141,7 +137,8 @@ static harpe_status make_plan(limiter *l, double time_s, harpe_error *error) {
     if (status == HARPE_OK) status = try_start(l, l->lowest_mhz, time_s, error);
     if (l->is_asked && status == HARPE_OK) status = try_all(l, l->simple, time_s, error);
     if (l->is_asked && status == HARPE_OK) status = try_all(l, l->given, time_s, error);
-    return status == HARPE_OK && isfinite(l->best_j) ? add_made(l, error) : status;
+    if (status != HARPE_OK || !isfinite(l->best_j)) return status;
+    return harpe_plan_set_add(&l->made, l->problem, l->best_mhz, error);
 }
 
 /* ---- All times ------------------------------------------------------------------------------- */
@@ -173,7 +170,7 @@ static harpe_status make_at(limiter *l, double time_s, bool *broken, harpe_error
     *broken = false;
     l->best_j = l->repair.plan.energy_j;
     harpe_power_repair_frequencies(&l->repair, l->best_mhz);
-    return add_made(l, error);
+    return harpe_plan_set_add(&l->made, l->problem, l->best_mhz, error);
 }
 
 /* Makes plans between two times, of which only the later one has a plan within the limits, to come
