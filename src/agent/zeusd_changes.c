@@ -271,17 +271,11 @@ static harpe_status apply(const change *what, harpe_error *error) {
                      : harpe_gpu_lock_graphics_clocks(gpus, what->gpu, minimum, maximum, error);
 }
 
-/* Returns true if the driver refused before it changed anything. */
-static bool is_refusal(harpe_status status) {
-    return status == HARPE_PERMISSION_DENIED || status == HARPE_NOT_SUPPORTED ||
-           status == HARPE_INVALID_ARGUMENT;
-}
-
 static void note_lock(harpe_zeusd_slot *slot, const change *what, harpe_status status) {
     bool *locks =
         what->setting == HARPE_ZEUSD_MEMORY_CLOCKS ? &slot->locks_memory : &slot->locks_graphics;
     if (slot->kind != HARPE_SAVED_CLOCKS) return;
-    if (!what->is_reset && !is_refusal(status)) *locks = true;
+    if (!what->is_reset && !harpe_gpu_refused(status)) *locks = true;
     if (what->is_reset && status == HARPE_OK) *locks = false;
     if (what->is_reset || status != HARPE_OK) return;
     bool *was_locked = what->setting == HARPE_ZEUSD_MEMORY_CLOCKS ? &slot->before.locks_memory
@@ -309,7 +303,7 @@ static harpe_status change_and_keep(harpe_zeusd_slot *slot, const change *what,
     note_lock(slot, what, status);
     bool holds_no_clock =
         slot->kind == HARPE_SAVED_CLOCKS && !slot->locks_graphics && !slot->locks_memory;
-    bool is_refused_first = is_first && !is_adopted && is_refusal(status);
+    bool is_refused_first = is_first && !is_adopted && harpe_gpu_refused(status);
     if (holds_no_clock || is_refused_first) let_go(slot);
     return status;
 }

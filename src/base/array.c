@@ -20,6 +20,16 @@ void *harpe_realloc(void *memory, size_t count, size_t element_size) {
     return realloc(memory, bytes > 0 ? bytes : 1);
 }
 
+int harpe_compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+int harpe_compare_uint32(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
 bool harpe_array_reserve(void **items, size_t *capacity, size_t needed, size_t element_size) {
     if (needed <= *capacity) return true;
     size_t grown = *capacity <= SIZE_MAX / 2 ? *capacity + *capacity / 2 : SIZE_MAX;

@@ -11,6 +11,10 @@
 void *harpe_calloc(size_t count, size_t element_size);
 void *harpe_realloc(void *memory, size_t count, size_t element_size);
 
+/* Order numbers for qsort and bsearch, the least first. */
+int harpe_compare_doubles(const void *a, const void *b);
+int harpe_compare_uint32(const void *a, const void *b);
+
 /* Makes room for at least `needed` elements in a typed array. `items` is a T*, and `capacity` is a
  * size_t lvalue. The capacity grows by half. Returns false and changes nothing when out of memory.
  */

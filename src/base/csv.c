@@ -259,6 +259,19 @@ static harpe_status fail_expected(const harpe_csv *csv, size_t index, const char
                       expected, found);
 }
 
+bool harpe_csv_field_is(const harpe_csv_field *field, const char *text) {
+    return text && field->length == strlen(text) && memcmp(field->text, text, field->length) == 0;
+}
+
+bool harpe_csv_field_whole(const harpe_csv_field *field, bool may_have_point, int *value) {
+    int64_t number = 0;
+    bool is_number = may_have_point ? harpe_parse_int_like(field->text, field->length, &number)
+                                    : harpe_parse_int(field->text, field->length, &number);
+    if (!is_number || number < INT32_MIN || number > INT32_MAX) return false;
+    *value = (int)number;
+    return true;
+}
+
 harpe_status harpe_csv_double(const harpe_csv *csv, size_t index, const char *what, double *value,
                               harpe_error *error) {
     if (index < csv->field_count &&

@@ -41,6 +41,13 @@ harpe_status harpe_csv_next(harpe_csv *csv, bool *has_record, harpe_error *error
  * which the position of a row matters. */
 harpe_status harpe_csv_next_line(harpe_csv *csv, bool *has_record, harpe_error *error);
 
+/* Returns whether a field is a text; no field is NULL. */
+bool harpe_csv_field_is(const harpe_csv_field *field, const char *text);
+
+/* Reads a whole number that fits into an int, "1410" or with `may_have_point` also "1410.0".
+ * Returns false if the field is none. */
+bool harpe_csv_field_whole(const harpe_csv_field *field, bool may_have_point, int *value);
+
 /* Reads field `index` of the current record as a number. Errors read like "prof.csv:12:34: time:
  * expected a number, found 'abc'". `what` is the column's name. */
 harpe_status harpe_csv_double(const harpe_csv *csv, size_t index, const char *what, double *value,

@@ -11,13 +11,11 @@
 
 /* ---- Fields ---------------------------------------------------------------------------------- */
 
-/* Returns the number, or 0 if it is missing. */
-static double number_of(const json_t *object, const char *name) {
+double harpe_job_number_of(const json_t *object, const char *name) {
     return json_number_value(json_object_get(object, name));
 }
 
-/* Returns the uncertainty, or INFINITY if it is null or missing, and thus unknown. */
-static double uncertainty_of(const json_t *object, const char *name) {
+double harpe_job_uncertainty_of(const json_t *object, const char *name) {
     const json_t *value = json_object_get(object, name);
     return json_is_number(value) ? json_number_value(value) : INFINITY;
 }
@@ -90,26 +88,28 @@ static void print_phase(char *into, size_t size, const json_t *figures) {
  * NAN: not known. */
 static double against_one_clock(const json_t *figures) {
     const json_t *plan = json_object_get(figures, "plan");
-    double energy_j = number_of(json_object_get(plan, "one_clock"), "energy");
-    return energy_j > 0 ? 1 - number_of(plan, "energy") / energy_j : NAN;
+    double energy_j = harpe_job_number_of(json_object_get(plan, "one_clock"), "energy");
+    return energy_j > 0 ? 1 - harpe_job_number_of(plan, "energy") / energy_j : NAN;
 }
 
 void harpe_job_figures_cells(const json_t *job, char cells[HARPE_JOB_CELLS][HARPE_JOB_CELL_SIZE]) {
     const json_t *figures = json_object_get(job, "figures");
     const json_t *saved = json_object_get(figures, "saved");
-    double energy_j = number_of(figures, "energy"), power_w = number_of(figures, "power");
+    double energy_j = harpe_job_number_of(figures, "energy"),
+           power_w = harpe_job_number_of(figures, "power");
     for (int i = 0; i < HARPE_JOB_CELLS; i++)
         (void)snprintf(cells[i], HARPE_JOB_CELL_SIZE, "-");
     print_phase(cells[0], HARPE_JOB_CELL_SIZE, figures);
     if (energy_j > 0) harpe_format_energy(cells[1], energy_j);
-    if (json_is_object(saved) && number_of(saved, "energy_baseline") > 0)
-        print_share(cells[2], HARPE_JOB_CELL_SIZE, number_of(saved, "energy"),
-                    uncertainty_of(saved, "energy_uncertainty"),
-                    number_of(saved, "energy_baseline"));
+    if (json_is_object(saved) && harpe_job_number_of(saved, "energy_baseline") > 0)
+        print_share(cells[2], HARPE_JOB_CELL_SIZE, harpe_job_number_of(saved, "energy"),
+                    harpe_job_uncertainty_of(saved, "energy_uncertainty"),
+                    harpe_job_number_of(saved, "energy_baseline"));
     if (power_w > 0) harpe_format_power(cells[3], power_w);
-    if (json_is_object(saved) && number_of(saved, "time_baseline") > 0)
-        print_share(cells[4], HARPE_JOB_CELL_SIZE, number_of(saved, "time"),
-                    uncertainty_of(saved, "time_uncertainty"), number_of(saved, "time_baseline"));
+    if (json_is_object(saved) && harpe_job_number_of(saved, "time_baseline") > 0)
+        print_share(cells[4], HARPE_JOB_CELL_SIZE, harpe_job_number_of(saved, "time"),
+                    harpe_job_uncertainty_of(saved, "time_uncertainty"),
+                    harpe_job_number_of(saved, "time_baseline"));
     if (isfinite(against_one_clock(figures)))
         (void)snprintf(cells[5], HARPE_JOB_CELL_SIZE, "%.2f %%", 100 * against_one_clock(figures));
 }
@@ -117,12 +117,12 @@ void harpe_job_figures_cells(const json_t *job, char cells[HARPE_JOB_CELLS][HARP
 /* ---- One job --------------------------------------------------------------------------------- */
 
 static void append_used(const json_t *figures, harpe_text *text) {
-    if (!(number_of(figures, "energy") > 0)) return;
+    if (!(harpe_job_number_of(figures, "energy") > 0)) return;
     json_int_t iterations = json_integer_value(json_object_get(figures, "iterations"));
-    double power_w = number_of(figures, "power");
+    double power_w = harpe_job_number_of(figures, "power");
     harpe_text_printf(text, "  energy:     %s and %s in %" JSON_INTEGER_FORMAT " iteration%s\n",
-                      HARPE_ENERGY(number_of(figures, "energy")),
-                      HARPE_TIME(number_of(figures, "time")), iterations,
+                      HARPE_ENERGY(harpe_job_number_of(figures, "energy")),
+                      HARPE_TIME(harpe_job_number_of(figures, "time")), iterations,
                       iterations == 1 ? "" : "s");
     if (power_w > 0)
         harpe_text_printf(text, "  power:      %s in the last round\n", HARPE_POWER(power_w));
@@ -156,7 +156,8 @@ static void append_plan(const json_t *figures, harpe_text *text) {
                       ": iterations of %s and %s\n",
                       json_integer_value(json_object_get(plan, "number")),
                       json_integer_value(json_object_get(plan, "of")) - 1,
-                      HARPE_TIME(number_of(plan, "time")), HARPE_ENERGY(number_of(plan, "energy")));
+                      HARPE_TIME(harpe_job_number_of(plan, "time")),
+                      HARPE_ENERGY(harpe_job_number_of(plan, "energy")));
 }
 
 /* Appends what one clock for all GPUs saves, as the plans' profile says: "  one clock:  1380 MHz,
@@ -165,14 +166,16 @@ static void append_one_clock(const json_t *figures, harpe_text *text) {
     const json_t *plan = json_object_get(figures, "plan");
     const json_t *highest = json_object_get(plan, "highest_clocks");
     const json_t *one_clock = json_object_get(plan, "one_clock");
-    double highest_j = number_of(highest, "energy"), highest_s = number_of(highest, "time");
-    double energy_j = number_of(one_clock, "energy"), mhz = number_of(one_clock, "frequency");
+    double highest_j = harpe_job_number_of(highest, "energy"),
+           highest_s = harpe_job_number_of(highest, "time");
+    double energy_j = harpe_job_number_of(one_clock, "energy"),
+           mhz = harpe_job_number_of(one_clock, "frequency");
     if (!(highest_j > 0) || !(highest_s > 0) || !(energy_j > 0)) return;
     harpe_text_printf(text, "  one clock:  ");
     if (mhz > 0)
         harpe_text_printf(text, "%.0f MHz, saves %.2f %% at %+.2f %% time", mhz,
                           100 * (1 - energy_j / highest_j),
-                          100 * (number_of(one_clock, "time") / highest_s - 1));
+                          100 * (harpe_job_number_of(one_clock, "time") / highest_s - 1));
     else
         harpe_text_printf(text, "none is better than the highest clocks");
     harpe_text_printf(text, "; the plan saves %.2f %% against it (computed from the profile)\n",
@@ -183,13 +186,13 @@ static void append_savings(const json_t *job, harpe_text *text) {
     const json_t *figures = json_object_get(job, "figures");
     const json_t *saved = json_object_get(figures, "saved");
     if (json_is_object(saved)) {
-        append_estimate(text, "saved:", number_of(saved, "energy"),
-                        uncertainty_of(saved, "energy_uncertainty"),
-                        number_of(saved, "energy_baseline"), harpe_energy_unit);
-        append_estimate(text, "time lost:", number_of(saved, "time"),
-                        uncertainty_of(saved, "time_uncertainty"),
-                        number_of(saved, "time_baseline"), harpe_time_unit);
-    } else if (number_of(figures, "energy") > 0) {
+        append_estimate(text, "saved:", harpe_job_number_of(saved, "energy"),
+                        harpe_job_uncertainty_of(saved, "energy_uncertainty"),
+                        harpe_job_number_of(saved, "energy_baseline"), harpe_energy_unit);
+        append_estimate(text, "time lost:", harpe_job_number_of(saved, "time"),
+                        harpe_job_uncertainty_of(saved, "time_uncertainty"),
+                        harpe_job_number_of(saved, "time_baseline"), harpe_time_unit);
+    } else if (harpe_job_number_of(figures, "energy") > 0) {
         harpe_text_printf(text, "  saved:      no baseline measured\n");
     }
 }

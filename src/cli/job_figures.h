@@ -14,6 +14,9 @@
  * saves against one clock for all GPUs. */
 enum { HARPE_JOB_CELLS = 6, HARPE_JOB_CELL_SIZE = HARPE_NUMBER_SIZE };
 void harpe_job_figures_cells(const json_t *job, char cells[HARPE_JOB_CELLS][HARPE_JOB_CELL_SIZE]);
+/* Return a number, or 0 if it is missing; and an uncertainty, or INFINITY if it is not known. */
+double harpe_job_number_of(const json_t *object, const char *name);
+double harpe_job_uncertainty_of(const json_t *object, const char *name);
 /* Appends "42.480 kJ +- 0.089 kJ": the uncertainty has two significant digits, and the value ends
  * at the same place, but has at most six digits. `uncertainty` INFINITY: not known. */
 void harpe_job_append_within(harpe_text *text, double value, double uncertainty, harpe_unit unit);

@@ -15,16 +15,6 @@ static json_int_t count_of(const json_t *object, const char *name) {
     return json_integer_value(json_object_get(object, name));
 }
 
-static double number_of(const json_t *object, const char *name) {
-    return json_number_value(json_object_get(object, name));
-}
-
-/* Returns the uncertainty, or INFINITY if it is null or missing, and thus unknown. */
-static double uncertainty_of(const json_t *object, const char *name) {
-    const json_t *value = json_object_get(object, name);
-    return json_is_number(value) ? json_number_value(value) : INFINITY;
-}
-
 /* ---- The baseline ---------------------------------------------------------------------------- */
 
 static void append_time_of_day(harpe_text *text, json_int_t wall_s) {
@@ -42,11 +32,13 @@ static void append_baseline(harpe_text *text, const json_t *report) {
     const json_t *times = json_object_get(baseline, "measured_at");
     json_int_t iterations = count_of(baseline, "iterations");
     harpe_text_printf(text, "  baseline:   ");
-    double time_s = number_of(baseline, "time"), energy_j = number_of(baseline, "energy");
-    harpe_job_append_within(text, time_s, uncertainty_of(baseline, "time_uncertainty"),
+    double time_s = harpe_job_number_of(baseline, "time"),
+           energy_j = harpe_job_number_of(baseline, "energy");
+    harpe_job_append_within(text, time_s, harpe_job_uncertainty_of(baseline, "time_uncertainty"),
                             harpe_time_unit(time_s));
     harpe_text_printf(text, " and ");
-    harpe_job_append_within(text, energy_j, uncertainty_of(baseline, "energy_uncertainty"),
+    harpe_job_append_within(text, energy_j,
+                            harpe_job_uncertainty_of(baseline, "energy_uncertainty"),
                             harpe_energy_unit(energy_j));
     harpe_text_printf(
         text,
@@ -97,8 +89,8 @@ static void append_steps(harpe_text *text, const json_t *report) {
         text,
         "  steps:      %s %% ran as planned: %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT
         ", summed over the ranks; %" JSON_INTEGER_FORMAT " left out of the measurements\n",
-        HARPE_DIGITS(100 * number_of(steps, "share_as_planned"), 4), count_of(steps, "as_planned"),
-        count_of(steps, "run"), count_of(steps, "left_out"));
+        HARPE_DIGITS(100 * harpe_job_number_of(steps, "share_as_planned"), 4),
+        count_of(steps, "as_planned"), count_of(steps, "run"), count_of(steps, "left_out"));
     const json_t *clocks = json_object_get(steps, "disobedience");
     if (!json_is_object(clocks)) return;
     harpe_text_printf(text,
@@ -113,9 +105,9 @@ static void append_steps(harpe_text *text, const json_t *report) {
 /* ---- Energies -------------------------------------------------------------------------------- */
 
 static void append_pair(harpe_text *text, const json_t *pair) {
-    double half = number_of(pair, "ratio_uncertainty");
-    harpe_text_printf(text, "%.4f +- %.4f times the integrated power: ", number_of(pair, "ratio"),
-                      half < 0.0001 ? 0.0001 : half);
+    double half = harpe_job_number_of(pair, "ratio_uncertainty");
+    harpe_text_printf(text, "%.4f +- %.4f times the integrated power: ",
+                      harpe_job_number_of(pair, "ratio"), half < 0.0001 ? 0.0001 : half);
     harpe_text_printf(text, json_is_true(json_object_get(pair, "agrees"))
                                 ? "no difference beyond the uncertainty"
                                 : "they differ by more than the uncertainty");
@@ -141,16 +133,16 @@ static void append_per_token(harpe_text *text, const json_t *report) {
     if (!json_is_object(tokens)) return;
     harpe_text_printf(
         text, "  per token:  %s, with %" JSON_INTEGER_FORMAT " tokens in a step; saved ",
-        HARPE_ENERGY(number_of(tokens, "energy")), count_of(tokens, "tokens_per_step"));
-    double saved_j = number_of(tokens, "saved");
-    double uncertainty_j = uncertainty_of(tokens, "saved_uncertainty");
+        HARPE_ENERGY(harpe_job_number_of(tokens, "energy")), count_of(tokens, "tokens_per_step"));
+    double saved_j = harpe_job_number_of(tokens, "saved");
+    double uncertainty_j = harpe_job_uncertainty_of(tokens, "saved_uncertainty");
     if (!json_is_number(json_object_get(tokens, "saved"))) {
         harpe_text_printf(text, "is not known without a baseline\n");
         return;
     }
     harpe_job_append_within(text, saved_j, uncertainty_j, harpe_energy_unit(fabs(saved_j)));
     harpe_text_printf(text, " against %s at the highest clocks%s\n",
-                      HARPE_ENERGY(number_of(tokens, "baseline")),
+                      HARPE_ENERGY(harpe_job_number_of(tokens, "baseline")),
                       fabs(saved_j) > uncertainty_j ? "" : " (within noise)");
 }
 

@@ -56,12 +56,6 @@ void harpe_anticipation_free(harpe_anticipation *self) { free(self); }
 
 /* ---- Learning -------------------------------------------------------------------------------- */
 
-static int compare(const void *a, const void *b) {
-    uint32_t one = *(const uint32_t *)a;
-    uint32_t other = *(const uint32_t *)b;
-    return (one > other) - (one < other);
-}
-
 /* The spread is half of the distance between the lowest and the highest duration, without one of
  * each if there are many. */
 static void record(durations *all, int64_t duration_ns) {
@@ -70,7 +64,7 @@ static void record(durations *all, int64_t duration_ns) {
     all->us[all->count++ % KEPT] = (uint32_t)(duration_ns / 1000);
     uint32_t count = all->count < KEPT ? all->count : KEPT;
     memcpy(sorted, all->us, sizeof sorted);
-    qsort(sorted, count, sizeof *sorted, compare);
+    qsort(sorted, count, sizeof *sorted, harpe_compare_uint32);
     uint32_t left_out = count == KEPT ? 1 : 0;
     all->median_us =
         count % 2 == 1 ? sorted[count / 2] : sorted[count / 2 - 1] / 2 + sorted[count / 2] / 2;

@@ -12,6 +12,7 @@
 #include "base/wait.h"
 #include "gpu/gpus.h"
 #include "gpu/saved_settings.h"
+#include "gpu/settings.h"
 #include "gpu/visible.h"
 
 #define TRY_AGAIN_NS 20000000
@@ -139,12 +140,6 @@ static uint32_t locked_bit(uint32_t what) {
     return what == HARPE_TOUCHED_GRAPHICS_CLOCKS ? HARPE_LOCKED_GRAPHICS_CLOCKS : 0;
 }
 
-/* Returns true if the driver refused before doing anything. */
-static bool is_refusal(harpe_status status) {
-    return status == HARPE_PERMISSION_DENIED || status == HARPE_NOT_SUPPORTED ||
-           status == HARPE_INVALID_ARGUMENT;
-}
-
 /* Changes one setting. Marks the setting as changed before the call, because a call that fails may
  * still take effect. If the driver refuses the call, removes the mark, unless an earlier process
  * set it. */
@@ -155,10 +150,10 @@ static harpe_status take_step(harpe_controller_gpu *gpu, harpe_controller_change
     uint32_t before = atomic_fetch_or(&changes->touched, what);
     harpe_error told;
     harpe_status status = take_one(gpu, what, value, &told);
-    if (is_refusal(status) && !(before & what)) atomic_fetch_and(&changes->touched, ~what);
+    if (harpe_gpu_refused(status) && !(before & what)) atomic_fetch_and(&changes->touched, ~what);
     if (status == HARPE_OK) atomic_fetch_or(&changes->touched, locked_bit(what));
     /* Only the graphics clock must succeed; the driver may refuse the others. */
-    if (is_refusal(status) && what != HARPE_TOUCHED_GRAPHICS_CLOCKS) return HARPE_OK;
+    if (harpe_gpu_refused(status) && what != HARPE_TOUCHED_GRAPHICS_CLOCKS) return HARPE_OK;
     /* The driver has set another limit, which may have to be restored. */
     if (status == HARPE_DRIVER_ERROR && what == HARPE_TOUCHED_POWER_LIMIT) return HARPE_OK;
     if (status != HARPE_OK && error) *error = told;

@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/wait.h"
 
@@ -113,12 +114,6 @@ harpe_frequency_controller_anticipates(const harpe_frequency_controller *control
 
 /* ---- Counts ---------------------------------------------------------------------------------- */
 
-static int compare(const void *a, const void *b) {
-    uint32_t one = *(const uint32_t *)a;
-    uint32_t other = *(const uint32_t *)b;
-    return (one > other) - (one < other);
-}
-
 static void summarize_latencies(const harpe_controller_slot *slot,
                                 harpe_frequency_controller_counts *counts) {
     size_t count = counts->written < HARPE_CONTROLLER_LATENCIES ? (size_t)counts->written
@@ -127,7 +122,7 @@ static void summarize_latencies(const harpe_controller_slot *slot,
     if (!sorted) return;
     for (size_t i = 0; i < count; i++)
         sorted[i] = atomic_load_explicit(&slot->latency_ns[i], memory_order_relaxed);
-    qsort(sorted, count, sizeof *sorted, compare);
+    qsort(sorted, count, sizeof *sorted, harpe_compare_uint32);
     size_t median = count / 2;
     size_t p99 = (count - 1) * 99 / 100;
     counts->latency_median_s = sorted[median] * 1e-9;

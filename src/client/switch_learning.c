@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+
 #define AT_ONCE_US 2000  /* a change that is over so soon counts as immediate */
 #define CLOSE_US 1000    /* distance of samples that is close enough for every latency */
 #define CLOSE_SHARE 0.3  /* or this share of the latency */
@@ -19,18 +21,12 @@ bool harpe_switch_is_same(uint32_t mhz, uint32_t other_mhz) {
 
 /* ---- The table ------------------------------------------------------------------------------- */
 
-static int compare(const void *a, const void *b) {
-    uint32_t one = *(const uint32_t *)a;
-    uint32_t other = *(const uint32_t *)b;
-    return (one > other) - (one < other);
-}
-
 static void publish(harpe_switch_learning *learning, size_t i) {
     const harpe_switch_target *target = &learning->targets[i];
     uint32_t sorted[HARPE_SWITCH_KEPT];
     size_t count = target->count < HARPE_SWITCH_KEPT ? target->count : HARPE_SWITCH_KEPT;
     memcpy(sorted, target->us, sizeof sorted);
-    qsort(sorted, count, sizeof *sorted, compare);
+    qsort(sorted, count, sizeof *sorted, harpe_compare_uint32);
     harpe_switch_entry entry = {.mhz = target->mhz,
                                 .samples = target->count,
                                 .median_us = sorted[count / 2],

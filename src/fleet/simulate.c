@@ -41,11 +41,6 @@ static void add_moment(runner *r, double at_s) {
     if (at_s > 0 && at_s < r->file->horizon_s) r->moments[r->moment_count++] = at_s;
 }
 
-static int compare_times(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 static bool list_moments(runner *r) {
     const harpe_fleet_file *file = r->file;
     size_t most = 2 * file->job_count + file->price_count + 4 * file->event_count;
@@ -64,7 +59,7 @@ static bool list_moments(runner *r) {
         add_moment(r, event->from_s);
         add_moment(r, event->from_s + event->duration_s);
     }
-    qsort(r->moments, r->moment_count, sizeof *r->moments, compare_times);
+    qsort(r->moments, r->moment_count, sizeof *r->moments, harpe_compare_doubles);
     return true;
 }
 

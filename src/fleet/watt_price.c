@@ -102,11 +102,6 @@ static uint64_t next_random(search *s) {
     return s->random;
 }
 
-static int compare_doubles(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 /* Returns the median gain of some open segments. */
 static double choose_price(search *s) {
     double sample[SAMPLE_COUNT];
@@ -115,7 +110,7 @@ static double choose_price(search *s) {
         const item *i = &s->items[s->count <= SAMPLE_COUNT ? k : next_random(s) % s->count];
         sample[k] = gain_at(i, i->low + next_random(s) % (i->high - i->low));
     }
-    qsort(sample, count, sizeof *sample, compare_doubles);
+    qsort(sample, count, sizeof *sample, harpe_compare_doubles);
     return sample[count / 2];
 }
 

@@ -192,8 +192,7 @@ static lock_kind memory_kind(const harpe_gpus *gpus) {
                        gpus->backend->reset_memory_clocks};
 }
 
-/* Returns true if the driver refused before doing anything. */
-static bool is_refusal(harpe_status status) {
+bool harpe_gpu_refused(harpe_status status) {
     return status == HARPE_PERMISSION_DENIED || status == HARPE_NOT_SUPPORTED ||
            status == HARPE_INVALID_ARGUMENT;
 }
@@ -214,7 +213,7 @@ static harpe_status lock_clocks(harpe_gpus *gpus, harpe_gpu *gpu, harpe_clock_lo
         harpe_status status = harpe_gpus_fail(gpus, gpu, code, what, error);
         /* After any failure except a refusal, either the old or the new lock may hold. */
         lock->state = HARPE_LOCK_UNKNOWN;
-        lock->must_reset = lock->must_reset || !is_refusal(status);
+        lock->must_reset = lock->must_reset || !harpe_gpu_refused(status);
         return status;
     }
     *lock = (harpe_clock_lock){HARPE_LOCK_SET, minimum_mhz, maximum_mhz, true};

@@ -16,4 +16,7 @@ bool harpe_is_power_limit(uint32_t limit_mw, uint32_t requested_mw);
  * reaches the driver. Use it where other programs change the same locks. */
 void harpe_gpu_forget_clock_locks(harpe_gpus *gpus, int gpu);
 
+/* Returns true if the driver refused a change before it did anything. */
+bool harpe_gpu_refused(harpe_status status);
+
 #endif

@@ -140,8 +140,7 @@ typedef struct layout {
 static harpe_status find_column(const harpe_csv *csv, const char *name, size_t *index,
                                 harpe_error *error) {
     for (size_t i = 0; i < csv->field_count; i++) {
-        const harpe_csv_field *field = &csv->fields[i];
-        if (field->length == strlen(name) && memcmp(field->text, name, field->length) == 0) {
+        if (harpe_csv_field_is(&csv->fields[i], name)) {
             *index = i;
             return HARPE_OK;
         }

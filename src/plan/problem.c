@@ -37,15 +37,6 @@ typedef struct rank_lists {
     size_t wait_count;
 } rank_lists;
 
-static const char *forward_or_backward(const harpe_action *action) {
-    switch (action->operation) {
-    case HARPE_FORWARD: return "forward";
-    case HARPE_BACKWARD_INPUT: return "backward_input";
-    case HARPE_BACKWARD_WEIGHT: return "backward_weight";
-    default: return "backward";
-    }
-}
-
 static size_t split_or_keep(const harpe_profile *profile, const harpe_instruction *instruction,
                             harpe_instruction *out) {
     bool keep = instruction->action_count == 1 ||
@@ -56,7 +47,7 @@ static size_t split_or_keep(const harpe_profile *profile, const harpe_instructio
     }
     for (int half = 0; half < 2; half++) {
         out[half] = (harpe_instruction){
-            .name = forward_or_backward(&instruction->actions[half]),
+            .name = harpe_action_name(&instruction->actions[half]),
             .actions = {instruction->actions[half]},
             .action_count = 1,
             .lag_s = instruction->lag_s,

@@ -34,10 +34,6 @@ typedef struct column_map {
     size_t count;                    /* fields of the header */
 } column_map;
 
-static bool field_is(const harpe_csv_field *field, const char *text) {
-    return field->length == strlen(text) && memcmp(field->text, text, field->length) == 0;
-}
-
 /* ---- Header ---------------------------------------------------------------------------------- */
 
 /* Fails with a message such as "missing columns 'time', 'energy' (found 'a', 'b')". The list of
@@ -85,7 +81,7 @@ static harpe_status read_header(harpe_csv *csv, column_map *map, harpe_error *er
     for (int f = 0; f < HARPE_FIELD_COUNT; f++) {
         map->index[f] = SIZE_MAX;
         for (size_t i = 0; i < csv->field_count; i++) {
-            if (!field_is(&csv->fields[i], column_names[f])) continue;
+            if (!harpe_csv_field_is(&csv->fields[i], column_names[f])) continue;
             if (map->index[f] != SIZE_MAX)
                 return harpe_csv_fail(csv, i, error, "this column is there twice; remove one");
             map->index[f] = i;
@@ -97,30 +93,20 @@ static harpe_status read_header(harpe_csv *csv, column_map *map, harpe_error *er
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
-/* Reads a whole number that fits into an int. Another function checks its range later. */
-static bool parse_whole(const harpe_csv_field *field, bool may_have_point, int *value) {
-    int64_t number = 0;
-    bool is_number = may_have_point ? harpe_parse_int_like(field->text, field->length, &number)
-                                    : harpe_parse_int(field->text, field->length, &number);
-    if (!is_number || number < INT32_MIN || number > INT32_MAX) return false;
-    *value = (int)number;
-    return true;
-}
-
 static bool parse_rank(const harpe_csv *csv, const column_map *map, int *rank) {
     if (map->index[HARPE_FIELD_RANK] == SIZE_MAX) {
         *rank = -1;
         return true;
     }
     const harpe_csv_field *field = &csv->fields[map->index[HARPE_FIELD_RANK]];
-    return parse_whole(field, false, rank) && *rank >= 0;
+    return harpe_csv_field_whole(field, false, rank) && *rank >= 0;
 }
 
 static bool parse_gpus(const harpe_csv *csv, const column_map *map, int *gpu_count) {
     *gpu_count = 1;
     if (map->index[HARPE_FIELD_GPUS] == SIZE_MAX) return true;
     const harpe_csv_field *field = &csv->fields[map->index[HARPE_FIELD_GPUS]];
-    return parse_whole(field, true, gpu_count) && *gpu_count >= 1;
+    return harpe_csv_field_whole(field, true, gpu_count) && *gpu_count >= 1;
 }
 
 static bool parse_blocking_power(const harpe_csv *csv, const column_map *map, double *power_w) {
@@ -146,9 +132,10 @@ static harpe_profile_field parse_row(const harpe_csv *csv, const column_map *map
     const harpe_csv_field *name = &fields[map->index[HARPE_FIELD_INSTRUCTION]];
     row->instruction = name->text;
     *name_length = name->length;
-    if (!parse_whole(&fields[map->index[HARPE_FIELD_STAGE]], false, &row->stage))
+    if (!harpe_csv_field_whole(&fields[map->index[HARPE_FIELD_STAGE]], false, &row->stage))
         return HARPE_FIELD_STAGE;
-    if (!parse_whole(&fields[map->index[HARPE_FIELD_FREQUENCY]], true, &row->frequency_mhz))
+    if (!harpe_csv_field_whole(&fields[map->index[HARPE_FIELD_FREQUENCY]], true,
+                               &row->frequency_mhz))
         return HARPE_FIELD_FREQUENCY;
     if (!harpe_parse_double(time->text, time->length, &row->time_s)) return HARPE_FIELD_TIME;
     if (!harpe_parse_double(energy->text, energy->length, &row->energy_j))

@@ -79,11 +79,6 @@ static double excess(const harpe_profile_row *row, const harpe_profile_row *othe
     return found - fmin(fmax(found, fmin(a, b)), fmax(a, b));
 }
 
-static int compare_numbers(const void *left, const void *right) {
-    const double *a = left, *b = right;
-    return (*a > *b) - (*a < *b);
-}
-
 /* Returns by which factor, as a logarithm, rows[at] is off for more than half of its neighbours. */
 static double deviation(const finder *f, size_t at, double (*value)(const harpe_profile_row *)) {
     const harpe_profile_row *near[2 * NEIGHBOURS] = {0};
@@ -94,7 +89,7 @@ static double deviation(const finder *f, size_t at, double (*value)(const harpe_
     for (size_t i = 0; i < count; i++)
         found[i] = excess(f->rows[at], near[i], value);
     if (count == 0) return 0;
-    qsort(found, count, sizeof *found, compare_numbers);
+    qsort(found, count, sizeof *found, harpe_compare_doubles);
     size_t most = count / 2;
     return fmax(0, found[count - 1 - most]) + fmin(0, found[most]);
 }
@@ -105,7 +100,7 @@ static double find_limit(const finder *f, double (*value)(const harpe_profile_ro
     size_t count = f->count < SAMPLE_COUNT ? f->count : SAMPLE_COUNT;
     for (size_t i = 0; i < count; i++)
         sample[i] = fabs(deviation(f, f->count * i / count, value));
-    qsort(sample, count, sizeof *sample, compare_numbers);
+    qsort(sample, count, sizeof *sample, harpe_compare_doubles);
     double usual = sample[(count - 1) / 2];
     return fmin(fmax(log(FACTOR_MIN), NOISE_FACTOR * usual), log(FACTOR_MAX));
 }

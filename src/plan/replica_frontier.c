@@ -14,11 +14,6 @@ double harpe_replica_plans_bound_at(const harpe_replica_plans *plans, double tim
     return bound_j;
 }
 
-static int compare_times(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 /* The bound is convex, and its minimum is at a vertex of a replica or at the shortest time. */
 harpe_status harpe_replica_find_minimum(harpe_replica_plans *plans, harpe_error *error) {
     size_t count = 1, most = 1;
@@ -31,7 +26,7 @@ harpe_status harpe_replica_find_minimum(harpe_replica_plans *plans, harpe_error 
         for (size_t v = 0; v < plans->groups[k].curve.count; v++)
             if (plans->groups[k].curve.vertices[v].time_s > times[0])
                 times[count++] = plans->groups[k].curve.vertices[v].time_s;
-    qsort(times + 1, count - 1, sizeof *times, compare_times);
+    qsort(times + 1, count - 1, sizeof *times, harpe_compare_doubles);
     size_t low = 0, high = count - 1;
     while (low < high) {
         size_t middle = low + (high - low) / 2;

@@ -56,10 +56,6 @@ typedef struct reader {
 
 /* ---- Header ---------------------------------------------------------------------------------- */
 
-static bool field_is(const harpe_csv_field *field, const char *text) {
-    return text && field->length == strlen(text) && memcmp(field->text, text, field->length) == 0;
-}
-
 static harpe_status check_columns(const reader *r, harpe_error *error) {
     for (int c = 0; c <= COLUMN_LAST_NEEDED; c++)
         if (r->index[c] == SIZE_MAX)
@@ -90,12 +86,14 @@ static harpe_status read_header(reader *r, harpe_error *error) {
     r->field_count = csv->field_count;
     for (size_t i = 0; i < csv->field_count; i++) {
         const harpe_csv_field *field = &csv->fields[i];
-        if (field_is(field, "rank") || field_is(field, "gpus"))
+        if (harpe_csv_field_is(field, "rank") || harpe_csv_field_is(field, "gpus"))
             return harpe_csv_fail(csv, i, error,
                                   "a profile of replicas has the columns replica and gpu in place "
                                   "of rank and gpus; each row is of one GPU");
         for (int c = 0; c < COLUMN_COUNT; c++) {
-            if (!field_is(field, column_names[c]) && !field_is(field, other_names[c])) continue;
+            if (!harpe_csv_field_is(field, column_names[c]) &&
+                !harpe_csv_field_is(field, other_names[c]))
+                continue;
             if (r->index[c] != SIZE_MAX)
                 return harpe_csv_fail(csv, i, error, "this column is there twice; remove one");
             r->index[c] = i;
@@ -106,20 +104,11 @@ static harpe_status read_header(reader *r, harpe_error *error) {
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
-static bool parse_whole(const harpe_csv_field *field, bool may_have_point, int *value) {
-    int64_t number = 0;
-    bool is_number = may_have_point ? harpe_parse_int_like(field->text, field->length, &number)
-                                    : harpe_parse_int(field->text, field->length, &number);
-    if (!is_number || number < INT32_MIN || number > INT32_MAX) return false;
-    *value = (int)number;
-    return true;
-}
-
 /* Reads the number of a replica or of a peer; 0 without the column. */
 static harpe_status read_place(const reader *r, column c, int *place, harpe_error *error) {
     *place = 0;
     if (r->index[c] == SIZE_MAX) return HARPE_OK;
-    if (parse_whole(&r->csv.fields[r->index[c]], true, place) && *place >= 0 &&
+    if (harpe_csv_field_whole(&r->csv.fields[r->index[c]], true, place) && *place >= 0 &&
         *place < HARPE_REPLICAS_MAX)
         return HARPE_OK;
     return harpe_csv_fail(&r->csv, r->index[c], error, "%s must be a whole number from 0 to %d",
@@ -146,8 +135,9 @@ static column parse_row(const reader *r, harpe_measurement *row, size_t *name_le
     const harpe_csv_field *energy = &fields[r->index[COLUMN_ENERGY]];
     *row = (harpe_measurement){.rank = -1, .instruction = name->text, .gpu_count = 1};
     *name_length = name->length;
-    if (!parse_whole(&fields[r->index[COLUMN_STAGE]], false, &row->stage)) return COLUMN_STAGE;
-    if (!parse_whole(&fields[r->index[COLUMN_FREQUENCY]], true, &row->frequency_mhz))
+    if (!harpe_csv_field_whole(&fields[r->index[COLUMN_STAGE]], false, &row->stage))
+        return COLUMN_STAGE;
+    if (!harpe_csv_field_whole(&fields[r->index[COLUMN_FREQUENCY]], true, &row->frequency_mhz))
         return COLUMN_FREQUENCY;
     if (!harpe_parse_double(time->text, time->length, &row->time_s)) return COLUMN_TIME;
     if (!harpe_parse_double(energy->text, energy->length, &row->energy_j)) return COLUMN_ENERGY;

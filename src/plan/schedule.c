@@ -514,3 +514,12 @@ const char *harpe_schedule_name_at(int index) {
 const char *harpe_schedule_description_at(int index) {
     return index >= 0 && index < KIND_COUNT ? kinds[index]->description : NULL;
 }
+
+const char *harpe_action_name(const harpe_action *action) {
+    switch (action->operation) {
+    case HARPE_FORWARD: return "forward";
+    case HARPE_BACKWARD_INPUT: return "backward_input";
+    case HARPE_BACKWARD_WEIGHT: return "backward_weight";
+    default: return "backward";
+    }
+}

@@ -161,4 +161,7 @@ harpe_status harpe_schedule_find_chunks(const harpe_schedule_options *options, i
 #define HARPE_DECLARE_SCHEDULE_KIND(kind) extern const harpe_schedule_kind kind;
 HARPE_SCHEDULE_KINDS(HARPE_DECLARE_SCHEDULE_KIND)
 
+/* Returns the name of an instruction with this action alone. */
+const char *harpe_action_name(const harpe_action *action);
+
 #endif

@@ -60,11 +60,6 @@ static double mean_of(const double *values, size_t count) {
     return sum / (double)count;
 }
 
-static int compare_numbers(const void *left, const void *right) {
-    const double *a = left, *b = right;
-    return (*a > *b) - (*a < *b);
-}
-
 /* Returns the standard deviation of a value, from how far each is from the line through its
  * neighbours. A median is not disturbed by the few places where the curve bends. */
 static double noise_of(const curve *c, const double *values) {
@@ -73,7 +68,7 @@ static double noise_of(const curve *c, const double *values) {
         double off = values[i + 1] - (1 - w) * values[i] - w * values[i + 2];
         c->scratch[i] = fabs(off) / sqrt(1 + w * w + (1 - w) * (1 - w));
     }
-    qsort(c->scratch, c->count - 2, sizeof *c->scratch, compare_numbers);
+    qsort(c->scratch, c->count - 2, sizeof *c->scratch, harpe_compare_doubles);
     double median = c->scratch[(c->count - 2) / 2];
     return fmax(median / 0.6745, NOISE_MIN); /* the median of a normal distribution's deviation */
 }

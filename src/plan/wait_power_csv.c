@@ -30,10 +30,6 @@ struct harpe_wait_powers {
     size_t count, row_capacity, line_capacity;
 };
 
-static bool field_is(const harpe_csv_field *field, const char *text) {
-    return field->length == strlen(text) && memcmp(field->text, text, field->length) == 0;
-}
-
 static harpe_status read_header(harpe_csv *csv, size_t *index, harpe_error *error) {
     bool has_record = false;
     harpe_status status = harpe_csv_next(csv, &has_record, error);
@@ -47,7 +43,7 @@ static harpe_status read_header(harpe_csv *csv, size_t *index, harpe_error *erro
         index[c] = SIZE_MAX;
     for (size_t i = 0; i < csv->field_count; i++) {
         int c = 0;
-        while (c < COLUMN_COUNT && !field_is(&csv->fields[i], column_names[c]))
+        while (c < COLUMN_COUNT && !harpe_csv_field_is(&csv->fields[i], column_names[c]))
             c++;
         if (c == COLUMN_COUNT)
             return harpe_csv_fail(csv, i, error,

@@ -312,11 +312,6 @@ static void add_corners(harpe_frontier *frontier, double from_s, double to_s) {
     add_corner(frontier, to_s, to_j);
 }
 
-static int compare_times(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Joins the vertices and the lines to one bound. It falls at the end of a line. */
 static harpe_status join_lines(harpe_frontier *frontier, harpe_error *error) {
     size_t count = frontier->count + frontier->line_count;
@@ -329,7 +324,7 @@ static harpe_status join_lines(harpe_frontier *frontier, harpe_error *error) {
     for (size_t i = 0; i < count; i++)
         times[i] = i < frontier->count ? frontier->vertices[i].time_s
                                        : frontier->lines[i - frontier->count].longest_s;
-    qsort(times, count, sizeof *times, compare_times);
+    qsort(times, count, sizeof *times, harpe_compare_doubles);
     (void)highest_line(frontier, times[0], times[0], &first_j);
     add_corner(frontier, times[0], first_j);
     for (size_t i = 1; i < count; i++)

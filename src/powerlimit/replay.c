@@ -43,10 +43,6 @@ typedef struct log_columns {
 
 /* ---- Reading the log ------------------------------------------------------------------------- */
 
-static bool field_is(const harpe_csv_field *field, const char *text) {
-    return field->length == strlen(text) && memcmp(field->text, text, field->length) == 0;
-}
-
 /* Returns true for a field "gpu<number>_energy". */
 static bool is_gpu_energy(const harpe_csv_field *field) {
     static const char suffix[] = "_energy";
@@ -63,10 +59,10 @@ static harpe_status read_header(const harpe_csv *csv, log_columns *columns, harp
     bool has_time = false;
     for (size_t i = 0; i < csv->field_count; i++) {
         const harpe_csv_field *field = &csv->fields[i];
-        if (field_is(field, "window_name")) {
+        if (harpe_csv_field_is(field, "window_name")) {
             columns->name = i;
             has_name = true;
-        } else if (field_is(field, "elapsed_time")) {
+        } else if (harpe_csv_field_is(field, "elapsed_time")) {
             columns->time = i;
             has_time = true;
         } else if (is_gpu_energy(field)) {

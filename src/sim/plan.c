@@ -28,15 +28,6 @@ static bool is_backward(const harpe_action *action) {
            action->operation == HARPE_FORWARD_BACKWARD;
 }
 
-static const char *name_alone(const harpe_action *action) {
-    switch (action->operation) {
-    case HARPE_FORWARD: return "forward";
-    case HARPE_BACKWARD_INPUT: return "backward_input";
-    case HARPE_BACKWARD_WEIGHT: return "backward_weight";
-    default: return "backward";
-    }
-}
-
 typedef struct builder {
     harpe_sim_plan *plan;
     int *rank_of_stage;
@@ -78,7 +69,7 @@ static void add_instruction(builder *b, const harpe_instruction *from) {
     for (int a = 0; a < from->action_count; a++) {
         if (a == 0 || !is_one) {
             harpe_sim_instruction *next = &b->plan->instructions[b->count++];
-            next->name = is_one ? from->name : name_alone(&from->actions[a]);
+            next->name = is_one ? from->name : harpe_action_name(&from->actions[a]);
             next->stage = from->actions[a].stage;
         }
         add_action(b, &b->plan->instructions[b->count - 1], &from->actions[a]);

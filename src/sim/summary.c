@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups a run's steps by the plan that ran in them, and sums up each group. It does not compare
- * the groups with predictions, and prints nothing. */
+/* Groups a run's steps by the plan that ran in them, and sums up each group. It does not
+ * harpe_compare_doubles the groups with predictions, and prints nothing. */
 #include "sim/summary.h"
 
 #include <math.h>
@@ -46,14 +46,9 @@ static void add_step(harpe_sim_stretch *to, const harpe_sim_step_sum *step) {
     if (step->round > to->last_round) to->last_round = step->round;
 }
 
-static int compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(double *values, int count) {
     if (count == 0) return 0;
-    qsort(values, (size_t)count, sizeof *values, compare);
+    qsort(values, (size_t)count, sizeof *values, harpe_compare_doubles);
     return (values[count / 2] + values[(count - 1) / 2]) / 2;
 }
 

@@ -134,15 +134,9 @@ typedef struct watch {
     int64_t read_ns;
 } watch;
 
-static int compare_numbers(const void *a, const void *b) {
-    double one = *(const double *)a;
-    double other = *(const double *)b;
-    return (one > other) - (one < other);
-}
-
 static double median(double *values, size_t count) {
     if (count == 0) return 0;
-    qsort(values, count, sizeof *values, compare_numbers);
+    qsort(values, count, sizeof *values, harpe_compare_doubles);
     return values[count / 2];
 }
 

@@ -102,9 +102,9 @@ static const struct {
     [GROUP] = {"group", -10, 6},
     [SLURM_JOB] = {"Slurm job", -10, 3},
     [NODE] = {"node", -14, 5},
-    [ONE_CLOCK] = {"vs one clock", 12, 4},
     [STARTED] = {"started", -11, 4},
     [SEEN] = {"last seen", -11, 8},
+    [ONE_CLOCK] = {"vs one clock", 12, 4},
 };
 enum { LEVELS = 10, BASE_WIDTH = 2 + 11 + 2 + 9 + 2 + 5 + 2 + 7 + 2 + 8 + 2 + 17 + 2 + 8 };
 

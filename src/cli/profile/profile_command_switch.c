@@ -13,6 +13,7 @@
 #include <harpe/frequency_controller.h>
 #include <harpe/gpu.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -201,12 +202,6 @@ static harpe_status choose_clocks(trial *self, harpe_error *error) {
 
 /* ---- The result ------------------------------------------------------------------------------ */
 
-static int compare(const void *a, const void *b) {
-    double one = *(const double *)a;
-    double other = *(const double *)b;
-    return (one > other) - (one < other);
-}
-
 typedef struct summary {
     double latency_s, latency_p95_s, call_s;
 } summary;
@@ -217,8 +212,8 @@ static double median(const double *sorted, int count) {
 
 static summary summarize(measured_clock *clock) {
     int count = clock->samples;
-    qsort(clock->latency_s, (size_t)count, sizeof(double), compare);
-    qsort(clock->call_s, (size_t)count, sizeof(double), compare);
+    qsort(clock->latency_s, (size_t)count, sizeof(double), harpe_compare_doubles);
+    qsort(clock->call_s, (size_t)count, sizeof(double), harpe_compare_doubles);
     return (summary){.latency_s = median(clock->latency_s, count),
                      .latency_p95_s = clock->latency_s[(int)ceil(0.95 * count) - 1],
                      .call_s = median(clock->call_s, count)};

@@ -20,14 +20,9 @@ static const double deviations_per_mad = 1.4826; /* of the normal distribution *
 
 /* ---- Reasons --------------------------------------------------------------------------------- */
 
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Sorts the values. */
 static double median(double *values, size_t count) {
-    qsort(values, count, sizeof *values, compare_doubles);
+    qsort(values, count, sizeof *values, harpe_compare_doubles);
     return 0.5 * (values[(count - 1) / 2] + values[count / 2]);
 }
 

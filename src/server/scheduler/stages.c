@@ -24,7 +24,7 @@ struct harpe_stages {
 
 /* ---- The job as stages ----------------------------------------------------------------------- */
 
-static bool has_frequency(const harpe_rank_info *rank, int frequency_mhz) {
+bool harpe_rank_has_frequency(const harpe_rank_info *rank, int frequency_mhz) {
     for (size_t i = 0; i < rank->available_frequency_count; i++)
         if (rank->available_frequencies_mhz[i] == frequency_mhz) return true;
     return false;
@@ -34,7 +34,8 @@ static bool has_frequency(const harpe_rank_info *rank, int frequency_mhz) {
 static void keep_common(harpe_rank_info *stage, int *frequencies_mhz, const harpe_rank_info *rank) {
     size_t kept = 0;
     for (size_t i = 0; i < stage->available_frequency_count; i++)
-        if (has_frequency(rank, frequencies_mhz[i])) frequencies_mhz[kept++] = frequencies_mhz[i];
+        if (harpe_rank_has_frequency(rank, frequencies_mhz[i]))
+            frequencies_mhz[kept++] = frequencies_mhz[i];
     stage->available_frequency_count = kept;
 }
 
@@ -167,8 +168,8 @@ static harpe_status copy_breakdown(harpe_stages *stages, const harpe_breakdown *
     return HARPE_OK;
 }
 
-static const harpe_breakdown *find_breakdown(const harpe_breakdown *list, size_t count,
-                                             const char *instruction) {
+const harpe_breakdown *harpe_find_breakdown(const harpe_breakdown *list, size_t count,
+                                            const char *instruction) {
     for (size_t i = 0; i < count; i++)
         if (strcmp(list[i].instruction, instruction) == 0) return &list[i];
     return NULL;
@@ -203,7 +204,7 @@ static harpe_status combine_breakdowns(harpe_stages *stages, const harpe_breakdo
     }
     if (*into_count != count) return fail_lengths(rank, first, "their breakdowns", error);
     for (size_t i = 0; i < count && status == HARPE_OK; i++) {
-        const harpe_breakdown *same = find_breakdown(from, count, (*into)[i].instruction);
+        const harpe_breakdown *same = harpe_find_breakdown(from, count, (*into)[i].instruction);
         status = add_breakdown(&(*into)[i], same, how, rank, first, error);
     }
     return status;

@@ -25,4 +25,11 @@ const harpe_rank_info *harpe_stages_ranks(const harpe_stages *stages);
 harpe_status harpe_stages_combine(harpe_stages *stages, const harpe_profiling_result *results,
                                   const harpe_profiling_result **combined, harpe_error *error);
 
+/* Returns the breakdown of an instruction, or NULL. */
+const harpe_breakdown *harpe_find_breakdown(const harpe_breakdown *list, size_t count,
+                                            const char *instruction);
+
+/* Returns whether a rank's GPU offers a frequency. */
+bool harpe_rank_has_frequency(const harpe_rank_info *rank, int frequency_mhz);
+
 #endif

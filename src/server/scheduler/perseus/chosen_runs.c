@@ -6,32 +6,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "server/scheduler/stages.h"
+
 enum { MEDIAN_OF_AT_LEAST = 3 };
 
 /* ---- Values ---------------------------------------------------------------------------------- */
 
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double harpe_typical_value(double *values, size_t count) {
     if (count == 0) return 0;
     if (count >= MEDIAN_OF_AT_LEAST) {
-        qsort(values, count, sizeof *values, compare_doubles);
+        qsort(values, count, sizeof *values, harpe_compare_doubles);
         return 0.5 * (values[(count - 1) / 2] + values[count / 2]);
     }
     return count == 1 ? values[0] : 0.5 * (values[0] + values[1]);
 }
 
 /* ---- Results --------------------------------------------------------------------------------- */
-
-const harpe_breakdown *harpe_find_breakdown(const harpe_breakdown *list, size_t count,
-                                            const char *instruction) {
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(list[i].instruction, instruction) == 0) return &list[i];
-    return NULL;
-}
 
 size_t harpe_longest_list(const harpe_profiling_result *results, size_t count) {
     size_t longest = 0;

@@ -32,10 +32,6 @@ typedef struct harpe_chosen_runs {
  * values. */
 double harpe_typical_value(double *values, size_t count);
 
-/* Returns the breakdown of an instruction, or NULL. */
-const harpe_breakdown *harpe_find_breakdown(const harpe_breakdown *list, size_t count,
-                                            const char *instruction);
-
 /* Returns the number of iterations of the longest list. The functions below need scratch for so
  * many values. */
 size_t harpe_longest_list(const harpe_profiling_result *results, size_t count);

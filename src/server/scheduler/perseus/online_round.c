@@ -11,6 +11,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "server/scheduler/perseus/savings.h"
+#include "server/scheduler/stages.h"
 
 typedef struct reading {
     const harpe_online_pipeline *pipeline;

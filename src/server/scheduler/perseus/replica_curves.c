@@ -345,14 +345,9 @@ bool harpe_replica_curves_point(const harpe_replica_curves *self, const harpe_sw
 
 /* ---- Comparing ------------------------------------------------------------------------------- */
 
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Returns the median; of an even number of values, the lower of the two in the middle. */
 static double lower_median(double *values, int count) {
-    qsort(values, (size_t)count, sizeof *values, compare_doubles);
+    qsort(values, (size_t)count, sizeof *values, harpe_compare_doubles);
     return values[(count - 1) / 2];
 }
 

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+
 /* The factor from a median absolute deviation to a standard deviation, for normally distributed
  * noise. */
 #define MAD_TO_DEVIATION 1.4826
@@ -30,13 +32,8 @@ double harpe_student_quantile(double freedom) {
            (79 * z9 + 776 * z7 + 1482 * z5 - 1920 * z3 - 945 * z) / (92160 * f * f * f * f);
 }
 
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median_of(double *values, size_t count) {
-    qsort(values, count, sizeof *values, compare_doubles);
+    qsort(values, count, sizeof *values, harpe_compare_doubles);
     return 0.5 * (values[(count - 1) / 2] + values[count / 2]);
 }
 

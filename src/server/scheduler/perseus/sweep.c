@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "server/scheduler/perseus/savings.h"
 #include "server/scheduler/perseus/switch_latencies.h"
+#include "server/scheduler/stages.h"
 
 enum { MISSES_MAX = 3 };
 
@@ -22,17 +23,12 @@ enum { MISSES_MAX = 3 };
 
 /* ---- Frequencies ----------------------------------------------------------------------------- */
 
-static bool has_frequency(const harpe_rank_info *rank, int frequency_mhz) {
-    for (size_t i = 0; i < rank->available_frequency_count; i++)
-        if (rank->available_frequencies_mhz[i] == frequency_mhz) return true;
-    return false;
-}
-
 /* Returns true if all ranks of a pipeline rank have the frequency. */
 static bool all_have_frequency(const harpe_rank_info *ranks, int rank_count, int pipeline_rank,
                                int frequency_mhz) {
     for (int r = 0; r < rank_count; r++)
-        if (ranks[r].pp_rank == pipeline_rank && !has_frequency(&ranks[r], frequency_mhz))
+        if (ranks[r].pp_rank == pipeline_rank &&
+            !harpe_rank_has_frequency(&ranks[r], frequency_mhz))
             return false;
     return true;
 }
