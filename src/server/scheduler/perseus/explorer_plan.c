@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "plan/problem.h"
 #include "plan/quick_plan.h"
-#include "server/scheduler/perseus/late_trials.h"
+#include "server/scheduler/perseus/trials.h"
 
 /* The exploration ends if a plan with more clocks is expected to save less than this share. */
 #define WORTHWHILE_SHARE 0.001
@@ -71,12 +71,10 @@ typedef struct planning {
     bool *flags;
     harpe_trial_choices *choices;
     harpe_trials trials;
-    size_t *clocks;                    /* planned and chosen clocks of each instruction */
-    double *seconds;                   /* scratch of the trials */
-    double *latency_s;                 /* two values per clock of each pipeline rank */
+    size_t *clocks;    /* of each instruction: planned, chosen, in the round that runs */
+    double *latency_s; /* two values per clock of each pipeline rank */
     const double **bound_s, **usual_s; /* per pipeline rank */
     size_t late_count;                 /* clocks of all pipeline ranks */
-    size_t *clock_before;              /* of each instruction, in the round that runs */
     bool guesses;                      /* a latency is not known, so a guess counts */
     double allowed_s;                  /* the time that the terms allow */
     double fastest_s;
@@ -310,34 +308,25 @@ static void scale_bounds(planning *self) {
 }
 
 /* Finds how long changes of the clock may take. */
-static harpe_late_gpus find_late_gpus(planning *self, double guess_s) {
+static void find_latencies(planning *self, double guess_s) {
     const harpe_explorer *explorer = self->explorer;
     const harpe_online_latencies *latencies = explorer->latencies;
-    const harpe_online_pipeline *pipeline = explorer->pipeline;
     bool is_unknown = harpe_online_latencies_are_unknown(latencies);
     double usual_s = is_unknown ? fmin(guess_s, USUAL_LATENCY_S) : 0;
     double *bound = self->latency_s, *usual = bound + self->late_count;
     self->guesses = false;
-    for (int p = 0; p < pipeline->rank_count; p++) {
+    for (int p = 0; p < explorer->pipeline->rank_count; p++) {
         const harpe_sweep_clocks *clocks = &explorer->sweep->clocks[p];
         self->bound_s[p] = bound;
         self->usual_s[p] = usual;
-        for (size_t c = 0; c < clocks->count; c++) {
-            *bound = harpe_online_latencies_bound_s(latencies, p, clocks->mhz[c], guess_s);
-            self->guesses |= *bound++ == guess_s;
-            *usual++ = harpe_online_latencies_bound_s(latencies, p, clocks->mhz[c], usual_s);
+        for (size_t c = 0; c < clocks->count && self->trials.is_late; c++) {
+            bound[c] = harpe_online_latencies_bound_s(latencies, p, clocks->mhz[c], guess_s);
+            usual[c] = harpe_online_latencies_bound_s(latencies, p, clocks->mhz[c], usual_s);
+            self->guesses |= bound[c] == guess_s;
         }
+        bound += clocks->count;
+        usual += clocks->count;
     }
-    return (harpe_late_gpus){pipeline->rank_count, pipeline->rank_offset, self->bound_s,
-                             self->usual_s, self->clock_before};
-}
-
-static void find_clocks_before(planning *self) {
-    const harpe_explorer *explorer = self->explorer;
-    const int *mhz = self->terms->ran_mhz ? self->terms->ran_mhz : explorer->frequency_mhz;
-    for (size_t i = 0; i < explorer->pipeline->instruction_count; i++)
-        self->clock_before[i] =
-            index_of(curve_of(self, (size_t)explorer->pipeline->entry_of[i]), mhz[i]);
 }
 
 /* Returns true if the highest clocks take longer than `limit_s` because the changes to them are
@@ -346,25 +335,18 @@ static void find_clocks_before(planning *self) {
 static bool are_highest_late(const planning *self, double limit_s) {
     bool had_lower = false;
     for (size_t i = 0; i < self->explorer->pipeline->instruction_count; i++)
-        had_lower |= self->clock_before[i] > 0;
+        had_lower |= self->trials.clock_before[i] > 0;
     return had_lower && self->explorer->next_promised_s > limit_s * (1 + 1e-9);
 }
 
-static harpe_status place_within(planning *self, double limit_s, size_t *placed,
-                                 harpe_error *error) {
-    *placed = 0;
-    if (!may_be_late(self->explorer)) {
-        *placed = harpe_trials_place(&self->trials, limit_s, limit_s);
-        return HARPE_OK;
-    }
+static harpe_status place_within(planning *self, double limit_s, harpe_error *error) {
     harpe_status status = HARPE_OK;
-    find_clocks_before(self);
     self->guesses = true;
-    for (int i = 0; i < LATENCY_GUESSES && self->guesses && *placed == 0; i++) {
-        harpe_late_gpus gpus = find_late_gpus(self, UNKNOWN_LATENCIES_S[i]);
-        status = self->probes
-                     ? harpe_late_trials_probe(&self->trials, &gpus, limit_s, placed, error)
-                     : harpe_late_trials_place(&self->trials, &gpus, limit_s, placed, error);
+    self->trials.placed = 0;
+    for (int i = 0; i < LATENCY_GUESSES && self->guesses && self->trials.placed == 0; i++) {
+        find_latencies(self, UNKNOWN_LATENCIES_S[i]);
+        status = self->probes ? harpe_trials_probe(&self->trials, limit_s, error)
+                              : harpe_trials_place(&self->trials, limit_s, error);
         if (status != HARPE_OK) break;
     }
     return status;
@@ -422,25 +404,22 @@ static bool trust_siblings(planning *self) {
     return has_changed;
 }
 
-static harpe_status place_trials(planning *self, double limit_s, size_t *placed,
-                                 harpe_error *error) {
+static harpe_status place_trials(planning *self, double limit_s, harpe_error *error) {
     harpe_status status = HARPE_OK;
     double present = 1;
-    *placed = 0;
-    for (int i = 0; i < BREAK_GUESSES && *placed == 0 && status == HARPE_OK; i++) {
+    for (int i = 0; i < BREAK_GUESSES && self->trials.placed == 0 && status == HARPE_OK; i++) {
         if (BREAK_SHARES[i] < self->time_share) continue;
         widen_bounds(self, (1 + BREAK_SHARES[i]) / present);
         present = 1 + BREAK_SHARES[i];
-        status = place_within(self, limit_s, placed, error);
+        status = place_within(self, limit_s, error);
     }
-    if (status == HARPE_OK && *placed == 0 && trust_siblings(self))
-        status = place_within(self, limit_s, placed, error);
+    if (status == HARPE_OK && self->trials.placed == 0 && trust_siblings(self))
+        status = place_within(self, limit_s, error);
     return status;
 }
 
 /* Places the trials, and makes the schedule of the round. */
-static harpe_status compose(planning *self, const harpe_problem *problem, size_t *placed,
-                            harpe_error *error) {
+static harpe_status compose(planning *self, const harpe_problem *problem, harpe_error *error) {
     harpe_explorer *explorer = self->explorer;
     const harpe_online_pipeline *pipeline = explorer->pipeline;
     size_t count = pipeline->instruction_count;
@@ -448,27 +427,30 @@ static harpe_status compose(planning *self, const harpe_problem *problem, size_t
     double limit_s = fmax(self->allowed_s, self->fastest_s * (1 + spare));
     if (explorer->undisturbed_s > 0) limit_s = limit_beside_straggler_s(self, spare);
     scale_bounds(self);
-    self->trials = (harpe_trials){
-        .dag = &problem->dag,
-        .entry_of = pipeline->entry_of,
-        .entries = self->choices,
-        .entry_count = pipeline->entry_count,
-        .first_entry = explorer->rounds % pipeline->entry_count,
-        .clock = self->clocks + count,
-        .planned = self->clocks,
-        .duration_s = self->seconds,
-        .earliest_end_s = self->seconds + count,
-        .latest_end_s = self->seconds + 2 * count,
-        .is_trial = self->flags,
-        .scratch = self->clocks + 2 * count,
-    };
-    harpe_status status = place_trials(self, limit_s, placed, error);
+    const int *mhz = self->terms->ran_mhz ? self->terms->ran_mhz : explorer->frequency_mhz;
+    for (size_t i = 0; i < count; i++)
+        self->clocks[2 * count + i] =
+            index_of(curve_of(self, (size_t)pipeline->entry_of[i]), mhz[i]);
+    self->trials = (harpe_trials){.dag = &problem->dag,
+                                  .entry_of = pipeline->entry_of,
+                                  .entries = self->choices,
+                                  .entry_count = pipeline->entry_count,
+                                  .first_entry = explorer->rounds % pipeline->entry_count,
+                                  .planned = self->clocks,
+                                  .rank_count = pipeline->rank_count,
+                                  .is_late = may_be_late(explorer),
+                                  .rank_offset = pipeline->rank_offset,
+                                  .latency_s = self->bound_s,
+                                  .usual_s = self->usual_s,
+                                  .clock_before = self->clocks + 2 * count,
+                                  .clock = self->clocks + count};
+    harpe_status status = place_trials(self, limit_s, error);
     if (status != HARPE_OK) return status;
     for (size_t i = 0; i < count; i++)
         explorer->next_mhz[i] =
             curve_of(self, (size_t)pipeline->entry_of[i])->mhz[self->trials.clock[i]];
-    explorer->next_promised_s = harpe_trials_length_s(&self->trials);
-    self->is_blocked = *placed == 0 && are_highest_late(self, limit_s);
+    explorer->next_promised_s = self->trials.length_s;
+    self->is_blocked = self->trials.placed == 0 && are_highest_late(self, limit_s);
     return HARPE_OK;
 }
 
@@ -503,9 +485,8 @@ static harpe_status explore(planning *self, bool *is_finished, harpe_error *erro
              e++)
             may_end =
                 may_end && (curve_of(self, e)->count < 2 || lowest_observed(curve_of(self, e)) > 0);
-        size_t placed = 0;
-        if (!may_end && !is_over) status = compose(self, target.problem, &placed, error);
-        *is_finished = placed == 0 && !self->is_blocked;
+        if (!may_end && !is_over) status = compose(self, target.problem, error);
+        *is_finished = self->trials.placed == 0 && !self->is_blocked;
     }
     free_solution(&target);
     free_solution(&measured);
@@ -520,11 +501,9 @@ static void end(planning *self) {
     free(self->flags);
     free(self->choices);
     free(self->clocks);
-    free(self->seconds);
     free(self->latency_s);
     free(self->bound_s);
     free(self->usual_s);
-    free(self->clock_before);
 }
 
 static bool begin(planning *self) {
@@ -533,7 +512,7 @@ static bool begin(planning *self) {
     size_t rows = row_limit(self), at = 0;
     self->known = harpe_calloc(entries, sizeof *self->known);
     self->block = harpe_calloc(rows, sizeof *self->block);
-    self->flags = harpe_calloc(count + 3 * rows, sizeof *self->flags);
+    self->flags = harpe_calloc(3 * rows, sizeof *self->flags);
     self->choices = harpe_calloc(entries, sizeof *self->choices);
     self->clocks = harpe_calloc(3 * count, sizeof *self->clocks);
     size_t ranks = (size_t)pipeline->rank_count;
@@ -541,18 +520,16 @@ static bool begin(planning *self) {
     self->latency_s = harpe_calloc(2 * self->late_count, sizeof *self->latency_s);
     self->bound_s = harpe_calloc(ranks, sizeof *self->bound_s);
     self->usual_s = harpe_calloc(ranks, sizeof *self->usual_s);
-    self->clock_before = harpe_calloc(count, sizeof *self->clock_before);
-    self->seconds = harpe_calloc(3 * count, sizeof *self->seconds);
     if (!self->known || !self->block || !self->flags || !self->choices || !self->clocks ||
-        !self->seconds || !self->latency_s || !self->bound_s || !self->usual_s ||
-        !self->clock_before)
+        !self->latency_s || !self->bound_s || !self->usual_s)
         return false;
     for (size_t e = 0; e < entries; e++) {
-        bool *flags = self->flags + count + 3 * at;
+        bool *flags = self->flags + 3 * at;
         size_t clocks = curve_of(self, e)->count;
         int p = pipeline->entries[e].pipeline_rank;
         self->known[e] = self->block + at;
-        self->choices[e] = (harpe_trial_choices){.count = clocks,
+        self->choices[e] = (harpe_trial_choices){.rank = p,
+                                                 .count = clocks,
                                                  .estimates = self->known[e],
                                                  .waiting_w = self->terms->blocking_power_w[p] *
                                                               self->terms->gpus_per_stage,
@@ -617,11 +594,10 @@ static harpe_status make_probe(planning *self, harpe_error *error) {
     if (status != HARPE_OK) return status;
     self->fastest_s = highest.fastest_s;
     self->probes = true;
-    size_t placed;
     if (self->explorer->looks > 0)
         self->explorer->undisturbed_s = highest.fastest_s;
     else
-        status = compose(self, highest.problem, &placed, error);
+        status = compose(self, highest.problem, error);
     free_solution(&highest);
     return status;
 }

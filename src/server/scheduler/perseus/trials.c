@@ -1,171 +1,428 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Slack is the latest end of an instruction minus its earliest end. A run may become longer by its
- * slack. In the second part, nodes take slack in topological order: the earliest end of a node
- * contains what the nodes before it have taken, and its latest end assumes the present durations of
- * the nodes after it. So no node takes what another has taken. */
+/* Tries changes of the clocks one after the other. A change is kept if the longest path of all
+ * durations stays within the limit. A run may become longer by its slack: the time by which the
+ * longest path through it is shorter than the limit. */
 #include "server/scheduler/perseus/trials.h"
 
 #include <math.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/error.h"
 
 /* Differences of this size come from the order of additions. */
 #define ROUNDING 1e-9
+/* A change that is shorter than this share of an instruction does not disturb its measurement. */
+#define BRIEF_SHARE 0.08
+/* The long block of a probe; the clock must get there before it ends: an assumption. */
+#define PROBE_S 0.25
+/* Blocks that are tried for one trial. */
+enum { MOST_PLACES = 6 };
 
-static double upper_s(const harpe_trials *trials, int32_t node, size_t clock) {
-    return trials->entries[trials->entry_of[node]].estimates[clock].upper_s;
+typedef struct placing {
+    harpe_trials *trials;
+    harpe_arena arena;
+    double most_s;                   /* the longest that the iteration may take */
+    double *time_s, *end_s, *tail_s; /* [node]: of the present clocks */
+    double *old_time_s;              /* [node]: before the present change */
+    double *new_end_s, *new_tail_s;  /* [node]: after it */
+    size_t *old_clock;               /* [node]: before it */
+    bool *is_trial;                  /* [node] */
+    bool *was_tried;                 /* [node]: for the present trial */
+    size_t work_end;                 /* the steps that are permitted */
+} placing;
+
+/* Nodes of a rank that follow each other. */
+typedef struct block {
+    int rank;
+    size_t first, end;
+} block;
+
+static bool may_work(const placing *self) { return self->trials->work < self->work_end; }
+
+/* Permits a part of the steps that are left. */
+static void permit(placing *self, size_t parts) {
+    size_t done = self->trials->work;
+    self->work_end = done;
+    if (done < HARPE_TRIALS_WORK) self->work_end += (HARPE_TRIALS_WORK - done) / parts;
 }
 
-static double duration_at(const harpe_trials *trials, int32_t node, size_t clock) {
-    const harpe_clock_estimate *estimates = trials->entries[trials->entry_of[node]].estimates;
-    /* Noise of the highest clock's time is in the limit as well, because both have this time. */
-    return clock == 0 ? estimates[0].time_s
-                      : fmax(upper_s(trials, node, clock), estimates[0].time_s);
+/* ---- Durations ------------------------------------------------------------------------------- */
+
+static harpe_trial_choices *choices_of(const placing *self, size_t node) {
+    return &self->trials->entries[self->trials->entry_of[node]];
 }
 
-static double earliest_start_s(const harpe_trials *trials, int32_t node) {
-    const harpe_dag *dag = trials->dag;
-    double start_s = 0;
-    for (int32_t a = dag->first_arc_into[node]; a < dag->first_arc_into[node + 1]; a++)
-        start_s = fmax(start_s, trials->earliest_end_s[dag->arc_from[a]]);
-    return start_s;
+/* Returns the shortest time that a node takes at any clock. */
+static double shortest_s(const placing *self, size_t node) {
+    return choices_of(self, node)->estimates[0].lower_s;
 }
 
-double harpe_trials_length_s(const harpe_trials *trials) {
-    double length_s = 0;
-    for (int32_t k = 0; k < trials->dag->node_count; k++) {
-        int32_t node = trials->dag->topological_order[k];
-        trials->earliest_end_s[node] = earliest_start_s(trials, node) + trials->duration_s[node];
-        length_s = fmax(length_s, trials->earliest_end_s[node]);
-    }
-    return length_s;
+/* Noise of the highest clock's time is in the limit as well, because both have this time. */
+static double own_s(const harpe_trial_choices *choices, size_t clock) {
+    const harpe_clock_estimate *estimates = choices->estimates;
+    return clock == 0 ? estimates[0].time_s : fmax(estimates[clock].upper_s, estimates[0].time_s);
 }
 
-void harpe_trials_find_latest_ends(const harpe_trials *trials, double limit_s) {
-    const harpe_dag *dag = trials->dag;
-    for (int32_t i = 0; i < dag->node_count; i++)
-        trials->latest_end_s[i] = limit_s;
-    for (int32_t k = dag->node_count; k-- > 0;) {
-        int32_t node = dag->topological_order[k];
-        double start_s = trials->latest_end_s[node] - trials->duration_s[node];
-        for (int32_t a = dag->first_arc_into[node]; a < dag->first_arc_into[node + 1]; a++) {
-            double *latest_s = &trials->latest_end_s[dag->arc_from[a]];
-            if (start_s < *latest_s) *latest_s = start_s;
+/* What a GPU may be doing when an instruction begins. */
+typedef struct gpu_state {
+    size_t clock;  /* the last one that was asked for */
+    size_t lowest; /* the lowest clock that may still be in effect from before that */
+    double held_s; /* the clock was asked for at least so long ago */
+} gpu_state;
+
+/* Returns the longest time of a node. It may run at an earlier clock until its own is there. */
+static double longest_s(const placing *self, int rank, size_t node, const gpu_state *state) {
+    const harpe_trial_choices *choices = choices_of(self, node);
+    double own = own_s(choices, state->clock);
+    double late_s = self->trials->latency_s[rank][state->clock] - state->held_s;
+    size_t lowest = state->lowest < choices->count ? state->lowest : choices->count - 1;
+    if (late_s <= 0 || lowest <= state->clock) return own;
+    double low_s = own_s(choices, lowest);
+    return low_s > own ? own + fmin(late_s, low_s) * (1 - own / low_s) : own;
+}
+
+/* Finds the longest times of a rank's nodes. Goes twice through the round before, because its
+ * iterations follow each other, and then through the first iteration of the round and a later one.
+ * A request is carried out at the latest when it has held for the latency of its clock, and then
+ * no earlier clock matters. */
+static void find_times(placing *self, int rank) {
+    const harpe_trials *trials = self->trials;
+    size_t first = trials->rank_offset[rank], end = trials->rank_offset[rank + 1];
+    size_t last = trials->clock_before[end - 1];
+    gpu_state state = {last, last, INFINITY};
+    for (int iteration = -2; iteration < 2; iteration++) {
+        const size_t *clock = iteration < 0 ? trials->clock_before : trials->clock;
+        for (size_t i = first; i < end; i++) {
+            if (clock[i] != state.clock) {
+                bool is_there = state.held_s >= trials->latency_s[rank][state.clock];
+                if (is_there || state.clock > state.lowest) state.lowest = state.clock;
+                state.clock = clock[i];
+                state.held_s = 0;
+            }
+            if (iteration == 0) self->time_s[i] = longest_s(self, rank, i, &state);
+            if (iteration == 1)
+                self->time_s[i] = fmax(self->time_s[i], longest_s(self, rank, i, &state));
+            state.held_s += shortest_s(self, i);
         }
     }
+    self->trials->work += 4 * (end - first);
+}
+
+/* ---- Changes --------------------------------------------------------------------------------- */
+
+/* Returns a block that ends with `node` and whose clock is there when `node` begins. At the begin
+ * of the rank, it ends later, so that its last nodes have the clock. */
+static block block_at(const placing *self, int rank, size_t node, double least_s) {
+    const size_t *offset = self->trials->rank_offset;
+    double time_s = 0;
+    block found = {rank, node, node + 1};
+    if (least_s <= BRIEF_SHARE * shortest_s(self, node)) return found;
+    while (found.first > offset[rank] && time_s < least_s)
+        time_s += shortest_s(self, --found.first);
+    while (found.end < offset[rank + 1] && time_s < least_s)
+        time_s += shortest_s(self, found.end++);
+    self->trials->work += found.end - found.first;
+    return found;
+}
+
+/* Returns false if a node that became longer has too little slack for it. If another became
+ * shorter, this is not known. */
+static bool may_fit(const placing *self, size_t first, size_t end) {
+    bool fits = true;
+    for (size_t i = first; i < end; i++) {
+        double path_s = self->end_s[i] + self->tail_s[i],
+               added_s = self->time_s[i] - self->old_time_s[i];
+        if (added_s < 0) return true;
+        if (added_s > 0 && path_s + added_s > self->most_s) fits = false;
+    }
+    return fits;
+}
+
+static size_t rank_length(const placing *self, int rank) {
+    return self->trials->rank_offset[rank + 1] - self->trials->rank_offset[rank];
+}
+
+/* Keeps the clocks and times of a rank, before a change. */
+static void remember(placing *self, int rank) {
+    size_t first = self->trials->rank_offset[rank], count = rank_length(self, rank);
+    memcpy(self->old_clock + first, self->trials->clock + first, count * sizeof *self->old_clock);
+    memcpy(self->old_time_s + first, self->time_s + first, count * sizeof *self->old_time_s);
+}
+
+static void take_back(placing *self, int rank) {
+    size_t first = self->trials->rank_offset[rank], count = rank_length(self, rank);
+    memcpy(self->trials->clock + first, self->old_clock + first, count * sizeof *self->old_clock);
+    memcpy(self->time_s + first, self->old_time_s + first, count * sizeof *self->old_time_s);
+}
+
+/* Gives a block a clock. Trials keep theirs, and nodes whose clock is lower if `keeps_lower`. */
+static void set_clock(placing *self, block wanted, size_t clock, bool keeps_lower) {
+    size_t *own = self->trials->clock;
+    remember(self, wanted.rank);
+    for (size_t i = wanted.first; i < wanted.end; i++) {
+        size_t most = choices_of(self, i)->count - 1, new = clock < most ? clock : most;
+        if (!self->is_trial[i] && !(keeps_lower && new < own[i])) own[i] = new;
+    }
+}
+
+/* Returns the length of the iteration after a change of a rank; INFINITY: it does not fit. */
+static double changed_s(placing *self, int rank) {
+    const harpe_dag *dag = self->trials->dag;
+    size_t first = self->trials->rank_offset[rank];
+    find_times(self, rank);
+    if (!may_fit(self, first, first + rank_length(self, rank))) return INFINITY;
+    self->trials->work += 2 * ((size_t)dag->node_count + (size_t)dag->arc_count);
+    return harpe_dag_run(dag, self->time_s, self->new_end_s, self->new_tail_s);
+}
+
+/* Keeps a change of a rank if the iteration fits and there is work left. */
+static bool keep(placing *self, int rank) {
+    double length_s = may_work(self) ? changed_s(self, rank) : INFINITY;
+    if (length_s > self->most_s) {
+        take_back(self, rank);
+        return false;
+    }
+    double *end_s = self->end_s, *tail_s = self->tail_s;
+    self->end_s = self->new_end_s;
+    self->tail_s = self->new_tail_s;
+    self->new_end_s = end_s;
+    self->new_tail_s = tail_s;
+    self->trials->length_s = length_s;
+    return true;
+}
+
+static bool try_block(placing *self, block wanted, size_t clock, bool keeps_lower) {
+    set_clock(self, wanted, clock, keeps_lower);
+    return keep(self, wanted.rank);
 }
 
 /* ---- Trials ---------------------------------------------------------------------------------- */
 
-/* Returns the node of the entry that can become longest, or -1 if all are trials. */
-static int32_t roomiest(const harpe_trials *trials, int entry) {
-    int32_t best = -1;
-    double best_s = -INFINITY;
-    for (int32_t i = 0; i < trials->dag->node_count; i++) {
-        if (trials->entry_of[i] != entry || trials->is_trial[i]) continue;
-        double room_s = trials->latest_end_s[i] - trials->earliest_end_s[i];
-        if (room_s > best_s) {
-            best = i;
-            best_s = room_s;
-        }
+static bool is_free(const placing *self, block wanted) {
+    for (size_t i = wanted.first; i < wanted.end; i++)
+        if (self->is_trial[i]) return false;
+    return true;
+}
+
+static void mark(placing *self, block made, size_t clock) {
+    self->trials->placed++;
+    for (size_t i = made.first; i < made.end; i++) {
+        self->is_trial[i] = true;
+        if (clock < choices_of(self, i)->count) choices_of(self, i)->is_placed[clock] = true;
+    }
+}
+
+/* Returns the node of the entry with the most slack that was not tried and is no trial; `end`: none
+ * is left. */
+static size_t roomiest(const placing *self, int entry, size_t first, size_t end) {
+    size_t best = end;
+    double least_s = INFINITY;
+    self->trials->work += end - first;
+    for (size_t i = first; i < end; i++) {
+        double path_s = self->end_s[i] + self->tail_s[i];
+        if (self->trials->entry_of[i] != entry || self->is_trial[i] || self->was_tried[i] ||
+            path_s >= least_s)
+            continue;
+        best = i;
+        least_s = path_s;
     }
     return best;
 }
 
-static bool is_useful(const harpe_trial_choices *choices, size_t clock) {
-    return (choices->is_wanted[clock] || choices->is_wanted_most[clock]) &&
-           !choices->is_placed[clock];
-}
-
-/* Tries a clock of an entry in one run. Returns true if the run has this clock, or one above it. */
-static bool place(harpe_trials *trials, int entry, size_t wanted, double limit_s) {
-    harpe_trial_choices *choices = &trials->entries[entry];
-    int32_t node = roomiest(trials, entry);
-    if (node < 0) return false;
-    double room_s = trials->latest_end_s[node] - trials->earliest_end_s[node];
-    double most_s = (trials->duration_s[node] + room_s) * (1 + ROUNDING);
-    for (size_t c = wanted; c > 0; c--) {
-        if (!is_useful(choices, c) || duration_at(trials, node, c) > most_s) continue;
-        trials->clock[node] = c;
-        trials->duration_s[node] = duration_at(trials, node, c);
-        trials->is_trial[node] = choices->is_placed[c] = true;
-        (void)harpe_trials_length_s(trials);
-        harpe_trials_find_latest_ends(trials, limit_s);
+/* Tries a clock of an entry at some places of its rank. */
+static bool place_clock(placing *self, int entry, size_t clock) {
+    int rank = self->trials->entries[entry].rank;
+    size_t first = self->trials->rank_offset[rank], end = self->trials->rank_offset[rank + 1];
+    memset(self->was_tried + first, 0, (end - first) * sizeof *self->was_tried);
+    for (int tries = 0; tries < MOST_PLACES; tries++) {
+        size_t i = roomiest(self, entry, first, end);
+        if (i == end) return false;
+        self->was_tried[i] = true;
+        block wanted = block_at(self, rank, i, self->trials->usual_s[rank][clock]);
+        if (!is_free(self, wanted) || !try_block(self, wanted, clock, false)) continue;
+        mark(self, wanted, clock);
         return true;
     }
     return false;
 }
 
+/* Tries a clock, or the lowest useful one above it that fits. */
+static void place(placing *self, int entry, size_t wanted) {
+    const harpe_trial_choices *choices = &self->trials->entries[entry];
+    for (size_t c = wanted; c > 0; c--) {
+        bool is_useful =
+            (choices->is_wanted[c] || choices->is_wanted_most[c]) && !choices->is_placed[c];
+        if (is_useful && place_clock(self, entry, c)) return;
+    }
+}
+
 /* The entries take turns, so that each gets a part of the slack. */
-static size_t place_all(harpe_trials *trials, double limit_s) {
-    size_t placed = 0;
-    bool has_placed = true;
-    for (size_t turn = 0; has_placed; turn++) {
-        has_placed = false;
+static void place_all(placing *self) {
+    const harpe_trials *trials = self->trials;
+    bool has_more = true;
+    for (size_t turn = 0; has_more && may_work(self); turn++) {
+        has_more = false;
         for (size_t k = 0; k < trials->entry_count; k++) {
             size_t e = (trials->first_entry + k) % trials->entry_count, seen = 0;
-            const harpe_trial_choices *choices = &trials->entries[e];
-            for (size_t c = 1; c < choices->count; c++) {
-                if (!choices->is_wanted_most[c] || seen++ != turn) continue;
-                has_placed = true;
-                placed += !choices->is_placed[c] && place(trials, (int)e, c, limit_s);
+            for (size_t c = 1; c < trials->entries[e].count; c++) {
+                if (!trials->entries[e].is_wanted_most[c] || seen++ != turn) continue;
+                has_more = true;
+                if (!trials->entries[e].is_placed[c]) place(self, (int)e, c);
                 break;
             }
         }
     }
-    return placed;
 }
 
 /* ---- Saving energy --------------------------------------------------------------------------- */
 
-static double cost_j(const harpe_trial_choices *choices, size_t clock) {
-    const harpe_clock_estimate *estimate = &choices->estimates[clock];
-    return estimate->energy_j - choices->waiting_w * estimate->time_s;
-}
-
-/* Returns the cheapest clock between the highest and the planned one that was observed and takes at
- * most `most_s`. */
-static size_t cheapest_within(const harpe_trials *trials, int32_t node, double most_s) {
-    const harpe_trial_choices *choices = &trials->entries[trials->entry_of[node]];
+/* Returns the clock, down to `most`, at which the block saves the most energy; 0: none saves
+ * energy. Trials, and runs that are lower already, keep their clocks, and the others get only
+ * clocks that were observed. */
+static size_t clock_for(const placing *self, block wanted, size_t most) {
     size_t best = 0;
-    for (size_t c = 1; c <= trials->planned[node]; c++)
-        if (isfinite(choices->estimates[c].error) && duration_at(trials, node, c) <= most_s &&
-            cost_j(choices, c) < cost_j(choices, best))
+    double best_j = 0;
+    for (size_t c = 1; c <= most; c++) {
+        double saved_j = 0;
+        for (size_t i = wanted.first; i < wanted.end; i++) {
+            const harpe_trial_choices *choices = choices_of(self, i);
+            size_t own = self->trials->clock[i];
+            const harpe_clock_estimate *now = &choices->estimates[own];
+            const harpe_clock_estimate *then =
+                &choices->estimates[c < choices->count ? c : choices->count - 1];
+            if (self->is_trial[i] || c <= own) continue;
+            saved_j +=
+                now->energy_j - then->energy_j - choices->waiting_w * (now->time_s - then->time_s);
+            if (!isfinite(then->error)) saved_j = -INFINITY;
+        }
+        if (saved_j > best_j) {
             best = c;
+            best_j = saved_j;
+        }
+    }
+    self->trials->work += most * (wanted.end - wanted.first);
     return best;
 }
 
-static void save_energy(harpe_trials *trials, double limit_s) {
-    const harpe_dag *dag = trials->dag;
-    harpe_trials_find_latest_ends(trials, limit_s);
-    for (int32_t k = 0; k < dag->node_count; k++) {
-        int32_t node = dag->topological_order[k];
-        double start_s = earliest_start_s(trials, node);
-        double most_s = trials->latest_end_s[node] - start_s;
-        if (!trials->is_trial[node]) {
-            size_t clock = cheapest_within(trials, node, most_s);
-            if (duration_at(trials, node, clock) > trials->duration_s[node]) {
-                trials->clock[node] = clock;
-                trials->duration_s[node] = duration_at(trials, node, clock);
-            } else if (clock > 0 && duration_at(trials, node, clock) <= trials->duration_s[node]) {
-                trials->clock[node] = clock; /* a lower clock that takes no longer */
-            }
-        }
-        trials->earliest_end_s[node] = start_s + trials->duration_s[node];
+/* Lowers the clock of a block: to the one that saves the most energy, or else to one between it and
+ * the highest. */
+static void lower(placing *self, block wanted, size_t parts) {
+    size_t lowest = 0;
+    for (size_t i = wanted.first; i < wanted.end; i++)
+        if (self->trials->planned[i] > lowest) lowest = self->trials->planned[i];
+    size_t clock = clock_for(self, wanted, lowest);
+    while (clock > 0 && !try_block(self, wanted, clock, true))
+        clock = clock_for(self, wanted, clock - 1 - (clock - 1) / parts);
+}
+
+/* Lowers each node of a block to its own clock if the iteration then fits, or else those of its
+ * halves, if changes are immediate. */
+static void lower_each(placing *self, block wanted) {
+    size_t middle = wanted.first + (wanted.end - wanted.first) / 2;
+    if (middle == wanted.first) {
+        lower(self, wanted, 4);
+        return;
+    }
+    remember(self, wanted.rank);
+    for (size_t i = wanted.first; i < wanted.end; i++) {
+        size_t clock = clock_for(self, (block){wanted.rank, i, i + 1}, self->trials->planned[i]);
+        if (clock > 0) self->trials->clock[i] = clock;
+    }
+    if (keep(self, wanted.rank) || !may_work(self)) return;
+    lower_each(self, (block){wanted.rank, wanted.first, middle});
+    lower_each(self, (block){wanted.rank, middle, wanted.end});
+}
+
+static void lower_all(placing *self) {
+    const harpe_trials *trials = self->trials;
+    const size_t *offset = trials->rank_offset;
+    for (int rank = 0; rank < trials->rank_count && !trials->is_late; rank++)
+        lower_each(self, (block){rank, offset[rank], offset[rank + 1]});
+    /* A whole rank at one clock changes nothing during the iteration. */
+    for (int rank = 0; rank < trials->rank_count && trials->is_late; rank++)
+        lower(self, (block){rank, offset[rank], offset[rank + 1]}, SIZE_MAX);
+    for (int rank = 0; rank < trials->rank_count && trials->is_late; rank++) {
+        permit(self, (size_t)(trials->rank_count - rank));
+        for (size_t i = offset[rank]; i < offset[rank + 1] && may_work(self); i++)
+            lower(self, block_at(self, rank, i, trials->usual_s[rank][trials->planned[i]]), 4);
     }
 }
 
-size_t harpe_trials_place(harpe_trials *trials, double trial_limit_s, double plan_limit_s) {
-    for (int32_t i = 0; i < trials->dag->node_count; i++) {
+/* ---- The whole round ------------------------------------------------------------------------- */
+
+/* Begins with the highest clocks. */
+static harpe_status begin(placing *self, harpe_trials *trials, double limit_s, harpe_error *error) {
+    size_t count = (size_t)trials->dag->node_count;
+    *self = (placing){.trials = trials};
+    double **seconds[] = {&self->time_s,     &self->end_s,     &self->tail_s,
+                          &self->old_time_s, &self->new_end_s, &self->new_tail_s};
+    for (size_t k = 0; k < sizeof seconds / sizeof *seconds; k++) {
+        *seconds[k] = harpe_arena_alloc(&self->arena, count, sizeof **seconds[k]);
+        if (!*seconds[k]) return harpe_fail_memory(error);
+    }
+    self->old_clock = harpe_arena_alloc(&self->arena, count, sizeof *self->old_clock);
+    self->is_trial = harpe_arena_alloc(&self->arena, count, sizeof *self->is_trial);
+    self->was_tried = harpe_arena_alloc(&self->arena, count, sizeof *self->was_tried);
+    if (!self->old_clock || !self->is_trial || !self->was_tried) return harpe_fail_memory(error);
+    for (size_t i = 0; i < count; i++) {
         trials->clock[i] = 0;
-        trials->is_trial[i] = false;
-        trials->duration_s[i] = duration_at(trials, i, 0);
+        self->time_s[i] = own_s(choices_of(self, i), 0);
     }
     for (size_t e = 0; e < trials->entry_count; e++)
         for (size_t c = 0; c < trials->entries[e].count; c++)
             trials->entries[e].is_placed[c] = false;
-    double length_s = harpe_trials_length_s(trials);
-    harpe_trials_find_latest_ends(trials, fmax(trial_limit_s, length_s));
-    size_t placed = place_all(trials, fmax(trial_limit_s, length_s));
-    length_s = harpe_trials_length_s(trials);
-    save_energy(trials, fmax(plan_limit_s, length_s));
-    return placed;
+    double highest_s = harpe_dag_run(trials->dag, self->time_s, self->end_s, self->tail_s);
+    self->most_s = fmax(limit_s, highest_s) * (1 + ROUNDING);
+    for (int rank = 0; rank < trials->rank_count; rank++)
+        find_times(self, rank);
+    trials->length_s = harpe_dag_run(trials->dag, self->time_s, self->end_s, self->tail_s);
+    trials->placed = trials->work = 0;
+    return HARPE_OK;
+}
+
+harpe_status harpe_trials_place(harpe_trials *trials, double limit_s, harpe_error *error) {
+    placing self;
+    harpe_status status = begin(&self, trials, limit_s, error);
+    if (status == HARPE_OK) {
+        permit(&self, 2);
+        place_all(&self);
+        permit(&self, 2);
+        lower_all(&self);
+    }
+    harpe_arena_free(&self.arena);
+    return status;
+}
+
+/* Gives a block of at least `least_s` the next lower clock where the iteration stays shortest. */
+static void probe(placing *self, int rank, double least_s) {
+    size_t first = self->trials->rank_offset[rank], end = self->trials->rank_offset[rank + 1];
+    size_t step = end - first > MOST_PLACES ? (end - first) / MOST_PLACES : 1;
+    block best = {rank, 0, 0};
+    double best_s = INFINITY;
+    for (size_t i = end; i > first && may_work(self); i -= i - first > step ? step : i - first) {
+        block wanted = block_at(self, rank, i - 1, least_s);
+        if (!is_free(self, wanted)) continue;
+        set_clock(self, wanted, 1, false);
+        double length_s = changed_s(self, rank);
+        take_back(self, rank);
+        if (length_s < best_s) {
+            best = wanted;
+            best_s = length_s;
+        }
+    }
+    if (best.end > 0 && try_block(self, best, 1, false)) mark(self, best, 1);
+}
+
+harpe_status harpe_trials_probe(harpe_trials *trials, double limit_s, harpe_error *error) {
+    placing self;
+    harpe_status status = begin(&self, trials, limit_s, error);
+    permit(&self, 1);
+    for (int rank = trials->rank_count; status == HARPE_OK && rank-- > 0;) {
+        if (choices_of(&self, trials->rank_offset[rank])->count < 2) continue;
+        probe(&self, rank, 0);
+        probe(&self, rank, PROBE_S);
+    }
+    harpe_arena_free(&self.arena);
+    return status;
 }

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Places trials of clocks into the slack of a pipeline. Every duration is an upper bound, so the
- * iteration cannot take longer than the limit. This code knows instructions only by numbers: it
- * depends neither on measurements nor on jobs. */
+ * iteration cannot take longer than the limit. After a request for a clock, a GPU may keep its old
+ * clock for some time, and instructions in this time take as long as at the old clock. A trial is
+ * therefore a block of consecutive instructions that lasts longer than the change of the clock: one
+ * instruction, if changes are immediate. This code knows instructions only by numbers: it depends
+ * neither on measurements nor on jobs. */
 #ifndef HARPE_SERVER_SCHEDULER_PERSEUS_TRIALS_H
 #define HARPE_SERVER_SCHEDULER_PERSEUS_TRIALS_H
 
@@ -13,6 +16,7 @@
 
 /* The clocks of one (stage, instruction). */
 typedef struct harpe_trial_choices {
+    int rank;                              /* pipeline rank that runs it */
     size_t count;                          /* number of clocks, the highest first */
     const harpe_clock_estimate *estimates; /* [count] */
     double waiting_w;                      /* power while the GPUs wait: longer runs wait less */
@@ -27,28 +31,40 @@ typedef struct harpe_trials {
     harpe_trial_choices *entries; /* [entry_count] */
     size_t entry_count;
     size_t first_entry;    /* its trials are placed first */
-    size_t *clock;         /* [node_count]: the result; indices into the choices' clocks */
     const size_t *planned; /* [node_count]: the clocks that save the most energy */
-    double *duration_s;    /* [node_count]: scratch, and three arrays below */
-    double *earliest_end_s, *latest_end_s;
-    bool *is_trial;
-    size_t *scratch; /* [node_count]: used only by late_trials.h; may be NULL without it */
-    size_t work;     /* steps of the last placing by late_trials.h */
+    /* The GPUs, one per pipeline rank. All instructions of a rank have the same list of clocks. */
+    int rank_count;
+    bool is_late;                   /* changes take time; if not, all latencies are 0 */
+    const size_t *rank_offset;      /* [rank_count + 1]: first node of each rank */
+    const double *const *latency_s; /* [rank_count][clock]: no change to a clock takes longer */
+    const double *const *usual_s;   /* [rank_count][clock]: a change usually takes at most this */
+    const size_t *clock_before;     /* [node]: in the round before */
+    /* The results. */
+    size_t *clock;   /* [node_count]: indices into the choices' clocks */
+    double length_s; /* upper bound of the time of an iteration */
+    size_t placed;   /* number of trials */
+    size_t work;
 } harpe_trials;
 
-/* Chooses the clock of each node. First it starts from the highest clocks and places the trials
- * that are wanted most, each in the run with the most slack; the iteration then ends before
- * `trial_limit_s`. If a clock does not fit anywhere, the lowest wanted clock above it that fits is
- * tried instead. Then every other run takes a clock as low as its planned clock if its slack
- * permits, without making the iteration longer than `plan_limit_s` or than the trials have made it.
- * A clock that was not observed gets no other run than a trial, because it may take any time.
- * Returns the number of trials placed. O(trials * arcs). */
-size_t harpe_trials_place(harpe_trials *trials, double trial_limit_s, double plan_limit_s);
+/* A limit on the work of one call. A step of this work is, for example, a visit of an instruction,
+ * and takes some nanoseconds. When the call reaches the limit, it places no more trials and lowers
+ * no more clocks. Large pipelines reach the limit. */
+enum { HARPE_TRIALS_WORK = 1 << 26 };
 
-/* Returns the length of an iteration with the given durations, and writes the ends. */
-double harpe_trials_length_s(const harpe_trials *trials);
-/* Writes latest_end_s: the latest end of each instruction at which the iteration still ends by
- * `limit_s`. */
-void harpe_trials_find_latest_ends(const harpe_trials *trials, double limit_s);
+/* Chooses the clock of each node. First it starts from the highest clocks and places the trials
+ * that are wanted most, where there is the most slack; the iteration then ends before `limit_s`. If
+ * a clock does not fit anywhere, the lowest wanted clock above it that fits is tried instead. Then
+ * every other run takes a clock as low as its planned clock if its slack permits, without making
+ * the iteration longer than `limit_s`. A clock that was not observed gets no other run than a
+ * trial, because it may take any time. The limit holds if each change takes any time from 0 to its
+ * latency, in the first iteration of the round and in the later ones, unless the highest clocks
+ * alone break it, because changes to them are late after the round before. */
+harpe_status harpe_trials_place(harpe_trials *trials, double limit_s, harpe_error *error);
+
+/* Makes a round at the highest clocks in which the ranks change their clocks, so that they learn
+ * how long this takes. On each rank, a short block of instructions runs at the next lower clock.
+ * If there is room, a long block does so too. The function chooses the blocks that cost least time.
+ * The iteration takes at most `limit_s`. */
+harpe_status harpe_trials_probe(harpe_trials *trials, double limit_s, harpe_error *error);
 
 #endif

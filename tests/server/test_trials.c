@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trials on GPUs whose clocks change late: whatever time each change takes, no instruction takes
- * longer than its bound, and no iteration longer than the limit. Placing them in a large pipeline
- * takes a limited number of steps. */
+/* Trials, also on GPUs whose clocks change late: whatever time each change takes, no instruction
+ * takes longer than its bound, and no iteration longer than the limit. Placing them in a large
+ * pipeline takes a limited number of steps. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@
 
 #include "plan/problem.h"
 #include "server/explored_gpu.h"
-#include "server/scheduler/perseus/late_trials.h"
+#include "server/scheduler/perseus/trials.h"
 #include "trials.h"
 
 enum { STAGES_MAX = 32, CLOCKS_MAX = 40, SAMPLES = 6 };
@@ -33,9 +33,9 @@ typedef struct world {
     harpe_clock_estimate estimates[2 * STAGES_MAX][CLOCKS_MAX];
     bool wanted[2 * STAGES_MAX][3][CLOCKS_MAX];
     harpe_trial_choices choices[2 * STAGES_MAX];
-    harpe_late_gpus gpus;
     harpe_trials trials;
     double highest_s, limit_s;
+    double *ends_s; /* [node]: of the iteration that runs */
 } world;
 
 static double uniform(world *w, double from, double to) {
@@ -89,7 +89,8 @@ static void make_estimates(world *w) {
                                                         .upper_s = own_s * slower};
             w->wanted[k][0][c] = w->wanted[k][1][c] = c > 0 && uniform(w, 0, 1) < 0.3;
         }
-        w->choices[k] = (harpe_trial_choices){.count = w->clocks,
+        w->choices[k] = (harpe_trial_choices){.rank = k / 2,
+                                              .count = w->clocks,
                                               .estimates = w->estimates[k],
                                               .waiting_w = 50,
                                               .is_wanted = w->wanted[k][0],
@@ -115,8 +116,16 @@ static void make_gpus(world *w, double latency_s) {
                                  : (size_t)uniform(w, 0, (double)w->clocks - 0.01);
     for (int r = 0; r < w->stages; r++)
         if (uniform(w, 0, 1) < 0.5) w->clock_before[w->problem->rank_offset[r + 1] - 1] = 0;
-    w->gpus = (harpe_late_gpus){w->stages, w->problem->rank_offset, w->latencies_s, w->usuals_s,
-                                w->clock_before};
+}
+
+/* Returns the length of an iteration at the highest clocks. */
+static double highest_s(const world *w) {
+    double *seconds = zeros(2 * w->count, sizeof *seconds);
+    for (size_t i = 0; i < w->count; i++)
+        seconds[i] = w->estimates[w->trials.entry_of[i]][0].time_s;
+    double length_s = harpe_dag_run(&w->problem->dag, seconds, w->ends_s, seconds + w->count);
+    free(seconds);
+    return length_s;
 }
 
 static world *make(uint64_t seed, int stages, int microbatches, size_t clocks, double latency_s) {
@@ -138,16 +147,16 @@ static world *make(uint64_t seed, int stages, int microbatches, size_t clocks, d
                                .entry_of = entry_of,
                                .entries = w->choices,
                                .entry_count = 2 * (size_t)stages,
-                               .clock = zeros(w->count, sizeof(size_t)),
                                .planned = planned,
-                               .duration_s = zeros(w->count, sizeof(double)),
-                               .earliest_end_s = zeros(w->count, sizeof(double)),
-                               .latest_end_s = zeros(w->count, sizeof(double)),
-                               .is_trial = zeros(w->count, sizeof(bool)),
-                               .scratch = zeros(w->count, sizeof(size_t))};
-    for (size_t i = 0; i < w->count; i++)
-        w->trials.duration_s[i] = w->estimates[entry_of[i]][0].time_s;
-    w->highest_s = harpe_trials_length_s(&w->trials);
+                               .rank_count = stages,
+                               .is_late = latency_s > 0,
+                               .rank_offset = w->problem->rank_offset,
+                               .latency_s = w->latencies_s,
+                               .usual_s = w->usuals_s,
+                               .clock_before = w->clock_before,
+                               .clock = zeros(w->count, sizeof(size_t))};
+    w->ends_s = zeros(w->count, sizeof *w->ends_s);
+    w->highest_s = highest_s(w);
     w->limit_s = w->highest_s * 1.01;
     return w;
 }
@@ -158,11 +167,7 @@ static void unmake(world *w) {
     free(w->clock_before);
     free(w->trials.clock);
     free((size_t *)w->trials.planned);
-    free(w->trials.duration_s);
-    free(w->trials.earliest_end_s);
-    free(w->trials.latest_end_s);
-    free(w->trials.is_trial);
-    free(w->trials.scratch);
+    free(w->ends_s);
     free(w);
 }
 
@@ -196,19 +201,17 @@ static double run(world *w, gpu *g, int rank, size_t node, size_t clock, double 
     return until_s + (1 - until_s / old_s) * at[g->clock].upper_s;
 }
 
-/* Runs an iteration, and checks its instructions if `checks`. Returns its length. */
-static double iterate(world *w, gpu *gpus, const size_t *clock, double share, bool checks) {
+/* Runs an iteration. Returns its length. */
+static double iterate(world *w, gpu *gpus, const size_t *clock, double share) {
     const harpe_dag *dag = &w->problem->dag;
-    double *ends_s = w->trials.earliest_end_s, length_s = 0;
+    double *ends_s = w->ends_s, length_s = 0;
     for (int32_t k = 0; k < dag->node_count; k++) {
         int32_t i = dag->topological_order[k];
         int rank = harpe_problem_choice(w->problem, i)->list.rank;
         double start_s = 0;
         for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++)
             start_s = fmax(start_s, ends_s[dag->arc_from[a]]);
-        double time_s = run(w, &gpus[rank], rank, (size_t)i, clock[i], start_s, share);
-        if (checks) assert_true(time_s <= w->trials.duration_s[i] * (1 + 1e-9));
-        ends_s[i] = start_s + time_s;
+        ends_s[i] = start_s + run(w, &gpus[rank], rank, (size_t)i, clock[i], start_s, share);
         length_s = fmax(length_s, ends_s[i]);
     }
     for (int r = 0; r < w->stages; r++) {
@@ -223,9 +226,9 @@ static void check_round(world *w, double share) {
     for (int r = 0; r < w->stages; r++)
         gpus[r] = (gpu){0, 0, -INFINITY};
     for (int k = 0; k < 2; k++)
-        (void)iterate(w, gpus, w->clock_before, share, false);
+        (void)iterate(w, gpus, w->clock_before, share);
     for (int k = 0; k < 3; k++)
-        assert_true(iterate(w, gpus, w->trials.clock, share, true) <= w->limit_s * (1 + 1e-6));
+        assert_true(iterate(w, gpus, w->trials.clock, share) <= w->trials.length_s * (1 + 1e-9));
 }
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
@@ -237,17 +240,17 @@ static size_t lowered(const world *w) {
     return found;
 }
 
-static void place(world *w, bool probes, size_t *placed) {
+static size_t place(world *w, bool probes) {
     harpe_error error;
-    harpe_status status =
-        probes ? harpe_late_trials_probe(&w->trials, &w->gpus, w->limit_s, placed, &error)
-               : harpe_late_trials_place(&w->trials, &w->gpus, w->limit_s, placed, &error);
+    harpe_status status = probes ? harpe_trials_probe(&w->trials, w->limit_s, &error)
+                                 : harpe_trials_place(&w->trials, w->limit_s, &error);
     assert_int_equal(status, HARPE_OK);
+    return w->trials.placed;
 }
 
 static void no_latency_makes_an_iteration_too_long(void **state) {
     static const double latencies_s[] = {0, 0.01, 0.05, 0.3, 3};
-    size_t placed, trials_placed = 0;
+    size_t trials_placed = 0;
     (void)state;
     for (int i = 0; i < test_trials(60); i++) {
         uint64_t random = (uint64_t)i;
@@ -255,11 +258,10 @@ static void no_latency_makes_an_iteration_too_long(void **state) {
         int microbatches = 1 + (int)explored_draw_uniform(&random, 0, 11);
         size_t clocks = 2 + (size_t)explored_draw_uniform(&random, 0, 20);
         world *w = make(random, stages, microbatches, clocks, latencies_s[i % 5]);
-        place(w, i % 4 == 3, &placed);
+        size_t placed = place(w, i % 4 == 3);
         trials_placed += placed;
         /* A clock of the round before can make the highest clocks too slow. */
-        if (placed > 0) assert_true(harpe_trials_length_s(&w->trials) <= w->limit_s * (1 + 1e-6));
-        w->limit_s = fmax(w->limit_s, harpe_trials_length_s(&w->trials));
+        if (placed > 0) assert_true(w->trials.length_s <= w->limit_s * (1 + 1e-6));
         for (int k = 0; k < SAMPLES; k++)
             check_round(w, k < 3 ? 1 : uniform(w, 0, 1));
         unmake(w);
@@ -269,19 +271,18 @@ static void no_latency_makes_an_iteration_too_long(void **state) {
 
 /* A larger pipeline must not take more steps, whatever the latency. */
 static void placing_takes_few_steps(void **state) {
-    static const double latencies_s[] = {0.03, 3, 1000};
-    size_t placed;
+    static const double latencies_s[] = {0, 0.03, 3, 1000};
     (void)state;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         world *w = make((uint64_t)i, 32, 256, 30, latencies_s[i]);
         memset(w->clock_before, 0, w->count * sizeof *w->clock_before);
-        place(w, false, &placed);
+        size_t placed = place(w, false);
         size_t all = w->count + (size_t)w->problem->dag.arc_count;
         print_message("%.3f s: %zu placed, %zu of %zu lowered, %zu steps\n", latencies_s[i], placed,
                       lowered(w), w->count, w->trials.work);
-        assert_true(w->trials.work <= HARPE_LATE_TRIALS_WORK + 100 * all);
+        assert_true(w->trials.work <= HARPE_TRIALS_WORK + 100 * all);
         assert_true(placed > 0 && lowered(w) > 0);
-        assert_true(harpe_trials_length_s(&w->trials) <= w->limit_s * (1 + 1e-6));
+        assert_true(w->trials.length_s <= w->limit_s * (1 + 1e-6));
         check_round(w, 1);
         unmake(w);
     }
