@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The plans of an online job on GPUs whose clocks change late: all values of a plan belong to its
- * clocks and its time. */
+ * clocks and its time, and plans keep the times of those for immediate changes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -79,7 +79,61 @@ static void all_values_of_a_plan_belong_together(void **state) {
     harpe_online_pipeline_free(pipeline);
 }
 
+/* Returns the energy of the slowest plan as a share of that of the highest clocks. */
+static double check_times(harpe_online_pipeline *pipeline, double latency_s,
+                          const harpe_online_plans *immediate) {
+    const double blocking_w[STAGES] = {60, 60, 60};
+    harpe_profile *profile = make_profile(latency_s);
+    harpe_online_plans *late;
+    harpe_error error;
+    assert_int_equal(harpe_online_plans_new(pipeline, profile, blocking_w, PLANS, 0, &late, &error),
+                     HARPE_OK);
+    assert_int_equal(harpe_plan_set_count(late->set), harpe_plan_set_count(immediate->set));
+    const harpe_plan *plan = NULL;
+    for (size_t k = 0; k < harpe_plan_set_count(late->set); k++) {
+        double most_s = 1.004 * harpe_plan_set_at(immediate->set, k)->time_s * (1 + 1e-9);
+        plan = harpe_plan_set_at(late->set, k);
+        assert_true(plan->time_s <= most_s);
+        assert_true(plan->energy_j <= late->all_maximum.energy_j);
+        assert_true(k == 0 || plan->energy_j <= harpe_plan_set_at(late->set, k - 1)->energy_j);
+        for (double share = 0; share <= 1; share += 0.125) { /* changes that are faster */
+            const harpe_clock_switch faster = {.latency_s = share * latency_s};
+            harpe_late_plan made;
+            assert_int_equal(harpe_plan_evaluate_late(late->problem, plan->frequency_mhz, &faster,
+                                                      0, &made, NULL, &error),
+                             HARPE_OK);
+            assert_true(made.time_s <= most_s);
+        }
+    }
+    double share = plan->energy_j / late->all_maximum.energy_j;
+    harpe_online_plans_free(late);
+    harpe_profile_free(profile);
+    return share;
+}
+
+static void plans_keep_their_times(void **state) {
+    static const double latencies_s[] = {0.0001, 0.01, 0.05, 0.1, 0.3, 1, 10};
+    const double blocking_w[STAGES] = {60, 60, 60};
+    harpe_online_schedule schedule = {.name = "1f1b"};
+    harpe_online_pipeline *pipeline;
+    harpe_online_plans *immediate;
+    harpe_error error;
+    (void)state;
+    assert_int_equal(harpe_online_pipeline_new(&schedule, STAGES, MICROBATCHES, &pipeline, &error),
+                     HARPE_OK);
+    harpe_profile *profile = make_profile(0);
+    assert_int_equal(
+        harpe_online_plans_new(pipeline, profile, blocking_w, PLANS, 0, &immediate, &error),
+        HARPE_OK);
+    for (size_t l = 0; l < sizeof latencies_s / sizeof *latencies_s; l++)
+        assert_true(check_times(pipeline, latencies_s[l], immediate) < 0.9);
+    harpe_online_plans_free(immediate);
+    harpe_profile_free(profile);
+    harpe_online_pipeline_free(pipeline);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(all_values_of_a_plan_belong_together)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(all_values_of_a_plan_belong_together),
+                                       cmocka_unit_test(plans_keep_their_times)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

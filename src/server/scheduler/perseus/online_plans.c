@@ -8,7 +8,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "plan/late_repair.h"
+#include "plan/evaluate.h"
 #include "plan/plan_set_contents.h"
 #include "plan/problem.h"
 
@@ -26,68 +26,110 @@ static harpe_status check_fit(const harpe_online_pipeline *pipeline, const harpe
 /* By this share a plan may take longer because of late changes. With less, even a latency of some
  * ms costs much of what a plan saves. */
 #define LATE_SHARE 0.004
+/* A repair raises clocks in at most so many steps, in each before the instructions that lose at
+ * least this share of the most that one loses. */
+enum { REPAIR_STEPS = 500 };
+#define TOGETHER_SHARE 0.9
 
-/* Copies a plan of the same problem. `frequency_mhz` is that of `plan`. */
-static void replace(harpe_plan *plan, int *frequency_mhz, const harpe_plan *better, size_t count) {
-    memmove(frequency_mhz, better->frequency_mhz, count * sizeof *frequency_mhz);
-    *plan = *better;
-    plan->frequency_mhz = frequency_mhz;
-}
+/* ---- Late changes ---------------------------------------------------------------------------- */
 
-/* Computes all values of a plan with late changes. */
-static harpe_status describe(const harpe_online_plans *plans, const int *mhz, harpe_plan *out,
-                             harpe_error *error) {
+typedef struct repair {
+    const harpe_online_plans *plans;
+    const harpe_problem *problem;
+    size_t count;                    /* of instructions */
+    harpe_late_instruction *parts;   /* [instruction]: of the clocks that were evaluated last */
+    double *time_s, *end_s, *tail_s; /* [node] */
+    int *mhz, *immediate_mhz;        /* [instruction]: that are repaired; of the planner */
+} repair;
+
+/* Computes all values of self->mhz with late changes. */
+static harpe_status evaluate_late(const repair *self, harpe_plan *out, harpe_error *error) {
     const harpe_clock_switch late = {.takes_profile = true};
-    const harpe_problem *problem = plans->problem;
-    size_t count = harpe_problem_instruction_count(problem);
-    harpe_late_instruction *parts = harpe_calloc(count, sizeof *parts);
-    if (!parts) return harpe_fail_memory(error);
-    harpe_late_plan made;
-    harpe_status status = harpe_plan_evaluate_late(problem, mhz, &late, 0, &made, parts, error);
-    if (status == HARPE_OK) {
-        size_t vertices;
-        double fastest_s = harpe_frontier_vertices(plans->frontier, &vertices)->time_s;
-        double compute_j = 0;
-        for (size_t i = 0; i < count; i++)
-            compute_j += parts[i].energy_j;
-        double overhead_j = problem->overhead_power_w * made.time_s;
-        *out = (harpe_plan){
-            .time_s = made.time_s,
-            .energy_j = made.energy_j,
-            .lower_bound_j = harpe_frontier_bound_at(plans->frontier, fmax(made.time_s, fastest_s)),
-            .compute_energy_j = compute_j,
-            .blocking_energy_j = made.energy_j - overhead_j - compute_j,
-            .average_power_w =
-                (made.energy_j - overhead_j) / (made.time_s * problem->total_gpu_count),
-            .frequency_mhz = mhz,
-            .overhead_energy_j = overhead_j};
-    }
-    free(parts);
-    return status;
-}
-
-/* Repairs the clocks of `from` for the time of a plan. They replace the plan if they save more than
- * `*best_j`. */
-static harpe_status try_late(const harpe_online_plans *plans, harpe_plan *plan, double time_s,
-                             const harpe_plan *from, double *best_j, harpe_error *error) {
-    const harpe_clock_switch late = {.takes_profile = true};
-    size_t count = harpe_problem_instruction_count(plans->problem);
-    int *mhz = harpe_calloc(count, sizeof *mhz);
-    if (!mhz) return harpe_fail_memory(error);
-    memcpy(mhz, from->frequency_mhz, count * sizeof *mhz);
+    const harpe_problem *problem = self->problem;
     harpe_late_plan made;
     harpe_status status =
-        harpe_late_repair(plans->problem, &late, time_s * (1 + LATE_SHARE), mhz, &made, error);
-    if (status == HARPE_OK && made.energy_j < *best_j) {
-        harpe_plan better;
-        status = describe(plans, mhz, &better, error);
-        if (status == HARPE_OK) {
-            *best_j = made.energy_j;
-            replace(plan, (int *)plan->frequency_mhz, &better, count); /* the set owns them */
-        }
+        harpe_plan_evaluate_late(problem, self->mhz, &late, 0, &made, self->parts, error);
+    if (status != HARPE_OK) return status;
+    size_t vertices;
+    double fastest_s = harpe_frontier_vertices(self->plans->frontier, &vertices)->time_s;
+    double compute_j = 0, overhead_j = problem->overhead_power_w * made.time_s;
+    for (size_t i = 0; i < self->count; i++)
+        compute_j += self->parts[i].energy_j;
+    *out = (harpe_plan){
+        .time_s = made.time_s,
+        .energy_j = made.energy_j,
+        .lower_bound_j =
+            harpe_frontier_bound_at(self->plans->frontier, fmax(made.time_s, fastest_s)),
+        .compute_energy_j = compute_j,
+        .blocking_energy_j = made.energy_j - overhead_j - compute_j,
+        .average_power_w = (made.energy_j - overhead_j) / (made.time_s * problem->total_gpu_count),
+        .overhead_energy_j = overhead_j};
+    return HARPE_OK;
+}
+
+/* Gives the last slower instruction before `i` on its rank, perhaps of the iteration before, the
+ * clock of `i`, so that this clock is asked for earlier. Returns false if that is not possible. */
+static bool raise_before(const repair *self, size_t i) {
+    int *mhz = self->mhz, rank = harpe_problem_choice(self->problem, (int32_t)i)->list.rank;
+    size_t first = self->problem->rank_offset[rank], end = self->problem->rank_offset[rank + 1];
+    size_t k = i;
+    do
+        k = k > first ? k - 1 : end - 1;
+    while (k != i && (mhz[k] == 0 || mhz[k] >= mhz[i]));
+    const harpe_choice *choice = harpe_problem_choice(self->problem, (int32_t)k);
+    size_t p = choice->point_count - 1;
+    while (p > 0 && choice->points[p].frequency_mhz < mhz[i])
+        p--;
+    if (k == i || choice->points[p].frequency_mhz <= mhz[k]) return false;
+    mhz[k] = choice->points[p].frequency_mhz;
+    return true;
+}
+
+/* Raises clocks before the instructions that lose most time because their clocks come late, on
+ * paths that are longer than `most_s`. Returns false if that is not possible. */
+static bool raise_worst(const repair *self, double most_s) {
+    const harpe_dag *dag = &self->problem->dag;
+    double worst_s = 0, *lost_s = self->time_s;
+    bool has_raised = false;
+    for (int32_t i = 0; i < dag->node_count; i++)
+        self->time_s[i] = (size_t)i < self->count
+                              ? self->parts[i].time_s
+                              : harpe_problem_choice(self->problem, i)->points[0].time_s;
+    (void)harpe_dag_run(dag, self->time_s, self->end_s, self->tail_s);
+    for (size_t i = 0; i < self->count; i++) {
+        const harpe_choice *choice = harpe_problem_choice(self->problem, (int32_t)i);
+        const harpe_profile_point *own = harpe_choice_point(choice, self->mhz[i]);
+        bool is_late =
+            self->parts[i].first_mhz < self->mhz[i] && self->end_s[i] + self->tail_s[i] > most_s;
+        lost_s[i] = is_late && own ? lost_s[i] - own->time_s : 0;
+        worst_s = fmax(worst_s, lost_s[i]);
     }
-    free(mhz);
-    return status;
+    for (size_t i = 0; i < self->count; i++)
+        if (lost_s[i] > 0 && lost_s[i] >= TOGETHER_SHARE * worst_s)
+            has_raised |= raise_before(self, i);
+    return has_raised;
+}
+
+/* Raises clocks of a plan until the iteration takes at most `most_s` although clocks change late
+ * and controllers do not ask for them early. Replaces `*best`, which the set of plans owns, if that
+ * succeeds and saves energy. */
+static harpe_status try_late(const repair *self, double most_s, const int *from_mhz,
+                             harpe_plan *best, harpe_error *error) {
+    harpe_plan found;
+    memcpy(self->mhz, from_mhz, self->count * sizeof *self->mhz);
+    for (int step = 0; step < REPAIR_STEPS; step++) {
+        harpe_status status = evaluate_late(self, &found, error);
+        if (status != HARPE_OK) return status;
+        if (found.time_s <= most_s) {
+            if (found.energy_j >= best->energy_j) return HARPE_OK;
+            found.frequency_mhz =
+                memcpy((int *)best->frequency_mhz, self->mhz, self->count * sizeof *self->mhz);
+            *best = found;
+            return HARPE_OK;
+        }
+        if (!raise_worst(self, most_s)) break;
+    }
+    return HARPE_OK;
 }
 
 /* Returns the slowest plan of a set that is not slower than `time_s`, or NULL. */
@@ -101,45 +143,69 @@ static const harpe_plan *plan_within(const harpe_plan_set *set, double time_s) {
     return found;
 }
 
-/* Makes the plans keep their times although clocks change late and controllers do not ask for them
- * early. Each plan begins with the plan for immediate changes, or with one of `few`, which has few
- * changes. Time and energy of a plan are then those with late changes. */
-static harpe_status repair_with(const harpe_online_plans *plans, const harpe_plan_set *few,
-                                harpe_error *error) {
-    size_t instructions = harpe_problem_instruction_count(plans->problem);
-    harpe_status status = HARPE_OK;
-    for (size_t k = 0; k < plans->set->count && status == HARPE_OK; k++) {
-        harpe_plan *plan = &plans->set->plans[k];
-        double time_s = plan->time_s, best_j = INFINITY;
-        const harpe_plan *other = plan_within(few, time_s);
-        status = try_late(plans, plan, time_s, plan, &best_j, error);
+/* Replaces each plan with the one of least energy that keeps its time with late changes: the plan
+ * before, or the highest clocks, or what a repair makes of the plan for immediate changes or of the
+ * one of `few`, which has few changes. Time and energy are then those with late changes. */
+static harpe_status repair_all(const repair *self, const harpe_plan_set *few, harpe_error *error) {
+    const harpe_plan_set *set = self->plans->set;
+    size_t bytes = self->count * sizeof *self->mhz;
+    harpe_plan best;
+    memcpy(self->mhz, self->plans->all_maximum.frequency_mhz, bytes);
+    harpe_status status = evaluate_late(self, &best, error);
+    best.frequency_mhz = self->plans->all_maximum.frequency_mhz;
+    for (size_t k = 0; k < set->count && status == HARPE_OK; k++) {
+        harpe_plan *plan = &set->plans[k];
+        double most_s = plan->time_s * (1 + LATE_SHARE);
+        const harpe_plan *other = plan_within(few, plan->time_s);
+        int *own_mhz = (int *)plan->frequency_mhz; /* the set owns them */
+        memcpy(self->immediate_mhz, own_mhz, bytes);
+        memcpy(own_mhz, best.frequency_mhz, bytes);
+        *plan = best;
+        plan->frequency_mhz = own_mhz;
+        status = try_late(self, most_s, self->immediate_mhz, plan, error);
         if (status == HARPE_OK && other)
-            status = try_late(plans, plan, time_s, other, &best_j, error);
-        if (k > 0 && (best_j >= plan[-1].energy_j || plan->time_s < plan[-1].time_s))
-            replace(plan, (int *)plan->frequency_mhz, &plan[-1], instructions);
+            status = try_late(self, most_s, other->frequency_mhz, plan, error);
+        best = *plan;
     }
     return status;
 }
 
-static harpe_status repair_all(const harpe_online_plans *plans, harpe_error *error) {
-    size_t count = plans->set->count;
-    double *times_s = harpe_calloc(count, sizeof *times_s);
-    if (!times_s) return harpe_fail_memory(error);
-    for (size_t k = 0; k < count; k++)
-        times_s[k] = plans->set->plans[k].time_s;
-    harpe_plan_request request = {.choice = HARPE_PLANS_AT,
-                                  .times_s = times_s,
-                                  .time_count = count,
-                                  .clock_switch = {.takes_profile = true},
-                                  .threads = 1};
-    harpe_plan_set *few;
-    harpe_status status = harpe_plan_set_new(plans->problem, &request, NULL, NULL, &few, error);
-    free(times_s);
-    if (status != HARPE_OK) return status;
-    status = repair_with(plans, few, error);
-    harpe_plan_set_free(few);
+/* Plans for late changes. */
+static harpe_status plan_late(const harpe_online_plans *plans, harpe_error *error) {
+    size_t count = harpe_problem_instruction_count(plans->problem), times = plans->set->count;
+    size_t nodes = (size_t)plans->problem->dag.node_count;
+    repair self = {.plans = plans,
+                   .problem = plans->problem,
+                   .count = count,
+                   .parts = harpe_calloc(count, sizeof *self.parts),
+                   .time_s = harpe_calloc(3 * nodes + times, sizeof *self.time_s),
+                   .mhz = harpe_calloc(2 * count, sizeof *self.mhz)};
+    harpe_status status =
+        self.parts && self.time_s && self.mhz ? HARPE_OK : harpe_fail_memory(error);
+    if (status == HARPE_OK) {
+        self.end_s = self.time_s + nodes;
+        self.tail_s = self.end_s + nodes;
+        self.immediate_mhz = self.mhz + count;
+        double *times_s = self.tail_s + nodes;
+        for (size_t k = 0; k < times; k++)
+            times_s[k] = plans->set->plans[k].time_s;
+        harpe_plan_request request = {.choice = HARPE_PLANS_AT,
+                                      .times_s = times_s,
+                                      .time_count = times,
+                                      .clock_switch = {.takes_profile = true},
+                                      .threads = 1};
+        harpe_plan_set *few = NULL;
+        status = harpe_plan_set_new(plans->problem, &request, NULL, NULL, &few, error);
+        if (status == HARPE_OK) status = repair_all(&self, few, error);
+        harpe_plan_set_free(few);
+    }
+    free(self.parts);
+    free(self.time_s);
+    free(self.mhz);
     return status;
 }
+
+/* ---- Making ---------------------------------------------------------------------------------- */
 
 harpe_status harpe_online_plans_evaluate(const harpe_online_plans *plans, const int *frequency_mhz,
                                          harpe_plan *out, harpe_error *error) {
@@ -177,7 +243,7 @@ harpe_status harpe_online_plans_new(const harpe_online_pipeline *pipeline,
         status = harpe_plan_set_new(plans->problem, &request, NULL, &plans->frontier, &plans->set,
                                     error);
     if (status == HARPE_OK && harpe_problem_has_switch_latency(plans->problem))
-        status = repair_all(plans, error);
+        status = plan_late(plans, error);
     if (status != HARPE_OK) {
         harpe_online_plans_free(plans);
         return status;
