@@ -218,7 +218,34 @@ harpe_status harpe_csv_next(harpe_csv *csv, bool *has_record, harpe_error *error
     do {
         status = harpe_csv_next_line(csv, has_record, error);
     } while (status == HARPE_OK && *has_record && record_is_blank(csv));
-    return status;
+    size_t count = csv->field_count, expected = csv->header_count;
+    if (status != HARPE_OK || !*has_record || expected == 0 || count == expected) return status;
+    return harpe_csv_fail(csv, count > expected ? expected : count - 1, error,
+                          "expected %zu fields as in the header, not %zu", expected, count);
+}
+
+harpe_status harpe_csv_header(harpe_csv *csv, const char *const *names, size_t count,
+                              const char *expected, size_t *index, harpe_error *error) {
+    bool has_record = false;
+    harpe_status status = harpe_csv_next(csv, &has_record, error);
+    if (status != HARPE_OK) return status;
+    if (!has_record)
+        return harpe_fail(error, HARPE_INVALID_INPUT, "%s:1:1: the file is empty; expected %s",
+                          csv->name, expected);
+    csv->header_count = csv->field_count;
+    for (size_t c = 0; c < count; c++) {
+        index[c] = SIZE_MAX;
+        for (size_t i = 0; i < csv->field_count; i++) {
+            const harpe_csv_field *field = &csv->fields[i];
+            if (field->length != strlen(names[c]) ||
+                memcmp(field->text, names[c], field->length) != 0)
+                continue;
+            if (index[c] != SIZE_MAX)
+                return harpe_csv_fail(csv, i, error, "this column is there twice; remove one");
+            index[c] = i;
+        }
+    }
+    return HARPE_OK;
 }
 
 /* Writes "name:line:column", or "name:line" for a field that the record does not have. */

@@ -22,6 +22,7 @@ typedef struct harpe_csv {
     int line;         /* line of the current record, from 1 */
     harpe_csv_field *fields;
     size_t field_count;
+    size_t header_count; /* fields of the header; 0: records may have any number of fields */
     /* private */
     const char *cursor, *end;
     int next_line; /* number of lines before the cursor */
@@ -35,7 +36,7 @@ void harpe_csv_open(harpe_csv *csv, const char *text, size_t length, const char 
 void harpe_csv_close(harpe_csv *csv);
 
 /* Moves to the next record that is not blank. `*has_record` is false at the end of the text. A
- * record has at most 1,048,576 fields. */
+ * record has at most 1,048,576 fields, and after a header as many as the header. */
 harpe_status harpe_csv_next(harpe_csv *csv, bool *has_record, harpe_error *error);
 /* Does the same, but returns a blank line as a record with one empty field. Use it for files in
  * which the position of a row matters. */
@@ -47,6 +48,12 @@ bool harpe_csv_field_is(const harpe_csv_field *field, const char *text);
 /* Reads a whole number that fits into an int, "1410" or with `may_have_point` also "1410.0".
  * Returns false if the field is none. */
 bool harpe_csv_field_whole(const harpe_csv_field *field, bool may_have_point, int *value);
+
+/* Reads the header, and writes where its columns are: `index` has an element for each of the
+ * `count` names, SIZE_MAX if the file does not have the column. Other columns are ignored. Fails if
+ * a column is there twice, or if the file is empty; `expected` then says what should be there. */
+harpe_status harpe_csv_header(harpe_csv *csv, const char *const *names, size_t count,
+                              const char *expected, size_t *index, harpe_error *error);
 
 /* Reads field `index` of the current record as a number. Errors read like "prof.csv:12:34: time:
  * expected a number, found 'abc'". `what` is the column's name. */

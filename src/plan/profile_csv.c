@@ -31,7 +31,6 @@ static const char *const column_names[HARPE_FIELD_COUNT] = {
 /* The index of each column in a record. */
 typedef struct column_map {
     size_t index[HARPE_FIELD_COUNT]; /* SIZE_MAX: not in this file */
-    size_t count;                    /* fields of the header */
 } column_map;
 
 /* ---- Header ---------------------------------------------------------------------------------- */
@@ -68,27 +67,12 @@ static harpe_status fail_missing(const harpe_csv *csv, const column_map *map, ha
 }
 
 static harpe_status read_header(harpe_csv *csv, column_map *map, harpe_error *error) {
-    bool has_record = false;
-    harpe_status status = harpe_csv_next(csv, &has_record, error);
-    if (status != HARPE_OK) return status;
-    if (!has_record)
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "%s:1:1: the file is empty; expected a header line " HEADER_TEXT
-                          " and rows",
-                          csv->name);
-    map->count = csv->field_count;
-    bool is_complete = true;
-    for (int f = 0; f < HARPE_FIELD_COUNT; f++) {
-        map->index[f] = SIZE_MAX;
-        for (size_t i = 0; i < csv->field_count; i++) {
-            if (!harpe_csv_field_is(&csv->fields[i], column_names[f])) continue;
-            if (map->index[f] != SIZE_MAX)
-                return harpe_csv_fail(csv, i, error, "this column is there twice; remove one");
-            map->index[f] = i;
-        }
-        if (map->index[f] == SIZE_MAX && f < HARPE_FIELD_RANK) is_complete = false;
-    }
-    return is_complete ? HARPE_OK : fail_missing(csv, map, error);
+    harpe_status status =
+        harpe_csv_header(csv, column_names, HARPE_FIELD_COUNT,
+                         "a header line " HEADER_TEXT " and rows", map->index, error);
+    for (int f = 0; f < HARPE_FIELD_RANK && status == HARPE_OK; f++)
+        if (map->index[f] == SIZE_MAX) status = fail_missing(csv, map, error);
+    return status;
 }
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
@@ -149,12 +133,6 @@ static harpe_profile_field parse_row(const harpe_csv *csv, const column_map *map
 
 static harpe_status read_row(const harpe_csv *csv, const column_map *map, harpe_profile_rows *rows,
                              harpe_error *error) {
-    if (csv->field_count != map->count) {
-        /* The column of the error: the first superfluous field, or the last field that exists. */
-        size_t at = csv->field_count > map->count ? map->count : csv->field_count - 1;
-        return harpe_csv_fail(csv, at, error, "expected %zu fields as in the header, not %zu",
-                              map->count, csv->field_count);
-    }
     harpe_measurement row;
     size_t name_length = 0;
     harpe_profile_field fault = parse_row(csv, map, &row, &name_length);

@@ -46,7 +46,6 @@ typedef struct gpu_row {
 typedef struct reader {
     harpe_csv csv;
     size_t index[COLUMN_COUNT]; /* SIZE_MAX: not in this file */
-    size_t field_count;
     gpu_row *rows;
     size_t count, capacity;
     harpe_arena names;
@@ -83,7 +82,7 @@ static harpe_status read_header(reader *r, harpe_error *error) {
                           csv->name);
     for (int c = 0; c < COLUMN_COUNT; c++)
         r->index[c] = SIZE_MAX;
-    r->field_count = csv->field_count;
+    csv->header_count = csv->field_count;
     for (size_t i = 0; i < csv->field_count; i++) {
         const harpe_csv_field *field = &csv->fields[i];
         if (harpe_csv_field_is(field, "rank") || harpe_csv_field_is(field, "gpus"))
@@ -171,11 +170,6 @@ static harpe_status keep_name(reader *r, gpu_row *row, harpe_error *error) {
 
 static harpe_status read_row(reader *r, harpe_error *error) {
     const harpe_csv *csv = &r->csv;
-    if (csv->field_count != r->field_count) {
-        size_t at = csv->field_count > r->field_count ? r->field_count : csv->field_count - 1;
-        return harpe_csv_fail(csv, at, error, "expected %zu fields as in the header, not %zu",
-                              r->field_count, csv->field_count);
-    }
     if (r->count == HARPE_PROFILE_ROW_MAX)
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%s:%d:1: more than %d rows", csv->name,
                           csv->line, HARPE_PROFILE_ROW_MAX);

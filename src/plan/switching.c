@@ -58,9 +58,13 @@ double harpe_clock_switch_latency_s(const harpe_problem *problem, const harpe_cl
 
 double harpe_clock_switch_longest_s(const harpe_problem *problem, const harpe_clock_switch *cost) {
     double longest_s = cost->latency_s;
-    for (size_t k = 0; cost->takes_profile && k < problem->latencies.count; k++)
-        if (problem->latencies.items[k].frequency_mhz != 0)
-            longest_s = fmax(longest_s, problem->latencies.items[k].latency_s);
+    for (size_t k = 0; cost->takes_profile && k < harpe_problem_option_list_count(problem); k++) {
+        const harpe_choice *choice = &problem->choices[k];
+        for (size_t p = 0; p < choice->point_count; p++)
+            longest_s =
+                fmax(longest_s, harpe_problem_switch_latency_s(problem, choice->list.rank,
+                                                               choice->points[p].frequency_mhz));
+    }
     return longest_s;
 }
 

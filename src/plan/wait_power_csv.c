@@ -31,35 +31,20 @@ struct harpe_wait_powers {
 };
 
 static harpe_status read_header(harpe_csv *csv, size_t *index, harpe_error *error) {
-    bool has_record = false;
-    harpe_status status = harpe_csv_next(csv, &has_record, error);
-    if (status != HARPE_OK) return status;
-    if (!has_record)
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "%s:1:1: the file is empty; expected a header line "
-                          "rank,wait,blocking_power and rows",
-                          csv->name);
-    for (int c = 0; c < COLUMN_COUNT; c++)
-        index[c] = SIZE_MAX;
-    for (size_t i = 0; i < csv->field_count; i++) {
-        int c = 0;
-        while (c < COLUMN_COUNT && !harpe_csv_field_is(&csv->fields[i], column_names[c]))
-            c++;
-        if (c == COLUMN_COUNT)
+    harpe_status status =
+        harpe_csv_header(csv, column_names, COLUMN_COUNT,
+                         "a header line rank,wait,blocking_power and rows", index, error);
+    for (size_t i = 0; i < csv->field_count && status == HARPE_OK; i++)
+        if (i != index[COLUMN_WAIT] && i != index[COLUMN_POWER] && i != index[COLUMN_RANK])
             return harpe_csv_fail(csv, i, error,
                                   "the columns of wait powers are rank, wait and blocking_power");
-        if (index[c] != SIZE_MAX)
-            return harpe_csv_fail(csv, i, error, "this column is there twice; remove one");
-        index[c] = i;
-    }
-    for (int c = 0; c < COLUMN_RANK; c++) {
-        if (index[c] != SIZE_MAX) continue;
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "%s:%d:1: missing column '%s'; the first line must name the columns "
-                          "wait and blocking_power, and may name rank",
-                          csv->name, csv->line, column_names[c]);
-    }
-    return HARPE_OK;
+    for (int c = 0; c < COLUMN_RANK && status == HARPE_OK; c++)
+        if (index[c] == SIZE_MAX)
+            return harpe_fail(error, HARPE_INVALID_INPUT,
+                              "%s:%d:1: missing column '%s'; the first line must name the columns "
+                              "wait and blocking_power, and may name rank",
+                              csv->name, csv->line, column_names[c]);
+    return status;
 }
 
 static harpe_status read_rank(const harpe_csv *csv, size_t index, int *rank, harpe_error *error) {
@@ -77,13 +62,8 @@ static harpe_status read_rank(const harpe_csv *csv, size_t index, int *rank, har
                           HARPE_RANKS_MAX - 1);
 }
 
-static harpe_status read_row(const harpe_csv *csv, const size_t *index, size_t field_count,
-                             harpe_wait_powers *out, harpe_error *error) {
-    if (csv->field_count != field_count) {
-        size_t at = csv->field_count > field_count ? field_count : csv->field_count - 1;
-        return harpe_csv_fail(csv, at, error, "expected %zu fields as in the header, not %zu",
-                              field_count, csv->field_count);
-    }
+static harpe_status read_row(const harpe_csv *csv, const size_t *index, harpe_wait_powers *out,
+                             harpe_error *error) {
     if (out->count == ROWS_MAX)
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%s:%d:1: more than %zu rows", csv->name,
                           csv->line, ROWS_MAX);
@@ -146,13 +126,12 @@ static harpe_status read_rows(harpe_csv *csv, harpe_wait_powers *out, harpe_erro
     size_t index[COLUMN_COUNT];
     harpe_status status = read_header(csv, index, error);
     if (status != HARPE_OK) return status;
-    size_t field_count = csv->field_count;
     for (;;) {
         bool has_record = false;
         status = harpe_csv_next(csv, &has_record, error);
         if (status != HARPE_OK) return status;
         if (!has_record) break;
-        status = read_row(csv, index, field_count, out, error);
+        status = read_row(csv, index, out, error);
         if (status != HARPE_OK) return status;
     }
     if (out->count > 0) return check_repeats(out, csv->name, error);

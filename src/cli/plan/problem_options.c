@@ -16,7 +16,6 @@
 #include "cli/plan/plan_internal.h"
 #include "plan/problem.h"
 #include "plan/schedule.h"
-#include "plan/switch_table.h"
 
 #define BLOCKING_POWER_MAX_W 1e5
 #define DEFAULT_SCHEDULE "1f1b"
@@ -436,12 +435,12 @@ void harpe_flag_switch_latency(const struct argp_state *state, const char *text,
 
 static harpe_status take_switch_table(harpe_problem_input *input, harpe_error *error) {
     if (!input->switch_table_path) return HARPE_OK;
-    harpe_switch_table table;
-    harpe_status status = harpe_switch_table_read_csv(input->switch_table_path, &table, error);
+    harpe_latencies latencies;
+    harpe_status status = harpe_latencies_read_csv(input->switch_table_path, &latencies, error);
     if (status != HARPE_OK) return status;
-    status = harpe_switch_table_apply(&table, input->problem, error);
-    harpe_switch_table_clear(&table);
-    return status;
+    free(input->problem->latencies.items);
+    input->problem->latencies = latencies;
+    return HARPE_OK;
 }
 
 harpe_status harpe_problem_input_load(harpe_problem_input *input, harpe_error *error) {

@@ -10,14 +10,14 @@
 
 #include "base/text.h"
 #include "instances.h"
-#include "plan/switch_table.h"
+#include "plan/problem.h"
 
 #define HEADER "gpu,frequency,latency_s,latency_p95_s,call_s,samples\n"
 
-static harpe_switch_table table_of(const char *text) {
-    harpe_switch_table table;
+static harpe_latencies table_of(const char *text) {
+    harpe_latencies table;
     harpe_error error = {.message = ""};
-    assert_ok(harpe_switch_table_parse_csv(text, strlen(text), "s.csv", &table, &error), error);
+    assert_ok(harpe_latencies_parse_csv(text, strlen(text), "s.csv", &table, &error), error);
     return table;
 }
 
@@ -29,13 +29,13 @@ static void rows_are_read_in_any_order(void **state) {
         "other,latency_s,gpu,frequency\n-,0.06,\"A, B\",210\nx,0.02,\"A, B\",1410\n",
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        harpe_switch_table table = table_of(texts[i]);
+        harpe_latencies table = table_of(texts[i]);
         assert_int_equal(table.count, 2);
-        assert_int_equal(table.rows[0].frequency_mhz, 210);
-        assert_true(table.rows[0].latency_s == 0.06);
-        assert_int_equal(table.rows[1].frequency_mhz, 1410);
-        assert_true(table.rows[1].latency_s == 0.02);
-        harpe_switch_table_clear(&table);
+        assert_int_equal(table.items[0].frequency_mhz, 210);
+        assert_true(table.items[0].latency_s == 0.06);
+        assert_int_equal(table.items[1].frequency_mhz, 1410);
+        assert_true(table.items[1].latency_s == 0.02);
+        free(table.items);
     }
 }
 
@@ -67,36 +67,36 @@ static void bad_tables_are_refused(void **state) {
         {"frequency,latency_s\n\"9,1\n", "s.csv:2:1: "},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        harpe_switch_table table;
+        harpe_latencies table = {0};
         harpe_error error = {.message = ""};
-        assert_int_equal(harpe_switch_table_parse_csv(cases[i].text, strlen(cases[i].text), "s.csv",
-                                                      &table, &error),
+        assert_int_equal(harpe_latencies_parse_csv(cases[i].text, strlen(cases[i].text), "s.csv",
+                                                   &table, &error),
                          HARPE_INVALID_INPUT);
         if (!strstr(error.message, cases[i].says))
             fail_msg("'%s' does not contain '%s'", error.message, cases[i].says);
         assert_null(strchr(error.message, '\n'));
-        assert_null(table.rows);
+        assert_null(table.items);
     }
 }
 
 static void large_tables_are_refused(void **state) {
     (void)state;
     harpe_text text = {0};
-    harpe_switch_table table;
+    harpe_latencies table;
     harpe_error error = {.message = ""};
     harpe_text_printf(&text, "frequency,latency_s\n");
     for (size_t i = 1; i <= HARPE_SWITCH_TABLE_ROWS_MAX; i++)
         harpe_text_printf(&text, "%zu,0.1\n", i);
-    assert_ok(harpe_switch_table_parse_csv(text.data, text.length, "s.csv", &table, &error), error);
+    assert_ok(harpe_latencies_parse_csv(text.data, text.length, "s.csv", &table, &error), error);
     assert_int_equal(table.count, HARPE_SWITCH_TABLE_ROWS_MAX);
-    harpe_switch_table_clear(&table);
+    free(table.items);
     harpe_text_printf(&text, "99999,0.1\n");
-    assert_int_equal(harpe_switch_table_parse_csv(text.data, text.length, "s.csv", &table, &error),
+    assert_int_equal(harpe_latencies_parse_csv(text.data, text.length, "s.csv", &table, &error),
                      HARPE_LIMIT_EXCEEDED);
     assert_non_null(strstr(error.message, "s.csv:4098:1: more than 4096 rows"));
     while (text.length <= (size_t)1 << 20)
         harpe_text_printf(&text, "%1000s", "\n");
-    assert_int_equal(harpe_switch_table_parse_csv(text.data, text.length, "s.csv", &table, &error),
+    assert_int_equal(harpe_latencies_parse_csv(text.data, text.length, "s.csv", &table, &error),
                      HARPE_LIMIT_EXCEEDED);
     assert_string_equal(error.message, "s.csv: larger than 1 MiB");
     harpe_text_free(&text);
@@ -104,11 +104,11 @@ static void large_tables_are_refused(void **state) {
 
 static void a_missing_file_is_named(void **state) {
     (void)state;
-    harpe_switch_table table;
+    harpe_latencies table = {0};
     harpe_error error = {.message = ""};
-    assert_int_not_equal(harpe_switch_table_read_csv("/no/such/s.csv", &table, &error), HARPE_OK);
+    assert_int_not_equal(harpe_latencies_read_csv("/no/such/s.csv", &table, &error), HARPE_OK);
     assert_non_null(strstr(error.message, "/no/such/s.csv"));
-    assert_null(table.rows);
+    assert_null(table.items);
 }
 
 /* Each row is at its frequency; the values between two rows are on the line through them. */
@@ -116,27 +116,28 @@ static void latencies_are_interpolated(void **state) {
     (void)state;
     test_random random = {.state = 7};
     for (int trial = 0; trial < test_trials(50); trial++) {
-        harpe_switch_row rows[9];
-        harpe_switch_table table = {.rows = rows, .count = (size_t)random_int(&random, 1, 9)};
+        harpe_latency rows[9];
+        harpe_latencies table = {.items = rows, .count = (size_t)random_int(&random, 1, 9)};
         for (size_t i = 0; i < table.count; i++) {
             int step_mhz = random_int(&random, 1, i == 0 ? 300 : 90);
-            rows[i] = (harpe_switch_row){.frequency_mhz =
-                                             (i > 0 ? rows[i - 1].frequency_mhz : 0) + step_mhz,
-                                         .latency_s = random_between(&random, 0, 0.5)};
+            rows[i] =
+                (harpe_latency){.owner = HARPE_LATENCY_OF_ALL,
+                                .frequency_mhz = (i > 0 ? rows[i - 1].frequency_mhz : 0) + step_mhz,
+                                .latency_s = random_between(&random, 0, 0.5)};
         }
-        const harpe_switch_row *last = &rows[table.count - 1];
-        assert_true(harpe_switch_table_latency_s(&table, 0) == 0);
+        const harpe_latency *last = &rows[table.count - 1];
+        assert_true(harpe_latencies_find(&table, 3, 0) == 0);
         for (int mhz = 1; mhz < rows[0].frequency_mhz; mhz++)
-            assert_true(harpe_switch_table_latency_s(&table, mhz) == rows[0].latency_s);
+            assert_true(harpe_latencies_find(&table, 3, mhz) == rows[0].latency_s);
         for (size_t i = 0; i + 1 < table.count; i++) {
             int apart_mhz = rows[i + 1].frequency_mhz - rows[i].frequency_mhz;
             double slope = (rows[i + 1].latency_s - rows[i].latency_s) / apart_mhz;
             for (int step = 0; step < apart_mhz; step++)
-                assert_near(harpe_switch_table_latency_s(&table, rows[i].frequency_mhz + step),
+                assert_near(harpe_latencies_find(&table, 3, rows[i].frequency_mhz + step),
                             rows[i].latency_s + slope * step, 1e-9);
         }
         for (int above = 0; above < 9; above++)
-            assert_true(harpe_switch_table_latency_s(&table, last->frequency_mhz + above) ==
+            assert_true(harpe_latencies_find(&table, 3, last->frequency_mhz + above) ==
                         last->latency_s);
     }
 }
@@ -155,11 +156,10 @@ static void a_problem_gets_the_latencies(void **state) {
     harpe_problem *problem =
         problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 2, .microbatches = 2}, 50);
     free(rows.rows);
-    harpe_switch_table table = table_of("frequency,latency_s\n1100,0.5\n1300,0.25\n");
-    harpe_error error = {.message = ""};
+    harpe_latencies table = table_of("frequency,latency_s\n1100,0.5\n1300,0.25\n");
     assert_true(harpe_problem_switch_latency_s(problem, 1, 1200) == 9);
-    assert_ok(harpe_switch_table_apply(&table, problem, &error), error);
-    harpe_switch_table_clear(&table);
+    free(problem->latencies.items);
+    problem->latencies = table;
     assert_true(harpe_problem_has_switch_latency(problem));
     for (int rank = 0; rank < 2; rank++) {
         assert_true(harpe_problem_switch_latency_s(problem, rank, 1000) == 0.5);
