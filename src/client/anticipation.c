@@ -205,6 +205,7 @@ static uint32_t join_changes(const forecast *first, const clock_change *first_ch
         forecast before = after;
         if (!go_on(&after) || after.ahead > first->ahead + first->self->length) return highest_mhz;
         uint32_t next_mhz = coming(first->self, after.ahead)->mhz;
+        if (next_mhz == mhz) continue;
         harpe_switch_time takes = switch_time(user, next_mhz);
         clock_change next = plan_change(&before, &after, mhz, next_mhz, &takes);
         if (next.ask_ns >= first_change->done_ns) return highest_mhz;

@@ -22,26 +22,12 @@
 
 typedef enum speed { USUAL, FAST, SLOW } speed;
 
-static uint32_t time_of(const harpe_switch_entry *entry, speed how) {
-    if (how == SLOW) return (uint32_t)(SLOW_FACTOR * entry->p95_us);
-    return how == FAST ? (uint32_t)(FAST_FACTOR * entry->median_us) : entry->median_us;
-}
-
 static uint32_t latency_us(const harpe_switch_table *table, uint32_t mhz, speed how) {
-    uint32_t longest_us = 0;
-    bool has_any = false;
     if (mhz == 0) return 0;
-    for (size_t i = 0; i < HARPE_SWITCH_TARGETS; i++) {
-        harpe_switch_entry entry = harpe_switch_entry_at(table, i);
-        if (entry.mhz == 0) break;
-        if (entry.samples < HARPE_SWITCH_USABLE) continue;
-        uint32_t own_us = time_of(&entry, how);
-        if (entry.mhz == mhz) return own_us;
-        if (own_us > longest_us) longest_us = own_us;
-        has_any = true;
-    }
-    if (how == FAST) return 0;
-    return how == SLOW && !has_any ? UNKNOWN_US : longest_us;
+    harpe_switch_entry entry = harpe_switch_find(table, mhz);
+    if (how == FAST) return entry.mhz == 0 ? 0 : (uint32_t)(FAST_FACTOR * entry.median_us);
+    if (how == USUAL) return entry.median_us;
+    return entry.samples == 0 ? UNKNOWN_US : (uint32_t)(SLOW_FACTOR * entry.p95_us);
 }
 
 static size_t find_changes(const harpe_clock_ask *asks, size_t count,

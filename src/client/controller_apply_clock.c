@@ -21,8 +21,8 @@
 #include "base/process.h"
 #include "base/wait.h"
 #include "client/anticipation.h"
-#include "client/switch_times.h"
 
+#define SHORTEST_US 500 /* of GPU time; shorter changes of the clock are not anticipated */
 #define AWAKE_NS INT64_C(1000000000) /* time from the last request until the thread sleeps */
 #define FIRST_BACK_OFF_NS INT64_C(100000000)
 #define LONGEST_BACK_OFF_NS INT64_C(5000000000)
@@ -40,7 +40,7 @@ typedef struct applier {
     bool has_written;
     int64_t start_ns, start_gpu_ns;   /* the same moment on both clocks */
     harpe_anticipation *anticipation; /* NULL: no memory, so no clock is set early */
-    harpe_switch_times *switch_times; /* NULL like `anticipation` */
+    double real_per_gpu_time;         /* see below; at the last call of anticipates */
     uint64_t notes_read;
     int64_t begun_ns; /* time of the last note that an instruction begins */
 } applier;
@@ -191,7 +191,8 @@ static void read_notes(applier *self) {
 static bool anticipates(applier *self, uint64_t request) {
     if (!self->anticipation) return false;
     read_notes(self);
-    bool is_late = harpe_switch_times_update(self->switch_times, real_per_gpu_time(self));
+    bool is_late = harpe_switch_find(&self->slot->switch_table, 0).median_us >= SHORTEST_US;
+    self->real_per_gpu_time = real_per_gpu_time(self);
     bool is_wanted = is_late && atomic_load(&self->slot->may_anticipate) != 0;
     if (atomic_load_explicit(&self->slot->wants_ends, memory_order_relaxed) != is_wanted)
         atomic_store(&self->slot->wants_ends, is_wanted);
@@ -206,14 +207,23 @@ static void ask_early(applier *self, const harpe_anticipated *next) {
         count(next->is_return ? &self->slot->returned : &self->slot->anticipated);
 }
 
+/* A harpe_switch_time_of, in real time. */
+static harpe_switch_time switch_time(const void *user, uint32_t mhz) {
+    const applier *self = user;
+    harpe_switch_entry entry = harpe_switch_find(&self->slot->switch_table, mhz);
+    double ns = 1000 * self->real_per_gpu_time;
+    uint32_t spread_us = entry.p95_us > entry.median_us ? entry.p95_us - entry.median_us : 0;
+    return (harpe_switch_time){.latency_ns = (int64_t)(entry.median_us * ns),
+                               .spread_ns = (int64_t)(spread_us * ns)};
+}
+
 /* Makes all calls that are due. Returns the time of the next one. */
 static int64_t anticipate(applier *self, uint64_t request) {
     harpe_anticipation *anticipation = self->anticipation;
     for (;;) {
         int64_t now_ns = harpe_clock_ns();
         bool is_new = request != self->taken;
-        harpe_anticipated next = harpe_anticipation_next(
-            anticipation, now_ns, harpe_switch_time_from_table, self->switch_times);
+        harpe_anticipated next = harpe_anticipation_next(anticipation, now_ns, switch_time, self);
         if (is_new) take(self, request, next.is_early || next.is_return ? 0 : next.mhz);
         if (next.mhz == 0) return next.at_ns;
         if (next.is_early || next.is_return) ask_early(self, &next);
@@ -270,12 +280,6 @@ static void wait_for_request(applier *self, int64_t until_ns) {
 
 /* ---- The thread ------------------------------------------------------------------------------ */
 
-static void start_anticipation(applier *self) {
-    self->switch_times = harpe_switch_times_new(&self->slot->switch_table);
-    self->anticipation = self->switch_times ? harpe_anticipation_new() : NULL;
-    if (self->anticipation) harpe_anticipation_set(self->anticipation, self->shared->current_mhz);
-}
-
 void *harpe_controller_apply_clocks(void *clock_thread) {
     harpe_clock_thread *shared = clock_thread;
     applier self = {.shared = shared,
@@ -284,7 +288,8 @@ void *harpe_controller_apply_clocks(void *clock_thread) {
                     .start_ns = harpe_clock_ns(),
                     .start_gpu_ns = harpe_gpus_clock_ns(shared->gpu.gpus),
                     .notes_read = atomic_load(&shared->slot->note_count)};
-    start_anticipation(&self);
+    self.anticipation = harpe_anticipation_new();
+    if (self.anticipation) harpe_anticipation_set(self.anticipation, shared->current_mhz);
     (void)prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
     while (!atomic_load(&shared->is_over)) {
         /* No write is allowed before this time, so the slot need not be read either. */
@@ -299,7 +304,6 @@ void *harpe_controller_apply_clocks(void *clock_thread) {
             wait_for_request(&self, until_ns);
     }
     harpe_anticipation_free(self.anticipation);
-    harpe_switch_times_free(self.switch_times);
     /* Marks the clocks as changed, so that they are reset again. Another thread may have reset them
      * before a write of this thread took effect. */
     if (self.has_written) atomic_fetch_or(&shared->changes->touched, HARPE_TOUCHED_GRAPHICS_CLOCKS);

@@ -47,4 +47,20 @@ static inline harpe_switch_entry harpe_switch_entry_at(const harpe_switch_table 
                                 .p95_us = (uint32_t)word & 0xFFFFF};
 }
 
+/* Returns the entry of a clock that has enough samples. If there is none, `mhz` is 0, and the times
+ * are the longest in the table; samples are then 0 if no entry has enough. */
+static inline harpe_switch_entry harpe_switch_find(const harpe_switch_table *table, uint32_t mhz) {
+    harpe_switch_entry longest = {0};
+    for (size_t i = 0; i < HARPE_SWITCH_TARGETS; i++) {
+        harpe_switch_entry entry = harpe_switch_entry_at(table, i);
+        if (entry.mhz == 0) break;
+        if (entry.samples < HARPE_SWITCH_USABLE) continue;
+        if (entry.mhz == mhz) return entry;
+        longest.samples = HARPE_SWITCH_USABLE;
+        if (entry.median_us > longest.median_us) longest.median_us = entry.median_us;
+        if (entry.p95_us > longest.p95_us) longest.p95_us = entry.p95_us;
+    }
+    return longest;
+}
+
 #endif
