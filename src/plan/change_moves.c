@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/array.h"
 #include "base/error.h"
 #include "plan/evaluate.h"
@@ -38,6 +39,7 @@ typedef struct move {
 } move;
 
 typedef struct mover {
+    harpe_arena arena;
     const harpe_problem *problem;
     const harpe_clock_switch *cost;
     double deadline_s;
@@ -98,21 +100,15 @@ static double length_s(mover *m) {
 
 /* Computes how much longer each instruction may take. */
 static void find_slack(mover *m) {
-    const harpe_dag *dag = &m->problem->dag;
-    for (int32_t i = 0; i < dag->node_count; i++)
+    int32_t count = m->problem->instruction_count;
+    for (int32_t i = 0; i < count; i++)
         m->slack_s[i] = m->deadline_s * (1 + ROUNDING);
-    /* slack_s is first the latest end. */
-    for (int32_t k = dag->node_count - 1; k >= 0; k--) {
-        int32_t i = dag->topological_order[k];
-        double latest_s = m->slack_s[i] - m->points[i]->time_s;
-        for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++)
-            m->slack_s[dag->arc_from[a]] = fmin(m->slack_s[dag->arc_from[a]], latest_s);
-    }
-    for (int32_t i = 0; i < dag->node_count; i++) {
-        m->slack_s[i] -= m->end_s[i];
+    harpe_evaluate_latest_starts(m->problem, m->points, m->slack_s);
+    for (int32_t i = 0; i < count; i++) {
         m->begin_s[i] = start_s(m, i);
+        m->slack_s[i] -= m->begin_s[i];
     }
-    m->visits += (uint64_t)dag->node_count;
+    m->visits += (uint64_t)count;
 }
 
 /* Returns the instruction with which the last clock of a rank's list begins; -1: it is the only
@@ -457,50 +453,33 @@ static harpe_status search(mover *m, double *best_j, harpe_error *error) {
 
 static void find_tails(mover *m) {
     const harpe_dag *dag = &m->problem->dag;
-    for (int32_t k = dag->node_count - 1; k >= 0; k--) {
-        int32_t i = dag->topological_order[k];
-        double own_s =
-            m->least_tail_s[i] + harpe_problem_choice(m->problem, i)->list.options[0].time_s;
-        m->place[i] = k;
-        for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++)
-            m->least_tail_s[dag->arc_from[a]] = fmax(m->least_tail_s[dag->arc_from[a]], own_s);
+    for (int32_t k = 0; k < dag->node_count; k++) {
+        m->place[dag->topological_order[k]] = k;
+        m->slack_s[k] = harpe_problem_choice(m->problem, k)->list.options[0].time_s;
     }
+    (void)harpe_dag_run(dag, m->slack_s, m->end_s, m->least_tail_s);
 }
 
 static harpe_status prepare(mover *m, const int *frequency_mhz, harpe_error *error) {
     size_t count = (size_t)m->problem->instruction_count;
-    m->mhz = harpe_calloc(count, sizeof *m->mhz);
-    m->kept_mhz = harpe_calloc(count, sizeof *m->kept_mhz);
-    m->before_mhz = harpe_calloc(count, sizeof *m->before_mhz);
-    m->points = harpe_calloc(count, sizeof *m->points);
-    m->end_s = harpe_calloc(count, sizeof *m->end_s);
-    m->slack_s = harpe_calloc(count, sizeof *m->slack_s);
-    m->begin_s = harpe_calloc(count, sizeof *m->begin_s);
-    m->least_tail_s = harpe_calloc(count, sizeof *m->least_tail_s);
-    m->longest_s = harpe_calloc(count, sizeof *m->longest_s);
-    m->place = harpe_calloc(count, sizeof *m->place);
-    if (!m->mhz || !m->kept_mhz || !m->before_mhz || !m->points || !m->end_s || !m->slack_s ||
-        !m->begin_s || !m->least_tail_s || !m->longest_s || !m->place)
-        return harpe_fail_memory(error);
+    double **seconds[] = {&m->end_s, &m->slack_s, &m->begin_s, &m->least_tail_s, &m->longest_s};
+    bool complete = true;
+    for (size_t k = 0; k < sizeof seconds / sizeof *seconds; k++) {
+        *seconds[k] = harpe_arena_alloc(&m->arena, count, sizeof **seconds[k]);
+        complete = complete && *seconds[k];
+    }
+    m->mhz = harpe_arena_alloc(&m->arena, 3 * count, sizeof *m->mhz);
+    m->points = harpe_arena_alloc(&m->arena, count, sizeof *m->points);
+    m->place = harpe_arena_alloc(&m->arena, count, sizeof *m->place);
+    if (!complete || !m->mhz || !m->points || !m->place) return harpe_fail_memory(error);
+    m->kept_mhz = m->mhz + count;
+    m->before_mhz = m->kept_mhz + count;
     memcpy(m->mhz, frequency_mhz, count * sizeof *m->mhz);
     harpe_status status = harpe_evaluate_find_points(m->problem, m->mhz, m->points, error);
     for (size_t i = 0; status == HARPE_OK && i < count; i++)
         m->busy_j += effective_j(harpe_problem_choice(m->problem, (int32_t)i), m->points[i]);
     if (status == HARPE_OK) find_tails(m);
     return status;
-}
-
-static void clear(mover *m) {
-    free(m->mhz);
-    free(m->kept_mhz);
-    free(m->before_mhz);
-    free((void *)m->points);
-    free(m->end_s);
-    free(m->slack_s);
-    free(m->begin_s);
-    free(m->least_tail_s);
-    free(m->longest_s);
-    free(m->place);
 }
 
 /* Improves one plan in place. `*best_j` receives its energy, INFINITY if it does not fit. */
@@ -515,7 +494,7 @@ static harpe_status improve(const harpe_problem *problem, const harpe_clock_swit
     }
     if (status == HARPE_OK)
         memcpy(frequency_mhz, m.mhz, (size_t)problem->instruction_count * sizeof *frequency_mhz);
-    clear(&m);
+    harpe_arena_free(&m.arena);
     return status;
 }
 

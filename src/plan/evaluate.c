@@ -4,6 +4,7 @@
  * relaxed number is used. */
 #include "plan/evaluate.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,6 +81,17 @@ static double run_earliest(const harpe_problem *problem, const harpe_profile_poi
         if (end > length_s) length_s = end;
     }
     return length_s;
+}
+
+void harpe_evaluate_latest_starts(const harpe_problem *problem,
+                                  const harpe_profile_point *const *points, double *latest_s) {
+    const harpe_dag *dag = &problem->dag;
+    for (int32_t p = problem->instruction_count; p-- > 0;) {
+        int32_t i = dag->topological_order[p];
+        latest_s[i] -= points[i]->time_s;
+        for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++)
+            latest_s[dag->arc_from[a]] = fmin(latest_s[dag->arc_from[a]], latest_s[i]);
+    }
 }
 
 /* Returns the energy of a rank's waits, each with the power of its kind. */

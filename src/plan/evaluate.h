@@ -34,4 +34,9 @@ harpe_status harpe_evaluate_find_points(const harpe_problem *problem, const int 
 harpe_plan harpe_evaluate_points(const harpe_problem *problem,
                                  const harpe_profile_point *const *points, double *start_s);
 
+/* Computes the latest start of every instruction. `latest_s` must contain the latest end of each of
+ * them: the end of the iteration, or a deadline. */
+void harpe_evaluate_latest_starts(const harpe_problem *problem,
+                                  const harpe_profile_point *const *points, double *latest_s);
+
 #endif

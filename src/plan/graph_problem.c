@@ -361,19 +361,6 @@ harpe_status harpe_problem_of_graph(const harpe_graph *graph, const harpe_proble
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
-/* Computes the latest start of every instruction. `latest_s` must contain the latest end of each of
- * them: the end of the iteration, or a deadline. */
-static void find_latest_starts(const harpe_problem *problem,
-                               const harpe_profile_point *const *points, double *latest_s) {
-    const harpe_dag *dag = &problem->dag;
-    for (int32_t p = problem->instruction_count; p-- > 0;) {
-        int32_t i = dag->topological_order[p];
-        latest_s[i] -= points[i]->time_s;
-        for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++)
-            latest_s[dag->arc_from[a]] = fmin(latest_s[dag->arc_from[a]], latest_s[i]);
-    }
-}
-
 /* Removes the rounding errors of sums, so that people can read the number. */
 static double round_to_ps(double seconds) { return round(seconds * 1e12) / 1e12; }
 
@@ -415,7 +402,7 @@ harpe_status harpe_graph_runs(const harpe_problem *problem, const int *frequency
         const harpe_graph_layout *layout = problem->graph;
         for (size_t d = 0; d < layout->deadline_count; d++)
             latest_s[layout->deadline_instruction[d]] = fmin(plan.time_s, layout->deadline_s[d]);
-        find_latest_starts(problem, points, latest_s);
+        harpe_evaluate_latest_starts(problem, points, latest_s);
         fill_runs(problem, points, start_s, latest_s, plan.time_s, runs);
     }
     free(points);

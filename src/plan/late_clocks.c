@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/array.h"
+#include "base/arena.h"
 #include "base/error.h"
 #include "plan/evaluate.h"
 #include "plan/switching.h"
@@ -23,6 +23,7 @@ typedef struct rank_clock {
 } rank_clock;
 
 typedef struct late_run {
+    harpe_arena arena;
     const harpe_problem *problem;
     const harpe_clock_switch *cost;
     double lead_s;
@@ -165,14 +166,14 @@ static void run_until_steady(late_run *r, harpe_late_plan *out) {
 static harpe_status evaluate(late_run *r, harpe_late_plan *out,
                              harpe_late_instruction *instructions, harpe_error *error) {
     size_t count = (size_t)r->problem->instruction_count, ranks = (size_t)r->problem->rank_count;
-    r->clocks = harpe_calloc(ranks, sizeof *r->clocks);
-    r->before = harpe_calloc(ranks, sizeof *r->before);
-    r->late = harpe_calloc(count, sizeof *r->late);
-    r->points = harpe_calloc(count, sizeof *r->points);
-    r->parts = harpe_calloc(count, sizeof *r->parts);
-    r->start_s = harpe_calloc(count, sizeof *r->start_s);
-    if (!r->clocks || !r->before || !r->late || !r->points || !r->parts || !r->start_s)
+    r->clocks = harpe_arena_alloc(&r->arena, 2 * ranks, sizeof *r->clocks);
+    r->late = harpe_arena_alloc(&r->arena, count, sizeof *r->late);
+    r->points = harpe_arena_alloc(&r->arena, count, sizeof *r->points);
+    r->parts = harpe_arena_alloc(&r->arena, count, sizeof *r->parts);
+    r->start_s = harpe_arena_alloc(&r->arena, count, sizeof *r->start_s);
+    if (!r->clocks || !r->late || !r->points || !r->parts || !r->start_s)
         return harpe_fail_memory(error);
+    r->before = r->clocks + ranks;
     harpe_status status =
         harpe_evaluate_find_points(r->problem, r->frequency_mhz, r->points, error);
     if (status != HARPE_OK) return status;
@@ -199,11 +200,6 @@ harpe_status harpe_plan_evaluate_late(const harpe_problem *problem, const int *f
     late_run r = {
         .problem = problem, .cost = cost, .lead_s = lead_s, .frequency_mhz = frequency_mhz};
     status = evaluate(&r, out, instructions, error);
-    free(r.clocks);
-    free(r.before);
-    free(r.late);
-    free((void *)r.points);
-    free(r.parts);
-    free(r.start_s);
+    harpe_arena_free(&r.arena);
     return status;
 }

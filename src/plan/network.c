@@ -230,19 +230,13 @@ static double slowest_s(const harpe_problem *problem, const harpe_network *netwo
 /* Refuses a problem whose longest path at the slowest options exceeds the limit. O(instructions) */
 static harpe_status check_length(const harpe_problem *problem, const harpe_network *network,
                                  harpe_error *error) {
-    const harpe_dag *dag = &problem->dag;
-    double *end_s = harpe_calloc((size_t)problem->instruction_count, sizeof *end_s);
-    if (!end_s) return harpe_fail_memory(error);
-    double length_s = 0;
-    for (int32_t k = 0; k < problem->instruction_count; k++) {
-        int32_t i = dag->topological_order[k];
-        double start_s = 0;
-        for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++)
-            start_s = fmax(start_s, end_s[dag->arc_from[a]]);
-        end_s[i] = start_s + slowest_s(problem, network, i);
-        length_s = fmax(length_s, end_s[i]);
-    }
-    free(end_s);
+    size_t count = (size_t)problem->instruction_count;
+    double *time_s = harpe_calloc(3 * count, sizeof *time_s);
+    if (!time_s) return harpe_fail_memory(error);
+    for (size_t i = 0; i < count; i++)
+        time_s[i] = slowest_s(problem, network, (int32_t)i);
+    double length_s = harpe_dag_run(&problem->dag, time_s, time_s + count, time_s + 2 * count);
+    free(time_s);
     if (length_s <= LONGEST_ITERATION_S) return HARPE_OK;
     return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
                       "one iteration takes %s s if every instruction is at its slowest, the limit "

@@ -95,18 +95,10 @@ static bool holds(harpe_power_repair *r) {
     return true;
 }
 
-/* Computes the latest ends. */
 static void find_latest(harpe_power_repair *r) {
-    const harpe_dag *dag = &r->problem->dag;
-    int32_t count = r->problem->instruction_count;
-    for (int32_t i = 0; i < count; i++)
+    for (int32_t i = 0; i < r->problem->instruction_count; i++)
         r->latest_s[i] = r->deadline_s;
-    for (int32_t k = count; k-- > 0;) {
-        int32_t i = dag->topological_order[k];
-        double start_s = r->latest_s[i] - r->points[i]->time_s;
-        for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++)
-            r->latest_s[dag->arc_from[a]] = fmin(r->latest_s[dag->arc_from[a]], start_s);
-    }
+    harpe_evaluate_latest_starts(r->problem, r->points, r->latest_s);
 }
 
 /* ---- Gains ----------------------------------------------------------------------------------- */
@@ -188,7 +180,7 @@ static harpe_status add_best(harpe_power_repair *r, power_aim aim, int32_t first
                              const harpe_power_shift *shift, harpe_error *error) {
     const harpe_choice *choice = harpe_problem_choice(r->problem, first);
     ptrdiff_t now = r->points[first] - choice->points, most = (ptrdiff_t)choice->point_count - 1;
-    double float_s = r->latest_s[end - 1] - r->start_s[end - 1] - r->points[end - 1]->time_s;
+    double float_s = r->latest_s[end - 1] - r->start_s[end - 1];
     harpe_power_move best = {.key = INFINITY};
     ptrdiff_t reach = shift ? most : NEIGHBOURS;
     for (ptrdiff_t p = now - reach; p <= now + reach; p++) {

@@ -34,7 +34,7 @@ typedef struct harpe_power_repair {
     harpe_power_shape least;
     /* Scratch. */
     const harpe_profile_point **before;
-    double *start_s, *latest_s; /* latest end of each instruction that meets the deadline */
+    double *start_s, *latest_s; /* latest start of each instruction that meets the deadline */
     int *frequency_mhz;
     double *dwell_s, *needed_s; /* [rank] */
     bool has_cost;

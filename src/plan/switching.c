@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counts the changes of clock in a plan, and computes their cost. The list of each rank is divided
- * into runs of neighbours with one frequency. */
+/* Counts the changes of clock in a plan, and computes their cost. */
 #include "plan/switching.h"
 
 #include <math.h>
@@ -10,19 +9,11 @@
 #include "base/error.h"
 #include "plan/evaluate.h"
 
-/* Instructions first .. end-1 of a rank, all at one frequency. */
-typedef struct run {
-    size_t first, end;
-    int frequency_mhz;
-} run;
-
+/* One iteration at some frequencies. */
 typedef struct switches {
     const harpe_problem *problem;
-    const harpe_clock_switch *cost;
     const harpe_profile_point **points;
     double *start_s;
-    run *runs; /* of the present rank */
-    size_t run_count;
     double end_s; /* of the iteration */
 } switches;
 
@@ -79,95 +70,41 @@ bool harpe_clock_switch_has_cost(const harpe_problem *problem, const harpe_clock
            cost->minimum_dwell_s > 0;
 }
 
-static harpe_status begin(switches *s, const harpe_problem *problem, const harpe_clock_switch *cost,
+static void end(switches *s) {
+    free((void *)s->points);
+    free(s->start_s);
+}
+
+/* Runs an iteration. Free with `end` in any case. */
+static harpe_status begin(switches *s, const harpe_problem *problem, const int *frequency_mhz,
                           harpe_error *error) {
     size_t count = (size_t)problem->instruction_count;
-    *s = (switches){.problem = problem, .cost = cost};
+    *s = (switches){.problem = problem};
     if (problem->graph) return refuse_graph(error);
     s->points = harpe_calloc(count, sizeof *s->points);
     s->start_s = harpe_calloc(count, sizeof *s->start_s);
-    s->runs = harpe_calloc(count, sizeof *s->runs);
-    return s->points && s->start_s && s->runs ? HARPE_OK : harpe_fail_memory(error);
-}
-
-static void end(switches *s) {
-    free(s->points);
-    free(s->start_s);
-    free(s->runs);
-}
-
-/* Splits a rank's list into runs. An instruction at 0 MHz keeps the clock of the instruction before
- * it. Those before the first clock keep the last one, and belong to no run. */
-static void find_runs(switches *s, int rank, const int *frequency_mhz) {
-    s->run_count = 0;
-    for (size_t i = s->problem->rank_offset[rank]; i < s->problem->rank_offset[rank + 1]; i++) {
-        run *last = s->run_count > 0 ? &s->runs[s->run_count - 1] : NULL;
-        if (last && (frequency_mhz[i] == 0 || frequency_mhz[i] == last->frequency_mhz))
-            last->end = i + 1;
-        else if (frequency_mhz[i] != 0)
-            s->runs[s->run_count++] = (run){i, i + 1, frequency_mhz[i]};
-    }
-}
-
-static double run_start_s(const switches *s, size_t r) { return s->start_s[s->runs[r].first]; }
-
-/* Returns whether the clock changes between the last run and the first of the next iteration. */
-static bool changes_at_the_end(const switches *s) {
-    return s->runs[0].frequency_mhz != s->runs[s->run_count - 1].frequency_mhz;
-}
-
-/* Returns how long the clock of a run holds: until the next change of the rank, which may be in the
- * next iteration, from the change before, which may be in the iteration before. There are at least
- * two runs. */
-static double dwell_s(const switches *s, size_t r) {
-    bool is_first = r == 0, is_last = r + 1 == s->run_count, goes_on = !changes_at_the_end(s);
-    double from_s = run_start_s(s, r), until_s;
-    if (is_first && goes_on) from_s = run_start_s(s, s->run_count - 1) - s->end_s;
-    if (is_last)
-        until_s = run_start_s(s, goes_on ? 1 : 0) + s->end_s;
-    else
-        until_s = run_start_s(s, r + 1);
-    return until_s - from_s;
-}
-
-/* ---- Counting -------------------------------------------------------------------------------- */
-
-/* Runs an iteration at these frequencies. */
-static harpe_status run_iteration(switches *s, const int *frequency_mhz, harpe_error *error) {
-    harpe_status status = harpe_evaluate_find_points(s->problem, frequency_mhz, s->points, error);
-    if (status == HARPE_OK)
-        s->end_s = harpe_evaluate_points(s->problem, s->points, s->start_s).time_s;
+    if (!s->points || !s->start_s) return harpe_fail_memory(error);
+    harpe_status status = harpe_evaluate_find_points(problem, frequency_mhz, s->points, error);
+    if (status == HARPE_OK) s->end_s = harpe_evaluate_points(problem, s->points, s->start_s).time_s;
     return status;
 }
 
-/* Returns the shortest time for which a clock of the present rank holds; INFINITY: no change. */
-static double rank_dwell_s(const switches *s) {
-    double shortest_s = INFINITY;
-    for (size_t r = 0; s->run_count > 1 && r < s->run_count; r++)
-        shortest_s = fmin(shortest_s, dwell_s(s, r));
-    return shortest_s;
-}
-
-static harpe_status count_all(switches *s, const int *frequency_mhz, harpe_switching *out,
-                              harpe_error *error) {
-    harpe_switching all = {0};
-    double shortest_s = INFINITY;
-    harpe_status status = run_iteration(s, frequency_mhz, error);
-    if (status != HARPE_OK) return status;
-    for (int rank = 0; rank < s->problem->rank_count; rank++) {
-        find_runs(s, rank, frequency_mhz);
-        if (s->run_count < 2) continue;
-        all.clock_writes += s->run_count - 1 + (changes_at_the_end(s) ? 1 : 0);
-        shortest_s = fmin(shortest_s, rank_dwell_s(s));
+/* Returns the shortest time between two changes of a rank, which may be in iterations that follow
+ * each other; INFINITY: no change. Instructions at 0 MHz keep the clock before them. */
+static double rank_dwell_s(const switches *s, int rank, const int *frequency_mhz) {
+    const size_t *offset = s->problem->rank_offset;
+    int now_mhz = harpe_evaluate_last_clock_mhz(s->problem, rank, frequency_mhz);
+    double shortest_s = INFINITY, changed_s = -INFINITY;
+    for (int iteration = 0; iteration < 2; iteration++) {
+        for (size_t i = offset[rank]; i < offset[rank + 1]; i++) {
+            if (frequency_mhz[i] == 0 || frequency_mhz[i] == now_mhz) continue;
+            double at_s = s->start_s[i] + iteration * s->end_s;
+            shortest_s = fmin(shortest_s, at_s - changed_s);
+            now_mhz = frequency_mhz[i];
+            changed_s = at_s;
+        }
     }
-    if (all.clock_writes > 0) all.shortest_dwell_s = shortest_s;
-    harpe_late_plan late = {0};
-    status = harpe_plan_evaluate_late(s->problem, frequency_mhz, s->cost, 0, &late, NULL, error);
-    if (status != HARPE_OK) return status;
-    all.time_s = late.time_s;
-    all.energy_j = late.energy_j;
-    *out = all;
-    return HARPE_OK;
+    return shortest_s;
 }
 
 harpe_status harpe_plan_switching(const harpe_problem *problem, const int *frequency_mhz,
@@ -175,25 +112,30 @@ harpe_status harpe_plan_switching(const harpe_problem *problem, const int *frequ
                                   harpe_error *error) {
     static const harpe_clock_switch nothing = {0};
     if (!cost) cost = &nothing;
+    harpe_late_plan late = {0};
+    switches s = {0};
+    double shortest_s = INFINITY;
     harpe_status status = harpe_clock_switch_check(problem, cost, error);
-    if (status != HARPE_OK) return status;
-    switches s;
-    status = begin(&s, problem, cost, error);
-    if (status == HARPE_OK) status = count_all(&s, frequency_mhz, out, error);
+    if (status == HARPE_OK) status = begin(&s, problem, frequency_mhz, error);
+    for (int rank = 0; status == HARPE_OK && rank < problem->rank_count; rank++)
+        shortest_s = fmin(shortest_s, rank_dwell_s(&s, rank, frequency_mhz));
+    if (status == HARPE_OK)
+        status = harpe_plan_evaluate_late(problem, frequency_mhz, cost, 0, &late, NULL, error);
+    if (status == HARPE_OK)
+        *out = (harpe_switching){.clock_writes = harpe_evaluate_changes(problem, frequency_mhz),
+                                 .shortest_dwell_s = isfinite(shortest_s) ? shortest_s : 0,
+                                 .time_s = late.time_s,
+                                 .energy_j = late.energy_j};
     end(&s);
     return status;
 }
 
 harpe_status harpe_switching_dwells(const harpe_problem *problem, const int *frequency_mhz,
                                     double *shortest_s, harpe_error *error) {
-    static const harpe_clock_switch nothing = {0};
     switches s;
-    harpe_status status = begin(&s, problem, &nothing, error);
-    if (status == HARPE_OK) status = run_iteration(&s, frequency_mhz, error);
-    for (int rank = 0; status == HARPE_OK && rank < problem->rank_count; rank++) {
-        find_runs(&s, rank, frequency_mhz);
-        shortest_s[rank] = rank_dwell_s(&s);
-    }
+    harpe_status status = begin(&s, problem, frequency_mhz, error);
+    for (int rank = 0; status == HARPE_OK && rank < problem->rank_count; rank++)
+        shortest_s[rank] = rank_dwell_s(&s, rank, frequency_mhz);
     end(&s);
     return status;
 }
