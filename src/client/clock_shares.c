@@ -124,12 +124,6 @@ static harpe_run_clocks shares_of(const harpe_clock_since *changes, size_t count
     return run;
 }
 
-static double share_of(const harpe_run_clocks *run, int mhz) {
-    for (int i = 0; i < run->count; i++)
-        if (run->parts[i].mhz == mhz) return run->parts[i].share;
-    return 0;
-}
-
 harpe_run_clocks harpe_clock_shares_of(const harpe_clock_timeline *timeline, uint64_t start_us,
                                        uint64_t end_us) {
     const harpe_run_clocks unknown = {.count = -1};
@@ -139,7 +133,8 @@ harpe_run_clocks harpe_clock_shares_of(const harpe_clock_timeline *timeline, uin
         harpe_run_clocks other =
             shares_of(timeline->changes[how], timeline->count[how], start_us, end_us);
         for (int i = 0; i < usual.count; i++)
-            if (fabs(usual.parts[i].share - share_of(&other, usual.parts[i].mhz)) > SAME_SHARE)
+            if (fabs(usual.parts[i].share - harpe_run_share(&other, usual.parts[i].mhz)) >
+                SAME_SHARE)
                 return unknown;
     }
     return usual;

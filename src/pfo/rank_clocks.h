@@ -33,6 +33,14 @@ typedef struct harpe_run_clocks {
     harpe_clock_part parts[HARPE_CLOCK_PARTS]; /* the sum of their shares is 1 */
 } harpe_run_clocks;
 
+/* Returns the share of a run's time at a clock. */
+static inline double harpe_run_share(const harpe_run_clocks *run, int mhz) {
+    double share = 0;
+    for (int i = 0; i < run->count; i++)
+        if (run->parts[i].mhz == mhz) share += run->parts[i].share;
+    return share;
+}
+
 typedef struct harpe_rank_clocks {
     bool is_known; /* false: the result does not say it, and all other members are 0 */
     size_t latency_count;

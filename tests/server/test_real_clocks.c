@@ -53,7 +53,7 @@ static void tell(world *w, size_t rank, size_t run, int mhz, double share, int o
 static void find(world *w) {
     const harpe_real_clocks real = {.asked_mhz = w->asked_mhz, .ran_mhz = w->ran_mhz};
     memset(w->ran_mhz, 0xFF, sizeof w->ran_mhz);
-    harpe_find_real_clocks(&real, w->pipeline, w->ranks, w->clocks, w->count);
+    harpe_find_real_clocks(&real, w->pipeline, w->ranks, w->clocks, w->count, HARPE_MAIN_SHARE_MIN);
 }
 
 static const harpe_run_clocks *of_run(const world *w, size_t instruction) {
@@ -81,7 +81,7 @@ static void runs_without_a_report_ran_as_asked(void **state) {
     }
     const harpe_real_clocks real = {.asked_mhz = w.asked_mhz, .ran_mhz = w.ran_mhz};
     memset(w.ran_mhz, 0, sizeof w.ran_mhz);
-    harpe_find_real_clocks(&real, w.pipeline, w.ranks, NULL, w.count);
+    harpe_find_real_clocks(&real, w.pipeline, w.ranks, NULL, w.count, HARPE_MAIN_SHARE_MIN);
     for (int i = 0; i < STAGES * RUNS; i++)
         assert_int_equal(w.ran_mhz[i], ASKED);
     end(&w);
@@ -187,7 +187,7 @@ static void a_run_without_a_main_clock_is_only_one_of_all(void **state) {
     find(&w);
     for (int i = 0; i < STAGES * RUNS; i++)
         assert_int_equal(w.ran_mhz[i], i == 0 ? ASKED : i % RUNS < 2 ? -i - 1 : 0);
-    harpe_find_all_real_clocks(&real, w.pipeline, w.ranks, w.clocks, w.count);
+    harpe_find_real_clocks(&real, w.pipeline, w.ranks, w.clocks, w.count, 0);
     for (int i = 0; i < STAGES * RUNS; i++)
         assert_int_equal(w.ran_mhz[i], i == 0 ? ASKED : -i - 1);
     end(&w);

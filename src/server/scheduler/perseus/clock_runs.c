@@ -11,64 +11,6 @@
 #include "base/error.h"
 #include "server/scheduler/perseus/savings.h"
 
-/* ---- Runs at the highest clock --------------------------------------------------------------- */
-
-/* Fills in entry_of_run of a name on its rank. The value is -1 for runs that are not used. */
-static void choose_runs(const harpe_online_pipeline *pipeline, int pipeline_rank,
-                        const harpe_online_name *name, const int *frequency_mhz, int highest_mhz,
-                        int *entry_of_run) {
-    size_t first = pipeline->rank_offset[pipeline_rank];
-    size_t end = pipeline->rank_offset[pipeline_rank + 1];
-    size_t run = 0;
-    for (size_t i = first; i < end && run < name->run_count; i++) {
-        int entry = pipeline->entry_of[i];
-        if (entry < name->first_entry || entry >= name->first_entry + name->entry_count) continue;
-        size_t before = i == first ? end - 1 : i - 1;
-        bool is_wanted = frequency_mhz[i] == highest_mhz && frequency_mhz[before] == highest_mhz;
-        entry_of_run[run++] = is_wanted ? entry : -1;
-    }
-}
-
-static void read_highest(const harpe_online_pipeline *pipeline, int pipeline_rank,
-                         const harpe_profiling_result *result, const int *frequency_mhz,
-                         int highest_mhz, harpe_online_mean *entries, int *entry_of_run,
-                         double *scratch) {
-    for (size_t n = pipeline->name_offset[pipeline_rank];
-         n < pipeline->name_offset[pipeline_rank + 1]; n++) {
-        harpe_online_name name = pipeline->names[n];
-        choose_runs(pipeline, pipeline_rank, &name, frequency_mhz, highest_mhz, entry_of_run);
-        name.entry_of_run = entry_of_run;
-        for (int e = name.first_entry; e < name.first_entry + name.entry_count; e++) {
-            harpe_chosen_runs chosen = {.name = &name, .entry = e, .end = name.run_count};
-            for (size_t k = 0; k < name.run_count; k++)
-                chosen.count += entry_of_run[k] == e;
-            harpe_online_mean own = {0, 0};
-            if (chosen.count > 0) own = harpe_chosen_runs_read(result, &chosen, scratch);
-            (void)harpe_online_mean_add(&entries[e], own);
-        }
-    }
-}
-
-harpe_status harpe_online_round_read_highest(const harpe_online_pipeline *pipeline,
-                                             const harpe_rank_info *ranks,
-                                             const harpe_profiling_result *results, size_t count,
-                                             const int *frequency_mhz, const int *highest_mhz,
-                                             harpe_online_mean *entries, harpe_error *error) {
-    double *scratch = harpe_calloc(harpe_longest_list(results, count) + 1, sizeof *scratch);
-    int *entry_of_run = harpe_calloc(pipeline->instruction_count, sizeof *entry_of_run);
-    harpe_status status = scratch && entry_of_run ? HARPE_OK : harpe_fail_memory(error);
-    for (size_t r = 0; r < count && status == HARPE_OK; r++)
-        read_highest(pipeline, ranks[r].pp_rank, &results[r], frequency_mhz,
-                     highest_mhz[ranks[r].pp_rank], entries, entry_of_run, scratch);
-    for (size_t e = 0; e < pipeline->entry_count && status == HARPE_OK; e++)
-        if (!(entries[e].energy_j > 0)) entries[e] = (harpe_online_mean){0, 0};
-    free(scratch);
-    free(entry_of_run);
-    return status;
-}
-
-/* ---- Runs at each clock ---------------------------------------------------------------------- */
-
 /* Writes a list of the entries and clocks that occur. Returns their number. There are few clocks,
  * and a negative one occurs once. */
 static size_t list_clocks(const harpe_online_pipeline *pipeline, const int *frequency_mhz,
@@ -187,4 +129,33 @@ harpe_status harpe_online_round_read_clocks(const harpe_online_pipeline *pipelin
     *out = runs;
     *out_count = listed;
     return HARPE_OK;
+}
+
+harpe_status harpe_online_round_read_highest(const harpe_online_pipeline *pipeline,
+                                             const harpe_rank_info *ranks,
+                                             const harpe_profiling_result *results, size_t count,
+                                             const int *frequency_mhz, const int *highest_mhz,
+                                             harpe_online_mean *entries, harpe_error *error) {
+    harpe_online_clock_runs *runs = NULL;
+    size_t run_count = 0;
+    int *wanted_mhz = harpe_calloc(pipeline->instruction_count, sizeof *wanted_mhz);
+    if (!wanted_mhz) return harpe_fail_memory(error);
+    for (int p = 0; p < pipeline->rank_count; p++) {
+        size_t first = pipeline->rank_offset[p], end = pipeline->rank_offset[p + 1];
+        for (size_t i = first; i < end; i++) {
+            size_t before = i == first ? end - 1 : i - 1;
+            bool is_wanted =
+                frequency_mhz[i] == highest_mhz[p] && frequency_mhz[before] == highest_mhz[p];
+            wanted_mhz[i] = is_wanted ? highest_mhz[p] : 0;
+        }
+    }
+    harpe_status status = harpe_online_round_read_clocks(pipeline, ranks, results, count,
+                                                         wanted_mhz, &runs, &run_count, error);
+    for (size_t e = 0; e < pipeline->entry_count && status == HARPE_OK; e++)
+        entries[e] = (harpe_online_mean){0, 0};
+    for (size_t k = 0; k < run_count; k++)
+        entries[runs[k].entry] = runs[k].mean;
+    free(runs);
+    free(wanted_mhz);
+    return status;
 }

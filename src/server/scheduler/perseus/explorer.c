@@ -297,7 +297,8 @@ harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_explor
     int *ran_mhz = harpe_calloc(pipeline->instruction_count, sizeof *ran_mhz);
     if (!ran_mhz) return harpe_fail_memory(error);
     harpe_real_clocks real = {explorer->frequency_mhz, ran_mhz};
-    harpe_find_real_clocks(&real, pipeline, reports->ranks, clocks, reports->count);
+    harpe_find_real_clocks(&real, pipeline, reports->ranks, clocks, reports->count,
+                           HARPE_MAIN_SHARE_MIN);
     harpe_status status =
         harpe_online_round_read_clocks(pipeline, reports->ranks, reports->results, reports->count,
                                        ran_mhz, &runs, &run_count, error);

@@ -138,7 +138,8 @@ harpe_online_mean harpe_perseus_replicas_gain(const harpe_perseus *self) {
 static void find_clocks(const harpe_perseus *self, const harpe_real_clocks *real,
                         const harpe_rank_info *ranks, const harpe_rank_clocks *told, size_t count) {
     bool is_late = harpe_perseus_late_clocks(self) != NULL;
-    harpe_find_real_clocks(real, self->pipeline, ranks, is_late ? told : NULL, count);
+    harpe_find_real_clocks(real, self->pipeline, ranks, is_late ? told : NULL, count,
+                           HARPE_MAIN_SHARE_MIN);
     for (size_t i = 0; i < self->pipeline->instruction_count; i++)
         if (real->ran_mhz[i] < 0) real->ran_mhz[i] = 0;
 }

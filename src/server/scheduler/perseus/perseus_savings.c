@@ -414,7 +414,7 @@ static harpe_status read_highest(const harpe_perseus *self, const int *asked_mhz
     int *ran_mhz = harpe_calloc(pipeline->instruction_count, sizeof *ran_mhz);
     if (!ran_mhz) return harpe_fail_memory(error);
     harpe_find_real_clocks(&(harpe_real_clocks){asked_mhz, ran_mhz}, pipeline, self->job->ranks,
-                           harpe_perseus_late_clocks(self), count);
+                           harpe_perseus_late_clocks(self), count, HARPE_MAIN_SHARE_MIN);
     harpe_status status = harpe_online_round_read_highest(
         pipeline, self->job->ranks, results, count, ran_mhz, highest_mhz, into->highest, error);
     free(ran_mhz);

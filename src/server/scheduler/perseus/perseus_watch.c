@@ -98,9 +98,9 @@ static time_energy predict(const harpe_perseus *self, const harpe_plan *plan,
  * plan was measured at the clocks of the shared plan. */
 static void find_real_clocks(const harpe_perseus *self, const harpe_real_clocks *real) {
     bool has_own = harpe_perseus_replicas_lowest(self) != NULL;
-    harpe_find_all_real_clocks(real, self->pipeline, self->job->ranks,
-                               has_own ? NULL : harpe_perseus_late_clocks(self),
-                               (size_t)self->job->job->world_size);
+    harpe_find_real_clocks(real, self->pipeline, self->job->ranks,
+                           has_own ? NULL : harpe_perseus_late_clocks(self),
+                           (size_t)self->job->job->world_size, 0);
 }
 
 /* Predicts an instruction that ran at several clocks. It is one piece of work: a part s of its time

@@ -34,13 +34,6 @@ static harpe_run_clocks clocks_of(const harpe_online_pipeline *pipeline, int pip
     return run ? *run : (harpe_run_clocks){.count = 1, .parts = {{asked_mhz, 1}}};
 }
 
-static double share_of(const harpe_run_clocks *run, int mhz) {
-    double share = 0;
-    for (int i = 0; i < run->count; i++)
-        if (run->parts[i].mhz == mhz) share += run->parts[i].share;
-    return share;
-}
-
 static double mean_mhz(const harpe_run_clocks *run) {
     double sum = 0;
     for (int i = 0; i < run->count; i++)
@@ -50,9 +43,11 @@ static double mean_mhz(const harpe_run_clocks *run) {
 
 static bool agree(const harpe_run_clocks *a, const harpe_run_clocks *b) {
     for (int i = 0; i < a->count; i++)
-        if (fabs(a->parts[i].share - share_of(b, a->parts[i].mhz)) > SAME_SHARE) return false;
+        if (fabs(a->parts[i].share - harpe_run_share(b, a->parts[i].mhz)) > SAME_SHARE)
+            return false;
     for (int i = 0; i < b->count; i++)
-        if (fabs(b->parts[i].share - share_of(a, b->parts[i].mhz)) > SAME_SHARE) return false;
+        if (fabs(b->parts[i].share - harpe_run_share(a, b->parts[i].mhz)) > SAME_SHARE)
+            return false;
     return a->count > 0 && b->count > 0;
 }
 
@@ -75,7 +70,7 @@ static double main_share(const harpe_run_clocks *run) {
 static int real_mhz(const harpe_run_clocks *run, size_t instruction, int asked_mhz,
                     double share_min) {
     if (run->count < 0 || main_share(run) < share_min) return 0;
-    return share_of(run, asked_mhz) >= PURE_SHARE ? asked_mhz : -(int)instruction - 1;
+    return harpe_run_share(run, asked_mhz) >= PURE_SHARE ? asked_mhz : -(int)instruction - 1;
 }
 
 enum { NOBODY = -1, DIFFERENT = -2 };
@@ -98,10 +93,9 @@ static void take_rank(const int *asked_mhz, const harpe_online_pipeline *pipelin
     }
 }
 
-/* Runs whose main clock has a smaller share than `share_min` are not known. */
-static void find_clocks(const harpe_real_clocks *real, const harpe_online_pipeline *pipeline,
-                        const harpe_rank_info *ranks, const harpe_rank_clocks *clocks, size_t count,
-                        double share_min) {
+void harpe_find_real_clocks(const harpe_real_clocks *real, const harpe_online_pipeline *pipeline,
+                            const harpe_rank_info *ranks, const harpe_rank_clocks *clocks,
+                            size_t count, double share_min) {
     int *whose = real->ran_mhz; /* until it is replaced by the clocks */
     for (size_t i = 0; i < pipeline->instruction_count; i++)
         whose[i] = NOBODY;
@@ -115,18 +109,6 @@ static void find_clocks(const harpe_real_clocks *real, const harpe_online_pipeli
             real->ran_mhz[i] = rank == NOBODY ? asked_mhz : real_mhz(&run, i, asked_mhz, share_min);
         }
     }
-}
-
-void harpe_find_real_clocks(const harpe_real_clocks *real, const harpe_online_pipeline *pipeline,
-                            const harpe_rank_info *ranks, const harpe_rank_clocks *clocks,
-                            size_t count) {
-    find_clocks(real, pipeline, ranks, clocks, count, HARPE_MAIN_SHARE_MIN);
-}
-
-void harpe_find_all_real_clocks(const harpe_real_clocks *real,
-                                const harpe_online_pipeline *pipeline, const harpe_rank_info *ranks,
-                                const harpe_rank_clocks *clocks, size_t count) {
-    find_clocks(real, pipeline, ranks, clocks, count, 0);
 }
 
 /* A rank that ran as asked is not the one whose report counts, because then the run has one clock.

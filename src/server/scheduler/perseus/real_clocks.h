@@ -19,16 +19,11 @@ typedef struct harpe_real_clocks {
 
 /* Fills in ran_mhz. `clocks` (NULL: none) has one report per rank. A rank that reports no clocks
  * ran as its schedule asks. The clocks of a run are not known if the ranks of its stage differ by
- * more than a few percent of its time, or if it was at no clock for at least
- * HARPE_MAIN_SHARE_MIN of its time. */
+ * more than a few percent of its time, or if it was at no clock for at least `share_min` of its
+ * time. */
 void harpe_find_real_clocks(const harpe_real_clocks *real, const harpe_online_pipeline *pipeline,
                             const harpe_rank_info *ranks, const harpe_rank_clocks *clocks,
-                            size_t count);
-
-/* The same, but runs without such a clock are known, too. */
-void harpe_find_all_real_clocks(const harpe_real_clocks *real,
-                                const harpe_online_pipeline *pipeline, const harpe_rank_info *ranks,
-                                const harpe_rank_clocks *clocks, size_t count);
+                            size_t count, double share_min);
 
 /* Returns the clocks of the instruction that a negative value of ran_mhz stands for, or NULL if the
  * value is not negative. They are those of the rank of the stage that had the lowest clocks. */
