@@ -52,20 +52,17 @@ bool harpe_clock_timeline_make(harpe_clock_timeline *timeline, const harpe_clock
                                size_t count, const harpe_switch_table *table) {
     *timeline = (harpe_clock_timeline){0};
     if (!are_in_order(asks, count)) return true;
+    harpe_clock_since *changes = harpe_calloc(HARPE_CLOCK_SPEEDS * count, sizeof *changes);
+    if (!changes) return false;
     for (int how = 0; how < HARPE_CLOCK_SPEEDS; how++) {
-        timeline->changes[how] = harpe_calloc(count, sizeof *timeline->changes[how]);
-        if (!timeline->changes[how]) {
-            harpe_clock_timeline_free(timeline);
-            return false;
-        }
+        timeline->changes[how] = changes + (size_t)how * count;
         timeline->count[how] = find_changes(asks, count, table, (speed)how, timeline->changes[how]);
     }
     return true;
 }
 
 void harpe_clock_timeline_free(harpe_clock_timeline *timeline) {
-    for (int how = 0; how < HARPE_CLOCK_SPEEDS; how++)
-        free(timeline->changes[how]);
+    free(timeline->changes[0]);
     *timeline = (harpe_clock_timeline){0};
 }
 

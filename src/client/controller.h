@@ -16,7 +16,7 @@
 #include <harpe/frequency_controller.h>
 #include <harpe/status.h>
 
-#include "client/switch_table.h"
+#include "client/switch_learning.h"
 #include "client/zeusd.h"
 #include "lease/lease.h"
 #include "lease/lease_terms.h"

@@ -1,14 +1,70 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Learns from samples of the clock how long the controller's own changes take. Belongs to one
- * thread. It reads no clock: samples and requests are arguments. */
+/* How long changes of a GPU's clock take, by target clock: a table, and how it is learnt from
+ * samples of the clock after the controller's own requests. Learning belongs to one thread. It
+ * reads no clock: samples and requests are arguments. */
 #ifndef HARPE_CLIENT_SWITCH_LEARNING_H
 #define HARPE_CLIENT_SWITCH_LEARNING_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "client/switch_table.h"
+enum {
+    HARPE_SWITCH_TARGETS = 128,
+    HARPE_SWITCH_USABLE = 3,           /* samples; a latency with fewer is not used */
+    HARPE_SWITCH_SAMPLES_MAX = 255,    /* a count ends here */
+    HARPE_SWITCH_LONGEST_US = 0xFFFFF, /* about a second */
+};
+
+/* Times are in us of GPU time, from the request to the new clock. */
+typedef struct harpe_switch_entry {
+    uint32_t mhz; /* 0: the entry is not used, and is the last one */
+    uint32_t samples;
+    uint32_t median_us, p95_us;
+} harpe_switch_entry;
+
+/* The table is in memory that the controller shares with the trainer. The thread of the controller
+ * that reads clocks writes it; anyone may read it. Each word is a whole entry, so it can be read
+ * without a lock. */
+typedef struct harpe_switch_table {
+    _Atomic uint64_t word[HARPE_SWITCH_TARGETS];
+} harpe_switch_table;
+
+static inline uint64_t harpe_switch_pack(const harpe_switch_entry *entry) {
+    uint32_t samples =
+        entry->samples < HARPE_SWITCH_SAMPLES_MAX ? entry->samples : HARPE_SWITCH_SAMPLES_MAX;
+    uint32_t median_us =
+        entry->median_us < HARPE_SWITCH_LONGEST_US ? entry->median_us : HARPE_SWITCH_LONGEST_US;
+    uint32_t p95_us =
+        entry->p95_us < HARPE_SWITCH_LONGEST_US ? entry->p95_us : HARPE_SWITCH_LONGEST_US;
+    return (uint64_t)(entry->mhz & 0xFFFF) << 48 | (uint64_t)samples << 40 |
+           (uint64_t)median_us << 20 | p95_us;
+}
+
+static inline harpe_switch_entry harpe_switch_entry_at(const harpe_switch_table *table, size_t i) {
+    uint64_t word = atomic_load_explicit(&table->word[i], memory_order_relaxed);
+    return (harpe_switch_entry){.mhz = (uint32_t)(word >> 48),
+                                .samples = (uint32_t)(word >> 40) & 0xFF,
+                                .median_us = (uint32_t)(word >> 20) & 0xFFFFF,
+                                .p95_us = (uint32_t)word & 0xFFFFF};
+}
+
+/* Returns the entry of a clock that has enough samples. If there is none, `mhz` is 0, and the times
+ * are the longest in the table; samples are then 0 if no entry has enough. */
+static inline harpe_switch_entry harpe_switch_find(const harpe_switch_table *table, uint32_t mhz) {
+    harpe_switch_entry longest = {0};
+    for (size_t i = 0; i < HARPE_SWITCH_TARGETS; i++) {
+        harpe_switch_entry entry = harpe_switch_entry_at(table, i);
+        if (entry.mhz == 0) break;
+        if (entry.samples < HARPE_SWITCH_USABLE) continue;
+        if (entry.mhz == mhz) return entry;
+        longest.samples = HARPE_SWITCH_USABLE;
+        if (entry.median_us > longest.median_us) longest.median_us = entry.median_us;
+        if (entry.p95_us > longest.p95_us) longest.p95_us = entry.p95_us;
+    }
+    return longest;
+}
 
 enum { HARPE_SWITCH_ENOUGH = 8, HARPE_SWITCH_KEPT = 16 };
 

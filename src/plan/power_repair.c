@@ -340,32 +340,25 @@ harpe_status harpe_power_repair_init(harpe_power_repair *r, const harpe_problem 
     *r = (harpe_power_repair){.problem = problem, .cost = cost, .limits = *limits};
     r->has_cost = harpe_clock_switch_has_cost(problem, cost);
     r->least = (harpe_power_shape){.peak_w = INFINITY, .swing_w = INFINITY};
-    r->points = harpe_calloc(count, sizeof *r->points);
-    r->before = harpe_calloc(count, sizeof *r->before);
-    r->start_s = harpe_calloc(count, sizeof *r->start_s);
-    r->latest_s = harpe_calloc(count, sizeof *r->latest_s);
-    r->frequency_mhz = harpe_calloc(count, sizeof *r->frequency_mhz);
-    r->dwell_s = harpe_calloc(ranks, sizeof *r->dwell_s);
-    r->needed_s = harpe_calloc(ranks, sizeof *r->needed_s);
-    r->hot = harpe_calloc(most, sizeof *r->hot);
-    r->strong = harpe_calloc(HARPE_HARMONICS_MAX, sizeof *r->strong);
-    bool complete = r->points && r->before && r->start_s && r->latest_s && r->frequency_mhz &&
-                    r->dwell_s && r->needed_s && r->hot && r->strong;
+    r->points = harpe_arena_alloc(&r->arena, 2 * count, sizeof *r->points);
+    r->start_s = harpe_arena_alloc(&r->arena, 2 * (count + ranks), sizeof *r->start_s);
+    r->frequency_mhz = harpe_arena_alloc(&r->arena, count, sizeof *r->frequency_mhz);
+    r->hot = harpe_arena_alloc(&r->arena, most, sizeof *r->hot);
+    r->strong = harpe_arena_alloc(&r->arena, HARPE_HARMONICS_MAX, sizeof *r->strong);
+    bool complete = r->points && r->start_s && r->frequency_mhz && r->hot && r->strong;
     harpe_status status = harpe_power_steps_init(&r->steps, problem, error);
-    return status == HARPE_OK && !complete ? harpe_fail_memory(error) : status;
+    if (status != HARPE_OK || !complete)
+        return status == HARPE_OK ? harpe_fail_memory(error) : status;
+    r->before = r->points + count;
+    r->latest_s = r->start_s + count;
+    r->dwell_s = r->latest_s + count;
+    r->needed_s = r->dwell_s + ranks;
+    return HARPE_OK;
 }
 
 void harpe_power_repair_clear(harpe_power_repair *r) {
     harpe_power_steps_clear(&r->steps);
-    free(r->points);
-    free(r->before);
-    free(r->start_s);
-    free(r->latest_s);
-    free(r->frequency_mhz);
-    free(r->dwell_s);
-    free(r->needed_s);
-    free(r->hot);
-    free(r->strong);
+    harpe_arena_free(&r->arena);
     free(r->moves);
 }
 

@@ -3,6 +3,7 @@
 #ifndef HARPE_PLAN_POWER_REPAIR_H
 #define HARPE_PLAN_POWER_REPAIR_H
 
+#include "base/arena.h"
 #include "plan/power_shape.h"
 
 typedef struct harpe_power_limits {
@@ -19,6 +20,7 @@ typedef struct harpe_power_shift {
 
 /* The working memory of repairs of one problem, and the present plan. */
 typedef struct harpe_power_repair {
+    harpe_arena arena;
     const harpe_problem *problem;
     const harpe_clock_switch *cost; /* of changes of clock */
     harpe_power_limits limits;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/array.h"
 #include "base/error.h"
 #include "plan/problem.h"
@@ -66,9 +67,8 @@ enum { ROUNDS_MAX = 40, PLANS_UNDER_CAP = 40 };
 typedef struct planning {
     harpe_explorer *explorer;
     const harpe_explorer_terms *terms;
+    harpe_arena arena;
     harpe_clock_estimate **known; /* per entry */
-    harpe_clock_estimate *block;
-    bool *flags;
     harpe_trial_choices *choices;
     harpe_trials trials;
     size_t *clocks;    /* of each instruction: planned, chosen, in the round that runs */
@@ -495,39 +495,27 @@ static harpe_status explore(planning *self, bool *is_finished, harpe_error *erro
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-static void end(planning *self) {
-    free(self->known);
-    free(self->block);
-    free(self->flags);
-    free(self->choices);
-    free(self->clocks);
-    free(self->latency_s);
-    free(self->bound_s);
-    free(self->usual_s);
-}
-
 static bool begin(planning *self) {
     const harpe_online_pipeline *pipeline = self->explorer->pipeline;
     size_t entries = pipeline->entry_count, count = pipeline->instruction_count;
-    size_t rows = row_limit(self), at = 0;
-    self->known = harpe_calloc(entries, sizeof *self->known);
-    self->block = harpe_calloc(rows, sizeof *self->block);
-    self->flags = harpe_calloc(3 * rows, sizeof *self->flags);
-    self->choices = harpe_calloc(entries, sizeof *self->choices);
-    self->clocks = harpe_calloc(3 * count, sizeof *self->clocks);
-    size_t ranks = (size_t)pipeline->rank_count;
+    size_t rows = row_limit(self), ranks = (size_t)pipeline->rank_count, at = 0;
     self->late_count = ranks * self->explorer->sweep->frequency_count;
-    self->latency_s = harpe_calloc(2 * self->late_count, sizeof *self->latency_s);
-    self->bound_s = harpe_calloc(ranks, sizeof *self->bound_s);
-    self->usual_s = harpe_calloc(ranks, sizeof *self->usual_s);
-    if (!self->known || !self->block || !self->flags || !self->choices || !self->clocks ||
-        !self->latency_s || !self->bound_s || !self->usual_s)
+    self->known = harpe_arena_alloc(&self->arena, entries, sizeof *self->known);
+    harpe_clock_estimate *estimates = harpe_arena_alloc(&self->arena, rows, sizeof *estimates);
+    bool *flags = harpe_arena_alloc(&self->arena, 3 * rows, sizeof *flags);
+    self->choices = harpe_arena_alloc(&self->arena, entries, sizeof *self->choices);
+    self->clocks = harpe_arena_alloc(&self->arena, 3 * count, sizeof *self->clocks);
+    self->latency_s =
+        harpe_arena_alloc(&self->arena, 2 * self->late_count, sizeof *self->latency_s);
+    self->bound_s = harpe_arena_alloc(&self->arena, 2 * ranks, sizeof *self->bound_s);
+    if (!self->known || !estimates || !flags || !self->choices || !self->clocks ||
+        !self->latency_s || !self->bound_s)
         return false;
+    self->usual_s = self->bound_s + ranks;
     for (size_t e = 0; e < entries; e++) {
-        bool *flags = self->flags + 3 * at;
         size_t clocks = curve_of(self, e)->count;
         int p = pipeline->entries[e].pipeline_rank;
-        self->known[e] = self->block + at;
+        self->known[e] = estimates + at;
         self->choices[e] = (harpe_trial_choices){.rank = p,
                                                  .count = clocks,
                                                  .estimates = self->known[e],
@@ -537,6 +525,7 @@ static bool begin(planning *self) {
                                                  .is_wanted_most = flags + clocks,
                                                  .is_placed = flags + 2 * clocks};
         at += clocks;
+        flags += 3 * clocks;
     }
     return true;
 }
@@ -618,6 +607,6 @@ harpe_status harpe_explorer_plan(harpe_explorer *explorer, const harpe_explorer_
             status = explore(&self, is_finished, error);
         }
     }
-    end(&self);
+    harpe_arena_free(&self.arena);
     return status;
 }

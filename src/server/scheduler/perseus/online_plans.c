@@ -209,16 +209,12 @@ static harpe_status plan_late(const harpe_online_plans *plans, harpe_error *erro
 
 harpe_status harpe_online_plans_evaluate(const harpe_online_plans *plans, const int *frequency_mhz,
                                          harpe_plan *out, harpe_error *error) {
-    const harpe_clock_switch late = {.takes_profile = true};
-    harpe_late_plan made = {0};
-    harpe_plan plan = {0};
     bool is_late = harpe_problem_has_switch_latency(plans->problem);
+    const harpe_clock_switch change = {.takes_profile = is_late};
+    harpe_late_plan made = {0};
     harpe_status status =
-        is_late
-            ? harpe_plan_evaluate_late(plans->problem, frequency_mhz, &late, 0, &made, NULL, error)
-            : harpe_plan_evaluate(plans->problem, frequency_mhz, &plan, NULL, error);
-    *out = is_late ? (harpe_plan){.time_s = made.time_s, .energy_j = made.energy_j}
-                   : (harpe_plan){.time_s = plan.time_s, .energy_j = plan.energy_j};
+        harpe_plan_evaluate_late(plans->problem, frequency_mhz, &change, 0, &made, NULL, error);
+    *out = (harpe_plan){.time_s = made.time_s, .energy_j = made.energy_j};
     return status;
 }
 

@@ -42,15 +42,14 @@ harpe_online_latencies *harpe_online_latencies_new(const harpe_sweep_clocks *clo
     size_t count = self->offset ? self->offset[rank_count] : 0;
     self->mhz = harpe_calloc(count, sizeof *self->mhz);
     self->latency = harpe_calloc(count, sizeof *self->latency);
-    self->longest = harpe_calloc(count, sizeof *self->longest);
-    if (!self->offset || !self->mhz || !self->latency || !self->longest) {
+    if (!self->offset || !self->mhz || !self->latency) {
         harpe_online_latencies_free(self);
         return NULL;
     }
     for (int p = 0; p < rank_count; p++)
         memcpy(self->mhz + self->offset[p], clocks[p].mhz, clocks[p].count * sizeof *self->mhz);
     for (size_t i = 0; i < count; i++)
-        self->latency[i] = self->longest[i] = UNKNOWN;
+        self->latency[i] = UNKNOWN;
     return self;
 }
 
@@ -59,7 +58,6 @@ void harpe_online_latencies_free(harpe_online_latencies *self) {
     free(self->offset);
     free(self->mhz);
     free(self->latency);
-    free(self->longest);
     free(self);
 }
 
@@ -67,16 +65,8 @@ void harpe_online_latencies_free(harpe_online_latencies *self) {
 
 /* Returns the index of the clock that is nearest to `mhz`, or -1 if none is close enough. */
 static int64_t find(const harpe_online_latencies *self, int pipeline_rank, int mhz) {
-    size_t low = self->offset[pipeline_rank], end = self->offset[pipeline_rank + 1], high = end;
     int64_t nearest = -1;
-    while (low < high) { /* the highest clock is the first one */
-        size_t middle = low + (high - low) / 2;
-        if (self->mhz[middle] > mhz)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    for (size_t i = low > self->offset[pipeline_rank] ? low - 1 : low; i <= low && i < end; i++) {
+    for (size_t i = self->offset[pipeline_rank]; i < self->offset[pipeline_rank + 1]; i++) {
         int apart_mhz = abs(self->mhz[i] - mhz);
         if (apart_mhz > TOLERANCE_MHZ) continue;
         if (nearest < 0 || apart_mhz < abs(self->mhz[nearest] - mhz)) nearest = (int64_t)i;
@@ -109,14 +99,12 @@ static bool is_late(const harpe_online_latencies *self) {
     return self->is_told && late > 0 && (double)late >= LATE_SHARE * (double)self->known_count;
 }
 
-/* Answers are given for each row of a profile, so they are computed once for each round. */
 static void compute(harpe_online_latencies *self) {
     self->known_count = 0;
     self->longest_s = 0;
     for (size_t i = 0; i < clock_count(self); i++) {
         self->known_count += is_known(&self->latency[i]);
         self->longest_s = fmax(self->longest_s, self->latency[i].p95_s);
-        self->longest[i] = longest_of(self, self->mhz[i]);
     }
     self->is_late = is_late(self);
 }
@@ -171,30 +159,20 @@ bool harpe_online_latencies_are_unknown(const harpe_online_latencies *self) {
 
 bool harpe_online_latencies_are_late(const harpe_online_latencies *self) { return self->is_late; }
 
-static harpe_online_latency of_others(const harpe_online_latencies *self, int pipeline_rank,
-                                      int mhz) {
-    int64_t at = find(self, pipeline_rank, mhz);
-    return at >= 0 ? self->longest[at] : longest_of(self, mhz);
-}
-
-static harpe_online_latency of(const harpe_online_latencies *self, int pipeline_rank, int mhz) {
-    int64_t at = find(self, pipeline_rank, mhz);
-    if (at >= 0 && is_known(&self->latency[at])) return self->latency[at];
-    return of_others(self, pipeline_rank, mhz);
-}
-
 double harpe_online_latencies_bound_s(const harpe_online_latencies *self, int pipeline_rank,
                                       int mhz, double guess_s) {
     int64_t at = find(self, pipeline_rank, mhz);
     if (at >= 0 && is_known(&self->latency[at])) return MARGIN * self->latency[at].p95_s;
-    harpe_online_latency others = of_others(self, pipeline_rank, mhz);
+    harpe_online_latency others = longest_of(self, mhz);
     return fmax(is_known(&others) ? 0 : guess_s, MARGIN * self->longest_s);
 }
 
 double harpe_online_latencies_planned_s(const harpe_online_latencies *self, int pipeline_rank,
                                         int mhz) {
     if (!self || !harpe_online_latencies_are_late(self)) return 0;
-    harpe_online_latency known = of(self, pipeline_rank, mhz);
+    int64_t at = find(self, pipeline_rank, mhz);
+    harpe_online_latency known = at >= 0 ? self->latency[at] : UNKNOWN;
+    if (!is_known(&known)) known = longest_of(self, mhz);
     return is_known(&known) ? known.p95_s : self->longest_s;
 }
 

@@ -31,9 +31,8 @@ typedef struct harpe_online_latencies {
     harpe_online_latency *latency; /* one per clock */
     double shortest_s;             /* time of the shortest instruction so far; 0: not known */
     /* These follow from the others. */
-    harpe_online_latency *longest; /* one per clock: the longest latency on any pipeline rank */
-    double longest_s;              /* of all clocks; 0: none is known */
-    size_t known_count;            /* of the clocks */
+    double longest_s;   /* of all clocks; 0: none is known */
+    size_t known_count; /* of the clocks */
     bool is_late;
 } harpe_online_latencies;
 

@@ -143,23 +143,20 @@ static size_t rank_length(const placing *self, int rank) {
     return self->trials->rank_offset[rank + 1] - self->trials->rank_offset[rank];
 }
 
-/* Keeps the clocks and times of a rank, before a change. */
-static void remember(placing *self, int rank) {
+/* Keeps the clocks and times of a rank, before a change, or takes the change back. */
+static void keep_old(placing *self, int rank, bool takes_back) {
     size_t first = self->trials->rank_offset[rank], count = rank_length(self, rank);
-    memcpy(self->old_clock + first, self->trials->clock + first, count * sizeof *self->old_clock);
-    memcpy(self->old_time_s + first, self->time_s + first, count * sizeof *self->old_time_s);
-}
-
-static void take_back(placing *self, int rank) {
-    size_t first = self->trials->rank_offset[rank], count = rank_length(self, rank);
-    memcpy(self->trials->clock + first, self->old_clock + first, count * sizeof *self->old_clock);
-    memcpy(self->time_s + first, self->old_time_s + first, count * sizeof *self->old_time_s);
+    size_t *clock = self->trials->clock + first, *old_clock = self->old_clock + first;
+    double *time_s = self->time_s + first, *old_time_s = self->old_time_s + first;
+    memcpy(takes_back ? clock : old_clock, takes_back ? old_clock : clock, count * sizeof *clock);
+    memcpy(takes_back ? time_s : old_time_s, takes_back ? old_time_s : time_s,
+           count * sizeof *time_s);
 }
 
 /* Gives a block a clock. Trials keep theirs, and nodes whose clock is lower if `keeps_lower`. */
 static void set_clock(placing *self, block wanted, size_t clock, bool keeps_lower) {
     size_t *own = self->trials->clock;
-    remember(self, wanted.rank);
+    keep_old(self, wanted.rank, false);
     for (size_t i = wanted.first; i < wanted.end; i++) {
         size_t most = choices_of(self, i)->count - 1, new = clock < most ? clock : most;
         if (!self->is_trial[i] && !(keeps_lower && new < own[i])) own[i] = new;
@@ -180,7 +177,7 @@ static double changed_s(placing *self, int rank) {
 static bool keep(placing *self, int rank) {
     double length_s = may_work(self) ? changed_s(self, rank) : INFINITY;
     if (length_s > self->most_s) {
-        take_back(self, rank);
+        keep_old(self, rank, true);
         return false;
     }
     double *end_s = self->end_s, *tail_s = self->tail_s;
@@ -324,7 +321,7 @@ static void lower_each(placing *self, block wanted) {
         lower(self, wanted, 4);
         return;
     }
-    remember(self, wanted.rank);
+    keep_old(self, wanted.rank, false);
     for (size_t i = wanted.first; i < wanted.end; i++) {
         size_t clock = clock_for(self, (block){wanted.rank, i, i + 1}, self->trials->planned[i]);
         if (clock > 0) self->trials->clock[i] = clock;
@@ -405,7 +402,7 @@ static void probe(placing *self, int rank, double least_s) {
         if (!is_free(self, wanted)) continue;
         set_clock(self, wanted, 1, false);
         double length_s = changed_s(self, rank);
-        take_back(self, rank);
+        keep_old(self, rank, true);
         if (length_s < best_s) {
             best = wanted;
             best_s = length_s;
