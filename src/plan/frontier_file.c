@@ -128,80 +128,49 @@ void harpe_bound_csv_format(harpe_text *text, const harpe_frontier_vertex *verti
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-#define NOT_IN_FILE SIZE_MAX
-
-/* The position of each column in this file. */
-typedef struct layout {
-    size_t plan;
-    size_t columns[COLUMN_COUNT]; /* NOT_IN_FILE: the file lacks an optional column */
-    size_t field_count;
-} layout;
-
-static harpe_status find_column(const harpe_csv *csv, const char *name, size_t *index,
-                                harpe_error *error) {
-    for (size_t i = 0; i < csv->field_count; i++) {
-        if (harpe_csv_field_is(&csv->fields[i], name)) {
-            *index = i;
-            return HARPE_OK;
-        }
-    }
-    return harpe_fail(error, HARPE_INVALID_INPUT,
-                      "%s:%d: the column '%s' is missing: not a frontier.csv", csv->name, csv->line,
-                      name);
-}
-
-static harpe_status read_header(harpe_csv *csv, layout *where, harpe_error *error) {
-    bool has_record = false;
-    harpe_status status = harpe_csv_next(csv, &has_record, error);
-    if (status == HARPE_OK && !has_record)
-        return harpe_fail(error, HARPE_INVALID_INPUT, "%s: the file is empty", csv->name);
-    if (status == HARPE_OK) {
-        where->field_count = csv->field_count;
-        status = find_column(csv, "plan", &where->plan, error);
-    }
-    for (size_t c = 0; c < COLUMN_COUNT && status == HARPE_OK; c++) {
-        harpe_status found = find_column(csv, columns[c].name, &where->columns[c], error);
-        if (found != HARPE_OK && columns[c].is_optional)
-            where->columns[c] = NOT_IN_FILE;
-        else
-            status = found;
-    }
+/* Writes the place of the column `plan`, and then those of the others. */
+static harpe_status read_header(harpe_csv *csv, size_t *index, harpe_error *error) {
+    const char *names[1 + COLUMN_COUNT] = {"plan"};
+    for (size_t c = 0; c < COLUMN_COUNT; c++)
+        names[1 + c] = columns[c].name;
+    harpe_status status =
+        harpe_csv_header(csv, names, 1 + COLUMN_COUNT, "the frontier.csv of a plan", index, error);
+    for (size_t c = 0; c <= COLUMN_COUNT && status == HARPE_OK; c++)
+        if (index[c] == SIZE_MAX && (c == 0 || !columns[c - 1].is_optional))
+            return harpe_fail(error, HARPE_INVALID_INPUT,
+                              "%s:%d: the column '%s' is missing: not a frontier.csv", csv->name,
+                              csv->line, names[c]);
     return status;
 }
 
-static harpe_status read_row(const harpe_csv *csv, const layout *where, harpe_frontier_row *row,
+static harpe_status read_row(const harpe_csv *csv, const size_t *index, harpe_frontier_row *row,
                              harpe_error *error) {
-    if (csv->field_count != where->field_count) {
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "%s:%d: %zu fields, but the header has %zu: the file is damaged",
-                          csv->name, csv->line, csv->field_count, where->field_count);
-    }
     int64_t number = 0;
-    harpe_status status = harpe_csv_int(csv, where->plan, "plan", &number, error);
+    harpe_status status = harpe_csv_int(csv, index[0], "plan", &number, error);
     if (status != HARPE_OK) return status;
     if (number < 0 || number > INT32_MAX)
-        return harpe_csv_fail(csv, where->plan, error, "plan: expected a plan's number");
+        return harpe_csv_fail(csv, index[0], error, "plan: expected a plan's number");
     *row = (harpe_frontier_row){.plan = (int)number};
     for (size_t c = 0; c < COLUMN_COUNT; c++) {
         double value = columns[c].missing;
-        if (where->columns[c] != NOT_IN_FILE)
-            status = harpe_csv_double(csv, where->columns[c], columns[c].name, &value, error);
+        if (index[1 + c] != SIZE_MAX)
+            status = harpe_csv_double(csv, index[1 + c], columns[c].name, &value, error);
         if (status != HARPE_OK) return status;
         set(row, &columns[c], value);
     }
     if (row->time_s <= 0)
-        return harpe_csv_fail(csv, where->columns[0], error, "time_s: expected a positive time");
+        return harpe_csv_fail(csv, index[1], error, "time_s: expected a positive time");
     return HARPE_OK;
 }
 
 static harpe_status read_rows(harpe_csv *csv, harpe_frontier_row **rows, size_t *row_count,
                               harpe_error *error) {
-    layout where = {0};
+    size_t index[1 + COLUMN_COUNT];
     harpe_frontier_row *items = NULL;
     size_t count = 0;
     size_t capacity = 0;
     bool has_record = false;
-    harpe_status status = read_header(csv, &where, error);
+    harpe_status status = read_header(csv, index, error);
     while (status == HARPE_OK) {
         status = harpe_csv_next(csv, &has_record, error);
         if (status != HARPE_OK || !has_record) break;
@@ -214,7 +183,7 @@ static harpe_status read_rows(harpe_csv *csv, harpe_frontier_row **rows, size_t 
             status = harpe_fail_memory(error);
             break;
         }
-        status = read_row(csv, &where, &items[count], error);
+        status = read_row(csv, index, &items[count], error);
         count += status == HARPE_OK;
     }
     if (status == HARPE_OK && count == 0)

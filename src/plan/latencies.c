@@ -88,12 +88,6 @@ static harpe_status fail_disagreement(const char *file_name, const harpe_profile
                       row->frequency_mhz, file_name ? "line" : "row", before->source);
 }
 
-static bool has_latency(const harpe_profile_rows *rows) {
-    for (size_t i = 0; i < rows->count; i++)
-        if (rows->items[i].switch_latency_us > 0) return true;
-    return false;
-}
-
 /* Fills in an item for each row. The rows are sorted. */
 static harpe_status take_rows(const harpe_profile_row *const *sorted, size_t count,
                               const char *file_name, harpe_latencies *out, harpe_error *error) {
@@ -114,27 +108,25 @@ static harpe_status take_rows(const harpe_profile_row *const *sorted, size_t cou
 harpe_status harpe_latencies_collect(const harpe_profile_rows *rows, const char *file_name,
                                      harpe_latencies *out, harpe_error *error) {
     harpe_latencies found = {0};
-    if (!has_latency(rows)) {
-        *out = found;
-        return HARPE_OK;
-    }
+    bool has_latency = false;
     const harpe_profile_row **sorted = harpe_calloc(rows->count, sizeof *sorted);
     found.items = harpe_calloc(rows->count, sizeof *found.items);
     harpe_status status = sorted && found.items ? HARPE_OK : harpe_fail_memory(error);
-    if (status == HARPE_OK) {
-        for (size_t i = 0; i < rows->count; i++)
-            sorted[i] = &rows->items[i];
+    for (size_t i = 0; i < rows->count && status == HARPE_OK; i++) {
+        sorted[i] = &rows->items[i];
+        has_latency = has_latency || sorted[i]->switch_latency_us > 0;
+    }
+    if (has_latency) {
         qsort(sorted, rows->count, sizeof *sorted, compare_rows);
         status = take_rows(sorted, rows->count, file_name, &found, error);
+        harpe_latencies_sort(&found);
     }
     free(sorted);
-    if (status != HARPE_OK) {
+    if (status == HARPE_OK && has_latency)
+        *out = found;
+    else
         free(found.items);
-        return status;
-    }
-    harpe_latencies_sort(&found);
-    *out = found;
-    return HARPE_OK;
+    return status;
 }
 
 /* ---- Tables ---------------------------------------------------------------------------------- */

@@ -145,7 +145,7 @@ static void damaged_files_are_refused(void **state) {
     assert_refused("plan,time_s\n", ":1: the column 'energy_j' is missing");
     assert_refused("time,energy\n1,2\n", ":1: the column 'plan' is missing");
     assert_refused(HEADER, "no plans in it");
-    assert_refused(HEADER "0,1,2,3\n", ":2: 4 fields, but the header has 10");
+    assert_refused(HEADER "0,1,2,3\n", ":2:7: expected 10 fields as in the header, not 4");
     assert_refused(HEADER "0,1,x,3,4,5,6,7,8,9\n", ":2:5: energy_j");
     assert_refused(HEADER "0,1,nan,3,4,5,6,7,8,9\n", ":2:5: energy_j");
     assert_refused(HEADER "-1,1,2,3,4,5,6,7,8,9\n", ":2:1: plan");

@@ -313,19 +313,18 @@ static void find_latencies(planning *self, double guess_s) {
     const harpe_online_latencies *latencies = explorer->latencies;
     bool is_unknown = harpe_online_latencies_are_unknown(latencies);
     double usual_s = is_unknown ? fmin(guess_s, USUAL_LATENCY_S) : 0;
-    double *bound = self->latency_s, *usual = bound + self->late_count;
+    double *bound = self->latency_s;
     self->guesses = false;
-    for (int p = 0; p < explorer->pipeline->rank_count; p++) {
+    for (int p = 0; p < explorer->pipeline->rank_count && self->trials.is_late; p++) {
         const harpe_sweep_clocks *clocks = &explorer->sweep->clocks[p];
-        self->bound_s[p] = bound;
-        self->usual_s[p] = usual;
-        for (size_t c = 0; c < clocks->count && self->trials.is_late; c++) {
-            bound[c] = harpe_online_latencies_bound_s(latencies, p, clocks->mhz[c], guess_s);
-            usual[c] = harpe_online_latencies_bound_s(latencies, p, clocks->mhz[c], usual_s);
+        for (size_t c = 0; c < clocks->count; c++) {
+            int mhz = clocks->mhz[c];
+            bound[c] = harpe_online_latencies_bound_s(latencies, p, mhz, guess_s);
+            bound[self->late_count + c] =
+                harpe_online_latencies_bound_s(latencies, p, mhz, usual_s);
             self->guesses |= bound[c] == guess_s;
         }
-        bound += clocks->count;
-        usual += clocks->count;
+        bound += explorer->sweep->frequency_count;
     }
 }
 
@@ -512,6 +511,10 @@ static bool begin(planning *self) {
         !self->latency_s || !self->bound_s)
         return false;
     self->usual_s = self->bound_s + ranks;
+    for (size_t p = 0; p < ranks; p++) {
+        self->bound_s[p] = self->latency_s + p * self->explorer->sweep->frequency_count;
+        self->usual_s[p] = self->bound_s[p] + self->late_count;
+    }
     for (size_t e = 0; e < entries; e++) {
         size_t clocks = curve_of(self, e)->count;
         int p = pipeline->entries[e].pipeline_rank;

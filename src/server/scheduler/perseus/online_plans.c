@@ -132,17 +132,6 @@ static harpe_status try_late(const repair *self, double most_s, const int *from_
     return HARPE_OK;
 }
 
-/* Returns the slowest plan of a set that is not slower than `time_s`, or NULL. */
-static const harpe_plan *plan_within(const harpe_plan_set *set, double time_s) {
-    const harpe_plan *found = NULL;
-    for (size_t k = 0; k < harpe_plan_set_count(set); k++) {
-        const harpe_plan *plan = harpe_plan_set_at(set, k);
-        bool is_within = plan->time_s <= time_s * (1 + ROUNDING);
-        if (is_within && (!found || plan->time_s > found->time_s)) found = plan;
-    }
-    return found;
-}
-
 /* Replaces each plan with the one of least energy that keeps its time with late changes: the plan
  * before, or the highest clocks, or what a repair makes of the plan for immediate changes or of the
  * one of `few`, which has few changes. Time and energy are then those with late changes. */
@@ -156,7 +145,7 @@ static harpe_status repair_all(const repair *self, const harpe_plan_set *few, ha
     for (size_t k = 0; k < set->count && status == HARPE_OK; k++) {
         harpe_plan *plan = &set->plans[k];
         double most_s = plan->time_s * (1 + LATE_SHARE);
-        const harpe_plan *other = plan_within(few, plan->time_s);
+        const harpe_plan *other = harpe_plan_set_within(few, plan->time_s);
         int *own_mhz = (int *)plan->frequency_mhz; /* the set owns them */
         memcpy(self->immediate_mhz, own_mhz, bytes);
         memcpy(own_mhz, best.frequency_mhz, bytes);
