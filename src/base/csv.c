@@ -236,10 +236,7 @@ harpe_status harpe_csv_header(harpe_csv *csv, const char *const *names, size_t c
     for (size_t c = 0; c < count; c++) {
         index[c] = SIZE_MAX;
         for (size_t i = 0; i < csv->field_count; i++) {
-            const harpe_csv_field *field = &csv->fields[i];
-            if (field->length != strlen(names[c]) ||
-                memcmp(field->text, names[c], field->length) != 0)
-                continue;
+            if (!harpe_csv_field_is(&csv->fields[i], names[c])) continue;
             if (index[c] != SIZE_MAX)
                 return harpe_csv_fail(csv, i, error, "this column is there twice; remove one");
             index[c] = i;
