@@ -165,7 +165,7 @@ static bool may_apply(mover *m, const move *one, double *added_j) {
     m->visits += 1 + (uint64_t)(one->end - one->first) / 2;
     for (int32_t i = one->first; i < one->end; i++) {
         const harpe_choice *choice = harpe_problem_choice(m->problem, i);
-        const harpe_profile_point *point = harpe_choice_point(choice, one->mhz);
+        const harpe_profile_point *point = harpe_choice_reached(choice, one->mhz);
         if (!point || point->time_s - m->points[i]->time_s > m->slack_s[i] + 1e-12) return false;
         *added_j += effective_j(choice, point) - effective_j(choice, m->points[i]);
     }

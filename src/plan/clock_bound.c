@@ -250,7 +250,7 @@ static bool has_no_common_clock(const harpe_clock_bound *b, int number) {
         int32_t k = 0;
         while (k < rank->length) {
             const harpe_choice *choice = harpe_problem_choice(b->clocks.problem, rank->first + k);
-            if (!harpe_choice_point(choice, rank->clock_mhz[c])) break;
+            if (!harpe_choice_reached(choice, rank->clock_mhz[c])) break;
             k++;
         }
         if (k == rank->length) return false;

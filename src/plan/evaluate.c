@@ -32,6 +32,11 @@ const harpe_profile_point *harpe_choice_point(const harpe_choice *choice, int cl
     return found < 0 ? NULL : &choice->points[found];
 }
 
+const harpe_profile_point *harpe_choice_reached(const harpe_choice *choice, int clock_mhz) {
+    const harpe_profile_point *found = harpe_choice_point(choice, clock_mhz);
+    return found && found < choice->points + choice->throttled_count ? NULL : found;
+}
+
 int harpe_evaluate_last_clock_mhz(const harpe_problem *problem, int rank,
                                   const int *frequency_mhz) {
     for (size_t i = problem->rank_offset[rank + 1]; i-- > problem->rank_offset[rank];)

@@ -15,6 +15,9 @@ static inline bool harpe_choice_has_clocks(const harpe_choice *choice) {
 /* Returns the point of an instruction while its GPU has a clock, or NULL if it was not measured at
  * this clock. */
 const harpe_profile_point *harpe_choice_point(const harpe_choice *choice, int clock_mhz);
+/* The same, but NULL also for a clock that the GPU did not reach. Plans are made of these points.
+ */
+const harpe_profile_point *harpe_choice_reached(const harpe_choice *choice, int clock_mhz);
 
 /* Returns the clock that a plan leaves at the end of a rank's list, which is also that at its
  * beginning; 0: the rank has no clock. */

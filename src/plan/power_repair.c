@@ -142,7 +142,7 @@ static bool weigh(const harpe_power_repair *r, harpe_power_move *move) {
     for (int32_t i = move->first; i < move->end; i++) {
         const harpe_choice *choice = harpe_problem_choice(r->problem, i);
         const harpe_profile_point *from = r->points[i];
-        const harpe_profile_point *to = harpe_choice_point(choice, move->to_mhz);
+        const harpe_profile_point *to = harpe_choice_reached(choice, move->to_mhz);
         if (!to) return false;
         double added_s = to->time_s - from->time_s;
         move->time_s += added_s;

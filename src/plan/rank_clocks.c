@@ -292,7 +292,7 @@ static harpe_status list_clocks(harpe_rank_clocks *s, int number, harpe_error *e
     for (size_t k = 0; k < problem->choice_count; k++) {
         const harpe_choice *choice = &problem->choices[k];
         if (choice->list.rank != number) continue;
-        for (size_t p = 0; p < choice->point_count; p++) {
+        for (size_t p = choice->throttled_count; p < choice->point_count; p++) {
             int one_mhz = choice->points[p].frequency_mhz;
             if (one_mhz == 0 || is_among(mhz, rank->clock_count, one_mhz)) continue;
             int at = rank->clock_count++;
@@ -317,7 +317,7 @@ static void fill_points(harpe_rank_clocks *s) {
         const harpe_rank_run *rank = &s->ranks[choice->list.rank];
         for (int c = 0; c < rank->clock_count; c++) {
             size_t at = k * (size_t)s->most_clocks + (size_t)c;
-            const harpe_profile_point *point = harpe_choice_point(choice, rank->clock_mhz[c]);
+            const harpe_profile_point *point = harpe_choice_reached(choice, rank->clock_mhz[c]);
             s->points[at] = point;
             if (!point) continue;
             s->point_s[at] = point->time_s;

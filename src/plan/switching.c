@@ -160,7 +160,7 @@ static bool may_follow(const harpe_problem *problem, size_t i, int from_mhz, int
                        bool never_worse) {
     const harpe_choice *choice = harpe_problem_choice(problem, (int32_t)i);
     const harpe_profile_point *from = harpe_choice_point(choice, from_mhz);
-    const harpe_profile_point *to = harpe_choice_point(choice, to_mhz);
+    const harpe_profile_point *to = harpe_choice_reached(choice, to_mhz);
     if (!from || !to || fmax(from->time_s, to->time_s) > BRIEF_S) return false;
     if (!never_worse) return true;
     double added_s = to->time_s - from->time_s;
