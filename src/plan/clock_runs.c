@@ -30,10 +30,9 @@
 /* Small problems have time for several starts, with other prices. */
 #define START_INSTRUCTIONS 4000
 #define MOST_STARTS 9
-/* The descents over one clock per rank change a rank by at most so many clocks, or two ranks by at
- * most PAIR_STEP, and evaluate at most so many instructions, all together. */
-#define RANK_STEP 3
-#define PAIR_STEP 2
+/* The descents over one clock per rank change two ranks by at most PAIR_STEP clocks, and evaluate
+ * at most so many instructions, all together. */
+#define PAIR_STEP 3
 #define DESCENT_VISITS 8000000
 #define MOST_KEPT 16
 /* Prices change little from one choice to the next. Each choice is therefore made among the clocks
@@ -400,12 +399,12 @@ static bool change_rank_clocks(search *s, double *best_j) {
     double before_j = *best_j;
     size_t size = (size_t)ranks * sizeof *s->rank_clock;
     int *now = s->rank_clock;
-    for (int r = 0; r < ranks; r++)
-        for (int step = -RANK_STEP; step <= RANK_STEP; step++) {
-            now[r] += step;
+    for (int r = 0; r < ranks; r++) {
+        int before = now[r];
+        for (now[r] = 0; now[r] < s->clocks.ranks[r].clock_count; now[r]++)
             try_rank_clocks(s, best_j);
-            now[r] -= step;
-        }
+        now[r] = before;
+    }
     for (int k = 0; k < ranks * ranks && *best_j == before_j; k++)
         for (int step = 0; step < PAIR_STEP * PAIR_STEP && k / ranks != k % ranks; step++) {
             int faster = 1 + step % PAIR_STEP, slower = 1 + step / PAIR_STEP;
@@ -443,13 +442,18 @@ static void set_rank_clocks(search *s, int mhz) {
     }
 }
 
-/* Descends from the highest clocks, and from the best single clock. */
+/* Descends from the clocks that make each rank the fastest, which are the present ones, and from
+ * the best single clock. */
 static void find_rank_clocks(search *s) {
     double best_j = INFINITY;
     int best_mhz = INT_MAX;
     s->visits = DESCENT_VISITS;
     s->least_s = harpe_dag_run(&s->problem->dag, s->clocks.fastest_s, s->end_s, NULL);
     find_rank_sums(s);
+    for (int r = 0; r < s->problem->rank_count; r++)
+        if (s->clocks.ranks[r].length > 0)
+            s->rank_clock[r] = s->clocks.clock[s->clocks.ranks[r].first];
+    descend_rank_clocks(s);
     for (int r = 0; r < s->problem->rank_count; r++)
         for (int c = 0; c < s->clocks.ranks[r].clock_count; c++) {
             double before_j = best_j;
@@ -458,9 +462,24 @@ static void find_rank_clocks(search *s) {
             if (best_j < before_j) best_mhz = s->clocks.ranks[r].clock_mhz[c];
         }
     set_rank_clocks(s, best_mhz);
-    descend_rank_clocks(s);
-    set_rank_clocks(s, INT_MAX);
     if (best_mhz != INT_MAX) descend_rank_clocks(s);
+}
+
+/* Descends from the best plan found, if each rank has one clock in it. */
+static void improve_rank_clocks(search *s) {
+    for (int r = 0; r < s->problem->rank_count && s->kept_count > 0; r++) {
+        const harpe_rank_run *rank = &s->clocks.ranks[r];
+        s->rank_clock[r] = -1;
+        for (int32_t i = rank->first; i < rank->first + rank->length; i++) {
+            int c = 0;
+            while (c < rank->clock_count && rank->clock_mhz[c] != s->kept_mhz[i])
+                c++;
+            if (c == rank->clock_count) continue; /* the instruction has no clock */
+            if (s->rank_clock[r] >= 0 && s->rank_clock[r] != c) return;
+            s->rank_clock[r] = c;
+        }
+    }
+    if (s->kept_count > 0) descend_rank_clocks(s);
 }
 
 static void find_best(search *s, const int64_t *price_uw) {
@@ -474,6 +493,7 @@ static void find_best(search *s, const int64_t *price_uw) {
     s->is_one_clock = false;
     for (s->start = 0; s->start < starts; s->start++)
         search_from(s, price_uw);
+    improve_rank_clocks(s);
     if (s->kept_count > 0 || s->deadline_s >= shortest_s) return;
     s->deadline_s = shortest_s;
     find_best(s, price_uw);
