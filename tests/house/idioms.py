@@ -45,7 +45,7 @@ TIME_FILES = ("src/base/clock.c", "src/base/process.c", "src/base/random.c", "sr
               "src/base/wait.c")
 OTHER_WAITS = {
     "src/world/world.c": ("epoll_wait", "looks which descriptors are ready, and does not wait"),
-    "src/cli/fleet/fleet_repeat.c": ("ppoll", "unblocks signals only while it waits"),
+    "src/cli/fleet/fleet_server.c": ("ppoll", "unblocks signals only while it waits"),
     "src/server/scheduler/program.c": ("sigtimedwait", "takes a pending SIGPIPE, and does not wait"),
     "src/server/scheduler/supervisor.c": ("setitimer", "ends its own start if that takes too long"),
 }

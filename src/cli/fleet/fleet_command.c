@@ -1,20 +1,410 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `harpe fleet`: reads the flags and the file, and calls an action. */
+/* `harpe fleet`: reads the flags and the file. `solve` prints the split of one moment, and
+ * `simulate` simulates a fleet under three policies, prints what each of them costs, and draws
+ * their power. The actions on a server and its tokens have files of their own. */
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/array.h"
 #include "base/error.h"
+#include "base/file.h"
+#include "base/format.h"
 #include "base/terminal_progress.h"
 #include "cli/command.h"
 #include "cli/commands.h"
-#include "cli/fleet/fleet_actions.h"
-#include "cli/fleet/fleet_commands.h"
+#include "cli/fleet/fleet_internal.h"
+#include "draw/draw.h"
 #include "fleet/fleet_json.h"
+#include "fleet/simulate.h"
+
+typedef struct fleet_arguments {
+    const char *path, *prices_path, *output_path;
+    double at_s;
+    bool json, force;
+} fleet_arguments;
+
+/* ---- solve ----------------------------------------------------------------------------------- */
+
+typedef struct solution {
+    const harpe_fleet_file *file;
+    harpe_fleet *fleet;
+    harpe_fleet_split split;
+} solution;
+
+static const char *group_text(char *buffer, size_t size, const char *name) {
+    return *name ? harpe_clean_text(buffer, size, name) : "whole fleet";
+}
+
+static harpe_status print_budgets(const solution *s, harpe_error *error) {
+    printf("%s%-24s %12s %12s %12s %12s %14s%s\n", harpe_bold_start(), "budget", "watts",
+           "jobs may draw", "jobs draw", "at least", "price per kW", harpe_bold_end());
+    for (int g = 0; g < harpe_fleet_group_count(s->fleet); g++) {
+        harpe_fleet_use use;
+        char name[64];
+        harpe_status status = harpe_fleet_use_of(s->fleet, g, &use, error);
+        if (status != HARPE_OK) return status;
+        printf("%-24s %12s %12s %12s %12s %14s%s\n",
+               group_text(name, 25, harpe_fleet_group_name(s->fleet, g)),
+               use.budget_w < 0 ? "-" : HARPE_POWER(use.budget_w),
+               use.limit_w < 0 ? "-" : HARPE_POWER(use.limit_w), HARPE_POWER(use.power_w),
+               HARPE_POWER(use.least_w), HARPE_DIGITS(use.price_per_w * 1e3, 4),
+               use.missing_w > 0 ? "  too small" : "");
+    }
+    return HARPE_OK;
+}
+
+static harpe_status print_jobs(const solution *s, harpe_error *error) {
+    printf("%s%-24s %-16s %6s %12s %12s %9s %14s%s\n", harpe_bold_start(), "job", "group", "plan",
+           "time", "power", "slowdown", "gain per kW", harpe_bold_end());
+    for (size_t j = 0; j < s->file->job_count; j++) {
+        harpe_fleet_choice choice;
+        char name[64], group[64];
+        if (!harpe_fleet_job_name(s->fleet, (int)j)) continue;
+        const harpe_fleet_file_job *job = &s->file->jobs[j];
+        harpe_status status = harpe_fleet_choice_of(s->fleet, (int)j, &choice, error);
+        if (status != HARPE_OK) return status;
+        printf("%-24s %-16s ", harpe_clean_text(name, 25, job->name),
+               job->group_name ? harpe_clean_text(group, 17, job->group_name) : "-");
+        if (job->is_load) {
+            printf("%6s %12s %12s\n", "load", "-", HARPE_POWER(choice.power_w));
+            continue;
+        }
+        printf("%6zu %12s %12s %9s %14s\n", choice.plan, HARPE_TIME(choice.time_s),
+               HARPE_POWER(choice.power_w),
+               harpe_format_fixed((char[HARPE_NUMBER_SIZE]){0}, choice.slowdown, 4),
+               HARPE_DIGITS(choice.gain_per_w * 1e3, 4));
+    }
+    return HARPE_OK;
+}
+
+static void print_sums(const solution *s) {
+    const harpe_fleet_split *split = &s->split;
+    printf("\n%zu jobs draw %s, weighted slowdown %s\n", split->job_count,
+           HARPE_POWER(split->power_w), HARPE_DIGITS(split->weighted_slowdown, 6));
+    if (split->objective != split->weighted_slowdown)
+        printf("Cost of lost time and energy: %s per hour\n",
+               HARPE_DIGITS(split->objective * 3600, 6));
+    double gap = split->objective - split->lower_bound;
+    if (!split->is_feasible)
+        printf("No split is within the budgets\n");
+    else if (split->is_optimal)
+        printf("No split within the budgets is better\n");
+    else
+        printf("At most %s above the best (lower bound %s)\n",
+               harpe_format_percent((char[HARPE_NUMBER_SIZE]){0},
+                                    100 * gap / fmax(fabs(split->lower_bound), 1e-300)),
+               HARPE_DIGITS(split->lower_bound, 6));
+}
+
+/* Prints one line for each budget that cannot hold. */
+static harpe_status report_missing(const solution *s, const char *path, harpe_error *error) {
+    for (int g = 0; g < harpe_fleet_group_count(s->fleet); g++) {
+        harpe_fleet_use use;
+        char name[HARPE_FLEET_NAME_MAX], line[HARPE_FLEET_NAME_MAX + 400];
+        harpe_status status = harpe_fleet_use_of(s->fleet, g, &use, error);
+        if (status != HARPE_OK) return status;
+        if (!(use.missing_w > 0)) continue;
+        const char *group = harpe_fleet_group_name(s->fleet, g);
+        (void)snprintf(
+            line, sizeof line,
+            "the budget of %s%s%s, %s, is %s too small: its jobs draw at least %s within "
+            "the slowdowns that they accept, which needs a budget of %s",
+            *group ? "group '" : "the whole fleet", harpe_clean_text(name, sizeof name, group),
+            *group ? "'" : "", HARPE_POWER(use.budget_w), HARPE_POWER(use.missing_w),
+            HARPE_POWER(use.least_w), HARPE_POWER(use.budget_w + use.missing_w));
+        char before[HARPE_ERROR_MESSAGE_SIZE];
+        (void)snprintf(before, sizeof before, "harpe fleet: %s", path);
+        harpe_command_say(before, line);
+    }
+    return HARPE_OK;
+}
+
+static json_t *watts_or_null(double watts) { return watts < 0 ? json_null() : json_real(watts); }
+
+static harpe_status budgets_json(const solution *s, json_t *list, harpe_error *error) {
+    for (int g = 0; g < harpe_fleet_group_count(s->fleet); g++) {
+        harpe_fleet_use use;
+        harpe_status status = harpe_fleet_use_of(s->fleet, g, &use, error);
+        if (status != HARPE_OK) return status;
+        const char *name = harpe_fleet_group_name(s->fleet, g);
+        json_array_append_new(list, json_pack("{s:o, s:o, s:o, s:f, s:f, s:f, s:f}", "group",
+                                              *name ? harpe_command_json_text(name) : json_null(),
+                                              "budget_w", watts_or_null(use.budget_w), "limit_w",
+                                              watts_or_null(use.limit_w), "power_w", use.power_w,
+                                              "least_w", use.least_w, "missing_w", use.missing_w,
+                                              "price_per_w", use.price_per_w));
+    }
+    return HARPE_OK;
+}
+
+static harpe_status jobs_json(const solution *s, json_t *list, harpe_error *error) {
+    for (size_t j = 0; j < s->file->job_count; j++) {
+        harpe_fleet_choice choice;
+        if (!harpe_fleet_job_name(s->fleet, (int)j)) continue;
+        harpe_status status = harpe_fleet_choice_of(s->fleet, (int)j, &choice, error);
+        if (status != HARPE_OK) return status;
+        json_array_append_new(list,
+                              json_pack("{s:o, s:I, s:f, s:f, s:f, s:f, s:f}", "name",
+                                        harpe_command_json_text(s->file->jobs[j].name), "plan",
+                                        (json_int_t)choice.plan, "time", choice.time_s, "power_w",
+                                        choice.power_w, "slowdown", choice.slowdown, "gain_per_w",
+                                        choice.gain_per_w, "price_per_w", choice.price_per_w));
+    }
+    return HARPE_OK;
+}
+
+static harpe_status print_json(const solution *s, harpe_error *error) {
+    const harpe_fleet_split *split = &s->split;
+    json_t *jobs = json_array(), *budgets = json_array();
+    harpe_status status = jobs_json(s, jobs, error);
+    if (status == HARPE_OK) status = budgets_json(s, budgets, error);
+    if (status != HARPE_OK) {
+        json_decref(jobs);
+        json_decref(budgets);
+        return status;
+    }
+    return harpe_command_print_json(
+        json_pack("{s:o, s:o, s:f, s:f, s:f, s:f, s:b, s:b}", "jobs", jobs, "budgets", budgets,
+                  "power_w", split->power_w, "weighted_slowdown", split->weighted_slowdown,
+                  "objective", split->objective, "lower_bound", split->lower_bound, "optimal",
+                  split->is_optimal, "feasible", split->is_feasible),
+        error);
+}
+
+static harpe_status print_tables(const solution *s, harpe_error *error) {
+    harpe_status status = print_jobs(s, error);
+    if (status != HARPE_OK) return status;
+    printf("\n");
+    status = print_budgets(s, error);
+    if (status == HARPE_OK) print_sums(s);
+    return status;
+}
+
+/* Run `harpe fleet solve` and `harpe fleet simulate`. `*exit_code` is set on success. */
+static harpe_status run_solve(const fleet_arguments *arguments, const harpe_fleet_file *file,
+                              int *exit_code, harpe_error *error) {
+    solution s = {.file = file};
+    harpe_status status =
+        harpe_fleet_file_fleet(file, arguments->path, arguments->at_s, &s.fleet, error);
+    if (status == HARPE_OK) status = harpe_fleet_solve(s.fleet, &s.split, error);
+    if (status == HARPE_OK) status = harpe_fleet_verify(s.fleet, error);
+    if (status == HARPE_OK)
+        status = arguments->json ? print_json(&s, error) : print_tables(&s, error);
+    if (status == HARPE_OK && !s.split.is_feasible) {
+        *exit_code = HARPE_FLEET_EXIT_INFEASIBLE;
+        status = report_missing(&s, arguments->path, error);
+    }
+    harpe_fleet_free(s.fleet);
+    return status;
+}
+
+/* ---- simulate -------------------------------------------------------------------------------- */
+
+#define BREACHES_SHOWN 10
+
+typedef struct days {
+    const harpe_fleet_file *file;
+    harpe_fleet_day day[HARPE_FLEET_POLICY_COUNT];
+} days;
+
+static const char *const policy_names[] = {"split", "uniform cap", "stop lowest"};
+static const char *const policy_keys[] = {"split", "uniform_cap", "stop_lowest"};
+
+static void print_row(const char *name, const double values[], int decimals) {
+    printf("%-34s", name);
+    for (int p = 0; p < HARPE_FLEET_POLICY_COUNT; p++)
+        printf(" %14s", harpe_format_fixed((char[HARPE_NUMBER_SIZE]){0}, values[p], decimals));
+    printf("\n");
+}
+
+/* A row of the table: a member of harpe_fleet_day, and how it is printed. */
+#define ROW(name, member, factor, decimals) \
+    do { \
+        double row_values[HARPE_FLEET_POLICY_COUNT]; \
+        for (int row_p = 0; row_p < HARPE_FLEET_POLICY_COUNT; row_p++) \
+            row_values[row_p] = (double)d->day[row_p].member * (factor); \
+        print_row((name), row_values, (decimals)); \
+    } while (0)
+
+static double breach_s(const harpe_fleet_day *day) {
+    double sum = 0;
+    for (size_t b = 0; b < day->breach_count; b++)
+        sum += day->breaches[b].to_s - day->breaches[b].from_s;
+    return sum;
+}
+
+static void print_days(const days *d) {
+    printf("Jobs: %zu. Events: %zu. Time: %s h.\n\n", d->file->job_count, d->file->event_count,
+           HARPE_DIGITS(d->file->horizon_s / 3600, 4));
+    printf("%s%-34s", harpe_bold_start(), "");
+    for (int p = 0; p < HARPE_FLEET_POLICY_COUNT; p++)
+        printf(" %14s", policy_names[p]);
+    printf("%s\n", harpe_bold_end());
+    ROW("energy (MWh)", energy_j, 1 / 3.6e9, 4);
+    if (d->file->price_count > 0) {
+        ROW("cost of energy and carbon", cost, 1, 2);
+        ROW("carbon dioxide (kg)", carbon_kg, 1, 1);
+    }
+    ROW("weighted slowdown", weighted_slowdown, 1, 4);
+    ROW("lost time, weighted (h)", lost_s, 1 / 3600.0, 3);
+    ROW("time of stopped jobs (h)", stopped_s, 1 / 3600.0, 3);
+    ROW("jobs without any work done", without_work, 1, 0);
+    ROW("jobs slower than they accept", too_slow, 1, 0);
+    ROW("breaches of a budget", breach_count, 1, 0);
+    double seconds[HARPE_FLEET_POLICY_COUNT];
+    for (int p = 0; p < HARPE_FLEET_POLICY_COUNT; p++)
+        seconds[p] = breach_s(&d->day[p]);
+    print_row("time of breaches (s)", seconds, 1);
+}
+
+static void print_breaches(const days *d) {
+    const harpe_fleet_day *day = &d->day[HARPE_FLEET_SPLIT];
+    if (day->breach_count > 0) printf("\nBreaches with the split:\n");
+    for (size_t b = 0; b < day->breach_count && b < BREACHES_SHOWN; b++) {
+        const harpe_fleet_breach *breach = &day->breaches[b];
+        char name[64];
+        printf("  %-24s from %s s for %s s, up to %s above the budget\n",
+               group_text(name, 25, d->file->groups[breach->group].name),
+               HARPE_DIGITS(breach->from_s, 7), HARPE_DIGITS(breach->to_s - breach->from_s, 4),
+               HARPE_POWER(breach->worst_w));
+    }
+    if (day->breach_count > BREACHES_SHOWN)
+        printf("  and %zu more (--json lists all)\n", day->breach_count - BREACHES_SHOWN);
+}
+
+static json_t *breaches_json(const days *d, const harpe_fleet_day *day) {
+    json_t *list = json_array();
+    for (size_t b = 0; b < day->breach_count; b++) {
+        const harpe_fleet_breach *breach = &day->breaches[b];
+        int group = breach->group;
+        json_array_append_new(
+            list,
+            json_pack("{s:o, s:f, s:f, s:f}", "group",
+                      group > 0 ? harpe_command_json_text(d->file->groups[group].name)
+                                : json_null(),
+                      "from_s", breach->from_s, "to_s", breach->to_s, "worst_w", breach->worst_w));
+    }
+    return list;
+}
+
+static json_t *jobs_of_day_json(const days *d, const harpe_fleet_day *day) {
+    json_t *list = json_array();
+    for (size_t j = 0; j < d->file->job_count; j++) {
+        const harpe_fleet_job_day *job = &day->jobs[j];
+        bool has_slowdown = job->done_s > 0;
+        json_array_append_new(
+            list,
+            json_pack("{s:o, s:f, s:f, s:f, s:f, s:o, s:b}", "name",
+                      harpe_command_json_text(d->file->jobs[j].name), "here_s", job->here_s,
+                      "done_s", job->done_s, "stopped_s", job->stopped_s, "energy_j", job->energy_j,
+                      "slowdown", has_slowdown ? json_real(job->here_s / job->done_s) : json_null(),
+                      "is_done", job->is_done));
+    }
+    return list;
+}
+
+static json_t *day_json(const days *d, const harpe_fleet_day *day) {
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:I, s:o, s:o}", "energy_j",
+                     day->energy_j, "cost", day->cost, "carbon_kg", day->carbon_kg,
+                     "weighted_slowdown", day->weighted_slowdown, "lost_s", day->lost_s,
+                     "stopped_s", day->stopped_s, "jobs_without_work",
+                     (json_int_t)day->without_work, "jobs_too_slow", (json_int_t)day->too_slow,
+                     "breach_s", breach_s(day), "decisions", (json_int_t)day->decisions, "breaches",
+                     breaches_json(d, day), "jobs", jobs_of_day_json(d, day));
+}
+
+static harpe_status print_days_json(const days *d, harpe_error *error) {
+    json_t *object = json_object();
+    json_object_set_new(object, "horizon_s", json_real(d->file->horizon_s));
+    for (int p = 0; p < HARPE_FLEET_POLICY_COUNT; p++)
+        json_object_set_new(object, policy_keys[p], day_json(d, &d->day[p]));
+    return harpe_command_print_json(object, error);
+}
+
+/* The samples as a line. `first_w` is the power of the first sample, or its budget. */
+static harpe_fleet_line line_of(const harpe_fleet_day *day, const double *first_w,
+                                const char *label) {
+    return (harpe_fleet_line){.label = label,
+                              .count = day->sample_count,
+                              .step = sizeof *day->samples / sizeof(double),
+                              .at_s = &day->samples->at_s,
+                              .power_w = first_w};
+}
+
+static harpe_fleet_band *make_bands(const harpe_fleet_file *file) {
+    harpe_fleet_band *bands = harpe_calloc(file->event_count, sizeof *bands);
+    for (size_t e = 0; bands && e < file->event_count; e++) {
+        const harpe_fleet_file_event *event = &file->events[e];
+        bands[e] = (harpe_fleet_band){event->from_s, event->from_s + event->duration_s, "event"};
+    }
+    return bands;
+}
+
+static harpe_status draw(const days *d, const char *path, harpe_error *error) {
+    harpe_fleet_line lines[HARPE_FLEET_POLICY_COUNT];
+    for (int p = 0; p < HARPE_FLEET_POLICY_COUNT; p++)
+        lines[p] = line_of(&d->day[p], &d->day[p].samples->power_w, policy_names[p]);
+    harpe_fleet_line budget = line_of(&d->day[0], &d->day[0].samples->budget_w, "budget");
+    harpe_fleet_picture picture = {.title = "Power of the fleet and its budget",
+                                   .end_s = d->file->horizon_s,
+                                   .budget = d->file->groups[0].budget.watts < 0 ? NULL : &budget,
+                                   .lines = lines,
+                                   .line_count = HARPE_FLEET_POLICY_COUNT,
+                                   .bands = make_bands(d->file),
+                                   .band_count = d->file->event_count};
+    if (!picture.bands) return harpe_fail_memory(error);
+    harpe_text text = {0};
+    harpe_status status = harpe_draw_fleet(&picture, &text, error);
+    if (status == HARPE_OK) status = harpe_file_write(path, text.data, text.length, error);
+    harpe_text_free(&text);
+    free((void *)picture.bands);
+    return status;
+}
+
+static harpe_status check_output(const fleet_arguments *arguments, harpe_error *error) {
+    const char *path = arguments->output_path;
+    if (!path) return HARPE_OK;
+    const char *end = strrchr(path, '.');
+    if (!end || strcmp(end, ".svg") != 0)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "--output: '%.200s' must end in .svg; rsvg-convert or a browser makes "
+                          "PNG and PDF from SVG",
+                          path);
+    if (arguments->force || access(path, F_OK) != 0) return HARPE_OK;
+    return harpe_fail(error, HARPE_ALREADY_EXISTS,
+                      "%s: already exists (choose another name, or --force to replace it)", path);
+}
+
+static harpe_status run_simulate(const fleet_arguments *arguments, const harpe_fleet_file *file,
+                                 int *exit_code, harpe_error *error) {
+    days d = {.file = file};
+    harpe_status status = check_output(arguments, error);
+    for (int p = 0; p < HARPE_FLEET_POLICY_COUNT && status == HARPE_OK; p++)
+        status = harpe_fleet_simulate(file, arguments->path, (harpe_fleet_policy)p,
+                                      harpe_command_check_signal, &d.day[p], error);
+    if (status == HARPE_OK && arguments->output_path)
+        status = draw(&d, arguments->output_path, error);
+    if (status == HARPE_OK && arguments->json) {
+        status = print_days_json(&d, error);
+    } else if (status == HARPE_OK) {
+        print_days(&d);
+        print_breaches(&d);
+    }
+    for (int p = 0; p < HARPE_FLEET_POLICY_COUNT; p++)
+        harpe_fleet_day_clear(&d.day[p]);
+    *exit_code = HARPE_EXIT_OK;
+    return status;
+}
 
 enum { ACTION_NONE = -1, ACTION_SOLVE = 0, ACTION_SIMULATE };
 
+/* ---- The command ----------------------------------------------------------------------------- */
+
 typedef struct parsing {
-    harpe_fleet_arguments arguments;
+    fleet_arguments arguments;
     int action;
     bool has_at;
 } parsing;
@@ -37,7 +427,7 @@ static const char *const actions[] = {"solve", "simulate", "status", "budget", "
                                       "job",   "load",     "member", "event",  "prices",
                                       "audit", "token",    NULL};
 
-static void finish(const parsing *p, struct argp_state *state) {
+static void check(const parsing *p, struct argp_state *state) {
     if (p->action == ACTION_NONE)
         harpe_flag_fail(state, "an action is missing: solve or simulate, or status, budget, group, "
                                "job, load, member, event, prices, audit or token");
@@ -70,7 +460,7 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         else
             harpe_flag_fail(state, "one file is enough; what is '%s'?", argument);
         return 0;
-    case ARGP_KEY_END: finish(p, state); return 0;
+    case ARGP_KEY_END: check(p, state); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -116,9 +506,9 @@ int harpe_fleet_command(int argc, char **argv) {
     if (status == HARPE_OK && p.arguments.prices_path)
         status = harpe_fleet_file_read_prices(&file, p.arguments.prices_path, &error);
     if (status == HARPE_OK && p.action == ACTION_SOLVE)
-        status = harpe_fleet_solve_action(&p.arguments, &file, &exit_code, &error);
+        status = run_solve(&p.arguments, &file, &exit_code, &error);
     else if (status == HARPE_OK)
-        status = harpe_fleet_simulate_action(&p.arguments, &file, &exit_code, &error);
+        status = run_simulate(&p.arguments, &file, &exit_code, &error);
     harpe_fleet_file_free(&file);
     return status == HARPE_OK ? exit_code : harpe_command_fail("fleet", &error);
 }

@@ -13,7 +13,7 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "cli/fleet/fleet_actions.h"
+#include "cli/fleet/fleet_internal.h"
 #include "rights/scope.h"
 #include "rights/tokens_file.h"
 

@@ -2,8 +2,7 @@
 /* Formats the state of a server's fleet. Texts may come from other machines, so their control
  * characters are replaced, and long texts are cut. A JSON member that is missing or null is shown
  * as "-". */
-#include "cli/fleet/fleet_view.h"
-
+#include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 
 #include "base/format.h"
 #include "cli/command.h"
+#include "cli/fleet/fleet_internal.h"
 
 enum { WIDE_COLUMNS = 118 }; /* the width of the whole table of jobs */
 
@@ -101,7 +101,7 @@ static void HARPE_PRINTF(1, 2) heading(const char *format, ...) {
 
 /* ---- Tables ---------------------------------------------------------------------------------- */
 
-void harpe_fleet_print_budgets(const json_t *fleet) {
+static void print_budgets(const json_t *fleet) {
     size_t i;
     const json_t *budget;
     heading("%-16s %9s %7s %8s %9s %9s %9s %9s %9s", "budget", "watts", "margin", "overhead",
@@ -118,7 +118,7 @@ void harpe_fleet_print_budgets(const json_t *fleet) {
     }
 }
 
-void harpe_fleet_print_groups(const json_t *fleet) {
+static void print_groups(const json_t *fleet) {
     size_t i;
     const json_t *row;
     heading("%-32s %s", "group", "inside");
@@ -173,7 +173,8 @@ static void print_job(const json_t *job, bool is_wide) {
     if (strcmp(reason.text, "-") != 0) printf("    %s\n", reason.text);
 }
 
-void harpe_fleet_print_jobs(const json_t *fleet, int columns) {
+static void print_jobs(const json_t *fleet) {
+    int columns = harpe_command_columns();
     bool is_wide = columns == 0 || columns >= WIDE_COLUMNS;
     heading(is_wide ? "%-32s %-12s %-12s %7s %9s %9s %8s%s" : "%s\n  %-12s %-12s %7s %9s %9s %8s%s",
             "job", "group", "state", "plan", "planned", "measured", "slowdown",
@@ -212,7 +213,7 @@ static void print_result(const json_t *event) {
     puts("");
 }
 
-void harpe_fleet_print_events(const json_t *fleet) {
+static void print_events(const json_t *fleet) {
     size_t i;
     const json_t *event;
     heading("%5s %-14s %-19s %9s %9s %-9s %9s", "event", "group", "from (UTC)", "for", "less",
@@ -228,7 +229,7 @@ void harpe_fleet_print_events(const json_t *fleet) {
     }
 }
 
-void harpe_fleet_print_prices(const json_t *fleet) {
+static void print_prices(const json_t *fleet) {
     const json_t *price = at(fleet, "price");
     if (!json_is_object(price)) {
         puts("no prices are set");
@@ -273,7 +274,9 @@ static void print_objective(const json_t *fleet) {
         printf("the measured power costs %s per h\n", money(price, "cost_per_h", 5, price).text);
 }
 
-void harpe_fleet_print_status(const json_t *fleet, int columns) {
+/* These print parts of the answer to GET /fleet. `columns`: the width of the terminal; 0: not
+ * limited. */
+static void print_status(const json_t *fleet) {
     const json_t *sums = at(fleet, "power");
     printf("state %s at %s UTC\n", text(fleet, "state", 20).text, moment(fleet, "at").text);
     double unmeasured = number(sums, "unmeasured");
@@ -287,17 +290,18 @@ void harpe_fleet_print_status(const json_t *fleet, int columns) {
     static const struct {
         const char *name;
         void (*print)(const json_t *fleet);
-    } parts[] = {{"budgets", harpe_fleet_print_budgets}, {"events", harpe_fleet_print_events}};
+    } parts[] = {{"budgets", print_budgets}, {"events", print_events}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (json_array_size(at(fleet, parts[i].name)) == 0) continue;
         puts("");
         parts[i].print(fleet);
     }
     puts("");
-    harpe_fleet_print_jobs(fleet, columns);
+    print_jobs(fleet);
 }
 
-void harpe_fleet_print_promise(const json_t *answer) {
+/* Prints the answer to POST /fleet/events. */
+static void print_promise(const json_t *answer) {
     printf("event %.0f: ", number(answer, "id"));
     if (number(answer, "missing_w") > 0)
         printf("cannot be met: %s promised, %s are missing\n", power(answer, "promised_w").text,
@@ -306,13 +310,15 @@ void harpe_fleet_print_promise(const json_t *answer) {
         printf("%s promised\n", power(answer, "promised_w").text);
 }
 
-void harpe_fleet_print_missing(const json_t *answer) {
+/* Prints what is missing for a budget, if something is. */
+static void print_missing(const json_t *answer) {
     if (number(answer, "missing_w") > 0)
         printf("the budget is set, but it is %s too small for what the jobs draw at least\n",
                power(answer, "missing_w").text);
 }
 
-void harpe_fleet_print_audit(const json_t *records) {
+/* Prints the answer to GET /fleet/audit. */
+static void print_audit(const json_t *records) {
     size_t i;
     const json_t *record;
     heading("%-19s %-16s %-8s %6s %s", "time (UTC)", "token", "role", "status", "request");
@@ -327,4 +333,25 @@ void harpe_fleet_print_audit(const json_t *records) {
         if (left_out > 0)
             printf("  %.0f requests of this token before it have no record\n", left_out);
     }
+}
+
+void harpe_fleet_print_answer(const char *noun, const char *method, const json_t *answer) {
+    if (strcmp(noun, "audit") == 0)
+        print_audit(answer);
+    else if (strcmp(method, "POST") == 0)
+        print_promise(answer);
+    else if (strcmp(method, "GET") != 0)
+        print_missing(answer); /* a change that succeeded prints nothing else */
+    else if (strcmp(noun, "status") == 0)
+        print_status(answer);
+    else if (strcmp(noun, "budget") == 0)
+        print_budgets(answer);
+    else if (strcmp(noun, "group") == 0)
+        print_groups(answer);
+    else if (strcmp(noun, "job") == 0)
+        print_jobs(answer);
+    else if (strcmp(noun, "event") == 0)
+        print_events(answer);
+    else
+        print_prices(answer);
 }
