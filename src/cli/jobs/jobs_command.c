@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe jobs`: lists the jobs of a coordination server, shows, watches or evicts one of them, and
- * prints the address of the dashboard. This file reads the flags and runs one action.
- * server_client.c makes the requests, and jobs_view.c makes the texts. */
+ * prints the address of the dashboard. The jobs are read page by page, so that only one page is in
+ * memory at a time. jobs_view.c makes the texts. */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -11,17 +11,200 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/terminal_progress.h"
 #include "base/wait.h"
 #include "cli/command.h"
 #include "cli/commands.h"
-#include "cli/jobs/jobs_pages.h"
 #include "cli/jobs/jobs_view.h"
 #include "cli/server_client.h"
 
-enum { POLL_MS = 500 };
+/* Set `client`, and `query` and `limit` if needed, and leave the other members 0. */
+typedef struct job_pages {
+    harpe_server_client *client;
+    const char *query; /* see harpe_server_client_list; NULL: none */
+    size_t limit;      /* the most jobs of all pages together; 0: any number */
+    json_t *answer;    /* the current page; the caller releases the last one */
+    char after[128];   /* the place where the next page begins; "": not known */
+    size_t shown;      /* number of jobs of all pages so far */
+    bool is_over;
+} job_pages;
+
+enum { PAGE_JOBS = 1000, POLL_MS = 500 };
+
+/* ---- Pages ----------------------------------------------------------------------------------- */
+
+static bool is_list(const json_t *jobs) {
+    size_t index;
+    const json_t *job;
+    bool is_good = json_is_array(jobs);
+    json_array_foreach(jobs, index, job) {
+        is_good &= json_is_string(json_object_get(job, "job_id"));
+    }
+    return is_good;
+}
+
+/* Returns the number of all jobs according to the current page. */
+static json_int_t count_all(const job_pages *pages) {
+    return json_integer_value(json_object_get(pages->answer, "count"));
+}
+
+/* Stores the place of the next page. Older servers do not send it: a request to them instead
+ * contains the number of jobs already shown. */
+static harpe_status look_ahead(job_pages *pages, size_t count, harpe_error *error) {
+    const json_t *next = pages->query ? NULL : json_object_get(pages->answer, "next");
+    const char *place = json_string_value(next);
+    pages->shown += count;
+    pages->is_over = count == 0 || (next && !place) ||
+                     (!next && count_all(pages) <= (json_int_t)pages->shown) ||
+                     (pages->limit > 0 && pages->shown >= pages->limit);
+    if (pages->query && !json_object_get(pages->answer, "all"))
+        return harpe_fail(error, HARPE_NOT_SUPPORTED,
+                          "the server cannot sort and search: it has an older version");
+    if (place && strlen(place) >= sizeof pages->after)
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "the answer's \"next\" is too long: is harpe serve running at the "
+                          "address?");
+    (void)snprintf(pages->after, sizeof pages->after, "%s", place ? place : "");
+    return HARPE_OK;
+}
+
+/* Gets the jobs of the next page, newest first. Each is an object with a "job_id". `*jobs` becomes
+ * NULL after the last page. The jobs are valid until the next call. A server without jobs has one
+ * empty page. */
+static harpe_status next_page(job_pages *pages, const json_t **jobs, harpe_error *error) {
+    json_decref(pages->answer);
+    pages->answer = NULL;
+    *jobs = NULL;
+    if (pages->is_over) return HARPE_OK;
+    size_t left = pages->limit > 0 ? pages->limit - pages->shown : PAGE_JOBS;
+    harpe_status status = harpe_server_client_list(
+        pages->client, pages->query, *pages->after ? pages->after : NULL, pages->shown,
+        left < PAGE_JOBS ? left : PAGE_JOBS, &pages->answer, error);
+    if (status != HARPE_OK) return status;
+    *jobs = json_object_get(pages->answer, "jobs");
+    if (!is_list(*jobs))
+        return harpe_fail(
+            error, HARPE_INVALID_INPUT,
+            "the answer is not a list of jobs: is harpe serve running at the address?");
+    return look_ahead(pages, json_array_size(*jobs), error);
+}
+
+/* ---- Finding a job --------------------------------------------------------------------------- */
+
+typedef struct search {
+    const char *id;
+    char *match;   /* the first id that begins with `id`, or `id` itself */
+    char *fitting; /* the first id of which `id` may be the shortened form */
+    char *closest; /* the id most similar to `id`, if there is no match */
+    size_t matches, fits;
+    bool is_exact;
+} search;
+
+/* Returns true if `shown` may be a table's shortened form of `name`: a beginning and an end of it,
+ * with some characters left out in between. */
+static bool is_shortened(const char *shown, const char *name) {
+    size_t length = strlen(name);
+    const char *gap = shown;
+    while ((gap = strstr(gap, HARPE_JOB_ID_GAP))) {
+        const char *end = gap + strlen(HARPE_JOB_ID_GAP);
+        size_t head = (size_t)(gap - shown), tail = strlen(end);
+        if (head > 0 && tail > 0 && head + tail < length && strncmp(shown, name, head) == 0 &&
+            strcmp(name + length - tail, end) == 0)
+            return true;
+        gap++;
+    }
+    return false;
+}
+
+/* Stores the id that is most similar to the requested one, among all pages so far. */
+static harpe_status note_closest(search *self, const json_t *jobs, harpe_error *error) {
+    size_t count = json_array_size(jobs);
+    const char **names = harpe_calloc(count + 2, sizeof *names);
+    if (!names) return harpe_fail_memory(error);
+    for (size_t i = 0; i < count; i++)
+        names[i] = json_string_value(json_object_get(json_array_get(jobs, i), "job_id"));
+    names[count] = self->closest;
+    const char *closest = harpe_closest_name(self->id, names);
+    char *copy = closest ? strdup(closest) : NULL;
+    free(names);
+    if (closest && !copy) return harpe_fail_memory(error);
+    free(self->closest);
+    self->closest = copy;
+    return HARPE_OK;
+}
+
+static harpe_status search_page(search *self, const json_t *jobs, harpe_error *error) {
+    size_t index;
+    const json_t *job;
+    json_array_foreach(jobs, index, job) {
+        const char *name = json_string_value(json_object_get(job, "job_id"));
+        if (is_shortened(self->id, name) && self->fits++ == 0) {
+            self->fitting = strdup(name);
+            if (!self->fitting) return harpe_fail_memory(error);
+        }
+        if (strncmp(name, self->id, strlen(self->id)) != 0) continue;
+        self->is_exact = strcmp(name, self->id) == 0;
+        if (self->matches++ == 0 || self->is_exact) {
+            free(self->match);
+            self->match = strdup(name);
+            if (!self->match) return harpe_fail_memory(error);
+        }
+        if (self->is_exact) return HARPE_OK;
+    }
+    return self->matches == 0 ? note_closest(self, jobs, error) : HARPE_OK;
+}
+
+static harpe_status tell_found(search *self, const char *lister, char **found, harpe_error *error) {
+    if (self->matches == 0 && self->fits > 1)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "%zu jobs fit '%.200s'; give more of the id (%s --quiet prints "
+                          "whole ids)",
+                          self->fits, self->id, lister);
+    if (self->matches == 0 && self->fits == 1) {
+        *found = self->fitting;
+        self->fitting = NULL;
+        return HARPE_OK;
+    }
+    if (self->matches == 0 && self->closest)
+        return harpe_fail(error, HARPE_NOT_FOUND, "there is no job '%.200s'; did you mean '%s'?",
+                          self->id, self->closest);
+    if (self->matches == 0)
+        return harpe_fail(error, HARPE_NOT_FOUND, "there is no job '%.200s'; %s lists them",
+                          self->id, lister);
+    if (self->matches > 1 && !self->is_exact)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "%zu jobs begin with '%.200s'; give more of the id", self->matches,
+                          self->id);
+    *found = self->match;
+    self->match = NULL;
+    return HARPE_OK;
+}
+
+/* Finds the job `id`, or the only job whose id begins with `id`, or the only job whose shortened
+ * form `id` may be. The caller frees `*found` with free(). Returns HARPE_NOT_FOUND if there is no
+ * such job; the message names a similar id. Returns HARPE_INVALID_ARGUMENT if there are several
+ * such jobs. */
+static harpe_status find_job(harpe_server_client *client, const char *id, char **found,
+                             harpe_error *error) {
+    job_pages pages = {.client = client};
+    search self = {.id = id};
+    const json_t *jobs;
+    harpe_status status;
+    do {
+        status = next_page(&pages, &jobs, error);
+        if (status == HARPE_OK && jobs) status = search_page(&self, jobs, error);
+    } while (status == HARPE_OK && jobs && !self.is_exact);
+    if (status == HARPE_OK)
+        status = tell_found(&self, harpe_server_client_lister(client), found, error);
+    json_decref(pages.answer);
+    free(self.match);
+    free(self.fitting);
+    free(self.closest);
+    return status;
+}
 
 typedef enum jobs_action {
     ACTION_LIST,
@@ -144,23 +327,23 @@ static harpe_status print_page(harpe_jobs_table *table, const json_t *jobs, harp
     return print_text(&text, error);
 }
 
-static harpe_status print_pages(const jobs_arguments *arguments, harpe_jobs_pages pages,
+static harpe_status print_pages(const jobs_arguments *arguments, job_pages pages,
                                 harpe_error *error) {
     harpe_jobs_table table = {.quiet = arguments->quiet, .columns = harpe_command_columns()};
     json_int_t count = 0;
     const json_t *jobs;
-    harpe_status status = harpe_jobs_pages_next(&pages, &jobs, error);
+    harpe_status status = next_page(&pages, &jobs, error);
     for (bool is_first = true; status == HARPE_OK && jobs; is_first = false) {
-        count = harpe_jobs_pages_count(&pages);
+        count = count_all(&pages);
         status = arguments->json ? harpe_command_print_json_rows("jobs", jobs, is_first, error)
                                  : print_page(&table, jobs, error);
-        if (status == HARPE_OK) status = harpe_jobs_pages_next(&pages, &jobs, error);
+        if (status == HARPE_OK) status = next_page(&pages, &jobs, error);
     }
     if (status == HARPE_OK && arguments->json)
         status = harpe_command_print_json_end(json_pack("{s:I}", "count", count), error);
     if (status == HARPE_OK && !arguments->json && !arguments->quiet && !table.has_head)
         printf(arguments->action == ACTION_FINISHED ? "No final reports.\n" : "No jobs.\n");
-    harpe_jobs_pages_free(&pages);
+    json_decref(pages.answer);
     return status;
 }
 
@@ -174,8 +357,7 @@ static harpe_status list(const jobs_arguments *arguments, harpe_server_client *c
         harpe_text_printf(&query, "&search=");
         harpe_url_append(&query, arguments->search ? arguments->search : "");
     }
-    harpe_jobs_pages pages = {
-        .client = client, .query = query.data, .limit = (size_t)arguments->limit};
+    job_pages pages = {.client = client, .query = query.data, .limit = (size_t)arguments->limit};
     harpe_status status =
         query.failed ? harpe_fail_memory(error) : print_pages(arguments, pages, error);
     harpe_text_free(&query);
@@ -359,8 +541,8 @@ static harpe_status run(const jobs_arguments *arguments, harpe_server_client *cl
         (arguments->action == ACTION_FINISHED && !arguments->id))
         return list(arguments, client, error);
     if (arguments->action == ACTION_LINK) return print_link(arguments, client, error);
-    char *id;
-    harpe_status status = harpe_jobs_find(client, arguments->id, &id, error);
+    char *id = NULL;
+    harpe_status status = find_job(client, arguments->id, &id, error);
     if (status != HARPE_OK) return status;
     if (arguments->action == ACTION_SHOW || arguments->action == ACTION_FINISHED)
         status = show(arguments, client, id, error);
