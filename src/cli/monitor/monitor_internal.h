@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The request of `harpe monitor` and the objects with which it measures: GPUs, a monitor, and one
- * window that is open from the start. monitor_measure.c (a command) and monitor_live.c (live
- * values) use them. */
-#ifndef HARPE_CLI_MONITOR_MONITOR_SESSION_H
-#define HARPE_CLI_MONITOR_MONITOR_SESSION_H
+ * window that is open from the start. */
+#ifndef HARPE_CLI_MONITOR_MONITOR_INTERNAL_H
+#define HARPE_CLI_MONITOR_MONITOR_INTERNAL_H
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -42,9 +40,9 @@ void harpe_monitor_session_close(harpe_monitor_session *session);
 /* Prints time, energy and average power as a small table. */
 void harpe_monitor_summary_print(FILE *stream, const harpe_monitor_session *session,
                                  const harpe_window_measurement *measurement);
-/* Returns the same values as a JSON object: time_s, gpus, cpus, gpu_energy_j, cpu_energy_j,
- * total_energy_j. */
-json_t *harpe_monitor_summary_json(const harpe_monitor_session *session,
-                                   const harpe_window_measurement *measurement);
+
+/* Shows live values until the end of the request's time, or until a signal arrives
+ * (monitor_live.c). Returns the program's exit code. */
+int harpe_monitor_live(const harpe_monitor_request *request);
 
 #endif
