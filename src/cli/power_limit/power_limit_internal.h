@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Definitions for `harpe power-limit replay` and `harpe power-limit run`: the optimizer's flags,
- * and the output of its measurements. */
-#ifndef HARPE_CLI_POWER_LIMIT_POWER_LIMIT_OPTIONS_H
-#define HARPE_CLI_POWER_LIMIT_POWER_LIMIT_OPTIONS_H
+ * and the output of its measurements (power_limit_command.c). */
+#ifndef HARPE_CLI_POWER_LIMIT_POWER_LIMIT_INTERNAL_H
+#define HARPE_CLI_POWER_LIMIT_POWER_LIMIT_INTERNAL_H
 
 #include <argp.h>
 #include <jansson.h>
@@ -44,5 +44,8 @@ void harpe_power_limit_print_table(FILE *stream, const harpe_power_limit_flags *
 /* Returns the measurements as a JSON array. Its keys are those of the profile file, so that the
  * output can be used as a profile. */
 json_t *harpe_power_limit_json(const harpe_power_limit_measurement *measurements, size_t count);
+
+/* Returns the exit code. */
+int harpe_power_limit_run_command(int argc, char **argv);
 
 #endif
