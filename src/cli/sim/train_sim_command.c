@@ -1,29 +1,670 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `harpe train-sim`: runs a simulated training job (src/sim) and prints the report. Without mpirun
- * this process starts all ranks; under mpirun it is one rank. */
+/* `harpe train-sim`: runs a simulated training job (src/sim) and prints the report: measured and
+ * predicted values side by side, then the run's events. Without mpirun this process starts all
+ * ranks; under mpirun it is one rank. docs/simulation.md describes the values. */
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <harpe/profile.h>
+
 #include "base/error.h"
+#include "base/number.h"
 #include "base/terminal_progress.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/commands.h"
-#include "cli/sim/train_sim_options.h"
-#include "cli/sim/train_sim_report.h"
+#include "cli/job_report.h"
+#include "sim/launcher.h"
 #include "sim/mpi.h"
+#include "sim/options.h"
 #include "sim/run.h"
+#include "sim/steps.h"
+#include "sim/summary.h"
+
+#define REAL_LIMIT_S 600.0
+#define VIRTUAL_LIMIT_S 20000.0 /* of the GPUs' time */
+
+enum flag {
+    FLAG_PROFILE = 'i',
+    FLAG_QUIET = 'q',
+    FLAG_GPU = 0x100,
+    FLAG_IMBALANCE,
+    FLAG_PHYSICS,
+    FLAG_ANTICIPATE,
+    FLAG_FORWARD_TIME,
+    FLAG_SEED,
+    FLAG_POWER,
+    FLAG_SCHEDULE,
+    FLAG_CHUNKS,
+    FLAG_GROUP_SIZE,
+    FLAG_OVERLAP,
+    FLAG_MICROBATCHES,
+    FLAG_PP,
+    FLAG_DP,
+    FLAG_TP,
+    FLAG_STEPS,
+    FLAG_REAL_TIME,
+    FLAG_TIME_SCALE,
+    FLAG_LEARNING_LIMIT,
+    FLAG_SCHEDULER,
+    FLAG_SCHEDULER_ARGS,
+    FLAG_PLAN,
+    FLAG_OFFLINE,
+    FLAG_SERVER,
+    FLAG_CA_FILE,
+    FLAG_STRAGGLER,
+    FLAG_KILL_RANK,
+    FLAG_RESTART_SERVER,
+    FLAG_MPI,
+    FLAG_JSON,
+    FLAG_LOG_STEPS,
+};
+
+static const struct argp_option flags[] = {
+    {NULL, 0, NULL, 0, "The job:", 1},
+    {"inst-profile", FLAG_PROFILE, "FILE", 0,
+     "Measured profile that the GPUs follow (default: a synthesised one)", 1},
+    {"p2p-power", FLAG_POWER, "W", 0,
+     "Power of a GPU that waits for a peer (default: the GPU model's own)", 1},
+    {"pp", FLAG_PP, "N", 0, "Ranks of a pipeline (4)", 1},
+    {"stages", FLAG_PP, "N", OPTION_ALIAS, NULL, 1},
+    {"dp", FLAG_DP, "N", 0, "Pipelines that share the data (1)", 1},
+    {"tp", FLAG_TP, "N", 0, "GPUs that share a stage (1)", 1},
+    {"num-mbs", FLAG_MICROBATCHES, "N", 0, "Microbatches of a step (8)", 1},
+    {"schedule", FLAG_SCHEDULE, "NAME", 0, "Pipeline schedule (1f1b); see harpe plan --help", 1},
+    {"chunks", FLAG_CHUNKS, "N", 0, "Stages per rank, if the schedule has several", 1},
+    {"microbatch-group-size", FLAG_GROUP_SIZE, "N", 0, "interleaved-1f1b: see harpe plan --help",
+     1},
+    {"overlap-moe-expert-parallel-comm", FLAG_OVERLAP, NULL, 0,
+     "interleaved-1f1b and 1f1b: see harpe plan --help", 1},
+    {"gpu", FLAG_GPU, "MODEL", 0, "Emulated GPU: V100, A40, A100 or H100 (A100)", 1},
+    {"physics", FLAG_PHYSICS, "ideal|real|FILE", 0,
+     "How the GPUs differ from ideal ones; see harpe emulate --help (ideal)", 1},
+    {"imbalance", FLAG_IMBALANCE, "X", 0, "Synthesised: slowest stage divided by the mean (1.15)",
+     1},
+    {"forward-time", FLAG_FORWARD_TIME, "S", 0, "Synthesised: mean forward time (0.05)", 1},
+    {"seed", FLAG_SEED, "N", 0, "Seed of the synthesised profile and of the physics (1)", 1},
+    {NULL, 0, NULL, 0, "The optimizer:", 2},
+    {"anticipate", FLAG_ANTICIPATE, NULL, 0,
+     "Set clocks that change late before their instructions begin", 2},
+    {"offline", FLAG_OFFLINE, NULL, 0,
+     "Serve the plan of T_min made from the profile, instead of learning it online", 2},
+    {"plan", FLAG_PLAN, "FILE.py", 0, "Serve this plan", 2},
+    {"scheduler", FLAG_SCHEDULER, "NAME", 0, "The server's scheduler (Perseus without a profile)",
+     2},
+    {"scheduler-args", FLAG_SCHEDULER_ARGS, "JSON", 0, "Its arguments", 2},
+    {"server", FLAG_SERVER, "URL", 0,
+     "Use a running server, with its own scheduler; implies --real-time", 2},
+    {"ca-file", FLAG_CA_FILE, "FILE", 0, "Trust these certificate authorities (PEM)", 2},
+    {NULL, 0, NULL, 0, "The run:", 3},
+    {"steps", FLAG_STEPS, "N", 0, "Steps to measure after the plan has started (10)", 3},
+    {"real-time", FLAG_REAL_TIME, NULL, 0,
+     "Run in real processes that wait for real time, and over HTTP", 3},
+    {"time-scale", FLAG_TIME_SCALE, "X", 0,
+     "In real time: the GPUs' time runs X times as fast (10); implies --real-time", 3},
+    {"learning-limit", FLAG_LEARNING_LIMIT, "S", 0,
+     "Give up if there is no plan after S seconds (in real time 600, otherwise 20000)", 3},
+    {"straggler", FLAG_STRAGGLER, "RANK@STEP=FACTOR", 0,
+     "Throttle the rank's GPU from this step on, and report it to the server", 3},
+    {"kill-rank", FLAG_KILL_RANK, "RANK@STEP", 0, "Kill the rank, and restart the job", 3},
+    {"restart-server", FLAG_RESTART_SERVER, "STEP", 0,
+     "Kill the server, and restart it with its store", 3},
+    {"mpi", FLAG_MPI, NULL, 0, "Run as a rank of mpirun, and communicate through MPI", 3},
+    {NULL, 0, NULL, 0, "Output:", 4},
+    {"json", FLAG_JSON, NULL, 0, "Print the result as JSON", 4},
+    {"log-steps", FLAG_LOG_STEPS, "FILE", 0, "Write a line of JSON to FILE after each step", 4},
+    {"quiet", FLAG_QUIET, NULL, 0, "Show no progress and no warnings", 4},
+    {0},
+};
+
+/* Parses an event, "[RANK@][+]STEP[=FACTOR]". */
+static void parse_event(const struct argp_state *state, const char *flag, const char *text,
+                        bool has_rank, bool has_factor, harpe_sim_event *event) {
+    const char *at = has_rank ? strchr(text, '@') : NULL;
+    const char *equals = has_factor ? strchr(text, '=') : NULL;
+    const char *step = at ? at + 1 : text;
+    bool is_after_steady = *step == '+';
+    step += is_after_steady;
+    size_t step_length = equals && equals > step ? (size_t)(equals - step) : strlen(step);
+    int64_t rank = 0, number = 0;
+    double factor = 1;
+    bool is_good =
+        harpe_parse_int(step, step_length, &number) && number >= 0 && number < HARPE_SIM_STEP_MAX;
+    if (has_rank)
+        is_good = is_good && at && harpe_parse_int(text, (size_t)(at - text), &rank) && rank >= 0 &&
+                  rank < HARPE_SIM_RANK_MAX;
+    if (has_factor)
+        is_good = is_good && equals &&
+                  harpe_parse_double(equals + 1, strlen(equals + 1), &factor) && factor >= 1 &&
+                  factor <= 100;
+    if (!is_good)
+        harpe_flag_fail(state,
+                        "%s: expected %s%s%s, found '%s'; a step such as +5 counts from the "
+                        "steady state",
+                        flag, has_rank ? "RANK@" : "", "STEP", has_factor ? "=FACTOR" : "", text);
+    *event = (harpe_sim_event){.is_given = true,
+                               .is_after_steady = is_after_steady,
+                               .rank = (int)rank,
+                               .step = (int)number,
+                               .factor = factor};
+}
+
+static error_t parse_job_flag(int key, char *argument, struct argp_state *state) {
+    harpe_sim_options *options = state->input;
+    switch (key) {
+    case FLAG_PROFILE: options->profile_path = argument; return 0;
+    case FLAG_POWER:
+        options->blocking_power_w =
+            harpe_flag_double_above(state, "--p2p-power", argument, 0, 1000);
+        return 0;
+    case FLAG_PP:
+        options->pp = harpe_flag_int(state, "--pp", argument, 1, HARPE_SIM_RANK_MAX);
+        return 0;
+    case FLAG_DP:
+        options->dp = harpe_flag_int(state, "--dp", argument, 1, HARPE_SIM_RANK_MAX);
+        return 0;
+    case FLAG_TP:
+        options->tp = harpe_flag_int(state, "--tp", argument, 1, HARPE_SIM_RANK_MAX);
+        return 0;
+    case FLAG_MICROBATCHES:
+        options->microbatches = harpe_flag_int(state, "--num-mbs", argument, 1, 10000);
+        return 0;
+    case FLAG_SCHEDULE: options->schedule_name = argument; return 0;
+    case FLAG_CHUNKS:
+        options->chunks = harpe_flag_int(state, "--chunks", argument, 1, 64);
+        return 0;
+    case FLAG_GROUP_SIZE:
+        options->group_size = harpe_flag_int(state, "--microbatch-group-size", argument, 1, 10000);
+        return 0;
+    case FLAG_OVERLAP: options->overlaps_moe_expert_parallel_comm = true; return 0;
+    case FLAG_GPU:
+        options->gpu_model = harpe_synth_gpu_models()[harpe_flag_choice(state, "--gpu", argument,
+                                                                        harpe_synth_gpu_models())];
+        return 0;
+    case FLAG_PHYSICS: options->physics = argument; return 0;
+    case FLAG_IMBALANCE:
+        options->imbalance = harpe_flag_double(state, "--imbalance", argument, 1, 10);
+        return 0;
+    case FLAG_FORWARD_TIME:
+        options->forward_time_s = harpe_flag_double(state, "--forward-time", argument, 0.001, 100);
+        return 0;
+    case FLAG_SEED:
+        options->seed = (uint64_t)harpe_flag_int(state, "--seed", argument, 0, INT32_MAX);
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static void check_json(const struct argp_state *state, const char *text) {
+    json_t *value = json_loads(text, 0, NULL);
+    bool is_object = json_is_object(value);
+    json_decref(value);
+    if (!is_object)
+        harpe_flag_fail(state, "--scheduler-args: expected a JSON object, found '%s'", text);
+}
+
+static void check_together(const struct argp_state *state, const harpe_sim_options *options) {
+    int ranks = harpe_sim_world_size(options);
+    int ways = options->is_offline + (options->plan_path != NULL) + (options->scheduler != NULL) +
+               (options->server_url != NULL);
+    if (ranks > HARPE_SIM_RANK_MAX)
+        harpe_flag_fail(state, "--pp, --dp and --tp: %d ranks are more than the emulator's %d GPUs",
+                        ranks, HARPE_SIM_RANK_MAX);
+    if (ways > 1)
+        harpe_flag_fail(state, "--offline, --plan, --scheduler and --server exclude each other");
+    if (options->straggler.rank >= ranks || options->kill_rank.rank >= ranks)
+        harpe_flag_fail(state, "--straggler, --kill-rank: ranks are 0 to %d", ranks - 1);
+    if (options->restart_server.is_given && options->server_url)
+        harpe_flag_fail(state, "--restart-server: the server at --server is not ours");
+    if (options->kill_rank.is_given && options->is_mpi)
+        harpe_flag_fail(state, "--kill-rank: mpirun would end the whole job");
+}
+
+/* Other programs need real time: mpirun, a running server, and schedulers that are not Harpe's own.
+ */
+static void choose_time(harpe_sim_options *options) {
+    const char *scheduler = options->scheduler ? options->scheduler : "";
+    if (options->is_mpi || options->server_url || strpbrk(scheduler, ":/."))
+        options->is_real_time = true;
+    if (!options->is_real_time) options->time_scale = 1;
+    if (options->learning_limit_s == 0)
+        options->learning_limit_s = options->is_real_time ? REAL_LIMIT_S : VIRTUAL_LIMIT_S;
+}
+
+static error_t parse_flag(int key, char *argument, struct argp_state *state) {
+    harpe_sim_options *options = state->input;
+    switch (key) {
+    case FLAG_STEPS:
+        options->steps = harpe_flag_int(state, "--steps", argument, 1, HARPE_SIM_STEP_MAX / 2);
+        return 0;
+    case FLAG_REAL_TIME: options->is_real_time = true; return 0;
+    case FLAG_TIME_SCALE:
+        options->is_real_time = true;
+        options->time_scale = harpe_flag_double(state, "--time-scale", argument, 0.1, 1000);
+        return 0;
+    case FLAG_LEARNING_LIMIT:
+        options->learning_limit_s =
+            harpe_flag_double_above(state, "--learning-limit", argument, 0, 1e6);
+        return 0;
+    case FLAG_SCHEDULER: options->scheduler = argument; return 0;
+    case FLAG_PLAN: options->plan_path = argument; return 0;
+    case FLAG_ANTICIPATE: options->may_anticipate = true; return 0;
+    case FLAG_OFFLINE: options->is_offline = true; return 0;
+    case FLAG_SERVER: options->server_url = argument; return 0;
+    case FLAG_CA_FILE: /* for the processes of the ranks, too */
+        return setenv("HARPE_CA_FILE", argument, 1) == 0 ? 0 : errno;
+    case FLAG_STRAGGLER:
+        parse_event(state, "--straggler", argument, true, true, &options->straggler);
+        return 0;
+    case FLAG_KILL_RANK:
+        parse_event(state, "--kill-rank", argument, true, false, &options->kill_rank);
+        return 0;
+    case FLAG_RESTART_SERVER:
+        parse_event(state, "--restart-server", argument, false, false, &options->restart_server);
+        return 0;
+    case FLAG_MPI: options->is_mpi = true; return 0;
+    case FLAG_JSON: options->is_json = true; return 0;
+    case FLAG_LOG_STEPS: options->step_log_path = argument; return 0;
+    case FLAG_QUIET: options->is_quiet = true; return 0;
+    case ARGP_KEY_ARG: harpe_flag_fail(state, "train-sim takes no arguments, got '%s'", argument);
+    case FLAG_SCHEDULER_ARGS:
+        options->scheduler_args = argument;
+        check_json(state, argument);
+        return 0;
+    case ARGP_KEY_END:
+        check_together(state, options);
+        choose_time(options);
+        return 0;
+    default: return parse_job_flag(key, argument, state);
+    }
+}
+
+static const struct argp argument_parser = {
+    .options = flags,
+    .parser = parse_flag,
+    .doc = "Train on emulated GPUs with everything else real: the optimizer of each rank, its "
+           "controller, the coordination server. They run in virtual time, in one process, and "
+           "print the same figures on every machine; --real-time runs them in processes of their "
+           "own. Prints the time and energy at the "
+           "highest clocks, the predictions of the plan, and the time and energy with the "
+           "optimizer.\vExamples:\n  harpe train-sim\n  harpe train-sim --inst-profile gpt3.csv "
+           "--p2p-power 84 --pp 8 --num-mbs 32 \\\n      --offline\n\n"
+           "See also: man harpe-train-sim",
+};
+
+/* Fills in `options`. Messages of the run are printed to stderr. Prints an error and exits if the
+ * command line is invalid. */
+static void parse_options(int argc, char **argv, harpe_sim_options *options) {
+    *options = (harpe_sim_options){.gpu_model = "A100",
+                                   .imbalance = HARPE_SIM_IMBALANCE,
+                                   .seed = 1,
+                                   .blocking_power_w = -1,
+                                   .schedule_name = "1f1b",
+                                   .microbatches = 8,
+                                   .pp = 4,
+                                   .dp = 1,
+                                   .tp = 1,
+                                   .steps = 10,
+                                   .time_scale = 10,
+                                   .log = harpe_command_log("harpe train-sim")};
+    argp_parse(&argument_parser, argc, argv, 0, NULL, options);
+}
+
+static double percent_over(double value, double reference) {
+    double percent = reference > 0 ? 100 * (value / reference - 1) : 0;
+    return fabs(percent) < 0.005 ? 0 : percent;
+}
+
+static double savings_percent(double energy_j, double highest_j) {
+    return 0.0 - percent_over(energy_j, highest_j); /* never minus zero */
+}
+
+static double power_w(const harpe_sim_run *run, double time_s, double energy_j) {
+    return time_s > 0 ? energy_j / time_s / run->board->world_size : 0;
+}
+
+/* Returns the plan that should run in the end. */
+static const harpe_sim_prediction *expected(const harpe_sim_run *run, harpe_sim_kind kind) {
+    return kind == HARPE_SIM_ANSWERED ? &run->plan->slowed : &run->plan->fastest;
+}
+
+/* One clock for all GPUs, computed from the profile: the alternative that needs no planner. */
+typedef struct one_clock {
+    harpe_sim_prediction of;
+    int clock_mhz;                             /* 0: no clock is better than the highest clocks */
+    double savings_percent, more_time_percent; /* against the highest clocks */
+} one_clock;
+
+/* Finds the best clock that is as fast as the highest clocks or, if it is slower, as the steps of
+ * the plan. */
+static one_clock find_one_clock(const harpe_sim_run *run, const harpe_sim_stretch *highest,
+                                const harpe_sim_stretch *planned) {
+    const harpe_sim_prediction *all = &run->plan->all_maximum;
+    bool is_measured = planned && planned->steps > 0 && highest->steps > 0;
+    double slowdown = is_measured ? fmax(1, planned->time_s / highest->time_s) : 1;
+    one_clock found;
+    found.of = harpe_sim_predict_one_clock(run->options, run->plan, slowdown, &found.clock_mhz);
+    found.savings_percent = savings_percent(found.of.energy_j, all->energy_j);
+    found.more_time_percent = percent_over(found.of.time_s, all->time_s);
+    return found;
+}
+
+/* Returns what measured steps save against one clock, in percent. Both are compared with the
+ * highest clocks, which are measured and computed. */
+static double savings_against(const one_clock *of, double energy_j, double highest_j) {
+    return savings_percent(energy_j, highest_j * (1 - of->savings_percent / 100));
+}
+
+/* ---- For people ------------------------------------------------------------------------------ */
+
+static void print_measured(const harpe_sim_run *run, const char *name,
+                           const harpe_sim_stretch *measured, double highest_j) {
+    if (measured->steps == 0) return;
+    printf("  %-26s %10.4f s %11.1f J %9.1f W %8.2f %% %9.1f\n", name, measured->time_s,
+           measured->energy_j, power_w(run, measured->time_s, measured->energy_j),
+           savings_percent(measured->energy_j, highest_j),
+           measured->clock_writes / measured->steps);
+}
+
+static void print_difference(const char *name, const harpe_sim_stretch *measured,
+                             const harpe_sim_prediction *predicted) {
+    if (measured->steps == 0) return;
+    printf("  %-26s %+10.2f %% %+11.2f %%\n", name,
+           percent_over(measured->time_s, predicted->time_s),
+           percent_over(measured->energy_j, predicted->energy_j));
+}
+
+/* Prints the measured step at the highest clocks, changed as the profile says. */
+static void print_one_clock(const harpe_sim_run *run, const harpe_sim_stretch *highest,
+                            const one_clock *of) {
+    double time_s = highest->time_s * (1 + of->more_time_percent / 100);
+    double energy_j = highest->energy_j * (1 - of->savings_percent / 100);
+    if (highest->steps == 0) return;
+    char name[64] = "one clock: none saves";
+    if (of->clock_mhz > 0) snprintf(name, sizeof name, "one clock, %d MHz", of->clock_mhz);
+    printf("  %-26s %10.4f s %11.1f J %9.1f W %8.2f %% %9s\n", name, time_s, energy_j,
+           power_w(run, time_s, energy_j), of->savings_percent, "-");
+}
+
+static void print_sides(const harpe_sim_run *run, const harpe_sim_summary *sums) {
+    const harpe_sim_plan *plan = run->plan;
+    const harpe_sim_stretch *highest = &sums->kinds[HARPE_SIM_HIGHEST_CLOCKS];
+    printf("%s  %-26s %12s %13s %11s %10s %9s%s\n", harpe_bold_start(), "per step", "time",
+           "energy", "power/GPU", "savings", "clk sets", harpe_bold_end());
+    print_measured(run, "highest clocks", highest, highest->energy_j);
+    print_difference("  against the profile", highest, &plan->all_maximum);
+    one_clock as_fast = find_one_clock(run, highest, NULL);
+    one_clock as_slow = find_one_clock(run, highest, &sums->kinds[HARPE_SIM_PLANNED]);
+    print_one_clock(run, highest, &as_fast);
+    if (as_slow.clock_mhz != as_fast.clock_mhz) print_one_clock(run, highest, &as_slow);
+    print_measured(run, "under the optimizer", &sums->kinds[HARPE_SIM_PLANNED], highest->energy_j);
+    if (!run->options->scheduler && !run->options->server_url)
+        print_difference("  against the plan", &sums->kinds[HARPE_SIM_PLANNED], &plan->fastest);
+    if (run->story.straggler_step < 0) return;
+    const harpe_sim_stretch *answered = &sums->kinds[HARPE_SIM_ANSWERED];
+    print_measured(run, "straggler",
+                   answered->steps ? answered : &sums->kinds[HARPE_SIM_UNANSWERED],
+                   highest->energy_j);
+    print_difference("  against the plan", answered, &plan->slowed);
+}
+
+/* Prints the result: what the plan saves against the highest clocks and against one clock, with the
+ * noise of both sides. */
+static void print_savings(const harpe_sim_run *run, const harpe_sim_summary *sums) {
+    const harpe_sim_stretch *highest = &sums->kinds[HARPE_SIM_HIGHEST_CLOCKS];
+    const harpe_sim_stretch *planned = &sums->kinds[HARPE_SIM_PLANNED];
+    double uncertainty = harpe_sim_summary_uncertainty(sums, HARPE_SIM_PLANNED);
+    if (planned->steps == 0 || highest->steps == 0) return;
+    double saved = savings_percent(planned->energy_j, highest->energy_j);
+    printf("\n  The plan saves %.2f %% of the energy", saved);
+    if (isfinite(uncertainty))
+        printf(" (+- %.2f %%%s)", uncertainty, fabs(saved) > uncertainty ? "" : ", within noise");
+    printf(" and takes %+.2f %% time: %d %s, in turns with %d at\n  the highest clocks\n",
+           percent_over(planned->time_s, highest->time_s), planned->steps,
+           planned->steps == 1 ? "step" : "steps", highest->steps);
+    one_clock other = find_one_clock(run, highest, planned);
+    double saved_more = savings_against(&other, planned->energy_j, highest->energy_j);
+    printf("  One clock for all GPUs saves %.2f %% and takes %+.2f %% time, computed from the "
+           "profile. "
+           "Against it\n  the plan saves %.2f %%%s\n",
+           other.savings_percent, other.more_time_percent, saved_more,
+           isfinite(uncertainty) && fabs(saved_more) <= uncertainty ? " (within noise)" : "");
+}
+
+static void print_history(const harpe_sim_summary *sums) {
+    const harpe_sim_stretch *highest = &sums->kinds[HARPE_SIM_HIGHEST_CLOCKS];
+    printf("\n%s  %-26s %6s %12s %12s %12s %12s%s\n", harpe_bold_start(), "history", "steps",
+           "rounds", "time/step", "energy/step", "cost", harpe_bold_end());
+    for (int k = 0; k < HARPE_SIM_KINDS; k++) {
+        const harpe_sim_stretch *kind = &sums->kinds[k];
+        char rounds[64] = "-";
+        if (kind->steps == 0) continue;
+        if (kind->last_round >= 0)
+            snprintf(rounds, sizeof rounds, "%lld-%lld", (long long)kind->first_round,
+                     (long long)kind->last_round);
+        printf("  %-26s %6d %12s %+10.2f %% %+10.2f %%", kind->name, kind->steps, rounds,
+               percent_over(kind->time_s, highest->time_s),
+               percent_over(kind->energy_j, highest->energy_j));
+        printf(" %+10.1f s\n", kind->total_s - kind->steps * highest->time_s);
+    }
+}
+
+/* Prints the slowest step. In real time, the ranks wake up late on a busy machine, and the time
+ * scale multiplies the delay; steps to which this happened are counted. */
+static void print_slow(const harpe_sim_run *run, const harpe_sim_summary *sums) {
+    const harpe_sim_slow *slow = &sums->slow;
+    double usual_s = sums->kinds[HARPE_SIM_HIGHEST_CLOCKS].time_s;
+    if (slow->slowest < 0) return;
+    printf("\n  slowest of %d steps: %+.2f %% time (step %d), compared with the highest clocks\n",
+           slow->steps, percent_over(slow->slowest_s, usual_s), slow->slowest);
+    if (slow->slow_steps == 0) return;
+    printf("  %d %s more than %g %% slower", slow->slow_steps,
+           slow->slow_steps == 1 ? "step was" : "steps were", 100 * HARPE_SIM_SLOW_SHARE);
+    if (run->options->is_real_time)
+        printf(
+            ". In %d of them this machine woke a rank late by more than\n  %g %% of a step (%.3f s "
+            "of GPU time in the slowest step); delays of controllers are not known",
+            slow->late_steps, 100 * HARPE_SIM_SLOW_SHARE, slow->late_s);
+    printf("\n");
+}
+
+static void print_events(const harpe_sim_run *run) {
+    const harpe_sim_story *story = &run->story;
+    const harpe_sim_options *options = run->options;
+    const char *of_time = options->is_real_time ? "real time" : "virtual time";
+    if (story->straggler_step >= 0) {
+        printf("\n  Straggler: rank %d was %.3g times as slow from step %d on",
+               options->straggler.rank, options->straggler.factor, story->straggler_step);
+        if (story->answered_step >= 0)
+            printf("; its plan ran from step %d (round %lld)", story->answered_step,
+                   (long long)story->straggler_round);
+        printf("\n");
+    }
+    if (story->kill_step >= 0)
+        printf("\n  Rank %d was killed in step %d: its GPU was free after %.2f s, the job trained "
+               "again after %.2f s\n  of %s\n",
+               options->kill_rank.rank, story->kill_step, story->gpu_back_s, story->downtime_s,
+               of_time);
+    if (story->restart_step >= 0)
+        printf("\n  The server was killed in step %d and answered again after %.2f s of %s\n",
+               story->restart_step, story->server_gone_s, of_time);
+}
+
+/* Prints what the server says of the whole job, as harpe jobs does. Leaves out its savings: the
+ * server has another baseline, which it measured earlier and with fewer steps. */
+static void print_trust(const harpe_sim_run *run) {
+    harpe_text text = {0};
+    if (!run->story.job) return;
+    harpe_job_report_conduct(run->story.job, &text);
+    if (text.length > 0 && !text.failed)
+        printf("\n%s  the server's report of the whole job%s\n%s", harpe_bold_start(),
+               harpe_bold_end(), text.data);
+    harpe_text_free(&text);
+}
+
+static void print_for_people(const harpe_sim_run *run, const harpe_sim_summary *sums) {
+    const harpe_sim_options *options = run->options;
+    printf("%d emulated %s (pp %d, dp %d, tp %d), %s, %d microbatches, %s; ",
+           run->board->world_size, options->gpu_model, options->pp, options->dp, options->tp,
+           options->schedule_name, options->microbatches,
+           options->server_url ? "server's own scheduler" : run->server->scheduler);
+    if (options->is_real_time)
+        printf("time runs %g times as fast\n\n", options->time_scale);
+    else
+        printf("virtual time\n\n");
+    if (options->physics) printf("Physics of the GPUs: %s\n\n", options->physics);
+    print_sides(run, sums);
+    print_savings(run, sums);
+    print_history(sums);
+    print_slow(run, sums);
+    print_events(run);
+    print_trust(run);
+}
+
+/* ---- For programs ---------------------------------------------------------------------------- */
+
+static json_t *show_prediction(const harpe_sim_run *run, const harpe_sim_prediction *of) {
+    return json_pack("{s:f, s:f, s:f}", "time_s", of->time_s, "energy_j", of->energy_j,
+                     "average_power_w", power_w(run, of->time_s, of->energy_j));
+}
+
+static json_t *show_one_clock(const harpe_sim_run *run, const one_clock *of) {
+    json_t *shown = show_prediction(run, &of->of);
+    json_object_set_new(shown, "frequency_mhz", json_integer(of->clock_mhz));
+    return shown;
+}
+
+/* Shows a number, or null if it is not known. */
+static json_t *show_known(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+
+static json_t *show_stretch(const harpe_sim_run *run, const harpe_sim_summary *sums,
+                            harpe_sim_kind kind) {
+    const harpe_sim_stretch *of = &sums->kinds[kind];
+    double highest_j = sums->kinds[HARPE_SIM_HIGHEST_CLOCKS].energy_j;
+    if (of->steps == 0) return json_null();
+    const harpe_sim_prediction *plan =
+        kind == HARPE_SIM_HIGHEST_CLOCKS ? &run->plan->all_maximum : expected(run, kind);
+    one_clock one = find_one_clock(run, &sums->kinds[HARPE_SIM_HIGHEST_CLOCKS], of);
+    return json_pack("{s:i, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:f, s:f}",
+                     "steps", of->steps, "first_round", (json_int_t)of->first_round, "last_round",
+                     (json_int_t)of->last_round, "time_s", of->time_s, "energy_j", of->energy_j,
+                     "mean_time_s", of->total_s / of->steps, "worst_time_s",
+                     of->times_s[of->steps - 1], "mean_energy_j", of->total_j / of->steps,
+                     "average_power_w", power_w(run, of->time_s, of->energy_j), "clock_writes",
+                     of->clock_writes / of->steps, "savings_percent",
+                     savings_percent(of->energy_j, highest_j), "one_clock_savings_percent",
+                     savings_against(&one, of->energy_j, highest_j), "savings_uncertainty_percent",
+                     show_known(harpe_sim_summary_uncertainty(sums, kind)), "time_error_percent",
+                     percent_over(of->time_s, plan->time_s), "energy_error_percent",
+                     percent_over(of->energy_j, plan->energy_j));
+}
+
+static json_t *show_steps(const harpe_sim_run *run) {
+    json_t *steps = json_array();
+    for (int step = 0; step < run->story.step_count; step++)
+        json_array_append_new(steps,
+                              harpe_sim_show_step(run->board, harpe_sim_step_at(run->board, step)));
+    return steps;
+}
+
+static json_t *show_baseline_steps(const harpe_sim_run *run) {
+    json_t *steps = json_array();
+    for (int i = 0; i < atomic_load(&run->board->baseline_count); i++)
+        json_array_append_new(
+            steps, harpe_sim_show_step(run->board, harpe_sim_baseline_at(run->board, i)));
+    return steps;
+}
+
+static json_t *show_story(const harpe_sim_run *run) {
+    const harpe_sim_story *story = &run->story;
+    return json_pack("{s:I, s:i, s:i, s:i, s:I, s:i, s:f, s:f, s:i, s:f}", "planned_round",
+                     (json_int_t)harpe_sim_planned_round(story), "steady_step", story->steady_step,
+                     "straggler_step", story->straggler_step, "answered_step", story->answered_step,
+                     "straggler_round", (json_int_t)story->straggler_round, "kill_step",
+                     story->kill_step, "gpu_back_s", story->gpu_back_s, "downtime_s",
+                     story->downtime_s, "restart_step", story->restart_step, "server_gone_s",
+                     story->server_gone_s);
+}
+
+static json_t *show_ranks(const harpe_sim_run *run) {
+    json_t *ranks = json_array();
+    for (int r = 0; r < run->board->world_size; r++) {
+        harpe_sim_rank_state *state = &run->board->rank[r];
+        json_array_append_new(ranks,
+                              json_pack("{s:i, s:I, s:I}", "rank", r, "misfits",
+                                        (json_int_t)atomic_load(&state->mismatches), "reconnects",
+                                        (json_int_t)atomic_load(&state->reconnects)));
+    }
+    return ranks;
+}
+
+static json_t *show_job(const harpe_sim_run *run) {
+    const harpe_sim_options *options = run->options;
+    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:f, s:b, s:f, s:s}", "gpu",
+                     options->gpu_model, "physics", options->physics ? options->physics : "ideal",
+                     "pp", options->pp, "dp", options->dp, "tp", options->tp, "microbatches",
+                     options->microbatches, "schedule", options->schedule_name, "blocking_power_w",
+                     run->plan->blocking_power_w, "virtual_time", !options->is_real_time,
+                     "time_scale", options->time_scale, "scheduler",
+                     options->server_url ? "" : run->server->scheduler);
+}
+
+static json_t *show_report(const harpe_sim_run *run, const harpe_sim_summary *sums) {
+    json_t *object = show_job(run);
+    const harpe_sim_stretch *highest = &sums->kinds[HARPE_SIM_HIGHEST_CLOCKS];
+    one_clock as_fast = find_one_clock(run, highest, NULL);
+    one_clock as_slow = find_one_clock(run, highest, &sums->kinds[HARPE_SIM_PLANNED]);
+    json_object_set_new(object, "predicted",
+                        json_pack("{s:o, s:{s:o, s:o}, s:o, s:o}", "highest_clocks",
+                                  show_prediction(run, &run->plan->all_maximum), "one_clock",
+                                  "highest_clocks", show_one_clock(run, &as_fast), "plan",
+                                  show_one_clock(run, &as_slow), "plan",
+                                  show_prediction(run, &run->plan->fastest), "straggler",
+                                  show_prediction(run, &run->plan->slowed)));
+    static const char *const keys[] = {"highest_clocks", "no_schedule",          "learning",
+                                       "plan",           "straggler_unanswered", "straggler"};
+    json_t *measured = json_object();
+    for (int k = 0; k < HARPE_SIM_KINDS; k++)
+        json_object_set_new(measured, keys[k], show_stretch(run, sums, (harpe_sim_kind)k));
+    json_object_set_new(object, "measured", measured);
+    json_object_set_new(object, "story", show_story(run));
+    json_object_set_new(object, "ranks", show_ranks(run));
+    json_object_set_new(object, "steps", show_steps(run));
+    json_object_set_new(object, "baseline_steps", show_baseline_steps(run));
+    json_object_set(object, "frontier", run->story.frontier ? run->story.frontier : json_null());
+    json_t *job = run->story.job;
+    json_object_set(object, "figures", job ? json_object_get(job, "figures") : json_null());
+    json_object_set(object, "report", job ? json_object_get(job, "report") : json_null());
+    return object;
+}
+
+/* Prints a table, or JSON with --json. */
+static harpe_status print_report(const harpe_sim_run *run, harpe_error *error) {
+    harpe_sim_summary sums;
+    harpe_status status = harpe_sim_summary_make(run, &sums, error);
+    if (status != HARPE_OK) return status;
+    if (run->options->is_json)
+        status = harpe_command_print_json(show_report(run, &sums), error);
+    else
+        print_for_people(run, &sums);
+    harpe_sim_summary_free(&sums);
+    return status;
+}
 
 static int launch(const harpe_sim_options *options, int path_fd) {
     harpe_error error;
     harpe_terminal_progress terminal;
     (void)harpe_terminal_progress_start(&terminal, true); /* from here on, signals end the run
                                                            * cleanly */
-    harpe_sim_staging staging = {.report = harpe_sim_print_report, .path_fd = path_fd};
+    harpe_sim_staging staging = {.report = print_report, .path_fd = path_fd};
     harpe_status status = harpe_sim_run_job(options, &staging, &error);
     return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("train-sim", &error);
 }
@@ -79,6 +720,6 @@ static int run_as_mpi_rank(const harpe_sim_options *options) {
 
 int harpe_train_sim_command(int argc, char **argv) {
     harpe_sim_options options;
-    harpe_train_sim_parse_options(argc, argv, &options);
+    parse_options(argc, argv, &options);
     return options.is_mpi ? run_as_mpi_rank(&options) : launch(&options, -1);
 }
