@@ -3,10 +3,9 @@
  * run of an instruction had the frequency of the n-th entry of this instruction in the round's
  * schedule. A rank with an empty schedule ran at its highest frequency. Times and energies are
  * averaged for each rank. */
-#include "cli/profile/profile_command_convert.h"
-
 #include <dirent.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 
 #include <harpe/pfo.h>
 #include <harpe/profile.h>
+#include <harpe/status.h>
 
 #include "base/arena.h"
 #include "base/array.h"
@@ -22,7 +22,15 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/profile/profile_internal.h"
 #include "plan/profile_rows.h"
+
+typedef struct convert_request {
+    const char *directory;
+    const char *output_path; /* NULL: stdout */
+    bool force;
+    bool json;
+} convert_request;
 
 /* Sums over the runs of one instruction at one frequency on one rank. */
 typedef struct run_sum {
@@ -297,7 +305,7 @@ static harpe_status print_rows(const conversion *self, harpe_text *text, harpe_e
     return text->failed ? harpe_fail_memory(error) : HARPE_OK;
 }
 
-static harpe_status write_out(const conversion *self, const harpe_convert_request *request,
+static harpe_status write_out(const conversion *self, const convert_request *request,
                               harpe_error *error) {
     harpe_text text = {0};
     harpe_status status = print_rows(self, &text, error);
@@ -324,7 +332,7 @@ static harpe_status write_out(const conversion *self, const harpe_convert_reques
     return HARPE_OK;
 }
 
-harpe_status harpe_profile_convert(const harpe_convert_request *request, harpe_error *error) {
+static harpe_status run(const convert_request *request, harpe_error *error) {
     const char *path = request->output_path;
     if (path && !request->force && access(path, F_OK) == 0) {
         return harpe_fail(error, HARPE_ALREADY_EXISTS,
@@ -343,4 +351,51 @@ harpe_status harpe_profile_convert(const harpe_convert_request *request, harpe_e
     free(self.names);
     free(self.sums);
     return status;
+}
+
+/* ---- The command ----------------------------------------------------------------------------- */
+
+static const struct argp_option flags[] = {
+    {"output", 'o', "FILE", 0, "Where to write the CSV (default: standard output)", 1},
+    {"force", 'f', NULL, 0, "Replace an existing file", 1},
+    {"json", 'j', NULL, 0, "Print a summary as JSON (needs --output)", 1},
+    {0},
+};
+
+static error_t parse_flag(int key, char *argument, struct argp_state *state) {
+    convert_request *request = state->input;
+    switch (key) {
+    case 'o': request->output_path = argument; return 0;
+    case 'f': request->force = true; return 0;
+    case 'j': request->json = true; return 0;
+    case ARGP_KEY_ARG:
+        if (request->directory) harpe_flag_fail(state, "one directory at a time: '%s'", argument);
+        request->directory = argument;
+        return 0;
+    case ARGP_KEY_END:
+        if (!request->directory)
+            harpe_flag_fail(state, "expected the directory with the server's dump of a job");
+        if (request->json && !request->output_path)
+            harpe_flag_fail(state, "--json needs --output: standard output cannot hold both");
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argument_parser = {
+    .options = flags,
+    .parser = parse_flag,
+    .args_doc = "DIRECTORY",
+    .doc = "Make a profile from the server's dump of a job: ranks.json, K.sched.json, "
+           "K.prof.json.\vExample:\n  harpe profile convert "
+           "dump/2026-01-31-12-00-00+dp1+pp4+tp1+Perseus --output profile.csv\n\nSee also: man "
+           "harpe-profile",
+};
+
+int harpe_profile_convert_command(int argc, char **argv) {
+    convert_request request = {0};
+    argp_parse(&argument_parser, argc, argv, 0, NULL, &request);
+    harpe_error error;
+    harpe_status status = run(&request, &error);
+    return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("profile", &error);
 }

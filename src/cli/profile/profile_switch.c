@@ -1,17 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `harpe profile switch`: asks the frequency controller for clocks, and reads the clock until it
- * has changed. The controller is a process of its own that restores the GPU when this process ends,
- * however it ends. */
-#include "cli/profile/profile_command_switch.h"
-
+/* `harpe profile switch`: keeps a GPU busy, asks the frequency controller for clocks, and reads the
+ * clock until it has changed. The controller is a process of its own that restores the GPU when
+ * this process ends, however it ends. A thread gives work to an emulated GPU again and again. On a
+ * real GPU, a command of the user runs in a process group of its own, which gets SIGTERM at the
+ * end, and SIGKILL if it does not end soon. */
+#include <dlfcn.h>
 #include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <harpe/frequency_controller.h>
 #include <harpe/gpu.h>
+#include <harpe/status.h>
 
 #include "base/array.h"
 #include "base/clock.h"
@@ -19,12 +28,125 @@
 #include "base/file.h"
 #include "base/number_print.h"
 #include "base/text.h"
+#include "base/thread.h"
 #include "base/wait.h"
 #include "cli/command.h"
 #include "cli/gpu_names.h"
-#include "cli/profile/busy_gpu.h"
+#include "cli/profile/profile_internal.h"
 #include "client/switch_learning.h"
 #include "gpu/gpus.h"
+
+enum { CLOCKS_MAX = 64 };
+
+typedef struct switch_request {
+    const char *gpu_name;      /* as a user names it (cli/gpu_names.h); NULL: GPU 0 */
+    int clock_mhz[CLOCKS_MAX]; /* the clocks to measure */
+    int clock_count;
+    int spread_count; /* if no clocks are given: so many, evenly spread over those of the GPU */
+    int repetitions;  /* for each clock */
+    const char *output_path; /* NULL: no CSV */
+    char **command;          /* keeps a real GPU busy; NULL: none */
+    bool force, json;
+} switch_request;
+
+typedef struct busy_gpu {
+    int (*work)(unsigned int gpu, double full_speed_s, double compute_share, double *elapsed_s);
+    void *library;
+    unsigned int gpu;
+    pthread_t thread;
+    bool has_thread;
+    atomic_bool is_over;
+    pid_t child;         /* 0: none */
+    const char *program; /* of the child */
+} busy_gpu;
+
+#define WORK_S 0.1 /* of one piece of work, in GPU time */
+#define COMPUTE_SHARE 0.8
+
+enum { END_TRIES = 300, END_TRY_NS = 10000000 };
+
+static void *work(void *user) {
+    busy_gpu *busy = user;
+    while (!atomic_load(&busy->is_over))
+        if (busy->work(busy->gpu, WORK_S, COMPUTE_SHARE, NULL) != 0) break;
+    return NULL;
+}
+
+static harpe_status start_work(busy_gpu *busy, const harpe_gpus *gpus, int gpu,
+                               harpe_error *error) {
+    const char *path = harpe_gpus_library_path(gpus);
+    busy->gpu = (unsigned int)harpe_gpu_info_at(gpus, gpu)->driver_index;
+    busy->library = *path ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : NULL;
+    void *address = busy->library ? dlsym(busy->library, "harpe_emulator_work") : NULL;
+    memcpy(&busy->work, &address, sizeof busy->work);
+    if (!busy->work)
+        return harpe_fail(error, HARPE_DRIVER_ERROR,
+                          "GPU %d: the emulator could not make it busy; is %s the emulator of this "
+                          "version?",
+                          gpu, *path ? path : "the driver library");
+    int result = harpe_thread_start(&busy->thread, "harpe-work", work, busy);
+    busy->has_thread = result == 0;
+    return result == 0 ? HARPE_OK : harpe_fail_errno(error, result, "starting a thread");
+}
+
+static harpe_status start_command(busy_gpu *busy, char **command, harpe_error *error) {
+    sigset_t none;
+    (void)sigemptyset(&none);
+    int code = harpe_command_spawn(command, NULL, &none, &busy->child);
+    if (code != 0) {
+        busy->child = 0;
+        return harpe_fail_errno(error, code, "cannot run '%s'", command[0]);
+    }
+    busy->program = command[0];
+    (void)setpgid(busy->child, busy->child); /* fails if the child is too fast; then the child alone
+                                              * gets the signals */
+    return HARPE_OK;
+}
+
+/* Starts the work. `command` may be NULL for an emulated GPU. */
+static harpe_status start_busy(busy_gpu *busy, harpe_gpus *gpus, int gpu, char **command,
+                               harpe_error *error) {
+    *busy = (busy_gpu){.child = 0};
+    if (command) return start_command(busy, command, error);
+    if (harpe_gpus_are_emulated(gpus)) return start_work(busy, gpus, gpu, error);
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                      "a GPU without work may lower its clock: give a command that keeps GPU %d "
+                      "busy, as in 'harpe profile switch -- COMMAND'",
+                      gpu);
+}
+
+/* Fails if the command has ended. */
+static harpe_status check_busy(busy_gpu *busy, harpe_error *error) {
+    if (busy->child == 0 || waitpid(busy->child, NULL, WNOHANG) == 0) return HARPE_OK;
+    busy->child = 0;
+    return harpe_fail(error, HARPE_UNAVAILABLE,
+                      "'%s' ended before the measurement; it must keep the GPU busy until it is "
+                      "stopped",
+                      busy->program);
+}
+
+static void signal_child(const busy_gpu *busy, int signal) {
+    if (kill(-busy->child, signal) != 0) (void)kill(busy->child, signal);
+}
+
+static void stop_command(busy_gpu *busy) {
+    signal_child(busy, SIGTERM);
+    for (int i = 0; i < END_TRIES; i++) {
+        if (waitpid(busy->child, NULL, WNOHANG) != 0) return;
+        harpe_sleep_ns(END_TRY_NS);
+    }
+    signal_child(busy, SIGKILL);
+    (void)waitpid(busy->child, NULL, 0);
+}
+
+/* Ends the work, and all processes of the command's process group. */
+static void stop_busy(busy_gpu *busy) {
+    atomic_store(&busy->is_over, true);
+    if (busy->has_thread) harpe_thread_join(busy->thread);
+    if (busy->library) (void)dlclose(busy->library);
+    if (busy->child > 0) stop_command(busy);
+    *busy = (busy_gpu){.child = 0};
+}
 
 #define SAMPLE_NS 100000   /* real time between two looks at the clock */
 #define HOLD_S 0.05        /* GPU time at a clock before the next change */
@@ -42,11 +164,11 @@ typedef struct measured_clock {
 } measured_clock;
 
 typedef struct trial {
-    const harpe_switch_request *request;
+    const switch_request *request;
     int gpu;
     harpe_gpus *gpus;
     harpe_frequency_controller *controller;
-    harpe_busy_gpu busy;
+    busy_gpu busy;
     measured_clock *clocks;
     int clock_count;
     int left_out; /* changes that did not come, or that were not seen closely enough */
@@ -69,7 +191,7 @@ typedef struct seen_change {
 
 static harpe_status check(trial *self, harpe_error *error) {
     harpe_status status = harpe_frequency_controller_check(self->controller, error);
-    if (status == HARPE_OK) status = harpe_busy_gpu_check(&self->busy, error);
+    if (status == HARPE_OK) status = check_busy(&self->busy, error);
     return status == HARPE_OK ? harpe_command_check_signal(error) : status;
 }
 
@@ -155,7 +277,7 @@ static harpe_status measure(trial *self, harpe_error *error) {
 
 static harpe_status check_given(const trial *self, const uint32_t *clocks, size_t count,
                                 harpe_error *error) {
-    const harpe_switch_request *request = self->request;
+    const switch_request *request = self->request;
     for (int i = 0; i < request->clock_count; i++) {
         bool is_known = false;
         for (size_t k = 0; k < count; k++)
@@ -173,7 +295,7 @@ static harpe_status check_given(const trial *self, const uint32_t *clocks, size_
 }
 
 static harpe_status choose_clocks(trial *self, harpe_error *error) {
-    const harpe_switch_request *request = self->request;
+    const switch_request *request = self->request;
     uint32_t memory_mhz;
     uint32_t *clocks = NULL;
     size_t count = 0;
@@ -278,7 +400,7 @@ static harpe_status tell_result(trial *self, harpe_error *error) {
 /* ---- The command ----------------------------------------------------------------------------- */
 
 static harpe_status start(trial *self, harpe_error *error) {
-    const harpe_switch_request *request = self->request;
+    const switch_request *request = self->request;
     harpe_gpu_names names = harpe_gpu_names_ask(self->gpus, NULL);
     harpe_status status = harpe_gpu_names_find(
         &names, "--gpu", request->gpu_name ? request->gpu_name : "0", &self->gpu, error);
@@ -296,19 +418,89 @@ static harpe_status start(trial *self, harpe_error *error) {
                                               .log = harpe_command_log("harpe profile")};
     status = harpe_frequency_controller_start(&how, &self->controller, error);
     if (status != HARPE_OK) return status;
-    return harpe_busy_gpu_start(&self->busy, self->gpus, self->gpu, request->command, error);
+    return start_busy(&self->busy, self->gpus, self->gpu, request->command, error);
 }
 
-harpe_status harpe_profile_switch(const harpe_switch_request *request, harpe_error *error) {
+static harpe_status run(const switch_request *request, harpe_error *error) {
     trial self = {.request = request};
     harpe_status status = harpe_gpus_open(NULL, &self.gpus, error);
     if (status != HARPE_OK) return status;
     status = start(&self, error);
     if (status == HARPE_OK) status = measure(&self, error);
-    harpe_busy_gpu_stop(&self.busy);
+    stop_busy(&self.busy);
     harpe_frequency_controller_stop(self.controller);
     if (status == HARPE_OK) status = tell_result(&self, error);
     harpe_gpus_close(self.gpus);
     free(self.clocks);
     return status;
+}
+
+/* ---- The command ----------------------------------------------------------------------------- */
+
+enum { FLAG_CLOCKS = 0x600, FLAG_SPREAD };
+
+static const struct argp_option flags[] = {
+    {"gpu", 'g', "GPU", 0, "The GPU to measure: number, UUID or PCI address (default 0)", 1},
+    {"clocks", FLAG_CLOCKS, "MHZ[,MHZ...]", 0, "The clocks to measure", 1},
+    {"spread", FLAG_SPREAD, "N", 0, "So many clocks, evenly spread (default 8)", 1},
+    {"repetitions", 'r', "N", 0, "Changes to each clock (default 7)", 1},
+    {NULL, 0, NULL, 0, "Output:", 2},
+    {"output", 'o', "FILE", 0, "Write the result as CSV", 2},
+    {"force", 'f', NULL, 0, "Replace an existing file", 2},
+    {"json", 'j', NULL, 0, "Print JSON", 2},
+    {0},
+};
+
+static void read_clocks(switch_request *request, const struct argp_state *state, char *text) {
+    char *rest = NULL;
+    request->clock_count = 0;
+    for (char *one = strtok_r(text, ",", &rest); one; one = strtok_r(NULL, ",", &rest)) {
+        if (request->clock_count == CLOCKS_MAX)
+            harpe_flag_fail(state, "--clocks: more than %d clocks", CLOCKS_MAX);
+        request->clock_mhz[request->clock_count++] =
+            harpe_flag_int(state, "--clocks", one, 1, 65535);
+    }
+    if (request->clock_count < 2) harpe_flag_fail(state, "--clocks: at least two are needed");
+}
+
+static error_t parse_flag(int key, char *argument, struct argp_state *state) {
+    switch_request *request = state->input;
+    switch (key) {
+    case 'g': request->gpu_name = argument; return 0;
+    case FLAG_CLOCKS: read_clocks(request, state, argument); return 0;
+    case FLAG_SPREAD:
+        request->spread_count = harpe_flag_int(state, "--spread", argument, 2, CLOCKS_MAX);
+        return 0;
+    case 'r':
+        request->repetitions = harpe_flag_int(state, "--repetitions", argument, 1, 1000);
+        return 0;
+    case 'o': request->output_path = argument; return 0;
+    case 'f': request->force = true; return 0;
+    case 'j': request->json = true; return 0;
+    case ARGP_KEY_ARG:
+        request->command = &state->argv[state->next - 1];
+        state->next = state->argc;
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argument_parser = {
+    .options = flags,
+    .parser = parse_flag,
+    .args_doc = "[-- COMMAND [ARG...]]",
+    .doc = "Measure how long a GPU takes to change its clock, for several new clocks. The GPU is "
+           "restored afterwards.\vCOMMAND keeps a real GPU busy; emulated GPUs need none.\n\n"
+           "Examples:\n"
+           "  harpe profile switch --output switch.csv -- python3 matmul.py\n"
+           "  harpe emulate --physics real -- harpe profile switch\n\n"
+           "See also: man harpe-profile",
+};
+
+int harpe_profile_switch_command(int argc, char **argv) {
+    switch_request request = {.spread_count = 8, .repetitions = 7};
+    argp_parse(&argument_parser, argc, argv, ARGP_IN_ORDER, NULL, &request);
+    harpe_error error;
+    harpe_status status = run(&request, &error);
+    return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("profile", &error);
 }
