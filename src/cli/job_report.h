@@ -1,12 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Formats the report of a job as text, from "report" in a server's JSON: the baseline of the
- * savings, spoiled rounds, steps as planned, energy counters and energy per token. */
+/* Formats what a server's JSON says of a job as text: "figures" (energy, savings, power, phase and
+ * plan; those that a server does not send are shown as '-'), and "report" (the baseline of the
+ * savings, spoiled rounds, steps as planned, energy counters and energy per token). */
 #ifndef HARPE_CLI_JOB_REPORT_H
 #define HARPE_CLI_JOB_REPORT_H
 
 #include <jansson.h>
 
+#include "base/number_print.h"
 #include "base/text.h"
+
+/* The cells of a row, in this order: phase, energy, saved, power, time lost, and what the plan
+ * saves against one clock for all GPUs. */
+enum { HARPE_JOB_CELLS = 6, HARPE_JOB_CELL_SIZE = HARPE_NUMBER_SIZE };
+void harpe_job_figures_cells(const json_t *job, char cells[HARPE_JOB_CELLS][HARPE_JOB_CELL_SIZE]);
+/* Appends the lines with figures to the page of one job. */
+void harpe_job_figures_lines(const json_t *job, harpe_text *text);
+/* Appends the text after the state in a line of progress, such as ", plan 3, 677.0 W, saved 13.9 %
+ * +- 0.1 %". */
+void harpe_job_figures_progress(const json_t *job, harpe_text *text);
 
 /* Appends all lines of the report to the page of one job. Appends none if the server sends no
  * report. */

@@ -27,6 +27,12 @@ const char *harpe_lease_control_name(harpe_lease_control control) { return contr
 
 /* ---- Finding --------------------------------------------------------------------------------- */
 
+const char *harpe_lease_agent_socket(const char *given) {
+    const char *variable = secure_getenv("HARPE_AGENT_SOCKET");
+    if (given) return given;
+    return variable && *variable ? variable : HARPE_AGENT_SOCKET_PATH;
+}
+
 bool harpe_lease_find_agent(const harpe_gpus *gpus, char socket[HARPE_LEASE_SOCKET_SIZE]) {
     const char *path = secure_getenv("HARPE_AGENT_SOCKET");
     if (!path && gpus && harpe_gpus_are_emulated(gpus)) return false;

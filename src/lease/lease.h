@@ -56,6 +56,10 @@ typedef struct harpe_lease {
     harpe_lease_terms terms;
 } harpe_lease;
 
+/* Returns the path of the agent's socket: `given`, or else $HARPE_AGENT_SOCKET, or else the default
+ * path. */
+const char *harpe_lease_agent_socket(const char *given);
+
 /* Writes the path of the agent's socket: $HARPE_AGENT_SOCKET, or else HARPE_AGENT_SOCKET_PATH.
  * Returns false if no agent is to be used: if the variable is empty, if the variable is not set and
  * the GPUs are emulated, or if there is no file at the path. */

@@ -12,10 +12,10 @@
 #include "base/error.h"
 #include "base/number.h"
 #include "base/version.h"
-#include "cli/agent/agent_commands.h"
 #include "cli/command.h"
 #include "client/controller.h"
 #include "client/controller_process.h"
+#include "lease/lease.h"
 #include "powerlimit/guard.h"
 #include "powerlimit/guard_process.h"
 
@@ -165,7 +165,7 @@ static int run_agent(int argc, char **argv) {
     char name[] = "harpe agent"; /* in argp's messages */
     argv[0] = name;
     argp_parse(&parser, argc, argv, 0, NULL, &arguments);
-    arguments.options.socket = harpe_agent_socket(arguments.options.socket);
+    arguments.options.socket = harpe_lease_agent_socket(arguments.options.socket);
     arguments.options.log = (harpe_log){.write = print_line, .user = &arguments};
     prepare_signals();
     start_own_program();

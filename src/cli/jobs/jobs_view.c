@@ -12,7 +12,6 @@
 #include "base/clean.h"
 #include "base/clock.h"
 #include "cli/command.h"
-#include "cli/job_figures.h"
 #include "cli/job_report.h"
 
 enum { RANGES_SHOWN = 16 };
