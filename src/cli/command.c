@@ -6,11 +6,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clean.h"
@@ -99,6 +101,12 @@ bool harpe_command_goes_on(void *user) {
 }
 
 /* ---- Output ---------------------------------------------------------------------------------- */
+
+harpe_status harpe_command_check_output(const char *path, bool force, harpe_error *error) {
+    if (!path || force || access(path, F_OK) != 0) return HARPE_OK;
+    return harpe_fail(error, HARPE_ALREADY_EXISTS,
+                      "%s: already exists (choose another name, or --force to replace it)", path);
+}
 
 /* Appends JSON. Escapes characters that JSON allows, but that can control a terminal. */
 static void escape(harpe_text *out, const char *text, const char *end) {
@@ -202,6 +210,10 @@ harpe_log harpe_command_log(const char *before) {
     return (harpe_log){.write = print_warning, .user = (char *)before};
 }
 
+json_t *harpe_command_json_number(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
 json_t *harpe_command_json_text(const char *text) {
     json_t *value = json_string(text);
     char *copy = value ? NULL : strdup(text);
@@ -238,6 +250,44 @@ int harpe_command_spawn(char *const *command, const posix_spawn_file_actions_t *
 int harpe_command_fail_to_run(const char *name, const char *program, int code) {
     fprintf(stderr, "harpe %s: cannot run '%.200s': %s\n", name, program, strerror(code));
     return code == ENOENT ? HARPE_EXIT_NO_SUCH_COMMAND : HARPE_EXIT_CANNOT_RUN;
+}
+
+int harpe_command_exit_code(int wait_status) {
+    return WIFSIGNALED(wait_status) ? HARPE_EXIT_SIGNAL + WTERMSIG(wait_status)
+                                    : WEXITSTATUS(wait_status);
+}
+
+void harpe_command_block(const int *numbers, sigset_t *blocked, sigset_t *before) {
+    sigemptyset(blocked);
+    for (; *numbers; numbers++)
+        sigaddset(blocked, *numbers);
+    sigprocmask(SIG_BLOCK, blocked, before);
+}
+
+static int wait_for(pid_t child, const sigset_t *waited) {
+    int status = 0;
+    for (;;) {
+        siginfo_t info;
+        pid_t ended = waitpid(child, &status, WNOHANG);
+        if (ended == child) return harpe_command_exit_code(status);
+        if (ended < 0 && errno != EINTR) return HARPE_EXIT_FAILURE;
+        int number = sigwaitinfo(waited, &info);
+        if (number > 0 && number != SIGCHLD && info.si_code != SI_KERNEL) kill(child, number);
+    }
+}
+
+int harpe_command_run(const char *name, char *const *command, const sigset_t *waited,
+                      const sigset_t *mask) {
+    pid_t child;
+    int failed = harpe_command_spawn(command, NULL, mask, &child);
+    return failed == 0 ? wait_for(child, waited)
+                       : harpe_command_fail_to_run(name, command[0], failed);
+}
+
+void harpe_command_leave_signals(void) {
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        signal(numbers[i], SIG_DFL);
 }
 
 int harpe_command_columns(void) {

@@ -52,6 +52,9 @@ harpe_status harpe_command_check_signal(harpe_error *error);
  * that a signal ends a request that hangs. */
 bool harpe_command_goes_on(void *user);
 
+/* Fails with HARPE_ALREADY_EXISTS if `path` exists, unless `force` is true. `path` may be NULL. */
+harpe_status harpe_command_check_output(const char *path, bool force, harpe_error *error);
+
 /* Prints `value` as one JSON value on stdout, usually an object, and releases it. */
 harpe_status harpe_command_print_json(json_t *value, harpe_error *error);
 /* Print an object in parts. Call harpe_command_print_json_rows once for each part of the array
@@ -73,6 +76,8 @@ void harpe_command_say(const char *before, const char *line);
  * `before` must stay valid. */
 harpe_log harpe_command_log(const char *before);
 
+/* Returns a JSON number, or null if the value is not finite, which stands for not known. */
+json_t *harpe_command_json_number(double value);
 /* Returns a JSON string. `text` may contain any bytes; bytes that are not UTF-8 become '?'. */
 json_t *harpe_command_json_text(const char *text);
 
@@ -84,6 +89,18 @@ int harpe_command_spawn(char *const *command, const posix_spawn_file_actions_t *
 /* Prints "harpe NAME: cannot run '<program>': <reason>" to stderr for a command of the user that
  * could not be started, and returns the exit code. `code` is an errno. */
 int harpe_command_fail_to_run(const char *name, const char *program, int code);
+
+/* Returns the exit code for the wait status of a command: its own, or 128 + the signal's number. */
+int harpe_command_exit_code(int wait_status);
+/* Blocks `numbers`, which end with 0, and stores the signals that are now to be waited for. */
+void harpe_command_block(const int *numbers, sigset_t *blocked, sigset_t *before);
+/* Runs a command of the user while `waited`, which has SIGCHLD, is blocked. Passes on signals that
+ * were sent only to this process; a signal of the terminal reaches the command without help. The
+ * command gets the signal mask `mask`. Returns the exit code. */
+int harpe_command_run(const char *name, char *const *command, const sigset_t *waited,
+                      const sigset_t *mask);
+/* Restores the default handlers of the signals that a server's loop receives as events. */
+void harpe_command_leave_signals(void);
 
 /* Returns the width of the terminal, or 0 if stdout is not a terminal. Rows may then have any
  * width. */

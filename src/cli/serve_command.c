@@ -4,7 +4,6 @@
 #include <jansson.h>
 #include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -327,14 +326,6 @@ static harpe_status serve(const harpe_settings *settings, harpe_log log, bool qu
     return status;
 }
 
-/* Restores the default signal handlers, because the loop receives signals as events. */
-static void prepare_signals(void) {
-    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-        signal(numbers[i], SIG_DFL);
-    signal(SIGPIPE, SIG_IGN);
-}
-
 int harpe_serve_command(int argc, char **argv) {
     const struct argp parser = {
         .options = flags,
@@ -360,7 +351,7 @@ int harpe_serve_command(int argc, char **argv) {
         if (arguments.print_settings) {
             status = print_settings(&settings, &error);
         } else {
-            prepare_signals();
+            harpe_command_leave_signals();
             (void)umask(umask(0) | 0077); /* only the server's own user may read its files */
             status = harpe_settings_check(&settings, &error);
             if (status == HARPE_OK)

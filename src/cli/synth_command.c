@@ -4,7 +4,6 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <harpe/profile.h>
 #include <harpe/replicas.h>
@@ -171,18 +170,6 @@ static const struct argp argument_parser = {
 
 /* ---- Output ---------------------------------------------------------------------------------- */
 
-/* Checks the output. A measured profile is costly, so a synthetic profile does not overwrite a
- * file without --force. */
-static harpe_status check_output(const synth_arguments *arguments, harpe_error *error) {
-    const char *path = arguments->output_path;
-    if (path && !arguments->force && access(path, F_OK) == 0) {
-        return harpe_fail(error, HARPE_ALREADY_EXISTS,
-                          "%s: already exists (choose another name, or --force to replace it)",
-                          path);
-    }
-    return HARPE_OK;
-}
-
 /* Writes the profiles of all GPUs. The noise of --noise is drawn anew for each GPU. */
 static harpe_status write_job(const synth_arguments *arguments, double blocking_power_w,
                               harpe_error *error) {
@@ -238,7 +225,8 @@ static harpe_status print_json(const synth_arguments *arguments, const harpe_pro
 static harpe_status synthesize(const synth_arguments *arguments, harpe_error *error) {
     harpe_profile *profile = NULL;
     double blocking_power_w = 0;
-    harpe_status status = check_output(arguments, error);
+    harpe_status status =
+        harpe_command_check_output(arguments->output_path, arguments->force, error);
     if (status == HARPE_OK)
         status = harpe_profile_synthesize(&arguments->options, &profile, &blocking_power_w, error);
     if (status == HARPE_OK) status = harpe_command_check_signal(error);

@@ -319,14 +319,9 @@ static int follow(holding *all, int signals, pid_t id) {
 
 static harpe_status run_held(holding *all, int *wait_code, harpe_error *error) {
     char *const *command = all->arguments->command;
-    sigset_t mask;
-    sigset_t before;
-    sigemptyset(&mask);
-    sigaddset(&mask, SIGINT);
-    sigaddset(&mask, SIGTERM);
-    sigaddset(&mask, SIGHUP);
-    sigaddset(&mask, SIGCHLD);
-    (void)sigprocmask(SIG_BLOCK, &mask, &before);
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD, 0};
+    sigset_t mask, before;
+    harpe_command_block(numbers, &mask, &before);
     int signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     if (signals < 0) return harpe_fail_errno(error, errno, "preparing to run '%.100s'", command[0]);
     pid_t id = 0;
@@ -351,8 +346,7 @@ static int hold_command(int argc, char **argv) {
     harpe_gpus_close(all.limited);
     harpe_gpus_close(all.gpus);
     if (status != HARPE_OK) return harpe_command_fail("agent hold", &error);
-    return WIFSIGNALED(wait_code) ? HARPE_EXIT_SIGNAL + WTERMSIG(wait_code)
-                                  : WEXITSTATUS(wait_code);
+    return harpe_command_exit_code(wait_code);
 }
 
 enum { ANSWER_MS = 10000 };

@@ -2,7 +2,6 @@
 /* The program `harpe-agent`: the node agent, which `harpe agent` starts, and the processes that it
  * starts. It is a program of its own so that a process of root maps few libraries. Clients of the
  * agent are in the program `harpe`. */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,14 +143,6 @@ static void print_version(FILE *stream, struct argp_state *state) {
     fprintf(stream, "harpe %s%s\n", harpe_build_version(), harpe_command_sanitizers());
 }
 
-/* Removes signal handlers, because the loop receives signals as events. Ignores SIGPIPE. */
-static void prepare_signals(void) {
-    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-        signal(numbers[i], SIG_DFL);
-    signal(SIGPIPE, SIG_IGN);
-}
-
 /* Makes the agent start this program, and no other, for its receivers and helper processes. */
 static void start_own_program(void) {
     char *program = realpath("/proc/self/exe", NULL);
@@ -167,7 +158,7 @@ static int run_agent(int argc, char **argv) {
     argp_parse(&parser, argc, argv, 0, NULL, &arguments);
     arguments.options.socket = harpe_lease_agent_socket(arguments.options.socket);
     arguments.options.log = (harpe_log){.write = print_line, .user = &arguments};
-    prepare_signals();
+    harpe_command_leave_signals();
     start_own_program();
     harpe_status status = harpe_agent_run(&arguments.options, &error);
     if (status == HARPE_OK) return HARPE_EXIT_OK;

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/array.h"
 #include "base/error.h"
@@ -373,9 +372,7 @@ static harpe_status check_output(const fleet_arguments *arguments, harpe_error *
                           "--output: '%.200s' must end in .svg; rsvg-convert or a browser makes "
                           "PNG and PDF from SVG",
                           path);
-    if (arguments->force || access(path, F_OK) != 0) return HARPE_OK;
-    return harpe_fail(error, HARPE_ALREADY_EXISTS,
-                      "%s: already exists (choose another name, or --force to replace it)", path);
+    return harpe_command_check_output(path, arguments->force, error);
 }
 
 static harpe_status run_simulate(const fleet_arguments *arguments, const harpe_fleet_file *file,

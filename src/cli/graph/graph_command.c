@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <harpe/graph.h>
 #include <harpe/profile.h>
@@ -256,13 +255,6 @@ static harpe_status print_json(const graph_arguments *arguments, const harpe_tra
 
 /* ---- The command ----------------------------------------------------------------------------- */
 
-static harpe_status check_output(const graph_arguments *arguments, harpe_error *error) {
-    const char *path = arguments->output_path;
-    if (arguments->force || access(path, F_OK) != 0) return HARPE_OK;
-    return harpe_fail(error, HARPE_ALREADY_EXISTS,
-                      "%s: already exists (choose another name, or --force to replace it)", path);
-}
-
 /* Puts the ranks in order, whatever the order of the files. */
 static int compare_ranks(const void *left, const void *right) {
     int64_t a = ((const harpe_trace *)left)->rank, b = ((const harpe_trace *)right)->rank;
@@ -274,7 +266,8 @@ static harpe_status import(const graph_arguments *arguments, harpe_trace *traces
     size_t count = arguments->trace_count;
     harpe_graph *graph = NULL;
     harpe_trace_graph_counts counts;
-    harpe_status status = check_output(arguments, error);
+    harpe_status status =
+        harpe_command_check_output(arguments->output_path, arguments->force, error);
     for (size_t t = 0; t < count && status == HARPE_OK; t++) {
         status = harpe_trace_file_read(arguments->traces[t], (int64_t)t, &arguments->request,
                                        &traces[t], error);

@@ -144,10 +144,6 @@ void harpe_monitor_summary_print(FILE *stream, const harpe_monitor_session *sess
     }
 }
 
-static json_t *number_or_null(double value) {
-    return isnan(value) ? json_null() : json_real(value);
-}
-
 static json_t *summary_json(const harpe_monitor_session *session,
                             const harpe_window_measurement *measurement) {
     json_t *gpus = json_array();
@@ -168,7 +164,7 @@ static json_t *summary_json(const harpe_monitor_session *session,
             cpus, json_pack("{s:i, s:o, s:f, s:o}", "index", (int)i, "name",
                             harpe_command_json_text(harpe_monitor_cpu_name(session->monitor, i)),
                             "energy_j", measurement->cpu_energy_j[i], "dram_energy_j",
-                            number_or_null(measurement->dram_energy_j[i])));
+                            harpe_command_json_number(measurement->dram_energy_j[i])));
     }
     double cpu_j = total_cpu_j(measurement);
     return json_pack("{s:f, s:b, s:o, s:o, s:f, s:f, s:f}", "time_s", time_s, "emulated",
@@ -181,40 +177,12 @@ enum { WINDOW_NAME_SIZE = 256 };
 
 /* ---- The command ----------------------------------------------------------------------------- */
 
-/* Waits for the command. Passes on signals that were sent only to this process. A signal of the
- * terminal reaches the command without help. */
-static int wait_for_command(pid_t child, const sigset_t *waited) {
-    int status = 0;
-    for (;;) {
-        siginfo_t info;
-        pid_t ended = waitpid(child, &status, WNOHANG);
-        if (ended == child) break;
-        if (ended < 0 && errno != EINTR) return HARPE_EXIT_FAILURE;
-        int number = sigwaitinfo(waited, &info);
-        if (number > 0 && number != SIGCHLD && info.si_code <= 0) kill(child, number);
-    }
-    return WIFSIGNALED(status) ? HARPE_EXIT_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status);
-}
-
-static void block_signals(sigset_t *waited, sigset_t *before) {
-    sigemptyset(waited);
-    sigaddset(waited, SIGCHLD);
-    sigaddset(waited, SIGINT);
-    sigaddset(waited, SIGQUIT);
-    sigaddset(waited, SIGTERM);
-    sigaddset(waited, SIGHUP);
-    sigprocmask(SIG_BLOCK, waited, before);
-}
-
 static int run_command(char **command) {
-    sigset_t waited;
-    sigset_t before;
-    pid_t child = -1;
+    static const int numbers[] = {SIGCHLD, SIGINT, SIGQUIT, SIGTERM, SIGHUP, 0};
+    sigset_t waited, before;
     signal(SIGCHLD, SIG_DFL); /* if SIGCHLD were ignored, the exit status would be lost */
-    block_signals(&waited, &before);
-    int failed = harpe_command_spawn(command, NULL, &before, &child);
-    int exit_code = failed == 0 ? wait_for_command(child, &waited)
-                                : harpe_command_fail_to_run("monitor", command[0], failed);
+    harpe_command_block(numbers, &waited, &before);
+    int exit_code = harpe_command_run("monitor", command, &waited, &before);
     sigprocmask(SIG_SETMASK, &before, NULL);
     return exit_code;
 }

@@ -358,10 +358,6 @@ static void append_csv(const harpe_monitor_session *session, const monitor_view 
     harpe_text_append(text, "\n", 1);
 }
 
-static json_t *number_or_null(double value) {
-    return isnan(value) ? json_null() : json_real(value);
-}
-
 static json_t *count_or_null(uint32_t value) {
     return value ? json_integer((json_int_t)value) : json_null();
 }
@@ -376,25 +372,26 @@ static json_t *view_json(const harpe_monitor_session *session, const monitor_vie
                                 ? "module"
                                 : "gpu";
         json_array_append_new(
-            gpus, json_pack("{s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:f}", "index", index,
-                            "energy_scope", scope, "power_w", number_or_null(gpu->power_w),
-                            "average_power_w", number_or_null(gpu->average_w), "power_limit_w",
-                            number_or_null(gpu->limit_w), "graphics_clock_mhz",
-                            count_or_null(gpu->graphics_mhz), "memory_clock_mhz",
-                            count_or_null(gpu->memory_mhz), "temperature_c",
-                            count_or_null(gpu->celsius), "energy_j", gpu->energy_j));
+            gpus,
+            json_pack("{s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:f}", "index", index,
+                      "energy_scope", scope, "power_w", harpe_command_json_number(gpu->power_w),
+                      "average_power_w", harpe_command_json_number(gpu->average_w), "power_limit_w",
+                      harpe_command_json_number(gpu->limit_w), "graphics_clock_mhz",
+                      count_or_null(gpu->graphics_mhz), "memory_clock_mhz",
+                      count_or_null(gpu->memory_mhz), "temperature_c", count_or_null(gpu->celsius),
+                      "energy_j", gpu->energy_j));
     }
     for (size_t i = 0; i < session->cpu_count; i++) {
         const cpu_view *cpu = &view->cpus[i];
-        json_array_append_new(cpus,
-                              json_pack("{s:i, s:o, s:f, s:o}", "index", (int)i, "average_power_w",
-                                        number_or_null(cpu->average_w), "energy_j", cpu->energy_j,
-                                        "dram_energy_j", number_or_null(cpu->dram_energy_j)));
+        json_array_append_new(
+            cpus, json_pack("{s:i, s:o, s:f, s:o}", "index", (int)i, "average_power_w",
+                            harpe_command_json_number(cpu->average_w), "energy_j", cpu->energy_j,
+                            "dram_energy_j", harpe_command_json_number(cpu->dram_energy_j)));
     }
     totals sum = add_up(session, view);
     return json_pack("{s:f, s:f, s:o, s:o, s:o, s:f}", "time", view->unix_time_s, "elapsed_time_s",
                      view->time_s, "gpus", gpus, "cpus", cpus, "total_power_w",
-                     number_or_null(sum.power_w), "total_energy_j", sum.energy_j);
+                     harpe_command_json_number(sum.power_w), "total_energy_j", sum.energy_j);
 }
 
 static const char *const window_name = "live";

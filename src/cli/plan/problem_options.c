@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/array.h"
 #include "base/error.h"
@@ -639,13 +638,9 @@ void harpe_problem_input_print(const harpe_problem_input *input) {
 
 harpe_status harpe_graph_input_export(const harpe_problem *problem, const char *path, bool force,
                                       harpe_error *error) {
-    if (!force && access(path, F_OK) == 0) {
-        return harpe_fail(error, HARPE_ALREADY_EXISTS,
-                          "%s: already exists (choose another name, or --force to replace it)",
-                          path);
-    }
     harpe_graph *graph = NULL;
-    harpe_status status = harpe_graph_of_problem(problem, &graph, error);
+    harpe_status status = harpe_command_check_output(path, force, error);
+    if (status == HARPE_OK) status = harpe_graph_of_problem(problem, &graph, error);
     if (status == HARPE_OK) status = harpe_graph_write_json(graph, path, error);
     harpe_graph_free(graph);
     return status;

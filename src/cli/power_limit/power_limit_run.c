@@ -411,15 +411,9 @@ static int spawn_with(char *const *command, const step_channel *step_signals, co
 }
 
 static harpe_status start_command(char *const *command, run_child *child, harpe_error *error) {
-    sigset_t mask;
-    sigset_t before;
-    sigemptyset(&mask);
-    sigaddset(&mask, SIGINT);
-    sigaddset(&mask, SIGTERM);
-    sigaddset(&mask, SIGHUP);
-    sigaddset(&mask, SIGCHLD);
-    sigaddset(&mask, SIGCONT);
-    (void)sigprocmask(SIG_BLOCK, &mask, &before);
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGCONT, 0};
+    sigset_t mask, before;
+    harpe_command_block(numbers, &mask, &before);
     child->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     if (child->signals < 0)
         return harpe_fail_errno(error, errno, "preparing to run '%.100s'", command[0]);
@@ -647,11 +641,6 @@ static bool is_users_mistake(const run_optimizer *all, harpe_status status) {
                            status == HARPE_IO_ERROR || status == HARPE_LIMIT_EXCEEDED);
 }
 
-static int exit_code(const run_child *child) {
-    if (WIFSIGNALED(child->wait_code)) return HARPE_EXIT_SIGNAL + WTERMSIG(child->wait_code);
-    return WEXITSTATUS(child->wait_code);
-}
-
 int harpe_power_limit_run_command(int argc, char **argv) {
     run_arguments arguments = {0};
     run_child child = {0};
@@ -677,5 +666,6 @@ int harpe_power_limit_run_command(int argc, char **argv) {
         status = tell(&arguments, &child, all.optimizer, &error);
     }
     tear_down(&all);
-    return status == HARPE_OK ? exit_code(&child) : harpe_command_fail("power-limit run", &error);
+    return status == HARPE_OK ? harpe_command_exit_code(child.wait_code)
+                              : harpe_command_fail("power-limit run", &error);
 }

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <harpe/pfo.h>
 #include <harpe/profile.h>
@@ -333,14 +332,9 @@ static harpe_status write_out(const conversion *self, const convert_request *req
 }
 
 static harpe_status run(const convert_request *request, harpe_error *error) {
-    const char *path = request->output_path;
-    if (path && !request->force && access(path, F_OK) == 0) {
-        return harpe_fail(error, HARPE_ALREADY_EXISTS,
-                          "%s: already exists (choose another name, or --force to replace it)",
-                          path);
-    }
     conversion self = {.directory = request->directory};
-    harpe_status status = read_all(&self, error);
+    harpe_status status = harpe_command_check_output(request->output_path, request->force, error);
+    if (status == HARPE_OK) status = read_all(&self, error);
     if (status == HARPE_OK) status = check(&self, error);
     if (status == HARPE_OK) {
         merge_sums(&self);

@@ -5,8 +5,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <harpe/profile.h>
 
@@ -98,44 +96,17 @@ static const struct argp argument_parser = {
 
 /* ---- The command ----------------------------------------------------------------------------- */
 
-/* Passes a signal on to the command. A signal of the terminal is not passed on, because the
- * terminal also sends it to the command. */
-static void pass_on(pid_t child, const siginfo_t *info) {
-    if (info->si_code != SI_KERNEL) kill(child, info->si_signo);
-}
-
-/* Returns the command's exit status, or 128 + n for signal n. */
-static int wait_for(pid_t child, const sigset_t *signals) {
-    for (;;) {
-        siginfo_t info;
-        int status;
-        if (waitpid(child, &status, WNOHANG) == child)
-            return WIFSIGNALED(status) ? HARPE_EXIT_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status);
-        if (sigwaitinfo(signals, &info) > 0 && info.si_signo != SIGCHLD) pass_on(child, &info);
-    }
-}
-
-static int run_command(char **command, const sigset_t *signals, const sigset_t *mask) {
-    pid_t child;
-    int code = harpe_command_spawn(command, NULL, mask, &child);
-    return code == 0 ? wait_for(child, signals)
-                     : harpe_command_fail_to_run("emulate", command[0], code);
-}
-
 /* Blocks signals while the cluster exists, so that none of them leaves the cluster behind. */
 static harpe_status emulate(const emulate_arguments *arguments, int *exit_code,
                             harpe_error *error) {
-    static const int held[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM,
-                               SIGUSR1, SIGUSR2, SIGCONT, SIGCHLD};
+    static const int held[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1,
+                               SIGUSR2, SIGCONT, SIGCHLD, 0};
     sigset_t signals, before;
-    sigemptyset(&signals);
-    for (size_t i = 0; i < sizeof held / sizeof held[0]; i++)
-        sigaddset(&signals, held[i]);
-    sigprocmask(SIG_BLOCK, &signals, &before);
+    harpe_command_block(held, &signals, &before);
     harpe_emulated_cluster cluster;
     harpe_status status = harpe_emulated_cluster_open(&arguments->options, &cluster, error);
     if (status == HARPE_OK) {
-        *exit_code = run_command(arguments->command, &signals, &before);
+        *exit_code = harpe_command_run("emulate", arguments->command, &signals, &before);
         harpe_emulated_cluster_close(&cluster, 0);
     }
     sigprocmask(SIG_SETMASK, &before, NULL);

@@ -542,9 +542,6 @@ static json_t *show_one_clock(const harpe_sim_run *run, const one_clock *of) {
     return shown;
 }
 
-/* Shows a number, or null if it is not known. */
-static json_t *show_known(double value) { return isfinite(value) ? json_real(value) : json_null(); }
-
 static json_t *show_stretch(const harpe_sim_run *run, const harpe_sim_summary *sums,
                             harpe_sim_kind kind) {
     const harpe_sim_stretch *of = &sums->kinds[kind];
@@ -562,9 +559,9 @@ static json_t *show_stretch(const harpe_sim_run *run, const harpe_sim_summary *s
                      of->clock_writes / of->steps, "savings_percent",
                      savings_percent(of->energy_j, highest_j), "one_clock_savings_percent",
                      savings_against(&one, of->energy_j, highest_j), "savings_uncertainty_percent",
-                     show_known(harpe_sim_summary_uncertainty(sums, kind)), "time_error_percent",
-                     percent_over(of->time_s, plan->time_s), "energy_error_percent",
-                     percent_over(of->energy_j, plan->energy_j));
+                     harpe_command_json_number(harpe_sim_summary_uncertainty(sums, kind)),
+                     "time_error_percent", percent_over(of->time_s, plan->time_s),
+                     "energy_error_percent", percent_over(of->energy_j, plan->energy_j));
 }
 
 static json_t *show_steps(const harpe_sim_run *run) {
