@@ -60,6 +60,18 @@ void harpe_command_prepare(void (*print_version)(FILE *, struct argp_state *)) {
     argp_program_version_hook = print_version;
 }
 
+int harpe_command_dispatch(const harpe_command *table, size_t count, const char *before, int argc,
+                           char **argv) {
+    for (size_t i = 0; i < count; i++) {
+        char full_name[64];
+        if (!table[i].name || strcmp(table[i].name, argv[0]) != 0) continue;
+        snprintf(full_name, sizeof full_name, "%s %s", before, table[i].name);
+        argv[0] = full_name; /* the program name in argp's messages */
+        return table[i].run(argc, argv);
+    }
+    return -1;
+}
+
 const char *harpe_command_sanitizers(void) {
 #if defined __SANITIZE_ADDRESS__
     return "; address sanitizer";
@@ -357,6 +369,12 @@ int harpe_flag_choice(const struct argp_state *state, const char *flag, const ch
         harpe_text_printf(&list, "%s%s", i == 0 ? "" : names[i + 1] ? ", " : " or ", names[i]);
     harpe_flag_fail(state, "%s: expected %s, found '%s'", flag, list.data ? list.data : "a name",
                     text);
+}
+
+const char *harpe_flag_name(const struct argp_option *flags, int key) {
+    for (; flags->name || flags->doc; flags++)
+        if (flags->key == key && flags->name) return flags->name;
+    return NULL;
 }
 
 /* ---- Mistyped names -------------------------------------------------------------------------- */

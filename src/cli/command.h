@@ -34,6 +34,11 @@ typedef struct harpe_command {
     int (*run)(int argc, char **argv);
 } harpe_command;
 
+/* Runs the command `argv[0]` of a table of `count` rows, whose names in messages begin with
+ * `before`, such as "harpe agent". Returns -1 if the table does not have it. */
+int harpe_command_dispatch(const harpe_command *table, size_t count, const char *before, int argc,
+                           char **argv);
+
 /* Prepares the process of a program: its standard streams, its signals and argp. `print_version` is
  * called for --version. Call it first. */
 void harpe_command_prepare(void (*print_version)(FILE *, struct argp_state *));
@@ -121,6 +126,8 @@ double harpe_flag_double_above(const struct argp_state *state, const char *flag,
 /* Returns the index of `text` in a NULL-terminated list of names. */
 int harpe_flag_choice(const struct argp_state *state, const char *flag, const char *text,
                       const char *const *names);
+/* Returns the name of the flag with this key, without "--", or NULL. */
+const char *harpe_flag_name(const struct argp_option *flags, int key);
 /* Prints one line and exits with HARPE_EXIT_USAGE. */
 void harpe_flag_fail(const struct argp_state *state, const char *format, ...) HARPE_PRINTF(2, 3)
     __attribute__((noreturn));

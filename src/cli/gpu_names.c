@@ -4,12 +4,16 @@
  * is lost, or is new. */
 #include "cli/gpu_names.h"
 
+#include <argp.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
+#include <harpe/profile.h>
+
 #include "base/error.h"
 #include "base/number.h"
+#include "base/text.h"
 #include "gpu/gpus.h"
 #include "gpu/visible.h"
 #include "lease/lease.h"
@@ -125,4 +129,14 @@ harpe_status harpe_gpu_names_find(const harpe_gpu_names *names, const char *flag
         is_mig ? "a GPU is meant, and not the MIG instance" : "this process sees no GPU", name,
         is_mig ? ", which has no clocks or power limit of its own"
                : " (a number, a UUID or a PCI address, as harpe gpus shows them)");
+}
+
+char *harpe_gpu_models_help(int key, const char *text, void *input) {
+    (void)input;
+    if (key != ARGP_KEY_HELP_EXTRA) return (char *)text;
+    harpe_text help = {0};
+    harpe_text_printf(&help, "GPU models:");
+    for (const char *const *model = harpe_synth_gpu_models(); *model; model++)
+        harpe_text_printf(&help, " %s", *model);
+    return help.data; /* argp frees it */
 }

@@ -28,6 +28,9 @@ bool harpe_gpu_name_means(const char *name, const char *uuid, const char *pci_bu
 /* Returns the number of a GPU in this process, or -1 if this process does not see the GPU. */
 int harpe_gpu_number_of(const harpe_gpus *gpus, const char *uuid);
 
+/* A help filter of argp: adds the models of harpe_synth_gpu_models to --help. */
+char *harpe_gpu_models_help(int key, const char *text, void *input);
+
 /* Finds the GPU of a name among the GPUs of this process. Fails with HARPE_INVALID_ARGUMENT if
  * there is none. Also refuses a number that may have meant another GPU when the agent started,
  * because a GPU was lost or has come since; the message has the UUID to use. Messages begin with

@@ -18,11 +18,12 @@
 
 /* ---- Fields ---------------------------------------------------------------------------------- */
 
-/* Return a number, or 0 if it is missing; and an uncertainty, or INFINITY if it is not known. */
+/* Returns the number, or 0 if it is missing. */
 static double number_of(const json_t *object, const char *name) {
     return json_number_value(json_object_get(object, name));
 }
 
+/* Returns the uncertainty, or INFINITY if it is not known. */
 static double uncertainty_of(const json_t *object, const char *name) {
     const json_t *value = json_object_get(object, name);
     return json_is_number(value) ? json_number_value(value) : INFINITY;

@@ -110,16 +110,10 @@ static int unknown_option(const char *option) {
     return HARPE_EXIT_USAGE;
 }
 
-static int run_command(const char *name, int argc, char **argv) {
-    for (size_t i = 0; i < COMMAND_COUNT; i++) {
-        if (commands[i].name && strcmp(commands[i].name, name) == 0) {
-            char full_name[64];
-            snprintf(full_name, sizeof full_name, "harpe %s", name);
-            argv[0] = full_name; /* the program name in argp's messages */
-            return commands[i].run(argc, argv);
-        }
-    }
-    return unknown_command(name);
+static int run_command(int argc, char **argv) {
+    const char *name = argv[0];
+    int code = harpe_command_dispatch(commands, COMMAND_COUNT, "harpe", argc, argv);
+    return code < 0 ? unknown_command(name) : code;
 }
 
 static int run_help(int argc, char **argv) {
@@ -129,7 +123,7 @@ static int run_help(int argc, char **argv) {
     }
     char help[] = "--help";
     char *help_argv[] = {argv[1], help, NULL};
-    return run_command(argv[1], 2, help_argv);
+    return run_command(2, help_argv);
 }
 
 /* A controller may reach its GPU through zeusd, by HTTP. */
@@ -170,5 +164,5 @@ int main(int argc, char **argv) {
     if (strcmp(first, HARPE_LIBRARY_ARGUMENT) == 0) return harpe_library_main(argc, argv);
     if (first[0] == '-') return unknown_option(first);
     if (strcmp(first, "help") == 0) return run_help(argc - 1, argv + 1);
-    return run_command(first, argc - 1, argv + 1);
+    return run_command(argc - 1, argv + 1);
 }

@@ -46,31 +46,8 @@ enum {
     FLAG_SET,
     FLAG_NO_DUMP,
     FLAG_PRINT,
-    FLAG_SETTING, /* the first of the rows of SIMPLE */
+    FLAG_SETTING, /* from here on, flags that set the setting of the same name */
 };
-
-/* Flags that set one setting each. */
-static const struct {
-    const char *flag, *setting;
-} SIMPLE[] = {
-    {"port", "port"},
-    {"scheduler", "scheduler"},
-    {"scheduler-args", "scheduler_args"},
-    {"store", "store"},
-    {"dump-dir", "dump_dir"},
-    {"token-file", "token_file"},
-    {"insecure", "insecure"},
-    {"tls-cert", "tls_cert"},
-    {"tls-key", "tls_key"},
-    {"log-level", "log_level"},
-    {"log-format", "log_format"},
-    {"state-dir", "state_dir"},
-    {"allowed-hosts", "allowed_hosts"},
-    {"tokens", "tokens"},
-    {"audit-log", "audit_log"},
-    {"log-file", "log_file"},
-};
-enum { SIMPLE_COUNT = sizeof SIMPLE / sizeof SIMPLE[0] };
 
 static const struct argp_option flags[] = {
     {"port", FLAG_SETTING + 0, "N", 0, "Port to listen on (7787; 0: any free port)", 1},
@@ -165,11 +142,14 @@ static void check_scheduler(const struct argp_state *state, const char *text) {
 
 static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     serve_arguments *arguments = state->input;
-    char flag[80];
-    if (key >= FLAG_SETTING && key < FLAG_SETTING + SIMPLE_COUNT) {
-        const char *setting = SIMPLE[key - FLAG_SETTING].setting;
-        if (strcmp(setting, "scheduler") == 0) check_scheduler(state, argument);
-        snprintf(flag, sizeof flag, "--%s", SIMPLE[key - FLAG_SETTING].flag);
+    char flag[80], setting[64];
+    const char *name = key >= FLAG_SETTING ? harpe_flag_name(flags, key) : NULL;
+    if (name) {
+        if (strcmp(name, "scheduler") == 0) check_scheduler(state, argument);
+        snprintf(flag, sizeof flag, "--%s", name);
+        snprintf(setting, sizeof setting, "%s", name);
+        for (char *c = setting; (c = strchr(c, '-'));)
+            *c = '_';
         give(arguments, state, setting, strlen(setting), argument ? argument : "true", flag);
         return 0;
     }

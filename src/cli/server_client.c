@@ -3,11 +3,9 @@
  * token, and explains answers other than 200 to the user. */
 #include "cli/server_client.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/array.h"
 #include "base/error.h"
 #include "base/machine_token.h"
 #include "base/token.h"
@@ -16,13 +14,6 @@
 
 #define CONNECT_LIMIT_S 5.0
 
-struct harpe_server_client {
-    harpe_connection *connection;
-    const char *server; /* address of the server, without a slash at the end */
-    char *token;        /* the token given by the user; NULL: none */
-    bool wants_finished;
-};
-
 /* ---- Opening --------------------------------------------------------------------------------- */
 
 static harpe_status read_token(const char *path, char **token, harpe_error *error) {
@@ -30,43 +21,32 @@ static harpe_status read_token(const char *path, char **token, harpe_error *erro
                 : harpe_token_take(getenv("HARPE_TOKEN"), "HARPE_TOKEN", token, error);
 }
 
-static harpe_status open_client(harpe_server_client *client,
-                                const harpe_server_client_options *options, harpe_error *error) {
+const char *harpe_server_client_default(void) {
+    const char *server = getenv("HARPE_SERVER");
+    return server && *server ? server : HARPE_DEFAULT_SERVER;
+}
+
+harpe_status harpe_server_client_open(const harpe_server_client_options *options,
+                                      harpe_server_client *out, harpe_error *error) {
     harpe_status status = harpe_server_url_check("--server", options->server, error);
-    if (status == HARPE_OK) status = read_token(options->token_file, &client->token, error);
+    if (status == HARPE_OK) status = read_token(options->token_file, &out->token, error);
     if (status != HARPE_OK) return status;
     harpe_connection_options how = {.server_url = options->server,
-                                    .token = client->token,
+                                    .token = out->token,
                                     .ca_file = options->ca_file,
                                     .url_name = "--server",
                                     .ca_name = "with --ca-file",
                                     .connect_limit_s = CONNECT_LIMIT_S,
                                     .go_on = harpe_command_goes_on};
-    status = harpe_connection_new(&how, &client->connection, error);
-    if (status == HARPE_OK) client->server = harpe_connection_server(client->connection);
-    client->wants_finished = options->wants_finished;
+    status = harpe_connection_new(&how, &out->connection, error);
+    if (status == HARPE_OK) out->server = harpe_connection_server(out->connection);
     return status;
 }
 
-harpe_status harpe_server_client_open(const harpe_server_client_options *options,
-                                      harpe_server_client **out, harpe_error *error) {
-    harpe_server_client *client = harpe_calloc(1, sizeof *client);
-    if (!client) return harpe_fail_memory(error);
-    harpe_status status = open_client(client, options, error);
-    if (status != HARPE_OK) {
-        harpe_server_client_close(client);
-        return status;
-    }
-    *out = client;
-    return HARPE_OK;
-}
-
 void harpe_server_client_close(harpe_server_client *client) {
-    if (!client) return;
     harpe_connection_free(client->connection);
     if (client->token) explicit_bzero(client->token, strlen(client->token));
     free(client->token);
-    free(client);
 }
 
 /* ---- Requests -------------------------------------------------------------------------------- */
@@ -114,45 +94,4 @@ harpe_status harpe_server_client_request(harpe_server_client *client, const harp
     }
     *answer = value;
     return HARPE_OK;
-}
-
-harpe_status harpe_server_client_call(harpe_server_client *client, const char *method,
-                                      const char *job_id, json_t **answer, harpe_error *error) {
-    harpe_request request = {.method = method,
-                             .path = client->wants_finished ? "/finished/" : "/jobs/",
-                             .segment = job_id};
-    return harpe_server_client_request(client, &request, answer, error);
-}
-
-harpe_status harpe_server_client_list(harpe_server_client *client, const char *query,
-                                      const char *after, size_t offset, size_t limit,
-                                      json_t **answer, harpe_error *error) {
-    harpe_text path = {0};
-    char number[24];
-    (void)snprintf(number, sizeof number, "%zu", offset);
-    harpe_text_printf(&path, "%s?limit=%zu%s&%s=", client->wants_finished ? "/finished" : "/jobs",
-                      limit, query ? query : "", after ? "after" : "offset");
-    harpe_request request = {.path = path.data, .segment = after ? after : number};
-    harpe_status status = path.failed
-                              ? harpe_fail_memory(error)
-                              : harpe_server_client_request(client, &request, answer, error);
-    harpe_text_free(&path);
-    return status;
-}
-
-const char *harpe_server_client_lister(const harpe_server_client *client) {
-    return client->wants_finished ? "harpe jobs finished" : "harpe jobs";
-}
-
-harpe_status harpe_server_client_link(harpe_server_client *client, harpe_text *link,
-                                      harpe_error *error) {
-    char *of_machine = client->token ? NULL : harpe_token_of_machine(client->server);
-    const char *token = client->token ? client->token : of_machine;
-    harpe_text_printf(link, "%s/", client->server);
-    if (token) {
-        harpe_text_printf(link, "#token=");
-        harpe_url_append(link, token);
-    }
-    free(of_machine);
-    return link->failed ? harpe_fail_memory(error) : HARPE_OK;
 }

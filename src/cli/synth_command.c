@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/commands.h"
+#include "cli/gpu_names.h"
 #include "plan/profile_csv.h"
 
 #define STAGES_MAX 4096
@@ -147,17 +148,6 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     }
 }
 
-/* Adds the models' names to --help. */
-static char *extend_help(int key, const char *text, void *input) {
-    (void)input;
-    if (key != ARGP_KEY_HELP_EXTRA) return (char *)text;
-    harpe_text help = {0};
-    harpe_text_printf(&help, "GPU models:");
-    for (const char *const *model = harpe_synth_gpu_models(); *model; model++)
-        harpe_text_printf(&help, " %s", *model);
-    return help.data; /* argp frees it */
-}
-
 static const struct argp argument_parser = {
     .options = flags,
     .parser = parse_flag,
@@ -165,7 +155,7 @@ static const struct argp argument_parser = {
            "GPU.\vExamples:\n  harpe synth --stages 8 --output profile.csv\n"
            "  harpe synth --stages 8 --replicas 4 --output gpus.csv\n\nSee also: man "
            "harpe-synth",
-    .help_filter = extend_help,
+    .help_filter = harpe_gpu_models_help,
 };
 
 /* ---- Output ---------------------------------------------------------------------------------- */

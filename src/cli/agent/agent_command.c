@@ -642,13 +642,6 @@ static const harpe_command subcommands[] = {
 };
 enum { SUBCOMMAND_COUNT = sizeof subcommands / sizeof subcommands[0] };
 
-static int run_subcommand(const harpe_command *command, int argc, char **argv) {
-    char full_name[64];
-    snprintf(full_name, sizeof full_name, "harpe agent %s", command->name);
-    argv[1] = full_name;
-    return command->run(argc - 1, argv + 1);
-}
-
 /* Finds the program of the agent: beside this program in a build folder, or at the place of
  * installation. The caller frees the path. */
 static char *find_program(harpe_error *error) {
@@ -688,8 +681,8 @@ static int become_agent(char **argv) {
 }
 
 int harpe_agent_command(int argc, char **argv) {
-    for (size_t i = 0; argc > 1 && i < SUBCOMMAND_COUNT; i++)
-        if (strcmp(subcommands[i].name, argv[1]) == 0)
-            return run_subcommand(&subcommands[i], argc, argv);
-    return become_agent(argv);
+    int code = argc > 1 ? harpe_command_dispatch(subcommands, SUBCOMMAND_COUNT, "harpe agent",
+                                                 argc - 1, argv + 1)
+                        : -1;
+    return code < 0 ? become_agent(argv) : code;
 }

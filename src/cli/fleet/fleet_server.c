@@ -36,7 +36,7 @@ typedef enum fleet_shape {
 /* An option that becomes a member of a request's body, or a parameter of its query. A NULL member
  * stays in the program. */
 typedef struct fleet_option {
-    const char *flag, *member;
+    const char *member;
     fleet_shape shape;
     double minimum, maximum;
 } fleet_option;
@@ -229,27 +229,27 @@ static harpe_status read_prices(const char *source, const char *ca_file, harpe_p
 #define BIT(option) (1U << FLEET_##option)
 
 static const fleet_option fleet_options[OPTION_COUNT] = {
-    [FLEET_GROUP] = {"group", "group", SHAPE_TEXT, 0, 0},
-    [FLEET_MARGIN] = {"margin", "margin", SHAPE_NUMBER, 0, 0.99},
-    [FLEET_OVERHEAD] = {"overhead", "overhead", SHAPE_NUMBER, 1, 10},
-    [FLEET_PARENT] = {"parent", "parent", SHAPE_TEXT, 0, 0},
-    [FLEET_WEIGHT] = {"weight", "weight", SHAPE_NUMBER, 0, 1e12},
-    [FLEET_MAX_SLOWDOWN] = {"max-slowdown", "max_slowdown", SHAPE_NUMBER, 1, 1e9},
-    [FLEET_PRIORITY] = {"priority", "priority", SHAPE_NUMBER, -1e6, 1e6},
-    [FLEET_WATTS] = {"watts", "watts", SHAPE_NUMBER, 0, 1e12},
-    [FLEET_SHARE] = {"share", "share", SHAPE_NUMBER, 0, 1},
-    [FLEET_FOR] = {"for", "duration_s", SHAPE_NUMBER, 1, 1e9},
-    [FLEET_FROM] = {"from", "from", SHAPE_TEXT, 0, 1e11},
-    [FLEET_NOTICE] = {"notice", "notice_s", SHAPE_NUMBER, 0, 1e9},
-    [FLEET_RAMP] = {"ramp", "ramp_s", SHAPE_NUMBER, 0, 1e7},
-    [FLEET_NOTE] = {"note", "note", SHAPE_TEXT, 0, 0},
-    [FLEET_EXCEED] = {"exceed-slowdown", "may_exceed_slowdown", SHAPE_SWITCH, 0, 0},
-    [FLEET_CURRENCY] = {"currency", "currency", SHAPE_TEXT, 0, 0},
-    [FLEET_CARBON_PRICE] = {"carbon-price", "carbon_per_kg", SHAPE_NUMBER, 0, 1e6},
-    [FLEET_TIME_VALUE] = {"time-value", "value_per_s", SHAPE_NUMBER, 1e-9, 1e6},
-    [FLEET_LIMIT] = {"limit", "limit", SHAPE_NUMBER, 0, 10000},
-    [FLEET_EVERY] = {"every", NULL, SHAPE_NUMBER, 1, 1e6},
-    [FLEET_FEED_CA_FILE] = {"feed-ca-file", NULL, SHAPE_TEXT, 0, 0},
+    [FLEET_GROUP] = {"group", SHAPE_TEXT, 0, 0},
+    [FLEET_MARGIN] = {"margin", SHAPE_NUMBER, 0, 0.99},
+    [FLEET_OVERHEAD] = {"overhead", SHAPE_NUMBER, 1, 10},
+    [FLEET_PARENT] = {"parent", SHAPE_TEXT, 0, 0},
+    [FLEET_WEIGHT] = {"weight", SHAPE_NUMBER, 0, 1e12},
+    [FLEET_MAX_SLOWDOWN] = {"max_slowdown", SHAPE_NUMBER, 1, 1e9},
+    [FLEET_PRIORITY] = {"priority", SHAPE_NUMBER, -1e6, 1e6},
+    [FLEET_WATTS] = {"watts", SHAPE_NUMBER, 0, 1e12},
+    [FLEET_SHARE] = {"share", SHAPE_NUMBER, 0, 1},
+    [FLEET_FOR] = {"duration_s", SHAPE_NUMBER, 1, 1e9},
+    [FLEET_FROM] = {"from", SHAPE_TEXT, 0, 1e11},
+    [FLEET_NOTICE] = {"notice_s", SHAPE_NUMBER, 0, 1e9},
+    [FLEET_RAMP] = {"ramp_s", SHAPE_NUMBER, 0, 1e7},
+    [FLEET_NOTE] = {"note", SHAPE_TEXT, 0, 0},
+    [FLEET_EXCEED] = {"may_exceed_slowdown", SHAPE_SWITCH, 0, 0},
+    [FLEET_CURRENCY] = {"currency", SHAPE_TEXT, 0, 0},
+    [FLEET_CARBON_PRICE] = {"carbon_per_kg", SHAPE_NUMBER, 0, 1e6},
+    [FLEET_TIME_VALUE] = {"value_per_s", SHAPE_NUMBER, 1e-9, 1e6},
+    [FLEET_LIMIT] = {"limit", SHAPE_NUMBER, 0, 10000},
+    [FLEET_EVERY] = {NULL, SHAPE_NUMBER, 1, 1e6},
+    [FLEET_FEED_CA_FILE] = {NULL, SHAPE_TEXT, 0, 0},
 };
 
 enum {
@@ -286,6 +286,48 @@ static const fleet_action fleet_actions[] = {
     {"prices", "set", {SOURCE}, OF_PRICES | BIT(FROM), 0, "PUT", "/fleet/prices"},
     {"prices", "remove", {NULL}, 0, 0, "DELETE", "/fleet/prices"},
     {"audit", NULL, {NULL}, BIT(LIMIT), 0, "GET", "/fleet/audit"},
+    {0},
+};
+
+enum { FLAG_OPTION = 256, FLAG_SERVER = 400, FLAG_TOKEN_FILE, FLAG_CA_FILE };
+#define OPTION(name) (FLAG_OPTION + FLEET_##name)
+
+static const struct argp_option flags[] = {
+    {"group", OPTION(GROUP), "NAME", 0, "The group (default: the whole fleet)", 1},
+    {"margin", OPTION(MARGIN), "SHARE", 0, "budget set: share of the watts that stays unused", 1},
+    {"overhead", OPTION(OVERHEAD), "FACTOR", 0,
+     "budget set: watts of the budget for each watt of a GPU (1 to 10)", 1},
+    {"parent", OPTION(PARENT), "NAME", 0, "group set: the group around it", 1},
+    {"weight", OPTION(WEIGHT), "N", 0, "job set: how much its time is worth", 1},
+    {"max-slowdown", OPTION(MAX_SLOWDOWN), "FACTOR", 0,
+     "job set: the largest slowdown that it accepts (1 or more)", 1},
+    {"priority", OPTION(PRIORITY), "N", 0, "job set: its priority", 1},
+    {"watts", OPTION(WATTS), "W", 0, "event add: so many watts less", 2},
+    {"share", OPTION(SHARE), "SHARE", 0, "event add: this share of the budget less (0 to 1)", 2},
+    {"for", OPTION(FOR), "SECONDS", 0, "event add: how long", 2},
+    {"from", OPTION(FROM), "TIME", 0,
+     "event add, prices set: from when: seconds since 1970, or +SECONDS from now (default: now)",
+     2},
+    {"notice", OPTION(NOTICE), "SECONDS", 0, "event add: begin to lower so long before it", 2},
+    {"ramp", OPTION(RAMP), "SECONDS", 0, "event add: come back in this time", 2},
+    {"note", OPTION(NOTE), "TEXT", 0, "event add: a text for people", 2},
+    {"exceed-slowdown", OPTION(EXCEED), NULL, 0, "event add: jobs may get slower than they accept",
+     2},
+    {"currency", OPTION(CURRENCY), "NAME", 0, "prices: the currency, such as EUR", 3},
+    {"carbon-price", OPTION(CARBON_PRICE), "N", 0, "prices: cost of 1 kg of carbon dioxide", 3},
+    {"time-value", OPTION(TIME_VALUE), "N", 0,
+     "prices: what a second of a job of weight 1 is worth", 3},
+    {"every", OPTION(EVERY), "SECONDS", 0,
+     "prices set: keep running, and read the prices again after so many seconds", 3},
+    {"feed-ca-file", OPTION(FEED_CA_FILE), "FILE", 0,
+     "prices set: trust these certificate authorities (PEM) for the URL of the prices", 3},
+    {"limit", OPTION(LIMIT), "N", 0, "audit: at most so many records (100)", 4},
+    {"server", FLAG_SERVER, "URL", 0, "The server (HARPE_SERVER, else " HARPE_DEFAULT_SERVER ")",
+     5},
+    {"token-file", FLAG_TOKEN_FILE, "FILE", 0,
+     "File whose first line is the server's bearer token (HARPE_TOKEN)", 5},
+    {"ca-file", FLAG_CA_FILE, "FILE", 0, "Trust these certificate authorities (PEM)", 5},
+    {"json", 'j', NULL, 0, "Print the server's answer as JSON", 6},
     {0},
 };
 
@@ -366,7 +408,8 @@ static harpe_status add_option(json_t *body, int option, const fleet_values *val
     } else if (what->shape == SHAPE_TEXT) {
         value = json_string(values->texts[option]);
         if (!value)
-            return harpe_fail(error, HARPE_INVALID_ARGUMENT, "--%s: is not UTF-8", what->flag);
+            return harpe_fail(error, HARPE_INVALID_ARGUMENT, "--%s: is not UTF-8",
+                              harpe_flag_name(flags, FLAG_OPTION + option));
     } else {
         value = what->shape == SHAPE_SWITCH ? json_true() : json_real(values->numbers[option]);
     }
@@ -396,7 +439,6 @@ static harpe_status make_body(const fleet_action *action, const fleet_values *va
     return status;
 }
 
-enum { FLAG_OPTION = 256, FLAG_SERVER = 400, FLAG_TOKEN_FILE, FLAG_CA_FILE };
 enum { GIVEN_MAX = 1 + WORDS_MAX };
 
 typedef struct server_arguments {
@@ -411,47 +453,6 @@ typedef struct server_arguments {
 } server_arguments;
 
 /* ---- Flags ----------------------------------------------------------------------------------- */
-
-#define OPTION(name) (FLAG_OPTION + FLEET_##name)
-
-static const struct argp_option flags[] = {
-    {"group", OPTION(GROUP), "NAME", 0, "The group (default: the whole fleet)", 1},
-    {"margin", OPTION(MARGIN), "SHARE", 0, "budget set: share of the watts that stays unused", 1},
-    {"overhead", OPTION(OVERHEAD), "FACTOR", 0,
-     "budget set: watts of the budget for each watt of a GPU (1 to 10)", 1},
-    {"parent", OPTION(PARENT), "NAME", 0, "group set: the group around it", 1},
-    {"weight", OPTION(WEIGHT), "N", 0, "job set: how much its time is worth", 1},
-    {"max-slowdown", OPTION(MAX_SLOWDOWN), "FACTOR", 0,
-     "job set: the largest slowdown that it accepts (1 or more)", 1},
-    {"priority", OPTION(PRIORITY), "N", 0, "job set: its priority", 1},
-    {"watts", OPTION(WATTS), "W", 0, "event add: so many watts less", 2},
-    {"share", OPTION(SHARE), "SHARE", 0, "event add: this share of the budget less (0 to 1)", 2},
-    {"for", OPTION(FOR), "SECONDS", 0, "event add: how long", 2},
-    {"from", OPTION(FROM), "TIME", 0,
-     "event add, prices set: from when: seconds since 1970, or +SECONDS from now (default: now)",
-     2},
-    {"notice", OPTION(NOTICE), "SECONDS", 0, "event add: begin to lower so long before it", 2},
-    {"ramp", OPTION(RAMP), "SECONDS", 0, "event add: come back in this time", 2},
-    {"note", OPTION(NOTE), "TEXT", 0, "event add: a text for people", 2},
-    {"exceed-slowdown", OPTION(EXCEED), NULL, 0, "event add: jobs may get slower than they accept",
-     2},
-    {"currency", OPTION(CURRENCY), "NAME", 0, "prices: the currency, such as EUR", 3},
-    {"carbon-price", OPTION(CARBON_PRICE), "N", 0, "prices: cost of 1 kg of carbon dioxide", 3},
-    {"time-value", OPTION(TIME_VALUE), "N", 0,
-     "prices: what a second of a job of weight 1 is worth", 3},
-    {"every", OPTION(EVERY), "SECONDS", 0,
-     "prices set: keep running, and read the prices again after so many seconds", 3},
-    {"feed-ca-file", OPTION(FEED_CA_FILE), "FILE", 0,
-     "prices set: trust these certificate authorities (PEM) for the URL of the prices", 3},
-    {"limit", OPTION(LIMIT), "N", 0, "audit: at most so many records (100)", 4},
-    {"server", FLAG_SERVER, "URL", 0, "The server (HARPE_SERVER, else " HARPE_DEFAULT_SERVER ")",
-     5},
-    {"token-file", FLAG_TOKEN_FILE, "FILE", 0,
-     "File whose first line is the server's bearer token (HARPE_TOKEN)", 5},
-    {"ca-file", FLAG_CA_FILE, "FILE", 0, "Trust these certificate authorities (PEM)", 5},
-    {"json", 'j', NULL, 0, "Print the server's answer as JSON", 6},
-    {0},
-};
 
 static int word_count(const fleet_action *action) {
     int count = 0;
@@ -490,7 +491,8 @@ static void check_options(const server_arguments *arguments, const struct argp_s
     for (int i = 0; i < OPTION_COUNT; i++) {
         if (!values->is_given[i]) continue;
         if (!(action->options & 1U << i))
-            harpe_flag_fail(state, "--%s is not for %s%s%s", fleet_options[i].flag, action->noun,
+            harpe_flag_fail(state, "--%s is not for %s%s%s",
+                            harpe_flag_name(flags, FLAG_OPTION + i), action->noun,
                             action->verb ? " " : "", action->verb ? action->verb : "");
         has_needed = has_needed || action->needs & 1U << i;
     }
@@ -507,14 +509,15 @@ static void check_options(const server_arguments *arguments, const struct argp_s
         harpe_flag_fail(state, "--every prints no answers, so --json cannot be given with it");
     for (int i = 0; i < OPTION_COUNT && !has_needed; i++)
         if (action->needs & 1U << i)
-            harpe_flag_fail(state, "an option is missing, such as --%s", fleet_options[i].flag);
+            harpe_flag_fail(state, "an option is missing, such as --%s",
+                            harpe_flag_name(flags, FLAG_OPTION + i));
 }
 
 static void read_option(server_arguments *arguments, const struct argp_state *state, int option,
                         const char *argument) {
     const fleet_option *what = &fleet_options[option];
     char flag[40];
-    (void)snprintf(flag, sizeof flag, "--%s", what->flag);
+    (void)snprintf(flag, sizeof flag, "--%s", harpe_flag_name(flags, FLAG_OPTION + option));
     arguments->values.is_given[option] = true;
     arguments->values.texts[option] = argument;
     if (what->shape == SHAPE_NUMBER)
@@ -705,21 +708,19 @@ int harpe_fleet_server_command(int argc, char **argv) {
                "See also: man "
                "harpe-fleet",
     };
-    const char *server = getenv("HARPE_SERVER");
     server_arguments arguments = {.noun = strrchr(argv[0], ' ') + 1,
-                                  .client.server =
-                                      server && *server ? server : HARPE_DEFAULT_SERVER};
+                                  .client.server = harpe_server_client_default()};
     harpe_error error;
-    harpe_server_client *client = NULL;
+    harpe_server_client client = {0};
     harpe_terminal_progress terminal;
     int exit_code = HARPE_EXIT_OK;
     argp_parse(&parser, argc, argv, 0, NULL, &arguments);
     (void)harpe_terminal_progress_start(&terminal, true);
     harpe_status status = harpe_server_client_open(&arguments.client, &client, &error);
     if (status == HARPE_OK && arguments.values.is_given[FLEET_EVERY])
-        status = keep_asking(&arguments, client, &error);
+        status = keep_asking(&arguments, &client, &error);
     else if (status == HARPE_OK)
-        status = ask_once(&arguments, client, &exit_code, &error);
-    harpe_server_client_close(client);
+        status = ask_once(&arguments, &client, &exit_code, &error);
+    harpe_server_client_close(&client);
     return status == HARPE_OK ? exit_code : harpe_command_fail("fleet", &error);
 }

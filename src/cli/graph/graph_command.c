@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/commands.h"
+#include "cli/gpu_names.h"
 #include "trace/kineto.h"
 #include "trace/trace_file.h"
 #include "trace/trace_graph.h"
@@ -138,17 +139,6 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     }
 }
 
-/* Adds the models' names to --help. */
-static char *extend_help(int key, const char *text, void *input) {
-    (void)input;
-    if (key != ARGP_KEY_HELP_EXTRA) return (char *)text;
-    harpe_text help = {0};
-    harpe_text_printf(&help, "GPU models:");
-    for (const char *const *model = harpe_synth_gpu_models(); *model; model++)
-        harpe_text_printf(&help, " %s", *model);
-    return help.data; /* argp frees it */
-}
-
 static const struct argp argument_parser = {
     .options = flags,
     .parser = parse_flag,
@@ -158,7 +148,7 @@ static const struct argp argument_parser = {
         "each rank: traces of PyTorch's profiler (Kineto) or MLCommons Chakra execution "
         "traces.\vExample:\n  harpe graph import rank*.json --gpu A100 --output job.json\n  harpe "
         "plan --graph job.json --output-dir plans\n\nSee also: man harpe-graph",
-    .help_filter = extend_help,
+    .help_filter = harpe_gpu_models_help,
 };
 
 /* ---- Output ---------------------------------------------------------------------------------- */

@@ -14,6 +14,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/machine_token.h"
 #include "base/terminal_progress.h"
 #include "base/wait.h"
 #include "cli/command.h"
@@ -24,7 +25,8 @@
 /* Set `client`, and `query` and `limit` if needed, and leave the other members 0. */
 typedef struct job_pages {
     harpe_server_client *client;
-    const char *query; /* see harpe_server_client_list; NULL: none */
+    bool is_finished;  /* final reports of evicted jobs, instead of jobs */
+    const char *query; /* a part of the URL's query that sorts and searches; NULL: none */
     size_t limit;      /* the most jobs of all pages together; 0: any number */
     json_t *answer;    /* the current page; the caller releases the last one */
     char after[128];   /* the place where the next page begins; "": not known */
@@ -71,6 +73,21 @@ static harpe_status look_ahead(job_pages *pages, size_t count, harpe_error *erro
     return HARPE_OK;
 }
 
+/* Asks for at most `limit` jobs after those that were shown. */
+static harpe_status ask_page(job_pages *pages, size_t limit, harpe_error *error) {
+    harpe_text path = {0};
+    char number[24];
+    (void)snprintf(number, sizeof number, "%zu", pages->shown);
+    harpe_text_printf(&path, "%s?limit=%zu%s&%s=", pages->is_finished ? "/finished" : "/jobs",
+                      limit, pages->query ? pages->query : "", *pages->after ? "after" : "offset");
+    harpe_request request = {.path = path.data, .segment = *pages->after ? pages->after : number};
+    harpe_status status =
+        path.failed ? harpe_fail_memory(error)
+                    : harpe_server_client_request(pages->client, &request, &pages->answer, error);
+    harpe_text_free(&path);
+    return status;
+}
+
 /* Gets the jobs of the next page, newest first. Each is an object with a "job_id". `*jobs` becomes
  * NULL after the last page. The jobs are valid until the next call. A server without jobs has one
  * empty page. */
@@ -80,9 +97,7 @@ static harpe_status next_page(job_pages *pages, const json_t **jobs, harpe_error
     *jobs = NULL;
     if (pages->is_over) return HARPE_OK;
     size_t left = pages->limit > 0 ? pages->limit - pages->shown : PAGE_JOBS;
-    harpe_status status = harpe_server_client_list(
-        pages->client, pages->query, *pages->after ? pages->after : NULL, pages->shown,
-        left < PAGE_JOBS ? left : PAGE_JOBS, &pages->answer, error);
+    harpe_status status = ask_page(pages, left < PAGE_JOBS ? left : PAGE_JOBS, error);
     if (status != HARPE_OK) return status;
     *jobs = json_object_get(pages->answer, "jobs");
     if (!is_list(*jobs))
@@ -187,9 +202,9 @@ static harpe_status tell_found(search *self, const char *lister, char **found, h
  * form `id` may be. The caller frees `*found` with free(). Returns HARPE_NOT_FOUND if there is no
  * such job; the message names a similar id. Returns HARPE_INVALID_ARGUMENT if there are several
  * such jobs. */
-static harpe_status find_job(harpe_server_client *client, const char *id, char **found,
-                             harpe_error *error) {
-    job_pages pages = {.client = client};
+static harpe_status find_job(harpe_server_client *client, bool is_finished, const char *id,
+                             char **found, harpe_error *error) {
+    job_pages pages = {.client = client, .is_finished = is_finished};
     search self = {.id = id};
     const json_t *jobs;
     harpe_status status;
@@ -198,7 +213,8 @@ static harpe_status find_job(harpe_server_client *client, const char *id, char *
         if (status == HARPE_OK && jobs) status = search_page(&self, jobs, error);
     } while (status == HARPE_OK && jobs && !self.is_exact);
     if (status == HARPE_OK)
-        status = tell_found(&self, harpe_server_client_lister(client), found, error);
+        status =
+            tell_found(&self, is_finished ? "harpe jobs finished" : "harpe jobs", found, error);
     json_decref(pages.answer);
     free(self.match);
     free(self.fitting);
@@ -293,10 +309,7 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
             harpe_flag_fail(state, "unexpected argument '%s'", argument);
         }
         return 0;
-    case ARGP_KEY_END:
-        check_usage(arguments, state);
-        arguments->client.wants_finished = arguments->action == ACTION_FINISHED;
-        return 0;
+    case ARGP_KEY_END: check_usage(arguments, state); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -357,17 +370,29 @@ static harpe_status list(const jobs_arguments *arguments, harpe_server_client *c
         harpe_text_printf(&query, "&search=");
         harpe_url_append(&query, arguments->search ? arguments->search : "");
     }
-    job_pages pages = {.client = client, .query = query.data, .limit = (size_t)arguments->limit};
+    job_pages pages = {.client = client,
+                       .is_finished = arguments->action == ACTION_FINISHED,
+                       .query = query.data,
+                       .limit = (size_t)arguments->limit};
     harpe_status status =
         query.failed ? harpe_fail_memory(error) : print_pages(arguments, pages, error);
     harpe_text_free(&query);
     return status;
 }
 
+/* Sends a request about one job. Returns HARPE_NOT_FOUND if the server does not have the job, or no
+ * longer has it, and HARPE_UNAVAILABLE if no answer came or the server has failed. */
+static harpe_status call(harpe_server_client *client, const char *method, const char *path,
+                         const char *id, json_t **answer, harpe_error *error) {
+    harpe_request request = {.method = method, .path = path, .segment = id};
+    return harpe_server_client_request(client, &request, answer, error);
+}
+
 static harpe_status show(const jobs_arguments *arguments, harpe_server_client *client,
                          const char *id, harpe_error *error) {
     json_t *job;
-    harpe_status status = harpe_server_client_call(client, "GET", id, &job, error);
+    const char *path = arguments->action == ACTION_FINISHED ? "/finished/" : "/jobs/";
+    harpe_status status = call(client, "GET", path, id, &job, error);
     if (status != HARPE_OK) return status;
     if (arguments->json) return harpe_command_print_json(job, error);
     harpe_text text = {0};
@@ -392,7 +417,7 @@ static harpe_status evict(const jobs_arguments *arguments, harpe_server_client *
     if (!arguments->yes && isatty(STDIN_FILENO) && !is_confirmed(id))
         return harpe_fail(error, HARPE_PERMISSION_DENIED, "not confirmed; %s stays", id);
     json_t *answer;
-    harpe_status status = harpe_server_client_call(client, "DELETE", id, &answer, error);
+    harpe_status status = call(client, "DELETE", "/jobs/", id, &answer, error);
     if (status != HARPE_OK) return status;
     json_decref(answer);
     if (arguments->json)
@@ -490,7 +515,7 @@ static harpe_status follow(watching *watch, harpe_server_client *client, const c
                            harpe_error *error) {
     do {
         json_t *job;
-        harpe_status status = harpe_server_client_call(client, "GET", id, &job, error);
+        harpe_status status = call(client, "GET", "/jobs/", id, &job, error);
         if (status == HARPE_OK) {
             status = show_progress(watch, job, error);
             bool ends = status == HARPE_OK && is_over(watch, job, &status, error);
@@ -521,10 +546,25 @@ static harpe_status watch(const jobs_arguments *arguments, harpe_server_client *
     return status;
 }
 
+/* Appends the address of the dashboard, for a browser. It ends in "#token=TOKEN" if the client has
+ * a token. Browsers do not send the part after "#". */
+static harpe_status append_link(const harpe_server_client *client, harpe_text *link,
+                                harpe_error *error) {
+    char *of_machine = client->token ? NULL : harpe_token_of_machine(client->server);
+    const char *token = client->token ? client->token : of_machine;
+    harpe_text_printf(link, "%s/", client->server);
+    if (token) {
+        harpe_text_printf(link, "#token=");
+        harpe_url_append(link, token);
+    }
+    free(of_machine);
+    return link->failed ? harpe_fail_memory(error) : HARPE_OK;
+}
+
 static harpe_status print_link(const jobs_arguments *arguments, harpe_server_client *client,
                                harpe_error *error) {
     harpe_text link = {0};
-    harpe_status status = harpe_server_client_link(client, &link, error);
+    harpe_status status = append_link(client, &link, error);
     if (status == HARPE_OK && arguments->json)
         status = harpe_command_print_json(json_pack("{s:s}", "link", link.data), error);
     else if (status == HARPE_OK)
@@ -542,7 +582,8 @@ static harpe_status run(const jobs_arguments *arguments, harpe_server_client *cl
         return list(arguments, client, error);
     if (arguments->action == ACTION_LINK) return print_link(arguments, client, error);
     char *id = NULL;
-    harpe_status status = find_job(client, arguments->id, &id, error);
+    harpe_status status =
+        find_job(client, arguments->action == ACTION_FINISHED, arguments->id, &id, error);
     if (status != HARPE_OK) return status;
     if (arguments->action == ACTION_SHOW || arguments->action == ACTION_FINISHED)
         status = show(arguments, client, id, error);
@@ -567,13 +608,12 @@ int harpe_jobs_command(int argc, char **argv) {
             "2026-01-31\n\n"
             "See also: man harpe-jobs",
     };
-    const char *server = getenv("HARPE_SERVER");
-    jobs_arguments arguments = {.client.server = server && *server ? server : HARPE_DEFAULT_SERVER};
-    harpe_server_client *client = NULL;
+    jobs_arguments arguments = {.client.server = harpe_server_client_default()};
+    harpe_server_client client = {0};
     harpe_error error;
     argp_parse(&parser, argc, argv, 0, NULL, &arguments);
     harpe_status status = harpe_server_client_open(&arguments.client, &client, &error);
-    if (status == HARPE_OK) status = run(&arguments, client, &error);
-    harpe_server_client_close(client);
+    if (status == HARPE_OK) status = run(&arguments, &client, &error);
+    harpe_server_client_close(&client);
     return status != HARPE_OK ? harpe_command_fail("jobs", &error) : HARPE_EXIT_OK;
 }

@@ -424,13 +424,7 @@ int harpe_power_limit_command(int argc, char **argv) {
     }
     if (strcmp(name, HARPE_GUARD_ARGUMENT) == 0)
         return harpe_power_limit_guard_main(argc - 1, argv + 1);
-    for (size_t i = 0; i < SUBCOMMAND_COUNT; i++) {
-        if (strcmp(subcommands[i].name, name) == 0) {
-            char full_name[64];
-            snprintf(full_name, sizeof full_name, "harpe power-limit %s", name);
-            argv[1] = full_name;
-            return subcommands[i].run(argc - 1, argv + 1);
-        }
-    }
-    return unknown_subcommand(name);
+    int code = harpe_command_dispatch(subcommands, SUBCOMMAND_COUNT, "harpe power-limit", argc - 1,
+                                      argv + 1);
+    return code < 0 ? unknown_subcommand(name) : code;
 }

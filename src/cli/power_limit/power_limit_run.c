@@ -94,17 +94,10 @@ static double read_hold(const struct argp_state *state, const char *argument) {
     return harpe_flag_double_above(state, "--hold", argument, 0, 1e9);
 }
 
-/* Returns the name of the flag, such as "group"; NULL: `key` is no flag that needs a server. */
-static const char *flag_that_needs_server(int key) {
-    for (const struct argp_option *flag = fleet_table; flag->name || flag->doc; flag++)
-        if (flag->key == key && key > FLAG_SERVER) return flag->name;
-    return NULL;
-}
-
 static error_t parse_fleet_flag(int key, char *argument, struct argp_state *state) {
     member_flags *flags = state->input;
     harpe_power_limit_fleet *fleet = &flags->fleet;
-    const char *own = flag_that_needs_server(key);
+    const char *own = key > FLAG_SERVER ? harpe_flag_name(fleet_table, key) : NULL;
     if (own) flags->own = own;
     switch (key) {
     case ARGP_KEY_INIT: initialise(flags); return 0;
