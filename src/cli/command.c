@@ -8,7 +8,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -19,7 +18,6 @@
 #include "base/error.h"
 #include "base/number.h"
 #include "base/terminal_progress.h"
-#include "base/text.h"
 
 /* More digits would only show binary rounding. */
 #define JSON_DIGITS 15

@@ -4,6 +4,8 @@
 #ifndef HARPE_CLI_COMMANDS_H
 #define HARPE_CLI_COMMANDS_H
 
+#include "cli/command.h"
+
 int harpe_plan_command(int argc, char **argv);
 int harpe_choose_command(int argc, char **argv);
 int harpe_evaluate_command(int argc, char **argv);
@@ -20,6 +22,8 @@ int harpe_jobs_command(int argc, char **argv);
 int harpe_store_command(int argc, char **argv);
 int harpe_run_command(int argc, char **argv);
 int harpe_profile_command(int argc, char **argv);
+int harpe_profile_p2p_command(int argc, char **argv);    /* harpe profile p2p */
+int harpe_profile_switch_command(int argc, char **argv); /* harpe profile switch */
 int harpe_train_sim_command(int argc, char **argv);
 
 #endif

@@ -4,17 +4,12 @@
  * report says what a figure is compared with and how certain it is. */
 #include "cli/job_report.h"
 
-#include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/format.h"
-#include "base/number_print.h"
-#include "base/text.h"
 
 /* ---- Fields ---------------------------------------------------------------------------------- */
 
@@ -39,8 +34,6 @@ static const char *phase_of(const json_t *figures) {
 }
 
 /* ---- Numbers --------------------------------------------------------------------------------- */
-
-static bool is_significant(double value, double uncertainty) { return fabs(value) > uncertainty; }
 
 static int place_of(double value, int digits) {
     return digits - 1 - (int)floor(log10(value) + 1e-9);
@@ -75,7 +68,7 @@ static void print_share(char *into, size_t size, double value, double uncertaint
     harpe_text text = {0};
     if (!isfinite(uncertainty) || !(uncertainty > 0) || !(whole > 0))
         harpe_text_printf(&text, "not known yet");
-    else if (!is_significant(value, uncertainty))
+    else if (!(fabs(value) > uncertainty))
         harpe_text_printf(&text, "within noise");
     else
         append_within(&text, value / whole, uncertainty / whole, (harpe_unit){"%", 100});
@@ -188,8 +181,7 @@ static void append_one_clock(const json_t *figures, harpe_text *text) {
                       100 * against_one_clock(figures));
 }
 
-static void append_savings(const json_t *job, harpe_text *text) {
-    const json_t *figures = json_object_get(job, "figures");
+static void append_savings(const json_t *figures, harpe_text *text) {
     const json_t *saved = json_object_get(figures, "saved");
     if (json_is_object(saved)) {
         append_estimate(text, "saved:", number_of(saved, "energy"),
@@ -201,15 +193,6 @@ static void append_savings(const json_t *job, harpe_text *text) {
     } else if (number_of(figures, "energy") > 0) {
         harpe_text_printf(text, "  saved:      no baseline measured\n");
     }
-}
-
-void harpe_job_figures_lines(const json_t *job, harpe_text *text) {
-    const json_t *figures = json_object_get(job, "figures");
-    if (!figures) return;
-    append_plan(figures, text);
-    append_one_clock(figures, text);
-    append_used(figures, text);
-    append_savings(job, text);
 }
 
 void harpe_job_figures_progress(const json_t *job, harpe_text *text) {
@@ -361,7 +344,14 @@ void harpe_job_report_conduct(const json_t *job, harpe_text *text) {
 }
 
 void harpe_job_report_lines(const json_t *job, harpe_text *text) {
-    const json_t *report = json_object_get(job, "report");
+    const json_t *figures = json_object_get(job, "figures"),
+                 *report = json_object_get(job, "report");
+    if (figures) {
+        append_plan(figures, text);
+        append_one_clock(figures, text);
+        append_used(figures, text);
+        append_savings(figures, text);
+    }
     if (!json_is_object(report)) return;
     append_baseline(text, report);
     harpe_job_report_conduct(job, text);

@@ -14,14 +14,12 @@
  * saves against one clock for all GPUs. */
 enum { HARPE_JOB_CELLS = 6, HARPE_JOB_CELL_SIZE = HARPE_NUMBER_SIZE };
 void harpe_job_figures_cells(const json_t *job, char cells[HARPE_JOB_CELLS][HARPE_JOB_CELL_SIZE]);
-/* Appends the lines with figures to the page of one job. */
-void harpe_job_figures_lines(const json_t *job, harpe_text *text);
 /* Appends the text after the state in a line of progress, such as ", plan 3, 677.0 W, saved 13.9 %
  * +- 0.1 %". */
 void harpe_job_figures_progress(const json_t *job, harpe_text *text);
 
-/* Appends all lines of the report to the page of one job. Appends none if the server sends no
- * report. */
+/* Appends the lines with figures, and those of the report, to the page of one job. Appends none of
+ * those that the server does not send. */
 void harpe_job_report_lines(const json_t *job, harpe_text *text);
 /* Does the same with only the lines about rounds and steps. */
 void harpe_job_report_conduct(const json_t *job, harpe_text *text);

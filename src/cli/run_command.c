@@ -4,19 +4,14 @@
  * the command's own. The adapters and the import hook are in python/harpe/_run. */
 #include <errno.h>
 #include <glob.h>
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/file_internal.h"
 #include "base/process.h"
-#include "base/text.h"
 #include "base/trust.h"
-#include "cli/command.h"
 #include "cli/commands.h"
 
 /* The directory inside the Python package, and the file that Python imports when it starts. */

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe serve`: collects settings from environment, file and flags, and runs the server of
  * src/server in the foreground. Log lines go to standard error, or to the file of log_file. */
-#include <jansson.h>
 #include <limits.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,7 +12,6 @@
 #include "base/clean.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "cli/command.h"
 #include "cli/commands.h"
 #include "pfo/settings.h"
 #include "pfo/settings_sources.h"

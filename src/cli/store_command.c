@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe store`: backs up, checks and restores the SQLite file in which a coordination server
  * keeps its jobs. This file reads flags and prints; server/store/store_tool.c does the work. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
-#include "cli/command.h"
 #include "cli/commands.h"
 #include "pfo/settings.h"
 #include "pfo/settings_sources.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe synth`: makes a synthetic but physically plausible profile, for people who have none yet.
  * This file reads flags and writes output; the library contains the model. */
-#include <jansson.h>
-#include <stdio.h>
 #include <string.h>
 
 #include <harpe/profile.h>
@@ -10,8 +8,6 @@
 
 #include "base/error.h"
 #include "base/terminal_progress.h"
-#include "base/text.h"
-#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/gpu_names.h"
 #include "plan/profile_csv.h"

@@ -4,10 +4,7 @@
  * the driver if there is no agent and this process has the privilege. `status` and `restore` ask
  * the agent, and print its answers. */
 #include <errno.h>
-#include <jansson.h>
 #include <pwd.h>
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
@@ -16,16 +13,12 @@
 #include <unistd.h>
 
 #include <harpe/frequency_controller.h>
-#include <harpe/gpu.h>
 #include <harpe/power_limit.h>
-#include <harpe/status.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file_internal.h"
-#include "base/text.h"
 #include "base/wait.h"
-#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/gpu_names.h"
 #include "client/controller.h"

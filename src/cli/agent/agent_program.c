@@ -2,7 +2,6 @@
 /* The program `harpe-agent`: the node agent, which `harpe agent` starts, and the processes that it
  * starts. It is a program of its own so that a process of root maps few libraries. Clients of the
  * agent are in the program `harpe`. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

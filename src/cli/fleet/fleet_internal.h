@@ -8,10 +8,9 @@
 /* Exit status for budgets that cannot hold, and for an event that cannot be met. */
 #define HARPE_FLEET_EXIT_INFEASIBLE 3
 
-/* The actions that have words and options of their own. Each gets argv[0] = "harpe fleet ACTION"
- * and returns the exit code: token add|list|remove; status, budget, group, job, load, member,
- * event, prices, audit. */
-int harpe_fleet_token_command(int argc, char **argv);
+/* The actions on a server, which have words and options of their own: status, budget, group, job,
+ * load, member, event, prices, audit. Gets argv[0] = "harpe fleet ACTION"; returns the exit code.
+ */
 int harpe_fleet_server_command(int argc, char **argv);
 
 /* Prints a server's answer for people. `noun` and `method`: of the action and its request. */

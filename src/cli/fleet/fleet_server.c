@@ -6,8 +6,6 @@
  * that only the server can reach. fleet_view.c prints the answers. */
 #include <math.h>
 #include <poll.h>
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -19,13 +17,11 @@
 #include "base/format.h"
 #include "base/number.h"
 #include "base/terminal_progress.h"
-#include "base/text.h"
 #include "cli/command.h"
 #include "cli/fleet/fleet_internal.h"
 #include "cli/server_client.h"
 #include "fleet/moment.h"
 #include "fleet/price_series.h"
-#include "http/client/connection.h"
 
 typedef enum fleet_shape {
     SHAPE_NUMBER,

@@ -2,9 +2,7 @@
 /* Formats the state of a server's fleet. Texts may come from other machines, so their control
  * characters are replaced, and long texts are cut. A JSON member that is missing or null is shown
  * as "-". */
-#include <jansson.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 

@@ -12,7 +12,6 @@
 
 #include "base/error.h"
 #include "base/format.h"
-#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/gpus/gpus_facts.h"
 #include "client/controller_claim.h"

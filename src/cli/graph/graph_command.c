@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe graph import`: makes a graph from the traces of a job. This file reads flags and writes
  * output; src/trace does the work. */
-#include <jansson.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,8 +11,6 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/terminal_progress.h"
-#include "base/text.h"
-#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/gpu_names.h"
 #include "trace/kineto.h"

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -17,7 +16,6 @@
 #include "base/machine_token.h"
 #include "base/terminal_progress.h"
 #include "base/wait.h"
-#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/jobs/jobs_view.h"
 #include "cli/server_client.h"

@@ -5,7 +5,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,12 +48,12 @@ static void append_ago(harpe_text *text, int64_t when_s) {
 }
 
 /* Appends the round. Rounds count from 0; -1 means that the job has had no round yet. */
-static void append_round(harpe_text *text, const json_t *job, int width) {
+static void append_round(harpe_text *text, const json_t *job) {
     int64_t round = number_of(job, "round");
     if (round < 0)
-        harpe_text_printf(text, "%*s", width, "-");
+        harpe_text_printf(text, "-");
     else
-        harpe_text_printf(text, "%*" PRId64, width, round);
+        harpe_text_printf(text, "%" PRId64, round);
 }
 
 /* ---- All jobs -------------------------------------------------------------------------------- */
@@ -171,7 +170,7 @@ static void fill_cells(const harpe_jobs_table *table, const json_t *job, job_cel
                    number_of(job, "ranks_registered"), number_of(job, "world_size"));
     (void)snprintf(cells[WAITING], HARPE_JOB_CELL_SIZE, "%" PRId64,
                    number_of(job, "ranks_waiting"));
-    append_round(&round, job, 0);
+    append_round(&round, job);
     take_text(cells[ROUND], &round);
     harpe_job_figures_cells(job, figures);
     for (int i = 0; i < HARPE_JOB_CELLS; i++)
@@ -348,7 +347,7 @@ void harpe_jobs_view_job(const json_t *job, harpe_text *text) {
                       " tensor\n  round:      ",
                       number_of(job, "pp_degree"), number_of(job, "dp_degree"),
                       number_of(job, "tp_degree"));
-    append_round(text, job, 0);
+    append_round(text, job);
     harpe_text_printf(text, "%s\n",
                       json_is_true(json_object_get(job, "scheduler_is_finished"))
                           ? " (the scheduler is finished)"
@@ -358,7 +357,6 @@ void harpe_jobs_view_job(const json_t *job, harpe_text *text) {
                       " reported, of %" PRId64 "\n",
                       number_of(job, "ranks_registered"), number_of(job, "ranks_waiting"),
                       number_of(job, "ranks_reported"), world_size);
-    harpe_job_figures_lines(job, text);
     harpe_job_report_lines(job, text);
     append_ranges(text, "  missing:    ", ranks, is_missing);
     if (number_of(job, "ranks_waiting") > 0)
@@ -378,7 +376,7 @@ void harpe_jobs_view_progress(const json_t *job, bool quiet, harpe_text *text) {
     append_clean(text, text_of(job, "state"));
     if (quiet) return;
     harpe_text_printf(text, ", round ");
-    append_round(text, job, 0);
+    append_round(text, job);
     harpe_text_printf(text,
                       ", of %" PRId64 " ranks %" PRId64 " registered, %" PRId64 " waiting, %" PRId64
                       " reported",

@@ -3,10 +3,7 @@
  * reads the flags, opens the devices, runs a command inside an energy window and prints the result.
  * Missing GPUs are not a failure if something else can be measured. monitor_live.c shows live
  * values. */
-#include <errno.h>
 #include <math.h>
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -15,7 +12,6 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/number.h"
-#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/monitor/monitor_internal.h"
 #include "monitor/monitor.h"
@@ -271,60 +267,50 @@ static const struct argp_option flags[] = {
 #define WHAT "energy, power, or a command after '--'"
 
 /* A command after '--' needs no mode before it: only its energy is measured. */
-static void parse_word(harpe_monitor_request *request, bool *has_mode, const char *word,
-                       struct argp_state *state) {
+static void parse_word(harpe_monitor_request *request, const char *word, struct argp_state *state) {
     bool is_energy = strcmp(word, "energy") == 0;
-    if (!*has_mode && (is_energy || strcmp(word, "power") == 0)) {
+    if (!request->has_mode && (is_energy || strcmp(word, "power") == 0)) {
         request->energy = is_energy;
-        *has_mode = true;
+        request->has_mode = true;
         return;
     }
-    if (!*has_mode && !state->quoted)
+    if (!request->has_mode && !state->quoted)
         harpe_flag_fail(state, "what to monitor: expected " WHAT ", found '%.40s'", word);
-    if (!*has_mode) request->energy = *has_mode = true;
+    if (!request->has_mode) request->energy = request->has_mode = true;
     request->command = &state->argv[state->next - 1];
     state->next = state->argc;
 }
 
-typedef struct monitor_arguments {
-    harpe_monitor_request request;
-    bool has_mode;
-    bool has_live_flag;
-} monitor_arguments;
-
-static void check(const monitor_arguments *arguments, struct argp_state *state) {
-    const harpe_monitor_request *request = &arguments->request;
-    if (!arguments->has_mode)
-        harpe_flag_fail(state, "expected " WHAT "; see 'harpe monitor --help'");
+static void check(const harpe_monitor_request *request, struct argp_state *state) {
+    if (!request->has_mode) harpe_flag_fail(state, "expected " WHAT "; see 'harpe monitor --help'");
     if (request->command && !request->energy) {
         harpe_flag_fail(state, "a command is measured by 'harpe monitor -- %.40s ...'",
                         request->command[0]);
     }
-    if (request->command && arguments->has_live_flag)
+    if (request->command && request->has_live_flag)
         harpe_flag_fail(state, "--interval and --duration are for live display, not for a command");
     if (request->json && request->csv_path && strcmp(request->csv_path, "-") == 0)
         harpe_flag_fail(state, "--json and --csv - cannot both go to standard output");
 }
 
 static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    monitor_arguments *arguments = state->input;
-    harpe_monitor_request *request = &arguments->request;
+    harpe_monitor_request *request = state->input;
     switch (key) {
     case FLAG_GPUS: request->gpus = argument; return 0;
     case FLAG_NO_CPU: request->no_cpu = true; return 0;
     case FLAG_RAPL_PATH: request->rapl_path = argument; return 0;
     case FLAG_INTERVAL:
         request->interval_s = harpe_flag_double(state, "--interval", argument, 0.01, 86400);
-        arguments->has_live_flag = true;
+        request->has_live_flag = true;
         return 0;
     case FLAG_DURATION:
         request->duration_s = harpe_flag_double_above(state, "--duration", argument, 0, 1e7);
-        arguments->has_live_flag = true;
+        request->has_live_flag = true;
         return 0;
     case FLAG_CSV: request->csv_path = argument; return 0;
     case FLAG_JSON: request->json = true; return 0;
-    case ARGP_KEY_ARG: parse_word(request, &arguments->has_mode, argument, state); return 0;
-    case ARGP_KEY_END: check(arguments, state); return 0;
+    case ARGP_KEY_ARG: parse_word(request, argument, state); return 0;
+    case ARGP_KEY_END: check(request, state); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -340,9 +326,8 @@ static const struct argp argument_parser = {
 };
 
 int harpe_monitor_command(int argc, char **argv) {
-    monitor_arguments arguments = {.request = {.interval_s = 1}};
-    error_t failed = argp_parse(&argument_parser, argc, argv, ARGP_IN_ORDER, NULL, &arguments);
+    harpe_monitor_request request = {.interval_s = 1};
+    error_t failed = argp_parse(&argument_parser, argc, argv, ARGP_IN_ORDER, NULL, &request);
     if (failed) return HARPE_EXIT_USAGE;
-    const harpe_monitor_request *request = &arguments.request;
-    return request->command ? measure(request) : harpe_monitor_live(request);
+    return request.command ? measure(&request) : harpe_monitor_live(&request);
 }

@@ -16,10 +16,10 @@ typedef struct harpe_monitor_request {
     double interval_s;
     double duration_s;    /* 0: until stopped */
     const char *csv_path; /* "-": stdout; NULL: none */
-    bool json;
-    bool no_cpu;
-    const char *rapl_path; /* NULL: the kernel's */
-    char **command;        /* NULL: live */
+    bool json, no_cpu;
+    bool has_mode, has_live_flag; /* the words and flags that were given */
+    const char *rapl_path;        /* NULL: the kernel's */
+    char **command;               /* NULL: live */
 } harpe_monitor_request;
 
 typedef struct harpe_monitor_session {

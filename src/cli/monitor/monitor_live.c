@@ -4,7 +4,6 @@
  * Values that a driver does not report stay NaN and are shown as "-", as an empty field, or as
  * null, never as 0. */
 #include <errno.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/terminal_progress.h"
-#include "base/text.h"
 #include "base/wait.h"
 #include "cli/command.h"
 #include "cli/monitor/monitor_internal.h"

@@ -13,10 +13,8 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/units.h"
-#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/plan/plan_internal.h"
-#include "cli/rows.h"
 #include "plan/plan_file.h"
 
 #define TIME_MAX_S 1e9

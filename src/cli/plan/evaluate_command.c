@@ -15,10 +15,8 @@
 #include "base/error.h"
 #include "base/terminal_progress.h"
 #include "base/text.h"
-#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/plan/plan_internal.h"
-#include "cli/rows.h"
 #include "plan/switching.h"
 #include "plan/walk.h"
 

@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/terminal_progress.h"
-#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/plan/plan_internal.h"
 

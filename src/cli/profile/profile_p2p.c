@@ -7,10 +7,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -18,15 +14,13 @@
 
 #include <harpe/gpu.h>
 #include <harpe/monitor.h>
-#include <harpe/status.h>
 
 #include "base/cleanup_process.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/terminal_progress.h"
 #include "base/wait.h"
-#include "cli/command.h"
-#include "cli/profile/profile_internal.h"
+#include "cli/commands.h"
 #include "gpu/gpus.h"
 
 typedef struct p2p_request {

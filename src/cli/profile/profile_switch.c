@@ -7,32 +7,22 @@
 #include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <harpe/frequency_controller.h>
-#include <harpe/gpu.h>
-#include <harpe/status.h>
 
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/number_print.h"
-#include "base/text.h"
 #include "base/thread.h"
 #include "base/wait.h"
-#include "cli/command.h"
+#include "cli/commands.h"
 #include "cli/gpu_names.h"
-#include "cli/profile/profile_internal.h"
 #include "client/switch_learning.h"
 #include "gpu/gpus.h"
 
