@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The program `harpe`: the table of subcommands. It calls the subcommand. */
-#include <stdio.h>
 #include <string.h>
 
 #include <libpq-fe.h>
 #include <sqlite3.h>
 
-#include "base/error.h"
 #include "base/file_processes.h"
 #include "base/version.h"
-#include "cli/command.h"
 #include "cli/commands.h"
 #include "client/controller.h"
 #include "client/controller_process.h"
@@ -85,35 +82,19 @@ static void print_help(FILE *stream) {
             "choose plans --max-slowdown 1.05\n\nSee also: man harpe\n");
 }
 
-static int unknown_command(const char *name) {
-    const char *names[COMMAND_COUNT + 1] = {NULL};
+static const struct argp_state program = {.name = "harpe"}; /* for messages */
+
+static int run_command(int argc, char **argv) {
+    const char *name = argv[0], *names[COMMAND_COUNT + 1] = {NULL};
+    int code = harpe_command_dispatch(commands, COMMAND_COUNT, "harpe", argc, argv);
+    if (code >= 0) return code;
     for (size_t i = 0, count = 0; i < COMMAND_COUNT; i++)
         if (commands[i].name) names[count++] = commands[i].name;
     const char *closest = harpe_closest_name(name, names);
-    harpe_error error; /* makes one line of any name */
-    if (closest) {
-        (void)harpe_fail(&error, HARPE_INVALID_ARGUMENT,
-                         "there is no command '%.100s'; did you mean '%s'?", name, closest);
-    } else {
-        (void)harpe_fail(&error, HARPE_INVALID_ARGUMENT,
-                         "there is no command '%.100s'; try 'harpe --help'", name);
-    }
-    fprintf(stderr, "harpe: %s\n", error.message);
-    return HARPE_EXIT_USAGE;
-}
-
-static int unknown_option(const char *option) {
-    harpe_error error;
-    (void)harpe_fail(&error, HARPE_INVALID_ARGUMENT, "unknown option '%.100s'; try 'harpe --help'",
-                     option);
-    fprintf(stderr, "harpe: %s\n", error.message);
-    return HARPE_EXIT_USAGE;
-}
-
-static int run_command(int argc, char **argv) {
-    const char *name = argv[0];
-    int code = harpe_command_dispatch(commands, COMMAND_COUNT, "harpe", argc, argv);
-    return code < 0 ? unknown_command(name) : code;
+    if (closest)
+        harpe_flag_fail(&program, "there is no command '%.100s'; did you mean '%s'?", name,
+                        closest);
+    harpe_flag_fail(&program, "there is no command '%.100s'; try 'harpe --help'", name);
 }
 
 static int run_help(int argc, char **argv) {
@@ -162,7 +143,8 @@ int main(int argc, char **argv) {
         return harpe_server_file_process_main(argc, argv);
     if (strcmp(first, HARPE_SUPERVISOR_ARGUMENT) == 0) return harpe_supervisor_main(argc, argv);
     if (strcmp(first, HARPE_LIBRARY_ARGUMENT) == 0) return harpe_library_main(argc, argv);
-    if (first[0] == '-') return unknown_option(first);
+    if (first[0] == '-')
+        harpe_flag_fail(&program, "unknown option '%.100s'; try 'harpe --help'", first);
     if (strcmp(first, "help") == 0) return run_help(argc - 1, argv + 1);
     return run_command(argc - 1, argv + 1);
 }

@@ -3,13 +3,9 @@
  * which runs the real optimizer with a recorded log, counts the steps and changes no GPU; and the
  * guard process that the library starts. */
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/text.h"
-#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/power_limit/power_limit_internal.h"
 #include "powerlimit/guard.h"
@@ -111,10 +107,6 @@ harpe_status harpe_power_limit_flags_finish(harpe_power_limit_flags *flags, int 
     }
 }
 
-const char *harpe_power_limit_selector_name(const harpe_power_limit_flags *flags) {
-    return selector_names[flags->kind];
-}
-
 /* ---- Telling --------------------------------------------------------------------------------- */
 
 static void print_row(FILE *stream, const harpe_power_limit_flags *flags, int highest_w,
@@ -145,9 +137,12 @@ static void print_saving(FILE *stream, const harpe_power_limit_measurement *high
 }
 
 void harpe_power_limit_print_table(FILE *stream, const harpe_power_limit_flags *flags,
-                                   const harpe_power_limit_measurement *measurements, size_t count,
-                                   int optimum_w) {
-    const harpe_power_limit_measurement *chosen = NULL;
+                                   const harpe_power_limit_optimizer *optimizer) {
+    size_t count = 0;
+    const harpe_power_limit_measurement *chosen = NULL,
+                                        *measurements =
+                                            harpe_power_limit_measurements(optimizer, &count);
+    int optimum_w = harpe_power_limit_optimum_w(optimizer);
     if (count == 0) return;
     bool has_cost = flags->kind == HARPE_SELECTOR_ZEUS_COST;
     fprintf(stream, "  %11s %12s %14s%s\n", "limit (W)", "time (s)", "energy (J)",
@@ -160,7 +155,10 @@ void harpe_power_limit_print_table(FILE *stream, const harpe_power_limit_flags *
     if (chosen) print_saving(stream, &measurements[0], chosen);
 }
 
-json_t *harpe_power_limit_json(const harpe_power_limit_measurement *measurements, size_t count) {
+static json_t *measurements_json(const harpe_power_limit_optimizer *optimizer) {
+    size_t count = 0;
+    const harpe_power_limit_measurement *measurements =
+        harpe_power_limit_measurements(optimizer, &count);
     json_t *array = json_array();
     for (size_t i = 0; array && i < count; i++) {
         const harpe_power_limit_measurement *one = &measurements[i];
@@ -174,6 +172,20 @@ json_t *harpe_power_limit_json(const harpe_power_limit_measurement *measurements
     return array;
 }
 
+harpe_status harpe_power_limit_print_json(const harpe_power_limit_flags *flags,
+                                          const harpe_power_limit_optimizer *optimizer,
+                                          json_t *limits, json_t *has_failed, int64_t steps,
+                                          int64_t epochs, harpe_error *error) {
+    bool is_done = harpe_power_limit_is_done(optimizer);
+    json_t *optimum = is_done ? json_integer(harpe_power_limit_optimum_w(optimizer)) : json_null();
+    return harpe_command_print_json(
+        json_pack("{s:o*, s:o, s:o, s:s, s:b, s:o*, s:I, s:I}", "power_limits_w", limits,
+                  "optimum_w", optimum, "measurements", measurements_json(optimizer), "selector",
+                  selector_names[flags->kind], "is_done", is_done, "has_failed", has_failed,
+                  "steps", (json_int_t)steps, "epochs", (json_int_t)epochs),
+        error);
+}
+
 typedef struct replay_arguments {
     harpe_power_limit_flags flags;
     const char *log_path;
@@ -182,7 +194,7 @@ typedef struct replay_arguments {
     bool json;
 } replay_arguments;
 
-/* The history of the run_optimizer. */
+/* The history of the run. */
 typedef struct replay_course {
     int64_t step_count;
     int64_t epoch_count; /* number of epochs that have ended */
@@ -259,7 +271,7 @@ static size_t measurement_count(const harpe_power_limit_optimizer *optimizer) {
     return count;
 }
 
-/* Runs an epoch, or the whole run_optimizer if epochs never end. */
+/* Runs an epoch, or the whole run if epochs never end. */
 static void run_epoch(const replay_arguments *arguments, harpe_power_limit_optimizer *optimizer,
                       const harpe_power_limit_replay *replay, replay_course *course) {
     harpe_power_limit_on_epoch_begin(optimizer);
@@ -313,33 +325,13 @@ static json_t *sets_json(harpe_power_limit_replay *replay) {
     return sets;
 }
 
-static harpe_status print_json(const replay_arguments *arguments,
-                               const harpe_power_limit_optimizer *optimizer,
-                               harpe_power_limit_replay *replay, const replay_course *course,
-                               harpe_error *error) {
-    size_t count = 0;
-    const harpe_power_limit_measurement *measurements =
-        harpe_power_limit_measurements(optimizer, &count);
-    bool is_done = harpe_power_limit_is_done(optimizer);
-    json_t *optimum = is_done ? json_integer(harpe_power_limit_optimum_w(optimizer)) : json_null();
-    json_t *root = json_pack(
-        "{s:o, s:o, s:o, s:s, s:b, s:I, s:I}", "power_limits_w", sets_json(replay), "optimum_w",
-        optimum, "measurements", harpe_power_limit_json(measurements, count), "selector",
-        harpe_power_limit_selector_name(&arguments->flags), "is_done", is_done, "steps",
-        (json_int_t)course->step_count, "epochs", (json_int_t)course->epoch_count);
-    return harpe_command_print_json(root, error);
-}
-
 static void print_text(const replay_arguments *arguments,
                        const harpe_power_limit_optimizer *optimizer, const replay_course *course) {
-    size_t count = 0;
-    const harpe_power_limit_measurement *measurements =
-        harpe_power_limit_measurements(optimizer, &count);
-    int optimum_w = harpe_power_limit_optimum_w(optimizer);
     printf("Power limits set: %s\n", course->sequence.data ? course->sequence.data : "");
-    harpe_power_limit_print_table(stdout, &arguments->flags, measurements, count, optimum_w);
+    harpe_power_limit_print_table(stdout, &arguments->flags, optimizer);
     if (harpe_power_limit_is_done(optimizer)) {
-        printf("Optimum: %d W after %" PRId64 " steps\n", optimum_w, course->step_count);
+        printf("Optimum: %d W after %" PRId64 " steps\n", harpe_power_limit_optimum_w(optimizer),
+               course->step_count);
     } else {
         printf("Not done after %" PRId64 " steps: epochs end before a limit is measured\n",
                course->step_count);
@@ -364,7 +356,8 @@ static harpe_status replay_log(replay_arguments *arguments, harpe_power_limit_re
     if (course.sequence.failed || harpe_power_limit_has_failed(optimizer))
         status = harpe_fail(error, HARPE_INTERNAL, "the optimizer stopped on a recorded log");
     else if (arguments->json)
-        status = print_json(arguments, optimizer, replay, &course, error);
+        status = harpe_power_limit_print_json(&arguments->flags, optimizer, sets_json(replay), NULL,
+                                              course.step_count, course.epoch_count, error);
     else
         print_text(arguments, optimizer, &course);
     harpe_power_limit_optimizer_free(optimizer);
@@ -400,14 +393,6 @@ static void print_help(FILE *stream) {
                     "See also: man harpe-power-limit\n");
 }
 
-static int unknown_subcommand(const char *name) {
-    harpe_error error; /* makes one line of any name */
-    (void)harpe_fail(&error, HARPE_INVALID_ARGUMENT,
-                     "there is no '%.100s'; it is replay or run: try 'harpe power-limit --help'",
-                     name);
-    return harpe_command_fail("power-limit", &error);
-}
-
 int harpe_power_limit_command(int argc, char **argv) {
     if (argc < 2) {
         print_help(stderr);
@@ -426,5 +411,10 @@ int harpe_power_limit_command(int argc, char **argv) {
         return harpe_power_limit_guard_main(argc - 1, argv + 1);
     int code = harpe_command_dispatch(subcommands, SUBCOMMAND_COUNT, "harpe power-limit", argc - 1,
                                       argv + 1);
-    return code < 0 ? unknown_subcommand(name) : code;
+    const struct argp_state state = {.name = "harpe power-limit"}; /* for the message */
+    if (code < 0)
+        harpe_flag_fail(&state,
+                        "there is no '%.100s'; it is replay or run: try 'harpe power-limit --help'",
+                        name);
+    return code;
 }

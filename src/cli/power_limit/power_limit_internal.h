@@ -33,17 +33,18 @@ extern const struct argp harpe_power_limit_argp;
 harpe_status harpe_power_limit_flags_finish(harpe_power_limit_flags *flags, int gpu_count,
                                             harpe_error *error);
 
-const char *harpe_power_limit_selector_name(const harpe_power_limit_flags *flags);
-
 /* Prints a table, highest limit first: limit, time, energy, and, if the selector computes a cost,
- * the cost. Marks the row of `optimum_w`, and prints its savings against the highest limit. Prints
+ * the cost. Marks the row of the optimum, and prints its savings against the highest limit. Prints
  * nothing if there are no measurements. */
 void harpe_power_limit_print_table(FILE *stream, const harpe_power_limit_flags *flags,
-                                   const harpe_power_limit_measurement *measurements, size_t count,
-                                   int optimum_w);
-/* Returns the measurements as a JSON array. Its keys are those of the profile file, so that the
- * output can be used as a profile. */
-json_t *harpe_power_limit_json(const harpe_power_limit_measurement *measurements, size_t count);
+                                   const harpe_power_limit_optimizer *optimizer);
+/* Prints the result as JSON. The keys of the measurements are those of the profile file, so that
+ * the output can be used as a profile. `limits`: the limits that were set; `has_failed`: a boolean.
+ * Both may be NULL, and are released. */
+harpe_status harpe_power_limit_print_json(const harpe_power_limit_flags *flags,
+                                          const harpe_power_limit_optimizer *optimizer,
+                                          json_t *limits, json_t *has_failed, int64_t steps,
+                                          int64_t epochs, harpe_error *error);
 
 /* Returns the exit code. */
 int harpe_power_limit_run_command(int argc, char **argv);

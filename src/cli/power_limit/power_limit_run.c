@@ -3,19 +3,13 @@
  * its steps, as a member of a fleet if the user wants. There are two kinds of step signals: counts
  * in shared memory (harpe_power_limit_mark_step), and lines in a pipe (for any other language).
  * This file passes them to the optimizer, which sets the limits and measures. */
-#include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <linux/futex.h>
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -26,11 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <harpe/power_limit.h>
-#include <harpe/status.h>
-
 #include "base/error.h"
-#include "base/text.h"
 #include "base/thread.h"
 #include "base/token.h"
 #include "base/wait.h"
@@ -538,25 +528,14 @@ static void follow(run_child *child, harpe_power_limit_optimizer *optimizer) {
 static harpe_status tell(const run_arguments *arguments, const run_child *child,
                          const harpe_power_limit_optimizer *optimizer, harpe_error *error) {
     bool has_failed = !optimizer || harpe_power_limit_has_failed(optimizer);
-    size_t count = 0;
-    const harpe_power_limit_measurement *measurements =
-        harpe_power_limit_measurements(optimizer, &count);
-    int optimum_w = harpe_power_limit_optimum_w(optimizer);
-    bool is_done = harpe_power_limit_is_done(optimizer);
-    if (arguments->json) {
-        json_t *optimum = is_done ? json_integer(optimum_w) : json_null();
-        return harpe_command_print_json(
-            json_pack("{s:o, s:o, s:s, s:b, s:b, s:I, s:I}", "optimum_w", optimum, "measurements",
-                      harpe_power_limit_json(measurements, count), "selector",
-                      harpe_power_limit_selector_name(&arguments->flags), "is_done", is_done,
-                      "has_failed", has_failed, "steps", (json_int_t)child->step_count, "epochs",
-                      (json_int_t)child->epoch_count),
-            error);
-    }
-    harpe_power_limit_print_table(stderr, &arguments->flags, measurements, count, optimum_w);
+    if (arguments->json)
+        return harpe_power_limit_print_json(&arguments->flags, optimizer, NULL,
+                                            json_boolean(has_failed), child->step_count,
+                                            child->epoch_count, error);
+    harpe_power_limit_print_table(stderr, &arguments->flags, optimizer);
     if (has_failed) return HARPE_OK; /* the user has already seen the message */
-    if (is_done) {
-        fprintf(stderr, "Optimum: %d W\n", optimum_w);
+    if (harpe_power_limit_is_done(optimizer)) {
+        fprintf(stderr, "Optimum: %d W\n", harpe_power_limit_optimum_w(optimizer));
     } else if (child->step_count == 0) {
         fprintf(stderr,
                 "harpe power-limit run: the command marked no steps: it should call "

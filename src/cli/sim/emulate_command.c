@@ -2,14 +2,10 @@
 /* `harpe emulate`: makes a cluster of emulated GPUs, runs a command on it, and removes the cluster
  * when the command has ended. */
 #include <limits.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include <harpe/profile.h>
 
 #include "base/error.h"
-#include "cli/command.h"
 #include "cli/commands.h"
 #include "sim/cluster.h"
 

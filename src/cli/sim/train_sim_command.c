@@ -5,8 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -18,8 +16,6 @@
 #include "base/error.h"
 #include "base/number.h"
 #include "base/terminal_progress.h"
-#include "base/text.h"
-#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/job_report.h"
 #include "sim/launcher.h"
@@ -564,17 +560,10 @@ static json_t *show_stretch(const harpe_sim_run *run, const harpe_sim_summary *s
                      "energy_error_percent", percent_over(of->energy_j, plan->energy_j));
 }
 
-static json_t *show_steps(const harpe_sim_run *run) {
+/* Shows `count` steps of the board from the place `first` on. */
+static json_t *show_steps(const harpe_sim_run *run, int first, int count) {
     json_t *steps = json_array();
-    for (int step = 0; step < run->story.step_count; step++)
-        json_array_append_new(steps,
-                              harpe_sim_show_step(run->board, harpe_sim_step_at(run->board, step)));
-    return steps;
-}
-
-static json_t *show_baseline_steps(const harpe_sim_run *run) {
-    json_t *steps = json_array();
-    for (int i = 0; i < atomic_load(&run->board->baseline_count); i++)
+    for (int i = first; i < first + count; i++)
         json_array_append_new(
             steps, harpe_sim_show_step(run->board, harpe_sim_baseline_at(run->board, i)));
     return steps;
@@ -634,8 +623,10 @@ static json_t *show_report(const harpe_sim_run *run, const harpe_sim_summary *su
     json_object_set_new(object, "measured", measured);
     json_object_set_new(object, "story", show_story(run));
     json_object_set_new(object, "ranks", show_ranks(run));
-    json_object_set_new(object, "steps", show_steps(run));
-    json_object_set_new(object, "baseline_steps", show_baseline_steps(run));
+    json_object_set_new(object, "steps",
+                        show_steps(run, HARPE_SIM_BASELINE_MAX, run->story.step_count));
+    json_object_set_new(object, "baseline_steps",
+                        show_steps(run, 0, atomic_load(&run->board->baseline_count)));
     json_object_set(object, "frontier", run->story.frontier ? run->story.frontier : json_null());
     json_t *job = run->story.job;
     json_object_set(object, "figures", job ? json_object_get(job, "figures") : json_null());
