@@ -51,7 +51,7 @@ typedef struct holding {
     bool is_clock_told[GPU_LIMIT], is_limit_told; /* a fault was reported */
 } holding;
 
-/* ---- Flags ----------------------------------------------------------------------------------- */
+/* ---- hold: flags ----------------------------------------------------------------------------- */
 
 enum { FLAG_GPU = 0x740, FLAG_CLOCK, FLAG_LIMIT, FLAG_WAIT };
 
@@ -111,7 +111,7 @@ static const struct argp hold_parser = {
            "See also: man harpe-agent",
 };
 
-/* ---- Setting --------------------------------------------------------------------------------- */
+/* ---- hold: setting --------------------------------------------------------------------------- */
 
 static harpe_status choose_gpu(hold_arguments *arguments, const harpe_gpu_names *names,
                                const char *name, harpe_error *error) {
@@ -262,7 +262,7 @@ static harpe_status hold(holding *all, harpe_error *error) {
     }
 }
 
-/* ---- The command ----------------------------------------------------------------------------- */
+/* ---- hold: the command ----------------------------------------------------------------------- */
 
 /* Reports the beginning and the end of a fault once. */
 static void tell(bool *is_told, const char *what, const harpe_error *fault) {
@@ -350,7 +350,7 @@ typedef struct ask_arguments {
     bool is_json;
 } ask_arguments;
 
-/* ---- Flags ----------------------------------------------------------------------------------- */
+/* ---- status and restore ---------------------------------------------------------------------- */
 
 enum { FLAG_SOCKET = 0x720, FLAG_RESTORED_GPU };
 
@@ -530,7 +530,7 @@ static int status_command(int argc, char **argv) {
     return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("agent status", &error);
 }
 
-/* ---- Restoring ------------------------------------------------------------------------------- */
+/* ---- restore --------------------------------------------------------------------------------- */
 
 /* Finds the UUID of a GPU's number in this process. */
 static harpe_status find_number(const char *socket, const char *number, char uuid[96],

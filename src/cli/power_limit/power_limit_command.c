@@ -107,7 +107,7 @@ harpe_status harpe_power_limit_flags_finish(harpe_power_limit_flags *flags, int 
     }
 }
 
-/* ---- Telling --------------------------------------------------------------------------------- */
+/* ---- Results --------------------------------------------------------------------------------- */
 
 static void print_row(FILE *stream, const harpe_power_limit_flags *flags, int highest_w,
                       const harpe_power_limit_measurement *one, bool is_chosen) {
@@ -203,7 +203,7 @@ typedef struct replay_course {
     bool epoch_ended; /* true if an epoch has ended since the last limit in `sequence` */
 } replay_course;
 
-/* ---- Flags ----------------------------------------------------------------------------------- */
+/* ---- replay: flags --------------------------------------------------------------------------- */
 
 enum { FLAG_EPOCH_STEPS = 0x500, FLAG_EPOCHS };
 
@@ -253,7 +253,7 @@ static const struct argp argument_parser = {
     .children = children,
 };
 
-/* ---- Running --------------------------------------------------------------------------------- */
+/* ---- replay: running ------------------------------------------------------------------------- */
 
 static void tell_new_sets(const harpe_power_limit_replay *replay, replay_course *course) {
     size_t count = 0;
@@ -308,7 +308,7 @@ static void run_optimizer(const replay_arguments *arguments, harpe_power_limit_o
     }
 }
 
-/* ---- Telling --------------------------------------------------------------------------------- */
+/* ---- replay: telling ------------------------------------------------------------------------- */
 
 /* Returns one list for each set, with a value for each GPU. */
 static json_t *sets_json(harpe_power_limit_replay *replay) {

@@ -387,7 +387,7 @@ static harpe_status tell_result(trial *self, harpe_error *error) {
     return HARPE_OK;
 }
 
-/* ---- The command ----------------------------------------------------------------------------- */
+/* ---- The measurement ------------------------------------------------------------------------- */
 
 static harpe_status start(trial *self, harpe_error *error) {
     const switch_request *request = self->request;
