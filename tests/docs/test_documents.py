@@ -116,6 +116,8 @@ def environment():
 
 
 def shell(text, directory):
+    """Runs commands. If one of them fails, those in the background end, too: they hold the pipes."""
+    text = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n" + text
     return subprocess.run(["bash", "-euo", "pipefail", "-c", text], cwd=directory,
                           env=environment(), text=True, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=1800, check=False)

@@ -120,10 +120,11 @@ class Devices(unittest.TestCase):
         time.sleep(1)
         end = time.time()
         measured = monitor.end_window("a")
+        timelines = power.get_all_power_timelines(gpu_index=1, start_time=start, end_time=end)
+        samples = len(timelines["device_instant"][1])  # about 50; fewer on a busy machine
         for gpu, energy_j in power.get_energy(start, end).items():
             self.assertAlmostEqual(energy_j / (end - start), measured.gpu_energy[gpu] / measured.time,
-                                   delta=3)
-        timelines = power.get_all_power_timelines(gpu_index=1, start_time=start, end_time=end)
+                                   delta=21 / samples ** 0.5)
         self.assertEqual(list(timelines), ["device_instant"])
         self.assertEqual(list(timelines["device_instant"]), [1])
         for moment, power_w in timelines["device_instant"][1]:
