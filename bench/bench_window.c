@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "monitor/counter.h"
 #include "monitor/monitor.h"
-#include "monitor/source.h"
 
 enum { ROUNDS = 20, WINDOWS = 20000, DRIVER_WINDOWS = 2000 };
 

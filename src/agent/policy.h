@@ -12,7 +12,7 @@
 #include <harpe/gpu.h>
 #include <harpe/status.h>
 
-#include "lease/lease_terms.h"
+#include "lease/lease.h"
 
 #define HARPE_AGENT_CONFIG_PATH "/etc/harpe/agent.conf"
 

@@ -19,7 +19,6 @@
 #include "client/switch_learning.h"
 #include "client/zeusd.h"
 #include "lease/lease.h"
-#include "lease/lease_terms.h"
 
 /* The argument with which the program harpe runs as a controller. For internal use. */
 #define HARPE_CONTROLLER_ARGUMENT "--controller-process"

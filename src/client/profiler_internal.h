@@ -14,7 +14,6 @@
 #include "client/profiler_steps.h"
 #include "client/recorder.h"
 #include "monitor/counter.h"
-#include "monitor/source.h"
 #include "monitor/ticker.h"
 
 /* CLOCK_MONOTONIC and GPU time at the same moment. */

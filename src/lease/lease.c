@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/helper_process.h"
 #include "base/passed_files.h"
 #include "base/process.h"
 #include "base/wait.h"
@@ -276,4 +277,19 @@ harpe_status harpe_lease_take(const char *socket, const harpe_lease_request *req
     if (node >= 0) close(node);
     if (opened >= 0) harpe_process_close(opened);
     return status;
+}
+
+/* ---- A lease of power limits ----------------------------------------------------------------- */
+
+harpe_status harpe_lease_power_set(int socket, harpe_lease_power_setting setting, uint32_t value,
+                                   harpe_error *error) {
+    harpe_lease_power_request request = {.setting = setting, .value = value};
+    harpe_error answer;
+    if (!harpe_helper_process_send(socket, &request, sizeof request) ||
+        !harpe_helper_process_receive(socket, &answer, sizeof answer, TIMEOUT_MS))
+        return harpe_fail(error, HARPE_UNAVAILABLE,
+                          "the node agent's lease of a GPU's power limit has ended");
+    answer.message[sizeof answer.message - 1] = '\0';
+    if (answer.status != HARPE_OK && error) *error = answer;
+    return answer.status;
 }

@@ -19,7 +19,18 @@
 #include <harpe/gpu.h>
 #include <harpe/status.h>
 
-#include "lease/lease_terms.h"
+#include "gpu/saved_settings_state.h"
+
+/* The terms of a lease: the limits within which the holder may set the GPU, and the clock locks
+ * that the GPU gets at the end. The node agent passes them to the helper process of the lease. A
+ * limit of 0 means that there is no limit. */
+typedef struct harpe_lease_terms {
+    uint32_t is_lease; /* 0: no lease, and no other member is used */
+    uint32_t lowest_mhz, highest_mhz;
+    uint32_t lowest_mw, highest_mw;
+    int64_t shortest_change_ns; /* shortest real time between two changes */
+    harpe_default_locks locks;
+} harpe_lease_terms;
 
 #define HARPE_AGENT_SOCKET_PATH "/run/harpe/agent.sock"
 
@@ -33,7 +44,7 @@ enum {
 /* What a lease permits. A GPU has at most one holder for each kind of control. */
 typedef enum harpe_lease_control {
     HARPE_LEASE_CLOCKS = 0, /* graphics clocks, through the slot of a frequency controller */
-    HARPE_LEASE_POWER = 1,  /* power limit and persistence mode, through lease_power.h */
+    HARPE_LEASE_POWER = 1,  /* power limit and persistence mode, through harpe_lease_power_set */
     HARPE_LEASE_CONTROLS,
 } harpe_lease_control;
 
@@ -80,5 +91,23 @@ void harpe_lease_read_limits(const char *socket, const char *uuid, harpe_lease_t
  * releases `*answer`, which is an object. Fails with the status and the message of the answer. */
 harpe_status harpe_lease_ask(const char *socket, json_t *request, int timeout_ms, json_t **answer,
                              harpe_error *error);
+
+/* ---- A lease of the kind HARPE_LEASE_POWER --------------------------------------------------- */
+
+/* The holder sends a request on the socket of the lease, and receives a harpe_error with the
+ * result. One thread at a time may use the socket. */
+typedef enum harpe_lease_power_setting {
+    HARPE_LEASE_POWER_LIMIT = 1, /* value in mW */
+    HARPE_LEASE_PERSISTENCE = 2, /* value 0 or 1 */
+} harpe_lease_power_setting;
+
+typedef struct harpe_lease_power_request {
+    uint32_t setting, value;
+} harpe_lease_power_request;
+
+/* Makes a request, and waits until the driver has carried it out. Fails with HARPE_UNAVAILABLE if
+ * the lease has ended, and with HARPE_PERMISSION_DENIED if its terms forbid the value. */
+harpe_status harpe_lease_power_set(int socket, harpe_lease_power_setting setting, uint32_t value,
+                                   harpe_error *error);
 
 #endif

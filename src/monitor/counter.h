@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads an energy counter and judges each value. A value is impossible if it is lower than the last
- * one, or if the GPU cannot use so much energy in the time since then. An impossible value is read
- * again. If the next values are impossible too, the counter has restarted or jumped. This is a
- * break: the energy that was used around it is not known. */
+/* Energy counters of GPUs, and the source that they are read from: a small table of functions over
+ * harpe_gpus, so that tests can replace GPUs and time by scripts. Indices of GPUs are those of the
+ * training process. A source keeps no state and converts no units.
+ *
+ * Each value of a counter is judged. A value is impossible if it is lower than the last one, or if
+ * the GPU cannot use so much energy in the time since then. An impossible value is read again. If
+ * the next values are impossible too, the counter has restarted or jumped. This is a break: the
+ * energy that was used around it is not known. */
 #ifndef HARPE_MONITOR_COUNTER_H
 #define HARPE_MONITOR_COUNTER_H
 
@@ -10,8 +14,26 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <harpe/gpu.h>
+#include <harpe/monitor.h>
+
 #include "base/possible.h"
-#include "monitor/source.h"
+
+/* All functions may be called from several threads at once. */
+typedef struct harpe_energy_source {
+    void *user;
+    int (*count)(void *user);
+    int64_t (*clock_ns)(void *user); /* monotonic, in the time of the GPUs */
+    harpe_status (*energy_mj)(void *user, int gpu, uint64_t *energy_mj, harpe_error *error);
+    harpe_status (*power_mw)(void *user, int gpu, uint32_t *power_mw, harpe_error *error);
+    double (*highest_w)(void *user, int gpu); /* NULL: HARPE_GPU_HIGHEST_W */
+} harpe_energy_source;
+
+/* Returns a power that the GPU never draws for as long as a counter shows. */
+double harpe_energy_source_highest_w(const harpe_energy_source *source, int gpu);
+
+/* Returns the source of real GPUs. `gpus` NULL: no GPUs and CLOCK_MONOTONIC. */
+harpe_energy_source harpe_energy_source_of_gpus(harpe_gpus *gpus);
 
 /* What is known of a counter. Initialise with zeros, except the lock. */
 typedef struct harpe_counter {

@@ -1,17 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of a monitor: its GPUs, its source, and the values read at a window's beginning or
- * end. Shared by monitor.c (making), window_reading.c (reading counters), windows.c (windows) and
- * plausibility.c (plausibility checks). */
+/* The inside of a monitor: its GPUs, its source, its log, and the values read at a window's
+ * beginning or end. monitor_life.c (making, log) and windows.c (windows) share it.
+ *
+ * The log file is CSV with one line for each ended window, written to the file (not synced to the
+ * disk) when the window ends. Columns: start_time (Unix seconds), window_name, elapsed_time (s),
+ * gpu<index>_energy (J) ..., and if CPUs are measured, cpu<n>_energy and dram<n>_energy. */
 #ifndef HARPE_MONITOR_MONITOR_STATE_H
 #define HARPE_MONITOR_MONITOR_STATE_H
 
 #include <pthread.h>
 
-#include "monitor/counter.h"
-#include "monitor/log.h"
+#include "monitor/monitor.h"
 #include "monitor/rapl.h"
 #include "monitor/sampler.h"
-#include "monitor/source.h"
+
+typedef struct harpe_window_log harpe_window_log;
+
+/* Creates or empties the file, and writes the header. `rapl` may be NULL. */
+harpe_status harpe_window_log_open(const char *path, const int *gpus, size_t gpu_count,
+                                   const harpe_rapl *rapl, harpe_window_log **out,
+                                   harpe_error *error);
+void harpe_window_log_close(harpe_window_log *log);
+
+/* Writes a line. DRAM energies that are NaN have no column. Any thread may call it. */
+harpe_status harpe_window_log_write(harpe_window_log *log, double start_time_s, const char *name,
+                                    const harpe_window_measurement *measurement,
+                                    harpe_error *error);
 
 /* One GPU's energy at a reading: a counter, or the sampler's curve for a GPU without a counter. */
 typedef struct harpe_gpu_reading {
@@ -73,28 +87,6 @@ struct harpe_monitor {
     size_t zero_energy_told; /* number of warnings so far */
     bool log_failure_told, sparse_samples_told, slow_reading_told;
 };
-
-/* Takes a reading. The start reads the clock, the GPUs and the CPUs, in this order. The end reads
- * them in reverse order. So the window's time includes both readings. */
-harpe_status harpe_window_read_start(harpe_monitor *monitor, harpe_window_reading *reading,
-                                     harpe_error *error);
-harpe_status harpe_window_read_end(harpe_monitor *monitor, harpe_window_reading *reading,
-                                   harpe_error *error);
-
-/* Computes the energy between two readings. */
-harpe_status harpe_window_reading_difference(harpe_monitor *monitor,
-                                             const harpe_window_reading *start,
-                                             const harpe_window_reading *end,
-                                             harpe_window_measurement *measurement,
-                                             harpe_error *error);
-/* Makes a measurement with one allocation for all arrays. */
-harpe_status harpe_measurement_new(const harpe_monitor *monitor,
-                                   harpe_window_measurement *measurement, harpe_error *error);
-
-/* Replaces a zero energy by power times time if the caller has asked for this. Warns about a
- * counter that did not move, sparse samples and a slow driver. */
-void harpe_window_check_plausibility(harpe_monitor *monitor, harpe_window *window,
-                                     harpe_window_measurement *measurement);
 
 void harpe_window_free(harpe_window *window);
 

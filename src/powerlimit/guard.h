@@ -16,7 +16,7 @@
 #include <harpe/gpu.h>
 #include <harpe/status.h>
 
-#include "lease/lease_terms.h"
+#include "lease/lease.h"
 
 /* The argument with which `harpe power-limit` runs as a guard. For internal use. */
 #define HARPE_GUARD_ARGUMENT "--guard-process"
@@ -46,7 +46,7 @@ typedef struct harpe_guard_header {
     int32_t trainer;             /* process id of the trainer */
     char library_path[PATH_MAX]; /* the trainer's driver library; "": in its usual place */
     /* For a guard that the node agent starts. Such a guard sends its process id (int32_t) after the
-     * saved settings. Then it carries out requests of the lease's holder (lease/lease_power.h). It
+     * saved settings. Then it carries out requests of the lease's holder (lease/lease.h). It
      * always restores the GPU itself. */
     harpe_lease_terms terms;
 } harpe_guard_header;
@@ -60,7 +60,7 @@ harpe_status harpe_guard_start(harpe_gpus *gpus, harpe_log log, harpe_guard **ou
                                harpe_error *error);
 /* Starts a guard of one GPU for the holder of a lease. `trainer` is the process id of the holder,
  * and `starter` is its pidfd. `*socket` receives the socket on which the holder sends requests to
- * the guard (lease/lease_power.h). The caller closes it. The guard ends when all copies of the
+ * the guard (lease/lease.h). The caller closes it. The guard ends when all copies of the
  * socket are closed. `*started` receives the process id of the guard. */
 harpe_status harpe_guard_lend(const harpe_gpus *gpus, int gpu, pid_t trainer, int starter,
                               const harpe_lease_terms *terms, int *socket, int32_t *started,

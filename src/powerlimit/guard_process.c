@@ -20,7 +20,7 @@
 #include "base/process.h"
 #include "base/thread.h"
 #include "base/wait.h"
-#include "lease/lease_power.h"
+#include "lease/lease.h"
 #include "powerlimit/claims.h"
 #include "powerlimit/guard.h"
 

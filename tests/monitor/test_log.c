@@ -13,9 +13,8 @@
 #include "base/csv.h"
 #include "base/file.h"
 #include "fake_rapl.h"
-#include "monitor/log.h"
 #include "monitor/monitor.h"
-#include "monitor/windows.h"
+#include "monitor/monitor_state.h"
 #include "scripted_source.h"
 #include "skip.h"
 

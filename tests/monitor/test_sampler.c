@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "monitor/monitor.h"
-#include "monitor/power_curve.h"
 #include "monitor/sampler.h"
 #include "real_time.h"
 #include "scripted_source.h"

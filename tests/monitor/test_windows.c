@@ -14,7 +14,6 @@
 
 #include "monitor/monitor.h"
 #include "monitor/monitor_state.h"
-#include "monitor/windows.h"
 #include "scripted_source.h"
 
 typedef struct warnings {

@@ -29,7 +29,6 @@
 #include "client/controller.h"
 #include "client/controller_process.h"
 #include "lease/lease.h"
-#include "lease/lease_power.h"
 #include "powerlimit/guard.h"
 #include "powerlimit/guard_process.h"
 #include "world/world.h"

@@ -19,7 +19,6 @@
 #include "cli/command.h"
 #include "cli/monitor/monitor_internal.h"
 #include "monitor/monitor.h"
-#include "monitor/windows.h"
 
 enum { HISTORY = 64 };
 
