@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fleet/moment.h"
 #include "fleet/price_series.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Builds a fleet: groups, budgets, prices and jobs. Each change marks the groups that must be
  * solved again. */
-#include <harpe/fleet.h>
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +8,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
-#include "fleet/fleet_state.h"
-#include "fleet/hull.h"
+#include "fleet/fleet_internal.h"
 
 #define HIGHEST_SUM_W 9e12 /* in microwatts, the sum fits into 64 bits */
 

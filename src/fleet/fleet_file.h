@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A fleet over time, as in a file (harpe-fleet(5)): jobs that come and go, budgets, prices and
- * events. fleet_json.c reads it. Times count from the beginning of the file's time. */
+ * events. Times count from the beginning of the file's time. */
 #ifndef HARPE_FLEET_FLEET_FILE_H
 #define HARPE_FLEET_FLEET_FILE_H
 
@@ -70,5 +70,11 @@ harpe_status harpe_fleet_file_fleet(const harpe_fleet_file *file, const char *na
                                     harpe_fleet **out, harpe_error *error);
 
 void harpe_fleet_file_free(harpe_fleet_file *file); /* frees the contents, not the struct */
+
+/* Read a file from JSON, of at most 256 MiB. Free with harpe_fleet_file_free. Errors are like those
+ * of harpe_fleet_read_json. harpe_fleet_file_fleet checks the plans of the jobs. */
+harpe_status harpe_fleet_file_parse(const char *text, size_t length, const char *name,
+                                    harpe_fleet_file *out, harpe_error *error);
+harpe_status harpe_fleet_file_read(const char *path, harpe_fleet_file *out, harpe_error *error);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "fleet/fleet_state.h"
+#include "fleet/fleet_internal.h"
 
 #define TOLERANCE 1e-9
 

@@ -1,15 +1,278 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Simulates a fleet over time under one policy: from one moment at which something changes to the
- * next. Between two such moments all powers are constant. */
+ * next. Between two such moments all powers are constant. The two policies that operators use today
+ * are shown at their best: a capped job may run between two of its plans, follows its own frontier,
+ * and accepts any slowdown; a stopped job draws no power. */
 #include "fleet/simulate.h"
 
 #include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
 
 #include "base/array.h"
 #include "base/error.h"
 #include "base/units.h"
+#include "fleet/fleet_internal.h"
+
+#define CAP_STEPS 60 /* halvings of the range of caps */
+
+/* How a job runs. */
+typedef struct job_pace {
+    double power_w;
+    double rate;   /* work of the fastest plan for each second; 0: the job is stopped */
+    double time_s; /* of an iteration */
+} job_pace;
+
+typedef struct steering {
+    const harpe_fleet_file *file;
+    harpe_fleet_policy policy;
+    harpe_fleet *fleet;      /* of the split */
+    int *number;             /* [jobs] in the fleet; -1: not there */
+    harpe_fleet_member *run; /* [jobs] hulls of time over power, for the cap */
+    double *share;           /* [jobs] watts of the job for each watt of the cap */
+    double highest_cap;
+    size_t *order;  /* [jobs] lowest priority first */
+    double *room_w; /* [groups] */
+} steering;
+
+/* ---- The split ------------------------------------------------------------------------------- */
+
+/* Adds and removes jobs, so that the fleet has the jobs that are here. */
+static harpe_status follow_jobs(steering *s, const bool *is_here, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    for (size_t j = 0; j < s->file->job_count && status == HARPE_OK; j++) {
+        const harpe_fleet_file_job *job = &s->file->jobs[j];
+        if (is_here[j] == (s->number[j] >= 0)) continue;
+        harpe_fleet_job description = {.name = job->name,
+                                       .group = job->group,
+                                       .weight = job->weight,
+                                       .max_slowdown = job->max_slowdown,
+                                       .plan_count = job->plan_count,
+                                       .plans = job->plans};
+        if (is_here[j]) {
+            status = harpe_fleet_add(s->fleet, &description, &s->number[j], error);
+        } else {
+            status = harpe_fleet_remove(s->fleet, s->number[j], error);
+            s->number[j] = -1;
+        }
+    }
+    return status;
+}
+
+static harpe_status steer_split(steering *s, const bool *is_here, const double *watts, double at_s,
+                                job_pace *pace, harpe_error *error) {
+    harpe_fleet_price price = harpe_fleet_file_price_at(s->file, at_s);
+    harpe_fleet_split split;
+    harpe_status status = follow_jobs(s, is_here, error);
+    if (status == HARPE_OK) status = harpe_fleet_set_price(s->fleet, &price, error);
+    if (status == HARPE_OK)
+        status = harpe_fleet_set_watts(s->fleet, watts, s->file->group_count, error);
+    if (status == HARPE_OK) status = harpe_fleet_solve(s->fleet, &split, error);
+    for (size_t j = 0; j < s->file->job_count && status == HARPE_OK; j++) {
+        if (!is_here[j]) continue;
+        harpe_fleet_choice choice;
+        status = harpe_fleet_choice_of(s->fleet, s->number[j], &choice, error);
+        if (status == HARPE_OK)
+            pace[j] = (job_pace){choice.power_w, 1 / choice.slowdown, choice.time_s};
+    }
+    return status;
+}
+
+/* ---- Rooms ----------------------------------------------------------------------------------- */
+
+static void set_rooms(steering *s, const double *watts) {
+    for (size_t g = 0; g < s->file->group_count; g++) {
+        const harpe_fleet_budget *budget = &s->file->groups[g].budget;
+        s->room_w[g] = watts[g] < 0 ? INFINITY : watts[g] * (1 - budget->margin) / budget->overhead;
+    }
+}
+
+static void use_room(steering *s, size_t job, double power_w) {
+    for (int g = s->file->jobs[job].group; g >= 0; g = s->file->groups[g].parent)
+        s->room_w[g] -= power_w;
+}
+
+/* Returns true if the groups around a job have at least this room. */
+static bool has_room(const steering *s, size_t job, double room_w) {
+    for (int g = s->file->jobs[job].group; g >= 0; g = s->file->groups[g].parent)
+        if (s->room_w[g] < room_w) return false;
+    return true;
+}
+
+/* ---- One power cap --------------------------------------------------------------------------- */
+
+/* Returns how a job runs under a power of its own. */
+static job_pace pace_below(const harpe_fleet_member *run, double power_w) {
+    const harpe_fleet_hull *hull = &run->hull;
+    const harpe_fleet_option *options = hull->options;
+    size_t v = 0;
+    while (v + 1 < hull->vertex_count && (double)hull->power_uw[v + 1] * 1e-6 <= power_w)
+        v++;
+    const harpe_fleet_option *low = &options[hull->vertices[v]];
+    double low_w = (double)low->power_uw * 1e-6, slowdown = low->cost + 1, drawn_w = low_w;
+    if (v + 1 < hull->vertex_count && power_w > low_w) {
+        slowdown -= hull->gain[v] * 1e6 * (power_w - low_w);
+        drawn_w = power_w;
+    }
+    return (job_pace){drawn_w, 1 / slowdown, run->plans[0].time_s * slowdown};
+}
+
+static bool cap_fits(steering *s, const bool *is_here, const double *watts, double cap,
+                     job_pace *pace) {
+    set_rooms(s, watts);
+    for (size_t j = 0; j < s->file->job_count; j++) {
+        if (!is_here[j]) continue;
+        double power_w = s->file->jobs[j].is_load ? INFINITY : cap * s->share[j];
+        pace[j] = pace_below(&s->run[j], power_w);
+        use_room(s, j, pace[j].power_w);
+    }
+    for (size_t g = 0; g < s->file->group_count; g++)
+        if (s->room_w[g] < 0) return false;
+    return true;
+}
+
+/* Finds the highest cap that fits all budgets. If none fits, the lowest cap holds. */
+static void steer_cap(steering *s, const bool *is_here, const double *watts, job_pace *pace) {
+    double low = 0, high = s->highest_cap;
+    if (cap_fits(s, is_here, watts, high, pace)) return;
+    for (int step = 0; step < CAP_STEPS; step++) {
+        double middle = (low + high) / 2;
+        if (cap_fits(s, is_here, watts, middle, pace))
+            low = middle;
+        else
+            high = middle;
+    }
+    (void)cap_fits(s, is_here, watts, low, pace);
+}
+
+/* ---- Stopping -------------------------------------------------------------------------------- */
+
+/* Stops jobs from the lowest priority on, until all budgets hold. Then starts those again that
+ * still fit, from the highest priority on. */
+static void steer_stop(steering *s, const bool *is_here, const double *watts, job_pace *pace) {
+    const harpe_fleet_file_job *jobs = s->file->jobs;
+    set_rooms(s, watts);
+    for (size_t j = 0; j < s->file->job_count; j++) {
+        if (!is_here[j]) continue;
+        pace[j] = (job_pace){jobs[j].plans[0].power_w, 1, jobs[j].plans[0].time_s};
+        use_room(s, j, pace[j].power_w);
+    }
+    for (size_t k = 0; k < s->file->job_count; k++) {
+        size_t j = s->order[k];
+        if (!is_here[j] || jobs[j].is_load || has_room(s, j, 0)) continue;
+        use_room(s, j, -pace[j].power_w);
+        pace[j] = (job_pace){.time_s = jobs[j].plans[0].time_s};
+    }
+    for (size_t k = s->file->job_count; k-- > 0;) {
+        size_t j = s->order[k];
+        double power_w = jobs[j].plans[0].power_w;
+        if (!is_here[j] || pace[j].rate > 0 || !has_room(s, j, power_w)) continue;
+        pace[j] = (job_pace){power_w, 1, jobs[j].plans[0].time_s};
+        use_room(s, j, power_w);
+    }
+}
+
+typedef struct ranked {
+    double priority, weight;
+    size_t job;
+} ranked;
+
+static int compare_ranked(const void *left, const void *right) {
+    const ranked *a = left, *b = right;
+    if (a->priority != b->priority) return a->priority < b->priority ? -1 : 1;
+    if (a->weight != b->weight) return a->weight < b->weight ? -1 : 1;
+    return (a->job < b->job) - (a->job > b->job);
+}
+
+static bool order_jobs(steering *s) {
+    ranked *list = harpe_calloc(s->file->job_count, sizeof *list);
+    if (!list) return false;
+    for (size_t j = 0; j < s->file->job_count; j++)
+        list[j] = (ranked){s->file->jobs[j].priority, s->file->jobs[j].weight, j};
+    qsort(list, s->file->job_count, sizeof *list, compare_ranked);
+    for (size_t j = 0; j < s->file->job_count; j++)
+        s->order[j] = list[j].job;
+    free(list);
+    return true;
+}
+
+/* ---- Steering -------------------------------------------------------------------------------- */
+
+/* Makes the frontiers of all jobs for the cap. The cap is in watts for each GPU, or, if the GPUs of
+ * a job are not known, in shares of the power of the fastest plans. */
+static harpe_status make_runs(steering *s, harpe_error *error) {
+    static const harpe_fleet_price none = {0};
+    bool has_gpus = true;
+    for (size_t j = 0; j < s->file->job_count; j++)
+        has_gpus = has_gpus && (s->file->jobs[j].is_load || s->file->jobs[j].gpus > 0);
+    for (size_t j = 0; j < s->file->job_count; j++) {
+        const harpe_fleet_file_job *job = &s->file->jobs[j];
+        s->run[j] =
+            (harpe_fleet_member){.weight = 1, .plan_count = job->plan_count, .plans = job->plans};
+        harpe_status status = harpe_fleet_hull_make(&s->run[j], &none, 1, error);
+        if (status != HARPE_OK) return status;
+        size_t last = s->run[j].hull.vertex_count - 1;
+        double most_w = (double)s->run[j].hull.power_uw[last] * 1e-6;
+        s->share[j] = has_gpus ? job->gpus : most_w;
+        if (!job->is_load && s->share[j] > 0)
+            s->highest_cap = fmax(s->highest_cap, most_w / s->share[j]);
+    }
+    return HARPE_OK;
+}
+
+static void free_steering(steering *s) {
+    if (!s) return;
+    for (size_t j = 0; s->run && j < s->file->job_count; j++)
+        harpe_fleet_hull_clear(&s->run[j].hull);
+    harpe_fleet_free(s->fleet);
+    free(s->number);
+    free(s->run);
+    free(s->share);
+    free(s->order);
+    free(s->room_w);
+    free(s);
+}
+
+/* Makes the state of a policy for the jobs of a file, of which none is there yet. The file must
+ * outlive it. Free with free_steering. */
+static harpe_status new_steering(const harpe_fleet_file *file, harpe_fleet_policy policy,
+                                 const char *name, steering **out, harpe_error *error) {
+    steering *s = harpe_calloc(1, sizeof *s);
+    if (!s) return harpe_fail_memory(error);
+    *s = (steering){.file = file,
+                    .policy = policy,
+                    .number = harpe_calloc(file->job_count, sizeof *s->number),
+                    .run = harpe_calloc(file->job_count, sizeof *s->run),
+                    .share = harpe_calloc(file->job_count, sizeof *s->share),
+                    .order = harpe_calloc(file->job_count, sizeof *s->order),
+                    .room_w = harpe_calloc(file->group_count, sizeof *s->room_w)};
+    bool has_memory = s->number && s->run && s->share && s->order && s->room_w && order_jobs(s);
+    harpe_status status = has_memory ? HARPE_OK : harpe_fail_memory(error);
+    /* This checks the numbers of all jobs. */
+    if (status == HARPE_OK) status = harpe_fleet_file_fleet(file, name, 0, &s->fleet, error);
+    for (size_t j = 0; j < file->job_count && status == HARPE_OK; j++) {
+        s->number[j] = -1;
+        if (harpe_fleet_job_name(s->fleet, (int)j))
+            status = harpe_fleet_remove(s->fleet, (int)j, error);
+    }
+    if (status == HARPE_OK) status = make_runs(s, error);
+    if (status == HARPE_OK)
+        *out = s;
+    else
+        free_steering(s);
+    return status;
+}
+
+/* Chooses how the jobs run for which `is_here` is set, under `watts` for each group and the price
+ * of the moment. Sets `pace` of these jobs. */
+static harpe_status steer(steering *s, const bool *is_here, const double *watts, double at_s,
+                          job_pace *pace, harpe_error *error) {
+    if (s->policy == HARPE_FLEET_SPLIT) return steer_split(s, is_here, watts, at_s, pace, error);
+    if (s->policy == HARPE_FLEET_UNIFORM_CAP)
+        steer_cap(s, is_here, watts, pace);
+    else
+        steer_stop(s, is_here, watts, pace);
+    return HARPE_OK;
+}
 
 #define RAMP_STEP_S 60.0    /* how often budgets grow on a ramp */
 #define MOMENTS_MAX 2000000 /* of one simulation */
@@ -18,13 +281,13 @@
 
 typedef struct runner {
     const harpe_fleet_file *file;
-    harpe_fleet_steering *steering;
+    steering *steering;
     harpe_fleet_day *day;
     double now_s;
-    bool *is_here;                 /* [jobs] */
-    harpe_fleet_pace *pace, *next; /* [jobs] now; after a change */
-    double *change_s;              /* [jobs] when `next` takes effect; INFINITY: no change */
-    double *moments;               /* known from the start, by time */
+    bool *is_here;         /* [jobs] */
+    job_pace *pace, *next; /* [jobs] now; after a change */
+    double *change_s;      /* [jobs] when `next` takes effect; INFINITY: no change */
+    double *moments;       /* known from the start, by time */
     size_t moment_count, moment_at;
     double *allowed_w;   /* [groups] what the policy may use; negative: any */
     double *grown_s;     /* [groups] when a budget that grows on a ramp last grew; INFINITY: none */
@@ -132,7 +395,7 @@ static bool is_falling(const runner *r, size_t job) {
 /* Sets when the jobs that need less power follow their new pace. A job that already waits to need
  * less than it may have now keeps that, because others may count on it; then there is a decision
  * again when all have changed. Returns the moment of the last change. */
-static double set_falls(runner *r, const harpe_fleet_pace *wanted) {
+static double set_falls(runner *r, const job_pace *wanted) {
     double last_s = r->now_s;
     bool waits = false;
     for (size_t j = 0; j < r->file->job_count; j++) {
@@ -152,7 +415,7 @@ static double set_falls(runner *r, const harpe_fleet_pace *wanted) {
 
 /* Sets when each job follows its new pace. Jobs that need more power wait for those that need less.
  * A job that already waits for a change takes the new pace at the same moment. */
-static void set_changes(runner *r, const harpe_fleet_pace *wanted) {
+static void set_changes(runner *r, const job_pace *wanted) {
     double last_s = set_falls(r, wanted);
     for (size_t j = 0; j < r->file->job_count; j++) {
         if (!r->is_here[j] || is_falling(r, j)) continue;
@@ -164,10 +427,9 @@ static void set_changes(runner *r, const harpe_fleet_pace *wanted) {
     }
 }
 
-static harpe_status decide(runner *r, harpe_fleet_pace *wanted, harpe_error *error) {
+static harpe_status decide(runner *r, job_pace *wanted, harpe_error *error) {
     set_allowed(r);
-    harpe_status status =
-        harpe_fleet_steer(r->steering, r->is_here, r->allowed_w, r->now_s, wanted, error);
+    harpe_status status = steer(r->steering, r->is_here, r->allowed_w, r->now_s, wanted, error);
     if (status != HARPE_OK) return status;
     set_changes(r, wanted);
     r->day->decisions++;
@@ -185,7 +447,7 @@ static void update_jobs(runner *r) {
         bool is_here = r->now_s >= job->arrival_s && r->now_s < job->end_s && !day->is_done;
         if (is_here == r->is_here[j]) continue;
         r->is_here[j] = is_here;
-        r->pace[j] = (harpe_fleet_pace){0};
+        r->pace[j] = (job_pace){0};
         r->change_s[j] = INFINITY;
         r->must_decide = true;
     }
@@ -286,7 +548,7 @@ static void sum_up(runner *r) {
 
 /* ---- The loop -------------------------------------------------------------------------------- */
 
-static harpe_status run(runner *r, harpe_fleet_pace *wanted, harpe_status (*check)(harpe_error *),
+static harpe_status run(runner *r, job_pace *wanted, harpe_status (*check)(harpe_error *),
                         harpe_error *error) {
     harpe_status status = HARPE_OK;
     for (size_t count = 0; r->now_s < r->file->horizon_s; count++) {
@@ -357,13 +619,13 @@ harpe_status harpe_fleet_simulate(const harpe_fleet_file *file, const char *name
                                   harpe_fleet_day *day, harpe_error *error) {
     harpe_fleet_day made = {.jobs = NULL};
     runner r = {.file = file, .day = &made, .again_s = INFINITY, .must_decide = true};
-    harpe_status status = harpe_fleet_steering_new(file, policy, name, &r.steering, error);
+    harpe_status status = new_steering(file, policy, name, &r.steering, error);
     if (status != HARPE_OK) return status;
-    harpe_fleet_pace *wanted = harpe_calloc(file->job_count, sizeof *wanted);
+    job_pace *wanted = harpe_calloc(file->job_count, sizeof *wanted);
     status = wanted && start(&r) ? run(&r, wanted, check, error) : harpe_fail_memory(error);
     stop(&r);
     free(wanted);
-    harpe_fleet_steering_free(r.steering);
+    free_steering(r.steering);
     if (status == HARPE_OK)
         *day = made;
     else

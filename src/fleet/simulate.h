@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Simulates a fleet over time under one policy. */
+/* Simulates a fleet over time under one of three ways to bring it under its budgets: Harpe's split,
+ * one power cap for all GPUs, and stopping the jobs of lowest priority. */
 #ifndef HARPE_FLEET_SIMULATE_H
 #define HARPE_FLEET_SIMULATE_H
 
 #include "fleet/fleet_file.h"
-#include "fleet/policies.h"
+
+typedef enum harpe_fleet_policy {
+    HARPE_FLEET_SPLIT = 0,
+    HARPE_FLEET_UNIFORM_CAP,
+    HARPE_FLEET_STOP_LOWEST,
+    HARPE_FLEET_POLICY_COUNT,
+} harpe_fleet_policy;
 
 /* A time in which a group's meter showed more than its budget. */
 typedef struct harpe_fleet_breach {

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "fleet/fleet_file.h"
-#include "fleet/fleet_json.h"
 #include "plan/instances.h"
 
 #define A "{\"name\":\"a\",\"plans\":[{\"time\":1,\"power\":400},{\"time\":1.1,\"power\":300}]}"

@@ -9,7 +9,6 @@
 
 #include <string.h>
 
-#include "fleet/moment.h"
 #include "fleet/price_series.h"
 #include "plan/instances.h"
 

@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "fleet/fleet_json.h"
+#include "fleet/fleet_file.h"
 #include "fleet/simulate.h"
 #include "fleets.h"
 #include "plan/instances.h"

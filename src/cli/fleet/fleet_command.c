@@ -17,7 +17,7 @@
 #include "cli/commands.h"
 #include "cli/fleet/fleet_internal.h"
 #include "draw/draw.h"
-#include "fleet/fleet_json.h"
+#include "fleet/fleet_file.h"
 #include "fleet/simulate.h"
 #include "rights/scope.h"
 #include "rights/tokens_file.h"

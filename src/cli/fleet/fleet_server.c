@@ -20,7 +20,6 @@
 #include "cli/command.h"
 #include "cli/fleet/fleet_internal.h"
 #include "cli/server_client.h"
-#include "fleet/moment.h"
 #include "fleet/price_series.h"
 
 typedef enum fleet_shape {

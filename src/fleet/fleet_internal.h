@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The data of a fleet: groups, jobs with their hulls, and the last solution. The sources of this
- * folder share it; it declares no functions.
+/* The data of a fleet: groups, jobs with their hulls, and the last solution, and what the sources
+ * of this folder share.
  *
  * Power is counted in whole microwatts, so sums are exact in any order. The cost of a plan is its
  * part of the objective. */
-#ifndef HARPE_FLEET_FLEET_STATE_H
-#define HARPE_FLEET_FLEET_STATE_H
+#ifndef HARPE_FLEET_FLEET_INTERNAL_H
+#define HARPE_FLEET_FLEET_INTERNAL_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -69,7 +69,7 @@ typedef struct harpe_fleet_group {
     int64_t spare_uw;  /* what segments whose gain is the threshold may still take */
     double price;      /* the highest threshold of the group and the groups around it */
     int core;          /* for rounding.c */
-    bool is_counted;   /* for search.c */
+    bool is_counted;   /* for the search */
 } harpe_fleet_group;
 
 struct harpe_fleet {
@@ -84,5 +84,28 @@ struct harpe_fleet {
     bool is_solved;
     harpe_fleet_split split;
 };
+
+/* ---- solve.c: the hull of a job -------------------------------------------------------------- */
+
+/* Returns the cost of a plan: its part of the objective. `overhead` is that of the whole fleet. */
+double harpe_fleet_cost(const harpe_fleet_member *job, const harpe_fleet_price *price,
+                        double overhead, size_t plan);
+
+/* Makes the hull of a job again. O(plans * log plans), or O(plans) if the powers fall with the
+ * times. On failure the hull is unchanged. */
+harpe_status harpe_fleet_hull_make(harpe_fleet_member *job, const harpe_fleet_price *price,
+                                   double overhead, harpe_error *error);
+void harpe_fleet_hull_clear(harpe_fleet_hull *hull);
+
+/* Returns how many segments between the vertices `low` and `high` gain more than `gain`. The result
+ * is a vertex. `hint` is a vertex that may be the result. */
+size_t harpe_fleet_hull_above(const harpe_fleet_hull *hull, double gain, size_t low, size_t high,
+                              size_t hint);
+
+/* ---- rounding.c ------------------------------------------------------------------------------ */
+
+/* Chooses an option of each job, and sets `power_uw` of each group. All groups have prices.
+ * `*is_complete` is true if a search has shown that no choice is better. */
+harpe_status harpe_fleet_round(harpe_fleet *fleet, bool *is_complete, harpe_error *error);
 
 #endif
