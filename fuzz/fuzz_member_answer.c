@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "http/client/exchange.h"
-#include "powerlimit/member_messages.h"
+#include "powerlimit/member.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

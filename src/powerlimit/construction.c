@@ -8,7 +8,6 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "powerlimit/follow.h"
 #include "powerlimit/optimizer_internal.h"
 #include "powerlimit/profile_file.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The guard is a helper process (base/helper_process.h) that outlives the trainer. It restores the
- * power limits if the trainer has ended without restoring them. guard.c is the trainer's side, and
- * guard_process.c is the guard's side. Private to src/powerlimit, to the node agent and to the
- * program. */
+ * power limits if the trainer has ended without restoring them. It claims the GPUs and holds the
+ * saved settings of each (gpu/saved_settings.h); if there is no guard, the trainer holds the
+ * claims. Private to src/powerlimit, to the node agent and to the program. */
 #ifndef HARPE_POWERLIMIT_GUARD_H
 #define HARPE_POWERLIMIT_GUARD_H
 
@@ -16,6 +16,7 @@
 #include <harpe/gpu.h>
 #include <harpe/status.h>
 
+#include "gpu/saved_settings.h"
 #include "lease/lease.h"
 
 /* The argument with which `harpe power-limit` runs as a guard. For internal use. */
@@ -68,5 +69,35 @@ harpe_status harpe_guard_lend(const harpe_gpus *gpus, int gpu, pid_t trainer, in
 /* Stops the guard. `restored` is true if the trainer has restored all GPUs. If it is false, or if a
  * GPU does not have its saved settings, the guard restores the GPUs now. */
 void harpe_guard_stop(harpe_guard *guard, bool restored);
+
+/* ---- Claims on the GPUs whose power limits will change --------------------------------------- */
+
+typedef struct harpe_power_claim {
+    harpe_gpu_claim *claim; /* NULL: released */
+    bool is_continued;      /* an earlier process for the same trainer has recorded settings */
+} harpe_power_claim;
+
+typedef struct harpe_power_claims {
+    harpe_power_claim *each;
+    size_t count;
+} harpe_power_claims;
+
+/* Claims the GPUs with these indices for the trainer. First restores settings that dead jobs have
+ * left changed. Then reads the settings into each of `saved` that has none yet, and records them.
+ * `gives_up` may be NULL. After a failure nothing is claimed. */
+harpe_status harpe_power_claims_take(harpe_gpus *gpus, const int *indices, harpe_guarded_gpu *saved,
+                                     size_t count, pid_t trainer, bool (*gives_up)(void *user),
+                                     harpe_power_claims *out, harpe_error *error);
+/* Releases the claim on the i-th GPU of `saved`. `restored` is true if the GPU has its saved
+ * settings again. */
+void harpe_power_claims_release_one(harpe_power_claims *claims, size_t i, bool restored);
+/* Releases the remaining claims. `restored` is true if these GPUs have their saved settings
+ * again. */
+void harpe_power_claims_release(harpe_power_claims *claims, bool restored);
+
+/* ---- The process ----------------------------------------------------------------------------- */
+
+/* Runs the guard process and returns its exit code. */
+int harpe_power_limit_guard_main(int argc, char **argv);
 
 #endif

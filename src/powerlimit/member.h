@@ -1,16 +1,68 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes a job a member of a server's fleet. A separate thread (member_thread.c) sends requests to
- * the server. The functions in the section "Training thread" only exchange values with that thread:
- * they do not wait, take no lock and do not use the network. */
+/* Makes a job a member of a server's fleet. A separate thread sends requests to the server. The
+ * functions in the section "Training thread" only exchange values with that thread: they do not
+ * wait, take no lock and do not use the network.
+ *
+ * The measurements of a power limit optimizer become the plans that the member declares: one plan
+ * for each power limit, fastest first. docs/fleet.md describes the requests. */
 #ifndef HARPE_POWERLIMIT_MEMBER_H
 #define HARPE_POWERLIMIT_MEMBER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <harpe/power_limit.h>
 
-#include "powerlimit/limit_plans.h"
+#include "base/text.h"
+
+/* ---- Plans ----------------------------------------------------------------------------------- */
+
+/* The most plans that are declared. A server takes twice as many, but a body of 64 KiB at most. */
+enum { HARPE_LIMIT_PLANS_MAX = 500 };
+
+typedef struct harpe_limit_plan {
+    int limit_w;    /* power limit of each GPU */
+    double time_s;  /* time of one step */
+    double power_w; /* mean power of all GPUs of the job */
+} harpe_limit_plan;
+
+/* The times rise strictly and the powers fall strictly, so the server's numbers of the plans are
+ * the indices of `plans`. */
+typedef struct harpe_limit_plans {
+    size_t count;
+    size_t chosen; /* index of the plan of the limit that the selector has chosen */
+    harpe_limit_plan plans[];
+} harpe_limit_plans;
+
+/* Makes the plans. `optimum_w` is the limit that the selector has chosen, and `steps` is the number
+ * of steps of each measurement. Leaves out a limit whose plan is not slower than the chosen plan
+ * and draws no more, or not faster and draws no less; and of the others, those that another plan
+ * beats. If there are more plans than HARPE_LIMIT_PLANS_MAX, keeps some of them, spread evenly.
+ * Fails with HARPE_INVALID_INPUT if the chosen limit has no measurement that a server accepts. The
+ * caller frees `*out`. */
+harpe_status harpe_limit_plans_make(const harpe_power_limit_measurement *measurements, size_t count,
+                                    int optimum_w, int steps, harpe_limit_plans **out,
+                                    harpe_error *error);
+
+/* ---- Messages -------------------------------------------------------------------------------- */
+
+/* Appends the declaration of a member that cannot be steered: one plan with the highest power that
+ * the job may draw. */
+void harpe_member_declare_unsteered(const harpe_power_limit_fleet *terms, double highest_w,
+                                    harpe_text *body);
+/* Appends the declaration of a member with its plans. The job must never draw more than its chosen
+ * plan. */
+void harpe_member_declare(const harpe_power_limit_fleet *terms, const harpe_limit_plans *plans,
+                          harpe_text *body);
+/* Appends a report. `power_w` below 0: not measured. */
+void harpe_member_report(size_t plan, double power_w, harpe_text *body);
+
+/* Reads the answer to a report. Returns false, and leaves `*plan`, if the answer does not name one
+ * of the `count` plans. */
+bool harpe_member_read_answer(const char *bytes, size_t length, size_t count, size_t *plan);
+
+/* ---- The member ------------------------------------------------------------------------------ */
 
 typedef struct harpe_power_member harpe_power_member;
 

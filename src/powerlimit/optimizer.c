@@ -1,12 +1,539 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state machine of the power limit optimizer: tries one limit after another while a job trains,
- * then holds the best. The training loop's callbacks drive the state machine, which acts on a
- * device. Selectors choose the limit. docs/power-limit.md contains the rules as a table. */
-#include "base/error.h"
-#include "base/log.h"
-#include "powerlimit/follow.h"
+/* The power limit optimizer: tries one limit after another while a job trains, then holds the best.
+ * The training loop's callbacks drive the state machine, which acts on a device. Selectors choose
+ * the limit. docs/power-limit.md contains the rules as a table. construction.c makes optimizers.
+ *
+ * After a failure of the device, logs one line, restores everything, and no longer uses the device.
+ * All ranks of a job meet: they make all-reduces in the same order, even after a failure, so that
+ * all ranks make the same decision and no rank waits forever. A job of one process has no meetings.
+ *
+ * In a fleet, a job of one process looks at every step whether the server asks for another plan. In
+ * a job of several ranks, all ranks meet every few seconds of training, in the same step: the rank
+ * that talks to the server tells the plan, and the others tell their powers and faults. */
 #include "powerlimit/optimizer_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/format.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "gpu/settings.h"
 #include "powerlimit/profile_file.h"
+
+#define WATCH_NS INT64_C(5000000000)
+
+enum { WINDOW_NAME_SIZE = 64 };
+
+/* ---- Failures -------------------------------------------------------------------------------- */
+
+static void window_name(const harpe_power_limit_optimizer *optimizer, char name[WINDOW_NAME_SIZE]) {
+    snprintf(name, WINDOW_NAME_SIZE, "__GlobalPowerLimitOptimizer_%d",
+             optimizer->limits_w[optimizer->trial]);
+}
+
+bool harpe_optimizer_has_left(const harpe_power_limit_optimizer *optimizer) {
+    return optimizer->failed_here || optimizer->phase == HARPE_POWER_LIMIT_FAILED;
+}
+
+harpe_status harpe_optimizer_leave(harpe_power_limit_optimizer *optimizer, harpe_error *error) {
+    const harpe_power_limit_device *device = optimizer->device;
+    if (optimizer->window_is_open) {
+        char name[WINDOW_NAME_SIZE];
+        window_name(optimizer, name);
+        optimizer->window_is_open = false;
+        harpe_error reason;
+        if (device->end_window(device->user, name, true, NULL, NULL, &reason) != HARPE_OK) {
+            harpe_log_line(&optimizer->options.log, HARPE_LOG_DEBUG, "power limit: %s",
+                           reason.message);
+        }
+    }
+    optimizer->current_w = 0;
+    return device->restore ? device->restore(device->user, error) : HARPE_OK;
+}
+
+/* Leaves the device. Often the same fault also makes restoring the limits fail, so both failures
+ * are logged in one line. */
+static void leave_and_tell(harpe_power_limit_optimizer *optimizer, const char *reason) {
+    harpe_error not_restored;
+    if (harpe_optimizer_leave(optimizer, &not_restored) == HARPE_OK) {
+        harpe_log_line(
+            &optimizer->options.log, HARPE_LOG_ERROR,
+            "power limit optimization stops, limits are restored, and training continues: %s",
+            reason);
+    } else {
+        harpe_log_line(
+            &optimizer->options.log, HARPE_LOG_ERROR,
+            "power limit optimization stops, and training continues: %s; not all limits could be "
+            "restored yet (%s); the guard, if there is one, tries again at the end",
+            reason, not_restored.message);
+    }
+    optimizer->optimum_w = 0;
+    harpe_power_member_give_up(optimizer->member);
+}
+
+/* Stops the optimizer on all ranks at once (or in the only process), logs the reason, and
+ * restores. */
+static void give_up(harpe_power_limit_optimizer *optimizer, const char *reason) {
+    if (!optimizer->failed_here) leave_and_tell(optimizer, reason);
+    optimizer->failed_here = false; /* no other rank needs to know */
+    optimizer->phase = HARPE_POWER_LIMIT_FAILED;
+}
+
+/* Records that this process's device has failed. In a job of several ranks, this rank still counts
+ * steps until the next meeting. */
+static void fail_here(harpe_power_limit_optimizer *optimizer, const char *reason) {
+    leave_and_tell(optimizer, reason);
+    if (optimizer->options.all_reduce)
+        optimizer->failed_here = true;
+    else
+        optimizer->phase = HARPE_POWER_LIMIT_FAILED;
+}
+
+/* ---- Limits and windows ---------------------------------------------------------------------- */
+
+/* After the optimizer has left its device, these functions do nothing. If one of them fails, it
+ * leaves the device. */
+static void set_limit(harpe_power_limit_optimizer *optimizer, int limit_w) {
+    const harpe_power_limit_device *device = optimizer->device;
+    if (harpe_optimizer_has_left(optimizer) || limit_w == optimizer->current_w) return;
+    harpe_error error;
+    if (device->set_limit(device->user, limit_w, &error) != HARPE_OK) {
+        fail_here(optimizer, error.message);
+        return;
+    }
+    optimizer->current_w = limit_w;
+}
+
+bool harpe_optimizer_is_in_force(int in_force_w, int limit_w) {
+    return in_force_w > limit_w ||
+           harpe_is_power_limit((uint32_t)in_force_w * 1000, (uint32_t)limit_w * 1000);
+}
+
+/* Returns the limit in force, in W. Usually this is the limit that was set. A driver may round it.
+ * If the limit in force is lower, or if another program has raised it, the optimizer leaves the
+ * device. */
+static int check_limit(harpe_power_limit_optimizer *optimizer) {
+    const harpe_power_limit_device *device = optimizer->device;
+    int limit_w = optimizer->current_w;
+    int in_force_w = 0;
+    int gpu = 0;
+    harpe_error error;
+    if (harpe_optimizer_has_left(optimizer) || !device->limit_in_force) return limit_w;
+    if (device->limit_in_force(device->user, &in_force_w, &gpu, &error) != HARPE_OK) {
+        fail_here(optimizer, error.message);
+    } else if (!harpe_optimizer_is_in_force(in_force_w, limit_w)) {
+        (void)harpe_fail(&error, HARPE_DRIVER_ERROR,
+                         "GPU %d: its power limit was set to %d W, but only %d W are in force: its "
+                         "board, its rack or another program limits it to less; start the job "
+                         "again to measure again",
+                         gpu, limit_w, in_force_w);
+        fail_here(optimizer, error.message);
+    }
+    return in_force_w;
+}
+
+/* In the phase DONE: fails if another program has raised the limit. Looks every few seconds. */
+static void watch_limit(harpe_power_limit_optimizer *optimizer) {
+    const harpe_power_limit_device *device = optimizer->device;
+    int in_force_w = 0;
+    int gpu = 0;
+    harpe_error error;
+    if (harpe_optimizer_has_left(optimizer) || !device->limit_in_force) return;
+    if (harpe_clock_ns() < optimizer->watch_ns) return;
+    optimizer->watch_ns = harpe_clock_ns() + WATCH_NS;
+    if (device->limit_in_force(device->user, &in_force_w, &gpu, &error) == HARPE_OK) return;
+    fail_here(optimizer, error.message);
+    if (optimizer->is_in_fleet) return;
+    optimizer->failed_here = false; /* the ranks do not meet any more */
+    optimizer->phase = HARPE_POWER_LIMIT_FAILED;
+}
+
+static void begin_window(harpe_power_limit_optimizer *optimizer) {
+    const harpe_power_limit_device *device = optimizer->device;
+    (void)check_limit(optimizer);
+    if (harpe_optimizer_has_left(optimizer)) return;
+    char name[WINDOW_NAME_SIZE];
+    window_name(optimizer, name);
+    harpe_error error;
+    if (device->begin_window(device->user, name, &error) != HARPE_OK) {
+        fail_here(optimizer, error.message);
+        return;
+    }
+    optimizer->window_is_open = true;
+}
+
+static void check_window(harpe_power_limit_optimizer *optimizer) {
+    const harpe_power_limit_device *device = optimizer->device;
+    (void)check_limit(optimizer);
+    if (harpe_optimizer_has_left(optimizer) || !device->check_window) return;
+    harpe_error error;
+    if (device->check_window(device->user, &error) != HARPE_OK) fail_here(optimizer, error.message);
+}
+
+/* Ends the window, and writes the limit in force and the measured values. `one` NULL: cancels it.
+ * An impossible value is a failure and never a measurement. */
+static void end_window(harpe_power_limit_optimizer *optimizer, harpe_power_limit_measurement *one) {
+    const harpe_power_limit_device *device = optimizer->device;
+    if (one) one->power_limit_w = check_limit(optimizer);
+    if (harpe_optimizer_has_left(optimizer) || !optimizer->window_is_open) return;
+    char name[WINDOW_NAME_SIZE];
+    window_name(optimizer, name);
+    optimizer->window_is_open = false;
+    double energy_j = NAN;
+    double time_s = NAN;
+    harpe_error error;
+    if (device->end_window(device->user, name, !one, one ? &energy_j : NULL, one ? &time_s : NULL,
+                           &error) != HARPE_OK) {
+        fail_here(optimizer, error.message);
+        return;
+    }
+    if (!one) return;
+    if (!(energy_j > 0) || !(time_s > 0) || !isfinite(energy_j) || !isfinite(time_s)) {
+        char reason[256];
+        snprintf(reason, sizeof reason,
+                 "at %d W the window took %s s and %s J, which cannot be used; raise profile_steps",
+                 one->power_limit_w, HARPE_DIGITS(time_s, 6), HARPE_DIGITS(energy_j, 6));
+        fail_here(optimizer, reason);
+        return;
+    }
+    one->energy_j = energy_j;
+    one->time_s = time_s;
+}
+
+/* What the ranks tell each other in a meeting about the fleet; then the sums. */
+typedef struct fleet_meeting {
+    double plan;       /* the plan to run; 0 on ranks that do not talk to the server */
+    double power_w;    /* mean power since the last meeting */
+    double unmeasured; /* 1: this rank's power is not known */
+} fleet_meeting;
+
+/* ---- Meetings of all ranks ------------------------------------------------------------------- */
+
+static harpe_status reduce(const harpe_power_limit_options *options, double *values, size_t count,
+                           bool maximum, harpe_error *error) {
+    if (!options->all_reduce) return HARPE_OK;
+    return options->all_reduce(options->all_reduce_user, values, count, maximum, error);
+}
+
+/* Sets *agree to true if all ranks have the same value, otherwise to false. Exact for whole numbers
+ * below 2^53. */
+static harpe_status all_agree(const harpe_power_limit_options *options, double value, bool *agree,
+                              harpe_error *error) {
+    double ends[2] = {value, -value};
+    harpe_status status = reduce(options, ends, 2, true, error);
+    if (status == HARPE_OK) *agree = ends[0] == -ends[1];
+    return status;
+}
+
+/* Combines this rank's measurement with those of the other ranks. Returns false if the optimizer
+ * has given up. */
+static bool share_measurement(harpe_power_limit_optimizer *optimizer,
+                              harpe_power_limit_measurement *one) {
+    double sums[2] = {optimizer->failed_here ? 0 : one->energy_j, optimizer->failed_here};
+    /* Time, and the limits in force: the highest, and the lowest with a minus sign. */
+    double most[3] = {optimizer->failed_here ? 0 : one->time_s, one->power_limit_w,
+                      -one->power_limit_w};
+    harpe_error error;
+    if (reduce(&optimizer->options, sums, 2, false, &error) != HARPE_OK ||
+        reduce(&optimizer->options, most, 3, true, &error) != HARPE_OK) {
+        give_up(optimizer, error.message);
+        return false;
+    }
+    if (sums[1] != 0) {
+        give_up(optimizer, "it failed on another rank, whose log says why");
+        return false;
+    }
+    if (most[1] != -most[2]) {
+        give_up(optimizer, "the drivers of the ranks round a power limit differently");
+        return false;
+    }
+    double time_s = most[0];
+    if (!(sums[0] > 0) || !(time_s > 0) || !isfinite(sums[0]) || !isfinite(time_s)) {
+        give_up(optimizer, "the all-reduce returned a value that cannot be true");
+        return false;
+    }
+    one->energy_j = sums[0];
+    one->time_s = time_s;
+    return true;
+}
+
+/* Tells the other ranks whether this rank has failed since the last meeting, and learns whether one
+ * of them has failed. */
+static void share_failures(harpe_power_limit_optimizer *optimizer) {
+    double failures = optimizer->failed_here;
+    harpe_error error;
+    if (reduce(&optimizer->options, &failures, 1, false, &error) != HARPE_OK)
+        give_up(optimizer, error.message);
+    else if (failures != 0)
+        give_up(optimizer, "it failed on another rank, whose log says why");
+}
+
+/* Replaces the values by the sums over all ranks. Returns false if the optimizer has given up. */
+static bool share_fleet(harpe_power_limit_optimizer *optimizer, fleet_meeting *meeting) {
+    double sums[4] = {meeting->plan, meeting->power_w, meeting->unmeasured, optimizer->failed_here};
+    harpe_error error;
+    if (reduce(&optimizer->options, sums, 4, false, &error) != HARPE_OK) {
+        give_up(optimizer, error.message);
+        return false;
+    }
+    if (sums[3] != 0) {
+        give_up(optimizer, "it failed on another rank, whose log says why");
+        return false;
+    }
+    *meeting = (fleet_meeting){sums[0], sums[1], sums[2]};
+    return true;
+}
+
+/* Returns the limit that the selector chooses, or the highest measured limit if the selector
+ * chooses none. */
+static int choose(const harpe_power_limit_optimizer *optimizer) {
+    const harpe_power_limit_selector *selector = &optimizer->options.selector;
+    int choice =
+        selector->select(selector->user, optimizer->measurements, optimizer->measurement_count);
+    if (choice < 0 || (size_t)choice >= optimizer->measurement_count) {
+        harpe_log_line(&optimizer->options.log, HARPE_LOG_WARNING,
+                       "the selector chose no power limit: the highest, %d W, is held",
+                       optimizer->measurements[0].power_limit_w);
+        choice = 0;
+    }
+    return optimizer->measurements[choice].power_limit_w;
+}
+
+harpe_status harpe_ranks_choose(const harpe_power_limit_optimizer *optimizer, int *optimum_w,
+                                harpe_error *error) {
+    int choice_w = choose(optimizer);
+    bool agree = true;
+    harpe_status status = all_agree(&optimizer->options, choice_w, &agree, error);
+    if (status != HARPE_OK) return status;
+    if (!agree) {
+        choice_w = optimizer->measurements[0].power_limit_w;
+        harpe_log_line(
+            &optimizer->options.log, HARPE_LOG_WARNING,
+            "the ranks' selectors chose different power limits: the highest, %d W, is held",
+            choice_w);
+    }
+    *optimum_w = choice_w;
+    return HARPE_OK;
+}
+
+/* ---- The start ------------------------------------------------------------------------------- */
+
+/* Hashes the bytes of a number with FNV-1a, cut to the 53 bits that a double holds exactly. */
+static uint64_t hash_number(uint64_t hash, uint64_t number) {
+    for (int shift = 0; shift < 64; shift += 8)
+        hash = (hash ^ (number >> shift & 0xff)) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+static uint64_t hash_double(uint64_t hash, double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return hash_number(hash, bits);
+}
+
+#define HASH_START UINT64_C(0xcbf29ce484222325)
+
+static double as_double(uint64_t hash) { return (double)(hash >> 11); }
+
+/* Hashes the settings that must be equal on all ranks. With different settings, the ranks would not
+ * meet in the same steps. */
+static double settings_hash(const harpe_power_limit_optimizer *optimizer) {
+    const harpe_power_limit_options *options = &optimizer->options;
+    int settings[6] = {options->wait_steps,          options->warmup_steps,
+                       options->profile_steps,       options->step_w,
+                       optimizer->device->minimum_w, optimizer->device->maximum_w};
+    uint64_t hash = HASH_START;
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        hash = hash_number(hash, (uint64_t)settings[i]);
+    return as_double(hash);
+}
+
+static double profile_hash(const harpe_power_limit_optimizer *optimizer) {
+    uint64_t hash = HASH_START;
+    for (size_t i = 0; i < optimizer->measurement_count; i++) {
+        const harpe_power_limit_measurement *one = &optimizer->measurements[i];
+        hash = hash_number(hash, (uint64_t)one->power_limit_w);
+        hash = hash_double(hash, one->energy_j);
+        hash = hash_double(hash, one->time_s);
+    }
+    return as_double(hash);
+}
+
+/* Elects the rank that talks to the server. `candidates` ranks have a fleet in their options. Each
+ * of them draws a random number, and the rank with the highest number is elected. So ranks need no
+ * numbers, and the user may give the fleet to one rank, to some or to all. */
+static harpe_status elect_for_fleet(harpe_power_limit_optimizer *optimizer, double candidates,
+                                    harpe_error *error) {
+    uint64_t random = 0;
+    optimizer->is_in_fleet = candidates > 0;
+    optimizer->talks_to_fleet = candidates == 1 && optimizer->terms;
+    if (!(candidates > 1)) return HARPE_OK;
+    /* Ignores the result, because the kernel always has this many random bytes. */
+    (void)harpe_random(&random, sizeof random);
+    double own = optimizer->terms ? 1 + as_double(random) : 0;
+    double highest = own;
+    harpe_status status = reduce(&optimizer->options, &highest, 1, true, error);
+    optimizer->talks_to_fleet = optimizer->terms && own == highest;
+    return status;
+}
+
+harpe_status harpe_ranks_meet_at_start(harpe_power_limit_optimizer *optimizer,
+                                       harpe_status prepared, harpe_error *error) {
+    const harpe_power_limit_options *options = &optimizer->options;
+    double sums[3] = {prepared != HARPE_OK, optimizer->device->gpu_count, optimizer->terms ? 1 : 0};
+    error = prepared == HARPE_OK ? error : NULL; /* keeps the text of the first error */
+    bool same_settings = true;
+    bool same_profile = true;
+    harpe_status status = reduce(options, sums, 3, false, error);
+    if (status == HARPE_OK)
+        status = all_agree(options, settings_hash(optimizer), &same_settings, error);
+    if (status == HARPE_OK)
+        status = all_agree(options, profile_hash(optimizer), &same_profile, error);
+    if (prepared != HARPE_OK || status != HARPE_OK) return prepared ? prepared : status;
+    if (sums[0] != 0) {
+        return harpe_fail(error, HARPE_UNAVAILABLE,
+                          "power limit: another rank could not start, its message says why");
+    }
+    if (!same_settings) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "power limit: the ranks differ in their step counts or in the range of "
+                          "their GPUs' limits; give all the same");
+    }
+    if (!same_profile) {
+        harpe_log_line(&optimizer->options.log, HARPE_LOG_WARNING,
+                       "not every rank sees the same power limit profile: measuring again");
+        optimizer->measurement_count = 0;
+    }
+    optimizer->job_gpus = (int)sums[1];
+    if (optimizer->options.world_size == 0) optimizer->options.world_size = optimizer->job_gpus;
+    return elect_for_fleet(optimizer, sums[2], error);
+}
+
+harpe_status harpe_ranks_share_first_set(const harpe_power_limit_optimizer *optimizer,
+                                         harpe_status set, int limit_w, int *in_force_w,
+                                         harpe_error *error) {
+    double most[2] = {set != HARPE_OK, -*in_force_w}; /* the most of -x is the least of x */
+    harpe_status status =
+        reduce(&optimizer->options, most, 2, true, set == HARPE_OK ? error : NULL);
+    if (set != HARPE_OK || status != HARPE_OK) return set ? set : status;
+    *in_force_w = (int)-most[1];
+    if (most[0] != 0) {
+        return harpe_fail(error, HARPE_DRIVER_ERROR,
+                          "power limit: another rank could not set %d W, its message says why",
+                          limit_w);
+    }
+    return HARPE_OK;
+}
+
+/* Time of training from one meeting of the ranks to the next. */
+#define MEETING_S 5.0
+
+enum { MEETING_STEPS_MAX = 1000000 };
+
+/* ---- The beginning --------------------------------------------------------------------------- */
+
+void harpe_follow_join(harpe_power_limit_optimizer *optimizer,
+                       const harpe_power_member_times *times) {
+    if (!optimizer->talks_to_fleet) return;
+    bool is_alone = !optimizer->options.all_reduce;
+    harpe_power_member_job job = {
+        .highest_w = (double)optimizer->job_gpus * optimizer->device->maximum_w,
+        .device = is_alone ? optimizer->device : NULL,
+        .log = optimizer->options.log,
+    };
+    harpe_error error;
+    if (harpe_power_member_join(optimizer->terms, &job, times, &optimizer->member, &error) !=
+        HARPE_OK) {
+        harpe_log_line(&optimizer->options.log, HARPE_LOG_WARNING,
+                       "the job trains without a fleet: %s", error.message);
+    }
+}
+
+/* Returns the number of steps between two meetings. It is the same on all ranks, because all have
+ * the same measurements and settings. */
+static int meeting_steps(const harpe_limit_plans *plans) {
+    double steps = MEETING_S / plans->plans[plans->chosen].time_s;
+    return steps < MEETING_STEPS_MAX ? (int)fmax(1, ceil(steps)) : MEETING_STEPS_MAX;
+}
+
+void harpe_follow_begin(harpe_power_limit_optimizer *optimizer) {
+    if (!optimizer->is_in_fleet || optimizer->phase != HARPE_POWER_LIMIT_DONE) return;
+    harpe_error error;
+    harpe_status status = harpe_limit_plans_make(
+        optimizer->measurements, optimizer->measurement_count, optimizer->optimum_w,
+        optimizer->options.profile_steps, &optimizer->plans, &error);
+    if (status == HARPE_OK) {
+        optimizer->plan = optimizer->plans->chosen;
+        optimizer->steps_left = optimizer->meeting_steps = meeting_steps(optimizer->plans);
+        harpe_power_member_take_plans(optimizer->member, optimizer->plans);
+        return;
+    }
+    /* All ranks have the same measurements, so no rank meets. */
+    optimizer->is_in_fleet = false;
+    harpe_log_line(&optimizer->options.log, HARPE_LOG_WARNING,
+                   "the fleet cannot steer this job, training continues: %s", error.message);
+}
+
+/* ---- Following ------------------------------------------------------------------------------- */
+
+/* Returns the plan to run: what the server asks for, but never a plan with a higher limit than the
+ * selector has chosen. */
+static size_t wanted_plan(const harpe_power_limit_optimizer *optimizer) {
+    int64_t told = harpe_power_member_told(optimizer->member);
+    size_t chosen = optimizer->plans->chosen;
+    return told > (int64_t)chosen ? (size_t)told : chosen;
+}
+
+static void run_plan(harpe_power_limit_optimizer *optimizer, size_t plan) {
+    if (plan == optimizer->plan) return;
+    harpe_power_member_begin_change(optimizer->member);
+    set_limit(optimizer, optimizer->plans->plans[plan].limit_w);
+    if (!harpe_optimizer_has_left(optimizer)) optimizer->plan = plan;
+    harpe_power_member_end_change(optimizer->member, optimizer->plan);
+}
+
+/* Returns the mean power of this rank's GPUs since the last call; 0: not known. */
+static double mean_power_w(const harpe_power_limit_optimizer *optimizer) {
+    const harpe_power_limit_device *device = optimizer->device;
+    double power_w = 0;
+    if (!device->mean_power || harpe_optimizer_has_left(optimizer)) return 0;
+    return device->mean_power(device->user, &power_w, NULL) == HARPE_OK ? power_w : 0;
+}
+
+static void meet(harpe_power_limit_optimizer *optimizer) {
+    double power_w = mean_power_w(optimizer);
+    fleet_meeting meeting = {
+        .power_w = power_w,
+        .unmeasured = power_w > 0 ? 0 : 1,
+        .plan = optimizer->talks_to_fleet ? (double)wanted_plan(optimizer) : 0,
+    };
+    if (!share_fleet(optimizer, &meeting)) return;
+    if (!(meeting.plan >= 0) || meeting.plan >= (double)optimizer->plans->count) {
+        give_up(optimizer, "the all-reduce returned a value that cannot be true");
+        return;
+    }
+    if (meeting.unmeasured == 0) harpe_power_member_note_power(optimizer->member, meeting.power_w);
+    size_t before = optimizer->plan;
+    run_plan(optimizer, (size_t)meeting.plan);
+    /* The next power is that of the new plan alone. */
+    if (optimizer->plan != before) (void)mean_power_w(optimizer);
+}
+
+/* Called at the beginning of each step in the state Done. */
+static void follow_step(harpe_power_limit_optimizer *optimizer) {
+    if (!optimizer->is_in_fleet) return;
+    if (!optimizer->options.all_reduce) {
+        run_plan(optimizer, wanted_plan(optimizer));
+        return;
+    }
+    if (--optimizer->steps_left > 0) return;
+    optimizer->steps_left = optimizer->meeting_steps;
+    meet(optimizer);
+}
 
 /* ---- The state machine ----------------------------------------------------------------------- */
 
@@ -30,14 +557,14 @@ static void finish(harpe_power_limit_optimizer *optimizer) {
     int optimum_w = 0;
     harpe_error error;
     if (harpe_ranks_choose(optimizer, &optimum_w, &error) != HARPE_OK) {
-        harpe_optimizer_give_up(optimizer, error.message);
+        give_up(optimizer, error.message);
         return;
     }
     optimizer->phase = HARPE_POWER_LIMIT_DONE;
     optimizer->optimum_w = optimum_w;
-    harpe_optimizer_set_limit(optimizer, optimum_w);
-    (void)harpe_optimizer_check_limit(optimizer);
-    harpe_ranks_share_failures(optimizer);
+    set_limit(optimizer, optimum_w);
+    (void)check_limit(optimizer);
+    share_failures(optimizer);
     if (optimizer->phase == HARPE_POWER_LIMIT_DONE) save_profile(optimizer);
     harpe_follow_begin(optimizer);
 }
@@ -45,23 +572,21 @@ static void finish(harpe_power_limit_optimizer *optimizer) {
 static void begin_profiling(harpe_power_limit_optimizer *optimizer) {
     optimizer->phase = HARPE_POWER_LIMIT_PROFILING;
     optimizer->steps_left = optimizer->options.profile_steps;
-    harpe_optimizer_begin_window(optimizer);
+    begin_window(optimizer);
 }
 
 static void begin_warmup(harpe_power_limit_optimizer *optimizer) {
     optimizer->phase = HARPE_POWER_LIMIT_WARMUP;
     optimizer->steps_left = optimizer->options.warmup_steps;
-    harpe_optimizer_set_limit(optimizer, optimizer->limits_w[optimizer->trial]);
+    set_limit(optimizer, optimizer->limits_w[optimizer->trial]);
     if (optimizer->steps_left == 0 && optimizer->phase == HARPE_POWER_LIMIT_WARMUP)
         begin_profiling(optimizer);
 }
 
 static void end_profiling(harpe_power_limit_optimizer *optimizer) {
     harpe_power_limit_measurement one = {.power_limit_w = optimizer->limits_w[optimizer->trial]};
-    harpe_optimizer_end_window(optimizer, &one);
-    if (optimizer->phase == HARPE_POWER_LIMIT_FAILED ||
-        !harpe_ranks_share_measurement(optimizer, &one))
-        return;
+    end_window(optimizer, &one);
+    if (optimizer->phase == HARPE_POWER_LIMIT_FAILED || !share_measurement(optimizer, &one)) return;
     /* A driver that rounds limits may have made two of them equal. Such limits are one. */
     size_t count = optimizer->measurement_count;
     if (count == 0 || optimizer->measurements[count - 1].power_limit_w != one.power_limit_w)
@@ -76,13 +601,12 @@ static void end_profiling(harpe_power_limit_optimizer *optimizer) {
 void harpe_power_limit_on_step_begin(harpe_power_limit_optimizer *optimizer) {
     if (!optimizer || optimizer->phase == HARPE_POWER_LIMIT_FAILED) return;
     if (optimizer->phase == HARPE_POWER_LIMIT_DONE) {
-        harpe_optimizer_watch_limit(optimizer);
-        harpe_follow_step(optimizer);
+        watch_limit(optimizer);
+        follow_step(optimizer);
         return;
     }
     if (--optimizer->steps_left > 0) {
-        if (optimizer->phase == HARPE_POWER_LIMIT_PROFILING)
-            harpe_optimizer_check_window(optimizer);
+        if (optimizer->phase == HARPE_POWER_LIMIT_PROFILING) check_window(optimizer);
         return;
     }
     if (optimizer->phase == HARPE_POWER_LIMIT_READY)
@@ -104,8 +628,8 @@ void harpe_power_limit_on_epoch_end(harpe_power_limit_optimizer *optimizer) {
         return;
     optimizer->phase = HARPE_POWER_LIMIT_READY;
     optimizer->steps_left = 1;
-    harpe_optimizer_end_window(optimizer, NULL);
-    harpe_optimizer_set_limit(optimizer, optimizer->limits_w[0]);
+    end_window(optimizer, NULL);
+    set_limit(optimizer, optimizer->limits_w[0]);
 }
 
 /* ---- State for the caller -------------------------------------------------------------------- */

@@ -1,17 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of a power limit optimizer, which construction.c, optimizer.c (the state machine),
- * trial.c (the device), ranks.c (agreement among ranks) and follow.c (the fleet) share. Private to
+/* The inside of a power limit optimizer, which construction.c and optimizer.c share. Private to
  * src/powerlimit. */
 #ifndef HARPE_POWERLIMIT_OPTIMIZER_INTERNAL_H
 #define HARPE_POWERLIMIT_OPTIMIZER_INTERNAL_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <harpe/power_limit.h>
-
-#include "powerlimit/limit_plans.h"
 #include "powerlimit/member.h"
 
 struct harpe_power_limit_optimizer {
@@ -54,47 +46,18 @@ harpe_status harpe_optimizer_new_with(const harpe_power_limit_device *device,
                                       const harpe_power_member_times *times,
                                       harpe_power_limit_optimizer **out, harpe_error *error);
 
-/* ---- trial.c: the device and its failures ---------------------------------------------------- */
+/* ---- The device ------------------------------------------------------------------------------ */
+
 /* Returns true if this process no longer uses its device. */
 bool harpe_optimizer_has_left(const harpe_power_limit_optimizer *optimizer);
 /* Leaves the device: closes the open window and restores the saved settings. */
 harpe_status harpe_optimizer_leave(harpe_power_limit_optimizer *optimizer, harpe_error *error);
-/* Stops the optimizer on all ranks at once (or in the only process), logs the reason, and
- * restores. */
-void harpe_optimizer_give_up(harpe_power_limit_optimizer *optimizer, const char *reason);
-/* After the optimizer has left its device, these functions do nothing. If one of them fails, it
- * leaves the device. */
-void harpe_optimizer_set_limit(harpe_power_limit_optimizer *optimizer, int limit_w);
-/* Returns the limit in force, in W. Usually this is the limit that was set. A driver may round it.
- * If the limit in force is lower, or if another program has raised it, the optimizer leaves the
- * device. */
-int harpe_optimizer_check_limit(harpe_power_limit_optimizer *optimizer);
-/* In the phase DONE: fails if another program has raised the limit. Looks every few seconds. */
-void harpe_optimizer_watch_limit(harpe_power_limit_optimizer *optimizer);
-void harpe_optimizer_begin_window(harpe_power_limit_optimizer *optimizer);
-void harpe_optimizer_check_window(harpe_power_limit_optimizer *optimizer);
-/* Ends the window, and writes the limit in force and the measured values. `one` NULL: cancels it.
- * An impossible value is a failure and never a measurement. */
-void harpe_optimizer_end_window(harpe_power_limit_optimizer *optimizer,
-                                harpe_power_limit_measurement *one);
 
 /* Returns true if no less than `limit_w` is in force, except for the driver's rounding. */
 bool harpe_optimizer_is_in_force(int in_force_w, int limit_w);
 
-/* ---- ranks.c: meetings of all ranks; in a job of one process they do nothing ----------------- */
-/* Combines this rank's measurement with the others. Returns false if the optimizer has given up. */
-bool harpe_ranks_share_measurement(harpe_power_limit_optimizer *optimizer,
-                                   harpe_power_limit_measurement *one);
-/* Gives up if any rank has failed since the last meeting. */
-void harpe_ranks_share_failures(harpe_power_limit_optimizer *optimizer);
-/* What the ranks tell each other in a meeting about the fleet; then the sums. */
-typedef struct harpe_fleet_meeting {
-    double plan;       /* the plan to run; 0 on ranks that do not talk to the server */
-    double power_w;    /* mean power since the last meeting */
-    double unmeasured; /* 1: this rank's power is not known */
-} harpe_fleet_meeting;
-/* Replaces the values by the sums over all ranks. Returns false if the optimizer has given up. */
-bool harpe_ranks_share_fleet(harpe_power_limit_optimizer *optimizer, harpe_fleet_meeting *meeting);
+/* ---- Meetings of all ranks; in a job of one process they do nothing -------------------------- */
+
 /* Writes the selected limit to `*optimum_w`. All ranks get the same limit, even if their selectors
  * differ. */
 harpe_status harpe_ranks_choose(const harpe_power_limit_optimizer *optimizer, int *optimum_w,
@@ -109,5 +72,14 @@ harpe_status harpe_ranks_meet_at_start(harpe_power_limit_optimizer *optimizer,
 harpe_status harpe_ranks_share_first_set(const harpe_power_limit_optimizer *optimizer,
                                          harpe_status set, int limit_w, int *in_force_w,
                                          harpe_error *error);
+
+/* ---- The fleet ------------------------------------------------------------------------------- */
+
+/* Lets the job join the fleet, if it shall, on the rank that talks to the server. If that fails,
+ * the log says why, and the job trains without a fleet. */
+void harpe_follow_join(harpe_power_limit_optimizer *optimizer,
+                       const harpe_power_member_times *times);
+/* Called when the optimizer has reached the state Done: makes the plans. */
+void harpe_follow_begin(harpe_power_limit_optimizer *optimizer);
 
 #endif

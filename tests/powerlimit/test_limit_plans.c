@@ -12,8 +12,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "powerlimit/limit_plans.h"
-#include "powerlimit/member_messages.h"
+#include "powerlimit/member.h"
 
 typedef harpe_power_limit_measurement measurement;
 

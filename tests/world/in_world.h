@@ -21,7 +21,7 @@
 #include "base/wait.h"
 #include "client/controller.h"
 #include "client/controller_process.h"
-#include "powerlimit/guard_process.h"
+#include "powerlimit/guard.h"
 #include "trials.h"
 #include "world/transport.h"
 #include "world/world.h"

@@ -30,7 +30,6 @@
 #include "client/controller_process.h"
 #include "lease/lease.h"
 #include "powerlimit/guard.h"
-#include "powerlimit/guard_process.h"
 #include "world/world.h"
 
 #define SECOND INT64_C(1000000000)

@@ -15,7 +15,6 @@
 #include "client/controller_process.h"
 #include "lease/lease.h"
 #include "powerlimit/guard.h"
-#include "powerlimit/guard_process.h"
 
 typedef struct agent_arguments {
     harpe_agent_options options;

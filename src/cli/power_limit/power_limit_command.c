@@ -9,7 +9,6 @@
 #include "cli/commands.h"
 #include "cli/power_limit/power_limit_internal.h"
 #include "powerlimit/guard.h"
-#include "powerlimit/guard_process.h"
 #include "powerlimit/replay.h"
 
 enum {
