@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/policy.h"
+#include "agent/agent_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/peer.h"
+#include "agent/agent_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

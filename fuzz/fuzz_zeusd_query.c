@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/zeusd_query.h"
+#include "agent/zeusd_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -10,7 +10,7 @@
 #include <gnutls/crypto.h>
 #include <gnutls/gnutls.h>
 
-#include "agent/zeusd_token.h"
+#include "agent/zeusd_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

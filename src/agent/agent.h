@@ -15,7 +15,7 @@ typedef struct harpe_agent_options {
     const char *socket;    /* NULL: HARPE_AGENT_SOCKET_PATH */
     const char *state_dir; /* for the files of leases; NULL: the one of gpu/saved_settings.h */
     const char *config;    /* NULL: see harpe_agent_policy_read */
-    /* zeusd's routes (zeusd_server.h). NULL: no such socket. */
+    /* zeusd's routes (zeusd_internal.h). NULL: no such socket. */
     const char *zeusd_socket;    /* path */
     const char *zeusd_address;   /* numeric address for TCP */
     int zeusd_port;              /* 0: any free port, which is logged */
@@ -30,5 +30,10 @@ typedef struct harpe_agent_options {
 /* Runs the agent until SIGTERM, SIGINT or SIGHUP. Then ends all leases, which restores their GPUs.
  * Fails if the agent cannot start, or if a GPU is not restored in time. */
 harpe_status harpe_agent_run(const harpe_agent_options *options, harpe_error *error);
+
+/* Runs the process that receives packets with descriptors (receiver.c), which has this argument.
+ * Returns its exit code. */
+#define HARPE_RECEIVER_ARGUMENT "--agent-receiver"
+int harpe_receiver_main(int argc, char **argv);
 
 #endif

@@ -2,7 +2,7 @@
 /* The connections of the node agent. Each packet is one request, and each request gets one answer.
  * This file checks everything that arrives: which process asks, whether the rules allow the
  * request, and whether the descriptors are valid. */
-#include "agent/agent_clients.h"
+#include "agent/agent_internal.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -15,15 +15,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/device_node.h"
-#include "agent/receiver.h"
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/passed_files.h"
 #include "base/process.h"
-#include "base/unix_socket.h"
 #include "client/controller.h"
 #include "gpu/gpus.h"
 
@@ -79,7 +76,7 @@ static void submit(harpe_agent_client *client, void (*work)(void *user), void (*
     harpe_workers_submit(client->agent->workers, &client->work);
 }
 
-/* A process that holds descriptors of a user (receiver.h). */
+/* A process that holds descriptors of a user (receiver.c). */
 struct harpe_agent_receiver {
     harpe_agent *agent;
     harpe_agent_receiver *next;

@@ -1,30 +1,105 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The start, the run and the end of the node agent: opens the GPUs, restores GPUs that dead jobs
- * have left changed, answers requests, and at the end ends all leases. */
-#include "agent/agent.h"
+ * have left changed, answers requests, and at the end ends all leases.
+ *
+ * The agent gives up the privileges that it and its helper processes do not need, whatever has
+ * started it. It makes the system calls itself, because libcap would be one more library in a
+ * process of root. SECURITY.md gives the reason for what is kept. It reports its state to systemd
+ * with the protocol of sd_notify(3): one datagram to the socket that NOTIFY_SOCKET names. */
+#include "agent/agent_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/stat.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
-#include "agent/agent_clients.h"
-#include "agent/agent_state.h"
-#include "agent/exporter.h"
-#include "agent/metrics.h"
-#include "agent/notify.h"
-#include "agent/policy_check.h"
-#include "agent/privileges.h"
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/number.h"
 #include "client/controller_claim.h"
 #include "gpu/saved_settings.h"
-#include "gpu/saved_settings_files.h"
+
+/* ---- Privileges ------------------------------------------------------------------------------ */
+
+/* NVIDIA's driver lets a process change clocks and power limits if it has this capability. */
+#define KEPT (UINT64_C(1) << CAP_SYS_ADMIN)
+
+typedef struct __user_cap_data_struct capability_words[_LINUX_CAPABILITY_U32S_3];
+
+static bool is_kept(int capability) { return (KEPT >> capability) & 1; }
+
+static uint64_t joined(uint32_t low, uint32_t high) { return low | (uint64_t)high << 32; }
+
+/* Takes the capabilities that are not kept out of the bounding set, so that a program that root
+ * starts does not get them back, and out of the ambient set. A process without CAP_SETPCAP cannot
+ * change its bounding set. Then PR_SET_NO_NEW_PRIVS alone has this effect. */
+static void limit_programs(void) {
+    for (int capability = 0; prctl(PR_CAPBSET_READ, capability, 0, 0, 0) >= 0; capability++) {
+        if (is_kept(capability)) continue;
+        (void)prctl(PR_CAPBSET_DROP, capability, 0, 0, 0);
+        (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_LOWER, capability, 0, 0);
+    }
+}
+
+/* Gives up all capabilities that the agent does not need, for this process and for those that it
+ * starts. `*before` receives the effective capabilities until now, a bit for each. Call it before
+ * any other thread is started. */
+static harpe_status drop_privileges(uint64_t *before, harpe_error *error) {
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    capability_words words;
+    if (syscall(SYS_capget, &header, words) != 0)
+        return harpe_fail_errno(error, errno, "reading the agent's capabilities");
+    uint64_t effective = joined(words[0].effective, words[1].effective);
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+        return harpe_fail_errno(error, errno, "giving up new privileges");
+    limit_programs();
+    for (size_t i = 0; i < _LINUX_CAPABILITY_U32S_3; i++) {
+        uint32_t kept = (uint32_t)(KEPT >> (32 * i));
+        words[i].effective &= kept;
+        words[i].permitted &= kept;
+        words[i].inheritable &= kept;
+    }
+    if (syscall(SYS_capset, &header, words) != 0)
+        return harpe_fail_errno(error, errno, "giving up capabilities");
+    *before = effective;
+    return HARPE_OK;
+}
+
+/* ---- Reports to systemd ---------------------------------------------------------------------- */
+
+/* Reports a state: "READY=1", "STOPPING=1" or "WATCHDOG=1". */
+static void notify(const char *state) {
+    const char *path = secure_getenv("NOTIFY_SOCKET");
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    size_t length = path ? strlen(path) : 0;
+    if (length < 2 || length >= sizeof address.sun_path || (*path != '/' && *path != '@')) return;
+    memcpy(address.sun_path, path, length);
+    if (*path == '@') address.sun_path[0] = '\0'; /* an abstract name */
+    int out = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (out < 0) return;
+    (void)sendto(out, state, strlen(state), MSG_NOSIGNAL | MSG_DONTWAIT,
+                 (struct sockaddr *)&address,
+                 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length));
+    close(out);
+}
+
+/* Returns the time between two "WATCHDOG=1" in ms; 0: systemd does not ask for them. */
+static int64_t watchdog_ms(void) {
+    const char *text = secure_getenv("WATCHDOG_USEC");
+    int64_t period_us;
+    if (!text || !harpe_parse_int(text, strlen(text), &period_us) || period_us < 2000) return 0;
+    return period_us / 2000;
+}
 
 enum {
     STOP_LOOK_MS = 20,
@@ -144,8 +219,8 @@ static harpe_status start_zeusd(harpe_agent *agent, harpe_error *error) {
 
 static void beat(void *user) {
     harpe_agent *agent = user;
-    harpe_agent_notify("WATCHDOG=1");
-    (void)harpe_loop_after(agent->loop, harpe_agent_watchdog_ms(), beat, agent, NULL, NULL);
+    notify("WATCHDOG=1");
+    (void)harpe_loop_after(agent->loop, watchdog_ms(), beat, agent, NULL, NULL);
 }
 
 static void received_signal(void *user, int number);
@@ -185,7 +260,7 @@ static harpe_status start(harpe_agent *agent, harpe_error *error) {
         status = harpe_agent_exporter_new(agent, &agent->exporter, error);
     }
     if (status == HARPE_OK) status = harpe_agent_listen(agent, error);
-    if (status == HARPE_OK && harpe_agent_watchdog_ms() > 0) beat(agent);
+    if (status == HARPE_OK && watchdog_ms() > 0) beat(agent);
     return status;
 }
 
@@ -206,7 +281,7 @@ static void received_signal(void *user, int number) {
     if (agent->is_stopping || !agent->leases) return;
     agent->is_stopping = true;
     agent->stop_patience = harpe_patience_for(STOP_LIMIT_MS * 1e-3);
-    harpe_agent_notify("STOPPING=1");
+    notify("STOPPING=1");
     harpe_agent_zeusd_stop_accepting(agent->zeusd);
     harpe_agent_leases_close(agent->leases);
     int count = harpe_agent_leases_end(agent->leases, -1);
@@ -268,13 +343,13 @@ harpe_status harpe_agent_run(const harpe_agent_options *options, harpe_error *er
                            .started_s = harpe_clock_wall_whole_s()};
     if (!agent->options.socket) agent->options.socket = HARPE_AGENT_SOCKET_PATH;
     harpe_status status =
-        options->is_enclosed ? HARPE_OK : harpe_privileges_drop(&agent->capabilities, error);
+        options->is_enclosed ? HARPE_OK : drop_privileges(&agent->capabilities, error);
     if (status == HARPE_OK) status = start(agent, error);
     if (status == HARPE_OK) {
         int count = harpe_gpus_count(agent->gpus);
         harpe_log_line(&options->log, HARPE_LOG_INFO, "lends %d GPU%s on %s", count,
                        count == 1 ? "" : "s", agent->options.socket);
-        harpe_agent_notify("READY=1");
+        notify("READY=1");
         status = harpe_loop_run(agent->loop, error);
         if (status == HARPE_OK) status = check_end(agent, error);
     }

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starts zeusd's routes, and checks each change against the rules of the agent. */
-#include "agent/agent_zeusd.h"
+#include "agent/zeusd_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "agent/zeusd_server.h"
-#include "agent/zeusd_settings.h"
 #include "base/array.h"
 #include "base/error.h"
 #include "base/file.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads and writes the files of leases. */
-#include "agent/lease_files.h"
+/* Reads and writes the files of leases: "<uuid>.<control>.lease". Each contains one JSON object. A
+ * new agent reads them to continue the leases of an agent that was killed. */
+#include "agent/agent_internal.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -9,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <jansson.h>
 
 #include "base/error.h"
 #include "base/file.h"

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of leases: grants leases, starts and watches their helper processes, and restores GPUs
- * that a dead helper process has left changed. Work that may take long runs on worker threads. */
-#include "agent/leases.h"
+/* The leases of the node agent: at most one for each GPU and kind of control. The agent starts a
+ * helper process for each lease, outside of the job. The helper process restores the GPU when the
+ * holder ends. If a helper process dies without restoring the GPU, the agent restores it. Each
+ * lease has a file, so that a new agent can continue the leases of an agent that was killed. Work
+ * that may take long runs on worker threads. */
+#include "agent/agent_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +15,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,10 +25,8 @@
 #include "base/helper_process.h"
 #include "base/log.h"
 #include "base/process.h"
-#include "base/wait.h"
 #include "client/controller.h"
 #include "gpu/saved_settings.h"
-#include "gpu/saved_settings_files.h"
 #include "powerlimit/guard.h"
 
 #define SHORTEST_POLL_NS INT64_C(20000)

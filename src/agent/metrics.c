@@ -1,17 +1,104 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes the text of /metrics. To add a value of the GPUs or a count of the agent, add a row to a
- * table here and to the table in docs/agent-metrics.md. */
-#include "agent/metrics.h"
+/* The node agent's HTTP server for Prometheus: /metrics and /healthz. Everybody who reaches the
+ * address may read them. No request changes anything. A request for /metrics first asks for
+ * samples. It is answered when the samples are taken. To add a value of the GPUs or a count of the
+ * agent, add a row to a table here and to the table in docs/agent-metrics.md.
+ *
+ * The text has the names of users. The names of those who were asked for last are kept, and each is
+ * looked up again after ten minutes. */
+#include "agent/agent_internal.h"
 
 #include <inttypes.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "base/metrics_text.h"
 #include "gpu/nvml_abi.h"
+#include "http/http.h"
+
+/* ---- Names of users -------------------------------------------------------------------------- */
+
+#define NAME_AGE_NS (INT64_C(600) * 1000000000) /* age at which a name is looked up again */
+
+enum { USERS = 256, NAME_SIZE = 64, BUFFER_SIZE = 16384 };
+
+/* While `is_running` is true, a worker writes `found`. All other members belong to the loop. */
+typedef struct user_name {
+    bool is_used, is_running;
+    uid_t user;
+    char name[NAME_SIZE], found[NAME_SIZE];
+    int64_t looked_up_ns; /* 0: never */
+    int64_t asked_ns;
+    harpe_work work;
+} user_name;
+
+struct harpe_user_names {
+    harpe_workers *workers;
+    int pool;
+    user_name users[USERS];
+};
+
+/* Runs on a worker. */
+static void look_up(void *given) {
+    user_name *user = given;
+    char buffer[BUFFER_SIZE];
+    struct passwd entry, *found = NULL;
+    user->found[0] = '\0';
+    if (getpwuid_r(user->user, &entry, buffer, sizeof buffer, &found) == 0 && found)
+        (void)snprintf(user->found, sizeof user->found, "%s", found->pw_name);
+}
+
+static void looked_up(void *given) {
+    user_name *user = given;
+    (void)snprintf(user->name, sizeof user->name, "%s", user->found);
+    user->looked_up_ns = harpe_clock_ns();
+    user->is_running = false;
+}
+
+harpe_status harpe_user_names_new(harpe_workers *workers, int pool, harpe_user_names **out,
+                                  harpe_error *error) {
+    harpe_user_names *names = harpe_calloc(1, sizeof *names);
+    if (!names) return harpe_fail_memory(error);
+    names->workers = workers;
+    names->pool = pool;
+    *out = names;
+    return HARPE_OK;
+}
+
+void harpe_user_names_free(harpe_user_names *names) { free(names); }
+
+/* Returns the user's place in the table. If the user has none, gives the user the place whose last
+ * request is the oldest. Returns NULL if workers use all places. */
+static user_name *find_place(harpe_user_names *names, uid_t user) {
+    user_name *oldest = NULL;
+    for (int i = 0; i < USERS; i++) {
+        user_name *each = &names->users[i];
+        if (each->is_used && each->user == user) return each;
+        if (!each->is_running && (!oldest || each->asked_ns < oldest->asked_ns)) oldest = each;
+    }
+    if (oldest) *oldest = (user_name){.is_used = true, .user = user};
+    return oldest;
+}
+
+const char *harpe_user_names_find(harpe_user_names *names, uid_t user) {
+    user_name *place = find_place(names, user);
+    int64_t now_ns = harpe_clock_ns();
+    if (!place) return "";
+    place->asked_ns = now_ns;
+    bool is_known = place->looked_up_ns > 0 && now_ns - place->looked_up_ns < NAME_AGE_NS;
+    if (is_known || place->is_running) return place->name;
+    place->is_running = true;
+    place->work =
+        (harpe_work){.work = look_up, .done = looked_up, .user = place, .pool = names->pool};
+    harpe_workers_submit(names->workers, &place->work);
+    return place->name;
+}
 
 #define GAUGE "gauge"
 #define TOTAL "counter" /* counts since the start of the agent, or is a counter of the GPU */
@@ -275,7 +362,9 @@ void harpe_agent_metrics_prepare(harpe_agent *agent) {
             (void)harpe_user_names_find(agent->names, lease.record->user);
 }
 
-char *harpe_agent_metrics_format(harpe_agent *agent) {
+/* Makes the text from the last samples and the present leases. The caller frees it with free().
+ * Returns NULL if memory runs out. */
+static char *format_page(harpe_agent *agent) {
     metrics_page page = {.agent = agent, .gpus = harpe_gpus_count(agent->gpus)};
     page.samples = harpe_calloc((size_t)page.gpus, sizeof *page.samples);
     if (!page.samples) return NULL;
@@ -295,4 +384,112 @@ char *harpe_agent_metrics_format(harpe_agent *agent) {
     if (!page.text.failed) return page.text.data;
     harpe_text_free(&page.text);
     return NULL;
+}
+
+/* ---- Requests -------------------------------------------------------------------------------- */
+
+enum {
+    CONNECTIONS = 64,
+    BODY_BYTES = 1024, /* no request needs a body */
+    REQUEST_MS = 10000,
+    KEEP_ALIVE_MS = 300000,
+};
+
+struct harpe_agent_exporter {
+    harpe_agent *agent;
+    harpe_http *http;
+};
+
+/* A request for /metrics that waits for samples. */
+typedef struct scrape {
+    harpe_agent *agent;
+    harpe_http_request *request;
+    harpe_sample_wait samples;
+} scrape;
+
+static void answer_line(harpe_http_request *request, int status, const char *line) {
+    harpe_http_answer(request, status, "text/plain; charset=utf-8", (char *)line, strlen(line),
+                      false, NULL);
+}
+
+static void answer_metrics(harpe_agent *agent, harpe_http_request *request) {
+    char *text = format_page(agent);
+    if (text)
+        harpe_http_answer(request, 200, HARPE_METRICS_CONTENT_TYPE, text, strlen(text), true, NULL);
+    else
+        answer_line(request, 503, "the agent is out of memory\n");
+}
+
+static void end_scrape(void *user) {
+    scrape *self = user;
+    harpe_http_set_data(self->request, NULL);
+    answer_metrics(self->agent, self->request);
+    free(self);
+}
+
+static void start_scrape(harpe_agent *agent, harpe_http_request *request) {
+    scrape *self = harpe_calloc(1, sizeof *self);
+    if (!self) {
+        answer_metrics(agent, request); /* with the last samples */
+        return;
+    }
+    self->agent = agent;
+    self->request = request;
+    self->samples = (harpe_sample_wait){.done = end_scrape, .user = self};
+    harpe_http_set_data(request, self);
+    harpe_agent_metrics_prepare(agent);
+    harpe_agent_samples_ask(agent->samples, &self->samples);
+}
+
+static void on_request(void *user, harpe_http_request *request) {
+    const harpe_agent_exporter *exporter = user;
+    const char *path = harpe_http_path(request);
+    bool is_get = strcmp(harpe_http_method(request), "GET") == 0;
+    if (is_get && strcmp(path, "/metrics") == 0)
+        start_scrape(exporter->agent, request);
+    else if (is_get && strcmp(path, "/healthz") == 0)
+        answer_line(request, 200, "ok\n");
+    else
+        answer_line(request, 404, "there is only GET /metrics and GET /healthz\n");
+}
+
+static void on_gone(void *user, harpe_http_request *request) {
+    scrape *self = harpe_http_data(request);
+    (void)user;
+    if (!self) return;
+    harpe_agent_samples_leave(&self->samples);
+    free(self);
+}
+
+harpe_status harpe_agent_exporter_new(harpe_agent *agent, harpe_agent_exporter **out,
+                                      harpe_error *error) {
+    harpe_agent_exporter *exporter = harpe_calloc(1, sizeof *exporter);
+    if (!exporter) return harpe_fail_memory(error);
+    exporter->agent = agent;
+    const char *address = agent->options.metrics_address;
+    harpe_http_options options = {.address = address,
+                                  .port = agent->options.metrics_port,
+                                  .max_body_bytes = BODY_BYTES,
+                                  .max_connections = CONNECTIONS,
+                                  .request_timeout_ms = REQUEST_MS,
+                                  .keep_alive_timeout_ms = KEEP_ALIVE_MS,
+                                  .log = agent->options.log};
+    harpe_http_handler handler = {.request = on_request, .gone = on_gone, .user = exporter};
+    harpe_status status = harpe_http_new(agent->loop, &options, &handler, &exporter->http, error);
+    if (status != HARPE_OK) {
+        free(exporter);
+        return status;
+    }
+    bool is_ipv6 = strchr(address, ':') != NULL;
+    harpe_log_line(&agent->options.log, HARPE_LOG_INFO, "metrics on http://%s%s%s:%d/metrics",
+                   is_ipv6 ? "[" : "", address, is_ipv6 ? "]" : "",
+                   harpe_http_port(exporter->http));
+    *out = exporter;
+    return HARPE_OK;
+}
+
+void harpe_agent_exporter_free(harpe_agent_exporter *exporter) {
+    if (!exporter) return;
+    harpe_http_free(exporter->http);
+    free(exporter);
 }

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Both sides of the process that receives descriptors of clients. */
-#include "agent/receiver.h"
+/* Receives packets with descriptors in a process of its own, the receiver. A client can send the
+ * descriptor of a file whose file system it serves itself. If the client does not answer, every use
+ * of the descriptor waits for ever, even its close. Then only the receiver waits. The receiver has
+ * no lock, lease or listener. The agent waits for it only some seconds. */
+#include "agent/agent_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,17 +13,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
-
-#include <jansson.h>
 
 #include "base/error.h"
 #include "base/helper_process.h"
 #include "base/passed_files.h"
 #include "base/process.h"
-#include "base/wait.h"
 #include "client/controller.h"
 
 enum {

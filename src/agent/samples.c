@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The threads that sample the GPUs, and the requests that wait for samples. A thread sleeps until
- * somebody asks. One sample answers all requests that wait, so a flood of requests does not become
- * a flood of driver calls. */
-#include "agent/samples.h"
+/* Samples of the GPUs: clocks, power, energy, limits, temperature, and the reasons for the clocks.
+ * Each GPU has a thread, which sleeps until somebody asks. One sample answers all requests that
+ * wait, so a flood of requests does not become a flood of driver calls. A driver call that hangs
+ * delays neither the loop nor the other GPUs. A GPU whose driver call hangs keeps its last sample.
+ */
+#include "agent/agent_internal.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -12,7 +14,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "base/wait.h"
 #include "gpu/gpus.h"
 #include "monitor/counter.h"
 

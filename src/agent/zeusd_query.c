@@ -2,7 +2,7 @@
 /* Reads queries as zeusd does, field by field in the order of the query. As in zeusd, an incomplete
  * percent encoding stays as it is, and bytes that are not UTF-8 become U+FFFD. Unlike zeusd, this
  * code also replaces NUL by U+FFFD. */
-#include "agent/zeusd_query.h"
+#include "agent/zeusd_internal.h"
 
 #include <ctype.h>
 #include <stdlib.h>

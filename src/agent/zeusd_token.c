@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks signed tokens. The signature is checked before the claims are parsed, so only the header
  * of a forged token reaches the JSON parser. */
-#include "agent/zeusd_token.h"
+#include "agent/zeusd_internal.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "agent/device_node.h"
+#include "agent/agent_internal.h"
 
 #define MINIMAL HARPE_BINARY_DIR "/tests/minimal_nvml.so"
 

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "agent/peer.h"
+#include "agent/agent_internal.h"
 
 static void assert_job(const char *cgroups, const char *expected) {
     char job[HARPE_PEER_TEXT];

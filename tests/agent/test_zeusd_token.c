@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "agent/issued_token.h"
-#include "agent/zeusd_token.h"
+#include "agent/zeusd_internal.h"
 
 /* The key of the example in RFC 7515, A.1 (HMAC-SHA256). Its claims are not those of zeusd. */
 static const unsigned char rfc_key[] = {

@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/zeusd_server.h"
-#include "agent/zeusd_settings.h"
+#include "agent/zeusd_internal.h"
 #include "base/file.h"
 #include "gpu/saved_settings.h"
 

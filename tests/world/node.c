@@ -19,7 +19,6 @@
 #include <harpe/gpu.h>
 
 #include "agent/agent.h"
-#include "agent/receiver.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/helper_process.h"

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "agent/agent.h"
-#include "agent/receiver.h"
 #include "base/error.h"
 #include "base/number.h"
 #include "base/version.h"

@@ -1,0 +1,805 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Changes GPUs for clients of zeusd's routes, and restores them. It implements harpe_zeusd_ops.
+ *
+ * Before the first change of a client, this code claims the GPU (gpu/saved_settings.h) for the
+ * client's process and records the saved settings on disk. So a change is refused if another job
+ * has the GPU. If the daemon is killed, the next daemon restores the settings. There is one claim
+ * for the clocks, and another one for the power limit and the persistence mode. Each claim has at
+ * most one holder. Other processes are refused with a line that names the holder. The settings are
+ * restored when the holder's process ends, and when the daemon stops. A client that has reset both
+ * clocks no longer holds them.
+ *
+ * Changes of TCP clients are not restored, as in zeusd. With `no_restore`, no changes are restored.
+ * All such changes are refused while another client or job has the GPU.
+ *
+ * The changes run on workers, except may_set. The loop watches the processes that hold settings,
+ * and workers call the driver. */
+#include "agent/zeusd_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "base/wait.h"
+#include "gpu/gpus.h"
+#include "gpu/saved_settings.h"
+#include "gpu/settings.h"
+
+/* One kind of setting of one GPU, and its holder. */
+typedef struct held_slot {
+    harpe_zeusd_settings *settings;
+    int gpu;
+    harpe_saved_settings_kind kind;
+    char name[24]; /* for messages about work that is stuck */
+
+    /* Held during driver calls, so only workers lock it. Protects the next members. */
+    pthread_mutex_t busy;
+    harpe_gpu_claim *claim; /* NULL: not held */
+    harpe_saved_settings before;
+    bool locks_graphics, locks_memory; /* such a lock may be set */
+    int64_t recovered_ns; /* when the settings of dead jobs were last restored for this slot */
+
+    /* Protected by settings->mutex, which is held only for moments. */
+    bool is_held;
+    bool is_to_end; /* an administrator ends the holding */
+    pid_t process;
+    uid_t uid;
+    int pidfd; /* -1: not held */
+    int64_t since_ns;
+    uint64_t holding; /* number of this holding, from 1 */
+    harpe_saved_settings shown;
+    bool is_posted;
+    harpe_posted posted;
+
+    /* Of the loop's thread. */
+    harpe_watch *watch;
+    int watched_fd;   /* a copy of pidfd; -1: none */
+    uint64_t watched; /* the holding that is watched */
+    harpe_timer *again;
+    int64_t pause_ms;
+    bool is_working;
+    harpe_work work;
+    harpe_status result; /* of the work */
+    bool has_put_back;
+    harpe_error error;
+    harpe_zeusd_held ended; /* the holder whose settings the work restores */
+} held_slot;
+
+/* A process that a record of an earlier daemon names. */
+typedef struct former_holder {
+    harpe_zeusd_settings *settings;
+    struct former_holder *next;
+    pid_t process;
+    int pidfd;
+    harpe_watch *watch;
+    harpe_timer *again;
+    harpe_work work;
+    bool is_working;
+    harpe_status status;
+    harpe_error error;
+} former_holder;
+
+struct harpe_zeusd_settings {
+    harpe_loop *loop;
+    harpe_workers *workers;
+    harpe_gpus *gpus;
+    harpe_zeusd_settings_options options;
+    pthread_mutex_t mutex;
+    harpe_zeusd_settings_counts counts; /* protected by the mutex */
+    former_holder *formers;
+    int slot_count; /* two for each GPU */
+    held_slot slots[];
+};
+
+#define RECOVER_NS INT64_C(1000000000)
+
+static void post_slot(held_slot *slot);
+
+/* A change to one GPU. */
+typedef struct change {
+    harpe_zeusd_settings *settings;
+    const harpe_zeusd_holder *holder;
+    int gpu;
+    harpe_zeusd_setting setting;
+    bool is_reset;
+    uint32_t values[2];
+} change;
+
+static held_slot *slot_of(harpe_zeusd_settings *settings, int gpu, harpe_zeusd_setting setting) {
+    bool is_clock = setting == HARPE_ZEUSD_GRAPHICS_CLOCKS || setting == HARPE_ZEUSD_MEMORY_CLOCKS;
+    return &settings->slots[2 * gpu + (is_clock ? HARPE_SAVED_CLOCKS : HARPE_SAVED_POWER)];
+}
+
+static bool is_kept_by(const harpe_zeusd_settings *settings, const harpe_zeusd_holder *holder) {
+    return !holder->is_tcp && !settings->options.no_restore;
+}
+
+/* Returns true if the process has ended. */
+static bool process_has_ended(int pidfd) {
+    return (harpe_events_now(pidfd, POLLIN) & (POLLIN | POLLHUP)) != 0;
+}
+
+/* ---- Who may change -------------------------------------------------------------------------- */
+
+static harpe_status fail_held(const held_slot *slot, harpe_error *error) {
+    return harpe_fail(
+        error, HARPE_ALREADY_EXISTS,
+        "GPU %d: its %s held by process %ld (user %lu) for %lld s, and put back when that process "
+        "ends",
+        harpe_gpu_info_at(slot->settings->gpus, slot->gpu)->driver_index,
+        slot->kind == HARPE_SAVED_CLOCKS ? "clocks are" : "power limit and persistence mode are",
+        (long)slot->process, (unsigned long)slot->uid,
+        (long long)((harpe_clock_ns() - slot->since_ns) / 1000000000));
+}
+
+static harpe_status fail_unknown(const held_slot *slot, harpe_error *error) {
+    return harpe_fail(error, HARPE_PERMISSION_DENIED,
+                      "GPU %d: the process of this connection is not visible, so its settings "
+                      "could not be put back at its end: run it in a namespace of processes that "
+                      "the agent sees",
+                      harpe_gpu_info_at(slot->settings->gpus, slot->gpu)->driver_index);
+}
+
+/* Checks the holder in memory. `*has_ended` is true if the settings of a process that has ended
+ * must be restored first. */
+static harpe_status check_holder(held_slot *slot, const harpe_zeusd_holder *holder, bool *has_ended,
+                                 harpe_error *error) {
+    harpe_zeusd_settings *settings = slot->settings;
+    bool is_kept = is_kept_by(settings, holder);
+    harpe_status status = HARPE_OK;
+    *has_ended = false;
+    if (is_kept && holder->pidfd < 0) return fail_unknown(slot, error);
+    harpe_lock(&settings->mutex);
+    if (slot->is_held) {
+        *has_ended = process_has_ended(slot->pidfd);
+        bool is_same = is_kept && slot->process == holder->process && slot->uid == holder->uid;
+        if (!*has_ended && !is_same) status = fail_held(slot, error);
+    }
+    harpe_unlock(&settings->mutex);
+    return status;
+}
+
+static harpe_status may_set(void *user, const harpe_zeusd_holder *holder, int gpu,
+                            harpe_zeusd_setting setting, harpe_error *error) {
+    bool has_ended;
+    return check_holder(slot_of(user, gpu, setting), holder, &has_ended, error);
+}
+
+/* Refuses a number that may mean another GPU to the client: if a GPU with a lower number is lost, a
+ * client that looks for its GPUs now can count each GPU after it differently. The process that
+ * already holds the GPU has counted before. */
+static harpe_status check_number(const held_slot *slot, harpe_error *error) {
+    const harpe_gpus *gpus = slot->settings->gpus;
+    int number = harpe_gpu_info_at(gpus, slot->gpu)->driver_index;
+    int lost = harpe_gpus_first_lost(gpus);
+    if (slot->claim || lost >= number) return HARPE_OK;
+    return harpe_fail(
+        error, HARPE_INVALID_ARGUMENT,
+        "GPU %d: GPU %d was lost, so the number %d can mean another GPU than when the "
+        "agent started: use a lease of the agent, which names its GPU by UUID "
+        "('harpe agent hold --gpu %s'), or reset the lost GPU and restart the agent",
+        number, lost, number, harpe_gpu_info_at(gpus, slot->gpu)->uuid);
+}
+
+/* ---- Holding --------------------------------------------------------------------------------- */
+
+static void show_held(held_slot *slot, const harpe_zeusd_holder *holder, int pidfd) {
+    harpe_zeusd_settings *settings = slot->settings;
+    harpe_lock(&settings->mutex);
+    slot->is_held = true;
+    slot->process = holder->process;
+    slot->uid = holder->uid;
+    slot->pidfd = pidfd;
+    slot->since_ns = harpe_clock_ns();
+    slot->holding++;
+    slot->shown = slot->before;
+    post_slot(slot);
+    harpe_unlock(&settings->mutex);
+}
+
+static void show_before(held_slot *slot) {
+    harpe_lock(&slot->settings->mutex);
+    slot->shown = slot->before;
+    harpe_unlock(&slot->settings->mutex);
+}
+
+/* Ends the holding. */
+static void let_go(held_slot *slot) {
+    harpe_zeusd_settings *settings = slot->settings;
+    harpe_gpu_claim_release(slot->claim, true);
+    slot->claim = NULL;
+    slot->locks_graphics = slot->locks_memory = false;
+    harpe_lock(&settings->mutex);
+    slot->is_held = slot->is_to_end = false;
+    if (slot->pidfd >= 0) close(slot->pidfd);
+    slot->pidfd = -1;
+    post_slot(slot);
+    harpe_unlock(&settings->mutex);
+}
+
+/* Takes a claim. If the claim fails, another job may have died and left the GPU changed. Then
+ * restores GPUs that dead jobs have left changed, at most once a second, and tries again. */
+static harpe_status claim_gpu(held_slot *slot, pid_t process, harpe_gpu_claim **out,
+                              harpe_saved_settings *earlier, harpe_error *error) {
+    harpe_gpus *gpus = slot->settings->gpus;
+    harpe_gpu_claim_options options = {.kind = slot->kind, .trainer = process};
+    harpe_saved_settings_recovery how = {.is_dry = false};
+    int64_t now_ns = harpe_clock_ns();
+    harpe_status status = harpe_gpu_claim_take(gpus, slot->gpu, &options, out, earlier, error);
+    bool is_lately = slot->recovered_ns != 0 && now_ns - slot->recovered_ns < RECOVER_NS;
+    if (status != HARPE_ALREADY_EXISTS || is_lately) return status;
+    slot->recovered_ns = now_ns;
+    (void)harpe_saved_settings_recover(gpus, &how, NULL);
+    return harpe_gpu_claim_take(gpus, slot->gpu, &options, out, earlier, error);
+}
+
+/* Claims the GPU for the holder's process. */
+static harpe_status take(held_slot *slot, const harpe_zeusd_holder *holder, harpe_error *error) {
+    harpe_saved_settings earlier = {.persistence = -1};
+    harpe_gpu_claim *claim = NULL;
+    int pidfd = fcntl(holder->pidfd, F_DUPFD_CLOEXEC, 0);
+    if (pidfd < 0) return harpe_fail_memory(error);
+    harpe_status status = claim_gpu(slot, holder->process, &claim, &earlier, error);
+    /* If the process still runs now, the claim was made for this process and not for another
+     * process with the same number. */
+    bool is_new = earlier.uuid[0] == '\0';
+    if (status == HARPE_OK && process_has_ended(pidfd)) {
+        harpe_gpu_claim_release(claim, is_new);
+        status =
+            harpe_fail(error, HARPE_PERMISSION_DENIED, "the process of this connection has ended");
+    }
+    if (status != HARPE_OK) {
+        close(pidfd);
+        return status;
+    }
+    slot->claim = claim;
+    slot->before = (harpe_saved_settings){.kind = slot->kind, .persistence = -1};
+    if (!is_new) {
+        slot->before.power_limit_mw = earlier.power_limit_mw;
+        slot->before.persistence = earlier.persistence;
+        slot->before.resets_clocks = earlier.resets_clocks;
+        slot->before.locks_graphics = earlier.locks_graphics;
+        slot->before.locks_memory = earlier.locks_memory;
+    }
+    slot->locks_graphics = slot->locks_memory = !is_new && earlier.resets_clocks;
+    show_held(slot, holder, pidfd);
+    return HARPE_OK;
+}
+
+/* Restores the settings that the slot's holder has changed. The caller holds `busy`. */
+static harpe_status put_back_slot(held_slot *slot, harpe_error *error) {
+    harpe_zeusd_settings *settings = slot->settings;
+    if (!slot->claim) return HARPE_OK;
+    if (slot->before.resets_clocks) harpe_gpu_forget_clock_locks(settings->gpus, slot->gpu);
+    harpe_status status =
+        harpe_saved_settings_put_back(settings->gpus, slot->gpu, &slot->before, error);
+    harpe_lock(&settings->mutex);
+    if (status == HARPE_OK)
+        settings->counts.put_back++;
+    else
+        settings->counts.failed++;
+    harpe_unlock(&settings->mutex);
+    if (status == HARPE_OK) let_go(slot);
+    return status;
+}
+
+/* ---- Changing -------------------------------------------------------------------------------- */
+
+/* Writes the record of the settings that the change replaces, unless it is written already. */
+static harpe_status record(held_slot *slot, harpe_zeusd_setting setting, harpe_error *error) {
+    harpe_gpus *gpus = slot->settings->gpus;
+    const harpe_zeusd_settings_options *options = &slot->settings->options;
+    harpe_saved_settings before = slot->before;
+    harpe_status status = HARPE_OK;
+    bool is_on = false;
+    if (slot->kind == HARPE_SAVED_CLOCKS) {
+        if (before.resets_clocks) return HARPE_OK;
+        before.resets_clocks = true;
+        if (options->default_locks) before.locks = options->default_locks(options->user, slot->gpu);
+    } else if (setting == HARPE_ZEUSD_POWER_LIMIT) {
+        if (before.power_limit_mw > 0) return HARPE_OK;
+        status = harpe_gpu_power_limit(gpus, slot->gpu, &before.power_limit_mw, error);
+    } else {
+        if (before.persistence >= 0) return HARPE_OK;
+        status = harpe_gpu_persistence_mode(gpus, slot->gpu, &is_on, error);
+        before.persistence = is_on;
+    }
+    if (status == HARPE_OK) status = harpe_gpu_claim_save(slot->claim, &before, error);
+    if (status != HARPE_OK) return status;
+    slot->before = before;
+    show_before(slot);
+    return HARPE_OK;
+}
+
+/* Returns the lowest clock of a kind, or 1 if it is not known. */
+static uint32_t lowest_clock(const change *what) {
+    harpe_gpus *gpus = what->settings->gpus;
+    uint32_t *clocks = NULL, memory_mhz = 0, lowest = 1;
+    size_t count = 0;
+    harpe_status status =
+        what->setting == HARPE_ZEUSD_MEMORY_CLOCKS
+            ? harpe_gpu_memory_clocks(gpus, what->gpu, &clocks, &count, NULL)
+            : harpe_gpus_full_speed_clocks(gpus, what->gpu, &memory_mhz, &clocks, &count, NULL);
+    if (status == HARPE_OK && count > 0) lowest = clocks[count - 1];
+    free(clocks);
+    return lowest;
+}
+
+/* Calls the driver. */
+static harpe_status apply(const change *what, harpe_error *error) {
+    harpe_gpus *gpus = what->settings->gpus;
+    uint32_t minimum = what->values[0], maximum = what->values[1];
+    if (what->setting == HARPE_ZEUSD_POWER_LIMIT)
+        return harpe_gpu_set_power_limit(gpus, what->gpu, what->values[0], error);
+    if (what->setting == HARPE_ZEUSD_PERSISTENCE)
+        return harpe_gpu_set_persistence_mode(gpus, what->gpu, what->values[0] != 0, error);
+    bool is_memory = what->setting == HARPE_ZEUSD_MEMORY_CLOCKS;
+    /* Another program may have changed the lock since this handle set it. */
+    harpe_gpu_forget_clock_locks(gpus, what->gpu);
+    if (what->is_reset)
+        return is_memory ? harpe_gpu_reset_memory_clocks(gpus, what->gpu, error)
+                         : harpe_gpu_reset_graphics_clocks(gpus, what->gpu, error);
+    /* NVML takes 0 for "no lower bound". */
+    if (minimum == 0 && maximum > 0) {
+        minimum = lowest_clock(what);
+        if (minimum > maximum) minimum = maximum;
+    }
+    return is_memory ? harpe_gpu_lock_memory_clocks(gpus, what->gpu, minimum, maximum, error)
+                     : harpe_gpu_lock_graphics_clocks(gpus, what->gpu, minimum, maximum, error);
+}
+
+static void note_lock(held_slot *slot, const change *what, harpe_status status) {
+    bool *locks =
+        what->setting == HARPE_ZEUSD_MEMORY_CLOCKS ? &slot->locks_memory : &slot->locks_graphics;
+    if (slot->kind != HARPE_SAVED_CLOCKS) return;
+    if (!what->is_reset && !harpe_gpu_refused(status)) *locks = true;
+    if (what->is_reset && status == HARPE_OK) *locks = false;
+    if (what->is_reset || status != HARPE_OK) return;
+    bool *was_locked = what->setting == HARPE_ZEUSD_MEMORY_CLOCKS ? &slot->before.locks_memory
+                                                                  : &slot->before.locks_graphics;
+    if (*was_locked) return;
+    *was_locked = true;
+    /* A failure costs only this knowledge. */
+    (void)harpe_gpu_claim_save(slot->claim, &slot->before, NULL);
+}
+
+/* Makes a change that is restored later. The caller holds `busy`. */
+static harpe_status change_and_keep(held_slot *slot, const change *what, harpe_error *error) {
+    bool is_first = !slot->claim;
+    harpe_status status = is_first ? take(slot, what->holder, error) : HARPE_OK;
+    if (status != HARPE_OK) return status;
+    bool is_adopted = slot->before.resets_clocks || slot->before.power_limit_mw > 0 ||
+                      slot->before.persistence >= 0;
+    status = record(slot, what->setting, error);
+    if (status != HARPE_OK) {
+        if (is_first && !is_adopted) let_go(slot);
+        return status;
+    }
+    status = apply(what, error);
+    note_lock(slot, what, status);
+    bool holds_no_clock =
+        slot->kind == HARPE_SAVED_CLOCKS && !slot->locks_graphics && !slot->locks_memory;
+    bool is_refused_first = is_first && !is_adopted && harpe_gpu_refused(status);
+    if (holds_no_clock || is_refused_first) let_go(slot);
+    return status;
+}
+
+/* Makes a change that is not restored. The claim only shows that no other job has the GPU. */
+static harpe_status change_for_good(held_slot *slot, const change *what, harpe_error *error) {
+    harpe_saved_settings earlier;
+    harpe_gpu_claim *claim = NULL;
+    harpe_status status = claim_gpu(slot, harpe_process_self(), &claim, &earlier, error);
+    if (status != HARPE_OK) return status;
+    status = apply(what, error);
+    harpe_gpu_claim_release(claim, true);
+    return status;
+}
+
+static harpe_status make(const change *what, harpe_error *error) {
+    held_slot *slot = slot_of(what->settings, what->gpu, what->setting);
+    bool has_ended;
+    harpe_lock(&slot->busy);
+    harpe_status status = check_holder(slot, what->holder, &has_ended, error);
+    if (status == HARPE_OK && has_ended) status = put_back_slot(slot, error);
+    if (status == HARPE_OK) status = check_number(slot, error);
+    if (status == HARPE_OK)
+        status = is_kept_by(what->settings, what->holder) ? change_and_keep(slot, what, error)
+                                                          : change_for_good(slot, what, error);
+    harpe_unlock(&slot->busy);
+    return status;
+}
+
+/* ---- The functions of harpe_zeusd_ops -------------------------------------------------------- */
+
+static harpe_status set_power_limit(void *user, const harpe_zeusd_holder *holder, int gpu,
+                                    uint32_t limit_mw, harpe_error *error) {
+    return make(&(change){user, holder, gpu, HARPE_ZEUSD_POWER_LIMIT, false, {limit_mw}}, error);
+}
+
+static harpe_status set_persistence(void *user, const harpe_zeusd_holder *holder, int gpu,
+                                    bool is_enabled, harpe_error *error) {
+    return make(&(change){user, holder, gpu, HARPE_ZEUSD_PERSISTENCE, false, {is_enabled}}, error);
+}
+
+static harpe_status lock_graphics(void *user, const harpe_zeusd_holder *holder, int gpu,
+                                  uint32_t minimum_mhz, uint32_t maximum_mhz, harpe_error *error) {
+    change what = {
+        user, holder, gpu, HARPE_ZEUSD_GRAPHICS_CLOCKS, false, {minimum_mhz, maximum_mhz}};
+    return make(&what, error);
+}
+
+static harpe_status lock_memory(void *user, const harpe_zeusd_holder *holder, int gpu,
+                                uint32_t minimum_mhz, uint32_t maximum_mhz, harpe_error *error) {
+    change what = {user, holder, gpu, HARPE_ZEUSD_MEMORY_CLOCKS, false, {minimum_mhz, maximum_mhz}};
+    return make(&what, error);
+}
+
+static harpe_status reset_graphics(void *user, const harpe_zeusd_holder *holder, int gpu,
+                                   harpe_error *error) {
+    return make(&(change){user, holder, gpu, HARPE_ZEUSD_GRAPHICS_CLOCKS, true, {0}}, error);
+}
+
+static harpe_status reset_memory(void *user, const harpe_zeusd_holder *holder, int gpu,
+                                 harpe_error *error) {
+    return make(&(change){user, holder, gpu, HARPE_ZEUSD_MEMORY_CLOCKS, true, {0}}, error);
+}
+
+harpe_zeusd_ops harpe_zeusd_settings_ops(harpe_zeusd_settings *settings) {
+    return (harpe_zeusd_ops){.may_set = may_set,
+                             .set_power_limit = set_power_limit,
+                             .set_persistence = set_persistence,
+                             .lock_graphics = lock_graphics,
+                             .lock_memory = lock_memory,
+                             .reset_graphics = reset_graphics,
+                             .reset_memory = reset_memory,
+                             .user = settings};
+}
+
+enum {
+    FIRST_PAUSE_MS = 200, /* before another attempt to restore; doubles each time */
+    LONGEST_PAUSE_MS = 30000,
+    BUSY_S = 5, /* how long harpe_zeusd_settings_put_back waits for a call that hangs */
+};
+
+/* ---- Putting back after the end of a holder -------------------------------------------------- */
+
+static void sync_watch(held_slot *slot);
+
+/* Copies the holder for messages. The caller holds the mutex. */
+static harpe_zeusd_held held_of(const held_slot *slot) {
+    return (harpe_zeusd_held){.gpu = slot->gpu,
+                              .kind = slot->kind,
+                              .process = slot->process,
+                              .uid = slot->uid,
+                              .since_ns = slot->since_ns,
+                              .is_ending = slot->is_to_end,
+                              .before = slot->shown};
+}
+
+/* Runs on a worker. A change of another client may have restored the settings already. */
+static void put_back(void *user) {
+    held_slot *slot = user;
+    harpe_zeusd_settings *settings = slot->settings;
+    harpe_lock(&slot->busy);
+    harpe_lock(&settings->mutex);
+    bool is_due = slot->is_held && (slot->is_to_end || process_has_ended(slot->pidfd));
+    slot->ended = held_of(slot);
+    harpe_unlock(&settings->mutex);
+    slot->has_put_back = is_due;
+    slot->result = is_due ? put_back_slot(slot, &slot->error) : HARPE_OK;
+    harpe_unlock(&slot->busy);
+}
+
+static void begin_putting_back(held_slot *slot);
+
+/* Returns true if an administrator ends the holding. */
+static bool is_ending(held_slot *slot) {
+    harpe_lock(&slot->settings->mutex);
+    bool is_ending_now = slot->is_held && slot->is_to_end;
+    harpe_unlock(&slot->settings->mutex);
+    return is_ending_now;
+}
+
+static void try_again(void *user) {
+    held_slot *slot = user;
+    slot->again = NULL;
+    begin_putting_back(slot);
+}
+
+static void end_putting_back(void *user) {
+    held_slot *slot = user;
+    harpe_zeusd_settings *settings = slot->settings;
+    const harpe_zeusd_held *ended = &slot->ended;
+    const harpe_log *log = &settings->options.log;
+    int index = harpe_gpu_info_at(settings->gpus, slot->gpu)->driver_index;
+    char what[128];
+    slot->is_working = false;
+    harpe_saved_settings_describe(&ended->before, what, sizeof what);
+    if (slot->result == HARPE_OK) {
+        slot->pause_ms = 0;
+        if (!slot->has_put_back && is_ending(slot)) { /* the work began before it was ended */
+            begin_putting_back(slot);
+            return;
+        }
+        if (slot->has_put_back)
+            harpe_log_line(log, HARPE_LOG_INFO,
+                           "zeusd: GPU %d: put back what process %ld (user %lu) had set: %s", index,
+                           (long)ended->process, (unsigned long)ended->uid, what);
+        sync_watch(slot);
+        return;
+    }
+    if (slot->pause_ms == 0)
+        harpe_log_line(log, HARPE_LOG_ERROR,
+                       "zeusd: GPU %d: what process %ld (user %lu) had set is not put back and is "
+                       "tried again: %s",
+                       index, (long)ended->process, (unsigned long)ended->uid, slot->error.message);
+    slot->pause_ms = slot->pause_ms == 0 ? FIRST_PAUSE_MS : 2 * slot->pause_ms;
+    if (slot->pause_ms > LONGEST_PAUSE_MS) slot->pause_ms = LONGEST_PAUSE_MS;
+    (void)harpe_loop_after(settings->loop, slot->pause_ms, try_again, slot, &slot->again, NULL);
+}
+
+static void begin_putting_back(held_slot *slot) {
+    if (slot->is_working || slot->again) return;
+    slot->is_working = true;
+    slot->work = (harpe_work){.work = put_back,
+                              .done = end_putting_back,
+                              .user = slot,
+                              .pool = slot->settings->options.pool,
+                              .subject = slot->name};
+    harpe_workers_submit(slot->settings->workers, &slot->work);
+}
+
+int harpe_zeusd_settings_end(harpe_zeusd_settings *settings, int gpu) {
+    int ended = 0;
+    for (int i = 0; i < settings->slot_count; i++) {
+        held_slot *slot = &settings->slots[i];
+        if (gpu >= 0 && slot->gpu != gpu) continue;
+        harpe_lock(&settings->mutex);
+        bool is_held = slot->is_held;
+        slot->is_to_end = is_held;
+        harpe_unlock(&settings->mutex);
+        if (is_held) begin_putting_back(slot);
+        ended += is_held;
+    }
+    return ended;
+}
+
+/* ---- Watching -------------------------------------------------------------------------------- */
+
+static void end_watch(held_slot *slot) {
+    harpe_watch_remove(slot->watch);
+    slot->watch = NULL;
+    if (slot->watched_fd >= 0) close(slot->watched_fd);
+    slot->watched_fd = -1;
+}
+
+static void holder_has_ended(void *user, uint32_t events) {
+    held_slot *slot = user;
+    (void)events;
+    end_watch(slot);
+    begin_putting_back(slot);
+}
+
+/* Watches the present holder. If this fails, a timer tries again: if the holder has ended by then,
+ * it restores the settings, and otherwise it calls this function again. */
+static void sync_watch(held_slot *slot) {
+    harpe_zeusd_settings *settings = slot->settings;
+    harpe_lock(&settings->mutex);
+    bool is_held = slot->is_held;
+    bool is_watched = is_held && slot->watch && slot->watched == slot->holding;
+    int fd = is_held && !is_watched ? fcntl(slot->pidfd, F_DUPFD_CLOEXEC, 0) : -1;
+    uint64_t holding = slot->holding;
+    harpe_unlock(&settings->mutex);
+    if (is_watched) return;
+    end_watch(slot);
+    if (!is_held) return;
+    slot->watched_fd = fd;
+    slot->watched = holding;
+    if (fd >= 0 && harpe_loop_watch(settings->loop, fd, EPOLLIN, holder_has_ended, slot,
+                                    &slot->watch, NULL) == HARPE_OK)
+        return;
+    if (!slot->again)
+        (void)harpe_loop_after(settings->loop, FIRST_PAUSE_MS, try_again, slot, &slot->again, NULL);
+}
+
+static void come_to_loop(void *user) {
+    held_slot *slot = user;
+    harpe_lock(&slot->settings->mutex);
+    slot->is_posted = false;
+    harpe_unlock(&slot->settings->mutex);
+    sync_watch(slot);
+}
+
+/* Makes the loop watch the slot's holder. Call it after each change of is_held, with the mutex
+ * held. */
+static void post_slot(held_slot *slot) {
+    if (slot->is_posted) return;
+    slot->is_posted = true;
+    slot->posted = (harpe_posted){.call = come_to_loop, .user = slot};
+    harpe_loop_post(slot->settings->loop, &slot->posted);
+}
+
+/* ---- Records of an earlier daemon ------------------------------------------------------------ */
+
+static void begin_recovery(former_holder *former);
+
+static void forget(former_holder *former) {
+    former_holder **place = &former->settings->formers;
+    while (*place != former)
+        place = &(*place)->next;
+    *place = former->next;
+    harpe_watch_remove(former->watch);
+    harpe_timer_cancel(former->again);
+    close(former->pidfd);
+    free(former);
+}
+
+/* On a worker. */
+static void recover(void *user) {
+    former_holder *former = user;
+    harpe_saved_settings_recovery how = {.is_dry = false};
+    former->status = harpe_saved_settings_recover(former->settings->gpus, &how, &former->error);
+}
+
+static void recover_again(void *user) {
+    former_holder *former = user;
+    former->again = NULL;
+    begin_recovery(former);
+}
+
+static void end_recovery(void *user) {
+    former_holder *former = user;
+    const harpe_log *log = &former->settings->options.log;
+    former->is_working = false;
+    if (former->status == HARPE_OK) {
+        harpe_log_line(log, HARPE_LOG_INFO,
+                       "zeusd: process %ld, which held settings before this start, has ended; they "
+                       "are put back",
+                       (long)former->process);
+        forget(former);
+        return;
+    }
+    harpe_log_line(log, HARPE_LOG_ERROR, "zeusd: settings of process %ld are not put back: %s",
+                   (long)former->process, former->error.message);
+    if (harpe_loop_after(former->settings->loop, LONGEST_PAUSE_MS, recover_again, former,
+                         &former->again, NULL) != HARPE_OK)
+        forget(former);
+}
+
+static void begin_recovery(former_holder *former) {
+    former->is_working = true;
+    former->work = (harpe_work){.work = recover,
+                                .done = end_recovery,
+                                .user = former,
+                                .pool = former->settings->options.pool};
+    harpe_workers_submit(former->settings->workers, &former->work);
+}
+
+static void former_has_ended(void *user, uint32_t events) {
+    former_holder *former = user;
+    (void)events;
+    harpe_watch_remove(former->watch);
+    former->watch = NULL;
+    begin_recovery(former);
+}
+
+void harpe_zeusd_settings_recover_after(harpe_zeusd_settings *settings, pid_t process) {
+    for (const former_holder *one = settings->formers; one; one = one->next)
+        if (one->process == process) return;
+    int pidfd = process > 0 ? harpe_process_open(process) : -1;
+    former_holder *former = pidfd >= 0 ? calloc(1, sizeof *former) : NULL;
+    if (!former) {
+        if (pidfd >= 0) close(pidfd);
+        return;
+    }
+    *former = (former_holder){.settings = settings, .process = process, .pidfd = pidfd};
+    former->next = settings->formers;
+    settings->formers = former;
+    if (harpe_loop_watch(settings->loop, pidfd, EPOLLIN, former_has_ended, former, &former->watch,
+                         NULL) != HARPE_OK)
+        forget(former);
+}
+
+/* ---- Beginning and end ----------------------------------------------------------------------- */
+
+harpe_status harpe_zeusd_settings_new(harpe_loop *loop, harpe_workers *workers, harpe_gpus *gpus,
+                                      const harpe_zeusd_settings_options *options,
+                                      harpe_zeusd_settings **out, harpe_error *error) {
+    int count = gpus ? 2 * harpe_gpus_count(gpus) : 0;
+    harpe_zeusd_settings *settings =
+        harpe_calloc(1, sizeof *settings + (size_t)count * sizeof settings->slots[0]);
+    if (!settings) return harpe_fail_memory(error);
+    settings->loop = loop;
+    settings->workers = workers;
+    settings->gpus = gpus;
+    settings->options = *options;
+    settings->slot_count = count;
+    pthread_mutex_init(&settings->mutex, NULL);
+    for (int i = 0; i < count; i++) {
+        held_slot *slot = &settings->slots[i];
+        slot->settings = settings;
+        slot->gpu = i / 2;
+        slot->kind = (harpe_saved_settings_kind)(i % 2);
+        slot->pidfd = slot->watched_fd = -1;
+        (void)snprintf(slot->name, sizeof slot->name, "GPU %d",
+                       harpe_gpu_info_at(gpus, slot->gpu)->driver_index);
+        pthread_mutex_init(&slot->busy, NULL);
+    }
+    *out = settings;
+    return HARPE_OK;
+}
+
+harpe_status harpe_zeusd_settings_put_back(harpe_zeusd_settings *settings, harpe_error *error) {
+    harpe_status first = HARPE_OK;
+    for (int i = 0; i < settings->slot_count; i++) {
+        held_slot *slot = &settings->slots[i];
+        int64_t until_wall_ns = harpe_clock_wall_ns() + BUSY_S * INT64_C(1000000000);
+        harpe_error told;
+        harpe_status status;
+        if (harpe_lock_until(&slot->busy, until_wall_ns) == 0) {
+            status = put_back_slot(slot, &told);
+            harpe_unlock(&slot->busy);
+        } else {
+            status = harpe_fail(&told, HARPE_DRIVER_ERROR,
+                                "GPU %d: a call of the driver hangs, so its settings are put back "
+                                "at the next start",
+                                harpe_gpu_info_at(settings->gpus, slot->gpu)->driver_index);
+        }
+        if (status == HARPE_OK || first != HARPE_OK) continue;
+        first = status;
+        if (error) *error = told;
+    }
+    return first;
+}
+
+void harpe_zeusd_settings_free(harpe_zeusd_settings *settings) {
+    if (!settings) return;
+    for (former_holder *next, *former = settings->formers; former; former = next) {
+        next = former->next;
+        forget(former);
+    }
+    for (int i = 0; i < settings->slot_count; i++) {
+        held_slot *slot = &settings->slots[i];
+        end_watch(slot);
+        harpe_timer_cancel(slot->again);
+        harpe_gpu_claim_release(slot->claim, false);
+        if (slot->pidfd >= 0) close(slot->pidfd);
+        pthread_mutex_destroy(&slot->busy);
+    }
+    pthread_mutex_destroy(&settings->mutex);
+    free(settings);
+}
+
+/* ---- Looking --------------------------------------------------------------------------------- */
+
+size_t harpe_zeusd_settings_list(harpe_zeusd_settings *settings, harpe_zeusd_held *out,
+                                 size_t size) {
+    size_t count = 0;
+    harpe_lock(&settings->mutex);
+    for (int i = 0; i < settings->slot_count; i++) {
+        const held_slot *slot = &settings->slots[i];
+        if (!slot->is_held) continue;
+        if (count < size) out[count] = held_of(slot);
+        count++;
+    }
+    harpe_unlock(&settings->mutex);
+    return count;
+}
+
+harpe_zeusd_settings_counts harpe_zeusd_settings_count(harpe_zeusd_settings *settings) {
+    harpe_lock(&settings->mutex);
+    harpe_zeusd_settings_counts counts = settings->counts;
+    harpe_unlock(&settings->mutex);
+    return counts;
+}
