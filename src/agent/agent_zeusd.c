@@ -51,66 +51,46 @@ static harpe_lease_terms terms_of(const harpe_agent_zeusd *zeusd, int gpu) {
                                     harpe_gpu_info_at(zeusd->context.gpus, gpu));
 }
 
-static harpe_status set_power_limit(void *user, const harpe_zeusd_holder *holder, int gpu,
-                                    uint32_t limit_mw, harpe_error *error) {
-    harpe_agent_zeusd *zeusd = user;
-    harpe_lease_terms terms = terms_of(zeusd, gpu);
-    if (terms.lowest_mw > 0 && limit_mw < terms.lowest_mw)
-        return refuse("a power limit", limit_mw, "mW", "lowest_power_limit_w",
-                      terms.lowest_mw / 1000, error);
-    if (terms.highest_mw > 0 && limit_mw > terms.highest_mw)
-        return refuse("a power limit", limit_mw, "mW", "highest_power_limit_w",
-                      terms.highest_mw / 1000, error);
-    return zeusd->inner.set_power_limit(zeusd->inner.user, holder, gpu, limit_mw, error);
-}
-
-static harpe_status set_persistence(void *user, const harpe_zeusd_holder *holder, int gpu,
-                                    bool is_enabled, harpe_error *error) {
-    harpe_agent_zeusd *zeusd = user;
-    return zeusd->inner.set_persistence(zeusd->inner.user, holder, gpu, is_enabled, error);
-}
-
-static harpe_status lock_graphics(void *user, const harpe_zeusd_holder *holder, int gpu,
-                                  uint32_t minimum_mhz, uint32_t maximum_mhz, harpe_error *error) {
-    harpe_agent_zeusd *zeusd = user;
-    harpe_lease_terms terms = terms_of(zeusd, gpu);
-    if (terms.lowest_mhz > 0 && maximum_mhz < terms.lowest_mhz)
-        return refuse("a clock", maximum_mhz, "MHz", "lowest_clock_mhz", terms.lowest_mhz, error);
-    if (terms.highest_mhz > 0 && maximum_mhz > terms.highest_mhz)
-        return refuse("a clock", maximum_mhz, "MHz", "highest_clock_mhz", terms.highest_mhz, error);
-    return zeusd->inner.lock_graphics(zeusd->inner.user, holder, gpu, minimum_mhz, maximum_mhz,
-                                      error);
-}
-
-static harpe_status lock_memory(void *user, const harpe_zeusd_holder *holder, int gpu,
-                                uint32_t minimum_mhz, uint32_t maximum_mhz, harpe_error *error) {
-    harpe_agent_zeusd *zeusd = user;
-    return zeusd->inner.lock_memory(zeusd->inner.user, holder, gpu, minimum_mhz, maximum_mhz,
-                                    error);
+static harpe_status check_rules(const harpe_lease_terms *terms, const harpe_zeusd_change *change,
+                                harpe_error *error) {
+    uint32_t limit_mw = change->values[0], maximum_mhz = change->values[1];
+    if (change->setting == HARPE_ZEUSD_POWER_LIMIT) {
+        if (terms->lowest_mw > 0 && limit_mw < terms->lowest_mw)
+            return refuse("a power limit", limit_mw, "mW", "lowest_power_limit_w",
+                          terms->lowest_mw / 1000, error);
+        if (terms->highest_mw > 0 && limit_mw > terms->highest_mw)
+            return refuse("a power limit", limit_mw, "mW", "highest_power_limit_w",
+                          terms->highest_mw / 1000, error);
+    } else if (change->setting == HARPE_ZEUSD_GRAPHICS_CLOCKS && !change->is_reset) {
+        if (terms->lowest_mhz > 0 && maximum_mhz < terms->lowest_mhz)
+            return refuse("a clock", maximum_mhz, "MHz", "lowest_clock_mhz", terms->lowest_mhz,
+                          error);
+        if (terms->highest_mhz > 0 && maximum_mhz > terms->highest_mhz)
+            return refuse("a clock", maximum_mhz, "MHz", "highest_clock_mhz", terms->highest_mhz,
+                          error);
+    }
+    return HARPE_OK;
 }
 
 static harpe_default_locks default_locks(void *user, int gpu) { return terms_of(user, gpu).locks; }
 
 /* A reset gives the GPU the lock of the administrator, if there is one. */
-static harpe_status reset_graphics(void *user, const harpe_zeusd_holder *holder, int gpu,
-                                   harpe_error *error) {
+static harpe_status set(void *user, const harpe_zeusd_change *asked, harpe_error *error) {
     harpe_agent_zeusd *zeusd = user;
-    harpe_default_locks locks = default_locks(zeusd, gpu);
-    if (locks.graphics_maximum_mhz > 0)
-        return zeusd->inner.lock_graphics(zeusd->inner.user, holder, gpu,
-                                          locks.graphics_minimum_mhz, locks.graphics_maximum_mhz,
-                                          error);
-    return zeusd->inner.reset_graphics(zeusd->inner.user, holder, gpu, error);
-}
-
-static harpe_status reset_memory(void *user, const harpe_zeusd_holder *holder, int gpu,
-                                 harpe_error *error) {
-    harpe_agent_zeusd *zeusd = user;
-    harpe_default_locks locks = default_locks(zeusd, gpu);
-    if (locks.memory_maximum_mhz > 0)
-        return zeusd->inner.lock_memory(zeusd->inner.user, holder, gpu, locks.memory_minimum_mhz,
-                                        locks.memory_maximum_mhz, error);
-    return zeusd->inner.reset_memory(zeusd->inner.user, holder, gpu, error);
+    harpe_lease_terms terms = terms_of(zeusd, asked->gpu);
+    const harpe_default_locks *locks = &terms.locks;
+    bool is_memory = asked->setting == HARPE_ZEUSD_MEMORY_CLOCKS;
+    uint32_t minimum_mhz = is_memory ? locks->memory_minimum_mhz : locks->graphics_minimum_mhz;
+    uint32_t maximum_mhz = is_memory ? locks->memory_maximum_mhz : locks->graphics_maximum_mhz;
+    harpe_zeusd_change change = *asked;
+    harpe_status status = check_rules(&terms, asked, error);
+    if (status != HARPE_OK) return status;
+    if (change.is_reset && maximum_mhz > 0) {
+        change.is_reset = false;
+        change.values[0] = minimum_mhz;
+        change.values[1] = maximum_mhz;
+    }
+    return zeusd->inner.set(zeusd->inner.user, &change, error);
 }
 
 /* ---- Holders --------------------------------------------------------------------------------- */
@@ -191,8 +171,7 @@ static harpe_status start_server(harpe_agent_zeusd *zeusd, const harpe_agent_opt
                                .write_pool = context->write_pool,
                                .samples = context->samples,
                                .log = options->log};
-    harpe_zeusd_ops ops = {may_set,     set_power_limit, set_persistence, lock_graphics,
-                           lock_memory, reset_graphics,  reset_memory,    zeusd};
+    harpe_zeusd_ops ops = {.may_set = may_set, .set = set, .user = zeusd};
     char *key = NULL;
     harpe_status status = HARPE_OK;
     if (options->zeusd_key) {

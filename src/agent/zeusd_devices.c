@@ -494,28 +494,12 @@ static void write_gpu(void *user) {
     harpe_zeusd_gpu *gpu = user;
     const harpe_zeusd_ops *ops = &gpu->server->ops;
     const harpe_zeusd_write *write = &gpu->being_written;
-    const harpe_zeusd_holder *holder = &write->client->holder;
-    harpe_error *error = &gpu->write_error;
-    harpe_status status;
-    switch (gpu->writes) {
-    case HARPE_ZEUSD_PERSISTENCE:
-        status = ops->set_persistence(ops->user, holder, gpu->gpu, write->values[0] != 0, error);
-        break;
-    case HARPE_ZEUSD_POWER_LIMIT:
-        status = ops->set_power_limit(ops->user, holder, gpu->gpu, write->values[0], error);
-        break;
-    case HARPE_ZEUSD_GRAPHICS_CLOCKS:
-        status = write->is_reset ? ops->reset_graphics(ops->user, holder, gpu->gpu, error)
-                                 : ops->lock_graphics(ops->user, holder, gpu->gpu, write->values[0],
-                                                      write->values[1], error);
-        break;
-    default:
-        status = write->is_reset ? ops->reset_memory(ops->user, holder, gpu->gpu, error)
-                                 : ops->lock_memory(ops->user, holder, gpu->gpu, write->values[0],
-                                                    write->values[1], error);
-        break;
-    }
-    gpu->write_status = status;
+    harpe_zeusd_change change = {.holder = &write->client->holder,
+                                 .gpu = gpu->gpu,
+                                 .setting = gpu->writes,
+                                 .is_reset = write->is_reset,
+                                 .values = {write->values[0], write->values[1]}};
+    gpu->write_status = ops->set(ops->user, &change, &gpu->write_error);
 }
 
 static void tell_failure(harpe_zeusd_gpu *gpu) {

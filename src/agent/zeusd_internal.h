@@ -138,26 +138,24 @@ typedef enum harpe_zeusd_setting {
     HARPE_ZEUSD_SETTINGS,
 } harpe_zeusd_setting;
 
-/* The functions that change GPUs. `gpu` is an index in the server's harpe_gpus. All functions but
- * may_set are called on a worker, one at a time for each GPU. A failure becomes an answer with the
- * status 403 for HARPE_PERMISSION_DENIED and HARPE_ALREADY_EXISTS (another client has the GPU), 400
- * for HARPE_INVALID_ARGUMENT and HARPE_NOT_SUPPORTED, and 500 for all other failures. */
+/* A change to one GPU. */
+typedef struct harpe_zeusd_change {
+    const harpe_zeusd_holder *holder;
+    int gpu; /* index in the server's harpe_gpus */
+    harpe_zeusd_setting setting;
+    bool is_reset;      /* of clocks; then the values are 0 */
+    uint32_t values[2]; /* limit in mW; 0 or 1; lowest and highest clock in MHz */
+} harpe_zeusd_change;
+
+/* The functions that change GPUs. A failure becomes an answer with the status 403 for
+ * HARPE_PERMISSION_DENIED and HARPE_ALREADY_EXISTS (another client has the GPU), 400 for
+ * HARPE_INVALID_ARGUMENT and HARPE_NOT_SUPPORTED, and 500 for all other failures. */
 typedef struct harpe_zeusd_ops {
-    /* Called on the loop's thread before a write is queued. Must return at once. May be NULL. */
+    /* Called on the loop's thread before a write is queued. Must return at once. */
     harpe_status (*may_set)(void *user, const harpe_zeusd_holder *holder, int gpu,
                             harpe_zeusd_setting setting, harpe_error *error);
-    harpe_status (*set_power_limit)(void *user, const harpe_zeusd_holder *holder, int gpu,
-                                    uint32_t limit_mw, harpe_error *error);
-    harpe_status (*set_persistence)(void *user, const harpe_zeusd_holder *holder, int gpu,
-                                    bool is_enabled, harpe_error *error);
-    harpe_status (*lock_graphics)(void *user, const harpe_zeusd_holder *holder, int gpu,
-                                  uint32_t minimum_mhz, uint32_t maximum_mhz, harpe_error *error);
-    harpe_status (*lock_memory)(void *user, const harpe_zeusd_holder *holder, int gpu,
-                                uint32_t minimum_mhz, uint32_t maximum_mhz, harpe_error *error);
-    harpe_status (*reset_graphics)(void *user, const harpe_zeusd_holder *holder, int gpu,
-                                   harpe_error *error);
-    harpe_status (*reset_memory)(void *user, const harpe_zeusd_holder *holder, int gpu,
-                                 harpe_error *error);
+    /* Called on a worker, one at a time for each GPU. */
+    harpe_status (*set)(void *user, const harpe_zeusd_change *change, harpe_error *error);
     void *user;
 } harpe_zeusd_ops;
 
@@ -272,11 +270,6 @@ typedef struct harpe_zeusd_held {
 /* Writes at most `size` holders to `out`. Returns how many there are. Any thread may call it. */
 size_t harpe_zeusd_settings_list(harpe_zeusd_settings *settings, harpe_zeusd_held *out,
                                  size_t size);
-
-typedef struct harpe_zeusd_settings_counts {
-    uint64_t put_back, failed; /* failed: attempts to restore */
-} harpe_zeusd_settings_counts;
-harpe_zeusd_settings_counts harpe_zeusd_settings_count(harpe_zeusd_settings *settings);
 
 /* ---- Routes ---------------------------------------------------------------------------------- */
 

@@ -314,10 +314,8 @@ static void write_one(harpe_zeusd_gpu *gpu, const query *q, harpe_zeusd_client *
         if ((q->route->settings & (1U << setting)) == 0) continue;
         harpe_zeusd_part *own = (*part)++;
         own->id = gpu->id;
-        harpe_status status = HARPE_OK;
-        if (ops->may_set)
-            status = ops->may_set(ops->user, &client->holder, gpu->gpu,
-                                  (harpe_zeusd_setting)setting, &error);
+        harpe_status status = ops->may_set(ops->user, &client->holder, gpu->gpu,
+                                           (harpe_zeusd_setting)setting, &error);
         bool waits = status == HARPE_OK && is_blocking(q);
         if (status == HARPE_OK)
             harpe_zeusd_gpu_write(gpu, (harpe_zeusd_setting)setting, q->route->is_reset, values,

@@ -96,7 +96,6 @@ struct harpe_zeusd_settings {
     harpe_gpus *gpus;
     harpe_zeusd_settings_options options;
     pthread_mutex_t mutex;
-    harpe_zeusd_settings_counts counts; /* protected by the mutex */
     former_holder *formers;
     int slot_count; /* two for each GPU */
     held_slot slots[];
@@ -105,16 +104,6 @@ struct harpe_zeusd_settings {
 #define RECOVER_NS INT64_C(1000000000)
 
 static void post_slot(held_slot *slot);
-
-/* A change to one GPU. */
-typedef struct change {
-    harpe_zeusd_settings *settings;
-    const harpe_zeusd_holder *holder;
-    int gpu;
-    harpe_zeusd_setting setting;
-    bool is_reset;
-    uint32_t values[2];
-} change;
 
 static held_slot *slot_of(harpe_zeusd_settings *settings, int gpu, harpe_zeusd_setting setting) {
     bool is_clock = setting == HARPE_ZEUSD_GRAPHICS_CLOCKS || setting == HARPE_ZEUSD_MEMORY_CLOCKS;
@@ -284,12 +273,6 @@ static harpe_status put_back_slot(held_slot *slot, harpe_error *error) {
     if (slot->before.resets_clocks) harpe_gpu_forget_clock_locks(settings->gpus, slot->gpu);
     harpe_status status =
         harpe_saved_settings_put_back(settings->gpus, slot->gpu, &slot->before, error);
-    harpe_lock(&settings->mutex);
-    if (status == HARPE_OK)
-        settings->counts.put_back++;
-    else
-        settings->counts.failed++;
-    harpe_unlock(&settings->mutex);
     if (status == HARPE_OK) let_go(slot);
     return status;
 }
@@ -323,8 +306,7 @@ static harpe_status record(held_slot *slot, harpe_zeusd_setting setting, harpe_e
 }
 
 /* Returns the lowest clock of a kind, or 1 if it is not known. */
-static uint32_t lowest_clock(const change *what) {
-    harpe_gpus *gpus = what->settings->gpus;
+static uint32_t lowest_clock(harpe_gpus *gpus, const harpe_zeusd_change *what) {
     uint32_t *clocks = NULL, memory_mhz = 0, lowest = 1;
     size_t count = 0;
     harpe_status status =
@@ -337,8 +319,7 @@ static uint32_t lowest_clock(const change *what) {
 }
 
 /* Calls the driver. */
-static harpe_status apply(const change *what, harpe_error *error) {
-    harpe_gpus *gpus = what->settings->gpus;
+static harpe_status apply(harpe_gpus *gpus, const harpe_zeusd_change *what, harpe_error *error) {
     uint32_t minimum = what->values[0], maximum = what->values[1];
     if (what->setting == HARPE_ZEUSD_POWER_LIMIT)
         return harpe_gpu_set_power_limit(gpus, what->gpu, what->values[0], error);
@@ -352,14 +333,14 @@ static harpe_status apply(const change *what, harpe_error *error) {
                          : harpe_gpu_reset_graphics_clocks(gpus, what->gpu, error);
     /* NVML takes 0 for "no lower bound". */
     if (minimum == 0 && maximum > 0) {
-        minimum = lowest_clock(what);
+        minimum = lowest_clock(gpus, what);
         if (minimum > maximum) minimum = maximum;
     }
     return is_memory ? harpe_gpu_lock_memory_clocks(gpus, what->gpu, minimum, maximum, error)
                      : harpe_gpu_lock_graphics_clocks(gpus, what->gpu, minimum, maximum, error);
 }
 
-static void note_lock(held_slot *slot, const change *what, harpe_status status) {
+static void note_lock(held_slot *slot, const harpe_zeusd_change *what, harpe_status status) {
     bool *locks =
         what->setting == HARPE_ZEUSD_MEMORY_CLOCKS ? &slot->locks_memory : &slot->locks_graphics;
     if (slot->kind != HARPE_SAVED_CLOCKS) return;
@@ -375,7 +356,8 @@ static void note_lock(held_slot *slot, const change *what, harpe_status status) 
 }
 
 /* Makes a change that is restored later. The caller holds `busy`. */
-static harpe_status change_and_keep(held_slot *slot, const change *what, harpe_error *error) {
+static harpe_status change_and_keep(held_slot *slot, const harpe_zeusd_change *what,
+                                    harpe_error *error) {
     bool is_first = !slot->claim;
     harpe_status status = is_first ? take(slot, what->holder, error) : HARPE_OK;
     if (status != HARPE_OK) return status;
@@ -386,7 +368,7 @@ static harpe_status change_and_keep(held_slot *slot, const change *what, harpe_e
         if (is_first && !is_adopted) let_go(slot);
         return status;
     }
-    status = apply(what, error);
+    status = apply(slot->settings->gpus, what, error);
     note_lock(slot, what, status);
     bool holds_no_clock =
         slot->kind == HARPE_SAVED_CLOCKS && !slot->locks_graphics && !slot->locks_memory;
@@ -396,74 +378,34 @@ static harpe_status change_and_keep(held_slot *slot, const change *what, harpe_e
 }
 
 /* Makes a change that is not restored. The claim only shows that no other job has the GPU. */
-static harpe_status change_for_good(held_slot *slot, const change *what, harpe_error *error) {
+static harpe_status change_for_good(held_slot *slot, const harpe_zeusd_change *what,
+                                    harpe_error *error) {
     harpe_saved_settings earlier;
     harpe_gpu_claim *claim = NULL;
     harpe_status status = claim_gpu(slot, harpe_process_self(), &claim, &earlier, error);
     if (status != HARPE_OK) return status;
-    status = apply(what, error);
+    status = apply(slot->settings->gpus, what, error);
     harpe_gpu_claim_release(claim, true);
     return status;
 }
 
-static harpe_status make(const change *what, harpe_error *error) {
-    held_slot *slot = slot_of(what->settings, what->gpu, what->setting);
+static harpe_status set(void *user, const harpe_zeusd_change *what, harpe_error *error) {
+    harpe_zeusd_settings *settings = user;
+    held_slot *slot = slot_of(settings, what->gpu, what->setting);
     bool has_ended;
     harpe_lock(&slot->busy);
     harpe_status status = check_holder(slot, what->holder, &has_ended, error);
     if (status == HARPE_OK && has_ended) status = put_back_slot(slot, error);
     if (status == HARPE_OK) status = check_number(slot, error);
     if (status == HARPE_OK)
-        status = is_kept_by(what->settings, what->holder) ? change_and_keep(slot, what, error)
-                                                          : change_for_good(slot, what, error);
+        status = is_kept_by(settings, what->holder) ? change_and_keep(slot, what, error)
+                                                    : change_for_good(slot, what, error);
     harpe_unlock(&slot->busy);
     return status;
 }
 
-/* ---- The functions of harpe_zeusd_ops -------------------------------------------------------- */
-
-static harpe_status set_power_limit(void *user, const harpe_zeusd_holder *holder, int gpu,
-                                    uint32_t limit_mw, harpe_error *error) {
-    return make(&(change){user, holder, gpu, HARPE_ZEUSD_POWER_LIMIT, false, {limit_mw}}, error);
-}
-
-static harpe_status set_persistence(void *user, const harpe_zeusd_holder *holder, int gpu,
-                                    bool is_enabled, harpe_error *error) {
-    return make(&(change){user, holder, gpu, HARPE_ZEUSD_PERSISTENCE, false, {is_enabled}}, error);
-}
-
-static harpe_status lock_graphics(void *user, const harpe_zeusd_holder *holder, int gpu,
-                                  uint32_t minimum_mhz, uint32_t maximum_mhz, harpe_error *error) {
-    change what = {
-        user, holder, gpu, HARPE_ZEUSD_GRAPHICS_CLOCKS, false, {minimum_mhz, maximum_mhz}};
-    return make(&what, error);
-}
-
-static harpe_status lock_memory(void *user, const harpe_zeusd_holder *holder, int gpu,
-                                uint32_t minimum_mhz, uint32_t maximum_mhz, harpe_error *error) {
-    change what = {user, holder, gpu, HARPE_ZEUSD_MEMORY_CLOCKS, false, {minimum_mhz, maximum_mhz}};
-    return make(&what, error);
-}
-
-static harpe_status reset_graphics(void *user, const harpe_zeusd_holder *holder, int gpu,
-                                   harpe_error *error) {
-    return make(&(change){user, holder, gpu, HARPE_ZEUSD_GRAPHICS_CLOCKS, true, {0}}, error);
-}
-
-static harpe_status reset_memory(void *user, const harpe_zeusd_holder *holder, int gpu,
-                                 harpe_error *error) {
-    return make(&(change){user, holder, gpu, HARPE_ZEUSD_MEMORY_CLOCKS, true, {0}}, error);
-}
-
 harpe_zeusd_ops harpe_zeusd_settings_ops(harpe_zeusd_settings *settings) {
-    return (harpe_zeusd_ops){.may_set = may_set,
-                             .set_power_limit = set_power_limit,
-                             .set_persistence = set_persistence,
-                             .lock_graphics = lock_graphics,
-                             .lock_memory = lock_memory,
-                             .reset_graphics = reset_graphics,
-                             .reset_memory = reset_memory,
-                             .user = settings};
+    return (harpe_zeusd_ops){.may_set = may_set, .set = set, .user = settings};
 }
 
 enum {
@@ -795,11 +737,4 @@ size_t harpe_zeusd_settings_list(harpe_zeusd_settings *settings, harpe_zeusd_hel
     }
     harpe_unlock(&settings->mutex);
     return count;
-}
-
-harpe_zeusd_settings_counts harpe_zeusd_settings_count(harpe_zeusd_settings *settings) {
-    harpe_lock(&settings->mutex);
-    harpe_zeusd_settings_counts counts = settings->counts;
-    harpe_unlock(&settings->mutex);
-    return counts;
 }
