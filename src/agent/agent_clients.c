@@ -310,11 +310,7 @@ static harpe_status check_rate(harpe_agent_client *client, harpe_error *error) {
 static harpe_status read_control(const json_t *request, harpe_lease_control *out,
                                  harpe_error *error) {
     const char *name = json_string_value(json_object_get(request, "control"));
-    for (int control = 0; name && control < HARPE_LEASE_CONTROLS; control++) {
-        if (strcmp(name, harpe_lease_control_name((harpe_lease_control)control)) != 0) continue;
-        *out = (harpe_lease_control)control;
-        return HARPE_OK;
-    }
+    if (harpe_lease_control_find(name, out)) return HARPE_OK;
     return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                       "a lease is of \"clocks\" or \"power\", not of '%.40s'", name ? name : "");
 }

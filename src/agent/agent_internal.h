@@ -23,6 +23,8 @@
 #include "http/workers.h"
 #include "lease/lease.h"
 
+typedef struct harpe_agent harpe_agent;
+
 /* ---- policy.c: rules ------------------------------------------------------------------------- */
 
 /* Who may change GPUs, and within which limits. The rules come from a file of lines "name = value";
@@ -37,18 +39,20 @@ typedef struct harpe_agent_lock_rule {
     harpe_default_locks locks;
 } harpe_agent_lock_rule;
 
+typedef struct harpe_agent_users {
+    bool has_everybody;
+    uid_t *each;
+    size_t count, capacity;
+} harpe_agent_users;
+
 /* A limit of 0 means that there is no limit. */
 typedef struct harpe_agent_policy {
-    bool allows_everybody;
-    uid_t *users;
-    size_t user_count, user_capacity;
+    harpe_agent_users users;
     gid_t *groups;
     size_t group_count, group_capacity;
     /* Users who may change GPUs through zeusd's routes. Clients of these routes do not prove that
      * they may use a GPU. */
-    bool zeusd_allows_everybody;
-    uid_t *zeusd_users;
-    size_t zeusd_user_count, zeusd_user_capacity;
+    harpe_agent_users zeusd_users;
     bool shows_others; /* everybody may read the leases of other users */
     uint32_t lowest_clock_mhz, highest_clock_mhz;
     uint32_t lowest_power_limit_w, highest_power_limit_w;
@@ -312,20 +316,10 @@ typedef struct harpe_lease_asker {
     harpe_timer *limit;
 } harpe_lease_asker;
 
-typedef struct harpe_agent_leases_options {
-    harpe_loop *loop;
-    harpe_workers *workers;
-    int pool; /* number of the pool in which processes are started and GPUs are restored */
-    harpe_gpus *gpus;
-    const harpe_agent_policy *policy;
-    int directory; /* with the files of leases */
-    harpe_log log;
-} harpe_agent_leases_options;
-
 /* Makes the table. Continues the leases of an earlier agent, and restores the GPUs of leases whose
- * helper processes are gone. The objects of the options must outlive the table. */
-harpe_status harpe_agent_leases_new(const harpe_agent_leases_options *options,
-                                    harpe_agent_leases **out, harpe_error *error);
+ * helper processes are gone. The agent must outlive the table. */
+harpe_status harpe_agent_leases_new(const harpe_agent *agent, harpe_agent_leases **out,
+                                    harpe_error *error);
 /* Frees the table. The leases themselves continue. */
 void harpe_agent_leases_free(harpe_agent_leases *leases);
 
@@ -376,22 +370,9 @@ json_t *harpe_agent_leases_show(const harpe_agent_leases *leases, int64_t user,
 
 typedef struct harpe_agent_zeusd harpe_agent_zeusd;
 
-typedef struct harpe_agent_zeusd_context {
-    harpe_loop *loop;
-    harpe_workers *workers;
-    harpe_gpus *gpus;
-    harpe_agent_samples *samples;
-    const harpe_agent_policy *policy;
-    int read_pool, write_pool, restore_pool; /* numbers of the pools */
-    void (*drop)(void *user, int socket);    /* as in harpe_http_options */
-    void *drop_user;
-} harpe_agent_zeusd_context;
-
-/* Starts the routes that the options name. Writes NULL if the options name none. The objects of
- * `context` must outlive the result. */
-harpe_status harpe_agent_zeusd_new(const harpe_agent_options *options,
-                                   const harpe_agent_zeusd_context *context,
-                                   harpe_agent_zeusd **out, harpe_error *error);
+/* Starts the routes that the agent's options name, and sets agent->zeusd. Sets it to NULL if the
+ * options name none. */
+harpe_status harpe_agent_zeusd_start(harpe_agent *agent, harpe_error *error);
 /* Restores what clients of zeusd's routes hold on a GPU (-1: on all GPUs). Returns the number of
  * holders. Does not wait until the settings are restored. `zeusd` may be NULL. */
 int harpe_agent_zeusd_end(harpe_agent_zeusd *zeusd, int gpu);
@@ -442,7 +423,7 @@ typedef struct harpe_agent_client harpe_agent_client;
 typedef struct harpe_agent_receiver harpe_agent_receiver;
 typedef struct harpe_agent_exporter harpe_agent_exporter;
 
-typedef struct harpe_agent {
+struct harpe_agent {
     harpe_agent_options options;
     harpe_agent_policy policy;
     harpe_gpus *gpus;
@@ -471,7 +452,7 @@ typedef struct harpe_agent {
     uint64_t unsaid;           /* refused requests that were not logged since the last log line */
     int64_t started_s;         /* seconds since 1970 */
     uint64_t capabilities;     /* of the agent at its start; an administrator has them too */
-} harpe_agent;
+};
 
 /* ---- agent_clients.c: connections ------------------------------------------------------------ */
 

@@ -203,20 +203,6 @@ static void limit_workers(harpe_agent *agent, int threads) {
     harpe_workers_limit(agent->workers, HARPE_AGENT_NAME_POOL, 1, NAME_DEADLINE_S);
 }
 
-static harpe_status start_zeusd(harpe_agent *agent, harpe_error *error) {
-    harpe_agent_zeusd_context context = {.loop = agent->loop,
-                                         .workers = agent->workers,
-                                         .gpus = agent->gpus,
-                                         .samples = agent->samples,
-                                         .policy = &agent->policy,
-                                         .read_pool = HARPE_AGENT_READ_POOL,
-                                         .write_pool = HARPE_AGENT_WRITE_POOL,
-                                         .restore_pool = HARPE_AGENT_RESTORE_POOL,
-                                         .drop = harpe_agent_drop_socket,
-                                         .drop_user = agent};
-    return harpe_agent_zeusd_new(&agent->options, &context, &agent->zeusd, error);
-}
-
 static void beat(void *user) {
     harpe_agent *agent = user;
     notify("WATCHDOG=1");
@@ -242,19 +228,12 @@ static harpe_status start(harpe_agent *agent, harpe_error *error) {
     limit_workers(agent, threads);
     status = harpe_agent_samples_new(agent->loop, agent->gpus, &agent->options.log, &agent->samples,
                                      error);
-    if (status == HARPE_OK) status = start_zeusd(agent, error);
+    if (status == HARPE_OK) status = harpe_agent_zeusd_start(agent, error);
     if (status != HARPE_OK) return status;
     recover(agent);
     status = harpe_user_names_new(agent->workers, HARPE_AGENT_NAME_POOL, &agent->names, error);
     if (status != HARPE_OK) return status;
-    harpe_agent_leases_options options = {.loop = agent->loop,
-                                          .workers = agent->workers,
-                                          .pool = HARPE_AGENT_LEASE_POOL,
-                                          .gpus = agent->gpus,
-                                          .policy = &agent->policy,
-                                          .directory = agent->directory,
-                                          .log = agent->options.log};
-    status = harpe_agent_leases_new(&options, &agent->leases, error);
+    status = harpe_agent_leases_new(agent, &agent->leases, error);
     if (status == HARPE_OK && agent->options.metrics_address) {
         harpe_agent_metrics_prepare(agent);
         status = harpe_agent_exporter_new(agent, &agent->exporter, error);

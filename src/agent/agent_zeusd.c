@@ -19,7 +19,7 @@ enum {
 };
 
 struct harpe_agent_zeusd {
-    harpe_agent_zeusd_context context;
+    harpe_agent *agent;
     harpe_zeusd_settings *settings;
     harpe_zeusd_server *server;
     harpe_zeusd_ops inner; /* the functions of `settings` */
@@ -32,7 +32,7 @@ static harpe_status may_set(void *user, const harpe_zeusd_holder *holder, int gp
     const harpe_agent_zeusd *zeusd = user;
     (void)gpu;
     (void)setting;
-    if (holder->is_tcp || harpe_agent_policy_allows_zeusd(zeusd->context.policy, holder->uid))
+    if (holder->is_tcp || harpe_agent_policy_allows_zeusd(&zeusd->agent->policy, holder->uid))
         return HARPE_OK; /* a TCP client has sent a token with the scope gpu-control */
     return harpe_fail(error, HARPE_PERMISSION_DENIED,
                       "the node agent's rule zeusd_users does not name the user with uid %lu",
@@ -47,8 +47,8 @@ static harpe_status refuse(const char *what, uint32_t asked, const char *unit, c
 }
 
 static harpe_lease_terms terms_of(const harpe_agent_zeusd *zeusd, int gpu) {
-    return harpe_agent_policy_terms(zeusd->context.policy,
-                                    harpe_gpu_info_at(zeusd->context.gpus, gpu));
+    return harpe_agent_policy_terms(&zeusd->agent->policy,
+                                    harpe_gpu_info_at(zeusd->agent->gpus, gpu));
 }
 
 static harpe_status check_rules(const harpe_lease_terms *terms, const harpe_zeusd_change *change,
@@ -113,7 +113,7 @@ harpe_status harpe_agent_zeusd_check_free(harpe_agent_zeusd *zeusd, int gpu,
         if (held[i].gpu != gpu || control_of(&held[i]) != control) continue;
         return harpe_fail(error, HARPE_ALREADY_EXISTS,
                           "GPU %d: its %s is set by process %ld (uid %lu) through zeusd's routes",
-                          harpe_gpu_info_at(zeusd->context.gpus, gpu)->driver_index,
+                          harpe_gpu_info_at(zeusd->agent->gpus, gpu)->driver_index,
                           control == HARPE_LEASE_CLOCKS ? "clock" : "power limit",
                           (long)held[i].process, (unsigned long)held[i].uid);
     }
@@ -135,8 +135,8 @@ json_t *harpe_agent_zeusd_show(harpe_agent_zeusd *zeusd, int64_t user) {
         (void)json_array_append_new(
             list,
             json_pack("{s:i,s:s,s:s,s:s,s:i,s:I,s:s}", "gpu",
-                      harpe_gpu_info_at(zeusd->context.gpus, held[i].gpu)->driver_index, "uuid",
-                      harpe_gpu_info_at(zeusd->context.gpus, held[i].gpu)->uuid, "state",
+                      harpe_gpu_info_at(zeusd->agent->gpus, held[i].gpu)->driver_index, "uuid",
+                      harpe_gpu_info_at(zeusd->agent->gpus, held[i].gpu)->uuid, "state",
                       held[i].is_ending ? "ending" : "held", "control",
                       harpe_lease_control_name(control_of(&held[i])), "process",
                       (int)held[i].process, "uid", (json_int_t)held[i].uid, "restores", restores));
@@ -159,17 +159,17 @@ static void warn_of_key(const harpe_agent_options *options, size_t length) {
                        options->zeusd_key);
 }
 
-static harpe_status start_server(harpe_agent_zeusd *zeusd, const harpe_agent_options *options,
-                                 harpe_error *error) {
-    const harpe_agent_zeusd_context *context = &zeusd->context;
+static harpe_status start_server(harpe_agent_zeusd *zeusd, harpe_error *error) {
+    harpe_agent *agent = zeusd->agent;
+    const harpe_agent_options *options = &agent->options;
     harpe_zeusd_options how = {.unix_socket = options->zeusd_socket,
-                               .drop = context->drop,
-                               .drop_user = context->drop_user,
+                               .drop = harpe_agent_drop_socket,
+                               .drop_user = agent,
                                .tcp_address = options->zeusd_address,
                                .tcp_port = options->zeusd_port,
-                               .read_pool = context->read_pool,
-                               .write_pool = context->write_pool,
-                               .samples = context->samples,
+                               .read_pool = HARPE_AGENT_READ_POOL,
+                               .write_pool = HARPE_AGENT_WRITE_POOL,
+                               .samples = agent->samples,
                                .log = options->log};
     harpe_zeusd_ops ops = {.may_set = may_set, .set = set, .user = zeusd};
     char *key = NULL;
@@ -181,7 +181,7 @@ static harpe_status start_server(harpe_agent_zeusd *zeusd, const harpe_agent_opt
     }
     if (key) warn_of_key(options, how.signing_key_length);
     if (status == HARPE_OK)
-        status = harpe_zeusd_server_new(context->loop, context->workers, context->gpus, &how, &ops,
+        status = harpe_zeusd_server_new(agent->loop, agent->workers, agent->gpus, &how, &ops,
                                         &zeusd->server, error);
     if (status == HARPE_OK && options->zeusd_address)
         harpe_log_line(&options->log, HARPE_LOG_INFO, "zeusd's routes: port %d of %s",
@@ -191,31 +191,28 @@ static harpe_status start_server(harpe_agent_zeusd *zeusd, const harpe_agent_opt
     return status;
 }
 
-harpe_status harpe_agent_zeusd_new(const harpe_agent_options *options,
-                                   const harpe_agent_zeusd_context *context,
-                                   harpe_agent_zeusd **out, harpe_error *error) {
-    *out = NULL;
+harpe_status harpe_agent_zeusd_start(harpe_agent *agent, harpe_error *error) {
+    const harpe_agent_options *options = &agent->options;
     if (!options->zeusd_socket && !options->zeusd_address) return HARPE_OK;
     harpe_agent_zeusd *zeusd = harpe_calloc(1, sizeof *zeusd);
     if (!zeusd) return harpe_fail_memory(error);
-    zeusd->context = *context;
+    zeusd->agent = agent;
     harpe_zeusd_settings_options how = {.no_restore = options->zeusd_no_restore,
                                         .default_locks = default_locks,
                                         .user = zeusd,
-                                        .pool = context->restore_pool,
+                                        .pool = HARPE_AGENT_RESTORE_POOL,
                                         .log = options->log};
-    harpe_status status = harpe_zeusd_settings_new(context->loop, context->workers, context->gpus,
-                                                   &how, &zeusd->settings, error);
+    harpe_status status = harpe_zeusd_settings_new(agent->loop, agent->workers, agent->gpus, &how,
+                                                   &zeusd->settings, error);
     if (status == HARPE_OK) {
         zeusd->inner = harpe_zeusd_settings_ops(zeusd->settings);
-        status = start_server(zeusd, options, error);
+        status = start_server(zeusd, error);
     }
-    if (status != HARPE_OK) {
+    if (status == HARPE_OK)
+        agent->zeusd = zeusd;
+    else
         harpe_agent_zeusd_free(zeusd);
-        return status;
-    }
-    *out = zeusd;
-    return HARPE_OK;
+    return status;
 }
 
 void harpe_agent_zeusd_recover_after(harpe_agent_zeusd *zeusd, int64_t process) {

@@ -78,15 +78,6 @@ static bool read_process(json_t *json, json_int_t lowest, harpe_process_identity
     return true;
 }
 
-static bool read_control(const char *name, harpe_lease_control *out) {
-    for (int control = 0; control < HARPE_LEASE_CONTROLS; control++) {
-        if (strcmp(name, harpe_lease_control_name((harpe_lease_control)control)) != 0) continue;
-        *out = (harpe_lease_control)control;
-        return true;
-    }
-    return false;
-}
-
 static bool copy(const char *text, char *out, size_t size) {
     size_t length = strlen(text);
     if (length >= size) return false;
@@ -111,8 +102,9 @@ bool harpe_lease_files_parse(const char *text, size_t length, harpe_lease_record
                     "control", &control, "since_s", &since_s, "holder", &holder, "helper", &helper,
                     "uid", &user, "command", &command, "job", &job) == 0 &&
         id > 0 && user >= 0 && user < UINT32_MAX && since_s >= 0 &&
-        read_control(control, &record.control) && read_process(holder, 1, &record.holder) &&
-        read_process(helper, 0, &record.helper) && copy(uuid, record.uuid, sizeof record.uuid) &&
+        harpe_lease_control_find(control, &record.control) &&
+        read_process(holder, 1, &record.holder) && read_process(helper, 0, &record.helper) &&
+        copy(uuid, record.uuid, sizeof record.uuid) &&
         copy(command, record.command, sizeof record.command) &&
         copy(job, record.job, sizeof record.job);
     if (is_good) {

@@ -76,7 +76,7 @@ struct harpe_lease_entry {
 };
 
 struct harpe_agent_leases {
-    harpe_agent_leases_options options;
+    const harpe_agent *agent;
     harpe_lease_entry *entries; /* for each GPU, HARPE_LEASE_CONTROLS entries */
     size_t count;
     uint64_t last_id;
@@ -85,12 +85,12 @@ struct harpe_agent_leases {
 };
 
 static const harpe_gpu_info *info_of(const harpe_lease_entry *entry) {
-    return harpe_gpu_info_at(entry->all->options.gpus, entry->gpu);
+    return harpe_gpu_info_at(entry->all->agent->gpus, entry->gpu);
 }
 
 static void say(const harpe_lease_entry *entry, harpe_log_level level, const char *what) {
     const harpe_lease_record *record = &entry->record;
-    harpe_log_line(&entry->all->options.log, level,
+    harpe_log_line(&entry->all->agent->options.log, level,
                    "lease %" PRIu64 ", GPU %d (%s), %s, process %d (%s, uid %u%s%s): %s",
                    record->id, info_of(entry)->driver_index, record->uuid,
                    harpe_lease_control_name(entry->control), (int)record->holder.process,
@@ -148,7 +148,7 @@ static int64_t clamp(int64_t value, int64_t lowest, int64_t highest) {
 static harpe_status start_controller(harpe_lease_entry *entry, int32_t *helper,
                                      harpe_error *error) {
     harpe_controller_header header = harpe_controller_header_for(
-        entry->all->options.gpus, entry->gpu, (pid_t)entry->record.holder.process);
+        entry->all->agent->gpus, entry->gpu, (pid_t)entry->record.holder.process);
     header.dwell_ns = clamp(entry->dwell_ns, 0, LONGEST_DWELL_NS);
     header.poll_ns =
         entry->poll_ns < 0 ? -1 : clamp(entry->poll_ns, SHORTEST_POLL_NS, LONGEST_POLL_NS);
@@ -164,7 +164,7 @@ static void start_helper(void *user) {
     entry->socket = -1;
     harpe_status status = entry->control == HARPE_LEASE_CLOCKS
                               ? start_controller(entry, &helper, error)
-                              : harpe_guard_lend(entry->all->options.gpus, entry->gpu,
+                              : harpe_guard_lend(entry->all->agent->gpus, entry->gpu,
                                                  (pid_t)entry->record.holder.process, entry->holder,
                                                  &entry->terms, &entry->socket, &helper, error);
     if (status == HARPE_OK) {
@@ -207,11 +207,11 @@ static void restore_rest(void *user) {
     harpe_error error;
     entry->restored = 0;
     entry->result = (harpe_error){.status = HARPE_OK};
-    harpe_status status = harpe_saved_settings_recover(entry->all->options.gpus, &how, &error);
+    harpe_status status = harpe_saved_settings_recover(entry->all->agent->gpus, &how, &error);
     /* This is a failure of another GPU, or a failure before any GPU was tried. It concerns this
      * lease only if this GPU still has a record. */
     if (status != HARPE_OK && entry->restored == 0 && entry->result.status == HARPE_OK &&
-        harpe_saved_settings_find(entry->all->options.gpus, entry->gpu, kind_of(entry->control),
+        harpe_saved_settings_find(entry->all->agent->gpus, entry->gpu, kind_of(entry->control),
                                   &saved, NULL)) {
         entry->result = error;
         entry->result.status = status;
@@ -270,7 +270,7 @@ static void map_slot_of_helper(harpe_lease_entry *entry) {
 
 static void become_free(harpe_lease_entry *entry) {
     forget_slot(entry);
-    harpe_lease_files_remove(entry->all->options.directory, entry->record.uuid, entry->control);
+    harpe_lease_files_remove(entry->all->agent->directory, entry->record.uuid, entry->control);
     entry->state = IS_FREE;
     entry->is_to_end = false;
     entry->all->counts.ended += entry->was_granted;
@@ -318,7 +318,7 @@ static void restored(void *user) {
         say(entry, HARPE_LOG_ERROR, line);
     }
     refuse_waiting(entry, &entry->result);
-    if (harpe_loop_after(all->options.loop, TRY_AGAIN_MS, try_again, entry, &entry->again, NULL) !=
+    if (harpe_loop_after(all->agent->loop, TRY_AGAIN_MS, try_again, entry, &entry->again, NULL) !=
         HARPE_OK)
         say(entry, HARPE_LOG_ERROR, "out of memory: run 'harpe agent restore'");
 }
@@ -327,9 +327,9 @@ static void submit(harpe_lease_entry *entry, void (*work)(void *user), void (*do
     entry->work = (harpe_work){.work = work,
                                .done = done,
                                .user = entry,
-                               .pool = entry->all->options.pool,
+                               .pool = HARPE_AGENT_LEASE_POOL,
                                .subject = (const char *)entry};
-    harpe_workers_submit(entry->all->options.workers, &entry->work);
+    harpe_workers_submit(entry->all->agent->workers, &entry->work);
 }
 
 static void end_entry(harpe_lease_entry *entry) {
@@ -350,7 +350,7 @@ static void helper_ended(void *user, uint32_t events) {
 static void watch_helper(harpe_lease_entry *entry) {
     harpe_error error;
     entry->state = IS_LENT;
-    if (harpe_loop_watch(entry->all->options.loop, entry->helper, EPOLLIN, helper_ended, entry,
+    if (harpe_loop_watch(entry->all->agent->loop, entry->helper, EPOLLIN, helper_ended, entry,
                          &entry->watch, &error) == HARPE_OK)
         return;
     say(entry, HARPE_LOG_ERROR, error.message);
@@ -366,7 +366,7 @@ static void close_inputs(harpe_lease_entry *entry) {
 
 static void write_record(const harpe_lease_entry *entry) {
     harpe_error error;
-    if (harpe_lease_files_write(entry->all->options.directory, &entry->record, &error) != HARPE_OK)
+    if (harpe_lease_files_write(entry->all->agent->directory, &entry->record, &error) != HARPE_OK)
         say(entry, HARPE_LOG_WARNING, error.message);
 }
 
@@ -418,7 +418,7 @@ static void begin(harpe_lease_entry *entry, harpe_lease_asker *asker) {
     entry->starting = asker;
     asker->entry = entry;
     entry->record = make_record(entry, asker);
-    entry->terms = harpe_agent_policy_terms(entry->all->options.policy, info_of(entry));
+    entry->terms = harpe_agent_policy_terms(&entry->all->agent->policy, info_of(entry));
     entry->dwell_ns = asker->dwell_ns;
     entry->poll_ns = asker->poll_ns;
     entry->memory = asker->memory >= 0 ? dup(asker->memory) : -1;
@@ -481,7 +481,7 @@ static void join_queue(harpe_lease_entry *entry, harpe_lease_asker *asker) {
     else
         entry->first_waiting = asker;
     entry->last_waiting = asker;
-    if (!asker->waits && harpe_loop_after(entry->all->options.loop, SOON_MS, limit_is_over, asker,
+    if (!asker->waits && harpe_loop_after(entry->all->agent->loop, SOON_MS, limit_is_over, asker,
                                           &asker->limit, &error) != HARPE_OK) {
         leave_queue(entry, asker);
         error.status = HARPE_OUT_OF_MEMORY;
@@ -581,7 +581,7 @@ bool harpe_agent_leases_view(const harpe_agent_leases *leases, int gpu, harpe_le
 static void describe_restore(const harpe_lease_entry *entry, char *text, size_t size) {
     harpe_saved_settings saved;
     text[0] = '\0';
-    if (harpe_saved_settings_find(entry->all->options.gpus, entry->gpu, kind_of(entry->control),
+    if (harpe_saved_settings_find(entry->all->agent->gpus, entry->gpu, kind_of(entry->control),
                                   &saved, NULL))
         harpe_saved_settings_describe(&saved, text, size);
 }
@@ -664,9 +664,9 @@ static void adopt(void *user, const harpe_lease_record *record) {
     }
 }
 
-harpe_status harpe_agent_leases_new(const harpe_agent_leases_options *options,
-                                    harpe_agent_leases **out, harpe_error *error) {
-    size_t gpus = (size_t)harpe_gpus_count(options->gpus);
+harpe_status harpe_agent_leases_new(const harpe_agent *agent, harpe_agent_leases **out,
+                                    harpe_error *error) {
+    size_t gpus = (size_t)harpe_gpus_count(agent->gpus);
     harpe_agent_leases *leases = harpe_calloc(1, sizeof *leases);
     if (leases)
         leases->entries = harpe_calloc(gpus * HARPE_LEASE_CONTROLS, sizeof *leases->entries);
@@ -674,7 +674,7 @@ harpe_status harpe_agent_leases_new(const harpe_agent_leases_options *options,
         free(leases);
         return harpe_fail_memory(error);
     }
-    leases->options = *options;
+    leases->agent = agent;
     leases->count = gpus * HARPE_LEASE_CONTROLS;
     for (size_t i = 0; i < leases->count; i++) {
         leases->entries[i] =
@@ -686,7 +686,7 @@ harpe_status harpe_agent_leases_new(const harpe_agent_leases_options *options,
                                 .holder = -1,
                                 .socket = -1};
     }
-    harpe_lease_files_read(options->directory, adopt, leases);
+    harpe_lease_files_read(agent->directory, adopt, leases);
     *out = leases;
     return HARPE_OK;
 }

@@ -63,44 +63,32 @@ static bool parse_id(const char *text, uint32_t *out) {
     return true;
 }
 
-static harpe_status find_user(const rule_line *line, const char *name, uint32_t *id,
-                              harpe_error *error) {
-    if (parse_id(name, id)) return HARPE_OK;
-    const struct passwd *user = getpwnam(name);
-    if (!user) return fail_value(line, name, "the name or number of a user, or *", error);
-    *id = user->pw_uid;
+static harpe_status add_to(const rule_line *line, harpe_agent_users *users, const char *name,
+                           harpe_error *error) {
+    uint32_t id = 0;
+    if (strcmp(name, "*") == 0) {
+        users->has_everybody = true;
+        return HARPE_OK;
+    }
+    if (!parse_id(name, &id)) {
+        const struct passwd *user = getpwnam(name);
+        if (!user) return fail_value(line, name, "the name or number of a user, or *", error);
+        id = user->pw_uid;
+    }
+    if (!HARPE_ARRAY_RESERVE(users->each, users->capacity, users->count + 1))
+        return harpe_fail_memory(error);
+    users->each[users->count++] = id;
     return HARPE_OK;
 }
 
 static harpe_status add_user(const rule_line *line, harpe_agent_policy *policy, const char *name,
                              harpe_error *error) {
-    uint32_t id = 0;
-    if (strcmp(name, "*") == 0) {
-        policy->allows_everybody = true;
-        return HARPE_OK;
-    }
-    harpe_status status = find_user(line, name, &id, error);
-    if (status != HARPE_OK) return status;
-    if (!HARPE_ARRAY_RESERVE(policy->users, policy->user_capacity, policy->user_count + 1))
-        return harpe_fail_memory(error);
-    policy->users[policy->user_count++] = id;
-    return HARPE_OK;
+    return add_to(line, &policy->users, name, error);
 }
 
 static harpe_status add_zeusd_user(const rule_line *line, harpe_agent_policy *policy,
                                    const char *name, harpe_error *error) {
-    uint32_t id = 0;
-    if (strcmp(name, "*") == 0) {
-        policy->zeusd_allows_everybody = true;
-        return HARPE_OK;
-    }
-    harpe_status status = find_user(line, name, &id, error);
-    if (status != HARPE_OK) return status;
-    if (!HARPE_ARRAY_RESERVE(policy->zeusd_users, policy->zeusd_user_capacity,
-                             policy->zeusd_user_count + 1))
-        return harpe_fail_memory(error);
-    policy->zeusd_users[policy->zeusd_user_count++] = id;
-    return HARPE_OK;
+    return add_to(line, &policy->zeusd_users, name, error);
 }
 
 static harpe_status add_group(const rule_line *line, harpe_agent_policy *policy, const char *name,
@@ -319,20 +307,26 @@ harpe_status harpe_agent_policy_read(const char *path, harpe_agent_policy *out,
 }
 
 void harpe_agent_policy_clear(harpe_agent_policy *policy) {
-    free(policy->users);
+    free(policy->users.each);
     free(policy->groups);
     free(policy->locks);
-    free(policy->zeusd_users);
+    free(policy->zeusd_users.each);
     *policy = (harpe_agent_policy){0};
 }
 
 /* ---- Questions ------------------------------------------------------------------------------- */
 
+/* Root and this process's user are always allowed. */
+static bool has_user(const harpe_agent_users *users, uid_t user) {
+    if (user == 0 || user == geteuid() || users->has_everybody) return true;
+    for (size_t i = 0; i < users->count; i++)
+        if (users->each[i] == user) return true;
+    return false;
+}
+
 bool harpe_agent_policy_allows(const harpe_agent_policy *policy, uid_t user, const gid_t *groups,
                                size_t group_count) {
-    if (user == 0 || user == geteuid() || policy->allows_everybody) return true;
-    for (size_t i = 0; i < policy->user_count; i++)
-        if (policy->users[i] == user) return true;
+    if (has_user(&policy->users, user)) return true;
     for (size_t i = 0; i < policy->group_count; i++)
         for (size_t j = 0; j < group_count; j++)
             if (policy->groups[i] == groups[j]) return true;
@@ -340,10 +334,7 @@ bool harpe_agent_policy_allows(const harpe_agent_policy *policy, uid_t user, con
 }
 
 bool harpe_agent_policy_allows_zeusd(const harpe_agent_policy *policy, uid_t user) {
-    if (user == 0 || user == geteuid() || policy->zeusd_allows_everybody) return true;
-    for (size_t i = 0; i < policy->zeusd_user_count; i++)
-        if (policy->zeusd_users[i] == user) return true;
-    return false;
+    return has_user(&policy->zeusd_users, user);
 }
 
 /* Returns true if a name in the rules ("all", a UUID or a PCI address) means the GPU. The domain of

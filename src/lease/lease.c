@@ -26,6 +26,15 @@ static const char *const control_names[HARPE_LEASE_CONTROLS] = {"clocks", "power
 
 const char *harpe_lease_control_name(harpe_lease_control control) { return control_names[control]; }
 
+bool harpe_lease_control_find(const char *name, harpe_lease_control *out) {
+    for (int control = 0; name && control < HARPE_LEASE_CONTROLS; control++) {
+        if (strcmp(name, control_names[control]) != 0) continue;
+        *out = (harpe_lease_control)control;
+        return true;
+    }
+    return false;
+}
+
 /* ---- Finding --------------------------------------------------------------------------------- */
 
 const char *harpe_lease_agent_socket(const char *given) {

@@ -50,6 +50,8 @@ typedef enum harpe_lease_control {
 
 /* Returns the name of a control in messages: "clocks" or "power". */
 const char *harpe_lease_control_name(harpe_lease_control control);
+/* Finds a control by its name. Returns false if there is none; `name` may be NULL. */
+bool harpe_lease_control_find(const char *name, harpe_lease_control *out);
 
 typedef struct harpe_lease_request {
     const char *uuid;
