@@ -2,7 +2,6 @@
 /* Starts zeusd's routes, and checks each change against the rules of the agent. */
 #include "agent/zeusd_internal.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,6 @@
 #include "agent/agent_internal.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

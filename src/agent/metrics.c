@@ -8,7 +8,6 @@
  * looked up again after ten minutes. */
 #include "agent/agent_internal.h"
 
-#include <inttypes.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>

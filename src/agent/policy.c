@@ -5,9 +5,7 @@
  * so most of these rules are reported and not refused. */
 #include "agent/agent_internal.h"
 
-#include <errno.h>
 #include <grp.h>
-#include <inttypes.h>
 #include <math.h>
 #include <pwd.h>
 #include <stdio.h>

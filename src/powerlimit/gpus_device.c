@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The power limit device of real or emulated GPUs. It sets limits through the GPU layer, measures
  * with the monitor, and starts the guard before anything changes. It makes no decisions. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -261,29 +261,24 @@ static bool share_measurement(harpe_power_limit_optimizer *optimizer,
     return true;
 }
 
-/* Tells the other ranks whether this rank has failed since the last meeting, and learns whether one
- * of them has failed. */
-static void share_failures(harpe_power_limit_optimizer *optimizer) {
-    double failures = optimizer->failed_here;
+/* Replaces values by their sums over all ranks. The last value tells whether this rank has failed
+ * since the last meeting. Returns false if the optimizer has given up. */
+static bool share_sums(harpe_power_limit_optimizer *optimizer, double *sums, size_t count) {
     harpe_error error;
-    if (reduce(&optimizer->options, &failures, 1, false, &error) != HARPE_OK)
-        give_up(optimizer, error.message);
-    else if (failures != 0)
-        give_up(optimizer, "it failed on another rank, whose log says why");
+    bool is_shared = reduce(&optimizer->options, sums, count, false, &error) == HARPE_OK;
+    if (is_shared && sums[count - 1] == 0) return true;
+    give_up(optimizer, is_shared ? "it failed on another rank, whose log says why" : error.message);
+    return false;
 }
 
-/* Replaces the values by the sums over all ranks. Returns false if the optimizer has given up. */
+static void share_failures(harpe_power_limit_optimizer *optimizer) {
+    double failures = optimizer->failed_here;
+    (void)share_sums(optimizer, &failures, 1);
+}
+
 static bool share_fleet(harpe_power_limit_optimizer *optimizer, fleet_meeting *meeting) {
     double sums[4] = {meeting->plan, meeting->power_w, meeting->unmeasured, optimizer->failed_here};
-    harpe_error error;
-    if (reduce(&optimizer->options, sums, 4, false, &error) != HARPE_OK) {
-        give_up(optimizer, error.message);
-        return false;
-    }
-    if (sums[3] != 0) {
-        give_up(optimizer, "it failed on another rank, whose log says why");
-        return false;
-    }
+    if (!share_sums(optimizer, sums, 4)) return false;
     *meeting = (fleet_meeting){sums[0], sums[1], sums[2]};
     return true;
 }

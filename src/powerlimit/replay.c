@@ -3,7 +3,6 @@
  * limits that were set. It never invents a value that the log does not have. */
 #include "powerlimit/replay.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
