@@ -374,7 +374,8 @@ const harpe_power_member_times harpe_power_member_usual_times = {
     .report_s = 5, .answer_s = 10, .retry_s = 5, .refused_s = 60, .leave_s = 5};
 
 /* Writes a line to the log. */
-static void say(const harpe_power_member *member, harpe_log_level level, const char *format, ...) {
+static void HARPE_PRINTF(3, 4)
+    say(const harpe_power_member *member, harpe_log_level level, const char *format, ...) {
     char prefix[300];
     (void)snprintf(prefix, sizeof prefix, "fleet member %.255s: ", member->terms->member);
     va_list arguments;
