@@ -60,7 +60,7 @@ PARTS = {
     "browsers": Part(6, "report and dashboard in Chromium and Firefox", "check browsers", CHECK + "browsers",
                      ("web", "tests/web")),
     "postgresql": Part(2, "several servers on PostgreSQL", "check postgresql", CHECK + "postgresql",
-                       ("src/server/store", "src/server/cluster")),
+                       ("src/server/store", "src/server/lead")),
     "slurm": Part(4, "Slurm, Kubernetes and services", "check slurm", CHECK + "slurm"),
     "pytorch": Part(8, "PyTorch, MPI, NumPy and pip of Debian", "check python", CHECK + "pytorch"),
     "metrics": Part(1, "Prometheus reads the agent's metrics", "check metrics", CHECK + "metrics"),
