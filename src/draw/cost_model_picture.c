@@ -156,9 +156,11 @@ harpe_status harpe_draw_cost_model(const harpe_cost_model_picture *picture, bool
                                     picture->title ? picture->title : "Effective energy over time");
     harpe_text_style title = {.size = 15.0, .color = HARPE_INK(HARPE_INK_TEXT), .bold = true};
     if (picture->title) harpe_svg_text(&svg, 70.0, 26.0, &title, picture->title);
-    for (size_t i = 0; i < picture->panel_count; i++)
+    for (size_t i = 0; i < picture->panel_count; i++) {
+        size_t row = i / columns;
         draw_panel(&svg, &picture->panels[i], (double)(i % columns) * PANEL_WIDTH,
-                   top + (double)(i / columns) * PANEL_HEIGHT);
+                   top + (double)row * PANEL_HEIGHT);
+    }
     draw_key(picture, &svg, bottom + 8.0);
     return harpe_svg_end(&svg, error);
 }

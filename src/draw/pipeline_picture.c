@@ -85,8 +85,8 @@ static void set_scales(drawing *d) {
         const harpe_pipeline_panel *panel = &picture->panels[p];
         d->end_s = fmax(d->end_s, panel_end(panel));
         d->box_count += panel->box_count;
-        d->longest_lane =
-            fmax(d->longest_lane, (double)(panel->box_count / (size_t)picture->rank_count));
+        size_t lane_boxes = panel->box_count / (size_t)picture->rank_count;
+        d->longest_lane = fmax(d->longest_lane, (double)lane_boxes);
         for (size_t i = 0; i < panel->box_count; i++) {
             harpe_range_add(&d->power, panel->boxes[i].power_w);
             d->shortest_s = fmin(d->shortest_s, panel->boxes[i].duration_s);
@@ -131,7 +131,8 @@ static void set_layout(drawing *d) {
 }
 
 static double lane_top(const drawing *d, double panel_top, int rank) {
-    return panel_top + d->pitch * (rank / d->lane_step); /* the number of a lane is whole */
+    int lane = rank / d->lane_step;
+    return panel_top + d->pitch * lane;
 }
 
 static double lane_gap(const drawing *d) {
@@ -181,8 +182,9 @@ static void draw_bars(drawing *d, const step *steps, int columns, int level, int
 
 /* Draws all boxes of a panel as bars. O(boxes + steps). */
 static void draw_as_bars(drawing *d, const harpe_pipeline_panel *panel, double panel_top) {
-    int columns = (int)fmin(2.0 * (d->right - d->left), STEPS_MAX / d->lane_count);
-    step *steps = harpe_calloc((size_t)(columns * d->lane_count), sizeof *steps);
+    int most = STEPS_MAX / d->lane_count;
+    int columns = (int)fmin(2.0 * (d->right - d->left), most);
+    step *steps = harpe_calloc((size_t)columns * (size_t)d->lane_count, sizeof *steps);
     if (!steps) {
         d->svg.out->failed = true;
         return;

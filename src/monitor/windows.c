@@ -136,6 +136,7 @@ static harpe_status difference_of(harpe_monitor *monitor, const harpe_window_rea
     measurement->total_gpu_energy_j = 0;
     for (size_t i = 0; i < monitor->gpu_count; i++) {
         double *energy_j = &measurement->gpu_energy_j[i];
+        *energy_j = 0;
         measurement->gpu_index[i] = monitor->gpus[i].index;
         harpe_status status = gpu_difference(monitor, &monitor->gpus[i], &start->gpus[i],
                                              &end->gpus[i], measurement->time_s, energy_j, error);

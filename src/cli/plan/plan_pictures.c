@@ -280,11 +280,11 @@ static bool same_panel(const harpe_cost_panel *left, const harpe_cost_panel *rig
     const harpe_choice *a = left->choice, *b = right->choice;
     bool is_same = a->point_count == b->point_count && a->blocking_power_w == b->blocking_power_w;
     for (size_t i = 0; is_same && i < a->point_count; i++)
-        is_same =
-            (left->frequency_mhz ? left->frequency_mhz[i] == right->frequency_mhz[i]
-                                 : a->points[i].frequency_mhz == b->points[i].frequency_mhz) &&
-            a->points[i].time_s == b->points[i].time_s &&
-            a->points[i].energy_j == b->points[i].energy_j;
+        is_same = (left->frequency_mhz && right->frequency_mhz
+                       ? left->frequency_mhz[i] == right->frequency_mhz[i]
+                       : a->points[i].frequency_mhz == b->points[i].frequency_mhz) &&
+                  a->points[i].time_s == b->points[i].time_s &&
+                  a->points[i].energy_j == b->points[i].energy_j;
     return is_same;
 }
 
