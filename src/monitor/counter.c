@@ -41,11 +41,10 @@ static int64_t system_clock_ns(void *user) {
 }
 
 harpe_energy_source harpe_energy_source_of_gpus(harpe_gpus *gpus) {
-    if (!gpus) return (harpe_energy_source){.count = no_gpus, .clock_ns = system_clock_ns};
     return (harpe_energy_source){
         .user = gpus,
-        .count = gpus_count,
-        .clock_ns = gpus_clock_ns,
+        .count = gpus ? gpus_count : no_gpus,
+        .clock_ns = gpus ? gpus_clock_ns : system_clock_ns,
         .energy_mj = gpus_energy_mj,
         .power_mw = gpus_power_mw,
         .highest_w = gpus_highest_w,
