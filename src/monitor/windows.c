@@ -136,7 +136,6 @@ static harpe_status difference_of(harpe_monitor *monitor, const harpe_window_rea
     measurement->total_gpu_energy_j = 0;
     for (size_t i = 0; i < monitor->gpu_count; i++) {
         double *energy_j = &measurement->gpu_energy_j[i];
-        *energy_j = 0;
         measurement->gpu_index[i] = monitor->gpus[i].index;
         harpe_status status = gpu_difference(monitor, &monitor->gpus[i], &start->gpus[i],
                                              &end->gpus[i], measurement->time_s, energy_j, error);
@@ -151,7 +150,7 @@ static harpe_status new_measurement(const harpe_monitor *monitor,
                                     harpe_window_measurement *measurement, harpe_error *error) {
     size_t gpus = monitor->gpu_count;
     size_t cpus = harpe_rapl_package_count(monitor->rapl);
-    double *block = malloc((gpus + 2 * cpus + 1) * sizeof *block + gpus * sizeof(int));
+    double *block = calloc(1, (gpus + 2 * cpus + 1) * sizeof *block + gpus * sizeof(int));
     if (!block) return harpe_fail_memory(error);
     *measurement = (harpe_window_measurement){
         .gpu_count = gpus,
