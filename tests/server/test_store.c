@@ -781,6 +781,20 @@ static harpe_store_leader watch(harpe_store *store, int64_t owner, int64_t dead_
     return seen;
 }
 
+static void an_owner_without_its_session_does_not_lead(void **state) {
+    fixture *f = *state;
+    assert_true(own_as(f->store, 1).is_ours);
+    assert_int_equal(watch(f->store, 1, -1).id, 1);
+    run_sql(f, "SELECT pg_terminate_backend(pid) FROM pg_locks"
+               " WHERE locktype = 'advisory' AND classid = 1751216752 AND objid = 0");
+    harpe_store_leader seen = {.id = 1};
+    for (int i = 0; i < 2000 && seen.id != 0; i++) {
+        seen = watch(f->store, 1, -1);
+        (void)nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    }
+    assert_int_equal(seen.id, 0);
+}
+
 static void heartbeats_are_counted_and_a_dead_owner_loses_its_session(void **state) {
     fixture *f = *state;
     harpe_store *other = NULL;
@@ -866,6 +880,7 @@ int main(void) {
         TEST(batch_that_fails_leaves_nothing_of_itself),
         TEST(owner_that_was_replaced_cannot_write),
         TEST(store_that_nobody_owns_is_not_written_by_a_candidate),
+        TEST(an_owner_without_its_session_does_not_lead),
         TEST(heartbeats_are_counted_and_a_dead_owner_loses_its_session),
     };
     /* What takes long is the last of its list, and PostgreSQL is the last of the databases. */

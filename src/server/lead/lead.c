@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every server looks at the database twice a second. The look of a leader is its heartbeat, and
- * confirms that it leads. The look of another server reads the leader's heartbeats and tries to own
- * the store. A server that owns the store loads the jobs and leads.
+/* Every server looks at the database twice a second. When the leader looks, it counts a heartbeat,
+ * and the database confirms that it leads. When another server looks, it reads the leader's
+ * heartbeat and tries to own the store. A server that owns the store loads the jobs and leads.
  *
  * A leader may be suspended or lose its network while another server becomes the leader. When it
  * continues, it does no harm. It cannot write, because only the session that owns the store can
@@ -23,8 +23,8 @@
 #include "server/engine/pools.h"
 #include "server/engine/replies.h"
 
-/* A leader whose heartbeat has not changed for DEAD_NS counts as dead. A look that takes SLOW_NS
- * says nothing about a leader, whose looks may have been as slow. */
+/* A leader counts as dead when its heartbeat has not changed for DEAD_NS. If a look takes SLOW_NS
+ * or longer, the database is slow, and the leader's heartbeat may be late for this reason. */
 #define LEASE_NS INT64_C(2000000000)
 #define DEAD_NS INT64_C(6000000000)
 #define SLOW_NS INT64_C(1000000000)
@@ -46,12 +46,12 @@ struct harpe_lead {
     harpe_store_server me;
     harpe_timer *timer;
     harpe_work work; /* looks at the database */
-    bool is_looking, may_own, has_owned;
-    int64_t asked_ns;        /* when the look began, harpe_clock_boot_ns */
-    int64_t beats_as;        /* the id with which it counts a heartbeat; 0: it counts none */
-    int64_t dead_beat;       /* see harpe_store_watch */
-    harpe_store_leader seen; /* the results of the look */
-    harpe_ownership ownership;
+    bool is_looking, may_own;
+    int64_t asked_ns;          /* when the look began, harpe_clock_boot_ns */
+    int64_t beats_as;          /* the id with which it counts a heartbeat; 0: it counts none */
+    int64_t dead_beat;         /* see harpe_store_watch */
+    harpe_store_leader seen;   /* what the look has found */
+    harpe_ownership ownership; /* whether the look has made this server the owner */
     harpe_status looked;
 
     harpe_store_leader leader; /* at the last look that succeeded */
@@ -233,11 +233,10 @@ static void look(void *user) {
     harpe_lead *lead = user;
     harpe_store *store = lead->engine.store;
     lead->asked_ns = harpe_clock_boot_ns();
-    lead->has_owned = false;
+    lead->ownership = (harpe_ownership){0};
     lead->looked = harpe_store_watch(store, lead->beats_as, lead->dead_beat, &lead->seen, NULL);
-    if (lead->looked != HARPE_OK || !lead->may_own) return;
-    lead->has_owned = harpe_store_own(store, &lead->me, &lead->ownership, NULL) == HARPE_OK &&
-                      lead->ownership.is_ours;
+    if (lead->looked == HARPE_OK && lead->may_own) /* after a failure the next look tries again */
+        (void)harpe_store_own(store, &lead->me, &lead->ownership, NULL);
 }
 
 /* Notes what a look has seen. */
@@ -255,7 +254,7 @@ static void note(harpe_lead *lead) {
     lead->dead_beat = is_dead && !lead->is_owner ? seen->beat : -1;
     (void)snprintf(lead->elsewhere, sizeof lead->elsewhere,
                    "this server stands by: the server at %s leads", seen->address);
-    if (!lead->has_owned) return;
+    if (!lead->ownership.is_ours) return;
     lead->leader = (harpe_store_leader){.id = lead->me.id, .beat = -1};
     lead->is_owner = true;
     lead->lead_at_ns = now_ns + (lead->ownership.may_have_rival ? LEASE_NS : 0);

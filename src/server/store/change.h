@@ -65,9 +65,9 @@ typedef struct harpe_store_server {
     char address[HARPE_STORE_ADDRESS_SIZE];
 } harpe_store_server;
 
-/* The server that owned the store last. */
+/* The server that owns the store. */
 typedef struct harpe_store_leader {
-    int64_t id;   /* 0: none, or it has called harpe_store_disown */
+    int64_t id;   /* 0: no server owns the store, or its owner has called harpe_store_disown */
     int64_t beat; /* number of its heartbeats */
     char address[HARPE_STORE_ADDRESS_SIZE];
 } harpe_store_leader;

@@ -176,12 +176,19 @@ static harpe_status try_lock(PGconn *connection, bool *is_held, harpe_error *err
     return status;
 }
 
-/* Reads the server that owned the store last. */
-static harpe_status read_leader(PGconn *connection, harpe_store_leader *out, harpe_error *error) {
+/* The session that owns the store. */
+#define OWNER_LOCK \
+    " FROM pg_locks WHERE locktype = 'advisory' AND granted AND database =" \
+    " (SELECT oid FROM pg_database WHERE datname = current_database())" \
+    " AND classid = " HARPE_PG_LOCKS " AND objid = 0 AND objsubid = 2"
+#define LAST_OWNER "SELECT server, beat, address FROM lead"
+
+/* Reads the server that a statement finds, if it finds one. */
+static harpe_status read_leader(PGconn *connection, const char *sql, harpe_store_leader *out,
+                                harpe_error *error) {
     PGresult *rows;
     *out = (harpe_store_leader){0};
-    harpe_status status =
-        harpe_pg_query(connection, "SELECT server, beat, address FROM lead", NULL, &rows, error);
+    harpe_status status = harpe_pg_query(connection, sql, NULL, &rows, error);
     if (status == HARPE_OK && PQntuples(rows) == 1) {
         out->id = harpe_pg_to_int(rows, 0, 0);
         out->beat = harpe_pg_to_int(rows, 0, 1);
@@ -222,7 +229,7 @@ static harpe_status own(void *state, const harpe_store_server *server, harpe_own
     if (status != HARPE_OK) return status;
     if (!is_held) status = try_lock(store->writer, &is_held, &why);
     if (status == HARPE_OK && is_held) {
-        status = read_leader(store->writer, &former, &why);
+        status = read_leader(store->writer, LAST_OWNER, &former, &why);
         if (status == HARPE_OK) status = proclaim(store->writer, server, &why);
     }
     if (status != HARPE_OK) {
@@ -248,10 +255,7 @@ static harpe_status need_watcher(postgres_store *store, harpe_error *error) {
 static harpe_status end_owner(PGconn *connection, int64_t dead_beat, harpe_error *error) {
     char sql[512];
     (void)snprintf(sql, sizeof sql,
-                   "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
-                   " AND granted AND database ="
-                   " (SELECT oid FROM pg_database WHERE datname = current_database())"
-                   " AND classid = " HARPE_PG_LOCKS " AND objid = 0 AND objsubid = 2"
+                   "SELECT pg_terminate_backend(pid)" OWNER_LOCK
                    " AND EXISTS (SELECT FROM lead WHERE beat = %lld)",
                    (long long)dead_beat);
     return harpe_pg_execute(connection, sql, error);
@@ -266,7 +270,9 @@ static harpe_status watch(void *state, int64_t owner, int64_t dead_beat, harpe_s
     harpe_status status = need_watcher(store, error);
     if (status == HARPE_OK && owner != 0) status = harpe_pg_execute(store->watcher, sql, error);
     if (status == HARPE_OK && dead_beat >= 0) status = end_owner(store->watcher, dead_beat, error);
-    if (status == HARPE_OK) status = read_leader(store->watcher, out, error);
+    if (status == HARPE_OK)
+        status = read_leader(store->watcher, LAST_OWNER " WHERE EXISTS (SELECT" OWNER_LOCK ")", out,
+                             error);
     if (status == HARPE_OK) return HARPE_OK;
     PQfinish(store->watcher);
     store->watcher = NULL;

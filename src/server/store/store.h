@@ -74,10 +74,10 @@ bool harpe_store_is_shared(const harpe_store *store);
  * written more. */
 harpe_status harpe_store_own(harpe_store *store, const harpe_store_server *server,
                              harpe_ownership *out, harpe_error *error);
-/* Reads which server owned the store last, and counts a heartbeat if its id is `owner` (0: none).
- * If its last heartbeat is `dead_beat` (-1: none), ends the session that owns the store, so that it
- * cannot write any more. Uses a session of its own and blocks: call it on a worker, one call at a
- * time. */
+/* Reads which server owns the store. First counts a heartbeat if the last owner's id is `owner` (0:
+ * counts none), and ends the session that owns the store if the last owner's heartbeat is
+ * `dead_beat` (-1: ends none). This function uses a session of its own and blocks, so call it on a
+ * worker, one call at a time. */
 harpe_status harpe_store_watch(harpe_store *store, int64_t owner, int64_t dead_beat,
                                harpe_store_leader *out, harpe_error *error);
 /* Gives up the ownership. Call it under the conditions of harpe_store_own. */
