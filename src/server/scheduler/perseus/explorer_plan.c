@@ -72,7 +72,7 @@ typedef struct planning {
     harpe_trial_choices *choices;
     harpe_trials trials;
     size_t *clocks;    /* of each instruction: planned, chosen, in the round that runs */
-    double *latency_s; /* two values per clock of each pipeline rank */
+    double *latency_s; /* of each clock of each pipeline rank: the bounds, then the usual times */
     const double **bound_s, **usual_s; /* per pipeline rank */
     size_t late_count;                 /* clocks of all pipeline ranks */
     bool guesses;                      /* a latency is not known, so a guess counts */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls the planner, and chooses a plan according to the job requests. */
+/* Calls the planner, repairs its plans for late changes, and chooses a plan according to the job
+ * requests. */
 #include "server/scheduler/perseus/online_plans.h"
 
 #include <math.h>
@@ -23,12 +24,13 @@ static harpe_status check_fit(const harpe_online_pipeline *pipeline, const harpe
                       harpe_problem_instruction_count(problem), pipeline->instruction_count);
 }
 
-/* By this share a plan may take longer because of late changes. With less, even a latency of some
+/* Late changes may make a plan longer by this share. With a smaller share, even a latency of some
  * ms costs much of what a plan saves. */
 #define LATE_SHARE 0.004
-/* A repair raises clocks in at most so many steps, in each before the instructions that lose at
- * least this share of the most that one loses. */
+/* A repair has at most so many steps. */
 enum { REPAIR_STEPS = 500 };
+/* A step raises clocks before the instruction that loses most time, and before all others that lose
+ * at least this share of that time. */
 #define TOGETHER_SHARE 0.9
 
 /* ---- Late changes ---------------------------------------------------------------------------- */
@@ -37,12 +39,12 @@ typedef struct repair {
     const harpe_online_plans *plans;
     const harpe_problem *problem;
     size_t count;                    /* of instructions */
-    harpe_late_instruction *parts;   /* [instruction]: of the clocks that were evaluated last */
+    harpe_late_instruction *parts;   /* [instruction]: of the last evaluation */
     double *time_s, *end_s, *tail_s; /* [node] */
-    int *mhz, *immediate_mhz;        /* [instruction]: that are repaired; of the planner */
+    int *mhz, *immediate_mhz;        /* [instruction]: under repair; as planned */
 } repair;
 
-/* Computes all values of self->mhz with late changes. */
+/* Evaluates the clocks self->mhz with late changes. Writes all of `*out` but its frequencies. */
 static harpe_status evaluate_late(const repair *self, harpe_plan *out, harpe_error *error) {
     const harpe_clock_switch late = {.takes_profile = true};
     const harpe_problem *problem = self->problem;
@@ -67,8 +69,9 @@ static harpe_status evaluate_late(const repair *self, harpe_plan *out, harpe_err
     return HARPE_OK;
 }
 
-/* Gives the last slower instruction before `i` on its rank, perhaps of the iteration before, the
- * clock of `i`, so that this clock is asked for earlier. Returns false if that is not possible. */
+/* Finds the last instruction before `i` on its rank that has a lower clock; it may be one of the
+ * iteration before. Raises its clock to that of `i`, which is then asked for earlier. Returns false
+ * if there is no such instruction, or it has no such clock. */
 static bool raise_before(const repair *self, size_t i) {
     int *mhz = self->mhz, rank = harpe_problem_choice(self->problem, (int32_t)i)->list.rank;
     size_t first = self->problem->rank_offset[rank], end = self->problem->rank_offset[rank + 1];
@@ -85,8 +88,8 @@ static bool raise_before(const repair *self, size_t i) {
     return true;
 }
 
-/* Raises clocks before the instructions that lose most time because their clocks come late, on
- * paths that are longer than `most_s`. Returns false if that is not possible. */
+/* Looks at the instructions on paths that are longer than `most_s`. Raises clocks before those that
+ * lose most time because their clocks come late. Returns false if no clock can be raised. */
 static bool raise_worst(const repair *self, double most_s) {
     const harpe_dag *dag = &self->problem->dag;
     double worst_s = 0, *lost_s = self->time_s;
@@ -110,9 +113,9 @@ static bool raise_worst(const repair *self, double most_s) {
     return has_raised;
 }
 
-/* Raises clocks of a plan until the iteration takes at most `most_s` although clocks change late
- * and controllers do not ask for them early. Replaces `*best`, which the set of plans owns, if that
- * succeeds and saves energy. */
+/* Raises clocks of the plan `from_mhz` until the iteration takes at most `most_s`, although clocks
+ * change late and controllers do not ask for them early. If that succeeds and saves energy, writes
+ * the plan into `*best`, whose frequencies the set of plans owns. */
 static harpe_status try_late(const repair *self, double most_s, const int *from_mhz,
                              harpe_plan *best, harpe_error *error) {
     harpe_plan found;
@@ -132,9 +135,10 @@ static harpe_status try_late(const repair *self, double most_s, const int *from_
     return HARPE_OK;
 }
 
-/* Replaces each plan with the one of least energy that keeps its time with late changes: the plan
- * before, or the highest clocks, or what a repair makes of the plan for immediate changes or of the
- * one of `few`, which has few changes. Time and energy are then those with late changes. */
+/* Replaces each plan with the one of least energy that keeps the plan's time with late changes. The
+ * candidates are the replacement of the plan before it, at first the highest clocks, and two plans
+ * after a repair: the plan itself, and the plan of `few`, which has few changes. The set then has
+ * times and energies with late changes. */
 static harpe_status repair_all(const repair *self, const harpe_plan_set *few, harpe_error *error) {
     const harpe_plan_set *set = self->plans->set;
     size_t bytes = self->count * sizeof *self->mhz;
@@ -159,7 +163,7 @@ static harpe_status repair_all(const repair *self, const harpe_plan_set *few, ha
     return status;
 }
 
-/* Plans for late changes. */
+/* Makes the plans of the set again, for late changes. */
 static harpe_status plan_late(const harpe_online_plans *plans, harpe_error *error) {
     size_t count = harpe_problem_instruction_count(plans->problem), times = plans->set->count;
     size_t nodes = (size_t)plans->problem->dag.node_count;
@@ -200,10 +204,10 @@ harpe_status harpe_online_plans_evaluate(const harpe_online_plans *plans, const 
                                          harpe_plan *out, harpe_error *error) {
     bool is_late = harpe_problem_has_switch_latency(plans->problem);
     const harpe_clock_switch change = {.takes_profile = is_late};
-    harpe_late_plan made = {0};
+    harpe_late_plan made;
     harpe_status status =
         harpe_plan_evaluate_late(plans->problem, frequency_mhz, &change, 0, &made, NULL, error);
-    *out = (harpe_plan){.time_s = made.time_s, .energy_j = made.energy_j};
+    if (status == HARPE_OK) *out = (harpe_plan){.time_s = made.time_s, .energy_j = made.energy_j};
     return status;
 }
 

@@ -14,9 +14,9 @@
 #define ROUNDING 1e-9
 /* A change that is shorter than this share of an instruction does not disturb its measurement. */
 #define BRIEF_SHARE 0.08
-/* The long block of a probe; the clock must get there before it ends: an assumption. */
+/* The least time of the long block of a probe. It is assumed that changes take less. */
 #define PROBE_S 0.25
-/* Blocks that are tried for one trial. */
+/* The number of blocks that are tried for one trial, at most. */
 enum { MOST_PLACES = 6 };
 
 typedef struct placing {
@@ -29,7 +29,7 @@ typedef struct placing {
     size_t *old_clock;               /* [node]: before it */
     bool *is_trial;                  /* [node] */
     bool *was_tried;                 /* [node]: for the present trial */
-    size_t work_end;                 /* the steps that are permitted */
+    size_t work_end;                 /* `work` must not exceed it */
 } placing;
 
 /* Nodes of a rank that follow each other. */
@@ -40,7 +40,7 @@ typedef struct block {
 
 static bool may_work(const placing *self) { return self->trials->work < self->work_end; }
 
-/* Permits a part of the steps that are left. */
+/* Permits 1 / `parts` of the steps that are left. */
 static void permit(placing *self, size_t parts) {
     size_t done = self->trials->work;
     self->work_end = done;
@@ -58,20 +58,22 @@ static double shortest_s(const placing *self, size_t node) {
     return choices_of(self, node)->estimates[0].lower_s;
 }
 
-/* Noise of the highest clock's time is in the limit as well, because both have this time. */
+/* Returns the longest time of an instruction at a clock. For the highest clock it is the measured
+ * time, which the limit contains too, so that its noise does not matter. */
 static double own_s(const harpe_trial_choices *choices, size_t clock) {
     const harpe_clock_estimate *estimates = choices->estimates;
     return clock == 0 ? estimates[0].time_s : fmax(estimates[clock].upper_s, estimates[0].time_s);
 }
 
-/* What a GPU may be doing when an instruction begins. */
+/* What is known of a GPU when an instruction begins. */
 typedef struct gpu_state {
-    size_t clock;  /* the last one that was asked for */
-    size_t lowest; /* the lowest clock that may still be in effect from before that */
-    double held_s; /* the clock was asked for at least so long ago */
+    size_t clock;  /* of the last request */
+    size_t lowest; /* the lowest clock that the GPU may still have from earlier requests */
+    double held_s; /* time since the last request, at least */
 } gpu_state;
 
-/* Returns the longest time of a node. It may run at an earlier clock until its own is there. */
+/* Returns the longest time of a node. The node may run at an earlier clock until the GPU has the
+ * node's own clock. */
 static double longest_s(const placing *self, int rank, size_t node, const gpu_state *state) {
     const harpe_trial_choices *choices = choices_of(self, node);
     double own = own_s(choices, state->clock);
@@ -82,10 +84,10 @@ static double longest_s(const placing *self, int rank, size_t node, const gpu_st
     return low_s > own ? own + fmin(late_s, low_s) * (1 - own / low_s) : own;
 }
 
-/* Finds the longest times of a rank's nodes. Goes twice through the round before, because its
- * iterations follow each other, and then through the first iteration of the round and a later one.
- * A request is carried out at the latest when it has held for the latency of its clock, and then
- * no earlier clock matters. */
+/* Computes the longest time of each node of a rank, in the first iteration of the round and in a
+ * later one. Two iterations of the round before come first: they give the state in which the round
+ * begins. After the latency of its clock, a request is carried out, and earlier clocks no longer
+ * matter. */
 static void find_times(placing *self, int rank) {
     const harpe_trials *trials = self->trials;
     size_t first = trials->rank_offset[rank], end = trials->rank_offset[rank + 1];
@@ -111,8 +113,9 @@ static void find_times(placing *self, int rank) {
 
 /* ---- Changes --------------------------------------------------------------------------------- */
 
-/* Returns a block that ends with `node` and whose clock is there when `node` begins. At the begin
- * of the rank, it ends later, so that its last nodes have the clock. */
+/* Returns a block that ends with `node` and begins at least `least_s` before `node` begins, so that
+ * the GPU then has the block's clock. If the rank's list begins too late for this, the block ends
+ * after `node`. */
 static block block_at(const placing *self, int rank, size_t node, double least_s) {
     const size_t *offset = self->trials->rank_offset;
     double time_s = 0;
@@ -126,8 +129,8 @@ static block block_at(const placing *self, int rank, size_t node, double least_s
     return found;
 }
 
-/* Returns false if a node that became longer has too little slack for it. If another became
- * shorter, this is not known. */
+/* Returns false if a node has become longer by more than its slack. Returns true if another node
+ * has become shorter, because the slack is then not known. */
 static bool may_fit(const placing *self, size_t first, size_t end) {
     bool fits = true;
     for (size_t i = first; i < end; i++) {
@@ -143,7 +146,7 @@ static size_t rank_length(const placing *self, int rank) {
     return self->trials->rank_offset[rank + 1] - self->trials->rank_offset[rank];
 }
 
-/* Keeps the clocks and times of a rank, before a change, or takes the change back. */
+/* Saves the clocks and times of a rank before a change, or restores them (`takes_back`). */
 static void keep_old(placing *self, int rank, bool takes_back) {
     size_t first = self->trials->rank_offset[rank], count = rank_length(self, rank);
     size_t *clock = self->trials->clock + first, *old_clock = self->old_clock + first;
@@ -153,7 +156,8 @@ static void keep_old(placing *self, int rank, bool takes_back) {
            count * sizeof *time_s);
 }
 
-/* Gives a block a clock. Trials keep theirs, and nodes whose clock is lower if `keeps_lower`. */
+/* Gives the nodes of a block a clock. Trials keep their clocks. With `keeps_lower`, nodes whose
+ * clock is lower keep theirs too. */
 static void set_clock(placing *self, block wanted, size_t clock, bool keeps_lower) {
     size_t *own = self->trials->clock;
     keep_old(self, wanted.rank, false);
@@ -163,7 +167,8 @@ static void set_clock(placing *self, block wanted, size_t clock, bool keeps_lowe
     }
 }
 
-/* Returns the length of the iteration after a change of a rank; INFINITY: it does not fit. */
+/* Returns the length of the iteration after a change of a rank, or INFINITY if a node has too
+ * little slack for the change. */
 static double changed_s(placing *self, int rank) {
     const harpe_dag *dag = self->trials->dag;
     size_t first = self->trials->rank_offset[rank];
@@ -173,7 +178,8 @@ static double changed_s(placing *self, int rank) {
     return harpe_dag_run(dag, self->time_s, self->new_end_s, self->new_tail_s);
 }
 
-/* Keeps a change of a rank if the iteration fits and there is work left. */
+/* Keeps a change of a rank if the iteration fits and work is permitted, and otherwise takes it
+ * back. Returns whether the change is kept. */
 static bool keep(placing *self, int rank) {
     double length_s = may_work(self) ? changed_s(self, rank) : INFINITY;
     if (length_s > self->most_s) {
@@ -210,8 +216,8 @@ static void mark(placing *self, block made, size_t clock) {
     }
 }
 
-/* Returns the node of the entry with the most slack that was not tried and is no trial; `end`: none
- * is left. */
+/* Returns the node with the most slack among those of the entry that are no trials and were not
+ * tried; `end`: there is none. */
 static size_t roomiest(const placing *self, int entry, size_t first, size_t end) {
     size_t best = end;
     double least_s = INFINITY;
@@ -227,7 +233,7 @@ static size_t roomiest(const placing *self, int entry, size_t first, size_t end)
     return best;
 }
 
-/* Tries a clock of an entry at some places of its rank. */
+/* Places a trial of a clock of an entry. Returns false if it does not fit at the places tried. */
 static bool place_clock(placing *self, int entry, size_t clock) {
     int rank = self->trials->entries[entry].rank;
     size_t first = self->trials->rank_offset[rank], end = self->trials->rank_offset[rank + 1];
@@ -244,7 +250,7 @@ static bool place_clock(placing *self, int entry, size_t clock) {
     return false;
 }
 
-/* Tries a clock, or the lowest useful one above it that fits. */
+/* Places a trial of a clock, or of the lowest useful clock above it that fits. */
 static void place(placing *self, int entry, size_t wanted) {
     const harpe_trial_choices *choices = &self->trials->entries[entry];
     for (size_t c = wanted; c > 0; c--) {
@@ -254,7 +260,8 @@ static void place(placing *self, int entry, size_t wanted) {
     }
 }
 
-/* The entries take turns, so that each gets a part of the slack. */
+/* Places the trials that are wanted most. The entries take turns, so that each gets a part of the
+ * slack. */
 static void place_all(placing *self) {
     const harpe_trials *trials = self->trials;
     bool has_more = true;
@@ -274,9 +281,9 @@ static void place_all(placing *self) {
 
 /* ---- Saving energy --------------------------------------------------------------------------- */
 
-/* Returns the clock, down to `most`, at which the block saves the most energy; 0: none saves
- * energy. Trials, and runs that are lower already, keep their clocks, and the others get only
- * clocks that were observed. */
+/* Returns the clock from 1 to `most` at which the block saves the most energy; 0: none saves
+ * energy. Trials, and nodes whose clock is lower already, keep their clocks. For all others the
+ * clock must have been observed. */
 static size_t clock_for(const placing *self, block wanted, size_t most) {
     size_t best = 0;
     double best_j = 0;
@@ -302,8 +309,9 @@ static size_t clock_for(const placing *self, block wanted, size_t most) {
     return best;
 }
 
-/* Lowers the clock of a block: to the one that saves the most energy, or else to one between it and
- * the highest. */
+/* Lowers the clock of a block to the one that saves the most energy. While that does not fit,
+ * leaves out this clock and the lowest 1 / `parts` of those above it, and takes the best of the
+ * others. */
 static void lower(placing *self, block wanted, size_t parts) {
     size_t lowest = 0;
     for (size_t i = wanted.first; i < wanted.end; i++)
@@ -313,8 +321,8 @@ static void lower(placing *self, block wanted, size_t parts) {
         clock = clock_for(self, wanted, clock - 1 - (clock - 1) / parts);
 }
 
-/* Lowers each node of a block to its own clock if the iteration then fits, or else those of its
- * halves, if changes are immediate. */
+/* Lowers each node of a block to the clock at which it saves the most energy. If the iteration then
+ * does not fit, does this in each half of the block. For immediate changes only. */
 static void lower_each(placing *self, block wanted) {
     size_t middle = wanted.first + (wanted.end - wanted.first) / 2;
     if (middle == wanted.first) {
@@ -334,11 +342,14 @@ static void lower_each(placing *self, block wanted) {
 static void lower_all(placing *self) {
     const harpe_trials *trials = self->trials;
     const size_t *offset = trials->rank_offset;
-    for (int rank = 0; rank < trials->rank_count && !trials->is_late; rank++)
-        lower_each(self, (block){rank, offset[rank], offset[rank + 1]});
-    /* A whole rank at one clock changes nothing during the iteration. */
-    for (int rank = 0; rank < trials->rank_count && trials->is_late; rank++)
-        lower(self, (block){rank, offset[rank], offset[rank + 1]}, SIZE_MAX);
+    /* A rank with one clock has no late changes, so whole ranks come first. */
+    for (int rank = 0; rank < trials->rank_count; rank++) {
+        block whole = {rank, offset[rank], offset[rank + 1]};
+        if (trials->is_late)
+            lower(self, whole, SIZE_MAX);
+        else
+            lower_each(self, whole);
+    }
     for (int rank = 0; rank < trials->rank_count && trials->is_late; rank++) {
         permit(self, (size_t)(trials->rank_count - rank));
         for (size_t i = offset[rank]; i < offset[rank + 1] && may_work(self); i++)
@@ -348,7 +359,7 @@ static void lower_all(placing *self) {
 
 /* ---- The whole round ------------------------------------------------------------------------- */
 
-/* Begins with the highest clocks. */
+/* Gives all nodes the highest clocks, and computes the times of the iteration. */
 static harpe_status begin(placing *self, harpe_trials *trials, double limit_s, harpe_error *error) {
     size_t count = (size_t)trials->dag->node_count;
     *self = (placing){.trials = trials};
@@ -391,7 +402,8 @@ harpe_status harpe_trials_place(harpe_trials *trials, double limit_s, harpe_erro
     return status;
 }
 
-/* Gives a block of at least `least_s` the next lower clock where the iteration stays shortest. */
+/* Gives a block of a rank the next lower clock. The block takes at least `least_s`, and is the one
+ * of some places with which the iteration is shortest. */
 static void probe(placing *self, int rank, double least_s) {
     size_t first = self->trials->rank_offset[rank], end = self->trials->rank_offset[rank + 1];
     size_t step = end - first > MOST_PLACES ? (end - first) / MOST_PLACES : 1;
