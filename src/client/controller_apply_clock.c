@@ -40,7 +40,7 @@ typedef struct applier {
     bool has_written;
     int64_t start_ns, start_gpu_ns;   /* the same moment on both clocks */
     harpe_anticipation *anticipation; /* NULL: no memory, so no clock is set early */
-    double real_per_gpu_time;         /* see below; at the last call of anticipates */
+    double real_per_gpu_time;         /* the function's result at the last call of anticipates() */
     uint64_t notes_read;
     int64_t begun_ns; /* time of the last note that an instruction begins */
 } applier;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A change is seen between two samples. It counts only if the GPU had no other change in progress
- * when it was asked for, because changes follow each other, and if the samples are close enough. */
+/* Learns from two samples with different clocks. The change between them counts only if the samples
+ * are close enough, and if the GPU had no other change in progress at the time of the request,
+ * because changes are made one after the other. */
 #include "client/switch_learning.h"
 
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 
 #include "base/array.h"
 
-#define AT_ONCE_US 2000  /* a change that is over so soon counts as immediate */
+#define AT_ONCE_US 2000  /* a change within this time counts as immediate */
 #define CLOSE_US 1000    /* distance of samples that is close enough for every latency */
 #define CLOSE_SHARE 0.3  /* or this share of the latency */
 #define SETTLE_US 500000 /* longer than a change takes; see controller_obedience.c */
@@ -77,9 +78,9 @@ static size_t find_ask(const harpe_clock_ask *asks, size_t ask_count, uint32_t m
     return i;
 }
 
-/* Returns true if a GPU with the clock `held_mhz` was not on the way to the clock of a request. It
- * has this clock, or its power limit has kept it below for longer than a change takes. It could
- * also have waked up. */
+/* Returns true if a GPU with the clock `held_mhz` had no change to the clock of the request
+ * `before` in progress. The GPU has this clock, or a lower one for longer than a change takes: its
+ * power limit keeps it there, or it has just woken up. */
 static bool was_settled(const harpe_clock_ask *before, uint64_t asked_us, uint32_t held_mhz) {
     if (harpe_switch_is_same(before->mhz, held_mhz)) return true;
     return held_mhz < before->mhz && before->asked_us + SETTLE_US <= asked_us;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long changes of a GPU's clock take, by target clock: a table, and how it is learnt from
- * samples of the clock after the controller's own requests. Learning belongs to one thread. It
- * reads no clock: samples and requests are arguments. */
+/* The table of how long changes of a GPU's clock take, by target clock, and the code that learns
+ * it. It learns from samples of the GPU's clock after the controller's own requests. One thread
+ * learns. The code reads no clock itself: samples and requests are arguments. */
 #ifndef HARPE_CLIENT_SWITCH_LEARNING_H
 #define HARPE_CLIENT_SWITCH_LEARNING_H
 
@@ -12,8 +12,8 @@
 
 enum {
     HARPE_SWITCH_TARGETS = 128,
-    HARPE_SWITCH_USABLE = 3,           /* samples; a latency with fewer is not used */
-    HARPE_SWITCH_SAMPLES_MAX = 255,    /* a count ends here */
+    HARPE_SWITCH_USABLE = 3,           /* a latency with fewer samples is not used */
+    HARPE_SWITCH_SAMPLES_MAX = 255,    /* the table counts up to here */
     HARPE_SWITCH_LONGEST_US = 0xFFFFF, /* about a second */
 };
 
@@ -24,9 +24,9 @@ typedef struct harpe_switch_entry {
     uint32_t median_us, p95_us;
 } harpe_switch_entry;
 
-/* The table is in memory that the controller shares with the trainer. The thread of the controller
- * that reads clocks writes it; anyone may read it. Each word is a whole entry, so it can be read
- * without a lock. */
+/* The table is in memory that the controller shares with the trainer. Only the controller's thread
+ * that reads clocks writes to it. All threads of both may read it, without a lock, because each
+ * word is a whole entry. */
 typedef struct harpe_switch_table {
     _Atomic uint64_t word[HARPE_SWITCH_TARGETS];
 } harpe_switch_table;
@@ -50,8 +50,9 @@ static inline harpe_switch_entry harpe_switch_entry_at(const harpe_switch_table 
                                 .p95_us = (uint32_t)word & 0xFFFFF};
 }
 
-/* Returns the entry of a clock that has enough samples. If there is none, `mhz` is 0, and the times
- * are the longest in the table; samples are then 0 if no entry has enough. */
+/* Returns the entry of a clock if it has enough samples to be used. Otherwise returns an entry with
+ * `mhz` 0 and the longest times of all entries that have enough samples. If none has enough, all of
+ * it is 0. */
 static inline harpe_switch_entry harpe_switch_find(const harpe_switch_table *table, uint32_t mhz) {
     harpe_switch_entry longest = {0};
     for (size_t i = 0; i < HARPE_SWITCH_TARGETS; i++) {
@@ -66,7 +67,10 @@ static inline harpe_switch_entry harpe_switch_find(const harpe_switch_table *tab
     return longest;
 }
 
-enum { HARPE_SWITCH_ENOUGH = 8, HARPE_SWITCH_KEPT = 16 };
+enum {
+    HARPE_SWITCH_ENOUGH = 8, /* with so many samples, a latency is known, and need not be learnt */
+    HARPE_SWITCH_KEPT = 16,  /* samples of a clock, the last ones */
+};
 
 /* A request for a clock. Times are in us of GPU time. */
 typedef struct harpe_clock_ask {
@@ -80,7 +84,6 @@ typedef struct harpe_switch_target {
     uint32_t us[HARPE_SWITCH_KEPT];
 } harpe_switch_target;
 
-/* Begins with zeros, and with its table. */
 typedef struct harpe_switch_learning {
     harpe_switch_table *table;
     uint32_t held_mhz;   /* at the last sample; 0: there was none */
@@ -90,10 +93,11 @@ typedef struct harpe_switch_learning {
     harpe_switch_target targets[HARPE_SWITCH_TARGETS];
 } harpe_switch_learning;
 
-/* Starts with what the table contains. */
+/* Initialises `*learning`. It begins with the entries of the table, which must outlive it. */
 void harpe_switch_learning_start(harpe_switch_learning *learning, harpe_switch_table *table);
 
-/* Takes a sample of the clock. `asks` are the last requests, newest first. */
+/* Takes a sample: the GPU has the clock `held_mhz` at `at_us`. `asks` are the last requests, newest
+ * first. */
 void harpe_switch_learning_sample(harpe_switch_learning *learning, const harpe_clock_ask *asks,
                                   size_t ask_count, uint64_t at_us, uint32_t held_mhz);
 
