@@ -46,12 +46,16 @@ void harpe_obedience_note(harpe_obedience *obedience, uint32_t mhz) {
 
 /* ---- Learning how long changes take ---------------------------------------------------------- */
 
-/* Nothing more is learnt about a clock for which a full table has no room. */
+/* Returns true if nothing more is to be learnt about changes to a clock: it has enough samples, or
+ * the table is full without it. */
 static bool is_known(const harpe_obedience *obedience, uint32_t mhz) {
     const harpe_switch_table *table = &obedience->slot->switch_table;
-    harpe_switch_entry entry = harpe_switch_find(table, mhz);
-    if (entry.mhz == mhz) return entry.samples >= HARPE_SWITCH_ENOUGH;
-    return harpe_switch_entry_at(table, HARPE_SWITCH_TARGETS - 1).mhz != 0;
+    for (size_t i = 0; i < HARPE_SWITCH_TARGETS; i++) {
+        harpe_switch_entry entry = harpe_switch_entry_at(table, i);
+        if (entry.mhz == 0) return false;
+        if (entry.mhz == mhz) return entry.samples >= HARPE_SWITCH_ENOUGH;
+    }
+    return true;
 }
 
 /* Adds a request to those with which the other thread compares its samples. */
