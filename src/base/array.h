@@ -11,7 +11,7 @@
 void *harpe_calloc(size_t count, size_t element_size);
 void *harpe_realloc(void *memory, size_t count, size_t element_size);
 
-/* Order numbers for qsort and bsearch, the least first. */
+/* Compare two numbers for qsort, the least first. */
 int harpe_compare_doubles(const void *a, const void *b);
 int harpe_compare_uint32(const void *a, const void *b);
 

@@ -42,16 +42,16 @@ harpe_status harpe_csv_next(harpe_csv *csv, bool *has_record, harpe_error *error
  * which the position of a row matters. */
 harpe_status harpe_csv_next_line(harpe_csv *csv, bool *has_record, harpe_error *error);
 
-/* Returns whether a field is a text; no field is NULL. */
+/* Returns whether a field is equal to a text; NULL is equal to none. */
 bool harpe_csv_field_is(const harpe_csv_field *field, const char *text);
 
-/* Reads a whole number that fits into an int, "1410" or with `may_have_point` also "1410.0".
- * Returns false if the field is none. */
+/* Reads a field such as "1410", with `may_have_point` also "1410.0". Returns false if it is not a
+ * whole number that fits into an int. */
 bool harpe_csv_field_whole(const harpe_csv_field *field, bool may_have_point, int *value);
 
-/* Reads the header, and writes where its columns are: `index` has an element for each of the
- * `count` names, SIZE_MAX if the file does not have the column. Other columns are ignored. Fails if
- * a column is there twice, or if the file is empty; `expected` then says what should be there. */
+/* Reads the header, and finds the columns with these names. `index[c]` receives the index of the
+ * field with the name `names[c]`, or SIZE_MAX if there is none. Other columns are ignored. Fails if
+ * a column is there twice, or if the file is empty; the message then names what was `expected`. */
 harpe_status harpe_csv_header(harpe_csv *csv, const char *const *names, size_t count,
                               const char *expected, size_t *index, harpe_error *error);
 
