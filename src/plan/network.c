@@ -231,11 +231,11 @@ static double slowest_s(const harpe_problem *problem, const harpe_network *netwo
 static harpe_status check_length(const harpe_problem *problem, const harpe_network *network,
                                  harpe_error *error) {
     size_t count = (size_t)problem->instruction_count;
-    double *time_s = harpe_calloc(3 * count, sizeof *time_s);
+    double *time_s = harpe_calloc(2 * count, sizeof *time_s);
     if (!time_s) return harpe_fail_memory(error);
     for (size_t i = 0; i < count; i++)
         time_s[i] = slowest_s(problem, network, (int32_t)i);
-    double length_s = harpe_dag_run(&problem->dag, time_s, time_s + count, time_s + 2 * count);
+    double length_s = harpe_dag_run(&problem->dag, time_s, time_s + count, NULL);
     free(time_s);
     if (length_s <= LONGEST_ITERATION_S) return HARPE_OK;
     return harpe_fail(error, HARPE_LIMIT_EXCEEDED,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Adds, sorts and chooses the plans of a set by their evaluated numbers. It makes no plan. */
+/* Adds plans to a set, sorts them, and chooses among them by time and energy. Makes no plans. */
 #include "plan/plan_set_contents.h"
 
 #include <math.h>
@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "plan/evaluate.h"
 
-/* The same time, summed up in another order, may be longer by this share. A plan's printed time,
- * given as a limit, must find this plan. */
+/* A plan may take longer than a limit by this share, so that the printed time of a plan, given as a
+ * limit, finds the plan: sums in another order differ in the last digits. */
 #define SLACK 1e-9
 /* A relative difference in energy below this is not a saving. Sums of thousands of measured numbers
  * can differ by this amount if the order of addition changes. */
@@ -82,9 +82,7 @@ harpe_status harpe_plan_set_pick(harpe_plan_set *set, const harpe_problem *probl
             best++;
         status = harpe_plan_set_add(&picked, problem, set->plans[best].frequency_mhz, error);
     }
-    for (size_t i = 0; i < set->count; i++)
-        free((void *)set->plans[i].frequency_mhz);
-    free(set->plans);
+    harpe_plan_set_clear(set);
     *set = picked;
     return status;
 }
@@ -99,11 +97,14 @@ const harpe_plan *harpe_plan_set_within(const harpe_plan_set *plans, double most
     return best;
 }
 
+void harpe_plan_set_clear(harpe_plan_set *set) {
+    for (size_t i = 0; i < set->count; i++)
+        free((void *)set->plans[i].frequency_mhz);
+    free(set->plans);
+}
+
 void harpe_plan_set_free(harpe_plan_set *plans) {
-    if (!plans) return;
-    for (size_t i = 0; i < plans->count; i++)
-        free((void *)plans->plans[i].frequency_mhz);
-    free(plans->plans);
+    if (plans) harpe_plan_set_clear(plans);
     free(plans);
 }
 

@@ -13,6 +13,9 @@ struct harpe_plan_set {
     size_t count, capacity;
 };
 
+/* Frees the plans, but not the set. */
+void harpe_plan_set_clear(harpe_plan_set *set);
+
 /* Evaluates a plan and adds it. Copies the frequencies. */
 harpe_status harpe_plan_set_add(harpe_plan_set *set, const harpe_problem *problem,
                                 const int *frequency_mhz, harpe_error *error);
@@ -28,9 +31,9 @@ void harpe_plan_set_sort(harpe_plan_set *set);
 void harpe_plan_set_drop_dominated(harpe_plan_set *set, const harpe_problem *problem,
                                    double change_j);
 
-/* Replaces the plans, which are sorted and not dominated, by one for each time: the plan with the
- * least energy among those that take at most this time. If no plan is fast enough, this is the
- * fastest one: with a minimum dwell time, all plans found for a short time may take longer. */
+/* Replaces the plans of a set after harpe_plan_set_drop_dominated by one for each time: the plan of
+ * least energy that takes at most this time. If no plan is fast enough, the fastest one takes its
+ * place: with a minimum dwell time, all plans found for a short time may take longer. */
 harpe_status harpe_plan_set_pick(harpe_plan_set *set, const harpe_problem *problem,
                                  const double *times_s, size_t count, harpe_error *error);
 

@@ -258,9 +258,7 @@ static harpe_status limiter_init(limiter *l, const harpe_plan_request *request,
 static void limiter_clear(limiter *l) {
     harpe_power_repair_clear(&l->repair);
     harpe_plan_set_free(l->simple);
-    for (size_t i = 0; i < l->made.count; i++)
-        free((void *)l->made.plans[i].frequency_mhz);
-    free(l->made.plans);
+    harpe_plan_set_clear(&l->made);
     free(l->best_mhz);
     free(l->lowest_mhz);
 }
