@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chooses the clocks of each rank by dynamic programming, given the price of a second of each
- * instruction; see clock_runs.h. With given prices the ranks do not depend on each other, so the
- * choice is exact. Prices that are too low make an iteration too long. Each step therefore raises
- * the prices of instructions on paths that are too long, and lowers those of the others, in
- * proportion to the length of the longest path through the instruction. The result is the
- * best plan of each start, of those that meet the deadline. */
+/* Makes plans whose clocks hold, in two ways; see clock_runs.h. Descents look for the best plan
+ * with one clock for each rank. Starts choose the clocks of each rank by dynamic programming, given
+ * the price of a second of each instruction. With given prices the ranks do not depend on each
+ * other, so this choice is exact. Prices that are too low make the iteration too long. Each step of
+ * a start therefore raises the prices of instructions on paths that are too long, and lowers the
+ * others, in proportion to the length of the longest path through the instruction. The result is
+ * the best plan of each start and descent, of those that meet the deadline. */
 #include "plan/clock_runs.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -30,8 +30,8 @@
 /* Small problems have time for several starts, with other prices. */
 #define START_INSTRUCTIONS 4000
 #define MOST_STARTS 9
-/* The descents over one clock per rank change two ranks by at most PAIR_STEP clocks, and evaluate
- * at most so many instructions, all together. */
+/* A descent changes two ranks at the same time by at most PAIR_STEP clocks. All descents together
+ * evaluate at most DESCENT_VISITS instructions. */
 #define PAIR_STEP 3
 #define DESCENT_VISITS 8000000
 #define MOST_KEPT 16
@@ -70,15 +70,15 @@ typedef struct search {
     double start_j;         /* least energy of the present start */
     int32_t *best_clock;    /* [instruction]: of the plan with this energy */
     double *best_w;         /* [instruction]: the prices that gave it */
-    double *rank_j;         /* [rank][clock]: effective energy with one clock for all of a rank */
+    double *rank_j; /* [rank][clock]: effective energy of a rank at a clock, see rank_sum_j */
     int *rank_clock, *best_rank_clock; /* [rank] */
-    double least_s;                    /* time of an iteration at the fastest clocks */
-    int64_t visits;                    /* left for the descents */
+    double least_s;                    /* time of an iteration, at least */
+    int64_t visits;                    /* instructions that descents may still evaluate */
     uint64_t random;
-    int start;                  /* number of the present start */
+    int start;                  /* number of the present start; below 0: before the first */
     double lowest_w, highest_w; /* limits of prices */
     size_t room, kept_count;
-    double kept_j[MOST_KEPT]; /* energies of the best plans, the least first, one of each start */
+    double kept_j[MOST_KEPT]; /* energies of the best plans, the least first; one for each start */
     int kept_start[MOST_KEPT];
     int *kept_mhz; /* [room][instruction] */
 } search;
@@ -114,7 +114,7 @@ static void choose_held(search *s, harpe_rank_run *rank) {
     s->clocks.ignores_most = false;
 }
 
-/* Lets the next choice be made among the present clocks of a rank and their neighbours. */
+/* Limits the next choice to the present clocks of a rank and their neighbours. */
 static void stay_near(const search *s, harpe_rank_run *rank) {
     int low = rank->clock_count, end = 0;
     for (int32_t i = rank->first; i < rank->first + rank->length; i++) {
@@ -187,14 +187,14 @@ static void write_plan(const search *s, int *frequency_mhz) {
     }
 }
 
-/* Makes room for a plan in the list of the best. Returns its place; SIZE_MAX: it is not among
+/* Makes room for a plan in the list of the best. Returns its place, or SIZE_MAX if it is not among
  * them. */
 static size_t make_room(search *s, double found_j) {
     size_t size = (size_t)s->problem->instruction_count, last = 0, at;
     for (size_t k = 0; k < s->kept_count; k++)
         if (s->kept_j[k] == found_j) return SIZE_MAX; /* the same plan, or one as good */
     while (last < s->kept_count && s->kept_start[last] != s->start)
-        last++; /* the plan of the same start goes, or else the worst */
+        last++; /* the new plan replaces that of the same start, or else the worst */
     if (last == s->room) last--;
     if (last < s->kept_count && found_j >= s->kept_j[last]) return SIZE_MAX;
     if (last == s->kept_count) s->kept_count++;
@@ -206,8 +206,8 @@ static size_t make_room(search *s, double found_j) {
     return at;
 }
 
-/* Runs the present plan. Keeps it if it is in time and among the best.
- * Returns the length of the iteration. */
+/* Evaluates the present plan. Keeps it if it meets the deadline and is among the best. Returns the
+ * length of the iteration. */
 static double keep(search *s) {
     size_t size = (size_t)s->problem->instruction_count;
     double length_s = run_iteration(s);
@@ -342,31 +342,30 @@ static double try_fastest(search *s) {
 
 /* ---- One clock per rank ---------------------------------------------------------------------- */
 
-/* Sums the energies of the ranks at each clock: INFINITY if an instruction cannot run at it. */
+/* Computes rank_j, which is INFINITY if an instruction of the rank cannot run at the clock. */
 static void find_rank_sums(search *s) {
-    int most = s->clocks.most_clocks;
-    for (int r = 0; r < s->problem->rank_count; r++) {
-        const harpe_rank_run *rank = &s->clocks.ranks[r];
-        for (int c = 0; c < rank->clock_count; c++) {
-            double *sum_j = &s->rank_j[(size_t)r * (size_t)most + (size_t)c];
-            *sum_j = 0;
-            for (int32_t i = rank->first; i < rank->first + rank->length; i++) {
-                size_t at = (size_t)s->problem->choice_of[i] * (size_t)most + (size_t)c;
-                bool may_run = s->clocks.points[at] && s->clocks.point_s[at] <= s->clocks.most_s[i];
-                *sum_j += may_run ? s->clocks.effective_j[at] : INFINITY;
-            }
+    size_t most = (size_t)s->clocks.most_clocks;
+    memset(s->rank_j, 0, (size_t)s->problem->rank_count * most * sizeof *s->rank_j);
+    for (size_t i = 0; i < harpe_problem_instruction_count(s->problem); i++) {
+        size_t choice = (size_t)s->problem->choice_of[i];
+        double *sum_j = s->rank_j + (size_t)s->problem->choices[choice].list.rank * most;
+        for (size_t c = 0; c < most; c++) {
+            size_t at = choice * most + c;
+            bool may_run = s->clocks.points[at] && s->clocks.point_s[at] <= s->clocks.most_s[i];
+            sum_j[c] += may_run ? s->clocks.effective_j[at] : INFINITY;
         }
     }
 }
 
-/* Returns the effective energy of a rank at a clock; INFINITY: it cannot run at it. */
+/* Returns the effective energy of a rank at a clock, 0 if the rank has no clocks, or INFINITY if it
+ * cannot run at the clock. */
 static double rank_sum_j(const search *s, int r, int c) {
     if (s->clocks.ranks[r].clock_count == 0) return 0;
     if (c < 0 || c >= s->clocks.ranks[r].clock_count) return INFINITY;
     return s->rank_j[(size_t)r * (size_t)s->clocks.most_clocks + (size_t)c];
 }
 
-/* Gives all instructions of the ranks the present clock of their rank. */
+/* Gives each instruction the clock of its rank. */
 static void apply_rank_clocks(search *s) {
     for (int r = 0; r < s->problem->rank_count; r++) {
         const harpe_rank_run *rank = &s->clocks.ranks[r];
@@ -376,7 +375,8 @@ static void apply_rank_clocks(search *s) {
     find_times(s);
 }
 
-/* Evaluates the present clocks, and takes them if they need less than `*best_j`. */
+/* Evaluates the present clocks of the ranks. If they meet the deadline and need less than
+ * `*best_j`, they become the best ones. */
 static void try_rank_clocks(search *s, double *best_j) {
     double sum_j = 0, power_w = harpe_problem_iteration_power_w(s->problem);
     for (int r = 0; r < s->problem->rank_count; r++)
@@ -392,8 +392,8 @@ static void try_rank_clocks(search *s, double *best_j) {
            (size_t)s->problem->rank_count * sizeof *s->rank_clock);
 }
 
-/* Takes the best change of one rank or, if none saves, of one faster and one slower rank. Returns
- * whether there is one. */
+/* Makes the change of one rank's clock that saves most energy. If none saves energy, makes one rank
+ * faster and another slower. Returns false if that saves nothing either. */
 static bool change_rank_clocks(search *s, double *best_j) {
     int ranks = s->problem->rank_count;
     double before_j = *best_j;
@@ -418,20 +418,21 @@ static bool change_rank_clocks(search *s, double *best_j) {
     return *best_j < before_j;
 }
 
-/* Descends from the present clocks of the ranks, and keeps the result. */
-static void descend_rank_clocks(search *s) {
-    double best_j = INFINITY;
+/* Descends from the best clocks of the ranks that were tried, and keeps the result. `best_j` is
+ * their energy; INFINITY: none meet the deadline. */
+static void descend_rank_clocks(search *s, double best_j) {
+    if (!isfinite(best_j)) return;
     s->start--;
     s->start_j = INFINITY;
-    try_rank_clocks(s, &best_j);
-    while (isfinite(best_j) && change_rank_clocks(s, &best_j) && s->visits >= 0) {
+    memcpy(s->rank_clock, s->best_rank_clock,
+           (size_t)s->problem->rank_count * sizeof *s->rank_clock);
+    while (change_rank_clocks(s, &best_j) && s->visits >= 0) {
     }
-    if (!isfinite(best_j)) return;
     apply_rank_clocks(s);
     (void)keep(s);
 }
 
-/* Sets each rank to a clock, or to its clock next below. */
+/* Gives all ranks one clock. A rank that lacks it gets its next lower clock, or its lowest. */
 static void set_rank_clocks(search *s, int mhz) {
     for (int r = 0; r < s->problem->rank_count; r++) {
         const harpe_rank_run *rank = &s->clocks.ranks[r];
@@ -442,32 +443,32 @@ static void set_rank_clocks(search *s, int mhz) {
     }
 }
 
-/* Descends from the clocks that make each rank the fastest, which are the present ones, and from
- * the best single clock. */
+/* Descends from the clocks at which each rank is fastest, which are the present ones, and from the
+ * best plan with one clock for all ranks. */
 static void find_rank_clocks(search *s) {
     double best_j = INFINITY;
-    int best_mhz = INT_MAX;
     s->visits = DESCENT_VISITS;
     s->least_s = harpe_dag_run(&s->problem->dag, s->clocks.fastest_s, s->end_s, NULL);
     find_rank_sums(s);
     for (int r = 0; r < s->problem->rank_count; r++)
         if (s->clocks.ranks[r].length > 0)
             s->rank_clock[r] = s->clocks.clock[s->clocks.ranks[r].first];
-    descend_rank_clocks(s);
+    try_rank_clocks(s, &best_j);
+    descend_rank_clocks(s, best_j);
+    best_j = INFINITY;
     for (int r = 0; r < s->problem->rank_count; r++)
         for (int c = 0; c < s->clocks.ranks[r].clock_count; c++) {
-            double before_j = best_j;
             set_rank_clocks(s, s->clocks.ranks[r].clock_mhz[c]);
             try_rank_clocks(s, &best_j);
-            if (best_j < before_j) best_mhz = s->clocks.ranks[r].clock_mhz[c];
         }
-    set_rank_clocks(s, best_mhz);
-    if (best_mhz != INT_MAX) descend_rank_clocks(s);
+    descend_rank_clocks(s, best_j);
 }
 
-/* Descends from the best plan found, if each rank has one clock in it. */
+/* Descends from the best plan found, if it has one clock for each rank. */
 static void improve_rank_clocks(search *s) {
-    for (int r = 0; r < s->problem->rank_count && s->kept_count > 0; r++) {
+    double best_j = INFINITY;
+    if (s->kept_count == 0) return;
+    for (int r = 0; r < s->problem->rank_count; r++) {
         const harpe_rank_run *rank = &s->clocks.ranks[r];
         s->rank_clock[r] = -1;
         for (int32_t i = rank->first; i < rank->first + rank->length; i++) {
@@ -479,7 +480,8 @@ static void improve_rank_clocks(search *s) {
             s->rank_clock[r] = c;
         }
     }
-    if (s->kept_count > 0) descend_rank_clocks(s);
+    try_rank_clocks(s, &best_j);
+    descend_rank_clocks(s, best_j);
 }
 
 static void find_best(search *s, const int64_t *price_uw) {
