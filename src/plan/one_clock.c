@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The plans with one clock for all GPUs, which a user can have without a planner. Makes no other
- * plan. */
+/* Makes the plans with one clock for all GPUs, which a user can have without a planner. Their set
+ * also has the plan at the highest clocks. */
 #include <stdlib.h>
 
 #include "base/array.h"
@@ -18,14 +18,14 @@ static const harpe_choice *first_with_clocks(const harpe_problem *problem) {
     return NULL;
 }
 
-/* Returns true if the GPU did not reach the clock of a point. The highest clock stays, because all
- * savings are shown against it. */
+/* Returns true if the GPU did not reach the clock of a point, and false for the highest clock,
+ * because all savings are shown against it. */
 static bool is_throttled(const harpe_choice *choice, const harpe_profile_point *point) {
     return point > choice->points && point < choice->points + choice->throttled_count;
 }
 
-/* Adds the plan with one clock, unless an instruction was not measured at it, or did not reach it.
- * A row at 0 MHz beside others is no clock. */
+/* Adds the plan with one clock, unless an instruction was not measured at this clock or did not
+ * reach it. 0 MHz is no clock; a profile may have such a row beside others. */
 static harpe_status add_clock(const harpe_problem *problem, int clock_mhz, int *frequency_mhz,
                               harpe_plan_set *set, harpe_error *error) {
     if (clock_mhz == 0) return HARPE_OK;
@@ -47,7 +47,7 @@ static harpe_status make_plans(const harpe_problem *problem, int *frequency_mhz,
     harpe_plan highest;
     if (status == HARPE_OK) status = harpe_plan_all_maximum(problem, &highest, error);
     if (status != HARPE_OK) return status;
-    /* The plan at the highest clocks is one of those with one clock, or none of them. */
+    /* If the plan at the highest clocks has one clock, it is in the set already. */
     if (set->count == 0 || harpe_plan_one_clock_mhz(problem, highest.frequency_mhz) == 0)
         status = harpe_plan_set_add(set, problem, highest.frequency_mhz, error);
     harpe_plan_set_sort(set);

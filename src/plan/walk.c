@@ -216,7 +216,8 @@ double harpe_walk_bound_j(const harpe_walk *walk, double time_s) {
 
 /* ---- Bounds ---------------------------------------------------------------------------------- */
 
-/* Interpolates between corners. Of two corners at one time, the first one holds at this time. */
+/* Interpolates between corners. If two corners have the same time, the first one gives the bound at
+ * this time. */
 static double bound_between(const harpe_frontier_vertex *vertices, size_t count, double time_s) {
     size_t last = count - 1;
     if (time_s < vertices[0].time_s - harpe_time_slack_s(vertices[0].time_s)) return INFINITY;
@@ -257,8 +258,8 @@ double harpe_frontier_bound_of(const harpe_frontier *frontier, const harpe_probl
     return fmax(harpe_frontier_relaxed_at(frontier, plan->time_s), bound_j - changes_j);
 }
 
-/* Returns the line that is highest at a time, of those that hold until `until_s`; NULL: the
- * relaxation is. */
+/* Returns the line that is highest at a time, of those that hold until `until_s`, or NULL if the
+ * relaxation is higher. Writes the height. */
 static const harpe_bound_line *highest_line(const harpe_frontier *frontier, double time_s,
                                             double until_s, double *bound_j) {
     const harpe_bound_line *best = NULL;
@@ -273,6 +274,7 @@ static const harpe_bound_line *highest_line(const harpe_frontier *frontier, doub
     return best;
 }
 
+/* Returns the height of a line, or of the relaxation (NULL), at a time. */
 static double height_j(const harpe_frontier *frontier, const harpe_bound_line *line,
                        double time_s) {
     if (!line) return harpe_frontier_relaxed_at(frontier, time_s);
@@ -293,9 +295,10 @@ static void add_corner(harpe_frontier *frontier, double time_s, double bound_j) 
     frontier->bound_count++;
 }
 
-/* Adds the corners of the bound from one time to a later one. Between them the relaxation is a
- * line. If one line is highest at both ends, it is the bound; otherwise the bound follows the two
- * until and from where they meet, which is not above the highest. */
+/* Adds the corners of the bound from one time to a later one, between which the relaxation is
+ * straight. If the same line is highest at both times, it is the bound. Otherwise the bound follows
+ * the first of the two lines until they meet, and then the second. It is nowhere above the highest
+ * line. */
 static void add_corners(harpe_frontier *frontier, double from_s, double to_s) {
     double from_j, to_j;
     const harpe_bound_line *first = highest_line(frontier, from_s, to_s, &from_j);
@@ -312,7 +315,8 @@ static void add_corners(harpe_frontier *frontier, double from_s, double to_s) {
     add_corner(frontier, to_s, to_j);
 }
 
-/* Joins the vertices and the lines to one bound. It falls at the end of a line. */
+/* Joins the vertices and the lines to one bound. At the end of a line it falls to what is next
+ * below. */
 static harpe_status join_lines(harpe_frontier *frontier, harpe_error *error) {
     size_t count = frontier->count + frontier->line_count;
     double *times = harpe_calloc(count, sizeof *times), first_j;

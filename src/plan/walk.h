@@ -16,23 +16,23 @@ typedef struct harpe_bound_line {
 } harpe_bound_line;
 
 struct harpe_frontier {
-    harpe_frontier_vertex *vertices; /* slowest first during the walk, fastest first at its end */
+    harpe_frontier_vertex *vertices; /* slowest first during the walk, then fastest first */
     size_t count, capacity;
     harpe_bound_line *lines; /* for plans whose clocks hold; see clock_bound.h */
     size_t line_count, line_capacity;
     harpe_frontier_vertex *bound; /* corners of the bound with these lines; NULL: the vertices */
     size_t bound_count;
-    double change_j;          /* energy of a change of clock, which these bounds contain */
+    double change_j;          /* energy of a change of clock; the lines contain the changes */
     double iteration_power_w; /* of the problem: blocking power of all ranks, and overhead */
     harpe_work work;
 };
 
-/* Returns the bound of plans whose clocks change at once and without energy: the optimum of the
- * relaxation. */
+/* Returns the optimum of the relaxation: the bound of plans whose clocks change at once and without
+ * energy. */
 double harpe_frontier_relaxed_at(const harpe_frontier *frontier, double time_s);
 
-/* Returns the bound of the energy of a plan (without that of its changes) that has as many changes
- * of clock at most. */
+/* Returns a lower bound of the energy, without that of the changes of clock, of all plans that take
+ * as long as `plan` and have at most as many changes. */
 double harpe_frontier_bound_of(const harpe_frontier *frontier, const harpe_problem *problem,
                                const harpe_plan *plan);
 
