@@ -65,7 +65,6 @@ typedef struct search {
     harpe_arena arena;
     double *time_s;         /* [instruction] */
     double *end_s, *tail_s; /* [instruction] */
-    bool is_one_clock;      /* each rank has one clock, if it can */
     double response;        /* by how much prices follow the paths */
     double start_j;         /* least energy of the present start */
     int32_t *best_clock;    /* [instruction]: of the plan with this energy */
@@ -102,9 +101,7 @@ static bool chooses(search *s, const harpe_rank_run *rank) {
 /* Chooses the clocks of a rank. Clocks that hold matter more than the limits of times. If no clocks
  * hold, the rank has as few changes as possible from then on. */
 static void choose_held(search *s, harpe_rank_run *rank) {
-    harpe_rank_run forever = *rank;
-    forever.hold_s = INFINITY;
-    if ((s->is_one_clock && chooses(s, &forever)) || chooses(s, rank)) return;
+    if (chooses(s, rank)) return;
     s->clocks.ignores_most = true;
     if (!chooses(s, rank)) {
         rank->hold_s = 0;
@@ -323,21 +320,16 @@ static void search_from(search *s, const int64_t *price_uw) {
             if (s->clocks.ranks[r].clock_count > 0) polish_rank(s, &s->clocks.ranks[r]);
 }
 
-/* Makes the ranks as fast as they can be, with one clock each or with changes. Keeps these plans if
- * they are in time. Returns the length of the shorter one. */
+/* Makes the ranks as fast as they can be. Keeps this plan if it meets the deadline. Returns the
+ * length of the iteration. */
 static double try_fastest(search *s) {
-    double shortest_s = INFINITY;
     for (int32_t i = 0; i < s->problem->instruction_count; i++)
         s->clocks.price_w[i] = FASTEST_PRICE_W;
-    for (int one_clock = 0; one_clock < 2; one_clock++) {
-        s->is_one_clock = one_clock == 1;
-        for (int r = 0; r < s->problem->rank_count; r++)
-            begin_at(s, &s->clocks.ranks[r], 0);
-        allow_all(s);
-        choose_clocks(s);
-        shortest_s = fmin(shortest_s, keep(s));
-    }
-    return shortest_s;
+    for (int r = 0; r < s->problem->rank_count; r++)
+        begin_at(s, &s->clocks.ranks[r], 0);
+    allow_all(s);
+    choose_clocks(s);
+    return keep(s);
 }
 
 /* ---- One clock per rank ---------------------------------------------------------------------- */
@@ -443,16 +435,17 @@ static void set_rank_clocks(search *s, int mhz) {
     }
 }
 
-/* Descends from the clocks at which each rank is fastest, which are the present ones, and from the
- * best plan with one clock for all ranks. */
+/* Descends from the highest clock that each rank can run at, and from the best plan with one clock
+ * for all ranks. */
 static void find_rank_clocks(search *s) {
     double best_j = INFINITY;
     s->visits = DESCENT_VISITS;
     s->least_s = harpe_dag_run(&s->problem->dag, s->clocks.fastest_s, s->end_s, NULL);
     find_rank_sums(s);
     for (int r = 0; r < s->problem->rank_count; r++)
-        if (s->clocks.ranks[r].length > 0)
-            s->rank_clock[r] = s->clocks.clock[s->clocks.ranks[r].first];
+        for (s->rank_clock[r] = 0; s->rank_clock[r] + 1 < s->clocks.ranks[r].clock_count;
+             s->rank_clock[r]++)
+            if (isfinite(rank_sum_j(s, r, s->rank_clock[r]))) break;
     try_rank_clocks(s, &best_j);
     descend_rank_clocks(s, best_j);
     best_j = INFINITY;
@@ -492,7 +485,6 @@ static void find_best(search *s, const int64_t *price_uw) {
     s->start_j = INFINITY;
     double shortest_s = try_fastest(s);
     find_rank_clocks(s);
-    s->is_one_clock = false;
     for (s->start = 0; s->start < starts; s->start++)
         search_from(s, price_uw);
     improve_rank_clocks(s);
