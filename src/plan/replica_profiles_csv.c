@@ -27,13 +27,16 @@ typedef enum column {
     COLUMN_POWER,
     COLUMN_REPLICA,
     COLUMN_PEER,
+    COLUMN_OTHER_REPLICA, /* other names of these two */
+    COLUMN_OTHER_PEER,
+    COLUMN_RANK, /* not permitted */
+    COLUMN_GPUS,
     COLUMN_COUNT,
 } column;
 
 static const char *const column_names[COLUMN_COUNT] = {
-    "stage", "instruction", "frequency", "time", "energy", "blocking_power", "replica", "gpu"};
-static const char *const other_names[COLUMN_COUNT] = {
-    [COLUMN_REPLICA] = "dp_rank", [COLUMN_PEER] = "tp_rank"};
+    "stage",   "instruction", "frequency", "time",    "energy", "blocking_power",
+    "replica", "gpu",         "dp_rank",   "tp_rank", "rank",   "gpus"};
 
 /* One row, and the GPU that it belongs to. */
 typedef struct gpu_row {
@@ -71,32 +74,20 @@ static harpe_status check_columns(const reader *r, harpe_error *error) {
 }
 
 static harpe_status read_header(reader *r, harpe_error *error) {
-    bool has_record = false;
-    harpe_csv *csv = &r->csv;
-    harpe_status status = harpe_csv_next(csv, &has_record, error);
+    size_t *index = r->index;
+    harpe_status status = harpe_csv_header(&r->csv, column_names, COLUMN_COUNT,
+                                           "a header line " HEADER_TEXT " and rows", index, error);
     if (status != HARPE_OK) return status;
-    if (!has_record)
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "%s:1:1: the file is empty; expected a header line " HEADER_TEXT
-                          " and rows",
-                          csv->name);
-    for (int c = 0; c < COLUMN_COUNT; c++)
-        r->index[c] = SIZE_MAX;
-    csv->header_count = csv->field_count;
-    for (size_t i = 0; i < csv->field_count; i++) {
-        const harpe_csv_field *field = &csv->fields[i];
-        if (harpe_csv_field_is(field, "rank") || harpe_csv_field_is(field, "gpus"))
-            return harpe_csv_fail(csv, i, error,
+    for (int c = COLUMN_RANK; c <= COLUMN_GPUS; c++)
+        if (index[c] != SIZE_MAX)
+            return harpe_csv_fail(&r->csv, index[c], error,
                                   "a profile of replicas has the columns replica and gpu in place "
                                   "of rank and gpus; each row is of one GPU");
-        for (int c = 0; c < COLUMN_COUNT; c++) {
-            if (!harpe_csv_field_is(field, column_names[c]) &&
-                !harpe_csv_field_is(field, other_names[c]))
-                continue;
-            if (r->index[c] != SIZE_MAX)
-                return harpe_csv_fail(csv, i, error, "this column is there twice; remove one");
-            r->index[c] = i;
-        }
+    for (int c = COLUMN_REPLICA, o = COLUMN_OTHER_REPLICA; c <= COLUMN_PEER; c++, o++) {
+        if (index[c] != SIZE_MAX && index[o] != SIZE_MAX)
+            return harpe_csv_fail(&r->csv, index[c] > index[o] ? index[c] : index[o], error,
+                                  "this column is there twice; remove one");
+        if (index[c] == SIZE_MAX) index[c] = index[o];
     }
     return check_columns(r, error);
 }
