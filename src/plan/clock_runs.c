@@ -384,13 +384,13 @@ static void try_rank_clocks(search *s, double *best_j) {
            (size_t)s->problem->rank_count * sizeof *s->rank_clock);
 }
 
-/* Makes the change of one rank's clock that saves most energy. If none saves energy, makes one rank
- * faster and another slower. Returns false if that saves nothing either. */
+/* Begins at the best clocks. Makes the change of one rank's clock that saves most energy. If none
+ * saves energy, makes one rank faster and another slower. Returns false if that saves nothing
+ * either; the present clocks are then the best ones. */
 static bool change_rank_clocks(search *s, double *best_j) {
-    int ranks = s->problem->rank_count;
+    int ranks = s->problem->rank_count, *now = s->rank_clock;
     double before_j = *best_j;
-    size_t size = (size_t)ranks * sizeof *s->rank_clock;
-    int *now = s->rank_clock;
+    memcpy(now, s->best_rank_clock, (size_t)ranks * sizeof *now);
     for (int r = 0; r < ranks; r++) {
         int before = now[r];
         for (now[r] = 0; now[r] < s->clocks.ranks[r].clock_count; now[r]++)
@@ -406,7 +406,6 @@ static bool change_rank_clocks(search *s, double *best_j) {
             now[k / ranks] += faster;
             now[k % ranks] -= slower;
         }
-    memcpy(now, s->best_rank_clock, size);
     return *best_j < before_j;
 }
 
@@ -416,42 +415,42 @@ static void descend_rank_clocks(search *s, double best_j) {
     if (!isfinite(best_j)) return;
     s->start--;
     s->start_j = INFINITY;
-    memcpy(s->rank_clock, s->best_rank_clock,
-           (size_t)s->problem->rank_count * sizeof *s->rank_clock);
-    while (change_rank_clocks(s, &best_j) && s->visits >= 0) {
+    while (change_rank_clocks(s, &best_j)) {
     }
     apply_rank_clocks(s);
     (void)keep(s);
 }
 
-/* Gives all ranks one clock. A rank that lacks it gets its next lower clock, or its lowest. */
-static void set_rank_clocks(search *s, int mhz) {
-    for (int r = 0; r < s->problem->rank_count; r++) {
-        const harpe_rank_run *rank = &s->clocks.ranks[r];
-        int c = 0;
-        while (c + 1 < rank->clock_count && rank->clock_mhz[c] > mhz)
-            c++;
-        s->rank_clock[r] = c;
-    }
+/* Gives a rank a clock. If the rank lacks it, this is its next lower clock, or else its lowest. */
+static void set_rank_clock(search *s, int r, int mhz) {
+    const harpe_rank_run *rank = &s->clocks.ranks[r];
+    int c = 0;
+    while (c + 1 < rank->clock_count && rank->clock_mhz[c] > mhz)
+        c++;
+    s->rank_clock[r] = c;
 }
 
 /* Descends from the highest clock that each rank can run at, and from the best plan with one clock
  * for all ranks. */
 static void find_rank_clocks(search *s) {
     double best_j = INFINITY;
+    int ranks = s->problem->rank_count;
     s->visits = DESCENT_VISITS;
     s->least_s = harpe_dag_run(&s->problem->dag, s->clocks.fastest_s, s->end_s, NULL);
     find_rank_sums(s);
-    for (int r = 0; r < s->problem->rank_count; r++)
-        for (s->rank_clock[r] = 0; s->rank_clock[r] + 1 < s->clocks.ranks[r].clock_count;
-             s->rank_clock[r]++)
-            if (isfinite(rank_sum_j(s, r, s->rank_clock[r]))) break;
+    for (int r = 0; r < ranks; r++) {
+        int c = 0;
+        while (c + 1 < s->clocks.ranks[r].clock_count && isinf(rank_sum_j(s, r, c)))
+            c++;
+        s->rank_clock[r] = c;
+    }
     try_rank_clocks(s, &best_j);
     descend_rank_clocks(s, best_j);
     best_j = INFINITY;
-    for (int r = 0; r < s->problem->rank_count; r++)
+    for (int r = 0; r < ranks; r++)
         for (int c = 0; c < s->clocks.ranks[r].clock_count; c++) {
-            set_rank_clocks(s, s->clocks.ranks[r].clock_mhz[c]);
+            for (int other = 0; other < ranks; other++)
+                set_rank_clock(s, other, s->clocks.ranks[r].clock_mhz[c]);
             try_rank_clocks(s, &best_j);
         }
     descend_rank_clocks(s, best_j);
@@ -460,19 +459,9 @@ static void find_rank_clocks(search *s) {
 /* Descends from the best plan found, if it has one clock for each rank. */
 static void improve_rank_clocks(search *s) {
     double best_j = INFINITY;
-    if (s->kept_count == 0) return;
-    for (int r = 0; r < s->problem->rank_count; r++) {
-        const harpe_rank_run *rank = &s->clocks.ranks[r];
-        s->rank_clock[r] = -1;
-        for (int32_t i = rank->first; i < rank->first + rank->length; i++) {
-            int c = 0;
-            while (c < rank->clock_count && rank->clock_mhz[c] != s->kept_mhz[i])
-                c++;
-            if (c == rank->clock_count) continue; /* the instruction has no clock */
-            if (s->rank_clock[r] >= 0 && s->rank_clock[r] != c) return;
-            s->rank_clock[r] = c;
-        }
-    }
+    if (s->kept_count == 0 || harpe_evaluate_changes(s->problem, s->kept_mhz) > 0) return;
+    for (int r = 0; r < s->problem->rank_count; r++)
+        set_rank_clock(s, r, harpe_evaluate_last_clock_mhz(s->problem, r, s->kept_mhz));
     try_rank_clocks(s, &best_j);
     descend_rank_clocks(s, best_j);
 }
