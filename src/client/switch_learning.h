@@ -13,6 +13,8 @@
 enum {
     HARPE_SWITCH_TARGETS = 128,
     HARPE_SWITCH_USABLE = 3,           /* a latency with fewer samples is not used */
+    HARPE_SWITCH_ENOUGH = 8,           /* with so many samples, a latency is known */
+    HARPE_SWITCH_KEPT = 16,            /* samples of a clock, the last ones */
     HARPE_SWITCH_SAMPLES_MAX = 255,    /* the table counts up to here */
     HARPE_SWITCH_LONGEST_US = 0xFFFFF, /* about a second */
 };
@@ -66,11 +68,6 @@ static inline harpe_switch_entry harpe_switch_find(const harpe_switch_table *tab
     }
     return longest;
 }
-
-enum {
-    HARPE_SWITCH_ENOUGH = 8, /* with so many samples, a latency is known, and need not be learnt */
-    HARPE_SWITCH_KEPT = 16,  /* samples of a clock, the last ones */
-};
 
 /* A request for a clock. Times are in us of GPU time. */
 typedef struct harpe_clock_ask {
