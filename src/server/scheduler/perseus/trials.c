@@ -29,7 +29,7 @@ typedef struct placing {
     size_t *old_clock;               /* [node]: before it */
     bool *is_trial;                  /* [node] */
     bool *was_tried;                 /* [node]: for the present trial */
-    size_t work_end;                 /* `work` must not exceed it */
+    size_t work_end;                 /* when `work` reaches it, no more is tried */
 } placing;
 
 /* Nodes of a rank that follow each other. */
@@ -233,7 +233,7 @@ static size_t roomiest(const placing *self, int entry, size_t first, size_t end)
     return best;
 }
 
-/* Places a trial of a clock of an entry. Returns false if it does not fit at the places tried. */
+/* Places a trial of a clock of an entry. Returns false if it fits at no place tried. */
 static bool place_clock(placing *self, int entry, size_t clock) {
     int rank = self->trials->entries[entry].rank;
     size_t first = self->trials->rank_offset[rank], end = self->trials->rank_offset[rank + 1];
@@ -260,8 +260,7 @@ static void place(placing *self, int entry, size_t wanted) {
     }
 }
 
-/* Places the trials that are wanted most. The entries take turns, so that each gets a part of the
- * slack. */
+/* The entries take turns, so that each gets a part of the slack. */
 static void place_all(placing *self) {
     const harpe_trials *trials = self->trials;
     bool has_more = true;
