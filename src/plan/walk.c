@@ -315,8 +315,7 @@ static void add_corners(harpe_frontier *frontier, double from_s, double to_s) {
     add_corner(frontier, to_s, to_j);
 }
 
-/* Joins the vertices and the lines to one bound. At the end of a line it falls to what is next
- * below. */
+/* Joins the vertices and the lines to one bound. The bound falls at the end of a line. */
 static harpe_status join_lines(harpe_frontier *frontier, harpe_error *error) {
     size_t count = frontier->count + frontier->line_count;
     double *times = harpe_calloc(count, sizeof *times), first_j;
