@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One plan for all GPUs of a job, as a planner makes it that knows stages and no single GPUs: from
- * the longest times and the sums of the energies of each stage. Also evaluates plans of a replica,
- * and one clock for all GPUs. */
+/* Makes one plan for all GPUs of a job, as a planner does that knows only stages: from the longest
+ * time and the sum of the energies of each stage. Also evaluates plans of a replica, and one clock
+ * for all its GPUs. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
