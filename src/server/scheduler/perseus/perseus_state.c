@@ -280,7 +280,7 @@ static harpe_status load_exploration(harpe_perseus *self, const json_t *json, ha
                           "server with the scheduler arguments that it had, or register the job "
                           "anew");
     self->explores = json_is_true(json_array_get(explores, 0));
-    /* No plan runs, and the plans may have come from fewer measurements. */
+    /* While the job explores, no plan runs, and the saved number may be of other plans. */
     if (self->explores && self->plans) self->running = harpe_perseus_chosen(self);
     self->explores_next = json_is_true(json_array_get(explores, 1));
     return HARPE_OK;
