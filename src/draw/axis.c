@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The frame of a plot: the mapping from data to the picture, round numbers along its sides, and
- * free places for labels. It does not depend on the kind of data. */
+ * free places for labels. The last section has what plots of energy over time share. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

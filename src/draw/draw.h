@@ -2,10 +2,10 @@
 /* Draws frontiers, pipelines, fleets and cost models as SVG, and writes report.html. Times are in
  * seconds, energies in joules, powers in watts. The caller owns all input. A picture is appended to
  * a harpe_text, from which it can be written to a file; after a failure the text is unchanged. The
- * same input gives the same bytes. Several threads may draw at the same time. A picture with a
- * place that is not a finite number is refused with HARPE_INVALID_ARGUMENT. Drawing time and size
- * of a picture are limited for every input, because details that are too small to be seen are not
- * drawn.
+ * same input gives the same bytes. Several threads may draw at the same time. If a place in a
+ * picture is not a finite number, or is too large, the picture is refused with
+ * HARPE_INVALID_ARGUMENT. Drawing time and size of a picture are limited for every input, because
+ * details that are too small to be seen are not drawn.
  *
  * A picture is drawn for a file, or for a page (`in_page`), which defines the colours. */
 #ifndef HARPE_DRAW_DRAW_H
@@ -122,9 +122,9 @@ harpe_status harpe_draw_fleet(const harpe_fleet_picture *picture, harpe_text *ou
 
 /* ---- Cost models ----------------------------------------------------------------------------- */
 
-/* One (stage, instruction). */
+/* The options of one instruction of a stage, or of one activity. */
 typedef struct harpe_cost_panel {
-    const harpe_choice *choice;  /* its measured points, its options, and its curve */
+    const harpe_choice *choice;  /* measured points, options and curve */
     const double *frequency_mhz; /* [point_count] of the points; NULL: those in the points */
 } harpe_cost_panel;
 
@@ -148,7 +148,7 @@ typedef struct harpe_report_fact {
 
 /* Initialise with zeros, then set the members that you have. A text may contain any bytes. */
 typedef struct harpe_report {
-    const char *title;     /* "gpt3-175b_a100.csv, 8 stages, 12 microbatches" */
+    const char *title;     /* "gpt3.csv: 8 stages x 12 microbatches, schedule 1f1b" */
     const char *version;   /* version of Harpe */
     const char *directory; /* directory of the plan files as the user wrote it; shown in commands */
     const harpe_report_fact *facts; /* schedule, blocking power, cost model, solver time ... */

@@ -80,9 +80,9 @@ typedef struct harpe_svg {
     size_t before; /* length of `out` before the picture */
     bool in_page;
     bool has_bad_number;
-    int path_points;   /* written of the present path */
-    harpe_xy path_end; /* the last of them */
-    harpe_xy left_out; /* the point after it, which is too near to be seen */
+    int path_points;   /* points of the present path that are written */
+    harpe_xy path_end; /* the last point that is written */
+    harpe_xy left_out; /* the latest point, if it is not written, because it is too near */
     bool has_left_out;
 } harpe_svg;
 
@@ -107,8 +107,8 @@ void harpe_svg_text(harpe_svg *svg, double x, double y, const harpe_text_style *
 void harpe_svg_path_begin(harpe_svg *svg, harpe_stroke stroke);
 void harpe_svg_path_to(harpe_svg *svg, double x, double y);
 void harpe_svg_path_end(harpe_svg *svg);
-/* Draws level lines with square ends: begin, any number of lines, harpe_svg_path_end. Places and
- * widths of the lines count `unit` from `origin`, so that they have few digits. */
+/* Draws level lines with square ends: begin, any number of lines, harpe_svg_path_end. Places count
+ * from `origin`, and places and widths count in `unit`, so that they have few digits. */
 void harpe_svg_bars_begin(harpe_svg *svg, harpe_color color, double height, harpe_xy origin,
                           harpe_xy unit);
 void harpe_svg_bar(harpe_svg *svg, double x, double y, double width);
@@ -174,8 +174,7 @@ void harpe_label_avoid(harpe_label_field *field, harpe_xy at, double half);
 /* Reserves the places along a straight line. */
 void harpe_label_avoid_line(harpe_label_field *field, harpe_xy from, harpe_xy to);
 /* Draws a label at the best place near a point, and a line to the point if it is far away. `detail`
- * is a second line, or NULL. Draws nothing if the label would cover something, unless it is needed.
- */
+ * is a second line, or NULL. A label that is not needed is left out if it would cover something. */
 void harpe_draw_label(harpe_svg *svg, harpe_label_field *field, harpe_xy at,
                       const harpe_text_style *style, const char *name, const char *detail,
                       bool is_needed);
@@ -189,8 +188,8 @@ typedef struct harpe_plot {
     harpe_label_field labels;
 } harpe_plot;
 
-/* Begins a plot: sets the units, and the ranges of the frame, whose sides are set. Both ranges are
- * in SI units; a margin is added. Free labels.taken. */
+/* Begins a plot whose frame has its sides: sets the units, and the ranges of the frame. Both ranges
+ * are in SI units; a margin is added. Free labels.taken. */
 void harpe_plot_begin(harpe_plot *plot, harpe_range time_s, harpe_range energy_j);
 harpe_xy harpe_plot_place(const harpe_plot *plot, double time_s, double energy_j);
 /* Draws the lower and the left axis. The units follow the names. */

@@ -22,7 +22,7 @@
 #define AXIS_HEIGHT 46.0
 #define KEY_HEIGHT 50.0
 #define BOXES_DRAWN_MAX 4500 /* if there are more boxes, they are drawn as bars */
-#define TOOLTIPS_MAX 1500    /* limit for the number of boxes with a tooltip */
+#define TOOLTIPS_MAX 1500    /* if there are more boxes, they have no tooltips */
 #define STEPS_MAX 60000      /* steps of time of all lanes of a panel that is drawn as bars */
 #define HEAT_LEVELS 32       /* different colours of bars */
 #define SCALE_WIDTH 230.0
@@ -53,7 +53,7 @@ typedef struct drawing {
     int lane_step;  /* a lane is drawn for every lane_step-th rank */
     int lane_count; /* lanes drawn */
     size_t box_count;
-    double longest_lane; /* number of its boxes; it determines the width */
+    double longest_lane; /* boxes of a lane, the mean of the fuller panel; decides on the width */
     double shortest_s;   /* duration of the shortest box */
     bool as_bars;
     bool has_strips; /* boxes are wide enough for a strip that shows their kind */

@@ -147,8 +147,8 @@ static void put_cell(harpe_text *out, double value, int decimals) {
     harpe_text_printf(out, "<td>%s%s</td>", is_negative ? "\xe2\x88\x92" : "", number);
 }
 
-/* Begins a table in a region that the keyboard can scroll. Columns that a narrow screen shows first
- * come first. */
+/* Begins a table in a region that the keyboard can scroll. The most useful columns come first,
+ * because a narrow screen shows only the first ones. */
 static void put_table_head(const harpe_report *report, harpe_text *out, bool has_names) {
     harpe_text_printf(out,
                       "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"%s\">"

@@ -65,7 +65,7 @@ static void put_pair(pair_list *list, size_t place, double value) {
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
-/* The plans that are in a headline of the page. */
+/* The fastest and the slowest plan, and those of the page's headlines. A plan may repeat. */
 typedef struct headlines {
     size_t plan[5];
 } headlines;
@@ -84,7 +84,7 @@ static bool is_headline(const headlines *list, size_t plan) {
     return false;
 }
 
-/* Returns true if the page has this plan: those in headlines, and one in so many. */
+/* Returns true if the page has this plan. The page has all headlines, and every nth plan. */
 static bool is_shown(const harpe_report *report, const headlines *list, size_t plan) {
     size_t step = (report->frontier.plan_count + PLANS_MAX - 1) / PLANS_MAX;
     return plan % step == 0 || is_headline(list, plan);
@@ -155,8 +155,8 @@ static void put_ranks(const harpe_problem *problem, harpe_text *out) {
     put(out, "]");
 }
 
-/* Writes which instructions wait for which others, apart from the instruction before them on their
- * rank, and how long they wait after it (their lag). */
+/* Writes for which others each instruction waits, apart from the instruction before it on its rank,
+ * and its lag: how long it still waits after the others have ended. */
 static void put_waits(const harpe_problem *problem, harpe_text *out) {
     const harpe_dag *dag = &problem->dag;
     harpe_text lags = {0};

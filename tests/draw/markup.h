@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks that the XML of pictures is well-formed. For tests only; supports just the XML that the
+/* Checks that the XML of a picture is well-formed. It accepts only the parts of XML that Harpe's
  * pictures use. */
 #ifndef HARPE_TESTS_DRAW_MARKUP_H
 #define HARPE_TESTS_DRAW_MARKUP_H
@@ -10,7 +10,7 @@
 
 #include "base/text.h"
 
-/* Checks an entity or a plain character that may stand in text, and advances past it. */
+/* Checks an entity or a plain character of a text, and moves `*at` behind it. */
 static inline bool markup_text_character(const char **at, const char *end) {
     static const char *const entities[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#39;"};
     unsigned char byte = (unsigned char)**at;
@@ -29,7 +29,7 @@ static inline bool markup_text_character(const char **at, const char *end) {
     return true;
 }
 
-/* Checks the inside of a tag after its name: attributes with double-quoted values. */
+/* Checks the attributes of a tag, whose values are in double quotes. Moves `*at` to their end. */
 static inline bool markup_attributes(const char **at, const char *end) {
     while (*at < end && **at != '>' && **at != '/' && **at != '?') {
         if (**at == ' ') {
@@ -49,7 +49,8 @@ static inline bool markup_attributes(const char **at, const char *end) {
     return *at < end;
 }
 
-/* Checks one tag at `<`, and updates the stack of open elements. */
+/* Checks the tag at `*at`, which is a '<', and moves `*at` behind it. Updates the stack of open
+ * elements. */
 static inline bool markup_tag(const char **at, const char *end, char stack[][32], size_t *depth) {
     bool closes = *at + 1 < end && (*at)[1] == '/';
     bool declares = *at + 1 < end && (*at)[1] == '?';
@@ -73,6 +74,7 @@ static inline bool markup_tag(const char **at, const char *end, char stack[][32]
     return true;
 }
 
+/* Checks that a text consists of elements that are complete and nested. */
 static inline bool markup_is_well_formed(const char *text, size_t length) {
     char stack[16][32];
     size_t depth = 0;

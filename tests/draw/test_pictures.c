@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The three pictures: they are valid for ordinary, degenerate, hostile and huge input, have the
- * same bytes every time, and are not written if the input is refused. */
+/* Pictures of frontiers, pipelines and cost models: they are valid for ordinary, degenerate,
+ * hostile and huge input, have the same bytes every time, and are not written if the input is
+ * refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,7 +38,7 @@ static harpe_status draw_cost_model(const void *picture, bool in_page, harpe_tex
 }
 
 /* Draws for a file and for a page, twice each, and checks the pictures. Returns the size of the
- * larger. */
+ * larger picture. */
 static size_t check_both(draw_function *draw, const void *picture) {
     size_t largest = 0;
     for (int in_page = 0; in_page < 2; in_page++) {
@@ -73,7 +74,7 @@ enum { MANY = 40000 };
 static harpe_frontier_row rows[MANY];
 static harpe_frontier_vertex vertices[MANY];
 
-/* Makes a frontier with so many plans and vertices, and plans with one clock above it. */
+/* Makes a frontier of `count` plans and vertices. The plans are those with one clock, too. */
 static harpe_frontier_picture make_frontier(size_t count, double base_s, double span_s) {
     for (size_t i = 0; i < count; i++) {
         double t = count > 1 ? (double)i / (double)(count - 1) : 0.0;
@@ -171,8 +172,8 @@ static void frontier_refuses_what_is_no_number(void **state) {
 
 /* ---- Pipeline -------------------------------------------------------------------------------- */
 
-/* Forwards go down and backwards up, one microbatch after the other. This is no real schedule, but
- * it has boxes. */
+/* Makes boxes in which each rank runs a forward and a backward of each microbatch in turn. Later
+ * ranks begin later. This is no real schedule. */
 static harpe_pipeline_box *make_boxes(int ranks, int microbatches, size_t *count) {
     *count = (size_t)ranks * (size_t)microbatches * 2;
     harpe_pipeline_box *boxes = calloc(*count, sizeof *boxes);
@@ -315,7 +316,7 @@ static harpe_profile_point points[MANY];
 static harpe_option options[MANY];
 static double curve_time_s[20], curve_energy_j[20];
 
-/* Makes a choice with so many points, and at most 20 points of its curve. One point in four is no
+/* Makes a choice of `count` points, whose curve has at most 20 points. One point in four is no
  * option. */
 static harpe_choice make_choice(size_t count) {
     harpe_choice choice = {.list = {.instruction = HOSTILE_NAME,
