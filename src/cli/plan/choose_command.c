@@ -421,8 +421,8 @@ static const harpe_frontier_row *select_row(const selection *s) {
 /* Rounds up, so that the printed number can be used as a limit. */
 static double rounded_up(double value, double unit) { return ceil(value / unit) * unit; }
 
-/* Returns the row with the least value of a member, among those that keep the limits on power if
- * they hold; NULL: there is none. */
+/* Returns the row with the least value of a member; NULL: there is none. If the limits on power
+ * hold, only rows that keep them count. */
 static const harpe_frontier_row *least_of(const selection *s, size_t member) {
     const harpe_frontier_row *best = NULL;
     double least = INFINITY;
@@ -488,15 +488,15 @@ static void set_limit(selection *s, const chosen_plans *chosen) {
     case CHOOSE_SLOWEST:
     case CHOOSE_DEADLINE: s->time_limit_s = value; break;
     case CHOOSE_SLOWDOWN: s->time_limit_s = value * s->plans->all_maximum.time_s; break;
-    /* The aim is least energy: no limit at T* is needed. */
+    /* A plan slower than T* needs more energy and is not chosen, so T* needs no limit. */
     case CHOOSE_STRAGGLER: s->time_limit_s = value * chosen->fastest->time_s; break;
     case CHOOSE_POWER_CAP: s->average_limit_w = value; break;
     default: break;
     }
 }
 
-/* Prices and limits on power decide by other things than energy, so the choice is then compared at
- * its own time too. */
+/* Compares every row with the best plan with one clock of at most its time. A choice by energy
+ * alone is compared with the best one within the criterion's limit of time. */
 static void compare_with_one_clock(const selection *s, harpe_plan_directory *plans,
                                    chosen_plans *chosen) {
     const harpe_one_clock_rows *of = &plans->one_clock;
@@ -512,9 +512,8 @@ static void compare_with_one_clock(const selection *s, harpe_plan_directory *pla
         harpe_one_clock_compare(of, most_s, &plans->rows[chosen->row - plans->rows]);
 }
 
-/* Fails with HARPE_INFEASIBLE and names the nearest plan if no plan fits. The rows in `out` belong
- * to `plans`, where all rows are compared with plans with one clock: the choice with the best one
- * within the criterion's limit of time, and other rows with the best one of at most their time. */
+/* Chooses a plan, and compares the rows with plans with one clock. The rows in `out` belong to
+ * `plans`. If no plan fits, fails with HARPE_INFEASIBLE and names the nearest plan. */
 static harpe_status choose(const choose_request *request, harpe_plan_directory *plans,
                            chosen_plans *out, harpe_error *error) {
     selection s = {

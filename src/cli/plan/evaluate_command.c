@@ -166,7 +166,7 @@ typedef struct evaluation {
     path_list files;
     harpe_plan_result bound;    /* no plans */
     int *frequency_mhz;         /* of the present plan */
-    harpe_labelled_row *rows;   /* first those of `reference_count`, then the files */
+    harpe_labelled_row *rows;   /* `reference_count` rows to compare with, then the files */
     size_t reference_count;     /* the highest clocks, and one clock that is as fast */
     harpe_switching *switching; /* of the files */
     harpe_late_plan *late;      /* of the files, with a controller that looks ahead */
@@ -193,7 +193,8 @@ static harpe_status evaluate_file(const evaluate_arguments *arguments, evaluatio
         status = harpe_plan_evaluate_late(problem, e->frequency_mhz, &arguments->change,
                                           arguments->lead_s, &e->late[index], NULL, error);
     if (status != HARPE_OK) return status;
-    /* Only plans whose clocks hold as long as a change takes have the bound of such plans. */
+    /* The frontier bounds plans whose clocks hold as long as a change takes. Other plans have the
+     * bound of the relaxation. */
     const harpe_switching *switching = &e->switching[index];
     bool holds = switching->clock_writes == 0 ||
                  switching->shortest_dwell_s * (1 + 1e-9) >=

@@ -151,7 +151,8 @@ static bool has_switch(const plan_arguments *arguments) {
            change->takes_profile;
 }
 
-/* Plans for each GPU are made for one time, and each instruction has its own clock. */
+/* Refuses flags that plans for each GPU do not support: these plans are made for one time, and each
+ * of their instructions has its own clock. */
 static void check_replicas(const struct argp_state *state, const plan_arguments *arguments) {
     const char *flag = arguments->input.graph_path           ? "--graph"
                        : arguments->export_path              ? "--export-graph"
@@ -356,7 +357,7 @@ static harpe_status print_result(const plan_arguments *arguments, const harpe_pl
     return harpe_command_print_json(object, error);
 }
 
-/* Gives an interruption the same message, no matter where it was noticed. */
+/* Gives an interruption the same message, wherever it was noticed. */
 static void name_interruption(harpe_status status, harpe_error *error) {
     if (status == HARPE_INTERRUPTED) (void)harpe_command_check_signal(error);
 }

@@ -87,7 +87,7 @@ static harpe_status load_plan_json(const char *path, json_t **out, harpe_error *
 /* Reads a row of a plan without a file. `what` names it in messages. */
 static harpe_status read_row(json_t *object, harpe_frontier_row *row, const char *path,
                              const char *what, harpe_error *error) {
-    *row = (harpe_frontier_row){.plan = -1}; /* older versions lack some */
+    *row = (harpe_frontier_row){.plan = -1}; /* files of older versions lack some members */
     row->peak_power_w = row->swing_w = row->swing_hz = NAN;
     int failed = json_unpack(
         object, "{s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:F, s?F, s?F, s?F, s?F, s?i, s?F}",
@@ -162,12 +162,12 @@ static harpe_status read_plan_json(const char *path, harpe_plan_directory *plans
     if (status == HARPE_OK)
         status = read_one_clock(json_object_get(root, "one_clock"), plans, path, error);
     if (status == HARPE_OK) {
-        /* The second list is there if kinds of waits have their own powers. */
+        /* end_wait_power_w exists only if kinds of waits have their own powers. */
         const json_t *at_end = json_object_get(problem, "end_wait_power_w");
         status = read_blocking_power(at_end ? at_end : json_object_get(problem, "blocking_power_w"),
                                      json_object_get(problem, "gpus"), plans, path, error);
     }
-    const json_t *overhead = json_object_get(problem, "overhead_power_w"); /* older: none */
+    const json_t *overhead = json_object_get(problem, "overhead_power_w"); /* not in old files */
     if (status == HARPE_OK && overhead && !(json_number_value(overhead) >= 0))
         status = harpe_fail(error, HARPE_INVALID_INPUT,
                             "%s: problem.overhead_power_w is negative: the file is damaged", path);

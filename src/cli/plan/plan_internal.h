@@ -92,16 +92,16 @@ void harpe_flag_switch_latency(const struct argp_state *state, const char *text,
 harpe_status harpe_problem_input_load(harpe_problem_input *input, harpe_error *error);
 void harpe_problem_input_free(harpe_problem_input *input);
 
-/* Do parts of this for a command that reads profiles itself: make the schedule for input->profile,
- * and return the options of a pipeline's problem. */
+/* Two steps of harpe_problem_input_load, for a command that reads profiles itself. The first makes
+ * the schedule for input->profile. The second returns the options of a pipeline's problem. */
 harpe_status harpe_problem_input_schedule(harpe_problem_input *input, harpe_error *error);
 harpe_problem_options harpe_problem_input_options(const harpe_problem_input *input);
 
-/* Returns the flags for programs: one JSON object with flags as keys. */
+/* Returns a JSON object with the flags as keys. */
 json_t *harpe_problem_input_arguments(const harpe_problem_input *input);
-/* Returns schedule, ranks, stages, microbatches, instructions and blocking power. */
+/* Returns a JSON object: schedule, ranks, stages, microbatches, instructions, blocking power. */
 json_t *harpe_problem_input_json(const harpe_problem_input *input);
-/* Appends the same values in one line, for people, and prints it. */
+/* The first appends a line that describes the problem for people. The second prints this line. */
 void harpe_problem_input_describe(const harpe_problem_input *input, harpe_text *text);
 void harpe_problem_input_print(const harpe_problem_input *input);
 
@@ -118,19 +118,19 @@ typedef struct harpe_one_clock_rows {
     double highest_s;         /* time at the highest clocks */
 } harpe_one_clock_rows;
 
-/* Makes the rows. A problem of a graph has none. Free with harpe_one_clock_rows_free. */
+/* Makes the rows of a problem. A graph has none. Free with harpe_one_clock_rows_free. */
 harpe_status harpe_one_clock_rows_make(const harpe_problem *problem, const harpe_frontier *frontier,
                                        const harpe_plan *all_maximum, harpe_one_clock_rows *out,
                                        harpe_error *error);
 void harpe_one_clock_rows_free(harpe_one_clock_rows *of);
 
-/* Finds the row of least energy within `most_s`, or within the time of the highest clocks if it is
- * longer, and returns it; NULL: there are no rows. Fills in the one_clock_energy_j of `row`, the
- * plan that is compared with it. */
+/* Returns the row of least energy among those that take at most `most_s`, or at most the time of
+ * the highest clocks if this time is longer; NULL: there are no rows. Stores its energy (0 without
+ * rows) in the one_clock_energy_j of `row`, the plan that is compared with it. */
 const harpe_frontier_row *harpe_one_clock_compare(const harpe_one_clock_rows *of, double most_s,
                                                   harpe_frontier_row *row);
 
-/* Copies a row for a table. It is labelled with its clock. */
+/* Returns a copy of a row for a table. The label names the clock. */
 harpe_labelled_row harpe_one_clock_labelled(const harpe_frontier_row *row);
 
 /* ---- The result ------------------------------------------------------------------------------ */
@@ -138,8 +138,7 @@ harpe_labelled_row harpe_one_clock_labelled(const harpe_frontier_row *row);
 typedef enum harpe_key_row {
     HARPE_KEY_ALL_MAXIMUM = 0, /* every instruction at its highest frequency */
     HARPE_KEY_FASTEST,         /* least energy within 1.001 times the time of the fastest plan */
-    HARPE_KEY_SMALL_SLOWDOWN,  /* least energy within 1.05 times the time of highest clocks
-                                */
+    HARPE_KEY_SMALL_SLOWDOWN,  /* least energy within 1.05 times the time of all_maximum */
     HARPE_KEY_MINIMUM_ENERGY,
     HARPE_KEY_COUNT,
 } harpe_key_row;
@@ -149,13 +148,13 @@ typedef struct harpe_plan_result {
     harpe_plan_request request;
     harpe_frontier *frontier;
     harpe_plan_set *plans;    /* NULL: only the bound was requested */
-    harpe_plan all_maximum;   /* with the energy of its changes */
+    harpe_plan all_maximum;   /* its energy contains that of its changes of clock */
     harpe_frontier_row *rows; /* rows of the plans, fastest first */
     size_t row_count;
     /* Rows of plans. If only the bound was requested, rows of the lower bound. */
     harpe_labelled_row key_rows[HARPE_KEY_COUNT];
     harpe_one_clock_rows one_clock;
-    /* The plans with one clock that these rows are compared with; NULL: none. */
+    /* The plan with one clock with which each of these rows is compared; NULL: none. */
     const harpe_frontier_row *key_one_clock[HARPE_KEY_COUNT];
     bool verified;
     char *dwell_note; /* a sentence about clocks that hold too briefly; NULL: all hold */
@@ -175,9 +174,9 @@ void harpe_plan_result_free(harpe_plan_result *result);
  * rounding error. */
 double harpe_plan_result_bound_at(const harpe_frontier *frontier, double time_s);
 
-/* Returns the row of a plan whose lower_bound_j is set. Its energy and bound, in contrast to the
- * plan's, contain the energy of its changes of clock: `change_j` each. `all_maximum` contains it
- * too. */
+/* Returns the row of a plan whose lower_bound_j is set. Energy and bound of the plan do not contain
+ * the energy of its changes of clock, `change_j` for each change; those of the row do. The energy
+ * of `all_maximum` must contain it. */
 harpe_frontier_row harpe_plan_result_row(const harpe_problem *problem, double change_j,
                                          const harpe_plan *plan, int number,
                                          const harpe_plan *all_maximum);
@@ -219,7 +218,7 @@ typedef struct harpe_plan_directory {
 /* Reads frontier.csv and plan.json; free with harpe_plan_directory_free. */
 harpe_status harpe_plan_directory_read(const char *path, harpe_plan_directory *out,
                                        harpe_error *error);
-/* Changes the overhead power that the rows count. */
+/* Changes the overhead power whose energy the rows contain. */
 void harpe_plan_directory_set_overhead(harpe_plan_directory *plans, double overhead_w);
 void harpe_plan_directory_free(harpe_plan_directory *plans);
 
@@ -245,14 +244,14 @@ void harpe_plan_notes_print(const char *command, const harpe_problem_input *inpu
  * written. */
 void harpe_plan_summary_print(const harpe_problem_input *input, const harpe_plan_result *result,
                               const char *directory, bool has_report);
-/* Returns the same for programs. `arguments` contains the command's arguments and is taken over. */
+/* Returns the result for programs. `arguments` has the command's arguments; the result owns it. */
 json_t *harpe_plan_result_json(const harpe_problem_input *input, const harpe_plan_result *result,
                                json_t *arguments);
 
 /* Returns the name of a file without its directories. */
 const char *harpe_plan_name_of(const char *path);
-/* Writes a text into a directory and clears it. Fails if `status` or the text says that it could
- * not be made, or if a signal has come. */
+/* Writes a text into a directory, and clears the text. Fails if `status` is a failure, if there was
+ * no memory for the text, or if a signal has come. */
 harpe_status harpe_plan_write_text(harpe_directory *directory, const char *name, harpe_text *text,
                                    harpe_status status, harpe_error *error);
 /* Writes plan.json. `object` is released; NULL: there was no memory for it. */
@@ -291,7 +290,7 @@ typedef struct harpe_replica_input {
     size_t more_count, more_capacity;
     double time_s;   /* 0: not given */
     double slowdown; /* 0: not given */
-    double smooth;   /* the most deviation; below 0: not given */
+    double smooth;   /* the highest standard deviation of noise; below 0: not given */
 } harpe_replica_input;
 
 /* A child parser whose input is a harpe_replica_input. */
@@ -301,7 +300,7 @@ extern const struct argp harpe_replica_argp;
 bool harpe_replica_input_is_given(const harpe_replica_input *replicas);
 void harpe_replica_input_free(harpe_replica_input *replicas);
 
-/* What the command has besides. */
+/* What planning replicas needs of `harpe plan`. */
 typedef struct harpe_replica_command {
     harpe_problem_input *input;
     const harpe_replica_input *replicas;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prints plans as rows of a table and as JSON, prints the result of `harpe plan`, for people or as
- * JSON, with notes about what is probably a mistake in its input, and fills a plan directory:
- * bound.csv, frontier.csv, plan files and plan.json. src/plan defines the formats. plan_pictures.c
- * makes the pictures. */
+/* Prints plans as rows of a table and as JSON. Prints the result of `harpe plan` for people or as
+ * JSON, and notes about probable mistakes in its input. Writes bound.csv, frontier.csv, the plan
+ * files and plan.json. src/plan defines the formats. plan_pictures.c writes the pictures. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -315,8 +314,8 @@ static void print_work(const harpe_plan_result *result) {
     printf("%s\n", result->verified ? "; verified" : "");
 }
 
-/* Adds the best plan that is as fast as the highest clocks, if the fastest plan hides its saving:
- * it may be faster by almost nothing. */
+/* Adds the plan of least energy that is as fast as the highest clocks, if it needs clearly less
+ * energy than the row of the fastest plan. */
 static void add_no_slowdown(const harpe_plan_result *result, harpe_labelled_row *rows,
                             size_t *count) {
     if (result->row_count == 0) return;
@@ -327,8 +326,8 @@ static void add_no_slowdown(const harpe_plan_result *result, harpe_labelled_row 
     rows[(*count)++] = (harpe_labelled_row){.label = "no slowdown", .row = *row};
 }
 
-/* Prints the key rows. Before a row that is compared with another plan with one clock than the rows
- * above comes this plan. */
+/* Prints the key rows, and the plans with one clock with which they are compared: each of these
+ * before the first row that is compared with it, but after the highest clocks. */
 static void print_key_rows(const harpe_plan_result *result) {
     harpe_labelled_row rows[2 * HARPE_KEY_COUNT + 1];
     const harpe_frontier_row *shown = NULL;
@@ -559,7 +558,7 @@ static json_t *option_list_json(const harpe_option_list *list) {
                      "instruction", list->instruction, "options", options);
 }
 
-/* A graph contains its options, so the list is empty for a graph. */
+/* Returns an empty list for a graph, because the file of the graph has the options. */
 static json_t *option_lists_json(const harpe_problem_input *input) {
     json_t *lists = json_array();
     size_t count = input->graph ? 0 : harpe_problem_option_list_count(input->problem);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decides which pictures a plan directory has, and writes them and report.html, which contains
- * them. src/draw decides how they look. A graph has a lane for each resource, and lanes below for
- * activities without one; its lags and releases have no box. */
+/* Chooses the pictures of a plan directory, and writes them and report.html, which contains them.
+ * src/draw draws them. In the picture of a graph, each resource has a lane. Activities without a
+ * resource are in lanes below those of the resources. Lags and releases are not drawn. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,11 +23,11 @@
 
 enum {
     PIPELINES_MAX = 2,
-    /* A deep pipeline would have too many pictures of stages, so only the first are drawn. */
+    /* Of a deep pipeline, only the first stages have a picture. */
     COST_MODELS_MAX = 16,
     COST_PANELS_MAX = 24,
-    /* Lanes for activities without a resource. If they need more, the boxes of the last lane
-     * overlap. */
+    /* Lanes for activities without a resource. If these activities need more lanes, boxes overlap
+     * in the last lane. */
     FREE_LANES_MAX = 24,
     TITLE_SIZE = 80,
 };
@@ -41,7 +41,7 @@ typedef struct pictures {
     harpe_frontier_picture frontier;
     size_t pipeline_count;
     harpe_pipeline_picture pipelines[PIPELINES_MAX];
-    const char *pipeline_names[PIPELINES_MAX]; /* of their files */
+    const char *pipeline_names[PIPELINES_MAX]; /* of their files, without ".svg" */
     size_t cost_model_count;
     harpe_cost_model_picture cost_models[COST_MODELS_MAX];
     int cost_model_groups[COST_MODELS_MAX]; /* the first stage, or the resource, of each picture */
@@ -54,7 +54,7 @@ static harpe_status collect_frontier(pictures *p, harpe_error *error) {
     double slowest_s = result->all_maximum.time_s;
     for (size_t i = 0; i < result->row_count; i++)
         slowest_s = fmax(slowest_s, result->rows[i].time_s);
-    size_t one_clock_count = 0; /* up to the time of the slowest plan */
+    size_t one_clock_count = 0; /* rows up to the time of the slowest plan */
     while (one_clock_count < result->one_clock.count &&
            result->one_clock.rows[one_clock_count].time_s <= slowest_s)
         one_clock_count++;
@@ -77,7 +77,7 @@ static harpe_status collect_frontier(pictures *p, harpe_error *error) {
 
 /* ---- Pipelines ------------------------------------------------------------------------------- */
 
-/* A plan as it runs, by instruction. */
+/* A running plan. The arrays have an element for each instruction. */
 typedef struct running {
     const harpe_problem *problem;
     const harpe_profile_point **points;
@@ -168,7 +168,7 @@ static int32_t tight_predecessor(const running *r, int32_t i, double tolerance_s
     return -1;
 }
 
-/* Marks a critical path. */
+/* Stores the boxes of one critical path in the panel. */
 static harpe_status mark_critical(const running *r, harpe_arena *arena, double time_s,
                                   harpe_pipeline_panel *panel, harpe_error *error) {
     double tolerance_s = 1e-12 * time_s;
@@ -185,8 +185,8 @@ static harpe_status mark_critical(const running *r, harpe_arena *arena, double t
     return HARPE_OK;
 }
 
-/* Fills in the boxes of a panel and its critical path. `*lane_count` grows to the lanes that it
- * needs. */
+/* Fills in the boxes of a panel and its critical path. If the panel needs more than `*lane_count`
+ * lanes, sets `*lane_count` to their number. */
 static harpe_status run_plan(running *r, pictures *p, const harpe_plan *plan,
                              harpe_pipeline_panel *panel, int *lane_count, harpe_error *error) {
     harpe_pipeline_box *boxes =
@@ -246,8 +246,8 @@ static harpe_status name_lanes(pictures *p, harpe_pipeline_picture *picture, har
     return HARPE_OK;
 }
 
-/* Adds a picture of two iterations on one time axis: above with everything at its highest
- * frequency, below with a plan. Without plans there is only the upper one. */
+/* Adds a picture of two iterations on one time axis: the upper one with the highest clocks, the
+ * lower one with a plan. Without plans, the picture has only the upper one. */
 static harpe_status collect_pipeline(pictures *p, harpe_key_row key, const char *name,
                                      const char *what, harpe_error *error) {
     const harpe_problem_input *input = p->input;
@@ -303,8 +303,8 @@ static bool same_cost_model(const harpe_cost_model_picture *a, const harpe_cost_
     return is_same;
 }
 
-/* Collects the instructions of a stage. Of a resource, each different set of options is shown once,
- * with the name of the first activity. */
+/* Collects the panels of a stage or of a resource. Activities of a resource that have the same
+ * options share a panel, which has the name of the first of them. */
 static harpe_status collect_group(const harpe_problem *problem, int group, harpe_arena *arena,
                                   harpe_cost_model_picture *picture, harpe_error *error) {
     const harpe_graph_layout *graph = problem->graph;
@@ -323,7 +323,7 @@ static harpe_status collect_group(const harpe_problem *problem, int group, harpe
     return HARPE_OK;
 }
 
-/* Returns the title of a picture, in the arena, or NULL when out of memory. */
+/* Returns the title of a picture; the arena or the graph owns it. NULL: out of memory. */
 static const char *title_of(pictures *p, int first, int last) {
     if (p->input->graph) {
         const harpe_graph_resource *resource =
@@ -336,7 +336,7 @@ static const char *title_of(pictures *p, int first, int last) {
     return harpe_arena_strdup(&p->arena, title, (size_t)length);
 }
 
-/* Makes a picture for each group of neighbouring stages that are equal, or for each resource. */
+/* Makes a picture for each group of neighbouring stages with equal options, or each resource. */
 static harpe_status collect_cost_models(pictures *p, harpe_error *error) {
     int groups =
         p->input->graph ? p->problem->rank_count : harpe_schedule_stage_count(p->input->schedule);

@@ -111,8 +111,8 @@ static harpe_status check_blocking_power(const harpe_problem_input *input,
     return HARPE_OK;
 }
 
-/* Checks the profiles. Then prints the warnings about the first GPU that has some. `files` are the
- * profiles of the replicas as they were read; NULL: those of `read`. */
+/* Checks the profiles, and then prints the warnings about the first GPU that has any. `files`: the
+ * profiles with the warnings; NULL: those in `read`. */
 static harpe_status check(const harpe_replica_command *command, const harpe_replica_profiles *read,
                           harpe_profile *const *files, harpe_error *error) {
     harpe_status status = check_blocking_power(command->input, read, error);
@@ -130,7 +130,7 @@ static harpe_status check(const harpe_replica_command *command, const harpe_repl
     return status;
 }
 
-/* Reads a profile for each replica. A replica has one GPU for each stage then. */
+/* Reads a profile for each replica, which then has one GPU for each stage. */
 static harpe_status read_files(const harpe_replica_command *command, harpe_replica_profiles **out,
                                harpe_error *error) {
     const harpe_replica_input *replicas = command->replicas;
@@ -182,7 +182,7 @@ static harpe_status read_profiles(const harpe_replica_command *command,
     return HARPE_OK;
 }
 
-/* The schedule is made for the profile of the first GPU. The input owns it. */
+/* Makes the schedule for the profile of the first GPU. `input` owns the schedule. */
 static harpe_status make_schedule(harpe_problem_input *input,
                                   const harpe_replica_profiles *profiles, harpe_error *error) {
     harpe_profile *borrowed = (harpe_profile *)harpe_replica_profiles_at(profiles, 0, 0);
@@ -314,7 +314,7 @@ static json_t *replica_json(const harpe_replica_plans *plans, int replica) {
                      "same_as", plan->same_as);
 }
 
-/* Takes over `arguments`. */
+/* Returns an object that owns `arguments`. */
 static json_t *result_json(const harpe_replica_command *command, const harpe_replica_result *result,
                            json_t *arguments) {
     json_t *replicas = json_array();

@@ -16,11 +16,12 @@
 #include "plan/switching.h"
 
 #define SMALL_SLOWDOWN 1.05
-/* Measured times of iterations vary by more. A plan that is faster by less is of no use. */
+/* Measured iteration times vary by more than this, so a plan that is faster by less is of no use.
+ */
 #define NO_SLOWDOWN 1.001
 /* The number of vertices of the frontier for which --verify solves the problem a second time. */
 #define VERIFY_SAMPLES 64
-/* Dwell times are sums, which may be too short by this share. */
+/* Rounding may make a dwell time, which is a sum, too short by this share. */
 #define ROUNDING 1e-9
 
 static const char *const key_labels[HARPE_KEY_COUNT] = {

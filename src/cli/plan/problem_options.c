@@ -169,7 +169,7 @@ static void parse_schedule(const struct argp_state *state, const char *text) {
     input->schedule_is_file = !is_built_in;
 }
 
-/* A graph contains what these flags say about a pipeline. */
+/* Refuses flags that describe a pipeline, because a graph describes itself. */
 static void check_graph_alone(const struct argp_state *state) {
     const harpe_problem_input *input = input_of(state);
     const char *flag = input->profile_path          ? "--inst-profile"
@@ -383,8 +383,8 @@ static bool has_usual_power(const harpe_problem_input *input) {
     return false;
 }
 
-/* Without --p2p-power, the profile must have the blocking power of every stage, or the file of wait
- * powers one for all ranks. */
+/* Checks that there is a blocking power: from --p2p-power, or in the file of wait powers for all
+ * ranks, or in the profile for every stage. */
 static harpe_status check_blocking_power(const harpe_problem_input *input, harpe_error *error) {
     if (input->blocking_power_w || has_usual_power(input)) return HARPE_OK;
     for (int stage = 0; stage < harpe_profile_stage_count(input->profile); stage++) {
@@ -399,7 +399,7 @@ static harpe_status check_blocking_power(const harpe_problem_input *input, harpe
     return HARPE_OK;
 }
 
-/* Takes the blocking powers of the profile as if they had been given for each rank. */
+/* Stores the blocking powers of the profile as if --p2p-power had given one for each rank. */
 static harpe_status take_blocking_powers(harpe_problem_input *input, harpe_error *error) {
     if (input->blocking_power_w) return HARPE_OK;
     size_t ranks = (size_t)harpe_problem_rank_count(input->problem);
@@ -526,7 +526,8 @@ json_t *harpe_problem_input_arguments(const harpe_problem_input *input) {
         "noise_factor", input->noise_factor);
 }
 
-/* Adds the powers of kinds of waits, and for each rank that of one GPU after its last instruction.
+/* Adds the powers of kinds of waits, and the power of a GPU of each rank after its last
+ * instruction.
  */
 static void add_wait_powers(const harpe_problem_input *input, json_t *object) {
     size_t count = 0;
@@ -548,7 +549,7 @@ static void add_wait_powers(const harpe_problem_input *input, json_t *object) {
     json_object_set_new(object, "end_wait_power_w", at_end);
 }
 
-/* Returns the size of a graph's problem. */
+/* Returns the numbers of a graph's problem. */
 static json_t *graph_json(const harpe_graph *graph, const harpe_problem *problem) {
     json_t *power = json_array(), *gpus = json_array(), *names = json_array();
     size_t resources = harpe_graph_resource_count(graph);
