@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Functions that every subcommand uses: preparing the process (streams, signals), reporting a
- * failure, reading the values of flags, printing JSON. They do not depend on plans. */
+/* Functions that several subcommands use: prepare the process (streams, signals), report a failure,
+ * print JSON, run a command of the user, read the values of flags. */
 #include "cli/command.h"
 
 #include <errno.h>

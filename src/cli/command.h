@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Definitions for all subcommands: the type of the table, exit codes, and functions that prepare
- * the process, report a failure, read the values of flags and print JSON. */
+ * the process, report a failure, run a command of the user, read flags and print JSON. */
 #ifndef HARPE_CLI_COMMAND_H
 #define HARPE_CLI_COMMAND_H
 
@@ -97,11 +97,12 @@ int harpe_command_fail_to_run(const char *name, const char *program, int code);
 
 /* Returns the exit code for the wait status of a command: its own, or 128 + the signal's number. */
 int harpe_command_exit_code(int wait_status);
-/* Blocks `numbers`, which end with 0, and stores the signals that are now to be waited for. */
+/* Blocks the signals of a list that ends with 0. Stores them in `*blocked`, and the signals that
+ * were blocked before in `*before`. */
 void harpe_command_block(const int *numbers, sigset_t *blocked, sigset_t *before);
-/* Runs a command of the user while `waited`, which has SIGCHLD, is blocked. Passes on signals that
- * were sent only to this process; a signal of the terminal reaches the command without help. The
- * command gets the signal mask `mask`. Returns the exit code. */
+/* Runs a command of the user with the signal mask `mask`, and returns its exit code. The signals
+ * `waited`, one of which is SIGCHLD, must be blocked. Those that are sent only to this process are
+ * passed on; a signal of the terminal reaches the command without help. */
 int harpe_command_run(const char *name, char *const *command, const sigset_t *waited,
                       const sigset_t *mask);
 /* Restores the default handlers of the signals that a server's loop receives as events. */

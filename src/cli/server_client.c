@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sends the requests of `harpe jobs` and `harpe fleet` to the coordination server: chooses the
- * token, and explains answers other than 200 to the user. */
+/* Sends requests to the coordination server: chooses the token, and explains answers other than 200
+ * to the user. */
 #include "cli/server_client.h"
 
 #include <stdlib.h>

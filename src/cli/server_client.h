@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A client of one coordination server, for the subcommands that talk to one: answers as JSON. */
+/* A client of a coordination server, for `harpe jobs` and `harpe fleet`. Answers are JSON. */
 #ifndef HARPE_CLI_SERVER_CLIENT_H
 #define HARPE_CLI_SERVER_CLIENT_H
 

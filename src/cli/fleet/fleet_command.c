@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `harpe fleet`: reads the flags and the file. `solve` prints the split of one moment, and
- * `simulate` simulates a fleet under three policies, prints what each of them costs, and draws
- * their power. The actions on a server and its tokens have files of their own. */
+/* `harpe fleet`: `solve` prints the split of one moment. `simulate` simulates a fleet under three
+ * policies, prints what each of them costs, and draws their power. `token` changes the file of
+ * tokens of a server. fleet_server.c has the actions on a running server. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

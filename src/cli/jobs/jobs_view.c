@@ -111,7 +111,7 @@ enum { LEVELS = 10, BASE_WIDTH = 2 + 11 + 2 + 9 + 2 + 5 + 2 + 7 + 2 + 8 + 2 + 17
 enum { LEAST_ID = 40, BESIDE_ROW = 48 };
 
 /* Appends an id. A long id is shortened in the middle, because its beginning (the time) and its end
- * (the end of the metadata) differ from job to job. harpe_jobs_find accepts the shortened form. If
+ * (the end of the metadata) differ from job to job. `harpe jobs` accepts the shortened form. If
  * `limit` is 0, appends the whole id. */
 static void append_id(harpe_text *text, const char *id, int limit) {
     size_t length = strlen(id);

@@ -169,9 +169,9 @@ static json_t *summary_json(const harpe_monitor_session *session,
                      "total_energy_j", measurement->total_gpu_energy_j + cpu_j);
 }
 
-enum { WINDOW_NAME_SIZE = 256 };
+/* ---- A command ------------------------------------------------------------------------------- */
 
-/* ---- The command ----------------------------------------------------------------------------- */
+enum { WINDOW_NAME_SIZE = 256 };
 
 static int run_command(char **command) {
     static const int numbers[] = {SIGCHLD, SIGINT, SIGQUIT, SIGTERM, SIGHUP, 0};
@@ -183,9 +183,7 @@ static int run_command(char **command) {
     return exit_code;
 }
 
-/* ---- The measurement ------------------------------------------------------------------------- */
-
-/* Writes the command line, cut to a readable length, as the window's name in the log. */
+/* Makes the window's name in the log: the command line, cut to a readable length. */
 static void name_window(char **command, char *name) {
     size_t length = 0;
     name[0] = '\0';
@@ -237,9 +235,11 @@ done:
     harpe_monitor_session_close(&session);
     if (status == HARPE_OK) return exit_code;
     int failed = harpe_command_fail("monitor", &error);
-    /* A failure of the command is returned rather than a failure of the measurement. */
+    /* If the command has failed too, the user gets the command's exit code. */
     return exit_code != HARPE_EXIT_OK ? exit_code : failed;
 }
+
+/* ---- Flags ----------------------------------------------------------------------------------- */
 
 enum flag {
     FLAG_GPUS = 'g',
@@ -266,7 +266,8 @@ static const struct argp_option flags[] = {
 
 #define WHAT "energy, power, or a command after '--'"
 
-/* A command after '--' needs no mode before it: only its energy is measured. */
+/* Reads a mode, or the first word of the command. A command after '--' needs no mode, because the
+ * mode of a command is always energy. */
 static void parse_word(harpe_monitor_request *request, const char *word, struct argp_state *state) {
     bool is_energy = strcmp(word, "energy") == 0;
     if (!request->has_mode && (is_energy || strcmp(word, "power") == 0)) {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The request of `harpe monitor` and the objects with which it measures: GPUs, a monitor, and one
- * window that is open from the start. */
+/* The request of `harpe monitor`, and the objects with which it measures: GPUs and a monitor. */
 #ifndef HARPE_CLI_MONITOR_MONITOR_INTERNAL_H
 #define HARPE_CLI_MONITOR_MONITOR_INTERNAL_H
 

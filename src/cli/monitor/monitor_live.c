@@ -273,7 +273,7 @@ static void append_heading(const harpe_monitor_session *session, const monitor_v
     end_line(text);
 }
 
-/* Append a reading to `text` in one of its forms. Every form ends in a newline. */
+/* Appends a frame for a terminal with so many rows and columns. */
 static void append_view_frame(const harpe_monitor_session *session, const monitor_view *view,
                               int rows, int columns, harpe_text *text) {
     frame_layout layout = lay_out(columns);

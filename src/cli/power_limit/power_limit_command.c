@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `harpe power-limit`: the optimizer's flags, and the table and JSON of its measurements; `replay`,
- * which runs the real optimizer with a recorded log, counts the steps and changes no GPU; and the
- * guard process that the library starts. */
+/* `harpe power-limit`: reads the optimizer's flags, prints its measurements as a table or as JSON,
+ * and has the subcommand `replay`, which runs the real optimizer with a recorded log and changes no
+ * GPU. Also starts the guard, if the library has called this program for it. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -185,6 +185,8 @@ harpe_status harpe_power_limit_print_json(const harpe_power_limit_flags *flags,
         error);
 }
 
+/* ---- replay: flags --------------------------------------------------------------------------- */
+
 typedef struct replay_arguments {
     harpe_power_limit_flags flags;
     const char *log_path;
@@ -193,7 +195,7 @@ typedef struct replay_arguments {
     bool json;
 } replay_arguments;
 
-/* The history of the run. */
+/* What the run has done so far. */
 typedef struct replay_course {
     int64_t step_count;
     int64_t epoch_count; /* number of epochs that have ended */
@@ -201,8 +203,6 @@ typedef struct replay_course {
     size_t told_sets;
     bool epoch_ended; /* true if an epoch has ended since the last limit in `sequence` */
 } replay_course;
-
-/* ---- replay: flags --------------------------------------------------------------------------- */
 
 enum { FLAG_EPOCH_STEPS = 0x500, FLAG_EPOCHS };
 

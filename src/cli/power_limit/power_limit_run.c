@@ -297,7 +297,7 @@ static char next_signal(step_channel *signals) {
     return 's';
 }
 
-/* Takes all signals in the memory at once. */
+/* Takes all signals out of the memory at once, and counts them. */
 static void take_all(step_channel *signals, uint64_t *steps, uint64_t *epochs) {
     uint64_t all_epochs = atomic_load(&signals->shared->epochs);
     uint64_t all_steps = atomic_load(&signals->shared->steps);
@@ -306,6 +306,8 @@ static void take_all(step_channel *signals, uint64_t *steps, uint64_t *epochs) {
     signals->taken_steps = all_steps;
     signals->taken_epochs = all_epochs;
 }
+
+/* ---- Flags ----------------------------------------------------------------------------------- */
 
 typedef struct run_arguments {
     harpe_power_limit_flags flags;
@@ -328,8 +330,6 @@ typedef struct run_child {
     bool is_catching_up; /* true from a change of limit until no step signal waits */
     int64_t step_count, epoch_count, unknown_count;
 } run_child;
-
-/* ---- Flags ----------------------------------------------------------------------------------- */
 
 enum { FLAG_PROFILE_PATH = 0x600, FLAG_NO_GUARD };
 
@@ -506,14 +506,14 @@ static void take_rest(run_child *child, harpe_power_limit_optimizer *optimizer) 
 }
 
 static void follow(run_child *child, harpe_power_limit_optimizer *optimizer) {
-    enum { SIGNALS, LINES, BOARD, WAYS };
+    enum { SIGNALS, LINES, BELL, WAYS };
     struct pollfd ways[WAYS] = {{.fd = child->signals, .events = POLLIN},
                                 {.fd = child->step_signals.lines, .events = POLLIN},
                                 {.fd = child->step_signals.bell, .events = POLLIN}};
     while (!child->has_ended) {
         if (harpe_poll(ways, WAYS, -1) < 0) continue;
         take_signals(child, optimizer);
-        if (ways[BOARD].revents) take_step_signals(child, optimizer);
+        if (ways[BELL].revents) take_step_signals(child, optimizer);
         /* The pipe is empty, and no process can write to it any more. */
         if (ways[LINES].revents && !take_lines(child, optimizer) && !(ways[LINES].revents & POLLIN))
             ways[LINES].fd = -1;

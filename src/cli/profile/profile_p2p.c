@@ -175,7 +175,7 @@ static harpe_status check_pair(torch_pair *pair, int milliseconds, harpe_error *
 }
 
 /* Starts the pair, and returns when the first process waits. `pair` must be initialised with zeros.
- * Call _stop also after a failure. */
+ * Call stop_pair also after a failure. */
 static harpe_status start_pair(torch_pair *pair, const char *python, int gpu, int peer,
                                harpe_error *error) {
     char directory[] = "/tmp/harpe-p2p-XXXXXX";

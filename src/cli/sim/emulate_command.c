@@ -92,7 +92,8 @@ static const struct argp argument_parser = {
 
 /* ---- The command ----------------------------------------------------------------------------- */
 
-/* Blocks signals while the cluster exists, so that none of them leaves the cluster behind. */
+/* Blocks signals while the cluster exists, so that no signal ends this process before it has
+ * removed the cluster. */
 static harpe_status emulate(const emulate_arguments *arguments, int *exit_code,
                             harpe_error *error) {
     static const int held[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1,
@@ -109,7 +110,8 @@ static harpe_status emulate(const emulate_arguments *arguments, int *exit_code,
     return status;
 }
 
-/* The emulator itself reads the profile when the first instruction runs, and cannot refuse it. */
+/* Refuses a bad profile. The emulator reads the profile when the first instruction runs, and cannot
+ * refuse it then. */
 static harpe_status check_profile(const char *path, harpe_error *error) {
     harpe_profile *profile;
     if (!path) return HARPE_OK;

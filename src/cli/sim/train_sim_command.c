@@ -224,8 +224,7 @@ static void check_together(const struct argp_state *state, const harpe_sim_optio
         harpe_flag_fail(state, "--kill-rank: mpirun would end the whole job");
 }
 
-/* Other programs need real time: mpirun, a running server, and schedulers that are not Harpe's own.
- */
+/* Chooses real time if other programs take part: mpirun, a running server, a foreign scheduler. */
 static void choose_time(harpe_sim_options *options) {
     const char *scheduler = options->scheduler ? options->scheduler : "";
     if (options->is_mpi || options->server_url || strpbrk(scheduler, ":/."))
@@ -327,20 +326,20 @@ static double power_w(const harpe_sim_run *run, double time_s, double energy_j) 
     return time_s > 0 ? energy_j / time_s / run->board->world_size : 0;
 }
 
-/* Returns the plan that should run in the end. */
+/* Returns the prediction with which measured steps of this kind are compared. */
 static const harpe_sim_prediction *expected(const harpe_sim_run *run, harpe_sim_kind kind) {
     return kind == HARPE_SIM_ANSWERED ? &run->plan->slowed : &run->plan->fastest;
 }
 
-/* One clock for all GPUs, computed from the profile: the alternative that needs no planner. */
+/* One clock for all GPUs, as the profile predicts it. A user can set it without a planner. */
 typedef struct one_clock {
     harpe_sim_prediction of;
     int clock_mhz;                             /* 0: no clock is better than the highest clocks */
     double savings_percent, more_time_percent; /* against the highest clocks */
 } one_clock;
 
-/* Finds the best clock that is as fast as the highest clocks or, if it is slower, as the steps of
- * the plan. */
+/* Finds the clock of least energy that is as fast as the highest clocks, or as fast as the steps of
+ * the plan if those are slower. `planned`: the steps of the plan; NULL: none. */
 static one_clock find_one_clock(const harpe_sim_run *run, const harpe_sim_stretch *highest,
                                 const harpe_sim_stretch *planned) {
     const harpe_sim_prediction *all = &run->plan->all_maximum;
@@ -353,8 +352,8 @@ static one_clock find_one_clock(const harpe_sim_run *run, const harpe_sim_stretc
     return found;
 }
 
-/* Returns what measured steps save against one clock, in percent. Both are compared with the
- * highest clocks, which are measured and computed. */
+/* Returns what measured steps save against one clock, in percent. The energy of one clock is the
+ * measured energy of the highest clocks without the savings that the profile predicts. */
 static double savings_against(const one_clock *of, double energy_j, double highest_j) {
     return savings_percent(energy_j, highest_j * (1 - of->savings_percent / 100));
 }
@@ -378,7 +377,8 @@ static void print_difference(const char *name, const harpe_sim_stretch *measured
            percent_over(measured->energy_j, predicted->energy_j));
 }
 
-/* Prints the measured step at the highest clocks, changed as the profile says. */
+/* Prints a step with one clock: the measured step at the highest clocks, changed by the differences
+ * that the profile predicts. */
 static void print_one_clock(const harpe_sim_run *run, const harpe_sim_stretch *highest,
                             const one_clock *of) {
     double time_s = highest->time_s * (1 + of->more_time_percent / 100);
@@ -412,8 +412,8 @@ static void print_sides(const harpe_sim_run *run, const harpe_sim_summary *sums)
     print_difference("  against the plan", answered, &plan->slowed);
 }
 
-/* Prints the result: what the plan saves against the highest clocks and against one clock, with the
- * noise of both sides. */
+/* Prints what the plan saves against the highest clocks and against one clock. A saving that is not
+ * larger than its uncertainty is within noise. */
 static void print_savings(const harpe_sim_run *run, const harpe_sim_summary *sums) {
     const harpe_sim_stretch *highest = &sums->kinds[HARPE_SIM_HIGHEST_CLOCKS];
     const harpe_sim_stretch *planned = &sums->kinds[HARPE_SIM_PLANNED];
@@ -453,8 +453,8 @@ static void print_history(const harpe_sim_summary *sums) {
     }
 }
 
-/* Prints the slowest step. In real time, the ranks wake up late on a busy machine, and the time
- * scale multiplies the delay; steps to which this happened are counted. */
+/* Prints the slowest step. In real time, a busy machine wakes ranks late, and the time scale
+ * multiplies the delay. The text then says in how many slow steps this has happened. */
 static void print_slow(const harpe_sim_run *run, const harpe_sim_summary *sums) {
     const harpe_sim_slow *slow = &sums->slow;
     double usual_s = sums->kinds[HARPE_SIM_HIGHEST_CLOCKS].time_s;
@@ -494,8 +494,8 @@ static void print_events(const harpe_sim_run *run) {
                story->restart_step, story->server_gone_s, of_time);
 }
 
-/* Prints what the server says of the whole job, as harpe jobs does. Leaves out its savings: the
- * server has another baseline, which it measured earlier and with fewer steps. */
+/* Prints the server's report of the whole job, as `harpe jobs` does, but without the savings. The
+ * server has another baseline, which it has measured earlier and with fewer steps. */
 static void print_trust(const harpe_sim_run *run) {
     harpe_text text = {0};
     if (!run->story.job) return;
@@ -560,7 +560,7 @@ static json_t *show_stretch(const harpe_sim_run *run, const harpe_sim_summary *s
                      "energy_error_percent", percent_over(of->energy_j, plan->energy_j));
 }
 
-/* Shows `count` steps of the board from the place `first` on. */
+/* Returns an array of `count` steps of the board, beginning with the step at index `first`. */
 static json_t *show_steps(const harpe_sim_run *run, int first, int count) {
     json_t *steps = json_array();
     for (int i = first; i < first + count; i++)
@@ -634,7 +634,7 @@ static json_t *show_report(const harpe_sim_run *run, const harpe_sim_summary *su
     return object;
 }
 
-/* Prints a table, or JSON with --json. */
+/* Prints the report for people, or as JSON with --json. */
 static harpe_status print_report(const harpe_sim_run *run, harpe_error *error) {
     harpe_sim_summary sums;
     harpe_status status = harpe_sim_summary_make(run, &sums, error);
@@ -650,8 +650,7 @@ static harpe_status print_report(const harpe_sim_run *run, harpe_error *error) {
 static int launch(const harpe_sim_options *options, int path_fd) {
     harpe_error error;
     harpe_terminal_progress terminal;
-    (void)harpe_terminal_progress_start(&terminal, true); /* from here on, signals end the run
-                                                           * cleanly */
+    (void)harpe_terminal_progress_start(&terminal, true); /* a signal now ends the run cleanly */
     harpe_sim_staging staging = {.report = print_report, .path_fd = path_fd};
     harpe_status status = harpe_sim_run_job(options, &staging, &error);
     return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("train-sim", &error);
