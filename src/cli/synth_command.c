@@ -69,33 +69,38 @@ static const struct argp_option flags[] = {
     {0},
 };
 
-static error_t parse_job_flag(int key, char *argument, struct argp_state *state) {
-    harpe_variability *job = &((synth_arguments *)state->input)->job;
-    switch (key) {
-    case FLAG_REPLICAS:
-        job->replica_count = harpe_flag_int(state, "--replicas", argument, 1, HARPE_REPLICAS_MAX);
-        return 0;
-    case FLAG_PEERS:
-        job->peer_count =
-            harpe_flag_int(state, "--gpus-per-stage", argument, 1, HARPE_REPLICAS_MAX);
-        return 0;
-    case FLAG_VARIABILITY:
-        job->speed_deviation = harpe_flag_double(state, "--variability", argument, 0, 0.3);
-        return 0;
-    case FLAG_OUTLIERS:
-        job->outlier_share = harpe_flag_double(state, "--outliers", argument, 0, 1);
-        return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
 static bool has_job(const synth_arguments *arguments) {
     return arguments->job.replica_count > 0 || arguments->job.peer_count > 0;
 }
 
-static error_t parse_output_flag(int key, char *argument, struct argp_state *state) {
+static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     synth_arguments *arguments = state->input;
+    harpe_synth_options *options = &arguments->options;
+    harpe_variability *job = &arguments->job;
+    const char *const *models = harpe_synth_gpu_models();
+    const harpe_number_flag numbers[] = {
+        {FLAG_STAGES, &options->stages, NULL, 1, STAGES_MAX},
+        {FLAG_IMBALANCE, NULL, &options->imbalance, 1, 10},
+        {FLAG_NOISE, NULL, &options->noise, 0, 0.2},
+        {FLAG_REPLICAS, &job->replica_count, NULL, 1, HARPE_REPLICAS_MAX},
+        {FLAG_PEERS, &job->peer_count, NULL, 1, HARPE_REPLICAS_MAX},
+        {FLAG_VARIABILITY, NULL, &job->speed_deviation, 0, 0.3},
+        {FLAG_OUTLIERS, NULL, &job->outlier_share, 0, 1},
+        {0},
+    };
+    if (harpe_flag_number(state, flags, numbers, key, argument)) return 0;
     switch (key) {
+    case FLAG_GPU:
+        options->gpu_model = models[harpe_flag_choice(state, "--gpu", argument, models)];
+        return 0;
+    case FLAG_SEED:
+        options->seed = (uint64_t)harpe_flag_int(state, "--seed", argument, 0, INT32_MAX);
+        return 0;
+    case FLAG_FORWARD_TIME:
+        options->forward_time_s =
+            harpe_flag_double_above(state, "--forward-time", argument, 0, 3600);
+        return 0;
+    case FLAG_SPLIT_BACKWARD: options->split_backward = true; return 0;
     case FLAG_OUTPUT: arguments->output_path = argument; return 0;
     case FLAG_FORCE: arguments->force = true; return 0;
     case 'j': arguments->json = true; return 0;
@@ -107,40 +112,11 @@ static error_t parse_output_flag(int key, char *argument, struct argp_state *sta
             harpe_flag_fail(state, "--json needs --output: standard output cannot hold both");
         if (has_job(arguments) && !arguments->output_path)
             harpe_flag_fail(state, "--replicas and --gpus-per-stage need --output FILE");
-        if (!has_job(arguments) &&
-            (arguments->job.speed_deviation >= 0 || arguments->job.outlier_share > 0))
+        if (!has_job(arguments) && (job->speed_deviation >= 0 || job->outlier_share > 0))
             harpe_flag_fail(state, "--variability and --outliers need --replicas or "
                                    "--gpus-per-stage");
         return 0;
-    default: return parse_job_flag(key, argument, state);
-    }
-}
-
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    harpe_synth_options *options = &((synth_arguments *)state->input)->options;
-    const char *const *models = harpe_synth_gpu_models();
-    switch (key) {
-    case FLAG_GPU:
-        options->gpu_model = models[harpe_flag_choice(state, "--gpu", argument, models)];
-        return 0;
-    case FLAG_STAGES:
-        options->stages = harpe_flag_int(state, "--stages", argument, 1, STAGES_MAX);
-        return 0;
-    case FLAG_IMBALANCE:
-        options->imbalance = harpe_flag_double(state, "--imbalance", argument, 1, 10);
-        return 0;
-    case FLAG_NOISE:
-        options->noise = harpe_flag_double(state, "--noise", argument, 0, 0.2);
-        return 0;
-    case FLAG_SEED:
-        options->seed = (uint64_t)harpe_flag_int(state, "--seed", argument, 0, INT32_MAX);
-        return 0;
-    case FLAG_FORWARD_TIME:
-        options->forward_time_s =
-            harpe_flag_double_above(state, "--forward-time", argument, 0, 3600);
-        return 0;
-    case FLAG_SPLIT_BACKWARD: options->split_backward = true; return 0;
-    default: return parse_output_flag(key, argument, state);
+    default: return ARGP_ERR_UNKNOWN;
     }
 }
 

@@ -206,16 +206,44 @@ static void check_complete(const struct argp_state *state) {
     }
 }
 
-static error_t parse_relaxation_flag(int key, char *argument, struct argp_state *state) {
+static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     static const char *const models[] = {"hull", "exponential", NULL};
     harpe_problem_input *input = input_of(state);
+    const harpe_number_flag numbers[] = {
+        {FLAG_MICROBATCHES, &input->microbatches, NULL, 1, HARPE_MICROBATCHES_MAX},
+        {FLAG_STAGES, &input->ranks, NULL, 1, HARPE_RANKS_MAX},
+        {FLAG_GPUS, &input->gpus_per_stage, NULL, 1, GPUS_PER_STAGE_MAX},
+        {FLAG_CHUNKS, &input->chunks, NULL, 1, HARPE_STAGE_MAX + 1},
+        {FLAG_GROUP_SIZE, &input->group_size, NULL, 1, HARPE_MICROBATCHES_MAX},
+        {FLAG_OVERHEAD, NULL, &input->overhead_power_w, 0, OVERHEAD_POWER_MAX_W},
+        {FLAG_TRANSFER, NULL, &input->transfer_time_s, 0, TRANSFER_TIME_MAX_S},
+        {FLAG_UNIT_TIME, NULL, &input->unit_time_s, 1e-6, 3600},
+        {0},
+    };
+    if (harpe_flag_number(state, flags, numbers, key, argument)) return 0;
     switch (key) {
+    case ARGP_KEY_INIT:
+        input->schedule_name = DEFAULT_SCHEDULE;
+        input->unit_time_s = DEFAULT_UNIT_TIME_S;
+        input->noise_factor = DEFAULT_NOISE_FACTOR;
+        return 0;
+    case ARGP_KEY_END: check_complete(state); return 0;
+    case FLAG_PROFILE: input->profile_path = argument; return 0;
+    case FLAG_OVERLAP: input->overlaps_moe_expert_parallel_comm = true; return 0;
+    case FLAG_POWER: parse_blocking_power(state, argument); return 0;
+    case FLAG_WAITS: input->wait_powers_path = argument; return 0;
+    case FLAG_SCHEDULE: parse_schedule(state, argument); return 0;
+    case FLAG_PROLOGUE:
+        free_names(input->prologue);
+        input->prologue = split_names(state, "--prologue", argument);
+        return 0;
+    case FLAG_EPILOGUE:
+        free_names(input->epilogue);
+        input->epilogue = split_names(state, "--epilogue", argument);
+        return 0;
     case FLAG_COST_MODEL:
         input->cost_model =
             (harpe_cost_model)harpe_flag_choice(state, "--cost-model", argument, models);
-        return 0;
-    case FLAG_UNIT_TIME:
-        input->unit_time_s = harpe_flag_double(state, "--unit-time", argument, 1e-6, 3600);
         return 0;
     case FLAG_NOISE_FACTOR:
         input->noise_factor = harpe_flag_double_above(state, "--noise-factor", argument, 0, 1);
@@ -226,58 +254,6 @@ static error_t parse_relaxation_flag(int key, char *argument, struct argp_state 
             << 30;
         return 0;
     default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    harpe_problem_input *input = input_of(state);
-    switch (key) {
-    case ARGP_KEY_INIT:
-        input->schedule_name = DEFAULT_SCHEDULE;
-        input->unit_time_s = DEFAULT_UNIT_TIME_S;
-        input->noise_factor = DEFAULT_NOISE_FACTOR;
-        return 0;
-    case ARGP_KEY_END: check_complete(state); return 0;
-    case FLAG_PROFILE: input->profile_path = argument; return 0;
-    case FLAG_MICROBATCHES:
-        input->microbatches =
-            harpe_flag_int(state, "--num-mbs", argument, 1, HARPE_MICROBATCHES_MAX);
-        return 0;
-    case FLAG_STAGES:
-        input->ranks = harpe_flag_int(state, "--num-stages", argument, 1, HARPE_RANKS_MAX);
-        return 0;
-    case FLAG_GPUS:
-        input->gpus_per_stage =
-            harpe_flag_int(state, "--gpus-per-stage", argument, 1, GPUS_PER_STAGE_MAX);
-        return 0;
-    case FLAG_CHUNKS:
-        input->chunks = harpe_flag_int(state, "--chunks", argument, 1, HARPE_STAGE_MAX + 1);
-        return 0;
-    case FLAG_GROUP_SIZE:
-        input->group_size =
-            harpe_flag_int(state, "--microbatch-group-size", argument, 1, HARPE_MICROBATCHES_MAX);
-        return 0;
-    case FLAG_OVERLAP: input->overlaps_moe_expert_parallel_comm = true; return 0;
-    case FLAG_POWER: parse_blocking_power(state, argument); return 0;
-    case FLAG_WAITS: input->wait_powers_path = argument; return 0;
-    case FLAG_OVERHEAD:
-        input->overhead_power_w =
-            harpe_flag_double(state, "--overhead-power", argument, 0, OVERHEAD_POWER_MAX_W);
-        return 0;
-    case FLAG_TRANSFER:
-        input->transfer_time_s =
-            harpe_flag_double(state, "--transfer-time", argument, 0, TRANSFER_TIME_MAX_S);
-        return 0;
-    case FLAG_SCHEDULE: parse_schedule(state, argument); return 0;
-    case FLAG_PROLOGUE:
-        free_names(input->prologue);
-        input->prologue = split_names(state, "--prologue", argument);
-        return 0;
-    case FLAG_EPILOGUE:
-        free_names(input->epilogue);
-        input->epilogue = split_names(state, "--epilogue", argument);
-        return 0;
-    default: return parse_relaxation_flag(key, argument, state);
     }
 }
 

@@ -58,6 +58,14 @@ static void check_complete(const struct argp_state *state, const harpe_power_lim
 static error_t parse_optimizer_flag(int key, char *argument, struct argp_state *state) {
     harpe_power_limit_flags *flags = state->input;
     harpe_power_limit_options *options = &flags->options;
+    const harpe_number_flag numbers[] = {
+        {FLAG_WAIT, &options->wait_steps, NULL, 0, STEPS_MAX},
+        {FLAG_WARMUP, &options->warmup_steps, NULL, 0, STEPS_MAX},
+        {FLAG_PROFILE, &options->profile_steps, NULL, 1, STEPS_MAX},
+        {FLAG_STEP, &options->step_w, NULL, 1, 1000000},
+        {0},
+    };
+    if (harpe_flag_number(state, optimizer_flags, numbers, key, argument)) return 0;
     switch (key) {
     case ARGP_KEY_INIT: initialise(flags); return 0;
     case FLAG_SELECTOR:
@@ -71,18 +79,6 @@ static error_t parse_optimizer_flag(int key, char *argument, struct argp_state *
     case FLAG_FACTOR:
         flags->parameters.maximum_slowdown = harpe_flag_double(state, "--factor", argument, 1, 1e6);
         flags->has_factor = true;
-        return 0;
-    case FLAG_WAIT:
-        options->wait_steps = harpe_flag_int(state, "--wait-steps", argument, 0, STEPS_MAX);
-        return 0;
-    case FLAG_WARMUP:
-        options->warmup_steps = harpe_flag_int(state, "--warmup-steps", argument, 0, STEPS_MAX);
-        return 0;
-    case FLAG_PROFILE:
-        options->profile_steps = harpe_flag_int(state, "--profile-steps", argument, 1, STEPS_MAX);
-        return 0;
-    case FLAG_STEP:
-        options->step_w = harpe_flag_int(state, "--pl-step", argument, 1, 1000000);
         return 0;
     case ARGP_KEY_SUCCESS: check_complete(state, flags); return 0;
     default: return ARGP_ERR_UNKNOWN;

@@ -155,43 +155,32 @@ static void parse_event(const struct argp_state *state, const char *flag, const 
 
 static error_t parse_job_flag(int key, char *argument, struct argp_state *state) {
     harpe_sim_options *options = state->input;
+    const harpe_number_flag numbers[] = {
+        {FLAG_PP, &options->pp, NULL, 1, HARPE_SIM_RANK_MAX},
+        {FLAG_DP, &options->dp, NULL, 1, HARPE_SIM_RANK_MAX},
+        {FLAG_TP, &options->tp, NULL, 1, HARPE_SIM_RANK_MAX},
+        {FLAG_MICROBATCHES, &options->microbatches, NULL, 1, 10000},
+        {FLAG_CHUNKS, &options->chunks, NULL, 1, 64},
+        {FLAG_GROUP_SIZE, &options->group_size, NULL, 1, 10000},
+        {FLAG_STEPS, &options->steps, NULL, 1, HARPE_SIM_STEP_MAX / 2},
+        {FLAG_IMBALANCE, NULL, &options->imbalance, 1, 10},
+        {FLAG_FORWARD_TIME, NULL, &options->forward_time_s, 0.001, 100},
+        {0},
+    };
+    if (harpe_flag_number(state, flags, numbers, key, argument)) return 0;
     switch (key) {
     case FLAG_PROFILE: options->profile_path = argument; return 0;
     case FLAG_POWER:
         options->blocking_power_w =
             harpe_flag_double_above(state, "--p2p-power", argument, 0, 1000);
         return 0;
-    case FLAG_PP:
-        options->pp = harpe_flag_int(state, "--pp", argument, 1, HARPE_SIM_RANK_MAX);
-        return 0;
-    case FLAG_DP:
-        options->dp = harpe_flag_int(state, "--dp", argument, 1, HARPE_SIM_RANK_MAX);
-        return 0;
-    case FLAG_TP:
-        options->tp = harpe_flag_int(state, "--tp", argument, 1, HARPE_SIM_RANK_MAX);
-        return 0;
-    case FLAG_MICROBATCHES:
-        options->microbatches = harpe_flag_int(state, "--num-mbs", argument, 1, 10000);
-        return 0;
     case FLAG_SCHEDULE: options->schedule_name = argument; return 0;
-    case FLAG_CHUNKS:
-        options->chunks = harpe_flag_int(state, "--chunks", argument, 1, 64);
-        return 0;
-    case FLAG_GROUP_SIZE:
-        options->group_size = harpe_flag_int(state, "--microbatch-group-size", argument, 1, 10000);
-        return 0;
     case FLAG_OVERLAP: options->overlaps_moe_expert_parallel_comm = true; return 0;
     case FLAG_GPU:
         options->gpu_model = harpe_synth_gpu_models()[harpe_flag_choice(state, "--gpu", argument,
                                                                         harpe_synth_gpu_models())];
         return 0;
     case FLAG_PHYSICS: options->physics = argument; return 0;
-    case FLAG_IMBALANCE:
-        options->imbalance = harpe_flag_double(state, "--imbalance", argument, 1, 10);
-        return 0;
-    case FLAG_FORWARD_TIME:
-        options->forward_time_s = harpe_flag_double(state, "--forward-time", argument, 0.001, 100);
-        return 0;
     case FLAG_SEED:
         options->seed = (uint64_t)harpe_flag_int(state, "--seed", argument, 0, INT32_MAX);
         return 0;
@@ -237,9 +226,6 @@ static void choose_time(harpe_sim_options *options) {
 static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     harpe_sim_options *options = state->input;
     switch (key) {
-    case FLAG_STEPS:
-        options->steps = harpe_flag_int(state, "--steps", argument, 1, HARPE_SIM_STEP_MAX / 2);
-        return 0;
     case FLAG_REAL_TIME: options->is_real_time = true; return 0;
     case FLAG_TIME_SCALE:
         options->is_real_time = true;
