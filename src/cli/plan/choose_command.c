@@ -15,7 +15,6 @@
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/plan/plan_internal.h"
-#include "plan/plan_file.h"
 
 #define TIME_MAX_S 1e9
 #define POWER_MAX_W 1e12
@@ -329,13 +328,12 @@ static void print_heading(const given_prices *prices, int width) {
 }
 
 static void print_costs(const given_prices *prices, const harpe_labelled_row *rows, size_t count) {
-    int width = 28, decimals = 0, carbon_decimals = 0;
+    int width = harpe_rows_label_width(rows, count), decimals = 0, carbon_decimals = 0;
+    width = width > 28 ? width : 28;
     for (size_t i = 0; i < count; i++) {
         plan_cost cost = cost_of(prices, &rows[i].row);
-        int length = (int)strlen(rows[i].label);
         int for_total = harpe_row_decimals(cost.total * prices->iterations, 6);
         int for_carbon = harpe_row_decimals(cost.carbon_g / 1e3 * prices->iterations, 6);
-        width = length > width ? length : width;
         decimals = for_total > decimals ? for_total : decimals;
         carbon_decimals = for_carbon > carbon_decimals ? for_carbon : carbon_decimals;
     }
@@ -663,10 +661,7 @@ static harpe_status print_choice_json(const choose_arguments *arguments,
 static harpe_status find_file(const choose_arguments *arguments, const harpe_plan_directory *plans,
                               const chosen_plans *chosen, char **path, harpe_error *error) {
     char name[64];
-    if (plans->is_of_graph)
-        snprintf(name, sizeof name, HARPE_GRAPH_PLAN_FILE_NAME_FORMAT, chosen->row->plan);
-    else
-        snprintf(name, sizeof name, HARPE_PLAN_FILE_NAME_FORMAT, chosen->row->plan);
+    harpe_plan_file_name(name, plans->is_of_graph, chosen->row->plan);
     harpe_status status = harpe_plan_directory_join(arguments->directory, name, path, error);
     if (status == HARPE_OK && access(*path, R_OK) != 0)
         status = harpe_fail(error, HARPE_NOT_FOUND, "%s: the chosen plan's file is missing", *path);

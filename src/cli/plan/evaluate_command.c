@@ -291,11 +291,7 @@ static void add_switching(json_t *row, const harpe_switching *switching,
 static void print_switching(const evaluate_arguments *arguments, const evaluation *e) {
     bool is_free = changes_are_free(arguments);
     const harpe_labelled_row *rows = &e->rows[e->reference_count];
-    int width = 0;
-    for (size_t i = 0; i < e->files.count; i++) {
-        int length = (int)strlen(rows[i].label);
-        width = length > width ? length : width;
-    }
+    int width = harpe_rows_label_width(rows, e->files.count);
     printf("\n%s  %-*s %13s %15s%s%s\n", harpe_bold_start(), width, "", "clock writes",
            "shortest dwell",
            is_free ? "" : "        asking at the start: time, energy  asking ahead: time, energy",

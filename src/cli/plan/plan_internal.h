@@ -26,6 +26,8 @@ typedef struct harpe_labelled_row {
     harpe_frontier_row row;
 } harpe_labelled_row;
 
+/* Returns the width of a column with the rows' labels. */
+int harpe_rows_label_width(const harpe_labelled_row *rows, size_t count);
 /* Prints a table with a heading on stdout. If there is overhead energy, the table has a column for
  * the energy of the GPUs alone. If one_clock_energy_j is known, it has a column for the savings
  * against it. */
@@ -201,8 +203,6 @@ const harpe_plan *harpe_plan_result_plan(const harpe_plan_result *result,
 #define HARPE_REPORT_NAME "report.html"
 /* The value of "program" in plan.json: {"program": "harpe", ...}. */
 #define HARPE_PLAN_JSON_PROGRAM "harpe"
-/* Names of the files of plan `number` of a graph, for snprintf. */
-#define HARPE_GRAPH_PLAN_FILE_NAME_FORMAT "plan_%05d.json"
 
 typedef struct harpe_plan_directory {
     harpe_frontier_row *rows; /* rows of frontier.csv, at least one */
@@ -248,6 +248,8 @@ void harpe_plan_summary_print(const harpe_problem_input *input, const harpe_plan
 json_t *harpe_plan_result_json(const harpe_problem_input *input, const harpe_plan_result *result,
                                json_t *arguments);
 
+/* Writes the name of a plan's file in its directory. */
+void harpe_plan_file_name(char name[64], bool is_of_graph, int number);
 /* Returns the name of a file without its directories. */
 const char *harpe_plan_name_of(const char *path);
 /* Writes a text into a directory, and clears the text. Fails if `status` is a failure, if there was

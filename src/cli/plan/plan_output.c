@@ -44,7 +44,7 @@ static double one_clock_savings(const harpe_frontier_row *row) {
     return 100 * (1 - row->energy_j / row->one_clock_energy_j);
 }
 
-static int label_width(const harpe_labelled_row *rows, size_t count) {
+int harpe_rows_label_width(const harpe_labelled_row *rows, size_t count) {
     int width = 0;
     for (size_t i = 0; i < count; i++) {
         int length = (int)strlen(rows[i].label);
@@ -54,7 +54,7 @@ static int label_width(const harpe_labelled_row *rows, size_t count) {
 }
 
 void harpe_rows_print(const harpe_labelled_row *rows, size_t count) {
-    int width = label_width(rows, count);
+    int width = harpe_rows_label_width(rows, count);
     int time_decimals = 0;
     int energy_decimals = 0;
     bool has_overhead = false, has_one_clock = false;
@@ -85,7 +85,7 @@ void harpe_rows_print(const harpe_labelled_row *rows, size_t count) {
 }
 
 void harpe_rows_print_power(const harpe_labelled_row *rows, size_t count) {
-    int width = label_width(rows, count);
+    int width = harpe_rows_label_width(rows, count);
     printf("%s  %-*s %13s %13s %13s%s\n", harpe_bold_start(), width, "", "peak power", "swing",
            "frequency", harpe_bold_end());
     for (size_t i = 0; i < count; i++) {
@@ -419,6 +419,10 @@ const char *harpe_plan_name_of(const char *path) {
     return slash ? slash + 1 : path;
 }
 
+void harpe_plan_file_name(char name[64], bool is_of_graph, int number) {
+    snprintf(name, 64, is_of_graph ? "plan_%05d.json" : HARPE_PLAN_FILE_NAME_FORMAT, number);
+}
+
 harpe_status harpe_plan_write_text(harpe_directory *directory, const char *name, harpe_text *text,
                                    harpe_status status, harpe_error *error) {
     if (status == HARPE_OK) status = harpe_command_check_signal(error);
@@ -501,45 +505,27 @@ static double total_cost_j(const harpe_frontier_row *row, double blocking_power_
            blocking_power_w * row->time_s;
 }
 
-static harpe_status write_graph_plan(harpe_directory *directory, const harpe_problem_input *input,
-                                     const harpe_plan *plan, int number, harpe_error *error) {
-    harpe_text text = {0};
-    harpe_status status = format_graph_plan(&text, input->graph, input->problem, plan, error);
-    char name[64];
-    snprintf(name, sizeof name, HARPE_GRAPH_PLAN_FILE_NAME_FORMAT, number);
-    return harpe_plan_write_text(directory, name, &text, status, error);
-}
-
-static harpe_status write_graph_plans(harpe_directory *directory, const harpe_problem_input *input,
-                                      const harpe_plan_result *result, harpe_error *error) {
-    harpe_status status = HARPE_OK;
-    for (size_t i = 0; i < result->row_count && status == HARPE_OK; i++) {
-        status = write_graph_plan(directory, input, harpe_plan_set_at(result->plans, i),
-                                  result->rows[i].plan, error);
-    }
-    return status;
-}
-
 harpe_status harpe_plan_output_plans(harpe_directory *directory, const harpe_problem_input *input,
                                      const harpe_plan_result *result, harpe_error *error) {
     harpe_text table = {0};
     harpe_frontier_csv_format(&table, result->rows, result->row_count);
     harpe_status status =
         harpe_plan_write_text(directory, HARPE_FRONTIER_FILE_NAME, &table, HARPE_OK, error);
-    if (status == HARPE_OK && input->graph)
-        return write_graph_plans(directory, input, result, error);
     double power_w = input->problem->total_blocking_power_w;
     for (size_t i = 0; i < result->row_count && status == HARPE_OK; i++) {
         const harpe_frontier_row *row = &result->rows[i];
+        const harpe_plan *plan = harpe_plan_set_at(result->plans, i);
         double change_j = 0;
         if (i + 1 < result->row_count)
             change_j = total_cost_j(row, power_w) - total_cost_j(row + 1, power_w);
         harpe_text text = {0};
-        harpe_plan_file_format(&text, input->problem, harpe_plan_set_at(result->plans, i),
-                               row->plan, change_j);
+        if (input->graph)
+            status = format_graph_plan(&text, input->graph, input->problem, plan, error);
+        else
+            harpe_plan_file_format(&text, input->problem, plan, row->plan, change_j);
         char name[64];
-        snprintf(name, sizeof name, HARPE_PLAN_FILE_NAME_FORMAT, row->plan);
-        status = harpe_plan_write_text(directory, name, &text, HARPE_OK, error);
+        harpe_plan_file_name(name, input->graph, row->plan);
+        status = harpe_plan_write_text(directory, name, &text, status, error);
     }
     return status;
 }
