@@ -76,10 +76,32 @@ static const struct argp_option flags[] = {
     {0},
 };
 
-static error_t parse_output_flag(int key, char *argument, struct argp_state *state) {
+static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     static const char *const actions[] = {"import", NULL};
+    static const char *const formats[] = {"kineto", "chakra", NULL};
     graph_arguments *arguments = state->input;
+    harpe_trace_graph_options *options = &arguments->options;
+    const char *const *models = harpe_synth_gpu_models();
+    const harpe_number_flag numbers[] = {
+        {FLAG_COMPUTE_SHARE, NULL, &options->compute_share, 0, 1},
+        {FLAG_MIN_ACTIVITY, NULL, &options->min_activity_s, 0, 3600},
+        {FLAG_BLOCKING_POWER, NULL, &options->blocking_power_w, 0, 1e9},
+        {0},
+    };
+    if (harpe_flag_number(state, flags, numbers, key, argument)) return 0;
     switch (key) {
+    case FLAG_FORMAT:
+        arguments->request.format = harpe_flag_choice(state, "--format", argument, formats) == 0
+                                        ? HARPE_TRACE_KINETO
+                                        : HARPE_TRACE_CHAKRA;
+        return 0;
+    case FLAG_STEP:
+        arguments->request.step = harpe_flag_int(state, "--step", argument, 0, INT32_MAX);
+        return 0;
+    case FLAG_COMMUNICATION: arguments->patterns[arguments->pattern_count++] = argument; return 0;
+    case 'g':
+        options->gpu_model = models[harpe_flag_choice(state, "--gpu", argument, models)];
+        return 0;
     case 'o': arguments->output_path = argument; return 0;
     case 'f': arguments->force = true; return 0;
     case 'j': arguments->json = true; return 0;
@@ -101,37 +123,6 @@ static error_t parse_output_flag(int key, char *argument, struct argp_state *sta
             harpe_flag_fail(state, "import needs --output, the name of the graph to write");
         return 0;
     default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    static const char *const formats[] = {"kineto", "chakra", NULL};
-    graph_arguments *arguments = state->input;
-    harpe_trace_graph_options *options = &arguments->options;
-    const char *const *models = harpe_synth_gpu_models();
-    switch (key) {
-    case FLAG_FORMAT:
-        arguments->request.format = harpe_flag_choice(state, "--format", argument, formats) == 0
-                                        ? HARPE_TRACE_KINETO
-                                        : HARPE_TRACE_CHAKRA;
-        return 0;
-    case FLAG_STEP:
-        arguments->request.step = harpe_flag_int(state, "--step", argument, 0, INT32_MAX);
-        return 0;
-    case FLAG_COMMUNICATION: arguments->patterns[arguments->pattern_count++] = argument; return 0;
-    case 'g':
-        options->gpu_model = models[harpe_flag_choice(state, "--gpu", argument, models)];
-        return 0;
-    case FLAG_COMPUTE_SHARE:
-        options->compute_share = harpe_flag_double(state, "--compute-share", argument, 0, 1);
-        return 0;
-    case FLAG_MIN_ACTIVITY:
-        options->min_activity_s = harpe_flag_double(state, "--min-activity", argument, 0, 3600);
-        return 0;
-    case FLAG_BLOCKING_POWER:
-        options->blocking_power_w = harpe_flag_double(state, "--blocking-power", argument, 0, 1e9);
-        return 0;
-    default: return parse_output_flag(key, argument, state);
     }
 }
 

@@ -214,10 +214,10 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     switch (key) {
     case ARGP_KEY_INIT: state->child_inputs[0] = &arguments->flags; return 0;
     case FLAG_EPOCH_STEPS:
-        arguments->epoch_steps = harpe_flag_int(state, "--epoch-steps", argument, 0, 1000000000);
+        arguments->epoch_steps = harpe_flag_int(state, "--epoch-steps", argument, 0, STEPS_MAX);
         return 0;
     case FLAG_EPOCHS:
-        arguments->epochs = harpe_flag_int(state, "--epochs", argument, 1, 1000000000);
+        arguments->epochs = harpe_flag_int(state, "--epochs", argument, 1, STEPS_MAX);
         return 0;
     case 'j': arguments->json = true; return 0;
     case ARGP_KEY_ARG:
