@@ -235,11 +235,7 @@ json_t *harpe_command_json_text(const char *text) {
     return value;
 }
 
-static bool stdout_has_colours(void) {
-    const char *no_color = getenv("NO_COLOR");
-    const char *term = getenv("TERM");
-    return isatty(STDOUT_FILENO) && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0;
-}
+/* ---- Commands of the user -------------------------------------------------------------------- */
 
 int harpe_command_spawn(char *const *command, const posix_spawn_file_actions_t *actions,
                         const sigset_t *mask, pid_t *child) {
@@ -298,6 +294,14 @@ void harpe_command_leave_signals(void) {
     static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         signal(numbers[i], SIG_DFL);
+}
+
+/* ---- The terminal ---------------------------------------------------------------------------- */
+
+static bool stdout_has_colours(void) {
+    const char *no_color = getenv("NO_COLOR");
+    const char *term = getenv("TERM");
+    return isatty(STDOUT_FILENO) && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0;
 }
 
 int harpe_command_columns(void) {

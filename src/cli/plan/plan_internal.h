@@ -240,6 +240,18 @@ json_t *harpe_plan_notes(const harpe_problem_input *input, const char *more);
 void harpe_plan_notes_print(const char *command, const harpe_problem_input *input,
                             const char *more);
 
+/* Writes the limits on power ("peak 2300 W, swing 5 % of the mean"). Returns false if there are
+ * none. */
+bool harpe_plan_limits_words(const harpe_plan_request *request, char *into, size_t size);
+
+/* Return an object with the limits on power, which is empty if there are none. The second function
+ * adds to the limits that all plans keep them. */
+json_t *harpe_plan_limits_json(const harpe_plan_request *request);
+json_t *harpe_plan_kept_limits_json(const harpe_plan_request *request);
+
+/* Prints that all plans keep the limits on power, if there are any. */
+void harpe_plan_limits_print(const harpe_plan_request *request);
+
 /* Prints the result on stdout: a few lines for people. `directory` may be NULL: nothing was
  * written. */
 void harpe_plan_summary_print(const harpe_problem_input *input, const harpe_plan_result *result,
@@ -336,17 +348,5 @@ harpe_status harpe_replica_output_write(const harpe_replica_command *command,
 harpe_status harpe_replica_output_print(const harpe_replica_command *command,
                                         const harpe_replica_result *result, json_t *arguments,
                                         harpe_error *error);
-
-/* Writes the limits on power ("peak 2300 W, swing 5 % of the mean"). Returns false if there are
- * none. */
-bool harpe_plan_limits_words(const harpe_plan_request *request, char *into, size_t size);
-
-/* Return the limits on power, without or with a member that says that all plans keep them; an empty
- * object: there are none. */
-json_t *harpe_plan_limits_json(const harpe_plan_request *request);
-json_t *harpe_plan_kept_limits_json(const harpe_plan_request *request);
-
-/* Prints that all plans keep the limits on power, if there are any. */
-void harpe_plan_limits_print(const harpe_plan_request *request);
 
 #endif
