@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The energy source of real monitors, which is a thin layer over harpe_gpus or, without GPUs, the
- * monotonic clock, and the judgement of a counter's values. Several threads may read one counter at
- * once, so a value is compared with what was known before its own reading began. */
+/* This file has two parts. The first part makes the energy source of real GPUs, whose functions
+ * call harpe_gpus. A source without GPUs has only the time of the monotonic clock. The second part
+ * reads a counter and decides whether each value is possible. Several threads may read the same
+ * counter at the same time, so a value is compared with what was known before its own reading
+ * began. */
 #include "monitor/counter.h"
 
 #include <inttypes.h>
@@ -21,7 +23,8 @@ static harpe_status gpus_energy_mj(void *user, int gpu, uint64_t *energy_mj, har
     return harpe_gpu_total_energy(user, gpu, energy_mj, error);
 }
 
-/* Reads the power of the parts that the energy counter covers, because it replaces the counter. */
+/* Integrated power takes the place of a missing energy counter, so this function reads the power of
+ * the same parts (GPU or module) that the counter would cover. */
 static harpe_status gpus_power_mw(void *user, int gpu, uint32_t *power_mw, harpe_error *error) {
     if (harpe_gpu_energy_scope(user, gpu) == HARPE_ENERGY_OF_MODULE)
         return harpe_gpu_module_power(user, gpu, power_mw, error);
@@ -57,14 +60,16 @@ double harpe_energy_source_highest_w(const harpe_energy_source *source, int gpu)
 
 /* ---- Counters -------------------------------------------------------------------------------- */
 
-enum { TRIES = 3 }; /* a single wrong answer of a driver is asked for again */
+enum { TRIES = 3 }; /* a driver may give a wrong value once, so an impossible value is read again */
 
-#define ANCHOR_NS INT64_C(10000000000)
+#define ANCHOR_NS INT64_C(10000000000) /* the age at which a new anchor replaces the old one */
 
 typedef struct harpe_counter_past past;
 
 static double joules(uint64_t from_mj, uint64_t to_mj) { return (double)(to_mj - from_mj) * 1e-3; }
 
+/* Returns true if the counter can have reached the value by `now_ns`. The mean power since the
+ * latest value and the mean power since the anchor must both be possible. */
 static bool is_possible(const past *known, uint64_t value_mj, int64_t now_ns, double highest_w) {
     if (!known->is_known) return true;
     return value_mj >= known->latest_mj &&
@@ -82,6 +87,7 @@ static past begun_with(uint64_t value_mj, int64_t now_ns) {
                   .anchor_ns = now_ns};
 }
 
+/* Takes over a possible value. A value that is not above the latest one changes nothing. */
 static void move(past *now, uint64_t value_mj, int64_t now_ns) {
     if (value_mj <= now->latest_mj) return;
     if (now_ns - now->anchor_ns > ANCHOR_NS) {
@@ -92,6 +98,7 @@ static void move(past *now, uint64_t value_mj, int64_t now_ns) {
     now->moved_ns = now_ns;
 }
 
+/* Counts a break. From now on, the energy between the latest value and this value is left out. */
 static void break_off(past *now, uint64_t value_mj, int64_t now_ns) {
     past after = begun_with(value_mj, now_ns);
     after.left_out_mj = now->left_out_mj + now->latest_mj - value_mj;
@@ -101,9 +108,10 @@ static void break_off(past *now, uint64_t value_mj, int64_t now_ns) {
     *now = after;
 }
 
-/* Records a value. If another thread has counted a break since this reading began, an impossible
- * value is from after the same break, and it is not counted again. A possible value may be from
- * before or after that break, and belongs to what was known when its reading began. */
+/* Records a value. `before` is what was known when the reading of the value began, and `can_be`
+ * says whether the value is possible after it. If another thread has counted a break since then, an
+ * impossible value was read after the same break, so no second break is counted. A possible value
+ * may have been read before or after that break. It is returned with the breaks of `before`. */
 static harpe_counter_reading note(past *now, const past *before, uint64_t value_mj, int64_t now_ns,
                                   bool can_be) {
     bool is_unchanged = now->breaks == before->breaks;
