@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The power limit optimizer: tries one limit after another while a job trains, then holds the best.
- * The training loop's callbacks drive the state machine, which acts on a device. Selectors choose
- * the limit. docs/power-limit.md contains the rules as a table. construction.c makes optimizers.
+/* The power limit optimizer tries one limit after another while a job trains, and then holds the
+ * best. The training loop's callbacks drive the state machine, which acts on a device. A selector
+ * chooses the limit. docs/power-limit.md contains the rules as a table. construction.c makes
+ * optimizers.
  *
- * After a failure of the device, logs one line, restores everything, and no longer uses the device.
- * All ranks of a job meet: they make all-reduces in the same order, even after a failure, so that
- * all ranks make the same decision and no rank waits forever. A job of one process has no meetings.
+ * After a failure of the device, the optimizer logs one line, restores everything, and no longer
+ * uses the device. The ranks of a job meet: they make the same all-reduces in the same order, even
+ * after a failure. So all ranks make the same decisions, and no rank waits forever. A job of one
+ * process has no meetings.
  *
- * In a fleet, a job of one process looks at every step whether the server asks for another plan. In
- * a job of several ranks, all ranks meet every few seconds of training, in the same step: the rank
- * that talks to the server tells the plan, and the others tell their powers and faults. */
+ * In a fleet, the server may ask for another plan. A job of one process checks this at every step.
+ * The ranks of a larger job meet every few seconds of training, in the same step. In this meeting,
+ * one rank passes on the plan that the server asks for, and each rank adds its power and says
+ * whether it has failed. */
 #include "powerlimit/optimizer_internal.h"
 
 #include <math.h>
@@ -55,8 +58,8 @@ harpe_status harpe_optimizer_leave(harpe_power_limit_optimizer *optimizer, harpe
     return device->restore ? device->restore(device->user, error) : HARPE_OK;
 }
 
-/* Leaves the device. Often the same fault also makes restoring the limits fail, so both failures
- * are logged in one line. */
+/* Leaves the device. The same fault often makes the restoration of the limits fail too, so one line
+ * of the log reports both. */
 static void leave_and_tell(harpe_power_limit_optimizer *optimizer, const char *reason) {
     harpe_error not_restored;
     if (harpe_optimizer_leave(optimizer, &not_restored) == HARPE_OK) {
@@ -75,16 +78,16 @@ static void leave_and_tell(harpe_power_limit_optimizer *optimizer, const char *r
     harpe_power_member_give_up(optimizer->member);
 }
 
-/* Stops the optimizer on all ranks at once (or in the only process), logs the reason, and
- * restores. */
+/* Stops the optimizer, logs the reason, and restores the limits. All ranks of a job call this
+ * function in the same step. */
 static void give_up(harpe_power_limit_optimizer *optimizer, const char *reason) {
     if (!optimizer->failed_here) leave_and_tell(optimizer, reason);
     optimizer->failed_here = false; /* no other rank needs to know */
     optimizer->phase = HARPE_POWER_LIMIT_FAILED;
 }
 
-/* Records that this process's device has failed. In a job of several ranks, this rank still counts
- * steps until the next meeting. */
+/* Stops using this process's device after a failure. In a job of several ranks, this rank still
+ * counts steps until the next meeting, in which it reports the failure. */
 static void fail_here(harpe_power_limit_optimizer *optimizer, const char *reason) {
     leave_and_tell(optimizer, reason);
     if (optimizer->options.all_reduce)
@@ -95,8 +98,9 @@ static void fail_here(harpe_power_limit_optimizer *optimizer, const char *reason
 
 /* ---- Limits and windows ---------------------------------------------------------------------- */
 
-/* After the optimizer has left its device, these functions do nothing. If one of them fails, it
- * leaves the device. */
+/* The functions of this section do nothing after the optimizer has left its device. If the device
+ * fails in one of them, the optimizer leaves it. */
+
 static void set_limit(harpe_power_limit_optimizer *optimizer, int limit_w) {
     const harpe_power_limit_device *device = optimizer->device;
     if (harpe_optimizer_has_left(optimizer) || limit_w == optimizer->current_w) return;
@@ -113,9 +117,8 @@ bool harpe_optimizer_is_in_force(int in_force_w, int limit_w) {
            harpe_is_power_limit((uint32_t)in_force_w * 1000, (uint32_t)limit_w * 1000);
 }
 
-/* Returns the limit in force, in W. Usually this is the limit that was set. A driver may round it.
- * If the limit in force is lower, or if another program has raised it, the optimizer leaves the
- * device. */
+/* Returns the limit in force, in W. It is the limit that was set, except for the driver's rounding.
+ * If it is lower, or if another program has raised it, the optimizer leaves the device. */
 static int check_limit(harpe_power_limit_optimizer *optimizer) {
     const harpe_power_limit_device *device = optimizer->device;
     int limit_w = optimizer->current_w;
@@ -136,7 +139,8 @@ static int check_limit(harpe_power_limit_optimizer *optimizer) {
     return in_force_w;
 }
 
-/* In the phase DONE: fails if another program has raised the limit. Looks every few seconds. */
+/* Checks every few seconds of the phase DONE that no other program has raised the limit. If one
+ * has, the optimizer leaves the device. */
 static void watch_limit(harpe_power_limit_optimizer *optimizer) {
     const harpe_power_limit_device *device = optimizer->device;
     int in_force_w = 0;
@@ -174,8 +178,8 @@ static void check_window(harpe_power_limit_optimizer *optimizer) {
     if (device->check_window(device->user, &error) != HARPE_OK) fail_here(optimizer, error.message);
 }
 
-/* Ends the window, and writes the limit in force and the measured values. `one` NULL: cancels it.
- * An impossible value is a failure and never a measurement. */
+/* Ends the window, and writes the limit in force and the measured values to `one`. If `one` is
+ * NULL, cancels the window. A value that cannot be true is a failure. */
 static void end_window(harpe_power_limit_optimizer *optimizer, harpe_power_limit_measurement *one) {
     const harpe_power_limit_device *device = optimizer->device;
     if (one) one->power_limit_w = check_limit(optimizer);
@@ -204,13 +208,6 @@ static void end_window(harpe_power_limit_optimizer *optimizer, harpe_power_limit
     one->time_s = time_s;
 }
 
-/* What the ranks tell each other in a meeting about the fleet; then the sums. */
-typedef struct fleet_meeting {
-    double plan;       /* the plan to run; 0 on ranks that do not talk to the server */
-    double power_w;    /* mean power since the last meeting */
-    double unmeasured; /* 1: this rank's power is not known */
-} fleet_meeting;
-
 /* ---- Meetings of all ranks ------------------------------------------------------------------- */
 
 static harpe_status reduce(const harpe_power_limit_options *options, double *values, size_t count,
@@ -219,8 +216,8 @@ static harpe_status reduce(const harpe_power_limit_options *options, double *val
     return options->all_reduce(options->all_reduce_user, values, count, maximum, error);
 }
 
-/* Sets *agree to true if all ranks have the same value, otherwise to false. Exact for whole numbers
- * below 2^53. */
+/* Sets `*agree` to true if all ranks have the same value, otherwise to false. The comparison is
+ * exact for whole numbers below 2^53. */
 static harpe_status all_agree(const harpe_power_limit_options *options, double value, bool *agree,
                               harpe_error *error) {
     double ends[2] = {value, -value};
@@ -261,8 +258,9 @@ static bool share_measurement(harpe_power_limit_optimizer *optimizer,
     return true;
 }
 
-/* Replaces values by their sums over all ranks. The last value tells whether this rank has failed
- * since the last meeting. Returns false if the optimizer has given up. */
+/* Replaces the values by their sums over all ranks. The last value is 1 if this rank has failed
+ * since the last meeting, otherwise 0. If a rank has failed, all ranks give up. Returns false if
+ * the optimizer has given up. */
 static bool share_sums(harpe_power_limit_optimizer *optimizer, double *sums, size_t count) {
     harpe_error error;
     bool is_shared = reduce(&optimizer->options, sums, count, false, &error) == HARPE_OK;
@@ -276,6 +274,14 @@ static void share_failures(harpe_power_limit_optimizer *optimizer) {
     (void)share_sums(optimizer, &failures, 1);
 }
 
+/* The values of one rank in a meeting about the fleet, and afterwards their sums over all ranks. */
+typedef struct fleet_meeting {
+    double plan;       /* the plan to run; 0 on ranks that do not talk to the server */
+    double power_w;    /* mean power since the last meeting */
+    double unmeasured; /* 1: the rank's power is not known */
+} fleet_meeting;
+
+/* Replaces the values of the meeting by their sums. Returns false if the optimizer has given up. */
 static bool share_fleet(harpe_power_limit_optimizer *optimizer, fleet_meeting *meeting) {
     double sums[4] = {meeting->plan, meeting->power_w, meeting->unmeasured, optimizer->failed_here};
     if (!share_sums(optimizer, sums, 4)) return false;
@@ -283,8 +289,7 @@ static bool share_fleet(harpe_power_limit_optimizer *optimizer, fleet_meeting *m
     return true;
 }
 
-/* Returns the limit that the selector chooses, or the highest measured limit if the selector
- * chooses none. */
+/* Asks this rank's selector for a limit. If it chooses none, returns the highest measured limit. */
 static int choose(const harpe_power_limit_optimizer *optimizer) {
     const harpe_power_limit_selector *selector = &optimizer->options.selector;
     int choice =
@@ -317,7 +322,9 @@ harpe_status harpe_ranks_choose(const harpe_power_limit_optimizer *optimizer, in
 
 /* ---- The start ------------------------------------------------------------------------------- */
 
-/* Hashes the bytes of a number with FNV-1a, cut to the 53 bits that a double holds exactly. */
+/* The all-reduce compares hashes as doubles. A hash is FNV-1a over the bytes of numbers, and
+ * as_double cuts it to the 53 bits that a double holds exactly. */
+
 static uint64_t hash_number(uint64_t hash, uint64_t number) {
     for (int shift = 0; shift < 64; shift += 8)
         hash = (hash ^ (number >> shift & 0xff)) * UINT64_C(0x100000001b3);
@@ -358,16 +365,17 @@ static double profile_hash(const harpe_power_limit_optimizer *optimizer) {
     return as_double(hash);
 }
 
-/* Elects the rank that talks to the server. `candidates` ranks have a fleet in their options. Each
- * of them draws a random number, and the rank with the highest number is elected. So ranks need no
- * numbers, and the user may give the fleet to one rank, to some or to all. */
+/* Elects the rank that talks to the server. `candidates` is the number of ranks with a fleet in
+ * their options. Each of them draws a random number, and the rank with the highest number is
+ * elected. So the optimizer need not know the number of its rank, and the user may give the fleet
+ * to one rank, to some ranks or to all. */
 static harpe_status elect_for_fleet(harpe_power_limit_optimizer *optimizer, double candidates,
                                     harpe_error *error) {
     uint64_t random = 0;
     optimizer->is_in_fleet = candidates > 0;
     optimizer->talks_to_fleet = candidates == 1 && optimizer->terms;
     if (!(candidates > 1)) return HARPE_OK;
-    /* Ignores the result, because the kernel always has this many random bytes. */
+    /* The result is ignored, because the kernel always has this many random bytes. */
     (void)harpe_random(&random, sizeof random);
     double own = optimizer->terms ? 1 + as_double(random) : 0;
     double highest = own;
@@ -424,12 +432,11 @@ harpe_status harpe_ranks_share_first_set(const harpe_power_limit_optimizer *opti
     return HARPE_OK;
 }
 
-/* Time of training from one meeting of the ranks to the next. */
-#define MEETING_S 5.0
+/* ---- The fleet ------------------------------------------------------------------------------- */
+
+#define MEETING_S 5.0 /* time of training between two meetings of the ranks */
 
 enum { MEETING_STEPS_MAX = 1000000 };
-
-/* ---- The beginning --------------------------------------------------------------------------- */
 
 void harpe_follow_join(harpe_power_limit_optimizer *optimizer,
                        const harpe_power_member_times *times) {
@@ -467,16 +474,14 @@ void harpe_follow_begin(harpe_power_limit_optimizer *optimizer) {
         harpe_power_member_take_plans(optimizer->member, optimizer->plans);
         return;
     }
-    /* All ranks have the same measurements, so no rank meets. */
+    /* This happens on all ranks, because all have the same measurements. So none of them meets. */
     optimizer->is_in_fleet = false;
     harpe_log_line(&optimizer->options.log, HARPE_LOG_WARNING,
                    "the fleet cannot steer this job, training continues: %s", error.message);
 }
 
-/* ---- Following ------------------------------------------------------------------------------- */
-
-/* Returns the plan to run: what the server asks for, but never a plan with a higher limit than the
- * selector has chosen. */
+/* Returns the plan to run. It is the plan that the server asks for, unless the limit of that plan
+ * is higher than the limit that the selector has chosen. */
 static size_t wanted_plan(const harpe_power_limit_optimizer *optimizer) {
     int64_t told = harpe_power_member_told(optimizer->member);
     size_t chosen = optimizer->plans->chosen;
@@ -491,7 +496,7 @@ static void run_plan(harpe_power_limit_optimizer *optimizer, size_t plan) {
     harpe_power_member_end_change(optimizer->member, optimizer->plan);
 }
 
-/* Returns the mean power of this rank's GPUs since the last call; 0: not known. */
+/* Returns the mean power of this rank's GPUs since the last call, in W; 0: not known. */
 static double mean_power_w(const harpe_power_limit_optimizer *optimizer) {
     const harpe_power_limit_device *device = optimizer->device;
     double power_w = 0;
@@ -514,11 +519,11 @@ static void meet(harpe_power_limit_optimizer *optimizer) {
     if (meeting.unmeasured == 0) harpe_power_member_note_power(optimizer->member, meeting.power_w);
     size_t before = optimizer->plan;
     run_plan(optimizer, (size_t)meeting.plan);
-    /* The next power is that of the new plan alone. */
+    /* After a change, the next mean power must not include the time of the old plan. */
     if (optimizer->plan != before) (void)mean_power_w(optimizer);
 }
 
-/* Called at the beginning of each step in the state Done. */
+/* Called at the beginning of each step in the phase DONE. */
 static void follow_step(harpe_power_limit_optimizer *optimizer) {
     if (!optimizer->is_in_fleet) return;
     if (!optimizer->options.all_reduce) {
@@ -582,7 +587,7 @@ static void end_profiling(harpe_power_limit_optimizer *optimizer) {
     harpe_power_limit_measurement one = {.power_limit_w = optimizer->limits_w[optimizer->trial]};
     end_window(optimizer, &one);
     if (optimizer->phase == HARPE_POWER_LIMIT_FAILED || !share_measurement(optimizer, &one)) return;
-    /* A driver that rounds limits may have made two of them equal. Such limits are one. */
+    /* A driver that rounds limits may make two limits equal. They then count as one limit. */
     size_t count = optimizer->measurement_count;
     if (count == 0 || optimizer->measurements[count - 1].power_limit_w != one.power_limit_w)
         optimizer->measurements[optimizer->measurement_count++] = one;
@@ -634,7 +639,7 @@ harpe_power_limit_state harpe_power_limit_get_state(const harpe_power_limit_opti
         return (harpe_power_limit_state){.phase = HARPE_POWER_LIMIT_FAILED};
     if (optimizer->phase == HARPE_POWER_LIMIT_DONE)
         return (harpe_power_limit_state){HARPE_POWER_LIMIT_DONE, optimizer->optimum_w, 0};
-    /* After the last measurement, while the best limit is chosen, there is no next limit. */
+    /* After the last measurement there is no next limit, until the best limit is chosen. */
     size_t trial =
         optimizer->trial < optimizer->limit_count ? optimizer->trial : optimizer->limit_count - 1;
     return (harpe_power_limit_state){optimizer->phase, optimizer->limits_w[trial],
