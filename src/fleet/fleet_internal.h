@@ -97,11 +97,6 @@ harpe_status harpe_fleet_hull_make(harpe_fleet_member *job, const harpe_fleet_pr
                                    double overhead, harpe_error *error);
 void harpe_fleet_hull_clear(harpe_fleet_hull *hull);
 
-/* Returns how many segments between the vertices `low` and `high` gain more than `gain`. The result
- * is a vertex. `hint` is a vertex that may be the result. */
-size_t harpe_fleet_hull_above(const harpe_fleet_hull *hull, double gain, size_t low, size_t high,
-                              size_t hint);
-
 /* ---- rounding.c ------------------------------------------------------------------------------ */
 
 /* Chooses an option of each job, and sets `power_uw` of each group. All groups have prices.

@@ -17,7 +17,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/array.h"
 #include "base/error.h"
@@ -124,8 +123,10 @@ void harpe_fleet_hull_clear(harpe_fleet_hull *hull) {
     *hull = (harpe_fleet_hull){0};
 }
 
-size_t harpe_fleet_hull_above(const harpe_fleet_hull *hull, double gain, size_t low, size_t high,
-                              size_t hint) {
+/* Returns how many segments between the vertices `low` and `high` gain more than `gain`. The result
+ * is a vertex. `hint` is a vertex that may be the result. */
+static size_t vertex_above(const harpe_fleet_hull *hull, double gain, size_t low, size_t high,
+                           size_t hint) {
     if (hint >= low && hint <= high && (hint == low || hull->gain[hint - 1] > gain) &&
         (hint == high || hull->gain[hint] <= gain))
         return hint;
@@ -182,8 +183,7 @@ static bool add_jobs(search *s, const harpe_fleet_group *group, double floor) {
     for (size_t k = 0; k < group->job_count; k++) {
         harpe_fleet_member *job = &s->fleet->jobs[group->jobs[k]];
         size_t last = job->hull.vertex_count - 1;
-        size_t high =
-            floor > 0 ? harpe_fleet_hull_above(&job->hull, floor, 0, last, job->vertex) : last;
+        size_t high = floor > 0 ? vertex_above(&job->hull, floor, 0, last, job->vertex) : last;
         if (!add_item(s, (item){.job = job, .high = high})) return false;
     }
     return true;
@@ -241,8 +241,7 @@ static void ask(search *s, double price, int64_t *above_uw, int64_t *at_least_uw
     for (size_t k = 0; k < s->count; k++) {
         item *i = &s->items[k];
         if (i->job) {
-            i->above =
-                harpe_fleet_hull_above(&i->job->hull, price, i->low, i->high, i->job->vertex);
+            i->above = vertex_above(&i->job->hull, price, i->low, i->high, i->job->vertex);
             i->job->vertex = i->above;
         } else {
             i->above = i->gain > price ? 1 : 0;
@@ -336,8 +335,8 @@ static void set_prices(harpe_fleet *fleet) {
             groups[g].price = groups[groups[g].parent].price;
         for (size_t k = 0; k < groups[g].job_count; k++) {
             harpe_fleet_member *job = &fleet->jobs[groups[g].jobs[k]];
-            job->vertex = harpe_fleet_hull_above(&job->hull, groups[g].price, 0,
-                                                 job->hull.vertex_count - 1, job->vertex);
+            job->vertex = vertex_above(&job->hull, groups[g].price, 0, job->hull.vertex_count - 1,
+                                       job->vertex);
         }
     }
 }
