@@ -3,7 +3,6 @@
  * with the monitor, and starts the guard before anything changes. It makes no decisions. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

@@ -9,7 +9,6 @@
 #include "powerlimit/guard.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,6 @@
 #include <harpe/version.h>
 #include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "server/api/route_table.h"

@@ -5,8 +5,6 @@
 #include "server/store/postgres_connection.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "server/store/address.h"

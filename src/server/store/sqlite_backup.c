@@ -8,16 +8,13 @@
  * a change meanwhile, SQLite also makes it in the copy. */
 #include <errno.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/array.h"
 #include "base/error.h"
-#include "base/file_internal.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "base/wait.h"
