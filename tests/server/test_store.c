@@ -420,7 +420,6 @@ static const char *refusal(fixture *f, const char *where) {
 
 static void second_server_on_a_file_is_refused(void **state) {
     fixture *f = *state;
-    assert_string_equal(harpe_store_description(f->store), f->where);
     assert_non_null(strstr(refusal(f, f->where), "another server"));
     store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
     assert_non_null(strstr(refusal(f, f->where + strlen("sqlite:")), "another server"));
@@ -590,8 +589,6 @@ static void log_stays_bounded_even_if_it_cannot_be_copied(void **state) {
 
 static void password_is_never_shown(void **state) {
     fixture *f = *state;
-    assert_null(strstr(harpe_store_description(f->store), "secret"));
-    assert_non_null(strstr(harpe_store_description(f->store), f->postgres.directory));
     const char *malformed[] = {
         "postgresql://harpe:secret/word@localhost/db",
         "postgresql://harpe:word@secret@localhost/db",

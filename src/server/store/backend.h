@@ -15,9 +15,6 @@ typedef struct harpe_store_backend {
     bool (*accepts)(const char *where);
     harpe_status (*open)(const char *where, harpe_log log, void **state, harpe_error *error);
     void (*close)(void *state);
-    /* Returns a text for people that describes the place of the state, without a password. The text
-     * is valid until close. */
-    const char *(*description)(const void *state);
     /* Writes the list `changes` in one transaction. When it returns, either all changes are
      * durable, or none is stored. Called only on the store's thread. */
     harpe_status (*write)(void *state, const harpe_change *changes, harpe_error *error);
@@ -38,7 +35,8 @@ typedef struct harpe_store_backend {
     /* Returns the bytes that its file system has free; -1: not known. Called on the store's thread,
      * between writes. NULL if the store has no file. */
     int64_t (*free_bytes)(void *state);
-    /* Same as harpe_store_own and its like. NULL if several servers cannot share the store. */
+    /* The next four do the work of harpe_store_own, harpe_store_watch, harpe_store_disown and
+     * harpe_store_is_owned. NULL if several servers cannot share the store. */
     harpe_status (*own)(void *state, const harpe_store_server *server, harpe_ownership *out,
                         harpe_error *error);
     harpe_status (*watch)(void *state, int64_t owner, int64_t dead_beat, harpe_store_leader *out,

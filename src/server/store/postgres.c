@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The state in PostgreSQL, in the schema "harpe". One connection writes. It sends a batch as a
  * pipeline of prepared statements, which takes one round trip for any number of changes. Another
- * connection reads.
+ * connection reads, and a third one counts and reads heartbeats.
  *
  * If several servers share the store, the owner is the server whose writing connection holds an
  * advisory lock. Only the end of the connection's session releases the lock. A session that can
@@ -34,7 +34,6 @@ static const int64_t longest_pause_ns = 5000000000;
 
 typedef struct postgres_store {
     char *where;
-    char *name;        /* for people */
     PGconn *writer;    /* used by the store's thread; NULL: lost */
     bool is_exclusive; /* writes only while it owns the store */
     atomic_bool is_owned;
@@ -198,8 +197,8 @@ static harpe_status read_leader(PGconn *connection, const char *sql, harpe_store
     return status;
 }
 
-/* Writes the new owner into the table of the leader. The last owner can then no longer confirm that
- * it leads. */
+/* Writes the new owner into the table `lead`. From then on, the last owner finds there that it does
+ * not lead any more. */
 static harpe_status proclaim(PGconn *connection, const harpe_store_server *server,
                              harpe_error *error) {
     static const Oid types[] = {HARPE_PG_INT8, HARPE_PG_TEXT};
@@ -243,7 +242,7 @@ static harpe_status own(void *state, const harpe_store_server *server, harpe_own
     return HARPE_OK;
 }
 
-/* Opens the connection that watches, if it is lost. Its heartbeats need not be durable. */
+/* Opens the connection of harpe_store_watch if it is lost. Its heartbeats need not be durable. */
 static harpe_status need_watcher(postgres_store *store, harpe_error *error) {
     if (store->watcher) return HARPE_OK;
     harpe_status status = harpe_pg_connect(store->where, &store->watcher, error);
@@ -252,6 +251,7 @@ static harpe_status need_watcher(postgres_store *store, harpe_error *error) {
     return status;
 }
 
+/* Ends the session that owns the store, if the last heartbeat is `dead_beat`. */
 static harpe_status end_owner(PGconn *connection, int64_t dead_beat, harpe_error *error) {
     char sql[512];
     (void)snprintf(sql, sizeof sql,
@@ -303,7 +303,6 @@ static void close_postgres(void *state) {
     PQfinish(store->watcher);
     pthread_mutex_destroy(&store->lock);
     free(store->where);
-    free(store->name);
     free(store);
 }
 
@@ -319,21 +318,12 @@ static harpe_status open_postgres(const char *where, harpe_log log, void **state
     if (status == HARPE_OK) status = harpe_pg_connect(where, &store->writer, error);
     if (status == HARPE_OK) status = harpe_pg_create_tables(store->writer, error);
     if (status == HARPE_OK) status = prepare_writes(store->writer, error);
-    if (status == HARPE_OK) {
-        store->name = harpe_pg_describe(store->writer);
-        if (!store->name) status = harpe_fail_memory(error);
-    }
     if (status != HARPE_OK) {
         close_postgres(store);
         return status;
     }
     *state = store;
     return HARPE_OK;
-}
-
-static const char *description(const void *state) {
-    const postgres_store *store = state;
-    return store->name;
 }
 
 /* ---- Reading --------------------------------------------------------------------------------- */
@@ -395,7 +385,6 @@ const harpe_store_backend harpe_store_postgres = {
     .accepts = harpe_store_is_postgres,
     .open = open_postgres,
     .close = close_postgres,
-    .description = description,
     .write = write_batch,
     .load = load,
     .load_notes = load_notes,

@@ -69,13 +69,6 @@ harpe_status harpe_pg_connect(const char *where, PGconn **out, harpe_error *erro
     return HARPE_OK;
 }
 
-char *harpe_pg_describe(const PGconn *connection) {
-    char *text = NULL;
-    if (asprintf(&text, "postgresql: database %s on %s", PQdb(connection), PQhost(connection)) < 0)
-        return NULL;
-    return text;
-}
-
 /* ---- Tables ---------------------------------------------------------------------------------- */
 
 /* Creates what is missing. Call it in the transaction that holds the lock. Results are not

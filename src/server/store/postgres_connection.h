@@ -28,8 +28,5 @@ harpe_status harpe_pg_connect(const char *where, PGconn **out, harpe_error *erro
 /* Checks that the tables are Harpe's and have a known version. If they are missing, creates them.
  * Several servers can do this at the same time. */
 harpe_status harpe_pg_create_tables(PGconn *connection, harpe_error *error);
-/* Returns a text such as "postgresql: database harpe on db.example". Free it with free(). NULL: out
- * of memory. */
-char *harpe_pg_describe(const PGconn *connection);
 
 #endif

@@ -454,11 +454,6 @@ static harpe_status open_memory(const char *where, harpe_log log, void **state,
     return open_database(":memory:", strdup(where), NULL, state, error);
 }
 
-static const char *description(const void *state) {
-    const harpe_sqlite *store = state;
-    return store->name;
-}
-
 /* ---- Writing --------------------------------------------------------------------------------- */
 
 /* Writes one change with one statement. A parameter that the statement does not have has the index
@@ -550,7 +545,6 @@ const harpe_store_backend harpe_store_sqlite = {
     .accepts = accepts_sqlite,
     .open = open_sqlite,
     .close = close_sqlite,
-    .description = description,
     .write = write_batch,
     .load = harpe_sqlite_load,
     .load_notes = harpe_sqlite_load_notes,
@@ -564,7 +558,6 @@ const harpe_store_backend harpe_store_memory = {
     .accepts = accepts_memory,
     .open = open_memory,
     .close = close_sqlite,
-    .description = description,
     .write = write_batch,
     .load = harpe_sqlite_load,
     .load_notes = harpe_sqlite_load_notes,

@@ -432,7 +432,3 @@ bool harpe_store_is_owned(const harpe_store *store) {
 /* ---- Looking at it --------------------------------------------------------------------------- */
 
 harpe_store_counts harpe_store_count(const harpe_store *store) { return store->counts; }
-
-const char *harpe_store_description(const harpe_store *store) {
-    return store->backend->description(store->state);
-}

@@ -98,6 +98,5 @@ typedef struct harpe_store_counts {
  * on the loop's thread. */
 bool harpe_store_fault(harpe_store *store, int64_t deadline_s, char *line, size_t size);
 harpe_store_counts harpe_store_count(const harpe_store *store);
-const char *harpe_store_description(const harpe_store *store); /* "sqlite:harpe.db" */
 
 #endif
