@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Answers that may be long: the list of all jobs, and a job with all of its ranks. A call to the
- * engine, here or at the leader, makes one piece. Each piece is made after the client has taken the
- * piece before it. So the server never holds a whole long answer, and most of the loop's time is
- * left for clients that train. */
+ * engine makes one piece. Each piece is made after the client has taken the piece before it. So the
+ * server never holds a whole long answer, and most of the loop's time is left for clients that
+ * train. */
 #ifndef HARPE_SERVER_API_LONG_ANSWERS_H
 #define HARPE_SERVER_API_LONG_ANSWERS_H
 

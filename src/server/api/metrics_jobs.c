@@ -20,13 +20,13 @@ enum {
     NAME_BYTES = 128, /* of the metadata in the label `name` */
 };
 
-/* A metric of a job: a member of its figures, or a value that is computed. */
+/* A metric of a job. The value is a member of the job's figures, unless `value` computes it. */
 typedef struct job_metric {
     const char *name, *type, *help;
     bool (*is_known)(const harpe_figures *figures); /* NULL: always */
-    size_t offset;                                  /* of the member, a double, */
-    bool is_count;                                  /* or an int64_t */
-    double (*value)(const harpe_figures *figures);  /* in place of the member; NAN: not known */
+    size_t offset;                                  /* of the member in harpe_figures */
+    bool is_count; /* the member is an int64_t; false: it is a double */
+    double (*value)(const harpe_figures *figures); /* NULL: the member; returns NAN: not known */
     bool is_of_now; /* says nothing of a job that has ended or failed */
 } job_metric;
 

@@ -88,7 +88,7 @@ struct harpe_call {
     struct harpe_operation *operation; /* has this call, or this call waits for it */
     struct harpe_call_list *list;      /* the list in which it waits; NULL: none */
     harpe_call *previous, *next;
-    int64_t waits_since_ns; /* for src/server/lead, harpe_clock_boot_ns */
+    int64_t waits_since_ns; /* belongs to src/server/lead: harpe_clock_boot_ns */
 };
 
 /* ---- Lists ----------------------------------------------------------------------------------- */

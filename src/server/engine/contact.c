@@ -11,7 +11,7 @@
 #include "server/engine/marked_jobs.h"
 #include "server/engine/replies.h"
 
-/* The time that a call may need until the engine handles it. */
+/* The engine may handle a request so long after its arrival. */
 static const double slack_s = 2;
 
 bool harpe_job_is_out_of_contact(const harpe_job *job) {

@@ -8,7 +8,7 @@
 
 typedef enum harpe_pool {
     HARPE_POOL_DECODE,   /* bodies of requests */
-    HARPE_POOL_STORE,    /* reads from the store */
+    HARPE_POOL_STORE,    /* reads from the store, and the looks of src/server/lead */
     HARPE_POOL_SCHEDULE, /* schedulers that compute little, or that wait for another program */
     HARPE_POOL_PLAN,     /* schedulers that compute plans; their threads have a lower priority */
     HARPE_POOL_DUMP,     /* files for people */
