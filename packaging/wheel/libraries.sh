@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds the libraries that the wheel bundles and that Debian's own packages would make too large or
-# too demanding: curl for HTTP alone, and libpq without Kerberos and LDAP. The sources are Debian's source packages, with Debian's patches and
-# security updates; apt checks their signatures. Nothing on the system changes. The result is used
-# again until Debian publishes other versions or this file changes.
+# Builds two libraries that the wheel bundles, because those of Debian's packages would need too many
+# others: curl for HTTP alone, and libpq without Kerberos and LDAP. The sources are Debian's source
+# packages, with Debian's patches and security updates; apt checks their signatures. Nothing on the
+# system changes. The result is used again until Debian publishes other versions or this file changes.
 #
 # Usage: libraries.sh <directory>   makes <directory>/prefix and <directory>/prefix/licences
 set -euo pipefail
