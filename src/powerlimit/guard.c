@@ -99,11 +99,18 @@ static harpe_status take_one(harpe_gpus *gpus, int gpu, const harpe_gpu_claim_op
     return HARPE_OK;
 }
 
+/* Releases the claim on the i-th GPU. `restored` is true if the GPU has its saved settings again.
+ */
+static void release_one(harpe_power_claims *claims, size_t i, bool restored) {
+    harpe_gpu_claim_release(claims->each[i].claim, restored);
+    claims->each[i].claim = NULL;
+}
+
 /* Releases everything. This process has changed no GPU, so the function removes only the records of
  * this process. */
 static void give_up_claims(harpe_power_claims *claims) {
     for (size_t i = 0; i < claims->count; i++)
-        harpe_power_claims_release_one(claims, i, !claims->each[i].is_continued);
+        release_one(claims, i, !claims->each[i].is_continued);
     harpe_power_claims_release(claims, false);
 }
 
@@ -134,17 +141,14 @@ harpe_status harpe_power_claims_take(harpe_gpus *gpus, const int *indices, harpe
     return HARPE_OK;
 }
 
-void harpe_power_claims_release_one(harpe_power_claims *claims, size_t i, bool restored) {
-    harpe_gpu_claim_release(claims->each[i].claim, restored);
-    claims->each[i].claim = NULL;
-}
-
 void harpe_power_claims_release(harpe_power_claims *claims, bool restored) {
     for (size_t i = 0; i < claims->count; i++)
-        harpe_power_claims_release_one(claims, i, restored);
+        release_one(claims, i, restored);
     free(claims->each);
     *claims = (harpe_power_claims){0};
 }
+
+/* ---- The guard process ----------------------------------------------------------------------- */
 
 #define CHECK_PERIOD_NS 20000000 /* time between setting a limit and checking that it holds */
 #define TRY_FOR_S 30.0
@@ -168,7 +172,7 @@ typedef struct guarded {
     pthread_t *threads;
 } guarded;
 
-/* ---- Taking over ----------------------------------------------------------------------------- */
+/* ---- The guard process: taking over ---------------------------------------------------------- */
 
 static bool receive(void *data, size_t size) {
     return harpe_helper_process_receive(harpe_helper_socket(), data, size, -1);
@@ -240,7 +244,7 @@ static harpe_status take_over(guarded *all, harpe_error *error) {
                                    (pid_t)header.trainer, trainer_is_gone, &all->claims, error);
 }
 
-/* ---- Waiting --------------------------------------------------------------------------------- */
+/* ---- The guard process: waiting -------------------------------------------------------------- */
 
 /* Waits until the trainer sends a message, closes its end, or dies. Returns true if the trainer
  * has reported that everything is restored. */
@@ -251,7 +255,7 @@ static bool wait_for_end(void) {
            byte == HARPE_GUARD_RESTORED;
 }
 
-/* ---- Requests of the holder of a lease ------------------------------------------------------- */
+/* ---- The guard process: requests of the holder of a lease ------------------------------------ */
 
 static harpe_status check_limit(const harpe_lease_terms *terms, uint32_t limit_mw,
                                 harpe_error *error) {
@@ -306,7 +310,7 @@ static void serve_holder(const guarded *all) {
     }
 }
 
-/* ---- Restoring ------------------------------------------------------------------------------- */
+/* ---- The guard process: restoring ------------------------------------------------------------ */
 
 typedef enum restore_result {
     IS_BACK, /* the GPU has its saved settings */
@@ -397,7 +401,7 @@ static int restore(guarded *all) {
     for (size_t i = 0; i < all->count; i++) {
         if (!pthread_equal(threads[i], pthread_self())) harpe_thread_join(threads[i]);
         all_restored = all_restored && each[i].is_restored;
-        harpe_power_claims_release_one(&all->claims, i, each[i].is_restored);
+        release_one(&all->claims, i, each[i].is_restored);
     }
     return all_restored ? EXIT_SUCCESS : EXIT_FAILURE;
 }
@@ -437,6 +441,8 @@ int harpe_power_limit_guard_main(int argc, char **argv) {
     return code;
 }
 
+/* ---- The trainer's side ---------------------------------------------------------------------- */
+
 #define FIRST_PAUSE_S 0.1
 #define LONGEST_PAUSE_S 30.0
 #define SHORT_LIFE_S 1.0 /* a guard that has lived this long is replaced without delay */
@@ -457,7 +463,7 @@ struct harpe_guard {
     atomic_bool is_over;
 };
 
-/* ---- One guard process ----------------------------------------------------------------------- */
+/* ---- The trainer's side: one guard process --------------------------------------------------- */
 
 /* Starts a guard process, which fills `saved`. `starter` is the member of harpe_helper_process. */
 static harpe_status start_process(const harpe_guard_header *header, harpe_guarded_gpu *saved,
@@ -506,7 +512,7 @@ static harpe_status replace_process(harpe_guard *guard, harpe_error *error) {
     return HARPE_OK;
 }
 
-/* ---- Watching -------------------------------------------------------------------------------- */
+/* ---- The trainer's side: watching ------------------------------------------------------------ */
 
 /* Returns true if the end comes within the given time. */
 static bool is_over_within(const harpe_guard *guard, double pause_s) {
@@ -567,7 +573,7 @@ static void stop_watcher(harpe_guard *guard) {
     atomic_store(&guard->is_over, false);
 }
 
-/* ---- Start and end --------------------------------------------------------------------------- */
+/* ---- The trainer's side: start and end ------------------------------------------------------- */
 
 static void release(harpe_guard *guard) {
     if (guard->socket >= 0) harpe_process_close(guard->socket);

@@ -88,9 +88,6 @@ typedef struct harpe_power_claims {
 harpe_status harpe_power_claims_take(harpe_gpus *gpus, const int *indices, harpe_guarded_gpu *saved,
                                      size_t count, pid_t trainer, bool (*gives_up)(void *user),
                                      harpe_power_claims *out, harpe_error *error);
-/* Releases the claim on the i-th GPU of `saved`. `restored` is true if the GPU has its saved
- * settings again. */
-void harpe_power_claims_release_one(harpe_power_claims *claims, size_t i, bool restored);
 /* Releases the remaining claims. `restored` is true if these GPUs have their saved settings
  * again. */
 void harpe_power_claims_release(harpe_power_claims *claims, bool restored);
