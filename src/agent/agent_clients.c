@@ -174,10 +174,9 @@ static void close_socket(harpe_agent_client *client) {
 
 /* Closes a connection. It counts as a connection until its socket is closed. */
 static void close_client(harpe_agent_client *client) {
-    harpe_agent *agent = client->agent;
     if (client->is_closing) return;
     client->is_closing = true;
-    if (client->has_asked) harpe_agent_leases_leave(agent->leases, &client->asker);
+    if (client->has_asked) harpe_agent_leases_leave(&client->asker);
     harpe_agent_samples_leave(&client->samples);
     if (client->asker.memory >= 0) harpe_process_close(client->asker.memory);
     client->asker.memory = -1;

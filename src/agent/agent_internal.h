@@ -327,7 +327,7 @@ void harpe_agent_leases_free(harpe_agent_leases *leases);
 void harpe_agent_leases_ask(harpe_agent_leases *leases, harpe_lease_asker *asker);
 /* Withdraws a request that is not answered yet. If its lease is being started, the lease ends as
  * soon as it has started. */
-void harpe_agent_leases_leave(harpe_agent_leases *leases, harpe_lease_asker *asker);
+void harpe_agent_leases_leave(harpe_lease_asker *asker);
 
 /* Ends the leases of a GPU (-1: of all GPUs). Their helper processes restore the GPUs. Returns the
  * number of leases that end. Does not wait for their end. */

@@ -506,9 +506,8 @@ void harpe_agent_leases_ask(harpe_agent_leases *leases, harpe_lease_asker *asker
     }
 }
 
-void harpe_agent_leases_leave(harpe_agent_leases *leases, harpe_lease_asker *asker) {
+void harpe_agent_leases_leave(harpe_lease_asker *asker) {
     harpe_lease_entry *entry = asker->entry;
-    (void)leases;
     harpe_timer_cancel(asker->limit);
     asker->limit = NULL;
     if (!entry) return;

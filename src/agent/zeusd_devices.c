@@ -21,9 +21,7 @@
 #include "base/log.h"
 #include "base/text.h"
 
-/* ---- Streams --------------------------------------------------------------------------------- */
-
-/* ---- Sending --------------------------------------------------------------------------------- */
+/* ---- Streams: sending ------------------------------------------------------------------------ */
 
 static void write_event(harpe_text *text, const harpe_zeusd_stream *stream,
                         const harpe_zeusd_source *source) {
@@ -65,7 +63,7 @@ void harpe_zeusd_stream_sent(harpe_zeusd_stream *stream) {
     flush(stream);
 }
 
-/* ---- Polling --------------------------------------------------------------------------------- */
+/* ---- Streams: polling ------------------------------------------------------------------------ */
 
 static void poll_gpus(void *user);
 static void poll_cpus(void *user);
@@ -178,7 +176,7 @@ static void tell_streams_of_cpus(harpe_zeusd_server *server) {
     cpus->has_last = true;
 }
 
-/* ---- Beginning and end ----------------------------------------------------------------------- */
+/* ---- Streams: beginning and end -------------------------------------------------------------- */
 
 static void subscribe(harpe_zeusd_stream *stream, int change) {
     harpe_zeusd_server *server = stream->server;
@@ -265,7 +263,7 @@ harpe_status harpe_zeusd_cpus_open(harpe_zeusd_server *server, harpe_error *erro
     return HARPE_OK;
 }
 
-/* ---- Reading --------------------------------------------------------------------------------- */
+/* ---- CPUs: reading --------------------------------------------------------------------------- */
 
 /* Runs on a worker. */
 static void read_counters(void *user) {
@@ -329,7 +327,7 @@ void harpe_zeusd_cpus_read(harpe_zeusd_server *server) {
     harpe_workers_submit(server->workers, &cpus->work);
 }
 
-/* ---- Answers --------------------------------------------------------------------------------- */
+/* ---- CPUs: answers --------------------------------------------------------------------------- */
 
 static void add(json_t *all, uint64_t id, json_t *value) {
     char name[24];
@@ -383,7 +381,7 @@ harpe_zeusd_gpu *harpe_zeusd_gpu_find(harpe_zeusd_server *server, uint64_t id) {
     return NULL;
 }
 
-/* ---- Reading --------------------------------------------------------------------------------- */
+/* ---- GPUs: reading --------------------------------------------------------------------------- */
 
 /* On a worker. */
 static void read_gpu(void *user) {
@@ -458,7 +456,7 @@ void harpe_zeusd_gpu_read(harpe_zeusd_gpu *gpu) {
     harpe_workers_submit(gpu->server->workers, &gpu->read_work);
 }
 
-/* ---- Clients --------------------------------------------------------------------------------- */
+/* ---- GPUs: the clients of writes ------------------------------------------------------------- */
 
 harpe_zeusd_client *harpe_zeusd_client_new(const harpe_zeusd_transport *transport,
                                            const harpe_http_request *request,
@@ -487,7 +485,7 @@ void harpe_zeusd_client_leave(harpe_zeusd_client *client) {
     free(client);
 }
 
-/* ---- Writing --------------------------------------------------------------------------------- */
+/* ---- GPUs: writing --------------------------------------------------------------------------- */
 
 /* On a worker. */
 static void write_gpu(void *user) {

@@ -406,13 +406,13 @@ harpe_zeusd_ops harpe_zeusd_settings_ops(harpe_zeusd_settings *settings) {
     return (harpe_zeusd_ops){.may_set = may_set, .set = set, .user = settings};
 }
 
+/* ---- Putting back after the end of a holder -------------------------------------------------- */
+
 enum {
     FIRST_PAUSE_MS = 200, /* before another attempt to restore; doubles each time */
     LONGEST_PAUSE_MS = 30000,
     BUSY_S = 5, /* how long harpe_zeusd_settings_put_back waits for a call that hangs */
 };
-
-/* ---- Putting back after the end of a holder -------------------------------------------------- */
 
 static void sync_watch(held_slot *slot);
 
