@@ -275,6 +275,8 @@ static harpe_status prove(harpe_fleet *fleet, bool *is_complete, harpe_error *er
     return search_jobs(fleet, jobs, count, &nodes, is_complete, error);
 }
 
+/* ---- Vertices and segments ------------------------------------------------------------------- */
+
 #define SMALL_FLEET 16         /* jobs that are searched completely */
 #define SMALL_NODES 2000000    /* nodes of that search */
 #define CORE_JOBS 24           /* jobs nearest to the price of a group */

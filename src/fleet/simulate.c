@@ -274,6 +274,8 @@ static harpe_status steer(steering *s, const bool *is_here, const double *watts,
     return HARPE_OK;
 }
 
+/* ---- The simulation -------------------------------------------------------------------------- */
+
 #define RAMP_STEP_S 60.0    /* how often budgets grow on a ramp */
 #define MOMENTS_MAX 2000000 /* of one simulation */
 #define ROUNDING_S 1e-6

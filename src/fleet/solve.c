@@ -140,6 +140,8 @@ static size_t vertex_above(const harpe_fleet_hull *hull, double gain, size_t low
     return low;
 }
 
+/* ---- The search of a threshold --------------------------------------------------------------- */
+
 #define SAMPLE_COUNT 31
 
 /* A job, or what an inner group can still take at its threshold, as a segment. */
