@@ -169,6 +169,8 @@ void harpe_window_measurement_clear(harpe_window_measurement *measurement) {
     *measurement = (harpe_window_measurement){0};
 }
 
+/* ---- Plausibility ---------------------------------------------------------------------------- */
+
 enum { ZERO_ENERGY_TOLD_MAX = 20 };
 
 /* Every GPU draws enough power to change its counter within this time. */
@@ -181,7 +183,7 @@ static const double sparse_share = 0.001;
  * wrong. */
 static const double slow_reading_s = 0.01, slow_reading_share = 0.05;
 
-/* ---- Zero energy ----------------------------------------------------------------------------- */
+/* ---- Plausibility: zero energy --------------------------------------------------------------- */
 
 static bool may_tell_zero_energy(harpe_monitor *monitor, harpe_window *window) {
     harpe_lock(&monitor->lock);
@@ -221,7 +223,7 @@ static void mend_zero_energy(harpe_monitor *monitor, harpe_window *window,
     }
 }
 
-/* ---- Sparse samples, slow reading ------------------------------------------------------------ */
+/* ---- Plausibility: sparse samples, slow reading ---------------------------------------------- */
 
 static bool may_tell(harpe_monitor *monitor, bool *told) {
     harpe_lock(&monitor->lock);
@@ -269,13 +271,15 @@ static void check_plausibility(harpe_monitor *monitor, harpe_window *window,
     tell_slow_reading(monitor, window, measurement->time_s);
 }
 
+/* ---- Windows --------------------------------------------------------------------------------- */
+
 enum {
     NAME_LENGTH_MAX = 1024,
     OPEN_MAX = 4096,       /* windows open at the same time */
     CLOSED_KEPT_MAX = 256, /* if more names are kept, closed names are discarded */
 };
 
-/* ---- Names ----------------------------------------------------------------------------------- */
+/* ---- Windows: names -------------------------------------------------------------------------- */
 
 /* Hashes a name with FNV-1a. Equal hashes do not prove equal names, so names are compared too. */
 static uint64_t hash_of(const char *name) {
@@ -361,7 +365,7 @@ static harpe_status add(harpe_monitor *monitor, const char *name, harpe_window *
     return HARPE_OK;
 }
 
-/* ---- Taking and releasing a window ----------------------------------------------------------- */
+/* ---- Windows: taking and releasing ----------------------------------------------------------- */
 
 static harpe_status fail_busy(const char *name, harpe_error *error) {
     return harpe_fail(error, HARPE_ALREADY_EXISTS,
@@ -431,7 +435,7 @@ static void synchronize(harpe_monitor *monitor) {
         monitor->synchronize(monitor->synchronize_user, monitor->gpu_indices, monitor->gpu_count);
 }
 
-/* ---- Begin ----------------------------------------------------------------------------------- */
+/* ---- Windows: begin -------------------------------------------------------------------------- */
 
 harpe_status harpe_monitor_begin(harpe_monitor *monitor, const char *name, bool restart,
                                  harpe_error *error) {
@@ -453,7 +457,7 @@ harpe_status harpe_monitor_begin(harpe_monitor *monitor, const char *name, bool 
     return status == HARPE_OK ? HARPE_OK : fail_window(name, &reason, error);
 }
 
-/* ---- End ------------------------------------------------------------------------------------- */
+/* ---- Windows: end ---------------------------------------------------------------------------- */
 
 static harpe_status measure(harpe_monitor *monitor, harpe_window *window,
                             harpe_window_measurement *measurement, harpe_error *error) {
