@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A member of a fleet: its plans, its messages, its terms, its thread and its life.
+/* A member of a fleet: its plans, its messages, its terms, and the thread that talks to the server.
  *
  * A server runs the first plan whose power is within the member's cap, so a plan that another plan
  * beats would only make the numbers of the plans ambiguous. The plan of the chosen limit always
@@ -232,6 +232,8 @@ bool harpe_member_read_answer(const char *bytes, size_t length, size_t count, si
     return true;
 }
 
+/* ---- Terms ----------------------------------------------------------------------------------- */
+
 #define HOLD_S 3600.0
 #define WEIGHT_MAX 1e12
 #define SLOWDOWN_MAX 1e9
@@ -296,7 +298,7 @@ static char *make_name(void) {
     if (gethostname(host, sizeof host - 1) != 0 || !*host) (void)strcpy(host, "host");
     host[strcspn(host, ".")] = '\0';
     harpe_clean_in_place(host);
-    /* Ignores the result, because the kernel always has this many random bytes. */
+    /* The result is ignored, because the kernel always has this many random bytes. */
     (void)harpe_random(&random, sizeof random);
     const char *job = secure_getenv("SLURM_JOB_ID");
     if (is_job_number(job))
@@ -358,6 +360,8 @@ void harpe_power_member_forget_terms(harpe_power_limit_fleet *terms) {
     free((char *)terms->token);
     free(terms);
 }
+
+/* ---- The outcome of a request ---------------------------------------------------------------- */
 
 #define FIRST_PAUSE_S 0.5
 
