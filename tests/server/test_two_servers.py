@@ -306,6 +306,8 @@ class TwoServers(OnPostgres):
             self.assertIn(f"stands by: the server at {self.own_address(leader)} leads",
                           answer.json["detail"])
         self.assertEqual(follower.metric("harpe_healthy"), 1)
+        self.assertIn("# HELP harpe_healthy 1 if the server can serve or stands by;",
+                      follower.get("/metrics").body.decode())
         self.assertEqual([job["job_id"] for job in leader.get("/jobs").json["jobs"]], [job.id])
 
     def test_haproxy_sends_calls_to_the_leader(self):

@@ -31,7 +31,8 @@ static void append(harpe_text *text, const metric *metrics, size_t count) {
 
 static void append_server(harpe_text *text, bool is_healthy) {
     const metric metrics[] = {
-        {"healthy", GAUGE, "1 if /healthz answers 200; 0: it answers 503 and says why.",
+        {"healthy", GAUGE,
+         "1 if the server can serve or stands by; 0: /healthz answers 503 and says why.",
          is_healthy},
     };
     harpe_metrics_text_head(text, "harpe_build_info", GAUGE, "1; the label is Harpe's version.");
@@ -45,7 +46,7 @@ static void append_server(harpe_text *text, bool is_healthy) {
 static void append_jobs(harpe_text *text, const harpe_jobs *jobs) {
     harpe_jobs_counts now = jobs ? harpe_jobs_count(jobs) : (harpe_jobs_counts){0};
     const metric metrics[] = {
-        {"leads", GAUGE, "1 if this server has the jobs; 0: another server has them.",
+        {"leads", GAUGE, "1 if this server has the jobs; 0: another server or none has them.",
          jobs != NULL},
         {"jobs", GAUGE, "Jobs that the server holds.", (double)now.jobs},
         {"jobs_failed", GAUGE, "Jobs that cannot continue.", (double)now.failed},
