@@ -15,18 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/fleet/bodies.h"
-#include "server/fleet/decide.h"
-#include "server/fleet/fleet_events.h"
-#include "server/fleet/fleet_life.h"
-#include "server/fleet/groups.h"
-#include "server/fleet/history.h"
-#include "server/fleet/limits.h"
-#include "server/fleet/member.h"
-#include "server/fleet/metrics_fleet.h"
-#include "server/fleet/notes.h"
-#include "server/fleet/price_energy.h"
-#include "server/fleet/show.h"
+#include "server/fleet/fleet_state.h"
 #include "trials.h"
 
 enum { JOBS_MAX = 12, PLANS_MAX = 12 };

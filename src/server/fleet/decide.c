@@ -2,7 +2,7 @@
 /* Decisions of the fleet. The solver has a job for each member: with the member's plans if it can
  * follow, otherwise with one plan that has the counted power. So the power of members that do not
  * answer is subtracted from the budgets before the rest is split. */
-#include "server/fleet/decide.h"
+#include "server/fleet/fleet_state.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,7 +10,6 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "server/fleet/member.h"
 
 /* A member with one power is given to the solver again if its power has fallen by more than this
  * part. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads and writes the fleet's notes. */
-#include "server/fleet/notes.h"
+#include "server/fleet/fleet_state.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -11,10 +11,6 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "server/fleet/fleet_events.h"
-#include "server/fleet/groups.h"
-#include "server/fleet/member.h"
-#include "server/fleet/price_energy.h"
 
 void harpe_fleet_note_clear(harpe_fleet_note *note) {
     free(note->key);
