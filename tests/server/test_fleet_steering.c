@@ -716,28 +716,6 @@ static void assumed_power_is_not_measured(void **state) {
     end(&w);
 }
 
-/* An event that an older version has stored has no promise. The promise is then computed from the
- * budget. */
-static void event_of_an_older_store_has_a_promise(void **state) {
-    (void)state;
-    world w;
-    harpe_error error = {0};
-    char text[300];
-    begin(&w, 22);
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
-    (void)snprintf(
-        text, sizeof text,
-        "{\"posted\":%.1f,\"from\":%.1f,\"duration_s\":100,\"notice_s\":0,\"ramp_s\":0,"
-        "\"watts\":null,\"share\":0.25,\"base_w\":0,\"cancelled\":0,\"may_exceed\":false,"
-        "\"reached\":0,\"highest_w\":-1,\"breaches\":0,\"group\":\"\",\"note\":\"\",\"key\":\"\"}",
-        w.now_s, w.now_s);
-    if (harpe_notes_apply(&w.state, "event/3", text, strlen(text), true, &error))
-        fail_msg("%s", error.message);
-    assert_float_equal(shown_of_event(&w, 3, "promised_w"), 750, 1e-6);
-    assert_float_equal(shown_of_event(&w, 3, "missing_w"), 0, 1e-6);
-    end(&w);
-}
-
 static void event_is_repeated_by_its_key_and_cancelled(void **state) {
     (void)state;
     world w;
@@ -992,28 +970,6 @@ static void uncertainty_is_that_of_the_counted_savings(void **state) {
     use(&again, add_job(&again, "", 1000, 3), 2000, 200, 60, true);
     assert_true(again.state.energy.used_j == 1.5 * 3000);
     assert_true(is_near(harpe_fleet_energy_uncertainty_j(&again.state), 1.5 * hypot(60, 40)));
-    end(&again);
-    end(&w);
-    /* The energy as an older version stored it. */
-    static const char older[] = "{\"since\":5.0,\"used_j\":900.0,\"saved_j\":90.0,\"cost\":3.0,"
-                                "\"cost_saved\":0.3,\"gone_variance\":16.0,\"has_price\":true}";
-    harpe_error error;
-    begin(&w, 29);
-    assert_int_equal(harpe_notes_apply(&w.state, "energy", older, strlen(older), true, &error),
-                     HARPE_OK);
-    assert_true(is_near(harpe_fleet_energy_uncertainty_j(&w.state), 4));
-    assert_true(w.state.energy.cost == 3 && w.state.energy.currency[0] == '\0');
-    /* The next prices say which currency that was, also after one more restart. */
-    begin(&again, 29);
-    assert_true(harpe_notes_of_energy(&w.state, &note));
-    keep(&again, &note);
-    set(&again, HARPE_CALL_FLEET_PUT_PRICES, NULL,
-        "{\"currency\":\"EUR\",\"series\":[{\"at\":0,\"energy_per_kwh\":3.6}]}");
-    job = add_job(&again, "", 1000, 3);
-    use(&again, job, 0, 0, 0, true);
-    use(&again, job, 1e6, 0, 0, true);
-    assert_true(is_near(again.state.energy.cost, 4));
-    assert_string_equal(again.state.energy.currency, "EUR");
     end(&again);
     end(&w);
 }
@@ -1346,8 +1302,7 @@ static void too_many_groups_are_refused(void **state) {
         try_set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1,\"group\":\"more\"}"), 429);
     assert_int_equal(try_set(&w, HARPE_CALL_FLEET_PUT_GROUP, "more", "{}"), 429);
     set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1,\"group\":\"g1\"}");
-    /* Older versions stored a budget for a group that could not be made. A server must start with
-     * such a store. */
+    /* A server must start with a store that has too many groups. */
     assert_int_equal(harpe_notes_apply(&w.state, "budget/more", "{}", 2, true, &error), HARPE_OK);
     assert_int_equal(harpe_notes_apply(&w.state, "budget/more", "{}", 2, false, &error),
                      HARPE_LIMIT_EXCEEDED);
@@ -1479,7 +1434,6 @@ int main(void) {
         cmocka_unit_test(power_above_the_promise_is_a_breach),
         cmocka_unit_test(promise_is_the_highest_limit_during_the_event),
         cmocka_unit_test(assumed_power_is_not_measured),
-        cmocka_unit_test(event_of_an_older_store_has_a_promise),
         cmocka_unit_test(event_is_repeated_by_its_key_and_cancelled),
         cmocka_unit_test(restart_continues_with_the_same_split),
         cmocka_unit_test(wrong_settings_are_refused),

@@ -84,9 +84,7 @@ harpe_status harpe_frontier_plans_read(const char *text, size_t length, harpe_fr
 /* Amounts of two currencies have no sum, so the costs begin again with another currency. No
  * currency counts as a currency of its own. */
 static void set_currency(harpe_fleet_energy *energy, const char *currency) {
-    if (energy->has_currency && strcmp(energy->currency, currency) != 0)
-        energy->cost = energy->cost_saved = 0;
-    energy->has_currency = true;
+    if (strcmp(energy->currency, currency) != 0) energy->cost = energy->cost_saved = 0;
     (void)snprintf(energy->currency, sizeof energy->currency, "%s", currency);
 }
 
@@ -191,7 +189,7 @@ double harpe_fleet_energy_uncertainty_j(const harpe_fleet_state *state) {
     double variance = state->energy.gone_variance;
     for (size_t i = 0; i < state->energy.account_count; i++)
         variance += pow(state->energy.accounts[i]->uncertainty_j, 2);
-    return state->energy.kept_uncertainty_j + state->groups[0].budget.overhead * sqrt(variance);
+    return state->groups[0].budget.overhead * sqrt(variance);
 }
 
 /* A prediction of the same plan that differs by more than this part comes from other plans. */

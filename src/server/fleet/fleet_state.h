@@ -52,6 +52,19 @@ typedef struct harpe_member_terms {
     double highest_w; /* what it may draw before it has plans */
 } harpe_member_terms;
 
+/* The numbers among the terms, with their ranges. */
+enum { HARPE_TERM_COUNT = 5 };
+typedef struct harpe_term {
+    const char *name;
+    size_t offset; /* of a double in harpe_member_terms */
+    double least, most;
+} harpe_term;
+extern const harpe_term harpe_terms[HARPE_TERM_COUNT];
+
+static inline double *harpe_term_in(harpe_member_terms *terms, const harpe_term *term) {
+    return (double *)(void *)((char *)terms + term->offset);
+}
+
 /* For jobs of the engine: what engine_link.c knows of a job's rounds and plans. */
 typedef struct harpe_member_rounds {
     int64_t round;         /* the round that was handed out last; -1: none */
@@ -149,9 +162,9 @@ typedef struct harpe_fleet_event {
     double posted_s, from_s, duration_s, notice_s, ramp_s;
     double watts, share;   /* one of them is NAN */
     double base_w;         /* the counted power when it was posted, for a group without budget */
-    double promised_w;     /* the limit at the meter that was announced when it was posted; NAN: it
-                            * comes from a store of an older version, which did not keep this */
-    double missing_w;      /* what was missing for it then; NAN: as above */
+    double promised_w;     /* the limit at the meter that was announced when it was posted. Its
+                            * result is judged by this limit, whatever changes later */
+    double missing_w;      /* what was missing for it then; 0: nothing */
     double cancelled_s;    /* 0: not cancelled */
     bool may_exceed;       /* jobs may be slower than they accept */
     double reached_s;      /* when the measured power came below the promise; 0: not yet */
@@ -211,14 +224,12 @@ typedef struct harpe_fleet_account {
 typedef struct harpe_fleet_energy {
     double since_s; /* 0: nothing was counted yet */
     double used_j, saved_j, cost, cost_saved, carbon_kg, carbon_kg_saved;
-    double kept_uncertainty_j; /* of the savings whose accounts an older version has not stored */
-    double gone_variance;      /* of the savings of jobs that are gone, in J^2 */
+    double gone_variance; /* of the savings of jobs that are gone, in J^2 */
     harpe_fleet_account **accounts;
     size_t account_count, account_capacity;
     bool is_counting; /* jobs that begin now count from their first joule */
     bool is_known;    /* after a restart: the figures of all jobs have been added */
     bool has_price;
-    bool has_currency; /* false: not known, as in notes of older versions; the next prices set it */
     char currency[16]; /* of the costs; "": the prices have none */
 } harpe_fleet_energy;
 
@@ -366,11 +377,8 @@ double harpe_fleet_event_end_s(const harpe_fleet_event *event);
  * run then. Negative: any. */
 double harpe_fleet_events_watts(const harpe_fleet_state *state, int group, double at_s);
 /* Returns the highest limit at the meter that the event's group has while the event runs. The event
- * need not be in the state. */
+ * is not in the state yet. */
 double harpe_fleet_event_limit_w(const harpe_fleet_state *state, const harpe_fleet_event *event);
-/* Returns the limit that was announced when the event was posted. Its result is judged by this
- * limit, whatever changes later. */
-double harpe_fleet_event_promised_w(const harpe_fleet_state *state, const harpe_fleet_event *event);
 /* Returns true if the event has begun or begins before `until_s`, and its ramp is not over. */
 bool harpe_fleet_event_counts(const harpe_fleet_event *event, double at_s, double until_s);
 /* Removes each event that has been over for a week, or for an hour if it is not among the newest
@@ -452,14 +460,13 @@ harpe_status harpe_notes_apply(harpe_fleet_state *state, const char *key, const 
 /* Makes the note KEY, where KEY is `prefix` and `id`. Takes over `object` (NULL: memory ran out).
  * Returns false if memory runs out. */
 bool harpe_notes_make(const char *prefix, const char *id, json_t *object, harpe_fleet_note *out);
-/* Returns a JSON number, or null if `value` is not finite. */
-json_t *harpe_notes_number(double value);
-
 /* Make notes of the present state. They return false if memory runs out. */
 bool harpe_notes_of_cap(const harpe_member *member, harpe_fleet_note *out);
 bool harpe_notes_of_plans(const harpe_member *member, harpe_fleet_note *out);
 bool harpe_notes_of_event(const harpe_fleet_event *event, harpe_fleet_note *out);
 bool harpe_notes_of_energy(const harpe_fleet_state *state, harpe_fleet_note *out);
+/* Returns the members of a note that say the terms; NULL if memory runs out. */
+json_t *harpe_notes_terms(const harpe_member_terms *terms);
 bool harpe_notes_of_terms(const char *id, const harpe_member_terms *terms, harpe_fleet_note *out);
 /* Makes a note without text, which removes KEY. */
 bool harpe_notes_of_nothing(const char *prefix, const char *id, harpe_fleet_note *out);

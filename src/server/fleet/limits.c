@@ -102,20 +102,14 @@ double harpe_fleet_events_watts(const harpe_fleet_state *state, int group, doubl
 double harpe_fleet_event_limit_w(const harpe_fleet_state *state, const harpe_fleet_event *event) {
     int group = harpe_groups_find(state, event->group);
     if (group < 0) return event->base_w;
-    const harpe_fleet_event *more = harpe_fleet_event_find(state, event->id) ? NULL : event;
     double end_s = harpe_fleet_event_end_s(event);
-    double watts = watts_with(state, group, fmax(event->from_s, nextafter(end_s, 0)), more);
+    double watts = watts_with(state, group, fmax(event->from_s, nextafter(end_s, 0)), event);
     for (size_t i = 0; i < state->event_count; i++) {
         double other_s = state->events[i].from_s;
         if (other_s > event->from_s && other_s < end_s)
-            watts = fmax(watts, watts_with(state, group, nextafter(other_s, 0), more));
+            watts = fmax(watts, watts_with(state, group, nextafter(other_s, 0), event));
     }
     return watts < 0 ? event->base_w : watts;
-}
-
-double harpe_fleet_event_promised_w(const harpe_fleet_state *state,
-                                    const harpe_fleet_event *event) {
-    return isnan(event->promised_w) ? harpe_fleet_event_limit_w(state, event) : event->promised_w;
 }
 
 bool harpe_fleet_event_counts(const harpe_fleet_event *event, double at_s, double until_s) {
@@ -333,7 +327,7 @@ static bool watch_event(const harpe_fleet_state *state, harpe_fleet_event *event
     if (g < 0 || harpe_fleet_event_state_of(event, at_s) != HARPE_EVENT_ACTIVE) return false;
     const harpe_fleet_group_state *group = &state->groups[g];
     double meter_w = group->measured_w * group->budget.overhead;
-    double most_w = harpe_fleet_event_promised_w(state, event) * (1 + 1e-9);
+    double most_w = event->promised_w * (1 + 1e-9);
     bool is_kept = meter_w <= most_w;
     /* What is not measured may be above the promise, unless what it may draw is within it. */
     bool is_certain = group->unmeasured == 0 || group->counted_w * group->budget.overhead <= most_w;

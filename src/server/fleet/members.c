@@ -38,11 +38,6 @@
 
 /* ---- The list -------------------------------------------------------------------------------- */
 
-harpe_member_terms harpe_member_no_terms(void) {
-    return (harpe_member_terms){
-        .weight = NAN, .max_slowdown = NAN, .priority = NAN, .most_w = NAN, .highest_w = NAN};
-}
-
 static void free_member(harpe_member *member) {
     if (!member) return;
     free(member->id);
@@ -107,25 +102,40 @@ harpe_member *harpe_member_find(const harpe_fleet_state *state, harpe_member_kin
 
 /* ---- Terms ----------------------------------------------------------------------------------- */
 
-static void read_number(const char *text, size_t length, double least, double most, double *into) {
+const harpe_term harpe_terms[HARPE_TERM_COUNT] = {
+    {"weight", offsetof(harpe_member_terms, weight), 0, 1e12},
+    {"max_slowdown", offsetof(harpe_member_terms, max_slowdown), 1, 1e9},
+    {"priority", offsetof(harpe_member_terms, priority), -1e6, 1e6},
+    {"most_w", offsetof(harpe_member_terms, most_w), 0, 1e9},
+    {"highest_w", offsetof(harpe_member_terms, highest_w), 0, 1e9},
+};
+
+harpe_member_terms harpe_member_no_terms(void) {
+    harpe_member_terms terms = {.has_group = false};
+    for (size_t i = 0; i < HARPE_TERM_COUNT; i++)
+        *harpe_term_in(&terms, &harpe_terms[i]) = NAN;
+    return terms;
+}
+
+/* Reads one word, such as fleet_weight=2. */
+static void read_word(const char *word, size_t length, harpe_member_terms *terms, char *name) {
+    const char *equals = memchr(word, '=', length);
+    if (strncmp(word, "fleet_", 6) != 0 || !equals) return;
+    const char *key = word + 6, *text = equals + 1;
+    size_t key_length = (size_t)(equals - key), text_length = length - (size_t)(text - word);
     double value;
-    if (harpe_parse_double(text, length, &value) && value >= least && value <= most) *into = value;
-}
-
-static void read_text(const char *text, size_t length, char *into) {
-    if (length == 0 || length > HARPE_FLEET_TEXT_MAX) return;
-    memcpy(into, text, length);
-    into[length] = '\0';
-    harpe_clean_in_place(into);
-}
-
-static bool begins(const char *word, size_t length, const char *name, const char **value,
-                   size_t *value_length) {
-    size_t name_length = strlen(name);
-    if (length < name_length || strncmp(word, name, name_length) != 0) return false;
-    *value = word + name_length;
-    *value_length = length - name_length;
-    return true;
+    if (key_length == 4 && memcmp(key, "name", 4) == 0 && text_length > 0 &&
+        text_length <= HARPE_FLEET_TEXT_MAX) {
+        (void)snprintf(name, text_length + 1, "%s", text);
+        harpe_clean_in_place(name);
+    }
+    for (size_t i = 0; i < HARPE_TERM_COUNT; i++) {
+        const harpe_term *term = &harpe_terms[i];
+        if (strlen(term->name) == key_length && memcmp(key, term->name, key_length) == 0 &&
+            harpe_parse_double(text, text_length, &value) && value >= term->least &&
+            value <= term->most)
+            *harpe_term_in(terms, term) = value;
+    }
 }
 
 harpe_member_terms harpe_member_read_words(const char *metadata, char *name) {
@@ -135,18 +145,7 @@ harpe_member_terms harpe_member_read_words(const char *metadata, char *name) {
     name[0] = '\0';
     for (; *word; word += strcspn(word, separators)) {
         word += strspn(word, separators);
-        size_t length = strcspn(word, separators), n;
-        const char *v;
-        if (begins(word, length, "fleet_name=", &v, &n)) read_text(v, n, name);
-        if (begins(word, length, "fleet_weight=", &v, &n))
-            read_number(v, n, 0, 1e12, &terms.weight);
-        if (begins(word, length, "fleet_max_slowdown=", &v, &n))
-            read_number(v, n, 1, 1e9, &terms.max_slowdown);
-        if (begins(word, length, "fleet_priority=", &v, &n))
-            read_number(v, n, -1e6, 1e6, &terms.priority);
-        if (begins(word, length, "fleet_most_w=", &v, &n)) read_number(v, n, 0, 1e9, &terms.most_w);
-        if (begins(word, length, "fleet_highest_w=", &v, &n))
-            read_number(v, n, 0, 1e9, &terms.highest_w);
+        read_word(word, strcspn(word, separators), &terms, name);
     }
     return terms;
 }

@@ -195,22 +195,11 @@ static bool delete_group(body *self, harpe_fleet_note *out) {
 
 /* Reads the terms that the body has. A member that is null takes the term back. */
 static bool read_terms(body *self, harpe_member_terms *terms) {
-    static const struct {
-        const char *name;
-        size_t offset;
-        double least, most;
-    } numbers[] = {
-        {"weight", offsetof(harpe_member_terms, weight), 0, 1e12},
-        {"max_slowdown", offsetof(harpe_member_terms, max_slowdown), 1, 1e9},
-        {"priority", offsetof(harpe_member_terms, priority), -1e6, 1e6},
-        {"most_w", offsetof(harpe_member_terms, most_w), 0, 1e9},
-        {"highest_w", offsetof(harpe_member_terms, highest_w), 0, 1e9},
-    };
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        double *value = (double *)(void *)((char *)terms + numbers[i].offset);
-        if (json_is_null(json_object_get(self->json, numbers[i].name))) *value = NAN;
-        if (!read_number(self, self->json, numbers[i].name, numbers[i].least, numbers[i].most,
-                         value))
+    for (size_t i = 0; i < HARPE_TERM_COUNT; i++) {
+        const harpe_term *term = &harpe_terms[i];
+        double *value = harpe_term_in(terms, term);
+        if (json_is_null(json_object_get(self->json, term->name))) *value = NAN;
+        if (!read_number(self, self->json, term->name, term->least, term->most, value))
             return false;
     }
     const json_t *group = json_object_get(self->json, "group");
@@ -297,11 +286,9 @@ static bool put_declared(body *self, harpe_fleet_note *out) {
         return false;
     json_t *plans = read_plans(self);
     if (!plans) return false;
-    json_t *object =
-        json_pack("{s:o,s:s,s:s,s:o,s:o,s:o,s:o}", "plans", plans, "name", *name ? name : self->id,
-                  "group", terms.group, "weight", harpe_notes_number(terms.weight), "max_slowdown",
-                  harpe_notes_number(terms.max_slowdown), "priority",
-                  harpe_notes_number(terms.priority), "most_w", harpe_notes_number(terms.most_w));
+    json_t *object = harpe_notes_terms(&terms);
+    json_object_set_new(object, "plans", plans);
+    json_object_set_new(object, "name", json_string(*name ? name : self->id));
     return make(self, "member/", self->id, object, out);
 }
 

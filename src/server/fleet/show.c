@@ -95,16 +95,6 @@ static double group_missing_w(const harpe_fleet_group_state *group) {
     return is_missing ? group->least_w * part - group->now_watts : 0;
 }
 
-/* Returns the watts that are missing to meet an event; 0: none. */
-static double event_missing_w(const harpe_fleet_state *state, const harpe_fleet_event *event) {
-    int group = harpe_groups_find(state, event->group);
-    if (!isnan(event->missing_w)) return event->missing_w;
-    return group < 0
-               ? 0
-               : harpe_limits_missing_w(state, group, harpe_fleet_event_promised_w(state, event),
-                                        event->may_exceed);
-}
-
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
 static void append_budget(harpe_text *text, const harpe_fleet_state *state, int g) {
@@ -166,12 +156,8 @@ static void append_job(harpe_text *text, const harpe_fleet_state *state, const h
     harpe_json_raw(text, "}");
 }
 
-static void append_event(harpe_text *text, const harpe_fleet_state *state,
-                         const harpe_fleet_event *event, double at_s) {
+static void append_event(harpe_text *text, const harpe_fleet_event *event, double at_s) {
     harpe_fleet_event_state now = harpe_fleet_event_state_of(event, at_s);
-    /* The jobs of now say nothing of an event that is over. */
-    bool is_unknown =
-        isnan(event->missing_w) && (now == HARPE_EVENT_OVER || now == HARPE_EVENT_CANCELLED);
     harpe_text_printf(text, "{\"id\":%" PRId64, event->id);
     append_name(text, ",\"group\":", event->group);
     harpe_json_number(text, ",\"from\":", event->from_s);
@@ -184,8 +170,8 @@ static void append_event(harpe_text *text, const harpe_fleet_state *state,
     harpe_json_raw(text, event->may_exceed ? ",\"may_exceed_slowdown\":true"
                                            : ",\"may_exceed_slowdown\":false");
     append_name(text, ",\"state\":", harpe_fleet_event_state_name(now));
-    harpe_json_number(text, ",\"promised_w\":", harpe_fleet_event_promised_w(state, event));
-    harpe_json_number(text, ",\"missing_w\":", is_unknown ? 0 : event_missing_w(state, event));
+    harpe_json_number(text, ",\"promised_w\":", event->promised_w);
+    harpe_json_number(text, ",\"missing_w\":", event->missing_w);
     harpe_json_number(text, ",\"reached_at\":", event->reached_s > 0 ? event->reached_s : NAN);
     harpe_json_number(text, ",\"highest_w\":", if_not_negative(event->highest_w));
     harpe_text_printf(text, ",\"breaches\":%" PRId64 "}", event->breaches);
@@ -312,7 +298,7 @@ static void append_events(harpe_text *text, const harpe_fleet_state *state, cons
             continue;
         }
         harpe_json_raw(text, comma);
-        append_event(text, state, event, at_s);
+        append_event(text, event, at_s);
         comma = ",";
     }
     harpe_json_raw(text, "]");
@@ -344,9 +330,8 @@ void harpe_fleet_show(const harpe_fleet_state *state, const char *scope, harpe_f
 void harpe_fleet_show_event_answer(const harpe_fleet_state *state, int64_t id, harpe_text *text) {
     const harpe_fleet_event *event = harpe_fleet_event_find(state, id);
     harpe_text_printf(text, "{\"id\":%" PRId64, id);
-    harpe_json_number(text,
-                      ",\"promised_w\":", event ? harpe_fleet_event_promised_w(state, event) : NAN);
-    harpe_json_number(text, ",\"missing_w\":", event ? event_missing_w(state, event) : 0);
+    harpe_json_number(text, ",\"promised_w\":", event ? event->promised_w : NAN);
+    harpe_json_number(text, ",\"missing_w\":", event ? event->missing_w : 0);
     harpe_json_raw(text, "}");
 }
 
@@ -505,8 +490,7 @@ static void append_event_metrics(const harpe_fleet_state *state, double at_s, ha
         append_head(text, &metrics[m]);
         for (size_t i = state->event_count; i-- > 0 && shown < METRIC_EVENTS_MAX;) {
             const harpe_fleet_event *event = &state->events[i];
-            const double values[METRICS] = {harpe_fleet_event_promised_w(state, event),
-                                            event_missing_w(state, event), event->highest_w,
+            const double values[METRICS] = {event->promised_w, event->missing_w, event->highest_w,
                                             (double)event->breaches};
             char id[24];
             if (is_over(event, at_s)) continue;
