@@ -32,16 +32,8 @@ double harpe_fleet_file_watts(const harpe_fleet_file *file, int group, double at
 }
 
 harpe_fleet_price harpe_fleet_file_price_at(const harpe_fleet_file *file, double at_s) {
-    if (file->price_count == 0) return (harpe_fleet_price){0};
-    size_t low = 0, high = file->price_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (file->prices[middle].from_s <= at_s)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    const harpe_fleet_file_price *price = &file->prices[low > 0 ? low - 1 : 0];
+    const harpe_fleet_file_price *price = harpe_price_at(file->prices, file->price_count, at_s);
+    if (!price) return (harpe_fleet_price){0};
     return (harpe_fleet_price){.energy_per_kwh = price->energy_per_kwh,
                                .carbon_g_per_kwh = price->carbon_g_per_kwh,
                                .carbon_per_kg = file->carbon_per_kg,

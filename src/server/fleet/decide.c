@@ -28,16 +28,8 @@
 
 harpe_fleet_price harpe_decide_price(const harpe_fleet_state *state, double at_s) {
     const harpe_fleet_prices *prices = &state->prices;
-    if (prices->count == 0) return (harpe_fleet_price){0};
-    size_t low = 0, high = prices->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (prices->points[middle].at_s <= at_s)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    const harpe_fleet_price_point *point = &prices->points[low > 0 ? low - 1 : 0];
+    const harpe_fleet_file_price *point = harpe_price_at(prices->points, prices->count, at_s);
+    if (!point) return (harpe_fleet_price){0};
     return (harpe_fleet_price){.energy_per_kwh = point->energy_per_kwh,
                                .carbon_g_per_kwh = point->carbon_g_per_kwh,
                                .carbon_per_kg = prices->carbon_per_kg,

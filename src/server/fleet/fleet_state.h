@@ -18,6 +18,7 @@
 #include <harpe/fleet.h>
 
 #include "base/text.h"
+#include "fleet/price_series.h"
 #include "rights/group_tree.h"
 #include "server/engine/call.h"
 #include "server/engine/job_glance.h"
@@ -186,15 +187,11 @@ typedef enum harpe_fleet_event_state {
 
 /* ---- Prices ---------------------------------------------------------------------------------- */
 
-typedef struct harpe_fleet_price_point {
-    double at_s, energy_per_kwh, carbon_g_per_kwh;
-} harpe_fleet_price_point;
-
 typedef struct harpe_fleet_prices {
     char currency[16];
     double carbon_per_kg;
     double value_per_s; /* 0: not said. Then prices only value energy, and splits ignore them */
-    harpe_fleet_price_point *points; /* by time */
+    harpe_fleet_file_price *points; /* by time */
     size_t count;
     double set_s;
 } harpe_fleet_prices;
@@ -287,6 +284,8 @@ harpe_member *harpe_member_find(const harpe_fleet_state *state, harpe_member_kin
                                 const char *id);
 
 harpe_member_terms harpe_member_no_terms(void);
+/* Returns what an operator has said of a job. */
+harpe_member_terms harpe_member_told(const harpe_fleet_state *state, const char *id);
 /* Reads the words fleet_group=, fleet_weight=, fleet_max_slowdown=, fleet_priority=, fleet_most_w=
  * and fleet_highest_w= of a job's metadata (NULL: none). A word that cannot be read says nothing.
  * `name` (of HARPE_FLEET_TEXT_MAX + 1 bytes) receives fleet_name=, or "". */
@@ -341,6 +340,13 @@ void harpe_member_measure(harpe_member *member, double power_w, double predicted
 void harpe_member_follow(harpe_member *member, int64_t plan, double power_w, harpe_fleet_now now);
 /* Finds out whether the member is silent or overdue. `is_exceeded`: a limit of its groups is. */
 void harpe_member_watch(harpe_member *member, bool is_exceeded, harpe_fleet_now now);
+
+/* Returns true if a member was steered, or has a command or gets one. */
+bool harpe_members_have_commands(const harpe_fleet_state *state);
+/* Returns true if the plans of a job that has some are not read yet. */
+bool harpe_members_lack_plans(const harpe_fleet_state *state);
+/* While nothing was set, clients may have set caps, so the frontiers must be read again. */
+void harpe_members_forget_own_caps(const harpe_fleet_state *state);
 
 /* Returns the number of the group, or -1. "" is group 0. */
 int harpe_groups_find(const harpe_fleet_state *state, const char *name);

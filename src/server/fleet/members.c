@@ -72,8 +72,7 @@ harpe_member *harpe_member_add(harpe_fleet_state *state, harpe_member_kind kind,
         free_member(member);
         return NULL;
     }
-    for (size_t i = 0; i < state->override_count && kind == HARPE_MEMBER_JOB; i++)
-        if (strcmp(state->overrides[i].id, id) == 0) member->told = state->overrides[i].terms;
+    if (kind == HARPE_MEMBER_JOB) member->told = harpe_member_told(state, id);
     state->members[state->member_count++] = member;
     return member;
 }
@@ -115,6 +114,12 @@ harpe_member_terms harpe_member_no_terms(void) {
     for (size_t i = 0; i < HARPE_TERM_COUNT; i++)
         *harpe_term_in(&terms, &harpe_terms[i]) = NAN;
     return terms;
+}
+
+harpe_member_terms harpe_member_told(const harpe_fleet_state *state, const char *id) {
+    for (size_t i = 0; i < state->override_count; i++)
+        if (strcmp(state->overrides[i].id, id) == 0) return state->overrides[i].terms;
+    return harpe_member_no_terms();
 }
 
 /* Reads one word, such as fleet_weight=2. */
@@ -363,6 +368,29 @@ void harpe_member_watch(harpe_member *member, bool is_exceeded, harpe_fleet_now 
     if (is_silent != member->is_silent || is_overdue != member->is_overdue) member->is_dirty = true;
     member->is_silent = is_silent;
     member->is_overdue = is_overdue;
+}
+
+bool harpe_members_have_commands(const harpe_fleet_state *state) {
+    for (size_t i = 0; i < state->member_count; i++) {
+        const harpe_member *member = state->members[i];
+        if (member->has_command || member->is_sending || member->was_steered) return true;
+    }
+    return false;
+}
+
+bool harpe_members_lack_plans(const harpe_fleet_state *state) {
+    for (size_t i = 0; i < state->member_count; i++) {
+        const harpe_member *member = state->members[i];
+        bool has_none = member->kind == HARPE_MEMBER_JOB &&
+                        (member->plan_count == 0 || harpe_member_is_unread(member));
+        if (has_none && (member->rounds.wants_plans || member->rounds.is_reading)) return true;
+    }
+    return false;
+}
+
+void harpe_members_forget_own_caps(const harpe_fleet_state *state) {
+    for (size_t i = 0; i < state->member_count; i++)
+        if (!state->members[i]->was_steered) state->members[i]->rounds.plan_count = -1;
 }
 
 /* ---- Groups ---------------------------------------------------------------------------------- */

@@ -275,13 +275,13 @@ static harpe_status apply_prices(harpe_fleet_state *state, const char *id, const
     (void)id;
     const json_t *list = json_object_get(object, "series");
     size_t count = json_array_size(list);
-    harpe_fleet_price_point *points = count > 0 ? harpe_calloc(count, sizeof *points) : NULL;
+    harpe_fleet_file_price *points = count > 0 ? harpe_calloc(count, sizeof *points) : NULL;
     if (count > 0 && !points) return harpe_fail_memory(error);
     for (size_t i = 0; i < count; i++) {
         const json_t *row = json_array_get(list, i);
-        points[i] = (harpe_fleet_price_point){json_number_value(json_array_get(row, 0)),
-                                              json_number_value(json_array_get(row, 1)),
-                                              json_number_value(json_array_get(row, 2))};
+        points[i] = (harpe_fleet_file_price){json_number_value(json_array_get(row, 0)),
+                                             json_number_value(json_array_get(row, 1)),
+                                             json_number_value(json_array_get(row, 2))};
     }
     free(state->prices.points);
     state->prices = (harpe_fleet_prices){.carbon_per_kg = number_of(object, "carbon_per_kg", 0),

@@ -214,10 +214,7 @@ static bool read_terms(body *self, harpe_member_terms *terms) {
 static bool put_job(body *self, harpe_fleet_note *out) {
     static const char *const names[] = {"group",     "weight", "max_slowdown", "priority", "most_w",
                                         "highest_w", NULL};
-    harpe_member_terms terms = harpe_member_no_terms();
-    for (size_t i = 0; i < self->state->override_count; i++)
-        if (strcmp(self->state->overrides[i].id, self->id) == 0)
-            terms = self->state->overrides[i].terms;
+    harpe_member_terms terms = harpe_member_told(self->state, self->id);
     if (!knows_all(self, names) || !read_terms(self, &terms)) return false;
     return harpe_notes_of_terms(self->id, &terms, out) || refuse_out_of_memory(self);
 }

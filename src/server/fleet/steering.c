@@ -88,6 +88,7 @@ static work_item *new_work(harpe_steering *self, work_kind kind) {
     work->following = self->work;
     if (work->following) work->following->previous = work;
     self->work = work;
+    if (kind == WORK_FRONTIER) self->reading++;
     return work;
 }
 
@@ -108,7 +109,28 @@ static void free_work(work_item *work) {
     free(work);
 }
 
-static bool has_no_work(const harpe_steering *self) { return !self->work; }
+/* Makes a call about a job, which the caller gives to the engine. Takes over the text of `body`
+ * (NULL: none). Returns NULL if memory runs out. */
+static work_item *new_call(harpe_steering *self, work_kind kind, const harpe_member *member,
+                           harpe_call_kind call, harpe_text *body,
+                           void (*answer)(harpe_call *, const harpe_call_answer *)) {
+    work_item *work = body && body->failed ? NULL : new_work(self, kind);
+    if (!work) {
+        if (body) harpe_text_free(body);
+        return NULL;
+    }
+    work->id = strdup(member->id);
+    work->call = (harpe_call){.kind = call,
+                              .job_id = strdup(member->id),
+                              .body = body ? body->data : NULL,
+                              .length = body ? body->length : 0,
+                              .answer = answer,
+                              .user = work};
+    work->is_called = work->id && work->call.job_id;
+    if (work->is_called) return work;
+    free_work(work);
+    return NULL;
+}
 
 static void drop_work(harpe_steering *self) {
     for (work_item *work = self->work, *next; work; work = next) {
@@ -238,29 +260,16 @@ static void cap_is_answered(harpe_call *call, const harpe_call_answer *answer) {
 
 /* Gives a cap to a job. */
 static void send_cap(harpe_steering *self, harpe_member *member) {
-    work_item *work = new_work(self, WORK_CAP);
     harpe_text body = {0};
     harpe_text_printf(&body, "{\"watts\":");
     harpe_text_number(&body, watts_for(member));
     harpe_text_printf(&body, "}");
-    if (work) {
-        work->id = strdup(member->id);
-        work->call = (harpe_call){.kind = HARPE_CALL_POWER_CAP,
-                                  .job_id = strdup(member->id),
-                                  .body = body.failed ? NULL : body.data,
-                                  .length = body.length,
-                                  .answer = cap_is_answered,
-                                  .user = work};
-        work->cap_w = member->cap_w;
-        work->given_w = watts_for(member);
-    }
-    if (!work || body.failed || !work->id || !work->call.job_id) {
-        member->is_sending = false; /* the next tick tries again */
-        if (work) free_work(work);
-        if (!work || body.failed) harpe_text_free(&body);
-        return;
-    }
-    work->is_called = true;
+    work_item *work =
+        new_call(self, WORK_CAP, member, HARPE_CALL_POWER_CAP, &body, cap_is_answered);
+    member->is_sending = work != NULL; /* else the next tick tries again */
+    if (!work) return;
+    work->cap_w = member->cap_w;
+    work->given_w = watts_for(member);
     harpe_jobs_handle(self->jobs, &work->call);
 }
 
@@ -385,21 +394,11 @@ static void frontier_is_answered(harpe_call *call, const harpe_call_answer *answ
 }
 
 static void read_frontier(harpe_steering *self, harpe_member *member, harpe_fleet_now now) {
-    work_item *work = new_work(self, WORK_FRONTIER);
+    work_item *work =
+        new_call(self, WORK_FRONTIER, member, HARPE_CALL_FRONTIER, NULL, frontier_is_answered);
     if (!work) return;
-    self->reading++;
-    work->id = strdup(member->id);
-    work->call = (harpe_call){.kind = HARPE_CALL_FRONTIER,
-                              .job_id = strdup(member->id),
-                              .answer = frontier_is_answered,
-                              .user = work};
-    if (!work->id || !work->call.job_id) {
-        free_work(work);
-        return;
-    }
     member->rounds.is_reading = true;
     member->rounds.read_s = now.steady_s;
-    work->is_called = true;
     harpe_jobs_handle(self->jobs, &work->call);
 }
 
@@ -515,14 +514,6 @@ static void keep(harpe_steering *self, harpe_fleet_now now) {
 
 /* ---- The timer ------------------------------------------------------------------------------- */
 
-static bool has_commands(const harpe_steering *self) {
-    for (size_t i = 0; i < self->state.member_count; i++) {
-        const harpe_member *member = self->state.members[i];
-        if (member->has_command || member->is_sending || member->was_steered) return true;
-    }
-    return false;
-}
-
 static void run_later(harpe_steering *self) {
     harpe_error error;
     if (self->timer || self->is_stopping) return;
@@ -533,12 +524,6 @@ static void run_later(harpe_steering *self) {
 
 static void answer_waiting(harpe_steering *self);
 static void answer_budgets(harpe_steering *self);
-
-/* While nothing was set, clients may have set caps, so the frontiers must be read again. */
-static void forget_own_caps(const harpe_steering *self) {
-    for (size_t i = 0; i < self->state.member_count; i++)
-        if (!self->state.members[i]->was_steered) self->state.members[i]->rounds.plan_count = -1;
-}
 
 /* Stores the energy when counting begins or ends, because a job that the store does not know counts
  * from its first joule. Does the same when the price changes: what a server that is killed has not
@@ -561,7 +546,7 @@ static void tick(void *user) {
     harpe_fleet_now now = now_of(self);
     bool is_set = harpe_limits_are_set(&self->state, now.wall_s);
     bool is_asked = self->waiting.count > 0;
-    if (is_set && !self->was_set) forget_own_caps(self);
+    if (is_set && !self->was_set) harpe_members_forget_own_caps(&self->state);
     self->was_set = is_set;
     look(self);
     keep_energy_of_change(self, now);
@@ -575,7 +560,8 @@ static void tick(void *user) {
     send_commands(self);
     if (is_asked) answer_waiting(self);
     answer_budgets(self);
-    if (is_set || has_commands(self) || self->waiting.count > 0 || self->budgets.count > 0)
+    if (is_set || harpe_members_have_commands(&self->state) || self->waiting.count > 0 ||
+        self->budgets.count > 0)
         run_later(self);
 }
 
@@ -649,13 +635,12 @@ static void event_is_stored(harpe_steering *self, const harpe_fleet_note *note, 
 }
 
 /* Reads a setting, and stores it. Returns false if the call was answered instead. */
-static bool change_setting(harpe_steering *self, harpe_call_kind kind, harpe_call *call,
-                           const char *text, size_t length, note_stored *stored) {
+static bool change_setting(harpe_steering *self, harpe_call *call, note_stored *stored) {
     harpe_fleet_note note;
     harpe_error error = {0};
     int http_status;
-    if (harpe_bodies_read(&self->state, kind, call->job_id, text, length, now_of(self).wall_s,
-                          &note, &http_status, &error) != HARPE_OK) {
+    if (harpe_bodies_read(&self->state, call->kind, call->job_id, call->body, call->length,
+                          now_of(self).wall_s, &note, &http_status, &error) != HARPE_OK) {
         harpe_reply_detail(call, http_status, "%s", error.message);
         return false;
     }
@@ -664,21 +649,6 @@ static bool change_setting(harpe_steering *self, harpe_call_kind kind, harpe_cal
 }
 
 /* ---- Jobs, members, loads, groups and budgets ------------------------------------------------ */
-
-/* Returns true, with a body for PUT /fleet/jobs, if a client's power cap is valid. */
-static bool cap_body(const harpe_call *call, char *into, size_t size) {
-    double watts;
-    harpe_text number = {0};
-    if (!harpe_bodies_read_watts(call->body, call->length, &watts)) return false;
-    if (watts > 0)
-        harpe_text_number(&number, watts);
-    else
-        harpe_text_printf(&number, "null");
-    bool is_made = !number.failed && number.length < size / 2;
-    if (is_made) (void)snprintf(into, size, "{\"most_w\":%s}", number.data);
-    harpe_text_free(&number);
-    return is_made;
-}
 
 static void make_changes(harpe_steering *self);
 
@@ -707,20 +677,24 @@ static void own_cap_is_stored(harpe_steering *self, const harpe_fleet_note *note
 
 /* Returns true if the change is being stored; otherwise its call was answered. */
 static bool change_job(harpe_steering *self, harpe_call *call) {
-    char body[120];
+    harpe_fleet_note note;
+    double watts;
+    harpe_member_terms terms = harpe_member_told(&self->state, call->job_id);
     if (!harpe_jobs_have(self->jobs, call->job_id)) {
         harpe_reply_detail(call, 404, "no job %.512s is known here: register it first",
                            call->job_id);
         return false;
     }
-    if (call->kind == HARPE_CALL_FLEET_PUT_JOB)
-        return change_setting(self, call->kind, call, call->body, call->length, change_is_stored);
-    if (!cap_body(call, body, sizeof body)) {
+    if (call->kind == HARPE_CALL_FLEET_PUT_JOB) return change_setting(self, call, change_is_stored);
+    /* harpe_steering_takes has seen that the cap is valid; 0 takes it back. */
+    terms.most_w =
+        harpe_bodies_read_watts(call->body, call->length, &watts) && watts > 0 ? watts : NAN;
+    if (!harpe_notes_of_terms(call->job_id, &terms, &note)) {
         harpe_reply_out_of_memory(call);
         return false;
     }
-    return change_setting(self, HARPE_CALL_FLEET_PUT_JOB, call, body, strlen(body),
-                          own_cap_is_stored);
+    store_note(self, &note, call, own_cap_is_stored);
+    return true;
 }
 
 static bool is_out_of_scope(harpe_steering *self, harpe_call *call);
@@ -735,36 +709,23 @@ static void make_changes(harpe_steering *self) {
         self->is_changing = true; /* store_note may call change_is_stored at once */
         bool is_job = call->kind == HARPE_CALL_FLEET_PUT_JOB || call->kind == HARPE_CALL_POWER_CAP;
         if (is_out_of_scope(self, call) ||
-            !(is_job ? change_job(self, call)
-                     : change_setting(self, call->kind, call, call->body, call->length,
-                                      change_is_stored)))
+            !(is_job ? change_job(self, call) : change_setting(self, call, change_is_stored)))
             self->is_changing = false;
     }
 }
 
 /* ---- Events that wait for plans -------------------------------------------------------------- */
 
-static bool lacks_plans(const harpe_steering *self) {
-    for (size_t i = 0; i < self->state.member_count; i++) {
-        const harpe_member *member = self->state.members[i];
-        bool has_none = member->kind == HARPE_MEMBER_JOB &&
-                        (member->plan_count == 0 || harpe_member_is_unread(member));
-        if (has_none && (member->rounds.wants_plans || member->rounds.is_reading)) return true;
-    }
-    return false;
-}
-
 /* Handles the new events that wait. They wait for plans, because the answer says what the jobs can
  * reach, and until the previous event is stored. */
 static void answer_waiting(harpe_steering *self) {
     bool is_late = now_of(self).steady_s - self->waiting_s > EVENT_WAIT_S;
-    if (!is_late && lacks_plans(self)) return;
+    if (!is_late && harpe_members_lack_plans(&self->state)) return;
     while (!self->is_posting) {
         harpe_call *call = harpe_calls_take_first(&self->waiting);
         if (!call) return;
         self->is_posting = true;
-        if (is_out_of_scope(self, call) ||
-            !change_setting(self, call->kind, call, call->body, call->length, event_is_stored))
+        if (is_out_of_scope(self, call) || !change_setting(self, call, event_is_stored))
             self->is_posting = false;
     }
 }
@@ -773,7 +734,7 @@ static void answer_waiting(harpe_steering *self) {
  * before. */
 static void answer_budgets(harpe_steering *self) {
     bool is_late = now_of(self).steady_s - self->budgets_s > EVENT_WAIT_S;
-    if (self->budgets.count == 0 || (!is_late && lacks_plans(self))) return;
+    if (self->budgets.count == 0 || (!is_late && harpe_members_lack_plans(&self->state))) return;
     for (harpe_call *call; (call = harpe_calls_take_first(&self->budgets));) {
         harpe_text text = {0};
         harpe_fleet_show_budget_answer(&self->state, call->job_id, &text);
@@ -834,7 +795,7 @@ static void take_report(harpe_steering *self, harpe_call *call) {
 }
 
 bool harpe_steering_takes(const harpe_steering *self, const harpe_call *call) {
-    char body[120];
+    double watts;
     if (call->kind >= HARPE_CALL_FLEET_SHOW && call->kind <= HARPE_CALL_FLEET_DELETE_PRICES)
         return true;
     if (call->kind != HARPE_CALL_POWER_CAP || !self) return false;
@@ -843,7 +804,7 @@ bool harpe_steering_takes(const harpe_steering *self, const harpe_call *call) {
     bool is_ours =
         member && !member->is_refused &&
         (member->was_steered || harpe_limits_are_set(&self->state, harpe_jobs_wall_s(self->jobs)));
-    return is_ours && cap_body(call, body, sizeof body);
+    return is_ours && harpe_bodies_read_watts(call->body, call->length, &watts);
 }
 
 /* Answers the call and returns true if it is about groups for which its client has no token. */
@@ -884,8 +845,7 @@ void harpe_steering_handle(harpe_steering *self, harpe_call *call) {
         harpe_calls_append(&self->changes, call);
         make_changes(self);
         break;
-    default:
-        (void)change_setting(self, call->kind, call, call->body, call->length, setting_is_stored);
+    default: (void)change_setting(self, call, setting_is_stored);
     }
 }
 
@@ -940,7 +900,7 @@ harpe_status harpe_steering_new(const harpe_jobs_options *options, harpe_jobs *j
     for (size_t i = 0; i < self->state.member_count; i++)
         harpe_groups_place(&self->state, self->state.members[i]);
     bool is_set = harpe_limits_are_set(&self->state, now_of(self).wall_s);
-    if (is_set || has_commands(self)) run_later(self);
+    if (is_set || harpe_members_have_commands(&self->state)) run_later(self);
     self->was_counting = self->state.energy.is_counting;
     harpe_jobs_use_groups(jobs, &self->state.tree);
     harpe_jobs_on_eviction(jobs, eviction_begins, self);
@@ -966,7 +926,7 @@ void harpe_steering_stop(harpe_steering *self, bool may_store) {
 }
 
 bool harpe_steering_is_idle(const harpe_steering *self) {
-    return !self || (!self->state.is_solving && has_no_work(self));
+    return !self || (!self->state.is_solving && !self->work);
 }
 
 void harpe_steering_free(harpe_steering *self) {
