@@ -471,8 +471,6 @@ bool harpe_notes_of_cap(const harpe_member *member, harpe_fleet_note *out);
 bool harpe_notes_of_plans(const harpe_member *member, harpe_fleet_note *out);
 bool harpe_notes_of_event(const harpe_fleet_event *event, harpe_fleet_note *out);
 bool harpe_notes_of_energy(const harpe_fleet_state *state, harpe_fleet_note *out);
-/* Returns the members of a note that say the terms; NULL if memory runs out. */
-json_t *harpe_notes_terms(const harpe_member_terms *terms);
 bool harpe_notes_of_terms(const char *id, const harpe_member_terms *terms, harpe_fleet_note *out);
 /* Makes a note without text, which removes KEY. */
 bool harpe_notes_of_nothing(const char *prefix, const char *id, harpe_fleet_note *out);

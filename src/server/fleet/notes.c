@@ -100,15 +100,14 @@ static harpe_member_terms terms_of(const json_t *object) {
     return terms;
 }
 
-/* Returns plans of a list of [time, power]. NULL: there is none, or no memory. */
+/* Returns plans of a list of objects with time and power. NULL: there is none, or no memory. */
 static harpe_fleet_plan *plans_of(const json_t *list, size_t *count) {
     size_t size = json_array_size(list);
     harpe_fleet_plan *plans = size > 0 ? harpe_calloc(size, sizeof *plans) : NULL;
     *count = plans ? size : 0;
     for (size_t i = 0; i < *count; i++) {
-        const json_t *pair = json_array_get(list, i);
-        plans[i] = (harpe_fleet_plan){json_number_value(json_array_get(pair, 0)),
-                                      json_number_value(json_array_get(pair, 1))};
+        const json_t *plan = json_array_get(list, i);
+        plans[i] = (harpe_fleet_plan){number_of(plan, "time", 0), number_of(plan, "power", 0)};
     }
     return plans;
 }
@@ -217,7 +216,7 @@ static harpe_status apply_declared(harpe_fleet_state *state, const char *id, con
     harpe_fleet_plan *plans = plans_of(json_object_get(object, "plans"), &count);
     harpe_member *member = plans ? need_member(state, HARPE_MEMBER_DECLARED, id) : NULL;
     const char *name = json_string_value(json_object_get(object, "name"));
-    char *copy = strdup(name ? name : id);
+    char *copy = strdup(name && *name ? name : id);
     if (!member || !copy) {
         free(plans);
         free(copy);
@@ -279,9 +278,9 @@ static harpe_status apply_prices(harpe_fleet_state *state, const char *id, const
     if (count > 0 && !points) return harpe_fail_memory(error);
     for (size_t i = 0; i < count; i++) {
         const json_t *row = json_array_get(list, i);
-        points[i] = (harpe_fleet_file_price){json_number_value(json_array_get(row, 0)),
-                                             json_number_value(json_array_get(row, 1)),
-                                             json_number_value(json_array_get(row, 2))};
+        points[i] =
+            (harpe_fleet_file_price){number_of(row, "at", 0), number_of(row, "energy_per_kwh", 0),
+                                     number_of(row, "carbon_g_per_kwh", 0)};
     }
     free(state->prices.points);
     state->prices = (harpe_fleet_prices){.carbon_per_kg = number_of(object, "carbon_per_kg", 0),
@@ -431,8 +430,8 @@ bool harpe_notes_of_cap(const harpe_member *member, harpe_fleet_note *out) {
 bool harpe_notes_of_plans(const harpe_member *member, harpe_fleet_note *out) {
     json_t *list = json_array();
     for (size_t i = 0; i < member->plan_count; i++)
-        json_array_append_new(
-            list, json_pack("[f,f]", member->plans[i].time_s, member->plans[i].power_w));
+        json_array_append_new(list, json_pack("{s:f,s:f}", "time", member->plans[i].time_s, "power",
+                                              member->plans[i].power_w));
     return harpe_notes_make("plans/", member->id, json_pack("{s:o}", "plans", list), out);
 }
 
@@ -471,16 +470,12 @@ bool harpe_notes_of_energy(const harpe_fleet_state *state, harpe_fleet_note *out
     return harpe_notes_make("energy", "", object, out);
 }
 
-json_t *harpe_notes_terms(const harpe_member_terms *terms) {
+bool harpe_notes_of_terms(const char *id, const harpe_member_terms *terms, harpe_fleet_note *out) {
     harpe_member_terms copy = *terms;
     json_t *object = json_object();
     for (size_t i = 0; i < HARPE_TERM_COUNT; i++)
         json_object_set_new(object, harpe_terms[i].name,
                             number_json(*harpe_term_in(&copy, &harpe_terms[i])));
     if (terms->has_group) json_object_set_new(object, "group", json_string(terms->group));
-    return object;
-}
-
-bool harpe_notes_of_terms(const char *id, const harpe_member_terms *terms, harpe_fleet_note *out) {
-    return harpe_notes_make("job/", id, harpe_notes_terms(terms), out);
+    return harpe_notes_make("job/", id, object, out);
 }

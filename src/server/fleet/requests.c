@@ -108,6 +108,11 @@ static bool make(body *self, const char *prefix, const char *id, json_t *object,
     return harpe_notes_make(prefix, id, object, out) || refuse_out_of_memory(self);
 }
 
+/* Makes a note of the request itself: applying the note reads the same members. */
+static bool keep(body *self, const char *prefix, harpe_fleet_note *out) {
+    return make(self, prefix, self->id, json_incref((json_t *)self->json), out);
+}
+
 static bool make_nothing(body *self, const char *prefix, const char *id, harpe_fleet_note *out) {
     return harpe_notes_of_nothing(prefix, id, out) || refuse_out_of_memory(self);
 }
@@ -176,8 +181,7 @@ static bool put_group(body *self, harpe_fleet_note *out) {
                       "the group %.100s cannot be inside of %.100s: it would contain "
                       "itself, or be more than %d levels deep",
                       self->id, name, HARPE_FLEET_DEPTH_MAX - 1);
-    return make(self, "group/", self->id,
-                *name ? json_pack("{s:s}", "parent", name) : json_pack("{s:n}", "parent"), out);
+    return keep(self, "group/", out);
 }
 
 static bool delete_group(body *self, harpe_fleet_note *out) {
@@ -237,8 +241,7 @@ static bool put_load(body *self, harpe_fleet_note *out) {
         !need_number(self, "watts", 0, 1e9, &watts) || !read_text(self, "group", &group) ||
         !has_place(self, HARPE_MEMBER_LOAD))
         return false;
-    return make(self, "load/", self->id, json_pack("{s:f,s:s}", "watts", watts, "group", group),
-                out);
+    return keep(self, "load/", out);
 }
 
 static bool delete_member(body *self, harpe_member_kind kind, harpe_fleet_note *out) {
@@ -248,28 +251,21 @@ static bool delete_member(body *self, harpe_member_kind kind, harpe_fleet_note *
     return make_nothing(self, is_load ? "load/" : "member/", self->id, out);
 }
 
-static json_t *read_plans(body *self) {
-    const json_t *list = json_object_get(self->json, "plans");
-    size_t count = json_array_size(list);
-    if (count < 1 || count > HARPE_FLEET_PLANS_MAX / 10) {
-        (void)refuse(self, 422, "plans must be a list of 1 to %d objects with time and power",
-                     HARPE_FLEET_PLANS_MAX / 10);
-        return NULL;
-    }
-    json_t *pairs = json_array();
-    for (size_t i = 0; i < count; i++) {
+static bool check_plans(body *self) {
+    const json_t *list = json_object_get(self->json, "plans"), *plan;
+    size_t count = json_array_size(list), i;
+    if (count < 1 || count > HARPE_FLEET_PLANS_MAX / 10)
+        return refuse(self, 422, "plans must be a list of 1 to %d objects with time and power",
+                      HARPE_FLEET_PLANS_MAX / 10);
+    json_array_foreach(list, i, plan) {
         double time_s = NAN, power_w = NAN;
-        const json_t *plan = json_array_get(list, i);
-        bool is_read = read_number(self, plan, "time", 1e-9, 1e9, &time_s) &&
-                       read_number(self, plan, "power", 0, 1e8, &power_w);
-        if (!is_read || isnan(time_s) || isnan(power_w)) {
-            if (is_read) (void)refuse(self, 422, "plan %zu must have time and power", i);
-            json_decref(pairs);
-            return NULL;
-        }
-        json_array_append_new(pairs, json_pack("[f,f]", time_s, power_w));
+        if (!read_number(self, plan, "time", 1e-9, 1e9, &time_s) ||
+            !read_number(self, plan, "power", 0, 1e8, &power_w))
+            return false;
+        if (isnan(time_s) || isnan(power_w))
+            return refuse(self, 422, "plan %zu must have time and power", i);
     }
-    return pairs;
+    return true;
 }
 
 static bool put_declared(body *self, harpe_fleet_note *out) {
@@ -279,14 +275,9 @@ static bool put_declared(body *self, harpe_fleet_note *out) {
     const char *name;
     if (!check_name(self, "the name of a member", self->id) || !knows_all(self, names) ||
         !read_terms(self, &terms) || !read_text(self, "name", &name) ||
-        !has_place(self, HARPE_MEMBER_DECLARED))
+        !has_place(self, HARPE_MEMBER_DECLARED) || !check_plans(self))
         return false;
-    json_t *plans = read_plans(self);
-    if (!plans) return false;
-    json_t *object = harpe_notes_terms(&terms);
-    json_object_set_new(object, "plans", plans);
-    json_object_set_new(object, "name", json_string(*name ? name : self->id));
-    return make(self, "member/", self->id, object, out);
+    return keep(self, "member/", out);
 }
 
 /* ---- Events ---------------------------------------------------------------------------------- */
@@ -362,37 +353,28 @@ static bool delete_event(body *self, harpe_fleet_note *out) {
 
 /* ---- Prices ---------------------------------------------------------------------------------- */
 
-static json_t *read_series(body *self) {
-    const json_t *list = json_object_get(self->json, "series");
-    size_t count = json_array_size(list);
-    if (count < 1 || count > HARPE_FLEET_SERIES_MAX) {
-        (void)refuse(self, 422,
-                     "series must be a list of 1 to %d objects with at and "
-                     "energy_per_kwh",
-                     HARPE_FLEET_SERIES_MAX);
-        return NULL;
-    }
-    json_t *rows = json_array();
+static bool check_series(body *self) {
+    const json_t *list = json_object_get(self->json, "series"), *row;
+    size_t count = json_array_size(list), i;
     double before_s = -1;
-    for (size_t i = 0; i < count; i++) {
+    if (count < 1 || count > HARPE_FLEET_SERIES_MAX)
+        return refuse(self, 422,
+                      "series must be a list of 1 to %d objects with at and energy_per_kwh",
+                      HARPE_FLEET_SERIES_MAX);
+    json_array_foreach(list, i, row) {
         double at_s = NAN, energy = NAN, carbon = 0;
-        const json_t *row = json_array_get(list, i);
-        bool is_read = read_number(self, row, "at", 0, 1e11, &at_s) &&
-                       read_number(self, row, "energy_per_kwh", -1e6, 1e6, &energy) &&
-                       read_number(self, row, "carbon_g_per_kwh", 0, 1e6, &carbon);
-        if (!is_read || isnan(energy) || !(at_s > before_s)) {
-            if (is_read)
-                (void)refuse(self, 422,
-                             "entry %zu of series must have at and energy_per_kwh, and "
-                             "at must grow from entry to entry",
-                             i);
-            json_decref(rows);
-            return NULL;
-        }
+        if (!read_number(self, row, "at", 0, 1e11, &at_s) ||
+            !read_number(self, row, "energy_per_kwh", -1e6, 1e6, &energy) ||
+            !read_number(self, row, "carbon_g_per_kwh", 0, 1e6, &carbon))
+            return false;
+        if (isnan(energy) || !(at_s > before_s))
+            return refuse(self, 422,
+                          "entry %zu of series must have at and energy_per_kwh, and at must grow "
+                          "from entry to entry",
+                          i);
         before_s = at_s;
-        json_array_append_new(rows, json_pack("[f,f,f]", at_s, energy, carbon));
     }
-    return rows;
+    return true;
 }
 
 static bool put_prices(body *self, harpe_fleet_note *out) {
@@ -404,11 +386,9 @@ static bool put_prices(body *self, harpe_fleet_note *out) {
         !read_number(self, self->json, "value_per_s", 1e-9, 1e6, &value_per_s))
         return false;
     if (strlen(currency) > 15) return refuse(self, 422, "currency must have at most 15 bytes");
-    json_t *series = read_series(self);
-    if (!series) return false;
-    json_t *object =
-        json_pack("{s:s,s:f,s:f,s:o,s:f}", "currency", currency, "carbon_per_kg", carbon_per_kg,
-                  "value_per_s", value_per_s, "series", series, "set", self->now_s);
+    if (!check_series(self)) return false;
+    json_t *object = json_copy((json_t *)self->json);
+    json_object_set_new(object, "set", json_real(self->now_s));
     return make(self, "prices", "", object, out);
 }
 
