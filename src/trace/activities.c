@@ -110,13 +110,13 @@ static void fill(const entry *entries, size_t count, harpe_communications *out) 
 }
 
 static harpe_status allocate(const harpe_trace *traces, size_t trace_count, size_t count,
-                             harpe_communications *out, harpe_error *error) {
-    out->items = harpe_calloc(count, sizeof *out->items);
-    out->parts = harpe_calloc(count, sizeof *out->parts);
-    out->of_event = harpe_calloc(trace_count, sizeof *out->of_event);
+                             harpe_arena *arena, harpe_communications *out, harpe_error *error) {
+    out->items = harpe_arena_alloc(arena, count, sizeof *out->items);
+    out->parts = harpe_arena_alloc(arena, count, sizeof *out->parts);
+    out->of_event = harpe_arena_alloc(arena, trace_count, sizeof *out->of_event);
     if (!out->items || !out->parts || !out->of_event) return harpe_fail_memory(error);
     for (size_t t = 0; t < trace_count; t++) {
-        out->of_event[t] = harpe_calloc(traces[t].event_count, sizeof **out->of_event);
+        out->of_event[t] = harpe_arena_alloc(arena, traces[t].event_count, sizeof **out->of_event);
         if (!out->of_event[t]) return harpe_fail_memory(error);
         for (size_t i = 0; i < traces[t].event_count; i++)
             out->of_event[t][i] = HARPE_TRACE_NONE;
@@ -124,42 +124,37 @@ static harpe_status allocate(const harpe_trace *traces, size_t trace_count, size
     return HARPE_OK;
 }
 
-harpe_status harpe_communications_match(const harpe_trace *traces, size_t trace_count,
-                                        harpe_communications *out, harpe_error *error) {
-    size_t count = 0, capacity = 0;
-    entry *entries = NULL;
-    harpe_status status = HARPE_OK;
-    *out = (harpe_communications){0};
-    for (size_t t = 0; t < trace_count && status == HARPE_OK; t++) {
+/* Lists the sides of all communications. `entries` NULL: only counts them. */
+static size_t list_entries(const harpe_trace *traces, size_t trace_count, entry *entries) {
+    size_t count = 0;
+    for (size_t t = 0; t < trace_count; t++) {
         for (size_t i = 0; i < traces[t].event_count; i++) {
             const harpe_trace_event *event = &traces[t].events[i];
             if (!harpe_trace_is_communication(event)) continue;
-            if (!HARPE_ARRAY_RESERVE(entries, capacity, count + 1)) {
-                status = harpe_fail_memory(error);
-                break;
-            }
             double end_s = traces[t].zero_s + event->start_s + event->time_s;
-            entries[count++] = (entry){.event = event, .trace = t, .index = i, .end_s = end_s};
+            if (entries)
+                entries[count] = (entry){.event = event, .trace = t, .index = i, .end_s = end_s};
+            count++;
         }
     }
-    if (status == HARPE_OK) status = allocate(traces, trace_count, count, out, error);
+    return count;
+}
+
+harpe_status harpe_communications_match(const harpe_trace *traces, size_t trace_count,
+                                        harpe_arena *arena, harpe_communications *out,
+                                        harpe_error *error) {
+    size_t count = list_entries(traces, trace_count, NULL);
+    entry *entries = harpe_calloc(count, sizeof *entries);
+    harpe_status status = entries ? allocate(traces, trace_count, count, arena, out, error)
+                                  : harpe_fail_memory(error);
     if (status == HARPE_OK && count > 0) {
+        (void)list_entries(traces, trace_count, entries);
         count_occurrences(entries, count);
         qsort(entries, count, sizeof *entries, compare_across);
         fill(entries, count, out);
     }
     free(entries);
-    if (status != HARPE_OK) harpe_communications_free(out, trace_count);
     return status;
-}
-
-void harpe_communications_free(harpe_communications *communications, size_t trace_count) {
-    for (size_t t = 0; communications->of_event && t < trace_count; t++)
-        free(communications->of_event[t]);
-    free(communications->of_event);
-    free(communications->items);
-    free(communications->parts);
-    *communications = (harpe_communications){0};
 }
 
 /* ---- Replay ---------------------------------------------------------------------------------- */
@@ -189,6 +184,7 @@ typedef struct rank_state {
 } rank_state;
 
 typedef struct replayer {
+    harpe_arena arena;
     harpe_trace *traces;
     size_t trace_count;
     const harpe_communications *communications;
@@ -294,14 +290,15 @@ static void end_communication(replayer *r, size_t number, double now_s) {
 
 /* ---- Preparation ----------------------------------------------------------------------------- */
 
-static harpe_status prepare_rank(const harpe_trace *trace, rank_state *rank, harpe_error *error) {
+static harpe_status prepare_rank(const harpe_trace *trace, harpe_arena *arena, rank_state *rank,
+                                 harpe_error *error) {
     size_t count = trace->event_count, waits = 0;
     for (size_t i = 0; i < count; i++)
         waits += trace->events[i].wait_count;
-    rank->waiting = harpe_calloc(count, sizeof *rank->waiting);
-    rank->first_after = harpe_calloc(count + 2, sizeof *rank->first_after);
-    rank->after = harpe_calloc(waits, sizeof *rank->after);
-    rank->queue = harpe_calloc(count, sizeof *rank->queue);
+    rank->waiting = harpe_arena_alloc(arena, count, sizeof *rank->waiting);
+    rank->first_after = harpe_arena_alloc(arena, count + 2, sizeof *rank->first_after);
+    rank->after = harpe_arena_alloc(arena, waits, sizeof *rank->after);
+    rank->queue = harpe_arena_alloc(arena, count, sizeof *rank->queue);
     if (!rank->waiting || !rank->first_after || !rank->after || !rank->queue)
         return harpe_fail_memory(error);
     for (size_t i = 0; i < count; i++) {
@@ -319,31 +316,19 @@ static harpe_status prepare_rank(const harpe_trace *trace, rank_state *rank, har
 
 static harpe_status prepare_ranks(replayer *r, harpe_error *error) {
     size_t events = 0;
-    r->ranks = harpe_calloc(r->trace_count, sizeof *r->ranks);
-    r->missing = harpe_calloc(r->communications->count, sizeof *r->missing);
+    r->ranks = harpe_arena_alloc(&r->arena, r->trace_count, sizeof *r->ranks);
+    r->missing = harpe_arena_alloc(&r->arena, r->communications->count, sizeof *r->missing);
     if (!r->ranks || !r->missing) return harpe_fail_memory(error);
     harpe_status status = HARPE_OK;
     for (size_t t = 0; t < r->trace_count && status == HARPE_OK; t++) {
         events += r->traces[t].event_count;
-        status = prepare_rank(&r->traces[t], &r->ranks[t], error);
+        status = prepare_rank(&r->traces[t], &r->arena, &r->ranks[t], error);
     }
     for (size_t i = 0; i < r->communications->count; i++)
         r->missing[i] = r->communications->items[i].part_count;
-    r->heap = harpe_calloc(events, sizeof *r->heap);
+    r->heap = harpe_arena_alloc(&r->arena, events, sizeof *r->heap);
     if (status == HARPE_OK && !r->heap) status = harpe_fail_memory(error);
     return status;
-}
-
-static void free_replayer(replayer *r) {
-    for (size_t t = 0; r->ranks && t < r->trace_count; t++) {
-        free(r->ranks[t].waiting);
-        free(r->ranks[t].first_after);
-        free(r->ranks[t].after);
-        free(r->ranks[t].queue);
-    }
-    free(r->ranks);
-    free(r->missing);
-    free(r->heap);
 }
 
 /* Names an event that has not ended. */
@@ -381,7 +366,7 @@ harpe_status harpe_trace_replay(harpe_trace *traces, size_t trace_count,
             end_event(&r, next.trace, next.event, next.time_s);
     }
     if (status == HARPE_OK) status = check_ended(&r, error);
-    free_replayer(&r);
+    harpe_arena_free(&r.arena);
     return status;
 }
 
@@ -399,6 +384,7 @@ typedef struct builder {
     const harpe_communications *communications;
     size_t *const *order;
     double min_activity_s;
+    harpe_arena *arena;
     harpe_activities *out;
     harpe_error *error;
 } builder;
@@ -440,10 +426,10 @@ static harpe_status make_lane(const builder *b, size_t t) {
     harpe_trace_lane *lane = &b->out->lanes[t];
     size_t count = 0;
     sorted *computing = harpe_calloc(trace->event_count, sizeof *computing);
-    lane->blocks = harpe_calloc(trace->event_count, sizeof *lane->blocks);
-    lane->block_of = harpe_calloc(trace->event_count, sizeof *lane->block_of);
-    lane->is_cut = harpe_calloc(trace->event_count + 1, sizeof *lane->is_cut);
-    lane->piece_of = harpe_calloc(trace->event_count, sizeof *lane->piece_of);
+    lane->blocks = harpe_arena_alloc(b->arena, trace->event_count, sizeof *lane->blocks);
+    lane->block_of = harpe_arena_alloc(b->arena, trace->event_count, sizeof *lane->block_of);
+    lane->is_cut = harpe_arena_alloc(b->arena, trace->event_count + 1, sizeof *lane->is_cut);
+    lane->piece_of = harpe_arena_alloc(b->arena, trace->event_count, sizeof *lane->piece_of);
     if (!computing || !lane->blocks || !lane->block_of || !lane->is_cut || !lane->piece_of) {
         free(computing);
         return harpe_fail_memory(b->error);
@@ -546,13 +532,14 @@ static void find_places(const builder *b, size_t t, size_t *need, size_t *next) 
 }
 
 static harpe_status place_all_by_dependencies(const builder *b) {
+    harpe_arena scratch = {0};
     harpe_status status = HARPE_OK;
-    size_t **need = harpe_calloc(b->trace_count, sizeof *need);
-    size_t **next = harpe_calloc(b->trace_count, sizeof *next);
+    size_t **need = harpe_arena_alloc(&scratch, b->trace_count, sizeof *need);
+    size_t **next = harpe_arena_alloc(&scratch, b->trace_count, sizeof *next);
     if (!need || !next) status = harpe_fail_memory(b->error);
     for (size_t t = 0; t < b->trace_count && status == HARPE_OK; t++) {
-        need[t] = harpe_calloc(b->traces[t].event_count, sizeof **need);
-        next[t] = harpe_calloc(b->traces[t].event_count, sizeof **next);
+        need[t] = harpe_arena_alloc(&scratch, b->traces[t].event_count, sizeof **need);
+        next[t] = harpe_arena_alloc(&scratch, b->traces[t].event_count, sizeof **next);
         if (need[t] && next[t])
             find_places(b, t, need[t], next[t]);
         else
@@ -564,12 +551,7 @@ static harpe_status place_all_by_dependencies(const builder *b) {
         b->out->places[p] =
             (harpe_trace_place){need[part->trace][part->event], first, first != HARPE_TRACE_NONE};
     }
-    for (size_t t = 0; need && next && t < b->trace_count; t++) {
-        free(need[t]);
-        free(next[t]);
-    }
-    free(need);
-    free(next);
+    harpe_arena_free(&scratch);
     return status;
 }
 
@@ -628,18 +610,20 @@ static harpe_status decide_all(const builder *b) {
 /* ---- Pieces ---------------------------------------------------------------------------------- */
 
 static harpe_status make_pieces(const builder *b) {
-    size_t capacity = 0;
+    size_t most = 0;
     harpe_activities *out = b->out;
+    for (size_t t = 0; t < b->trace_count; t++)
+        for (size_t i = 0; i < out->lanes[t].block_count; i++)
+            most += out->lanes[t].is_cut[i];
+    out->pieces = harpe_arena_alloc(b->arena, most, sizeof *out->pieces);
+    if (!out->pieces) return harpe_fail_memory(b->error);
     for (size_t t = 0; t < b->trace_count; t++) {
         harpe_trace_lane *lane = &out->lanes[t];
         for (size_t i = 0; i < lane->block_count; i++) {
             const harpe_trace_block *block = &lane->blocks[i];
-            if (lane->is_cut[i]) {
-                if (!HARPE_ARRAY_RESERVE(out->pieces, capacity, out->piece_count + 1))
-                    return harpe_fail_memory(b->error);
+            if (lane->is_cut[i])
                 out->pieces[out->piece_count++] =
                     (harpe_trace_piece){.trace = t, .first_block = i, .start_s = block->start_s};
-            }
             harpe_trace_piece *piece = &out->pieces[out->piece_count - 1];
             piece->end_block = i + 1;
             piece->end_s = block->end_s;
@@ -653,13 +637,12 @@ static harpe_status make_pieces(const builder *b) {
 
 harpe_status harpe_activities_new(const harpe_trace *traces, size_t trace_count,
                                   const harpe_communications *communications, size_t *const *order,
-                                  double min_activity_s, harpe_activities *out,
+                                  double min_activity_s, harpe_arena *arena, harpe_activities *out,
                                   harpe_error *error) {
-    builder b = {traces, trace_count, communications, order, min_activity_s, out, error};
-    *out = (harpe_activities){0};
-    out->lanes = harpe_calloc(trace_count, sizeof *out->lanes);
-    out->places = harpe_calloc(communications->part_count, sizeof *out->places);
-    out->is_kept = harpe_calloc(communications->count, sizeof *out->is_kept);
+    builder b = {traces, trace_count, communications, order, min_activity_s, arena, out, error};
+    out->lanes = harpe_arena_alloc(arena, trace_count, sizeof *out->lanes);
+    out->places = harpe_arena_alloc(arena, communications->part_count, sizeof *out->places);
+    out->is_kept = harpe_arena_alloc(arena, communications->count, sizeof *out->is_kept);
     if (!out->lanes || !out->places || !out->is_kept) return harpe_fail_memory(error);
     harpe_status status = HARPE_OK;
     for (size_t t = 0; t < trace_count && status == HARPE_OK; t++)
@@ -671,18 +654,4 @@ harpe_status harpe_activities_new(const harpe_trace *traces, size_t trace_count,
         place_all_by_time(&b);
     if (status == HARPE_OK) status = decide_all(&b);
     return status == HARPE_OK ? make_pieces(&b) : status;
-}
-
-void harpe_activities_free(harpe_activities *activities, size_t trace_count) {
-    for (size_t t = 0; activities->lanes && t < trace_count; t++) {
-        free(activities->lanes[t].blocks);
-        free(activities->lanes[t].block_of);
-        free(activities->lanes[t].is_cut);
-        free(activities->lanes[t].piece_of);
-    }
-    free(activities->lanes);
-    free(activities->places);
-    free(activities->is_kept);
-    free(activities->pieces);
-    *activities = (harpe_activities){0};
 }

@@ -208,10 +208,10 @@ typedef struct harpe_communications {
 /* Two events belong together if group, kind, ranks and tag are equal, and the sequence number is
  * equal or both are the n-th of their rank. If the traces name no group, they must also end
  * together. The order in a rank is that of the starts, or, with dependencies, that of the file.
- * Free with harpe_communications_free. O(n log n) */
+ * Its arrays are in the arena. `out` is zeroed. O(n log n) */
 harpe_status harpe_communications_match(const harpe_trace *traces, size_t trace_count,
-                                        harpe_communications *out, harpe_error *error);
-void harpe_communications_free(harpe_communications *communications, size_t trace_count);
+                                        harpe_arena *arena, harpe_communications *out,
+                                        harpe_error *error);
 
 /* Sets `start_s` of all events: each starts as soon as everything for which it waits has ended. A
  * GPU computes one event at a time, in the order in which they become ready. A communication starts
@@ -266,11 +266,11 @@ typedef struct harpe_activities {
 } harpe_activities;
 
 /* `order` is that of harpe_trace_replay for traces with dependencies, and NULL for traces with
- * known starts. Free with harpe_activities_free, also after a failure. */
+ * known starts. The arrays are in the arena. `out` is zeroed. */
 harpe_status harpe_activities_new(const harpe_trace *traces, size_t trace_count,
                                   const harpe_communications *communications, size_t *const *order,
-                                  double min_activity_s, harpe_activities *out, harpe_error *error);
-void harpe_activities_free(harpe_activities *activities, size_t trace_count);
+                                  double min_activity_s, harpe_arena *arena, harpe_activities *out,
+                                  harpe_error *error);
 
 /* ---- trace_graph.c --------------------------------------------------------------------------- */
 

@@ -264,10 +264,11 @@ static harpe_status note_early(const sorter *s) {
 static harpe_status order_streams(harpe_trace *trace, harpe_error *error) {
     size_t count = trace->event_count;
     sorter s = {.trace = trace, .error = error};
-    s.list = harpe_calloc(count, sizeof *s.list);
-    s.order = harpe_calloc(count, sizeof *s.order);
-    s.stack = harpe_calloc(count, sizeof *s.stack);
-    s.next_wait = harpe_calloc(count, sizeof *s.next_wait);
+    harpe_arena scratch = {0};
+    s.list = harpe_arena_alloc(&scratch, count, sizeof *s.list);
+    s.order = harpe_arena_alloc(&scratch, count, sizeof *s.order);
+    s.stack = harpe_arena_alloc(&scratch, count, sizeof *s.stack);
+    s.next_wait = harpe_arena_alloc(&scratch, count, sizeof *s.next_wait);
     harpe_status status = HARPE_OK;
     if (s.list && s.order && s.stack && s.next_wait) {
         order_all(&s);
@@ -276,10 +277,7 @@ static harpe_status order_streams(harpe_trace *trace, harpe_error *error) {
     } else {
         status = harpe_fail_memory(error);
     }
-    free(s.list);
-    free(s.order);
-    free(s.stack);
-    free(s.next_wait);
+    harpe_arena_free(&scratch);
     return status;
 }
 

@@ -43,6 +43,7 @@ typedef struct ending {
 } ending;
 
 typedef struct finder {
+    harpe_arena arena; /* of what is needed until the waits are found */
     const harpe_trace *traces;
     const harpe_communications *communications;
     const harpe_activities *activities;
@@ -195,10 +196,10 @@ static size_t piece_after(const finder *f, size_t part) {
 }
 
 /* Lists the parts for which each piece waits: first[piece] is the begin in the list. */
-static harpe_status list_parts(const finder *f, size_t **first, size_t **list) {
+static harpe_status list_parts(finder *f, size_t **first, size_t **list) {
     size_t pieces = f->activities->piece_count, parts = f->communications->part_count;
-    *first = harpe_calloc(pieces + 2, sizeof **first);
-    *list = harpe_calloc(parts, sizeof **list);
+    *first = harpe_arena_alloc(&f->arena, pieces + 2, sizeof **first);
+    *list = harpe_arena_alloc(&f->arena, parts, sizeof **list);
     if (!*first || !*list) return harpe_fail_memory(f->error);
     for (int pass = 0; pass < 2; pass++) {
         for (size_t p = 0; p < parts; p++) {
@@ -230,8 +231,6 @@ static harpe_status find_all(finder *f) {
             status = add_communication(f, list[k]);
         finish_waits(f, piece->trace, piece->start_s);
     }
-    free(first);
-    free(list);
     for (size_t c = 0; c < f->communications->count && status == HARPE_OK; c++) {
         const harpe_communication *item = &f->communications->items[c];
         f->waiter = pieces + c;
@@ -253,11 +252,11 @@ static int compare_endings(const void *left, const void *right) {
 }
 
 static harpe_status list_endings(finder *f, size_t trace_count) {
-    f->endings = harpe_calloc(trace_count, sizeof *f->endings);
-    f->ending_count = harpe_calloc(trace_count, sizeof *f->ending_count);
+    f->endings = harpe_arena_alloc(&f->arena, trace_count, sizeof *f->endings);
+    f->ending_count = harpe_arena_alloc(&f->arena, trace_count, sizeof *f->ending_count);
     if (!f->endings || !f->ending_count) return harpe_fail_memory(f->error);
     for (size_t t = 0; t < trace_count; t++) {
-        f->endings[t] = harpe_calloc(f->traces[t].event_count, sizeof **f->endings);
+        f->endings[t] = harpe_arena_alloc(&f->arena, f->traces[t].event_count, sizeof **f->endings);
         if (!f->endings[t]) return harpe_fail_memory(f->error);
     }
     for (size_t p = 0; p < f->communications->part_count; p++) {
@@ -274,11 +273,11 @@ static harpe_status list_endings(finder *f, size_t trace_count) {
 
 /* The lag of the last activity for which another one waits is the time that passed after it in the
  * trace. What happens in this time, on the CPU for example, is not known; it is assumed to take the
- * same time always. Free with free_waits, also after a failure. */
+ * same time always. */
 static harpe_status find_waits(const harpe_trace *traces, size_t trace_count,
                                const harpe_communications *communications,
-                               const harpe_activities *activities, trace_waits *out,
-                               harpe_error *error) {
+                               const harpe_activities *activities, harpe_arena *arena,
+                               trace_waits *out, harpe_error *error) {
     finder f = {.traces = traces,
                 .communications = communications,
                 .activities = activities,
@@ -287,33 +286,18 @@ static harpe_status find_waits(const harpe_trace *traces, size_t trace_count,
     size_t count = activities->piece_count + communications->count, most = 0;
     for (size_t t = 0; t < trace_count; t++)
         most = traces[t].event_count > most ? traces[t].event_count : most;
-    *out = (trace_waits){0};
-    out->first = harpe_calloc(count + 1, sizeof *out->first);
-    out->release_s = harpe_calloc(count, sizeof *out->release_s);
-    f.last_waiter = harpe_calloc(count, sizeof *f.last_waiter);
-    f.last_item = harpe_calloc(count, sizeof *f.last_item);
-    f.seen = harpe_calloc(most, sizeof *f.seen);
-    f.stack = harpe_calloc(most, sizeof *f.stack);
+    out->first = harpe_arena_alloc(arena, count + 1, sizeof *out->first);
+    out->release_s = harpe_arena_alloc(arena, count, sizeof *out->release_s);
+    f.last_waiter = harpe_arena_alloc(&f.arena, count, sizeof *f.last_waiter);
+    f.last_item = harpe_arena_alloc(&f.arena, count, sizeof *f.last_item);
+    f.seen = harpe_arena_alloc(&f.arena, most, sizeof *f.seen);
+    f.stack = harpe_arena_alloc(&f.arena, most, sizeof *f.stack);
     bool has_memory =
         out->first && out->release_s && f.last_waiter && f.last_item && f.seen && f.stack;
     harpe_status status = has_memory ? list_endings(&f, trace_count) : harpe_fail_memory(error);
     if (status == HARPE_OK) status = find_all(&f);
-    for (size_t t = 0; f.endings && t < trace_count; t++)
-        free(f.endings[t]);
-    free(f.endings);
-    free(f.ending_count);
-    free(f.last_waiter);
-    free(f.last_item);
-    free(f.seen);
-    free(f.stack);
+    harpe_arena_free(&f.arena);
     return status;
-}
-
-static void free_waits(trace_waits *waits) {
-    free(waits->first);
-    free(waits->items);
-    free(waits->release_s);
-    *waits = (trace_waits){0};
 }
 
 /* ---- The graph ------------------------------------------------------------------------------- */
@@ -332,7 +316,7 @@ typedef struct maker {
     int clock_count;
     harpe_synth_clock clocks[CLOCKS_MAX]; /* the highest first */
     double blocking_power_w;
-    harpe_arena arena; /* names, options and waits */
+    harpe_arena arena; /* all arrays, but for waits.items */
     char **resource_names;
     harpe_graph_resource *resources;
     size_t count;                   /* of activities */
@@ -578,10 +562,10 @@ static harpe_status fill_ends(maker *m) {
 
 /* Finds the starts of the events of traces with dependencies. */
 static harpe_status replay_all(maker *m) {
-    m->order = harpe_calloc(m->trace_count, sizeof *m->order);
+    m->order = harpe_arena_alloc(&m->arena, m->trace_count, sizeof *m->order);
     if (!m->order) return harpe_fail_memory(m->error);
     for (size_t t = 0; t < m->trace_count; t++) {
-        m->order[t] = harpe_calloc(m->traces[t].event_count, sizeof **m->order);
+        m->order[t] = harpe_arena_alloc(&m->arena, m->traces[t].event_count, sizeof **m->order);
         if (!m->order[t]) return harpe_fail_memory(m->error);
     }
     return harpe_trace_replay(m->traces, m->trace_count, &m->communications, m->order, m->error);
@@ -597,15 +581,16 @@ static void measure_longest(maker *m) {
 static harpe_status prepare(maker *m) {
     harpe_status status = check_traces(m);
     if (status == HARPE_OK)
-        status =
-            harpe_communications_match(m->traces, m->trace_count, &m->communications, m->error);
+        status = harpe_communications_match(m->traces, m->trace_count, &m->arena,
+                                            &m->communications, m->error);
     if (status == HARPE_OK && m->traces[0].has_dependencies) status = replay_all(m);
     if (status == HARPE_OK)
-        status = harpe_activities_new(m->traces, m->trace_count, &m->communications, m->order,
-                                      m->options->min_activity_s, &m->activities, m->error);
+        status =
+            harpe_activities_new(m->traces, m->trace_count, &m->communications, m->order,
+                                 m->options->min_activity_s, &m->arena, &m->activities, m->error);
     if (status == HARPE_OK)
         status = find_waits(m->traces, m->trace_count, &m->communications, &m->activities,
-                            &m->waits, m->error);
+                            &m->arena, &m->waits, m->error);
     return status;
 }
 
@@ -640,12 +625,7 @@ harpe_status harpe_trace_graph_new(harpe_trace *traces, size_t trace_count,
     harpe_status status = prepare(&m);
     if (status == HARPE_OK) status = make(&m, out);
     if (status == HARPE_OK) *counts = m.counts;
-    for (size_t t = 0; m.order && t < trace_count; t++)
-        free(m.order[t]);
-    free(m.order);
-    free_waits(&m.waits);
-    harpe_activities_free(&m.activities, trace_count);
-    harpe_communications_free(&m.communications, trace_count);
+    free(m.waits.items);
     harpe_arena_free(&m.arena);
     return status;
 }
