@@ -228,9 +228,8 @@ static double whole_excess(const harpe_fleet *fleet) {
         if (fleet->jobs[j].is_used) sum += excess_of(fleet, &fleet->jobs[j], fleet->jobs[j].option);
     for (size_t g = 0; g < fleet->group_count; g++) {
         const harpe_fleet_group *group = &fleet->groups[g];
-        double around = g > 0 ? fleet->groups[group->parent].price : 0;
-        if (group->price > around)
-            sum += (group->price - around) * (double)(group->limit_uw - group->power_uw);
+        double price = own_price(fleet, (int)g);
+        if (price > 0) sum += price * (double)(group->limit_uw - group->power_uw);
     }
     return sum;
 }
@@ -297,10 +296,8 @@ typedef struct core {
 
 static bool take(harpe_fleet *fleet, harpe_fleet_member *job, size_t option) {
     int64_t more = job->hull.options[option].power_uw - job->hull.options[job->option].power_uw;
-    for (int g = job->group; g >= 0; g = fleet->groups[g].parent)
-        if (more > fleet->groups[g].limit_uw - fleet->groups[g].power_uw) return false;
-    for (int g = job->group; g >= 0; g = fleet->groups[g].parent)
-        fleet->groups[g].power_uw += more;
+    if (!has_room(fleet, job->group, more)) return false;
+    add_power(fleet, job->group, more);
     job->option = option;
     return true;
 }
