@@ -808,10 +808,11 @@ static void wrong_settings_are_refused(void **state) {
 static void metadata_says_the_terms(void **state) {
     (void)state;
     char name[HARPE_FLEET_TEXT_MAX + 1];
-    harpe_member_terms terms = harpe_member_read_words(
-        "llama tokens_per_step=9,fleet_weight=2.5+fleet_max_slowdown=1.2;"
-        "fleet_priority=-3 fleet_name=chat fleet_weight=x fleet_highest_w=1e99",
-        name);
+    harpe_member_terms terms =
+        harpe_member_read_words("llama tokens_per_step=9,fleet_weight=2.5+fleet_max_slowdown=1.2;"
+                                "fleet_priority=-3 fleet_name=chat fleet_weight=x "
+                                "fleet_highest_w=1e99 fleet_max_slowdown=0.9",
+                                name);
     assert_string_equal(name, "chat");
     assert_true(terms.weight == 2.5 && terms.max_slowdown == 1.2 && terms.priority == -3);
     assert_true(isnan(terms.highest_w) && isnan(terms.most_w));
@@ -1237,6 +1238,18 @@ static void too_many_groups_are_refused(void **state) {
                      HARPE_LIMIT_EXCEEDED);
 }
 
+static void notes_of_another_shape_are_refused(void **state) {
+    static const char *const notes[][2] = {
+        {"prices", "{\"series\":[[0,1,2]]}"}, {"plans/j", "{\"plans\":[[1,2]]}"}, {"load/l", "[]"}};
+    world *w = fresh(state, 17);
+    harpe_error error;
+    for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
+        assert_int_equal(harpe_notes_apply(&w->state, notes[i][0], notes[i][1], strlen(notes[i][1]),
+                                           true, &error),
+                         HARPE_INVALID_INPUT);
+    assert_int_equal(w->state.member_count, 0);
+}
+
 /* A member leaves while the solver works. The next solution gives its power to the others. */
 static void member_that_leaves_during_a_solution_frees_its_power(void **state) {
     world *w = fresh(state, 18);
@@ -1377,6 +1390,7 @@ int main(void) {
         cmocka_unit_test_teardown(declared_member_waits_for_a_stored_cap, end_worlds),
         cmocka_unit_test_teardown(key_of_an_event_counts_in_its_group, end_worlds),
         cmocka_unit_test_teardown(too_many_groups_are_refused, end_worlds),
+        cmocka_unit_test_teardown(notes_of_another_shape_are_refused, end_worlds),
         cmocka_unit_test_teardown(member_that_leaves_during_a_solution_frees_its_power, end_worlds),
         cmocka_unit_test_teardown(events_that_run_are_always_shown, end_worlds),
         cmocka_unit_test(history_has_no_hole_after_a_pause),

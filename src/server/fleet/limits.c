@@ -142,7 +142,7 @@ void harpe_fleet_events_prune(harpe_fleet_state *state, harpe_fleet_now now,
     state->event_count = kept;
 }
 
-/* ---- Limits ---------------------------------------------------------------------------------- */
+/* ---- What is set ----------------------------------------------------------------------------- */
 
 #define LEAD_S 5.0
 #define LEAD_ROUNDS 2.0

@@ -376,11 +376,18 @@ static const struct {
     {"cap-of/", apply_declared_cap}, {"plans/", apply_plans},
 };
 
+/* Returns true if the list, which may be missing, has objects. */
+static bool has_rows(const json_t *object, const char *list) {
+    const json_t *first = json_array_get(json_object_get(object, list), 0);
+    return !first || json_is_object(first);
+}
+
 harpe_status harpe_notes_apply(harpe_fleet_state *state, const char *key, const char *text,
                                size_t length, bool is_loading, harpe_error *error) {
     json_t *object = length > 0 ? json_loadb(text, length, 0, NULL) : NULL;
     harpe_status status = HARPE_OK;
-    if (length > 0 && !json_is_object(object))
+    if (length > 0 &&
+        !(json_is_object(object) && has_rows(object, "plans") && has_rows(object, "series")))
         status = harpe_fail(error, HARPE_INVALID_INPUT,
                             "the store's note %.300s cannot be read; replace the store by a backup "
                             "with harpe store restore",

@@ -52,7 +52,12 @@ struct harpe_steering {
 typedef void note_stored(harpe_steering *self, const harpe_fleet_note *note, harpe_call *call,
                          harpe_status status, const harpe_error *error);
 
-enum { READING_MAX = 8 /* frontiers at a time */ };
+enum {
+    TICK_MS = 500,
+    KEEP_S = 300,      /* between two records of history and energy */
+    EVENT_WAIT_S = 10, /* a new event waits so long for the plans of jobs, before it is answered */
+    READING_MAX = 8,   /* frontiers at a time */
+};
 #define READ_AGAIN_S 2.0
 
 typedef enum work_kind { WORK_NOTE, WORK_CAP, WORK_FRONTIER } work_kind;
@@ -412,14 +417,6 @@ static void read_frontiers(harpe_steering *self, harpe_fleet_now now) {
     }
 }
 
-enum {
-    TICK_MS = 500,
-    KEEP_S = 300,      /* between two records of history and energy */
-    EVENT_WAIT_S = 10, /* a new event waits so long for the plans of jobs, before it is answered */
-};
-
-static void tick(void *user);
-
 static harpe_fleet_now now_of(const harpe_steering *self) {
     return (harpe_fleet_now){harpe_jobs_wall_s(self->jobs), harpe_jobs_steady_s(self->jobs)};
 }
@@ -513,6 +510,8 @@ static void keep(harpe_steering *self, harpe_fleet_now now) {
 }
 
 /* ---- The timer ------------------------------------------------------------------------------- */
+
+static void tick(void *user);
 
 static void run_later(harpe_steering *self) {
     harpe_error error;
