@@ -220,6 +220,8 @@ static harpe_status search_jobs(harpe_fleet *fleet, const int *jobs, size_t coun
 
 #define PROOF_JOBS_MAX 48
 #define PROOF_NODES 100000
+#define SMALL_FLEET 16      /* jobs, of which this search may take longer */
+#define SMALL_NODES 2000000 /* nodes then */
 
 /* Returns how far the objective is above the lower bound. */
 static double whole_excess(const harpe_fleet *fleet) {
@@ -263,7 +265,7 @@ static bool could_change(const harpe_fleet *fleet, const harpe_fleet_member *job
  * `*is_complete` is true if the choice is then the best of all. */
 static harpe_status prove(harpe_fleet *fleet, bool *is_complete, harpe_error *error) {
     int jobs[PROOF_JOBS_MAX];
-    size_t count = 0, nodes = PROOF_NODES;
+    size_t count = 0, nodes = fleet->job_count <= SMALL_FLEET ? SMALL_NODES : PROOF_NODES;
     double limit = whole_excess(fleet);
     *is_complete = false;
     for (size_t j = 0; j < fleet->job_slots; j++) {
@@ -276,8 +278,6 @@ static harpe_status prove(harpe_fleet *fleet, bool *is_complete, harpe_error *er
 
 /* ---- Vertices and segments ------------------------------------------------------------------- */
 
-#define SMALL_FLEET 16         /* jobs that are searched completely */
-#define SMALL_NODES 2000000    /* nodes of that search */
 #define CORE_JOBS 24           /* jobs nearest to the price of a group */
 #define CORE_NODES 20000       /* nodes of the search of one core */
 #define ALL_CORES_NODES 100000 /* nodes of all cores */
@@ -434,23 +434,10 @@ static harpe_status improve_cores(harpe_fleet *fleet, harpe_error *error) {
 
 /* ---- Rounding -------------------------------------------------------------------------------- */
 
-static harpe_status search_all(harpe_fleet *fleet, bool *is_complete, harpe_error *error) {
-    int jobs[SMALL_FLEET];
-    size_t count = 0, nodes = SMALL_NODES;
-    for (size_t j = 0; j < fleet->job_slots; j++)
-        if (fleet->jobs[j].is_used) jobs[count++] = (int)j;
-    return search_jobs(fleet, jobs, count, &nodes, is_complete, error);
-}
-
 harpe_status harpe_fleet_round(harpe_fleet *fleet, bool *is_complete, harpe_error *error) {
-    *is_complete = false;
     begin(fleet);
     fill_segments_at_price(fleet);
-    if (fleet->job_count <= SMALL_FLEET) {
-        fill_rest(fleet);
-        return search_all(fleet, is_complete, error);
-    }
-    harpe_status status = improve_cores(fleet, error);
+    harpe_status status = fleet->job_count > SMALL_FLEET ? improve_cores(fleet, error) : HARPE_OK;
     if (status != HARPE_OK) return status;
     fill_rest(fleet);
     return prove(fleet, is_complete, error);
