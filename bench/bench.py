@@ -142,11 +142,13 @@ def exponent(points):
 def grow(table, name, cases):
     results = []
     for label, size, stages, microbatches in cases:
+        is_end = size in (cases[0][1], cases[-1][1])
         runs = 5 if stages * microbatches <= 1024 else 3 if stages * microbatches <= 2048 else 1
         found = run("frontier", "--stages", stages, "--microbatches", microbatches, "--runs", runs)
         total = statistics.median(r["total_s"] for r in found["runs"])
         pivots = found["runs"][0]["pivots"]
-        table.add(label, count(found["vertices"]), count(pivots), seconds(total))
+        table.add(label, count(found["vertices"]), count(pivots), seconds(total),
+                  only_terminal=not is_end)
         results.append({"size": size, "stages": stages, "microbatches": microbatches,
                         "vertices": found["vertices"], "pivots": pivots, "total_s": total})
     fitted = {key: exponent([(r["size"], r[key]) for r in results])
@@ -173,9 +175,9 @@ def part_quality():
         "Plans: energy above the lower bound",
         "The default plans of a profile are about 100 plans. "
         "The gap is 100 (energy - bound) / bound at the plan's own time. `harpe_plan_verify` "
-        "checks every plan. Targets: a mean gap of at most 0.05 % and a worst gap of at most 0.20"
-        " %. The column *time* contains the frontier and all plans.",
-        ["profile, stages x microbatches", "plans", "mean gap", "worst gap", "targets met",
+        "checks every plan. The column *time* contains the frontier and all plans.",
+        ["profile, stages x microbatches", "plans", "mean gap (target 0.05 %)",
+         "worst gap (0.20 %)", "targets met",
          "largest savings", "time"], ("plans", "targets met", "largest savings"))
     cases = [(f"{name}, 8 x {m}", measured_flags(path, m))
              for name, path in MEASURED for m in MEASURED_MICROBATCHES]
@@ -244,7 +246,7 @@ def part_published():
         "time. A negative difference means that Harpe needs less energy. The last row uses the "
         "published tool's real plans, evaluated with the profile.",
         ["frontier", "points", "below the bound", "achievable", "Harpe needs no more",
-         "mean up to T*", "mean beyond T*", "worst"], ("achievable", "mean beyond T*"))
+         "mean up to T*", "mean beyond T*", "worst"], ("points", "achievable", "mean beyond T*"))
     results = []
     for name, path in MEASURED:
         for m in MEASURED_MICROBATCHES:
