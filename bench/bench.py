@@ -170,6 +170,11 @@ def part_growth():
     }
 
 
+def is_between(case):
+    """Returns true for the measured profiles' numbers of microbatches between the ends."""
+    return case.endswith(tuple(f"8 x {m}" for m in MEASURED_MICROBATCHES[1:-1]))
+
+
 def part_quality():
     table = Table(
         "Plans: energy above the lower bound",
@@ -189,7 +194,8 @@ def part_quality():
         mean, worst = found["mean_gap_percent"], found["worst_gap_percent"]
         table.add(case, found["plans"], percent(mean), percent(worst),
                   f"{met(mean, 0.05)} / {met(worst, 0.20)}",
-                  f"{found['largest_savings_percent']:.1f} %", seconds(found["total_s"]))
+                  f"{found['largest_savings_percent']:.1f} %", seconds(found["total_s"]),
+                  only_terminal=is_between(case))
         results.append({"case": case, **found})
     return [table], results
 
@@ -232,7 +238,8 @@ def add_comparison(table, case, found):
     table.add(case, count(found["points"]),
               count(found["points"] - found["achievable"]), count(found["achievable"]),
               f"{found['no_more']} of {found['compared']}", signed(found["mean_percent"]),
-              signed(found["mean_beyond_percent"]), signed(found["worst_percent"]))
+              signed(found["mean_beyond_percent"]), signed(found["worst_percent"]),
+              only_terminal=is_between(case))
     return {"case": case, **found}
 
 
