@@ -122,13 +122,11 @@ install(FILES packaging/prometheus/harpe-agent.rules.yml packaging/prometheus/ha
 
 file(GLOB HARPE_DOCUMENTS CONFIGURE_DEPENDS LICENSE README.md CHANGELOG.md docs/*.md)
 install(FILES ${HARPE_DOCUMENTS} DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/harpe)
-# The manual pages in Markdown. The documents contain links to them (docs/man/make_markdown.py).
-file(GLOB HARPE_MAN_MARKDOWN CONFIGURE_DEPENDS docs/man/*.md)
-install(FILES ${HARPE_MAN_MARKDOWN} DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/harpe/man)
-
 # docs/man/<name>.<section>.scd becomes <name>.<section>.
 find_program(HARPE_SCDOC scdoc)
 file(GLOB HARPE_MAN_SOURCES CONFIGURE_DEPENDS docs/man/*.scd)
+# The documents contain links to the sources, which are readable too.
+install(FILES ${HARPE_MAN_SOURCES} DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/harpe/man)
 if(HARPE_SCDOC AND HARPE_MAN_SOURCES)
     set(HARPE_MAN_PAGES)
     foreach(source IN LISTS HARPE_MAN_SOURCES)
