@@ -8,10 +8,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/arena.h"
 #include "base/array.h"
 #include "base/error.h"
-#include "base/units.h"
+#include "base/format.h"
 #include "fleet/fleet_internal.h"
 
 #define CAP_STEPS 60 /* halvings of the range of caps */

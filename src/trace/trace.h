@@ -14,7 +14,7 @@
 #include <harpe/graph.h>
 #include <harpe/status.h>
 
-#include "base/arena.h"
+#include "base/array.h"
 #include "base/text.h"
 
 /* ---- kernel_names.c: which kernels communicate ----------------------------------------------- */

@@ -45,8 +45,8 @@ OWN_HEADERS = {"server/engine"}
 # Code that exists only once: each pattern, the files or folders where it may occur, and what to use
 # elsewhere.
 PLACES = [
-    (re.compile(r"\bpthread_create\("), ["base/thread.c"], "harpe_thread_start"),
-    (re.compile(r"\blog(?:\.|->)write\("), ["base/log.c", "base/log_forks.c", "http/http_listener.c"],
+    (re.compile(r"\bpthread_create\("), ["base/wait.c"], "harpe_thread_start"),
+    (re.compile(r"\blog(?:\.|->)write\("), ["base/log.c", "http/http_listener.c"],
      "harpe_log_line"),
     (re.compile(r"<curl/"), ["http/client/transport_curl.c"], "http/client/connection.h"),
     (re.compile(r'"http/http'), ["http/", "server/api/", "server/server.c", "agent/"], "server/engine/call.h"),
@@ -265,7 +265,7 @@ PLANTED = {
     "src/server/engine/others.c": "static void f(void) {\n    harpe_others();\n}\n",
     "src/server/engine/structures.h": "void harpe_without_source(const char *format, ...)\n    HARPE_PRINTF(1, 2);\n",
     # Patterns with a fixed place.
-    "src/base/thread.c": "    return pthread_create(thread, NULL, run, user);\n",
+    "src/base/wait.c": "    return pthread_create(thread, NULL, run, user);\n",
     "src/base/log.c": "    log->write(log->user, level, line);\n",
     "src/http/client/transport_curl.c": "#include <curl/curl.h>\n",
     "src/client/thread.c": "    int code = pthread_create(&thread, NULL, run, user);\n",

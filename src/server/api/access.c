@@ -12,8 +12,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "rights/scope.h"
-#include "rights/tokens_file.h"
+#include "rights/tokens.h"
 #include "server/engine/pools.h"
 
 enum { LOOK_EVERY_MS = 1000 };

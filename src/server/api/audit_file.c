@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/file_internal.h"
+#include "base/file.h"
 
 enum {
     TAIL_BYTES = 8 << 20,  /* of the file, that a reader looks at */

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clean.h"
 #include "base/json_text.h"
 #include "base/text.h"
 #include "pfo/json_look.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/array.h"
-#include "base/metrics_text.h"
+#include "base/text.h"
 
 enum { BOUNDS_MAX = 16 };
 

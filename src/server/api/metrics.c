@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "base/metrics_text.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "server/api/metrics_jobs.h"
 

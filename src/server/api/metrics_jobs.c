@@ -9,8 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clean.h"
-#include "base/metrics_text.h"
+#include "base/text.h"
 #include "server/engine/job.h"
 #include "server/engine/job_group.h"
 #include "server/engine/job_state.h"

@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/random.h"
-#include "rights/scope.h"
+#include "base/platform.h"
+#include "rights/tokens.h"
 #include "server/engine/call.h"
 #include "server/engine/job_group.h"
 #include "server/engine/job_table.h"

@@ -10,7 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/directory.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "server/engine/dump_bounds.h"

@@ -12,7 +12,7 @@
 
 #include "base/array.h"
 #include "base/text.h"
-#include "rights/scope.h"
+#include "rights/tokens.h"
 #include "server/engine/dump_sweep.h"
 #include "server/engine/job_figures.h"
 #include "server/engine/job_group.h"

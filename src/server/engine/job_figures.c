@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "base/json_text.h"
+#include "base/text.h"
 
 /* ---- Counting -------------------------------------------------------------------------------- */
 

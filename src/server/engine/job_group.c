@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-#include "base/clean.h"
-#include "rights/scope.h"
+#include "base/text.h"
+#include "rights/tokens.h"
 #include "server/engine/replies.h"
 
 bool harpe_metadata_group(const char *metadata, char **group) {

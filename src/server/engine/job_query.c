@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "base/clean.h"
-#include "rights/scope.h"
+#include "base/text.h"
+#include "rights/tokens.h"
 #include "server/engine/contact.h"
 #include "server/engine/job.h"
 #include "server/engine/job_figures.h"

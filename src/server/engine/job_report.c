@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "base/json_text.h"
+#include "base/text.h"
 
 /* ---- Numbers --------------------------------------------------------------------------------- */
 

@@ -8,7 +8,7 @@
 
 #include "pfo/metadata.h"
 #include "pfo/models.h"
-#include "rights/group_tree.h"
+#include "rights/tokens.h"
 #include "server/engine/call.h"
 #include "server/engine/evicted_jobs.h"
 #include "server/engine/finished_state.h"

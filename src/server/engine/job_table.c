@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "base/random.h"
+#include "base/platform.h"
 #include "server/engine/job.h"
 
 enum { FIRST_BUCKET_COUNT = 64 };

@@ -11,11 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clean.h"
 #include "base/json_text.h"
 #include "base/number.h"
 #include "base/text.h"
-#include "rights/scope.h"
+#include "rights/tokens.h"
 #include "server/engine/contact.h"
 #include "server/engine/job.h"
 #include "server/engine/job_figures.h"

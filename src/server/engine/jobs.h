@@ -27,7 +27,7 @@
 
 #include <harpe/status.h>
 
-#include "rights/group_tree.h"
+#include "rights/tokens.h"
 #include "server/engine/call.h"
 #include "server/engine/jobs_options.h"
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "rights/scope.h"
+#include "rights/tokens.h"
 #include "server/engine/dumps.h"
 #include "server/engine/ends.h"
 #include "server/engine/held_requests.h"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clean.h"
+#include "base/text.h"
 
 void harpe_reply(harpe_call *call, int http_status, char *body, size_t length, int64_t round) {
     if (!call) {

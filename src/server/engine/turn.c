@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "base/clean.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "server/engine/held_requests.h"
 #include "server/engine/in_flight.h"
 #include "server/engine/job.h"

@@ -15,7 +15,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "base/units.h"
+#include "base/format.h"
 
 /* ---- Plans of a frontier --------------------------------------------------------------------- */
 

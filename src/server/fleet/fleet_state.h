@@ -19,7 +19,7 @@
 
 #include "base/text.h"
 #include "fleet/price_series.h"
-#include "rights/group_tree.h"
+#include "rights/tokens.h"
 #include "server/engine/call.h"
 #include "server/engine/job_glance.h"
 

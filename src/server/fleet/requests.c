@@ -13,9 +13,9 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "base/clean.h"
 #include "base/error.h"
-#include "rights/scope.h"
+#include "base/text.h"
+#include "rights/tokens.h"
 
 typedef struct body {
     harpe_fleet_state *state;

@@ -8,10 +8,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/format.h"
 #include "base/json_text.h"
-#include "base/metrics_text.h"
-#include "base/units.h"
-#include "rights/scope.h"
+#include "base/text.h"
+#include "rights/tokens.h"
 
 enum { JOBS_SHOWN = 2000, EVENTS_SHOWN = 200 };
 

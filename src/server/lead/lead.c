@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/random.h"
+#include "base/platform.h"
 #include "server/engine/pools.h"
 #include "server/engine/replies.h"
 

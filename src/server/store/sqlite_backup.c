@@ -16,7 +16,6 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/thread.h"
 #include "base/wait.h"
 #include "server/store/sqlite_store.h"
 #include "server/store/store_control.h"

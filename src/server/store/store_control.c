@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/file_internal.h"
+#include "base/file.h"
 #include "base/passed_files.h"
 #include "base/process.h"
 #include "base/wait.h"

@@ -13,7 +13,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/file_internal.h"
 #include "server/store/store_control.h"
 
 enum {

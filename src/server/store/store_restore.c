@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/file_internal.h"
+#include "base/file.h"
 #include "server/store/store_control.h"
 #include "server/store/store_file.h"
 #include "server/store/store_tool.h"

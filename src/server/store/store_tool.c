@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/file_internal.h"
+#include "base/file.h"
 #include "server/store/store_file.h"
 
 /* ---- Checks ---------------------------------------------------------------------------------- */
