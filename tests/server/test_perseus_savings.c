@@ -376,50 +376,6 @@ static void savings_survive_a_restart(void **state) {
     simulated_free(s);
 }
 
-/* The stored state of a server that measured no baseline. */
-static char *as_stored_before(const char *text, size_t length) {
-    json_t *json = json_loadb(text, length, 0, NULL);
-    const json_t *measured = json_object_get(json, "measured");
-    assert_non_null(json);
-    json_object_set_new(json, "version", json_integer(3));
-    json_object_set_new(json, "saved", json_pack("[f,f,f]", 100.0, 5000.0, 10.0));
-    json_object_del(json, "savings");
-    json_object_del(json, "savings_again");
-    json_object_del(json, "comparison");
-    for (size_t i = 0; i < json_array_size(measured); i++)
-        while (json_array_size(json_array_get(measured, i)) > 4)
-            json_array_remove(json_array_get(measured, i), 4);
-    char *old = json_dumps(json, JSON_COMPACT);
-    json_decref(json);
-    return old;
-}
-
-static void a_job_that_was_stored_without_a_baseline_goes_on_and_claims_nothing(void **state) {
-    (void)state;
-    simulated_pipeline *s = planned("{\"plans\": 8}");
-    char *text = simulated_save(s);
-    char *old = as_stored_before(text, strlen(text));
-    simulated_load(s, old);
-    free(text);
-    free(old);
-    for (int i = 0; i < 5; i++)
-        one_round(s);
-    assert_true(is_in_phase(s, "plan"));
-    claim said = claim_of(s);
-    assert_true(said.energy_j == 0 && !said.is_energy_significant && !said.is_time_significant);
-    json_t *baseline = baseline_of(s);
-    assert_true(json_is_null(baseline));
-    json_decref(baseline);
-    s->time_factor = 1.4; /* until it sweeps again and measures a baseline */
-    for (int i = 0; i < 3; i++)
-        one_round(s);
-    rounds_until(s, "plan");
-    for (int i = 0; i < 3; i++)
-        one_round(s);
-    assert_true(claim_of(s).is_energy_significant);
-    simulated_free(s);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_interval_contains_the_truth),
@@ -430,7 +386,6 @@ int main(void) {
         cmocka_unit_test(a_warm_up_is_no_baseline),
         cmocka_unit_test(a_correction_for_a_stall_does_not_stay_in_the_baseline),
         cmocka_unit_test(savings_survive_a_restart),
-        cmocka_unit_test(a_job_that_was_stored_without_a_baseline_goes_on_and_claims_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

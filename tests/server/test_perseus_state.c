@@ -193,74 +193,6 @@ static void a_restart_in_any_round_changes_nothing(void **state) {
     simulated_free(pair[1]);
 }
 
-/* Turns a state into one of an older server: the sweep has one list of clocks for all ranks. */
-static char *with_one_list_of_clocks(const char *text, size_t length) {
-    json_t *json = json_loadb(text, length, 0, NULL);
-    json_t *sweep = json_object_get(json, "sweep");
-    json_t *lists = json_object_get(sweep, "frequencies");
-    assert_int_equal(json_array_size(lists), 4);
-    json_object_set(sweep, "frequencies", json_array_get(lists, 0));
-    assert_int_equal(json_object_del(sweep, "waiting"), 0);
-    char *old = json_dumps(json, JSON_COMPACT);
-    json_decref(json);
-    return old;
-}
-
-/* Turns a state into one of an older server, which knew nothing of late clocks. */
-static char *without_late_clocks(const char *text, size_t length) {
-    json_t *json = json_loadb(text, length, 0, NULL);
-    json_t *exploration = json_object_get(json, "exploration");
-    assert_int_equal(json_object_del(json, "latencies"), 0);
-    assert_int_equal(json_object_del(exploration, "stale"), 0);
-    char *old = json_dumps(json, JSON_COMPACT);
-    json_decref(json);
-    return old;
-}
-
-typedef char *make_old(const char *text, size_t length);
-
-static void upgrade(simulated_pipeline *s, make_old *change) {
-    char *text = simulated_save(s);
-    char *old = change(text, strlen(text));
-    simulated_load(s, old);
-    free(text);
-    free(old);
-}
-
-/* One server is upgraded in two rounds: while it learns, and when it has a plan. */
-static void assert_upgrade_changes_nothing(const char *args, make_old *change, int learning,
-                                           int planned) {
-    simulated_pipeline *pair[] = {simulate(4, 1, 2, 6, NULL), simulate(4, 1, 2, 6, NULL)};
-    for (int i = 0; i < 2; i++)
-        start(pair[i], "Perseus", args);
-    for (int round = 0; round < planned + 5; round++) {
-        for (int i = 0; i < 2; i++) {
-            next(pair[i]);
-            simulated_run(pair[i]);
-        }
-        assert_same_schedules(pair[0], pair[1]);
-        if (round == learning || round == planned) {
-            assert_int_equal(is_in_phase(pair[1], "plan"), round == planned);
-            upgrade(pair[1], change);
-        }
-        for (int i = 0; i < 2; i++)
-            must(pair[i], observe(pair[i]));
-    }
-    simulated_free(pair[0]);
-    simulated_free(pair[1]);
-}
-
-static void a_state_with_one_list_of_clocks_is_continued(void **state) {
-    (void)state;
-    assert_upgrade_changes_nothing("{\"plans\": 30}", with_one_list_of_clocks, 7, 45);
-}
-
-static void a_state_without_late_clocks_is_continued(void **state) {
-    (void)state;
-    assert_upgrade_changes_nothing("{\"plans\": 4, \"learning\": \"explore\"}", without_late_clocks,
-                                   3, 15);
-}
-
 static void a_rank_may_report_the_clocks_of_its_schedule(void **state) {
     (void)state;
     simulated_pipeline *s = simulate(4, 1, 2, 6, NULL);
@@ -290,7 +222,7 @@ static void a_state_of_something_else_is_refused(void **state) {
     size_t length;
     must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
     static const char *const bad[] = {
-        "", "{}", "[]", "null", "{\"version\": 1}", "{\"version\": 3}"};
+        "", "{}", "[]", "null", "{\"version\": 4}", "{\"version\": 5}"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         simulated_close(s);
         start(s, "Perseus", "{\"num_microbatches\": 4}");
@@ -577,8 +509,6 @@ int main(void) {
         cmocka_unit_test(a_schedule_can_come_from_a_file),
         cmocka_unit_test(stages_that_share_a_rank_are_told_apart),
         cmocka_unit_test(a_restart_in_any_round_changes_nothing),
-        cmocka_unit_test(a_state_with_one_list_of_clocks_is_continued),
-        cmocka_unit_test(a_state_without_late_clocks_is_continued),
         cmocka_unit_test(a_rank_may_report_the_clocks_of_its_schedule),
         cmocka_unit_test(a_state_of_something_else_is_refused),
         cmocka_unit_test(a_damaged_state_never_crashes),

@@ -107,4 +107,10 @@ double harpe_explorer_noise_of(const harpe_explorer *explorer);
 /* Counts the clocks of all entries that were measured. */
 size_t harpe_explorer_measured(const harpe_explorer *explorer);
 
+/* Save and load an exploration, so that a server that was killed continues with the same round.
+ * `save` returns NULL if memory runs out. `load` reads into a new explorer of the same job. It
+ * returns false if the state does not fit; the explorer must then be freed or restarted. */
+json_t *harpe_explorer_save(const harpe_explorer *explorer);
+bool harpe_explorer_load(harpe_explorer *explorer, const json_t *saved);
+
 #endif

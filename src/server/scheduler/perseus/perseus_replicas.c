@@ -14,6 +14,7 @@
 #include "server/scheduler/perseus/real_clocks.h"
 #include "server/scheduler/perseus/replica_classes.h"
 #include "server/scheduler/perseus/replica_curves.h"
+#include "server/scheduler/stored.h"
 
 /* More replicas run the shared plan: their curves would make the stored state too large. */
 enum { REPLICAS_MAX = 64 };
@@ -365,70 +366,51 @@ void harpe_perseus_replicas_plan(harpe_perseus *self) {
     if (!is_made) drop_classes(own);
 }
 
-/* ---- State ----------------------------------------------------------------------------------- */
+/* ---- The stored state ------------------------------------------------------------------------ */
 
-static json_t *save_clocks(const int *mhz, size_t count) {
-    json_t *list = json_array();
-    for (size_t i = 0; i < count; i++)
-        json_array_append_new(list, json_integer(mhz[i]));
-    return list;
-}
+static const harpe_stored_member MEMBERS[] = {
+    HARPE_STORED(harpe_perseus_replicas, is_stale, 0, 1),
+    HARPE_STORED(harpe_perseus_replicas, runs_own, 0, 1),
+    HARPE_STORED_DOUBLES(harpe_perseus_replicas, gain, HARPE_STORED_ANY),
+};
+static const harpe_stored TABLE = HARPE_STORED_TABLE(harpe_perseus_replicas, MEMBERS);
 
 json_t *harpe_perseus_replicas_save(const harpe_perseus *self) {
     const harpe_perseus_replicas *own = self->replicas;
     size_t count = self->pipeline->instruction_count;
-    json_t *json =
-        json_pack("{s:o,s:b,s:b,s:[f,f]}", "curves", harpe_replica_curves_save(own->curves),
-                  "has_plans", own->classes != NULL, "is_stale", own->is_stale, "gain",
-                  own->gain.time_s, own->gain.energy_j);
-    if (json && own->planned) json_object_set(json, "planned", own->planned);
-    if (!json || !own->runs_own) return json;
-    json_object_set_new(json, "shared", save_clocks(own->shared_mhz, count));
-    json_object_set_new(json, "clocks",
-                        save_clocks(own->ran_mhz, count * (size_t)own->curves->replica_count));
+    json_t *json = harpe_stored_save(&TABLE, own);
+    harpe_stored_add(&json, "curves", harpe_replica_curves_save(own->curves));
+    if (own->planned) harpe_stored_add(&json, "planned", json_incref(own->planned));
+    if (!own->runs_own) return json;
+    harpe_stored_add(&json, "shared", harpe_stored_save_clocks(own->shared_mhz, count));
+    harpe_stored_add(
+        &json, "clocks",
+        harpe_stored_save_clocks(own->ran_mhz, count * (size_t)own->curves->replica_count));
     return json;
 }
 
-static bool load_clocks(int *mhz, size_t count, const json_t *saved) {
-    if (json_array_size(saved) != count) return false;
-    for (size_t i = 0; i < count; i++) {
-        json_int_t value = json_integer_value(json_array_get(saved, i));
-        if (value <= 0 || value > 1000000) return false;
-        mhz[i] = (int)value;
-    }
-    return true;
-}
-
-/* Makes the classes again for the curves for which they were made. A state of an earlier version
- * has only the present curves. */
+/* Makes the classes again for the curves for which they were made. */
 static bool load_classes(harpe_perseus *self, const json_t *json) {
     harpe_replica_curves *curves = self->replicas->curves;
-    const json_t *present = json_object_get(json, "curves");
     const json_t *planned = json_object_get(json, "planned");
-    if (!json_is_true(json_object_get(json, "has_plans")))
-        return harpe_replica_curves_load(curves, present);
-    if (!harpe_replica_curves_load(curves, planned ? planned : present)) return false;
-    harpe_perseus_replicas_plan(self);
-    return harpe_replica_curves_load(curves, present);
+    if (planned && !harpe_replica_curves_load(curves, planned)) return false;
+    if (planned) harpe_perseus_replicas_plan(self);
+    return harpe_replica_curves_load(curves, json_object_get(json, "curves"));
 }
 
 bool harpe_perseus_replicas_load(harpe_perseus *self, const json_t *json) {
-    if (!json) return true; /* an older state has no replicas */
+    if (!json) return true; /* no schedule was handed out yet, or the job has one replica */
     if (!self->replicas && harpe_perseus_replicas_new(self, NULL) != HARPE_OK) return false;
     harpe_perseus_replicas *own = self->replicas;
     size_t count = self->pipeline->instruction_count;
     if (!own) return true;
-    const json_t *clocks = json_object_get(json, "clocks"), *gain = json_object_get(json, "gain");
-    if (!load_classes(self, json)) return false;
-    own->gain.time_s = json_number_value(json_array_get(gain, 0));
-    own->gain.energy_j = json_number_value(json_array_get(gain, 1));
-    if (!isfinite(own->gain.time_s) || !isfinite(own->gain.energy_j)) return false;
-    own->runs_own = clocks != NULL;
-    if (clocks && (!load_clocks(own->shared_mhz, count, json_object_get(json, "shared")) ||
-                   !load_clocks(own->ran_mhz, count * (size_t)own->curves->replica_count, clocks)))
+    if (!load_classes(self, json) || !harpe_stored_load(&TABLE, own, json)) return false;
+    if (!own->runs_own) return true;
+    if (!harpe_stored_load_clocks(own->shared_mhz, count, json_object_get(json, "shared")) ||
+        !harpe_stored_load_clocks(own->ran_mhz, count * (size_t)own->curves->replica_count,
+                                  json_object_get(json, "clocks")))
         return false;
-    if (clocks) find_lowest(own, count);
-    own->is_stale = json_is_true(json_object_get(json, "is_stale"));
+    find_lowest(own, count);
     return true;
 }
 

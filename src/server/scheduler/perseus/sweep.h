@@ -103,4 +103,9 @@ harpe_status harpe_sweep_profile(const harpe_sweep *sweep, const double *blockin
                                  const harpe_online_latencies *latencies, harpe_profile **out,
                                  harpe_error *error);
 
+/* Save and load a sweep for a restart of the server. `save` returns NULL if memory runs out. `load`
+ * returns false and leaves the sweep as it was if the data does not fit the pipeline. */
+json_t *harpe_sweep_save(const harpe_sweep *sweep);
+bool harpe_sweep_load(harpe_sweep *sweep, const json_t *saved);
+
 #endif
